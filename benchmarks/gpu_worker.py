@@ -37,7 +37,7 @@ from update_cases import settle, update_of
 from rlframe.config import compile_config, read_config
 from rlframe.errors import ConfigError
 from rlframe.pipeline import SerialPipeline
-from rlframe.policy.learning.device import set_precision
+from rlframe.policy.parts.compiled import set_precision
 from rlframe.registry import POLICY_REGISTRY
 
 HERE = Path(__file__).resolve().parent

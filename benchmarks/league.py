@@ -17,8 +17,9 @@ from typing import Any
 import numpy as np
 
 import rlframe
-from rlframe.checkpoint import load_checkpoint, save_checkpoint
 from rlframe.export import export_policy
+from rlframe.run.read_checkpoint import load_checkpoint
+from rlframe.run.write_checkpoint import save_checkpoint
 
 OPENING = 2
 

@@ -21,8 +21,8 @@ import gymnasium
 import numpy as np
 
 from rlframe.config import compile_config
+from rlframe.parallel.pipeline import ParallelPipeline
 from rlframe.pipeline import SerialPipeline
-from rlframe.pipeline.parallel.pipeline import ParallelPipeline
 
 N_SAMPLE = int(sys.argv[4]) if len(sys.argv) > 4 else 256
 UPDATES, ENV_STEPS = N_SAMPLE * 5 // 8, 20_480

@@ -34,11 +34,10 @@ from rich.console import Console
 from rich.table import Table
 
 from rlframe import __version__
-from rlframe.data.batch import Batch
+from rlframe.data.timestep import Batch
+from rlframe.parallel.transport import messages as m
+from rlframe.parallel.transport.base import Envelope, Reply
 from rlframe.registry import TRANSPORT_REGISTRY
-from rlframe.transport import messages as m
-from rlframe.transport.base import Reply
-from rlframe.transport.envelope import Envelope
 
 ROWS = 64
 SIZES = {'10 KB': 10_000, '1 MB': 1_000_000, '10 MB': 10_000_000}

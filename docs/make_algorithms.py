@@ -13,8 +13,8 @@ from typing import Any
 
 from results_rows import Row, Run, read_rows, read_runs, shown
 
+from rlframe.app.explain import flat_fields
 from rlframe.registry import POLICY_REGISTRY
-from rlframe.tools.options import flat_fields
 
 FOLDER = Path(__file__).parent
 HEAD = """# Algorithms

@@ -14,7 +14,7 @@ from typing import Any
 from PIL import Image
 
 from rlframe import config
-from rlframe.analysis.plot import compare
+from rlframe.app.figure import compare
 from rlframe.run.metrics import METRICS
 
 HERE = Path(__file__).parent

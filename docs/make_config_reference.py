@@ -12,13 +12,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from rlframe.app.explain import flat_fields, told
 from rlframe.config import FORWARDED
 from rlframe.config.backends import BACKENDS, ROLES
-from rlframe.config.parallel.options import PARALLEL_FIELDS
+from rlframe.config.parallel import PARALLEL_FIELDS
 from rlframe.config.schema import TOP
 from rlframe.config.tree import ALIASES, COMPONENTS, PARALLEL, PARALLEL_ONLY, Component
 from rlframe.registry import PARALLEL_COMMANDER_REGISTRY, REGISTRIES, Registry
-from rlframe.tools.options import flat_fields, told
 from rlframe.utils.field import REQUIRED, Field
 from rlframe.worker.learner.learner_hook import SHORTHANDS
 

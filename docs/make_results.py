@@ -19,8 +19,8 @@ from results_page import by_env, page, slug, write_first_lines
 from results_queue import Order, Queue, collect, left
 from results_rows import HERE, Row, Run, chosen, read_rows, read_runs, shown
 
+from rlframe.app.seeds import parse_seeds
 from rlframe.errors import ConfigError
-from rlframe.experiment.seeds import parse_seeds
 
 PAGE, PICTURES = HERE / 'results.md', HERE / 'curves'
 WORK = HERE.parent / 'results_runs'

@@ -17,12 +17,12 @@ from typing import Any
 
 from results_rows import Row, replace_file
 
-from rlframe.checkpoint import open_checkpoint
+from rlframe.app.scoring import Request, play
 from rlframe.entry.__main__ import main as rlframe
-from rlframe.experiment.scoring import Request, play
-from rlframe.run.evaluations import MEAN
 from rlframe.run.machine import PACKAGES, machine
 from rlframe.run.metrics import records
+from rlframe.run.progress import MEAN
+from rlframe.run.read_checkpoint import open_checkpoint
 
 ELAPSED = 'time/elapsed'
 NEVER = '1e12'

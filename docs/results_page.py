@@ -9,7 +9,7 @@ from statistics import fmean, median
 import numpy as np
 from results_rows import Row, Run, number, shown
 
-from rlframe.analysis.statistics import bootstrap
+from rlframe.app.comparison import bootstrap
 from rlframe.scores import interquartile_mean
 
 HEAD = """# Results

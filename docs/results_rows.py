@@ -20,9 +20,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from rlframe.base_registry import nearest
 from rlframe.config import read_config
 from rlframe.errors import ConfigError
+from rlframe.registry import nearest
 
 HERE = Path(__file__).parent
 CONFIGS = HERE.parent / 'configs'

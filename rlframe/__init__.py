@@ -1,6 +1,7 @@
 """rlframe: reinforcement learning from components that a config file puts together.
 
-``import rlframe`` is light: torch, gymnasium and ray are imported by the parts that use them.
+``import rlframe`` is light: torch, gymnasium and ray are imported by the parts that use them. Beside the rooms lie
+only errors, the registries and scores; whatever else belongs to a room.
 """
 
 from __future__ import annotations
@@ -13,22 +14,22 @@ from rlframe._version import __version__
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from rlframe.experiment.run import Run as Run
-    from rlframe.experiment.training import open_run as open_run
-    from rlframe.experiment.training import start as start
-    from rlframe.experiment.training import train as train
+    from rlframe.app.run import Run as Run
+    from rlframe.app.training import open_run as open_run
+    from rlframe.app.training import start as start
+    from rlframe.app.training import train as train
     from rlframe.export import LoadedPolicy
 
 __all__ = ['Run', '__version__', 'load', 'open_run', 'start', 'train']
 
 LAZY = {'Run': 'run', 'open_run': 'training', 'start': 'training', 'train': 'training'}
-"""Names that are imported from ``rlframe.experiment`` when they are first used, as they need torch."""
+"""Names that are imported from ``rlframe.app`` when they are first used, as they need torch."""
 
 
 def __getattr__(name: str) -> Any:
     if name not in LAZY:
         raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
-    return getattr(importlib.import_module(f'rlframe.experiment.{LAZY[name]}'), name)
+    return getattr(importlib.import_module(f'rlframe.app.{LAZY[name]}'), name)
 
 
 def __dir__() -> list[str]:

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import dataclasses
+import difflib
+import importlib
+import inspect
+import logging
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from importlib import metadata
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
-from rlframe.base_registry import Registry as Registry
-from rlframe.base_registry import import_modules as import_modules
-from rlframe.base_registry import is_list_of_names as is_list_of_names
-from rlframe.base_registry import nearest as nearest
-from rlframe.base_registry import with_type as with_type
+from rlframe.errors import ConfigError, InterfaceError, RegistryError
 
 if TYPE_CHECKING:
     from torch import nn
 
     from rlframe.backend import Backend
     from rlframe.envs import EnvFactory, IEnvManager
-    from rlframe.logger import Logger
-    from rlframe.pipeline.parallel.launcher import Launcher
+    from rlframe.parallel.launcher import Launcher
+    from rlframe.parallel.transport.base import Transport
     from rlframe.policy import Policy
-    from rlframe.transport.base import Transport
+    from rlframe.run.logger import Logger
     from rlframe.worker import (
         BaseCommCollector,
         BaseCommLearner,
@@ -34,13 +38,329 @@ if TYPE_CHECKING:
     )
     from rlframe.worker.hooks import RunHook
 
+GROUP = 'rlframe.registry'
+"""Group of the entry points."""
+logger = logging.getLogger(GROUP)
+
+
+@dataclasses.dataclass
+class Plugin:
+    """An entry point of an installed package."""
+
+    name: str
+    """Name of the entry point."""
+    value: str
+    """What it names: ``module`` or ``module:function``."""
+    package: str
+    """The package that declares it."""
+    version: str
+    """Version of that package."""
+    problem: str = ''
+    """Why it could not be loaded; empty if it was."""
+    adds: list[str] = dataclasses.field(default_factory=list)
+    """The components that it registered, such as ``policy my_dqn``."""
+
+
+class Plugins:
+    """The plug-ins of this process, each loaded at most once."""
+
+    def __init__(self) -> None:
+        self._found: list[Plugin] | None = None
+        self._told: list[Plugin] = []
+        self._loading: Plugin | None = None
+        self._lock = threading.RLock()
+
+    def load(self) -> None:
+        """Loads all plug-ins, unless that was done, and warns once of each broken one, which is skipped."""
+        for each in self.all():
+            if each.problem and each not in self._told:
+                self._told.append(each)
+                told = (each.name, each.package, each.version, each.problem)
+                logger.warning('the plug-in %r of %s %s is skipped: %s', *told)
+
+    def all(self) -> list[Plugin]:
+        """Returns all plug-ins, after loading them: a module is imported, and a function is called without arguments."""
+        with self._lock:
+            if self._found is None:
+                self._found = []  # a plug-in that looks up a name must not load the plug-ins again
+                for point in sorted(metadata.entry_points(group=GROUP), key=lambda point: point.name):
+                    self._found.append(self._load(point))
+            return self._found
+
+    def _load(self, point: metadata.EntryPoint) -> Plugin:
+        package = point.dist
+        name, version = (package.name, package.version) if package is not None else ('?', '?')
+        self._loading = found = Plugin(point.name, point.value, name, version)
+        try:
+            loaded = point.load()
+            if callable(loaded):
+                loaded()
+        except (Exception, SystemExit) as error:
+            found.problem = ' '.join(f'{type(error).__name__}: {error}'.split())
+        finally:
+            self._loading = None
+        return found
+
+    def registered(self, kind: str, name: str) -> None:
+        """Notes a component, which belongs to the plug-in that is being loaded, if any."""
+        if self._loading is not None:
+            self._loading.adds.append(f'{kind} {name}')
+
+
+PLUGINS = Plugins()
+"""The plug-ins of this process, which all registries share."""
+
+
+T = TypeVar('T')
+C = TypeVar('C', bound=type)
+
+
+def nearest(word: str, known: Any) -> str:
+    """Returns `` Did you mean 'x'?`` for the known word closest to ``word``, or an empty string."""
+    names = {str(name).lower(): str(name) for name in known}
+    close = difflib.get_close_matches(word.lower(), names, n=1, cutoff=0.6)
+    return f' Did you mean {names[close[0]]!r}?' if close else ''
+
+
+def is_list_of_names(names: Any) -> bool:
+    """Whether a value is a list of strings, as ``import_names`` must be."""
+    return isinstance(names, list | tuple) and all(isinstance(name, str) for name in names)
+
+
+def import_modules(names: Sequence[str]) -> None:
+    """Imports the modules that register custom components.
+
+    Raises:
+        ConfigError: If it is not a list of names, or a module does not exist. Errors inside a module pass unchanged.
+    """
+    if not is_list_of_names(names):
+        raise ConfigError('bad value', where='import_names', got=names, expected='a list of module names')
+    for name in names:
+        try:
+            importlib.import_module(name)
+        except ModuleNotFoundError as error:
+            if error.name is None or not (name == error.name or name.startswith(error.name + '.')):
+                raise
+            raise ConfigError(
+                f'no module named {name!r}',
+                where='import_names',
+                remedy='Put its folder on PYTHONPATH, or start in that folder.',
+            ) from error
+
+
+def with_type(cfg: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    """Returns a section whose type may lie under a key of DI-engine, such as ``learner_type``, with ``type``."""
+    if key not in cfg:
+        return cfg
+    own = {name: value for name, value in cfg.items() if name != key}
+    return own if 'type' in own else {**own, 'type': cfg[key]}
+
+
+class Registry(Generic[T]):
+    """Maps the names of one kind of component to classes, whose instances are of type ``T``.
+
+    Args:
+        kind: What the names stand for, in words, for errors.
+        builtin: Maps each built-in name to the module that registers it.
+        interface: ``module:Class`` of the interface that the classes implement, if any.
+    """
+
+    def __init__(self, kind: str, builtin: Mapping[str, str] | None = None, interface: str = '') -> None:
+        self.kind, self.interface = kind, interface
+        self._builtin = dict(builtin or {})
+        self._classes: dict[str, type[T]] = {}
+
+    @overload
+    def register(
+        self, name: str | None = None, module: None = None, force_overwrite: bool = False
+    ) -> Callable[[C], C]: ...
+    @overload
+    def register(self, name: str | None, module: C, force_overwrite: bool = False) -> C: ...
+    def register(
+        self, name: str | None = None, module: C | None = None, force_overwrite: bool = False
+    ) -> C | Callable[[C], C]:
+        """Registers a class under a name; without a class, acts as a decorator.
+
+        Args:
+            name: Name in configs; by default, the name of the class.
+            module: The class.
+            force_overwrite: Whether to replace another class of that name, including a built-in one.
+
+        Raises:
+            RegistryError: If another class has that name; with the location of both.
+        """
+        if module is None:
+            return lambda cls: self.register(name, cls, force_overwrite)
+        name = module.__name__ if name is None else name
+        if not force_overwrite:
+            if self._is_replaced(name) and self._builtin[name] == module.__module__:
+                return module  # a built-in class, imported after its place was taken
+            self._check_free(name, module)
+        self._classes[name] = module
+        PLUGINS.registered(self.kind, name)
+        return module
+
+    def _check_free(self, name: str, cls: type) -> None:
+        taken = self._classes.get(name)
+        if taken is None and self._builtin.get(name, cls.__module__) != cls.__module__:
+            taken = self.get(name)
+        if taken is not None and _place(taken) != _place(cls):
+            raise RegistryError(
+                f'{self.kind} {name!r} is registered twice: {_place(taken)} and {_place(cls)}',
+                remedy='Give one of them another name, or replace the first by register(..., force_overwrite=True).',
+            )
+
+    def _is_replaced(self, name: str) -> bool:
+        """Whether another class replaces the built-in one."""
+        cls = self._classes.get(name)
+        return cls is not None and self._builtin.get(name, cls.__module__) != cls.__module__
+
+    def names(self) -> list[str]:
+        """Returns all names, sorted."""
+        return sorted({*self._builtin, *self._classes})
+
+    def query(self) -> list[str]:
+        """Returns all names, sorted; DI-engine's name for ``names``."""
+        return self.names()
+
+    def query_details(self, aliases: Iterable[str] | None = None) -> dict[str, tuple[str, int]]:
+        """Returns the file and the line where each class is defined; this imports the built-in ones.
+
+        Args:
+            aliases: Names to look up; by default, all.
+
+        Raises:
+            RegistryError: If a name is unknown.
+        """
+        names = self.names() if aliases is None else aliases
+        return {name: _source(self.get(name)) for name in names}
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._classes or name in self._builtin
+
+    def __getitem__(self, name: str) -> type[T]:
+        return self.get(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.names())
+
+    def __len__(self) -> int:
+        return len(self.names())
+
+    def registered_in(self, module: str) -> dict[str, type[T]]:
+        """Returns the classes that a module has registered."""
+        return {name: cls for name, cls in self._classes.items() if cls.__module__ == module}
+
+    def is_builtin(self, name: str) -> bool:
+        """Whether ``name`` is a built-in component that has not been replaced."""
+        return name in self._builtin and not self._is_replaced(name)
+
+    def spelled(self, name: str) -> str:
+        """Returns the only name that differs from ``name`` in upper and lower case at most; ``name`` if there is none."""
+        alike = [known for known in self.names() if known.lower() == name.lower()]
+        return alike[0] if len(alike) == 1 and name not in self else name
+
+    def get(self, name: str) -> type[T]:
+        """Returns the class called ``name``.
+
+        Raises:
+            RegistryError: If the name is unknown; with the closest name and all names.
+        """
+        if name not in self._classes and name in self._builtin:
+            module = importlib.import_module(self._builtin[name])
+            if name not in self._classes:
+                raise RegistryError(f'{module.__name__} does not register the {self.kind} {name!r}')
+        if name not in self._classes:
+            PLUGINS.load()
+        if name not in self._classes:
+            own = sorted(set(self._classes) - set(self._builtin))
+            raise RegistryError(
+                f'unknown {self.kind} {name!r}.{nearest(str(name), self.names())}'
+                f' Registered: {sorted(self._builtin)}; imported: {own}',
+                remedy='Is the module that registers it named in import_names?',
+            )
+        return self._classes[name]
+
+    def check_interface(self, name: str) -> None:
+        """Checks that a class has all methods of its interface; built-in classes are not checked.
+
+        Raises:
+            InterfaceError: If methods are missing; with their names.
+        """
+        if not self.interface or self.is_builtin(name):
+            return
+        module, _, interface_name = self.interface.partition(':')
+        interface, cls = getattr(importlib.import_module(module), interface_name), self.get(name)
+        missing = sorted(getattr(cls, '__abstractmethods__', ()))
+        if not issubclass(cls, interface):
+            defined = {name for base in cls.__mro__ for name in vars(base)}
+            missing = [name for name in _methods_of(interface) if name not in defined]
+        if missing:
+            raise InterfaceError(
+                f'{cls.__qualname__} ({_place(cls)}) lacks {", ".join(missing)} of the interface {interface_name}',
+                remedy=f'docs/interfaces.md and help({module}.{interface_name}) say what each has to do.',
+            )
+
+    def get_cls(self, cfg: Mapping[str, Any]) -> type[T]:
+        """Returns the class named by ``cfg.type``, after importing ``cfg.import_names``."""
+        import_modules(cfg.get('import_names') or [])
+        if 'type' not in cfg:
+            raise RegistryError(f"the config of a {self.kind} needs a 'type'; one of {self.names()}")
+        return self.get(cfg['type'])
+
+    def build(self, cfg: str | Mapping[str, Any], /, *args: Any, **kwargs: Any) -> T:
+        """Returns an instance of a class; errors of its constructor pass unchanged.
+
+        Args:
+            cfg: The name of the class, or a config whose ``type`` is that name.
+            args: Arguments of its constructor.
+            kwargs: Keyword arguments of its constructor.
+
+        Raises:
+            InterfaceError: If the class lacks methods of its interface.
+        """
+        cls = self.get(cfg) if isinstance(cfg, str) else self.get_cls(cfg)
+        self.check_interface(cfg if isinstance(cfg, str) else cfg['type'])
+        return cls(*args, **kwargs)
+
+
+def _methods_of(interface: type) -> list[str]:
+    """Returns the names of the abstract and of the public methods and properties of an interface."""
+    names = {
+        name: value
+        for base in reversed(interface.__mro__)
+        for name, value in vars(base).items()
+        if base.__module__.startswith('rlframe.worker')
+    }
+    kinds = (classmethod, property)
+    public = {
+        name
+        for name, value in names.items()
+        if not name.startswith('_') and (callable(value) or isinstance(value, kinds))
+    }
+    return sorted(public | getattr(interface, '__abstractmethods__', frozenset()))
+
+
+def _place(cls: type) -> str:
+    """Returns ``file:line`` of a class, or its dotted name if it has no source."""
+    file, line = _source(cls)
+    return f'{file}:{line}' if line else file
+
+
+def _source(cls: type) -> tuple[str, int]:
+    """Returns the file and the line of a class, or its dotted name and 0 if it has no source."""
+    try:
+        return str(inspect.getsourcefile(cls)), inspect.getsourcelines(cls)[1]
+    except (OSError, TypeError):
+        return f'{cls.__module__}.{cls.__qualname__}', 0
+
 
 def _in(package: str, **modules: str) -> dict[str, str]:
     return {name: f'rlframe.{package}.{module}' for name, module in modules.items()}
 
 
 ENV_REGISTRY: Registry[EnvFactory] = Registry(
-    'env', _in('envs', gym='gym_env', pettingzoo='pettingzoo_env', atari='atari.factory')
+    'env', _in('envs', gym='gym_env', pettingzoo='pettingzoo_env', atari='atari')
 )
 """Factories of envs, by name."""
 ENV_MANAGER_REGISTRY: Registry[IEnvManager] = Registry(
@@ -49,9 +369,9 @@ ENV_MANAGER_REGISTRY: Registry[IEnvManager] = Registry(
         'envs',
         base='env_manager',
         gym_vector='vector_env',
-        torch_vector='tensor.manager',
-        subprocess='workers.subprocess_manager',
-        async_subprocess='workers.async_manager',
+        torch_vector='tensor_manager',
+        subprocess='async_manager',
+        async_subprocess='async_manager',
         env_pool='pool_manager',
     ),
 )
@@ -65,7 +385,7 @@ POLICY_REGISTRY: Registry[Policy] = Registry(
         qrdqn='qrdqn',
         r2d2='r2d2',
         ppo='ppo',
-        a2c='a2c',
+        a2c='ppo',
         ddpg='ddpg',
         td3='ddpg',
         sac='sac',
@@ -79,10 +399,10 @@ MODEL_REGISTRY: Registry[nn.Module] = Registry(
     _in(
         'model',
         q_net='q_net',
-        recurrent_q_net='recurrent_q_net',
+        recurrent_q_net='q_net',
         actor_critic='actor_critic',
-        recurrent_actor_critic='recurrent_actor_critic',
-        recurrent_qac='recurrent_qac',
+        recurrent_actor_critic='actor_critic',
+        recurrent_qac='qac',
         actor='actor_critic',
         qac='qac',
     ),
@@ -93,13 +413,13 @@ SERIAL_COLLECTOR_REGISTRY: Registry[ISerialCollector] = Registry(
     _in(
         'worker',
         sample='collector.serial_collector',
-        episode='collector.episode_serial_collector',
+        episode='collector.serial_collector',
         dataset='collector.dataset_collector',
         tensor='collector.tensor_collector',
-        sample_1v1='players.battle_collector',
-        episode_1v1='players.battle_collector',
+        sample_1v1='collector.battle_collector',
+        episode_1v1='collector.battle_collector',
     ),
-    interface='rlframe.worker.collector.collector_interface:ISerialCollector',
+    interface='rlframe.worker.collector.base_serial_collector:ISerialCollector',
 )
 """Serial collectors, which turn env steps into training samples."""
 SERIAL_EVALUATOR_REGISTRY: Registry[ISerialEvaluator] = Registry(
@@ -107,13 +427,13 @@ SERIAL_EVALUATOR_REGISTRY: Registry[ISerialEvaluator] = Registry(
     _in(
         'worker',
         interaction='evaluator.serial_evaluator',
-        battle_interaction='players.battle_evaluator',
+        battle_interaction='evaluator.battle_evaluator',
         metric='evaluator.metric_evaluator',
     ),
     interface='rlframe.worker.evaluator.base_serial_evaluator:ISerialEvaluator',
 )
 """Evaluators, which measure a policy."""
-BACKEND_REGISTRY: Registry[Backend] = Registry('backend', _in('backend', local='local', ray='ray.backend'))
+BACKEND_REGISTRY: Registry[Backend] = Registry('backend', _in('backend', local='base', ray='ray.backend'))
 """Backends, in which collectors and evaluators run."""
 LEARNER_REGISTRY: Registry[BaseLearner] = Registry('learner', _in('worker.learner', base='base_learner'))
 """Learners, which update a policy and run the hooks around each update."""
@@ -121,10 +441,10 @@ LEARNER_HOOK_REGISTRY: Registry[LearnerHook] = Registry(
     'learner hook',
     _in(
         'worker.learner',
-        load_ckpt='builtin_hooks',
-        save_ckpt='builtin_hooks',
-        log_show='builtin_hooks',
-        log_reduce='builtin_hooks',
+        load_ckpt='learner_hook',
+        save_ckpt='learner_hook',
+        log_show='learner_hook',
+        log_reduce='learner_hook',
     ),
     interface='rlframe.worker.learner.learner_hook:LearnerHook',
 )
@@ -134,11 +454,11 @@ HOOK_REGISTRY: Registry[RunHook] = Registry(
     _in(
         'worker.hooks',
         doctor='doctor',
-        early_stop='early_stop',
-        wall_clock='wall_clock',
-        gradient_histogram='gradient_histogram',
-        profile='profiler',
-        notify='notify',
+        early_stop='builtin_hooks',
+        wall_clock='builtin_hooks',
+        gradient_histogram='builtin_hooks',
+        profile='builtin_hooks',
+        notify='builtin_hooks',
     ),
     interface='rlframe.worker.hooks.run_hook:RunHook',
 )
@@ -151,65 +471,68 @@ BUFFER_REGISTRY: Registry[IBuffer] = Registry(
         advanced='advanced_buffer',
         sequence='sequence_buffer',
         episode='episode_buffer',
-        elastic='elastic_buffer',
+        elastic='advanced_buffer',
     ),
     interface='rlframe.worker.replay_buffer.base_buffer:IBuffer',
 )
 """Replay buffers, which store transitions and sample from them."""
 PARALLEL_COLLECTOR_REGISTRY: Registry[BaseParallelCollector] = Registry(
     'parallel collector',
-    _in('worker.parallel', zergling='zergling_parallel_collector', marine='marine_parallel_collector'),
-    interface='rlframe.worker.parallel.base_parallel_collector:BaseParallelCollector',
+    _in('parallel', zergling='parallel_collectors', marine='parallel_collectors'),
+    interface='rlframe.parallel.base_parallel_collector:BaseParallelCollector',
 )
 """Parallel collectors, which collect and evaluate as the tasks of a coordinator say."""
 COMM_COLLECTOR_REGISTRY: Registry[BaseCommCollector] = Registry(
     'comm collector',
     _in(
-        'worker.comm',
-        naive='naive_collector',
-        in_process='transport_collector',
-        flask_fs='flask_fs',
-        ray='ray_comm',
+        'parallel',
+        naive='comm_collector',
+        in_process='comm_collector',
+        flask_fs='flask_fs_comm',
+        ray='flask_fs_comm',
     ),
-    interface='rlframe.worker.comm.comm_interface:BaseCommCollector',
+    interface='rlframe.parallel.comm:BaseCommCollector',
 )
 """Comm collectors, which connect a parallel collector with a coordinator."""
 COMM_LEARNER_REGISTRY: Registry[BaseCommLearner] = Registry(
     'comm learner',
-    _in('worker.comm', in_process='transport_learner', flask_fs='flask_fs', ray='ray_comm'),
-    interface='rlframe.worker.comm.comm_interface:BaseCommLearner',
+    _in('parallel', in_process='comm_learner', flask_fs='flask_fs_comm', ray='flask_fs_comm'),
+    interface='rlframe.parallel.comm:BaseCommLearner',
 )
 """Comm learners, which connect a learner with a coordinator."""
 COMMANDER_REGISTRY: Registry[BaseSerialCommander] = Registry(
     'commander',
-    _in('worker.commanders', base='base_serial_commander'),
-    interface='rlframe.worker.commanders.base_serial_commander:BaseSerialCommander',
+    _in('worker', base='commander'),
+    interface='rlframe.worker.commander:BaseSerialCommander',
 )
 """Commanders, which decide what a round of training does."""
 PARALLEL_COMMANDER_REGISTRY: Registry[BaseParallelCommander] = Registry(
     'parallel commander',
     _in(
-        'worker.commanders',
-        naive='naive_commander',
+        'parallel.coordinator',
+        naive='solo_commander',
         solo='solo_commander',
         one_vs_one='one_vs_one_commander',
     ),
-    interface='rlframe.worker.commanders.base_parallel_commander:BaseParallelCommander',
+    interface='rlframe.parallel.coordinator.base_parallel_commander:BaseParallelCommander',
 )
 """Commanders of parallel mode, which decide what collectors and learners do."""
 TRANSPORT_REGISTRY: Registry[Transport] = Registry(
     'transport',
-    _in('transport', in_process='in_process', flask_fs='flask_fs.client', ray='ray.client'),
-    interface='rlframe.transport.base:Transport',
+    {
+        **_in('parallel.transport', in_process='answering', flask_fs='flask_fs_client'),
+        **_in('backend.ray', ray='transport_client'),
+    },
+    interface='rlframe.parallel.transport.base:Transport',
 )
 """Transports, by which the roles of parallel mode talk to their coordinator."""
 LAUNCHER_REGISTRY: Registry[Launcher] = Registry(
     'launcher',
     {
-        **_in('pipeline.parallel', in_process='threads', flask_fs='processes'),
+        **_in('parallel', in_process='launcher', flask_fs='launcher'),
         **_in('backend.ray', ray='launcher'),
     },
-    interface='rlframe.pipeline.parallel.launcher:Launcher',
+    interface='rlframe.parallel.launcher:Launcher',
 )
 """Launchers, which start the workers of a parallel run, by the transport that the workers use."""
 
@@ -224,14 +547,14 @@ EVAL_METRIC_REGISTRY: Registry[EvalMetric] = Registry(
 LOGGER_REGISTRY: Registry[Logger] = Registry(
     'logger',
     _in(
-        'logger',
-        jsonl='json_lines',
-        tensorboard='tensorboard',
-        csv='csv_table',
-        wandb='wandb',
-        mlflow='mlflow',
+        'run',
+        jsonl='metric_writer',
+        tensorboard='loggers',
+        csv='metric_writer',
+        wandb='loggers',
+        mlflow='loggers',
     ),
-    interface='rlframe.logger.logger:Logger',
+    interface='rlframe.run.logger:Logger',
 )
 """Loggers, which write the metrics of a run to files or send them to a server."""
 

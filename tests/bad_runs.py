@@ -9,7 +9,7 @@ from pathlib import Path
 
 from checkpoint_helpers import forge
 
-from rlframe.checkpoint.manifest import write_text
+from rlframe.run.manifest import write_text
 
 
 def _truncated(run: Path) -> None:

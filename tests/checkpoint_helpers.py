@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from rlframe.checkpoint import publish_checkpoint
-from rlframe.checkpoint import rows as rows_module
-from rlframe.checkpoint.manifest import write_text
 from rlframe.data import Batch
+from rlframe.run import checkpoint_tree as rows_module
+from rlframe.run.manifest import write_text
+from rlframe.run.write_checkpoint import publish_checkpoint
 from rlframe.worker.replay_buffer import IBuffer, create_buffer
 
 MEMBERS = [

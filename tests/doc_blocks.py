@@ -23,10 +23,10 @@ from typing import Any, NamedTuple
 import pytest
 import registrations
 
+from rlframe.app import training as api
 from rlframe.entry.__main__ import main
 from rlframe.entry.verb_table import VERBS
 from rlframe.errors import ConfigWarning
-from rlframe.experiment import training as api
 from rlframe.pipeline import training
 
 ROOT = Path(__file__).parents[1]

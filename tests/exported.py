@@ -11,14 +11,14 @@ from gymnasium import spaces
 from space_envs import SpaceEnv
 
 from rlframe import config
-from rlframe.checkpoint import find_checkpoint, load_checkpoint
 from rlframe.data import Array, Batch
 from rlframe.envs.env_manager import BaseEnvManager
 from rlframe.envs.gym_env import GymEnvFactory
 from rlframe.pipeline import SerialPipeline, build
 from rlframe.policy import Policy
-from rlframe.policy.acting.random_policy import random_opponent
+from rlframe.policy.parts.random_policy import random_opponent
 from rlframe.registry import POLICY_REGISTRY, import_modules
+from rlframe.run.read_checkpoint import find_checkpoint, load_checkpoint
 
 
 class WideEnv(gymnasium.Env):

@@ -10,17 +10,17 @@ from unittest import mock
 
 import numpy as np
 
-from rlframe.backend.ray.actors import calls as ray_calls
-from rlframe.backend.ray.actors import losses as ray_losses
-from rlframe.backend.ray.actors import pool as ray_pool
-from rlframe.backend.ray.actors import publisher as ray_publisher
-from rlframe.backend.ray.actors import session as ray_session
-from rlframe.backend.ray.actors.actor import Facts, Header, Request
-from rlframe.backend.ray.actors.options import RAY_OPTIONS
-from rlframe.backend.ray.actors.pool import ActorPool
+from rlframe.backend.ray import pool as ray_calls
+from rlframe.backend.ray import pool as ray_losses
+from rlframe.backend.ray import pool as ray_pool
+from rlframe.backend.ray import publisher as ray_publisher
+from rlframe.backend.ray import session as ray_session
+from rlframe.backend.ray.actor import Facts, Header, Request
+from rlframe.backend.ray.options import RAY_OPTIONS
+from rlframe.backend.ray.pool import ActorPool
 from rlframe.data import Batch
 from rlframe.utils.field import defaults_of
-from rlframe.worker.collector.counted import Counts
+from rlframe.worker.collector.rollout import Counts
 
 NEVER = float('inf')
 

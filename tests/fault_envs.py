@@ -17,7 +17,7 @@ import fork_server
 import gymnasium
 import numpy as np
 
-from rlframe.envs.workers.async_manager import AsyncSubprocessEnvManager
+from rlframe.envs.async_manager import AsyncSubprocessEnvManager
 
 
 class OwnError(Exception):

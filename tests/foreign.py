@@ -8,9 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from rlframe.checkpoint.manifest import read_sealed, write_text
 from rlframe.export import export_policy
 from rlframe.pipeline import serial_pipeline
+from rlframe.run.manifest import read_sealed, write_text
 
 MAIN = dict(
     exp_name='small',

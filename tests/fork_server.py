@@ -34,7 +34,7 @@ PRELOADED = (
         'rlframe.envs.gym_env',
         'rlframe.worker',
     ),
-    *('rlframe.worker.collector.serial_collector', 'rlframe.data.trajectory', 'rlframe.backend.local'),
+    *('rlframe.worker.collector.serial_collector', 'rlframe.data.trajectory', 'rlframe.backend.base'),
 )
 NEEDED_BY_RAY = ('google.protobuf.descriptor_pb2', 'jsonschema', 'psutil', 'pydantic', 'requests', 'yaml')
 """Imported if they are there. Not ray itself: it reads the environment when it is imported."""

@@ -12,8 +12,8 @@ from parallel_parts import PATIENCE, ScriptedCoordinator
 
 from rlframe.data import Batch
 from rlframe.data.faces import LearnMode
+from rlframe.parallel.comm_learner import LearnerParts, TransportLearner
 from rlframe.worker import BaseLearner, LearnerAggregator
-from rlframe.worker.comm.transport_learner import LearnerParts, TransportLearner
 
 QUICK = {'wait': 0.002, 'beat_interval': 0.05}
 

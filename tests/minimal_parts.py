@@ -10,7 +10,7 @@ import numpy as np
 from rlframe.data import Batch
 from rlframe.utils.seed import COLLECT, EVALUATE, env_seed
 from rlframe.worker import IBuffer, ISerialCollector, ISerialEvaluator, LearnerHook
-from rlframe.worker.replay_buffer.stores.state_file import load_state, save_state
+from rlframe.worker.replay_buffer.state_file import load_state, save_state
 
 
 class MinimalCollector(ISerialCollector):

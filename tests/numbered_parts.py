@@ -11,9 +11,9 @@ from typing import Any
 import gymnasium
 import numpy as np
 
+from rlframe.parallel.parallel_collectors import ZerglingParallelCollector
+from rlframe.parallel.transport.messages import Collected, Taken
 from rlframe.registry import PARALLEL_COLLECTOR_REGISTRY
-from rlframe.transport.messages import Collected, Taken
-from rlframe.worker.parallel.zergling_parallel_collector import ZerglingParallelCollector
 
 LEDGER = 'RLFRAME_TESTS_LEDGER'
 """Variable with the file in which collectors note their data; it marks all processes of a run, too."""

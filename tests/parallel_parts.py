@@ -14,11 +14,9 @@ import numpy as np
 from rlframe import config
 from rlframe.data import Batch
 from rlframe.errors import MessageError
-from rlframe.pipeline import build
-from rlframe.transport.base import Reply
-from rlframe.transport.envelope import Envelope
-from rlframe.transport.in_process import InProcessServer
-from rlframe.transport.messages import (
+from rlframe.parallel.transport.answering import InProcessServer
+from rlframe.parallel.transport.base import Envelope, Reply
+from rlframe.parallel.transport.messages import (
     AskData,
     AskTask,
     AskWeights,
@@ -39,6 +37,7 @@ from rlframe.transport.messages import (
     Wait,
     Weights,
 )
+from rlframe.pipeline import build
 from rlframe.utils.seed import set_seed
 
 ROOT = Path(__file__).parents[1]

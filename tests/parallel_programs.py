@@ -19,7 +19,7 @@ import pytest
 from fault_envs import processes
 from numbered_parts import LEDGER, SCALE
 
-from rlframe.checkpoint import load_checkpoint
+from rlframe.run.read_checkpoint import load_checkpoint
 
 ROOT = Path(__file__).parents[1]
 PATIENCE = 120.0

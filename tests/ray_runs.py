@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 from runs import CASES, DQN, ROOT, records
 
-from rlframe.checkpoint import load_checkpoint
 from rlframe.config import compile_config, split_config
 from rlframe.config.reader import read_config
 from rlframe.data import Batch
 from rlframe.pipeline import SerialPipeline
 from rlframe.pipeline.resume import resume as find_run
+from rlframe.run.read_checkpoint import load_checkpoint
 from rlframe.utils.field import ResolvedConfig
 
 RAY = ('collector.backend=ray',)

@@ -14,7 +14,7 @@ import fork_server
 import numpy as np
 import torch
 
-from rlframe.checkpoint import load_checkpoint
+from rlframe.run.read_checkpoint import load_checkpoint
 
 ROOT = Path(__file__).parents[1]
 Run = Callable[..., tuple[int, str, str]]

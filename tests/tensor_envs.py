@@ -11,7 +11,7 @@ from gymnasium import spaces
 from rlframe.data import Batch
 from rlframe.data.faces import TensorMode
 from rlframe.envs.tensor import TensorVectorEnv, TorchCartPole
-from rlframe.envs.tensor.manager import TensorEnvManager
+from rlframe.envs.tensor_manager import TensorEnvManager
 
 CPU = torch.device('cpu')
 

@@ -24,7 +24,6 @@ from fakes import config_pair, counting_manager
 from runs import DQN, ROOT, child_processes
 
 from rlframe import errors
-from rlframe.checkpoint import save_checkpoint
 from rlframe.entry.__main__ import main
 from rlframe.errors import (
     ActionError,
@@ -37,6 +36,7 @@ from rlframe.pipeline import serial as pipeline
 from rlframe.pipeline import serial_pipeline
 from rlframe.registry import POLICY_REGISTRY
 from rlframe.run import run_folder
+from rlframe.run.write_checkpoint import save_checkpoint
 
 
 @pytest.fixture(scope='module')

@@ -18,7 +18,7 @@ from runs import child_processes
 from rlframe import config
 from rlframe.entry.__main__ import main
 from rlframe.entry.parallel import _commands
-from rlframe.pipeline.parallel.pipeline import ParallelPipeline
+from rlframe.parallel.pipeline import ParallelPipeline
 
 SECONDS = 20.0
 """How long a refusal may take; all time limits of workers are longer."""
@@ -150,7 +150,7 @@ def test_wrong_token(
 def test_worker_of_another_version(
     run: ParallelPipeline, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr('rlframe.worker.comm.membership.__version__', '9.9.9')
+    monkeypatch.setattr('rlframe.parallel.comm_worker.__version__', '9.9.9')
     says = ('RequestRefusedError', 'rlframe 9.9.9', 'Install the same version')
     refused(capsys, worker(run, with_token()), *says)
 

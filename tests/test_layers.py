@@ -9,92 +9,74 @@ from pathlib import Path
 
 import pytest
 
+from rlframe import registry as registries
+
 ROOT = Path(__file__).parents[1] / 'rlframe'
 FILES = sorted(ROOT.rglob('*.py'))
-BASE = ('errors', 'registry', 'scores', 'utils', 'safety', '_version')
+BASE = ('errors', 'registry', 'scores', 'utils', '_version')
 MAY_IMPORT = {
     'errors': (),
     '_version': (),
     'scores': (),
-    'plugins': (),
-    'base_registry': ('errors', 'plugins'),
-    'registry': ('errors', 'base_registry'),
+    'registry': ('errors',),
     'utils': ('errors', 'registry'),
-    'safety': ('errors', 'utils'),
     'run': BASE,
-    'logger': (*BASE, 'run'),
     'data': BASE,
-    'checkpoint': BASE,
+    'config': (*BASE, 'run'),
+    'envs': (*BASE, 'data', 'run'),
     'model': (*BASE, 'data'),
-    'envs.checks': (*BASE, 'data'),
-    'envs': (*BASE, 'data', 'run', 'checkpoint', 'envs.checks'),
-    'envs.atari': (*BASE, 'data', 'run', 'envs'),
-    'envs.tensor': (*BASE, 'data', 'checkpoint', 'envs'),
-    'envs.workers': (*BASE, 'data', 'run', 'envs', 'envs.checks'),
-    'policy.learning': (*BASE, 'data', 'checkpoint'),
-    'policy.acting': (*BASE, 'data', 'policy.learning'),
-    'policy': (*BASE, 'data', 'checkpoint', 'model', 'policy.acting', 'policy.learning'),
-    'worker.commanders': BASE,
-    'worker.coordinator': (*BASE, 'data', 'run', 'transport', 'worker.commanders'),
+    'policy.parts': (*BASE, 'data', 'run'),
+    'policy': (*BASE, 'data', 'run', 'model', 'policy.parts'),
     'worker.collector': (*BASE, 'data', 'run'),
     'worker.evaluator': (*BASE, 'data', 'run', 'worker.collector'),
-    'worker.players': (*BASE, 'data', 'run', 'worker.collector', 'worker.evaluator'),
-    'worker.learner': (*BASE, 'data', 'run', 'checkpoint'),
+    'worker.learner': (*BASE, 'data', 'run'),
     'worker.hooks': (*BASE, 'data', 'run'),
-    'worker.replay_buffer.stores': (*BASE, 'data', 'run', 'checkpoint'),
-    'worker.replay_buffer': (*BASE, 'data', 'run', 'checkpoint', 'worker.replay_buffer.stores'),
+    'worker.replay_buffer': (*BASE, 'data', 'run'),
     'worker': (*BASE, 'worker.collector', 'worker.evaluator'),
-    'transport': (*BASE, 'data', 'checkpoint'),
-    'transport.flask_fs': (*BASE, 'data', 'run', 'checkpoint', 'transport'),
-    'transport.ray': (*BASE, 'data', 'checkpoint', 'transport', 'transport.flask_fs', 'backend.ray.actors'),
-    'worker.parallel': (*BASE, 'data', 'run', 'transport', 'worker.collector', 'worker.evaluator', 'worker.players'),
-    'worker.comm': (
-        *BASE, 'data', 'run', 'transport', 'transport.flask_fs', 'worker.coordinator', 'worker.learner', 'worker.parallel',
-    ),
-    'config.parallel': BASE,
-    'config': (*BASE, 'run', 'logger', 'checkpoint', 'config.parallel'),
-    'display': (*BASE, 'run', 'config'),
     'pipeline': (
-        *BASE, 'data', 'run', 'logger', 'checkpoint', 'config', 'display', 'policy', 'policy.acting', 'policy.learning',
-        'worker', 'worker.commanders', 'worker.players', 'worker.collector',
-        'worker.hooks', 'worker.replay_buffer.stores',
+        *BASE, 'data', 'run', 'config', 'policy', 'policy.parts', 'worker', 'worker.collector', 'worker.hooks',
+        'worker.learner', 'worker.replay_buffer',
     ),
-    'pipeline.parallel': (
-        *BASE, 'data', 'run', 'logger', 'checkpoint', 'config', 'transport', 'policy.acting', 'worker', 'worker.comm',
-        'worker.collector', 'worker.commanders', 'worker.coordinator', 'worker.evaluator', 'worker.hooks', 'worker.parallel',
-        'pipeline',
+    'parallel.transport': (*BASE, 'data', 'run'),
+    'parallel.coordinator': (*BASE, 'data', 'run', 'parallel.transport'),
+    'parallel': (
+        *BASE, 'data', 'run', 'config', 'policy.parts', 'worker', 'worker.collector', 'worker.evaluator', 'worker.learner',
+        'pipeline', 'parallel.coordinator', 'parallel.transport',
     ),
     'backend': (*BASE, 'data', 'pipeline'),
-    'backend.ray.actors': (*BASE, 'data', 'run', 'worker.collector'),
-    'backend.ray.constructor': (*BASE, 'data', 'run', 'worker.collector', 'backend.ray.actors'),
     'backend.ray': (
-        *BASE, 'data', 'run', 'worker', 'worker.collector', 'worker.evaluator', 'worker.players', 'pipeline', 'backend',
-        'pipeline.parallel', 'transport',
-        'backend.ray.actors', 'backend.ray.constructor',
+        *BASE, 'data', 'run', 'worker.collector', 'worker.evaluator', 'pipeline', 'backend', 'parallel', 'parallel.transport',
     ),
-    'export': (*BASE, 'data', 'run', 'checkpoint', 'config', 'model', 'policy', 'policy.acting', 'policy.learning', 'pipeline'),
-    'tune': (*BASE, 'data', 'run', 'checkpoint', 'config', 'pipeline', 'export', 'backend.ray.actors'),
-    'analysis': (*BASE, 'run', 'checkpoint', 'config'),
-    'experiment': (
-        *BASE, 'analysis', 'data', 'run', 'checkpoint', 'config', 'envs', 'worker.collector', 'pipeline', 'pipeline.parallel',
-        'policy.acting', 'export', 'display',
+    'export': (*BASE, 'data', 'run', 'config', 'model', 'policy', 'policy.parts', 'pipeline'),
+    'tune': (*BASE, 'data', 'run', 'config', 'pipeline', 'export', 'backend.ray'),
+    'app': (
+        *BASE, 'data', 'run', 'config', 'envs', 'policy.parts', 'worker.collector', 'pipeline', 'parallel', 'export',
     ),
-    'templates': (
-        *BASE, 'data', 'model', 'policy', 'worker', 'worker.replay_buffer', 'backend', 'logger',
+    'app.templates': (
+        *BASE, 'data', 'run', 'model', 'policy', 'worker.collector', 'worker.learner', 'worker.replay_buffer',
+        'backend',
     ),
-    'tools': (
-        *BASE, 'data', 'run', 'checkpoint', 'config', 'config.parallel', 'envs', 'envs.checks', 'policy.acting',
-        'worker.collector', 'pipeline', 'experiment', 'display',
-    ),
-    'entry': (
-        *BASE, 'plugins', 'run', 'checkpoint', 'config', 'worker.collector', 'pipeline', 'pipeline.parallel', 'export', 'tune',
-        'backend.ray.actors', 'experiment', 'tools', 'display',
-    ),
-    'entry.verbs': (*BASE, 'analysis', 'run', 'checkpoint', 'config', 'pipeline', 'tune', 'experiment', 'tools', 'entry', 'display'),
-    '': ('_version', 'experiment', 'export'),
+    'entry': (*BASE, 'run', 'config', 'pipeline', 'parallel', 'backend.ray', 'export', 'tune', 'app'),
+    '': ('_version', 'app', 'export'),
     '__main__': ('entry',),
 }  # fmt: skip
 """Rooms, and those that each may import, inside functions too; none may import one that imports it."""
+BY_NAME = {
+    'utils': 'says which policies have an option that was misspelt',
+    'config': 'reads the options that the chosen components declare',
+    'policy.parts': 'names the policies that fit an action space, in an error',
+    'policy': 'creates the env of a config if a policy is made without its spec',
+    'pipeline': 'creates the env, its manager and the backend of a config',
+    'parallel.transport': 'a server makes the client that fits it',
+    'parallel.coordinator': 'creates the policy, the buffer and the transport of a run',
+    'parallel': "starts the workers of a transport, which may be Ray's",
+    'backend': 'creates the collector and the evaluator of a config',
+    'backend.ray': 'creates the envs of a RayCollector that got a config',
+    'tune': 'reads which metric an evaluator reports',
+    'app': 'describes components, and chooses one for an env',
+    'entry': 'lists what is registered',
+}
+"""Rooms that look up components of rooms that they may not import, in a registry, with the reason."""
 MOST_LINES = 600
 """Of one file: one thought is one file, and none is cut to fit a number."""
 RATCHET = Path(__file__).with_name('lines_by_room.txt')
@@ -134,12 +116,31 @@ def imported(path: Path) -> list[str]:
     return found
 
 
+def stubbed(path: Path) -> dict[str, str]:
+    """Returns the names that a package exports lazily, as 'worker.BaseLearner', with those that they stand for."""
+    package, found = module_of(path), {}
+    for node in ast.parse(path.read_text(encoding='utf-8')).body:
+        if isinstance(node, ast.ImportFrom) and node.module is not None:
+            for alias in node.names:
+                found[f'{package}.{alias.asname or alias.name}'] = f'{node.module}.{alias.name}'.partition(
+                    '.'
+                )[2]
+    return found
+
+
+STUBS = {
+    name: origin for path in sorted(ROOT.rglob('__init__.pyi')) for name, origin in stubbed(path).items()
+}
+
+
 def needed(path: Path) -> set[str]:
-    """Returns the modules of rlframe that a file imports."""
+    """Returns the modules of rlframe that a file imports; names of a package with a stub come from where they live."""
     found = set()
     for name in imported(path):
         package, _, module = name.partition('.')
         if package == 'rlframe':
+            while module in STUBS:
+                module = STUBS[module]
             while module not in MODULES:
                 module = module.rpartition('.')[0]
             found.add(module)
@@ -161,6 +162,34 @@ def test_rooms_import_downwards_only() -> None:
         ]
         assert ready, f'rooms that import each other: {sorted(MAY_IMPORT.keys() - set(order))}'
         order += ready
+
+
+def looked_up(path: Path) -> set[str]:
+    """Returns the registries in which a file looks up components; to register one is no look-up."""
+    tree = ast.parse(path.read_text(encoding='utf-8'))
+    decorators = {
+        part
+        for node in ast.walk(tree)
+        for found in getattr(node, 'decorator_list', ())
+        for part in ast.walk(found)
+    }
+    names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and node not in decorators}
+    return names & {
+        name for name, value in vars(registries).items() if isinstance(value, registries.Registry)
+    }
+
+
+def test_rooms_look_up_by_name_only_what_they_may_import_or_say_why() -> None:
+    reasons = dict.fromkeys(BY_NAME, False)
+    for module, path in MODULES.items():
+        here = room_of(module)
+        for name in looked_up(path) if here != 'registry' else ():
+            for component in vars(registries)[name]._builtin.values():
+                there = room_of(component.removeprefix('rlframe.'))
+                if there != here and there not in MAY_IMPORT[here]:
+                    assert here in BY_NAME, f'{module} looks up a component of {there} in {name}'
+                    reasons[here] = True
+    assert all(reasons.values()), f'these rooms look up nothing any longer: {reasons}'
 
 
 def test_no_module_imports_itself_by_way_of_others() -> None:
@@ -220,12 +249,11 @@ RUNS_CODE = {
     'pickle.load': (),
     'pickle.loads': ('utils/serialize.py',),
     'from_bytes': (
-        'envs/workers/env_worker.py',
-        'envs/workers/worker_group.py',
-        'envs/workers/worker_pool.py',
-        'backend/ray/actors/actor.py',
-        'pipeline/parallel/child.py',  # from the stdin that its parent holds
-        'experiment/seed_run.py',
+        'envs/env_worker.py',
+        'envs/worker_pool.py',
+        'backend/ray/actor.py',
+        'parallel/roles.py',  # from the stdin that its parent holds
+        'app/seed_run.py',
     ),
     'torch.load': (),
     'yaml.load': (),

@@ -13,11 +13,10 @@ from typing import Any
 import pytest
 
 from rlframe import __version__
+from rlframe.parallel.transport import messages as m
+from rlframe.parallel.transport.base import Envelope, Reply, Server, Transport
+from rlframe.parallel.transport.messages import KINDS, Message
 from rlframe.registry import TRANSPORT_REGISTRY, import_modules
-from rlframe.transport import messages as m
-from rlframe.transport.base import Reply, Server, Transport
-from rlframe.transport.envelope import Envelope
-from rlframe.transport.messages import KINDS, Message
 
 import_modules([name for name in os.environ.get('RLFRAME_IMPORT', '').split(',') if name])
 TRANSPORTS = [

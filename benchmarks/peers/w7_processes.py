@@ -60,7 +60,7 @@ def sb3(env_num: int = 4, milliseconds: int = 0, slow: int = 0, env_steps: int =
 def subprocess(env_num: int = 4, milliseconds: int = 0, slow: int = 0, env_steps: int = 40_000) -> dict:
     """rlframe's own manager that waits for all envs, one process an env."""
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-    from rlframe.envs.workers.subprocess_manager import SubprocessEnvManager
+    from rlframe.envs.async_manager import SubprocessEnvManager
 
     manager = SubprocessEnvManager(sleeping_envs(env_num, milliseconds, slow), {'worker_num': env_num})
     manager.reset(seed=list(range(env_num)))

@@ -9,7 +9,7 @@ import torch
 
 from rlframe.data import Array, Batch, IntArray
 from rlframe.policy.dqn import DQNPolicy
-from rlframe.policy.learning.schedule import linear_decay
+from rlframe.policy.parts.options import linear_decay
 from rlframe.registry import POLICY_REGISTRY
 
 

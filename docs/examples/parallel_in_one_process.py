@@ -3,7 +3,7 @@
 import time
 
 from rlframe import config
-from rlframe.pipeline.parallel.roles import make_worker
+from rlframe.parallel.roles import make_worker
 from rlframe.worker import Coordinator
 
 main_config = dict(env=dict(env_id='CartPole-v1', stop_value=100), policy=dict(cuda=False))

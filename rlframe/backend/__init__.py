@@ -5,7 +5,6 @@ A config chooses a backend for its collector and one for its evaluator by the op
 backends.
 """
 
-from rlframe.backend.base import Backend
-from rlframe.backend.local import LocalBackend
+from rlframe.backend.base import Backend, LocalBackend
 
 __all__ = ['Backend', 'LocalBackend']

@@ -1,24 +1,22 @@
 """Compiles a config file and a command line into one tree in which every key is declared and every value valid.
 
 ``reader`` reads files, ``tree`` merges the user's settings, ``schema`` finds the options of the chosen classes,
-``rules`` checks options across components, ``compile`` combines these steps, ``writer`` writes the result and
-``changes`` compares it with the config of a resumed run. ``trust`` checks what a foreign config may set, ``ding``
-translates DI-engine configs before any of this, and ``own_parts`` finds parts that only the running program can create.
+``rules`` and ``parallel`` check options across components, ``compile`` combines these steps, and ``writer`` writes the
+result and compares it with the config of a resumed run. ``trust`` checks what a foreign config may set, and ``ding``
+translates DI-engine configs before any of this. Options themselves are declared by the components that read them.
 Nothing here imports torch, gymnasium or ray.
 """
 
-from rlframe.config.changes import (
-    as_played,
-    changeable,
-    changes_of,
-    check_changes,
-    modules_of,
-    without_parallel,
-)
 from rlframe.config.compile import FORWARDED, compile_config, split_config, unread_user_keys
 from rlframe.config.ding import Translation, from_ding, is_ding
-from rlframe.config.own_parts import check_env_is_named, own_parts, warn_of_own_parts, with_env
-from rlframe.config.reader import config_pair, read_config
+from rlframe.config.reader import (
+    check_env_is_named,
+    config_pair,
+    own_parts,
+    read_config,
+    warn_of_own_parts,
+    with_env,
+)
 from rlframe.config.tree import full_key, leaf_keys, parse_overrides, parse_value, section_at
 from rlframe.config.trust import (
     Reaching,
@@ -30,7 +28,17 @@ from rlframe.config.trust import (
     reaching_values,
     refuse_or_tell,
 )
-from rlframe.config.writer import config_data, shared_fingerprint, write_total_config
+from rlframe.config.writer import (
+    as_played,
+    changeable,
+    changes_of,
+    check_changes,
+    config_data,
+    modules_of,
+    shared_fingerprint,
+    without_parallel,
+    write_total_config,
+)
 
 __all__ = [
     'FORWARDED',

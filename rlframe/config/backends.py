@@ -9,9 +9,7 @@ from typing import Any
 from rlframe.config.tree import Component, Tree, section_at
 from rlframe.errors import ConfigError, RegistryError
 from rlframe.registry import BACKEND_REGISTRY, ENV_MANAGER_REGISTRY
-from rlframe.utils.field import Field, Options, defaults_of
-from rlframe.utils.reach import is_same
-from rlframe.utils.resolved_config import ResolvedConfig, raw_items
+from rlframe.utils.field import Field, Options, ResolvedConfig, defaults_of, is_same, raw_items
 
 ROLES = {'collector': ('policy', 'collect', 'collector'), 'evaluator': ('policy', 'eval', 'evaluator')}
 """Components that run in a backend, with their sections."""

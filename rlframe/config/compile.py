@@ -37,11 +37,11 @@ from rlframe.config.tree import (
     user_tree,
 )
 from rlframe.errors import ConfigError, ConfigErrors, ConfigWarning
-from rlframe.safety.secrets import redacted_keys
 from rlframe.utils.field import REQUIRED, Field, Options, ResolvedConfig, check_values, to_plain
+from rlframe.utils.secrets import redacted_keys
 
 if TYPE_CHECKING:
-    from rlframe.config.sections import ExperimentConfig
+    from rlframe.config.schema import ExperimentConfig
 
 FORWARDED = {
     'policy.eval.evaluator.n_episode': 'env.n_evaluator_episode',
@@ -178,7 +178,7 @@ def _not_parallel() -> ConfigError:
 
 
 def _parallel_rules() -> Any:
-    from rlframe.config.parallel import rules  # which serial configs do not need
+    from rlframe.config import parallel as rules  # which serial configs do not need
 
     return rules
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from rlframe.config.ding_draft import MISSING, SYSTEM, Change, Draft
+from rlframe.config.ding_convert import MISSING, SYSTEM, Change, Draft
 from rlframe.config.tree import ALL_COMPONENTS, Tree, full_key, plain_type, section_at
 from rlframe.errors import ConfigError
 from rlframe.registry import ENV_REGISTRY, POLICY_REGISTRY
+from rlframe.utils.field import raw_items, to_plain
 from rlframe.utils.lazy import LazyModule
-from rlframe.utils.resolved_config import raw_items, to_plain
 
 if TYPE_CHECKING:
     from rlframe.config import ding_convert, ding_table

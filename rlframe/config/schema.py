@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
 from rlframe.config.backends import with_backend
 from rlframe.config.tree import (
@@ -22,7 +22,6 @@ from rlframe.config.tree import (
     set_path,
 )
 from rlframe.errors import ConfigError, InterfaceError, RegistryError
-from rlframe.logger.options import LOGGERS
 from rlframe.registry import (
     COMMANDER_REGISTRY,
     HOOK_REGISTRY,
@@ -32,10 +31,162 @@ from rlframe.registry import (
     import_modules,
     is_list_of_names,
 )
-from rlframe.run.stall import STALL_TIMEOUT
-from rlframe.utils.checkpoint_options import CHECKPOINT_FIELDS
-from rlframe.utils.field import Field, Options, as_fields, merge_fields
-from rlframe.utils.resolved_config import raw_items
+from rlframe.run.child_process import STALL_TIMEOUT
+from rlframe.run.logger import LOGGERS
+from rlframe.utils.field import Field, Options, ResolvedConfig, as_fields, merge_fields, raw_items
+from rlframe.utils.options import CHECKPOINT_FIELDS, CoordinatorConfig
+
+T = TypeVar('T')
+
+
+class Only(NamedTuple):
+    """Marks an option that only some configs have."""
+
+    key: str
+    """Dotted key of another option."""
+    value: Any
+    """Value of that option if the config has this one."""
+
+
+OffPolicy = Annotated[T, Only('policy.on_policy', False)]
+"""An option of policies that learn from a replay buffer."""
+RayCollector = Annotated[T, Only('policy.collect.collector.backend', 'ray')]
+"""An option of collectors in Ray actors."""
+RayEvaluator = Annotated[T, Only('policy.eval.evaluator.backend', 'ray')]
+"""An option of evaluators in Ray actors."""
+Interaction = Annotated[T, Only('policy.eval.evaluator.type', 'interaction')]
+"""An option of evaluators that play episodes."""
+InParallel = Annotated[T, 'parallel']
+"""An option that only configs of parallel mode have."""
+Drawn = Annotated[T, 'drawn']
+"""An option whose default None is replaced by ``compile_config``."""
+
+
+class ManagerSection(ResolvedConfig):
+    """Section ``env.manager``."""
+
+    type: str
+
+
+class EnvSection(ResolvedConfig):
+    """Section ``env``."""
+
+    type: str
+    collector_env_num: int
+    evaluator_env_num: int
+    manager: ManagerSection
+
+
+class LearnSection(ResolvedConfig):
+    """Section ``policy.learn``."""
+
+    batch_size: OffPolicy[int]
+    update_per_collect: OffPolicy[int]
+    learner: ResolvedConfig
+
+
+class CollectorSection(ResolvedConfig):
+    """Section ``policy.collect.collector``."""
+
+    type: str
+    backend: str
+    collect_print_freq: RayCollector[int | None]
+    num_collectors: RayCollector[int]
+    sync: RayCollector[bool]
+
+
+class CollectSection(ResolvedConfig):
+    """Section ``policy.collect``."""
+
+    n_sample: int | None
+    n_episode: int | None
+    collector: CollectorSection
+
+
+class EvaluatorSection(ResolvedConfig):
+    """Section ``policy.eval.evaluator``."""
+
+    type: str
+    backend: str
+    max_episode_len: Interaction[int | None]
+    remote_config: RayEvaluator[dict[str, Any]]
+
+
+class EvalSection(ResolvedConfig):
+    """Section ``policy.eval``."""
+
+    evaluator: EvaluatorSection
+
+
+class OtherSection(ResolvedConfig):
+    """Section ``policy.other``."""
+
+    replay_buffer: ResolvedConfig | None
+    commander: ResolvedConfig
+
+
+class PolicySection(ResolvedConfig):
+    """Section ``policy``."""
+
+    type: str
+    on_policy: bool
+    device: str
+    cuda: bool | None
+    init_from: str | None
+    random_collect_size: int
+    model: ResolvedConfig
+    learn: LearnSection
+    collect: CollectSection
+    eval: EvalSection
+    other: OtherSection
+
+
+class CoordinatorSection(CoordinatorConfig):
+    """Section ``parallel.coordinator``: the options of the coordinator, and of its server."""
+
+    host: str
+    port: int | None
+    transport: dict[str, Any]
+
+
+class WorkerSection(ResolvedConfig):
+    """Section of a component of parallel mode, such as ``parallel.collector``."""
+
+    type: str
+
+
+class ParallelSection(ResolvedConfig):
+    """Section ``parallel``."""
+
+    collector_num: int
+    learner_num: int
+    path_data: str | None
+    max_restarts: int
+    restart_window: float
+    close_timeout: float
+    coordinator: CoordinatorSection
+    collector: WorkerSection
+    comm_collector: WorkerSection
+    comm_learner: WorkerSection
+
+
+class ExperimentConfig(ResolvedConfig):
+    """A whole config, as ``compile_config`` returns it."""
+
+    exp_name: str
+    seed: Drawn[int]
+    max_env_step: int
+    max_train_iter: int
+    num_threads: int
+    tag_style: Literal['sb3', 'di']
+    loggers: list[Any]
+    import_names: list[str]
+    stall_timeout: float | None
+    checkpoint: ResolvedConfig
+    hooks: ResolvedConfig
+    env: EnvSection
+    policy: PolicySection
+    parallel: InParallel[ParallelSection]
 
 
 def _check_exp_name(name: str) -> str:
@@ -198,7 +349,7 @@ def hook_errors(classes: Mapping[str, Any], values: Tree) -> list[ConfigError]:
 
 
 def _parallel_fields() -> Options:
-    from rlframe.config.parallel.options import PARALLEL_FIELDS  # which serial configs do not need
+    from rlframe.config.parallel import PARALLEL_FIELDS  # which serial configs do not need
 
     return dict(PARALLEL_FIELDS)
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from rlframe.errors import ConfigError
 from rlframe.registry import PARALLEL_COMMANDER_REGISTRY, REGISTRIES, Registry, nearest
-from rlframe.utils.resolved_config import ResolvedConfig, raw_items
+from rlframe.utils.field import ResolvedConfig, raw_items
 
 Tree = dict[str, Any]
 

@@ -12,8 +12,7 @@ from rlframe.config.schema import find_schema, hook_parts
 from rlframe.config.tree import Tree, components_of, plain_type, section_at, user_tree
 from rlframe.errors import CheckpointMismatchError, ConfigError, ConfigErrors, UnsafeCheckpointError
 from rlframe.registry import BACKEND_REGISTRY, HOOK_REGISTRY, MODEL_REGISTRY, Registry, is_list_of_names
-from rlframe.utils.field import Field, Options
-from rlframe.utils.resolved_config import copied, raw_items, to_plain
+from rlframe.utils.field import Field, Options, copied, raw_items, to_plain
 
 logger = logging.getLogger('rlframe.trust')
 
@@ -36,7 +35,7 @@ class Reaching(NamedTuple):
     """Its dotted key."""
     value: Any
     reaches: str
-    """One of ``rlframe.utils.reach.REACHES``."""
+    """One of ``rlframe.utils.field.REACHES``."""
 
     def __str__(self) -> str:
         text = repr(self.value)

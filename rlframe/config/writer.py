@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import importlib
 import json
@@ -11,14 +12,19 @@ import pprint
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from rlframe.config.compile import DEVICE_OPTIONS
-from rlframe.safety.private_file import write_private
-from rlframe.safety.secrets import redacted
-from rlframe.safety.strict_json import to_tagged
-from rlframe.safety.whole_file import whole_file
-from rlframe.utils.resolved_config import to_plain
+from rlframe.config.backends import LOCAL, ROLES, backend_defaults, is_interchangeable, options_of
+from rlframe.config.compile import DEVICE_OPTIONS, FORWARDED, split_config
+from rlframe.config.schema import HOOKS
+from rlframe.config.tree import PARALLEL, PARALLEL_ONLY, Tree, section_at, user_tree
+from rlframe.config.trust import Data
+from rlframe.errors import ConfigError
+from rlframe.registry import BACKEND_REGISTRY
+from rlframe.utils.field import ResolvedConfig, to_plain
+from rlframe.utils.files import whole_file, write_private
+from rlframe.utils.secrets import REDACTED, redacted
+from rlframe.utils.strict_json import to_tagged
 
 
 class _Code:
@@ -162,3 +168,199 @@ def _replace(file: Path, text: str) -> None:
     """Writes a whole file or nothing."""
     with whole_file(file) as draft:
         write_private(draft, text)
+
+
+FREE = ('exp_name', 'import_names')
+"""Last parts of keys that do not affect training."""
+
+BACKEND = 'policy.collect.collector.backend'
+"""May change between backends that give the same bits; generators of several actors cannot be merged."""
+
+COMM = tuple(f'{part.key}.' for part in PARALLEL_ONLY if part.may_change)
+"""Sections of the transport, which may change; options that only one of two transports has may change with it."""
+
+ABSENT = '(not there)'
+ADDED = {'policy.other.commander.type': 'base'}
+"""Keys that configs of earlier versions lack, with the values that such a config implies."""
+
+
+class Change(NamedTuple):
+    """An option that differs when a run is resumed."""
+
+    key: str
+    before: Any
+    """Its value in the checkpoint, which an earlier resume may have set."""
+    after: Any
+    may_change: bool
+
+    def __str__(self) -> str:
+        return f'{self.key}: {self.before!r} before, {self.after!r} now'
+
+
+def check_changes(saved: Data, cfg: ResolvedConfig, where: str) -> list[str]:
+    """Compares the config that a run is to go on with to that of its checkpoint.
+
+    Args:
+        saved: The config in the checkpoint.
+        cfg: The config to resume with.
+        where: The checkpoint, for the error.
+
+    Returns:
+        A line for each key that differs.
+
+    Raises:
+        ConfigError: If an option differs that a resumed run cannot change; with both values of each.
+    """
+    found = changes_of(saved, cfg)
+    if refused := [str(change) for change in found if not change.may_change]:
+        raise ConfigError(
+            'a resumed run cannot change these keys:\n  ' + '\n  '.join(refused) + '\n',
+            where=where,
+            remedy='Leave them as they were, or start a new run; policy.init_from starts from the weights of this one.',
+        )
+    return [str(change) for change in found]
+
+
+def changes_of(saved: Data, cfg: ResolvedConfig) -> list[Change]:
+    """Returns the options that differ between the config in a checkpoint and the one to resume with."""
+    now, elsewhere = config_data(*split_config(cfg)), backend_defaults()
+    known = {**{key: field.may_change for key, field in elsewhere.items()}, **cfg._may_change}
+    old, new = (_leaves(_merged(data), known) for data in (saved, now))
+    found: list[Change] = []
+    for key in sorted(old.keys() | new.keys()):
+        default = elsewhere[key].default if key in elsewhere else ABSENT
+        before, after = old.get(key, ADDED.get(key, default)), new.get(key, default)
+        if before == after or key.rpartition('.')[2] in FREE or REDACTED in (before, after):
+            continue
+        is_hook = key.startswith(f'{HOOKS}.')
+        if is_hook and ABSENT in (before, after):  # any run may be resumed with other hooks
+            continue
+        may_change = known.get(key) and (key != BACKEND or all(map(_may_move, (old, new))))
+        is_of_one = key.startswith(COMM) and not (key in old and key in new)
+        found.append(Change(key, before, after, bool(may_change or is_hook or is_of_one)))
+    return found
+
+
+def _may_move(leaves: Mapping[str, Any]) -> bool:
+    """Whether the collector of a config can be resumed with another backend."""
+    start = BACKEND.removesuffix('backend')
+    section = {key.removeprefix(start): value for key, value in leaves.items() if key.startswith(start)}
+    return is_interchangeable(section.get('backend', LOCAL), section)
+
+
+def changeable(cfg: ResolvedConfig) -> Mapping[str, bool]:
+    """Returns the dotted keys of a config, and whether each may change when a run is resumed."""
+    return cfg._may_change
+
+
+def _merged(data: Data) -> Tree:
+    tree, _ = user_tree(data['main_config'], data['create_config'])
+    for key in FORWARDED:
+        *path, name = key.split('.')
+        section = section_at(tree, path)
+        if isinstance(section, dict):
+            section.pop(name, None)
+    return tree
+
+
+def _leaves(tree: Mapping[str, Any], keys: Mapping[str, bool], prefix: str = '') -> dict[str, Any]:
+    """Returns dotted keys with values; a dict that is one option's value stays whole."""
+    found: dict[str, Any] = {}
+    for name, value in tree.items():
+        if isinstance(value, Mapping) and prefix + name not in keys:
+            found |= _leaves(value, keys, f'{prefix}{name}.')
+        else:
+            found[prefix + name] = value
+    return found
+
+
+FILES = ('enable_track_used_data',)
+UNPLAYED: dict[tuple[str, str], dict[str, tuple[str, ...]]] = {
+    ('learn', 'learner'): {'base': ('hook',)},
+    ('collect', 'collector'): {
+        'dataset': ('data',),
+    },
+    ('eval', 'evaluator'): {
+        'interaction': ('render',),
+        'battle_interaction': ('render',),
+        'metric': ('data',),
+    },
+    ('other', 'replay_buffer'): {
+        'naive': FILES,
+        'advanced': FILES,
+        'episode': FILES,
+        'elastic': (*FILES, 'set_buffer_size'),
+    },
+}
+"""Options that reach beyond the run and are not needed for playing episodes, by section of ``policy`` and type."""
+
+
+def without_parallel(data: Data) -> dict[str, Any]:
+    """Returns a config without parallel mode and its commander, which only training needs; a serial one as it is."""
+    main, create = (dict(data[name]) for name in ('main_config', 'create_config'))
+    if PARALLEL in main or any(part.name in create for part in PARALLEL_ONLY):
+        main.pop(PARALLEL, None)
+        for name in ('commander', *(part.name for part in PARALLEL_ONLY)):
+            create.pop(name, None)
+        policy = dict(section_at(main, ('policy',)))
+        other = dict(section_at(policy, ('other',)))
+        other.pop('commander', None)
+        main['policy'] = {**policy, 'other': other}
+    return {**data, 'main_config': main, 'create_config': create}
+
+
+def as_played(data: Data) -> dict[str, Any]:
+    """Returns the part of a config needed to play episodes.
+
+    Recorded data, actors, hooks, commander, loggers and parallel mode are left out.
+    """
+    played = copy.deepcopy(without_parallel(data))
+    main, create = played['main_config'], played['create_config']
+    for (mode, part), by_type in UNPLAYED.items():
+        which, how = section_at(create, (part,)), section_at(main, ('policy', mode, part))
+        kind = which.get('type', how.get('type'))
+        unplayed = by_type.get(kind, ()) if isinstance(kind, str) else ()
+        for name in unplayed:
+            for section in (which, how):
+                if isinstance(section, dict):
+                    section.pop(name, None)
+    for role, path in ROLES.items():
+        _play_here(role, section_at(create, (role,)), section_at(main, path))
+    create.pop('commander', None)
+    main.pop('loggers', None)
+    main.pop(HOOKS, None)
+    if isinstance(policy := main.get('policy'), dict):
+        policy.pop('init_from', None)
+        if isinstance(other := policy.get('other'), dict):
+            other.pop('commander', None)
+    return played
+
+
+def _play_here(role: str, *sections: Mapping[str, Any]) -> None:
+    """Takes the backend and its options out of the sections of a role, unless a module has to bring it."""
+    name = next((section['backend'] for section in sections if 'backend' in section), LOCAL)
+    if not (isinstance(name, str) and BACKEND_REGISTRY.is_builtin(name)):
+        return
+    options = {'backend', *(option for each in BACKEND_REGISTRY.names() for option in options_of(each, role))}
+    for section in sections:
+        for option in options & section.keys():
+            assert isinstance(section, dict)
+            del section[option]
+
+
+MODULE = re.compile(r'[A-Za-z_][\w.]*(?=:[A-Za-z_])')
+"""The module of a value such as ``module:Class``."""
+
+
+def modules_of(data: Any, key: str = '') -> set[str]:
+    """Returns the modules that a config names, to locate them; ``trust`` decides which may be imported."""
+    if isinstance(data, Mapping):
+        return {name for key, below in data.items() for name in modules_of(below, str(key))}
+    if isinstance(data, list | tuple):
+        return {name for below in data for name in modules_of(below, key)}
+    if not isinstance(data, str):
+        return set()
+    if key == 'import_names':
+        return {data}
+    found = MODULE.match(data)
+    return {found[0]} if found else set()

@@ -4,7 +4,6 @@ Nothing here knows a policy or an env. Letters used for axes throughout rlframe:
 ``M`` training samples, ``B`` batch, ``A`` actions.
 """
 
-from rlframe.data.batch import Batch, Row
-from rlframe.data.timestep import Array, BoolArray, EnvSpec, FloatArray, IntArray, TimeStep
+from rlframe.data.timestep import Array, Batch, BoolArray, EnvSpec, FloatArray, IntArray, Row, TimeStep
 
 __all__ = ['Array', 'Batch', 'BoolArray', 'EnvSpec', 'FloatArray', 'IntArray', 'Row', 'TimeStep']

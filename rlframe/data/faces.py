@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from rlframe.data.batch import Batch
 from rlframe.data.observation import pack_rows, zero_obs
-from rlframe.data.timestep import Array, EnvSpec, IntArray, TimeStep
+from rlframe.data.timestep import Array, Batch, EnvSpec, IntArray, TimeStep
 
 if TYPE_CHECKING:
     import torch

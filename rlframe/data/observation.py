@@ -8,7 +8,7 @@ network.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -16,12 +16,76 @@ from rlframe.data.timestep import Array, EnvSpec
 from rlframe.errors import ActionMaskError, IncompatibleError
 from rlframe.utils.arithmetic import aligned_zeros
 from rlframe.utils.lazy import LazyModule
-from rlframe.utils.struct_array import field_path, struct_dtype
+from rlframe.utils.serialize import field_path, struct_dtype
 
 if TYPE_CHECKING:
     import gymnasium
 else:
     gymnasium = LazyModule('gymnasium')
+
+Path = tuple[str, ...]
+"""Names of nested parts of an observation, outer ones first."""
+
+
+def image_parts(space: gymnasium.Space[Any], path: Path = ()) -> Iterator[tuple[Path, tuple[int, ...]]]:
+    """Yields the place and the shape of each image: a Box of 3 axes, or of 4 with a stack of frames."""
+    if parts := fields_of(space):
+        for name, part in parts.items():
+            yield from image_parts(part, (*path, name))
+    elif isinstance(space, gymnasium.spaces.Box) and len(space.shape) in (3, 4):
+        yield path, space.shape
+
+
+def is_hwc(shape: tuple[int, ...], layout: str) -> bool:
+    """Whether channels are the last axis of an image; for ``'auto'``, if it is not longer than the first."""
+    return shape[-1] <= shape[-3] if layout == 'auto' else layout == 'hwc'
+
+
+class NamedEncoder(NamedTuple):
+    """An encoder of images that an option names."""
+
+    name: str
+    """``'nature'`` or ``'impala'``."""
+    width: float = 1.0
+    """Factor of all channels."""
+
+    def channels(self, count: int) -> int:
+        """Returns a number of channels, times the width."""
+        return max(1, round(count * self.width))
+
+
+def check_action_bounds(spec: EnvSpec) -> None:
+    """Checks that each dimension of continuous actions has more than one possible value.
+
+    Raises:
+        IncompatibleError: If there is no dimension, or a lower bound is not below the upper one, or one of them is NaN; the first such dimension
+            is named.
+    """
+    space: Any = spec.action_space
+    if type(space).__name__ != 'Box':
+        return
+    if not space.low.size:
+        raise IncompatibleError(
+            f'the actions of {spec.name} hold no numbers',
+            where='env.env_id',
+            got=repr(space),
+            expected='a Box of at least one number',
+            remedy='Correct the action space of the env.',
+        )
+    bad = np.argwhere(~(space.low < space.high))  # NaN is not below anything
+    if not len(bad):
+        return
+    at = tuple(bad[0].tolist())
+    index, more = list(at) if at else '', f', and {len(bad) - 1} more' if len(bad) > 1 else ''
+    low, high = float(space.low[at]), float(space.high[at])
+    raise IncompatibleError(
+        f'the bounds of action dimension {list(at)} of {spec.name} contain no value{more}',
+        where='env.env_id',
+        got=f'action_space.low{index} = {low:g}, action_space.high{index} = {high:g}',
+        expected='low < high',
+        remedy='Correct the action space of the env, or remove the dimension with a wrapper (env.wrappers).',
+    )
+
 
 ACTION_MASK = 'action_mask'
 """Name of the field of an observation that marks the allowed actions."""

@@ -11,7 +11,7 @@ import numpy as np
 from rlframe.data.observation import fields_of
 from rlframe.data.timestep import Array
 from rlframe.errors import IncompatibleError
-from rlframe.safety.limits import check_limit
+from rlframe.utils.files import check_limit
 from rlframe.utils.lazy import LazyModule
 
 if TYPE_CHECKING:

@@ -3,14 +3,227 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from rlframe.registry import nearest
+
 if TYPE_CHECKING:
     import gymnasium
+    import torch
+
+
+class Row(Mapping[str, Any]):
+    """One row of a ``Batch``: a read-only view without copies."""
+
+    __slots__ = ('_columns',)
+
+    def __init__(self, columns: dict[str, Any]) -> None:
+        self._columns = columns
+
+    def __getitem__(self, name: str) -> Any:
+        try:
+            return self._columns[name]
+        except KeyError:
+            raise KeyError(_unknown(name, self._columns)) from None
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._columns)
+
+    def __len__(self) -> int:
+        return len(self._columns)
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        raise TypeError(
+            f'rows are read-only; make a changed copy of the whole column with Batch.replace({name}=...)'
+        )
+
+    def __repr__(self) -> str:
+        return f'Row({self._columns!r})'
+
+
+class Batch(Sequence[Row]):
+    """Named columns with one shared leading axis.
+
+    A column is a ``np.ndarray``, a ``torch.Tensor`` or another ``Batch``. ``len(b)`` is the length of the leading axis,
+    ``b['obs']`` a column, ``b[3]`` a row, ``b[idx]`` (slice, mask or integers) the ``Batch`` of those rows, and
+    iterating gives rows. A ``Batch`` does no arithmetic, has no columns as attributes and never invents one.
+
+    Args:
+        columns: Names to columns; more may be given as keywords. Nothing is copied.
+
+    Raises:
+        ValueError: If the columns differ in length, or there is none.
+    """
+
+    __slots__ = ('_columns', '_length')
+
+    def __init__(self, columns: Mapping[str, Any] | None = None, /, **more: Any) -> None:
+        self._columns: dict[str, Any] = {**(columns or {}), **more}
+        lengths = {name: len(column) for name, column in self._columns.items()}
+        if len(set(lengths.values())) != 1:
+            raise ValueError(f'the columns of a Batch need one shared length, got {lengths}')
+        self._length = next(iter(lengths.values()))
+
+    @classmethod
+    def unchecked(cls, columns: dict[str, Any], length: int) -> Batch:
+        """Creates a ``Batch`` of columns whose lengths are known to agree; for inner loops."""
+        self = cls.__new__(cls)
+        self._columns, self._length = columns, length
+        return self
+
+    @classmethod
+    def from_rows(cls, rows: Iterable[Mapping[str, Any]]) -> Batch:
+        """Stacks mappings with the same names, of arrays, tensors, numbers or further mappings, into columns.
+
+        Raises:
+            ValueError: If there is no row or the names differ.
+        """
+        rows = list(rows)
+        if not rows:
+            raise ValueError('a Batch needs at least one row')
+        for i, row in enumerate(rows):
+            if row.keys() != rows[0].keys():
+                raise ValueError(f'row {i} has the columns {sorted(row)}, row 0 has {sorted(rows[0])}')
+        return cls({name: _stack([row[name] for row in rows]) for name in rows[0]})
+
+    @classmethod
+    def stack(cls, batches: Sequence[Batch]) -> Batch:
+        """Joins batches of equal length and names along a new leading axis."""
+        return cls({name: _stack([batch[name] for batch in batches]) for name in _same_names(batches)})
+
+    @classmethod
+    def cat(cls, batches: Sequence[Batch]) -> Batch:
+        """Concatenates batches of equal names."""
+        if len(batches) == 1:
+            return batches[0]
+        return cls({name: _cat([batch[name] for batch in batches]) for name in _same_names(batches)})
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, str):
+            try:
+                return self._columns[index]
+            except KeyError:
+                raise KeyError(_unknown(index, self._columns)) from None
+        if isinstance(index, int | np.integer):
+            if not -self._length <= index < self._length:
+                raise IndexError(f'row {index} of a Batch of {self._length}')
+            return Row({name: column[index] for name, column in self._columns.items()})
+        return Batch({name: column[index] for name, column in self._columns.items()})
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._columns
+
+    def keys(self) -> Iterable[str]:
+        """Returns the names of the columns."""
+        return self._columns.keys()
+
+    def items(self) -> Iterable[tuple[str, Any]]:
+        """Returns names and columns."""
+        return self._columns.items()
+
+    def replace(self, **columns: Any) -> Batch:
+        """Returns a ``Batch`` with these columns added or replaced; the others are shared, not copied."""
+        return Batch({**self._columns, **columns})
+
+    def map(self, function: Callable[[Any], Any]) -> Batch:
+        """Applies a function to every array, including those of nested batches."""
+        return Batch(
+            {
+                name: column.map(function) if isinstance(column, Batch) else function(column)
+                for name, column in self._columns.items()
+            }
+        )
+
+    def to(self, device: str | torch.device) -> Batch:
+        """Returns the columns as tensors on a device; on the CPU numpy arrays are wrapped, not copied.
+
+        A structured array becomes a nested ``Batch`` of its fields.
+        """
+        import torch
+
+        def moved(column: Any) -> Any:
+            if names := getattr(getattr(column, 'dtype', None), 'names', None):
+                return Batch({name: moved(column[name]) for name in names})
+            return torch.as_tensor(column).to(device, non_blocking=True)
+
+        return self.map(moved)
+
+    def nbytes(self) -> int:
+        """Returns the size of the columns in bytes."""
+        return sum(c.nbytes() if isinstance(c, Batch) else c.nbytes for c in self._columns.values())
+
+    def __repr__(self) -> str:
+        def shape(column: Any) -> str:
+            return repr(column) if isinstance(column, Batch) else f'{column.dtype}{list(column.shape)}'
+
+        return f'Batch({", ".join(f"{name}: {shape(column)}" for name, column in self._columns.items())})'
+
+
+def _unknown(name: str, columns: Mapping[str, Any]) -> str:
+    return f'no column {name!r}.{nearest(name, columns)} Columns: {list(columns)}'
+
+
+def _same_names(batches: Sequence[Batch]) -> Iterable[str]:
+    if not batches:
+        raise ValueError('nothing to join')
+    for batch in batches:
+        if batch.keys() != batches[0].keys():
+            raise ValueError(
+                f'batches with the columns {list(batch.keys())} and {list(batches[0].keys())} cannot be joined'
+            )
+    return batches[0].keys()
+
+
+def to_array(column: Any) -> Any:
+    """Returns a tensor on any device, a list or a number as an array; an array is returned unchanged."""
+    return column.detach().cpu().numpy() if hasattr(column, 'detach') else np.asarray(column)
+
+
+def _stack(values: list[Any]) -> Any:
+    first = values[0]
+    if isinstance(first, Batch):
+        return Batch.stack(values)
+    if isinstance(first, Mapping):
+        return Batch.from_rows(values)
+    if hasattr(first, 'detach'):
+        import torch
+
+        return torch.stack(values)
+    stacked = np.stack([np.asarray(value) for value in values])
+    return stacked.astype(np.float32) if isinstance(first, float) else stacked
+
+
+def _cat(values: list[Any]) -> Any:
+    first = values[0]
+    if isinstance(first, Batch):
+        return Batch.cat(values)
+    if hasattr(first, 'detach'):
+        import torch
+
+        return torch.cat(values)
+    return np.concatenate(values)
+
+
+def to_tree(data: Any) -> Any:
+    """Returns a batch, or lists of batches, as dicts and lists of arrays, for a checkpoint."""
+    if isinstance(data, Batch):
+        return {name: to_tree(column) for name, column in data.items()}
+    return [to_tree(part) for part in data] if isinstance(data, list) else data
+
+
+def from_tree(tree: Any) -> Any:
+    """Returns what ``to_tree`` converted."""
+    if isinstance(tree, Mapping):
+        return Batch({name: from_tree(column) for name, column in tree.items()})
+    return [from_tree(part) for part in tree] if isinstance(tree, list) else tree
+
 
 IntArray = npt.NDArray[np.integer[Any]]
 BoolArray = npt.NDArray[np.bool_]

@@ -11,8 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from rlframe.data.batch import Batch
-from rlframe.data.timestep import Array, BoolArray, IntArray
+from rlframe.data.timestep import Array, Batch, BoolArray, IntArray
 from rlframe.utils.schema import FLAG, array, check_state, dict_of, part, rows
 
 Columns = dict[str, Array]

@@ -1,4 +1,8 @@
-"""The command line: ``python -m rlframe.entry``, or ``rlframe`` once installed; one short file a verb."""
+"""The command line: ``python -m rlframe.entry``, or ``rlframe`` once installed; one module a verb.
+
+A module reads the arguments of its verb, and prints what comes back. What the verb does is a function elsewhere, which
+Python can call, too.
+"""
 
 from rlframe.utils.lazy import lazy_exports
 

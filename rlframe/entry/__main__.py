@@ -16,7 +16,7 @@ from rlframe._version import __version__
 from rlframe.entry.verb_table import VERBS, make_parser, overview, verb_of
 from rlframe.errors import RLFrameError
 from rlframe.registry import nearest
-from rlframe.safety.plain_text import printable, printable_lines
+from rlframe.utils.files import printable, printable_lines
 
 
 def _whole_parser() -> argparse.ArgumentParser:
@@ -113,7 +113,7 @@ def _has_no_reader(stream: TextIO) -> bool:
 def _run(words: list[str]) -> int:
     """Runs a command line, and returns the exit code."""
     args = parse(words)
-    from rlframe.entry.import_path import set_import_path
+    from rlframe.entry.trusted import set_import_path
 
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # names that it cannot encode are no reason to fail

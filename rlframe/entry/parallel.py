@@ -8,14 +8,14 @@ from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from rlframe.config.sections import ExperimentConfig
-from rlframe.display.saying import count_of, say
+from rlframe.config.schema import ExperimentConfig
 from rlframe.errors import ConfigError, CoordinatorLostError
-from rlframe.run.stop_signal import StopSignal
-from rlframe.safety.secrets import redacted, shown_address
+from rlframe.pipeline.saying import count_of, say
+from rlframe.run.exit_guard import StopSignal
+from rlframe.utils.secrets import redacted, shown_address
 
 if TYPE_CHECKING:
-    from rlframe.pipeline.parallel.pipeline import ParallelPipeline
+    from rlframe.parallel.pipeline import ParallelPipeline
     from rlframe.pipeline.resume import Resumption
 
 WORKERS = ('collector', 'learner')
@@ -40,8 +40,8 @@ def run(
         resumption: The state and config of a resumed run.
         again: Existing folder of a run that starts again.
     """
-    from rlframe.pipeline.parallel.pipeline import ParallelPipeline
-    from rlframe.pipeline.shown import run_shown
+    from rlframe.parallel.pipeline import ParallelPipeline
+    from rlframe.pipeline.training import run_shown
     from rlframe.run.run_folder import chosen_folder
 
     launches = args.mode != 'coordinator'
@@ -69,7 +69,7 @@ def _workers(pipeline: ParallelPipeline, args: argparse.Namespace) -> str:
 
 def _commands(pipeline: ParallelPipeline, args: argparse.Namespace) -> list[str]:
     """Returns the command that starts a worker of each role."""
-    from rlframe.pipeline.parallel.roles import shared_folder
+    from rlframe.parallel.roles import shared_folder
 
     cfg = pipeline.cfg
     config = shlex.quote(str(args.config)) if args.config else 'CONFIG'
@@ -88,7 +88,7 @@ def _commands(pipeline: ParallelPipeline, args: argparse.Namespace) -> list[str]
 
 def work(cfg: ExperimentConfig, args: argparse.Namespace) -> int:
     """Works as a collector or a learner of a run elsewhere, and returns the exit code."""
-    from rlframe.pipeline.parallel.roles import make_worker, shared_folder
+    from rlframe.parallel.roles import make_worker, shared_folder
 
     if 'path_data' in cfg.parallel[f'comm_{args.mode}'] and cfg.parallel.path_data is None:
         raise ConfigError(

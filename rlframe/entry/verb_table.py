@@ -35,7 +35,7 @@ VERBS = tuple(verb for group in GROUPS.values() for verb in group)
 
 
 class Verb(Protocol):
-    """A module of ``rlframe.entry.verbs``, whose name is the verb with underscores for hyphens.
+    """A module of ``rlframe.entry``, whose name is the verb with underscores for hyphens.
 
     It may have a function ``check(parser, args)`` that ends the process with a usage message if arguments do not go together.
     """
@@ -54,7 +54,7 @@ class Verb(Protocol):
 
 def verb_of(name: str) -> Verb:
     """Imports the module of a verb."""
-    return cast('Verb', importlib.import_module(f'rlframe.entry.verbs.{name.replace("-", "_")}'))
+    return cast('Verb', importlib.import_module(f'rlframe.entry.{name.replace("-", "_")}'))
 
 
 def make_parser(name: str, verb: Verb) -> argparse.ArgumentParser:

@@ -11,7 +11,7 @@ from gymnasium.vector.utils import batch_space
 
 from rlframe.data.observation import ACTION_MASK, check_mask_values, has_mask, mask_parts
 from rlframe.data.timestep import Array, BoolArray
-from rlframe.envs.checks.loose_ends import differs_after_same_seed
+from rlframe.envs.env_checks import differs_after_same_seed
 from rlframe.errors import EnvContractError, IncompatibleError
 
 if TYPE_CHECKING:

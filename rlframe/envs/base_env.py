@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self, TypeVar
 
+import numpy as np
 from easydict import EasyDict
 
 from rlframe.data.observation import obs_dtype
@@ -14,15 +15,44 @@ from rlframe.data.timestep import Array, BoolArray, EnvSpec, IntArray
 from rlframe.envs.faults import not_made
 from rlframe.errors import EnvError, RLFrameError
 from rlframe.run.machine import demand_memory
-from rlframe.utils.attributes import attributes_of
-from rlframe.utils.field import Configurable, Field
-from rlframe.utils.resolved_config import ResolvedConfig
+from rlframe.utils.field import Configurable, Field, ResolvedConfig
+from rlframe.utils.lazy import attributes_of
 
 if TYPE_CHECKING:
     import gymnasium
     from gymnasium.vector import VectorEnv as GymVectorEnv
 
     VectorEnv = GymVectorEnv[Any, Any, Any]
+
+
+def picture_of(draw: Callable[[], Any], name: str) -> Array:
+    """Returns the rendered picture of an env, uint8 [H, W, 3].
+
+    Args:
+        draw: Its ``render``.
+        name: Name of the env in an error.
+
+    Raises:
+        EnvError: If it renders nothing, or something other than a picture.
+    """
+    try:
+        picture = np.asarray(draw())
+    except RuntimeError as error:  # NotImplementedError is one
+        raise _no_picture(name, f'{type(error).__name__}: {error}'.rstrip(': ')) from error
+    if picture.dtype != np.uint8 or picture.ndim != 3:
+        got = f'{picture.dtype} {list(picture.shape)}' if picture.shape else picture.item()
+        raise _no_picture(name, got)
+    return picture
+
+
+def _no_picture(name: str, got: Any) -> EnvError:
+    return EnvError(
+        f'{name} cannot be rendered',
+        where='env.env_id',
+        got=got,
+        expected="uint8 [H, W, 3] in the render mode 'rgb_array'",
+        remedy='Leave --video out, and policy.eval.evaluator.render.render_freq at -1.',
+    )
 
 
 STACK_COPIES = 4

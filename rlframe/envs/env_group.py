@@ -11,12 +11,12 @@ import numpy as np
 
 from rlframe.data.observation import BAD_OBS, pack, pack_rows, zero_obs
 from rlframe.data.timestep import Array, BoolArray, EnvSpec, FloatArray, IntArray
-from rlframe.envs.base_env import MakeEnv, Note, ignore, seed_spaces, spec_of
-from rlframe.envs.checks import contract
-from rlframe.envs.checks.loose_ends import Habits
+from rlframe.envs import contract
+from rlframe.envs.base_env import MakeEnv, Note, ignore, picture_of, seed_spaces, spec_of
+from rlframe.envs.env_checks import Habits
 from rlframe.envs.faults import FATAL, Fault, crashed, not_made
-from rlframe.envs.picture import picture_of
-from rlframe.envs.state import EnvState, MismatchError, Refusal
+from rlframe.envs.state import EnvState, Refusal
+from rlframe.envs.state_objects import MismatchError
 from rlframe.errors import RLFrameError
 from rlframe.utils.schema import part as saved_part
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
@@ -10,15 +11,15 @@ from easydict import EasyDict
 
 from rlframe.data.observation import zero_obs
 from rlframe.data.timestep import NO_INFO, Array, IntArray, TimeStep
+from rlframe.envs import contract
 from rlframe.envs.base_env import EnvFactory, MakeEnv
-from rlframe.envs.checks import contract
 from rlframe.envs.env_group import Answers, Counts, EnvGroup, Group
 from rlframe.envs.faults import FAULT_FIELDS, SHOWN_CAUSES, Fault, FaultBudget, checkpoint_seed, restart_seed
 from rlframe.envs.interface import IEnvManager as IEnvManager
 from rlframe.envs.state import Refusal
 from rlframe.errors import ActionError, EnvCrashedError, EnvStartError, EnvTimeoutError
-from rlframe.registry import ENV_MANAGER_REGISTRY
-from rlframe.utils.resolved_config import ResolvedConfig
+from rlframe.registry import ENV_MANAGER_REGISTRY, ENV_REGISTRY
+from rlframe.utils.field import ResolvedConfig, to_plain
 from rlframe.utils.schema import COUNT, TEXT, array, check_state, dict_of, list_of, maybe
 from rlframe.utils.schema import part as saved_part
 
@@ -346,3 +347,57 @@ def _check_state(state: Any, obs: Array, counts: Mapping[str, Any]) -> None:
             'envs': {},
         },
     )
+
+
+def get_vec_env_setting(
+    cfg: Mapping[str, Any], collect: bool = True, eval_: bool = True
+) -> tuple[Callable[..., Any], list[EasyDict] | None, list[EasyDict] | None]:
+    """Returns a function that creates an env from its config, and the configs of the envs.
+
+    Args:
+        cfg: The ``env`` section of a config.
+        collect: Whether to return the configs of the envs that training data comes from; None otherwise.
+        eval_: Whether to return those of the envs for evaluation.
+    """
+    own = {name: value for name, value in to_plain(cfg).items() if name != 'manager'}
+    options = ENV_REGISTRY.get_cls({'type': 'gym', **own}).resolve_config(own)
+
+    def configs(is_train: bool, count: int) -> list[EasyDict]:
+        return [EasyDict(own | {'is_train': is_train}) for _ in range(count)]
+
+    collector = configs(True, options.collector_env_num) if collect else None
+    return make_env, collector, configs(False, options.evaluator_env_num) if eval_ else None
+
+
+def make_env(cfg: Mapping[str, Any]) -> Any:
+    """Returns the env of a config from ``get_vec_env_setting``, with DI-engine's method ``seed``."""
+    from rlframe.envs.wrappers import SeededEnv  # imports gymnasium, as whoever makes an env does
+
+    return SeededEnv(_factory(cfg).create())
+
+
+def _factory(cfg: Mapping[str, Any]) -> EnvFactory:
+    own = {name: value for name, value in cfg.items() if name != 'is_train'}
+    factory = ENV_REGISTRY.build({'type': 'gym', **own}, EasyDict(own))
+    return factory.for_training() if cfg.get('is_train') else factory
+
+
+def create_env_manager(manager_cfg: Mapping[str, Any], env_fn: Sequence[Callable[[], Any]]) -> IEnvManager:
+    """Creates the env manager named by ``manager_cfg.type``.
+
+    Args:
+        manager_cfg: The section ``env.manager`` of a config.
+        env_fn: Functions that each create an env: with ``get_vec_env_setting``, ``partial(env_fn, cfg=cfg)`` of each
+            config; a manager of vector envs takes no other ones.
+    """
+    kind: Any = ENV_MANAGER_REGISTRY.get_cls(manager_cfg)
+    cfgs = [
+        each.keywords.get('cfg', *each.args)
+        for each in env_fn
+        if isinstance(each, partial) and each.func is make_env
+    ]
+    if len(cfgs) == len(env_fn) and all(cfg == cfgs[0] for cfg in cfgs):
+        made: IEnvManager = kind.from_factory(_factory(cfgs[0]), len(cfgs), manager_cfg)
+        return made
+    made = kind(list(env_fn), manager_cfg)
+    return made

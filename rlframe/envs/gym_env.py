@@ -8,13 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from rlframe.envs.base_env import EnvConfig, EnvFactory, PoolTask
-from rlframe.envs.checks.harmless import (
-    MINIGRID,
-    NAMESPACES,
-    are_plain_arguments,
-    are_plain_wrappers,
-    is_plain_id,
-)
+from rlframe.envs.env_checks import MINIGRID, NAMESPACES, are_plain_arguments, are_plain_wrappers, is_plain_id
 from rlframe.errors import ConfigError, EnvError, MissingDependencyError
 from rlframe.registry import ENV_REGISTRY, nearest
 from rlframe.utils.field import REQUIRED, Field
@@ -24,6 +18,7 @@ if TYPE_CHECKING:
     import gymnasium as gym
 else:
     gym = LazyModule('gymnasium')
+
 
 EXTRAS = {'ale': 'atari', 'box2d': 'box2d', 'mujoco': 'mujoco', 'minigrid': 'minigrid', 'minatar': 'minatar'}
 """Words in an id or an error that identify the extra of rlframe that installs the env."""

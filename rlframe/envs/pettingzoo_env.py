@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal
 
 from rlframe.envs.base_env import EnvConfig, EnvFactory
-from rlframe.envs.checks.harmless import are_plain_arguments, is_plain_game
+from rlframe.envs.env_checks import are_plain_arguments, is_plain_game
 from rlframe.errors import ConfigError, EnvError, MissingDependencyError
 from rlframe.registry import ENV_REGISTRY, nearest
 from rlframe.utils.field import REQUIRED, Field

@@ -13,8 +13,8 @@ from rlframe.data.players import PlayerLayout
 from rlframe.data.timestep import Array, EnvSpec
 from rlframe.errors import EnvContractError, IncompatibleError, NonFiniteError
 from rlframe.utils.arithmetic import is_finite
-from rlframe.utils.bit_state import checked_bits
 from rlframe.utils.seed import bit_generator_cls
+from rlframe.utils.serialize import checked_bits
 
 if TYPE_CHECKING:
     Env = gymnasium.Env[Any, Any]

@@ -12,17 +12,15 @@ from easydict import EasyDict
 
 from rlframe.data.observation import zero_obs
 from rlframe.data.timestep import NO_INFO, Array, BoolArray, EnvSpec, IntArray, TimeStep
-from rlframe.envs.base_env import EnvFactory, PoolRows
-from rlframe.envs.checks import contract
+from rlframe.envs import contract
+from rlframe.envs.base_env import EnvFactory, PoolRows, picture_of
 from rlframe.envs.env_manager import IEnvManager
 from rlframe.envs.faults import checkpoint_seed
-from rlframe.envs.picture import picture_of
 from rlframe.envs.vector_env import any_action, rows_of_info
 from rlframe.errors import ActionError, ConfigError, EnvError, EnvStartError, MissingDependencyError
 from rlframe.registry import ENV_MANAGER_REGISTRY, nearest
-from rlframe.utils.field import Field
+from rlframe.utils.field import Field, ResolvedConfig
 from rlframe.utils.lazy import LazyModule
-from rlframe.utils.resolved_config import ResolvedConfig
 
 if TYPE_CHECKING:
     import gymnasium

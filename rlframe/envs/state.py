@@ -12,22 +12,319 @@ env's own code only.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import enum
+from collections import defaultdict, deque
+from collections.abc import Callable, Mapping
 from random import Random
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
-from rlframe.checkpoint.tree import BAD_TREE
-from rlframe.envs.state_objects import Classes, is_space, type_name
-from rlframe.envs.state_objects import MismatchError as MismatchError
-from rlframe.envs.state_read import Reader
-from rlframe.envs.state_write import Born, RefusedError, Writer
+from rlframe.envs.state_objects import (
+    CONFIGURED,
+    Classes,
+    MismatchError,
+    is_env,
+    is_env_class,
+    is_leaf,
+    is_named_tuple,
+    is_plain,
+    is_shown,
+    is_space,
+    type_name,
+)
+from rlframe.envs.state_write import BITS, CONTAINERS, TYPES, Born, RefusedError, Writer, named_type, refill
 from rlframe.errors import CheckpointStateError
-from rlframe.utils.attributes import attributes_of
+from rlframe.run.checkpoint_tree import BAD_TREE
+from rlframe.utils import strict_json
+from rlframe.utils.lazy import attributes_of
+from rlframe.utils.serialize import checked_bits
 
 if TYPE_CHECKING:
     import gymnasium
+
+    from rlframe.envs.state_write import Node
+
+MAX_POOL = 1024
+"""Words in the pool of a seed sequence, at most: creating one takes time quadratic in them."""
+
+
+class Reader:
+    """Reads the output of a ``Writer``: creates the objects, then fills them.
+
+    Args:
+        graph: The output.
+        classes: The classes that it may name; by default none.
+        born: What the env had when it was created.
+
+    Raises:
+        MismatchError: If the state needs an object that the env does not have.
+        Exception: If it is not a state.
+    """
+
+    def __init__(
+        self, graph: Mapping[str, Any], classes: Classes | None = None, born: Born | None = None
+    ) -> None:
+        self._classes, self._born = classes or Classes(), born or Born()
+        text = graph['graph']
+        plain = strict_json.loads(text.encode(), 'STATE') if isinstance(text, str) else text
+        self._nodes, self._own = plain['nodes'], graph['own']
+        self._memory = np.asarray(graph['memory'], np.uint8)
+        self._objects: list[Any] = [None] * len(self._nodes)
+        for number in sorted(
+            range(len(self._nodes)), key=lambda number: self._nodes[number]['kind'] in LATER
+        ):
+            self._objects[number] = self._made(self._nodes[number])
+        self.roots = {name: self.value(value) for name, value in plain['roots'].items()}
+        """The objects that were given to ``Writer.write``, by their names."""
+
+    def fill(self) -> None:
+        """Fills the objects; those that the env has keep what they are until all others are complete."""
+        changes: list[tuple[Any, dict[str, Any]]] = []
+        for node, made in zip(self._nodes, self._objects, strict=True):
+            if node['kind'] == 'object':
+                changes.append((made, self._attributes(node, made)))
+            elif node['kind'] in CONTAINERS:
+                self._fill(node, made)
+        for made, attributes in changes:
+            live = attributes_of(made)
+            assert live is not None, 'plain classes have attributes'
+            live.clear()
+            live.update(attributes)
+        for number, node in enumerate(self._nodes):
+            if node['kind'] == 'own':
+                self._objects[number].set_state(self._own[str(number)])
+
+    def value(self, encoded: Any) -> Any:
+        """Decodes what ``Writer.value`` encoded."""
+        if type(encoded) is not list:
+            return encoded
+        tag, *parts = encoded
+        if type(tag) is int:
+            if tag < 0 or parts:
+                raise ValueError('objects are numbered from 0')
+            return self._objects[tag]
+        if tag in ('tuple', 'frozenset'):
+            return (tuple if tag == 'tuple' else frozenset)(map(self.value, parts))
+        if tag in ('named', 'member', 'flags'):
+            return self._of_class(tag, self._classes.find(parts[0]), parts[1:])
+        return DECODE[tag](*parts)
+
+    def _of_class(self, tag: str, kind: Any, parts: list[Any]) -> Any:
+        if tag == 'named':
+            if not is_named_tuple(kind) or len(parts) != len(kind._fields):
+                raise MismatchError(f'{type_name(kind)} is not a named tuple of {len(parts)} values')
+            return tuple.__new__(kind, map(self.value, parts))
+        if not isinstance(kind, enum.EnumMeta):
+            raise MismatchError(f'{type_name(kind)} is not an enumeration')
+        if tag == 'flags':
+            return kind(int(parts[0]))
+        if parts[0] not in kind.__members__:
+            raise MismatchError(f'{type_name(kind)} has no member {parts[0]}')
+        return kind.__members__[parts[0]]
+
+    def _made(self, node: Node) -> Any:
+        """Returns the object of the env at the same place, or a new one without its content."""
+        kind = node['kind']
+        if 'at' in node:
+            return self._live(node)
+        if kind == 'object':
+            made = self._classes.find(node['class'])
+            if not is_plain(made) or is_env_class(made):
+                raise MismatchError(f'the class {node["class"]} does not exist or may not be part of a state')
+            return object.__new__(made)
+        if kind == 'deque':
+            return deque(maxlen=node['maxlen'])
+        if kind == 'defaultdict':
+            return defaultdict(TYPES[node['factory']] if 'factory' in node else None)
+        return CONTAINERS[kind]() if kind in CONTAINERS else MAKE[kind](self, node)
+
+    def _live(self, node: Node) -> Any:
+        place, kind = node['at'], node['kind']
+        live = self._born.objects.get(place)
+        if live is None:
+            raise MismatchError(f'{place} is missing')
+        is_filled = is_env(live) or is_space(live)
+        is_asked = hasattr(type(live), 'get_state') and hasattr(type(live), 'set_state')
+        fits = {'object': is_filled, 'own': is_filled and is_asked, 'constant': not is_filled}[kind]
+        named = type_name(named_type(live))
+        if not fits or named != node['class' if kind == 'object' else 'type']:
+            raise MismatchError(f'{place} is a {named}, and not what it was')
+        return live
+
+    def _fill(self, node: Node, made: Any) -> None:
+        items = node['items']
+        if isinstance(made, dict):
+            pairs = [(self._key(name), self.value(own)) for name, own in items]
+            for name, own in pairs:
+                made[name] = own
+        elif isinstance(made, set):
+            refill(made, [self._key(item) for item in items])
+        else:
+            made.extend(map(self.value, items))
+
+    def _key(self, encoded: Any) -> Any:
+        key = self.value(encoded)
+        if not is_leaf(key):
+            raise ValueError(f'a {type(key).__name__} is no key')
+        return key
+
+    def _attributes(self, node: Node, made: Any) -> dict[str, Any]:
+        """Returns the attributes of an object; what the config decides is what it was."""
+        live = attributes_of(made) or {}
+        filled = {
+            str(name): self._attribute(own, live.get(name), f'{node.get("at")}.{name}')
+            for name, own in node['attributes'].items()
+            if not (is_env(made) and name in CONFIGURED)
+        }
+        if is_env(made):
+            filled |= {name: live[name] for name in CONFIGURED if name in live}
+        return filled
+
+    def _attribute(self, encoded: Any, live: Any, place: str) -> Any:
+        if type(encoded) is not list or encoded[0] not in ('shown', 'same'):
+            return self.value(encoded)
+        if encoded[0] == 'shown':
+            return live if is_shown(live, True) else None
+        if type(live) is not np.ndarray or self._born.digests.get(id(live)) != encoded[1]:
+            raise MismatchError(f'{place} has changed')
+        return live
+
+    def _array(self, node: Node) -> Any:
+        dtype, shape = _dtype(node['dtype']), tuple(map(int, node['shape']))
+        count = 1
+        for size in shape:
+            count *= size
+        if 'texts' in node:
+            if dtype.kind not in 'SU' or len(node['texts']) != count:
+                raise ValueError(
+                    f'{len(node["texts"])} texts are no array of {count} elements of type {dtype}'
+                )
+            made: Any = np.empty(shape, dtype, order='F' if node['order'] == 'F' else 'C')
+            (made.T if node['order'] == 'F' else made).flat = [_text(dtype, item) for item in node['texts']]
+            made.flags.writeable = bool(node['writeable'])
+            return made
+        content = self._memory[node['start'] : node['start'] + count * dtype.itemsize]
+        if min(shape, default=0) < 0 or len(content) != count * dtype.itemsize or node['start'] < 0:
+            raise ValueError('an array is larger than the memory of the state')
+        made = np.empty(shape, dtype, order='F' if node['order'] == 'F' else 'C')
+        if len(content):
+            made.ravel('K').view(np.uint8)[:] = content
+        made.flags.writeable = bool(node['writeable'])
+        return made
+
+    def _view(self, node: Node) -> Any:
+        owner = _checked(self.value(node['of']), np.ndarray)
+        buffer = owner if owner.flags.c_contiguous else owner.T
+        made: Any = np.ndarray(
+            node['shape'],
+            _dtype(node['dtype']),
+            buffer,
+            node['offset'],
+            [int(step) for step in node['strides']],
+        )
+        made.flags.writeable = bool(node['writeable'])
+        return made
+
+    def _bits(self, node: Node) -> Any:
+        seeds: Any = 0
+        if 'seeds' in node:
+            entropy, key, pool_size, spawned = node['seeds']
+            if pool_size > MAX_POOL:
+                raise ValueError(f'a seed sequence with a pool of more than {MAX_POOL} words')
+            seeds = np.random.SeedSequence(
+                entropy, spawn_key=key, pool_size=pool_size, n_children_spawned=spawned
+            )
+        made: Any = BITS[node['name']](seeds)
+        if 'seeds' not in node and node['name'] == 'MT19937':
+            made._legacy_seeding(0)  # as that of a RandomState, which has no seed sequence
+        made.state = checked_bits(_words(node['state']))
+        return made
+
+    def _generator(self, node: Node) -> Any:
+        return np.random.Generator(_checked(self.value(node['bits']), np.random.BitGenerator))
+
+    def _random_state(self, node: Node) -> Any:
+        made: Any = np.random.RandomState(_checked(self.value(node['bits']), np.random.MT19937))
+        has_gauss, gauss = node['gauss']
+        made.set_state({**made.get_state(legacy=False), 'has_gauss': has_gauss, 'gauss': gauss})
+        return made
+
+    def _random(self, node: Node) -> Any:
+        version, words, gauss = node['state']
+        made = Random()
+        made.setstate((version, tuple(words), gauss))
+        return made
+
+
+def _words(plain: Any) -> Any:
+    """Returns the state that ``_plain_words`` wrote."""
+    if isinstance(plain, Mapping):
+        return {name: _words(value) for name, value in plain.items()}
+    if isinstance(plain, list):
+        return np.frombuffer(bytes.fromhex(plain[2]), plain[1]).copy()
+    return plain
+
+
+def _checked(value: Any, kind: Any) -> Any:
+    """Returns a value after checking its type."""
+    if not isinstance(value, kind):
+        raise ValueError(f'a {type(value).__name__} is no {kind.__name__}')
+    return value
+
+
+def _dtype(plain: Any) -> np.dtype[Any]:
+    """Returns the numpy type that ``dtype_to_descr`` described.
+
+    Raises:
+        ValueError: If values of it refer to objects.
+    """
+
+    def described(part: Any) -> Any:
+        return (
+            part
+            if isinstance(part, str)
+            else [(name, described(kind), *map(tuple, shape)) for name, kind, *shape in part]
+        )
+
+    made: np.dtype[Any] = np.lib.format.descr_to_dtype(described(plain))
+    if made.hasobject:
+        raise ValueError('the bytes of a state are never references to objects')
+    return made
+
+
+def _text(dtype: np.dtype[Any], text: str) -> Any:
+    return text.encode('latin-1') if dtype.kind == 'S' else text
+
+
+def _scalar(plain: Any, content: str) -> Any:
+    dtype = _dtype(plain)
+    return np.frombuffer(bytes.fromhex(content), dtype)[0] if dtype.itemsize else dtype.type()
+
+
+DECODE: dict[str, Callable[..., Any]] = {
+    'int': lambda text: int(text, 16),
+    'float': float,
+    'complex': lambda real, imag: complex(float(real), float(imag)),
+    'bytes': lambda text: text.encode('latin-1'),
+    'range': lambda *parts: range(*(int(part, 16) for part in parts)),
+    'np': _scalar,
+    'np text': lambda plain, text: _dtype(plain).type(_text(_dtype(plain), text)),
+    'dtype': _dtype,
+}
+"""Decodes single values by their tags."""
+MAKE: dict[str, Callable[[Reader, Node], Any]] = {
+    'array': Reader._array,
+    'view': Reader._view,
+    'bits': Reader._bits,
+    'generator': Reader._generator,
+    'random_state': Reader._random_state,
+    'random': Reader._random,
+}
+"""Creates objects that are complete at once, by their kinds."""
+LATER = ('view', 'generator', 'random_state')
+"""Kinds of objects that refer to another one, which must be created before."""
+
 
 SHARED = (np.random.Generator, np.random.RandomState, Random)
 """Types of class attributes that steps change, as they change spaces; all envs of the class share them."""

@@ -23,7 +23,7 @@ HEAP = 1 << 9
 """Flag of classes that were not compiled."""
 PARTLY = frozenset(('gymnasium', 'rlframe', 'numpy'))
 """Packages of which only the modules of the env's classes count as its own code."""
-LIBRARIES = ('gymnasium.spaces.', 'rlframe.data.batch', 'rlframe.data.timestep')
+LIBRARIES = ('gymnasium.spaces.', 'rlframe.data.timestep', 'rlframe.data.timestep')
 """Prefixes of modules whose objects are data: a state may contain any of them."""
 CONSTANTS = (
     type, types.ModuleType, types.CodeType, types.GenericAlias, property, staticmethod, classmethod, re.Pattern,

@@ -31,8 +31,8 @@ from rlframe.envs.state_objects import (
     type_name,
     variables_of,
 )
-from rlframe.safety import strict_json
-from rlframe.utils.attributes import attributes_of
+from rlframe.utils import strict_json
+from rlframe.utils.lazy import attributes_of
 
 Node: TypeAlias = dict[str, Any]
 

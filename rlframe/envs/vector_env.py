@@ -11,20 +11,18 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from easydict import EasyDict
 
-from rlframe.data.action_bounds import check_action_bounds
-from rlframe.data.observation import BAD_OBS, pack, pack_into, zero_obs
+from rlframe.data.observation import BAD_OBS, check_action_bounds, pack, pack_into, zero_obs
 from rlframe.data.timestep import NO_INFO, Array, EnvSpec, IntArray, TimeStep
-from rlframe.envs.base_env import EnvFactory, seed_spaces, spec_of
-from rlframe.envs.checks import contract
+from rlframe.envs import contract
+from rlframe.envs.base_env import EnvFactory, picture_of, seed_spaces, spec_of
 from rlframe.envs.env_manager import IEnvManager
 from rlframe.envs.faults import checkpoint_seed, not_made, vector_crashed
-from rlframe.envs.picture import picture_of
-from rlframe.envs.state import EnvState, MismatchError, Refusal, StateKeeper
+from rlframe.envs.state import EnvState, Refusal, StateKeeper
+from rlframe.envs.state_objects import MismatchError
 from rlframe.errors import EnvError, RLFrameError
 from rlframe.registry import ENV_MANAGER_REGISTRY
-from rlframe.utils.field import Field
+from rlframe.utils.field import Field, ResolvedConfig
 from rlframe.utils.lazy import LazyModule
-from rlframe.utils.resolved_config import ResolvedConfig
 from rlframe.utils.schema import part as saved_part
 
 if TYPE_CHECKING:
@@ -365,7 +363,7 @@ def _make_vector(factory: EnvFactory, env_num: int, cfg: EasyDict, render_mode: 
 
 
 def _make_checked(factory: EnvFactory, render_mode: str | None, index: int, remarks: contract.Remarks) -> Any:
-    from rlframe.envs.checked_env import CheckedEnv
+    from rlframe.envs.wrappers import CheckedEnv
 
     try:
         env = factory.create(render_mode)

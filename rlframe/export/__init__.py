@@ -3,8 +3,7 @@
 ``export_policy`` writes it, and other formats next to it; ``rlframe.load`` loads it to act.
 """
 
-from rlframe.export.exporter import export_policy
-from rlframe.export.formats import FORMATS
+from rlframe.export.exporter import FORMATS, export_policy
 from rlframe.export.loaded import LoadedPolicy, load_policy
 
 __all__ = ['FORMATS', 'LoadedPolicy', 'export_policy', 'load_policy']

@@ -7,12 +7,28 @@ files with size and SHA-256.
 
 from __future__ import annotations
 
+import copy
+import dataclasses
 import os
-from collections.abc import Mapping
+import platform
+import warnings
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from rlframe.checkpoint.files import (
+from rlframe import config
+from rlframe._version import __version__
+from rlframe.config.schema import ExperimentConfig
+from rlframe.data.observation import ACTION_MASK, has_mask
+from rlframe.data.timestep import EnvSpec
+from rlframe.errors import (
+    CheckpointMismatchError,
+    CheckpointNotFoundError,
+    CheckpointWriteError,
+    ConfigWarning,
+)
+from rlframe.pipeline import build
+from rlframe.run.checkpoint_files import (
     MANIFEST,
     publish_folder,
     read_limited,
@@ -20,7 +36,8 @@ from rlframe.checkpoint.files import (
     staging_folder,
     write_file,
 )
-from rlframe.checkpoint.manifest import (
+from rlframe.run.checkpoint_tree import BAD_TREE, Encoder, decode, describe, to_json
+from rlframe.run.manifest import (
     ARTIFACT,
     UNSEALED,
     Manifest,
@@ -29,12 +46,215 @@ from rlframe.checkpoint.manifest import (
     read_sealed,
     write_text,
 )
-from rlframe.checkpoint.read import local_path
-from rlframe.checkpoint.tree import BAD_TREE, Encoder, decode, describe, to_json
-from rlframe.errors import CheckpointMismatchError, CheckpointNotFoundError, CheckpointWriteError
-from rlframe.safety import strict_json
-from rlframe.safety.limits import remedy_of
+from rlframe.run.read_checkpoint import OpenCheckpoint, local_path, open_checkpoint
+from rlframe.scores import exact_text
+from rlframe.utils import strict_json
+from rlframe.utils.field import ResolvedConfig
+from rlframe.utils.files import remedy_of
 from rlframe.utils.lazy import LazyModule
+from rlframe.utils.secrets import redacted
+
+if TYPE_CHECKING:
+    from rlframe.policy import Policy
+
+
+@dataclasses.dataclass(frozen=True)
+class Source:
+    """The policy of a checkpoint."""
+
+    checkpoint: Path
+    """Path of the checkpoint."""
+    cfg: ExperimentConfig
+    """The config that it was trained by, without parallel mode."""
+    spec: EnvSpec
+    """Spaces of the env, as the policy sees them."""
+    policy: Policy
+    """The policy, with its weights, on the CPU."""
+    state: Mapping[str, Any]
+    """State of the checkpoint."""
+    manifest: Manifest
+    """Manifest of the checkpoint."""
+    model: Any = None
+    """The user's network; None: the one that the config names."""
+
+    @property
+    def frame_stack(self) -> int:
+        """Observations that the policy sees at a time."""
+        return int(self.cfg.env.get('frame_stack', 1))
+
+    @property
+    def measured(self) -> dict[str, Any]:
+        """The checkpoint's facts about its return and its training."""
+        progress = self.manifest.get('progress', {})
+        return {
+            'name': self.checkpoint.name,
+            'return': self.manifest.get('score'),
+            'env_steps': progress.get('envstep'),
+            'updates': progress.get('train_iter'),
+            'seed': self.cfg.seed,
+        }
+
+    def fresh_policy(self) -> Policy:
+        """Returns another policy with the same weights."""
+        where = str(self.checkpoint)
+        return _policy(self.cfg, self.spec, self.state, self.manifest, where, copy.deepcopy(self.model))
+
+
+def open_source(
+    path: str | Path | OpenCheckpoint,
+    trust: bool = False,
+    overrides: Sequence[str] | Mapping[str, Any] = (),
+    model: Any = None,
+    env: Any = None,
+) -> Source:
+    """Loads the policy of a checkpoint.
+
+    Args:
+        path: As accepted by ``open_checkpoint``.
+        trust: Whether the config of a foreign run may reach beyond the run.
+        overrides: Options that replace those of the run, such as secrets, which checkpoints never contain.
+        model: A network to load the weights into, in place of the one named in the config.
+        env: Id, class or factory of the env, in place of the one named in the config.
+
+    Raises:
+        CheckpointError: If it does not exist, is damaged, or contains no policy or no config.
+        EnvError: If its env, whose spaces are read, cannot be created.
+    """
+    opened = open_checkpoint(path)
+    found, manifest = opened.path, opened.manifest
+    state = opened.state(buffer=False)  # verified before its config is used
+    data = config.without_parallel(config.config_of(manifest, str(found)))
+    if env is not None:
+        data = config.with_env(data, env)
+    if not manifest.is_own:
+        config.check_trust(data, str(found), trust, overrides, env)
+    with warnings.catch_warnings():
+        warnings.simplefilter('ignore', ConfigWarning)  # they were shown when the run began
+        cfg = config.compile_config(data['main_config'], data['create_config'], overrides=overrides)
+    spec = build.make_factory(cfg).spec
+    policy = _policy(cfg, spec, state, manifest, str(found), copy.deepcopy(model))
+    return Source(found, cfg, spec, policy, state, manifest, model)
+
+
+def _policy(
+    cfg: ExperimentConfig,
+    spec: EnvSpec,
+    state: Mapping[str, Any],
+    manifest: Mapping[str, Any],
+    where: str,
+    model: Any = None,
+) -> Policy:
+    from rlframe.policy import create_policy
+
+    if model is None:
+        build.check_network(cfg, spec, state, manifest, where)
+    acting: ResolvedConfig = cfg.policy.eval
+    if 'deterministic' in acting:  # no exported function draws, and its checks compare best actions
+        acting = ResolvedConfig({**acting, 'deterministic': True})
+    on_cpu = ResolvedConfig({**cfg.policy, 'device': 'cpu', 'cuda': None, 'eval': acting})
+    policy = create_policy(on_cpu, spec, model=model, enable_field=('eval',), seed=cfg.seed)
+    build.load_network(policy, state, manifest, cfg, where)
+    return policy
+
+
+torch = LazyModule('torch')
+numpy = LazyModule('numpy')
+gymnasium = LazyModule('gymnasium')
+
+Row = tuple[str, Any]
+ABSENT = object()
+
+
+def card(source: Source, imports_code: bool) -> str:
+    """Returns the text of the model card, Markdown.
+
+    Args:
+        source: The policy to export, with its source.
+        imports_code: Whether loading it imports custom modules.
+    """
+    kind, env = source.cfg.policy.type, source.spec.name
+    return '\n'.join(
+        [
+            f'# {kind} on {env}',
+            '',
+            'A policy trained by rlframe. This folder is all you need to act with it.',
+            '',
+            _table(('', ''), _facts(source)),
+            '',
+            '## Use',
+            '',
+            '```python',
+            *_usage(source, imports_code),
+            '```',
+            '',
+            'An observation is what the env returns, of one env or, with a leading axis, of several. Nothing in this folder is code, and',
+            'every file is compared with `manifest.json` when it is loaded. `policy.json` says what is done to observations and',
+            'actions, `weights.safetensors` has the network.',
+            '',
+            '## Config',
+            '',
+            'Options that differ from the defaults:',
+            '',
+            _table(('option', 'value'), _options(source)),
+            '',
+        ]
+    )
+
+
+def _facts(source: Source) -> list[Row]:
+    measured = source.measured
+    score = measured['return']
+    versions = {
+        'rlframe': __version__,
+        'torch': torch.__version__,
+        'numpy': numpy.__version__,
+        'gymnasium': gymnasium.__version__,
+        'Python': platform.python_version(),
+    }
+    return [
+        ('env', source.spec.name),
+        ('policy', f'{source.cfg.policy.type} ({type(source.policy).__name__})'),
+        ('mean return when it was saved', 'not measured' if score is None else f'{exact_text(score)}'),
+        ('trained for', f'{measured["env_steps"]} env steps, {measured["updates"]} updates'),
+        ('seed', measured['seed']),
+        ('checkpoint', measured['name']),
+        ('observations', f'`{source.spec.observation_space}`'),
+        ('actions', f'`{source.spec.action_space}`'),
+        ('versions', ', '.join(f'{name} {version}' for name, version in versions.items())),
+    ]
+
+
+def _usage(source: Source, imports_code: bool) -> list[str]:
+    lines = ['import rlframe', '', "policy = rlframe.load('path/of/this/folder')"]
+    if imports_code:
+        lines[-1] = "policy = rlframe.load('path/of/this/folder', trust=True)  # it imports custom code"
+    if source.policy.is_recurrent or source.frame_stack > 1:
+        lines.append('policy.reset()  # whenever an episode begins')
+    given = ', action_mask' if has_mask(source.spec.observation_space) else ''
+    lines.append(f'action = policy.act(obs{given})')
+    if given:
+        lines.append(f"# without the second argument where obs has the part '{ACTION_MASK}'")
+    return lines
+
+
+def _options(source: Source) -> list[Row]:
+    """Returns the non-default options of the run, without paths of its machine."""
+    keys = sorted(source.cfg._user_keys - {'exp_name', 'seed', 'policy.init_from'})
+    said = redacted(source.manifest['config']['main_config'])
+    return [(f'`{key}`', f'`{value!r}`') for key in keys if (value := _at(said, key)) is not ABSENT]
+
+
+def _at(tree: Mapping[str, Any], key: str) -> Any:
+    value: Any = tree
+    for name in key.split('.'):
+        value = value.get(name, ABSENT) if isinstance(value, Mapping) else ABSENT
+    return value
+
+
+def _table(head: tuple[str, str], rows: list[Row]) -> str:
+    lines = [head, ('---', '---'), *rows]
+    return '\n'.join(f'| {left} | {str(right).replace("|", chr(92) + "|")} |' for left, right in lines)
+
 
 safetensors = LazyModule('safetensors')
 safetensors_numpy = LazyModule('safetensors.numpy')

@@ -2,17 +2,184 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import importlib.util
+import io
+import logging
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from rlframe.checkpoint import OpenCheckpoint
-from rlframe.checkpoint.read import local_path
-from rlframe.errors import CheckpointWriteError
-from rlframe.export.artifact import FOLDER, not_written
-from rlframe.export.formats import FORMATS, check_format
-from rlframe.export.source import open_source
+from rlframe.errors import CheckpointWriteError, ConfigError, MissingDependencyError
+from rlframe.export.artifact import (
+    FOLDER,
+    NAME,
+    Source,
+    card,
+    check_place,
+    not_written,
+    open_source,
+    write_artifact,
+)
+from rlframe.export.function import PolicyFunction, action_function, check_agreement, example
+from rlframe.export.loaded import describe, reaching
+from rlframe.registry import nearest
+from rlframe.run.checkpoint_files import replace_file
+from rlframe.run.checkpoint_tree import Encoder
+from rlframe.run.read_checkpoint import OpenCheckpoint, local_path
 from rlframe.run.run_folder import check_links
+from rlframe.utils.lazy import LazyModule
+
+torch = LazyModule('torch')
+safetensors_numpy = LazyModule('safetensors.numpy')
+
+ONNX_NEEDS = ('onnx', 'onnxscript')
+"""Packages that torch writes ONNX with."""
+
+
+class Format(NamedTuple):
+    """One format."""
+
+    name: str
+    """Of the file or folder that is written."""
+    check: Callable[[Source, Path], None]
+    """Rejects policies that cannot be exported in this format, before anything is written."""
+    write: Callable[[Source, Path], None]
+    """Writes it."""
+    usage: str
+    """Instructions for use, with the placeholder ``{path}``."""
+
+
+def _replace(path: Path, data: bytes) -> None:
+    try:
+        replace_file(path, data)
+    except OSError as error:
+        raise not_written(path, error) from error
+
+
+def _check_file(source: Source, path: Path) -> None:
+    if path.is_dir():
+        raise ConfigError('this is a folder, and a file is to be written', where=str(path))
+
+
+def _write_state_dict(source: Source, path: Path) -> None:
+    encoder = Encoder()
+    encoder.tree(dict(source.policy.collect_mode.state_dict()['model']))
+    _replace(path, safetensors_numpy.save(encoder.arrays))
+
+
+def _write_artifact(source: Source, path: Path) -> None:
+    facts = source.policy, source.cfg.policy, source.spec, source.frame_stack, source.measured
+    description = describe(*facts)
+    write_artifact(path, description, card(source, imports_code=bool(reaching(description))))
+
+
+def _check_torch_export(source: Source, path: Path) -> None:
+    _check_file(source, path)
+    check_agreement(_function(source), source.policy, source.spec)
+
+
+def _function(source: Source) -> PolicyFunction:
+    return action_function(source.fresh_policy(), source.spec)
+
+
+def _program(source: Source) -> Any:
+    """Returns the policy as a program of torch, for any number of observations."""
+    function, batch = _function(source), torch.export.Dim('batch', min=1)
+    obs = example(source.spec)
+    inputs = (obs, *function.first_state(len(obs)))
+    with torch.no_grad(), _quiet():
+        return torch.export.export(function, inputs, dynamic_shapes=({0: batch},) * len(inputs))
+
+
+def _write_torch_export(source: Source, path: Path) -> None:
+    program = _program(source)
+    file = io.BytesIO()
+    with _quiet():
+        torch.export.save(program, file)
+    _replace(path, file.getvalue())
+
+
+def _check_onnx(source: Source, path: Path) -> None:
+    missing = [name for name in ONNX_NEEDS if importlib.util.find_spec(name) is None]
+    if missing:
+        raise MissingDependencyError(
+            f'the format onnx needs {" and ".join(missing)}',
+            where='--format',
+            remedy='pip install "rlframe[onnx]"',
+        )
+    _check_torch_export(source, path)
+
+
+def _write_onnx(source: Source, path: Path) -> None:
+    program = _program(source)
+    names = {'input_names': ['obs', 'state'], 'output_names': ['action', 'next_state']}
+    if not source.policy.is_recurrent:
+        names = {key: words[:1] for key, words in names.items()}
+    with _quiet():
+        exported = torch.onnx.export(program, (), dynamo=True, verbose=False, external_data=False, **names)
+    _replace(path, exported.model_proto.SerializeToString())
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Silences warnings of torch's exporters about torch itself."""
+    logger = logging.getLogger('torch.onnx')
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            for kind in (FutureWarning, DeprecationWarning, UserWarning):
+                warnings.simplefilter('ignore', kind)
+            yield
+    finally:
+        logger.setLevel(level)
+
+
+FORMATS = {
+    'state_dict': Format(
+        'state_dict.safetensors', _check_file, _write_state_dict, 'safetensors.torch.load_file({path!r})'
+    ),
+    'torch_export': Format(
+        'policy.pt2',
+        _check_torch_export,
+        _write_torch_export,
+        'torch.export.load({path!r}).module()(obs); with a memory: (obs, state)',
+    ),
+    'onnx': Format(
+        'policy.onnx',
+        _check_onnx,
+        _write_onnx,
+        "onnxruntime.InferenceSession({path!r}).run(None, {{'obs': obs}})[0]; with a memory: {{'obs': obs, 'state': state}}",
+    ),
+    'artifact': Format(
+        NAME, lambda source, path: check_place(path), _write_artifact, 'rlframe.load({path!r}).act(obs)'
+    ),
+}
+"""The formats of exported policies."""
+
+
+def check_format(name: str) -> None:
+    """Rejects an unknown format.
+
+    Raises:
+        ConfigError: With the available formats.
+    """
+    if name in FORMATS:
+        return
+    if name == 'torchscript':
+        raise ConfigError(
+            'TorchScript is deprecated by torch, and is not written',
+            where='--format',
+            remedy='torch_export is its successor: a file that torch runs without rlframe.',
+        )
+    raise ConfigError(
+        f'unknown format.{nearest(name, FORMATS)}',
+        where='--format',
+        got=name,
+        expected=f'one of {sorted(FORMATS)}',
+    )
 
 
 def export_policy(

@@ -2,15 +2,125 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple
 
+import gymnasium
 import torch
 from torch import nn
 
 from rlframe.data.timestep import EnvSpec
-from rlframe.model.encoder import Obs
-from rlframe.model.mlp import MLP
+from rlframe.model.encoder import ACTIVATIONS, Obs, make_reader
+
+SIGMA = 0.5
+"""Noise of a new layer, times the square root of its inputs."""
+
+
+class NoisyLinear(nn.Module):
+    """A linear layer whose weights are sampled at every training pass, and are their means otherwise.
+
+    The noise comes from torch's global generator, which is part of every checkpoint.
+
+    Args:
+        in_features: Inputs.
+        out_features: Outputs.
+
+    Source:
+        Fortunato et al., Noisy Networks for Exploration (2018), factorised Gaussian noise, eq. 10 and 11.
+    """
+
+    def __init__(self, in_features: int, out_features: int) -> None:
+        super().__init__()
+        bound, sigma = 1 / math.sqrt(in_features), SIGMA / math.sqrt(in_features)
+        self.weight_mean = nn.Parameter(torch.empty(out_features, in_features).uniform_(-bound, bound))
+        self.weight_sigma = nn.Parameter(torch.full((out_features, in_features), sigma))
+        self.bias_mean = nn.Parameter(torch.empty(out_features).uniform_(-bound, bound))
+        self.bias_sigma = nn.Parameter(torch.full((out_features,), sigma))
+
+    def forward(self, features: torch.Tensor) -> torch.Tensor:
+        """Maps [B, in_features] to [B, out_features]; one draw for the whole batch."""
+        if not self.training:
+            return nn.functional.linear(features, self.weight_mean, self.bias_mean)
+        out_size, in_size = self.weight_mean.shape
+        noise = torch.randn(in_size + out_size, device=features.device)
+        noise = noise.sign() * noise.abs().sqrt()
+        of_in, of_out = noise[:in_size], noise[in_size:]
+        weight = torch.addcmul(self.weight_mean, self.weight_sigma, torch.outer(of_out, of_in))
+        return nn.functional.linear(features, weight, torch.addcmul(self.bias_mean, self.bias_sigma, of_out))
+
+
+class _Live:
+    """Weights and biases of layers as they are when they are gone through."""
+
+    def __init__(self, layers: nn.ModuleList) -> None:
+        self._layers = layers
+
+    def __iter__(self) -> Iterator[tuple[Any, Any]]:
+        return ((layer.weight, layer.bias) for layer in self._layers)
+
+
+class MLP(nn.Module):
+    """Hidden layers with an activation behind each and, with ``out_size``, a linear layer at the end.
+
+    It reads observations of any space: those with parts field by field, classes one-hot, images by convolutions. An
+    action mask among the fields is not read.
+
+    Args:
+        space: Space of the input.
+        hidden_sizes: Widths of the hidden layers.
+        activation: Nonlinearity behind each, and behind each convolution.
+        out_size: Width of the last layer; without one the last hidden layer is the output.
+        conv_layers: Channels, kernel size and stride of each convolution that reads images; see ``make_reader``.
+        image_layout: Position of the channels in the shape of an image: ``'hwc'``, ``'chw'`` or ``'auto'``.
+
+    Raises:
+        IncompatibleError: If the convolutions do not fit the space.
+    """
+
+    _steps: Iterable[tuple[Any, Any]]
+
+    def __init__(
+        self,
+        space: gymnasium.Space[Any],
+        hidden_sizes: Sequence[int],
+        activation: str,
+        out_size: int | None = None,
+        conv_layers: Sequence[Sequence[int]] | None = None,
+        image_layout: str = 'auto',
+    ) -> None:
+        super().__init__()
+        self.read = make_reader(space, activation, conv_layers, image_layout)
+        sizes = [self.read.size, *hidden_sizes, *([] if out_size is None else [out_size])]
+        self.layers = nn.ModuleList(nn.Linear(fan_in, fan_out) for fan_in, fan_out in pairwise(sizes))
+        self.out_size = sizes[-1]
+        """Width of the output."""
+        self._activation, self._activated = ACTIVATIONS[activation], len(hidden_sizes)
+        self._parameters_of_layers()
+
+    def trace_layers(self) -> None:
+        """Prepares for being exported: the parameters of the layers are asked for anew in each pass."""
+        self._steps = _Live(self.layers)
+
+    def _parameters_of_layers(self) -> None:
+        """Lists the very parameters of the layers: a small network spends a fifth of its time on calls of modules."""
+        self._steps = [(layer.weight, layer.bias) for layer in self.layers]
+
+    def _apply(self, fn: Any, recurse: bool = True) -> MLP:
+        super()._apply(fn, recurse)
+        self._parameters_of_layers()  # another device or dtype may have made new ones
+        return self
+
+    def forward(self, obs: Obs) -> torch.Tensor:
+        """Maps [B, ...], or a dict of such, to float32 [B, out_size]."""
+        features = self.read(obs)
+        for i, (weight, bias) in enumerate(self._steps):
+            features = nn.functional.linear(features, weight, bias)
+            if i < self._activated:
+                features = self._activation(features)
+        return features
+
 
 STATES_OF_CORE = {'gru': 1, 'lstm': 2}
 """Vectors in the recurrent state of each kind of core, P."""

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import gymnasium
+import numpy as np
 import torch
 from torch import nn
 
 from rlframe.data.timestep import EnvSpec
+from rlframe.model.core import MLP, STATES_OF_CORE, NoisyLinear
 from rlframe.model.encoder import Obs
-from rlframe.model.mlp import MLP
-from rlframe.model.noisy import NoisyLinear
 from rlframe.registry import MODEL_REGISTRY
 
 
@@ -76,3 +77,99 @@ class QNet(nn.Module):
 
     def _shaped(self, flat: torch.Tensor) -> torch.Tensor:
         return flat if self._atoms == 1 else flat.unflatten(1, (self._actions, self._atoms))
+
+
+@MODEL_REGISTRY.register('recurrent_q_net')
+class RecurrentQNet(nn.Module):
+    """Computes the values of each step's actions from the memory of the previous steps.
+
+    Args:
+        spec: Spaces of the env.
+        encoder_hidden_size_list: Widths of the hidden layers in front of the core.
+        activation: Nonlinearity behind each.
+        lstm_hidden_size: Units of the core.
+        core: 'lstm' or 'gru'.
+        dueling: Whether value and advantage have heads of their own.
+        noisy: Whether the heads explore by noise in their weights.
+        images: Options of the encoder of images; see ``MLP``.
+
+    Source:
+        Kapturowski et al., Recurrent Experience Replay in Distributed Reinforcement Learning (2019), section 2.3.
+    """
+
+    def __init__(
+        self,
+        spec: EnvSpec,
+        encoder_hidden_size_list: Sequence[int] = (128, 64),
+        activation: str = 'relu',
+        lstm_hidden_size: int = 64,
+        dueling: bool = True,
+        noisy: bool = False,
+        core: str = 'lstm',
+        **images: Any,
+    ) -> None:
+        super().__init__()
+        sizes = encoder_hidden_size_list
+        self.encoder = MLP(spec.observation_space, sizes, activation, None, **images)
+        self._core, self._is_lstm = core, core == 'lstm'
+        kind = nn.LSTM if self._is_lstm else nn.GRU
+        self.add_module(core, kind(self.encoder.out_size, lstm_hidden_size, batch_first=True))
+        output = gymnasium.spaces.Box(-1, 1, (lstm_hidden_size,), np.float32)
+        self.head = QNet(
+            EnvSpec(output, spec.action_space, name=spec.name), [], activation, dueling, 1, noisy
+        )
+        self.state_shape = (STATES_OF_CORE[core], lstm_hidden_size)
+        """Shape of the recurrent state of an episode, hidden and, of an LSTM, cell state; zeros before its first step."""
+
+    def forward(self, obs: Any, state: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Values the actions of consecutive steps.
+
+        Args:
+            obs: Observations of T steps of each of B sequences, one sequence behind the other, [B * T, ...].
+            state: Recurrent state before the first step of each sequence, float32 [B, P, H].
+
+        Returns:
+            Values, float32 [B * T, A], and the recurrent state after the last step, float32 [B, P, H].
+        """
+        features = self._features(obs, len(state))
+        if features.shape[1] == 1:
+            return self._valued_step(features.squeeze(1), state)
+        parts: Any = state.transpose(0, 1).contiguous().split(1)  # P of [1, B, H]
+        output, after = getattr(self, self._core)(features, parts if self._is_lstm else parts[0])
+        after = torch.cat(after) if self._is_lstm else after
+        return self.head(output.flatten(0, 1)), after.transpose(0, 1)
+
+    def act(self, obs: Any, state: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Values the actions of a single step, with observations [B, ...]; a part of a graph for any B."""
+        return self._valued_step(self.encoder(obs), state)
+
+    def burn_in(self, obs: Any, state: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        """Runs the core over steps only to compute its state.
+
+        Args:
+            obs: As for ``forward``.
+            state: Recurrent state before the first real step, float32 [B, P, H].
+            mask: False for padding, which is skipped, bool [B, T].
+
+        Returns:
+            Recurrent state after the last real step, float32 [B, P, H].
+        """
+        features = self._features(obs, len(state))
+        for step, is_real in zip(features.unbind(1), mask.unbind(1), strict=True):
+            state = torch.where(is_real[:, None, None], self._step(step, state), state)
+        return state
+
+    def _features(self, obs: Any, sequences: int) -> torch.Tensor:
+        features: torch.Tensor = self.encoder(obs)
+        return features.unflatten(0, (sequences, -1))  # [B, T, F]
+
+    def _valued_step(self, features: torch.Tensor, state: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        state = self._step(features, state)
+        return self.head(state[:, 0]), state
+
+    def _step(self, features: torch.Tensor, state: torch.Tensor) -> torch.Tensor:
+        """Does one step; for a single one the cell alone is several times faster."""
+        weights = getattr(self, self._core).all_weights[0]
+        if not self._is_lstm:
+            return torch.gru_cell(features, state[:, 0], *weights).unsqueeze(1)
+        return torch.stack(torch.lstm_cell(features, state.unbind(1), *weights), 1)

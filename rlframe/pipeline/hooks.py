@@ -8,15 +8,14 @@ from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from rlframe.config.sections import ExperimentConfig
+from rlframe.config.schema import ExperimentConfig
 from rlframe.registry import HOOK_REGISTRY
-from rlframe.utils.resolved_config import raw_items
-from rlframe.worker.hooks.hook_list import HookList
-from rlframe.worker.hooks.run_view import RunView
+from rlframe.utils.field import raw_items
+from rlframe.worker.hooks.run_hook import HookList, RunView
 
 if TYPE_CHECKING:
+    from rlframe.parallel.pipeline import ParallelPipeline
     from rlframe.pipeline.checkpoints import Checkpoints
-    from rlframe.pipeline.parallel.pipeline import ParallelPipeline
     from rlframe.pipeline.serial import SerialPipeline
 
 ROUND_SECONDS = 1.0

@@ -3,23 +3,109 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rlframe.data.device import existing_device, numbered
-from rlframe.data.observation import obs_dtype
+from rlframe.data.observation import has_mask, obs_dtype
+from rlframe.data.staging import existing_device, numbered
 from rlframe.data.timestep import EnvSpec
-from rlframe.errors import ConfigError
-from rlframe.registry import POLICY_REGISTRY
+from rlframe.errors import CheckpointMismatchError, ConfigError, ResourceError
+from rlframe.policy.base_policy import Policy
+from rlframe.registry import MODEL_REGISTRY, POLICY_REGISTRY
+from rlframe.run.checkpoint_tree import compare_states
 from rlframe.run.machine import available_memory, demand_memory, free_memory
-from rlframe.worker.replay_buffer.stores.frames import is_stack, slots_of
+from rlframe.utils.files import LimitExceededError, check_limit
+from rlframe.utils.lazy import LazyModule
+from rlframe.worker.replay_buffer.frames import is_stack, slots_of
 
 if TYPE_CHECKING:
     import torch
+    from torch import nn
 
-    from rlframe.config.sections import ExperimentConfig
-    from rlframe.policy import Policy
+    from rlframe.config.schema import ExperimentConfig
+else:
+    torch = LazyModule('torch')
+
+
+def check_network(cfg: Mapping[str, Any], spec: EnvSpec, saved: Any) -> None:
+    """Checks that saved weights fit the network of the config that they were saved with.
+
+    The network is built on torch's meta device, where tensors have shapes but no memory. Custom policies and networks
+    are not checked, as their constructors may do anything.
+
+    Args:
+        cfg: The ``policy`` section of a config.
+        spec: Spaces of the env.
+        saved: The saved weights by name.
+
+    Raises:
+        CheckpointMismatchError: If they do not fit; the layers that differ are named.
+    """
+    try:
+        network = blank_network(cfg, spec) if isinstance(saved, Mapping) else None
+    except ResourceError as error:
+        raise CheckpointMismatchError(error.message, where=error.where, remedy=error.remedy) from error
+    if network is None:
+        return
+    here = network.state_dict()
+    if differing := compare_states(saved, here, 'model.'):
+        raise CheckpointMismatchError(
+            'the weights belong to another network: ' + '; '.join(differing), where='policy.model'
+        )
+
+
+def blank_network(cfg: Mapping[str, Any], spec: EnvSpec) -> nn.Module | None:
+    """Creates the network of a config on torch's meta device; None if the policy or the network is custom.
+
+    Args:
+        cfg: The ``policy`` section of a config.
+        spec: Spaces of the env.
+
+    Raises:
+        ResourceError: If there cannot be such a network, or it is too large.
+    """
+    cls = POLICY_REGISTRY.get_cls(cfg)
+    if not cls.__module__.startswith('rlframe.'):
+        return None
+    twin = _without_network(cls, cfg, spec)
+    options = twin._cfg.model
+    kind = MODEL_REGISTRY.get_cls({**options, 'type': options.type or twin.default_model()})
+    if not kind.__module__.startswith('rlframe.'):
+        return None
+    cls.check_spec(spec, twin._cfg)
+    try:
+        sizes = list(_sizes(dict(options)))
+        check_limit('NETWORK_OPTIONS', len(sizes), 'numbers in the network options')
+        check_limit('NETWORK_WIDTH', max(sizes, default=0), 'size of a layer')
+        with torch.random.fork_rng(devices=[]), torch.device('meta'):
+            return twin._create_model()
+    except LimitExceededError as error:
+        raise ResourceError(
+            f'the network is too large: {error}', where='policy.model', remedy=error.remedy
+        ) from error
+    except RuntimeError as error:  # a size that no tensor can have
+        raise ResourceError(f'no such network: {error}', where='policy.model') from error
+
+
+def _without_network(cls: type[Policy], cfg: Mapping[str, Any], spec: EnvSpec) -> Policy:
+    """Returns a policy with only the attributes that creating its network needs."""
+    twin = cls.__new__(cls)
+    twin._cfg, twin._spec, twin._has_mask = cls.resolve_config(cfg), spec, has_mask(spec.observation_space)
+    twin._device, twin._on_cpu = torch.device('meta'), False
+    return twin
+
+
+def _sizes(value: Any) -> Iterator[int]:
+    if isinstance(value, Mapping):
+        value = list(value.values())
+    if isinstance(value, list | tuple):
+        for item in value:
+            yield from _sizes(item)
+    elif isinstance(value, int) and not isinstance(value, bool):
+        yield value
+
 
 KEY = 'policy.other.replay_buffer'
 COPIES_OF_WEIGHTS = 4
@@ -68,8 +154,6 @@ def check_network_memory(cfg: ExperimentConfig, spec: EnvSpec) -> None:
     Raises:
         ResourceError: With the estimated and the free memory.
     """
-    from rlframe.pipeline.network_check import blank_network
-
     network = blank_network(cfg.policy, spec)
     weights = () if network is None else network.parameters()
     nbytes = sum(weight.numel() * weight.element_size() for weight in weights)

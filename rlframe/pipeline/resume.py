@@ -9,15 +9,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rlframe import checkpoint, config
-from rlframe.checkpoint import OpenCheckpoint
-from rlframe.checkpoint.files import MANIFEST, delete_folder
-from rlframe.checkpoint.read import RESUMABLE, manifests_in
+from rlframe import config
 from rlframe.config.reader import read_written
-from rlframe.config.sections import ExperimentConfig
+from rlframe.config.schema import ExperimentConfig
 from rlframe.errors import CheckpointError, CheckpointNotFoundError, ConfigError
 from rlframe.run import run_folder
+from rlframe.run.checkpoint_files import MANIFEST, delete_folder
+from rlframe.run.manifest import read_manifest
 from rlframe.run.metrics import METRICS, cut_off
+from rlframe.run.read_checkpoint import RESUMABLE, OpenCheckpoint, find_checkpoint, manifests_in, open_newest
 from rlframe.run.run_folder import check_links
 
 logger = logging.getLogger('rlframe.pipeline.resume')
@@ -122,7 +122,7 @@ def find_start(path: str | Path) -> Start:
     path = Path(path).expanduser()
     if _is_run(path):
         return _newest_of(path)
-    saved = checkpoint.OpenCheckpoint(_original(checkpoint.find_checkpoint(path)))
+    saved = OpenCheckpoint(_original(find_checkpoint(path)))
     saved.verify()
     return Start(saved, saved.is_newest())
 
@@ -131,7 +131,7 @@ def _original(path: Path) -> Path:
     """Returns the checkpoint that a copy of a link to it stands for, as ``latest`` where links were followed."""
     if path.parent.name != CKPT or path.name.startswith(RESUMABLE):
         return path
-    manifest = checkpoint.read_manifest(path)
+    manifest = read_manifest(path)
     same = [one for one, other in manifests_in(path.parent, RESUMABLE)[0] if other == manifest]
     return same[0] if same else path
 
@@ -142,7 +142,7 @@ def _newest_of(path: Path) -> Start:
     note = run_folder.last_holder(folder)
     with run_folder.held(folder):  # else a checkpoint may be deleted while it is read
         try:
-            saved, damaged = checkpoint.open_newest(path)
+            saved, damaged = open_newest(path)
         except CheckpointNotFoundError as error:
             if (folder / CONFIG).is_file():
                 error.remedy = (

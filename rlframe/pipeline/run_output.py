@@ -3,24 +3,135 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
-from rlframe import checkpoint, config
-from rlframe.checkpoint import OpenCheckpoint
-from rlframe.config.sections import ExperimentConfig
-from rlframe.logger.metric_writer import MetricWriter
-from rlframe.logger.options import check_loggers
+from rlframe import config
+from rlframe.config.schema import ExperimentConfig
 from rlframe.pipeline.resume import begin_again
 from rlframe.run import run_folder
+from rlframe.run.logger import check_loggers
+from rlframe.run.metric_writer import MetricWriter
 from rlframe.run.metrics import CHANGED, copy_records, write_record
-from rlframe.run.progress import Progress
-from rlframe.safety.secrets import Secrets
+from rlframe.run.progress import BUDGETS, Progress, set_budgets, spent_budgets
+from rlframe.run.read_checkpoint import OpenCheckpoint, open_checkpoint
+from rlframe.run.write_checkpoint import clean_leftovers
+from rlframe.utils.secrets import Secrets
 
 if TYPE_CHECKING:
+    from rlframe.pipeline.build import LoopState
+    from rlframe.pipeline.serial import SerialPipeline
     from rlframe.worker import IBuffer
+
+
+class Scores(Protocol):
+    """The scores of a run."""
+
+    @property
+    def best(self) -> Any:
+        """The best one so far."""
+
+    def reached(self, score: Any, /) -> bool:
+        """Whether a score ends training."""
+
+
+class TrainingRun(Protocol):
+    """A run, serial or parallel."""
+
+    cfg: ExperimentConfig
+    progress: Progress
+    loop: LoopState
+
+    @property
+    def evaluator(self) -> Scores:
+        """Knows the scores."""
+
+    @property
+    def stopped(self) -> bool:
+        """Whether training ended because the goal was reached."""
+
+    @property
+    def solved(self) -> bool:
+        """Whether the goal was reached."""
+
+
+def judge_again(pipeline: TrainingRun, saved: Mapping[str, Any]) -> None:
+    """Decides whether a restored run is over under the config that it continues with.
+
+    If the goal has changed, the best score so far decides. If a solved run gets a new budget above what it has used, it
+    trains to that budget, past its goal.
+
+    Args:
+        pipeline: The run.
+        saved: ``main_config`` of the checkpoint.
+    """
+    now = config.config_data(*config.split_config(pipeline.cfg))['main_config']
+    if _goal(now) != _goal(saved):
+        best = pipeline.evaluator.best
+        pipeline.loop.stopped = pipeline.progress.train_iter > 0 and pipeline.evaluator.reached(best)
+        pipeline.loop.past_goal = False
+    elif pipeline.solved:
+        budgets = set_budgets(now)
+        if pipeline.stopped:
+            budgets = [key for key in budgets if now[key] != saved[key] and _has_room(pipeline, key)]
+        pipeline.loop.past_goal = bool(budgets)
+        pipeline.loop.stopped = not budgets
+
+
+def _has_room(pipeline: TrainingRun, key: str) -> bool:
+    """Whether part of a budget is left."""
+    return bool(getattr(pipeline.progress, BUDGETS[key][0]) < pipeline.cfg[key])
+
+
+def _goal(main: Mapping[str, Any]) -> tuple[Any, Any]:
+    """Returns the scores at which training ends: the return, and the evaluator's own score."""
+    evaluator = main['policy'].get('eval', {}).get('evaluator', {})
+    return main['env'].get('stop_value'), evaluator.get('stop_value')
+
+
+def nothing_left(pipeline: TrainingRun) -> str:
+    """Returns the reason why a run has ended, and the option to set to train further."""
+    progress = pipeline.progress
+    if pipeline.stopped:
+        reached = ' or '.join(
+            f'{flag} above {getattr(progress, counter):,} {name}' for counter, name, flag in BUDGETS.values()
+        )
+        return (
+            f'solved: nothing is left to do. To train further, set another budget ({reached}), or an'
+            ' env.stop_value that was not reached yet'
+        )
+    spent = {key: BUDGETS[key] for key in spent_budgets(pipeline.cfg, progress)}
+    budgets = ' and of '.join(f'{pipeline.cfg[key]:,} {name}' for key, (_, name, _) in spent.items())
+    flags = ' and '.join(flag for *_, flag in spent.values())
+    return f'the budget of {budgets} is spent: nothing is left to do. To train further, raise {flags}'
+
+
+def unused(pipeline: SerialPipeline, may_go_on: bool) -> Iterator[str]:
+    """Yields warnings about a finished run: too little data for an update, unread options.
+
+    Args:
+        pipeline: The run.
+        may_go_on: Whether a later call may continue training, so that options may still be read.
+    """
+    if not pipeline.progress.train_iter:
+        if pipeline.finished and pipeline.replay_buffer is not None:
+            yield f'no update was made: {_why_no_update(pipeline, pipeline.replay_buffer.count())}'
+    elif not may_go_on:
+        for key in config.unread_user_keys(pipeline.cfg):
+            yield f'{key} was set but nothing read it'
+
+
+def _why_no_update(pipeline: SerialPipeline, held: int) -> str:
+    """Returns the reason why a finished run whose replay buffer holds so many items made no update."""
+    size = pipeline.cfg.policy.learn.batch_size
+    if held < size:
+        return f'the replay buffer has {held} of the {size} items that an update needs'
+    return pipeline.hooks.stop_reason or (
+        f'the replay buffer has {held} items, and the commander asked for no update'
+    )
+
 
 logger = logging.getLogger('rlframe.pipeline')
 
@@ -66,7 +177,7 @@ class RunOutput:
 
     def _opened(self, resume: Path | OpenCheckpoint) -> OpenCheckpoint:
         try:
-            saved = checkpoint.open_checkpoint(resume)
+            saved = open_checkpoint(resume)
             if isinstance(self._given, Path) and _is_of(saved, self._given):
                 # The folder was not locked between verification and now. The verified bytes are used in any case; this
                 # checks that they are still the newest state of the run.
@@ -83,7 +194,7 @@ class RunOutput:
             position: Position in the metrics at which a resumed run continues.
         """
         self.folder = self._take()
-        checkpoint.clean_leftovers(self.folder / 'ckpt')
+        clean_leftovers(self.folder / 'ckpt')
         if self.saved is not None and not self._goes_on and self.saved.path.parent.name == 'ckpt':
             copy_records(self.saved.path.parent.parent, self.folder)
         handler = run_folder.log_to_file(self.folder, self._secrets)

@@ -9,25 +9,21 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-from rlframe.checkpoint import OpenCheckpoint, open_checkpoint
 from rlframe.config.rules import check_serial
-from rlframe.config.sections import ExperimentConfig
-from rlframe.data.batch import Batch
+from rlframe.config.schema import ExperimentConfig
+from rlframe.data.timestep import Batch
 from rlframe.pipeline import build, memory_needs
-from rlframe.pipeline.checkpoints import Checkpoints
-from rlframe.pipeline.ending import judge_again, unused
-from rlframe.pipeline.facts import RunFacts
+from rlframe.pipeline.build import CollectorPart, GlobalRng, HasGoal, Inexactness, LoopState, MonitorPart
+from rlframe.pipeline.checkpoints import Checkpoints, RunFacts
 from rlframe.pipeline.hooks import PipelineHooks
-from rlframe.pipeline.parts import CollectorPart, GlobalRng, HasGoal, Inexactness, LoopState, MonitorPart
-from rlframe.pipeline.run_output import RunOutput, write_counts
-from rlframe.run.budgets import spent_budgets
+from rlframe.pipeline.run_output import RunOutput, judge_again, unused, write_counts
+from rlframe.run.child_process import StallDetector
 from rlframe.run.exit_guard import ended_from_inside, guarded
-from rlframe.run.progress import Progress
-from rlframe.run.stall import StallDetector
-from rlframe.run.time_split import COLLECT, EVALUATE, LEARN, TimeSplit
-from rlframe.safety.secrets import Secrets
+from rlframe.run.progress import COLLECT, EVALUATE, LEARN, Progress, TimeSplit, spent_budgets
+from rlframe.run.read_checkpoint import OpenCheckpoint, open_checkpoint
+from rlframe.utils.secrets import Secrets
 from rlframe.utils.seed import set_seed
-from rlframe.worker.commanders.base_serial_commander import asked
+from rlframe.worker.commander import asked
 
 logger = logging.getLogger('rlframe.pipeline')
 

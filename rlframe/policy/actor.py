@@ -11,12 +11,11 @@ from easydict import EasyDict
 from rlframe.data.faces import Metrics
 from rlframe.data.timestep import EnvSpec, IntArray
 from rlframe.model.distributions import ActionDistribution, distribution_for
-from rlframe.policy.acting.actions import ActionMap
 from rlframe.policy.base_policy import Policy, PolicyConfig
-from rlframe.policy.learning.optim import NAN_POLICY, OPTIMIZER, Optimizer
-from rlframe.policy.learning.tensors import Rows
-from rlframe.utils.field import Field
-from rlframe.utils.resolved_config import ResolvedConfig
+from rlframe.policy.parts.actions import ActionMap
+from rlframe.policy.parts.optim import NAN_POLICY, OPTIMIZER, Optimizer
+from rlframe.policy.parts.sequences import Rows
+from rlframe.utils.field import Field, ResolvedConfig
 from rlframe.utils.schema import DICT, check_state, part
 from rlframe.utils.seed import component_rng
 

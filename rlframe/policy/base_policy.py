@@ -4,34 +4,35 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from easydict import EasyDict
 
-from rlframe.checkpoint import NETWORK, compare_states, part_of
-from rlframe.data.batch import Batch
 from rlframe.data.faces import CollectMode, CommandMode, EvalMode, Forward, LearnMode, Metrics, by_env
 from rlframe.data.observation import has_mask, zero_obs
 from rlframe.data.staging import Staging
-from rlframe.data.timestep import Array, EnvSpec, IntArray, TimeStep
+from rlframe.data.timestep import Array, Batch, EnvSpec, IntArray, TimeStep
 from rlframe.errors import CheckpointMismatchError, ConfigError, IncompatibleError
-from rlframe.policy.acting.acting_state import ActingState
-from rlframe.policy.acting.compatibility import check_fit, check_sizes
-from rlframe.policy.acting.random_policy import random_collect_mode
 from rlframe.policy.ding_form import learning_from_rows, own_options, spec_of_shapes
-from rlframe.policy.learning.compiled import UPDATE_OPTIONS, check_updates, prepare_updates
-from rlframe.policy.learning.device import check_device, resolve_device
-from rlframe.policy.learning.model_options import INIT_FROM, MODEL_OPTIONS, check_encoder, network_options
-from rlframe.policy.learning.normalize import NORMALIZE_OBS, NORMALIZE_REWARD, Normalizer
-from rlframe.policy.learning.random_shift import RANDOM_SHIFT, RandomShift, check_shift
-from rlframe.policy.learning.tensors import to_tensor
-from rlframe.policy.policy_config import CollectConfig as CollectConfig
-from rlframe.policy.policy_config import ModelConfig as ModelConfig
-from rlframe.policy.policy_config import PolicyConfig as PolicyConfig
+from rlframe.policy.parts.compiled import (
+    UPDATE_OPTIONS,
+    check_device,
+    check_updates,
+    prepare_updates,
+    resolve_device,
+)
+from rlframe.policy.parts.episode_states import ActingState, check_fit, check_sizes
+from rlframe.policy.parts.normalize import NORMALIZE_OBS, NORMALIZE_REWARD, Normalizer
+from rlframe.policy.parts.options import INIT_FROM, MODEL_OPTIONS, check_encoder, network_options
+from rlframe.policy.parts.random_policy import random_collect_mode
+from rlframe.policy.parts.random_shift import RANDOM_SHIFT, RandomShift, check_shift
+from rlframe.policy.parts.sequences import to_tensor
 from rlframe.registry import ENV_REGISTRY, MODEL_REGISTRY, POLICY_REGISTRY
+from rlframe.run.checkpoint_tree import compare_states
 from rlframe.utils.field import Configurable, Field, ResolvedConfig
 from rlframe.utils.lazy import LazyModule
+from rlframe.utils.schema import NETWORK, part_of
 from rlframe.utils.seed import component_rng
 
 if TYPE_CHECKING:
@@ -39,6 +40,33 @@ if TYPE_CHECKING:
     from torch import nn
 else:
     torch = LazyModule('torch')
+
+
+class ModelConfig(ResolvedConfig):
+    """Section ``model`` of every policy."""
+
+    type: str | None
+    import_names: list[str]
+
+
+class CollectConfig(ResolvedConfig):
+    """Section ``collect`` of every policy."""
+
+    n_sample: int | None
+    n_episode: int | None
+    unroll_len: int
+
+
+class PolicyConfig(ResolvedConfig):
+    """Options of every policy."""
+
+    compile: bool
+    cuda_graph: bool
+    precision: Literal['fp32', 'tf32', 'bf16']
+    model: ModelConfig
+    learn: ResolvedConfig
+    collect: CollectConfig
+    other: ResolvedConfig
 
 
 class Policy(Configurable, ActingState):

@@ -7,15 +7,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from easydict import EasyDict
 
-from rlframe.data.batch import Batch
 from rlframe.data.faces import Metrics
-from rlframe.data.timestep import Array, IntArray
+from rlframe.data.timestep import Array, Batch, IntArray
 from rlframe.errors import ConfigError
-from rlframe.policy.acting.masks import IMPOSSIBLE, mask_of, masked
 from rlframe.policy.actor import ActorPolicy
-from rlframe.policy.learning.learn_options import BATCH_SIZE, learning_rate
-from rlframe.policy.learning.model_options import ACTIVATION, HIDDEN_SIZES, IMAGE_OPTIONS
-from rlframe.policy.learning.tensors import Rows
+from rlframe.policy.parts.actions import IMPOSSIBLE, mask_of, masked
+from rlframe.policy.parts.options import ACTIVATION, BATCH_SIZE, HIDDEN_SIZES, IMAGE_OPTIONS, learning_rate
+from rlframe.policy.parts.sequences import Rows
 from rlframe.registry import POLICY_REGISTRY
 from rlframe.utils.lazy import LazyModule
 

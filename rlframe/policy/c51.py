@@ -10,7 +10,7 @@ from rlframe.data.faces import Metrics
 from rlframe.errors import ConfigError
 from rlframe.policy.base_policy import ModelConfig
 from rlframe.policy.dqn import DQNConfig, DQNPolicy
-from rlframe.policy.learning.tensors import Rows
+from rlframe.policy.parts.sequences import Rows
 from rlframe.registry import POLICY_REGISTRY
 from rlframe.utils.field import Field
 from rlframe.utils.lazy import LazyModule

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rlframe.data.faces import Metrics
-from rlframe.policy.learning.schedule import Schedule, check_schedule, value_at
-from rlframe.policy.learning.tensors import Rows
+from rlframe.policy.parts.options import Schedule, check_schedule, value_at
+from rlframe.policy.parts.sequences import Rows
 from rlframe.policy.qac import QACCollect, QACConfig, QACLearn, QACPolicy
 from rlframe.registry import POLICY_REGISTRY
 from rlframe.utils.field import Field

@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rlframe.data.batch import Batch
 from rlframe.data.faces import Learn
-from rlframe.data.timestep import EnvSpec
+from rlframe.data.timestep import Batch, EnvSpec
 from rlframe.errors import ConfigError
+from rlframe.utils.field import to_plain
 from rlframe.utils.lazy import LazyModule
-from rlframe.utils.resolved_config import to_plain
 
 if TYPE_CHECKING:
     from gymnasium import spaces

@@ -9,22 +9,28 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from easydict import EasyDict
 
-from rlframe.data.batch import Batch
 from rlframe.data.faces import Metrics
-from rlframe.data.timestep import Array, IntArray, TimeStep
+from rlframe.data.timestep import Array, Batch, IntArray, TimeStep
 from rlframe.errors import ConfigError
-from rlframe.policy.acting.masks import mask_of, masked, random_allowed
 from rlframe.policy.base_policy import smallest_int
-from rlframe.policy.learning.learn_options import BATCH_SIZE, UPDATE_PER_COLLECT, learning_rate
-from rlframe.policy.learning.model_options import ACTIVATION, HIDDEN_SIZES, IMAGE_OPTIONS
-from rlframe.policy.learning.optim import Optimizer
-from rlframe.policy.learning.schedule import Schedule, check_schedule, value_at
-from rlframe.policy.learning.tensors import Rows
+from rlframe.policy.parts.actions import mask_of, masked, random_allowed
+from rlframe.policy.parts.optim import Optimizer
+from rlframe.policy.parts.options import (
+    ACTIVATION,
+    BATCH_SIZE,
+    HIDDEN_SIZES,
+    IMAGE_OPTIONS,
+    UPDATE_PER_COLLECT,
+    Schedule,
+    check_schedule,
+    learning_rate,
+    value_at,
+)
+from rlframe.policy.parts.sequences import Rows
 from rlframe.policy.td import TDConfig, TDLearn, TDPolicy
 from rlframe.registry import POLICY_REGISTRY
-from rlframe.utils.field import Field
+from rlframe.utils.field import Field, ResolvedConfig
 from rlframe.utils.lazy import LazyModule
-from rlframe.utils.resolved_config import ResolvedConfig
 from rlframe.utils.schema import DICT, check_state, part
 
 if TYPE_CHECKING:

@@ -8,13 +8,11 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 from easydict import EasyDict
 
-from rlframe.data.batch import Batch
-from rlframe.data.timestep import Array, FloatArray, IntArray
+from rlframe.data.timestep import Array, Batch, FloatArray, IntArray
 from rlframe.errors import ConfigError
-from rlframe.policy.acting.episode_states import EpisodeStates
 from rlframe.policy.base_policy import ModelConfig, Policy, PolicyConfig
-from rlframe.policy.learning.sequences import Sequences, Visited
-from rlframe.policy.learning.tensors import Rows, take
+from rlframe.policy.parts.episode_states import EpisodeStates
+from rlframe.policy.parts.sequences import Rows, Sequences, Visited, take
 from rlframe.utils.field import Field
 from rlframe.utils.lazy import LazyModule
 

@@ -9,25 +9,30 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from easydict import EasyDict
 
-from rlframe.data.batch import Batch
 from rlframe.data.faces import Metrics
 from rlframe.data.returns import gae
-from rlframe.data.timestep import Array, BoolArray, FloatArray, IntArray, TimeStep
-from rlframe.policy.acting.masks import IMPOSSIBLE, mask_of, masked
-from rlframe.policy.acting.tensor_acting import TensorActing
+from rlframe.data.timestep import Array, Batch, BoolArray, FloatArray, IntArray, TimeStep
 from rlframe.policy.actor import ActorPolicy, StochasticConfig, StochasticPolicy
 from rlframe.policy.base_policy import CollectConfig
-from rlframe.policy.learning.learn_options import DISCOUNT_FACTOR, learning_rate
-from rlframe.policy.learning.model_options import ACTIVATION, IMAGE_OPTIONS, check_widths
-from rlframe.policy.learning.moments import RunningMoments
-from rlframe.policy.learning.schedule import Schedule, check_positive_schedule, check_schedule, value_at
-from rlframe.policy.learning.sequences import begins_of, env_by_env
-from rlframe.policy.learning.tensors import Rows, flat, standardised, take
 from rlframe.policy.memory import UNROLL_LEN, MemoryConfig, MemoryPolicy
+from rlframe.policy.parts.actions import IMPOSSIBLE, mask_of, masked
+from rlframe.policy.parts.normalize import RunningMoments
+from rlframe.policy.parts.options import (
+    ACTIVATION,
+    DISCOUNT_FACTOR,
+    IMAGE_OPTIONS,
+    Schedule,
+    check_positive_schedule,
+    check_schedule,
+    check_widths,
+    learning_rate,
+    value_at,
+)
+from rlframe.policy.parts.sequences import Rows, begins_of, env_by_env, flat, standardised, take
+from rlframe.policy.parts.tensor_acting import TensorActing
 from rlframe.registry import POLICY_REGISTRY
-from rlframe.utils.field import Field
+from rlframe.utils.field import Field, ResolvedConfig
 from rlframe.utils.lazy import LazyModule
-from rlframe.utils.resolved_config import ResolvedConfig
 
 if TYPE_CHECKING:
     import torch
@@ -397,3 +402,28 @@ class PPOPolicy(TensorActing, MemoryPolicy, StochasticPolicy, ActorPolicy):
         super()._load_model(state)
         if self._returns is not None and 'returns' in state:
             self._returns.load_state_dict(state['returns'])
+
+
+@POLICY_REGISTRY.register('a2c')
+class A2CPolicy(PPOPolicy):
+    """Advantage actor-critic, synchronous: PPO with a single update per round on all its data at once.
+
+    The probability ratio of PPO's objective is then 1, so its gradient is that of the log-probability times the
+    advantage, and nothing is clipped: ``clip_ratio`` has no effect unless there are more epochs or batches.
+
+    Source:
+        Mnih et al., Asynchronous Methods for Deep Reinforcement Learning (2016), algorithm S3, with synchronous
+        workers. Huang et al., A2C is a special case of PPO (2022), section 3.
+    """
+
+    config = dict(
+        learn=dict(
+            epoch_per_collect=1,
+            batch_size=None,
+            learning_rate=7e-4,
+            advantage_norm=None,
+            entropy_weight=0.0,
+            optimizer='rmsprop',
+        ),
+        collect=dict(n_sample=40, gae_lambda=1.0),
+    )

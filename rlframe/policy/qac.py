@@ -10,16 +10,20 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from easydict import EasyDict
 
-from rlframe.data.batch import Batch
 from rlframe.data.faces import Metrics
-from rlframe.data.timestep import Array, EnvSpec, IntArray, TimeStep
-from rlframe.policy.acting.bounds import ActionBounds
-from rlframe.policy.acting.noise import ExplorationNoise
+from rlframe.data.timestep import Array, Batch, EnvSpec, IntArray, TimeStep
 from rlframe.policy.base_policy import CollectConfig
-from rlframe.policy.learning.learn_options import BATCH_SIZE, UPDATE_PER_COLLECT, learning_rate
-from rlframe.policy.learning.model_options import ACTIVATION, IMAGE_OPTIONS, check_widths
-from rlframe.policy.learning.optim import Optimizer
-from rlframe.policy.learning.tensors import Rows
+from rlframe.policy.parts.actions import ActionBounds, ExplorationNoise
+from rlframe.policy.parts.optim import Optimizer
+from rlframe.policy.parts.options import (
+    ACTIVATION,
+    BATCH_SIZE,
+    IMAGE_OPTIONS,
+    UPDATE_PER_COLLECT,
+    check_widths,
+    learning_rate,
+)
+from rlframe.policy.parts.sequences import Rows
 from rlframe.policy.td import TDConfig, TDLearn, TDPolicy
 from rlframe.utils.field import Field
 from rlframe.utils.lazy import LazyModule

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from rlframe.data.faces import Metrics
 from rlframe.policy.dqn import DQNConfig, DQNLearn, DQNPolicy
-from rlframe.policy.learning.tensors import Rows
+from rlframe.policy.parts.sequences import Rows
 from rlframe.registry import POLICY_REGISTRY
 from rlframe.utils.field import Field
 from rlframe.utils.lazy import LazyModule

@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from easydict import EasyDict
 
-from rlframe.data.batch import Batch
 from rlframe.data.faces import Metrics
-from rlframe.data.timestep import Array, IntArray, TimeStep
-from rlframe.policy.acting.masks import mask_of, masked
+from rlframe.data.timestep import Array, Batch, IntArray, TimeStep
 from rlframe.policy.dqn import DQNConfig, DQNLearn, DQNPolicy
-from rlframe.policy.learning.tensors import Rows
 from rlframe.policy.memory import BURN_IN, PRIORITY_ETA, RecurrentPolicy
+from rlframe.policy.parts.actions import mask_of, masked
+from rlframe.policy.parts.sequences import Rows
 from rlframe.registry import POLICY_REGISTRY
 from rlframe.utils.field import Field
 from rlframe.utils.lazy import LazyModule

@@ -9,19 +9,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from easydict import EasyDict
 
-from rlframe.data.batch import Batch
 from rlframe.data.faces import Metrics
-from rlframe.data.timestep import Array, IntArray, TimeStep
+from rlframe.data.timestep import Array, Batch, IntArray, TimeStep
 from rlframe.errors import ConfigError
 from rlframe.model.distributions import perturbed
-from rlframe.policy.acting.masks import IMPOSSIBLE, mask_of, masked
 from rlframe.policy.actor import StochasticConfig, StochasticPolicy
 from rlframe.policy.base_policy import Policy, smallest_int
-from rlframe.policy.learning.learn_options import learning_rate
-from rlframe.policy.learning.optim import Optimizer
-from rlframe.policy.learning.sequences import visited
-from rlframe.policy.learning.tensors import Rows
 from rlframe.policy.memory import BURN_IN, PRIORITY_ETA, MemoryModel, MemoryPolicy, Remembered
+from rlframe.policy.parts.actions import IMPOSSIBLE, mask_of, masked
+from rlframe.policy.parts.optim import Optimizer
+from rlframe.policy.parts.options import learning_rate
+from rlframe.policy.parts.sequences import Rows, visited
 from rlframe.policy.qac import QACConfig, QACLearn, QACPolicy
 from rlframe.registry import POLICY_REGISTRY
 from rlframe.utils.field import Field

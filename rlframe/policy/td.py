@@ -7,16 +7,15 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from easydict import EasyDict
 
-from rlframe.data.batch import Batch
 from rlframe.data.faces import Metrics
+from rlframe.data.timestep import Batch
 from rlframe.errors import ConfigError
 from rlframe.policy.base_policy import Policy, PolicyConfig
-from rlframe.policy.learning.learn_options import DISCOUNT_FACTOR
-from rlframe.policy.learning.optim import NAN_POLICY
-from rlframe.policy.learning.tensors import Rows
-from rlframe.utils.field import Field
+from rlframe.policy.parts.optim import NAN_POLICY
+from rlframe.policy.parts.options import DISCOUNT_FACTOR
+from rlframe.policy.parts.sequences import Rows
+from rlframe.utils.field import Field, ResolvedConfig
 from rlframe.utils.lazy import LazyModule
-from rlframe.utils.resolved_config import ResolvedConfig
 from rlframe.utils.schema import COUNT, NETWORK, check_state, part
 
 if TYPE_CHECKING:

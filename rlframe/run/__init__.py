@@ -1,1 +1,5 @@
-"""The output of a run while it trains: its folder, metrics, progress and crash reports."""
+"""What a run leaves on disk, and how its processes live and die.
+
+The run folder and its lock, metrics and loggers, progress, the format of checkpoints, stop signals, crash reports. What
+is saved, and when, is decided by ``pipeline``.
+"""

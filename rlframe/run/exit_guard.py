@@ -2,14 +2,135 @@
 
 from __future__ import annotations
 
+import importlib.metadata
+import json
 import os
+import platform
+import signal
+import sys
 import threading
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
+from types import FrameType
+from typing import Any
 
 from rlframe.errors import RunEndedError
+from rlframe.utils.files import write_private
+from rlframe.utils.secrets import Secrets
+
+PACKAGES = ('rlframe', 'torch', 'numpy', 'gymnasium', 'ray')
+
+
+def write_crash_report(
+    folder: Path, name: str, error: BaseException, facts: Mapping[str, Any], secrets: Secrets | None = None
+) -> Path:
+    """Writes a text file with the traceback, the versions of the packages involved, and facts about the run.
+
+    Only its owner can read it.
+
+    Args:
+        folder: Run folder.
+        name: Name of the file, without its ending.
+        error: The error that ended the run.
+        facts: Further headings and their content: text, or data that is shown as JSON.
+        secrets: Values that are not written.
+    """
+    parts = {
+        'when': datetime.now().astimezone().isoformat(timespec='seconds'),
+        'error': ''.join(traceback.format_exception(error)),
+        'versions': '\n'.join(
+            [f'python {platform.python_version()} on {platform.platform()}', *map(_version, PACKAGES)]
+        ),
+        **facts,
+    }
+    path = folder / f'{name}.txt'
+    text = [
+        f'== {heading} ==\n{content if isinstance(content, str) else json.dumps(content, indent=2)}\n'
+        for heading, content in parts.items()
+    ]
+    write_private(path, (secrets or Secrets()).scrub('\n'.join(text)))
+    return path
+
+
+def _version(package: str) -> str:
+    try:
+        return f'{package} {importlib.metadata.version(package)}'
+    except importlib.metadata.PackageNotFoundError:
+        return f'{package} not installed'
+
+
+SHOW_CURSOR = b'\x1b[?25h\n'
+"""Resets the terminal after a live line."""
+
+
+NOTICE = b'\nstopping and saving; a second signal ends the process at once\n'
+"""Written at the first signal."""
+
+
+class StopSignal:
+    """Catches SIGINT and SIGTERM within a ``with`` block.
+
+    Args:
+        then: Called at the first signal.
+        notice: Written to standard error at the first signal.
+    """
+
+    received: int | None = None
+    """The signal that was caught, or None."""
+
+    def __init__(self, then: Callable[[], object] | None = None, notice: bytes = NOTICE) -> None:
+        self._then, self._notice = then, notice
+
+    def __enter__(self) -> StopSignal:
+        self._before: dict[int, Any] = {s: signal.signal(s, self._catch) for s in self._signals()}
+        return self
+
+    def _signals(self) -> tuple[signal.Signals, ...]:
+        """Returns the signals to catch."""
+        return signal.SIGINT, signal.SIGTERM
+
+    def _end_at_once(self, number: int) -> None:
+        """Ends the process at the second signal."""
+        if sys.stderr.isatty():
+            os.write(2, SHOW_CURSOR)
+        hard_exit(128 + number)
+
+    def _catch(self, number: int, frame: FrameType | None) -> None:
+        if self.received is not None:
+            self._end_at_once(number)
+        self.received = number
+        os.write(2, self._notice)
+        if self._then is not None:
+            self._then()
+
+    def __exit__(self, *exception: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    @property
+    def exit_code(self) -> int:
+        """128 plus the signal's number, as a shell has it; 0 if none came."""
+        return 0 if self.received is None else 128 + self.received
+
+
+class Interrupt(StopSignal):
+    """Catches Ctrl-C within a ``with`` block of a program that goes on afterwards; the second one is a KeyboardInterrupt.
+
+    Outside the main thread, where Python handles no signals, nothing is caught.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(notice=b'\nstopping and saving; a second Ctrl-C stops without saving\n')
+
+    def _signals(self) -> tuple[signal.Signals, ...]:
+        return (signal.SIGINT,) if threading.current_thread() is threading.main_thread() else ()
+
+    def _end_at_once(self, number: int) -> None:
+        raise KeyboardInterrupt
+
 
 hard_exit = os._exit
 """The original ``os._exit``: ends the process at once, even in a guarded block."""

@@ -3,10 +3,34 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
-from typing import Any, Self
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from time import perf_counter
+from typing import Any, NamedTuple, Self
 
+from rlframe.run.metrics import records
+from rlframe.scores import Interval, mean_interval
 from rlframe.utils.schema import COUNT, FINITE, check_state
+
+NO_BUDGET = 10**10
+"""Default of both budgets: no limit."""
+
+BUDGETS = {
+    'max_env_step': ('envstep', 'env steps', '--env-step'),
+    'max_train_iter': ('train_iter', 'updates', '--train-iter'),
+}
+"""For each budget key: its counter, the counter's unit, and its command line flag."""
+
+
+def set_budgets(cfg: Mapping[str, Any]) -> list[str]:
+    """Returns the keys of the budgets that a config sets."""
+    return [key for key in BUDGETS if cfg[key] < NO_BUDGET]
+
+
+def spent_budgets(cfg: Mapping[str, Any], progress: Progress) -> list[str]:
+    """Returns the keys of the budgets that are spent."""
+    return [key for key, (counter, *_) in BUDGETS.items() if getattr(progress, counter) >= cfg[key]]
+
 
 SCHEMA = {'envstep': COUNT, 'train_iter': COUNT, 'episodes': COUNT, 'wall_time': FINITE}
 
@@ -70,3 +94,74 @@ class TrainIter(int):
         if value < 0:
             raise ValueError(f'train_iter must be >= 0, got {value}')
         self._progress.train_iter = int(value)
+
+
+MEAN, STD, EPISODES = 'eval/mean_reward', 'eval/std_reward', 'eval/episodes'
+"""Tags of an evaluation."""
+
+
+class Evaluation(NamedTuple):
+    """The returns of the episodes of one evaluation."""
+
+    envstep: int
+    """Env steps of training before it."""
+    mean: float
+    std: float
+    episodes: int
+
+    @property
+    def interval(self) -> Interval | None:
+        """95 % interval of the mean; None if there is one episode only."""
+        return mean_interval(self.mean, self.std, self.episodes)
+
+
+def evaluations(folder: Path) -> Iterator[Evaluation]:
+    """Yields the evaluations of a run that played episodes; lines that are damaged are skipped."""
+    for record in records(folder, containing=MEAN):
+        try:
+            found = Evaluation(int(record['envstep']), record[MEAN], record[STD], int(record[EPISODES]))
+        except (KeyError, ValueError, OverflowError):  # a number is missing, or is not finite
+            continue
+        yield found
+
+
+def evaluation_of(folder: Path, score: float) -> Evaluation | None:
+    """Returns the last evaluation of a run with this mean return, None if there is none."""
+    return next((one for one in reversed(list(evaluations(folder))) if one.mean == score), None)
+
+
+COLLECT, LEARN, EVALUATE = 'collect', 'learn', 'evaluate'
+KINDS = (COLLECT, LEARN, EVALUATE)
+
+
+class TimeSplit:
+    """Seconds of a run by what its process did, including the runs that it resumed.
+
+    ``start`` begins to measure; each ``lap`` counts the time since the last call of either.
+    """
+
+    def __init__(self) -> None:
+        self._seconds = dict.fromkeys(KINDS, 0.0)
+        self._last = perf_counter()
+
+    def start(self) -> None:
+        """Begins to measure: time before this call is not counted."""
+        self._last = perf_counter()
+
+    def lap(self, kind: str) -> None:
+        """Counts the time since the last call."""
+        now = perf_counter()
+        self._seconds[kind] += now - self._last
+        self._last = now
+
+    def seconds(self) -> dict[str, float]:
+        """Returns the seconds of each kind, for the manifests of checkpoints."""
+        return dict(self._seconds)
+
+    def metrics(self) -> dict[str, float]:
+        """Returns the same as metrics."""
+        return {f'time/{kind}': seconds for kind, seconds in self._seconds.items()}
+
+    def resume(self, saved: Mapping[str, float]) -> None:
+        """Continues from saved ``seconds``; older versions of rlframe saved none."""
+        self._seconds |= {kind: float(saved.get(kind, 0.0)) for kind in KINDS}

@@ -22,8 +22,8 @@ from rlframe.errors import (
     ExperimentLockedError,
     UnsafeCheckpointError,
 )
-from rlframe.safety.private_file import private_opener
-from rlframe.safety.secrets import Secrets
+from rlframe.utils.files import private_opener
+from rlframe.utils.secrets import Secrets
 
 LOCK = '.lock'
 """File of a run folder that the writing process keeps locked."""

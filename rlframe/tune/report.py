@@ -9,14 +9,247 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+from ray.tune import Callback
+from rich.console import Console, Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
 
 from rlframe.config import split_config, write_total_config
 from rlframe.errors import ConfigError, RLFrameError
-from rlframe.export.formats import FORMATS
-from rlframe.export.source import open_source
-from rlframe.tune.picture import scatter_panels
-from rlframe.tune.trial import CHECKPOINT, SEARCH, TrialBase, compile_trial, trial_options
+from rlframe.export.artifact import open_source
+from rlframe.export.exporter import FORMATS
+from rlframe.scores import number_text
+from rlframe.tune.trial import CHECKPOINT, SEARCH, TrialBase, compile_trial, short_value, trial_options
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+LIVE_SECONDS, PLAIN_SECONDS = 0.5, 10.0
+"""Seconds between two updates of the table, and between two plain lines if there is no terminal."""
+ROWS = 20
+"""Trials that are shown at most: those that run, then the best."""
+
+
+class TrialTable(Callback):  # type: ignore[misc]  # Ray is untyped
+    """Shows each trial's options, progress and score: a table on a terminal, a line now and then elsewhere.
+
+    Args:
+        metric: Score by which trials are compared.
+        mode: ``max`` or ``min``.
+    """
+
+    def __init__(self, metric: str, mode: str = 'max') -> None:
+        self._metric, self._mode = metric, mode
+        self._console: Console | None = None
+        self._live: Live | None = None
+        self._begin = self._last = 0.0
+        self._total = 0
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), '_console': None, '_live': None}
+
+    def setup(
+        self,
+        stop: Any = None,
+        num_samples: int | None = None,
+        total_num_samples: int | None = None,
+        **info: Any,
+    ) -> None:
+        """Begins to show."""
+        self._total = total_num_samples or 0
+        self._console = Console(stderr=True)
+        self._begin = self._last = monotonic()
+        if self._console.is_terminal and not self._console.is_dumb_terminal:
+            self._live = Live(console=self._console, auto_refresh=False, transient=False)
+            self._live.start()
+
+    def on_step_end(self, iteration: int, trials: Sequence[Any], **info: Any) -> None:
+        """Shows the trials as they are, if it is time to."""
+        if monotonic() - self._last > (PLAIN_SECONDS if self._live is None else LIVE_SECONDS):
+            self.show(trials)
+
+    def on_experiment_end(self, trials: Sequence[Any], **info: Any) -> None:
+        """Shows the trials for the last time."""
+        self.show(trials)
+        self.close()
+
+    def close(self) -> None:
+        """Gives the terminal back; may be called twice."""
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+
+    def show(self, trials: Sequence[Any]) -> None:
+        """Shows the trials as they are."""
+        self._last = monotonic()
+        if self._live is not None:
+            self._live.update(Group(Text(self._line(trials)), self._table(trials)), refresh=True)
+        elif self._console is not None:
+            self._console.print(self._line(trials), highlight=False, soft_wrap=True)
+
+    def _line(self, trials: Sequence[Any]) -> str:
+        states = [trial.status for trial in trials]
+        counts = ', '.join(f'{states.count(s)} {word}' for s, word in WORDS.items() if s in states)
+        folder = [Path(trial.storage.experiment_fs_path).name for trial in trials[:1] if trial.storage]
+        parts = [*folder, f'trials: {counts or "none yet"}' + (f' of {self._total}' if self._total else '')]
+        scored = [trial for trial in trials if not math.isnan(self._best(trial))]
+        if scored:
+            best = min(scored, key=self._order)
+            options = ', '.join(f'{k.rpartition(".")[2]}={short_value(v)}' for k, v in _own(best).items())
+            parts.append(f'best {number_text(self._best(best))} ({best.trial_id}: {options})')
+        parts.append(f'{monotonic() - self._begin:.0f} s')
+        return ' | '.join(parts)
+
+    def _table(self, trials: Sequence[Any]) -> Table:
+        keys = list(dict.fromkeys(key for trial in trials for key in _own(trial)))
+        heads = ['trial', 'state', *(key.rpartition('.')[2] for key in keys), 'evaluations', 'env steps']
+        table = Table(*heads, self._metric, 'best', box=None, pad_edge=False)
+        for trial in sorted(trials, key=lambda t: (t.status != 'RUNNING', self._order(t)))[:ROWS]:
+            last = trial.last_result or {}
+            counts = [f'{last.get(name) or 0:,}' for name in ('training_iteration', 'timesteps_total')]
+            scores = [last.get(self._metric, math.nan), self._best(trial)]
+            options = [short_value(_own(trial).get(key, '')) for key in keys]
+            state = WORDS.get(trial.status, trial.status.lower())
+            shown = ['' if math.isnan(score) else number_text(score) for score in scores]
+            table.add_row(trial.trial_id, state, *options, *counts, *shown)
+        if len(trials) > ROWS:
+            table.caption = f'and {len(trials) - ROWS} more'
+        return table
+
+    def _best(self, trial: Any) -> float:
+        return float(trial.metric_analysis.get(self._metric, {}).get(self._mode, math.nan))
+
+    def _order(self, trial: Any) -> float:
+        score = self._best(trial)
+        return math.inf if math.isnan(score) else (-score if self._mode == 'max' else score)
+
+
+WORDS = {
+    'RUNNING': 'running',
+    'PENDING': 'waiting',
+    'PAUSED': 'paused',
+    'TERMINATED': 'done',
+    'ERROR': 'failed',
+}
+"""States of trials, in words."""
+
+
+def _own(trial: Any) -> dict[str, Any]:
+    return trial_options(trial.config)
+
+
+FEW = 6
+"""With at most this many different numbers, each has a place and a label of its own."""
+WIDE_RANGE = 30
+"""Ratio of the largest to the smallest number above which an axis is logarithmic, whatever the domain."""
+LONGEST, ROOM = 18, 36
+"""Letters of a label, and letters that fit side by side below a panel."""
+MOST_LABELS = 16
+"""Labels of categories; of more, only some are shown."""
+JITTER = 0.12
+"""Largest shift of points of one category, so that equal scores can be told apart."""
+
+
+def scatter_panels(
+    columns: Mapping[str, Sequence[Any]],
+    scores: Sequence[float],
+    metric: str,
+    title: str,
+    log_keys: Sequence[str] = (),
+) -> Figure:
+    """Draws a panel for each option, with a point for each trial.
+
+    Args:
+        columns: Values of the trials by option, the best trial first.
+        scores: Scores of the trials.
+        metric: Name of the score.
+        title: Title of the picture.
+        log_keys: Options whose domains are logarithmic.
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    across = min(3, len(columns))
+    down = math.ceil(len(columns) / across)
+    figure = Figure(figsize=(1.2 + 4 * across, 0.8 + 3.2 * down), layout='constrained')
+    FigureCanvasAgg(figure)
+    panels = figure.subplots(down, across, squeeze=False, sharey=True)
+    for axes in panels.flat[len(columns) :]:
+        axes.set_visible(False)
+    for axes, (key, values) in zip(panels.flat, columns.items(), strict=False):
+        _scatter(axes, values, scores, key in log_keys)
+        axes.set_xlabel('.'.join(key.split('.')[-2:]))
+    for row in panels:
+        row[0].set_ylabel(metric)
+    figure.suptitle(title, fontsize=10)
+    return figure
+
+
+def _scatter(axes: Axes, values: Sequence[Any], scores: Sequence[float], is_log: bool) -> None:
+    numbers = [value for value in values if isinstance(value, int | float) and not isinstance(value, bool)]
+    is_number = len(numbers) == len(values)
+    if is_number and len(set(numbers)) > FEW:
+        places = [float(number) for number in numbers]
+        if min(places) > 0 and (is_log or max(places) > WIDE_RANGE * min(places)):
+            _log_axis(axes, math.log10(max(places) / min(places)))
+        else:
+            axes.locator_params(axis='x', nbins=5)
+    else:
+        places = _categories(axes, values)
+    axes.scatter(places[1:], scores[1:], s=26, alpha=0.75, color='#0072b2', linewidths=0)
+    axes.scatter(places[:1], scores[:1], s=150, marker='*', color='#d55e00', edgecolors='white', zorder=3)
+    axes.grid(alpha=0.25, linewidth=0.6)
+    axes.spines[['top', 'right']].set_visible(False)
+
+
+def _log_axis(axes: Axes, decades: float) -> None:
+    """Makes the x axis logarithmic, with as many labels as there is room for."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    axes.set_xscale('log')
+    steps = (1, 2, 5) if decades < 1.6 else (1, 3) if decades < 2.6 else (1,)
+    axes.xaxis.set_major_locator(LogLocator(subs=steps, numticks=8))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f'{value:g}'))
+    axes.xaxis.set_minor_formatter(NullFormatter())
+
+
+def _categories(axes: Axes, values: Sequence[Any]) -> list[float]:
+    """Labels the x axis with the different values, evenly spaced, and returns the place of each value."""
+    names = list(dict.fromkeys(_text(value) for value in sorted(values, key=_order)))
+    place = {name: i for i, name in enumerate(names)}
+    every = math.ceil(len(names) / MOST_LABELS)
+    shown = [name if len(name) <= LONGEST else f'{name[: LONGEST - 3]}...' for name in names[::every]]
+    is_tight = max(map(len, shown)) * len(shown) > ROOM
+    axes.set_xticks(range(0, len(names), every), shown)
+    if is_tight:
+        axes.tick_params(axis='x', labelrotation=35, labelsize=8)
+        for label in axes.get_xticklabels():
+            label.set_horizontalalignment('right')
+            label.set_rotation_mode('anchor')
+    axes.set_xlim(-0.6, len(names) - 0.4)
+    seen: dict[str, int] = {}
+    places = []
+    for value in values:
+        name = _text(value)
+        count = seen[name] = seen.get(name, -1) + 1
+        places.append(place[name] + JITTER * ((0, 1, -1, 0.5, -0.5)[count % 5]))
+    return places
+
+
+def _order(value: Any) -> tuple[bool, float, str]:
+    """Returns a sort key: numbers first, by size."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return not is_number, float(value) if is_number else 0.0, str(value)
+
+
+def _text(value: Any) -> str:
+    return f'{value:g}' if isinstance(value, float) else str(value)
+
 
 CONFIG, TABLE, PICTURE, POLICY = 'best_config.py', 'trials.csv', 'scores.png', 'best_policy'
 """Names in the results folder."""

@@ -18,12 +18,11 @@ from ray.tune.schedulers import (
 from ray.tune.search.sample import Categorical, Float, Function, Integer
 
 from rlframe.config import changeable
-from rlframe.config.sections import ExperimentConfig
+from rlframe.config.schema import ExperimentConfig
 from rlframe.errors import ConfigError, MissingDependencyError
 from rlframe.registry import nearest
-from rlframe.tune.names import SCHEDULERS
 from rlframe.tune.space import ends, searched_options
-from rlframe.tune.trial import BUDGET_PARTS, PARTS
+from rlframe.tune.trial import BUDGET_PARTS, PARTS, SCHEDULERS
 from rlframe.utils.seed import seeded_globals
 
 TIME = 'timesteps_total'

@@ -13,7 +13,7 @@ from ray import tune
 from ray.tune.search.sample import Categorical, Domain, Float, Integer, LogUniform, Quantized
 
 from rlframe.config import changeable, full_key, leaf_keys, parse_value
-from rlframe.config.sections import ExperimentConfig
+from rlframe.config.schema import ExperimentConfig
 from rlframe.errors import ConfigError
 from rlframe.registry import nearest
 from rlframe.tune.trial import OWN_KEYS, TrialBase, compile_trial, trial_options

@@ -4,17 +4,88 @@ from __future__ import annotations
 
 import functools
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ray.tune import PlacementGroupFactory, Trainable
+from ray.tune import Callback, PlacementGroupFactory, Trainable
 
-from rlframe import checkpoint as checkpoints
-from rlframe.backend.ray.actors.actor import failure_of, raise_failure
-from rlframe.errors import RLFrameError, TrialStoppedError
-from rlframe.tune.resources import bundles_of
+from rlframe.backend.ray.actor import failure_of, raise_failure
+from rlframe.config.schema import ExperimentConfig
+from rlframe.errors import ResourceError, RLFrameError, TrialStoppedError
+from rlframe.pipeline.build import get_backend_cls
+from rlframe.run.read_checkpoint import load_checkpoint as load_state
+from rlframe.run.write_checkpoint import save_checkpoint
 from rlframe.tune.trial import Trial, compile_trial
+from rlframe.utils.lazy import LazyModule
+
+ray = LazyModule('ray')
+
+
+def bundles_of(cfg: ExperimentConfig, learner: Mapping[str, float] | None = None) -> list[dict[str, float]]:
+    """Returns the resources of a trial: first the learning process, then each of its actors.
+
+    Args:
+        cfg: The compiled config of the trial.
+        learner: Resources of the process that learns; by default 1 CPU and, for a policy on CUDA, 1 GPU.
+    """
+    own = {'CPU': 1.0, **({'GPU': 1.0} if _on_cuda(cfg) else {}), **(learner or {})}
+    bundles = [{name: float(size) for name, size in own.items()}]
+    collector, evaluator = cfg.policy.collect.collector, cfg.policy.eval.evaluator
+    bundles += get_backend_cls(collector).collector_resources(collector)
+    bundles += get_backend_cls(evaluator).evaluator_resources(evaluator)
+    return [bundle for i, bundle in enumerate(bundles) if bundle or i == 0]
+
+
+def _on_cuda(cfg: ExperimentConfig) -> bool:
+    """Whether the policy uses CUDA, even if this machine, which only schedules trials, has none."""
+    import torch
+
+    if cfg.policy.cuda is not None:
+        return bool(cfg.policy.cuda)
+    return str(cfg.policy.device).startswith('cuda') or (
+        cfg.policy.device == 'auto' and torch.cuda.is_available()
+    )
+
+
+class ResourceCheck(Callback):  # type: ignore[misc]  # Ray is untyped
+    """Ends a search whose trials can never start; Tune itself would wait forever."""
+
+    def __init__(self) -> None:
+        self._seen: set[str] = set()
+
+    def on_step_begin(self, iteration: int, trials: Sequence[Any], **info: Any) -> None:
+        """Looks at the trials that wait.
+
+        Raises:
+            ResourceError: With the needed and the available amounts.
+        """
+        for trial in trials:
+            is_new = trial.status == 'PENDING' and trial.trial_id not in self._seen
+            if is_new and trial.placement_group_factory is not None:
+                self._seen.add(trial.trial_id)
+                check_fits(trial.placement_group_factory.bundles, str(trial))
+
+
+def check_fits(bundles: Sequence[Mapping[str, float]], who: str) -> None:
+    """Checks that the cluster, if empty, has room for the bundles.
+
+    Raises:
+        ResourceError: With the numbers.
+    """
+    total = ray.cluster_resources()
+    nodes = [node['Resources'] for node in ray.nodes() if node['Alive']]
+    for name in sorted({name for bundle in bundles for name in bundle}):
+        needed, largest = sum(b.get(name, 0) for b in bundles), max(b.get(name, 0) for b in bundles)
+        if needed > total.get(name, 0) or largest > max((n.get(name, 0) for n in nodes), default=0):
+            raise ResourceError(
+                f'{who} needs {needed:g} {name} in {len(bundles)} bundle(s), the largest of {largest:g};'
+                f' the cluster has {total.get(name, 0):g} on {len(nodes)} node(s)',
+                where='resources',
+                remedy='Ask for fewer collectors (policy.collect.collector.num_collectors), for less for each'
+                " (remote_configs), or for less for the process that learns (resources={'CPU': 0.5}).",
+            )
+
 
 logger = logging.getLogger('rlframe.tune')
 
@@ -124,7 +195,7 @@ class RLTrainable(Trainable):  # type: ignore[misc]  # Ray is untyped
     def _report_class_trainable_checkpoint(self, checkpoint_dir: str, checkpoint_dict_or_path: Any) -> Any:
         """Saves a dict as data, as Ray would write a pickle, which can run code when it is loaded."""
         if isinstance(checkpoint_dict_or_path, Mapping):
-            checkpoints.save_checkpoint(Path(checkpoint_dir) / OWN_STATE, checkpoint_dict_or_path)
+            save_checkpoint(Path(checkpoint_dir) / OWN_STATE, checkpoint_dict_or_path)
             checkpoint_dict_or_path = None
         return super()._report_class_trainable_checkpoint(checkpoint_dir, checkpoint_dict_or_path)
 
@@ -178,7 +249,7 @@ def _with_own_state(load: Callable[[Any, Any], None]) -> Callable[[Any, Any], No
     @functools.wraps(load)
     def load_checkpoint(self: RLTrainable, checkpoint: Any) -> None:
         if isinstance(checkpoint, str | Path) and (Path(checkpoint) / OWN_STATE).is_dir():
-            state, _ = checkpoints.load_checkpoint(Path(checkpoint) / OWN_STATE)
+            state, _ = load_state(Path(checkpoint) / OWN_STATE)
             checkpoint = OwnState(state, Path(checkpoint))
         load(self, checkpoint)
 

@@ -14,16 +14,23 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from rlframe import checkpoint
 from rlframe.config import compile_config, read_config
-from rlframe.config.sections import ExperimentConfig
+from rlframe.config.schema import ExperimentConfig
 from rlframe.errors import CheckpointCorruptError, ConfigError, NonFiniteError
 from rlframe.pipeline.serial import SerialPipeline
 from rlframe.registry import nearest
+from rlframe.run.child_process import StallDetector
+from rlframe.run.read_checkpoint import verify_checkpoint
 from rlframe.run.run_folder import free_folder
-from rlframe.run.stall import StallDetector
-from rlframe.tune.names import METRIC
-from rlframe.utils.resolved_config import to_plain
+from rlframe.utils.field import to_plain
+
+METRIC = 'eval/mean_reward'
+"""Default score that trials are compared by: the mean return of the last evaluation."""
+SCHEDULERS = ('asha', 'hyperband', 'median', 'pbt', 'pb2', 'none')
+"""Schedulers, which end trials early or copy better ones."""
+SEARCHES = ('random', 'optuna')
+"""Ways to draw from domains."""
+
 
 CHECKPOINT, OWNER = 'latest', 'trial.json'
 """In a checkpoint of Tune: the checkpoint of the run, which ``rlframe eval`` and ``--resume`` take, and whose it is."""
@@ -211,7 +218,7 @@ class Trial:
 
     def save(self, folder: Path) -> None:
         """Writes everything that the next step depends on into a folder."""
-        checkpoint.verify_checkpoint(self.pipeline.save_checkpoint(folder / CHECKPOINT))
+        verify_checkpoint(self.pipeline.save_checkpoint(folder / CHECKPOINT))
         (folder / OWNER).write_text(json.dumps({'trial_id': self._trial_id}), encoding='utf-8')
 
     def load(self, folder: Path) -> None:

@@ -12,20 +12,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ray.tune import (
-    CheckpointConfig,
-    FailureConfig,
-    RunConfig,
-    SyncConfig,
-    TuneConfig,
-    Tuner,
-)
+from ray.tune import CheckpointConfig, FailureConfig, RunConfig, SyncConfig, TuneConfig, Tuner
+from ray.tune.logger import CSVLoggerCallback, JsonLoggerCallback
 from ray.tune.schedulers import PopulationBasedTraining, TrialScheduler
+from ray.tune.search.basic_variant import BasicVariantGenerator
 
-from rlframe.backend.ray.actors.session import connect
+from rlframe.backend.ray.session import connect
 from rlframe.config import compile_config, config_pair, parse_overrides, section_at
 from rlframe.config.rules import check_serial
-from rlframe.config.sections import ExperimentConfig
+from rlframe.config.schema import ExperimentConfig
 from rlframe.data.timestep import EnvSpec
 from rlframe.errors import (
     CheckpointNotFoundError,
@@ -37,16 +32,96 @@ from rlframe.errors import (
 from rlframe.pipeline import build, memory_needs
 from rlframe.registry import SERIAL_EVALUATOR_REGISTRY, import_modules, nearest
 from rlframe.run.run_folder import check_writable, free_folder
-from rlframe.safety.secrets import Secrets
-from rlframe.tune.loggers import loggers
-from rlframe.tune.names import METRIC, SEARCHES
-from rlframe.tune.repeats import Repeats, SeededVariants, seeded_optuna
-from rlframe.tune.resources import ResourceCheck, bundles_of, check_fits
 from rlframe.tune.schedulers import make_scheduler
 from rlframe.tune.space import check_space, flat_space, is_searched, log_scaled
-from rlframe.tune.trainable import RLTrainable
-from rlframe.tune.trial import KEPT_BY_TUNE, SEARCH, TrialBase
-from rlframe.utils.resolved_config import to_plain
+from rlframe.tune.trainable import ResourceCheck, RLTrainable, bundles_of, check_fits
+from rlframe.tune.trial import KEPT_BY_TUNE, METRIC, SEARCH, SEARCHES, TrialBase, trial_options
+from rlframe.utils.field import to_plain
+from rlframe.utils.secrets import Secrets
+
+SEEDS = 2**32
+"""Upper bound of seeds, exclusive."""
+
+
+class Repeats:
+    """Counts how often the options of a trial have occurred before.
+
+    Args:
+        seed: Seed of runs whose options contain none.
+        is_searched: Whether seeds are searched over, and therefore used as drawn.
+    """
+
+    def __init__(self, seed: int, is_searched: bool) -> None:
+        self._seed, self._is_searched = seed, is_searched
+        self._count: dict[str, int] = {}
+
+    def seed_of(self, options: Mapping[str, Any]) -> int | None:
+        """Returns the seed of a trial that repeats an earlier one, None for the first with its options."""
+        if self._is_searched:
+            return None
+        key = repr(sorted(options.items()))
+        number = self._count[key] = self._count.get(key, -1) + 1
+        return (int(options.get('seed', self._seed)) + number) % SEEDS if number else None
+
+
+class SeededVariants(BasicVariantGenerator):  # type: ignore[misc]  # Ray is untyped
+    """Grids and random draws; a trial with the same options as an earlier one gets the next seed.
+
+    Args:
+        repeats: Counts them.
+        options: Arguments of Ray's ``BasicVariantGenerator``.
+    """
+
+    def __init__(self, repeats: Repeats, **options: Any) -> None:
+        super().__init__(**options)
+        self._repeats = repeats
+
+    def next_trial(self) -> Any:
+        """Returns the next trial, None if none is available now."""
+        trial: Any = super().next_trial()  # type: ignore[no-untyped-call]  # Ray is untyped
+        if trial is not None and (seed := self._repeats.seed_of(trial_options(trial.config))) is not None:
+            trial.config['seed'] = trial.evaluated_params['seed'] = seed
+        return trial
+
+
+def seeded_optuna(repeats: Repeats, seed: int | None) -> Any:
+    """Returns Optuna's search, in which a trial with the same options as an earlier one gets the next seed."""
+    from ray.tune.search.optuna import OptunaSearch
+
+    class SeededOptuna(OptunaSearch):  # type: ignore[misc]  # Ray is untyped
+        _repeats: Repeats
+
+        def suggest(self, trial_id: str) -> Any:
+            drawn: Any = super().suggest(trial_id)
+            own = None if drawn is None else self._repeats.seed_of(trial_options(drawn))
+            return drawn if own is None else {**drawn, 'seed': own}
+
+    search = SeededOptuna(seed=seed)
+    search._repeats = repeats  # an attribute, which is saved with the search
+    return search
+
+
+class _KeepsRows:
+    """Fetches a file only if it is missing here: for a driver that continues another driver's search."""
+
+    def _restore_from_remote(self, file_name: str, trial: Any) -> None:
+        if not Path(trial.local_path, file_name).is_file():
+            super()._restore_from_remote(file_name, trial)  # type: ignore[misc]  # of the logger beside it
+
+
+class _JsonLogger(_KeepsRows, JsonLoggerCallback):  # type: ignore[misc]  # Ray is untyped
+    """Writes ``result.json``."""
+
+
+class _CSVLogger(_KeepsRows, CSVLoggerCallback):  # type: ignore[misc]  # Ray is untyped
+    """Writes ``progress.csv``."""
+
+
+def loggers() -> list[Any]:
+    """Returns a logger of each kind, in place of Ray's own."""
+    kinds: list[Any] = [_JsonLogger, _CSVLogger]
+    return [kind() for kind in kinds]
+
 
 RESULT_KEYS = (
     METRIC,
@@ -94,7 +169,7 @@ def make_tuner(  # noqa: PLR0913  # what the command line takes, by keyword
 ) -> Tuner:
     """Prepares a search; call ``fit()`` of the returned object to run it.
 
-    Connects to Ray if this process is not connected yet, see ``rlframe.backend.ray.actors.session.connect``.
+    Connects to Ray if this process is not connected yet, see ``rlframe.backend.ray.session.connect``.
 
     Args:
         config: Path of a config file, or a pair of main and create config.

@@ -1,4 +1,8 @@
-"""Small helpers that every layer may use and that know nothing of reinforcement learning."""
+"""Helpers that every room may use and that know nothing of reinforcement learning.
+
+``Field`` and ``Configurable`` say how a class declares options; schemas check saved states; foreign files, secrets and
+names are read here with limits. A helper that only one room uses belongs to that room.
+"""
 
 from rlframe.utils.lazy import lazy_exports
 

@@ -16,8 +16,8 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from rlframe.errors import CheckpointStateError, RLFrameError
-from rlframe.utils.bit_state import checked_bits
 from rlframe.utils.lazy import LazyModule
+from rlframe.utils.serialize import checked_bits
 
 torch = LazyModule('torch')
 

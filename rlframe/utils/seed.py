@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from rlframe.utils import schema
-from rlframe.utils.bit_state import checked_words
 from rlframe.utils.lazy import LazyModule
+from rlframe.utils.serialize import checked_words
 
 torch = LazyModule('torch')
 

@@ -6,11 +6,14 @@ import functools
 import inspect
 import pickle
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
 
 from rlframe.errors import SerializationError
+from rlframe.utils.field import raw_items
 from rlframe.utils.lazy import LazyModule
-from rlframe.utils.resolved_config import raw_items
 
 # it also serializes functions and classes of scripts and notebooks; gymnasium depends on it
 cloudpickle = LazyModule('cloudpickle')
@@ -101,3 +104,72 @@ def _parts(value: Any) -> Iterator[tuple[str, Any]]:
         yield from ((f'.__defaults__[{i}]', inner) for i, inner in enumerate(value.__defaults__ or ()))
     else:
         yield from ((f'.{key}', inner) for key, inner in getattr(value, '__dict__', {}).items())
+
+
+MT19937_WORDS, PHILOX_WORDS = 624, 4
+"""Number of random words that these generators hold; the position after the last one means that none are left."""
+
+
+def checked_bits(state: Any) -> Any:
+    """Returns the state of a bit generator if it is valid.
+
+    Raises:
+        ValueError: If its position lies outside its words, or its numbers would all be 0.
+    """
+    name = state.get('bit_generator') if isinstance(state, Mapping) else None
+    if name == 'MT19937':
+        _check(state['state']['pos'], MT19937_WORDS)
+        _check_words(state['state']['key'])
+    elif name == 'Philox':
+        _check(state['buffer_pos'], PHILOX_WORDS)
+    elif name in ('PCG64', 'PCG64DXSM') and state['state']['inc'] % 2 == 0:
+        raise ValueError('the increment of a random generator is even')
+    return state
+
+
+def checked_words(state: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Returns the state of numpy's global generator, as a tuple, if it is valid; raises like ``checked_bit_state``."""
+    _check(state[2], MT19937_WORDS)
+    _check_words(state[1])
+    return state
+
+
+def _check_words(words: Any) -> None:
+    if not np.any(words):
+        raise ValueError('the words of a random generator are all 0')
+
+
+def _check(position: Any, most: int) -> None:
+    if type(position) is not int or not 0 <= position <= most:
+        raise ValueError(f'the position {position!r} of a random generator is none of 0 to {most}')
+
+
+Array: TypeAlias = npt.NDArray[Any]
+
+
+def struct_dtype(fields: Mapping[str, tuple[Any, tuple[int, ...]]]) -> np.dtype[Any]:
+    """Returns a dtype for rows with these fields, laid out so that each field can be wrapped as a tensor.
+
+    Args:
+        fields: Names to the type and the shape of a field in one row.
+    """
+    return np.dtype({'names': list(fields), 'formats': list(fields.values())}, align=True)
+
+
+def leaves(array: Array, path: str = '') -> Iterator[tuple[str, Array]]:
+    """Yields each plain array in a structured one, however nested, with its path; a plain array yields itself.
+
+    Args:
+        array: The array.
+        path: Name of the array; the field ``camera`` of ``obs`` is ``obs['camera']``.
+    """
+    if array.dtype.names is None:
+        yield path, array
+        return
+    for name in array.dtype.names:
+        yield from leaves(array[name], field_path(path, name))
+
+
+def field_path(path: str, name: str) -> str:
+    """Formats a field for an error: ``obs['camera']``, or ``obs[1]`` if it is part of a tuple."""
+    return f'{path}[{name if name.isdigit() else repr(name)}]'

@@ -1,6 +1,7 @@
 """Workers: the parts of an experiment, under the names that DI-engine's users know.
 
-Registries create them from their config sections; they do not know each other. A pipeline connects them.
+Registries create them from their config sections; they do not know each other. A pipeline connects them. The workers of
+parallel mode and of Ray are exported here and live in ``parallel`` and ``backend``.
 """
 
 from rlframe.utils.lazy import lazy_exports

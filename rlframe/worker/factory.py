@@ -8,8 +8,8 @@ from easydict import EasyDict
 
 from rlframe.errors import ConfigError
 from rlframe.registry import SERIAL_COLLECTOR_REGISTRY, SERIAL_EVALUATOR_REGISTRY
-from rlframe.utils.resolved_config import ResolvedConfig
-from rlframe.worker.collector.collector_interface import ISerialCollector
+from rlframe.utils.field import ResolvedConfig
+from rlframe.worker.collector.base_serial_collector import ISerialCollector
 from rlframe.worker.evaluator.base_serial_evaluator import ISerialEvaluator
 
 

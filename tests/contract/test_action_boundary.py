@@ -20,9 +20,9 @@ from rlframe.envs.gym_env import GymEnvFactory
 from rlframe.errors import IncompatibleError
 from rlframe.export.function import EnvAction
 from rlframe.policy import create_policy
-from rlframe.policy.acting.actions import ActionMap
-from rlframe.policy.acting.random_policy import random_opponent
-from rlframe.policy.acting.tensor_acting import action_map
+from rlframe.policy.parts.actions import ActionMap
+from rlframe.policy.parts.random_policy import random_opponent
+from rlframe.policy.parts.tensor_acting import action_map
 from rlframe.registry import ENV_MANAGER_REGISTRY, POLICY_REGISTRY
 from rlframe.worker import SampleSerialCollector, SequenceReplayBuffer
 

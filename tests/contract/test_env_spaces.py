@@ -15,8 +15,8 @@ from space_envs import ACTIONS, OBS, SpaceEnv
 from rlframe.data import Batch
 from rlframe.data.observation import fields_of, obs_dtype
 from rlframe.envs import BaseEnvManager, IEnvManager
+from rlframe.envs.async_manager import AsyncSubprocessEnvManager
 from rlframe.envs.gym_env import GymEnvFactory
-from rlframe.envs.workers.async_manager import AsyncSubprocessEnvManager
 from rlframe.errors import (
     ActionError,
     EnvContractError,
@@ -216,7 +216,7 @@ def test_loose_ends_of_a_field_are_remarked_once(wrong: str, words: str) -> None
 
 
 def test_bounds_of_every_kind_are_known() -> None:
-    from rlframe.envs.checks import contract
+    from rlframe.envs import contract
 
     space = gymnasium.spaces.Tuple([OBS[kind][0] for kind in ('Discrete', 'MultiDiscrete', 'MultiBinary')])
     for obs, count in [

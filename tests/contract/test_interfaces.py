@@ -11,7 +11,6 @@ import pytest
 from fakes import config_pair
 from runs import differences
 
-from rlframe.checkpoint import load_checkpoint
 from rlframe.config import compile_config
 from rlframe.errors import ConfigError, InterfaceError
 from rlframe.pipeline import SerialPipeline
@@ -23,6 +22,7 @@ from rlframe.registry import (
     SERIAL_EVALUATOR_REGISTRY,
     Registry,
 )
+from rlframe.run.read_checkpoint import load_checkpoint
 from rlframe.worker import IBuffer, ISerialCollector, ISerialEvaluator, LearnerHook, create_serial_collector
 
 INTERFACES: dict[Any, Any] = {

@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rlframe.logger import LoggedRun, Logger, MetricWriter, Record
 from rlframe.registry import LOGGER_REGISTRY, import_modules
+from rlframe.run.logger import LoggedRun, Logger, Record
+from rlframe.run.metric_writer import MetricWriter
 
 SERVERS = ('wandb', 'mlflow')
 """Loggers whose packages are slow to import."""

@@ -21,16 +21,16 @@ from hypothesis import strategies as st
 from space_envs import SpaceEnv
 
 import rlframe
+from rlframe.app.training import starting_config
 from rlframe.data import Batch, EnvSpec
-from rlframe.data.dataset_check import check_batch
+from rlframe.data.dataset import check_batch
 from rlframe.data.observation import check_mask_values, pack, zero_obs
 from rlframe.data.players import PlayerLayout
 from rlframe.envs.gym_env import GymEnvFactory
 from rlframe.errors import ActionMaskError, IncompatibleError
-from rlframe.experiment.starting import starting_config
 from rlframe.export import export_policy
 from rlframe.policy import create_policy
-from rlframe.policy.acting.random_policy import random_collect_mode, random_opponent
+from rlframe.policy.parts.random_policy import random_collect_mode, random_opponent
 from rlframe.registry import ENV_MANAGER_REGISTRY, POLICY_REGISTRY, import_modules
 from rlframe.worker.collector.rollout import Rollout
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from number_envs import LENGTH, NativeNumbers, Numbers, TensorNumbers, obs_at
 
 from rlframe.envs.gym_env import GymEnvFactory
-from rlframe.policy.learning.normalize import OBS_CLIP, ObsNormalizer
+from rlframe.policy.parts.normalize import OBS_CLIP, ObsNormalizer
 from rlframe.registry import ENV_MANAGER_REGISTRY, import_modules
 from rlframe.scores import reaches
 from rlframe.worker.collector.episode_log import EpisodeLog

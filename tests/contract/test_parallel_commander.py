@@ -16,12 +16,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlframe.errors import InterfaceError, MessageError
+from rlframe.parallel.coordinator.running_tasks import Job, LimitedSpaceContainer, Situation
+from rlframe.parallel.transport.base import Envelope, decode, encode
+from rlframe.parallel.transport.messages import Task
 from rlframe.registry import PARALLEL_COMMANDER_REGISTRY, import_modules
-from rlframe.transport.envelope import Envelope, decode, encode
-from rlframe.transport.messages import Task
 from rlframe.worker import BaseParallelCommander, create_parallel_commander
-from rlframe.worker.commanders.jobs import Job, Situation
-from rlframe.worker.commanders.running_tasks import LimitedSpaceContainer
 
 import_modules([name for name in os.environ.get('RLFRAME_IMPORT', '').split(',') if name])
 NAMES = PARALLEL_COMMANDER_REGISTRY.names()

@@ -21,7 +21,7 @@ import torch
 from fakes import IdentityEnv, TargetEnv
 from moved_memory import moved
 
-from rlframe.backend.ray.actors.weights import TensorBytes, flatten, is_same, unflatten
+from rlframe.backend.ray.actor import TensorBytes, flatten, is_same, unflatten
 from rlframe.data import Batch, EnvSpec
 from rlframe.envs import BaseEnvManager
 from rlframe.errors import ConfigError, DeviceError, IncompatibleError

@@ -12,14 +12,14 @@ import pytest
 import torch
 from test_policy import ENVS, collected, names, spec_for, train
 
-from rlframe.backend.ray.constructor.arguments import MakeFromPython
+from rlframe.backend.ray.arguments import MakeFromPython
 from rlframe.data import Batch
 from rlframe.envs.env_manager import BaseEnvManager
 from rlframe.policy import Policy, create_policy
-from rlframe.policy.acting.random_policy import random_collect_mode
+from rlframe.policy.parts.random_policy import random_collect_mode
 from rlframe.policy.r2d2 import R2D2Policy
 from rlframe.worker import SampleSerialCollector, SequenceReplayBuffer
-from rlframe.worker.players.past_selves import Snapshot
+from rlframe.worker.collector.joint_policy import Snapshot
 
 NORMALIZED = {'normalize_obs': True, 'normalize_reward': True}
 SETTINGS = {'eps': 0.9, 'unknown': 1}

@@ -18,7 +18,7 @@ from rlframe.data import Batch, EnvSpec
 from rlframe.data.observation import pack_rows, zero_obs
 from rlframe.errors import RLFrameError
 from rlframe.policy import Policy, create_policy
-from rlframe.policy.acting.random_policy import random_collect_mode, random_opponent
+from rlframe.policy.parts.random_policy import random_collect_mode, random_opponent
 from rlframe.registry import POLICY_REGISTRY
 from rlframe.worker import BaseLearner, to_tensor_transitions
 

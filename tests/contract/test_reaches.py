@@ -10,7 +10,7 @@ import pytest
 
 from rlframe import config
 from rlframe.config.backends import BACKENDS, ROLES
-from rlframe.config.parallel.options import PARALLEL_FIELDS
+from rlframe.config.parallel import PARALLEL_FIELDS
 from rlframe.config.schema import TOP
 from rlframe.config.tree import ALL_COMPONENTS
 from rlframe.errors import UnsafeCheckpointError
@@ -21,8 +21,7 @@ from rlframe.registry import (
     REGISTRIES,
     Registry,
 )
-from rlframe.utils.field import Configurable, Field, Options
-from rlframe.utils.reach import REACHES
+from rlframe.utils.field import REACHES, Configurable, Field, Options
 
 NAMES = re.compile(
     r'path|file|folder|dir|url|address|host|port|socket|module|import|load|name|type|_id$|function|callable|factory|command'

@@ -18,11 +18,11 @@ from foreign import CREATE, MAIN
 from test_reaches import NAMES, WORDS, leaves
 
 from rlframe import config
-from rlframe.checkpoint import load_checkpoint
 from rlframe.config.schema import EVERY_RUN
 from rlframe.errors import UnsafeCheckpointError
 from rlframe.pipeline import SerialPipeline
 from rlframe.registry import HOOK_REGISTRY, import_modules
+from rlframe.run.read_checkpoint import load_checkpoint
 from rlframe.utils.field import REQUIRED
 from rlframe.worker.hooks import RunHook
 from rlframe.worker.hooks.run_hook import EVENTS, overrides

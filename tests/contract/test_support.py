@@ -15,14 +15,14 @@ import pytest
 from space_envs import ACTIONS, OBS, SpaceEnv
 
 from rlframe import config
-from rlframe.data.batch import Batch
+from rlframe.data.timestep import Batch
 from rlframe.envs.env_manager import BaseEnvManager
 from rlframe.envs.gym_env import GymEnvFactory
 from rlframe.errors import IncompatibleError
 from rlframe.pipeline import SerialPipeline
 from rlframe.policy import create_policy
-from rlframe.policy.acting.compatibility import fitting
-from rlframe.policy.acting.random_policy import random_opponent
+from rlframe.policy.parts.episode_states import fitting
+from rlframe.policy.parts.random_policy import random_opponent
 from rlframe.registry import POLICY_REGISTRY, import_modules
 
 PATH = Path(__file__).parents[2] / 'docs' / 'make_support_table.py'

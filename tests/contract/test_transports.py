@@ -29,7 +29,7 @@ from transports import (
     with_faults,
 )
 
-from rlframe.data.batch import Batch
+from rlframe.data.timestep import Batch
 from rlframe.errors import (
     ConfigError,
     CoordinatorLostError,
@@ -37,11 +37,10 @@ from rlframe.errors import (
     NotJoinedError,
     RequestRefusedError,
 )
-from rlframe.transport import messages as m
-from rlframe.transport.base import Reply
-from rlframe.transport.envelope import Envelope
-from rlframe.transport.messages import Message
-from rlframe.utils.struct_array import struct_dtype
+from rlframe.parallel.transport import messages as m
+from rlframe.parallel.transport.base import Envelope, Reply
+from rlframe.parallel.transport.messages import Message
+from rlframe.utils.serialize import struct_dtype
 
 pytestmark = pytest.mark.parametrize('kind', TRANSPORTS)
 

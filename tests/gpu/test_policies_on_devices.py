@@ -35,7 +35,7 @@ from rlframe.data import Batch
 from rlframe.export import export_policy
 from rlframe.pipeline import SerialPipeline, build, serial_pipeline
 from rlframe.pipeline.resume import resume
-from rlframe.policy.learning.optim import READ_EVERY
+from rlframe.policy.parts.optim import READ_EVERY
 
 pytestmark = [  # torch's own, of the compiler
     pytest.mark.filterwarnings('ignore:.torch.jit.script_method:DeprecationWarning'),

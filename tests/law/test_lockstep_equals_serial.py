@@ -12,19 +12,17 @@ import torch
 from parallel_parts import compiled, wait_until
 from runs import differences
 
+from rlframe.parallel.comm_collector import TransportCollector
+from rlframe.parallel.comm_learner import TransportLearner
+from rlframe.parallel.coordinator.assembly import CoordinatedRun, TrainingData, Version
+from rlframe.parallel.coordinator.coordinator import Coordinator
+from rlframe.parallel.coordinator.solo_commander import SoloCommander
+from rlframe.parallel.parallel_collectors import ZerglingParallelCollector
+from rlframe.parallel.roles import collector_maker, evaluator_maker, learner_maker
+from rlframe.parallel.transport.answering import InProcessServer
 from rlframe.pipeline import SerialPipeline, build
-from rlframe.pipeline.parallel.roles import collector_maker, evaluator_maker, learner_maker
 from rlframe.run.progress import Progress
-from rlframe.transport.in_process import InProcessServer
 from rlframe.utils.seed import set_seed
-from rlframe.worker.comm.transport_collector import TransportCollector
-from rlframe.worker.comm.transport_learner import TransportLearner
-from rlframe.worker.commanders.solo_commander import SoloCommander
-from rlframe.worker.coordinator.coordinated_run import CoordinatedRun
-from rlframe.worker.coordinator.coordinator import Coordinator
-from rlframe.worker.coordinator.training_data import TrainingData
-from rlframe.worker.coordinator.weights_store import Version
-from rlframe.worker.parallel.zergling_parallel_collector import ZerglingParallelCollector
 
 UPDATES = 40
 CASES = {

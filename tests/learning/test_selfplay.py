@@ -13,10 +13,10 @@ from fakes import config_pair
 from runs import ROOT, differences
 
 from rlframe import config
-from rlframe.checkpoint import load_checkpoint
 from rlframe.entry.__main__ import main
 from rlframe.errors import ConfigError
 from rlframe.pipeline import SerialPipeline
+from rlframe.run.read_checkpoint import load_checkpoint
 
 
 @pytest.fixture(autouse=True)

@@ -20,8 +20,8 @@ from ray_envs import RankError
 from ray_runs import BATTLES, RAY, columns, config_of, is_alive
 from runs import differences
 
-from rlframe.backend.ray.actors.actor import RemoteActor
-from rlframe.backend.ray.actors.pool import ActorPool
+from rlframe.backend.ray.actor import RemoteActor
+from rlframe.backend.ray.pool import ActorPool
 from rlframe.backend.ray.remote import MakeCollector
 from rlframe.config import compile_config
 from rlframe.errors import ActorLostError, EnvCrashedError, ResourceError, SerializationError

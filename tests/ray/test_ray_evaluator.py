@@ -13,11 +13,11 @@ import pytest
 from ray_runs import config_of
 from runs import differences, records
 
-from rlframe.checkpoint import load_checkpoint
 from rlframe.entry.train import go_on
 from rlframe.errors import ActorLostError, MissingDependencyError
 from rlframe.pipeline import SerialPipeline
 from rlframe.pipeline.resume import resume
+from rlframe.run.read_checkpoint import load_checkpoint
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures('ray_of_tests')]
 BESIDE = ('evaluator.backend=ray', 'env.n_evaluator_episode=5')

@@ -17,9 +17,8 @@ from transports import ORDERS, serving
 from rlframe.backend.ray.launcher import ActorLauncher
 from rlframe.config import compile_config
 from rlframe.errors import ActorLostError, ConfigError, ResourceError
-from rlframe.transport import messages as m
-from rlframe.transport.base import Reply
-from rlframe.transport.envelope import Envelope
+from rlframe.parallel.transport import messages as m
+from rlframe.parallel.transport.base import Envelope, Reply
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures('ray_of_tests')]
 

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 from ray_runs import descendants, is_alive
 
-from rlframe.backend.ray.actors.session import actor_resources, connect
+from rlframe.backend.ray.session import actor_resources, connect
 from rlframe.errors import ConfigError, ResourceError
 from rlframe.utils.lazy import LazyModule
 
@@ -36,7 +36,7 @@ START = f"""
 import os, signal, sys, time
 from rlframe.errors import *
 from rlframe.utils.lazy import LazyModule
-from rlframe.backend.ray.actors.session import connect
+from rlframe.backend.ray.session import connect
 RAY = {RAY!r}
 """
 
@@ -166,7 +166,7 @@ except ConfigError as error:
 def no_ray(monkeypatch: pytest.MonkeyPatch) -> None:
     """Makes this process look as if it had no Ray; nothing is started where the address is refused before."""
     monkeypatch.setattr('ray.is_initialized', lambda: False)
-    monkeypatch.setattr('rlframe.backend.ray.actors.session.ray', LazyModule('ray'))
+    monkeypatch.setattr('rlframe.backend.ray.session.ray', LazyModule('ray'))
 
 
 @pytest.mark.usefixtures('no_ray')
@@ -197,7 +197,7 @@ class HangingUp(socketserver.BaseRequestHandler):
 def test_address_where_somebody_else_listens_is_an_error(
     handler: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr('rlframe.backend.ray.actors.address.GREETING_SECONDS', 0.5)
+    monkeypatch.setattr('rlframe.backend.ray.session.GREETING_SECONDS', 0.5)
     monkeypatch.setattr(BaseHTTPRequestHandler, 'log_message', lambda *_: None)
     with socketserver.ThreadingTCPServer(('127.0.0.1', 0), handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()

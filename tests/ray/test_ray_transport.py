@@ -16,11 +16,10 @@ from ray_runs import is_alive, output_of
 from runs import ROOT
 from transports import ORDERS, Coordinator, collected, join, joined, server_of, serving
 
+from rlframe.backend.ray.transport_server import INLINE, NAMESPACE
 from rlframe.errors import ConfigError, CoordinatorLostError, RequestRefusedError
-from rlframe.transport import messages as m
-from rlframe.transport.base import Reply
-from rlframe.transport.envelope import Envelope
-from rlframe.transport.ray.wire import INLINE, NAMESPACE
+from rlframe.parallel.transport import messages as m
+from rlframe.parallel.transport.base import Envelope, Reply
 
 pytestmark = pytest.mark.ray
 LARGE = {'a': np.arange(INLINE, dtype=np.float64)}
@@ -53,7 +52,7 @@ def test_nothing_is_left_when_a_server_ends(ray_of_tests: Any, tmp_path: Path) -
 @pytest.fixture
 def put(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Notes the objects that this process puts into the store."""
-    from rlframe.transport.ray import wire
+    from rlframe.backend.ray import transport_server as wire
 
     kept: list[str] = []
     true_put = wire.ray.put
@@ -104,7 +103,7 @@ def test_payload_that_was_lost_with_its_sender_is_refused_but_not_fatal(
 
     with serving('ray', tmp_path, Coordinator()) as server, joined(server) as transport:
         with monkeypatch.context() as patch, pytest.raises(RequestRefusedError, match='lost: Own') as caught:
-            patch.setattr('rlframe.transport.ray.server.unseal', lost)
+            patch.setattr('rlframe.backend.ray.transport_server.unseal', lost)
             transport.request(collected(0), LARGE)
         assert not caught.value.is_fatal
         transport.request(m.AskTask())
@@ -113,7 +112,7 @@ def test_payload_that_was_lost_with_its_sender_is_refused_but_not_fatal(
 def test_payload_of_a_reply_that_does_not_come_is_fetched_again(
     ray_of_tests: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from rlframe.transport.ray import client
+    from rlframe.backend.ray import transport_client as client
 
     fetches, unseal = [], client.unseal
 
@@ -203,7 +202,7 @@ SERVER = """
 import sys, time
 from rlframe.registry import TRANSPORT_REGISTRY
 from rlframe.transport import messages as m
-from rlframe.transport.base import Reply
+from rlframe.parallel.transport.base import Reply
 
 def handle(envelope, payload):
     joined = m.Joined('far.1', 'run', 1.0, 10.0)
@@ -274,7 +273,7 @@ from ray.cluster_utils import Cluster
 import rlframe
 from rlframe.registry import TRANSPORT_REGISTRY
 from rlframe.transport import messages as m
-from rlframe.transport.base import Reply
+from rlframe.parallel.transport.base import Reply
 
 RAY = dict(num_cpus=1, object_store_memory=200 * 2**20, include_dashboard=False)
 cluster = Cluster(initialize_head=True, head_node_args=RAY)

@@ -13,7 +13,7 @@ from ray import tune
 from ray.tune.search.sample import Categorical, Float, Integer
 from runs import CASES, ROOT
 
-from rlframe.backend.ray.actors import session as ray_session
+from rlframe.backend.ray import session as ray_session
 from rlframe.config import compile_config, read_config
 from rlframe.entry.__main__ import main
 from rlframe.errors import (
@@ -26,9 +26,9 @@ from rlframe.errors import (
     ResourceError,
 )
 from rlframe.tune import make_tuner, parse_domain, restore_tuner
-from rlframe.tune.names import SCHEDULERS
 from rlframe.tune.schedulers import MAKERS, make_scheduler
 from rlframe.tune.space import described, ends, flat_space
+from rlframe.tune.trial import SCHEDULERS
 
 CONFIG = str(ROOT / CASES['dqn naive'][1])
 RATE = {'policy.learn.learning_rate': tune.loguniform(1e-4, 1e-2)}

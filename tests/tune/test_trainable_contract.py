@@ -19,8 +19,8 @@ from tune_runs import comparable, trial_config
 
 from rlframe.errors import CheckpointError, TrialStoppedError
 from rlframe.tune import RLTrainable
-from rlframe.tune.repeats import Repeats, SeededVariants
 from rlframe.tune.trial import compile_trial
+from rlframe.tune.tuner import Repeats, SeededVariants
 
 
 class Plain(RLTrainable):

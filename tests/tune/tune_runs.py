@@ -12,9 +12,9 @@ from typing import Any
 import ray
 from runs import CASES, ROOT, differences, records
 
-from rlframe.checkpoint import load_checkpoint
 from rlframe.config.tree import parse_value
-from rlframe.policy.learning.optim import Optimizer
+from rlframe.policy.parts.optim import Optimizer
+from rlframe.run.read_checkpoint import load_checkpoint
 from rlframe.tune import make_tuner
 from rlframe.tune.trial import CHECKPOINT
 

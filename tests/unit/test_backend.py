@@ -13,7 +13,8 @@ import pytest
 from fakes import config_pair
 from runs import differences, end_state
 
-from rlframe.backend.ray.actors.options import EVALUATOR_OPTIONS, RAY_OPTIONS
+from rlframe.app.scoring import score
+from rlframe.backend.ray.options import EVALUATOR_OPTIONS, RAY_OPTIONS
 from rlframe.config import (
     as_played,
     check_changes,
@@ -24,7 +25,6 @@ from rlframe.config import (
     unread_user_keys,
 )
 from rlframe.errors import ConfigError, UnsafeCheckpointError
-from rlframe.experiment.scoring import score
 from rlframe.pipeline import SerialPipeline
 from rlframe.pipeline.resume import resume
 from rlframe.registry import BACKEND_REGISTRY, REGISTRIES
@@ -195,7 +195,7 @@ def test_a_backend_of_ones_own_is_code_in_a_foreign_config_and_its_options_are_c
 
 
 def test_what_the_actors_of_a_backend_read_counts_as_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    import rlframe.backend.ray.actors.pool as pool
+    import rlframe.backend.ray.pool as pool
     from rlframe.backend.ray import backend as ray_backend
     from rlframe.pipeline import build
 

@@ -11,10 +11,10 @@ import pytest
 from runs import DQN, ROOT, Run, assert_same_end, records
 
 from rlframe import config
-from rlframe.checkpoint import opened
 from rlframe.errors import CheckpointNotFoundError, ExperimentLockedError
 from rlframe.pipeline import SerialPipeline
 from rlframe.pipeline.resume import newest_run, resume
+from rlframe.run import read_checkpoint as opened
 from rlframe.run import run_folder
 
 WORDS = (*DQN, 'policy.eval.evaluator.eval_freq=10', '--train-iter', '40')

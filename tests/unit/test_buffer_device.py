@@ -156,7 +156,7 @@ def test_a_buffer_that_the_device_cannot_hold_is_refused_and_main_memory_is_not_
 def test_frames_that_are_kept_once_need_main_memory_and_their_size_on_the_device(
     gpus: Gpus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from rlframe.worker.replay_buffer.stores.frames import slots_of
+    from rlframe.worker.replay_buffer.frames import slots_of
 
     size = 10_000
     images = ('env.env_id=image_env:Dot', 'env.frame_stack=4', 'policy.model.encoder_hidden_size_list=[8]')
@@ -178,7 +178,7 @@ def test_frames_that_are_kept_once_need_main_memory_and_their_size_on_the_device
 
 
 def test_parallel_mode_refuses_a_device() -> None:
-    from rlframe.config.parallel.rules import parallel_errors
+    from rlframe.config.parallel import parallel_errors
 
     (error,) = parallel_errors({KEY: 'cuda'})
     assert (error.where, error.expected) == (KEY, "'cpu'")

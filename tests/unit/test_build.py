@@ -11,11 +11,11 @@ import torch
 from fakes import config_pair
 
 from rlframe import config
-from rlframe.checkpoint import save_checkpoint
 from rlframe.errors import CheckpointMismatchError, ConfigError, ResourceError, UnsafeCheckpointError
 from rlframe.pipeline import build
 from rlframe.policy import Policy
 from rlframe.run import machine
+from rlframe.run.write_checkpoint import save_checkpoint
 
 
 def make(path: Path | None = None, **sections: Any) -> tuple[Policy, Any]:
@@ -34,7 +34,7 @@ def saved(tmp_path: Path) -> Path:
 
 
 def test_the_weights_of_pipelines_and_learners_are_taken(saved: Path, tmp_path: Path) -> None:
-    from rlframe.checkpoint import load_checkpoint
+    from rlframe.run.read_checkpoint import load_checkpoint
 
     state, _ = load_checkpoint(saved)
     learners = save_checkpoint(tmp_path / 'of_learner', {'learner': state})

@@ -12,14 +12,13 @@ import pytest
 from runs import ROOT
 
 from rlframe import config
-from rlframe.checkpoint import load_checkpoint, open_checkpoint
 from rlframe.errors import CheckpointMismatchError, CheckpointStateError
-from rlframe.logger.metric_writer import MetricWriter
-from rlframe.pipeline.checkpoints import Checkpoints
-from rlframe.pipeline.facts import RunFacts
-from rlframe.pipeline.parts import CollectorPart, Inexactness, LoopState, Stateful
+from rlframe.pipeline.build import CollectorPart, Inexactness, LoopState, Stateful
+from rlframe.pipeline.checkpoints import Checkpoints, RunFacts
+from rlframe.run.metric_writer import MetricWriter
 from rlframe.run.progress import Progress
-from rlframe.safety.secrets import Secrets
+from rlframe.run.read_checkpoint import load_checkpoint, open_checkpoint
+from rlframe.utils.secrets import Secrets
 
 Make = Callable[..., Checkpoints]
 

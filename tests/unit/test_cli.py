@@ -19,11 +19,11 @@ from unittest import mock
 
 import pytest
 
-from rlframe.checkpoint import load_checkpoint
 from rlframe.entry.__main__ import main
 from rlframe.entry.verb_table import VERBS, make_parser, verb_of
 from rlframe.pipeline import serial as pipeline
 from rlframe.registry import REGISTRIES
+from rlframe.run.read_checkpoint import load_checkpoint
 
 DQN, PPO = 'configs/cartpole_dqn.py', 'configs/cartpole_ppo.py'
 ROOT = Path(__file__).parents[2]
@@ -368,7 +368,7 @@ def test_output_that_nobody_reads_ends_a_verb_quietly(
 
 
 def test_a_closed_pipe_that_is_not_the_output_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr('rlframe.entry.verbs.list.run', mock.Mock(side_effect=BrokenPipeError))
+    monkeypatch.setattr('rlframe.entry.list.run', mock.Mock(side_effect=BrokenPipeError))
     with pytest.raises(BrokenPipeError):
         main(['list'])
 
@@ -444,7 +444,7 @@ def test_a_process_ends_with_2_one_message_and_no_file(cwd: Path, words: list[st
     ('words', 'code', 'heavy'),
     [
         (['--help'], 0, ('numpy', 'rich', 'easydict')),
-        (['train', '--help'], 0, ('numpy', 'rich', 'easydict')),
+        (['train', '--help'], 0, ('gymnasium',)),
         (['--version'], 0, ('numpy', 'rich', 'easydict')),
         (['-c', 'missing.py'], 2, ('gymnasium',)),
         (['-c', DQN, 'policy.learn.lr=1'], 2, ('gymnasium',)),

@@ -14,11 +14,11 @@ import pytest
 from fakes import ScriptedPolicy, config_pair
 from runs import ROOT, differences
 
-from rlframe.checkpoint import load_checkpoint
 from rlframe.config import as_played, check_changes, compile_config, config_data, split_config
 from rlframe.errors import ConfigError
 from rlframe.pipeline import SerialPipeline
 from rlframe.registry import COMMANDER_REGISTRY
+from rlframe.run.read_checkpoint import load_checkpoint
 from rlframe.utils.field import Field
 from rlframe.worker import BaseSerialCommander, create_commander
 

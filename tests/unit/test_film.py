@@ -12,12 +12,12 @@ import pytest
 from fakes import config_pair
 
 from rlframe import config
+from rlframe.app.scoring import score
 from rlframe.entry.__main__ import main
 from rlframe.errors import MissingDependencyError
-from rlframe.experiment.scoring import score
 from rlframe.pipeline import SerialPipeline
 from rlframe.run.film import check_encoder, write_film
-from rlframe.worker.evaluator.clips import Clips
+from rlframe.worker.evaluator.base_serial_evaluator import Clips
 
 LENGTH = 7
 BAD = {'nothing': None, 'text': 'a b', 'flat': np.zeros((4, 4), np.uint8), 'float': np.zeros((4, 4, 3))}

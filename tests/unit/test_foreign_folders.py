@@ -16,8 +16,7 @@ from foreign import reseal
 
 import rlframe
 from rlframe import config
-from rlframe.analysis.run_files import find_runs
-from rlframe.checkpoint import clean_leftovers, find_checkpoint, link_checkpoint, verify_checkpoint
+from rlframe.app.run_files import find_runs
 from rlframe.entry.__main__ import main
 from rlframe.errors import (
     CheckpointCorruptError,
@@ -27,6 +26,8 @@ from rlframe.errors import (
     UnsafeCheckpointError,
 )
 from rlframe.pipeline.resume import resume, unbegun_run
+from rlframe.run.read_checkpoint import find_checkpoint, verify_checkpoint
+from rlframe.run.write_checkpoint import clean_leftovers, link_checkpoint
 
 
 @pytest.fixture

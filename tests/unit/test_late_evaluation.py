@@ -12,9 +12,9 @@ from fakes import config_pair
 from runs import differences
 
 from rlframe import config
-from rlframe.checkpoint import load_checkpoint
 from rlframe.pipeline import SerialPipeline
 from rlframe.registry import SERIAL_EVALUATOR_REGISTRY
+from rlframe.run.read_checkpoint import load_checkpoint
 from rlframe.worker.evaluator.base_serial_evaluator import EvalResult, ISerialEvaluator
 
 SCORES = {0: 1.0, 20: 5.0, 40: 3.0, 60: 7.0, 80: 2.0}

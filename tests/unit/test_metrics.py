@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rlframe.experiment.metric_columns import read_columns
-from rlframe.run.evaluations import evaluations
+from rlframe.app.run import read_columns
 from rlframe.run.metrics import METRICS, records
+from rlframe.run.progress import evaluations
 
 FULL = '{"envstep": 8, "eval/mean_reward": 2.5, "eval/std_reward": 1, "eval/episodes": 3}'
 LINES = (

@@ -13,11 +13,11 @@ import pytest
 from fakes import CountingEnv, config_pair
 from runs import DQN, ROOT
 
+from rlframe.app.scoring import score
 from rlframe.config import compile_config
-from rlframe.config.own_parts import own_parts
+from rlframe.config.reader import own_parts
 from rlframe.entry.__main__ import main
 from rlframe.errors import ConfigWarning, RLFrameError
-from rlframe.experiment.scoring import score
 from rlframe.export import export_policy
 from rlframe.pipeline import serial_pipeline
 from rlframe.pipeline.resume import resume
@@ -72,7 +72,7 @@ def test_what_a_module_has_is_not_told_of() -> None:
 def test_script_is_warned_of_what_it_registers_and_defines(cwd: Path) -> None:
     (cwd / 'script.py').write_text(
         'from rlframe.config import compile_config\n'
-        'from rlframe.config.own_parts import own_parts\n'
+        'from rlframe.config.reader import own_parts\n'
         'from rlframe.policy.dqn import DQNPolicy\n'
         'from rlframe.registry import POLICY_REGISTRY\n'
         'import gymnasium\n'
@@ -139,7 +139,7 @@ def test_long_evaluation_of_the_command_line_tells_of_itself_and_of_what_it_cut(
 ) -> None:
     config = str(ROOT / 'configs' / 'cartpole_dqn.py')
     assert main(['-c', config, '--train-iter', '5', *[word for word in DQN if '=' in word]]) == 0
-    monkeypatch.setattr('rlframe.entry.evaluate.PLAIN_SECONDS', -1.0)
+    monkeypatch.setattr('rlframe.entry.eval.PLAIN_SECONDS', -1.0)
     capsys.readouterr()
     folder = 'cartpole_dqn_seed0'
     assert main(['eval', folder, '-n', '3', '--json', 'evaluator.max_episode_len=4']) == 0

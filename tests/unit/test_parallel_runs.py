@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from rlframe import config
+from rlframe.app.scoring import score
 from rlframe.config import compile_config, config_data, split_config
 from rlframe.entry.__main__ import main
 from rlframe.errors import ConfigError, ConfigWarning, UnsafeCheckpointError
-from rlframe.experiment.scoring import score
 from rlframe.export import export_policy
 from rlframe.pipeline import SerialPipeline, build, serial_pipeline
-from rlframe.pipeline.facts import RunFacts
+from rlframe.pipeline.checkpoints import RunFacts
 
 TOKEN = 'a-secret-of-the-run-0123'
 SMALL: dict[str, Any] = {

@@ -396,7 +396,7 @@ def test_the_run_folder_tells_its_story_and_the_resolved_config_runs_again() -> 
 
 
 def test_a_run_without_an_update_says_the_reason(caplog: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    from rlframe.worker.commanders.base_serial_commander import BaseSerialCommander
+    from rlframe.worker.commander import BaseSerialCommander
 
     with (
         pytest.warns(ConfigWarning, match='there will be no update'),

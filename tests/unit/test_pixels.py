@@ -9,11 +9,11 @@ import gymnasium
 import numpy as np
 import torch
 
-from rlframe.checkpoint import load_checkpoint
 from rlframe.config import compile_config
 from rlframe.data import Batch
 from rlframe.model.encoder import ImageEncoder
 from rlframe.pipeline import SerialPipeline
+from rlframe.run.read_checkpoint import load_checkpoint
 
 
 class Pictures(gymnasium.Env[np.ndarray, int]):

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 from foreign import CREATE, MAIN
 
-from rlframe import base_registry, config
-from rlframe.entry import listing
+from rlframe import config
+from rlframe import registry as base_registry
+from rlframe.entry import list as listing
 from rlframe.entry.__main__ import main
 from rlframe.errors import RegistryError, UnsafeCheckpointError
-from rlframe.plugins import Plugins
-from rlframe.registry import HOOK_REGISTRY
+from rlframe.registry import HOOK_REGISTRY, Plugins
 
 CODE = """
 from rlframe.registry import HOOK_REGISTRY
@@ -51,7 +51,7 @@ def install(site: Path, package: str, point: str, code: str) -> None:
     info = site / f'{package}-1.5.dist-info'
     info.mkdir()
     (info / 'METADATA').write_text(f'Metadata-Version: 2.1\nName: {package}\nVersion: 1.5\n')
-    (info / 'entry_points.txt').write_text(f'[rlframe.plugins]\n{point}\n')
+    (info / 'entry_points.txt').write_text(f'[rlframe.registry]\n{point}\n')
     (site / f'{package}.py').write_text(code)
     importlib.invalidate_caches()
 
@@ -79,7 +79,7 @@ def test_a_function_is_called_and_a_broken_plugin_is_skipped_with_one_warning(
         f'def register():\n    exec({CODE!r}, {{"__name__": "m"}})\n',
     )
     install(site, 'rlplug_bad', 'bad = rlplug_bad', 'raise ValueError("no\\nlicence")')
-    with caplog.at_level(logging.WARNING, 'rlframe.plugins'):
+    with caplog.at_level(logging.WARNING, 'rlframe.registry'):
         assert HOOK_REGISTRY.get('from_a_plugin').__name__ == 'Own'
         with pytest.raises(RegistryError, match=r"unknown hook 'from_a_plugn'. Did you mean 'from_a_plugin'"):
             HOOK_REGISTRY.get('from_a_plugn')
@@ -103,7 +103,7 @@ def test_plugins_are_listed_with_what_they_add(site: Path, capsys: pytest.Captur
 def test_without_plugins_the_list_says_so(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(['list', '--plugins']) == 0
     assert capsys.readouterr().out.startswith(
-        'No installed package has an entry point of the group rlframe.plugins'
+        'No installed package has an entry point of the group rlframe.registry'
     )
 
 

@@ -13,13 +13,13 @@ from runs import DQN, ROOT, Run
 
 import rlframe
 from rlframe import config
-from rlframe.checkpoint import OpenCheckpoint, load_checkpoint
+from rlframe.app.scoring import score
 from rlframe.entry.__main__ import main
 from rlframe.errors import CheckpointCorruptError, RunWarning
-from rlframe.experiment.scoring import score
 from rlframe.export import export_policy
 from rlframe.pipeline import SerialPipeline, serial_pipeline
 from rlframe.pipeline.resume import resume
+from rlframe.run.read_checkpoint import OpenCheckpoint, load_checkpoint
 from rlframe.tune.trial import Trial
 
 pytestmark = pytest.mark.filterwarnings('ignore::rlframe.errors.ConfigWarning')

@@ -16,10 +16,10 @@ import rlframe.policy
 import rlframe.registry
 import rlframe.worker
 from rlframe.errors import ConfigError, RegistryError
-from rlframe.logger import Logger
-from rlframe.pipeline.parallel.launcher import Launcher
+from rlframe.parallel.launcher import Launcher
+from rlframe.parallel.transport.base import Transport
 from rlframe.registry import REGISTRIES, Registry, import_modules, nearest
-from rlframe.transport.base import Transport
+from rlframe.run.logger import Logger
 from rlframe.worker.hooks import RunHook
 
 

@@ -21,7 +21,6 @@ from fakes import config_pair
 from runs import DQN, ROOT, differences, end_state, records
 
 from rlframe import config
-from rlframe.checkpoint import load_checkpoint
 from rlframe.entry.__main__ import main
 from rlframe.errors import (
     CheckpointMismatchError,
@@ -34,6 +33,7 @@ from rlframe.errors import (
 from rlframe.pipeline import SerialPipeline, serial_pipeline
 from rlframe.pipeline.resume import resume
 from rlframe.run import run_folder
+from rlframe.run.read_checkpoint import load_checkpoint
 from rlframe.worker import LearnerHook, register_learner_hook
 
 SAVES = 'policy.learn.learner.hook.save_ckpt_after_iter=20'

@@ -13,11 +13,11 @@ from fakes import IdentityEnv
 from runs import differences
 
 from rlframe import config
-from rlframe.checkpoint import load_checkpoint
 from rlframe.data import EnvSpec
 from rlframe.entry.__main__ import main
 from rlframe.errors import ConfigError
 from rlframe.pipeline import SerialPipeline, build
+from rlframe.run.read_checkpoint import load_checkpoint
 
 ENVS = {'accuracy': IdentityEnv, 'mse': BoxEnv}
 

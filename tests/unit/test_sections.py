@@ -15,9 +15,8 @@ import pytest
 
 import rlframe
 from rlframe.config import compile_config, read_config
-from rlframe.config.parallel.options import PARALLEL_FIELDS
-from rlframe.config.schema import find_schema
-from rlframe.config.sections import ExperimentConfig, Only
+from rlframe.config.parallel import PARALLEL_FIELDS
+from rlframe.config.schema import ExperimentConfig, Only, find_schema
 from rlframe.config.tree import ALL_COMPONENTS, IN_PARALLEL, Component
 from rlframe.registry import PARALLEL_COMMANDER_REGISTRY, REGISTRIES
 from rlframe.utils.field import Configurable, Field, Options, ResolvedConfig, to_plain
@@ -32,6 +31,7 @@ TRANSLATES = (
     'ding_draft.py',
     'ding.py',
     'synonyms.py',
+    'registry.py',
 )
 """Files with keys of other frameworks, and with names of modules."""
 
@@ -182,7 +182,7 @@ def test_a_view_that_lies_is_found() -> None:
 
 
 def test_types_of_a_collector_or_evaluator_in_actors_are_those_of_its_options() -> None:
-    from rlframe.backend.ray.actors.options import EVALUATOR_OPTIONS, RAY_OPTIONS, ActorsConfig
+    from rlframe.backend.ray.options import EVALUATOR_OPTIONS, RAY_OPTIONS, ActorsConfig
 
     collector = REGISTRIES['collector'].get('sample').config_fields() | RAY_OPTIONS
     evaluator = REGISTRIES['evaluator'].get('interaction').config_fields() | EVALUATOR_OPTIONS

@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from rlframe.display.seeds import picture
+from rlframe.app import seeds
+from rlframe.app.seed_run import MESSAGE
+from rlframe.app.seeds import SeedRun, parse_seeds, train_seeds
 from rlframe.entry.__main__ import main
 from rlframe.errors import ConfigError
-from rlframe.experiment import seeds
-from rlframe.experiment.seed_run import MESSAGE
-from rlframe.experiment.seeds import SeedRun, parse_seeds, train_seeds
+from rlframe.pipeline.workers_shown import picture
 
 
 class FakeChild:

@@ -12,12 +12,12 @@ import space_envs
 from gymnasium import Env, spaces
 
 from rlframe import config
+from rlframe.app.training import OFF_POLICY_STEPS, ON_POLICY_STEPS, env_options, starting_config
 from rlframe.entry.__main__ import main, parse
-from rlframe.entry.import_path import set_import_path
+from rlframe.entry.trusted import set_import_path
 from rlframe.errors import ConfigError, IncompatibleError, MissingDependencyError
-from rlframe.experiment.starting import OFF_POLICY_STEPS, ON_POLICY_STEPS, env_options, starting_config
 from rlframe.pipeline import build
-from rlframe.policy.acting.compatibility import misfit
+from rlframe.policy.parts.episode_states import misfit
 from rlframe.registry import POLICY_REGISTRY
 
 SPACES = [

@@ -17,9 +17,9 @@ from checkpoint_helpers import edit_manifest, forge
 from runs import DQN, PENDULUM, PPO, R2D2, ROOT
 
 from rlframe import config
-from rlframe.checkpoint import load_checkpoint
 from rlframe.errors import CheckpointCorruptError, CheckpointError
 from rlframe.pipeline import SerialPipeline
+from rlframe.run.read_checkpoint import load_checkpoint
 
 CASES = {
     'dqn': (

@@ -8,12 +8,12 @@ from typing import Any
 
 from runs import SMALL
 
-from rlframe.checkpoint import open_checkpoint
 from rlframe.config import compile_config, read_config
 from rlframe.pipeline import SerialPipeline
-from rlframe.run import time_split
+from rlframe.run import progress as time_split
 from rlframe.run.machine import machine
-from rlframe.run.time_split import KINDS, TimeSplit
+from rlframe.run.progress import KINDS, TimeSplit
+from rlframe.run.read_checkpoint import open_checkpoint
 
 CONFIG = Path(__file__).parents[2] / 'configs' / 'cartpole_ppo.py'
 QUICK = ('policy.learn.batch_size=16', 'policy.collect.n_sample=48', 'policy.learn.epoch_per_collect=1')

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from runs import DQN, Run, differences, end_state, records
 
-from rlframe.checkpoint import load_checkpoint
 from rlframe.pipeline import serial_pipeline
+from rlframe.run.read_checkpoint import load_checkpoint
 
 SAVES = 'policy.learn.learner.hook.save_ckpt_after_iter=20'
 OFTEN = ('policy.eval.evaluator.eval_freq=20', SAVES)

@@ -16,14 +16,14 @@ from tripwire import armed
 
 import rlframe
 from rlframe import config
-from rlframe.checkpoint import verify_checkpoint
-from rlframe.display.commands import trust_flag
+from rlframe.app.scoring import score
 from rlframe.entry.__main__ import main
 from rlframe.errors import RLFrameError
-from rlframe.experiment.scoring import score
 from rlframe.export import export_policy
 from rlframe.pipeline.resume import resume
+from rlframe.pipeline.saying import trust_flag
 from rlframe.registry import ENV_REGISTRY
+from rlframe.run.read_checkpoint import verify_checkpoint
 from rlframe.utils.seed import bit_generator_cls
 
 ROOT = Path(__file__).parents[2]
@@ -332,7 +332,7 @@ def test_one_changed_byte_makes_a_run_foreign(run: Path) -> None:
 
 
 def test_a_stripped_checkpoint_stays_whose_it_was(run: Path) -> None:
-    from rlframe.checkpoint import strip_buffer
+    from rlframe.run.write_checkpoint import strip_buffer
 
     path = newest(run)
     strip_buffer(path)

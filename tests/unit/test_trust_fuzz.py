@@ -19,13 +19,13 @@ from tripwire import armed
 
 import rlframe
 from rlframe import config
-from rlframe.checkpoint import verify_checkpoint
+from rlframe.app.scoring import score
 from rlframe.errors import RLFrameError
-from rlframe.experiment.scoring import score
-from rlframe.export.source import open_source
+from rlframe.export.artifact import open_source
 from rlframe.pipeline import build
 from rlframe.pipeline.resume import resume
 from rlframe.registry import REGISTRIES
+from rlframe.run.read_checkpoint import verify_checkpoint
 
 BAIT: tuple[Any, ...] = (
     'cartpole', 'zergling', ['dizoo.classic_control.cartpole.envs.cartpole_env'], ['ding.x', 'payload'],

@@ -1,4 +1,8 @@
-"""Collection and evaluation in Ray actors: ``backend='ray'`` in a config, or ``RayCollector`` in Python."""
+"""Collection and evaluation in Ray actors: ``backend='ray'`` in a config, or ``RayCollector`` in Python.
+
+All that calls Ray lies here, also the transport of parallel mode; searches with Ray Tune are in ``tune``. What rows mean
+and when episodes end is decided by the workers that the actors hold.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +17,7 @@ __all__ = ['RayCollector']
 def __getattr__(name: str) -> Any:
     """Imports Ray when ``RayCollector`` is first used."""
     if name == 'RayCollector':
-        from rlframe.backend.ray.actors.session import check_installed
+        from rlframe.backend.ray.session import check_installed
 
         check_installed(name)
         from rlframe.backend.ray.collector import RayCollector

@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from rlframe.backend.base import Backend
-from rlframe.backend.ray.actors.options import (
+from rlframe.backend.ray.options import (
     EVALUATOR_OPTIONS,
     RAY_OPTIONS,
     check_ray_options,
     pool_options,
     remote_config_of,
 )
-from rlframe.backend.ray.actors.session import actor_resources, check_installed
+from rlframe.backend.ray.session import (
+    actor_resources,
+    check_installed,
+)
 from rlframe.errors import ConfigError
 from rlframe.registry import BACKEND_REGISTRY, SERIAL_COLLECTOR_REGISTRY
+from rlframe.utils.lazy import LazyModule
 from rlframe.utils.serialize import to_bytes
 
 if TYPE_CHECKING:
-    from rlframe.config.sections import ExperimentConfig
+    from rlframe.config.schema import ExperimentConfig
     from rlframe.policy import Policy
     from rlframe.worker import ISerialCollector, ISerialEvaluator
 
@@ -43,9 +48,9 @@ class RayBackend(Backend):
             SerializationError: If a part of the config cannot be sent to actors; with the path to it.
         """
         check_installed(f'{COLLECTOR}.backend')
-        from rlframe.backend.ray.actors.pool import ActorPool
-        from rlframe.backend.ray.checks import check_steps_envs
+        from rlframe.backend.ray.pool import ActorPool
         from rlframe.backend.ray.remote import MakeCollector
+        from rlframe.backend.ray.serial_collector import check_steps_envs
 
         section = cfg.policy.collect.collector
         check_steps_envs(SERIAL_COLLECTOR_REGISTRY.get_cls(section))
@@ -61,8 +66,8 @@ class RayBackend(Backend):
             SerializationError: If a part of the config cannot be sent to the actor; with the path to it.
         """
         check_installed(f'{EVALUATOR}.backend')
-        from rlframe.backend.ray.actors.pool import ActorPool
         from rlframe.backend.ray.evaluator import EvaluatorActor
+        from rlframe.backend.ray.pool import ActorPool
         from rlframe.backend.ray.remote import MakeEvaluator
 
         make = _portable(MakeEvaluator(cfg, self.factory))
@@ -73,7 +78,7 @@ class RayBackend(Backend):
 
     def make_collector(self, cfg: ExperimentConfig, policy: Policy, **common: Any) -> ISerialCollector:
         """Starts the actors and creates the collector that uses them."""
-        from rlframe.backend.ray.actors.weights import on_cpu
+        from rlframe.backend.ray.actor import on_cpu
         from rlframe.backend.ray.serial_collector import RaySerialCollector
 
         self._actors.make.model = on_cpu(policy.get_attribute('given_model'))
@@ -84,7 +89,7 @@ class RayBackend(Backend):
 
     def make_evaluator(self, cfg: ExperimentConfig, policy: Policy, **common: Any) -> ISerialEvaluator:
         """Starts the actor and creates the evaluator that uses it."""
-        from rlframe.backend.ray.actors.weights import on_cpu
+        from rlframe.backend.ray.actor import on_cpu
         from rlframe.backend.ray.evaluator import RaySerialEvaluator
 
         given = {'seed': cfg.seed, **common}
@@ -173,3 +178,7 @@ def _portable(make: Any) -> Any:
 def _stays_here(section: str, what: str) -> ConfigError:
     """Returns the error for a collector or an evaluator that needs the policy or data of the training process."""
     return ConfigError(f'{what}, not in actors', where=f'{section}.backend', got='ray', expected="'local'")
+
+
+ray = LazyModule('ray')
+logger = logging.getLogger('rlframe.ray')

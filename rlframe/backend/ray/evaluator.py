@@ -13,10 +13,9 @@ from typing import Any, NamedTuple
 
 import ray
 
-from rlframe.backend.ray.actors.actor import Failure, RemoteActor
-from rlframe.backend.ray.actors.options import EVALUATOR_OPTIONS, mark_read, with_ray_options
-from rlframe.backend.ray.actors.pool import ActorPool
-from rlframe.backend.ray.actors.weights import flatten, unflatten
+from rlframe.backend.ray.actor import Failure, RemoteActor, flatten, unflatten
+from rlframe.backend.ray.options import EVALUATOR_OPTIONS, mark_read, with_ray_options
+from rlframe.backend.ray.pool import ActorPool
 from rlframe.errors import ConfigError
 from rlframe.registry import SERIAL_EVALUATOR_REGISTRY
 from rlframe.run.metrics import ScalarWriter

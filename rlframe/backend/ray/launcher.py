@@ -12,25 +12,23 @@ from collections.abc import Mapping
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from rlframe.backend.ray.actors.actor import (
+from rlframe.backend.ray.actor import (
     Facts,
     Failure,
     RemoteActor,
     components_of_script,
 )
-from rlframe.backend.ray.actors.address import probe
-from rlframe.backend.ray.actors.deaths import cause_of, end_leftovers
-from rlframe.backend.ray.actors.session import RaySession, actor_resources, connect
+from rlframe.backend.ray.session import RaySession, actor_resources, cause_of, connect, end_leftovers, probe
 from rlframe.errors import ActorLostError, ResourceError
-from rlframe.pipeline.parallel.launcher import Launched, Launcher
-from rlframe.pipeline.parallel.roles import make_worker
+from rlframe.parallel.launcher import Launched, Launcher
+from rlframe.parallel.roles import make_worker
+from rlframe.parallel.transport.base import Server
 from rlframe.registry import LAUNCHER_REGISTRY, REGISTRIES
-from rlframe.transport.base import Server
 from rlframe.utils.lazy import LazyModule
 from rlframe.utils.serialize import to_bytes
 
 if TYPE_CHECKING:
-    from rlframe.config.sections import ExperimentConfig
+    from rlframe.config.schema import ExperimentConfig
 
 ray = LazyModule('ray')
 logger = logging.getLogger('rlframe.ray')

@@ -6,15 +6,15 @@ import copy
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from rlframe.backend.local import LocalBackend
-from rlframe.backend.ray.actors.options import remote_config_of
+from rlframe.backend.base import LocalBackend
 from rlframe.backend.ray.evaluator import EvaluatorParts, Recorder
+from rlframe.backend.ray.options import remote_config_of
 from rlframe.pipeline import build
 from rlframe.utils.seed import incarnation_seed
-from rlframe.worker.collector.counted import Parts
+from rlframe.worker.collector.rollout import Parts
 
 if TYPE_CHECKING:
-    from rlframe.config.sections import ExperimentConfig
+    from rlframe.config.schema import ExperimentConfig
 
 
 class MakeCollector:

@@ -2,30 +2,182 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
+import inspect
+import numbers
+import re
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from rlframe.backend.ray.actors.actor import Header, Request
-from rlframe.backend.ray.actors.calls import Answer, Call
-from rlframe.backend.ray.actors.options import ActorsConfig, mark_read
-from rlframe.backend.ray.actors.pool import ActorPool
-from rlframe.backend.ray.actors.publisher import Publisher
-from rlframe.backend.ray.checks import check_steps_envs
-from rlframe.backend.ray.levels import LevelSeeds
-from rlframe.backend.ray.shares import UNLIMITED, Ready, ReadyQueue, first_number, merged, shares, writable
-from rlframe.backend.ray.staleness import Staleness
-from rlframe.backend.state import checked_actors, from_zero, in_actor, untold
+from rlframe.backend.base import checked_actors, from_zero, in_actor, untold
+from rlframe.backend.ray.actor import Header, Request
+from rlframe.backend.ray.arguments import FORM, OF_TENSORDICTS
+from rlframe.backend.ray.options import ActorsConfig, mark_read
+from rlframe.backend.ray.pool import ActorPool, Answer, Call, Slot
+from rlframe.backend.ray.publisher import Publisher
+from rlframe.backend.ray.shares import (
+    UNLIMITED,
+    Ready,
+    ReadyQueue,
+    Staleness,
+    first_number,
+    merged,
+    shares,
+    writable,
+)
 from rlframe.data.faces import acting_of
 from rlframe.errors import ConfigError
 from rlframe.run.metrics import ScalarWriter
 from rlframe.run.progress import Progress
 from rlframe.utils.schema import part
-from rlframe.worker.collector.base_serial_collector import ISerialCollector
-from rlframe.worker.collector.collection_meter import CollectionMeter, Metered
-from rlframe.worker.collector.episode_log import WINDOW, EpisodeLog
+from rlframe.worker.collector.base_serial_collector import ISerialCollector, SerialCollector
+from rlframe.worker.collector.battle_collector import PlayerLog
+from rlframe.worker.collector.episode_log import WINDOW, CollectionMeter, EpisodeLog, Metered
 from rlframe.worker.collector.serial_collector import SampleSerialCollector
-from rlframe.worker.players.player_recorder import PlayerLog
+
+UNKNOWN = -1
+"""Level in rows of calls without levels, as in a collector in this process."""
+
+
+class LevelSeeds:
+    """The level of each env of all actors, by the ids of the column ``env_id``.
+
+    Env i of actor r has the id ``r * N + i`` if each actor has N envs. Once levels were given, each request has some, so
+    that an actor that was not asked then, or takes the place of a lost one, returns the same columns as the others.
+    """
+
+    def __init__(self) -> None:
+        self.is_given = False
+        """Whether levels were given since the last reset of the envs."""
+        self._envs: dict[int, list[int]] = {}  # ids of each actor's envs
+        self._levels: dict[int, Any] = {}  # of each of these envs, in the current call
+
+    def begin(
+        self, given: Mapping[int, int] | Sequence[int] | None, slots: Mapping[int, Slot], sync: bool
+    ) -> None:
+        """Takes the levels of a call.
+
+        Args:
+            given: Level of each env: a dict from env id to seed, or a list in the order of ids; None: unknown.
+            slots: The actors.
+            sync: Whether a call returns the answers to its own requests only.
+
+        Raises:
+            ConfigError: If an env has no level, a level no env, or requests of earlier calls may be in flight.
+        """
+        for rank, slot in slots.items():
+            if slot.facts is not None:  # else it starts again, with as many envs as before
+                own = slot.facts.env_num
+                self._envs[rank] = [rank * own + i for i in range(own)]
+        envs = [env for rank in sorted(slots) for env in self._envs.get(rank, ())]
+        if given is None:
+            self._levels = dict.fromkeys(envs, UNKNOWN)
+            return
+        if not sync:
+            raise ConfigError(
+                'level_seeds are for the rows of one call, and without sync it returns rows of earlier requests, too',
+                where='sync',
+                got=sync,
+                expected='True',
+            )
+        self._levels = dict(given) if isinstance(given, Mapping) else dict(zip(envs, given, strict=False))
+        if len(given) != len(envs) or set(self._levels) != set(envs):
+            raise ConfigError(
+                'level_seeds needs one seed for each env of all actors',
+                where='level_seeds',
+                got=f'seeds for {sorted(given) if isinstance(given, Mapping) else len(given)}',
+                expected=f'the {len(envs)} envs {envs}',
+            )
+        self.is_given = True
+
+    def options(self, rank: int) -> dict[str, Any]:
+        """Returns the argument for an actor; empty if levels were never given."""
+        return {'level_seeds': [self._levels[env] for env in self._envs[rank]]} if self.is_given else {}
+
+
+def check_steps_envs(kind: Any) -> None:
+    """Checks that a collector has envs to step in actors.
+
+    Raises:
+        ConfigError: If it has none.
+    """
+    if not issubclass(kind, SerialCollector):
+        raise ConfigError(
+            f'{kind.__name__} steps no envs, so it cannot run in actors',
+            where='policy.collect.collector.backend',
+            got='ray',
+            expected="'local'",
+        )
+
+
+def checked_total_frames(total: Any) -> int:
+    """Returns the number of frames after which the iteration ends; -1: never.
+
+    Raises:
+        ConfigError: If it is not a valid number.
+    """
+    if total is None:
+        return -1
+    is_number = isinstance(total, numbers.Real) and not isinstance(total, bool) and total == total // 1
+    if not is_number or (total < 1 and total != -1):
+        raise ConfigError(
+            'bad value',
+            where='total_frames',
+            got=total,
+            expected='an int >= 1, or -1 or None for an endless iteration',
+        )
+    return int(total)
+
+
+def check_policy(policy: Any) -> None:
+    """Checks that a policy is a policy and not a factory of policies.
+
+    Raises:
+        ConfigError: If it cannot be called with observations, or takes a tensordict.
+    """
+    if policy is None or (hasattr(policy, 'collect_mode') and not isinstance(policy, type)):
+        return
+    if _takes_tensordict(policy):
+        raise ConfigError(
+            'this takes a tensordict', where='policy', got=policy, expected=FORM, remedy=OF_TENSORDICTS
+        )
+    made_by = policy.func if isinstance(policy, functools.partial) else policy
+    takes_obs = callable(policy) and not isinstance(made_by, type)
+    if takes_obs:
+        with contextlib.suppress(ValueError):  # some functions written in C have no signature
+            takes_obs = _can_be_called(inspect.signature(policy))
+    if not takes_obs:
+        is_factory = callable(policy)
+        raise ConfigError(
+            'this cannot be called with observations alone' if is_factory else 'this is not a policy',
+            where='policy',
+            got=policy,
+            expected=FORM,
+            remedy='If it creates a policy, pass the policy that it returns.' if is_factory else '',
+        )
+
+
+def _takes_tensordict(policy: Any) -> bool:
+    """Whether a policy has keys of a tensordict, or says so by the name or the type of its first argument."""
+    if hasattr(policy, 'in_keys') and hasattr(policy, 'out_keys'):
+        return True
+    with contextlib.suppress(TypeError, ValueError):
+        called = inspect.signature(getattr(policy, 'forward', policy))
+        first = next(iter(called.parameters.values()), None)
+        words = (first.name, str(first.annotation)) if first is not None else ()
+        return any(re.search(r'^td$|tensor_?dict', word, re.IGNORECASE) for word in words)
+    return False
+
+
+def _can_be_called(signature: inspect.Signature) -> bool:
+    try:
+        signature.bind(None)
+    except TypeError:
+        return False
+    return True
+
 
 TARGETS = ('n_sample', 'n_episode')
 

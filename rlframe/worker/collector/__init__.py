@@ -1,7 +1,7 @@
 """Serial collectors: they step envs with a policy and return training samples.
 
 A collector consists of a ``Rollout`` that steps, an ``EpisodeLog`` that counts and a recorder that cuts trajectories.
-Evaluators and collectors of other rooms are exported here under their DI-engine names.
+Collectors for several players are here, too; those in Ray actors are in ``backend``.
 """
 
 from rlframe.utils.lazy import lazy_exports

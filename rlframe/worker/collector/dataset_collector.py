@@ -8,16 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from rlframe.data.batch import Batch
 from rlframe.data.dataset import DATA_FORMS, DataSource, open_data
+from rlframe.data.timestep import Batch
 from rlframe.registry import SERIAL_COLLECTOR_REGISTRY
-from rlframe.utils.bit_state import checked_bits
-from rlframe.utils.field import Field
+from rlframe.utils.field import Field, ResolvedConfig
 from rlframe.utils.lazy import LazyModule
-from rlframe.utils.resolved_config import ResolvedConfig
 from rlframe.utils.schema import COUNT, GENERATOR, TENSOR, check_state, part, tensor_like
 from rlframe.utils.seed import component_rng, preserved_rng
-from rlframe.worker.collector.collector_interface import ISerialCollector
+from rlframe.utils.serialize import checked_bits
+from rlframe.worker.collector.base_serial_collector import ISerialCollector
 
 torch = LazyModule('torch')
 

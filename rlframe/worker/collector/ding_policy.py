@@ -9,8 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rlframe.data.batch import Batch, to_array
-from rlframe.data.timestep import Array, EnvSpec, IntArray, TimeStep
+from rlframe.data.timestep import Array, Batch, EnvSpec, IntArray, TimeStep, to_array
 
 SETTINGS = ('eps', 'epsilon', 'sigma', 'temperature', 'action_mask')
 """Second parameters of a ``forward`` of DI-engine's form, whose first one holds the env ids already."""

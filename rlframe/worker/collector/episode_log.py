@@ -2,16 +2,256 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import logging
+import math
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from time import perf_counter
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from rlframe.data.timestep import NO_INFO, FloatArray, IntArray
 from rlframe.errors import EpisodeTooLongError
+from rlframe.run.metrics import ScalarWriter, write_record
+from rlframe.run.progress import Progress
+from rlframe.utils.field import Field
 from rlframe.utils.schema import TEXT, array, check_state, list_of
-from rlframe.worker.collector.info_metrics import ALL, InfoSums
 from rlframe.worker.collector.rollout import Step
+
+logger = logging.getLogger('rlframe.collector')
+
+ALL = 'all'
+INFO_METRICS = Field(
+    ALL,
+    type=(str, list, type(None)),
+    doc="numbers of an episode's last info to log under info/NAME: 'all', a list of names, or None",
+    may_change=True,
+)
+"""The option ``info_metrics`` of collectors and evaluators."""
+OTHERS = frozenset(
+    [
+        *('eval_episode_return', 'abnormal', 'TimeLimit.truncated', 'bad_transition'),
+        *('elapsed_step', 'env_id', 'players.env_id', 'reward', 'terminated'),  # EnvPool's
+    ]
+)
+"""Entries of an info that rlframe, Gymnasium or EnvPool add for themselves."""
+MOST = 100
+"""Names that one log counts, as an env may invent new ones forever."""
+
+Wanted = Collection[str] | None
+"""The names that are logged; None: all."""
+
+
+def wanted_names(value: Any) -> Wanted:
+    """Returns the names that a value of the option ``info_metrics`` selects; on the command line ``drag,lift``."""
+    if value == ALL:
+        return None
+    if isinstance(value, str):
+        return frozenset(name.strip() for name in value.strip('[]').split(','))
+    return frozenset(map(str, value or ()))
+
+
+def numbers_of(info: Mapping[str, Any], wanted: Wanted = None) -> dict[str, float]:
+    """Returns the finite numbers in an info; booleans count as 0 and 1.
+
+    Args:
+        info: Info of the last step of an episode.
+        wanted: The names to look at; None: all that an env reports itself.
+    """
+    found = {}
+    for name, value in info.items():
+        if (name in wanted) if wanted is not None else not (name in OTHERS or str(name).startswith('_')):
+            number = _number(value)
+            if math.isfinite(number):
+                found[str(name)] = number
+    return found
+
+
+def _number(value: Any) -> float:
+    if isinstance(value, np.ndarray) and value.ndim == 0:
+        value = value.item()
+    if isinstance(value, np.complexfloating) or not isinstance(value, int | float | np.bool_ | np.number):
+        return math.nan
+    try:
+        return float(value)
+    except OverflowError:  # an int that no float holds
+        return math.nan
+
+
+def checked_sums(told: Any) -> dict[str, list[float]]:
+    """Returns sums that a worker sent, without entries that are none."""
+    return {
+        str(name)[:100]: [float(number) for number in pair]
+        for name, pair in (told.items() if isinstance(told, Mapping) else ())
+        if isinstance(pair, list | tuple) and len(pair) == 2 and all(map(_is_sum, pair)) and pair[1] > 0
+    }
+
+
+def _is_sum(value: Any) -> bool:
+    return isinstance(value, int | float) and math.isfinite(_number(value))
+
+
+class InfoSums:
+    """Sums up numbers of episodes by name, for means over the episodes that have them.
+
+    Args:
+        info_metrics: Value of the option.
+    """
+
+    def __init__(self, info_metrics: Any = ALL) -> None:
+        self._wanted = wanted_names(info_metrics)
+        self.is_off = self._wanted is not None and not self._wanted
+        """Whether nothing is counted."""
+        self._sums: dict[str, list[float]] = {}  # name to sum and count
+        self._warned = False
+
+    def count(self, info: Mapping[str, Any]) -> None:
+        """Counts the info of an ended episode."""
+        for name, number in numbers_of(info, self._wanted).items():
+            self._add(name, number, 1)
+
+    def _add(self, name: str, total: float, count: float) -> None:
+        if name not in self._sums:
+            if len(self._sums) >= MOST:
+                if not self._warned:
+                    self._warned = True
+                    logger.warning('info has more than %d different numbers; %r is not logged', MOST, name)
+                return
+            self._sums[name] = [0.0, 0.0]
+        entry = self._sums[name]
+        entry[0] += total
+        entry[1] += count
+
+    def add(self, sums: Mapping[str, Any]) -> None:
+        """Adds the sums of another object, as ``take`` returned them."""
+        for name, (total, count) in sums.items():
+            self._add(name, float(total), float(count))
+
+    def take(self) -> dict[str, list[float]]:
+        """Returns and clears sum and count of each name."""
+        sums, self._sums = self._sums, {}
+        return sums
+
+    def means(self) -> dict[str, float]:
+        """Returns and clears the means, by tag."""
+        return {f'rollout/info/{name}': total / count for name, (total, count) in self.take().items()}
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns a copy of the sums, empty if there are none."""
+        if not self._sums:
+            return {}
+        return {'info_names': [*self._sums], 'info_sums': np.array([*self._sums.values()])}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restores the sums; checkpoints of older versions have none."""
+        sums: FloatArray = state.get('info_sums', np.zeros((0, 2)))
+        self._sums = dict(zip(state.get('info_names', ()), sums.tolist(), strict=True))
+
+
+class CollectionMeter:
+    """Counts env steps and episodes, measures the time of calls, and writes records.
+
+    Args:
+        print_freq: Train iterations between two records; None writes none.
+        tb_logger: Writes records; None writes none.
+        instance_name: Name of the collector, for the log.
+        progress: Counters shared with the other workers; new ones if not given.
+    """
+
+    def __init__(
+        self,
+        print_freq: int | None,
+        tb_logger: ScalarWriter | None = None,
+        instance_name: str = 'collector',
+        progress: Progress | None = None,
+    ) -> None:
+        self.progress = progress if progress is not None else Progress()
+        self.logger = logging.getLogger(f'rlframe.{instance_name}')
+        self.last_print_iter = 0
+        """Train iteration at which the last record was written."""
+        self._print_freq, self._tb_logger = print_freq, tb_logger
+        self._seconds, self._steps = 0.0, 0  # since the last record
+
+    def count(self, envstep: int, episodes: int = 0) -> None:
+        """Counts env steps taken and episodes ended."""
+        self.progress.envstep += envstep
+        self.progress.episodes += episodes
+        self._steps += envstep
+
+    @contextmanager
+    def timed(self) -> Iterator[None]:
+        """Adds the duration of a ``with`` block to the collection time."""
+        start = perf_counter()
+        try:
+            yield
+        finally:
+            self._seconds += perf_counter() - start
+
+    def report(self, train_iter: int, log: EpisodeLog, more: Callable[[], Mapping[str, float]]) -> None:
+        """Writes a record if it is time for one.
+
+        Args:
+            train_iter: Train iterations so far.
+            log: Log of the ended episodes.
+            more: Returns further metrics; called only if a record is written.
+        """
+        freq = self._print_freq
+        if freq is None or train_iter - self.last_print_iter < freq or not log.has_recent():
+            return
+        values = log.summary() | dict(more())
+        values['time/collect_fps'] = self._steps / max(self._seconds, 1e-9)
+        values['rollout/episodes'] = self.progress.episodes
+        self.last_print_iter, self._seconds, self._steps = train_iter, 0.0, 0
+        write_record(self._tb_logger, values, self.progress.envstep, train_iter=train_iter)
+        self.logger.info(
+            'envstep %d, train_iter %d: return %.1f over %d episodes',
+            self.progress.envstep,
+            train_iter,
+            values['rollout/interval_rew_mean'],
+            values['rollout/interval_episodes'],
+        )
+
+
+class Metered:
+    """Mixin for collectors that takes counts and scores from their meter and episode log."""
+
+    _meter: CollectionMeter
+    _log: EpisodeLog
+
+    @property
+    def envstep(self) -> int:
+        """Env steps collected so far, over all envs."""
+        return self._meter.progress.envstep
+
+    @envstep.setter
+    def envstep(self, value: int) -> None:
+        self._meter.progress.envstep = value
+
+    def reset_counters(self) -> None:
+        """Resets all counters to 0, those that other workers share, too, which ``reset`` keeps."""
+        self._meter.progress.load_state_dict(Progress().state_dict())
+
+    def mean_return(self) -> float:
+        """Returns the mean return of the last episodes, NaN before the first episode has ended."""
+        return self._log.window_mean()
+
+    def take_episodes(self) -> FloatArray:
+        """Returns and clears return, length and success of the episodes that are not in a record yet, [n, 3]."""
+        return self._log.take_recent()
+
+    def take_infos(self) -> dict[str, list[float]]:
+        """Returns and clears sum and count of the numbers in the infos of these episodes, by name."""
+        return self._log.take_infos()
+
+    def _more_metrics(self) -> dict[str, float]:
+        """Returns further metrics for a record."""
+        return {}
+
+    def _report(self, train_iter: int) -> None:
+        """Writes a record if it is time for one."""
+        self._meter.report(train_iter, self._log, self._more_metrics)
+
 
 WINDOW = 100
 """Episodes that a windowed mean is taken over."""

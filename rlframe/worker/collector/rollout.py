@@ -2,17 +2,143 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from time import perf_counter
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from rlframe.data.batch import Batch
-from rlframe.data.timestep import NO_INFO, Array, BoolArray, EnvSpec, IntArray, TimeStep
+from rlframe.data.timestep import NO_INFO, Array, Batch, BoolArray, EnvSpec, FloatArray, IntArray, TimeStep
 from rlframe.errors import IncompatibleError, NonFiniteError
+from rlframe.run.progress import Progress
 from rlframe.utils.arithmetic import is_finite
 from rlframe.utils.schema import check_state, dict_of, rows
-from rlframe.worker.collector.episode_limit import EpisodeLimit
+
+DEFAULT_LENGTH = 27_000
+"""Maximum env steps of an evaluated episode without a time limit: half an hour of Atari, the usual limit there."""
+
+
+class EpisodeLimit:
+    """Marks steps as truncated when an episode reaches the maximum length, or a budget of env steps is spent.
+
+    Args:
+        spec: Spec of the envs; an env with its own time limit gets no other one by default.
+        env_num: Number of envs, N.
+        max_episode_len: Longest episode in env steps; None: none for envs with a time limit, else ``DEFAULT_LENGTH``.
+        max_env_step: Env steps, over all envs, after which all episodes end; None: no limit.
+    """
+
+    def __init__(
+        self, spec: EnvSpec, env_num: int, max_episode_len: int | None = None, max_env_step: int | None = None
+    ) -> None:
+        if max_episode_len is None and spec.max_episode_steps is None:
+            max_episode_len = DEFAULT_LENGTH
+        self.max_episode_len, self.max_env_step = max_episode_len, max_env_step
+        self.env_step = 0
+        """Env steps so far, over all envs."""
+        self.cut: IntArray = np.zeros(0, np.int64)
+        """The envs whose episode was cut in the last step, [n]."""
+        self._lengths = np.zeros(env_num, np.int64)
+
+    @property
+    def is_spent(self) -> bool:
+        """Whether the budget of env steps is spent."""
+        return self.max_env_step is not None and self.env_step >= self.max_env_step
+
+    def begin(self) -> None:
+        """Counts new episodes in all envs."""
+        self._lengths[:] = 0
+
+    def apply(self, step: Step) -> Step:
+        """Counts a step and returns it, with the rows of cut episodes marked as truncated."""
+        env_id = step.timestep.env_id
+        self.env_step += len(env_id)
+        self._lengths[env_id] += 1
+        if self.is_spent:
+            is_over = ~step.done
+        elif self.max_episode_len is not None:
+            is_over = (self._lengths[env_id] >= self.max_episode_len) & ~step.done
+        else:
+            is_over = np.zeros(len(env_id), np.bool_)
+        self.cut = env_id[is_over]
+        if len(self.cut):
+            timestep = step.timestep._replace(truncated=step.timestep.truncated | is_over)
+            done = timestep.done
+            step = step._replace(timestep=timestep, done=done, finished=env_id[done])
+        self._lengths[step.finished] = self._lengths[step.abnormal] = 0
+        return step
+
+
+class Parts(NamedTuple):
+    """A collector with its own envs and policy."""
+
+    collector: Any
+    """A serial collector with its envs and its policy."""
+    env: Any
+    """Its env manager."""
+    progress: Progress
+    """Its counters."""
+    trained: Any
+    """Collect face of the policy; its ``load_state_dict`` takes weights."""
+    random: Any = None
+    """The same, acting at random."""
+
+
+MakeParts = Callable[[int, int], Parts]
+"""Creates the parts of a collector of a rank, in its k-th incarnation: 0 for the first, plus one after each loss."""
+
+
+class Counts(NamedTuple):
+    """Facts about the data of one call of ``collect``."""
+
+    envstep: int
+    """Env steps taken."""
+    episodes: FloatArray
+    """Return, length and success of the ended episodes, [n, 3]."""
+    episode_count: int
+    discarded: int
+    """Env steps discarded since the start."""
+    carried: int
+    """Env steps carried over to the next request."""
+    seconds: float
+    infos: Mapping[str, Any] | None = None
+    """Sum and count of the numbers in the infos of the ended episodes, by name."""
+
+
+def collect_counted(parts: Parts, target: int | None, train_iter: int, **options: Any) -> tuple[Any, Counts]:
+    """Collects, and returns the collected data and the facts about them.
+
+    Args:
+        parts: The collector.
+        target: Number of training samples or episodes; None: the policy's own number.
+        train_iter: Train iterations of the weights that act.
+        options: Further arguments of the collector's ``collect``.
+    """
+    collector, progress, start = parts.collector, parts.progress, perf_counter()
+    envstep, episodes = progress.envstep, progress.episodes
+    data = collector.collect(target, train_iter=train_iter, **options)
+    return data, Counts(
+        progress.envstep - envstep,
+        collector.take_episodes() if hasattr(collector, 'take_episodes') else np.zeros((0, 3)),
+        progress.episodes - episodes,
+        collector.discarded,
+        getattr(collector, 'carried', 0),
+        perf_counter() - start,
+        collector.take_infos() if hasattr(collector, 'take_infos') else {},
+    )
+
+
+def numbered(data: Any, parts: Parts, rank: int) -> Any:
+    """Returns data whose column ``env_id``, if there is one, is unique over the collectors of all ranks."""
+    if rank == 0:
+        return data
+    if not isinstance(data, Batch):
+        is_nested = isinstance(data, list | tuple)
+        return type(data)(numbered(part, parts, rank) for part in data) if is_nested else data
+    if 'env_id' not in data:
+        return data
+    first = rank * parts.env.env_num * parts.env.spec.player_num
+    return data.replace(env_id=data['env_id'] + data['env_id'].dtype.type(first))
 
 
 class Env(Protocol):

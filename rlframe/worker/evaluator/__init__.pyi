@@ -1,9 +1,9 @@
 from rlframe.worker.evaluator.base_serial_evaluator import ISerialEvaluator as ISerialEvaluator
 from rlframe.worker.evaluator.base_serial_evaluator import VectorEvalMonitor as VectorEvalMonitor
+from rlframe.worker.evaluator.eval_metric import AccuracyMetric as AccuracyMetric
 from rlframe.worker.evaluator.eval_metric import EvalMetric as EvalMetric
+from rlframe.worker.evaluator.eval_metric import IMetric as IMetric
 from rlframe.worker.evaluator.eval_metric import PlayedEpisodes as PlayedEpisodes
-from rlframe.worker.evaluator.metric import AccuracyMetric as AccuracyMetric
-from rlframe.worker.evaluator.metric import IMetric as IMetric
-from rlframe.worker.evaluator.metric import SquaredErrorMetric as SquaredErrorMetric
+from rlframe.worker.evaluator.eval_metric import SquaredErrorMetric as SquaredErrorMetric
 from rlframe.worker.evaluator.metric_evaluator import MetricSerialEvaluator as MetricSerialEvaluator
 from rlframe.worker.evaluator.serial_evaluator import InteractionSerialEvaluator as InteractionSerialEvaluator

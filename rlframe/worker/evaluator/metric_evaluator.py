@@ -10,8 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rlframe.data.dataset import DATA_FORMS, DataSource, check_source, open_data
-from rlframe.data.dataset_check import check_batch
+from rlframe.data.dataset import DATA_FORMS, DataSource, check_batch, check_source, open_data
 from rlframe.data.timestep import EnvSpec
 from rlframe.errors import ConfigError
 from rlframe.registry import SERIAL_EVALUATOR_REGISTRY
@@ -20,7 +19,7 @@ from rlframe.scores import number_text
 from rlframe.utils.field import Field
 from rlframe.utils.seed import preserved_rng
 from rlframe.worker.evaluator.base_serial_evaluator import ISerialEvaluator, SaveCheckpoint
-from rlframe.worker.evaluator.metric import IMetric, action_metric
+from rlframe.worker.evaluator.eval_metric import IMetric, action_metric
 
 DATA = 'policy.eval.evaluator.data'
 

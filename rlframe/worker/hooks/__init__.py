@@ -1,6 +1,7 @@
 """Hooks of a whole run: code that is called when a run begins or ends, collects, evaluates, saves or fails.
 
-Learner hooks (``rlframe.worker.learner``) surround single updates; these see everything that a run consists of.
+These see everything that a run consists of; learner hooks (``rlframe.worker.learner``) surround single updates. The
+training doctor is one of them.
 """
 
 from rlframe.utils.lazy import lazy_exports

@@ -1,9 +1,9 @@
+from rlframe.worker.hooks.builtin_hooks import EarlyStopHook as EarlyStopHook
+from rlframe.worker.hooks.builtin_hooks import GradientHistogramHook as GradientHistogramHook
+from rlframe.worker.hooks.builtin_hooks import NotifyHook as NotifyHook
+from rlframe.worker.hooks.builtin_hooks import ProfileHook as ProfileHook
+from rlframe.worker.hooks.builtin_hooks import WallClockHook as WallClockHook
 from rlframe.worker.hooks.doctor import DoctorHook as DoctorHook
-from rlframe.worker.hooks.early_stop import EarlyStopHook as EarlyStopHook
-from rlframe.worker.hooks.gradient_histogram import GradientHistogramHook as GradientHistogramHook
-from rlframe.worker.hooks.hook_list import HookList as HookList
-from rlframe.worker.hooks.notify import NotifyHook as NotifyHook
-from rlframe.worker.hooks.profiler import ProfileHook as ProfileHook
+from rlframe.worker.hooks.run_hook import HookList as HookList
 from rlframe.worker.hooks.run_hook import RunHook as RunHook
-from rlframe.worker.hooks.run_view import RunView as RunView
-from rlframe.worker.hooks.wall_clock import WallClockHook as WallClockHook
+from rlframe.worker.hooks.run_hook import RunView as RunView

@@ -3,25 +3,289 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
 from rlframe.registry import HOOK_REGISTRY
-from rlframe.utils.field import Field
-from rlframe.utils.resolved_config import ResolvedConfig
-from rlframe.utils.schema import COUNT, DICT, NUMBER, check_state, dict_of, list_of, part
-from rlframe.worker.hooks.checks import Check, DeadUnits, EntropyCollapse, ExplodingQ, LargeKL
-from rlframe.worker.hooks.data_checks import (
-    AllTruncated,
-    BelowRandom,
-    ReplayRatio,
-    RewardScale,
-    Saturation,
-    StaleWeights,
+from rlframe.utils.field import Field, ResolvedConfig
+from rlframe.utils.schema import COUNT, DICT, NUMBER, check_state, dict_of, list_of, maybe, part
+from rlframe.worker.hooks.checks import (
+    HISTORY,
+    STALLED,
+    Check,
+    DeadUnits,
+    EntropyCollapse,
+    Exam,
+    ExplodingQ,
+    LargeKL,
+    Recent,
+    threshold,
 )
-from rlframe.worker.hooks.exam import HISTORY, Exam, Recent
-from rlframe.worker.hooks.run_hook import RunHook
-from rlframe.worker.hooks.run_view import RunView
+from rlframe.worker.hooks.run_hook import RunHook, RunView
+
+TINY = 0.01
+"""Largest absolute return of an episode below which rewards are too small, if they are not all 0."""
+AT_THE_BOUND = 0.99
+"""Absolute action, in units of half its range, from which it is saturated."""
+FIRST_EPISODES, TRAINED_EPISODES = 10, 200
+"""Training episodes from which the return of a random policy is taken, and after which scores are compared with it."""
+FEW_UPDATES = 100
+"""Train iterations without which a replay ratio is not judged."""
+
+
+class RewardScale(Check):
+    """Compares the mean absolute reward of an env step, and the returns of episodes, with the scale that networks learn well.
+
+    Not checked if the policy normalises rewards or returns.
+
+    Source:
+        Henderson et al., Deep Reinforcement Learning that Matters (2018), section "Reward Scale".
+    """
+
+    name = 'reward_scale'
+    field = threshold(
+        100.0,
+        range='(1, inf)',
+        unit='reward per env step',
+        doc='absolute mean above which rewards are too large; returns below 0.01 are too small',
+    )
+
+    def look(self, exam: Exam) -> str:
+        lengths, returns = exam.run.evaluation.info.get('eval_episode_len', ()), exam.returns
+        if exam.rescales_rewards or not returns or len(lengths) != len(returns):
+            return ''
+        if not getattr(exam.run.evaluator, 'scores_returns', True):
+            return ''
+        reward = float(
+            np.mean([abs(value) / max(length, 1) for value, length in zip(returns, lengths, strict=True)])
+        )
+        largest = max(map(abs, returns))
+        if reward <= self.limit and not 0 < largest < TINY:
+            return ''
+        seen = f'rewards are about {reward:.3g} per env step'
+        remedy = 'policy.normalize_reward=True, or scale them to about 1 in a wrapper (env.wrappers)'
+        return f'reward scale: {seen}, which networks learn badly. Set {remedy}'
+
+
+class AllTruncated(Check):
+    """Looks for evaluations in which every episode is cut by the time limit, with the same score each time.
+
+    Then no episode reaches an end that the policy could learn from.
+
+    Source:
+        Pardo et al., Time Limits in Reinforcement Learning (2018).
+    """
+
+    name = 'truncated'
+    field = threshold(
+        20,
+        range='[2, inf)',
+        unit='evaluations',
+        doc='in a row whose episodes were all cut by the time limit, with the same score',
+    )
+
+    def __init__(self, limit: float) -> None:
+        super().__init__(limit)
+        self._count = 0
+
+    def look(self, exam: Exam) -> str:
+        info, limit = exam.run.evaluation.info, exam.run.spec.max_episode_steps
+        lengths, cut = info.get('eval_episode_len', ()), info.get('eval_episode_cut', ())
+        all_cut = bool(lengths) and (
+            all(cut) or (limit is not None and all(length >= limit for length in lengths))
+        )
+        same = len(exam.scores) < 2 or exam.scores[-1] == exam.scores[-2]
+        self._count = self._count + 1 if all_cut and same else 0
+        if self._count < self.limit:
+            return ''
+        explore = exam.advise('policy.other.eps', 'policy.learn.entropy_weight', 'policy.collect.noise_sigma')
+        return (
+            f'all episodes truncated: in {self._count} evaluations, every episode ran into the limit of {max(lengths):,} env'
+            f' steps with the score {exam.scores[-1]:.4g}. Explore more{f": {explore}" if explore else ""}, raise the time limit'
+            ' (env.wrappers), or give rewards on the way'
+        )
+
+    def state_dict(self) -> dict[str, Any]:
+        return {'count': self._count}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        check_state(state, {'count': COUNT})
+        self._count = state['count']
+
+
+class Saturation(Check):
+    """Looks at the newest continuous actions of a policy whose score has not improved for three evaluations.
+
+    Saturated: the share of their components at a bound of the action space. Good policies may saturate, too.
+
+    Source:
+        Seyde et al., Is Bang-Bang Control All You Need? (2021); Hausknecht & Stone, Deep RL in Parameterized Action Space (2016),
+        section 4.2, on saturated actors.
+    """
+
+    name = 'saturation'
+    field = threshold(
+        0.95,
+        range='(0, 1]',
+        doc='share of action components at a bound, above which the actor is saturated',
+    )
+
+    def look(self, exam: Exam) -> str:
+        actions = exam.recent.column('action')
+        if actions is None or actions.dtype.kind != 'f' or not exam.has_stalled(STALLED):
+            return ''
+        share = float((np.abs(actions) >= AT_THE_BOUND).mean())
+        if not share > self.limit:
+            return ''
+        rate = exam.advise('policy.learn.learning_rate_actor', 'policy.learn.learning_rate')
+        return (
+            f'saturated actions: {share:.0%} of the newest action components are at a bound, and no evaluation was better in'
+            f' {STALLED}. Lower {rate}, set policy.normalize_obs=True, or scale the rewards down'
+        )
+
+
+class ReplayRatio(Check):
+    """Compares updates per env step since the last evaluation with those of the config.
+
+    The planned ratio is ``policy.learn.update_per_collect`` / ``policy.collect.n_sample``, or the first measured one if
+    samples are not single env steps.
+
+    Source:
+        Fedus et al., Revisiting Fundamentals of Experience Replay (2020), section 3.1.
+    """
+
+    name = 'replay_ratio'
+    field = threshold(
+        2.0,
+        range='(1, inf)',
+        doc='factor by which updates per env step may differ from the config',
+    )
+
+    def __init__(self, limit: float) -> None:
+        super().__init__(limit)
+        self._envstep = self._train_iter = 0  # at the last measurement
+        self._first: float | None = None
+
+    def look(self, exam: Exam) -> str:
+        progress = exam.run.progress
+        updates, steps = progress.train_iter - self._train_iter, progress.envstep - self._envstep
+        is_first = not self._train_iter
+        if exam.option('policy.on_policy') or updates < FEW_UPDATES or not steps:
+            return ''
+        self._envstep, self._train_iter = progress.envstep, progress.train_iter
+        if is_first:  # it includes the time in which the buffer was filled
+            return ''
+        ratio = updates / steps
+        self._first = self._first or ratio
+        planned = _planned_ratio(exam) or self._first
+        if max(ratio / planned, planned / ratio) <= self.limit:
+            return ''
+        keys = exam.advise(
+            'policy.learn.update_per_collect',
+            'parallel.collector_num',
+            'parallel.coordinator.max_updates_due',
+        )
+        return (
+            f'replay-ratio drift: {ratio:.3g} updates per env step, planned were {planned:.3g}. Change {keys}'
+        )
+
+    def state_dict(self) -> dict[str, Any]:
+        return {'envstep': self._envstep, 'train_iter': self._train_iter, 'first': self._first}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        check_state(state, {'envstep': COUNT, 'train_iter': COUNT, 'first': maybe(NUMBER)})
+        self._envstep, self._train_iter, self._first = (
+            state[name] for name in ('envstep', 'train_iter', 'first')
+        )
+
+
+def _planned_ratio(exam: Exam) -> float | None:
+    """Returns the updates per env step of the config; None if it does not say."""
+    updates, samples = exam.option('policy.learn.update_per_collect'), exam.option('policy.collect.n_sample')
+    collector = exam.option('policy.collect.collector.type')
+    is_steps = exam.option('policy.collect.unroll_len') == 1 and collector == 'sample'
+    return updates / samples if is_steps and isinstance(updates, int) and updates and samples else None
+
+
+class StaleWeights(Check):
+    """Counts the train iterations between the weights that collected the newest data and the newest weights at that time.
+
+    They come from the column ``collect_iter``; in parallel mode, from ``parallel/staleness``.
+
+    Source:
+        Espeholt et al., IMPALA (2018), section 5.2.2, on policy lag.
+    """
+
+    name = 'stale_weights'
+    field = threshold(
+        100.0,
+        range='(0, inf)',
+        unit='train iterations',
+        doc='mean age of the weights that collected, above which data are stale',
+    )
+
+    def look(self, exam: Exam) -> str:
+        measured = exam.recent.staleness()
+        age = measured if math.isfinite(measured) else exam.metric('parallel/staleness')
+        if not age > self.limit:
+            return ''
+        keys = exam.advise(
+            'policy.collect.collector.max_in_flight', 'policy.collect.collector.num_collectors', 'parallel.collector_num',
+            'policy.learn.update_per_collect',
+        )  # fmt: skip
+        return f'stale weights: the collectors acted with weights that are {age:.0f} train iterations old. Lower {keys}'
+
+
+class BelowRandom(Check):
+    """Compares the last scores with the return of the first training episodes, when the policy acted almost at random.
+
+    These are the 10 or more that ended before the first evaluation after them; scores are judged after 200 training episodes.
+
+    Source:
+        Henderson et al., Deep Reinforcement Learning that Matters (2018), on baselines; the margin is 10 %.
+    """
+
+    name = 'below_random'
+    field = threshold(
+        5,
+        range='[1, inf)',
+        unit='evaluations',
+        doc='in a row below the return of the first training episodes',
+    )
+
+    def __init__(self, limit: float) -> None:
+        super().__init__(limit)
+        self._random: float | None = None
+
+    def look(self, exam: Exam) -> str:
+        run = exam.run
+        if run.spec.player_num > 1 or not getattr(run.evaluator, 'scores_returns', True):
+            return ''
+        if self._random is None:
+            collected = math.nan if run.collector is None else run.collector.mean_return()
+            found = collected if math.isfinite(collected) else exam.metric('rollout/ep_rew_mean')
+            self._random = found if math.isfinite(found) and run.progress.episodes >= FIRST_EPISODES else None
+        if self._random is None or run.progress.episodes < TRAINED_EPISODES:
+            return ''
+        last = exam.scores[-int(self.limit) :]
+        if len(last) < self.limit or not max(last) < self._random - 0.1 * abs(self._random):
+            return ''
+        rate = exam.advise('policy.learn.learning_rate', 'policy.learn.learning_rate_actor')
+        return (
+            f'below random: the best of the last {len(last)} evaluations is {max(last):.4g}, and the first training episodes had'
+            f' {self._random:.4g}. Lower {rate}, and check the sign of the reward and whether the env is the same in evaluation'
+        )
+
+    def state_dict(self) -> dict[str, Any]:
+        return {'random': self._random}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        check_state(state, {'random': maybe(NUMBER)})
+        self._random = state['random']
+
 
 logger = logging.getLogger('rlframe.doctor')
 CHECKS: tuple[type[Check], ...] = (

@@ -2,15 +2,105 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import dataclasses
+import logging
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlframe.errors import HookError
 from rlframe.registry import nearest
+from rlframe.run.metrics import CHANGED, write_record
+from rlframe.run.progress import Progress
 from rlframe.utils.field import Configurable
+from rlframe.utils.schema import DICT, NUMBER, check_state, dict_of, part
+from rlframe.utils.secrets import Secrets
 
 if TYPE_CHECKING:
-    from rlframe.worker.hooks.run_view import RunView
+    from rlframe.data.timestep import EnvSpec
+
+logger = logging.getLogger('rlframe.hooks')
+TIMES = 'time/'
+"""Start of the tags that differ in each run, even with the same seed."""
+OF_THE_MACHINE = (TIMES, 'ray/', CHANGED)
+"""Start of the tags that tell of where a run runs, or how it was resumed."""
+
+
+@dataclasses.dataclass
+class RunView:
+    """A run, as its hooks see it. In parallel mode, policy, collector and learner are None: they are in other processes."""
+
+    cfg: Any
+    """The compiled config."""
+    folder: Path
+    """The run folder."""
+    progress: Progress
+    """Counters: ``envstep``, ``train_iter``, ``episodes``, ``wall_time`` (seconds, over all resumes)."""
+    evaluator: Any
+    """The evaluator; in parallel mode, the scores: ``best``, ``latest`` and ``stop_value``."""
+    spec: EnvSpec
+    """Spaces, name, time limit and reward threshold of the env."""
+    writer: Any
+    """Writer of the metrics."""
+    policy: Any = None
+    """The policy that is being trained."""
+    collector: Any = None
+    """The collector."""
+    learner: Any = None
+    """The learner; ``learner.monitor.means()`` are the training variables since they were last logged."""
+    replay_buffer: Any = None
+    """The replay buffer; None for an on-policy policy."""
+    secrets: Secrets = dataclasses.field(default_factory=Secrets)
+    """Secrets of the config, which must not be written to files: ``secrets.scrub(text)``."""
+    evaluation: Any = None
+    """The last evaluation: ``score``, ``is_best``, ``info`` (a list per name with one value per episode), ``train_iter``,
+    ``envstep``; None before the first."""
+    is_extra: bool = False
+    """Whether the last evaluation was not due, but made because training ended: a run with a larger budget does not have it."""
+    collected: Any = None
+    """The data of the last collection, usually a ``Batch``; only set if a hook has ``after_collect``."""
+    checkpoint: Path | None = None
+    """The last checkpoint; None before the first."""
+    error: BaseException | None = None
+    """The exception that ends the run, for ``on_exception``."""
+    outcome: str = ''
+    """How the run ended: ``solved``, ``done`` (budget spent), ``stopped`` (by a hook), ``interrupted`` or ``failed``."""
+    stop_reason: str = ''
+    """Why a hook ends training; empty if none does."""
+
+    def metrics(self) -> dict[str, float]:
+        """Returns the last value of each metric by tag; training variables that were not logged yet as their mean."""
+        found: dict[str, float] = dict(getattr(self.writer, 'latest', {}))
+        if self.learner is not None:
+            names = {'cur_lr': 'learning_rate'}
+            means = self.learner.monitor.means()
+            found |= {f'train/{names.get(name, name)}': value for name, value in means.items()}
+        return {tag: value for tag, value in found.items() if not tag.startswith(TIMES)}
+
+    def log(self, name: str, value: float) -> None:
+        """Writes a metric at the current env step."""
+        progress = self.progress
+        write_record(self.writer, {name: float(value)}, progress.envstep, train_iter=progress.train_iter)
+
+    def log_histogram(self, name: str, values: Any) -> None:
+        """Writes a histogram of an array at the current env step, to loggers that have histograms."""
+        if hasattr(self.writer, 'add_histogram'):
+            self.writer.add_histogram(name, values, self.progress.envstep)
+
+    def stop(self, reason: str) -> None:
+        """Ends training in order after this round: it is evaluated, saved, and the reason is shown.
+
+        The first reason counts. A later run can resume; hooks decide again in ``before_run``.
+        """
+        if not self.stop_reason:
+            self.stop_reason = reason
+            logger.info('training ends: %s', reason)
+
+    def state_dict(self) -> Mapping[str, float]:
+        """Returns the last metrics of training, which are the only part of the view that nobody else saves."""
+        found = dict(getattr(self.writer, 'latest', {}))  # a copy, as other threads may write
+        return {tag: value for tag, value in found.items() if not tag.startswith(OF_THE_MACHINE)}
+
 
 EVENTS = (
     'before_run',
@@ -118,3 +208,68 @@ class RunHook(Configurable):
 def overrides(cls: type[RunHook], event: str) -> bool:
     """Whether a class has a method of its own for an event."""
     return getattr(cls, event) is not getattr(RunHook, event)
+
+
+STATE = {'hooks': dict_of(DICT), 'metrics': dict_of(NUMBER)}
+Method = Callable[[RunView], None]
+
+
+class HookList:
+    """Calls the hooks of a run in the order of the config, and saves their states.
+
+    Args:
+        hooks: The hooks by name.
+        run: What they see.
+    """
+
+    def __init__(self, hooks: Mapping[str, RunHook], run: RunView) -> None:
+        self._hooks, self.run = dict(hooks), run
+        for name, hook in hooks.items():
+            hook.name = name
+        self._methods: dict[str, list[tuple[str, Method]]] = {
+            event: [
+                (name, getattr(hook, event)) for name, hook in hooks.items() if overrides(type(hook), event)
+            ]
+            for event in EVENTS
+        }
+
+    def __contains__(self, event: str) -> bool:
+        """Whether any hook wants to be called at an event."""
+        return bool(self._methods[event])
+
+    def call(self, event: str) -> None:
+        """Calls all hooks of an event; an exception gets a note that names the hook and the event."""
+        for name, method in self._methods[event]:
+            try:
+                method(self.run)
+            except Exception as error:
+                at = self.run.progress.train_iter
+                error.add_note(f'raised in the hook {name!r} at {event}, train_iter {at}')
+                raise
+
+    def fail(self, error: BaseException) -> None:
+        """Calls the hooks of ``on_exception``; what they raise is added to the error as notes."""
+        self.run.error, self.run.outcome = error, 'failed'
+        for name, method in self._methods['on_exception']:
+            try:
+                method(self.run)
+            except Exception as second:
+                told = f'{type(second).__name__}: {second}'
+                error.add_note(f'and then, in the hook {name!r} at on_exception: {told}')
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns the states of all hooks that have one, and the last metrics; nothing if there are no hooks."""
+        if not self._hooks:
+            return {}
+        states = {name: state for name, hook in self._hooks.items() if (state := hook.state_dict())}
+        return {'hooks': states, 'metrics': dict(self.run.state_dict())}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restores the hooks; the state of one that this run does not have is dropped."""
+        check_state(state, STATE)
+        if hasattr(self.run.writer, 'latest'):
+            self.run.writer.latest.update(state['metrics'])
+        for name, own in state['hooks'].items():
+            if name in self._hooks:
+                with part(f'hooks.{name}'):
+                    self._hooks[name].load_state_dict(own)

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import logging
+import queue
+import threading
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from easydict import EasyDict
 
-from rlframe.checkpoint import load_checkpoint, save_checkpoint
 from rlframe.data import Batch
-from rlframe.data.batch import to_array
+from rlframe.data.timestep import to_array
 from rlframe.errors import BufferUnderflowError, ConfigError, NonFiniteError
 from rlframe.registry import LEARNER_REGISTRY, with_type
 from rlframe.run.metrics import ScalarWriter
 from rlframe.run.progress import Progress, TrainIter
-from rlframe.utils.field import Configurable, Field
-from rlframe.utils.schema import DICT, check_state, loading, part
-from rlframe.worker.learner.learner_config import LearnerConfig
+from rlframe.run.read_checkpoint import load_checkpoint
+from rlframe.run.write_checkpoint import save_checkpoint
+from rlframe.utils.field import Configurable, Field, ResolvedConfig
+from rlframe.utils.schema import DICT, Kind, check_state, dict_of, loading, part
 from rlframe.worker.learner.learner_hook import (
     POSITIONS,
     LearnerHook,
@@ -28,8 +31,135 @@ from rlframe.worker.learner.learner_hook import (
     check_hooks,
     hook_errors,
 )
-from rlframe.worker.learner.prefetch import prefetched
-from rlframe.worker.learner.training_monitor import Monitor
+
+
+class LoaderConfig(ResolvedConfig):
+    """Section ``dataloader`` of a learner."""
+
+    num_workers: int
+
+
+class LearnerConfig(ResolvedConfig):
+    """Options of ``BaseLearner``."""
+
+    train_iterations: int
+    dataloader: LoaderConfig
+    log_policy: bool
+    is_multitask_pipeline: bool
+    only_monitor_rank0: bool
+    hook: dict[str, Any]
+
+
+def prefetched(batches: Iterator[Any], ahead: int = 1) -> Iterator[Any]:
+    """Yields the items of an iterator, prefetched in a thread that ends when the generator is closed.
+
+    Args:
+        batches: Source of the batches.
+        ahead: Batches to hold ready.
+    """
+    ready: queue.Queue[tuple[Any, BaseException | None]] = queue.Queue(ahead)
+    closing = threading.Event()
+    thread = threading.Thread(
+        target=_fetch, args=(batches, ready, closing), name='rlframe-prefetch', daemon=True
+    )
+    thread.start()
+    try:
+        while True:
+            batch, error = ready.get()
+            if isinstance(error, StopIteration):
+                return
+            if error is not None:
+                raise error
+            yield batch
+    finally:
+        closing.set()
+        thread.join(timeout=5)
+
+
+def _fetch(batches: Iterator[Any], ready: queue.Queue[Any], closing: threading.Event) -> None:
+    """Fills the queue until it is told to close; an error is handed on to be raised by the consumer."""
+    try:
+        for batch in batches:
+            _put(ready, (batch, None), closing)
+            if closing.is_set():
+                return
+        _put(ready, (None, StopIteration()), closing)
+    except BaseException as error:
+        _put(ready, (None, error), closing)
+
+
+def _put(ready: queue.Queue[Any], item: tuple[Any, BaseException | None], closing: threading.Event) -> None:
+    while not closing.is_set():
+        try:
+            ready.put(item, timeout=0.1)
+            return
+        except queue.Full:
+            continue
+
+
+MONITOR_WINDOW = 1000
+"""Most iterations that a mean of training variables is taken over."""
+
+
+def _is_series(value: Any) -> bool:
+    if isinstance(value, list | tuple):
+        return all(isinstance(item, int | float) for item in value)
+    return getattr(value, 'ndim', 0) == 1
+
+
+MONITOR_STATE = dict_of(Kind('a list of numbers, or a tensor of them', _is_series))
+
+
+class Monitor:
+    """Keeps the training variables of the iterations since they were last shown; tensors are read only when asked."""
+
+    def __init__(self) -> None:
+        self._values: dict[str, deque[Any]] = {}
+
+    def add(self, variables: Mapping[str, Any]) -> None:
+        """Notes the variables of one iteration."""
+        for name, value in variables.items():
+            if name not in self._values:
+                self._values[name] = deque(maxlen=MONITOR_WINDOW)
+            self._values[name].append(value)
+
+    def replace_last(self, variables: Mapping[str, Any]) -> None:
+        """Corrects the last noted values."""
+        for name, value in variables.items():
+            self._values[name][-1] = value
+
+    def means(self) -> dict[str, float]:
+        """Returns the mean of each variable since the last ``take_means``."""
+        import torch
+
+        means = {}
+        for name, values in self._values.items():
+            if values and isinstance(values[0], torch.Tensor):
+                means[name] = float(torch.stack(list(values)).double().mean())
+            elif values:
+                means[name] = sum(values) / len(values)
+        return means
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns the values noted since the last ``take_means``."""
+        import torch
+
+        return {
+            name: torch.stack(list(values)) if isinstance(values[0], torch.Tensor) else list(values)
+            for name, values in self._values.items()
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continues from ``state_dict()``."""
+        check_state(state, MONITOR_STATE)
+        self._values = {name: deque(values, maxlen=MONITOR_WINDOW) for name, values in state.items()}
+
+    def take_means(self) -> dict[str, float]:
+        """Returns the means and begins anew."""
+        means = self.means()
+        self._values = {}
+        return means
+
 
 STATE = {'policy': DICT, 'progress': DICT}
 

@@ -4,7 +4,7 @@ A buffer consists of a storage (stores items), a sampler (draws items) and monit
 usually replaces the sampler. Columns are pushed and sampled as whole arrays, so transitions are never objects.
 """
 
-from rlframe.worker.replay_buffer.advanced_buffer import AdvancedReplayBuffer
+from rlframe.worker.replay_buffer.advanced_buffer import AdvancedReplayBuffer, ElasticReplayBuffer
 from rlframe.worker.replay_buffer.base_buffer import (
     IBuffer,
     ThroughputLimitError,
@@ -12,11 +12,10 @@ from rlframe.worker.replay_buffer.base_buffer import (
     get_buffer_cls,
 )
 from rlframe.worker.replay_buffer.buffer import NaiveReplayBuffer
-from rlframe.worker.replay_buffer.elastic_buffer import ElasticReplayBuffer
 from rlframe.worker.replay_buffer.episode_buffer import EpisodeReplayBuffer
+from rlframe.worker.replay_buffer.ring import ObjectStorage, RingStorage, Storage
 from rlframe.worker.replay_buffer.sampler import Sampler, UniformSampler
 from rlframe.worker.replay_buffer.sequence_buffer import SequenceReplayBuffer
-from rlframe.worker.replay_buffer.stores.ring import ObjectStorage, RingStorage, Storage
 
 __all__ = [
     'AdvancedReplayBuffer',

@@ -12,11 +12,9 @@ from rlframe.errors import CheckpointMismatchError
 from rlframe.registry import BUFFER_REGISTRY
 from rlframe.utils.field import Field
 from rlframe.utils.schema import COUNT, array, part_of
-from rlframe.worker.replay_buffer.buffer import NaiveConfig, NaiveReplayBuffer
-from rlframe.worker.replay_buffer.storage_buffer import to_numpy_block
-from rlframe.worker.replay_buffer.stores.block import stack_items, to_items
-from rlframe.worker.replay_buffer.stores.ring import RingStorage, Storage
-from rlframe.worker.replay_buffer.trajectories import done_of
+from rlframe.worker.replay_buffer.buffer import NaiveConfig, NaiveReplayBuffer, to_numpy_block
+from rlframe.worker.replay_buffer.ring import RingStorage, Storage, stack_items, to_items
+from rlframe.worker.replay_buffer.sequence_buffer import done_of
 
 FIRST_STEPS = 1024
 """Minimum initial size of a growing ring, in env steps."""

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from rlframe.data import IntArray
-from rlframe.worker.replay_buffer.stores.ring import Storage
+from rlframe.data.timestep import IntArray
+from rlframe.worker.replay_buffer.ring import Storage
 
 
 class Sampler(ABC):

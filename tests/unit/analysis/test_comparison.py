@@ -13,12 +13,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from written_runs import write_run
 
-from rlframe.analysis import figure, statistics
-from rlframe.analysis.comparison import as_data, as_text, compare_runs
-from rlframe.analysis.groups import grouped, smoothed, value_text
-from rlframe.analysis.plot import plot
-from rlframe.analysis.run_files import read_runs
-from rlframe.analysis.statistics import bootstrap, estimate, mean
+from rlframe.app import comparison as statistics
+from rlframe.app import figure
+from rlframe.app.comparison import (
+    as_data,
+    as_text,
+    bootstrap,
+    compare_runs,
+    estimate,
+    grouped,
+    mean,
+    smoothed,
+    value_text,
+)
+from rlframe.app.figure import plot
+from rlframe.app.run_files import read_runs
 from rlframe.entry.__main__ import main
 from rlframe.errors import MissingDependencyError
 from rlframe.scores import interquartile_mean

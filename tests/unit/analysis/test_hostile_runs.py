@@ -10,11 +10,9 @@ from typing import Any
 import pytest
 from written_runs import write_run
 
-from rlframe.analysis import findings
-from rlframe.analysis.findings import machine_facts, warnings_of
-from rlframe.analysis.metric_file import MetricFile
-from rlframe.analysis.page import report_body
-from rlframe.analysis.run_files import RunFiles
+from rlframe.app import page as findings
+from rlframe.app.page import machine_facts, report_body, warnings_of
+from rlframe.app.run_files import MetricFile, RunFiles
 from rlframe.entry.__main__ import main
 from rlframe.errors import ExperimentDirError
 

@@ -13,8 +13,7 @@ import numpy as np
 import pytest
 from written_runs import write_run
 
-from rlframe.analysis.metric_file import LONGEST_LINE, MetricFile
-from rlframe.analysis.run_files import RunFiles, check_one_env, find_runs, read_runs
+from rlframe.app.run_files import LONGEST_LINE, MetricFile, RunFiles, check_one_env, find_runs, read_runs
 from rlframe.errors import ExperimentDirError
 
 

@@ -14,11 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from written_runs import write_run
 
-from rlframe.analysis import findings
-from rlframe.analysis.chart import POINTS, axis, thinned
-from rlframe.analysis.findings import changed_options, films_of, warnings_of
-from rlframe.analysis.page import write_report
-from rlframe.analysis.run_files import RunFiles
+from rlframe.app import page as findings
+from rlframe.app.page import POINTS, axis, changed_options, films_of, thinned, warnings_of, write_report
+from rlframe.app.run_files import RunFiles
 from rlframe.entry.__main__ import main
 from rlframe.scores import digits_text
 

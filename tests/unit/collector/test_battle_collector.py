@@ -24,7 +24,7 @@ from games import (
 )
 
 from rlframe.data import Batch
-from rlframe.data.moves import OpenMoves
+from rlframe.data.players import OpenMoves
 from rlframe.envs import BaseEnvManager
 from rlframe.errors import ConfigError, IncompatibleError
 from rlframe.worker import (

@@ -13,7 +13,7 @@ from rlframe.data import Batch
 from rlframe.envs import BaseEnvManager
 from rlframe.envs.player_env import player_env
 from rlframe.errors import EnvContractError, IncompatibleError
-from rlframe.policy.acting.random_policy import random_opponent
+from rlframe.policy.parts.random_policy import random_opponent
 from rlframe.utils.seed import EVALUATE, env_seed
 from rlframe.worker import BattleInteractionSerialEvaluator, InteractionSerialEvaluator
 

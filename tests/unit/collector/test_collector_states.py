@@ -15,8 +15,8 @@ from games import turn_games
 from test_dataset_collector import COLUMNS
 from test_dataset_collector import Policy as DatasetPolicy
 
+from rlframe.backend.base import in_actor, in_process
 from rlframe.backend.ray.collector import RayCollector
-from rlframe.backend.state import in_actor, in_process
 from rlframe.errors import CheckpointMismatchError, CheckpointStateError
 from rlframe.worker import (
     BattleEpisodeSerialCollector,
@@ -25,7 +25,7 @@ from rlframe.worker import (
     SampleSerialCollector,
 )
 from rlframe.worker.collector import DatasetSerialCollector
-from rlframe.worker.players.past_selves import PastSelves
+from rlframe.worker.collector.joint_policy import PastSelves
 
 OTHERS: tuple[Any, ...] = (None, 'x', 1.5, -1, [], [None], {'x': [None]}, np.zeros(3, complex))
 FREE = {

@@ -13,12 +13,11 @@ import pytest
 from fakes import CountingEnv, FakeBoard, ScriptedPolicy, ShuffledEnvManager, counting_manager, envs_of
 from games import counting_players
 
+from rlframe.envs.async_manager import AsyncSubprocessEnvManager, SubprocessEnvManager
 from rlframe.envs.gym_env import GymEnvFactory
 from rlframe.envs.vector_env import GymVectorEnvManager
-from rlframe.envs.workers.async_manager import AsyncSubprocessEnvManager
-from rlframe.envs.workers.subprocess_manager import SubprocessEnvManager
 from rlframe.worker import BattleInteractionSerialEvaluator, InteractionSerialEvaluator
-from rlframe.worker.collector.episode_limit import DEFAULT_LENGTH
+from rlframe.worker.collector.rollout import DEFAULT_LENGTH
 
 ENDLESS = 10**9
 

@@ -13,12 +13,11 @@ from fakes import FakeBoard, ScriptedPolicy, config_pair, counting_manager
 from runs import differences, end_state, records
 
 from rlframe import config
-from rlframe.backend.state import in_actor, in_process
+from rlframe.backend.base import in_actor, in_process
 from rlframe.pipeline import SerialPipeline
 from rlframe.utils.schema import CheckpointStateError
 from rlframe.worker import SampleSerialCollector
-from rlframe.worker.collector.episode_log import EpisodeLog
-from rlframe.worker.collector.info_metrics import MOST, InfoSums, checked_sums, numbers_of
+from rlframe.worker.collector.episode_log import MOST, EpisodeLog, InfoSums, checked_sums, numbers_of
 
 
 class Flying(gymnasium.Env[Any, Any]):

@@ -12,7 +12,7 @@ from runs import differences
 
 from rlframe.data import Batch
 from rlframe.worker import BattleSampleSerialCollector
-from rlframe.worker.players.past_selves import PastSelves
+from rlframe.worker.collector.joint_policy import PastSelves
 
 
 class Witness(ScriptedPolicy):

@@ -12,9 +12,8 @@ import pytest
 import torch
 from fake_ray import FakeRay, fake_ray
 
+from rlframe.backend.ray.arguments import MakeFromPython, env_makers, exploration_of, within_bounds
 from rlframe.backend.ray.collector import RayCollector
-from rlframe.backend.ray.constructor.arguments import MakeFromPython
-from rlframe.backend.ray.constructor.compat import env_makers, exploration_of, within_bounds
 from rlframe.errors import CheckpointMismatchError, ConfigError
 from rlframe.worker.collector.dataset_collector import DatasetSerialCollector
 from rlframe.worker.collector.serial_collector import SampleSerialCollector

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from rlframe.backend.ray.actors.last_words import last_words
+from rlframe.backend.ray.actor import last_words
 
 ROOT = Path(__file__).parents[3]
-BEGIN = 'import faulthandler, os, signal, sys; from rlframe.backend.ray.actors.last_words import note_ends; note_ends(); '
+BEGIN = 'import faulthandler, os, signal, sys; from rlframe.backend.ray.actor import note_ends; note_ends(); '
 CRASH = 'faulthandler.enable(); signal.raise_signal(signal.SIGSEGV)'  # as Ray enables it
 
 

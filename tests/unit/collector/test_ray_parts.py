@@ -14,17 +14,25 @@ import torch
 from fakes import config_pair
 from runs import differences
 
-from rlframe.backend.ray.actors.actor import Failure, RemoteActor, failure_of, raise_failure
-from rlframe.backend.ray.actors.weights import flatten, is_same, on_cpu, unflatten
+from rlframe.backend.ray.actor import (
+    Failure,
+    RemoteActor,
+    failure_of,
+    flatten,
+    is_same,
+    on_cpu,
+    raise_failure,
+    unflatten,
+)
 from rlframe.backend.ray.collector import RayCollector
 from rlframe.backend.ray.shares import Ready, merged, shares, writable
-from rlframe.checkpoint.tree import Encoder, decode, to_json
 from rlframe.config import compile_config
 from rlframe.data import Batch
 from rlframe.envs.gym_env import GymEnvFactory
 from rlframe.errors import ActorFailedError, ConfigError, EnvCrashedError
 from rlframe.policy.dqn import DQNPolicy
 from rlframe.policy.ppo import PPOPolicy
+from rlframe.run.checkpoint_tree import Encoder, decode, to_json
 from rlframe.utils.serialize import to_bytes
 
 

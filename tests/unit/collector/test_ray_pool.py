@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from fake_ray import NEVER, FakeRay, fake_ray, make_pool
 
-from rlframe.backend.ray.actors.actor import Request, failure_of
-from rlframe.backend.ray.actors.pool import ActorPool
-from rlframe.backend.ray.actors.session import actor_resources
+from rlframe.backend.ray.actor import Request, failure_of
+from rlframe.backend.ray.pool import ActorPool
+from rlframe.backend.ray.session import actor_resources
 from rlframe.errors import ActorLostError, ResourceError
 
 

@@ -14,9 +14,9 @@ import torch
 from fake_ray import NEVER, FakeRay, fake_ray
 from ray.exceptions import GetTimeoutError
 
-from rlframe.backend.ray.actors.actor import Facts, failure_of
-from rlframe.backend.ray.actors.pool import ActorPool
+from rlframe.backend.ray.actor import Facts, failure_of
 from rlframe.backend.ray.collector import RayCollector
+from rlframe.backend.ray.pool import ActorPool
 from rlframe.errors import ActorLostError, ConfigError, ResourceError
 from rlframe.policy.dqn import DQNPolicy
 

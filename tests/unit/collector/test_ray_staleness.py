@@ -12,8 +12,8 @@ import torch
 from fake_ray import FakeRay, fake_ray
 from fakes import config_pair
 
-from rlframe.backend.ray.actors.options import expected_staleness
 from rlframe.backend.ray.collector import RayCollector
+from rlframe.backend.ray.options import expected_staleness
 from rlframe.config import compile_config
 from rlframe.errors import ConfigError
 

@@ -17,15 +17,14 @@ from rlframe.config import compile_config
 from rlframe.data.returns import gae, gae_of_tensors
 from rlframe.data.timestep import EnvSpec
 from rlframe.envs.tensor import TorchCartPole, TorchPendulum
-from rlframe.envs.tensor.manager import TensorEnvManager
+from rlframe.envs.tensor_manager import TensorEnvManager
 from rlframe.errors import ConfigError, ConfigErrors, EpisodeTooLongError, IncompatibleError, NonFiniteError
 from rlframe.model.distributions import distribution_for
 from rlframe.pipeline import SerialPipeline
-from rlframe.policy.a2c import A2CPolicy
-from rlframe.policy.acting.actions import ActionMap
-from rlframe.policy.acting.tensor_acting import action_map
 from rlframe.policy.dqn import DQNPolicy
-from rlframe.policy.ppo import PPOPolicy
+from rlframe.policy.parts.actions import ActionMap
+from rlframe.policy.parts.tensor_acting import action_map
+from rlframe.policy.ppo import A2CPolicy, PPOPolicy
 from rlframe.worker.collector.tensor_collector import TensorSerialCollector
 
 T, N = 40, 6

@@ -14,15 +14,14 @@ from rlframe import config
 from rlframe._version import __version__
 from rlframe.data import Batch
 from rlframe.errors import ConfigError
+from rlframe.parallel import roles
+from rlframe.parallel.coordinator import assembly
+from rlframe.parallel.coordinator.solo_commander import NaiveCommander, SoloCommander
+from rlframe.parallel.transport import messages as m
+from rlframe.parallel.transport.answering import InProcessServer
+from rlframe.parallel.transport.flask_fs_server import FlaskFSServer
 from rlframe.pipeline import build
-from rlframe.pipeline.parallel import roles
-from rlframe.transport import messages as m
-from rlframe.transport.flask_fs.server import FlaskFSServer
-from rlframe.transport.in_process import InProcessServer
 from rlframe.worker import AdvancedReplayBuffer, Coordinator
-from rlframe.worker.commanders.naive_commander import NaiveCommander
-from rlframe.worker.commanders.solo_commander import SoloCommander
-from rlframe.worker.coordinator import assembly
 
 DQN = {
     'env': {'env_id': 'CartPole-v1'},

@@ -14,18 +14,17 @@ from hypothesis import strategies as st
 from runs import differences
 
 from rlframe._version import __version__
-from rlframe.checkpoint import load_checkpoint, save_checkpoint
 from rlframe.data import Batch
 from rlframe.errors import MessageError, NotJoinedError, RequestRefusedError, WorkerLostError
+from rlframe.parallel.coordinator.assembly import CoordinatedRun, TrainingData, Version
+from rlframe.parallel.coordinator.coordinator import Coordinator
+from rlframe.parallel.coordinator.solo_commander import SoloCommander
+from rlframe.parallel.transport import messages as m
+from rlframe.parallel.transport.answering import InProcessServer
 from rlframe.run.progress import Progress
-from rlframe.transport import messages as m
-from rlframe.transport.in_process import InProcessServer
+from rlframe.run.read_checkpoint import load_checkpoint
+from rlframe.run.write_checkpoint import save_checkpoint
 from rlframe.worker import create_buffer
-from rlframe.worker.commanders.solo_commander import SoloCommander
-from rlframe.worker.coordinator.coordinated_run import CoordinatedRun
-from rlframe.worker.coordinator.coordinator import Coordinator
-from rlframe.worker.coordinator.training_data import TrainingData
-from rlframe.worker.coordinator.weights_store import Version
 
 
 class Clock:

@@ -12,11 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlframe.errors import CheckpointStateError, ConfigError
+from rlframe.parallel.coordinator.league import DRAW, LOSS, WIN, League, pfsp_probs
+from rlframe.parallel.coordinator.one_vs_one_commander import OneVsOneCommander
+from rlframe.parallel.coordinator.running_tasks import RANDOM_PLAYER, Situation, Snapshot
 from rlframe.worker import create_parallel_commander
-from rlframe.worker.commanders.jobs import RANDOM_PLAYER, Situation, Snapshot
-from rlframe.worker.commanders.league import League, pfsp_probs
-from rlframe.worker.commanders.one_vs_one_commander import OneVsOneCommander
-from rlframe.worker.commanders.payoff import DRAW, LOSS, WIN
 
 READY = Situation(version=0)
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlframe.errors import CheckpointStateError, MessageError
-from rlframe.worker.commanders.payoff import DRAW, LOSS, WIN, Elo, Payoff, results_in
+from rlframe.parallel.coordinator.league import DRAW, LOSS, WIN, Elo, Payoff, results_in
 
 PLAYERS = ('a', 'b', 'c')
 GAMES = st.lists(

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlframe.errors import CheckpointStateError, ConfigError, MessageError
+from rlframe.parallel.coordinator.running_tasks import Situation
+from rlframe.parallel.coordinator.solo_commander import SoloCommander
 from rlframe.worker import InteractionSerialEvaluator, create_parallel_commander
-from rlframe.worker.commanders.jobs import Situation
-from rlframe.worker.commanders.solo_commander import SoloCommander
 
 Events = list[tuple[Any, ...]]
 READY = Situation(version=0)

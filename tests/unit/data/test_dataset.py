@@ -11,8 +11,7 @@ import torch
 from gymnasium import spaces
 
 from rlframe.data import Batch, EnvSpec
-from rlframe.data.dataset import check_source, open_data
-from rlframe.data.dataset_check import check_batch
+from rlframe.data.dataset import check_batch, check_source, open_data
 from rlframe.errors import ConfigError
 
 COLUMNS = {'obs': np.arange(60, dtype=np.float32).reshape(20, 3), 'action': np.arange(20)}

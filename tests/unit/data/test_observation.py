@@ -14,16 +14,17 @@ from gymnasium import spaces
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlframe.checkpoint import load_checkpoint, save_checkpoint
-from rlframe.checkpoint.tree import Encoder, decode, to_json
 from rlframe.config import parse_value
 from rlframe.data import Batch
 from rlframe.data.observation import fields_of, obs_dtype, pack, pack_into, pack_rows, zero_obs
 from rlframe.data.trajectory import TrajectoryRecorder
 from rlframe.envs.gym_env import _wrap
 from rlframe.errors import IncompatibleError
-from rlframe.utils.struct_array import leaves
-from rlframe.worker.replay_buffer.stores.ring import RingStorage
+from rlframe.run.checkpoint_tree import Encoder, decode, to_json
+from rlframe.run.read_checkpoint import load_checkpoint
+from rlframe.run.write_checkpoint import save_checkpoint
+from rlframe.utils.serialize import leaves
+from rlframe.worker.replay_buffer.ring import RingStorage
 
 SHAPES = st.lists(st.integers(1, 3), max_size=3).map(tuple)
 BOXES = st.builds(

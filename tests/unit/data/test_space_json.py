@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from rlframe.checkpoint.tree import Encoder, decode, to_json
 from rlframe.data.space_json import space_from_json, space_to_json
 from rlframe.errors import IncompatibleError
+from rlframe.run.checkpoint_tree import Encoder, decode, to_json
 
 SPACES = {
     'box': spaces.Box(-1.5, 2.0, (3,), np.float32),

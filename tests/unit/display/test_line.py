@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlframe.display.line import Part, fitted, left_part, status_part, steps_part, time_part
+from rlframe.pipeline.live import Part, fitted, left_part, status_part, steps_part, time_part
 from rlframe.scores import number_text, short_count
 
 SECONDS = st.floats(0, 8.64e6)

@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 
-from rlframe.display import live
-from rlframe.display.live import Display
-from rlframe.run.budgets import NO_BUDGET
-from rlframe.run.progress import Progress
+from rlframe.pipeline import live
+from rlframe.pipeline.live import Display
+from rlframe.run.progress import NO_BUDGET, Progress
 
 
 def pipeline(progress: Progress, max_env_step: int = NO_BUDGET, max_train_iter: int = NO_BUDGET) -> Any:

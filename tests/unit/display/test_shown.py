@@ -11,13 +11,11 @@ from fakes import config_pair
 from rich.console import Console
 
 from rlframe.config import compile_config
-from rlframe.display.commands import NEXT, shell_commands
-from rlframe.display.saying import program
-from rlframe.display.screens import LiveScreen, PlainScreen, screen_of
 from rlframe.entry.verb_table import VERBS
 from rlframe.pipeline import serial_pipeline
-from rlframe.run.evaluations import evaluation_of
-from rlframe.run.progress import Progress
+from rlframe.pipeline.live import LiveScreen, PlainScreen, screen_of
+from rlframe.pipeline.saying import NEXT, program, shell_commands
+from rlframe.run.progress import Progress, evaluation_of
 
 
 class Terminal(io.StringIO):

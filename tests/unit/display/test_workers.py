@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from rlframe.display import live, workers
-from rlframe.display.line import fitted
-from rlframe.display.workers import ParallelDisplay
-from rlframe.run.budgets import NO_BUDGET
-from rlframe.run.progress import Progress
+from rlframe.pipeline import live
+from rlframe.pipeline import workers_shown as workers
+from rlframe.pipeline.live import fitted
+from rlframe.pipeline.workers_shown import ParallelDisplay
+from rlframe.run.progress import NO_BUDGET, Progress
 
 
 def worker(role: str, **facts: Any) -> dict[str, Any]:

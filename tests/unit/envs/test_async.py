@@ -17,7 +17,7 @@ from fault_envs import FaultEnv, Steady, Uneven, children, leftovers, uneven_rew
 
 from rlframe.data import Batch
 from rlframe.envs import BaseEnvManager
-from rlframe.envs.workers.async_manager import AsyncSubprocessEnvManager
+from rlframe.envs.async_manager import AsyncSubprocessEnvManager
 from rlframe.errors import ActionError, EnvCrashedError, EnvTimeoutError
 from rlframe.worker import EpisodeSerialCollector, InteractionSerialEvaluator, SampleSerialCollector
 from rlframe.worker.collector.rollout import Rollout

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from rlframe import config
-from rlframe.envs.atari.factory import AtariFactory
-from rlframe.envs.atari.frames import CHUNK, FrameStack
+from rlframe.envs.atari import AtariFactory
+from rlframe.envs.atari_protocol import CHUNK, FrameStack
 from rlframe.envs.env_manager import BaseEnvManager
 from rlframe.errors import CheckpointStateError, ConfigError, EnvError, MissingDependencyError
 from rlframe.pipeline import build

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rlframe.envs.atari.factory import AtariFactory
+from rlframe.envs.atari import AtariFactory
 from rlframe.envs.base_env import PoolTask
 from rlframe.envs.env_manager import BaseEnvManager
 from rlframe.envs.gym_env import GymEnvFactory

@@ -13,7 +13,7 @@ import pytest
 from broken_envs import EPISODE, FLAG, OBS, REWARD, BrokenEnv
 
 from rlframe.envs import BaseEnvManager
-from rlframe.envs.checks.contract import CHECKED_STEPS
+from rlframe.envs.contract import CHECKED_STEPS
 from rlframe.envs.gym_env import GymEnvFactory
 from rlframe.envs.vector_env import GymVectorEnvManager
 from rlframe.errors import EnvContractError, EnvContractWarning, NonFiniteError

@@ -19,12 +19,13 @@ from fakes import CountingEnv
 from gymnasium import wrappers
 from hypothesis import strategies as st
 
-from rlframe.checkpoint import load_checkpoint, save_checkpoint
-from rlframe.checkpoint.tree import Encoder, decode, to_json
 from rlframe.envs.gym_env import GymEnvFactory
 from rlframe.envs.state import EnvState, MismatchError, Refusal
 from rlframe.errors import CheckpointCorruptError, RLFrameError
-from rlframe.utils.attributes import attributes_of
+from rlframe.run.checkpoint_tree import Encoder, decode, to_json
+from rlframe.run.read_checkpoint import load_checkpoint
+from rlframe.run.write_checkpoint import save_checkpoint
+from rlframe.utils.lazy import attributes_of
 
 QUICK = ['CartPole-v1', 'FrozenLake-v1', 'MiniGrid-DoorKey-5x5-v0']
 SLOW = r'(CartPole|MountainCar|Pendulum|Acrobot|FrozenLake|Taxi|Cliff|Blackjack|LunarLander|Bipedal|CarRacing|MiniGrid|MinAtar)'

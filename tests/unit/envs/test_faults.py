@@ -26,8 +26,8 @@ from fault_envs import (
 )
 
 from rlframe.envs import BaseEnvManager
+from rlframe.envs.async_manager import SubprocessEnvManager
 from rlframe.envs.faults import FaultBudget, checkpoint_seed, restart_seed
-from rlframe.envs.workers.subprocess_manager import SubprocessEnvManager
 from rlframe.errors import EnvCrashedError, EnvStartError, EnvTimeoutError
 from rlframe.worker import InteractionSerialEvaluator, SampleSerialCollector
 from rlframe.worker.collector.rollout import Rollout

@@ -18,7 +18,8 @@ from tripwire import armed
 import rlframe.envs.gym_env  # noqa: F401  what is not loaded cannot be misused
 from rlframe.envs.state import EnvState, MismatchError
 from rlframe.errors import CheckpointCorruptError
-from rlframe.utils import bit_state, seed
+from rlframe.utils import seed
+from rlframe.utils import serialize as bit_state
 from rlframe.utils.schema import GENERATOR
 
 Edit = Callable[[dict[str, Any]], None]

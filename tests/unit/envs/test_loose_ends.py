@@ -13,11 +13,11 @@ import pytest
 from gymnasium.spaces import Box, Dict, Discrete
 
 from rlframe.envs import BaseEnvManager
+from rlframe.envs.async_manager import SubprocessEnvManager
 from rlframe.envs.base_env import LOOKED_AT_CLOSE, LOOKED_AT_RESET, MakeEnv
 from rlframe.envs.env_group import EnvGroup
 from rlframe.envs.gym_env import GymEnvFactory
 from rlframe.envs.vector_env import GymVectorEnvManager
-from rlframe.envs.workers.subprocess_manager import SubprocessEnvManager
 from rlframe.errors import EnvContractError, EnvContractWarning, EnvTimeoutError, IncompatibleError
 
 SHARED = np.zeros(3, np.float32)

@@ -60,6 +60,6 @@ def test_the_id_is_known_without_an_import_and_to_gymnasium_with_one() -> None:
     program = (
         "from rlframe.envs.gym_env import GymEnvFactory, gym; assert not [i for i in gym.registry if 'rlframe' in i];"
         f" GymEnvFactory({{'env_id': {CARTPOLE!r}}}).make();"
-        f" gym.make('rlframe.envs.masked_velocity:{CARTPOLE}')"
+        f" gym.make('rlframe.envs.gym_env:{CARTPOLE}')"
     )
     subprocess.run([sys.executable, '-c', program], check=True)

@@ -14,9 +14,9 @@ from gymnasium import spaces
 
 from rlframe.data.players import PlayerLayout, outcome
 from rlframe.envs import BaseEnvManager
+from rlframe.envs.async_manager import SubprocessEnvManager
 from rlframe.envs.pettingzoo_env import PettingZooEnvFactory
 from rlframe.envs.player_env import PlayerEnv, player_env
-from rlframe.envs.workers.subprocess_manager import SubprocessEnvManager
 from rlframe.errors import (
     ConfigError,
     EnvContractError,

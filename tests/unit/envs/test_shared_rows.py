@@ -10,10 +10,10 @@ import pytest
 from fault_envs import Steady, leftovers
 
 from rlframe.envs import BaseEnvManager
+from rlframe.envs.async_manager import SubprocessEnvManager
 from rlframe.envs.env_group import FEW
-from rlframe.envs.workers.shared_arrays import SharedRows
-from rlframe.envs.workers.subprocess_manager import SubprocessEnvManager
-from rlframe.envs.workers.worker_process import HEADER, REPLY, message, parsed
+from rlframe.envs.env_worker import SharedRows
+from rlframe.envs.worker_process import HEADER, REPLY, message, parsed
 
 OBS = np.array([1.5, -2.5, 0.25], np.float32)
 FINE = (OBS, 0.5, True, False, {})

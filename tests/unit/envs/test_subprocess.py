@@ -32,8 +32,8 @@ from fault_envs import (
 )
 
 from rlframe.envs import BaseEnvManager
+from rlframe.envs.async_manager import SubprocessEnvManager
 from rlframe.envs.gym_env import GymEnvFactory
-from rlframe.envs.workers.subprocess_manager import SubprocessEnvManager
 from rlframe.errors import (
     ActionError,
     EnvContractError,
@@ -301,7 +301,7 @@ def test_a_constructor_that_raises_shows_env_type_message_and_traceback(make: An
 
 
 def test_a_worker_that_cannot_start_is_an_error_of_the_start(make: Any, monkeypatch: Any, capfd: Any) -> None:
-    monkeypatch.setattr('rlframe.envs.workers.worker_process.BOOT', 'raise SystemExit(3)')
+    monkeypatch.setattr('rlframe.envs.worker_process.BOOT', 'raise SystemExit(3)')
     with pytest.raises(EnvStartError, match=r'the worker of env 0, 1 \(pid \d+\) exited with code 3'):
         make()
     monkeypatch.setattr(sys, 'executable', '/no/such/python')
@@ -375,7 +375,7 @@ PARENT = textwrap.dedent(
     from functools import partial
     import numpy as np
     import fault_envs
-    from rlframe.envs.workers.subprocess_manager import SubprocessEnvManager
+    from rlframe.envs.async_manager import SubprocessEnvManager
 
     kind = fault_envs.Patient if sys.argv[3] == 'Patient' else SubprocessEnvManager
 

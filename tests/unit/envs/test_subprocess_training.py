@@ -15,10 +15,10 @@ from fault_envs import RandomlyFailing, Uneven, children, leftovers, uneven_rewa
 from moved_memory import arrays_at
 
 from rlframe import config
-from rlframe.checkpoint.manifest import read_manifest
 from rlframe.entry.__main__ import main
 from rlframe.errors import EnvCrashedError, EnvStartError, SerializationError
 from rlframe.pipeline import SerialPipeline
+from rlframe.run.manifest import read_manifest
 
 CONFIG = """
     import os

@@ -15,9 +15,8 @@ from gymnasium import spaces
 from tensor_envs import Changed, CountingTensors, StatelessCartPole, counting_tensors
 
 from rlframe.envs.gym_env import GymEnvFactory
-from rlframe.envs.tensor import TensorVectorEnv, TorchCartPole, TorchPendulum
-from rlframe.envs.tensor.interface import device_of
-from rlframe.envs.tensor.manager import TensorEnvManager
+from rlframe.envs.tensor import TensorVectorEnv, TorchCartPole, TorchPendulum, device_of
+from rlframe.envs.tensor_manager import TensorEnvManager
 from rlframe.envs.vector_env import GymVectorEnvManager
 from rlframe.errors import DeviceError, EnvContractError, EnvError, EnvStartError, IncompatibleError
 from rlframe.worker.collector.rollout import Rollout

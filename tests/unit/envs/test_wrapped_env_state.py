@@ -13,11 +13,13 @@ from gymnasium import wrappers
 from gymnasium.wrappers import vector
 
 from rlframe import config
-from rlframe.checkpoint import load_checkpoint, read_manifest, save_checkpoint
+from rlframe.envs.async_manager import SubprocessEnvManager
 from rlframe.envs.env_manager import BaseEnvManager
 from rlframe.envs.vector_env import GymVectorEnvManager
-from rlframe.envs.workers.subprocess_manager import SubprocessEnvManager
 from rlframe.pipeline import SerialPipeline
+from rlframe.run.manifest import read_manifest
+from rlframe.run.read_checkpoint import load_checkpoint
+from rlframe.run.write_checkpoint import save_checkpoint
 
 
 def wrapped() -> Any:

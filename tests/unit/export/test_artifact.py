@@ -17,9 +17,6 @@ from checkpoint_helpers import facts_of, payload
 from exported import SpaceEnv, WideEnv, as_eval_builds_it, observations, same, trained
 
 import rlframe
-from rlframe.checkpoint import load_checkpoint
-from rlframe.checkpoint.files import MANIFEST
-from rlframe.checkpoint.manifest import write_text
 from rlframe.entry.__main__ import main
 from rlframe.errors import (
     CheckpointCorruptError,
@@ -35,6 +32,9 @@ from rlframe.errors import (
 )
 from rlframe.export import FORMATS, export_policy
 from rlframe.export import artifact as artifacts
+from rlframe.run.checkpoint_files import MANIFEST
+from rlframe.run.manifest import write_text
+from rlframe.run.read_checkpoint import load_checkpoint
 
 MEMBERS = ('README.md', 'manifest.json', 'policy.json', 'weights.safetensors')
 Out = Callable[[], str]

@@ -15,13 +15,13 @@ from checkpoint_helpers import facts_of
 from exported import WideEnv, trained
 
 import rlframe
-from rlframe.checkpoint.files import MANIFEST
-from rlframe.checkpoint.manifest import read_manifest, write_text
 from rlframe.data.space_json import space_from_json, space_to_json
 from rlframe.entry.__main__ import main
 from rlframe.errors import CheckpointCorruptError, CheckpointError, CheckpointMismatchError
 from rlframe.export import export_policy
-from rlframe.safety.limits import LimitExceededError
+from rlframe.run.checkpoint_files import MANIFEST
+from rlframe.run.manifest import read_manifest, write_text
+from rlframe.utils.files import LimitExceededError
 
 Change = Callable[[dict[str, Any]], Any]
 

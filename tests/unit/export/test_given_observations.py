@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from rlframe.data.observation import obs_dtype, pack
 from rlframe.errors import NonFiniteError, ObservationError
-from rlframe.export.observations import Bounds, FrameStacks, to_rows
-from rlframe.utils.struct_array import leaves
+from rlframe.export.function import Bounds, FrameStacks, to_rows
+from rlframe.utils.serialize import leaves
 
 SPACES = {
     'box': spaces.Box(-9, 9, (2, 3), np.float32),

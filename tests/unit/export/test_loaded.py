@@ -26,7 +26,7 @@ from rlframe.errors import (
 from rlframe.export import LoadedPolicy, export_policy
 from rlframe.policy import Policy
 from rlframe.registry import POLICY_REGISTRY
-from rlframe.utils.struct_array import leaves
+from rlframe.utils.serialize import leaves
 
 ROOT = Path(__file__).parents[3]
 Pair = tuple[LoadedPolicy, Policy]

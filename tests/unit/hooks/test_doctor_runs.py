@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from rlframe import config
+from rlframe.parallel.pipeline import ParallelPipeline
 from rlframe.pipeline import SerialPipeline
-from rlframe.pipeline.parallel.pipeline import ParallelPipeline
 
 ROOT = Path(__file__).parents[3]
 pytestmark = pytest.mark.slow

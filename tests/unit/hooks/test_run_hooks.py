@@ -12,12 +12,12 @@ import pytest
 from foreign import CREATE, MAIN
 
 from rlframe import config
-from rlframe.checkpoint import load_checkpoint
-from rlframe.display.lines import last_lines
 from rlframe.errors import CheckpointStateError, ConfigError, HookError, InterfaceError, UnsafeCheckpointError
 from rlframe.pipeline import SerialPipeline
+from rlframe.pipeline.live import last_lines
 from rlframe.pipeline.resume import resume
 from rlframe.registry import HOOK_REGISTRY
+from rlframe.run.read_checkpoint import load_checkpoint
 from rlframe.utils.field import Field
 from rlframe.worker.hooks import RunHook, RunView
 from rlframe.worker.hooks.run_hook import EVENTS

@@ -13,10 +13,10 @@ from fakes import ScriptedPolicy, config_pair
 from test_hooks import NO_HOOKS, learner_with
 
 from rlframe import config
-from rlframe.checkpoint import find_checkpoint, load_checkpoint
 from rlframe.errors import CheckpointNotFoundError
 from rlframe.pipeline import SerialPipeline
 from rlframe.pipeline.resume import resume
+from rlframe.run.read_checkpoint import find_checkpoint, load_checkpoint
 from rlframe.worker import BaseLearner, LearnerHook
 
 

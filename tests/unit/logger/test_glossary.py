@@ -13,16 +13,16 @@ import pytest
 from fakes import config_pair
 
 from rlframe import config
-from rlframe.logger import MetricWriter
 from rlframe.pipeline import SerialPipeline
 from rlframe.registry import EVAL_METRIC_REGISTRY, LOGGER_REGISTRY
+from rlframe.run.metric_writer import MetricWriter
 from rlframe.worker.evaluator.eval_metric import evaluation_metrics
 
 ROOT = Path(__file__).parents[3]
 KINDS = 'rollout|eval|train|buffer|buffer_sec|time|ray|parallel|league'
 TAG = re.compile(rf'(?:{KINDS})/[\w{{}}]+(?:/[\w{{}}]+)?')
 WILD = re.compile(r'NAME|PLAYER|SEAT|{}')
-NO_WRITERS = ('analysis', 'templates', 'display', 'tune', 'experiment', 'tools', 'hooks')
+NO_WRITERS = ('app', 'tune', 'hooks', 'live.py', 'workers_shown.py')
 """Rooms that read tags, and hooks, whose tags their own page explains."""
 BUILT = {
     'train/': 'q_value target_q_value policy_loss value_loss entropy approx_kl clip_fraction actor_loss critic_loss alpha'

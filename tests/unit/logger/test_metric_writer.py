@@ -16,11 +16,12 @@ from fakes import config_pair
 
 from rlframe import config
 from rlframe.errors import ConfigError, MissingDependencyError
-from rlframe.logger import LoggedRun, Logger, MetricWriter, Record, RemoteLogger
 from rlframe.pipeline.run_output import RunOutput
 from rlframe.registry import LOGGER_REGISTRY
-from rlframe.safety.secrets import Secrets
+from rlframe.run.logger import LoggedRun, Logger, Record, RemoteLogger
+from rlframe.run.metric_writer import MetricWriter
 from rlframe.utils.field import Field
+from rlframe.utils.secrets import Secrets
 
 SENT: list[Record] = []
 

@@ -17,12 +17,11 @@ from hypothesis import strategies as st
 from space_envs import OBS
 
 from rlframe.data import EnvSpec
-from rlframe.data.images import NamedEncoder
-from rlframe.data.observation import pack_rows, zero_obs
+from rlframe.data.observation import NamedEncoder, pack_rows, zero_obs
 from rlframe.errors import ConfigError, IncompatibleError
 from rlframe.model import encoder
+from rlframe.model.core import MLP
 from rlframe.model.encoder import make_reader
-from rlframe.model.mlp import MLP
 from rlframe.policy import create_policy
 
 

@@ -10,9 +10,9 @@ import torch
 
 from rlframe.data import Batch
 from rlframe.errors import InterfaceError
+from rlframe.parallel.held_weights import networks_beside
+from rlframe.parallel.learner_group import average, batches_of, shares_of
 from rlframe.worker import LearnerAggregator
-from rlframe.worker.comm.averaging import average, batches_of, shares_of
-from rlframe.worker.parallel.extras import networks_beside
 
 
 @pytest.mark.parametrize('count', [1, 3])

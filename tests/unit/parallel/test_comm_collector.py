@@ -10,11 +10,11 @@ from parallel_parts import NONE, PATIENCE, ScriptedCoordinator, compiled, task_o
 from runs import differences
 
 from rlframe.errors import CoordinatorLostError, NoRoomError, PayloadError, RequestRefusedError
-from rlframe.pipeline.parallel.roles import collector_maker, evaluator_maker
-from rlframe.transport.base import Reply
-from rlframe.transport.messages import AskTask, Beat, Collected, Join, Orders, Refused, Taken, Wait
-from rlframe.worker.comm.transport_collector import TransportCollector
-from rlframe.worker.parallel.zergling_parallel_collector import ZerglingParallelCollector
+from rlframe.parallel.comm_collector import TransportCollector
+from rlframe.parallel.parallel_collectors import ZerglingParallelCollector
+from rlframe.parallel.roles import collector_maker, evaluator_maker
+from rlframe.parallel.transport.base import Reply
+from rlframe.parallel.transport.messages import AskTask, Beat, Collected, Join, Orders, Refused, Taken, Wait
 
 DQN = ('cartpole_dqn', 'policy.collect.n_sample=6')
 PPO = ('cartpole_ppo', 'policy.collect.n_sample=12')

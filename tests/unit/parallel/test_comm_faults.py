@@ -16,21 +16,19 @@ from parallel_parts import PATIENCE, ScriptedCoordinator, compiled, task_of, wai
 from runs import differences
 
 from rlframe.errors import CoordinatorLostError, RequestRefusedError
+from rlframe.parallel.comm_collector import NaiveCollector, TransportCollector
+from rlframe.parallel.comm_worker import FIRST_SECONDS
+from rlframe.parallel.coordinator.assembly import TrainingData
+from rlframe.parallel.coordinator.coordinator import Coordinator
+from rlframe.parallel.coordinator.solo_commander import NaiveCommander
+from rlframe.parallel.parallel_collectors import ZerglingParallelCollector
+from rlframe.parallel.roles import collector_maker, evaluator_maker
+from rlframe.parallel.transport.answering import InProcessServer, InProcessTransport
+from rlframe.parallel.transport.base import Envelope, Reply
+from rlframe.parallel.transport.flask_fs_client import FlaskFSTransport
+from rlframe.parallel.transport.messages import AskTask, Collected, Message
 from rlframe.pipeline import build
-from rlframe.pipeline.parallel.roles import collector_maker, evaluator_maker
-from rlframe.transport.base import Reply
-from rlframe.transport.envelope import Envelope
-from rlframe.transport.flask_fs.client import FlaskFSTransport
-from rlframe.transport.in_process import InProcessServer, InProcessTransport
-from rlframe.transport.messages import AskTask, Collected, Message
 from rlframe.worker import create_buffer
-from rlframe.worker.comm.membership import FIRST_SECONDS
-from rlframe.worker.comm.naive_collector import NaiveCollector
-from rlframe.worker.comm.transport_collector import TransportCollector
-from rlframe.worker.commanders.naive_commander import NaiveCommander
-from rlframe.worker.coordinator.coordinator import Coordinator
-from rlframe.worker.coordinator.training_data import TrainingData
-from rlframe.worker.parallel.zergling_parallel_collector import ZerglingParallelCollector
 
 DQN = ('cartpole_dqn', 'policy.collect.n_sample=6')
 
@@ -188,7 +186,7 @@ class Silence(InProcessTransport):
 def test_worker_that_is_stopped_does_not_wait_for_a_coordinator_that_is_gone(
     is_early: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr('rlframe.worker.comm.comm_worker.STOP_SECONDS', 0.1)
+    monkeypatch.setattr('rlframe.parallel.comm_worker.STOP_SECONDS', 0.1)
     transport = Silence({}, InProcessServer())
     comm = TransportCollector({'timeout': 1000.0}, transport=transport, name='c')
     if is_early:

@@ -14,11 +14,11 @@ from runs import differences
 from rlframe.data import Batch
 from rlframe.data.faces import acting_of
 from rlframe.errors import CoordinatorLostError
-from rlframe.pipeline.parallel.roles import collector_maker, learner_maker
+from rlframe.parallel.comm_learner import TransportLearner
+from rlframe.parallel.roles import collector_maker, learner_maker
+from rlframe.parallel.transport.base import Reply
+from rlframe.parallel.transport.messages import AskData, LearnInfo, Orders, PutWeights, Wait
 from rlframe.pipeline.serial import SerialPipeline
-from rlframe.transport.base import Reply
-from rlframe.transport.messages import AskData, LearnInfo, Orders, PutWeights, Wait
-from rlframe.worker.comm.transport_learner import TransportLearner
 from rlframe.worker.learner.learner_hook import LearnerHook
 
 LEARN = {'kind': 'learn', 'target': 0, 'parts': 0}

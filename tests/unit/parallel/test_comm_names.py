@@ -13,18 +13,14 @@ from runs import differences
 
 from rlframe.data import Batch
 from rlframe.errors import ConfigError, RegistryError
-from rlframe.pipeline.parallel.roles import collector_maker, evaluator_maker, learner_maker
-from rlframe.transport.flask_fs.array_file import pack, write_file
-from rlframe.transport.flask_fs.server import FlaskFSServer
-from rlframe.worker.comm.factory import (
-    create_comm_collector,
-    create_comm_learner,
-    create_parallel_collector,
-)
-from rlframe.worker.comm.flask_fs import FlaskFileSystemCollector, FlaskFileSystemLearner
-from rlframe.worker.comm.naive_collector import NaiveCollector
-from rlframe.worker.comm.transport_learner import Round
-from rlframe.worker.parallel.zergling_parallel_collector import ZerglingParallelCollector
+from rlframe.parallel.comm import create_comm_collector, create_comm_learner, create_parallel_collector
+from rlframe.parallel.comm_collector import NaiveCollector
+from rlframe.parallel.comm_learner import Round
+from rlframe.parallel.flask_fs_comm import FlaskFileSystemCollector, FlaskFileSystemLearner
+from rlframe.parallel.parallel_collectors import ZerglingParallelCollector
+from rlframe.parallel.roles import collector_maker, evaluator_maker, learner_maker
+from rlframe.parallel.transport.flask_fs_folder import pack, write_file
+from rlframe.parallel.transport.flask_fs_server import FlaskFSServer
 
 DQN = ('cartpole_dqn', 'policy.collect.n_sample=6')
 TOKEN = 'a token that all roles share'.replace(' ', '-')

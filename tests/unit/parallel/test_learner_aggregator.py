@@ -17,13 +17,13 @@ from runs import differences
 from rlframe._version import __version__
 from rlframe.data import Batch
 from rlframe.errors import RequestRefusedError, WorkerLostError
-from rlframe.pipeline.parallel.roles import collector_maker, learner_maker
-from rlframe.transport import messages as m
-from rlframe.transport.base import Reply
-from rlframe.transport.flask_fs.server import FlaskFSServer
-from rlframe.transport.messages import AskData, Data, LearnInfo, Orders, Wait
+from rlframe.parallel.comm_learner import LearnerParts, TransportLearner
+from rlframe.parallel.roles import collector_maker, learner_maker
+from rlframe.parallel.transport import messages as m
+from rlframe.parallel.transport.base import Reply
+from rlframe.parallel.transport.flask_fs_server import FlaskFSServer
+from rlframe.parallel.transport.messages import AskData, Data, LearnInfo, Orders, Wait
 from rlframe.worker import LearnerAggregator
-from rlframe.worker.comm.transport_learner import LearnerParts, TransportLearner
 
 LEARN = {'kind': 'learn', 'target': 0, 'parts': 0}
 DQN = ('cartpole_dqn', 'policy.collect.n_sample=12', 'policy.learn.update_per_collect=2')

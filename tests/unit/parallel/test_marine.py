@@ -11,17 +11,17 @@ from parallel_parts import ScriptedCoordinator, compiled, task_of, weights_of
 from runs import differences
 
 from rlframe.errors import MessageError
+from rlframe.parallel.base_parallel_collector import Evaluation
+from rlframe.parallel.comm_collector import TransportCollector
+from rlframe.parallel.parallel_collectors import MarineParallelCollector
+from rlframe.parallel.transport.base import Reply
+from rlframe.parallel.transport.messages import AskWeights, Weights
 from rlframe.pipeline import build
-from rlframe.policy.acting.random_policy import random_opponent
+from rlframe.policy.parts.random_policy import random_opponent
 from rlframe.run.progress import Progress
-from rlframe.transport.base import Reply
-from rlframe.transport.messages import AskWeights, Weights
 from rlframe.utils.seed import set_seed
 from rlframe.worker import create_serial_collector
-from rlframe.worker.collector.counted import Parts
-from rlframe.worker.comm.transport_collector import TransportCollector
-from rlframe.worker.parallel.base_parallel_collector import Evaluation
-from rlframe.worker.parallel.marine_parallel_collector import MarineParallelCollector
+from rlframe.worker.collector.rollout import Parts
 
 CONFIG = ('tictactoe_selfplay_dqn', 'env.n_evaluator_episode=6')
 

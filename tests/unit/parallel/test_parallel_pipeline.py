@@ -12,18 +12,17 @@ import numpy as np
 import pytest
 
 from rlframe import config
-from rlframe.checkpoint import load_checkpoint
-from rlframe.config.sections import ExperimentConfig
+from rlframe.config.schema import ExperimentConfig
 from rlframe.data import Batch
 from rlframe.errors import CheckpointMismatchError, ConfigError, RunWarning, WorkerLostError
+from rlframe.parallel.launcher import Crew, Launched, Launcher
+from rlframe.parallel.pipeline import ParallelPipeline
+from rlframe.parallel.roles import make_worker
+from rlframe.parallel.transport.answering import InProcessServer
 from rlframe.pipeline import parallel_pipeline
-from rlframe.pipeline.parallel.crew import Crew
-from rlframe.pipeline.parallel.launcher import Launched, Launcher
-from rlframe.pipeline.parallel.pipeline import ParallelPipeline
-from rlframe.pipeline.parallel.roles import make_worker
 from rlframe.pipeline.resume import resume
 from rlframe.pipeline.serial import SerialPipeline
-from rlframe.transport.in_process import InProcessServer
+from rlframe.run.read_checkpoint import load_checkpoint
 
 ENV = dict(env_id='CartPole-v1', collector_env_num=2, evaluator_env_num=2, n_evaluator_episode=2)
 CREATE = dict(
@@ -172,7 +171,7 @@ def test_a_server_that_cannot_start_leaves_no_folder(cwd: Path, monkeypatch: pyt
     def refuse(*_: Any) -> None:
         raise ConfigError('port in use', where='port')
 
-    monkeypatch.setattr('rlframe.transport.in_process.InProcessServer.start', refuse)
+    monkeypatch.setattr('rlframe.parallel.transport.answering.InProcessServer.start', refuse)
     with pytest.raises(ConfigError, match='port in use'):
         ParallelPipeline(compiled())
     assert list(cwd.iterdir()) == []

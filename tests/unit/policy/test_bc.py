@@ -12,9 +12,9 @@ from action_envs import BoxEnv, MultiBinaryEnv, MultiDiscreteEnv
 from fakes import IdentityEnv
 
 from rlframe import config
+from rlframe.app.scoring import score
 from rlframe.data import Batch, EnvSpec
 from rlframe.errors import ConfigError
-from rlframe.experiment.scoring import score
 from rlframe.pipeline import SerialPipeline
 from rlframe.policy import create_policy
 from rlframe.worker import create_serial_evaluator

@@ -13,7 +13,7 @@ from rlframe.data.timestep import EnvSpec
 from rlframe.entry.__main__ import main
 from rlframe.errors import IncompatibleError
 from rlframe.policy import create_policy
-from rlframe.policy.acting.bounds import ActionBounds
+from rlframe.policy.parts.actions import ActionBounds
 
 
 def bounds_of(low, high):

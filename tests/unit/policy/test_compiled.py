@@ -15,7 +15,7 @@ from torch._dynamo.utils import counters
 from rlframe.data import Batch, EnvSpec
 from rlframe.errors import ConfigError
 from rlframe.policy import create_policy
-from rlframe.policy.learning.compiled import THREADS, Compiled
+from rlframe.policy.parts.compiled import THREADS, Compiled
 
 pytestmark = pytest.mark.filterwarnings('ignore:.torch.jit.script_method:DeprecationWarning')  # torch's own
 UPDATES = 4

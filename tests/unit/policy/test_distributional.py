@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from rlframe.data import Batch, EnvSpec
 from rlframe.errors import ConfigError
-from rlframe.model.noisy import NoisyLinear
+from rlframe.model.core import NoisyLinear
 from rlframe.model.q_net import QNet
 from rlframe.policy import create_policy
 from rlframe.policy.c51 import project

@@ -18,7 +18,7 @@ from rlframe.errors import CheckpointMismatchError, ConfigError, DeviceError, In
 from rlframe.model.q_net import QNet
 from rlframe.policy import create_policy
 from rlframe.policy.dqn import DQNPolicy
-from rlframe.policy.learning.schedule import linear_decay
+from rlframe.policy.parts.options import linear_decay
 from rlframe.registry import POLICY_REGISTRY
 
 BOX = gymnasium.spaces.Box(-1, 1, (3,), np.float32)

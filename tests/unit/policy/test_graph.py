@@ -20,8 +20,8 @@ from rlframe.data.faces import Metrics
 from rlframe.errors import ConfigError, DeviceError, NonFiniteError
 from rlframe.policy import create_policy
 from rlframe.policy.dqn import DQNPolicy
-from rlframe.policy.learning.graph import MOST_GRAPHS, WARM_UPS, GraphedUpdate, Packed, check_graph
-from rlframe.policy.learning.optim import READ_EVERY, Optimizer
+from rlframe.policy.parts.compiled import MOST_GRAPHS, WARM_UPS, GraphedUpdate, Packed, check_graph
+from rlframe.policy.parts.optim import READ_EVERY, Optimizer
 from rlframe.registry import POLICY_REGISTRY
 
 CONTINUOUS = 'ddpg', 'td3', 'sac'
@@ -268,7 +268,7 @@ def test_modes_that_cannot_work_are_refused_before_training(kind: str, options: 
 
 @pytest.mark.parametrize('precision', ['tf32', 'bf16'])
 def test_gpus_without_tensor_cores_are_named(precision: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    from rlframe.policy.learning.device import check_modes
+    from rlframe.policy.parts.compiled import check_modes
 
     monkeypatch.setattr(torch.cuda, 'get_device_capability', lambda device: (7, 0))
     monkeypatch.setattr(torch.cuda, 'get_device_name', lambda device: 'Tesla V100')

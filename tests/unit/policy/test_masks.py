@@ -15,8 +15,8 @@ from hypothesis.extra.numpy import arrays
 from rlframe.data import Batch, EnvSpec
 from rlframe.data.observation import zero_obs
 from rlframe.policy import create_policy
-from rlframe.policy.acting.masks import mask_of, masked, random_allowed
-from rlframe.policy.acting.random_policy import random_collect_mode
+from rlframe.policy.parts.actions import mask_of, masked, random_allowed
+from rlframe.policy.parts.random_policy import random_collect_mode
 
 DQN_FAMILY = {'dqn': {}, 'dqn single': {'double': False}, 'c51': {}, 'qrdqn': {}}
 MASKS = st.tuples(st.integers(1, 6), st.integers(1, 6)).flatmap(lambda shape: arrays(np.bool_, shape))

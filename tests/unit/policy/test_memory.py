@@ -14,7 +14,7 @@ from rlframe import config
 from rlframe.data import Batch, EnvSpec, TimeStep
 from rlframe.errors import ConfigError
 from rlframe.policy import create_policy
-from rlframe.policy.learning.sequences import Sequences, begins_of, env_by_env
+from rlframe.policy.parts.sequences import Sequences, begins_of, env_by_env
 from rlframe.policy.ppo import PPOPolicy
 
 BOX = gymnasium.spaces.Box(-9, 9, (3,), np.float32)

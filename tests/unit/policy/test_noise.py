@@ -7,7 +7,7 @@ import copy
 import numpy as np
 import pytest
 
-from rlframe.policy.acting.noise import ExplorationNoise
+from rlframe.policy.parts.actions import ExplorationNoise
 
 ENVS = np.arange(2000)
 

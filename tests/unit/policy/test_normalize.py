@@ -17,7 +17,7 @@ from rlframe.data import Batch, EnvSpec, TimeStep
 from rlframe.data.observation import zero_obs
 from rlframe.errors import CheckpointMismatchError, IncompatibleError
 from rlframe.policy import create_policy
-from rlframe.policy.learning.normalize import ObsNormalizer, RewardNormalizer, RunningMoments
+from rlframe.policy.parts.normalize import ObsNormalizer, RewardNormalizer, RunningMoments
 from rlframe.worker import SampleSerialCollector
 
 BOX = gymnasium.spaces.Box(-9, 9, (3,), np.float32)

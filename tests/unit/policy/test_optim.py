@@ -14,7 +14,7 @@ from torch import nn
 from rlframe.data import Batch, EnvSpec
 from rlframe.errors import NonFiniteError
 from rlframe.policy import create_policy
-from rlframe.policy.learning.optim import READ_EVERY, FiniteGuard, Optimizer, backward
+from rlframe.policy.parts.optim import READ_EVERY, FiniteGuard, Optimizer, backward
 from rlframe.worker import BaseLearner
 
 SPEC = EnvSpec(gymnasium.spaces.Box(-9, 9, (3,), np.float32), gymnasium.spaces.Discrete(2), name='Toy')

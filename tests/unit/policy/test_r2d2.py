@@ -19,7 +19,7 @@ from rlframe.config import compile_config
 from rlframe.data import Batch, EnvSpec
 from rlframe.errors import ConfigError
 from rlframe.policy import create_policy
-from rlframe.policy.acting.episode_states import EpisodeStates
+from rlframe.policy.parts.episode_states import EpisodeStates
 from rlframe.policy.r2d2 import R2D2Policy, rescale, sequence_targets, unscale
 from rlframe.worker import SampleSerialCollector, SequenceReplayBuffer
 
@@ -240,7 +240,7 @@ def test_stored_state_is_that_of_the_episode_replayed_from_its_start(shuffled: b
 
 
 def test_acting_at_random_keeps_what_is_remembered() -> None:
-    from rlframe.policy.acting.random_policy import random_collect_mode
+    from rlframe.policy.parts.random_policy import random_collect_mode
 
     manager = counting_manager(3, lengths=6)
     policy = make(manager.spec)

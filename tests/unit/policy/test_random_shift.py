@@ -14,7 +14,7 @@ from rlframe.data import Batch, EnvSpec
 from rlframe.data.observation import zero_obs
 from rlframe.errors import IncompatibleError
 from rlframe.policy import create_policy
-from rlframe.policy.learning.random_shift import check_shift, shifted_images
+from rlframe.policy.parts.random_shift import check_shift, shifted_images
 
 IMAGE = spaces.Box(0, 255, (4, 36, 36), np.uint8)
 

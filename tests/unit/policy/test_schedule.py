@@ -11,8 +11,8 @@ import pytest
 from fakes import ScriptedPolicy
 
 from rlframe.data import EnvSpec
-from rlframe.policy.acting.random_policy import random_collect_mode
-from rlframe.policy.learning.schedule import check_positive_schedule, check_schedule, value_at
+from rlframe.policy.parts.options import check_positive_schedule, check_schedule, value_at
+from rlframe.policy.parts.random_policy import random_collect_mode
 
 
 def schedule(kind: str) -> dict[str, Any]:

@@ -13,16 +13,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_frames import STACK, rows_of_episode, trained
 
-from rlframe.checkpoint import load_checkpoint, publish_checkpoint
 from rlframe.data import Array, Batch
 from rlframe.errors import ConfigError, ResourceError
 from rlframe.run import machine
+from rlframe.run.read_checkpoint import load_checkpoint
+from rlframe.run.write_checkpoint import publish_checkpoint
 from rlframe.worker.replay_buffer import create_buffer
-from rlframe.worker.replay_buffer.storage_buffer import StorageBuffer
-from rlframe.worker.replay_buffer.stores import device as device_store
-from rlframe.worker.replay_buffer.stores.device import DeviceStorage
-from rlframe.worker.replay_buffer.stores.frames import FrameStorage
-from rlframe.worker.replay_buffer.stores.ring import RingStorage
+from rlframe.worker.replay_buffer import device as device_store
+from rlframe.worker.replay_buffer.buffer import StorageBuffer
+from rlframe.worker.replay_buffer.device import DeviceStorage
+from rlframe.worker.replay_buffer.frames import FrameStorage
+from rlframe.worker.replay_buffer.ring import RingStorage
 
 CPU = torch.device('cpu')
 FIELDS = np.dtype(

@@ -9,7 +9,7 @@ import pytest
 from buffer_helpers import transitions
 
 from rlframe.errors import ConfigError
-from rlframe.worker.replay_buffer.elastic_buffer import ElasticReplayBuffer
+from rlframe.worker.replay_buffer.advanced_buffer import ElasticReplayBuffer
 
 
 def half(envstep: int) -> int:

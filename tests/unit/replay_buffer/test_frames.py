@@ -13,17 +13,18 @@ from hypothesis import strategies as st
 from ray_runs import config_of
 from runs import differences
 
-from rlframe.checkpoint import load_checkpoint, publish_checkpoint, read_manifest
-from rlframe.checkpoint.rows import parse_segment
 from rlframe.data import Array, Batch
 from rlframe.errors import CheckpointCorruptError, CheckpointStateError, ConfigError, ResourceError
 from rlframe.pipeline import SerialPipeline
 from rlframe.pipeline.memory_needs import buffer_nbytes, check_frames
 from rlframe.run import machine
-from rlframe.worker.replay_buffer import create_buffer
-from rlframe.worker.replay_buffer.stores import frames
-from rlframe.worker.replay_buffer.stores.frames import FrameStorage, slots_of
-from rlframe.worker.replay_buffer.stores.ring import RingStorage
+from rlframe.run.checkpoint_tree import parse_segment
+from rlframe.run.manifest import read_manifest
+from rlframe.run.read_checkpoint import load_checkpoint
+from rlframe.run.write_checkpoint import publish_checkpoint
+from rlframe.worker.replay_buffer import create_buffer, frames
+from rlframe.worker.replay_buffer.frames import FrameStorage, slots_of
+from rlframe.worker.replay_buffer.ring import RingStorage
 
 STACK, SIDE = 3, 4
 

@@ -10,7 +10,7 @@ from buffer_helpers import FakeClock, FakeWriter, transitions
 
 from rlframe.errors import BufferUnderflowError
 from rlframe.worker.replay_buffer import AdvancedReplayBuffer, NaiveReplayBuffer, ThroughputLimitError
-from rlframe.worker.replay_buffer.monitor import SampledDataAttrMonitor, ThroughputControl
+from rlframe.worker.replay_buffer.base_buffer import SampledDataAttrMonitor, ThroughputControl
 
 
 def test_old_counts_fade_to_a_hundredth_in_the_window() -> None:

@@ -22,7 +22,7 @@ from rlframe.errors import (
     UnsafeCheckpointError,
 )
 from rlframe.worker.replay_buffer import NaiveReplayBuffer
-from rlframe.worker.replay_buffer.stores.state_file import save_state
+from rlframe.worker.replay_buffer.state_file import save_state
 
 
 def filled(count: int, size: int = 100, **kwargs) -> NaiveReplayBuffer:

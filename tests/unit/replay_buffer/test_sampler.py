@@ -13,7 +13,7 @@ from easydict import EasyDict
 from rlframe.data import IntArray
 from rlframe.registry import BUFFER_REGISTRY
 from rlframe.worker.replay_buffer import NaiveReplayBuffer, Sampler, Storage, UniformSampler, create_buffer
-from rlframe.worker.replay_buffer.stores.ring import ObjectStorage
+from rlframe.worker.replay_buffer.ring import ObjectStorage
 
 
 def filled(count: int) -> ObjectStorage:

@@ -12,13 +12,15 @@ from hypothesis import strategies as st
 from rlframe.data import Batch
 from rlframe.errors import CheckpointCorruptError, CheckpointMismatchError, ResourceError
 from rlframe.run import machine
-from rlframe.worker.replay_buffer.stores.block import is_numeric, stack_items, to_numpy
-from rlframe.worker.replay_buffer.stores.ring import (
+from rlframe.worker.replay_buffer.ring import (
     ObjectStorage,
     RingStorage,
     StorageRange,
     check_memory,
+    is_numeric,
     row_nbytes,
+    stack_items,
+    to_numpy,
 )
 
 

@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 
 from rlframe.data import FloatArray
 from rlframe.utils.arithmetic import ALIGNMENT
-from rlframe.worker.replay_buffer.stores.kernels import kernel
-from rlframe.worker.replay_buffer.stores.prefetch import ask_for
-from rlframe.worker.replay_buffer.sum_tree import FANOUT, SumTree, level_blocks, tree_nbytes
+from rlframe.worker.replay_buffer.kernels import kernel
+from rlframe.worker.replay_buffer.sum_tree import FANOUT, SumTree, ask_for, level_blocks, tree_nbytes
 
 weights = st.one_of(st.just(0.0), st.floats(2**-20, 2**20, width=32))
 

@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
+from rlframe.app.check_config import check_config, text_of
 from rlframe.entry.__main__ import main
 from rlframe.errors import ConfigError, ConfigErrors
-from rlframe.tools.check_config import check_config
-from rlframe.tools.checked_config import text_of
 
 
 @pytest.fixture(autouse=True)

@@ -11,11 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from rlframe.app import env_compare
+from rlframe.app.check_env import check_env, text_of
 from rlframe.entry.__main__ import main
 from rlframe.errors import EnvError
-from rlframe.tools import env_compare
-from rlframe.tools.check_env import check_env
-from rlframe.tools.checked_env import text_of
 from tests import checked_envs
 from tests.broken_envs import BrokenEnv
 from tests.checked_envs import RELEASE

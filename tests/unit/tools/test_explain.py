@@ -10,12 +10,10 @@ from typing import Any
 
 import pytest
 
+from rlframe.app.explain import all_declared, explain, meant_by, text_of
 from rlframe.entry.__main__ import main
 from rlframe.errors import ConfigError
 from rlframe.registry import POLICY_REGISTRY
-from rlframe.tools.explain import explain, meant_by
-from rlframe.tools.explained import text_of
-from rlframe.tools.options import all_declared
 from rlframe.utils.synonyms import SYNONYMS
 
 

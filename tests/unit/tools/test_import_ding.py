@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from rlframe import config
+from rlframe.app.import_ding import import_ding
 from rlframe.entry.__main__ import main
-from rlframe.tools.import_ding import import_ding
 from tests.unit.test_from_ding import FLAT, TRAINED, nested
 
 SMALL = [

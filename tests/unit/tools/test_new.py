@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 
 from rlframe import config
+from rlframe.app import env_compare, new
+from rlframe.app.new import TEMPLATES, new_config, new_file
 from rlframe.entry.__main__ import main
+from rlframe.entry.new import KINDS
 from rlframe.entry.verb_table import VERBS
-from rlframe.entry.verbs.new import KINDS
 from rlframe.registry import REGISTRIES
-from rlframe.tools import env_compare, new
-from rlframe.tools.new import TEMPLATES, new_config, new_file
 
 TEMPLATE_KINDS = [kind for kind in KINDS if kind != 'config']
 QUICK = ['--env-step', '200', 'env.n_evaluator_episode=2', 'env.evaluator_env_num=2']
@@ -106,7 +106,7 @@ def test_a_new_config_says_what_each_option_means_and_compiles_to_the_starting_c
     text = file.read_text(encoding='utf-8')
     assert 'Box (3,) float32 in [-8, 8]' in text and 'steps/s here' in text
     assert 'max_env_step=200000,  # the run ends after the round that reaches it (env steps)' in text
-    from rlframe.experiment.starting import starting_config
+    from rlframe.app.training import starting_config
 
     main_config, create_config = starting_config('Pendulum-v1', 'sac')
     expected = config.compile_config({**main_config, 'exp_name': 'own_file'}, create_config)
@@ -114,7 +114,7 @@ def test_a_new_config_says_what_each_option_means_and_compiles_to_the_starting_c
 
 
 def test_a_slow_env_gets_processes(cwd: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr('rlframe.tools.new.SLOW_STEPS', float('inf'))
+    monkeypatch.setattr('rlframe.app.new.SLOW_STEPS', float('inf'))
     monkeypatch.setattr('os.sched_getaffinity', lambda pid: {0, 1})
     file, _ = new_config('own_file', cwd, 'CartPole-v1')
     assert "env_manager=dict(type='subprocess')" in file.read_text(encoding='utf-8')

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from rlframe.checkpoint import open_checkpoint
+from rlframe.app import play as playing
+from rlframe.app.play import DISPLAYS, Wish, play_run
 from rlframe.entry.__main__ import main
 from rlframe.errors import ConfigError
 from rlframe.pipeline import serial_pipeline
-from rlframe.tools import play as playing
-from rlframe.tools.play import DISPLAYS, Wish, play_run
+from rlframe.run.read_checkpoint import open_checkpoint
 from tests.foreign import set_config
 
 

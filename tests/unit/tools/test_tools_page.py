@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from rlframe.app import env_compare
 from rlframe.entry.__main__ import main
-from rlframe.tools import env_compare
 
 PAGE = (Path(__file__).parents[3] / 'docs' / 'tools.md').read_text(encoding='utf-8')
 SHOWN = [

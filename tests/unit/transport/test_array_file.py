@@ -16,9 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.numpy import load_file, save_file
 
-from rlframe.data.batch import Batch
+from rlframe.data.timestep import Batch
 from rlframe.errors import MessageError, PayloadError
-from rlframe.transport.flask_fs.array_file import FORMAT, pack, read_file, write_file
+from rlframe.parallel.transport.flask_fs_folder import FORMAT, pack, read_file, write_file
 
 MOST = 2**20
 PAYLOAD = {

@@ -8,8 +8,8 @@ from typing import Any
 
 from transports import Coordinator, join, serving
 
-from rlframe.transport import messages as m
-from rlframe.transport.flask_fs.client import FlaskFSTransport
+from rlframe.parallel.transport import messages as m
+from rlframe.parallel.transport.flask_fs_client import FlaskFSTransport
 
 
 def test_connections_that_were_cut_while_they_were_idle_are_not_used(tmp_path: Path) -> None:

@@ -33,14 +33,20 @@ from rlframe.errors import (
     RequestRefusedError,
     RLFrameError,
 )
-from rlframe.safety.secrets import shown_address
-from rlframe.transport import messages as m
-from rlframe.transport.base import Reply
-from rlframe.transport.flask_fs.client import FlaskFSTransport
-from rlframe.transport.flask_fs.folder import OWNER
-from rlframe.transport.flask_fs.http_server import HTTPServer, bound_socket, make_app
-from rlframe.transport.flask_fs.options import PROTOCOL_HEADER, TOKEN, parse_address
-from rlframe.transport.flask_fs.server import FlaskFSServer
+from rlframe.parallel.transport import messages as m
+from rlframe.parallel.transport.base import Reply
+from rlframe.parallel.transport.flask_fs_client import FlaskFSTransport
+from rlframe.parallel.transport.flask_fs_folder import OWNER
+from rlframe.parallel.transport.flask_fs_http import (
+    PROTOCOL_HEADER,
+    TOKEN,
+    HTTPServer,
+    bound_socket,
+    make_app,
+    parse_address,
+)
+from rlframe.parallel.transport.flask_fs_server import FlaskFSServer
+from rlframe.utils.secrets import shown_address
 
 SECRET = 'a-token-that-nobody-knows'
 KEPT = {'.lock', OWNER}
@@ -121,7 +127,7 @@ def test_worker_of_another_version_is_refused(tmp_path: Path) -> None:
 
 
 def test_worker_that_sees_another_folder_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr('rlframe.transport.flask_fs.client.SEEN_SECONDS', 0.1)
+    monkeypatch.setattr('rlframe.parallel.transport.flask_fs_client.SEEN_SECONDS', 0.1)
     coordinator = Coordinator()
     (tmp_path / 'other' / 'data').mkdir(parents=True)
     with serve(tmp_path, coordinator) as server:
@@ -269,7 +275,7 @@ def test_port_in_use_is_refused_with_who_answers_there(tmp_path: Path) -> None:
 
 
 def test_port_of_another_program_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr('rlframe.transport.flask_fs.http_server.PROBE_SECONDS', 0.1)
+    monkeypatch.setattr('rlframe.parallel.transport.flask_fs_http.PROBE_SECONDS', 0.1)
     with ThreadingHTTPServer(('127.0.0.1', 0), Page) as web, ThreadPoolExecutor(1) as pool:
         pool.submit(web.serve_forever)
         try:
@@ -296,7 +302,7 @@ def test_host_that_is_not_this_machine_is_refused(
 
     if host.endswith('example'):
         monkeypatch.setattr(socket, 'getaddrinfo', unknown)
-    monkeypatch.setattr('rlframe.transport.flask_fs.http_server.PROBE_SECONDS', 0.01)
+    monkeypatch.setattr('rlframe.parallel.transport.flask_fs_http.PROBE_SECONDS', 0.01)
     with (
         pytest.raises(ConfigError, match=r'no such host|cannot listen'),
         serve(tmp_path, host=host, token=SECRET),
@@ -486,7 +492,7 @@ SERVER = """
 import sys
 sys.path.insert(0, sys.argv[1])
 from transports import Coordinator
-from rlframe.transport.flask_fs.server import FlaskFSServer
+from rlframe.parallel.transport.flask_fs_server import FlaskFSServer
 server = FlaskFSServer({'path_data': sys.argv[2]}, run='one')
 server.start(Coordinator())
 print(server.address, flush=True)

@@ -21,8 +21,8 @@ from rlframe.errors import (
     NoRoomError,
     PayloadError,
 )
-from rlframe.transport.flask_fs import array_file
-from rlframe.transport.flask_fs.folder import DOWN, OWNER, UP, OwnedFolder, SharedFolder
+from rlframe.parallel.transport import flask_fs_folder as array_file
+from rlframe.parallel.transport.flask_fs_folder import DOWN, OWNER, UP, OwnedFolder, SharedFolder
 
 MOST = 10_000
 
@@ -91,7 +91,7 @@ def test_close_of_the_first_leaves_the_files_of_the_next(tmp_path: Path) -> None
 
 KILLED = """
 import os, signal, sys
-from rlframe.transport.flask_fs.folder import UP, OwnedFolder
+from rlframe.parallel.transport.flask_fs_folder import UP, OwnedFolder
 folder = OwnedFolder(sys.argv[1], 10000, 10000, 'run')
 folder.write(folder.payload_file(1, 2, UP), {'a': 1})
 folder.write_nonce(3, 'challenge', 'x')

@@ -17,10 +17,9 @@ import numpy as np
 import pytest
 from transports import MESSAGES, REPLIES, Coordinator, collected, join, joined, serving
 
-from rlframe.transport.base import Reply, Transport
-from rlframe.transport.envelope import Envelope, encode
-from rlframe.transport.flask_fs.folder import OWNER
-from rlframe.transport.flask_fs.options import PROTOCOL_HEADER, parse_address
+from rlframe.parallel.transport.base import Envelope, Reply, Transport, encode
+from rlframe.parallel.transport.flask_fs_folder import OWNER
+from rlframe.parallel.transport.flask_fs_http import PROTOCOL_HEADER, parse_address
 
 TOKEN = 'the-token-of-the-fuzz-test'
 COUNT = 1000

@@ -10,10 +10,9 @@ import pytest
 from transports import Coordinator, collected, join
 
 from rlframe.errors import MessageError
-from rlframe.transport import messages as m
-from rlframe.transport.envelope import MOST_AT_ONCE, Envelope, decode, encode
-from rlframe.transport.in_process import InProcessServer
-from rlframe.transport.once import MOST_STRANGERS, Replies
+from rlframe.parallel.transport import messages as m
+from rlframe.parallel.transport.answering import MOST_STRANGERS, InProcessServer, Replies
+from rlframe.parallel.transport.base import MOST_AT_ONCE, Envelope, decode, encode
 
 
 def sent(seq: int, *waiting: int, session: str = 's', message: Any = None) -> Envelope:

@@ -14,12 +14,12 @@ import pytest
 from transports import Coordinator, joined, serving
 
 from rlframe.errors import CoordinatorLostError, NoRoomError
-from rlframe.transport import messages as m
-from rlframe.transport.base import Reply, Transport
-from rlframe.transport.flask_fs import folder as folders
-from rlframe.transport.flask_fs import shared_payloads
-from rlframe.transport.flask_fs.folder import OWNER, SharedFolder
-from rlframe.transport.flask_fs.shared_payloads import MOST_NAMES, SharedPayloads
+from rlframe.parallel.transport import flask_fs_folder as folders
+from rlframe.parallel.transport import flask_fs_server as shared_payloads
+from rlframe.parallel.transport import messages as m
+from rlframe.parallel.transport.base import Reply, Transport
+from rlframe.parallel.transport.flask_fs_folder import OWNER, SharedFolder
+from rlframe.parallel.transport.flask_fs_server import MOST_NAMES, SharedPayloads
 
 KEPT = {'.lock', OWNER}
 ASK = m.AskWeights('main', -1)

@@ -25,11 +25,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlframe import config
-from rlframe.checkpoint import files, load_checkpoint, publish_checkpoint, read_manifest, save_checkpoint
-from rlframe.checkpoint import rows as rows_module
-from rlframe.checkpoint.rows import Rows, parse_segment, plan_segments
 from rlframe.data import Batch
 from rlframe.pipeline import SerialPipeline
+from rlframe.run import checkpoint_files as files
+from rlframe.run import checkpoint_tree as rows_module
+from rlframe.run.checkpoint_tree import Rows, parse_segment, plan_segments
+from rlframe.run.manifest import read_manifest
+from rlframe.run.read_checkpoint import load_checkpoint
+from rlframe.run.write_checkpoint import publish_checkpoint, save_checkpoint
 from rlframe.worker.replay_buffer import IBuffer, NaiveReplayBuffer, create_buffer
 
 
@@ -111,7 +114,7 @@ def test_rows_that_an_earlier_checkpoint_has_are_linked_and_only_new_ones_writte
     written: list[str] = []
     real = files.write_file
     monkeypatch.setattr(
-        'rlframe.checkpoint.write.write_file',
+        'rlframe.run.write_checkpoint.write_file',
         lambda path, *given, **options: (written.append(path.name), real(path, *given, **options))[1],
     )
     for number, (count, expected) in enumerate([(40, ['0-40']), (30, ['40-70']), (0, []), (50, ['70-120'])]):

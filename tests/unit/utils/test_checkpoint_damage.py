@@ -14,17 +14,6 @@ import torch
 from checkpoint_helpers import MEMBERS, edit_manifest, facts_of, payload, state, zipped
 
 from rlframe import __version__
-from rlframe.checkpoint import (
-    FORMAT_VERSION,
-    compare_configs,
-    compare_states,
-    find_checkpoint,
-    load_checkpoint,
-    newest_good,
-    read_manifest,
-    save_checkpoint,
-    verify_checkpoint,
-)
 from rlframe.errors import (
     CheckpointCorruptError,
     CheckpointError,
@@ -34,6 +23,10 @@ from rlframe.errors import (
     CheckpointWriteError,
     UnsafeCheckpointError,
 )
+from rlframe.run.checkpoint_tree import compare_configs, compare_states
+from rlframe.run.manifest import FORMAT_VERSION, read_manifest
+from rlframe.run.read_checkpoint import find_checkpoint, load_checkpoint, newest_good, verify_checkpoint
+from rlframe.run.write_checkpoint import save_checkpoint
 
 
 def test_the_checkpoint_under_test_has_these_members(run: Path) -> None:

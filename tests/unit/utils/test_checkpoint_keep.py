@@ -9,24 +9,21 @@ from typing import Any
 import pytest
 from checkpoint_helpers import edit_manifest, filled_buffer, payload, save_run, state
 
-from rlframe.checkpoint import (
-    CHECKPOINT_FIELDS,
+from rlframe.errors import CheckpointWriteError
+from rlframe.run import manifest as manifest_module
+from rlframe.run.manifest import read_manifest
+from rlframe.run.read_checkpoint import find_checkpoint, load_checkpoint, newest_good, verify_checkpoint
+from rlframe.run.write_checkpoint import (
     clean_leftovers,
     describe_cost,
-    find_checkpoint,
     keep,
     link_checkpoint,
-    load_checkpoint,
-    newest_good,
     publish_checkpoint,
-    read_manifest,
     save_checkpoint,
     strip_buffer,
-    verify_checkpoint,
 )
-from rlframe.checkpoint import manifest as manifest_module
-from rlframe.errors import CheckpointWriteError
 from rlframe.utils.field import check_values, defaults_of
+from rlframe.utils.options import CHECKPOINT_FIELDS
 
 
 def names(folder: Path) -> list[str]:

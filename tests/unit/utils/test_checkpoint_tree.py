@@ -15,9 +15,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlframe.checkpoint import load_checkpoint, save_checkpoint
-from rlframe.checkpoint.tree import Encoder, decode, to_json
 from rlframe.errors import CheckpointError
+from rlframe.run.checkpoint_tree import Encoder, decode, to_json
+from rlframe.run.read_checkpoint import load_checkpoint
+from rlframe.run.write_checkpoint import save_checkpoint
 
 
 def there_and_back(value: Any) -> Any:

@@ -15,9 +15,9 @@ import pytest
 import torch
 from checkpoint_helpers import MEMBERS, edit_manifest, facts_of, forge, payload, zipped
 
-from rlframe.checkpoint import load_checkpoint, read_manifest, verify_checkpoint
-from rlframe.checkpoint.manifest import write_text
 from rlframe.errors import CheckpointCorruptError, UnsafeCheckpointError
+from rlframe.run.manifest import read_manifest, write_text
+from rlframe.run.read_checkpoint import load_checkpoint, verify_checkpoint
 
 
 def torch_file(legacy: bool, harmful: bytes | None = None) -> bytes:

@@ -18,16 +18,11 @@ import pytest
 import torch
 from checkpoint_helpers import save_run, state
 
-from rlframe.checkpoint import (
-    clean_leftovers,
-    load_checkpoint,
-    newest_good,
-    publish_checkpoint,
-    read_manifest,
-    save_checkpoint,
-)
 from rlframe.data import Batch
 from rlframe.errors import CheckpointError, CheckpointWriteError
+from rlframe.run.manifest import read_manifest
+from rlframe.run.read_checkpoint import load_checkpoint, newest_good
+from rlframe.run.write_checkpoint import clean_leftovers, publish_checkpoint, save_checkpoint
 from rlframe.worker.replay_buffer import create_buffer
 
 GOLDEN = Path(__file__).parents[2] / 'golden'

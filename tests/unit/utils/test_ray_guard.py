@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from rlframe.backend.ray.actors.guard import end_writers, start_guard, writers
+from rlframe.backend.ray.guard import end_writers, start_guard, writers
 
 pytestmark = pytest.mark.skipif(not Path('/proc/self/fd').exists(), reason='needs /proc')
 

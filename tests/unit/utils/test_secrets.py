@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 
 import rlframe.registry as registries
-from rlframe.checkpoint import load_checkpoint, save_checkpoint
 from rlframe.errors import CheckpointError
-from rlframe.safety.secrets import Secrets, is_secret_name, redacted, redacted_keys
+from rlframe.run.read_checkpoint import load_checkpoint
+from rlframe.run.write_checkpoint import save_checkpoint
 from rlframe.utils.field import Field
+from rlframe.utils.secrets import Secrets, is_secret_name, redacted, redacted_keys
 
 SECRET_NAMES = [
     'api_key',

@@ -16,7 +16,7 @@ HANG = {
 
 
 def run(program: str) -> str:
-    head = 'import ctypes, time\nfrom rlframe.run.stall import StallDetector\nend = time.monotonic() + 1.5\n'
+    head = 'import ctypes, time\nfrom rlframe.run.child_process import StallDetector\nend = time.monotonic() + 1.5\n'
     done = subprocess.run(
         [sys.executable, '-c', head + program],
         capture_output=True,

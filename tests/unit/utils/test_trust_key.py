@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from rlframe.safety import trust_key
+from rlframe.utils import trust_key
 
 
 @pytest.fixture(autouse=True)
@@ -41,7 +41,7 @@ def test_keys_of_two_users_differ(home: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_processes_that_make_it_at_the_same_time_have_one_key(home: Path) -> None:
-    program = "import sys; sys.stdin.read(1); from rlframe.safety.trust_key import keyed_hash; print(keyed_hash(b'body'))"
+    program = "import sys; sys.stdin.read(1); from rlframe.utils.trust_key import keyed_hash; print(keyed_hash(b'body'))"
     processes = [
         subprocess.Popen(
             [sys.executable, '-c', program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True

@@ -10,8 +10,7 @@ from rlframe.config import compile_config
 from rlframe.config.schema import find_schema
 from rlframe.errors import ConfigError
 from rlframe.registry import POLICY_REGISTRY
-from rlframe.utils.synonyms import SYNONYMS, meant_keys
-from rlframe.utils.unknown_key import dotted_keys, nearest_name, unknown_key
+from rlframe.utils.synonyms import SYNONYMS, dotted_keys, meant_keys, nearest_name, unknown_key
 from rlframe.worker.replay_buffer.buffer import NaiveReplayBuffer
 
 

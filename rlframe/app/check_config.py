@@ -1,0 +1,347 @@
+"""``rlframe check-config``: all mistakes of a config, or a description of its run. It creates no folder and no process."""
+
+from __future__ import annotations
+
+import keyword
+import warnings
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rlframe import config
+from rlframe.app.explain import flat_fields, plain
+from rlframe.config.compile import compile_config
+from rlframe.config.schema import ExperimentConfig, find_schema
+from rlframe.config.writer import as_code
+from rlframe.errors import ConfigError, ConfigErrors, ConfigWarning
+from rlframe.pipeline.saying import row, space_text
+from rlframe.registry import import_modules
+from rlframe.run.progress import BUDGETS, set_budgets
+from rlframe.scores import exact_text
+from rlframe.utils.field import Field, to_plain
+
+if TYPE_CHECKING:
+    from rlframe.data.timestep import EnvSpec
+
+Code = Mapping[str, Any]
+"""Values whose ``repr`` is source code."""
+
+
+def config_text(head: str, facts: Sequence[str], main: Mapping[str, Any], create: Mapping[str, Any]) -> str:
+    """Returns the source of a config file.
+
+    Args:
+        head: First line of its docstring.
+        facts: Further lines of its docstring.
+        main: The options that are set.
+        create: The components.
+
+    Raises:
+        ConfigError: If the config has mistakes, or a value that cannot be written as source.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter('ignore')  # they are shown when the config is used
+        cfg = compile_config(main, create)
+    fields = dict(flat_fields(find_schema(to_plain(cfg), [])[1]))
+    modules: set[str] = set()
+    inexpressible: list[str] = []
+    options = as_code(to_plain(main), 'main_config', modules, inexpressible)
+    components = as_code(to_plain(create), 'create_config', modules, inexpressible)
+    if inexpressible:
+        raise ConfigError('this value cannot be written as source', where=inexpressible[0])
+    lines = [f'"""{head}', '', *facts, '"""', '', *(f'import {module}' for module in sorted(modules))]
+    lines += [*([''] if modules else []), 'from easydict import EasyDict', '']
+    lines += ['main_config = EasyDict(', '    dict(', *_section(options, fields, '', 2), '    )', ')', '']
+    components = {'import_names': [], **components}
+    lines += [
+        'create_config = EasyDict(',
+        '    dict(',
+        *map(_component, components.items()),
+        '    )',
+        ')',
+        '',
+    ]
+    return '\n'.join(lines)
+
+
+def write_new(file: Path, text: str) -> None:
+    """Writes a file that does not exist yet.
+
+    Raises:
+        ConfigError: If it exists, or cannot be written.
+    """
+    try:
+        with open(file, 'x', encoding='utf-8') as opened:
+            opened.write(text)
+    except FileExistsError as error:
+        remedy = 'Choose another name; nothing is overwritten.'
+        raise ConfigError(f'{file} exists already', where=str(file), remedy=remedy) from error
+    except OSError as error:
+        raise ConfigError(f'cannot be written: {error.strerror}', where=str(file)) from error
+
+
+def _section(section: Code, fields: Mapping[str, Field], prefix: str, depth: int) -> list[str]:
+    lines, indent = [], '    ' * depth
+    for name, value in section.items():
+        key = f'{prefix}{name}'
+        if isinstance(value, Mapping) and key not in fields and all(map(_is_argument, value)):
+            lines += [f'{indent}{name}=dict(', *_section(value, fields, f'{key}.', depth + 1), f'{indent}),']
+        else:
+            lines.append(f'{indent}{name}={value!r},{_meaning(fields.get(key))}')
+    return lines
+
+
+def _is_argument(name: str) -> bool:
+    """Whether a key can be written as an argument of ``dict()``."""
+    return name.isidentifier() and not keyword.iskeyword(name)
+
+
+def _component(item: tuple[str, Any]) -> str:
+    name, value = item
+    if not isinstance(value, Mapping):
+        meaning = '  # modules of your own that register components' if name == 'import_names' else ''
+        return f'        {name}={value!r},{meaning}'
+    own = {key: below for key, below in value.items() if key != 'import_names' or below}
+    if not all(map(_is_argument, own)):
+        return f'        {name}={own!r},'
+    return f'        {name}=dict({", ".join(f"{key}={below!r}" for key, below in own.items())}),'
+
+
+def _meaning(field: Field | None) -> str:
+    """Returns the meaning of an option as a comment."""
+    if field is None:
+        return ''
+    names_unit = not field.unit or field.unit.split()[0] in field.doc
+    text = field.doc if names_unit else f'{field.doc} ({field.unit})'.lstrip()
+    return f'  # {text}' if text else ''
+
+
+Facts = Mapping[str, Any]
+UNITS = ('B', 'KiB', 'MiB', 'GiB', 'TiB')
+
+
+def text_of(found: Facts, width: int) -> str:
+    """Returns the result of ``check_config`` as text of at most ``width`` columns."""
+    lines = [f'{found["config"]}: no mistakes']
+    for text in found['warnings']:
+        lines += row('warning', text, width)
+    lines += row('trains', _what(found), width)
+    if 'observation_space' in found:
+        lines += row('observes', found['observation_space'], width)
+        lines += row('acts', found['action_space'], width)
+        lines += row('network', _network_text(found['network']), width)
+    lines += row('buffer', _buffer_text(found['buffer']), width)
+    lines += row('ends', _end(found['budget']), width)
+    options = found['changed']
+    lines += row('options', f'{len(options)} differ from their defaults' + (':' if options else ''), width)
+    for key, values in options.items():
+        lines.append(f'    {key} = {values["value"]!r} (default: {values["default"]!r})')
+    return '\n'.join(lines)
+
+
+def _what(found: Facts) -> str:
+    envs = f'{found["env_num"]} envs, manager {found["env_manager"]}' if found['env_num'] else 'no envs'
+    where = '' if found['backend'] == 'local' else f', backend {found["backend"]}'
+    mode = ' in parallel mode' if found['mode'] == 'parallel' else ''
+    return f'{found["policy"]} on {found["env"]}{mode}; collector {found["collector"]} with {envs}{where}'
+
+
+def _network_text(network: Facts | None) -> str:
+    if network is None:
+        return 'custom; its size is known once it is created'
+    sizes = ', '.join(f'{key} {value}' for key, value in network['sizes'].items())
+    return f'{network["class"]}: {network["parameters"]:,} parameters{f" ({sizes})" if sizes else ""}'
+
+
+def _buffer_text(buffer: Facts | None) -> str:
+    if buffer is None:
+        return 'none: it learns from fresh data'
+    if buffer['size'] is None:
+        return str(buffer['type'])
+    size = f'{buffer["type"]}: {buffer["size"]:,} items'
+    return size if buffer['bytes'] is None else f'{size}, about {_bytes(buffer["bytes"])}'
+
+
+def _bytes(number: float) -> str:
+    unit = 0
+    while number >= 1000 and unit < len(UNITS) - 1:
+        number, unit = number / 1024, unit + 1
+    return f'{number:.3g} {UNITS[unit]}'
+
+
+def _end(budget: Facts) -> str:
+    limits = [
+        f'after {budget[key]:,} {unit}'
+        for key, unit in (('max_env_step', 'env steps'), ('max_train_iter', 'train iterations'))
+        if budget[key] is not None
+    ]
+    if budget['stop_value'] is not None:
+        limits.append(f'at a mean return of {exact_text(budget["stop_value"])}')
+    return (
+        ', or '.join(limits)
+        if limits
+        else 'never by itself: set max_env_step, max_train_iter or env.stop_value'
+    )
+
+
+SHOWN_ANYWAY = (
+    'type', 'import_names', 'env_id', 'exp_name', 'max_env_step', 'max_train_iter', 'stop_value', 'replay_buffer_size',
+)  # fmt: skip
+"""Last parts of options that are described in other words."""
+
+
+def check_config(given: Any, overrides: Sequence[str] = (), with_env: bool = True) -> dict[str, Any]:
+    """Compiles a config and describes its run.
+
+    Args:
+        given: The path or name of a config, or a pair.
+        overrides: ``key=value`` texts that change it.
+        with_env: Whether to create an env, whose spaces tell whether the policy fits and how large networks and replay
+            buffer become.
+
+    Returns:
+        The description, as JSON-able data.
+
+    Raises:
+        ConfigError: If it has a mistake.
+        ConfigErrors: If it has several.
+    """
+    name = str(given) if isinstance(given, str) else 'the config'
+    main, create = config.config_pair(given)
+    try:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter('always', ConfigWarning)
+            cfg = config.compile_config(main, create, overrides=overrides)
+    except ConfigErrors as error:
+        error.where = name
+        raise
+    found = {
+        'config': name,
+        'warnings': [str(one.message) for one in caught if issubclass(one.category, ConfigWarning)],
+        'mode': 'parallel' if 'parallel' in cfg else 'serial',
+        'policy': cfg.policy.type,
+        'env': _env_name(cfg),
+        'env_num': cfg.env.get('collector_env_num'),
+        'env_manager': cfg.env.manager.type,
+        'collector': cfg.policy.collect.collector.type,
+        'backend': cfg.policy.collect.collector.get('backend', 'local'),
+        'budget': _budget(cfg),
+        'buffer': _buffer(cfg),
+        'changed': _changed(cfg),
+    }
+    return found | (_of_env(cfg, name) if with_env else {})
+
+
+def mistakes_of(error: ConfigError) -> list[dict[str, Any]]:
+    """Returns the mistakes that an error holds, as JSON-able data."""
+    return [
+        {
+            'where': e.where,
+            'message': e.message,
+            'got': plain(e.got),
+            'expected': e.expected,
+            'remedy': e.remedy,
+        }
+        for e in (error.errors if isinstance(error, ConfigErrors) else [error])
+    ]
+
+
+def _env_name(cfg: ExperimentConfig) -> str:
+    from rlframe.pipeline.build import env_name
+
+    return env_name(cfg.env)
+
+
+def _budget(cfg: ExperimentConfig) -> dict[str, Any]:
+    """Returns the limits that end the run; None for those that are not set."""
+    given = set_budgets(cfg)
+    limits = {key: int(cfg[key]) if key in given else None for key in BUDGETS}
+    return {**limits, 'stop_value': plain(cfg.env.get('stop_value'))}
+
+
+def _buffer(cfg: ExperimentConfig) -> dict[str, Any] | None:
+    section = cfg.policy.other.replay_buffer
+    if section is None:
+        return None
+    return {'type': section['type'], 'size': section.get('replay_buffer_size'), 'bytes': None}
+
+
+def _changed(cfg: Any) -> dict[str, Any]:
+    """Returns the options that differ from their defaults, apart from those that ``check_config`` returns anyway."""
+    options = dict(flat_fields(find_schema(to_plain(cfg), [])[1]))
+    found = {}
+    for key, field in options.items():
+        *path, name = key.split('.')
+        if key in cfg._user_keys and name not in SHOWN_ANYWAY:
+            value = dict(to_plain(config.section_at(cfg, path)))[name]
+            found.update(_differing(key, value, field.default))
+    return found
+
+
+def _differing(key: str, value: Any, default: Any) -> dict[str, Any]:
+    """Returns a value and its default, of the parts that differ if both are dicts with the same keys."""
+    if isinstance(value, Mapping) and isinstance(default, Mapping) and value.keys() == default.keys():
+        return {
+            below: facts
+            for name in value
+            if value[name] != default[name]
+            for below, facts in _differing(f'{key}.{name}', value[name], default[name]).items()
+        }
+    return {key: {'value': plain(value), 'default': plain(default)}}
+
+
+def _of_env(cfg: ExperimentConfig, name: str) -> dict[str, Any]:
+    """Returns the facts that depend on the spaces of the env.
+
+    Raises:
+        ConfigError: If the env cannot be created, the policy cannot act in it, or the replay buffer does not fit.
+    """
+    from rlframe.pipeline import build, memory_needs
+
+    import_modules(cfg.import_names)
+    spec = build.make_factory(cfg).spec
+    errors: list[ConfigError] = []
+    network: Mapping[str, Any] | None = None
+    try:
+        build.check_policy(cfg, spec)
+        network = _network(cfg, spec)
+    except ConfigError as error:
+        errors.append(error)
+    try:
+        memory_needs.check_memory(cfg, spec)
+    except ConfigError as error:
+        errors.append(error)
+    if errors:
+        raise errors[0] if len(errors) == 1 else ConfigErrors(errors, name)
+    buffer = _buffer(cfg)
+    if buffer is not None and buffer['size'] is not None:
+        buffer['bytes'] = memory_needs.buffer_nbytes(cfg, spec)
+    budget = _budget(cfg)
+    if budget['stop_value'] is None:
+        budget['stop_value'] = plain(spec.reward_threshold)
+    return {
+        'env': spec.name,
+        'observation_space': space_text(spec.observation_space),
+        'action_space': space_text(spec.action_space),
+        'network': network,
+        'buffer': buffer,
+        'budget': budget,
+    }
+
+
+def _network(cfg: ExperimentConfig, spec: EnvSpec) -> dict[str, Any] | None:
+    """Returns the size of the network; None if the policy or the network is custom."""
+    from rlframe.pipeline.memory_needs import blank_network
+
+    made = blank_network(cfg.policy, spec)
+    if made is None:
+        return None
+    sizes = {
+        key: plain(cfg.policy.model.get(key))
+        for key in ('encoder_hidden_size_list', 'conv_layers', 'lstm_hidden_size')
+    }
+    return {
+        'class': type(made).__name__,
+        'parameters': sum(part.numel() for part in made.parameters()),
+        'sizes': {key: value for key, value in sizes.items() if value is not None},
+    }

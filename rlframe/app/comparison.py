@@ -1,0 +1,345 @@
+"""Compares groups of runs: their options, scores, env steps to the goal and time."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from rlframe.app.run_files import LARGEST, SCORE, Curve, RunFiles, check_one_env
+from rlframe.errors import ExperimentDirError
+from rlframe.run.progress import KINDS
+from rlframe.scores import decimals_of, interquartile_mean
+
+RESAMPLES = 2_000
+"""Resamples of a bootstrap. The generator is seeded, so that the same runs give the same interval."""
+LEVEL = 0.95
+"""Level of the intervals."""
+Array = np.ndarray[Any, Any]
+
+
+class Estimate(NamedTuple):
+    """A statistic of several runs, with its interval."""
+
+    value: float
+    low: float
+    high: float
+    runs: int
+    """Number of runs. One run has no interval: ``low`` and ``high`` are its value."""
+
+
+def mean(scores: Array) -> Array:
+    """Returns the mean along the last axis."""
+    result: Array = np.asarray(scores, float).mean(axis=-1)
+    return result
+
+
+def bootstrap(scores: Array, statistic: Callable[[Array], Array] = mean) -> tuple[Array, Array]:
+    """Returns the percentile bootstrap interval of a statistic over runs.
+
+    Args:
+        scores: Scores of runs along the last axis. float [..., K], K >= 1.
+        statistic: Reduces the last axis.
+
+    Returns:
+        Lower and upper end. float64 [...].
+    """
+    scores = np.asarray(scores, float)
+    count = scores.shape[-1]
+    chosen = np.random.default_rng(0).integers(count, size=(RESAMPLES, count))
+    values = np.stack([statistic(scores[..., index]) for index in chosen])
+    tail = 50 * (1 - LEVEL)
+    low, high = np.percentile(values, [tail, 100 - tail], axis=0)
+    return low, high
+
+
+def estimate(scores: list[float]) -> Estimate:
+    """Returns the interquartile mean of runs with its bootstrap interval."""
+    array = np.asarray(scores, float)
+    value = float(interquartile_mean(array))
+    low, high = bootstrap(array, interquartile_mean) if len(scores) > 1 else (value, value)
+    return Estimate(value, float(low), float(high), len(scores))
+
+
+OF_ONE_RUN = ('seed', 'exp_name')
+"""Options in which runs of one group may differ."""
+GRID = 200
+"""Points of a mean curve."""
+MOST_WORDS = 3
+"""Options in a label; if more differ, folders are the labels."""
+LONGEST_VALUE, SHORTENED = 24, 10**9
+
+
+class Band(NamedTuple):
+    """The mean curve of a group, with the interval at each point."""
+
+    steps: np.ndarray[Any, Any]
+    mean: np.ndarray[Any, Any]
+    low: np.ndarray[Any, Any]
+    high: np.ndarray[Any, Any]
+
+
+class Group(NamedTuple):
+    """Runs that differ only in their seed."""
+
+    label: str
+    runs: tuple[RunFiles, ...]
+
+    def curves(self, tag: str, smooth: int = 1) -> list[Curve]:
+        """Returns the curve of each run that has the metric."""
+        found = [run.metrics.curve(tag) for run in self.runs]
+        return [Curve(curve.steps, smoothed(curve.values, smooth)) for curve in found if len(curve.steps)]
+
+    def band(self, tag: str, smooth: int = 1) -> Band | None:
+        """Returns the mean curve over runs, with bootstrap intervals; None for a single run.
+
+        A run that reached its goal keeps its last return; the curve ends where the first other run ends.
+        """
+        runs = [run for run in self.runs if len(run.metrics.curve(tag).steps)]
+        curves = self.curves(tag, smooth)
+        if len(curves) < 2:
+            return None
+        ends = [curve.steps[-1] for curve in curves]
+        keeps = tag.startswith(('eval/', 'rollout/'))
+        due = [end for end, run in zip(ends, runs, strict=True) if not keeps or np.isnan(run.steps_to_goal())]
+        start, stop = max(curve.steps[0] for curve in curves), min(due, default=max(ends))
+        if stop <= start:
+            return None
+        steps = np.linspace(start, stop, GRID)
+        values = np.stack([np.interp(steps, *curve) for curve in curves], axis=-1)
+        return Band(steps, mean(values), *bootstrap(values))
+
+
+def smoothed(values: np.ndarray[Any, Any], window: int) -> np.ndarray[Any, Any]:
+    """Returns the mean of each value and of those before it, ``window`` values in all."""
+    sums = np.concatenate([[0.0], np.cumsum(values)])
+    ends = np.arange(1, len(values) + 1)
+    starts = np.maximum(ends - window, 0)
+    means: np.ndarray[Any, Any] = (sums[ends] - sums[starts]) / (ends - starts)
+    return values if window == 1 else means
+
+
+def grouped(runs: Sequence[RunFiles]) -> list[Group]:
+    """Groups runs that differ only in their seed and their folder, in the order given."""
+    found: dict[str, list[RunFiles]] = {}
+    for run in runs:
+        rest = {key: value for key, value in run.options.items() if key not in OF_ONE_RUN}
+        found.setdefault(json.dumps(rest, sort_keys=True, default=str), []).append(run)
+    members = list(found.values())
+    return [Group(label, tuple(each)) for label, each in zip(_labels(members), members, strict=True)]
+
+
+def differing(groups: Sequence[Group]) -> dict[str, list[Any]]:
+    """Returns the options in which groups differ: a value for each group, ``None`` where a group lacks the option."""
+    return _differing([group.runs[0].options for group in groups])
+
+
+def _differing(options: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
+    keys = dict.fromkeys(key for each in options for key in each if key not in OF_ONE_RUN)
+    columns = {key: [each.get(key) for each in options] for key in keys}
+    return {key: values for key, values in columns.items() if any(value != values[0] for value in values)}
+
+
+def _labels(members: Sequence[Sequence[RunFiles]]) -> list[str]:
+    """Returns the policy of each group, with the options that differ from groups of the same policy."""
+    firsts = [runs[0] for runs in members]
+    policies = [run.policy for run in firsts]
+    labels = []
+    for run in firsts:
+        alike = [other.options for other in firsts if other.policy == run.policy]
+        keys = list(_differing(alike))
+        words = [f'{_short(key, keys)}={shown(run.options.get(key))}' for key in keys]
+        told = len(keys) <= MOST_WORDS
+        policy = [run.policy] if len(set(policies)) > 1 or not words else []
+        labels.append(', '.join([*policy, *words]) if told else run.name)
+    return labels if len(set(labels)) == len(labels) else [run.name for run in firsts]
+
+
+def _short(key: str, others: Sequence[str]) -> str:
+    """Returns the end of a dotted key that is enough to tell it from others."""
+    parts = key.split('.')
+    for count in range(1, len(parts)):
+        end = '.'.join(parts[-count:])
+        if sum(other == end or other.endswith(f'.{end}') for other in others) == 1:
+            return end
+    return key
+
+
+def shown(value: Any) -> str:
+    """Returns a value of a config as a short text."""
+    text = f'{value:g}' if isinstance(value, float) else value_text(value)
+    return text if len(text) <= LONGEST_VALUE else text[: LONGEST_VALUE - 3] + '...'
+
+
+def value_text(value: Any) -> str:
+    """Returns a value of a config as text; a power of ten that means "no limit" is written as one."""
+    if type(value) is int and SHORTENED <= abs(value) <= LARGEST and value == float(f'{value:g}'):
+        return f'{value:g}'
+    return value if isinstance(value, str) else json.dumps(value, default=str)
+
+
+def has_metric(run: RunFiles, tag: str) -> bool:
+    """Whether a run has values of a metric."""
+    return tag in run.metrics.tags
+
+
+def default_metric(groups: Sequence[Group]) -> str:
+    """Returns the metric to show if none is asked for."""
+    tags = [run.score_tag for group in groups for run in group.runs if run.metrics.tags]
+    return tags[0] if tags else SCORE
+
+
+class Row(NamedTuple):
+    """The results of a group."""
+
+    group: Group
+    final: Estimate
+    """Interquartile mean over runs of the score of the last evaluation."""
+    best: Estimate
+    """The same of the best evaluation."""
+    steps_to_goal: float
+    """Mean env steps to the goal, of the runs that reached it; NaN if none did."""
+    reached: int
+    """Number of runs that reached the goal."""
+    seconds: float
+    """Mean seconds of a run."""
+    shares: Mapping[str, float]
+    """Shares of collection, learning and evaluation in the time; empty if the runs did not record them."""
+
+
+class Comparison(NamedTuple):
+    """The results of several groups."""
+
+    env: str
+    metric: str
+    """The metric that is the score."""
+    rows: tuple[Row, ...]
+    options: Mapping[str, list[Any]]
+    """Options that differ, with a value for each group."""
+
+
+def compare_runs(runs: Sequence[RunFiles]) -> Comparison:
+    """Compares runs, grouped by everything but their seeds.
+
+    Raises:
+        ExperimentDirError: If they have different envs, or one has no score yet.
+    """
+    env, groups = check_one_env(runs), grouped(runs)
+    metric = runs[0].score_tag
+    for run in runs:
+        if metric not in run.metrics.tags:
+            raise ExperimentDirError(f'this run has not written {metric} yet', where=str(run.folder))
+    rows = tuple(_row(group, metric) for group in groups)
+    return Comparison(env, metric, rows, differing(groups))
+
+
+def _row(group: Group, metric: str) -> Row:
+    curves = group.curves(metric)
+    steps = [run.steps_to_goal() for run in group.runs]
+    reached = [each for each in steps if math.isfinite(each)]
+    splits = [run.time_split() for run in group.runs]
+    total = sum(sum(split.values()) for split in splits)
+    shares = (
+        {kind: sum(split[kind] for split in splits) / total for kind in splits[0]}
+        if all(splits) and total
+        else {}
+    )
+    return Row(
+        group,
+        final=estimate([float(curve.values[-1]) for curve in curves]),
+        best=estimate([float(curve.values.max()) for curve in curves]),
+        steps_to_goal=sum(reached) / len(reached) if reached else math.nan,
+        reached=len(reached),
+        seconds=sum(run.seconds for run in group.runs) / len(group.runs),
+        shares=shares,
+    )
+
+
+def as_data(comparison: Comparison) -> dict[str, Any]:
+    """Returns a comparison as plain data for JSON; numbers that do not exist are None."""
+    rows = [
+        {
+            'label': row.group.label,
+            'runs': [str(run.folder) for run in row.group.runs],
+            'final': _estimate_data(row.final),
+            'best': _estimate_data(row.best),
+            'reached_goal': row.reached,
+            'env_steps_to_goal': _or_none(row.steps_to_goal),
+            'seconds': _or_none(row.seconds),
+            'time_shares': dict(row.shares),
+            'options': {key: values[i] for key, values in comparison.options.items()},
+        }
+        for i, row in enumerate(comparison.rows)
+    ]
+    how = {'statistic': 'interquartile mean over runs', 'interval': '95 % bootstrap', 'resamples': RESAMPLES}
+    return {'env': comparison.env, 'metric': comparison.metric, **how, 'groups': rows}
+
+
+def _estimate_data(value: Estimate) -> dict[str, float]:
+    return {'value': value.value, 'low': value.low, 'high': value.high}
+
+
+def _or_none(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+MOST_OPTIONS = 20
+"""Options in a table of text."""
+
+
+def as_text(comparison: Comparison) -> str:
+    """Returns a comparison as tables, one column for each group."""
+    rows = comparison.rows
+    seeds = max(len(row.group.runs) for row in rows)
+    lines: list[tuple[str, list[str]]] = [
+        ('runs', [str(len(row.group.runs)) for row in rows]),
+        ('final score', [_estimate_text(row.final) for row in rows]),
+        ('best score', [_estimate_text(row.best) for row in rows]),
+        ('reached the goal', [f'{row.reached} of {len(row.group.runs)}' for row in rows]),
+        ('env steps to it', [_or_dash(row.steps_to_goal, '{:,.0f}'.format) for row in rows]),
+        ('seconds', [_or_dash(row.seconds, '{:,.1f}'.format) for row in rows]),
+        *(
+            (f'  {kind}', [f'{100 * row.shares[kind]:.0f} %' if row.shares else '-' for row in rows])
+            for kind in KINDS
+        ),
+    ]
+    head = ('', [row.group.label for row in rows])
+    parts = [f'{comparison.env}, score: {comparison.metric}', _table([head, *lines])]
+    if comparison.options:
+        parts.append(_options_text(comparison.options, head))
+    what = 'interquartile mean' if seeds > 3 else 'mean'  # the same for fewer than 4 runs
+    parts.append(f'scores: {what} over runs [95 % bootstrap interval, {RESAMPLES:,} resamples]')
+    return '\n\n'.join(parts)
+
+
+def _options_text(options: Mapping[str, list[Any]], head: tuple[str, list[str]]) -> str:
+    """Returns the options that all groups have; those of single policies are counted."""
+    shared = [key for key, values in options.items() if None not in values] or list(options)
+    cells = [(key, list(map(shown, options[key]))) for key in shared[:MOST_OPTIONS]]
+    rest = len(options) - len(cells)
+    more = f'\n... and {rest} more, most of which only some of them have: see --json' if rest else ''
+    return f'options that differ\n\n{_table([head, *cells])}{more}'
+
+
+def _table(lines: Sequence[tuple[str, Sequence[str]]]) -> str:
+    names = max(len(name) for name, _ in lines)
+    widths = [max(len(cells[i]) for _, cells in lines) for i in range(len(lines[0][1]))]
+    return '\n'.join(
+        f'{name:{names}}  ' + '  '.join(f'{cell:>{width}}' for cell, width in zip(cells, widths, strict=True))
+        for name, cells in lines
+    )
+
+
+def _or_dash(value: float, text: Callable[[float], str]) -> str:
+    return text(value) if math.isfinite(value) else '-'
+
+
+def _estimate_text(value: Estimate) -> str:
+    """Returns a score with its interval, ``418.3 [391.0, 452.5]``."""
+    digits = decimals_of(value.value)
+    if value.runs == 1:
+        return f'{value.value:.{digits}f}'
+    return f'{value.value:.{digits}f} [{value.low:.{digits}f}, {value.high:.{digits}f}]'

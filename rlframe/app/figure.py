@@ -1,0 +1,310 @@
+"""Plots runs: which metrics, which title, and which files."""
+
+from __future__ import annotations
+
+import importlib.util
+import itertools
+import logging
+import math
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rlframe.app.comparison import Comparison, Group, compare_runs, default_metric, grouped, has_metric
+from rlframe.app.run_files import RunFiles, check_one_env, read_runs
+from rlframe.errors import ConfigError, ExperimentDirError, MissingDependencyError
+from rlframe.registry import nearest
+from rlframe.scores import exact_text, tick_text
+from rlframe.utils.files import followed, whole_file
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+COLORS = ('#0072b2', '#d55e00', '#009e73', '#cc79a7', '#e69f00', '#56b4e9', '#000000', '#8c6d1f')
+"""Colours that colour-blind people can tell apart. Source: Okabe & Ito, Color Universal Design (2008)."""
+STYLES = ('-', '--', ':')
+"""Line styles, for more groups than colours."""
+SUFFIXES = ('.png', '.svg')
+NAMES = {
+    'eval/mean_reward': 'evaluation return',
+    'rollout/ep_rew_mean': 'training return',
+}
+"""Words for metrics on axes."""
+LETTERS_PER_INCH = 14
+"""Of the font of the legend."""
+LONGEST_TEXT = 200
+"""Letters of a title or a label."""
+MOST_LINES = 10
+"""Runs of a group that are also drawn one by one."""
+
+
+def can_draw() -> bool:
+    """Whether matplotlib is installed."""
+    return importlib.util.find_spec('matplotlib') is not None
+
+
+def check_drawing() -> None:
+    """Checks that matplotlib is installed.
+
+    Raises:
+        MissingDependencyError: With the way to install it.
+    """
+    if not can_draw():
+        raise MissingDependencyError(
+            'pictures need matplotlib', where='plot', remedy='pip install "rlframe[plot]"'
+        )
+
+
+def check_picture_name(out: str | None, option: str = '--out') -> None:
+    """Checks the name of a picture.
+
+    Raises:
+        ConfigError: If it is neither a PNG nor an SVG file, or its folder does not exist.
+    """
+    if out is None:
+        return
+    if Path(out).suffix not in SUFFIXES or os.path.isdir(out):
+        raise ConfigError('bad value', where=option, got=out, expected='a file that ends in .png or .svg')
+    if not os.path.isdir(Path(out).absolute().parent):
+        raise ConfigError(f'the folder {Path(out).parent} does not exist', where=option)
+
+
+def curves_figure(groups: Sequence[Group], tags: Sequence[str], title: str = '', smooth: int = 1) -> Figure:
+    """Draws a panel for each metric and a curve for each group.
+
+    Args:
+        groups: The runs.
+        tags: The metrics.
+        title: Title of the figure.
+        smooth: Number of values of which each shown value is the mean.
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    columns = min(3, len(tags))
+    lines = math.ceil(len(tags) / columns)
+    figure = Figure(
+        figsize=(2.2 + 5 * columns if columns == 1 else 4.6 * columns, 0.9 + 3.4 * lines),
+        layout='constrained',
+    )
+    FigureCanvasAgg(figure)
+    panels = figure.subplots(lines, columns, squeeze=False).flat
+    for axes in panels[len(tags) :]:
+        axes.set_visible(False)
+    for axes, tag in zip(panels, tags, strict=False):
+        _panel(axes, groups, tag, smooth)
+    if title:
+        figure.suptitle(_text(title), fontsize=12)
+    _legend(figure, panels[0], groups)
+    return figure
+
+
+def _legend(figure: Figure, axes: Axes, groups: Sequence[Group]) -> None:
+    """Places the legend below the panels, where it hides nothing."""
+    handles, labels = axes.get_legend_handles_labels()
+    several = any(len(group.runs) > 1 for group in groups)
+    if len(groups) > 1 or several:
+        room = int(figure.get_figwidth() * LETTERS_PER_INCH) // (max(map(len, labels)) + 8)
+        columns = max(1, min(len(handles), room))
+        legend = figure.legend(
+            handles,
+            [_text(label) for label in labels],
+            loc='outside lower center',
+            ncols=columns,
+            frameon=False,
+            fontsize=9,
+        )
+        if several:
+            legend.set_title('mean over seeds with 95 % bootstrap interval')
+            legend.get_title().set_fontsize(8)
+
+
+def _panel(axes: Axes, groups: Sequence[Group], tag: str, smooth: int) -> None:
+    looks = itertools.cycle(itertools.product(STYLES, COLORS))
+    ends = []
+    for group, (style, color) in zip(groups, looks, strict=False):
+        look: dict[str, Any] = {'color': color, 'linestyle': style}
+        curves, band = group.curves(tag, smooth), group.band(tag, smooth)
+        ends += [curve.values for curve in curves]
+        count = f' ({len(group.runs)} seeds)' if len(group.runs) > 1 else ''
+        if band is None or len(curves) <= MOST_LINES:
+            alpha, width = (1.0, 1.6) if band is None else (0.35, 0.8)
+            for i, curve in enumerate(curves):
+                label = _label(group.label) if band is None and i == 0 else None
+                marker = 'o' if len(curve.steps) == 1 else None
+                axes.plot(
+                    *curve, alpha=alpha, linewidth=width, label=label, marker=marker, markersize=4, **look
+                )
+        if band is not None:
+            axes.fill_between(band.steps, band.low, band.high, color=color, alpha=0.18, linewidth=0)
+            axes.plot(band.steps, band.mean, linewidth=2, label=_label(group.label + count), **look)
+        if not curves:
+            axes.plot([], [], label=_label(group.label + count), **look)
+    _decorate(axes, groups, tag, ends)
+
+
+def _decorate(axes: Axes, groups: Sequence[Group], tag: str, values: Sequence[np.ndarray[Any, Any]]) -> None:
+    goals = {group.runs[0].goal for group in groups}
+    goal = goals.pop() if len(goals) == 1 else math.nan
+    if tag in NAMES and math.isfinite(goal):
+        axes.axhline(goal, color='gray', linestyle=(0, (5, 4)), linewidth=1, zorder=1)
+        axes.annotate(
+            f'goal\n{exact_text(goal)}', (1, goal), xycoords=('axes fraction', 'data'), xytext=(3, 0), fontsize=8,
+            textcoords='offset points', ha='left', va='center', color='gray',
+        )  # fmt: skip
+    axes.set_xlabel('env steps')
+    axes.set_ylabel(_text(NAMES.get(tag, tag)))
+    axes.xaxis.set_major_formatter(lambda steps, _: tick_text(steps))
+    axes.locator_params(axis='x', nbins=6)
+    axes.margins(x=0.02)
+    axes.grid(alpha=0.25, linewidth=0.6)
+    axes.spines[['top', 'right']].set_visible(False)
+    if not any(len(each) for each in values):
+        axes.text(0.5, 0.5, 'no values', transform=axes.transAxes, ha='center', color='gray')
+
+
+def _text(text: str) -> str:
+    """Returns a text for matplotlib, which would set what is between two dollars as a formula."""
+    text = text if len(text) <= LONGEST_TEXT else f'{text[: LONGEST_TEXT - 3]}...'
+    return text.replace('$', r'\$')
+
+
+def _label(text: str) -> str:
+    """Returns a label for matplotlib, which leaves those out of legends that begin with an underscore."""
+    return f' {text}' if text.startswith('_') else text
+
+
+def save_figure(figure: Figure, paths: Sequence[Path], is_named: bool = False) -> None:
+    """Writes a figure to PNG and SVG files.
+
+    Args:
+        figure: The figure.
+        paths: The files.
+        is_named: Whether the user named them, so that links are followed.
+
+    Raises:
+        ExperimentDirError: If one cannot be written.
+    """
+    import matplotlib as mpl
+
+    for path in paths:
+        file = followed(path) if is_named else path
+        about = {'Software': None} if path.suffix == '.png' else {'Date': None}
+        try:
+            with mpl.rc_context({'svg.fonttype': 'none'}), whole_file(file, is_private=False) as draft:
+                figure.savefig(draft, dpi=120, metadata=about)
+        except OSError as error:
+            raise ExperimentDirError(f'cannot be written: {error.strerror}', where=str(path)) from error
+
+
+logger = logging.getLogger('rlframe.analysis')
+
+
+def plot(
+    paths: Sequence[str | Path],
+    metrics: Sequence[str] = (),
+    out: str | None = None,
+    title: str | None = None,
+    smooth: int = 1,
+) -> list[Path]:
+    """Draws the curves of runs.
+
+    Args:
+        paths: Run folders, or folders that contain runs.
+        metrics: Tags, a panel for each; by default the return of evaluations.
+        out: A PNG or SVG file; by default ``plot.png`` and ``plot.svg``, in the folder of a single run, or in the
+            working directory.
+        title: Title; by default the env, and the policy of a single group.
+        smooth: Number of values of which each shown value is the mean.
+
+    Returns:
+        The files.
+
+    Raises:
+        ExperimentDirError: If a path is no run, runs have different envs, or nothing can be read or written.
+        ConfigError: If an argument is invalid, or no run has a metric.
+        MissingDependencyError: If matplotlib is not installed.
+    """
+    check_drawing()
+    check_picture_name(out)
+    if smooth < 1:
+        raise ConfigError('bad value', where='--smooth', got=smooth, expected='an int >= 1')
+    runs = read_runs(paths)
+    env, groups = check_one_env(runs), grouped(runs)
+    tags = checked_metrics(groups, metrics)
+    if title is None:
+        title = f'{env}, {groups[0].label}' if len(groups) == 1 else env
+    figure = curves_figure(groups, tags, title, smooth)
+    files = picture_files(runs, out, 'plot')
+    save_figure(figure, files, is_named=out is not None)
+    return files
+
+
+def compare(
+    paths: Sequence[str | Path], out: str | None = None, needs_picture: bool = True
+) -> tuple[Comparison, Path | None]:
+    """Compares runs, and draws the score of each group in one picture.
+
+    Args:
+        paths: Run folders, or folders that contain runs.
+        out: The picture, a PNG or SVG file; by default ``compare.png`` in the working directory.
+        needs_picture: Whether it is an error if matplotlib is not installed.
+
+    Returns:
+        The comparison, and the picture; None if matplotlib is not installed and the picture is not needed.
+
+    Raises:
+        ExperimentDirError: If a path is no run, runs have different envs, or nothing can be read or written.
+        ConfigError: If ``out`` is invalid.
+        MissingDependencyError: If matplotlib is not installed.
+    """
+    check_picture_name(out)
+    if needs_picture:
+        check_drawing()
+    comparison = compare_runs(read_runs(paths))
+    if not can_draw():
+        logger.warning('no picture, as matplotlib is not installed: pip install "rlframe[plot]"')
+        return comparison, None
+    picture = Path(out or 'compare.png')
+    groups = [row.group for row in comparison.rows]
+    figure = curves_figure(groups, [comparison.metric], comparison.env)
+    save_figure(figure, [picture], is_named=out is not None)
+    return comparison, picture
+
+
+def picture_files(runs: Sequence[RunFiles], out: str | None, name: str) -> list[Path]:
+    """Returns the files that a picture is written to."""
+    if out is not None:
+        return [Path(out)]
+    folder = runs[0].folder if len(runs) == 1 else Path()
+    return [folder / f'{name}{suffix}' for suffix in SUFFIXES]
+
+
+def checked_metrics(groups: Sequence[Group], metrics: Sequence[str]) -> list[str]:
+    """Returns the metrics to show.
+
+    Raises:
+        ConfigError: If no run has one of them; with the nearest tags.
+        ExperimentDirError: If a run has no metrics at all.
+    """
+    runs = [run for group in groups for run in group.runs]
+    known = sorted({tag for run in runs for tag in run.metrics.tags})
+    for run in runs:
+        if run.metrics.note:
+            logger.warning('%s', run.metrics.note)
+        if not run.metrics.tags:
+            raise ExperimentDirError('this run has not written any metrics yet', where=str(run.folder))
+    for tag in metrics:
+        if tag not in known:
+            close = nearest(tag, known) or f' There are: {", ".join(known)}.'
+            raise ConfigError(f'no run has the metric {tag!r}', where='--metric', remedy=close.strip())
+    tags = list(dict.fromkeys(metrics)) or [default_metric(groups)]
+    for tag in tags:
+        lacking = [str(run.folder) for run in runs if not has_metric(run, tag)]
+        if lacking:
+            logger.warning('without values of %s: %s', tag, ', '.join(lacking))
+    return tags

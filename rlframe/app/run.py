@@ -1,0 +1,528 @@
+"""Run: a run in Python, to train step by step or at once, evaluate, plot, act and resume."""
+
+from __future__ import annotations
+
+import copy
+import html
+import importlib
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
+
+import numpy as np
+
+from rlframe import config
+from rlframe.app.scoring import OwnParts, Request, Score, play
+from rlframe.config.schema import ExperimentConfig
+from rlframe.data.timestep import Array
+from rlframe.errors import ConfigError, MissingDependencyError
+from rlframe.pipeline import build
+from rlframe.pipeline.resume import resume as find_resumption
+from rlframe.pipeline.saying import short_path
+from rlframe.pipeline.serial import SerialPipeline
+from rlframe.pipeline.training import run_shown
+from rlframe.registry import nearest
+from rlframe.run.exit_guard import Interrupt
+from rlframe.run.manifest import read_manifest
+from rlframe.run.metrics import records
+from rlframe.run.progress import Progress, evaluation_of
+from rlframe.run.read_checkpoint import OpenCheckpoint, open_checkpoint
+from rlframe.scores import exact_text, number_text
+from rlframe.utils.field import ResolvedConfig
+from rlframe.utils.seed import preserved_rng
+from rlframe.utils.synonyms import meant_keys, nearest_name
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from rlframe.export.loaded import LoadedPolicy
+    from rlframe.parallel.pipeline import ParallelPipeline
+
+
+def full_keys(options: Mapping[str, Any], cfg: ResolvedConfig) -> dict[str, Any]:
+    """Returns options with their dotted keys.
+
+    Args:
+        options: Values by the last parts of their keys.
+        cfg: A compiled config, whose keys count.
+
+    Raises:
+        ConfigError: If no key or several keys end in a name; with the candidates.
+    """
+    keys = config.changeable(cfg)
+    copies = {target for target, source in config.FORWARDED.items() if source in keys}
+    by_name: dict[str, list[str]] = {}
+    for key in keys:
+        if key not in copies:
+            by_name.setdefault(key.rpartition('.')[2], []).append(key)
+    return {_full_key(name, by_name): value for name, value in options.items()}
+
+
+def _full_key(name: str, by_name: Mapping[str, list[str]]) -> str:
+    found = by_name.get(name, [])
+    if name in found:  # an option of the whole config
+        return name
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise ConfigError(
+            f'{name} is the name of {len(found)} options: {", ".join(sorted(found))}',
+            where=name,
+            remedy=f'Name one: overrides={{{sorted(found)[0]!r}: ...}}.',
+        )
+    raise ConfigError(
+        f'{name} is not an option of this config{_hint(name, by_name)}',
+        where=name,
+        remedy="Options have the names of docs/config.md; dotted keys go into overrides={'policy.learn.batch_size': 64}.",
+    )
+
+
+def _hint(name: str, by_name: Mapping[str, list[str]]) -> str:
+    keys = [key for found in by_name.values() for key in found]
+    meant = meant_keys(name, [*keys, 'policy'])  # the name of a section says that it is a whole config
+    if meant:
+        return f'. Did you mean {" or ".join(meant)}?'
+    near = [other for other in by_name if name in other.split('_') or other.startswith(name)]
+    close = nearest_name(name, by_name) or next(iter(near), '')
+    return f'. Did you mean {" or ".join(sorted(by_name[close]))}?' if close else ''
+
+
+class MetricColumns(Mapping[str, Array]):
+    """All records of a run: a column for each name, NaN in records without that number.
+
+    ``metrics['eval/mean_reward']`` is a column, ``metrics.curve('eval/mean_reward')`` its numbers over env steps.
+
+    Args:
+        columns: One array for each name, float64 [records].
+    """
+
+    def __init__(self, columns: Mapping[str, Array]) -> None:
+        self._columns = dict(columns)
+
+    def __getitem__(self, name: str) -> Array:
+        try:
+            return self._columns[name]
+        except KeyError:
+            raise KeyError(f'no metric {name!r}.{nearest(name, self._columns)}') from None
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._columns)
+
+    def __len__(self) -> int:
+        return len(self._columns)
+
+    def curve(self, name: str) -> tuple[Array, Array]:
+        """Returns the env steps and the values of the records that have a number."""
+        values = self[name]
+        has = np.isfinite(values)
+        return self['envstep'][has], values[has]
+
+    def to_pandas(self) -> Any:
+        """Returns a ``pandas.DataFrame`` with a row for each record.
+
+        Raises:
+            MissingDependencyError: If pandas is not installed.
+        """
+        try:
+            pandas: Any = importlib.import_module('pandas')
+        except ImportError as error:
+            raise MissingDependencyError(
+                'to_pandas needs pandas', where='to_pandas', remedy='pip install pandas'
+            ) from error
+        return pandas.DataFrame(self._columns)
+
+    def __repr__(self) -> str:
+        rows = len(next(iter(self._columns.values()), ()))
+        return f'MetricColumns({rows} records of {", ".join(self) or "nothing"})'
+
+    def _repr_html_(self) -> str:
+        rows = []
+        for name, values in self._columns.items():
+            numbers = values[np.isfinite(values)]
+            last = exact_text(numbers[-1]) if len(numbers) else ''
+            rows.append(f'<tr><td>{html.escape(name)}</td><td>{len(numbers)}</td><td>{last}</td></tr>')
+        return f'<table><tr><th>metric</th><th>values</th><th>last</th></tr>{"".join(rows)}</table>'
+
+
+def read_columns(folder: Path) -> MetricColumns:
+    """Returns the metrics of a run folder; lines that are damaged, such as a last one cut off, are skipped."""
+    found = list(records(folder))
+    names = dict.fromkeys(name for record in found for name in record)
+    columns = {name: np.full(len(found), math.nan) for name in names}
+    for row, record in enumerate(found):
+        for name, value in record.items():
+            columns[name][row] = value
+    return MetricColumns(columns)
+
+
+def run_text(run: Run) -> str:
+    """Returns a run in one line."""
+    best = f', best evaluation {number_text(run.best)}' if not math.isnan(run.best) else ''
+    return (
+        f'Run({short_path(run.folder)!r}: {run.config.policy.type} on {run.env_name},'
+        f' {run.progress.envstep:,} env steps{best}{", solved" if run.solved else ""})'
+    )
+
+
+def run_table(run: Run) -> str:
+    """Returns the facts of a run as a table in HTML."""
+    facts = {
+        'folder': short_path(run.folder),
+        'policy': str(run.config.policy.type),
+        'env': run.env_name,
+        'env steps': f'{run.progress.envstep:,}',
+        'updates': f'{run.progress.train_iter:,}',
+        'best evaluation': _best(run),
+        'solved': 'yes' if run.solved else 'no',
+    }
+    left = 'style="text-align:left"'
+    rows = ''.join(
+        f'<tr><th {left}>{name}</th><td {left}>{html.escape(text)}</td></tr>' for name, text in facts.items()
+    )
+    return f'<table>{rows}</table>'
+
+
+def _best(run: Run) -> str:
+    if math.isnan(run.best):
+        return 'none'
+    found = evaluation_of(run.folder, run.best)
+    interval = None if found is None else found.interval
+    return number_text(run.best) + (f' (95 % interval {interval})' if interval is not None else '')
+
+
+class Iteration(NamedTuple):
+    """The counters and scores after one iteration: collecting, and the updates that follow."""
+
+    envstep: int
+    """Env steps so far."""
+    train_iter: int
+    """Updates so far."""
+    episodes: int
+    """Training episodes so far."""
+    mean_return: float
+    """Mean return of the last training episodes; NaN before the first."""
+    score: float
+    """Score of the last evaluation; NaN before the first."""
+    best: float
+    """Score of the best evaluation; NaN before the first."""
+
+
+class Run:
+    """A run: its folder, and the training in it. ``rlframe.train``, ``start`` and ``open_run`` return one.
+
+    Args:
+        cfg: The compiled config.
+        folder: The run folder; a function creates it when training starts.
+        model: A network that replaces the one named in the config.
+        trust: Whether the config of a foreign run may import code, open files and start programs.
+    """
+
+    def __init__(
+        self,
+        cfg: ExperimentConfig,
+        folder: Path | Callable[[], Path] | None,
+        *,
+        model: Any = None,
+        trust: bool = False,
+    ) -> None:
+        self.config = cfg
+        """The compiled config."""
+        self._model, self._trust = model, trust
+        self.progress_shown = True
+        """Whether ``train`` and ``resume`` show the progress if they are not told otherwise."""
+        self._pipeline: SerialPipeline | ParallelPipeline | None = None
+        self._saved: OpenCheckpoint | None = None
+        self.solved = False
+        """Whether an evaluation reached the goal."""
+        self.best = math.nan
+        """Score of the best evaluation; NaN if there was none."""
+        self.env_name = build.env_name(cfg.env)
+        """Name of the env."""
+        self.progress = Progress()
+        """Counters: env steps, updates, episodes and seconds."""
+        if isinstance(folder, Path):
+            self.folder = folder
+            """The run folder."""
+            self._read_facts()
+        else:
+            self._open(cfg, folder)
+
+    # training
+
+    def train(self, progress: bool | None = None) -> Self:
+        """Trains to the end, and shows the progress.
+
+        Args:
+            progress: Whether to show it; None: as ``start`` was told.
+
+        Raises:
+            KeyboardInterrupt: After Ctrl-C, when everything is saved: ``resume()`` continues.
+        """
+        since, pipeline = perf_counter(), self._opened()
+        with Interrupt() as stop:
+            try:
+                if self.progress_shown if progress is None else progress:
+                    shown: dict[str, Any] = dict(since=since, commands=self._commands)
+                    run_shown(pipeline, self._saved, lambda: stop.received is not None, **shown)
+                elif not pipeline.complete:
+                    _run_quietly(pipeline, lambda: stop.received is not None)
+            finally:
+                self._release()
+        if stop.received is not None:
+            raise KeyboardInterrupt
+        return self
+
+    def step(self) -> Iteration:
+        """Trains for one iteration: collects, updates, and evaluates if it is due.
+
+        Raises:
+            ConfigError: If the run is finished, or uses parallel mode.
+            KeyboardInterrupt: After Ctrl-C, when everything is saved.
+        """
+        pipeline = self._opened()
+        if not isinstance(pipeline, SerialPipeline):
+            raise ConfigError(
+                'the workers of parallel mode do not wait for each other: train() runs them all',
+                where='parallel',
+            )
+        if pipeline.complete:
+            raise ConfigError(
+                'the run is finished',
+                where=str(self.folder),
+                remedy='resume(max_env_step=...) trains further.',
+            )
+        with Interrupt() as stop:
+            try:
+                pipeline.run(lambda _: True, lambda: stop.received is not None, supervised=True)
+            except BaseException:
+                self._release()
+                raise
+        self._take_facts()
+        if stop.received is not None:
+            self.close()
+            raise KeyboardInterrupt
+        counts = self.progress
+        return Iteration(
+            counts.envstep,
+            counts.train_iter,
+            counts.episodes,
+            float(pipeline.collector.mean_return()),
+            pipeline.evaluator.score,
+            self.best,
+        )
+
+    def iterations(self) -> Iterator[Iteration]:
+        """Yields after every iteration until the run is finished; leaving the loop saves and closes it."""
+        try:
+            while not self._opened().complete:
+                yield self.step()
+        finally:
+            self.close()
+
+    def resume(
+        self, *, progress: bool | None = None, overrides: Mapping[str, Any] | None = None, **options: Any
+    ) -> Self:
+        """Trains further, from the newest checkpoint.
+
+        Args:
+            progress: Whether to show the progress; None: as ``start`` was told.
+            overrides: Options by their dotted keys.
+            options: Options by their short names, such as ``max_env_step`` or ``learning_rate``.
+
+        Raises:
+            ConfigError: If an option is unknown, or cannot change in a resumed run.
+        """
+        self.close()
+        self._reopen({**(overrides or {}), **full_keys(options, self.config)})
+        return self.train(progress)
+
+    def close(self) -> None:
+        """Saves the run, and closes it if it is open; ``step`` and ``resume`` open it again."""
+        pipeline = self._pipeline
+        if pipeline is None:
+            return
+        try:
+            if isinstance(pipeline, SerialPipeline) and not pipeline.complete:
+                pipeline.learner.call_hook('after_run')
+                pipeline.checkpoints.save_latest()
+        finally:
+            self._release()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    # results
+
+    def evaluate(
+        self,
+        episodes: int = 100,
+        seed: int = 0,
+        which: Literal['best', 'latest'] = 'best',
+        video: str | None = None,
+    ) -> Score:
+        """Scores a checkpoint on episodes that training never sees.
+
+        Args:
+            episodes: Number of episodes.
+            seed: Seed of the episodes.
+            which: ``'best'``: the checkpoint with the best evaluation, or the latest if there is none; ``'latest'``.
+            video: Folder for films of the worst, the median and the best episode.
+        """
+        request = Request(episodes, seed, video, trust=self._trust)
+        with preserved_rng():
+            own = OwnParts(self._model, self._own_env)
+            return play(open_checkpoint(self._checkpoint(which)), request, own)
+
+    @property
+    def policy(self) -> LoadedPolicy:
+        """The policy, to act with: ``run.policy.act(obs)``; the current one while the run is open, else the best."""
+        from rlframe.export.artifact import Artifact, open_source
+        from rlframe.export.loaded import LoadedPolicy, Restored, describe
+
+        with preserved_rng():
+            path = self._checkpoint('best' if self._pipeline is None else 'latest')
+            source = open_source(path, self._trust, model=self._model, env=self._own_env)
+        facts = source.policy, source.cfg.policy, source.spec, source.frame_stack, source.measured
+        restored = Restored(source.policy, source.spec, source.frame_stack)
+        return LoadedPolicy(restored, Artifact(source.checkpoint, describe(*facts), source.manifest))
+
+    def metrics(self) -> MetricColumns:
+        """Returns all logged metrics: a column for each, NaN in records without it."""
+        if self._pipeline is not None:
+            self._pipeline.writer.flush()
+        return read_columns(self.folder)
+
+    def plot(self, *metrics: str, smooth: int = 1) -> Figure:
+        """Draws curves over env steps, a panel for each metric.
+
+        Args:
+            metrics: Names of metrics; by default the return of evaluations.
+            smooth: Number of values that each point is the mean of.
+
+        Raises:
+            ConfigError: If the run has no metric of that name.
+            MissingDependencyError: If matplotlib is not installed.
+        """
+        from rlframe.app.comparison import grouped
+        from rlframe.app.figure import check_drawing, checked_metrics, curves_figure
+        from rlframe.app.run_files import read_runs
+
+        check_drawing()
+        if self._pipeline is not None:
+            self._pipeline.writer.flush()
+        groups = grouped(read_runs([self.folder]))
+        title = f'{self.env_name}, {groups[0].label}'
+        return curves_figure(groups, checked_metrics(groups, metrics), title, smooth)
+
+    # state
+
+    @property
+    def finished(self) -> bool:
+        """Whether nothing is left to train within the budgets."""
+        return self._opened().complete
+
+    @property
+    def _own_env(self) -> Any:
+        """The env, if it is an object of this program."""
+        env = self.config.env['env_id']
+        return None if isinstance(env, str) else env
+
+    def _checkpoint(self, which: str) -> Path:
+        if which not in ('best', 'latest'):
+            raise ConfigError('bad value', where='which', got=which, expected="'best' or 'latest'")
+        best, latest = (self.folder / 'ckpt' / name for name in ('best', 'latest'))
+        if which == 'best' and best.exists():
+            return best
+        if isinstance(self._pipeline, SerialPipeline):
+            self._pipeline.checkpoints.save_latest()
+        return latest
+
+    def _opened(self) -> SerialPipeline | ParallelPipeline:
+        """Returns the pipeline; a run that was closed continues from its newest checkpoint."""
+        if self._pipeline is None:
+            self._reopen({})
+        assert self._pipeline is not None
+        return self._pipeline
+
+    def _reopen(self, changes: Mapping[str, Any]) -> None:
+        found = find_resumption(self.folder, config.split_config(self.config), overrides=changes)
+        self._open(found.cfg, found.folder, found.saved)
+
+    def _open(
+        self,
+        cfg: ExperimentConfig,
+        folder: Path | Callable[[], Path] | None,
+        saved: OpenCheckpoint | None = None,
+    ) -> None:
+        if cfg.get('parallel') is None:
+            self._pipeline = SerialPipeline(cfg, folder, self._model, saved)
+        else:
+            from rlframe.parallel.pipeline import ParallelPipeline
+
+            self._pipeline = ParallelPipeline(cfg, folder, saved)
+        self.config, self.folder, self._saved = cfg, self._pipeline.folder, saved
+        self.env_name = self._pipeline.factory.spec.name
+        self._take_facts()
+
+    def _take_facts(self) -> None:
+        pipeline = self._pipeline
+        assert pipeline is not None
+        self.progress, self.solved = copy.copy(pipeline.progress), pipeline.solved
+        best = pipeline.evaluator.best
+        if not isinstance(best, int | float):  # a metric's result
+            self.best = self._best_saved()
+        elif math.isfinite(best):
+            self.best = float(best)
+
+    def _release(self) -> None:
+        """Closes envs and files."""
+        if self._pipeline is not None:
+            self._take_facts()
+            self._pipeline.cleanup()
+            self._pipeline = None
+
+    def _read_facts(self) -> None:
+        """Reads the progress of the run in an existing folder."""
+        opened = open_checkpoint(self._checkpoint('latest'))
+        state = opened.state(buffer=False)
+        self.env_name = str(opened.manifest.get('env', self.env_name))
+        self.progress.load_state_dict(state['progress'])
+        loop = state.get('round', {})
+        self.solved = bool(loop.get('stopped') or loop.get('past_goal'))
+        self.best = self._best_saved()
+
+    def _best_saved(self) -> float:
+        best = self.folder / 'ckpt' / 'best'
+        score = read_manifest(best).get('score') if best.exists() else None
+        return math.nan if score is None else float(score)
+
+    def _commands(self, pipeline: object, interrupted: bool) -> Sequence[str]:
+        """Returns a line with the next steps in Python."""
+        own = ', env=...' if self._own_env is not None else ''
+        own += ', model=...' if self._model is not None else ''
+        if interrupted:
+            return [f"resume: rlframe.open_run('{short_path(self.folder)}'{own}).resume()"]
+        return [
+            'next, with the returned run: .evaluate(), .plot(), .policy.act(obs), .resume(max_env_step=...)'
+        ]
+
+    def __repr__(self) -> str:
+        return run_text(self)
+
+    def _repr_html_(self) -> str:
+        return run_table(self)
+
+
+def _run_quietly(pipeline: SerialPipeline | ParallelPipeline, is_stopped: Callable[[], bool]) -> None:
+    """Trains without a display."""
+    if not isinstance(pipeline, SerialPipeline):
+        pipeline.run(lambda _: is_stopped())
+        return
+    pipeline.run(lambda _: is_stopped(), is_stopped)
+    if is_stopped():
+        pipeline.checkpoints.save_latest()

@@ -1,0 +1,290 @@
+"""Scores a checkpoint on episodes that training never saw."""
+
+from __future__ import annotations
+
+import copy
+import html
+import os
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from rlframe import config
+from rlframe.config.schema import ExperimentConfig
+from rlframe.errors import ConfigError, ConfigWarning
+from rlframe.pipeline import build
+from rlframe.pipeline.saying import count_of
+from rlframe.registry import SERIAL_EVALUATOR_REGISTRY
+from rlframe.run.film import FilmFolder, check_encoder
+from rlframe.run.read_checkpoint import OpenCheckpoint, open_checkpoint
+from rlframe.scores import Interval, interval_of, number_text
+from rlframe.utils.seed import SCORE, set_seed
+
+if TYPE_CHECKING:
+    from rlframe.data.timestep import EnvSpec
+    from rlframe.policy.base_policy import Policy
+
+
+class Score(NamedTuple):
+    """The result of an evaluation."""
+
+    returns: list[float]
+    """Return of each episode."""
+    lengths: list[int]
+    """Env steps of each episode."""
+    cut: int
+    """Number of episodes that a limit ended."""
+    checkpoint: Path
+    """The checkpoint that was scored."""
+
+    @property
+    def episodes(self) -> int:
+        """Number of episodes."""
+        return len(self.returns)
+
+    @property
+    def mean(self) -> float:
+        """Mean return."""
+        return float(np.mean(self.returns))
+
+    @property
+    def std(self) -> float:
+        """Standard deviation of the returns."""
+        return float(np.std(self.returns))
+
+    @property
+    def interval(self) -> Interval | None:
+        """95 % interval of the mean return; None if there is one episode only."""
+        return interval_of(self.returns)
+
+    def facts(self) -> dict[str, Any]:
+        """Returns the result as values for a JSON file."""
+        return {
+            'checkpoint': str(self.checkpoint),
+            'episodes': self.episodes,
+            'mean': self.mean,
+            'std': self.std,
+            'interval': self.interval,
+            'min': float(np.min(self.returns)),
+            'max': float(np.max(self.returns)),
+            'mean_length': float(np.mean(self.lengths)),
+            'cut': self.cut,
+        }
+
+    def __repr__(self) -> str:
+        interval = f' (95 % interval {self.interval})' if self.interval is not None else ''
+        played = count_of(self.episodes, 'episode')
+        low, high = number_text(min(self.returns)), number_text(max(self.returns))
+        return (
+            f'return {number_text(self.mean)}{interval} over {played} (min {low}, max {high}),'
+            f' {number_text(float(np.mean(self.lengths)))} env steps each'
+        )
+
+    def _repr_html_(self) -> str:
+        return f'<p>{html.escape(repr(self))}</p>'
+
+
+class OwnParts(NamedTuple):
+    """Parts passed by the user in place of those that a config names; None: as the config says."""
+
+    model: Any = None
+    env: Any = None
+
+
+CONFIGURED = OwnParts()
+"""Everything as the config says."""
+
+
+class Request(NamedTuple):
+    """The episodes that a user asks for."""
+
+    episodes: int
+    """How many episodes."""
+    seed: int = 0
+    """Selects the episodes: episode k has the seed f(seed, k), which training never uses."""
+    video: str | None = None
+    """Folder for films of the worst, the median and the best episode."""
+    overrides: Sequence[str] = ()
+    """Options that replace those of the run."""
+    trust: bool = False
+    """Whether the config of a foreign run may reach beyond the run."""
+    flag: str = ''
+    """Start of the arguments' names in errors: ``--`` on the command line."""
+
+    def check(self) -> None:
+        """Checks the arguments, before a checkpoint is opened.
+
+        Raises:
+            ConfigError: If one of them is invalid.
+        """
+        if self.episodes < 1:
+            raise self._bad('episodes', self.episodes, 'an int >= 1')
+        if not 0 <= self.seed < 2**32:
+            raise self._bad('seed', self.seed, 'an int in [0, 4294967296)')
+        if self.video is not None and Path(self.video).exists() and not Path(self.video).is_dir():
+            raise self._bad('video', self.video, 'a folder, not a file')
+
+    def _bad(self, name: str, got: Any, expected: str) -> ConfigError:
+        return ConfigError('bad value', where=f'{self.flag}{name}', got=got, expected=expected)
+
+
+class OnStep:
+    """Called after each step of a long evaluation; does nothing."""
+
+    def __init__(self) -> None:
+        self.status: Callable[[], str] = str
+        """Returns the progress."""
+
+    def __call__(self) -> None:
+        """Takes note of a step."""
+
+
+def score(  # what the command line has, and what it cannot have
+    path: Path,
+    episodes: int,
+    seed: int = 0,
+    overrides: list[str] | None = None,
+    video: str | None = None,
+    trust: bool = False,
+    *,
+    model: Any = None,
+    env: Any = None,
+) -> tuple[list[float], list[int]]:
+    """Plays episodes with the policy of a checkpoint.
+
+    Args:
+        path: The checkpoint.
+        episodes: How many episodes.
+        seed: Selects the episodes: episode k has the seed f(seed, k), which training never uses.
+        overrides: Options that replace those of the run.
+        video: Folder for films of the worst, the median and the best episode.
+        trust: Whether the config of a foreign run may reach beyond the run.
+        model: A network to load the weights into, in place of the one named in the config.
+        env: Id, class or factory of the env, in place of the one named in the config.
+
+    Returns:
+        Returns and lengths of the episodes.
+    """
+    parts = OwnParts(model, env)
+    request = Request(episodes, seed, video, overrides or (), trust)
+    found = play(open_checkpoint(path), request, parts)
+    return found.returns, found.lengths
+
+
+def play(
+    opened: OpenCheckpoint, request: Request, own: OwnParts = CONFIGURED, on_step: OnStep | None = None
+) -> Score:
+    """Plays episodes with the policy of an open checkpoint.
+
+    Args:
+        opened: The checkpoint.
+        request: The episodes.
+        own: Parts passed by the user in place of those that the config names.
+        on_step: Called after each step.
+
+    Raises:
+        ConfigError: If the request is invalid.
+        CheckpointError: If the checkpoint is damaged, or of another network.
+    """
+    request.check()
+    state = opened.state(buffer=False)  # verified before its config is used
+    cfg = played_config(opened, request.overrides, request.trust, own)
+    cfg.policy.eval.evaluator.backend = 'local'
+    _film_or_not(cfg, request)
+    set_seed(request.seed)
+    build.set_threads(cfg)
+    factory = build.make_factory(cfg)
+    with ExitStack() as closers:
+        cfg.env.evaluator_env_num = min(cfg.env.evaluator_env_num, request.episodes)
+        backend = build.evaluator_backend(cfg, factory)
+        closers.callback(backend.close)
+        if request.video is not None and factory.spec.player_num > 1:
+            raise ConfigError(
+                f'{factory.spec.name} has {factory.spec.player_num} players; videos show one player only',
+                where=f'{request.flag}video',
+                remedy='policy.eval.evaluator.render.render_freq=0 films evaluations during training.',
+            )
+        policy = played_policy(opened, state, cfg, factory.spec, own.model)
+        films = None if request.video is None else FilmFolder(Path(request.video))
+        how: dict[str, Any] = {'seed': request.seed, 'purpose': SCORE, 'tb_logger': films}
+        evaluator = build.make_evaluator(cfg, backend, policy, factory.spec, **how)
+        closers.callback(evaluator.close)
+        if on_step is not None:
+            on_step.status, evaluator.on_step = evaluator.status, on_step
+        info = evaluator.eval(n_episode=request.episodes)[1]
+    returns, lengths = info['eval_episode_return'], info['eval_episode_len']
+    return Score(returns, lengths, sum(info['eval_episode_cut']), opened.path)
+
+
+def played_config(
+    opened: OpenCheckpoint, overrides: Sequence[str], trust: bool, own: OwnParts = CONFIGURED
+) -> ExperimentConfig:
+    """Returns the config that a checkpoint is played with; the arguments are those of ``score``.
+
+    Raises:
+        ConfigError: If it cannot be used, or is that of a foreign run and reaches beyond it.
+    """
+    path, manifest = str(opened.path), opened.manifest
+    data = config.as_played(config.config_of(manifest, path))
+    if own.env is not None:
+        data = config.with_env(data, own.env)
+    config.check_env_is_named(data, path)
+    if not manifest.is_own:
+        config.check_trust(data, path, trust, overrides, own.env)
+    main, create = _with_episodes(data)
+    with warnings.catch_warnings():
+        warnings.simplefilter('ignore', ConfigWarning)  # they were shown when the run began
+        return config.compile_config(main, create, overrides=overrides)
+
+
+def played_policy(
+    opened: OpenCheckpoint, state: Mapping[str, Any], cfg: ExperimentConfig, spec: EnvSpec, model: Any = None
+) -> Policy:
+    """Creates the policy of a checkpoint, to act greedily.
+
+    Args:
+        opened: The checkpoint.
+        state: Its content.
+        cfg: The config that it is played with.
+        spec: The env.
+        model: A network to load the weights into, in place of the one named in the config.
+
+    Raises:
+        CheckpointError: If the checkpoint is of another network.
+    """
+    path = str(opened.path)
+    if model is None:
+        build.check_network(cfg, spec, state, opened.manifest, path)
+    policy = build.make_policy(cfg, spec, copy.deepcopy(model), fields=('eval',))
+    build.load_network(policy, state, opened.manifest, cfg, path)
+    return policy
+
+
+def _film_or_not(cfg: ExperimentConfig, request: Request) -> None:
+    """Films the evaluation if a folder for films is given, whatever training did."""
+    section, video, where = cfg.policy.eval.evaluator, request.video, f'{request.flag}video'
+    if section.get('render') is not None:
+        section['render'].render_freq = -1 if video is None else 0
+    elif video is not None:
+        raise ConfigError(f'the evaluator {section.type!r} makes no films', where=where, got=video)
+    if video is not None:
+        check_encoder(where)
+        os.environ.setdefault('SDL_VIDEODRIVER', 'dummy')  # pygame draws into memory; no display is needed
+
+
+def _with_episodes(data: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Returns a config pair whose evaluator plays episodes, even if that of the run scored its policy on data."""
+    main, create = (copy.deepcopy(data[name]) for name in ('main_config', 'create_config'))
+    kind = SERIAL_EVALUATOR_REGISTRY.get_cls(
+        {'type': 'interaction', **config.section_at(create, ('evaluator',))}
+    )
+    if not kind.scores_returns:
+        create['evaluator'] = {'type': 'interaction'}
+        section = config.section_at(main, ('policy', 'eval'))
+        if isinstance(section, dict):
+            section.pop('evaluator', None)
+    return main, create

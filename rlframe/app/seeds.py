@@ -1,0 +1,213 @@
+"""Trains one config on several seeds at a time, each in a process of its own, and averages their scores."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import queue
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+from rlframe.app.seed_run import MESSAGE
+from rlframe.config import compile_config, config_pair
+from rlframe.config.rules import check_serial
+from rlframe.errors import ConfigError, WorkerLostError
+from rlframe.pipeline import build
+from rlframe.run.child_process import ChildProcess
+from rlframe.run.machine import usable_cores
+from rlframe.utils.serialize import to_bytes
+
+MOST_SEEDS = 1000
+"""Largest number of seeds of one call."""
+POLL_SECONDS = 0.2
+"""Seconds between two looks at the processes."""
+SAVE_SECONDS = 60.0
+"""Seconds that interrupted runs have to save themselves."""
+
+
+@dataclasses.dataclass
+class SeedRun:
+    """The run of one seed."""
+
+    seed: int
+    """Its seed."""
+    state: str = 'waiting'
+    """``'waiting'``, ``'running'``, ``'solved'``, ``'not solved'``, ``'done'`` (without a goal), ``'interrupted'`` or
+    ``'failed'``."""
+    folder: Path | None = None
+    """Its run folder; None as long as there is none."""
+    envstep: int = 0
+    """Env steps so far."""
+    train_iter: int = 0
+    """Train iterations so far."""
+    mean_return: float = math.nan
+    """Mean return of the last training episodes; NaN if none ended."""
+    score: float = math.nan
+    """Score of the last evaluation; NaN if there was none."""
+    seconds: float = 0.0
+    """Duration."""
+    error: str = ''
+    """Why it failed."""
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether it trained to its end."""
+        return self.state in ('solved', 'not solved', 'done')
+
+
+OnChange = Callable[[Sequence[SeedRun]], object]
+"""Called with all runs several times a second."""
+
+
+def parse_seeds(text: str) -> list[int]:
+    """Reads ``0-4``, ``0,3,7`` or ``0-2,7``.
+
+    Raises:
+        ConfigError: If it is none of these, or names a seed twice.
+    """
+    seeds: list[int] = []
+    for part in text.split(','):
+        first, dash, last = part.strip().partition('-')
+        ends = [first, last] if dash else [first, first]
+        if not all(end.isascii() and end.isdigit() and len(end) <= 10 for end in ends):
+            raise _bad_seeds(text)
+        low, high = map(int, ends)
+        if high < low or high - low >= MOST_SEEDS:
+            raise _bad_seeds(text)
+        seeds += range(low, high + 1)
+    if len(set(seeds)) < len(seeds) or len(seeds) > MOST_SEEDS:
+        raise _bad_seeds(text)
+    return seeds
+
+
+def _bad_seeds(text: str) -> ConfigError:
+    expected = f'different seeds, at most {MOST_SEEDS:,}, such as 0-4 or 0,3,7'
+    return ConfigError('bad value', where='--seeds', got=text, expected=expected)
+
+
+def train_seeds(
+    pair: Any,
+    seeds: Sequence[int],
+    *,
+    jobs: int | None = None,
+    overrides: Sequence[str] | Mapping[str, Any] = (),
+    resume: bool = False,
+    on_change: OnChange | None = None,
+    should_stop: Callable[[], bool] | None = None,
+    **given: Any,
+) -> list[SeedRun]:
+    """Trains a config on several seeds, each in a process that ends with this one.
+
+    A seed that fails does not stop the others.
+
+    Args:
+        pair: The path of a config file, the name of a shipped config, or the pair of main and create config.
+        seeds: The seeds.
+        jobs: Processes at a time; by default, as many as there are cores for the torch threads of each
+            (``num_threads``).
+        overrides: ``key=value`` texts, or a dict of dotted keys and values.
+        resume: Whether to resume the newest run of each seed in the working directory, if there is one.
+        on_change: Called with all runs several times a second.
+        should_stop: Asked several times a second; if it returns True, all runs save themselves and end.
+        given: ``exp_name``, ``max_env_step`` and ``max_train_iter``, if they override the config.
+
+    Returns:
+        The runs, in the order of the seeds.
+
+    Raises:
+        ConfigError: If the config is invalid, or its policy cannot act in its env; then nothing was started.
+    """
+    if jobs is not None and jobs < 1:
+        raise ConfigError('bad value', where='--jobs', got=jobs, expected='an int >= 1')
+    if not seeds:
+        raise ConfigError('no seed to train', where='seeds', got=list(seeds), expected='at least one int')
+    main, create = config_pair(pair)
+    cfgs = [compile_config(main, create, overrides=overrides, seed=seed, **given) for seed in seeds]
+    check_serial(cfgs[0])
+    build.check_policy(cfgs[0], build.make_factory(cfgs[0]).spec)
+    at_a_time = jobs or max(usable_cores() // cfgs[0].num_threads, 1)
+    data = [to_bytes((cfg, resume), 'config') for cfg in cfgs]
+    return _Team(seeds, data, at_a_time).train(on_change, should_stop)
+
+
+class _Team:
+    """The processes of several seeds."""
+
+    def __init__(self, seeds: Sequence[int], data: Sequence[bytes], jobs: int) -> None:
+        self.runs = [SeedRun(seed) for seed in seeds]
+        self._data, self._jobs = data, jobs
+        self._children: dict[int, tuple[ChildProcess, float]] = {}
+        self._messages: queue.Queue[tuple[int, dict[str, Any]]] = queue.Queue()
+
+    def train(self, on_change: OnChange | None, should_stop: Callable[[], bool] | None) -> list[SeedRun]:
+        waiting, deadline = list(range(len(self.runs))), math.inf
+        try:
+            while waiting or self._children:
+                if deadline == math.inf and should_stop is not None and should_stop():
+                    waiting, deadline = [], monotonic() + SAVE_SECONDS
+                    for child, _ in self._children.values():
+                        child.terminate()
+                while waiting and len(self._children) < self._jobs:
+                    self._start(waiting.pop(0))
+                self._hear()
+                self._reap(is_stopping=deadline < math.inf)
+                if on_change is not None:
+                    on_change(self.runs)
+                if monotonic() > deadline:
+                    break
+        finally:
+            # after an exception, too, they may save themselves
+            deadline = min(deadline, monotonic() + SAVE_SECONDS)
+            for child, _ in self._children.values():
+                child.terminate()
+            for child, _ in self._children.values():
+                child.end(max(deadline - monotonic(), 0.0))
+        return self.runs
+
+    def _start(self, index: int) -> None:
+        run = self.runs[index]
+
+        def take(line: str) -> bool:
+            is_message = line.startswith(MESSAGE)
+            if is_message:
+                self._messages.put((index, json.loads(line.removeprefix(MESSAGE))))
+            return is_message
+
+        try:
+            child = ChildProcess(
+                f'rlframe-seed-{run.seed}', 'rlframe.app.seed_run', (), self._data[index], take
+            )
+        except OSError as error:
+            raise WorkerLostError(f'no process could be started for seed {run.seed}: {error}') from error
+        run.state = 'running'
+        self._children[index] = child, monotonic()
+
+    def _hear(self) -> None:
+        """Takes the messages of the processes; waits a moment for the first."""
+        is_first = True
+        while True:
+            try:
+                index, facts = self._messages.get(timeout=POLL_SECONDS if is_first else 0)
+            except queue.Empty:
+                return
+            is_first, run = False, self.runs[index]
+            run.state, run.folder = facts['state'], Path(facts['folder'])
+            run.envstep, run.train_iter = facts['envstep'], facts['train_iter']
+            for name in ('mean_return', 'score'):
+                setattr(run, name, math.nan if facts[name] is None else facts[name])
+
+    def _reap(self, is_stopping: bool) -> None:
+        for index, (child, start) in list(self._children.items()):
+            run, how = self.runs[index], child.ended
+            run.seconds = monotonic() - start
+            if how is None:
+                continue
+            child.end(0)  # and its own children
+            self._hear()
+            del self._children[index]
+            if run.state == 'running':
+                run.state = 'interrupted' if is_stopping else 'failed'
+                run.error = '' if is_stopping else how or 'it ended without a result'

@@ -1,0 +1,483 @@
+"""Training from Python: ``rlframe.train``, ``rlframe.start`` and ``rlframe.open_run``."""
+
+from __future__ import annotations
+
+import math
+import re
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from easydict import EasyDict
+
+from rlframe import config
+from rlframe.app.run import Run, full_keys
+from rlframe.config.schema import ExperimentConfig
+from rlframe.config.tree import parse_overrides, set_path
+from rlframe.data.observation import ACTION_MASK, check_maskable, fields_of
+from rlframe.data.timestep import EnvSpec
+from rlframe.envs.gym_env import GymEnvFactory
+from rlframe.errors import ConfigError, ConfigWarning, ExperimentExistsError, IncompatibleError
+from rlframe.pipeline.memory_needs import row_nbytes
+from rlframe.policy.parts.episode_states import check_fit, fitting
+from rlframe.registry import POLICY_REGISTRY
+from rlframe.run.read_checkpoint import open_checkpoint
+from rlframe.run.run_folder import chosen_folder
+
+if TYPE_CHECKING:
+    from gymnasium import Space
+
+Settings = dict[str, Any]
+"""Options of a section."""
+
+ON_POLICY_STEPS, OFF_POLICY_STEPS = 1_000_000, 200_000
+"""Budgets in env steps: learning from a replay buffer needs fewer env steps, and more time for each."""
+EVALUATIONS, LEAST_STEPS = 40, 1000
+"""Evaluations within a budget, and the fewest env steps between two: in a shorter run they would take longer than training."""
+LONGEST_EPISODE = 3_000
+"""Longest evaluated episode of an env without a time limit, in env steps: a policy may walk in circles there."""
+BUFFER_SIZE, BUFFER_BYTES = 100_000, 2 * 2**30
+"""Largest replay buffer: in transitions, and in bytes for transitions with images."""
+SHAPING = ('kwargs', 'wrappers', 'frame_stack', 'action_mask')
+"""Options of an env that change its observations and actions."""
+GRID_SIDE = 16
+"""Images of integers with shorter sides than this are grids of symbols: to be read as vectors of numbers."""
+
+
+class Facts(NamedTuple):
+    """The properties of an env that settings depend on."""
+
+    spec: EnvSpec
+    """Its spaces."""
+    has_numbers: bool
+    """Whether a part of its observations are real numbers."""
+    is_tabular: bool
+    """Whether its observations are classes only."""
+    has_grid: bool
+    """Whether all images among its observations are small grids of symbols."""
+
+    @property
+    def buffer_size(self) -> int:
+        """Number of transitions that a replay buffer should hold."""
+        return min(BUFFER_SIZE, BUFFER_BYTES // row_nbytes(self.spec))
+
+
+def starting_config(
+    env: Any, policy: str | None = None, options: Mapping[str, Any] | None = None, max_env_step: Any = None
+) -> tuple[EasyDict, EasyDict]:
+    """Returns a config for an env that nobody has tuned.
+
+    Args:
+        env: A Gymnasium id, ``module:Id``, ``module:Class``, a class or a function that returns an env.
+        policy: Name of the policy, in any case; None: one that suits the action space.
+        options: Further options of the section ``env``, such as ``kwargs``, ``wrappers`` and ``frame_stack``.
+        max_env_step: The budget that the user gives; evaluations are spread over it if it is smaller than the default.
+
+    Returns:
+        ``main_config`` and ``create_config``.
+
+    Raises:
+        EnvError: If the env is unknown (the nearest ids are named) or cannot be created.
+        MissingDependencyError: If it needs a package that is not installed; with the way to install it.
+        RegistryError: If there is no policy of that name.
+        IncompatibleError: If the policy cannot act in the env; with those that can.
+        ConfigError: If the policy learns from recorded data, or the env has several players.
+    """
+    section = {'env_id': env, **(options or {})}
+    factory = _factory(section)
+    if 'wrappers' not in section and (wrappers := _wrappers(factory.spec)):
+        section['wrappers'] = wrappers
+        factory = _factory(section)
+    spec = factory.spec
+    name = default_policy(spec) if policy is None else POLICY_REGISTRY.spelled(policy)
+    kind = POLICY_REGISTRY.get(name)
+    _check(name, kind, spec)
+    facts, fields = _facts(spec), kind.config_fields()
+    family = next((FAMILIES[base.__name__] for base in kind.__mro__ if base.__name__ in FAMILIES), None)
+    settings = family(facts) if family else {}
+    on_policy, manager, collector = bool(fields['on_policy'].default), 'base', 'sample'
+    if factory.only_vector:
+        manager = 'torch_vector' if factory.gives_tensors else 'gym_vector'
+    if factory.gives_tensors and hasattr(kind, '_get_tensor_mode'):
+        collector, settings['normalize_obs'] = 'tensor', False
+    budget = ON_POLICY_STEPS if on_policy else OFF_POLICY_STEPS
+    least = min(budget, max_env_step) if isinstance(max_env_step, int | float) else budget
+    steps = max(int(least) // EVALUATIONS, LEAST_STEPS)
+    settings['eval'] = dict(evaluator=_evaluator(spec, settings, steps, on_policy))
+    main: Settings = dict(
+        exp_name=f'{_plain(spec.name)}_{_plain(name)}',
+        max_env_step=budget,
+        env=dict(**section, collector_env_num=8, evaluator_env_num=10, n_evaluator_episode=20),
+        policy=settings,
+    )
+    if spec.reward_threshold is not None:
+        main['env']['stop_value'] = spec.reward_threshold
+    create: Settings = dict(
+        env=dict(type='gym'),
+        env_manager=dict(type=manager),
+        policy=dict(type=name),
+        collector=dict(type=collector),
+    )
+    if not on_policy:
+        create['replay_buffer'] = dict(type='sequence' if kind.is_recurrent else 'naive')
+    return EasyDict(main), EasyDict(create)
+
+
+def env_options(overrides: Sequence[str]) -> dict[str, Any]:
+    """Returns the overrides of a command line that change the observations or actions of an env, as options of its section."""
+    found: dict[str, Any] = {}
+    for key, value in parse_overrides(overrides).items():
+        first, *path = key.split('.')
+        if first == 'env' and path and path[0] in SHAPING:
+            set_path(found, path, value)
+    return found
+
+
+def default_policy(spec: EnvSpec) -> str:
+    """Returns the name of the policy that suits an env best, as far as its spaces tell.
+
+    Raises:
+        IncompatibleError: If no policy can act in it.
+    """
+    check_maskable(spec)
+    fit = fitting(spec)
+    if 'ppo' in fit:
+        return 'ppo'
+    raise IncompatibleError(
+        f'no default policy can act in {spec.name}: its action space is {spec.action_space!r}, its observation space'
+        f' {spec.observation_space!r}',
+        where='env.env_id',
+        remedy=f'Policies that fit: {", ".join(fit) or "none"}. docs/support.md has a table of spaces.',
+    )
+
+
+def _check(name: str, kind: Any, spec: EnvSpec) -> None:
+    """Checks that a policy can learn by acting in an env."""
+    if spec.player_num > 1:
+        raise ConfigError(
+            f'{spec.name} has {spec.player_num} players, which need more than an env and a policy',
+            where='env.env_id',
+            remedy='Start from configs/tictactoe_selfplay_dqn.py.',
+        )
+    if hasattr(kind, 'supported_actions'):
+        check_fit(kind, spec)
+    collector = kind.config_fields().get('collect', {}).get('collector')
+    if isinstance(collector, dict) and 'type' in collector and collector['type'].default == 'dataset':
+        actors = [other for other in fitting(spec) if other != name]
+        raise ConfigError(
+            f'{name} learns from recorded data, not by acting in {spec.name}',
+            where='policy.type',
+            remedy=f'Policies that learn by acting: {", ".join(actors)}. For recorded data, start from'
+            ' configs/cartpole_bc.py.',
+        )
+
+
+def _evaluator(spec: EnvSpec, settings: Settings, steps: int, on_policy: bool) -> Settings:
+    """Returns options of the evaluator, with an evaluation every so many env steps."""
+    learn, n_sample = settings.get('learn', {}), settings.get('collect', {}).get('n_sample')
+    found: Settings = {}
+    if n_sample is not None:
+        batches = math.ceil(n_sample / (learn.get('batch_size') or n_sample))
+        updates = learn.get('epoch_per_collect', 1) * batches if on_policy else learn['update_per_collect']
+        found['eval_freq'] = max(steps // n_sample, 1) * updates
+    if spec.max_episode_steps is None:
+        found['max_episode_len'] = LONGEST_EPISODE
+    return found
+
+
+# the env
+
+
+def _factory(section: Settings) -> GymEnvFactory:
+    try:
+        return GymEnvFactory(section)
+    except ConfigError as error:
+        error.where = f'env.{error.where}'
+        raise
+
+
+def _wrappers(spec: EnvSpec) -> list[Any]:
+    """Returns the wrapper that removes the parts of observations that no network reads, such as texts."""
+    space = _own_space(spec)
+    parts = fields_of(space)
+    readable = [name for name, part in parts.items() if _is_readable(part)]
+    if type(space).__name__ != 'Dict' or not readable or len(readable) == len(parts):
+        return []
+    return [dict(type='FilterObservation', filter_keys=readable)]
+
+
+def _own_space(spec: EnvSpec) -> Space[Any]:
+    """Returns the env's own observation space, without the action mask that rlframe adds to it."""
+    parts = fields_of(spec.observation_space)
+    return parts['observation'] if set(parts) == {'observation', ACTION_MASK} else spec.observation_space
+
+
+def _is_readable(space: Space[Any]) -> bool:
+    parts = fields_of(space)
+    if parts:
+        return all(map(_is_readable, parts.values()))
+    return type(space).__name__ in ('Box', 'Discrete', 'MultiDiscrete', 'MultiBinary')
+
+
+def _facts(spec: EnvSpec) -> Facts:
+    parts = fields_of(spec.observation_space).items()
+    own = [part for name, part in parts if name != ACTION_MASK] or [spec.observation_space]
+    boxes = [leaf for part in own for leaf in _leaves(part) if type(leaf).__name__ == 'Box']
+    images = [box for box in boxes if len(box.shape or ()) in (3, 4)]
+    grids = [box for box in images if np.issubdtype(box.dtype, np.integer) and _side(box) < GRID_SIDE]
+    return Facts(
+        spec,
+        has_numbers=any(np.issubdtype(box.dtype, np.floating) for box in boxes),
+        is_tabular=not boxes,
+        has_grid=bool(grids) and len(grids) == len(images),
+    )
+
+
+def _leaves(space: Space[Any]) -> Iterator[Space[Any]]:
+    parts = fields_of(space)
+    if not parts:
+        yield space
+    for part in parts.values():
+        yield from _leaves(part)
+
+
+def _side(box: Space[Any]) -> int:
+    """Returns the longest side of an image, whose channels are the first or the last of its three axes."""
+    first, *_, last = (box.shape or ())[-3:]
+    return int(max(first, last))
+
+
+def _plain(name: str) -> str:
+    """Returns a name in lower case with underscores for everything but letters and digits."""
+    return re.sub('[^a-z0-9]+', '_', name.lower()).strip('_') or 'env'
+
+
+# the policy
+
+
+def _encoder(facts: Facts, sizes: list[int]) -> Settings:
+    """Returns options of the network that depend on the observations."""
+    return dict(encoder_hidden_size_list=sizes, **({'conv_layers': []} if facts.has_grid else {}))
+
+
+def _ppo(facts: Facts) -> Settings:
+    is_continuous = type(facts.spec.action_space).__name__ == 'Box'
+    # with one-hot classes, learning about one says nothing about the next
+    bonus = 0.05 if facts.is_tabular else 0.01
+    return dict(
+        normalize_obs=facts.has_numbers,
+        model=_encoder(facts, [64, 64]),
+        learn=dict(
+            epoch_per_collect=10,
+            batch_size=64,
+            learning_rate=3e-4,
+            value_norm=True,  # for rewards of any size
+            entropy_weight=0.0 if is_continuous else bonus,
+        ),
+        collect=dict(n_sample=2048, discount_factor=0.99, gae_lambda=0.95),
+    )
+
+
+def _a2c(facts: Facts) -> Settings:
+    return dict(
+        normalize_obs=facts.has_numbers,
+        model=_encoder(facts, [64, 64]),
+        learn=dict(value_norm=True),
+        collect=dict(n_sample=40),
+    )
+
+
+def _dqn(facts: Facts) -> Settings:
+    return dict(
+        discount_factor=0.99,
+        model=_encoder(facts, [128, 128]) | dict(dueling=False),
+        learn=dict(update_per_collect=4, batch_size=128, learning_rate=1e-3, target_update_freq=100),
+        collect=dict(n_sample=8),
+        other=dict(
+            eps=dict(type='linear', start=1.0, end=0.05, decay=OFF_POLICY_STEPS // 10),
+            replay_buffer=dict(replay_buffer_size=facts.buffer_size),
+        ),
+    )
+
+
+def _c51(facts: Facts) -> Settings:
+    return {**_dqn(facts), 'normalize_reward': True}  # returns within its fixed range of values
+
+
+def _r2d2(facts: Facts) -> Settings:
+    settings = _dqn(facts)
+    settings['model'] = _encoder(facts, [64])
+    settings['learn'] |= dict(update_per_collect=1, batch_size=32, learning_rate=1e-3)
+    settings['collect'] |= dict(collector=dict(mark_episodes=True))
+    settings['other']['replay_buffer'] |= dict(unroll_len=20, burn_in=10)
+    return settings
+
+
+def _actor_critic(facts: Facts) -> Settings:
+    """Of policies with an actor and Q-functions."""
+    return dict(
+        discount_factor=0.99,
+        random_collect_size=1000,
+        model=_encoder(facts, [256, 256]),
+        learn=dict(update_per_collect=8, batch_size=256, learning_rate_actor=3e-4, learning_rate_critic=1e-3),
+        collect=dict(n_sample=8),
+        other=dict(replay_buffer=dict(replay_buffer_size=facts.buffer_size)),
+    )
+
+
+FAMILIES: dict[str, Callable[[Facts], Settings]] = {
+    'A2CPolicy': _a2c,
+    'PPOPolicy': _ppo,
+    'C51Policy': _c51,
+    'R2D2Policy': _r2d2,
+    'DQNPolicy': _dqn,
+    'QACPolicy': _actor_critic,
+}
+"""Settings of a policy class and of its subclasses, as far as they have none of their own."""
+
+
+NAMES = ('seed', 'exp_name', 'max_env_step', 'max_train_iter')
+"""Options that ``compile_config`` takes by themselves."""
+
+
+def train(
+    config: Any = None,
+    *,
+    env: Any = None,
+    policy: str | None = None,
+    model: Any = None,
+    folder: str | Path | None = None,
+    overrides: Mapping[str, Any] | None = None,
+    progress: bool = True,
+    **options: Any,
+) -> Run:
+    """Trains a policy and returns the run.
+
+    Args:
+        config: Name of a shipped config, such as ``'cartpole_dqn'``, path of a config file, or a pair of main and create
+            config; None: one that suits the env.
+        env: Id or class of the env, or a function that returns one; it replaces that of the config.
+        policy: Name of the policy if there is no config; None: one that suits the env.
+        model: A ``torch.nn.Module`` that replaces the network of the config.
+        folder: The run folder, which must not exist; by default a new one in the working directory.
+        overrides: Options by their dotted keys, such as ``{'policy.learn.batch_size': 64}``.
+        progress: Whether to show the progress.
+        options: Options by their short names, such as ``seed=1``, ``learning_rate=1e-3`` or ``max_env_step=20_000``.
+
+    Raises:
+        ConfigError: If an argument or an option is unknown, ambiguous or invalid; nothing is created.
+        KeyboardInterrupt: After Ctrl-C, when everything is saved.
+    """
+    cfg = _compiled(config, env, policy, overrides or {}, options)
+    return _begun(cfg, model, folder).train(progress)
+
+
+def start(
+    config: Any = None,
+    *,
+    env: Any = None,
+    policy: str | None = None,
+    model: Any = None,
+    folder: str | Path | None = None,
+    overrides: Mapping[str, Any] | None = None,
+    progress: bool = True,
+    **options: Any,
+) -> Run:
+    """Starts a run and returns it untrained, to train it step by step; the arguments are those of ``train``.
+
+    ``for iteration in run.iterations(): ...`` trains until the run is finished or the loop is left. ``progress`` is what
+    ``run.train()`` and ``run.resume()`` do if they are not told otherwise.
+    """
+    run = _begun(_compiled(config, env, policy, overrides or {}, options), model, folder)
+    run.progress_shown = progress
+    return run
+
+
+def open_run(folder: str | Path, *, env: Any = None, model: Any = None, trust: bool = False) -> Run:
+    """Opens the run of an existing folder, to evaluate, plot or resume it.
+
+    Args:
+        folder: The run folder.
+        env: The env again, if it was passed as a class or a function.
+        model: The network again, if one was passed.
+        trust: Whether the config of a foreign run may import code, open files and start programs.
+
+    Raises:
+        CheckpointError: If there is no complete checkpoint.
+        UnsafeCheckpointError: If the run is foreign and could reach beyond its folder.
+        ConfigError: If the env has to be passed again.
+    """
+    opened = open_checkpoint(Path(folder).expanduser())
+    where = str(opened.path)
+    data: Mapping[str, Any] = config.config_of(opened.manifest, where)
+    if env is not None:
+        data = config.with_env(data, env)
+    config.check_env_is_named(data, where)
+    if not opened.manifest.is_own:
+        config.check_trust(data, where, trust, [], env)
+    with warnings.catch_warnings():
+        warnings.simplefilter('ignore', ConfigWarning)  # they were shown when the run began
+        cfg = config.compile_config(data['main_config'], data['create_config'])
+    return Run(cfg, opened.path.parent.parent, model=model, trust=trust)
+
+
+def _begun(cfg: ExperimentConfig, model: Any, folder: str | Path | None) -> Run:
+    """Starts a run with a compiled config."""
+    config.warn_of_own_parts(cfg, model)
+    try:
+        return Run(cfg, chosen_folder(None, folder), model=model)
+    except ExperimentExistsError as error:
+        error.remedy = (
+            f'Continue it with rlframe.open_run({str(folder)!r}).resume(), pass another folder=, or leave that out for a'
+            ' free name.'
+        )
+        raise
+
+
+def _compiled(
+    given: Any, env: Any, policy: str | None, overrides: Mapping[str, Any], options: Mapping[str, Any]
+) -> ExperimentConfig:
+    main, create = _pair(given, env, policy, {**overrides, **options})
+    named = {name: options[name] for name in NAMES if name in options}
+    rest = {name: value for name, value in options.items() if name not in NAMES}
+    if not rest:
+        return config.compile_config(main, create, overrides=overrides, **named)
+    with warnings.catch_warnings():
+        warnings.simplefilter('ignore', ConfigWarning)  # the second time shows them
+        cfg = config.compile_config(main, create, overrides=overrides, **named)
+    keys = full_keys(rest, cfg)
+    return config.compile_config(main, create, overrides={**overrides, **keys}, **named)
+
+
+def _pair(
+    given: Any, env: Any, policy: str | None, overrides: Mapping[str, Any]
+) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    """Returns main and create config for the arguments of the user."""
+    if callable(given) and env is None:
+        given, env = None, given
+    if given is None and env is None:
+        raise ConfigError(
+            'nothing to train', where='train', remedy="train('cartpole_dqn') or train(env='CartPole-v1')."
+        )
+    if given is None:
+        shaping = {name: overrides[f'env.{name}'] for name in SHAPING if f'env.{name}' in overrides}
+        return starting_config(env, policy, shaping, overrides.get('max_env_step'))
+    if policy is not None:
+        raise ConfigError(
+            'the config names its policy already',
+            where='policy',
+            got=policy,
+            expected='None with a config',
+            remedy='Give env and policy, or a config.',
+        )
+    try:
+        main, create = config.config_pair(given)
+    except ConfigError as error:
+        if isinstance(given, str) and re.search(r'-v\d+$', given):
+            error.remedy = f'For an env: train(env={given!r}). {error.remedy}'
+        raise
+    if env is None:
+        return main, create
+    return {**main, 'env': {**main.get('env', {}), 'env_id': env}}, create

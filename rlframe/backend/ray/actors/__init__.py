@@ -1,1 +1,0 @@
-"""Ray actors: starts, calls, watches and replaces them, and manages their Ray session."""

@@ -1,1 +1,0 @@
-"""The arguments of ``RayCollector`` in Python, which are those of TorchRL's collector of that name."""

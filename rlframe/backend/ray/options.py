@@ -1,0 +1,313 @@
+"""Options of collection and evaluation in Ray actors."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from rlframe.errors import ConfigError, ConfigErrors
+from rlframe.registry import nearest
+from rlframe.utils.field import Field, Options, ResolvedConfig, allowed, check_values, is_number, only_numbers
+
+INIT_KEYS = (
+    'address', 'num_cpus', 'num_gpus', 'resources', 'labels', 'object_store_memory', 'local_mode', 'namespace',
+    'ignore_reinit_error', 'include_dashboard', 'dashboard_host', 'dashboard_port', 'job_config', 'log_to_driver',
+    'configure_logging', 'logging_level', 'logging_format', 'logging_config', 'runtime_env', 'cgroup_path',
+    'enable_resource_isolation', 'system_reserved_cpu', 'system_reserved_memory', 'proxy_server_url',
+)  # fmt: skip
+"""Arguments of ``ray.init``."""
+ACTOR_KEYS = (
+    'num_cpus', 'num_gpus', 'memory', 'object_store_memory', 'resources', 'accelerator_type', 'runtime_env',
+    'scheduling_strategy', 'fallback_strategy', 'label_selector', 'placement_group', 'max_pending_calls',
+    'placement_group_bundle_index', 'placement_group_capture_child_tasks', 'namespace', 'enable_task_events',
+)  # fmt: skip
+"""Options of an actor, except those that the backend sets itself."""
+
+is_plain_actor = allowed(num_cpus=is_number, num_gpus=is_number, memory=is_number, resources=only_numbers)
+"""Tells whether options of an actor are amounts only: no ``runtime_env``, which runs commands."""
+is_plain_init = allowed(
+    address=lambda address: address is None or (type(address) is str and address == 'local'),
+    num_cpus=is_number,
+    num_gpus=is_number,
+    resources=only_numbers,
+    object_store_memory=is_number,
+    include_dashboard=lambda value: value is False,
+    configure_logging=is_number,
+    log_to_driver=is_number,
+)
+"""Tells whether arguments of ``ray.init`` are amounts only."""
+
+
+def are_plain_actors(configs: Any) -> bool:
+    """Whether options of all actors, in one dict or in a list of them, are amounts only."""
+    return all(map(is_plain_actor, configs if isinstance(configs, list | tuple) else [configs]))
+
+
+def unknown_key(config: Mapping[Any, Any], known: tuple[str, ...]) -> str:
+    """Returns an error about an unknown key, with the nearest known one, or an empty string."""
+    for name in config:
+        is_private = str(name).startswith('_')  # from Python alone: no config has such keys
+        if name not in known and not is_private:
+            return f'{name!r} is not an option that rlframe passes to Ray.{nearest(str(name), known)}'
+    return ''
+
+
+def check_init(config: Mapping[Any, Any]) -> str:
+    """Returns the expected form of ``ray.init``'s arguments if these are invalid; else an empty string."""
+    problem = unknown_key(config, INIT_KEYS)
+    return f'a dict with arguments of ray.init; {problem}' if problem else ''
+
+
+RAY_INIT = Field(
+    {},
+    doc='arguments of ray.init, such as address; used if Ray is not running',
+    check=check_init,
+    may_change=True,
+    reaches='process',
+    harmless=is_plain_init,
+)
+"""The option ``ray_init_config`` of everything that starts Ray."""
+
+
+ONLY_OURS = ('max_restarts', 'max_task_retries', 'max_concurrency', 'name', 'lifetime', 'num_returns')
+"""Options of Ray's actors that would break guarantees of rlframe."""
+
+
+class ActorsConfig(ResolvedConfig):
+    """Options of a collector in actors, and the one of the collector itself that this process reads."""
+
+    num_collectors: int
+    sync: bool
+    update_after_each_batch: bool
+    max_weight_update_interval: int
+    max_in_flight: int
+    max_staleness: int | None
+    collect_print_freq: int | None
+
+
+def check_ray_options(cfg: Mapping[str, Any]) -> list[ConfigError]:
+    """Returns the mistakes in combinations of options."""
+    errors = []
+    given = cfg['remote_configs']
+    if isinstance(given, list | tuple) and len(given) != cfg['num_collectors']:
+        errors.append(
+            ConfigError(
+                f'remote_configs has {len(given)} entries, num_collectors is {cfg["num_collectors"]}',
+                where='remote_configs',
+                remedy='Give one dict for all actors, or a list with one for each.',
+            )
+        )
+    for i, config in enumerate(given if isinstance(given, list | tuple) else [given]):
+        where = f'remote_configs[{i}]' if isinstance(given, list | tuple) else 'remote_configs'
+        errors += _bad_remote_config(config, where)
+    if (unreachable := staleness_error(cfg, cfg['num_collectors'])) is not None:
+        errors.append(unreachable)
+    return errors
+
+
+def expected_staleness(actors: int, in_flight: int, batches: float) -> float:
+    """Returns the mean number of versions that a batch is behind, without ``sync``, if all actors are equally fast.
+
+    Each update between the request and the delivery of a batch makes it one version older. So the mean is the number of
+    requests in flight during an update, divided by the number of batches per update. An actor that would otherwise idle
+    during the update gets its next request before it, all others after it: ``batches`` fewer requests are in flight
+    then, but at least one for each actor.
+
+    Args:
+        actors: Number of actors.
+        in_flight: Requests in flight per actor.
+        batches: Batches, each of one actor, for each version of the weights.
+    """
+    return max(actors * in_flight - batches, actors) / batches
+
+
+def staleness_error(cfg: Mapping[str, Any], batches: int) -> ConfigError | None:
+    """Returns the error about a ``max_staleness`` below the mean staleness.
+
+    Args:
+        cfg: Options of the collector.
+        batches: Batches, each of one actor, for each version of the weights.
+    """
+    actors, in_flight, limit = cfg['num_collectors'], cfg['max_in_flight'], cfg['max_staleness']
+    if cfg['sync'] or limit is None or limit >= (lag := expected_staleness(actors, in_flight, batches)):
+        return None
+    return ConfigError(
+        f'with {actors} actors, {in_flight} requests in flight per actor and an update after every'
+        f' {f"{batches} batches" if batches > 1 else "batch"}, a batch is {lag:.3g} versions behind on average when it is'
+        ' delivered',
+        where='max_staleness',
+        got=limit,
+        expected=f'at least {math.ceil(lag)}, None, or fewer actors or requests',
+    )
+
+
+def _bad_remote_config(config: Any, where: str) -> list[ConfigError]:
+    if not isinstance(config, Mapping):
+        return [ConfigError('bad value', where=where, got=config, expected='a dict of resources')]
+    ours = [name for name in config if name in ONLY_OURS]
+    errors = [
+        ConfigError(
+            f'{name} is set by the backend itself',
+            where=where,
+            remedy='Leave it out; give resources only.',
+        )
+        for name in ours
+    ]
+    problem = '' if ours else unknown_key(config, ACTOR_KEYS)
+    return [*errors, ConfigError(problem, where=where)] if problem else errors
+
+
+def _check_actor(config: Mapping[str, Any]) -> str:
+    if set(ONLY_OURS) & set(config):
+        return f'a dict without {ONLY_OURS}'
+    problem = unknown_key(config, ACTOR_KEYS)
+    return f'a dict of resources; {problem}' if problem else ''
+
+
+RAY_OPTIONS: Options = dict(
+    num_collectors=Field(
+        1, range='[1, inf)', unit='actors', doc='that collect, each in env.collector_env_num envs'
+    ),
+    sync=Field(
+        True,
+        doc='whether each round waits for the share of every actor; if not, it takes the first results that are ready',
+    ),
+    update_after_each_batch=Field(
+        True, doc='whether each request brings the newest weights', may_change=True
+    ),
+    max_weight_update_interval=Field(
+        -1,
+        range='[-1, inf)',
+        unit='batches',
+        doc='of one actor, after which it gets the newest weights in any case; -1: no limit',
+        may_change=True,
+    ),
+    max_in_flight=Field(
+        1,
+        range='[1, inf)',
+        unit='requests',
+        doc='that each actor has to do at a time, without sync',
+        may_change=True,
+    ),
+    max_staleness=Field(
+        None,
+        type=int,
+        range='[0, inf)',
+        unit='versions of the weights',
+        doc='that a batch may be behind when its collection begins, or by waiting; older batches are discarded and counted;'
+        ' None: no limit',
+        may_change=True,
+    ),
+    collect_timeout=Field(
+        600.0,
+        range='(0, inf)',
+        unit='seconds',
+        doc='that an actor has to answer a request; then it is replaced',
+        may_change=True,
+    ),
+    start_timeout=Field(
+        120.0,
+        range='(0, inf)',
+        unit='seconds',
+        doc='that an actor has to start, with its envs',
+        may_change=True,
+    ),
+    max_actor_restarts=Field(
+        5,
+        range='[0, inf)',
+        unit='restarts',
+        doc='of all actors together within restart_window; one more loss ends the run',
+        may_change=True,
+    ),
+    restart_window=Field(
+        600.0, range='(0, inf)', unit='seconds', doc='over which max_actor_restarts counts', may_change=True
+    ),
+    ray_init_config=RAY_INIT,
+    remote_configs=Field(
+        {},
+        type=(dict, list),
+        doc='resources of an actor, such as num_cpus (1) and num_gpus (0), or a list with one dict for each',
+        may_change=True,
+        reaches='process',
+        harmless=are_plain_actors,
+    ),
+)
+"""Options under ``policy.collect.collector``."""
+
+EVALUATOR_OPTIONS: Options = dict(
+    max_pending=Field(
+        2,
+        range='[1, inf)',
+        unit='evaluations',
+        doc='that an actor may have to do before training waits for it',
+        may_change=True,
+    ),
+    eval_timeout=Field(
+        1800.0,
+        range='(0, inf)',
+        unit='seconds',
+        doc='that an actor has for an evaluation; then it is replaced and the evaluation repeated',
+        may_change=True,
+    ),
+    **{
+        name: RAY_OPTIONS[name]
+        for name in ('start_timeout', 'max_actor_restarts', 'restart_window', 'ray_init_config')
+    },
+    remote_config=Field(
+        {},
+        doc='resources of the actor, such as num_cpus (1) and num_gpus (0)',
+        check=_check_actor,
+        may_change=True,
+        reaches='process',
+        harmless=is_plain_actor,
+    ),
+)
+"""Options under ``policy.eval.evaluator``."""
+
+
+def with_ray_options(kind: Any, cfg: Mapping[str, Any], declared: Options = RAY_OPTIONS) -> ResolvedConfig:
+    """Completes the options of a collector or an evaluator and those of the actors that it runs in.
+
+    Args:
+        kind: The class that runs in the actors.
+        cfg: Options of both; a config that was compiled already is passed through.
+        declared: The options of Ray.
+
+    Raises:
+        ConfigError: If an option is unknown or invalid. All mistakes among the options of Ray are reported together.
+    """
+    if isinstance(cfg, ResolvedConfig):
+        return cfg
+    values, errors = check_values({name: cfg[name] for name in cfg if name in declared}, declared)
+    if not errors and declared is RAY_OPTIONS:
+        errors = check_ray_options(values)
+    if errors:
+        raise errors[0] if len(errors) == 1 else ConfigErrors(errors, where=kind.__name__)
+    return ResolvedConfig({**kind.resolve_config(without_ray_options(cfg, declared)), **values})
+
+
+def without_ray_options(cfg: Mapping[str, Any], declared: Options = RAY_OPTIONS) -> dict[str, Any]:
+    """Returns the options of a collector or an evaluator alone."""
+    return {name: value for name, value in cfg.items() if name != 'backend' and name not in declared}
+
+
+def mark_read(cfg: Any) -> None:
+    """Marks every option as read, as actors read them."""
+    for value in cfg.values():
+        if isinstance(value, ResolvedConfig):
+            mark_read(value)
+
+
+def pool_options(evaluator: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the options of an evaluator as those of a pool with one actor."""
+    shared = {name: evaluator[name] for name in evaluator if name in RAY_OPTIONS}
+    own = {'remote_configs': evaluator['remote_config'], 'collect_timeout': evaluator['eval_timeout']}
+    return {**shared, **own, 'num_collectors': 1}
+
+
+def remote_config_of(cfg: Mapping[str, Any], rank: int) -> dict[str, Any]:
+    """Returns the resources of one actor."""
+    given = cfg['remote_configs']
+    own = given[rank % len(given)] if isinstance(given, list | tuple) else given
+    return {'num_cpus': 1, 'num_gpus': 0, **own}

@@ -1,0 +1,540 @@
+"""The Ray of this process: uses a running one, connects to a known address, or starts one and ends it later."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import logging
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from rlframe.backend.ray.actor import Facts, last_words
+from rlframe.backend.ray.guard import end_writers, start_guard
+from rlframe.errors import ConfigError, MissingDependencyError, ResourceError
+from rlframe.utils.lazy import LazyModule
+
+PROBE_SECONDS = 2.0
+"""Longest wait for an answer at the port of a cluster."""
+GREETING_SECONDS = 5.0
+"""Longest wait for the first bytes of a cluster, which a busy one may not send at once."""
+GREETING = b'PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n' + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
+"""Start of a client's connection in HTTP/2, which Ray's servers use: its preface and empty settings."""
+SETTINGS = 4
+"""Type of the frame that a server of HTTP/2 sends first; it is the fourth of the nine bytes of the frame's head."""
+
+
+def address_here(where: str) -> str:
+    """Returns the address of the cluster on this machine, as ``ray start`` noted it.
+
+    Args:
+        where: Config key of the arguments of ``ray.init``, for the error.
+
+    Raises:
+        ResourceError: If there is none.
+    """
+    services: Any = importlib.import_module('ray._private.services')
+    address = services.find_bootstrap_address(None)
+    if address is None:
+        raise ResourceError(
+            'no Ray is running on this machine',
+            where=f'{where}.address',
+            got='auto',
+            expected="'local', or the address of a cluster",
+        )
+    return str(address)
+
+
+def probe(address: str, where: str) -> None:
+    """Checks that a Ray-like server answers at the address, because Ray would wait for minutes.
+
+    Args:
+        address: host:port.
+        where: Config key of the address, for errors.
+
+    Raises:
+        ConfigError: If the address has another form.
+        ResourceError: If no server answers, or a server other than Ray.
+    """
+    host, _, port = address.rpartition(':')
+    if '://' in address or not host or not port.isdigit():
+        raise ConfigError(
+            'the address of a Ray cluster is host:port',
+            where=where,
+            got=address,
+            expected="'local', 'auto' or for example '10.0.0.1:6379'",
+            remedy='Ray Client (ray://) is not supported: start the run on a node of the cluster.',
+        )
+    problem, cause = '', None
+    try:
+        with socket.create_connection((host.strip('[]'), int(port)), PROBE_SECONDS) as connection:
+            if os.environ.get('RAY_USE_TLS', '0') == '0' and not _is_greeted(connection):
+                problem = f'the server at {address} is not the head node of a Ray cluster'
+    except (OSError, OverflowError) as error:
+        problem, cause = f'nothing answers at {address}: {error}', error
+    if problem:
+        raise wrong_address(problem, address, where) from cause
+
+
+def _is_greeted(connection: socket.socket) -> bool:
+    """Whether the other side answers as Ray's servers do, at once."""
+    connection.settimeout(GREETING_SECONDS)
+    head = b''
+    try:
+        connection.sendall(GREETING)
+        while len(head) < 9 and (more := connection.recv(9 - len(head))):
+            head += more
+    except OSError:  # it closed the connection, or is silent
+        return False
+    return len(head) == 9 and head[3] == SETTINGS
+
+
+def wrong_address(problem: str, address: str, where: str) -> ResourceError:
+    """Returns the error for an address without a cluster."""
+    return ResourceError(
+        problem,
+        where=where,
+        got=address,
+        expected="the address of a running Ray, or 'local'",
+        remedy='It may come from RAY_ADDRESS. `ray start --head` starts a cluster and prints its address.',
+    )
+
+
+ray = LazyModule('ray')
+
+COLOUR = r'\x1b\[[0-9;]*m'
+LONGEST_CAUSE = 400
+"""Maximum length of a line about a lost actor, as Ray adds advice for every case."""
+CLOSE_SECONDS = 1.0
+"""Seconds that an actor has to end after Ray was told to kill it; then this process kills it and its children."""
+
+
+def cause_of(error: Exception) -> str:
+    """Returns the cause of a loss: how the process ended, and the first and last line of Ray's message."""
+    from ray.exceptions import ActorDiedError
+
+    text = re.sub(COLOUR, '', str(error))
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    told = dict.fromkeys([*lines[:1], *lines[-1:]])
+    cause = ' '.join([f'{type(error).__name__}:', *(textwrap.shorten(line, LONGEST_CAUSE) for line in told)])
+    if isinstance(error, ActorDiedError) and 'its worker process has died' in text:
+        return f'{_how_it_ended(text)} ({cause})'
+    return cause
+
+
+def end_leftovers(actors: Iterable[Facts | None]) -> None:
+    """Ends what remains on this machine of actors that were told to end: a stopped process and its children.
+
+    Args:
+        actors: Facts about each actor; None for those that were never ready.
+    """
+    here = [facts.pid for facts in actors if facts is not None and facts.node == os.uname().nodename]
+    if logs := [str(log) for pid in here if (log := _log_of(pid)) is not None]:
+        end_writers(logs, CLOSE_SECONDS)
+
+
+def _how_it_ended(text: str) -> str:
+    """Returns how a process ended, from Ray's message and the process's own log."""
+    if found := re.search(r'exits with an exit code (-?\d+)', text):
+        return f'its process exited with code {found[1]}'
+    facts = dict(re.findall(r'^\s*(pid|ip): (\S+)$', text, re.MULTILINE))
+    if 'pid' not in facts or facts.get('ip') != ray.util.get_node_ip_address():  # type: ignore[no-untyped-call]  # Ray's function has no annotations
+        return f'its process ended; its log on node {facts.get("ip")} may say why'
+    log = _log_of(int(facts['pid']))
+    if log is not None and (noted := last_words(log)):
+        return f'its process ended by {noted}'
+    return 'its process was probably killed by SIGKILL: by kill -9, or by the kernel when memory ran out'
+
+
+def _log_of(pid: int) -> Path | None:
+    """Returns the stderr file of a process that Ray started on this node; None if unknown."""
+    if not ray.is_initialized():  # to ask a Ray that has ended would start another one
+        return None
+    # whatever Ray raises when it is ending itself: a cause less is no failure
+    with contextlib.suppress(Exception):
+        probe(ray.get_runtime_context().gcs_address, '')  # without its head node, Ray would wait for a minute
+        here = ray.get_runtime_context().get_node_id()
+        socket = next(node['RayletSocketName'] for node in ray.nodes() if node['NodeID'] == here)  # type: ignore[no-untyped-call]  # Ray's function has no annotations
+        logs = Path(socket).parents[1].glob(f'logs/worker-*-{pid}.err')
+        return max(logs, key=lambda log: log.stat().st_mtime, default=None)
+    return None
+
+
+logger = logging.getLogger('rlframe.ray')
+
+Resources = Mapping[str, float]
+"""Amounts under Ray's names of them: ``{'CPU': 1.0, 'GPU': 0.0}``."""
+
+FREE_SECONDS = 5.0
+"""Longest wait for resources to become free: those of an actor do so about a second after its end."""
+STORE_BYTES = 2 * 2**30
+"""Default limit for the object store of a Ray that is started here."""
+OF_A_NEW_RAY = frozenset(
+    [
+        'num_cpus',
+        'num_gpus',
+        'resources',
+        'labels',
+        'object_store_memory',
+        'include_dashboard',
+        'dashboard_host',
+        'dashboard_port',
+        '_memory',
+        '_temp_dir',
+        '_plasma_directory',
+        '_system_config',
+        '_node_name',
+        'object_spilling_directory',
+    ]
+)
+"""Arguments of ``ray.init`` that cannot be set for a running cluster."""
+
+
+class _Started:
+    """The Ray that this module started or connected to: there is one Ray per process, so one of this."""
+
+    holders = 0
+    """Open sessions."""
+    job: str | None = None
+    """Id that Ray gave this process; a different one means that Ray was shut down and started again."""
+    guard: subprocess.Popen[bytes] | None = None
+    """Ends the remains of Ray if this process is killed."""
+
+
+class _Reserved:
+    """Resources reserved by the open sessions of this process: Ray reports those of a starting actor too late."""
+
+    total: Counter[str] = Counter()
+
+
+class RaySession:
+    """A use of this process's Ray; closing the last session ends a Ray that ``connect`` started.
+
+    Args:
+        own: Whether ``connect`` started Ray.
+        description: Owner of the Ray, for the log.
+    """
+
+    def __init__(self, own: bool, description: str) -> None:
+        self.own = own
+        """Whether this module started Ray, so that the end of the last session ends Ray."""
+        self.description = description
+        """Owner of the Ray in use, in words."""
+        self._open = True
+        self._reserved: Counter[str] = Counter()
+
+    def require(
+        self, demands: Sequence[Resources], where: str, remedy: str = '', wait_s: float = FREE_SECONDS
+    ) -> None:
+        """Reserves the resources of actors with these demands, until ``release`` or ``close``.
+
+        Args:
+            demands: Resources that each actor needs.
+            where: Config key of the demand, for errors.
+            remedy: Remedy in the error, if not the default one.
+            wait_s: Seconds to wait for resources that are being released.
+
+        Raises:
+            ResourceError: With the needed and the free amounts; at once if even all resources would not suffice.
+        """
+        needed, rooms = _total(demands), _rooms()
+        limit = time.monotonic() + wait_s
+        is_hopeless = bool(_lacking(demands, needed, _total(rooms)))
+        while lacking := _lacking(demands, needed, free := _free()):
+            if is_hopeless or time.monotonic() > limit:
+                raise _too_little(demands, lacking, free, where, remedy)
+            time.sleep(0.1)
+        self._reserved.update(needed)
+        _Reserved.total.update(needed)
+
+    def check_room(self, demand: Resources, demands: Sequence[Resources], where: str) -> None:
+        """Checks that the cluster currently has room for an actor besides everything reserved.
+
+        Args:
+            demand: Resources that the actor needs.
+            demands: Resources that it and the other actors of this session need.
+            where: Config key of the demand, for errors.
+
+        Raises:
+            ResourceError: If the actor can never fit; with the numbers.
+        """
+        rooms = _rooms()
+        total = _total(rooms)
+        lacking = [
+            name
+            for name, size in demand.items()
+            if _Reserved.total[name] > total[name] + 1e-6
+            or not any(_times([room], {name: size}) for room in rooms)
+        ]
+        like_it = [other for other in demands if all(other.get(name, 0.0) >= demand[name] for name in demand)]
+        if lacking or len(like_it) > _times(rooms, demand):
+            free = {name: max(0.0, size) for name, size in ray.available_resources().items()}
+            raise _too_little(demands, lacking or [*demand], free, where, '')
+
+    def release(self, demands: Sequence[Resources]) -> None:
+        """Releases the reservations of actors that no longer exist."""
+        self._reserved.subtract(_total(demands))
+        _Reserved.total.subtract(_total(demands))
+
+    def close(self) -> None:
+        """Closes the session; may be called twice."""
+        if not self._open:
+            return
+        self._open = False
+        _Reserved.total.subtract(self._reserved)
+        if not self.own:
+            return
+        _Started.holders -= 1
+        if _Started.holders == 0:
+            disconnect()
+
+    def __enter__(self) -> RaySession:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+
+def connect(ray_init_config: Mapping[str, Any] | None = None, where: str = 'ray_init_config') -> RaySession:
+    """Opens a session with the Ray of this process, else with the given cluster, else with a new Ray.
+
+    The cluster's address is ``ray_init_config['address']`` or, if not set, the environment variable ``RAY_ADDRESS``;
+    ``'local'`` always starts a new Ray, ``'auto'`` uses the cluster that Ray finds on this machine. Signal handlers are
+    not changed.
+
+    Args:
+        ray_init_config: Arguments of ``ray.init``; used if Ray is not running yet.
+        where: Config key of these arguments, for errors.
+
+    Returns:
+        The session, to be closed by the caller.
+
+    Raises:
+        MissingDependencyError: If Ray is not installed.
+        ResourceError: If no server answers at the address, or a new Ray does not start.
+        ConfigError: If ``ray.init`` does not accept these arguments.
+    """
+    given = dict(ray_init_config or {})
+    check_installed(where)
+    if ray.is_initialized():
+        own = _is_ours()
+        if given and not own:
+            logger.warning('%s is not used: this process is already connected to Ray', where)
+        return _hold('the Ray of this run') if own else RaySession(False, 'the Ray of this process')
+    address = given.pop('address', None) or os.environ.get('RAY_ADDRESS') or 'local'
+    if address == 'local':
+        _init(where, **_defaults_of_a_new_ray(given), **given, address='local')
+        _end_guard()
+        _Started.guard = start_guard(Path(ray.nodes()[0]['RayletSocketName']).parents[1])
+        return _hold('a Ray of its own')
+    if address == 'auto':
+        address = address_here(where)
+    probe(address, f'{where}.address')
+    if unused := sorted(given.keys() & OF_A_NEW_RAY):
+        logger.warning('%s: %s not used: the Ray at %s runs already', where, ', '.join(unused), address)
+    _show_token_if_asked(address, f'{where}.address')
+    _init(where, **{k: v for k, v in given.items() if k not in OF_A_NEW_RAY}, address=address)
+    return _hold(f'the Ray at {address}')
+
+
+def disconnect() -> None:
+    """Ends the Ray that ``connect`` started, even if sessions are open; one that ran before is left running."""
+    if _is_ours():
+        _Started.holders, _Started.job = 0, None
+        ray.shutdown()
+        _end_guard()
+
+
+def actor_resources(options: Mapping[str, Any]) -> dict[str, float]:
+    """Returns the resources of an actor with these options of ``ray.remote``; by default 1 CPU."""
+    found = {
+        'CPU': options.get('num_cpus', 1),
+        'GPU': options.get('num_gpus', 0),
+        'memory': options.get('memory', 0),
+    }
+    if options.get('accelerator_type'):
+        found[f'accelerator_type:{options["accelerator_type"]}'] = 0.001  # so does Ray write it
+    return {name: float(size) for name, size in {**found, **options.get('resources', {})}.items() if size}
+
+
+def check_installed(where: str) -> None:
+    """Checks that Ray can be imported.
+
+    Raises:
+        MissingDependencyError: If it cannot.
+    """
+    try:
+        importlib.import_module('ray')
+    except ImportError as error:
+        raise MissingDependencyError(
+            f'Ray cannot be imported: {error}',
+            where=where,
+            remedy="Install it: pip install 'ray >= 2.52'.",
+        ) from error
+
+
+def _is_ours() -> bool:
+    ours = _Started.job is not None and ray.is_initialized()
+    return ours and ray.get_runtime_context().get_job_id() == _Started.job
+
+
+def _hold(description: str) -> RaySession:
+    job = ray.get_runtime_context().get_job_id()
+    _Started.holders = _Started.holders + 1 if job == _Started.job else 1
+    _Started.job = job
+    return RaySession(True, description)
+
+
+def _end_guard() -> None:
+    """Ends the guard of a Ray that has ended."""
+    guard, _Started.guard = _Started.guard, None
+    if guard is not None:
+        guard.communicate()
+
+
+def _defaults_of_a_new_ray(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the default arguments of a new Ray: no dashboard, and a store that leaves memory free."""
+    os.environ.setdefault('RAY_USAGE_STATS_ENABLED', '0')
+    memory = os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES')
+    defaults = {
+        'include_dashboard': False,
+        'configure_logging': False,
+        'object_store_memory': min(int(0.3 * memory), STORE_BYTES),
+    }
+    return {name: value for name, value in defaults.items() if name not in given}
+
+
+def _init(where: str, **arguments: Any) -> None:
+    try:
+        with _kept_signal_handlers():
+            ray.init(**arguments)
+    except (RuntimeError, ValueError, TypeError) as error:
+        raise ConfigError(
+            f'ray.init does not accept this: {error}',
+            where=where,
+            got=arguments,
+            expected='arguments of ray.init',
+        ) from error
+    except ConnectionError as error:
+        raise ResourceError(
+            f'cannot connect to the Ray at {arguments["address"]}: {error}',
+            where=f'{where}.address',
+            remedy='A cluster with tokens needs RAY_AUTH_MODE=token and its token in ~/.ray/auth_token.',
+        ) from error
+    except (Exception, SystemExit) as error:  # Ray ends the process if its servers do not start
+        if ray.is_initialized():
+            ray.shutdown()
+        reason = str(error).partition('\n')[0]
+        raise ResourceError(
+            f'Ray could not be started: {type(error).__name__}: {reason}',
+            where=where,
+            remedy='Are ports, shared memory and the temporary folder of Ray (_temp_dir) free to use? Its own logs are in'
+            ' /tmp/ray/session_latest/logs.',
+        ) from error
+
+
+@contextmanager
+def _kept_signal_handlers() -> Iterator[None]:
+    """Restores signal handlers that Ray replaces; without an earlier handler, Ray's stays, which ends Ray in order."""
+    before: dict[int, Any] = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            for number, handler in before.items():
+                if handler not in (signal.SIG_DFL, None):
+                    signal.signal(number, handler)
+
+
+def _show_token_if_asked(address: str, where: str) -> None:
+    """Makes Ray send this user's token if the cluster requires it, and only then: otherwise its answers are rejected.
+
+    Ray does not detect this itself for an explicit address.
+    """
+    raylet: Any = importlib.import_module('ray._raylet')
+    try:
+        raylet.GcsClient(address=address)
+    except ray.exceptions.AuthenticationError:
+        if 'RAY_AUTH_MODE' not in os.environ:
+            os.environ['RAY_AUTH_MODE'] = 'token'
+            raylet.Config.initialize('')  # Ray has read the environment already
+    except ray.exceptions.RpcError as error:  # for example another of Ray's servers
+        raise wrong_address(
+            f'the server at {address} is not the head node of a Ray cluster', address, where
+        ) from error
+
+
+def _total(demands: Sequence[Resources]) -> Counter[str]:
+    total: Counter[str] = Counter()
+    for demand in demands:
+        total.update(demand)  # type: ignore[arg-type]  # it adds up any numbers
+    return total
+
+
+def _free() -> dict[str, float]:
+    """Returns the resources free for further actors; in a trial of Ray Tune, the rest of the trial's own."""
+    group = ray.util.get_current_placement_group()
+    if group is None:
+        free, limit = Counter(ray.available_resources()), Counter(ray.cluster_resources())
+    else:
+        free = _total(group.bundle_specs)
+        free.subtract(ray.get_runtime_context().get_assigned_resources())
+        limit = free.copy()
+    limit.subtract(_Reserved.total)
+    return {name: min(size, limit[name]) for name, size in free.items()}
+
+
+def _rooms() -> list[Resources]:
+    """Returns the resources of each place for an actor: of nodes or, in a trial of Ray Tune, of the trial's bundles."""
+    group = ray.util.get_current_placement_group()
+    if group is not None:
+        return list(group.bundle_specs)
+    return [node['Resources'] for node in ray.nodes() if node['Alive']]
+
+
+def _times(rooms: Sequence[Resources], demand: Resources) -> int:
+    """Returns the number of actors with this demand that would fit if nothing else used resources."""
+    each = (min(room.get(name, 0.0) / size for name, size in demand.items()) for room in rooms)
+    return sum(int(count + 1e-6) for count in each) if demand else sys.maxsize
+
+
+def _lacking(demands: Sequence[Resources], needed: Resources, free: Resources) -> list[str]:
+    """Returns the names of the resources that are insufficient, in total or on every single node."""
+    nodes = [node['Resources'] for node in ray.nodes() if node['Alive']]
+    lacking = []
+    for name, size in needed.items():
+        largest_node = max((node.get(name, 0.0) for node in nodes), default=0.0)
+        largest_demand = max((demand.get(name, 0.0) for demand in demands), default=0.0)
+        if size > free.get(name, 0.0) + 1e-6 or largest_demand > largest_node:
+            lacking.append(name)
+    return lacking
+
+
+def _too_little(
+    demands: Sequence[Resources], lacking: Sequence[str], free: Resources, where: str, remedy: str
+) -> ResourceError:
+    kinds = Counter(tuple(sorted(demand.items())) for demand in demands)
+    needed = ' + '.join(f'{count} x {{{_listed(dict(kind))}}}' for kind, count in kinds.items())
+    nodes = [node for node in ray.nodes() if node['Alive']]
+    total = ray.cluster_resources()
+    have = ', '.join(f'{name} {free.get(name, 0.0):g} of {total.get(name, 0.0):g}' for name in lacking)
+    return ResourceError(
+        f'actors need {needed}; free: {have} on {len(nodes)} node(s)',
+        where=where,
+        remedy=remedy or 'Use fewer actors, request fewer resources for each, or add nodes to the cluster.',
+    )
+
+
+def _listed(resources: Mapping[str, float]) -> str:
+    return ', '.join(f'{name}: {size:g}' for name, size in resources.items())

@@ -1,0 +1,294 @@
+"""The options of Atari games, and the protocols that set them."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from rlframe.data.timestep import Array
+from rlframe.envs.base_env import EnvConfig
+from rlframe.run.machine import demand_memory
+from rlframe.utils.field import REQUIRED, Field
+
+PROTOCOLS: dict[str, dict[str, Any]] = {
+    'mnih2015': dict(
+        noop_max=30,
+        sticky_actions=0.0,
+        full_action_space=False,
+        life_loss=True,
+        reward_clip=True,
+        fire_reset=False,
+    ),
+    'baselines': dict(
+        noop_max=30,
+        sticky_actions=0.0,
+        full_action_space=False,
+        life_loss=True,
+        reward_clip=True,
+        fire_reset=True,
+    ),
+    'machado2018': dict(
+        noop_max=0,
+        sticky_actions=0.25,
+        full_action_space=True,
+        life_loss=False,
+        reward_clip=True,
+        fire_reset=False,
+    ),
+}
+"""Settings of each protocol.
+
+Source: Mnih et al., Human-level control through deep reinforcement learning (2015), Methods; Dhariwal et al., OpenAI
+Baselines (2017), ``atari_wrappers.py``; Machado et al., Revisiting the Arcade Learning Environment (2018), section 5.
+"""
+OF_PROTOCOL = tuple(PROTOCOLS['mnih2015'])
+"""Options whose default is that of the protocol."""
+
+WITHOUT_FIRE = frozenset(
+    [
+        'Asterix',
+        'Backgammon',
+        'CrazyClimber',
+        'Freeway',
+        'Frogger',
+        'JourneyEscape',
+        'Koolaid',
+        'KungFuMaster',
+        'LostLuggage',
+        'MsPacman',
+        'Pacman',
+        'Skiing',
+        'Surround',
+        'Tutankham',
+        'VideoCheckers',
+    ]
+)
+"""Games whose own actions have no FIRE as action 1."""
+_ID = re.compile(r'ALE/[A-Z][A-Za-z0-9]*-v5', re.ASCII)
+_OTHER_ID = re.compile(
+    r'(?:ALE/)?([A-Za-z][A-Za-z0-9]*?)(-ram)?(Deterministic|NoFrameskip)?(?:-v[045])?', re.ASCII
+)
+
+
+def check_game_id(env_id: str) -> str:
+    """Describes the expected id if ``env_id`` is not that of a game; else returns an empty string."""
+    if _ID.fullmatch(env_id):
+        return ''
+    match = _OTHER_ID.fullmatch(env_id)
+    if match is None:
+        return "the id of a game, such as 'ALE/Pong-v5'"
+    name = match[1][:1].upper() + match[1][1:]
+    if match[3]:
+        return f"'ALE/{name}-v5': this id has a frame skip of its own, which env.frame_skip sets"
+    return f"'ALE/{name}-v5'"
+
+
+def is_game_id(env_id: Any) -> bool:
+    """Whether this is an id of ALE, without a module."""
+    return type(env_id) is str and not check_game_id(env_id)
+
+
+ATARI_FIELDS: dict[str, Any] = dict(
+    env_id=Field(
+        REQUIRED,
+        type=str,
+        doc="game, such as 'ALE/Pong-v5'",
+        check=check_game_id,
+        reaches='code',
+        harmless=is_game_id,
+    ),
+    protocol=Field(
+        'mnih2015',
+        doc="what sets the options whose default is None: 'mnih2015' no-op starts, 'baselines' the same with fire_reset, as in"
+        " SB3 and CleanRL, 'machado2018' sticky actions, all 18 actions, no end with a life",
+        choices=tuple(PROTOCOLS),
+    ),
+    frame_stack=Field(
+        4,
+        range='[1, inf)',
+        unit='env steps',
+        doc='frames that the policy sees at a time, the newest last, along a new first axis (Mnih et al. 2015)',
+    ),
+    frame_skip=Field(
+        4,
+        range='[1, inf)',
+        unit='frames',
+        doc='that an action is repeated for; the last two are merged by their maximum (Mnih et al. 2015)',
+    ),
+    noop_max=Field(
+        None,
+        type=int,
+        range='[0, inf)',
+        unit='frames',
+        doc='a game begins with 1 to this many no-ops; 0: none (Mnih et al. 2015: 30)',
+    ),
+    sticky_actions=Field(
+        None,
+        type=float,
+        range='[0, 1)',
+        doc='probability that a frame repeats the action of the frame before (Machado et al. 2018: 0.25)',
+    ),
+    full_action_space=Field(
+        None,
+        type=bool,
+        doc='whether all 18 actions are available (Machado et al. 2018), not only those that the game uses',
+    ),
+    life_loss=Field(
+        None,
+        type=bool,
+        doc='whether a lost life ends the episode in training, without ending the game (Mnih et al. 2015)',
+    ),
+    reward_clip=Field(
+        None, type=bool, doc='whether training sees the sign of rewards only (Mnih et al. 2015)'
+    ),
+    fire_reset=Field(
+        None,
+        type=bool,
+        doc='whether episodes begin by FIRE in games that have it (Dhariwal et al., OpenAI Baselines 2017)',
+    ),
+    screen_size=Field(
+        84, range='[1, inf)', unit='pixels', doc='height and width of a frame (Mnih et al. 2015)'
+    ),
+    grayscale=Field(True, doc='whether frames are gray; else they are RGB, channels last'),
+    max_frames=Field(
+        108_000,
+        range='[1, inf)',
+        unit='frames',
+        doc='that truncate a game: 30 minutes as in ALE; Machado et al. (2018) take 18,000',
+    ),
+    mode=Field(
+        None, type=int, range='[0, inf)', doc='mode of the game (Machado et al. 2018); None: its first'
+    ),
+    difficulty=Field(
+        None, type=int, range='[0, inf)', doc='difficulty of the game (Machado et al. 2018); None: its first'
+    ),
+)
+"""Options of env type ``'atari'``."""
+
+
+class AtariConfig(EnvConfig):
+    """Options of ``AtariFactory``."""
+
+    env_id: str
+    protocol: Literal['mnih2015', 'baselines', 'machado2018']
+    frame_skip: int
+    noop_max: int | None
+    sticky_actions: float | None
+    full_action_space: bool | None
+    life_loss: bool | None
+    reward_clip: bool | None
+    fire_reset: bool | None
+    screen_size: int
+    grayscale: bool
+    max_frames: int
+    mode: int | None
+    difficulty: int | None
+
+
+class AtariSettings(NamedTuple):
+    """The options of a game with the protocol applied."""
+
+    env_id: str
+    frame_stack: int
+    frame_skip: int
+    noop_max: int
+    sticky_actions: float
+    full_action_space: bool
+    life_loss: bool
+    """Whether a lost life ends the episode."""
+    reward_clip: bool
+    fire_reset: bool
+    screen_size: int
+    grayscale: bool
+    max_frames: int
+    mode: int | None
+    difficulty: int | None
+
+    @property
+    def fires(self) -> bool:
+        """Whether episodes begin by FIRE, as action 1."""
+        name = self.env_id.removeprefix('ALE/').removesuffix('-v5')
+        return self.fire_reset and (self.full_action_space or name not in WITHOUT_FIRE)
+
+    @property
+    def frame_shape(self) -> tuple[int, ...]:
+        """Shape of a frame: [H, W], or [H, W, 3] in colour."""
+        size = (self.screen_size, self.screen_size)
+        return size if self.grayscale else (*size, 3)
+
+
+def settings_of(cfg: AtariConfig, is_training: bool) -> AtariSettings:
+    """Applies the protocol; without ``is_training``, games are whole and rewards unclipped."""
+    values = {name: cfg[name] for name in AtariSettings._fields}
+    values |= {name: own for name, own in PROTOCOLS[cfg.protocol].items() if values[name] is None}
+    if not is_training:
+        values |= dict(life_loss=False, reward_clip=False)
+    settings = AtariSettings(**values)
+    demand_memory(
+        settings.frame_stack * math.prod(settings.frame_shape),
+        'a stack of frames',
+        'env.screen_size' if settings.frame_stack < settings.screen_size else 'env.frame_stack',
+    )
+    return settings
+
+
+CHUNK = 64
+"""Frames that are allocated together."""
+
+
+class FrameStack:
+    """Keeps the last ``count`` frames side by side, so that a stack is a view and no frame is copied.
+
+    Stacks stay valid: frames are only ever appended, to new memory where the old is full. As in Gymnasium's
+    ``FrameStackObservation``, an episode begins with copies of its first frame.
+
+    Args:
+        count: Frames of a stack.
+        shape: Shape of a frame.
+    """
+
+    def __init__(self, count: int, shape: tuple[int, ...]) -> None:
+        self._count, self._shape = count, shape
+        self._frames = self._new()
+        self._end = count
+
+    def _new(self) -> Array:
+        return np.zeros((CHUNK + self._count, *self._shape), np.uint8)
+
+    def next_slot(self) -> Array:
+        """Returns the memory of the next frame, which the caller fills before ``stack`` is called."""
+        if self._end == len(self._frames):
+            kept = self._frames[self._end - self._count + 1 :]
+            self._frames = self._new()
+            self._frames[: len(kept)] = kept
+            self._end = len(kept)
+        self._end += 1
+        slot: Array = self._frames[self._end - 1]
+        return slot
+
+    def first_slot(self) -> Array:
+        """Returns the memory of the first frame of an episode, which the caller fills before ``begin`` is called."""
+        if self._end + self._count > len(self._frames):
+            self._frames, self._end = self._new(), 0
+        self._end += self._count
+        slot: Array = self._frames[self._end - self._count]
+        return slot
+
+    def begin(self) -> Array:
+        """Repeats the first frame of an episode and returns the stack."""
+        stack = self.stack()
+        stack[1:] = stack[0]
+        return stack
+
+    def stack(self) -> Array:
+        """Returns the last frames, the newest last, uint8 [count, ...]."""
+        stack: Array = self._frames[self._end - self._count : self._end]
+        return stack
+
+    def restore(self, stack: Array) -> None:
+        """Continues after the given stack."""
+        self._frames, self._end = self._new(), self._count
+        self._frames[: self._count] = stack

@@ -1,1 +1,0 @@
-"""Checks of envs: requirements that raise errors, and bad habits that cause warnings."""

@@ -1,0 +1,250 @@
+"""The requirements on the action masks in observations."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rlframe.data.observation import (
+    ACTION_MASK,
+    check_mask_values,
+    check_maskable,
+    fields_of,
+    has_mask,
+    mask_parts,
+)
+from rlframe.data.timestep import Array, BoolArray, EnvSpec, IntArray
+from rlframe.errors import ActionMaskError, EnvContractError, IncompatibleError
+from rlframe.utils.arithmetic import is_finite
+from rlframe.utils.field import is_number, only_numbers, words
+from rlframe.utils.lazy import LazyModule
+from rlframe.utils.seed import global_rng_mark
+
+if TYPE_CHECKING:
+    import gymnasium
+
+    from rlframe.envs.contract import Remarks
+
+gym = LazyModule('gymnasium')
+
+NAMESPACES = {'ALE': 'ale_py', 'MinAtar': 'minatar.gym', 'rlframe': 'rlframe.envs.masked_velocity'}
+"""Namespaces of ids and the module that registers them when imported; MiniGrid ids have a prefix instead."""
+MINIGRID = ('MiniGrid-', 'BabyAI-')
+
+_ID = re.compile(r'(?:(?P<namespace>[\w-]+)/)?(?P<name>[\w.-]+?)(?:-v\d+)?', re.ASCII)
+"""Gymnasium's grammar of an id without a module prefix."""
+_GAME = re.compile(r'(?:atari|butterfly|classic|mpe|sisl)\.[a-z0-9_]+_v\d+')
+"""A PettingZoo id of one of its own families."""
+_TEXTS = {
+    'render_mode': words('rgb_array|ansi'),
+    'map_name': words('4x4|8x8'),
+    'desc': words('[SFHG]+'),
+    'obs_type': words('rgb|grayscale|ram'),
+}
+"""String arguments of envs, and their allowed values."""
+_MINIGRID_WRAPPERS = (
+    'FlatObsWrapper',
+    'FullyObsWrapper',
+    'ImgObsWrapper',
+    'OneHotPartialObsWrapper',
+    'RGBImgObsWrapper',
+    'RGBImgPartialObsWrapper',
+    'ViewSizeWrapper',
+)
+WRAPPERS = frozenset((
+    'AtariPreprocessing', 'ClipAction', 'ClipReward', 'DelayObservation', 'DiscretizeAction',
+    'DiscretizeObservation', 'DtypeObservation', 'FlattenObservation', 'FrameStackObservation',
+    'GrayscaleObservation', 'MaxAndSkipObservation', 'NormalizeObservation', 'NormalizeReward',
+    'RecordEpisodeStatistics', 'RepeatAction', 'RescaleAction', 'RescaleObservation', 'ReshapeObservation',
+    'ResizeObservation', 'StickyAction', 'TimeAwareObservation', 'TimeLimit',
+    *(f'minigrid.wrappers:{name}' for name in _MINIGRID_WRAPPERS),
+))  # fmt: skip
+"""Wrappers of Gymnasium and MiniGrid that open no files, windows or the like; their arguments must be numbers."""
+
+
+def is_plain_id(env_id: Any) -> bool:
+    """Whether this is the id of an env that Gymnasium knows, or of a namespace that rlframe knows, without a module."""
+    if type(env_id) is not str or not (match := _ID.fullmatch(env_id)):
+        return False
+    namespace = match['namespace']
+    if namespace in NAMESPACES or (namespace is None and env_id.startswith(MINIGRID)):
+        return True
+    # these import the modules named by their argument
+    return env_id in gym.registry and not match['name'].startswith('GymV')
+
+
+def is_plain_game(env_id: Any) -> bool:
+    """Whether this is the id of a game that comes with PettingZoo."""
+    return type(env_id) is str and _GAME.fullmatch(env_id) is not None
+
+
+def are_plain_arguments(kwargs: Any) -> bool:
+    """Whether arguments of an env are numbers or listed strings."""
+    return isinstance(kwargs, Mapping) and all(
+        type(name) is str and _TEXTS.get(name, is_number)(value) for name, value in kwargs.items()
+    )
+
+
+def are_plain_wrappers(wrappers: Any) -> bool:
+    """Whether all wrappers are listed in ``WRAPPERS``."""
+    return type(wrappers) in (list, tuple) and all(map(_is_plain_wrapper, wrappers))
+
+
+def _is_plain_wrapper(wrapper: Any) -> bool:
+    if isinstance(wrapper, Mapping):
+        options = {name: value for name, value in wrapper.items() if name != 'type'}
+        return _is_listed(wrapper.get('type')) and only_numbers(options)
+    return _is_listed(wrapper)
+
+
+def _is_listed(name: Any) -> bool:
+    return type(name) is str and name in WRAPPERS
+
+
+REUSED = (
+    'changed an observation that it had returned before: it writes every observation into the same array. rlframe copies'
+    ' what it is given, but wrappers and hooks that keep observations see them change. Return a copy: obs.copy().'
+)
+UNSEEDED = (
+    'draws from the global generator of {names}, which reset(seed=...) does not seed: its episodes depend on whatever else'
+    ' draws from it. Draw from self.np_random.'
+)
+
+
+class Habits:
+    """Checks one env around its first steps and resets.
+
+    Args:
+        name: Name of the env.
+        index: Env id.
+        remarks: Collects the findings.
+    """
+
+    def __init__(self, name: str, index: int, remarks: Remarks) -> None:
+        self._who, self._remarks = f'{name}: env {index}', remarks
+        self._kept: list[tuple[Array, Array]] = []  # parts of the last observation, and copies of them
+        self._mark: dict[str, Any] = {}
+
+    def before(self) -> None:
+        """Records the state of the global generators."""
+        self._mark = global_rng_mark()
+
+    def after(self, obs: Any) -> None:
+        """Compares with the recorded state, and keeps the observation that the env returned."""
+        now = global_rng_mark()
+        if drawn := [name for name, mark in now.items() if self._mark.get(name) != mark]:
+            text = UNSEEDED.format(names=' and '.join(drawn))
+            self._remarks.tell('unseeded', f'{self._who} {text}')
+        if self.has_changed():
+            self._remarks.tell('reused', f'{self._who} {REUSED}')
+        self._kept = [(part, part.copy()) for part in _arrays_in(obs)]
+
+    def has_changed(self) -> bool:
+        """Whether the last observation has changed since the env returned it."""
+        return any(part.tobytes() != copy.tobytes() for part, copy in self._kept)
+
+    def check_apart(self, others: int) -> None:
+        """Checks that no other env wrote into the observation of this one before it was stored.
+
+        Raises:
+            EnvContractError: If another env did.
+        """
+        if others and self.has_changed():
+            raise EnvContractError(
+                f'{self._who} gave an observation that another env changed in the same step',
+                remedy='Envs must not share the array that they return: make it in __init__, or return a copy.',
+            )
+
+
+def differs_after_same_seed(env: gymnasium.Env[Any, Any], first: Any, seed: int) -> bool:
+    """Resets an env again with the same seed, and returns whether its first observation differs.
+
+    Args:
+        env: The env, or a vector env.
+        first: The first observation of the first reset with this seed.
+        seed: The seed.
+    """
+    copies = [part.copy() for part in _arrays_in(first)]
+    again = _arrays_in(env.reset(seed=seed)[0])
+    kinds = [[(part.shape, part.dtype) for part in parts] for parts in (copies, again)]
+    if kinds[0] != kinds[1] or not all(map(is_finite, copies + again)):
+        return False  # reported by the contract checks
+    return [part.tobytes() for part in copies] != [part.tobytes() for part in again]
+
+
+def _arrays_in(obs: Any) -> list[Array]:
+    if isinstance(obs, np.ndarray):
+        return [obs] if obs.dtype != object else []
+    if isinstance(obs, dict):
+        return [part for value in obs.values() for part in _arrays_in(value)]
+    return [part for value in obs for part in _arrays_in(value)] if isinstance(obs, tuple) else []
+
+
+def bad_obs_bounds(space: gymnasium.Space[Any], path: str = 'obs') -> str:
+    """Returns the bounds of an observation space that allow no value, or an empty string."""
+    for name, part in fields_of(space).items():
+        if found := bad_obs_bounds(part, f'{path}[{name!r}]'):
+            return found
+    if type(space).__name__ != 'Box':
+        return ''
+    low, high = np.asarray(space.low), np.asarray(space.high)  # type: ignore[attr-defined]  # a Box has them
+    bad = np.argwhere(~(low <= high))  # NaN is not below anything
+    if not len(bad):
+        return ''
+    at = tuple(bad[0].tolist())
+    return f'{path}{list(at) if at else ""}: low {float(low[at]):g}, high {float(high[at]):g}'
+
+
+def check_mask_space(spec: EnvSpec) -> None:
+    """Checks that the mask in an observation space, if there is one, has the size that the action space needs.
+
+    Raises:
+        IncompatibleError: If it does not, or the actions cannot be masked; both spaces are named.
+    """
+    check_maskable(spec)
+    space: Any = spec.observation_space
+    parts = mask_parts(spec.action_space)
+    if has_mask(space) and (shape := space[ACTION_MASK].shape or ()) != (sum(parts),):
+        stacked = " env.frame_stack does not stack info['action_mask']." if shape[1:] == (sum(parts),) else ''
+        raise IncompatibleError(
+            f"{spec.name}: obs['{ACTION_MASK}'] has the space {space[ACTION_MASK]!r}, the action space is"
+            f' {spec.action_space!r}',
+            where='env.env_id',
+            remedy=f'It must have the shape [{sum(parts)}], one number an action.{stacked}',
+        )
+
+
+def check_masks(
+    obs: Array, done: BoolArray, env_id: IntArray, spec: EnvSpec, place: Callable[[int], tuple[int, int]]
+) -> None:
+    """Checks that masks consist of 0 and 1 and allow at least one action, in each dimension if the action has several.
+
+    Args:
+        obs: Observations of envs, [n].
+        done: Where the episode is over, so that a mask may allow none, [n].
+        env_id: Env id of each, [n].
+        spec: The common description of the envs; their observations have a mask.
+        place: Returns the running episode of an env and its last env step.
+
+    Raises:
+        ActionMaskError: If one has other values, or allows none; the env, its episode and step are named.
+    """
+    parts, mask = mask_parts(spec.action_space), obs[ACTION_MASK]
+    allowed = mask == 1
+    known = (allowed == mask).all(1)
+    some = np.logical_or.reduceat(allowed, np.cumsum((0, *parts[:-1])), axis=1).all(1) | done
+    fine = known & some
+    if fine.all():
+        return
+    row = int(np.flatnonzero(~fine)[0])
+    episode, step = place(int(env_id[row]))
+    where = f'{spec.name}: env {int(env_id[row])}, episode {episode}, step {step}'
+    check_mask_values(mask[row], where)
+    raise ActionMaskError(
+        f'{where}: action_mask is {allowed[row].astype(int).tolist()} and allows no action of {spec.action_space!r}',
+        remedy='1 means allowed, 0 forbidden. End the episode (terminated=True) where there is nothing left to do, or allow'
+        ' an action that does nothing.',
+    )

@@ -1,0 +1,365 @@
+"""The main loop of a worker process: serves the parent with a group of envs, and dies with it."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import mmap
+import os
+import random
+import signal
+import socket
+import tempfile
+import time
+import traceback
+import weakref
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from rlframe.data.observation import obs_dtype
+from rlframe.data.timestep import Array, BoolArray, EnvSpec, FloatArray, IntArray
+from rlframe.envs.base_env import BESIDE
+from rlframe.envs.env_group import FEW, Counts, EnvGroup
+from rlframe.envs.faults import Fault
+from rlframe.envs.worker_process import CHUNK, ERROR, REPLY, STEP, message, parsed
+from rlframe.errors import EnvCrashedError, RLFrameError
+from rlframe.run.child_process import die_with_parent
+from rlframe.utils.serialize import from_bytes, plain_to_bytes
+
+ALIGNMENT = 64
+"""Alignment of arrays in bytes."""
+IDLE = -1
+"""Marks a worker that uses no env, in place of an env id."""
+
+
+def new_memory() -> int:
+    """Creates empty shared memory and returns its file descriptor."""
+    if hasattr(os, 'memfd_create'):
+        return os.memfd_create('rlframe')
+    with tempfile.TemporaryFile() as file:
+        return os.dup(file.fileno())
+
+
+def map_memory(memory: int, nbytes: int) -> Any:
+    """Maps shared memory, enlarged if it is too small, for the lifetime of the arrays on it.
+
+    Unlike ``mmap.mmap`` it keeps no file descriptor open, so that arrays may outlive their envs at no cost.
+
+    Args:
+        memory: File descriptor of the memory.
+        nbytes: Number of bytes to map, from its beginning.
+
+    Returns:
+        A buffer.
+
+    Raises:
+        OSError: If the system refuses.
+    """
+    if os.fstat(memory).st_size < nbytes:
+        os.ftruncate(memory, nbytes)
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.mmap.restype = ctypes.c_void_p
+    access = mmap.PROT_READ | mmap.PROT_WRITE
+    address = libc.mmap(None, ctypes.c_size_t(nbytes), access, mmap.MAP_SHARED, memory, ctypes.c_long(0))
+    if address == ctypes.c_void_p(-1).value:
+        raise OSError(ctypes.get_errno(), f'no {nbytes} bytes of shared memory')
+    block = (ctypes.c_ubyte * nbytes).from_address(address)
+    unmap = weakref.finalize(block, libc.munmap, ctypes.c_void_p(address), ctypes.c_size_t(nbytes))
+    unmap.atexit = False  # arrays on it may be read until the very end
+    return block
+
+
+class WatchArray:
+    """Tracks the current env of each worker and since when, so that an env that hangs or dies can be named.
+
+    Args:
+        memory: File descriptor of the shared memory, whose first bytes it takes.
+        worker_num: Number of workers, W.
+    """
+
+    def __init__(self, memory: int, worker_num: int) -> None:
+        self.nbytes = _aligned(worker_num * 24)
+        """Size in bytes."""
+        block = np.frombuffer(map_memory(memory, self.nbytes), np.float64, 3 * worker_num)
+        self.env, self.since, self.beside = block.reshape(3, worker_num)
+        """Env id or ``IDLE``, monotonic time, and number of the current call within the request, [W] each."""
+
+
+class SharedRows(NamedTuple):
+    """The rows of a few envs in the shared arrays, each array [n, ...]."""
+
+    obs: Array
+    reward: FloatArray
+    terminated: BoolArray
+    truncated: BoolArray
+
+    def take(self, answers: Sequence[Any]) -> bool:
+        """Copies the answers of steps into the rows, if all are exactly as declared; for few rows the fastest way.
+
+        Returns:
+            Whether they are; otherwise the rows are meaningless.
+        """
+        dtype, shape = self.obs.dtype, self.obs.shape[1:]
+        for i, answer in enumerate(answers):
+            if type(answer) is not tuple or len(answer) != 5:
+                return False
+            obs, reward, terminated, truncated, info = answer
+            is_plain = type(obs) is np.ndarray and obs.dtype == dtype and obs.shape == shape
+            is_plain &= type(terminated) is bool and type(truncated) is bool and type(info) is dict
+            if not is_plain or not isinstance(reward, float):
+                return False
+            self.obs[i], self.reward[i] = obs, reward
+            self.terminated[i], self.truncated[i] = terminated, truncated
+        return True
+
+
+class SharedArrays:
+    """Every field of a step of N envs, and their counts.
+
+    Args:
+        memory: File descriptor of the shared memory.
+        offset: Number of bytes at its beginning that are used otherwise.
+        spec: The common spec of the envs.
+        env_num: Number of envs, N.
+    """
+
+    def __init__(self, memory: int, offset: int, spec: EnvSpec, env_num: int) -> None:
+        action = spec.action_space
+        obs_type, shape = obs_dtype(spec.observation_space)
+        obs_shape = (env_num, *shape)
+        self.action_shape = (env_num, *(action.shape or ()))
+        """Shape of the actions of all envs."""
+        fields: list[tuple[tuple[int, ...], Any]] = [
+            (obs_shape, obs_type),
+            (obs_shape, obs_type),
+            (obs_shape, obs_type),
+            ((env_num,), np.float64),
+            ((env_num,), np.bool_),
+            ((env_num,), np.bool_),
+            ((env_num,), np.int64),
+            ((env_num,), np.int64),
+            ((env_num,), np.int64),
+            (self.action_shape, np.int64),
+        ]
+        offsets = [offset]
+        for shape, dtype in fields:
+            offsets.append(_aligned(offsets[-1] + math.prod(shape) * np.dtype(dtype).itemsize))
+        block = map_memory(memory, offsets[-1])
+        arrays = [
+            np.frombuffer(block, dtype, math.prod(shape), at).reshape(shape)
+            for (shape, dtype), at in zip(fields, offsets, strict=False)
+        ]
+        self.obs = arrays[:2]
+        """Observations after a step, two sets, [N, ...] each."""
+        self.first_obs: Array = arrays[2]
+        """Observations after a reset, [N, ...]."""
+        self.reward, self.terminated, self.truncated = arrays[3:6]
+        """[N] each."""
+        self.counts = Counts(*arrays[6:9])
+        """The counters of each env."""
+        self._action_bytes = arrays[9].reshape(-1).view(np.uint8)
+        self._actions: dict[str, Array] = {}
+
+    def rows(self, which: int, place: slice) -> SharedRows:
+        """Returns the rows of some envs, with one of the two sets of observations."""
+        columns = (self.reward, self.terminated, self.truncated)
+        return SharedRows(self.obs[which][place], *(column[place] for column in columns))
+
+    def action(self, dtype: str) -> Array:
+        """Returns the actions as an array of a type of at most 8 bytes, [N, ...]; all types share the same memory."""
+        if dtype not in self._actions:
+            size = math.prod(self.action_shape) * np.dtype(dtype).itemsize
+            self._actions[dtype] = self._action_bytes[:size].view(dtype).reshape(self.action_shape)
+        return self._actions[dtype]
+
+
+def _aligned(size: int) -> int:
+    return -(-size // ALIGNMENT) * ALIGNMENT
+
+
+NOTHING = message(REPLY)
+"""The answer of steps whose results are all in the shared arrays."""
+
+
+def main(index: int, worker_num: int, link: int, memory: int, lifeline: int, parent: int) -> None:
+    """Serves the parent until it closes the connection.
+
+    Args:
+        index: Index of this worker.
+        worker_num: Number of workers.
+        link: File descriptor of the connection.
+        memory: File descriptor of the shared memory.
+        lifeline: File descriptor of a pipe whose other end the parent holds.
+        parent: Process id of the parent.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTTOU, signal.SIG_IGN)  # an env may print while in the background of a terminal
+    for fd in (link, memory, lifeline):
+        os.set_inheritable(fd, False)
+    die_with_parent(lifeline, parent)
+    with socket.socket(fileno=link) as connection:
+        EnvWorker(connection, memory, WatchArray(memory, worker_num), index).serve()
+
+
+class EnvWorker:
+    """Handles the requests of the parent, one message at a time.
+
+    Args:
+        connection: The connection with the parent.
+        memory: File descriptor of the shared memory.
+        watch: Records the env that is being used.
+        index: Index of this worker.
+    """
+
+    def __init__(self, connection: socket.socket, memory: int, watch: WatchArray, index: int) -> None:
+        self._connection, self._memory, self._watch, self._index = connection, memory, watch, index
+        self._group: Any = None
+        self._seeded = False
+
+    def serve(self) -> None:
+        """Answers every message until the parent sends ``close`` or is gone."""
+        while (received := self._receive()) is not None:
+            kind, body = received
+            try:
+                told = self._step(body) if kind == STEP else self._call(body)
+                answer = message(REPLY, told) if told else NOTHING
+            except Exception as error:  # the parent raises it, whatever it is
+                answer = message(ERROR, _portable(error))
+            self._watch.env[self._index] = IDLE
+            try:
+                self._connection.sendall(answer)
+            except OSError:
+                break
+        if self._group is not None:
+            self._group.close()
+
+    def _receive(self) -> tuple[int, bytes] | None:
+        try:
+            data: bytes | bytearray = self._connection.recv(CHUNK)
+            while (whole := parsed(data)) is None:
+                chunk = self._connection.recv(CHUNK)
+                if not chunk:
+                    return None
+                data = bytearray(data) if isinstance(data, bytes) else data
+                data += chunk
+        except OSError:
+            return None
+        return whole
+
+    def _call(self, body: bytes) -> bytes:
+        method, args = from_bytes(body)
+        return plain_to_bytes(getattr(self, method)(*args), method)
+
+    def _at(self, env: int) -> None:
+        self._watch.since[self._index] = time.monotonic()
+        self._watch.env[self._index] = env
+
+    def _note(self, what: str) -> None:
+        """Records work other than the parent's requests."""
+        self._watch.since[self._index] = time.monotonic()
+        self._watch.beside[self._index] = BESIDE.index(what)
+
+    # methods called by the parent
+
+    def launch(self, make: bytes, env_id: Sequence[int]) -> list[EnvSpec]:
+        """Creates the envs of this worker, and returns the spec of each."""
+        self.take(make, env_id)
+        specs: list[EnvSpec] = self._group.launch()
+        return specs
+
+    def take(self, make: bytes, env_id: Sequence[int]) -> None:
+        """Sets the factories of the envs; missing envs are created when they are reset."""
+        functions = from_bytes(make)
+        self._group = EnvGroup({env: functions[env] for env in env_id}, self._at, True, self._note)
+        self._own, self._whole = np.array(env_id, np.int64), slice(env_id[0], env_id[-1] + 1)
+
+    def attach(self, spec: EnvSpec, env_num: int) -> None:
+        """Opens the shared arrays."""
+        self._arrays = SharedArrays(self._memory, self._watch.nbytes, spec, env_num)
+        self._group.attach(spec, self._arrays.counts)
+        self._rows = [self._arrays.rows(which, self._whole) for which in (0, 1)]
+
+    def join(
+        self,
+        make: bytes,
+        own: Sequence[int],
+        spec: EnvSpec,
+        env_num: int,
+        env_id: Sequence[int],
+        seeds: Sequence[int | None],
+    ) -> list[Fault]:
+        """Replaces a lost worker, and begins episodes like ``reset``."""
+        self.take(make, own)
+        self.attach(spec, env_num)
+        return self.reset(env_id, seeds)
+
+    def reset(self, env_id: Sequence[int], seeds: Sequence[int | None]) -> list[Fault]:
+        """Begins episodes and returns the envs that failed."""
+        # for envs that draw from the global generators
+        if not self._seeded and seeds and seeds[0] is not None:
+            self._seeded = True
+            random.seed(seeds[0])
+            np.random.seed(seeds[0])  # noqa: NPY002  the global generator is what is to be seeded
+        faults: list[Fault] = self._group.reset(np.array(env_id, np.int64), seeds, self._arrays.first_obs)
+        return faults
+
+    def _step(self, body: bytes) -> bytes:
+        """Steps envs; returns the results that do not fit into the shared arrays."""
+        which, action, listed = body[0], self._arrays.action(chr(body[1])), body[2:]
+        env_id = np.frombuffer(listed, np.int64) if listed else self._own
+        place: Any = env_id if listed else self._whole
+        answers, faults = self._group.answers(action[place], env_id)
+        infos: Sequence[Any]
+        if not listed and len(env_id) <= FEW and not faults and self._rows[which].take(answers):
+            infos = [answer[4] for answer in answers]
+        else:
+            infos = self._put(answers, faults, env_id, which, place)
+        remarks = self._group.remarks.take() if self._group.remarks.held else ()
+        if not any(infos) and not faults and not remarks:
+            return b''
+        told = {env: dict(info) for env, info in zip(env_id.tolist(), infos, strict=False) if info}
+        remedy = "An env's info may hold what can be pickled only."
+        return plain_to_bytes({**told, 'faults': faults, 'remarks': remarks}, 'info', remedy)
+
+    def _put(
+        self, answers: Sequence[Any], faults: Sequence[Fault], env_id: IntArray, which: int, place: Any
+    ) -> Sequence[Any]:
+        """Puts answers into the shared arrays, checked, and returns their infos."""
+        arrays = self._arrays
+        obs = arrays.obs[which]
+        is_slice = isinstance(place, slice)
+        rows = obs[place] if is_slice else np.empty((len(env_id), *obs.shape[1:]), obs.dtype)
+        columns = self._group.columns(answers, faults, env_id, rows)
+        if not is_slice:
+            obs[place] = rows
+        arrays.reward[place], arrays.terminated[place] = columns.reward, columns.terminated
+        arrays.truncated[place] = columns.truncated
+        infos: Sequence[Any] = columns.infos
+        return infos
+
+    def capture(self) -> dict[int, Any]:
+        """Returns the states of the envs."""
+        states: dict[int, Any] = self._group.capture()[0]
+        return states
+
+    def restore(self, states: dict[int, Any]) -> dict[int, str]:
+        """Restores the states of envs, and returns the envs that could not be restored."""
+        unfit: dict[int, str] = self._group.restore(states)
+        return unfit
+
+    def render(self, env: int) -> Any:
+        """Returns a picture of an env."""
+        self._at(env)
+        return self._group.render(env)
+
+
+def _portable(error: Exception) -> bytes:
+    """Serializes an error, with its traceback in this process."""
+    text = ''.join(traceback.format_exception(error)).rstrip()
+    if type(error).__module__ == RLFrameError.__module__:  # an env's own kinds may hold anything
+        error.add_note(f'In the worker process:\n{text}')
+        return plain_to_bytes(error, 'error')
+    told = EnvCrashedError(f'a worker of envs raised {type(error).__name__}: {error}\n{text}')
+    return plain_to_bytes(told, 'error')

@@ -1,0 +1,223 @@
+"""The parent's handle of a child process with some of the envs: starts, calls, waits for and ends it."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import select
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from rlframe.errors import EnvStartError
+from rlframe.utils.serialize import plain_to_bytes
+
+HEADER = struct.Struct('<QB')
+"""Header of every message: the number of bytes after it, and its kind."""
+STEP, CALL, REPLY, ERROR = range(4)
+"""Kinds of messages: the first two go to a worker, the others come from it."""
+KILL_SECONDS = 20.0
+"""Maximum seconds to wait for a killed process, which ends as soon as a busy machine lets it run."""
+LOOK_SECONDS = 0.05
+"""Seconds between two checks of processes without a sentinel."""
+CHUNK = 1 << 16
+"""Number of bytes per read."""
+BOOT = """
+import sys
+sys.path[:] = {path!r}
+from rlframe.envs.env_worker import main
+main({index}, {worker_num}, {link}, {memory}, {lifeline}, {parent})
+"""
+"""The program of a worker; the parent's main module is not imported again."""
+ONE_THREAD = dict.fromkeys(
+    ('OMP_NUM_THREADS', 'OPENBLAS_NUM_THREADS', 'MKL_NUM_THREADS', 'NUMEXPR_NUM_THREADS'), '1'
+)
+"""Environment of a worker: one thread each, as more would only compete for cores."""
+
+
+def message(kind: int, body: bytes = b'') -> bytes:
+    """Returns the bytes of a message."""
+    return HEADER.pack(len(body), kind) + body
+
+
+def parsed(data: bytes | bytearray) -> tuple[int, bytes] | None:
+    """Returns the kind and the body of a message, or None if it is incomplete."""
+    if len(data) < HEADER.size:
+        return None
+    size, kind = HEADER.unpack_from(data)
+    return (kind, bytes(data[HEADER.size :])) if len(data) == HEADER.size + size else None
+
+
+def call(method: str, *args: Any) -> bytes:
+    """Returns the message that calls a method of the worker."""
+    return message(CALL, plain_to_bytes((method, args), method))
+
+
+class WorkerProcess:
+    """A child process that holds some of the envs.
+
+    Its connection never blocks: the caller decides how long to wait. It is the leader of its own process group,
+    which ends with it, including processes that its envs started. When this process dies, for any reason, the kernel
+    closes the lifeline that both hold, which ends the group. The worker stays in this session: Linux schedules cores by
+    session, and processes that wait for each other must not wait for another session's turn.
+
+    Args:
+        index: Index of the worker.
+        worker_num: Number of workers.
+        env_id: Its envs.
+        memory: File descriptor of the shared memory.
+    """
+
+    def __init__(self, index: int, worker_num: int, env_id: Sequence[int], memory: int) -> None:
+        self.index, self.env_id = index, tuple(env_id)
+        self.link, theirs = socket.socketpair()
+        """Connection with the worker."""
+        hanging, self._lifeline = os.pipe()
+        try:
+            code = BOOT.format(
+                path=[place for place in sys.path if isinstance(place, str)],
+                index=index,
+                worker_num=worker_num,
+                link=theirs.fileno(),
+                memory=memory,
+                lifeline=hanging,
+                parent=os.getpid(),
+            )
+            self._process = subprocess.Popen(
+                [sys.executable, '-c', code],
+                stdin=subprocess.DEVNULL,
+                pass_fds=(theirs.fileno(), memory, hanging),
+                process_group=0,
+                env={**os.environ, **ONE_THREAD},
+            )
+        except OSError as error:
+            self.link.close()
+            os.close(self._lifeline)
+            raise EnvStartError(f'no process could be started for env {self.env_id[0]}: {error}') from error
+        finally:
+            theirs.close()
+            os.close(hanging)
+        self.link.setblocking(False)
+        self.pid = self._process.pid
+        """Its process id, and that of its process group."""
+        self.sentinel = os.pidfd_open(self.pid) if hasattr(os, 'pidfd_open') else None
+        """File descriptor that becomes readable when it ends; None if the system does not support that."""
+        self.fds = [fd for fd in (self.link.fileno(), self.sentinel) if fd is not None]
+        """File descriptors that become readable when there is an event, the connection first."""
+        self._unsent, self._unread = memoryview(b''), bytearray()
+        self._ending = ''
+
+    def send(self, data: bytes) -> bool:
+        """Sends a message as far as the connection takes it; ``flush`` sends the rest.
+
+        Returns:
+            Whether all of it is sent.
+
+        Raises:
+            OSError: If the worker has closed the connection.
+        """
+        try:
+            sent = self.link.send(data)
+        except BlockingIOError:
+            sent = 0
+        if sent == len(data):
+            return True
+        self._unsent = memoryview(data)[sent:]
+        return False
+
+    def flush(self) -> bool:
+        """Sends what is left of a message as far as the connection takes it, and returns whether all of it is sent."""
+        with contextlib.suppress(BlockingIOError):
+            while self._unsent:
+                self._unsent = self._unsent[self.link.send(self._unsent) :]
+        return not self._unsent
+
+    @property
+    def unread_num(self) -> int:
+        """Received bytes of an incomplete message."""
+        return len(self._unread)
+
+    def receive(self) -> tuple[int, bytes] | None:
+        """Returns the kind and the body of a message, or None while it is incomplete.
+
+        Raises:
+            EOFError: If the worker has closed the connection.
+        """
+        try:
+            while data := self.link.recv(CHUNK):
+                if not self._unread and (whole := parsed(data)) is not None:
+                    return whole
+                self._unread += data
+                if (whole := parsed(self._unread)) is not None:
+                    self._unread = bytearray()
+                    return whole
+        except BlockingIOError:
+            return None
+        except OSError as error:
+            raise EOFError from error
+        raise EOFError
+
+    def has_exited(self) -> bool:
+        """Whether it has ended, by itself or not."""
+        if self._ending:
+            return True
+        try:
+            return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+        except ChildProcessError:  # other code may wait for all children of this process
+            return True
+
+    def end(self, patience: float = 0.0) -> str:
+        """Ends it, and everything that it started; may be called twice.
+
+        Args:
+            patience: Seconds to wait for it to end by itself.
+
+        Returns:
+            The way it ended, in words.
+        """
+        if self._ending:
+            return self._ending
+        wait_for_exits([self], patience)
+        by_itself = self.has_exited()
+        with contextlib.suppress(ProcessLookupError, PermissionError):  # the group may be empty
+            # before waiting for its leader: until then its id is not reused
+            os.killpg(self.pid, signal.SIGKILL)
+        wait_for_exits([self], KILL_SECONDS)
+        status = self._process.poll()
+        self.link.close()
+        os.close(self._lifeline)
+        if self.sentinel is not None:
+            os.close(self.sentinel)
+        self._ending = _in_words(status) if by_itself and status is not None else 'closed its connection'
+        return self._ending
+
+
+def wait_for_exits(workers: Sequence[WorkerProcess], seconds: float) -> None:
+    """Waits until all of the workers have ended, or for the given seconds."""
+    deadline = time.monotonic() + seconds
+    while running := [worker for worker in workers if not worker.has_exited()]:
+        rest = deadline - time.monotonic()
+        if rest <= 0:
+            return
+        poller = select.poll()
+        for worker in running:
+            if worker.sentinel is not None:
+                poller.register(worker.sentinel, select.POLLIN)
+        poller.poll(math.ceil(1000 * min(rest, LOOK_SECONDS)))
+
+
+def _in_words(status: int) -> str:
+    if status >= 0:
+        return f'exited with code {status}'
+    try:
+        name = f' ({signal.Signals(-status).name})'
+    except ValueError:  # a real-time signal
+        name = ''
+    hint = '; out of memory?' if -status == signal.SIGKILL else ''
+    return f'was killed by signal {-status}{name}{hint}'

@@ -1,1 +1,0 @@
-"""Runs envs in worker processes, which share memory with the training process."""

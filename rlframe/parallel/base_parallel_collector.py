@@ -1,0 +1,488 @@
+"""BaseParallelCollector: drives a serial collector and a serial evaluator, task by task."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from time import perf_counter, time
+from typing import Any, NamedTuple
+
+import numpy as np
+from easydict import EasyDict
+
+from rlframe.parallel.held_weights import (
+    FIELDS,
+    Acting,
+    ActingExtras,
+    Held,
+    HeldWeights,
+    ParallelCollectorConfig,
+    TaskAbandoned,
+    Update,
+)
+from rlframe.parallel.transport.base import joined
+from rlframe.parallel.transport.messages import Collected, Taken, Task
+from rlframe.utils.field import Configurable
+from rlframe.worker.collector.rollout import Counts, MakeParts, Parts, collect_counted, numbered
+
+MOST_RETURNS = 10_000
+"""Returns that the information about a task lists at most, the last ones."""
+RESULTS = {'win': 'wins', 'draw': 'draws', 'loss': 'losses'}
+"""Words for the result of a game in ``game_result``."""
+
+
+class TaskLog:
+    """Counts what a task produced.
+
+    Args:
+        is_evaluation: Whether it is an evaluation.
+        env_num: Number of envs.
+        expected_episodes: Number of episodes that were asked for; 0 if they were not counted in episodes.
+        plays_games: Whether episodes are games, whose results belong to the information.
+    """
+
+    def __init__(
+        self, is_evaluation: bool, env_num: int, expected_episodes: int, plays_games: bool = False
+    ) -> None:
+        self._plays_games = plays_games
+        self.is_evaluation, self._env_num, self._expected = is_evaluation, env_num, expected_episodes
+        self.train_iter = 0
+        """Train iterations of the newest weights that acted."""
+        self.parts = self.envstep = self.episodes = self.samples = 0
+        """What was collected so far."""
+        self.is_done = False
+        """Whether the task was completed."""
+        self._returns: deque[float] = deque(maxlen=MOST_RETURNS)
+        self._results: deque[str] = deque(maxlen=MOST_RETURNS)
+        self._start = perf_counter()
+
+    def add(self, envstep: int, samples: int, returns: Sequence[float], results: Sequence[str] = ()) -> None:
+        """Counts a part.
+
+        Args:
+            envstep: Env steps taken.
+            samples: Training samples, or episodes as training data.
+            returns: Return of each ended episode.
+            results: Result of each ended game for the first active player: ``win``, ``draw`` or ``loss``.
+        """
+        self.parts += 1
+        self.envstep += envstep
+        self.samples += samples
+        self.episodes += len(returns)
+        self._returns.extend(returns)
+        self._results.extend(RESULTS[result] for result in results)
+
+    def add_evaluation(self, info: Mapping[str, Any], steps: int) -> None:
+        """Counts an evaluation.
+
+        Args:
+            info: The second result of ``ISerialEvaluator.eval``.
+            steps: Steps of the envs that it took, if ``info`` does not give the lengths of the episodes.
+        """
+        returns = [float(value) for value in info.get('eval_episode_return', ())]
+        results: list[str] = []
+        if 'win' in info:
+            pairs = zip(info['win'], info['draw'], strict=True)
+            results = ['win' if win else 'draw' if draw else 'loss' for win, draw in pairs]
+        self.add(int(sum(info.get('eval_episode_len') or [steps])), 0, returns, results)
+
+    def finish_info(self, collect_setting: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns the facts about the task, under DI-engine's names."""
+        duration = perf_counter() - self._start
+        returns = list(self._returns)
+        return {
+            'eval_flag': self.is_evaluation,
+            'env_num': self._env_num,
+            'duration': duration,
+            'train_iter': self.train_iter,
+            'collector_done': self.is_done,
+            'predefined_episode_count': self._expected,
+            'real_episode_count': self.episodes,
+            'step_count': self.envstep,
+            'sample_count': self.samples,
+            'avg_time_per_episode': duration / max(1, self.episodes),
+            'avg_time_per_step': duration / max(1, self.envstep),
+            'avg_time_per_train_sample': duration / max(1, self.samples),
+            'avg_step_per_episode': self.envstep / max(1, self.episodes),
+            'avg_sample_per_episode': self.samples / max(1, self.episodes),
+            'reward_mean': float(np.mean(returns)) if returns else 0.0,
+            'reward_std': float(np.std(returns)) if returns else 0.0,
+            'reward_raw': returns,
+            'finish_time': time(),
+            'collect_setting': dict(collect_setting),
+            **({'game_result': [list(self._results)]} if self._plays_games else {}),
+        }
+
+
+def plain_columns(info: Mapping[str, Any]) -> dict[str, list[Any]]:
+    """Returns the values of each episode of an evaluation as a message can hold them."""
+    return {
+        name: [_plain(value) for value in values] for name, values in info.items() if isinstance(values, list)
+    }
+
+
+def _plain(value: Any) -> Any:
+    """Returns a number or a flag as it is, NaN as None, and anything else as text."""
+    value = value.item() if hasattr(value, 'item') and getattr(value, 'ndim', 0) == 0 else value
+    if isinstance(value, float) and not np.isfinite(value):
+        return None
+    return value if isinstance(value, bool | int | float) else str(value)[:100]
+
+
+AT_RANDOM, EVALUATE = 'collect_at_random', 'evaluate'
+
+
+class Evaluation(NamedTuple):
+    """An evaluator with its own envs and policy."""
+
+    evaluator: Any
+    """A serial evaluator with its envs and its policy."""
+    env: Any
+    """Its env manager."""
+    policy: Any
+    """Eval face of the policy, whose ``load_state_dict`` takes weights; for several policies, a list of faces."""
+    random: Any = None
+    """For each player, a face that acts at random; only for several policies."""
+
+
+class BaseParallelCollector(Configurable, ABC):
+    """Collects or evaluates as tasks say: fetches newer weights, collects, sends, and repeats that.
+
+    ``begin`` sets the task and ``start`` works on it until it is over. Envs and policies are created when a task first
+    needs them, and are kept for later tasks. Its user sets ``get_policy_update_info``, ``send_stepdata`` and
+    ``send_metadata``, as a comm collector does. ``abandon`` and ``close`` may be called by any thread.
+
+    Args:
+        cfg: Options.
+        make_collector: Creates the collector with envs and policy, from a rank and an incarnation.
+        make_evaluator: Creates the evaluator, likewise, with a policy of its own; None: it cannot evaluate.
+        instance_name: Name for the log.
+    """
+
+    _cfg: ParallelCollectorConfig
+    config = FIELDS
+
+    plays_games = False
+    """Whether its factories give a face for each player, and for each one that acts at random."""
+
+    def __init__(
+        self,
+        cfg: EasyDict | Mapping[str, Any] | None = None,
+        make_collector: MakeParts | None = None,
+        make_evaluator: Callable[[int, int], Evaluation] | None = None,
+        *,
+        instance_name: str = 'collector',
+    ) -> None:
+        self._cfg = self.resolve_config(cfg)
+        self._make_collector, self._make_evaluator = make_collector, make_evaluator
+        self._logger = logging.getLogger(f'rlframe.{instance_name}')
+        self.rank, self.incarnation = 0, 0
+        """Number among the collectors of the run, and how often it was replaced."""
+        self.get_policy_update_info: Callable[[str, int], Update] | None = None
+        """Returns newer weights of a policy than a version."""
+        self.send_stepdata: Callable[[Any], Any] | None = None
+        """Takes the data of the next ``send_metadata``."""
+        self.send_metadata: Callable[[Collected], Taken] | None = None
+        """Sends them with the facts about them."""
+        self.steps = 0
+        """Steps of the envs so far, in collection and evaluation."""
+        self.produced = 0
+        """Training samples or episodes collected so far, sent or not."""
+        self.abandoned = ''
+        """Why the last task was abandoned; empty if it was not."""
+        self.task: Task | None = None
+        """The current or last task."""
+        self._parts: Parts | None = None
+        self._evaluation: Evaluation | None = None
+        self._weights = HeldWeights(
+            self._ask_weights,
+            self._check_interrupt,
+            self._cfg.weights_timeout,
+            self._cfg.update_policy_second,
+        )
+        self._log = TaskLog(False, 0, 0)
+        self._result: dict[str, Any] = {}
+        self._settings: Mapping[str, Any] = {}
+        self._at_random, self._is_torn = False, False
+        self._told_steps, self._told_discarded = 0, 0
+        self._interrupt: str | None = None
+        self._closed, self._idle, self._worker = threading.Event(), threading.Event(), -1
+        self._idle.set()
+        self._release_lock = threading.Lock()
+
+    # tasks
+
+    def begin(self, task: Task) -> None:
+        """Sets the task that ``start`` works on."""
+        self._interrupt, self.abandoned = None, ''
+        self.task, self._settings = task, task.settings
+        is_evaluation = task.kind == EVALUATE
+        manager = self._evaluating().env if is_evaluation else self._collecting().env
+        expected = task.target if is_evaluation else 0
+        self._log = TaskLog(is_evaluation, manager.env_num, expected, self.plays_games)
+        self._result = {}
+        if not is_evaluation:
+            self._take_seats(task)
+
+    def start(self) -> None:
+        """Works on the task until it is completed, abandoned, or this collector is closed."""
+        if self.task is None:
+            raise ValueError('start() needs a task: call begin(task) first')
+        self._idle.clear()
+        self._worker = threading.get_ident()
+        try:
+            while self.step():
+                pass
+        except TaskAbandoned as end:
+            self.abandoned = str(end)
+        finally:
+            self._worker = -1
+            self._idle.set()
+            if self._closed.is_set():
+                self._release()
+
+    def step(self) -> bool:
+        """Evaluates, or collects and sends one part; returns whether the task goes on.
+
+        Raises:
+            TaskAbandoned: If the task was abandoned meanwhile.
+        """
+        assert self.task is not None  # checked by start()
+        self._check_interrupt()
+        over = self._evaluate(self.task) if self.task.kind == EVALUATE else self._collect(self.task)
+        self._log.is_done = over
+        return not over
+
+    def abandon(self, task_id: str, reason: str) -> None:
+        """Ends a task at the next step of the envs; ignored if it is not the current one."""
+        if self.task is not None and self.task.task == task_id:
+            self._interrupt = reason
+
+    def close(self) -> None:
+        """Ends the running task at the next step of the envs, and closes the envs; may be called twice.
+
+        If the running step takes longer than ``close_timeout``, the envs are closed nevertheless.
+        """
+        self._closed.set()
+        if self._worker == threading.get_ident():
+            return  # start() releases everything
+        if not self._idle.wait(self._cfg.close_timeout):
+            self.error(f'a step takes longer than {self._cfg.close_timeout} s: its envs are closed')
+        self._release()
+
+    def _release(self) -> None:
+        with self._release_lock:
+            parts, self._parts = self._parts, None
+            evaluation, self._evaluation = self._evaluation, None
+        if parts is not None:
+            parts.collector.close()
+        if evaluation is not None:
+            evaluation.evaluator.close()
+
+    def _check_interrupt(self) -> None:
+        if self._closed.is_set():
+            raise TaskAbandoned('the collector was closed')
+        if self._interrupt is not None:
+            raise TaskAbandoned(self._interrupt)
+
+    def _on_step(self) -> None:
+        self.steps += 1
+        self._check_interrupt()
+
+    # parts
+
+    def _collecting(self) -> Parts:
+        """Returns the collector with its parts, created at the first call."""
+        self._check_interrupt()
+        if self._parts is None:
+            if self._make_collector is None:
+                raise ValueError('this parallel collector was given no make_collector')
+            self._parts = self._make_collector(self.rank, self.incarnation)
+            self._parts.collector.on_step = self._on_step
+            self._told_steps = self._parts.progress.envstep
+        return self._parts
+
+    def _evaluating(self) -> Evaluation:
+        """Returns the evaluator with its parts, created at the first call."""
+        self._check_interrupt()
+        if self._evaluation is None:
+            if self._make_evaluator is None:
+                raise ValueError('this parallel collector was given no make_evaluator')
+            self._evaluation = self._make_evaluator(self.rank, self.incarnation)
+            self._evaluation.evaluator.on_step = self._on_step
+        return self._evaluation
+
+    @property
+    def env_manager(self) -> Any:
+        """The env manager of the current task; None before the first."""
+        if self._log.is_evaluation:
+            return self._evaluation.env if self._evaluation is not None else None
+        return self._parts.env if self._parts is not None else None
+
+    @property
+    def policy(self) -> Any:
+        """The face, or faces, of the current task that take weights; None before the first."""
+        if self._log.is_evaluation:
+            return self._evaluation.policy if self._evaluation is not None else None
+        return self._parts.trained if self._parts is not None else None
+
+    @abstractmethod
+    def _take_seats(self, task: Task) -> None:
+        """Prepares the collector for the policies of a task."""
+
+    @abstractmethod
+    def _acting(self, faces: Any, task: Task) -> list[Acting]:
+        """Returns the policies of a task that need weights, the one that is trained first.
+
+        Args:
+            faces: ``Parts.trained`` or ``Evaluation.policy``.
+            task: The task.
+        """
+
+    def _measured(self, parts: Parts) -> ActingExtras | None:
+        """Returns what measures the changes of the policy by acting; None if they are not sent."""
+        return None
+
+    def _results(self, collected: Any) -> list[str]:
+        """Returns the result of each ended game for the first active player; none in envs of one player."""
+        return []
+
+    # weights
+
+    def _update_policy(self, faces: Any, task: Task) -> Held:
+        """Fetches newer weights where they are needed; returns what the first policy has."""
+        role = 'eval' if task.kind == EVALUATE else 'collect'
+        return self._weights.update(role, self._acting(faces, task), task.newer_than, role == 'eval')
+
+    def _ask_weights(self, policy: str, newer_than: int) -> Update:
+        if self.get_policy_update_info is None:
+            raise ValueError('set get_policy_update_info before start()')
+        return self.get_policy_update_info(policy, newer_than)
+
+    # collection
+
+    def _collect(self, task: Task) -> bool:
+        """Collects and sends a part; returns whether the task is over."""
+        parts, at_random = self._collecting(), task.kind == AT_RANDOM
+        held = Held() if at_random else self._update_policy(parts.trained, task)
+        self._prepare(parts, at_random)
+        options: dict[str, Any] = {'policy_kwargs': dict(self._settings)}
+        if at_random:
+            options = {'random_collect': True, 'record_random_collect': False}
+        self._is_torn, extras = True, self._measured(parts)
+        collected, counts = collect_counted(parts, task.target or None, held.train_iter, **options)
+        self._is_torn = False
+        data = numbered(parts.collector.training_data(collected), parts, self.rank)
+        self.produced += len(data)
+        envstep = parts.progress.envstep - self._told_steps
+        self._told_steps = parts.progress.envstep
+        discarded, self._told_discarded = counts.discarded - self._told_discarded, counts.discarded
+        results = self._results(collected)
+        self._log.train_iter = held.train_iter
+        self._log.add(envstep, len(data), counts.episodes[:, 0].tolist(), results)
+        facts = {**_facts_of(counts), 'discarded': discarded, 'results': results}
+        part, version = self._log.parts - 1, max(held.version, 0)
+        taken = self._send(
+            joined(data, extras.take() if extras is not None else {}),
+            Collected(task.task, part, len(data), envstep, version, held.train_iter, facts),
+        )
+        self._weights.note(held.policy, taken.version)
+        if not taken.stop:
+            self._settings = taken.settings
+        if self._log.parts % self._cfg.print_freq == 0:
+            self.info(
+                f'task {task.task}: {self._log.samples} samples in {self._log.parts} parts, version {version}'
+            )
+        return taken.stop or 0 < task.parts <= self._log.parts
+
+    def _send(self, data: Any, metadata: Collected) -> Taken:
+        if self.send_stepdata is None or self.send_metadata is None:
+            raise ValueError('set send_stepdata and send_metadata before start()')
+        self.send_stepdata(data)
+        return self.send_metadata(metadata)
+
+    def _prepare(self, parts: Parts, at_random: bool) -> None:
+        """Continues the running episodes, unless their recording was interrupted; changes to or from random actions."""
+        if self._is_torn:
+            parts.collector.reset_env()
+            parts.collector.reset_policy()
+        if at_random != self._at_random:
+            self._at_random = at_random
+            self._change_policy(parts, at_random)
+
+    def _change_policy(self, parts: Parts, at_random: bool) -> None:
+        parts.collector.reset_policy(parts.random if at_random else parts.trained)
+
+    # evaluation
+
+    def _evaluate(self, task: Task) -> bool:
+        evaluation = self._evaluating()
+        held = self._update_policy(evaluation.policy, task)
+        self._seat_evaluated(evaluation, task)
+        evaluator, steps = evaluation.evaluator, self.steps
+        stop, info = evaluator.eval(None, train_iter=held.train_iter, n_episode=task.target or None)
+        self._log.train_iter = held.train_iter
+        self._log.add_evaluation(info, self.steps - steps)
+        self._result = {'score': float(evaluator.score), 'stop': bool(stop), 'version': max(held.version, 0)}
+        self._result['episode_info'] = plain_columns(info)
+        return True
+
+    def _seat_evaluated(self, evaluation: Evaluation, task: Task) -> None:
+        """Prepares the evaluator for the policies of a task."""
+
+    def enrol(self, rank: int, incarnation: int) -> None:
+        """Sets the place of this collector in a run, which its random generators are derived from.
+
+        Args:
+            rank: Number among the collectors.
+            incarnation: How often it was replaced.
+        """
+        self.rank, self.incarnation = rank, incarnation
+        self._weights.forget()
+
+    # information
+
+    def get_finish_info(self) -> dict[str, Any]:
+        """Returns the facts about the current or last task, as plain values."""
+        return {**self._log.finish_info(self._settings), **self._result}
+
+    def status(self) -> dict[str, int]:
+        """Returns counters that grow with every step, for signs of life."""
+        parts, held = self._parts, self._weights.newest()
+        return {
+            'steps': self.steps,
+            'envstep': parts.progress.envstep if parts is not None else 0,
+            'version': max(held.version, 0),
+            'train_iter': held.train_iter,
+        }
+
+    def info(self, s: str) -> None:
+        """Logs a message."""
+        self._logger.info('%s', s)
+
+    def debug(self, s: str) -> None:
+        """Logs a message of interest to developers."""
+        self._logger.debug('%s', s)
+
+    def error(self, s: str) -> None:
+        """Logs an error."""
+        self._logger.error('%s', s)
+
+    def __repr__(self) -> str:
+        return f'{type(self).__name__}(rank {self.rank})'
+
+
+def _facts_of(counts: Counts) -> dict[str, Any]:
+    """Returns the facts about a part that its message contains."""
+    return {
+        'returns': counts.episodes[:, 0].tolist(),
+        'lengths': counts.episodes[:, 1].tolist(),
+        'successes': [None if np.isnan(value) else value for value in counts.episodes[:, 2].tolist()],
+        'infos': {name: list(sums) for name, sums in (counts.infos or {}).items()},
+        'episode_count': counts.episode_count,
+        'carried': counts.carried,
+        'seconds': counts.seconds,
+    }

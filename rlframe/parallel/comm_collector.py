@@ -1,0 +1,276 @@
+"""TransportCollector: connects a parallel collector with a coordinator over any transport."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from easydict import EasyDict
+
+from rlframe.data.timestep import Batch
+from rlframe.errors import RLFrameError
+from rlframe.parallel.base_parallel_collector import BaseParallelCollector
+from rlframe.parallel.comm import BaseCommCollector
+from rlframe.parallel.comm_worker import CommConfig, CommWorker
+from rlframe.parallel.held_weights import TaskAbandoned, Update
+from rlframe.parallel.parallel_collectors import ZerglingParallelCollector
+from rlframe.parallel.transport.messages import (
+    AskWeights,
+    Beat,
+    Collected,
+    Finished,
+    Orders,
+    Taken,
+    Task,
+    Weights,
+)
+from rlframe.registry import COMM_COLLECTOR_REGISTRY
+from rlframe.run.machine import usable_cores
+from rlframe.utils.field import Field
+
+PARTS = 19
+"""Parts of fake data in a task."""
+
+
+class NaiveConfig(CommConfig):
+    """Options of ``NaiveCollector``."""
+
+    host: str
+    port: int
+
+
+@COMM_COLLECTOR_REGISTRY.register('naive')
+class NaiveCollector(CommWorker, BaseCommCollector):
+    """Answers every task by 19 parts of one fake row each, unless the coordinator has enough before.
+
+    Args:
+        args: Options, or host and port, as DI-engine has them.
+        prefix: Begins its name.
+        kwargs: Arguments of ``CommWorker``: ``transport`` or ``address``, ``name``, ``fingerprint``.
+    """
+
+    role = 'collector'
+    _cfg: NaiveConfig
+    config = dict(
+        host=Field(
+            '127.0.0.1',
+            doc='host of the coordinator, if no address is given',
+            may_change=True,
+            reaches='network',
+        ),
+        port=Field(7235, range='[1, 65535]', doc='its port', may_change=True, reaches='network'),
+    )
+
+    def __init__(self, *args: Any, prefix: str = '', **kwargs: Any) -> None:
+        is_host = bool(args) and isinstance(args[0], str)
+        cfg: Mapping[str, Any] | None = dict(zip(('host', 'port'), args, strict=False)) if is_host else None
+        if args and not is_host:
+            cfg = args[0]
+        self.transport_type = 'flask_fs' if is_host else 'in_process'
+        name = kwargs.pop('name', '') or 'naive'
+        CommWorker.__init__(self, cfg, name=f'{prefix}{name}', **kwargs)
+        self._count = 0
+        self.pushed = self.dropped = 0
+        """Fake rows that the coordinator took, and others."""
+
+    @property
+    def produced(self) -> int:
+        return self._count
+
+    def _address(self) -> str:
+        return f'http://{self._cfg.host}:{self._cfg.port}'
+
+    @property
+    def collector_uid(self) -> str:
+        """The collector's id in the run; empty before it has joined."""
+        return self._membership.worker
+
+    def get_policy_update_info(self, path: str) -> Any:
+        """Returns None: it has no policy."""
+        return None
+
+    def send_stepdata(self, stepdata: Any) -> None:
+        """Takes the data of the next ``send_metadata``."""
+        self._stepdata = stepdata
+
+    def send_metadata(self, metadata: Collected) -> Taken:
+        """Sends a part; returns what became of it."""
+        self._count += metadata.rows
+        self.dropped += metadata.rows
+        taken: Taken
+        taken, _ = self._ask(metadata, Taken, self._stepdata)
+        self.pushed, self.dropped = self.pushed + taken.pushed, self.dropped - taken.pushed
+        return taken
+
+    def join(self) -> None:
+        """Waits until it has ended."""
+        self.wait()
+
+    def ping(self) -> bool:
+        """Returns whether the coordinator answers."""
+        self._ask(self._beat(), Orders)
+        return True
+
+    def shutdown(self) -> None:
+        """Ends the work; the same as ``close``."""
+        self.close()
+
+    def _work_on(self, task: Task) -> Finished:
+        for part in range(PARTS):
+            if self._stopped or self._interrupt:
+                raise TaskAbandoned(self._stopped or self._interrupt)
+            self.send_stepdata(Batch(data=np.full(1, part)))
+            facts = {'returns': [], 'episode_count': 0}
+            if self.send_metadata(Collected(task.task, part, 1, 1, 0, 0, facts)).stop:
+                break
+        return Finished(
+            task.task, True, '', {'collector_done': True, 'eval_flag': False, 'step_count': PARTS}
+        )
+
+    def _beat(self) -> Beat:
+        task = self._task.task if self._task is not None else ''
+        return Beat('naive', task, self._count, 0, 0, {})
+
+    _interrupt = ''
+
+    def _abandon(self, reason: str) -> None:
+        self._interrupt = reason
+
+    def _release(self) -> None: ...
+
+
+@COMM_COLLECTOR_REGISTRY.register('in_process')
+class TransportCollector(CommWorker, BaseCommCollector):
+    """Asks for tasks, lets a parallel collector work on them, and sends its data: one request for each part.
+
+    Rows are counted: ``produced == pushed + dropped``. Rows without a confirmation count as dropped here, even if only
+    the confirmation was lost.
+
+    Args:
+        cfg: Options.
+        collector: Works on the tasks; needed to run.
+        given: Further arguments of ``CommWorker``: ``transport`` or ``address``, ``name``, ``fingerprint``, ``slots``.
+    """
+
+    role = 'collector'
+
+    def __init__(
+        self,
+        cfg: EasyDict | Mapping[str, Any] | None = None,
+        *,
+        collector: BaseParallelCollector | None = None,
+        **given: Any,
+    ) -> None:
+        CommWorker.__init__(self, cfg, **given)
+        self._collector = collector = ZerglingParallelCollector() if collector is None else collector
+        self._confirmed = self._confirmed_before = 0  # rows, in all and before it joined last
+        self.pushed, self.dropped = 0, 0
+        """Training samples or episodes that the coordinator took, and others."""
+        self._stepdata: Any = None
+        collector.get_policy_update_info = self._update
+        collector.send_stepdata = self._keep_stepdata
+        collector.send_metadata = self.send_metadata
+
+    @property
+    def collector_uid(self) -> str:
+        """The collector's id in the run; empty before it has joined."""
+        return self._membership.worker
+
+    @property
+    def produced(self) -> int:
+        return self._collector.produced
+
+    @property
+    def _unreported(self) -> int:
+        return self.produced - self._confirmed_before
+
+    # what the parallel collector asks for
+
+    def get_policy_update_info(self, path: str) -> Update:
+        """Returns the newest weights of a policy, by its name."""
+        return self._update(path, -1)
+
+    def _update(self, policy: str, newer_than: int) -> Update:
+        weights, tree = self._ask(AskWeights(policy, newer_than), Weights)
+        return Update(weights.version, weights.train_iter, tree)
+
+    def send_stepdata(self, stepdata: Any) -> None:
+        """Takes the training data of the next ``send_metadata``, which sends both in one request."""
+        self._keep_stepdata(stepdata)
+
+    def _keep_stepdata(self, stepdata: Any) -> None:
+        self._stepdata = stepdata
+
+    def send_metadata(self, metadata: Collected) -> Taken:
+        """Sends a part; returns what became of it.
+
+        If there is no room for its data, this waits for room, up to ``timeout``.
+        """
+        data, self._stepdata = self._stepdata, None
+        try:
+            reply, _ = self._ask(metadata, Taken, data)
+        except RLFrameError:
+            self.dropped += metadata.rows
+            raise
+        taken: Taken = reply
+        self._confirmed += metadata.rows
+        self.pushed += taken.pushed
+        self.dropped += metadata.rows - taken.pushed
+        return taken
+
+    # the steps of a task, under DI-engine's names
+
+    def deal_with_resource(self) -> dict[str, int]:
+        """Returns the number of CPU cores and GPUs that the collector may use."""
+        return {'gpu': 0, 'cpu': usable_cores()}
+
+    def deal_with_collector_start(self, task_info: Task) -> dict[str, str]:
+        """Begins a task."""
+        self._collector.begin(task_info)
+        return {'message': 'collector task has started'}
+
+    def deal_with_collector_data(self) -> bool:
+        """Collects and sends one part of the task; returns whether the task goes on."""
+        return self._collector.step()
+
+    def deal_with_collector_close(self) -> dict[str, Any]:
+        """Returns the facts about the task."""
+        return self._collector.get_finish_info()
+
+    def _joined(self) -> None:
+        joined, self._confirmed_before = self._membership.joined, self._confirmed
+        assert joined is not None  # it has joined
+        self._collector.enrol(joined.rank, joined.incarnation)
+
+    def _work_on(self, task: Task) -> Finished:
+        self.deal_with_collector_start(task)
+        if self._stopped:
+            raise TaskAbandoned(self._stopped)
+        self._collector.start()
+        why = self._collector.abandoned
+        return Finished(task.task, not why, why, self.deal_with_collector_close())
+
+    def _beat(self) -> Beat:
+        status, task = self._collector.status(), self._task
+        return Beat(
+            task.kind if task is not None else 'idle',
+            task.task if task is not None else '',
+            status['envstep'],
+            status['train_iter'],
+            status['version'],
+            {
+                'steps': status['steps'],
+                'produced': self.produced,
+                'pushed': self.pushed,
+                'dropped': self.dropped,
+            },
+        )
+
+    def _abandon(self, reason: str) -> None:
+        task = self._task
+        if task is not None:
+            self._collector.abandon(task.task, reason)
+
+    def _release(self) -> None:
+        self._collector.close()

@@ -1,0 +1,460 @@
+"""TransportLearner: connects a learner with a coordinator over any transport."""
+
+from __future__ import annotations
+
+import copy
+import math
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, Generic, NamedTuple, TypeVar
+
+import numpy as np
+from easydict import EasyDict
+
+from rlframe.data.faces import acting_of
+from rlframe.parallel.comm import BaseCommLearner
+from rlframe.parallel.comm_worker import CLOSED, CommConfig, CommWorker
+from rlframe.parallel.held_weights import (
+    ACTING,
+    AVERAGED,
+    TaskAbandoned,
+    load_networks,
+    networks_beside,
+    take_in,
+)
+from rlframe.parallel.learner_group import batches_of
+from rlframe.parallel.transport.base import split
+from rlframe.parallel.transport.messages import (
+    AskData,
+    AskWeights,
+    Beat,
+    Data,
+    Finished,
+    LearnInfo,
+    Orders,
+    PutState,
+    PutWeights,
+    Task,
+    Wait,
+    Weights,
+)
+from rlframe.registry import COMM_LEARNER_REGISTRY
+from rlframe.run.machine import usable_cores
+from rlframe.utils.field import Field
+from rlframe.worker.learner.base_learner import BaseLearner
+from rlframe.worker.learner.learner_hook import LearnerHook
+
+
+class SendPolicyHook(LearnerHook):
+    """Calls ``send`` with the learner before the run, or every ``send_policy_freq`` train iterations."""
+
+    position = 'after_iter'
+    send: Callable[[BaseLearner], Any]
+    send_policy_freq = 1
+
+    def __call__(self, learner: BaseLearner) -> None:
+        if self.position != 'after_iter' or learner.train_iter % self.send_policy_freq == 0:
+            self.send(learner)
+
+
+class SendLearnInfoHook(LearnerHook):
+    """Calls ``send`` with the learner after the run, or every ``freq`` train iterations."""
+
+    position = 'after_iter'
+    send: Callable[[BaseLearner], Any]
+    freq = 1
+
+    def __call__(self, learner: BaseLearner) -> None:
+        if self.position != 'after_iter' or learner.train_iter % self.freq == 0:
+            self.send(learner)
+
+
+class InterruptHook(LearnerHook):
+    """Calls ``check`` before each update, which raises an error if training is to end there."""
+
+    position = 'before_iter'
+    check: Callable[[], Any]
+
+    def __call__(self, learner: BaseLearner) -> None:
+        self.check()
+
+
+class LearnReport:
+    """Collects training variables, metrics and priorities between two reports; acts as a learner's ``tb_logger``."""
+
+    def __init__(self) -> None:
+        self._variables: Mapping[str, Any] = {}
+        self._metrics: dict[str, float] = {}
+        self._priorities: list[Mapping[str, Any]] = []
+        self._batches = self._updates = 0
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there was neither an update nor a batch since the last report."""
+        return not (self._batches or self._updates)
+
+    def add_scalar(self, tag: str, value: float, step: int) -> None:
+        """Keeps a metric for the next report."""
+        self._metrics[tag] = float(value)
+
+    def add(self, learner: BaseLearner) -> None:
+        """Takes note of an update."""
+        self._variables = learner.log_buffer['scalar']
+        self._updates += 1
+
+    def count_batch(self, learner: BaseLearner) -> None:
+        """Takes note of a used batch, and of its priorities."""
+        self._batches += 1
+        if learner.priority_info:
+            self._priorities.append(learner.priority_info)
+
+    def take(self) -> tuple[int, dict[str, float], dict[str, Any] | None]:
+        """Returns and clears the number of batches, the variables and metrics, and the priorities of all batches."""
+        values = {**{name: float(value) for name, value in self._variables.items()}, **self._metrics}
+        info = {name: value for name, value in values.items() if math.isfinite(value)}
+        batches, priorities = self._batches, _joined(self._priorities)
+        self._variables, self._metrics, self._priorities, self._batches, self._updates = {}, {}, [], 0, 0
+        return batches, info, priorities
+
+
+def _joined(infos: list[Mapping[str, Any]]) -> dict[str, Any] | None:
+    """Returns the priorities of several batches as those of one; None if there are none."""
+    if not infos:
+        return None
+    return {name: np.concatenate([_array(info[name]) for info in infos]) for name in infos[0]}
+
+
+def _array(column: Any) -> Any:
+    return column.detach().cpu().numpy() if hasattr(column, 'detach') else np.asarray(column)
+
+
+T = TypeVar('T')
+
+
+class OneAhead(Generic[T]):
+    """Calls a function one call ahead, in a thread of its own.
+
+    Args:
+        fetch: Returns the next item; None if there are to be no more.
+    """
+
+    def __init__(self, fetch: Callable[[], T | None]) -> None:
+        self._fetch = fetch
+        self._pool: ThreadPoolExecutor | None = None
+        self._next: Future[T | None] | None = None
+
+    def take(self) -> T | None:
+        """Returns the next item, and begins to fetch the one after it; raises what ``fetch`` raised."""
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(1, 'rlframe-data')
+        if self._next is None:
+            self._next = self._pool.submit(self._fetch)
+        current = self._next.result()
+        self._next = self._pool.submit(self._fetch) if current is not None else None
+        return current
+
+    def drop(self) -> None:
+        """Waits for the call that is running, and drops its result."""
+        if self._next is not None:
+            self._next.exception()
+            self._next = None
+
+    def close(self) -> None:
+        """Ends the thread."""
+        if self._pool is not None:
+            self._pool.shutdown(wait=True, cancel_futures=True)
+
+
+CHECKPOINT, SPARE = 'checkpoint', 'spare'
+"""What a state is for: to be saved in a checkpoint, or for a learner that may have to take the place of this one."""
+
+
+class LearnerParts(NamedTuple):
+    """A learner with its policy."""
+
+    learner: BaseLearner
+    face: Any
+    """Collect face of the policy, whose ``state_dict`` is what collectors get."""
+    command: Any = None
+    """Command face of the policy, which lets it follow its schedules; None: it has none."""
+
+
+class Round(NamedTuple):
+    """Data for one or several updates."""
+
+    batches: list[Any]
+    envstep: int
+    settings: Mapping[str, Any]
+    extras: Mapping[str, Any]
+    """What collectors report of their policy, see ``extras``."""
+
+
+class TransportLearnerConfig(CommConfig):
+    """Options of ``TransportLearner``."""
+
+    send_policy_freq: int
+    lockstep: bool
+
+
+@COMM_LEARNER_REGISTRY.register('in_process')
+class TransportLearner(CommWorker, BaseCommLearner):
+    """Asks for data, lets a learner train on them, and publishes its weights: one request for each.
+
+    A task begins with the last state that a learner of this run sent, if there is one, and with the publication of the
+    weights. Then rounds follow: data, ``BaseLearner.train`` for each batch, weights, report, and whatever the coordinator
+    orders, such as the state for a checkpoint. The version of weights is their train iteration.
+
+    Args:
+        cfg: Options.
+        make_learner: Creates learner and policy, from a rank and an incarnation; needed to run.
+        given: Further arguments of ``CommWorker``: ``transport`` or ``address``, ``name``, ``fingerprint``, ``slots``.
+    """
+
+    _cfg: TransportLearnerConfig
+    config = dict(
+        send_policy_freq=Field(
+            1,
+            range='[1, inf)',
+            unit='train iterations',
+            doc='between two publications of the weights',
+            may_change=True,
+        ),
+        lockstep=Field(
+            False,
+            doc='take turns with a single collector, as a serial run does: publish after each round, fetch nothing ahead',
+        ),
+    )
+    role = 'learner'
+
+    def __init__(
+        self,
+        cfg: EasyDict | Mapping[str, Any] | None = None,
+        *,
+        make_learner: Callable[[int, int], LearnerParts] | None = None,
+        **given: Any,
+    ) -> None:
+        CommWorker.__init__(self, cfg, **given)
+        self._make_learner = make_learner
+        self._parts: LearnerParts | None = None
+        self._policy, self._interrupt, self._task_is_over = '', '', threading.Event()
+        self._published_at, self._policy_is_due, self._in_group = -1, False, False
+        self._save_at = self._saved_for = self._checkpoint_at = -1
+        self._report_of_round = LearnReport()
+        self._ahead = OneAhead(self._fetched_round)
+
+    # what a learner asks for
+
+    @property
+    def learner(self) -> BaseLearner:
+        """The learner, created when it is first needed."""
+        return self._made().learner
+
+    def _made(self) -> LearnerParts:
+        if self._parts is None:
+            if self._make_learner is None:
+                raise ValueError('this comm learner was given no make_learner')
+            joined = self._membership.joined
+            place = (joined.rank, joined.incarnation) if joined is not None else (0, 0)
+            self._parts = self._make_learner(*place)
+            learner = self._parts.learner
+            learner.checkpoint_fn = lambda name: self._send_state(CHECKPOINT)
+            learner.get_data = self.get_data
+            if learner.tb_logger is None:
+                learner.tb_logger = self._report_of_round
+            interrupt: dict[str, Any] = {'check': self._check_interrupt}
+            for hook in (InterruptHook('interrupt', 0, **interrupt), *self.hooks4call):
+                learner.register_hook(hook)
+        return self._parts
+
+    @property
+    def hooks4call(self) -> list[LearnerHook]:
+        """The hooks that notice when weights are due, and collect what is to be reported."""
+        options: dict[str, Any] = {'send': self._note_policy, 'send_policy_freq': self._cfg.send_policy_freq}
+        report: dict[str, Any] = {'send': lambda learner: self._report_of_round.add(learner)}
+        return [
+            SendPolicyHook('send_policy', 100, position='before_run', **options),
+            SendPolicyHook('send_policy', 100, position='after_iter', **options),
+            SendLearnInfoHook('send_learn_info', 100, position='after_iter', **report),
+            SendLearnInfoHook('send_learn_info', 100, position='after_run', send=self._send_last_info),
+        ]
+
+    def _note_policy(self, learner: BaseLearner) -> None:
+        self._policy_is_due = True
+
+    def _send_last_info(self, learner: BaseLearner) -> None:
+        self.send_learn_info(learner.learn_info)
+
+    def send_policy(self, state_dict: Mapping[str, Any]) -> None:
+        """Publishes weights, which are copied."""
+        train_iter = self.learner.train_iter
+        tree = copy.deepcopy(dict(state_dict))
+        orders, _ = self._ask(PutWeights(self._policy, train_iter, train_iter), Orders, tree)
+        self._published_at, self._policy_is_due = train_iter, False
+        self._obey(orders)
+
+    def _publish(self) -> None:
+        """Publishes the current weights unless they are published already."""
+        parts = self._made()
+        if self._published_at == parts.learner.train_iter:
+            return
+        weights = dict(parts.face.state_dict())
+        acting = acting_of(parts.face) if self._cfg.lockstep else None
+        if acting is not None:
+            weights[ACTING] = acting.state()
+        if self._in_group:
+            weights[AVERAGED] = networks_beside(parts.learner.policy, weights)
+        self.send_policy(weights)
+
+    def get_data(self, batch_size: int) -> Any:
+        """Returns the data of the next update; None if there are to be no more."""
+        batches = self._fetched_round()
+        return None if batches is None else batches.batches[0]
+
+    def send_learn_info(self, learn_info: Mapping[str, Any]) -> None:
+        """Reports on the updates since the last report."""
+        task = self._task
+        if task is None or self._report_of_round.is_empty:
+            return
+        batches, info, priorities = self._report_of_round.take()
+        message = LearnInfo(task.task, int(learn_info['learner_step']), info, batches)
+        orders, _ = self._ask(message, Orders, priorities)
+        self._obey(orders)
+
+    # the steps of a task, under DI-engine's names
+
+    def deal_with_resource(self) -> dict[str, int]:
+        """Returns the number of GPUs and CPU cores that the learner may use."""
+        return {'gpu': 0, 'cpu': usable_cores()}
+
+    def deal_with_learner_start(self, task_info: Task) -> dict[str, str]:
+        """Begins a task: from the last state of a learner of this run, if there is one."""
+        parts, is_first = self._made(), self._policy == ''
+        self._policy, self._published_at = task_info.policies[0], -1
+        self._report_of_round.take()  # of a task that was abandoned
+        self._in_group = bool(task_info.settings.get(AVERAGED))
+        saved, state = self._ask(AskWeights(f'{self._policy}.state', -1), Weights)
+        if state is not None:
+            parts.learner.load_state_dict(state)
+            self._logger.info('continues from train_iter %d', saved.train_iter)
+        if is_first:
+            parts.learner.call_hook('before_run')
+        self._publish()
+        return {'message': 'learner task has started'}
+
+    def deal_with_get_data(self) -> Round | None:
+        """Returns the data of the next round; None if the task is over. With a round, the next one is requested."""
+        if self._cfg.lockstep:
+            return self._fetched_round()
+        return self._ahead.take()
+
+    def _fetched_round(self) -> Round | None:
+        """Asks for data until there are some; the learner may be training meanwhile."""
+        task, learner = self._task, self.learner
+        if task is None:
+            return None
+        size, per_round = self._attribute('batch_size', 1), self._attribute('update_per_collect', 1)
+        while not self._task_is_over.is_set():
+            message = AskData(task.task, size, task.target or per_round, learner.train_iter)
+            answer, payload = self._ask(message, (Data, Wait))
+            if isinstance(answer, Data):
+                data, extras = split(payload)
+                return Round(batches_of(data, answer.rows), answer.envstep, answer.settings, extras)
+            if answer.stop:
+                return None
+            self._task_is_over.wait(min(max(answer.seconds, 0.0), self._cfg.timeout))
+        return None
+
+    def _attribute(self, name: str, default: int) -> int:
+        try:
+            return int(self.learner.policy.get_attribute(name))
+        except AttributeError:
+            return default
+
+    def deal_with_learner_learn(self, data: Round) -> dict[str, Any]:
+        """Trains on the data of a round, publishes weights that are due, and reports."""
+        learner = self.learner
+        take_in(self._made().face, data.extras)
+        if AVERAGED in data.extras:
+            load_networks(learner.policy, data.extras[AVERAGED])
+        settings = self._settings(data)
+        for batch in data.batches:
+            learner.train(batch, data.envstep, settings)
+            self._report_of_round.count_batch(learner)
+            self._check_interrupt()
+        if self._policy_is_due or self._cfg.lockstep or self._in_group:
+            self._publish()
+        self.send_learn_info(learner.learn_info)
+        if 0 <= self._save_at <= learner.train_iter and self._save_at != self._saved_for:
+            self._saved_for = self._save_at
+            self._send_state(SPARE)
+        return learner.learn_info
+
+    def _settings(self, data: Round) -> dict[str, Any]:
+        """Returns the arguments of the policy for a round; schedules, such as the learning rate's, follow the env steps."""
+        command = self._made().command
+        info = {**self.learner.learn_info, 'envstep': data.envstep}
+        return {**data.settings, **(command.get_setting_learn(info) if command is not None else {})}
+
+    def _check_interrupt(self) -> None:
+        """Ends the task if it is over; called between updates, too, of which a batch may have many."""
+        if self._task_is_over.is_set():
+            raise TaskAbandoned(self._interrupt)
+
+    def deal_with_learner_close(self) -> dict[str, Any]:
+        """Ends a task; returns the facts about it."""
+        self._publish()
+        self.learner.call_hook('after_run')
+        if self._checkpoint_at != self.learner.train_iter:
+            self._send_state(CHECKPOINT)
+        return {'train_iter': self.learner.train_iter, 'learner_done': True}
+
+    def _send_state(self, purpose: str) -> None:
+        learner = self.learner
+        state = copy.deepcopy(learner.state_dict())
+        orders, _ = self._ask(PutState(purpose, learner.train_iter), Orders, state)
+        if purpose == CHECKPOINT:
+            self._checkpoint_at = learner.train_iter
+        self._obey(orders)
+
+    # running
+
+    def _work_on(self, task: Task) -> Finished:
+        self._task_is_over.clear()
+        if self._stopped:
+            raise TaskAbandoned(self._stopped)
+        self.deal_with_learner_start(task)
+        try:
+            while (data := self.deal_with_get_data()) is not None:
+                self.deal_with_learner_learn(data)
+            self._check_interrupt()
+        except TaskAbandoned:
+            if self._stopped == CLOSED:  # another learner continues
+                self.send_learn_info(self.learner.learn_info)
+                self._send_state(SPARE)
+            if self._stopped in ('', CLOSED):
+                raise
+        finally:
+            self._task_is_over.set()
+            self._ahead.drop()  # no request may outlive its task
+        return Finished(task.task, True, '', self.deal_with_learner_close())
+
+    def _beat(self) -> Beat:
+        task, parts = self._task, self._parts
+        train_iter = parts.learner.train_iter if parts is not None else 0
+        version = max(self._published_at, 0)
+        state = task.kind if task is not None else 'idle'
+        return Beat(state, task.task if task is not None else '', 0, train_iter, version, {})
+
+    def _abandon(self, reason: str) -> None:
+        self._interrupt = reason
+        self._task_is_over.set()
+
+    def _obey(self, orders: Orders, task: str | None = None) -> None:
+        self._save_at = orders.save
+        super()._obey(orders, task)
+
+    def _release(self) -> None:
+        self._ahead.close()
+        if self._parts is not None:
+            self._parts.learner.close()

@@ -1,0 +1,337 @@
+"""Creates the parts of a coordinator from the config of an experiment: server, commander and data."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection, Mapping
+from typing import Any, NamedTuple, Protocol
+
+from rlframe.data.timestep import Batch, EnvSpec, from_tree, to_tree
+from rlframe.errors import ConfigError
+from rlframe.parallel.coordinator.base_parallel_commander import (
+    BaseParallelCommander,
+    create_parallel_commander,
+    value_in,
+)
+from rlframe.parallel.transport.base import Server, joined, merged, split
+from rlframe.parallel.transport.messages import Collected
+from rlframe.registry import BUFFER_REGISTRY, ENV_REGISTRY, POLICY_REGISTRY, TRANSPORT_REGISTRY
+from rlframe.run.progress import Progress
+from rlframe.utils.options import COORDINATOR_FIELDS
+from rlframe.utils.schema import COUNT, LIST, Kind, Schema, check_state, list_of
+from rlframe.utils.seed import component_rng
+
+
+class CoordinatedRun:
+    """A run without a budget, which writes nothing; a subclass does."""
+
+    def is_spent(self, progress: Progress, updates_due: int) -> bool:
+        """Returns whether a budget is spent, if the due updates are made, too."""
+        return False
+
+    def collected(self, message: Collected, progress: Progress) -> None:
+        """Takes the facts that a collector sent with its data."""
+
+    def learned(self, info: Mapping[str, float], progress: Progress) -> None:
+        """Takes the training variables and metrics of a learner."""
+
+    def evaluated(self, facts: Mapping[str, Any], weights: Version | None, is_best: bool) -> None:
+        """Takes the result of an evaluation and the evaluated weights."""
+
+    def take_state(self, state: Any, train_iter: int) -> None:
+        """Takes the whole state of the learner, for a checkpoint."""
+
+
+class Version(NamedTuple):
+    """Weights of a policy."""
+
+    version: int
+    """Grows with each publication."""
+    train_iter: int
+    """Train iterations that they contain."""
+    weights: Any
+    """Tree of arrays, which nobody changes."""
+
+
+class WeightsStore:
+    """Keeps one version of the weights of each policy."""
+
+    def __init__(self) -> None:
+        self._by_name: dict[str, Version] = {}
+
+    def put(self, policy: str, version: Version) -> bool:
+        """Publishes weights; returns False if newer ones are there already."""
+        if version.version < self.version(policy):
+            return False
+        self._by_name[policy] = version
+        return True
+
+    def get(self, policy: str) -> Version | None:
+        """Returns the newest weights of a policy, or None."""
+        return self._by_name.get(policy)
+
+    def version(self, policy: str) -> int:
+        """Returns the newest version of a policy; -1 if there is none."""
+        found = self._by_name.get(policy)
+        return -1 if found is None else found.version
+
+    def copy(self, policy: str, name: str) -> None:
+        """Keeps the newest weights of a policy under another name, too."""
+        self._by_name[name] = self._by_name[policy]
+
+    def keep_only(self, names: Collection[str]) -> None:
+        """Forgets all other policies."""
+        self._by_name = {name: version for name, version in self._by_name.items() if name in names}
+
+    def state_dict(self, without: str = '') -> dict[str, Any]:
+        """Returns all weights by name, except those of one name."""
+        return {name: version._asdict() for name, version in self._by_name.items() if name != without}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continues from ``state_dict()``."""
+        self._by_name = {name: Version(**version) for name, version in state.items()}
+
+
+PART = Kind('rows, data and extras of a part', lambda v: LIST.fits(v) and len(v) == 3 and COUNT.fits(v[0]))
+STATE: Schema = {'fresh': list_of(PART), 'owed': COUNT, 'learned': COUNT}
+
+
+class Buffer(Protocol):
+    """What is needed of a replay buffer."""
+
+    def push(self, data: Any, cur_collector_envstep: int) -> int: ...
+    def batches(self, count: int, size: int, cur_learner_iter: int) -> Any: ...
+    def update(self, info: Mapping[str, Any]) -> None: ...
+    def count(self) -> int: ...
+
+
+class TrainingData:
+    """Keeps the data of collectors for the learner, at the replay ratio of serial mode.
+
+    With a replay buffer, each part of ``n_sample`` new items makes ``update_per_collect`` updates due, once the buffer
+    has enough of them. Without one, each part is used once, as a whole and in the order of arrival.
+
+    Args:
+        buffer: The replay buffer; None for an on-policy policy.
+        batch_size: Size of a batch from the buffer.
+        update_per_collect: Updates due for each part.
+    """
+
+    def __init__(self, buffer: Buffer | None, batch_size: int = 1, update_per_collect: int = 1) -> None:
+        self.buffer = buffer
+        """The replay buffer, or None."""
+        self._batch_size = batch_size
+        self.updates_per_part = 1 if buffer is None else update_per_collect
+        """Updates that a part makes due; without a buffer, a part is one batch."""
+        self._fresh: deque[tuple[int, Any]] = deque()  # parts for an on-policy policy, with their rows
+        self.owed = self.learned = self.given = 0
+        """Updates that the data made due, that were made, and whose data the learner has got."""
+        self._extras: dict[str, Any] = {}  # for the learner, with its next data
+
+    @property
+    def due(self) -> int:
+        """Updates that remain to be made for the data that arrived."""
+        return self.owed - self.learned
+
+    def push(self, rows: int, data: Any, envstep: int, counts: bool = True) -> int:
+        """Takes a part of a collector.
+
+        Args:
+            rows: Its size.
+            data: The data, with extras for the learner if there are any.
+            envstep: Env steps so far.
+            counts: Whether updates are due for it.
+
+        Returns:
+            How many items were accepted.
+        """
+        data, extras = split(data)
+        if self.buffer is None:
+            self._fresh.append((rows, joined(data, extras)))
+            self.owed += 1
+            return rows
+        self._extras = merged(self._extras, extras)
+        accepted = self.buffer.push(data, envstep)
+        if counts and self.buffer.count() >= self._batch_size:
+            self.owed += self.updates_per_part
+        return accepted
+
+    def draw(self, train_iter: int) -> tuple[int, Any]:
+        """Returns the data of the next round of updates, and the number of updates; 0 if none is due.
+
+        Batches from a replay buffer come as one ``Batch`` with as many rows as all of them.
+        """
+        open_ = self.owed - self.given
+        if open_ <= 0:
+            return 0, None
+        if self.buffer is None:
+            self.given += 1
+            return 1, self._fresh.popleft()[1]
+        count = min(self.updates_per_part, open_)
+        drawn = list(self.buffer.batches(count, self._batch_size, train_iter))
+        self.given += count
+        extras, self._extras = self._extras, {}
+        return count, joined(drawn[0] if count == 1 else Batch.cat(drawn), extras)
+
+    def report(self, updates: int, priorities: Mapping[str, Any] | None = None) -> None:
+        """Takes note of updates that were made, and of the priorities of their data."""
+        self.learned = min(self.learned + updates, self.owed)
+        if priorities and self.buffer is not None:
+            self.buffer.update(priorities)
+
+    def learner_lost(self, made: int) -> None:
+        """Makes the updates due again that a lost learner did not make, or whose results were lost with it.
+
+        Args:
+            made: Updates since the start that its saved state contains.
+        """
+        if self.buffer is None:
+            self.learned = self.given  # the parts that it had received are lost with it
+        else:
+            self.learned = self.given = min(made, self.owed)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns the waiting data and the counts; the replay buffer is saved on its own."""
+        fresh = [[rows, *split(payload)] for rows, payload in self._fresh]
+        saved = [[rows, to_tree(data), extras] for rows, data, extras in fresh]
+        return {'fresh': saved, 'owed': self.owed, 'learned': self.learned}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continues from ``state_dict()``; data that a learner had received are drawn again, or lost without a buffer."""
+        check_state(state, STATE)
+        self._fresh = deque((rows, joined(from_tree(data), extras)) for rows, data, extras in state['fresh'])
+        self.owed, self.learned = state['owed'], state['learned']
+        if self.buffer is None:
+            self.learned = self.owed - len(self._fresh)
+        self.given = self.learned
+
+
+ADDRESS = ('host', 'port')
+"""Options of a server beside those of its section ``transport``."""
+STOP_VALUE = ('policy.eval.evaluator.stop_value', 'env.stop_value')
+
+
+class Given(NamedTuple):
+    """What a coordinator is created from."""
+
+    options: Mapping[str, Any]
+    server: Server
+    commander: BaseParallelCommander
+    data: TrainingData
+
+
+def complete(
+    cfg: Mapping[str, Any] | None,
+    server: Server | None,
+    commander: BaseParallelCommander | None,
+    data: TrainingData | None,
+) -> Given:
+    """Returns the options of a coordinator, and its parts, of which the missing ones are created.
+
+    Args:
+        cfg: The config of an experiment, or, if all parts are given, the options alone.
+        server: The coordinator's end of a transport.
+        commander: Decides what to do.
+        data: Takes the data of collectors.
+
+    Raises:
+        ConfigError: If parts are missing and there is no config to create them from.
+    """
+    if not is_experiment(cfg):
+        if server is None or commander is None or data is None:
+            raise ConfigError(
+                'a coordinator needs the config of an experiment, or a server, a commander and data',
+                where='cfg',
+                got=type(cfg).__name__ if cfg is None else sorted(cfg),
+                expected="a compiled config, or a main config with a section 'policy'",
+            )
+        return Given(cfg or {}, server, commander, data)
+    assert cfg is not None  # is_experiment() said so
+    return Given(
+        options_of(cfg),
+        make_server(cfg) if server is None else server,
+        make_commander(cfg) if commander is None else commander,
+        make_data(cfg) if data is None else data,
+    )
+
+
+def is_experiment(cfg: Mapping[str, Any] | None) -> bool:
+    """Whether a config is that of an experiment, and not the options of a coordinator alone."""
+    return cfg is not None and 'policy' in cfg
+
+
+def options_of(cfg: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the options of the coordinator in the config of an experiment."""
+    section = _coordinator(cfg)
+    return {name: section[name] for name in COORDINATOR_FIELDS if name in section}
+
+
+def make_server(cfg: Mapping[str, Any], path_data: str | None = None, run: str = '') -> Server:
+    """Creates the server of the transport that the config names; without one, it serves threads of this process.
+
+    Args:
+        cfg: The config of an experiment.
+        path_data: Folder for arrays; by default that of the config.
+        run: Id of the run that the folder belongs to; by default a random one.
+    """
+    kind: Any = TRANSPORT_REGISTRY.get(value_in(cfg, 'parallel.comm_collector.type', 'in_process')).server_cls
+    section, declared = _coordinator(cfg), kind.config_fields()
+    given = {name: section[name] for name in ADDRESS if section.get(name) is not None}
+    given['path_data'] = path_data or value_in(cfg, 'parallel.path_data', None)
+    given |= dict(section.get('transport', {}))
+    options = {name: value for name, value in given.items() if name in declared and value is not None}
+    try:
+        server: Server = kind(options, run=run) if 'path_data' in declared else kind(options)
+    except ConfigError as error:
+        if error.where in ADDRESS:
+            error.where = f'parallel.coordinator.{error.where}'
+        raise
+    return server
+
+
+def make_commander(
+    cfg: Mapping[str, Any], spec: EnvSpec | None = None, policy: Any = None
+) -> BaseParallelCommander:
+    """Creates the commander that the config names.
+
+    Args:
+        cfg: The config of an experiment.
+        spec: Spaces of the env, by default those of the config's env; if the config has no stop value, the reward
+            threshold is used.
+        policy: Command face of the policy; by default it is created. A main config without ``policy.type`` has none.
+    """
+    if policy is None and 'type' in cfg['policy']:
+        spec = _spec(cfg) if spec is None else spec
+        seed = cfg.get('seed') or 0
+        policy = POLICY_REGISTRY.build(cfg['policy'], cfg['policy'], spec, seed=seed).command_mode
+    given: dict[str, Any] = {'policy': policy}
+    if spec is not None and all(value_in(cfg, key, None) is None for key in STOP_VALUE):
+        given['stop_value'] = spec.reward_threshold
+    return create_parallel_commander(cfg, **given)
+
+
+def make_data(cfg: Mapping[str, Any], **common: Any) -> TrainingData:
+    """Creates the empty store of training data, with the config's replay buffer if it has one.
+
+    Args:
+        cfg: The config of an experiment.
+        common: Further arguments of the replay buffer.
+    """
+    section = value_in(cfg, 'policy.other.replay_buffer', None)
+    if section is None:
+        return TrainingData(None)
+    seed = component_rng(cfg.get('seed') or 0, 'replay_buffer').integers(2**32)
+    named = {'type': 'advanced', **section}
+    buffer = BUFFER_REGISTRY.build(named, section, seed=seed, **common)
+    sizes = (value_in(cfg, f'policy.learn.{name}', 1) for name in ('batch_size', 'update_per_collect'))
+    return TrainingData(buffer, *sizes)
+
+
+def _spec(cfg: Mapping[str, Any]) -> EnvSpec:
+    section = value_in(cfg, 'env', {})
+    return ENV_REGISTRY.build({'type': 'gym', **section}, section).spec
+
+
+def _coordinator(cfg: Mapping[str, Any]) -> Mapping[str, Any]:
+    section: Mapping[str, Any] = value_in(cfg, 'parallel.coordinator', {})
+    return section

@@ -1,0 +1,393 @@
+"""BaseParallelCommander: decides which tasks the workers of a coordinator get."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from easydict import EasyDict
+
+from rlframe.errors import ConfigError, ConfigErrors, MessageError
+from rlframe.parallel.coordinator.running_tasks import (
+    RANDOM_PLAYER,
+    Job,
+    Running,
+    RunningTasks,
+    Situation,
+    Snapshot,
+)
+from rlframe.registry import PARALLEL_COMMANDER_REGISTRY
+from rlframe.scores import exact_text, number_text
+from rlframe.utils.field import Configurable, Field, ResolvedConfig
+from rlframe.utils.schema import COUNT, FLAG, Schema, check_state, part
+
+SECTION = 'policy.other.commander'
+"""Section of a config with the options of the commander."""
+
+
+class ParallelCommanderConfig(ResolvedConfig):
+    """Options of every parallel commander."""
+
+    collector_task_space: int
+    learner_task_space: int
+    eval_interval: float | None
+
+
+class BaseParallelCommander(Configurable, ABC):
+    """Decides what workers do, and learns of what they did; its coordinator owns buffers, weights and workers.
+
+    The coordinator asks ``get_collector_task`` or ``get_learner_task`` when a worker is idle, and calls
+    ``judge_collector_finish`` for each part of the data that arrives, ``update_learner_info`` for each report of a
+    learner, and exactly one of ``finish_*_task`` and ``notify_fail_*_task`` when a task ends. Nothing here waits, and all
+    random choices derive from ``seed``. A subclass defines ``_next_collector_job`` and ``_next_learner_job``.
+
+    Args:
+        cfg: Options of the commander.
+        policy: Command face of the policy, which is asked for settings such as ``eps``; None: there are none.
+        seed: Seed of the experiment.
+        eval_freq: Train iterations between two evaluations.
+        stop_value: Mean return that ends training, or None.
+        random_collect_size: Training samples or episodes collected at random before anything else.
+    """
+
+    _cfg: ParallelCommanderConfig
+    config: dict[str, Any] = dict(
+        collector_task_space=Field(
+            1,
+            range='[0, inf)',
+            unit='tasks',
+            doc='of collection and evaluation that may run at the same time',
+            may_change=True,
+        ),
+        learner_task_space=Field(
+            1, range='[0, inf)', unit='tasks', doc='of learners that may run at the same time'
+        ),
+        eval_interval=Field(
+            None,
+            type=float,
+            range='(0, inf)',
+            unit='seconds',
+            doc='between two evaluations; None: evaluations depend on policy.eval.evaluator.eval_freq, not on time',
+            may_change=True,
+        ),
+    )
+    lockstep = False
+    """Whether collection and training take turns, so that results do not depend on the speed of any worker."""
+
+    def __init__(
+        self,
+        cfg: EasyDict | Mapping[str, Any] | None = None,
+        *,
+        policy: Any = None,
+        seed: int = 0,
+        eval_freq: int = 1000,
+        stop_value: float | None = None,
+        random_collect_size: int = 0,
+    ) -> None:
+        self._cfg = self.resolve_config(cfg)
+        self.policy = policy
+        """Command face of the policy."""
+        self._seed, self._eval_freq, self._random_collect_size = seed, eval_freq, random_collect_size
+        self.stop_value = stop_value
+        """Mean return that ends training, or None."""
+        self.is_best = False
+        """Whether the last evaluation had the highest score so far."""
+        self.stopped = False
+        """Whether an evaluation ended training; it stays set, and no task is given any more."""
+        self._collecting = RunningTasks(self._cfg.collector_task_space)
+        self._learning = RunningTasks(self._cfg.learner_task_space)
+        self._task_count = 0
+
+    # what a subclass decides
+
+    @abstractmethod
+    def _next_collector_job(self, situation: Situation) -> Job | None:
+        """Returns the job of an idle collector, or None if there is nothing to do yet."""
+
+    @abstractmethod
+    def _next_learner_job(self, situation: Situation) -> Job | None:
+        """Returns the job of an idle learner, or None if there is nothing to do."""
+
+    def _part_collected(self, running: Running, facts: Mapping[str, Any], situation: Situation) -> bool:
+        """Takes notice of a part of a collector's task; returns whether the task ends early."""
+        return False
+
+    def _collector_ended(self, running: Running, facts: Mapping[str, Any] | None) -> None:
+        """Takes notice of the end of a collector's task; ``facts`` is None if it failed."""
+
+    def _learner_ended(self, running: Running, facts: Mapping[str, Any] | None) -> None:
+        """Takes notice of the end of a learner's task; ``facts`` is None if it failed."""
+
+    def _learned(self, running: Running, situation: Situation) -> Snapshot | None:
+        """Takes notice of a learner's progress; returns the snapshot to take, if any."""
+        return None
+
+    def collect_target(self, situation: Situation) -> int:
+        """Returns the amount to collect in each part, in the collector's unit; 0: as configured."""
+        return 0
+
+    # what a coordinator asks
+
+    def get_collector_task(self, worker: str, situation: Situation) -> Job | None:
+        """Returns a task for an idle collector, or None if there is nothing to do yet.
+
+        The task runs until ``finish_collector_task``, ``notify_fail_collector_task`` or ``worker_left`` ends it.
+        """
+        return self._give(worker, situation, self._collecting, self._next_collector_job)
+
+    def get_learner_task(self, worker: str, situation: Situation) -> Job | None:
+        """Returns a task for an idle learner, or None if there is nothing to do yet."""
+        return self._give(worker, situation, self._learning, self._next_learner_job)
+
+    def _give(
+        self,
+        worker: str,
+        situation: Situation,
+        tasks: RunningTasks,
+        choose: Callable[[Situation], Job | None],
+    ) -> Job | None:
+        job = None if self.stopped or tasks.is_full else choose(situation)
+        if job is not None:
+            tasks.begin(job, worker, situation.train_iter)
+        return job
+
+    def judge_collector_finish(self, task_id: str, info: Mapping[str, Any], situation: Situation) -> bool:
+        """Counts a part of a collector's task and returns whether the task ends with it.
+
+        Args:
+            task_id: Id of the task.
+            info: Facts about the part.
+            situation: The situation with the part's data.
+
+        Raises:
+            MessageError: If no collector has such a task.
+        """
+        running = self._collecting.count_part(task_id)
+        is_enough = self._part_collected(running, info, situation)
+        is_last = 0 < running.job.parts <= running.parts
+        return self.stopped or situation.spent or is_last or is_enough
+
+    def judge_learner_finish(self, task_id: str, info: Mapping[str, Any], situation: Situation) -> bool:
+        """Returns whether a learner's task is over.
+
+        Raises:
+            MessageError: If no learner has such a task.
+        """
+        self._learning.find(task_id)
+        return self.stopped or situation.is_over
+
+    def finish_collector_task(self, task_id: str, finished_task: Mapping[str, Any]) -> bool:
+        """Ends a task that a collector completed, and returns whether training is over.
+
+        Without the necessary facts the task counts as failed.
+
+        Args:
+            task_id: Id of the task.
+            finished_task: Facts about it; of an evaluation ``score``, and ``train_iter`` of the evaluated weights.
+
+        Raises:
+            MessageError: If no collector has such a task, or a fact is missing.
+        """
+        running = self._collecting.find(task_id)
+        try:
+            self._collector_ended(running, finished_task)
+        except MessageError:
+            self.notify_fail_collector_task(task_id)
+            raise
+        self._collecting.end(task_id)
+        return self.stopped
+
+    def finish_learner_task(self, task_id: str, finished_task: Mapping[str, Any]) -> str:
+        """Ends a task that a learner completed, and returns the name of its replay buffer.
+
+        Raises:
+            MessageError: If no learner has such a task.
+        """
+        running = self._learning.find(task_id)
+        self._learner_ended(running, finished_task)
+        self._learning.end(task_id)
+        return running.job.buffer
+
+    def notify_fail_collector_task(self, task_id: str) -> None:
+        """Ends a task that a collector did not complete; it is given again when its turn comes.
+
+        Raises:
+            MessageError: If no collector has such a task.
+        """
+        self._collector_ended(self._collecting.find(task_id), None)
+        self._collecting.end(task_id)
+
+    def notify_fail_learner_task(self, task_id: str) -> None:
+        """Ends a task that a learner did not complete; another learner continues it.
+
+        Raises:
+            MessageError: If no learner has such a task.
+        """
+        self._learner_ended(self._learning.find(task_id), None)
+        self._learning.end(task_id)
+
+    def worker_left(self, worker: str) -> list[str]:
+        """Ends all tasks of a worker that was lost or has left, and returns their ids."""
+        collecting, learning = self._collecting.held_by(worker), self._learning.held_by(worker)
+        for task in collecting:
+            self.notify_fail_collector_task(task)
+        for task in learning:
+            self.notify_fail_learner_task(task)
+        return collecting + learning
+
+    def update_learner_info(
+        self, task_id: str, info: Mapping[str, Any], situation: Situation
+    ) -> Snapshot | None:
+        """Takes notice of a learner's progress.
+
+        Args:
+            task_id: Id of the task.
+            info: What the learner reports.
+            situation: The situation with this report.
+
+        Returns:
+            The copy of the weights that the coordinator is to keep from now on, if any.
+
+        Raises:
+            MessageError: If no learner has such a task.
+        """
+        return self._learned(self._learning.find(task_id), situation)
+
+    @property
+    def collector_places(self) -> int:
+        """Number of collectors that may work at the same time."""
+        return self._collecting.space.max_val
+
+    def increase_collector_task_space(self) -> None:
+        """Lets one more collector work at the same time."""
+        self._collecting.space.increase_space()
+
+    def decrease_collector_task_space(self) -> None:
+        """Lets one collector fewer work at the same time; running tasks are not affected.
+
+        Raises:
+            ValueError: If there is no place to remove.
+        """
+        self._collecting.space.decrease_space()
+
+    def settings(self, situation: Situation) -> dict[str, Any]:
+        """Returns the arguments of the collectors' policy, such as ``eps``."""
+        return {} if self.policy is None else dict(self.policy.get_setting_collect(_info(situation)))
+
+    def learn_settings(self, situation: Situation) -> dict[str, Any]:
+        """Returns the arguments of the learner's policy."""
+        return {} if self.policy is None else dict(self.policy.get_setting_learn(_info(situation)))
+
+    def is_complete(self, situation: Situation) -> bool:
+        """Returns whether nothing remains to be done."""
+        return self.stopped or (situation.is_over and not self._collecting)
+
+    @property
+    def running(self) -> dict[str, Running]:
+        """All running tasks by id."""
+        return {**self._collecting.by_id, **self._learning.by_id}
+
+    @property
+    def kept_policies(self) -> list[str]:
+        """Names of all policies with weights that tasks may name from now on; others need not be kept."""
+        named = {name for running in self.running.values() for name in running.job.policies}
+        return sorted(named - {RANDOM_PLAYER})
+
+    @property
+    def goal(self) -> str:
+        """What ends training, in words; empty if only a budget does."""
+        return '' if self.stop_value is None else exact_text(self.stop_value)
+
+    def describe(self, score: float) -> str:
+        """Returns a score of an evaluation as text; empty if there is none."""
+        return number_text(score) if math.isfinite(score) else ''
+
+    def metrics(self) -> dict[str, float]:
+        """Returns values to be logged, by name."""
+        return {}
+
+    def table(self) -> dict[str, Any]:
+        """Returns facts about the players, as values for a JSON file; empty if there is only one."""
+        return {}
+
+    # bookkeeping
+
+    def _name_task(self, kind: str) -> str:
+        """Returns the id of a new task."""
+        self._task_count += 1
+        return f'{kind}_{self._task_count}'
+
+    # state
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns everything that later decisions depend on, running tasks included."""
+        return {
+            'task_count': self._task_count,
+            'stopped': self.stopped,
+            'collecting': self._collecting.state_dict(),
+            'learning': self._learning.state_dict(),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continues from ``state_dict()``; if the workers are gone, their tasks have to be ended by ``worker_left``."""
+        check_state(state, STATE)
+        self._task_count, self.stopped = state['task_count'], state['stopped']
+        for name, tasks in (('collecting', self._collecting), ('learning', self._learning)):
+            with part(name):
+                tasks.load_state_dict(state[name])
+
+
+STATE: Schema = {
+    'task_count': COUNT,
+    'stopped': FLAG,
+    'collecting': RunningTasks.SCHEMA,
+    'learning': RunningTasks.SCHEMA,
+}
+
+
+def _info(situation: Situation) -> dict[str, Any]:
+    """Returns the inputs of the policy's settings, with the names of ``BaseLearner.learn_info``."""
+    return {'learner_step': situation.train_iter, **situation.learn_info, 'envstep': situation.envstep}
+
+
+def create_parallel_commander(cfg: Mapping[str, Any], **kwargs: Any) -> BaseParallelCommander:
+    """Builds the commander of a whole config, which ``policy.other.commander.type`` names.
+
+    Args:
+        cfg: The whole main config.
+        kwargs: Further arguments of the constructor, such as ``policy``, or other values of those that the config gives.
+
+    Raises:
+        RegistryError: If no commander has that name; the closest one is named.
+        ConfigError: If an option is unknown or invalid; with its dotted key.
+    """
+    section = value_in(cfg, SECTION, {})
+    given = {
+        'seed': cfg.get('seed') or 0,
+        'eval_freq': value_in(cfg, 'policy.eval.evaluator.eval_freq', 1000),
+        'stop_value': value_in(
+            cfg, 'policy.eval.evaluator.stop_value', value_in(cfg, 'env.stop_value', None)
+        ),
+        'random_collect_size': value_in(cfg, 'policy.random_collect_size', 0),
+    }
+    try:
+        if 'type' not in section:
+            section = {**section, 'type': 'solo'}
+        return PARALLEL_COMMANDER_REGISTRY.build(section, section, **{**given, **kwargs})
+    except ConfigErrors as errors:
+        for error in errors.errors:
+            error.where = f'{SECTION}.{error.where}'
+        raise
+    except ConfigError as error:
+        error.where = f'{SECTION}.{error.where or "type"}'
+        raise
+
+
+def value_in(cfg: Mapping[str, Any], key: str, default: Any) -> Any:
+    """Returns the value of a dotted key, or the default if it is missing or None."""
+    value: Any = cfg
+    for name in key.split('.'):
+        value = value.get(name) if isinstance(value, Mapping) else None
+    return default if value is None else value

@@ -1,0 +1,510 @@
+"""League: a player that is trained, its past selves, and the choice of its opponents."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from rlframe.errors import MessageError
+from rlframe.parallel.coordinator.running_tasks import RANDOM_PLAYER, Snapshot
+from rlframe.utils import schema
+from rlframe.utils.field import Field, Options, ResolvedConfig
+from rlframe.utils.schema import COUNT, FINITE, GENERATOR, TEXT, Schema, check_state, part
+from rlframe.utils.seed import component_rng
+from rlframe.utils.serialize import checked_bits
+
+WIN, DRAW, LOSS = 1.0, 0.5, 0.0
+"""Results of a game, as its score for one of its players."""
+RESULTS = {'wins': WIN, 'draws': DRAW, 'losses': LOSS, 'win': WIN, 'draw': DRAW, 'loss': LOSS}
+"""Words for results, of a parallel collector and of a battle collector."""
+
+
+class Payoff:
+    """Win rates between players, in which recent games count more.
+
+    With every game of two players, the counts of their earlier games are multiplied by ``decay``, since a player that is
+    trained changes. A draw counts as half a win. The win rates of two players always add up to 1.
+
+    Args:
+        decay: Weight of a game relative to the next one.
+        min_games: Number of games of two players below which their win rate counts as unknown, which is 0.5.
+    """
+
+    def __init__(self, decay: float = 0.99, min_games: int = 8) -> None:
+        self._decay, self._min_games = decay, min_games
+        self._records: dict[tuple[str, str], list[float]] = {}  # wins, draws and losses of the first, decayed
+        self._games: dict[tuple[str, str], int] = {}
+
+    def add(self, home: str, away: str, results: Iterable[float]) -> None:
+        """Counts games in their order.
+
+        Args:
+            home: A player.
+            away: Its opponent; games of a player with itself are not counted.
+            results: For each game ``WIN``, ``DRAW`` or ``LOSS`` of ``home``.
+        """
+        if home == away:
+            return
+        pair = _pair(home, away)
+        record = self._records.setdefault(pair, [0.0, 0.0, 0.0])
+        for result in results:
+            own = result if pair[0] == home else 1 - result
+            record[:] = [count * self._decay for count in record]
+            record[(WIN, DRAW, LOSS).index(own)] += 1
+            self._games[pair] = self._games.get(pair, 0) + 1
+
+    def games(self, home: str, away: str) -> int:
+        """Returns the number of games of two players."""
+        return self._games.get(_pair(home, away), 0)
+
+    def win_rate(self, home: str, away: str) -> float:
+        """Returns the share of games that ``home`` won, draws as half; 0.5 if there were too few."""
+        pair = _pair(home, away)
+        if home == away or self.games(home, away) < max(self._min_games, 1):
+            return 0.5
+        wins, draws, losses = self._records[pair]
+        rate = (wins + 0.5 * draws) / (wins + draws + losses)
+        return rate if pair[0] == home else 1 - rate
+
+    def forget(self, player: str) -> None:
+        """Removes a player and its games."""
+        for pair in [pair for pair in self._records if player in pair]:
+            del self._records[pair], self._games[pair]
+
+    def table(self, players: Sequence[str]) -> dict[str, Any]:
+        """Returns the win rates of all pairs and their games, as plain values."""
+        return {
+            'players': list(players),
+            'win_rate': [[self.win_rate(home, away) for away in players] for home in players],
+            'games': [[self.games(home, away) for away in players] for home in players],
+        }
+
+    SCHEMA: Schema = {
+        'pairs': schema.list_of(
+            {
+                'players': schema.list_of(TEXT, 2),
+                'record': schema.list_of(FINITE, 3),
+                'games': COUNT,
+            }
+        )
+    }
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns the counts of all pairs."""
+        pairs = [
+            {'players': list(pair), 'record': list(record), 'games': self._games.get(pair, 0)}
+            for pair, record in self._records.items()
+        ]
+        return {'pairs': pairs}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restores the state from ``state_dict()``."""
+        check_state(state, self.SCHEMA)
+        pairs = {_pair(*saved['players']): saved for saved in state['pairs']}
+        self._records = {pair: list(saved['record']) for pair, saved in pairs.items()}
+        self._games = {pair: saved['games'] for pair, saved in pairs.items()}
+
+
+def _pair(one: str, other: str) -> tuple[str, str]:
+    """Returns the key of two players, in either order."""
+    return (one, other) if one <= other else (other, one)
+
+
+class Elo:
+    """Elo ratings: a difference of 400 means that the stronger player is expected to win 10 games for each it loses.
+
+    What one player gains in a game, the other one loses.
+
+    Args:
+        step: Most points that a game can change, ``K``.
+
+    Source:
+        Elo, The Rating of Chessplayers, Past and Present (1978), with the logistic curve.
+    """
+
+    def __init__(self, step: float = 16.0) -> None:
+        self._step = step
+        self.ratings: dict[str, float] = {}
+        """Rating of each player; 0 at the beginning."""
+
+    def expected(self, home: str, away: str) -> float:
+        """Returns the score that ``home`` is expected to have in a game."""
+        difference = self.ratings.get(away, 0.0) - self.ratings.get(home, 0.0)
+        odds: float = 10.0 ** (difference / 400.0)
+        return 1.0 / (1.0 + odds)
+
+    def add(self, home: str, away: str, results: Iterable[float]) -> None:
+        """Counts games in their order; see ``Payoff.add``."""
+        if home == away:
+            return
+        for result in results:
+            change = self._step * (result - self.expected(home, away))
+            self.ratings[home] = self.ratings.get(home, 0.0) + change
+            self.ratings[away] = self.ratings.get(away, 0.0) - change
+
+    SCHEMA = schema.dict_of(FINITE)
+
+    def state_dict(self) -> dict[str, float]:
+        """Returns the ratings."""
+        return dict(self.ratings)
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restores the ratings from ``state_dict()``."""
+        check_state(state, self.SCHEMA)
+        self.ratings = {name: float(rating) for name, rating in state.items()}
+
+
+def results_in(facts: Mapping[str, Any]) -> list[float]:
+    """Returns the results of the first policy's games from the facts about a task.
+
+    Args:
+        facts: Either ``game_result``, a list of ``wins``, ``draws`` and ``losses``, or one such list for each env; or
+            ``win``, ``draw`` and ``loss`` as a battle evaluator returns them: for each game, one of them is 1.
+
+    Raises:
+        MessageError: If there is neither.
+    """
+    if 'game_result' in facts:
+        return [_result(word) for word in _flat(facts['game_result'])]
+    try:
+        wins, draws = ([float(value) for value in facts[name]] for name in ('win', 'draw'))
+        return [WIN if win else DRAW if draw else LOSS for win, draw in zip(wins, draws, strict=True)]
+    except (KeyError, TypeError, ValueError):
+        raise MessageError(
+            'the results of the games are missing',
+            where='facts.game_result',
+            got=sorted(facts),
+            expected="a list of 'wins', 'draws' and 'losses' of the first policy",
+        ) from None
+
+
+def _flat(value: Any) -> Iterable[Any]:
+    """Returns the items of a list of items or of lists."""
+    rows = value if isinstance(value, list | tuple) else [value]
+    return [item for row in rows for item in (row if isinstance(row, list | tuple) else [row])]
+
+
+def _result(word: Any) -> float:
+    if isinstance(word, str) and word in RESULTS:
+        return RESULTS[word]
+    raise MessageError(
+        'unknown result of a game',
+        where='facts.game_result',
+        got=word,
+        expected="'wins', 'draws' or 'losses'",
+    )
+
+
+LEVELS = ('random', 'half', 'hardest')
+"""Opponents of evaluations, by rising difficulty."""
+LEAGUE_FIELDS: Options = {
+    'branch_probs': dict(
+        pfsp=Field(0.5, range='[0, 1]', doc='share of games with past selves, chosen by their strength'),
+        sp=Field(0.5, range='[0, 1]', doc='share of games with itself; the shares are relative to their sum'),
+    ),
+    'weighting': Field(
+        'hard',
+        choices=('hard', 'variance', 'even'),
+        doc='which past selves are chosen more often: those that it rarely beats, those of its own strength, or none',
+    ),
+    'hardness': Field(
+        2.0, range='(0, inf)', doc="exponent p of weighting='hard': weight (1 - win rate) ** p"
+    ),
+    'snapshot_freq': Field(
+        1000,
+        range='[1, inf)',
+        unit='train iterations',
+        doc='between two past selves, at most',
+        may_change=True,
+    ),
+    'strong_win_rate': Field(
+        0.7,
+        type=(float, type(None)),
+        range='[0, 1]',
+        doc='win rate against every past self with which the next one is taken after half of snapshot_freq; None: never',
+    ),
+    'keep': Field(
+        20, range='[1, inf)', unit='past selves', doc='that are kept; the one most often beaten is dropped'
+    ),
+    'payoff': dict(
+        decay=Field(0.99, range='(0, 1]', doc='weight of a game in win rates, relative to the next game'),
+        min_win_rate_games=Field(
+            8, range='[1, inf)', unit='games', doc='below which a win rate counts as 0.5'
+        ),
+    ),
+    'eval_win_rate': Field(
+        0.7,
+        range='[0, 1]',
+        doc='win rate, draws as half, with which an evaluation counts as won',
+        may_change=True,
+    ),
+}
+"""Options of a league."""
+
+
+class Shares(ResolvedConfig):
+    """Shares of games by the choice of the opponent."""
+
+    pfsp: float
+    sp: float
+
+
+class PayoffConfig(ResolvedConfig):
+    """Options of the payoff table."""
+
+    decay: float
+    min_win_rate_games: int
+
+
+class LeagueConfig(ResolvedConfig):
+    """Values of ``LEAGUE_FIELDS``."""
+
+    branch_probs: Shares
+    weighting: str
+    hardness: float
+    snapshot_freq: int
+    strong_win_rate: float | None
+    keep: int
+    payoff: PayoffConfig
+    eval_win_rate: float
+
+
+class Match(NamedTuple):
+    """Who plays a game of two."""
+
+    players: tuple[str, str]
+    active: tuple[bool, bool]
+    """Whose moves are training data."""
+
+
+class PastSelf(NamedTuple):
+    """A player with the weights that the main player had."""
+
+    name: str
+    train_iter: int
+
+
+class League:
+    """Trains one player, the main player, against itself and against its past selves.
+
+    Opponents are chosen by prioritised fictitious self-play. Evaluations have opponents of rising difficulty: a random
+    player, the past self of half of the training, and the past self that the main player beats least often.
+
+    Args:
+        cfg: Values of ``LEAGUE_FIELDS``.
+        main: Name of the main player.
+        seed: Seed of the experiment.
+
+    Source:
+        Vinyals et al., Grandmaster level in StarCraft II using multi-agent reinforcement learning (2019), Methods,
+        "Prioritized fictitious self-play".
+    """
+
+    def __init__(self, cfg: LeagueConfig, main: str, seed: int = 0) -> None:
+        self._cfg = cfg
+        self.main = main
+        """Name of the main player."""
+        self.past_selves: list[PastSelf] = []
+        """In the order of their making."""
+        self.payoff = Payoff(self._cfg.payoff.decay, self._cfg.payoff.min_win_rate_games)
+        """Win rates in games for training."""
+        self.elo = Elo()
+        """Ratings from all games, evaluations included."""
+        self.level = 0
+        """Index in ``LEVELS`` of the next evaluation's opponent, if there is a past self."""
+        self._last_snapshot = 0
+        self._eval_win_rates: dict[str, float] = {}
+        self._rng = component_rng(seed, 'league')
+
+    # games for training
+
+    def opponent_probs(self) -> dict[str, float]:
+        """Returns the probability of each opponent of the main player, itself included."""
+        shares = self._cfg.branch_probs
+        if not self.past_selves:
+            return {self.main: 1.0}
+        names = [past.name for past in self.past_selves]
+        rates = [self.payoff.win_rate(self.main, name) for name in names]
+        chosen = pfsp_probs(rates, self._cfg.weighting, self._cfg.hardness)
+        with_past = shares.pfsp / (shares.pfsp + shares.sp)
+        probs = {name: float(with_past * prob) for name, prob in zip(names, chosen, strict=True)}
+        return {self.main: 1.0 - with_past, **probs}
+
+    def next_match(self) -> Match:
+        """Draws an opponent for the main player, and its seat."""
+        probs = self.opponent_probs()
+        bounds = np.cumsum(list(probs.values()))
+        drawn = int(np.searchsorted(bounds / bounds[-1], self._rng.random(), side='right'))
+        opponent, is_second = list(probs)[drawn], bool(self._rng.random() < 0.5)
+        if opponent == self.main:
+            return Match((self.main, self.main), (True, True))
+        if is_second:
+            return Match((opponent, self.main), (False, True))
+        return Match((self.main, opponent), (True, False))
+
+    def played(self, players: Sequence[str], results: Sequence[float]) -> None:
+        """Counts games for training; those of a past self that was dropped meanwhile are ignored.
+
+        Args:
+            players: The two players.
+            results: For each game, the result of the first player.
+        """
+        if {self.main, *(past.name for past in self.past_selves)}.issuperset(players):
+            self.payoff.add(players[0], players[1], results)
+            self.elo.add(players[0], players[1], results)
+
+    # past selves
+
+    def take_snapshot(self, train_iter: int) -> Snapshot | None:
+        """Returns the snapshot that is due, which is a player from now on, or None."""
+        passed = train_iter - self._last_snapshot
+        is_early = 2 * passed >= self._cfg.snapshot_freq and self._is_strong()
+        if passed <= 0 or not (is_early or passed >= self._cfg.snapshot_freq):
+            return None
+        name = f'{self.main}_{train_iter}'
+        self._last_snapshot = train_iter
+        self.past_selves.append(PastSelf(name, train_iter))
+        self.elo.ratings[name] = self.elo.ratings.get(self.main, 0.0)
+        if len(self.past_selves) > self._cfg.keep:
+            self._drop(max(self.past_selves[:-1], key=self._ease))
+        return Snapshot(self.main, name)
+
+    def _is_strong(self) -> bool:
+        """Returns whether the main player beats every past self."""
+        least = self._cfg.strong_win_rate
+        if least is None or not self.past_selves:
+            return False
+        return all(self._ease(past) >= least for past in self.past_selves)
+
+    def _ease(self, past: PastSelf) -> float:
+        return self.payoff.win_rate(self.main, past.name)
+
+    def _drop(self, past: PastSelf) -> None:
+        self.past_selves.remove(past)
+        self.payoff.forget(past.name)
+        self.elo.ratings.pop(past.name, None)
+
+    # evaluations
+
+    def next_evaluation(self, train_iter: int) -> str:
+        """Returns the opponent of an evaluation of the main player."""
+        if self.level == 0 or not self.past_selves:
+            return RANDOM_PLAYER
+        if LEVELS[self.level] == 'half':
+            return min(self.past_selves, key=lambda past: abs(past.train_iter - train_iter / 2)).name
+        return min(reversed(self.past_selves), key=self._ease).name
+
+    def level_of(self, opponent: str) -> int:
+        """Returns the level of an evaluation against an opponent."""
+        return 0 if opponent == RANDOM_PLAYER else self.level
+
+    def evaluated(self, opponent: str, results: Sequence[float], has_won: bool | None = None) -> bool:
+        """Counts the games of an evaluation; after a won one, the next opponent is harder.
+
+        Args:
+            opponent: The opponent.
+            results: For each game, the result of the main player.
+            has_won: Whether the evaluation counts as won; None: if the win rate is high enough.
+
+        Returns:
+            Whether it was won against the hardest opponent.
+        """
+        level = self.level_of(opponent)
+        win_rate = float(np.mean(results)) if results else 0.0
+        self._eval_win_rates[LEVELS[level]] = win_rate
+        self.elo.add(self.main, opponent, results)
+        won = win_rate >= self._cfg.eval_win_rate if has_won is None else has_won
+        if won:
+            self.level = max(self.level, min(level + 1, len(LEVELS) - 1))
+        return won and level == len(LEVELS) - 1
+
+    # reports
+
+    def metrics(self) -> dict[str, float]:
+        """Returns the state of the league in numbers; the names do not depend on the players."""
+        rates = [self._ease(past) for past in self.past_selves]
+        values = {
+            'league/past_selves': float(len(rates)),
+            'league/eval_level': float(self.level),
+            'league/elo': self.elo.ratings.get(self.main, 0.0),
+            **{f'league/eval_win_rate_{name}': rate for name, rate in self._eval_win_rates.items()},
+        }
+        if rates:
+            values |= {'league/win_rate_mean': float(np.mean(rates)), 'league/win_rate_min': min(rates)}
+        return values
+
+    def table(self) -> dict[str, Any]:
+        """Returns the payoff of all players, their ratings and the next opponent's probabilities, as plain values."""
+        players = [self.main, *(past.name for past in self.past_selves)]
+        return {
+            **self.payoff.table(players),
+            'elo': dict(self.elo.ratings),
+            'opponent_probs': self.opponent_probs(),
+            'eval_win_rate': dict(self._eval_win_rates),
+        }
+
+    # state
+
+    SCHEMA: Schema = {
+        'past_selves': schema.list_of({'name': TEXT, 'train_iter': COUNT}),
+        'payoff': Payoff.SCHEMA,
+        'elo': Elo.SCHEMA,
+        'level': schema.Kind(
+            f'an int from 0 to {len(LEVELS) - 1}', lambda v: COUNT.fits(v) and v < len(LEVELS)
+        ),
+        'last_snapshot': COUNT,
+        'eval_win_rates': schema.dict_of(FINITE),
+        'rng': GENERATOR,
+    }
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns everything that later decisions depend on, the random generator included."""
+        return {
+            'past_selves': [past._asdict() for past in self.past_selves],
+            'payoff': self.payoff.state_dict(),
+            'elo': self.elo.state_dict(),
+            'level': self.level,
+            'last_snapshot': self._last_snapshot,
+            'eval_win_rates': dict(self._eval_win_rates),
+            'rng': copy.deepcopy(self._rng.bit_generator.state),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restores the state from ``state_dict()``."""
+        check_state(state, self.SCHEMA)
+        self.past_selves = [PastSelf(**saved) for saved in state['past_selves']]
+        with part('payoff'):
+            self.payoff.load_state_dict(state['payoff'])
+        self.elo.load_state_dict(state['elo'])
+        self.level, self._last_snapshot = state['level'], state['last_snapshot']
+        self._eval_win_rates = dict(state['eval_win_rates'])
+        with part('rng'):
+            self._rng.bit_generator.state = copy.deepcopy(checked_bits(state['rng']))
+
+
+def pfsp_probs(
+    win_rates: Sequence[float], weighting: str = 'hard', hardness: float = 2.0
+) -> npt.NDArray[np.float64]:
+    """Returns the probabilities of opponents in prioritised fictitious self-play.
+
+    Args:
+        win_rates: Against each opponent, [n].
+        weighting: ``hard`` for weights (1 - x) ** hardness, ``variance`` for x (1 - x), ``even`` for equal ones, of the
+            win rate x.
+        hardness: Exponent p of f_hard.
+
+    Returns:
+        [n]; all equal if every weight is 0, as when every opponent is always beaten.
+
+    Source:
+        Vinyals et al. (2019), Methods: f_hard and f_var.
+    """
+    x = np.asarray(win_rates, np.float64)
+    weights = {'hard': (1 - x) ** hardness, 'variance': x * (1 - x), 'even': np.ones_like(x)}[weighting]
+    total = weights.sum()
+    probs: npt.NDArray[np.float64] = weights / total if total > 1e-10 else np.full_like(x, 1 / len(x))
+    return probs

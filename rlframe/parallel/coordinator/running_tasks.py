@@ -1,0 +1,263 @@
+"""The running tasks of a commander, and the space for them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from rlframe.errors import MessageError
+from rlframe.registry import nearest
+from rlframe.utils import schema
+from rlframe.utils.schema import COUNT, FLAG, TEXT, Schema, check_state, part
+
+RANDOM_PLAYER = 'random'
+"""Name of the policy that chooses legal actions at random; it has no weights."""
+
+
+class Situation(NamedTuple):
+    """The progress of an experiment when its coordinator asks what to do next."""
+
+    envstep: int = 0
+    """Env steps whose data arrived."""
+    train_iter: int = 0
+    """Train iterations of which the learner reported."""
+    version: int = -1
+    """Newest version of the learner's weights that collectors can fetch; -1: none yet."""
+    updates_due: int = 0
+    """Updates that the learner still owes for the data of tasks of kind ``collect``; 0 while the buffer has too few."""
+    seconds: float = 0.0
+    """Duration of the experiment, interruptions excluded."""
+    spent: bool = False
+    """Whether a budget of the run is spent, so that no data are collected any more."""
+    learn_info: Mapping[str, Any] = {}
+    """Further information of the learner for the settings of the policy."""
+
+    @property
+    def is_over(self) -> bool:
+        """Whether a budget is spent and the learner has used all data, so that only the last evaluation remains."""
+        return self.spent and not self.updates_due
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """A task as a commander wants it; the fields are those of the message ``Task``."""
+
+    task: str
+    """Id of the task, which no other task of the run has."""
+    kind: str
+    """``collect``, ``collect_at_random``, ``evaluate`` or ``learn``."""
+    policies: tuple[str, ...]
+    """The policies that act or learn, one for each player."""
+    active: tuple[bool, ...]
+    """Which of these players record data; the others act as in evaluations, without exploration."""
+    buffer: str = ''
+    """Replay buffer of the data; empty if there are none."""
+    target: int = 0
+    """Training samples or episodes of each part, or updates of each round; 0: as configured."""
+    parts: int = 0
+    """Number of parts to collect; 0: until ``judge_collector_finish`` says so."""
+    newer_than: int = -1
+    """Least version of the weights to act with; -1: any."""
+    settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    """Arguments of the policy, such as ``eps``."""
+
+    SCHEMA = {
+        'task': TEXT,
+        'kind': TEXT,
+        'policies': schema.list_of(TEXT),
+        'active': schema.list_of(FLAG),
+        'buffer': TEXT,
+        'target': COUNT,
+        'parts': COUNT,
+        'newer_than': schema.INT,
+        'settings': schema.DICT,
+    }
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns the fields as plain values; ``messages.Task`` takes exactly these."""
+        fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        return {
+            **fields,
+            'policies': list(self.policies),
+            'active': list(self.active),
+            'settings': dict(self.settings),
+        }
+
+    @classmethod
+    def from_dict(cls, fields: Mapping[str, Any]) -> Job:
+        """Returns the job that ``to_dict`` described."""
+        known = {field.name: fields[field.name] for field in dataclasses.fields(cls)}
+        return cls(**{**known, 'policies': tuple(known['policies']), 'active': tuple(known['active'])})
+
+
+class Snapshot(NamedTuple):
+    """A request to keep a copy of the newest weights of a policy under another name."""
+
+    policy: str
+    """Name of the policy that is trained."""
+    name: str
+    """Name of the copy, as in ``Job.policies``."""
+
+
+class Running(NamedTuple):
+    """A task that a worker has."""
+
+    job: Job
+    worker: str
+    parts: int
+    """Parts of its data that arrived."""
+    train_iter: int
+    """Train iterations when the task was given."""
+
+
+class LimitedSpaceContainer:
+    """Counts tasks that run at the same time, up to a limit that may change meanwhile.
+
+    ``min_val <= used <= max_val`` always holds: if the limit is lowered while all places are in use, ``max_val`` follows
+    as they are released, and no place is given until then.
+
+    Args:
+        min_val: Places that are always in use.
+        max_val: Number of places.
+    """
+
+    def __init__(self, min_val: int, max_val: int) -> None:
+        if not 0 <= min_val <= max_val:
+            raise ValueError(f'a space from {min_val} to {max_val} places; expected 0 <= min_val <= max_val')
+        self.min_val = self.used = min_val
+        """Places that are always in use, and places in use."""
+        self._limit = max_val
+
+    @property
+    def max_val(self) -> int:
+        """Number of places."""
+        return max(self._limit, self.used)
+
+    def acquire_space(self) -> bool:
+        """Takes a place if one is free, and returns whether it did."""
+        if self.used >= self._limit:
+            return False
+        self.used += 1
+        return True
+
+    def release_space(self) -> None:
+        """Returns a place.
+
+        Raises:
+            ValueError: If none was taken.
+        """
+        if self.used <= self.min_val:
+            raise ValueError('a place was released that was not taken')
+        self.used -= 1
+
+    def increase_space(self) -> None:
+        """Adds a place."""
+        self._limit += 1
+
+    def decrease_space(self) -> None:
+        """Removes a place: at once if one is free, else when the next one is released.
+
+        Raises:
+            ValueError: If there is no place to remove.
+        """
+        if self._limit <= self.min_val:
+            raise ValueError('a place was removed from a space that has none left')
+        self._limit -= 1
+
+    SCHEMA: Schema = {'used': COUNT, 'limit': COUNT}
+
+    def state_dict(self) -> dict[str, int]:
+        """Returns the places in use and the limit."""
+        return {'used': self.used, 'limit': self._limit}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restores the state from ``state_dict()``."""
+        check_state(state, self.SCHEMA)
+        self.used, self._limit = state['used'], state['limit']
+
+
+class RunningTasks:
+    """The running tasks of one role, each of which takes a place.
+
+    Args:
+        space: Number of tasks that may run at the same time.
+    """
+
+    def __init__(self, space: int) -> None:
+        self.space = LimitedSpaceContainer(0, space)
+        """Counts the tasks."""
+        self._running: dict[str, Running] = {}
+
+    def __len__(self) -> int:
+        return len(self._running)
+
+    @property
+    def by_id(self) -> dict[str, Running]:
+        """A copy of all tasks, in the order in which they were given."""
+        return dict(self._running)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no further task may run."""
+        return self.space.used >= self.space.max_val
+
+    def has(self, kind: str) -> bool:
+        """Returns whether a task of a kind is running."""
+        return any(running.job.kind == kind for running in self._running.values())
+
+    def held_by(self, worker: str) -> list[str]:
+        """Returns the ids of a worker's tasks."""
+        return [task for task, running in self._running.items() if running.worker == worker]
+
+    def begin(self, job: Job, worker: str, train_iter: int) -> None:
+        """Adds a task; the space must not be full."""
+        has_place = self.space.acquire_space()
+        assert has_place
+        self._running[job.task] = Running(job, worker, 0, train_iter)
+
+    def find(self, task_id: str) -> Running:
+        """Returns a task.
+
+        Raises:
+            MessageError: If no such task is running.
+        """
+        if task_id in self._running:
+            return self._running[task_id]
+        raise MessageError(
+            f'no such task is running.{nearest(task_id, self._running)}',
+            where='task',
+            got=task_id,
+            expected=f'one of {sorted(self._running)}',
+            remedy='It was finished or given up; ask for the next one.',
+        )
+
+    def count_part(self, task_id: str) -> Running:
+        """Counts a part of a task and returns the task; raises like ``find``."""
+        running = self.find(task_id)
+        self._running[task_id] = running._replace(parts=running.parts + 1)
+        return self._running[task_id]
+
+    def end(self, task_id: str) -> None:
+        """Removes a task and releases its place; raises like ``find``."""
+        self.find(task_id)
+        del self._running[task_id]
+        self.space.release_space()
+
+    SCHEMA: Schema = {
+        'space': LimitedSpaceContainer.SCHEMA,
+        'running': schema.list_of({'job': Job.SCHEMA, 'worker': TEXT, 'parts': COUNT, 'train_iter': COUNT}),
+    }
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns the space and all tasks."""
+        running = [{**running._asdict(), 'job': running.job.to_dict()} for running in self._running.values()]
+        return {'space': self.space.state_dict(), 'running': running}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restores the state from ``state_dict()``."""
+        check_state(state, self.SCHEMA)
+        with part('space'):
+            self.space.load_state_dict(state['space'])
+        jobs = [(Job.from_dict(saved['job']), saved) for saved in state['running']]
+        self._running = {job.task: Running(**{**saved, 'job': job}) for job, saved in jobs}

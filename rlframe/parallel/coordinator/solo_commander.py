@@ -1,0 +1,284 @@
+"""NaiveCommander: gives the same tasks again and again, for tests of coordinators and workers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from rlframe.errors import ConfigError, MessageError
+from rlframe.parallel.coordinator.base_parallel_commander import (
+    BaseParallelCommander,
+    ParallelCommanderConfig,
+)
+from rlframe.parallel.coordinator.running_tasks import Job, Running, Situation
+from rlframe.registry import PARALLEL_COMMANDER_REGISTRY
+from rlframe.scores import reaches
+from rlframe.utils.field import Field
+from rlframe.utils.schema import FINITE, FLAG, INT, NUMBER, Schema, check_state
+
+MAIN = 'main'
+"""Name of the policy that is trained, and of its replay buffer."""
+
+
+class Evaluated(NamedTuple):
+    """When the last evaluation began."""
+
+    due_iter: int = -1
+    """Train iterations when the last evaluation was due; -1 before the first."""
+    due_seconds: float = 0.0
+    """Seconds at that moment."""
+    train_iter: int = -1
+    """Train iterations at the last evaluation, the final one included."""
+
+
+class SoloConfig(ParallelCommanderConfig):
+    """Options of ``SoloCommander``."""
+
+    lockstep: bool
+    parts: int
+
+
+@PARALLEL_COMMANDER_REGISTRY.register('solo')
+class SoloCommander(BaseParallelCommander):
+    """Trains one policy: one learner, any number of collectors, and evaluations that take the place of a collector.
+
+    Collectors get work once a learner has its task and has published weights. The first task fills the buffer at random
+    if the config asks for it. Evaluations are due as in ``ISerialEvaluator.should_eval``; only one runs at a time. A mean
+    return that reaches ``stop_value`` ends training, unless the policy was not trained yet.
+    """
+
+    _cfg: SoloConfig
+    config = dict(
+        lockstep=Field(
+            False,
+            doc='whether collection and training take turns, as in serial mode: slower, and the same results on every machine',
+        ),
+        parts=Field(
+            0,
+            range='[0, inf)',
+            unit='parts',
+            doc='of data in a task of a collector; 0: until an evaluation is due',
+        ),
+    )
+
+    def __init__(self, cfg: Mapping[str, Any] | None = None, **kwargs: Any) -> None:
+        super().__init__(cfg, **kwargs)
+        self.lockstep = self._cfg.lockstep
+        self.latest, self.best = math.nan, -math.inf
+        """Score of the last evaluation, and the highest one."""
+        self._has_filled = self._random_collect_size == 0
+        self._has_learner = False
+        self._evaluated_last = Evaluated()
+        self._evaluated_before = Evaluated()  # restored if the running evaluation fails
+
+    @classmethod
+    def check_config(cls, cfg: SoloConfig) -> list[ConfigError]:
+        errors = super().check_config(cfg)
+        if cfg.learner_task_space > 1:
+            errors.append(
+                ConfigError(
+                    'one policy is trained by one learner',
+                    where='learner_task_space',
+                    got=cfg.learner_task_space,
+                    expected='0 or 1',
+                    remedy='A learner may have several ranks.',
+                )
+            )
+        if cfg.lockstep and cfg.eval_interval is not None:
+            errors.append(
+                ConfigError(
+                    'in lockstep, evaluations must not depend on time',
+                    where='eval_interval',
+                    got=cfg.eval_interval,
+                    expected='None',
+                    remedy='Set policy.eval.evaluator.eval_freq.',
+                )
+            )
+        return errors
+
+    def _next_learner_job(self, situation: Situation) -> Job | None:
+        if situation.is_over or self._learning:
+            return None
+        self._has_learner = True
+        settings = self.learn_settings(situation)
+        return Job(self._name_task('learn'), 'learn', (MAIN,), (True,), MAIN, settings=settings)
+
+    def _next_collector_job(self, situation: Situation) -> Job | None:
+        if not self._has_learner or (self.lockstep and (self._collecting or situation.updates_due)):
+            return None
+        if situation.version < 0:
+            return None
+        if not self._has_filled:
+            return self._fill_job() if not self._collecting.has('collect_at_random') else None
+        if self._takes_evaluation(situation):
+            return self._evaluation_job(situation)
+        return None if situation.spent else self._collect_job(situation)
+
+    def _fill_job(self) -> Job:
+        name = self._name_task('random')
+        return Job(name, 'collect_at_random', (MAIN,), (True,), MAIN, self._random_collect_size, 1)
+
+    def _evaluation_job(self, situation: Situation) -> Job:
+        name = self._name_task('evaluate')
+        return Job(name, 'evaluate', (MAIN,), (False,), newer_than=situation.version)
+
+    def _collect_job(self, situation: Situation) -> Job:
+        return Job(
+            self._name_task('collect'),
+            'collect',
+            (MAIN,),
+            (True,),
+            MAIN,
+            self.collect_target(situation),
+            1 if self.lockstep else self._cfg.parts,
+            situation.version if self.lockstep else -1,
+            self.settings(situation),
+        )
+
+    # evaluations
+
+    def _takes_evaluation(self, situation: Situation) -> bool:
+        """Returns whether an evaluation is to begin, and notes that it does."""
+        if not self._wants_evaluation(situation):
+            return False
+        last = self._evaluated_before = self._evaluated_last
+        if self._is_due(situation):
+            last = last._replace(due_iter=situation.train_iter, due_seconds=situation.seconds)
+        self._evaluated_last = last._replace(train_iter=situation.train_iter)
+        return True
+
+    def _wants_evaluation(self, situation: Situation) -> bool:
+        if self._collecting.has('evaluate'):
+            return False
+        is_final = situation.is_over and self._evaluated_last.train_iter != situation.train_iter
+        return is_final or (self._is_due(situation) and not (situation.spent and situation.updates_due))
+
+    def _is_due(self, situation: Situation) -> bool:
+        """Returns whether an evaluation is due: the first time, then at intervals."""
+        last = self._evaluated_last
+        if situation.train_iter == last.due_iter:
+            return False
+        if self._cfg.eval_interval is not None:
+            return last.due_iter < 0 or situation.seconds - last.due_seconds >= self._cfg.eval_interval
+        return situation.train_iter == 0 or situation.train_iter - max(last.due_iter, 0) >= self._eval_freq
+
+    def _part_collected(self, running: Running, facts: Mapping[str, Any], situation: Situation) -> bool:
+        if running.job.kind == 'collect_at_random':
+            self._has_filled = True
+        return running.job.kind == 'collect' and self._wants_evaluation(situation)
+
+    def _collector_ended(self, running: Running, facts: Mapping[str, Any] | None) -> None:
+        if running.job.kind != 'evaluate':
+            return
+        if facts is None:
+            self._evaluated_last = self._evaluated_before
+        else:
+            self._evaluated(running, facts)
+
+    def _evaluated(self, running: Running, facts: Mapping[str, Any]) -> None:
+        """Judges the result of an evaluation."""
+        self.latest = score_in(facts)
+        self.is_best = self.latest > self.best
+        self.best = max(self.best, self.latest)
+        self.stopped = self.stopped or (self._reached(self.latest) and was_trained(running, facts))
+
+    def _reached(self, score: float) -> bool:
+        return self.stop_value is not None and reaches(score, self.stop_value)
+
+    def is_complete(self, situation: Situation) -> bool:
+        """Returns whether nothing remains to be done, the last evaluation included."""
+        evaluated = self._evaluated_last.train_iter == situation.train_iter
+        return self.stopped or (super().is_complete(situation) and evaluated)
+
+    @property
+    def kept_policies(self) -> list[str]:
+        return sorted({MAIN, *super().kept_policies})
+
+    # state
+
+    def state_dict(self) -> dict[str, Any]:
+        return {
+            **super().state_dict(),
+            'latest': self.latest,
+            'best': self.best,
+            'is_best': self.is_best,
+            'has_filled': self._has_filled,
+            'has_learner': self._has_learner,
+            'evaluated_last': self._evaluated_last._asdict(),
+            'evaluated_before': self._evaluated_before._asdict(),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        check_state(state, STATE)
+        super().load_state_dict(state)
+        self.latest, self.best, self.is_best = state['latest'], state['best'], state['is_best']
+        self._has_filled, self._has_learner = state['has_filled'], state['has_learner']
+        self._evaluated_last = Evaluated(**state['evaluated_last'])
+        self._evaluated_before = Evaluated(**state['evaluated_before'])
+
+
+EVALUATED: Schema = {'due_iter': INT, 'due_seconds': FINITE, 'train_iter': INT}
+STATE: Schema = {
+    'latest': NUMBER,
+    'best': NUMBER,
+    'is_best': FLAG,
+    'has_filled': FLAG,
+    'has_learner': FLAG,
+    'evaluated_last': EVALUATED,
+    'evaluated_before': EVALUATED,
+}
+
+
+def score_in(facts: Mapping[str, Any]) -> float:
+    """Returns the score of an evaluation.
+
+    Raises:
+        MessageError: If the facts have none.
+    """
+    score: Any = facts.get('score')
+    if not NUMBER.fits(score):
+        raise MessageError(
+            'an evaluation has a score', where='facts.score', got=score, expected='a number, the mean return'
+        )
+    return float(score)
+
+
+def was_trained(running: Running, facts: Mapping[str, Any]) -> bool:
+    """Returns whether the evaluated weights are those of a trained policy."""
+    return bool(facts.get('train_iter', running.train_iter) > 0)
+
+
+class NaiveConfig(ParallelCommanderConfig):
+    """Options of ``NaiveCommander``."""
+
+    eps: float
+    parts: int
+
+
+@PARALLEL_COMMANDER_REGISTRY.register('naive')
+class NaiveCommander(BaseParallelCommander):
+    """Lets collectors collect and learners learn, with fixed names and settings, and never evaluates."""
+
+    _cfg: NaiveConfig
+    config = dict(
+        eps=Field(0.9, range='[0, 1]', doc='given to the collectors'),
+        parts=Field(
+            1, range='[0, inf)', unit='parts', doc='of data in a task of a collector; 0: until the run ends'
+        ),
+    )
+
+    def settings(self, situation: Situation) -> dict[str, Any]:
+        return {'eps': self._cfg.eps}
+
+    def _next_collector_job(self, situation: Situation) -> Job | None:
+        if situation.spent:
+            return None
+        settings = self.settings(situation)
+        name, parts = self._name_task('collect'), self._cfg.parts
+        return Job(name, 'collect', ('test',), (True,), 'test', parts=parts, settings=settings)
+
+    def _next_learner_job(self, situation: Situation) -> Job | None:
+        return (
+            None if situation.is_over else Job(self._name_task('learn'), 'learn', ('test',), (True,), 'test')
+        )

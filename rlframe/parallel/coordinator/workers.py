@@ -1,0 +1,310 @@
+"""Desk: where the requests of workers are answered, one after the other."""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from time import monotonic
+from typing import Any
+
+from rlframe._version import __version__
+from rlframe.errors import MessageError, RequestRefusedError, RLFrameError
+from rlframe.parallel.transport import messages as m
+from rlframe.parallel.transport.base import Envelope, Reply
+from rlframe.parallel.transport.messages import Beat, Join
+from rlframe.utils import schema
+from rlframe.utils.schema import COUNT, TEXT, Schema, check_state
+
+
+@dataclasses.dataclass
+class Worker:
+    """A worker that has joined."""
+
+    id: str
+    role: str
+    name: str
+    place: str
+    """Host and process, in words."""
+    slots: int
+    """Envs of a collector, ranks of a learner."""
+    rank: int
+    """Number among the workers of its role; a name keeps its number."""
+    incarnation: int
+    """How often a worker of this name joined before."""
+    heard: float
+    """When its last message came, on the clock of the table."""
+    moved: float
+    """When its last sign of life showed progress, or it got a task."""
+    task: str = ''
+    """Id of its task; empty if it has none."""
+    beat: Beat | None = None
+    """Its last sign of life."""
+    pushed: int = 0
+    """Training samples or episodes of it that were taken."""
+    dropped: int = 0
+    """Training samples or episodes of it that arrived and were dropped."""
+    session: str = ''
+    """Its connection."""
+    rivals: dict[str, bool] = dataclasses.field(default_factory=dict)
+    """Connections of others that asked for its name, and whether it has answered since."""
+
+    def __str__(self) -> str:
+        return f'{self.role} {self.name} ({self.place})'
+
+
+class WorkerTable:
+    """Knows who takes part. A worker that is silent for longer than the deadline counts as lost.
+
+    Args:
+        deadline: Seconds of silence.
+        clock: Returns seconds that never go back.
+    """
+
+    def __init__(self, deadline: float, clock: Callable[[], float] = monotonic) -> None:
+        self.deadline, self._clock = deadline, clock
+        self.by_id: dict[str, Worker] = {}
+        """The present workers."""
+        self.joined = {'collector': 0, 'learner': 0}
+        """How many workers have joined since the start, by role."""
+        self.lost: list[str] = []
+        """The workers that were lost, in words, with the causes."""
+        self._seats: dict[tuple[str, str], tuple[int, int]] = {}  # rank and incarnation of each role and name
+        # when the workers that have not come back were lost, by role and name
+        self._lost_at: dict[tuple[str, str], float] = {}
+        self._missing_since = dict.fromkeys(self.joined, clock())
+
+    def holder(self, message: Join, session: str) -> Worker | None:
+        """Returns the worker whose place the sender takes, which is the sender itself; None if the name is free.
+
+        Args:
+            message: The request to join.
+            session: The sender's connection.
+
+        Raises:
+            MessageError: If another worker has the name, and has been silent since the sender first asked: it may have
+                died, so the sender is to ask again.
+            RequestRefusedError: If another worker has the name, and has answered since then.
+        """
+        worker = self.find(message.role, message.name)
+        if worker is None or worker.session == session:
+            return worker
+        answers = worker.rivals.setdefault(session, False)
+        kind = RequestRefusedError if answers else MessageError
+        if answers:
+            del worker.rivals[session]
+        raise kind(
+            f'{worker} has this name'
+            + ('' if answers else f', and has at most {self.deadline:g} s to answer'),
+            where='--name',
+            got=message.name,
+            expected='a name that no present worker has',
+            remedy='Give this worker another name, or end the other one.',
+        )
+
+    def join(self, message: Join, session: str = '') -> Worker:
+        """Adds a worker under a new id."""
+        self.joined[message.role] += 1
+        name = f'{message.role}_{self.joined[message.role]}'
+        place = f'pid {message.pid} on {message.host}'
+        rank, incarnation = self._seat(message.role, message.name)
+        worker = Worker(
+            name,
+            message.role,
+            message.name,
+            place,
+            message.slots,
+            rank,
+            incarnation,
+            self._clock(),
+            self._clock(),
+            session=session,
+        )
+        self.by_id[name] = worker
+        self._lost_at.pop((worker.role, worker.name), None)
+        return worker
+
+    def _seat(self, role: str, name: str) -> tuple[int, int]:
+        """Returns the rank of a name, and how often it was taken before."""
+        if (role, name) in self._seats:
+            rank, incarnation = self._seats[role, name]
+            seat = rank, incarnation + 1
+        else:
+            seat = sum(other == role for other, _ in self._seats), 0
+        self._seats[role, name] = seat
+        return seat
+
+    SCHEMA: Schema = {
+        'seats': schema.list_of({'role': TEXT, 'name': TEXT, 'rank': COUNT, 'incarnation': COUNT}),
+    }
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns the names and numbers of all that ever joined, so that no seed is used twice."""
+        names = ('role', 'name', 'rank', 'incarnation')
+        return {'seats': [dict(zip(names, key + seat, strict=True)) for key, seat in self._seats.items()]}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restores what ``state_dict()`` returned; no worker is present by that."""
+        check_state(state, self.SCHEMA)
+        self._seats = {(s['role'], s['name']): (s['rank'], s['incarnation']) for s in state['seats']}
+
+    def find(self, role: str, name: str) -> Worker | None:
+        """Returns the present worker of a role and a name; None if there is none."""
+        return next((w for w in self.by_id.values() if (w.role, w.name) == (role, name)), None)
+
+    def hear(self, worker: str) -> Worker | None:
+        """Takes note of a message, and returns its sender; None if that is not a present worker."""
+        found = self.by_id.get(worker)
+        if found is not None:
+            found.heard = self._clock()
+            found.rivals = dict.fromkeys(found.rivals, True)
+        return found
+
+    def take_beat(self, worker: Worker, beat: Beat) -> None:
+        """Takes note of a sign of life, and whether it shows progress."""
+        if worker.beat is None or _counts(worker.beat) != _counts(beat):
+            worker.moved = self._clock()
+        worker.beat = beat
+
+    def give(self, worker: Worker, task: str) -> None:
+        """Takes note of a task that a worker got."""
+        worker.task, worker.moved = task, self._clock()
+
+    def excuse(self, seconds: float) -> None:
+        """Extends all deadlines by a time in which no message could be received."""
+        for worker in self.by_id.values():
+            worker.heard, worker.moved = worker.heard + seconds, worker.moved + seconds
+
+    def leave(self, worker: str, cause: str = '') -> Worker | None:
+        """Removes a worker; with a cause, as one that was lost."""
+        found = self.by_id.pop(worker, None)
+        if found is not None:
+            self._missing_since[found.role] = self._clock()
+            if cause:
+                self.lost.append(f'{found}: {cause}')
+                self._lost_at[found.role, found.name] = self._clock()
+        return found
+
+    def silent(self) -> list[Worker]:
+        """Returns the workers whose deadline has passed."""
+        now = self._clock()
+        return [worker for worker in self.by_id.values() if now - worker.heard > self.deadline]
+
+    def stuck(self, deadline: float) -> list[Worker]:
+        """Returns the workers that have a task and made no progress for longer than a deadline, in seconds."""
+        now = self._clock()
+        return [worker for worker in self.by_id.values() if worker.task and now - worker.moved > deadline]
+
+    def lost_for(self, role: str, name: str) -> float:
+        """Returns the seconds since a worker was lost; 0 if it has come back or was never lost."""
+        lost_at = self._lost_at.get((role, name))
+        return 0.0 if lost_at is None else self._clock() - lost_at
+
+    def forget_loss(self, role: str, name: str) -> None:
+        """Takes note that a lost worker will not come back."""
+        self._lost_at.pop((role, name), None)
+
+    def missing(self, role: str) -> float:
+        """Returns the seconds since the last worker of a role was present; 0 if one is."""
+        return 0.0 if self.present(role) else self._clock() - self._missing_since[role]
+
+    def present(self, role: str) -> int:
+        """Returns how many workers of a role are present."""
+        return sum(worker.role == role for worker in self.by_id.values())
+
+    def counts(self) -> Mapping[str, Any]:
+        """Returns facts about each worker for displays, by name."""
+        return {
+            worker.name: {
+                'role': worker.role,
+                'state': worker.beat.state if worker.beat else 'joined',
+                'task': worker.task,
+                'envstep': worker.beat.envstep if worker.beat else 0,
+                'train_iter': worker.beat.train_iter if worker.beat else 0,
+                'version': worker.beat.version if worker.beat else 0,
+                'pushed': worker.pushed,
+                'dropped': worker.dropped,
+                'silent': self._clock() - worker.heard,
+            }
+            for worker in self.by_id.values()
+        }
+
+
+def _counts(beat: Beat) -> tuple[Any, ...]:
+    """Returns what changes in signs of life as work goes on."""
+    return beat.state, beat.envstep, beat.train_iter, beat.version, beat.metrics.get('steps')
+
+
+LONG = 1.0
+"""Seconds of a request that are added to the deadlines of all workers, as their messages had to wait."""
+Answer = Callable[[Worker, Any, Any], m.Message | Reply]
+"""Answers a message of a worker, which may have a payload."""
+
+
+class Desk(ABC):
+    """Answers one request after the other; none of them waits.
+
+    Args:
+        workers: The present workers.
+        fingerprint: Hash of the part of the config that all roles share.
+    """
+
+    def __init__(self, workers: WorkerTable, fingerprint: str) -> None:
+        self._workers, self._fingerprint = workers, fingerprint
+        self.lock = threading.RLock()
+        """Held while a request is answered."""
+        self.error: BaseException | None = None
+        """What a request raised that was no fault of its sender."""
+
+    _answers: Mapping[type[m.Message], Answer]
+    """What answers each kind of message but ``Join``."""
+
+    @abstractmethod
+    def _admit(self, message: m.Join, session: str) -> m.Joined:
+        """Admits a worker that fits, over its connection."""
+
+    def handle(self, envelope: Envelope, payload: Any = None) -> Reply:
+        """Answers a request.
+
+        Raises:
+            MessageError: If it does not fit the situation, such as a message of a worker that has not joined.
+            RequestRefusedError: If the worker may not join.
+        """
+        with self.lock:
+            message, start = envelope.message, monotonic()
+            try:
+                answer = (
+                    self._join(message, envelope.session)
+                    if isinstance(message, m.Join)
+                    else self._answer(envelope.sender, message, payload)
+                )
+            except RLFrameError:
+                raise
+            # the run must not continue after half of a request: the thread that watches this desk raises the error
+            except BaseException as error:
+                self.error = error
+                raise
+            finally:
+                if (seconds := monotonic() - start) > LONG:  # a checkpoint, for example
+                    self._workers.excuse(seconds)
+            return answer if isinstance(answer, Reply) else Reply(answer)
+
+    def _answer(self, sender: str, message: m.Message, payload: Any) -> m.Message | Reply:
+        worker = self._workers.hear(sender)
+        answer = self._answers.get(type(message))
+        if worker is None or answer is None:
+            raise MessageError(f'{type(message).__name__} of {sender!r} is not expected here')
+        return answer(worker, message, payload)
+
+    def _join(self, message: m.Join, session: str) -> m.Joined:
+        for name, here, there in (
+            ('version of rlframe', __version__, message.version),
+            ('config', self._fingerprint, message.fingerprint),
+        ):
+            if here and here != there:
+                raise RequestRefusedError(
+                    f'{message.role} {message.name} has another {name}: {there or "none"} there, {here or "none"} here',
+                    remedy='All roles need the same version of rlframe and the same config.',
+                )
+        return self._admit(message, session)

@@ -1,0 +1,157 @@
+"""The comm collector and the comm learner within a Ray cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from rlframe.errors import ConfigError
+from rlframe.parallel.comm_collector import TransportCollector
+from rlframe.parallel.comm_learner import TransportLearner, TransportLearnerConfig
+from rlframe.parallel.comm_worker import CommConfig, CommWorker
+from rlframe.registry import COMM_COLLECTOR_REGISTRY, COMM_LEARNER_REGISTRY
+from rlframe.utils.field import Field
+
+ADDRESS: dict[str, Any] = dict(
+    host=Field(
+        '127.0.0.1', doc='host of the coordinator, if no address is given', may_change=True, reaches='network'
+    ),
+    port=Field(
+        7235,
+        type=(int, list),
+        doc='port of the coordinator, if no address is given',
+        check=lambda port: '' if _is_port(port) else 'a port, or a list of them of which the first counts',
+        may_change=True,
+        reaches='network',
+    ),
+    path_data=Field(
+        './data',
+        type=(str, type(None)),
+        doc='folder for arrays, which all roles share',
+        may_change=True,
+        reaches='file',
+    ),
+    path_policy=Field(
+        './policy',
+        ignored='weights travel through path_data, as all arrays do',
+        may_change=True,
+        reaches='file',
+    ),
+)
+"""Options of both, with DI-engine's names."""
+
+
+def _is_port(port: Any) -> bool:
+    first = port[0] if isinstance(port, list) and port else port
+    return isinstance(first, int) and not isinstance(first, bool) and 0 < first < 65536
+
+
+class OverHTTPConfig(CommConfig):
+    """Options of both."""
+
+    host: str
+    port: int | list[int]
+    path_data: str | None
+
+
+class FlaskFSLearnerConfig(OverHTTPConfig, TransportLearnerConfig):
+    """Options of ``FlaskFileSystemLearner``."""
+
+
+class _OverHTTP(CommWorker):
+    """What both have in common."""
+
+    _cfg: OverHTTPConfig
+    config = ADDRESS
+    transport_type = 'flask_fs'
+
+    def _address(self) -> str:
+        port = self._cfg.port
+        return f'http://{self._cfg.host}:{port[0] if isinstance(port, list) else port}'
+
+    def _transport_options(self) -> dict[str, Any]:
+        if self._cfg.path_data is None:
+            raise ConfigError(
+                'the folder for arrays, which all roles share, is not known',
+                where='parallel.path_data',
+                got=None,
+                expected='the folder that the coordinator uses, as this machine sees it',
+            )
+        return {'path_data': self._cfg.path_data, **self._cfg.transport}
+
+
+@COMM_COLLECTOR_REGISTRY.register('flask_fs')
+class FlaskFileSystemCollector(_OverHTTP, TransportCollector):
+    """Collects for a coordinator that it reaches over HTTP; arrays travel through a shared folder."""
+
+    def send_stepdata(self, path: str, stepdata: Any) -> None:  # type: ignore[override]  # the public signature
+        """Takes the training data of the next ``send_metadata``, which sends both in one request.
+
+        Args:
+            path: A name for the data, which are sent under one of the transport's own.
+            stepdata: The data.
+        """
+        self._keep_stepdata(stepdata)
+
+
+@COMM_LEARNER_REGISTRY.register('flask_fs')
+class FlaskFileSystemLearner(_OverHTTP, TransportLearner):
+    """Learns for a coordinator that it reaches over HTTP; arrays travel through a shared folder."""
+
+    _cfg: FlaskFSLearnerConfig
+
+    @staticmethod
+    def load_data_fn(
+        path: str, meta: Mapping[str, Any] | None = None, decompressor: Callable[[Any], Any] | None = None
+    ) -> Any:
+        """Returns the arrays of a file in the shared folder.
+
+        Args:
+            path: The file.
+            meta: Facts about the data, which are added to them if they are a dict.
+            decompressor: Applied to the data; None: they are returned as they are.
+
+        Raises:
+            MessageError: If it is missing, or not what rlframe writes.
+        """
+        from pathlib import Path
+
+        from rlframe.parallel.transport.flask_fs_folder import read_file
+
+        data = read_file(Path(path), 2**40)
+        data = data if decompressor is None else decompressor(data)
+        return {**data, **meta} if meta and isinstance(data, dict) else data
+
+
+class _InCluster(CommWorker):
+    """What both have in common."""
+
+    config: dict[str, Any] = dict(
+        num_cpus=Field(
+            None,
+            type=float,
+            range='[0, inf)',
+            unit='logical CPUs',
+            doc='that Ray reserves for each worker that -m parallel starts; None: 1 if all workers fit, else 0',
+            may_change=True,
+        ),
+        num_gpus=Field(
+            None,
+            type=float,
+            range='[0, inf)',
+            unit='logical GPUs',
+            doc='that Ray reserves for it, which sees no others; None: 1 for a learner on a GPU, else 0',
+            may_change=True,
+        ),
+    )
+    transport_type = 'ray'
+
+
+@COMM_COLLECTOR_REGISTRY.register('ray')
+class RayCommCollector(_InCluster, TransportCollector):
+    """Collects for a coordinator in the same Ray cluster; arrays travel through the object store."""
+
+
+@COMM_LEARNER_REGISTRY.register('ray')
+class RayCommLearner(_InCluster, TransportLearner):
+    """Learns for a coordinator in the same Ray cluster; arrays travel through the object store."""

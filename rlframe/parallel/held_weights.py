@@ -1,0 +1,255 @@
+"""HeldWeights: which weights the policies of a parallel collector have, and how they get newer ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from time import monotonic, sleep
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from rlframe.data.faces import acting_of
+from rlframe.errors import InterfaceError
+from rlframe.utils.field import Field, Options, ResolvedConfig
+
+ACTING, STATISTICS = 'acting', 'statistics'
+"""Names of the acting state, beside weights and data, and of the statistics before and after collection."""
+AVERAGED = 'averaged'
+"""Name of what learners average. Beside weights: the networks that collectors do not need, and None for those among
+the weights; beside data: all networks. As a setting of a task: whether the learner has to publish after each round."""
+
+
+class ActingExtras:
+    """Measures what a call of ``collect`` changes in a policy beside its memory of episodes.
+
+    Args:
+        face: Collect face of the policy.
+        in_lockstep: Whether the whole acting state is passed on.
+    """
+
+    def __init__(self, face: Any, in_lockstep: bool) -> None:
+        self._acting, self._in_lockstep = acting_of(face), in_lockstep
+        self._before = {} if self._acting is None or in_lockstep else dict(self._acting.statistics())
+
+    def take(self) -> dict[str, Any]:
+        """Returns the extras to send with the collected data."""
+        if self._acting is not None and self._in_lockstep:
+            return {ACTING: self._acting.state()}
+        if not self._before:
+            return {}
+        return {STATISTICS: [{'before': self._before, 'after': dict(self._acting.statistics())}]}
+
+
+def take_in(face: Any, extras: Mapping[str, Any]) -> None:
+    """Brings a learner's policy to the state that its collectors report."""
+    acting = acting_of(face) if extras else None
+    if acting is None:
+        return
+    if ACTING in extras:
+        acting.load_state(extras[ACTING])
+    for change in extras.get(STATISTICS, ()):
+        acting.absorb(change['before'], change['after'])
+
+
+def networks_beside(policy: Any, weights: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the networks of a policy that several learners average; None for those that are among its weights.
+
+    Args:
+        policy: Learn face of the policy.
+        weights: What collectors get.
+
+    Raises:
+        InterfaceError: If the policy does not say which parts of its state are networks.
+    """
+    state, names = policy.state_dict(), _networks(policy)
+    if missing := [name for name in names if name not in state]:
+        raise InterfaceError(
+            f'several learners average parts of the state that the policy does not have: {missing}',
+            where='the networks of the policy',
+            expected=f'names among {sorted(state)}',
+            remedy='Define _get_networks in the policy.',
+        )
+    return {name: None if name in weights else state[name] for name in names}
+
+
+def load_networks(policy: Any, networks: Mapping[str, Any]) -> None:
+    """Gives the learn face of a policy other networks; all else stays, its optimizer's state, for example."""
+    policy.load_state_dict({**policy.state_dict(), **networks})
+
+
+def _networks(policy: Any) -> tuple[str, ...]:
+    try:
+        return tuple(policy.get_attribute('networks'))
+    except AttributeError:
+        return ('model',)
+
+
+FIELDS: Options = dict(
+    print_freq=Field(
+        5,
+        range='[1, inf)',
+        unit='parts of a task',
+        doc='between two messages in the log',
+        may_change=True,
+    ),
+    compressor=Field('lz4', ignored='arrays are sent as they are'),
+    update_policy_second=Field(
+        0.0,
+        range='[0, inf)',
+        unit='seconds',
+        doc='minimum time between two fetches of newer weights',
+        may_change=True,
+    ),
+    weights_timeout=Field(
+        60.0,
+        range='(0, inf)',
+        unit='seconds',
+        doc='to wait for the weights that a task requires, before it is abandoned',
+        may_change=True,
+    ),
+    close_timeout=Field(
+        10.0,
+        range='[0, inf)',
+        unit='seconds',
+        doc='that close() waits for the running step before it closes the envs',
+        may_change=True,
+    ),
+)
+"""Options of ``BaseParallelCollector``."""
+
+
+class ParallelCollectorConfig(ResolvedConfig):
+    """Options of every parallel collector."""
+
+    print_freq: int
+    update_policy_second: float
+    weights_timeout: float
+    close_timeout: float
+
+
+PAUSE = 0.02
+"""Seconds between two questions for weights that are not available yet."""
+
+
+class Update(NamedTuple):
+    """The answer to a question for newer weights."""
+
+    version: int
+    """Newest version; -1 if there is none."""
+    train_iter: int
+    weights: Any = None
+    """The weights; None if the asker has them already."""
+
+
+class Held(NamedTuple):
+    """The weights that a face has."""
+
+    policy: str = ''
+    version: int = -1
+    train_iter: int = 0
+
+
+class TaskAbandoned(Exception):  # noqa: N818  a signal within a worker, which no user sees
+    """Ends a task before it is completed; the message says why."""
+
+
+class Acting(NamedTuple):
+    """A policy that acts in a task."""
+
+    slot: int
+    face: Any
+    """Its face that takes weights."""
+    name: str
+    """Name of the policy whose weights it gets."""
+
+
+class HeldWeights:
+    """Keeps the version of the weights of each face, and fetches newer ones.
+
+    Args:
+        ask: Returns newer weights of a policy than a version.
+        check: Called while weights are waited for; an exception that it raises ends the waiting.
+        timeout: Seconds to wait for weights that a task requires.
+        interval: Minimum number of seconds between two fetches that no task requires.
+    """
+
+    def __init__(
+        self,
+        ask: Callable[[str, int], Update],
+        check: Callable[[], None],
+        timeout: float,
+        interval: float,
+    ) -> None:
+        self._ask, self._check, self._timeout, self._interval = ask, check, timeout, interval
+        self._held: dict[tuple[str, int], Held] = {}
+        self._newest: dict[str, int] = {}
+        self._asked_at = -np.inf
+        self.in_lockstep = False
+        """Whether the acting state comes with the weights, and has to go back with the data."""
+
+    def forget(self) -> None:
+        """Forgets all versions, so that the weights are fetched again; a coordinator may count anew."""
+        self._held, self._newest = {}, {}
+
+    def note(self, policy: str, version: int) -> None:
+        """Takes notice of the newest version of a policy's weights."""
+        self._newest[policy] = version
+
+    def update(self, role: str, acting: Sequence[Acting], least: int, always: bool) -> Held:
+        """Gives each face the weights of its policy, newer ones if needed, and returns those of the first.
+
+        Args:
+            role: Which of a worker's policies these are.
+            acting: Policies that act, the one that is trained first; others may have weights of any version.
+            least: Least version of the first.
+            always: Whether to ask for newer weights in any case.
+
+        Raises:
+            TaskAbandoned: If the required version did not come in time.
+        """
+        for place, (slot, face, name) in enumerate(acting):
+            held = self._held.get((role, slot), Held())
+            held = held if held.policy == name else Held(name)
+            needed = least if place == 0 else -1
+            if always or self._is_behind(held, needed):
+                held = self._fetched(face, held, needed)
+            self._held[role, slot] = held
+        return self._held[role, acting[0].slot] if acting else Held()
+
+    def newest(self) -> Held:
+        """Returns the newest weights that any face has."""
+        return max([Held(), *self._held.values()], key=lambda held: held.version)
+
+    def _is_behind(self, held: Held, least: int) -> bool:
+        if held.version < max(least, 0):
+            return True
+        is_due = monotonic() - self._asked_at >= self._interval
+        return is_due and held.version < self._newest.get(held.policy, -1)
+
+    def _fetched(self, face: Any, held: Held, least: int) -> Held:
+        end = monotonic() + self._timeout
+        while True:
+            self._check()
+            update = self._ask(held.policy, held.version)
+            self._asked_at = monotonic()
+            if update.weights is not None:
+                self.in_lockstep = _load(face, update.weights)
+                held = Held(held.policy, update.version, update.train_iter)
+            if held.version >= least:
+                return held
+            if monotonic() > end:
+                raise TaskAbandoned(
+                    f'version {least} of the weights of {held.policy!r} did not come in {self._timeout} s; the'
+                    f' newest is {update.version}'
+                )
+            sleep(PAUSE)
+
+
+def _load(face: Any, weights: Any) -> bool:
+    """Loads weights, and the acting state if it comes with them; returns whether it does."""
+    acting = weights.get(ACTING)
+    face.load_state_dict({name: tree for name, tree in weights.items() if name != ACTING})
+    transfer = acting_of(face) if acting is not None else None
+    if transfer is not None:
+        transfer.load_state(acting)
+    return transfer is not None

@@ -1,0 +1,449 @@
+"""ParallelPipeline: a coordinator with a run folder, and the workers that it starts on this machine."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import time
+import warnings
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from time import monotonic, perf_counter
+from typing import TYPE_CHECKING, Any, cast
+
+from rlframe.config.schema import ExperimentConfig
+from rlframe.errors import CheckpointMismatchError, ConfigError, RLFrameError, RunWarning, WorkerLostError
+from rlframe.parallel import roles
+from rlframe.parallel.coordinator.assembly import Version
+from rlframe.parallel.coordinator.base_parallel_commander import BaseParallelCommander
+from rlframe.parallel.launcher import Crew
+from rlframe.parallel.run import ParallelRun
+from rlframe.parallel.transport.messages import MAX_TEXT
+from rlframe.pipeline import build, memory_needs
+from rlframe.pipeline.build import HasGoal, Inexactness, LoopState
+from rlframe.pipeline.checkpoints import Checkpoints, RunFacts
+from rlframe.pipeline.hooks import LaterHooks, PipelineHooks
+from rlframe.pipeline.run_output import RunOutput, judge_again, nothing_left
+from rlframe.pipeline.training import run_shown, starting_point
+from rlframe.registry import LAUNCHER_REGISTRY
+from rlframe.run.checkpoint_files import delete_folder
+from rlframe.run.exit_guard import guarded
+from rlframe.run.read_checkpoint import OpenCheckpoint
+from rlframe.scores import reaches
+from rlframe.utils.secrets import Secrets
+from rlframe.utils.seed import set_seed
+
+if TYPE_CHECKING:
+    from rlframe.worker import IBuffer, LearnerAggregator
+
+
+class ScoreBoard:
+    """The scores that a commander knows.
+
+    Args:
+        commander: The commander.
+    """
+
+    scores_returns = True
+    """Whether scores are mean returns of episodes."""
+    pending = 0
+    """Number of requested evaluations without a result."""
+
+    def __init__(self, commander: BaseParallelCommander) -> None:
+        self._commander = commander
+
+    @property
+    def best(self) -> float:
+        """Highest score so far."""
+        return float(getattr(self._commander, 'best', -math.inf))
+
+    @property
+    def latest(self) -> float:
+        """Score of the last evaluation; NaN before the first."""
+        return float(getattr(self._commander, 'latest', math.nan))
+
+    @property
+    def stop_value(self) -> float | None:
+        """Score that ends training, or None."""
+        return self._commander.stop_value
+
+    def reached(self, score: float) -> bool:
+        """Whether a score reaches ``stop_value``."""
+        return self.stop_value is not None and reaches(score, self.stop_value)
+
+    def describe(self, score: float) -> str:
+        """Returns a score as text; empty if there is none."""
+        return self._commander.describe(score)
+
+    @property
+    def goal(self) -> str:
+        """What ends training, in words; empty if only a budget does."""
+        return self._commander.goal
+
+
+def parallel_pipeline(
+    input_cfg: str | Path | tuple[Mapping[str, Any], ...] | None,
+    seed: int = 0,
+    max_train_iter: int | None = None,
+    max_env_step: int | None = None,
+    overrides: Iterable[str] = (),
+    resume_from: str | Path | None = None,
+    progress: bool = False,
+) -> Any:
+    """Trains from a config of parallel mode in one call; the workers are started by this process.
+
+    Args:
+        input_cfg: Path of a config file, or main and create config, and DI-engine's system config if there is one;
+            None: the config of the resumed run.
+        seed: Seed of the experiment; a resumed run keeps its own.
+        max_train_iter: Budget in train iterations.
+        max_env_step: Budget in env steps.
+        overrides: Options such as ``parallel.collector_num=4``.
+        resume_from: A run folder or checkpoint to resume from.
+        progress: Whether to show what the command line shows.
+
+    Returns:
+        The trained policy.
+
+    Raises:
+        WorkerLostError: If there is no collector or no learner for too long, or a worker dies again and again.
+    """
+    since = perf_counter()
+    budgets: dict[str, Any] = dict(max_train_iter=max_train_iter, max_env_step=max_env_step)
+    start = starting_point(input_cfg, resume_from, seed, parallel=True, overrides=list(overrides), **budgets)
+    if start.cfg.get('parallel') is None:
+        raise ConfigError(
+            'this run is of serial mode', where=str(resume_from), remedy='serial_pipeline continues it.'
+        )
+    with ParallelPipeline(start.cfg, start.folder, start.saved) as pipeline:
+        if progress:
+            run_shown(pipeline, start.saved, since=since)
+        elif pipeline.complete:
+            warnings.warn(nothing_left(pipeline), RunWarning, stacklevel=2)
+        else:
+            pipeline.run()
+        policy = build.make_policy(start.cfg, pipeline.factory.spec)
+        if pipeline.record.policy.state is not None:
+            policy.learn_mode.load_state_dict(pipeline.record.policy.state)
+        return policy
+
+
+DISMISS_SECONDS = 5.0
+"""Seconds that workers from elsewhere get to leave after an error."""
+TICK = 0.05
+"""Seconds between two looks at the workers."""
+INEXACT = 'the workers of parallel mode run at their own pace'
+"""Why two parallel runs with the same seed differ."""
+
+
+class ParallelPipeline(HasGoal):
+    """Trains a policy by a coordinator in this process, and by collectors and a learner in others.
+
+    Args:
+        cfg: A compiled config of parallel mode.
+        folder: Existing run folder, or a function that creates one; by default, a new one in the working directory.
+        resume: A checkpoint to resume from, which may be open already.
+        launches: Whether it starts workers itself; else they join from elsewhere.
+    """
+
+    def __init__(
+        self,
+        cfg: ExperimentConfig,
+        folder: Path | Callable[[], Path] | None = None,
+        resume: Path | OpenCheckpoint | None = None,
+        launches: bool = True,
+    ) -> None:
+        self.cfg = cfg
+        self.secrets = Secrets(cfg)
+        """Secrets in the config, which the run's files must not contain."""
+        self.loop = LoopState()
+        """Whether training has ended, in the terms of every run."""
+        self._closers: list[Callable[[], object]] = []
+        self._output = RunOutput(cfg, folder, resume, self.secrets)
+        self._closers.append(self._output.close)
+        try:
+            self._setup(launches)
+        except BaseException:
+            self.cleanup()
+            if not isinstance(folder, Path) and hasattr(self, 'folder'):  # this object created it
+                delete_folder(self.folder)
+            raise
+
+    def _setup(self, launches: bool) -> None:
+        cfg, saved = self.cfg, self._output.saved
+        state = None if saved is None else saved.state(secrets=self.secrets)
+        set_seed(cfg.seed)
+        build.set_threads(cfg)
+        self.factory = build.make_factory(cfg)
+        commander = roles.make_commander(cfg, self.factory.spec)
+        self.evaluator = ScoreBoard(commander)
+        """The scores."""
+        facts = RunFacts(cfg, self.factory.spec.name, lambda: self.evaluator.latest, spec=self.factory.spec)
+        if saved is not None and state is not None:
+            _check_parallel(state, saved)
+            facts.check_same(saved.manifest, saved.path)
+            build.check_network(cfg, self.factory.spec, state, saved.manifest, str(saved.path))
+        build.check_policy(cfg, self.factory.spec)
+        memory_needs.check_memory(cfg, self.factory.spec)
+        self._output.open(None if saved is None else saved.manifest.get('logs'))
+        self.folder, self.writer = self._output.folder, self._output.writer
+        """The run folder and the writer of metrics."""
+        self._assemble(commander, facts)
+        if saved is not None and state is not None:
+            self._restore(state, saved)
+        self._closers.append(self.coordinator.close)
+        self.coordinator.start()
+        self.team = self._make_team()
+        """Makes several learners look like one to the coordinator; None if there is one."""
+        self.crew = self._make_crew() if launches else None
+        """The workers that this object started; None if it starts none."""
+        if not self.complete:
+            self._output.begin(self.progress)
+
+    def _assemble(self, commander: BaseParallelCommander, facts: RunFacts) -> None:
+        """Creates the coordinator and the parts that it needs in this process."""
+        cfg = self.cfg
+        data = roles.training_data(cfg, tb_logger=self.writer, exp_name=str(self.folder))
+        self.replay_buffer = cast('IBuffer | None', data.buffer)
+        """Past transitions; None for an on-policy policy."""
+        self.record = ParallelRun(cfg, self.writer, self.folder, self.replay_buffer)
+        """Writes what the coordinator tells."""
+        self.coordinator = roles.make_coordinator(
+            cfg,
+            commander=commander,
+            data=data,
+            run=self.record,
+            run_id=_id_of(self.folder),
+            folder=self.folder,
+        )
+        """Brings the workers together."""
+        self.progress = self.coordinator.progress
+        """Counters of the experiment."""
+        self.hooks = PipelineHooks.of_parallel(self)
+        """Hooks of the run."""
+        self._later = LaterHooks(self.hooks)
+        self._inexact = Inexactness()
+        self._inexact.reasons.append(INEXACT)
+        self.checkpoints = self._make_checkpoints(facts)
+        """Saves and restores all parts of the run."""
+        self.record.coordinator, self.record.checkpoints = self.coordinator, self.checkpoints
+        self.record.on_evaluated, self.checkpoints.on_saved = (
+            self._later.results.append,
+            self._later.saved.append,
+        )
+
+    def _make_checkpoints(self, facts: RunFacts) -> Checkpoints:
+        return Checkpoints(
+            {  # in the order in which they are restored
+                'policy': self.record.policy,
+                'progress': self.progress,
+                'replay_buffer?': self.replay_buffer,
+                'episodes': self.record.episodes,
+                'coordinator': self.coordinator,
+                'round': self.loop,
+                'hooks?': self._later,
+            },
+            facts,
+            folder=self.folder,
+            writer=self.writer,
+            options=self.cfg.checkpoint,
+            secrets=self.secrets,
+            inexact=self._inexact,
+            settle=self._settle,
+        )
+
+    def _make_crew(self) -> Crew:
+        parallel, coordinator = self.cfg.parallel, self.coordinator
+        servers = {'collector': coordinator.server}
+        servers['learner'] = coordinator.server if self.team is None else self.team.server
+        kind = LAUNCHER_REGISTRY.get(parallel.comm_collector.type)
+        launchers = {
+            role: kind(
+                roles.worker_config(self.cfg, roles.shared_folder(self.cfg, self.folder, role)), server
+            )
+            for role, server in servers.items()
+        }
+        grace = parallel.coordinator.worker_deadline
+        crew = Crew(launchers, coordinator, parallel.max_restarts, parallel.restart_window, grace)
+        self._closers.append(crew.end)
+        return crew
+
+    def _make_team(self) -> LearnerAggregator | None:
+        """Creates what makes several learners look like one to the coordinator; None if there is one."""
+        if self.cfg.parallel.learner_num == 1:
+            return None
+        team = roles.make_team(self.cfg, self.folder, self.coordinator.server.connect(), _id_of(self.folder))
+        self._closers.append(team.close)
+        team.open()
+        team.start()
+        return team
+
+    # state
+
+    def _settle(self, name: str) -> None:
+        """Brings the counters up to date before a checkpoint is saved."""
+        self.progress.wall_time = self.coordinator.situation().seconds
+        self.loop.stopped = self.coordinator.commander.stopped
+
+    def _restore(self, state: Mapping[str, Any], saved: OpenCheckpoint) -> None:
+        self.checkpoints.restore(state, saved.manifest, saved.path)
+        at = self.progress.train_iter
+        whole = {'policy': self.record.policy.state, 'progress': self.progress.state_dict()}
+        self.coordinator.weights.put(self.coordinator.state_name, Version(at, at, whole))
+        if 'config' in saved.manifest:
+            judge_again(self, saved.manifest['config']['main_config'])
+            commander = self.coordinator.commander
+            commander.stopped = self.loop.stopped
+            if self.loop.past_goal:
+                commander.stop_value = None
+
+    @property
+    def title(self) -> str:
+        """The policy and its env, in words."""
+        return f'{self.cfg.policy.type} on {self.factory.spec.name} in parallel'
+
+    @property
+    def exact(self) -> bool:
+        """Whether the run equals an uninterrupted one with the same seed: never."""
+        return False
+
+    @property
+    def finished(self) -> bool:
+        """Whether training is complete."""
+        return self.stopped or bool(self.hooks.stop_reason) or self.record.is_spent(self.progress, 0)
+
+    @property
+    def complete(self) -> bool:
+        """Whether nothing remains to be done, the last evaluation included."""
+        return self.coordinator.commander.is_complete(self.coordinator.situation())
+
+    # running
+
+    def run(self, after_tick: Callable[[ParallelPipeline], bool] | None = None) -> None:
+        """Trains until an evaluation reaches the stop value or a budget is spent, and lets the workers leave.
+
+        Args:
+            after_tick: Called several times a second; training stops early if it returns True.
+
+        Raises:
+            WorkerLostError: If there is no collector or no learner for too long, or a worker dies again and again.
+        """
+        try:
+            with guarded():
+                self.hooks.call('before_run')
+                if self.crew is not None:
+                    parallel = self.cfg.parallel
+                    self.crew.start({'learner': parallel.learner_num, 'collector': parallel.collector_num})
+                self._watch(after_tick)
+                self._leave(after_tick)
+        except BaseException as error:
+            self._give_up(error)
+            self.hooks.fail(error)
+            raise
+        finally:
+            self.loop.stopped = self.coordinator.commander.stopped
+            self.writer.flush()
+
+    def _watch(self, after_tick: Callable[[ParallelPipeline], bool] | None) -> None:
+        last = monotonic()
+        while not self.coordinator.system_shutdown_flag:
+            now = monotonic()
+            if now - last > 1.0:  # this process was frozen, so it received no message
+                self.coordinator.workers.excuse(now - last)
+            last = now
+            if self.crew is not None:
+                self.crew.look()
+            if self.team is not None:
+                self.team.wait(0.0)  # raises what ended it
+            self.coordinator.check()
+            self.progress.wall_time = self.coordinator.situation().seconds
+            self._later.call()
+            if self.hooks.stop_reason:
+                self.coordinator.shut_down(f'a hook ended training: {self.hooks.stop_reason}'[:MAX_TEXT])
+            if after_tick is not None and after_tick(self):
+                self.coordinator.shut_down('the run was interrupted')
+            time.sleep(TICK)
+
+    def _leave(self, after_tick: Callable[[ParallelPipeline], bool] | None) -> None:
+        """Waits until the workers have left, as their last data and states still arrive; then saves."""
+        end = monotonic() + self.cfg.parallel.close_timeout
+        while monotonic() < end and self.coordinator.workers.by_id:
+            if after_tick is not None:
+                after_tick(self)
+            time.sleep(TICK)
+        self._end()
+        self.coordinator.raise_error()
+        self.loop.stopped = self.coordinator.commander.stopped
+        self._later.call()
+        self.hooks.end(self.solved, self.finished)
+        self.save_latest()
+
+    def _dismiss(self, reason: str) -> None:
+        """Tells workers that came from elsewhere that the run is over, and waits a moment until they have left."""
+        self.coordinator.shut_down(reason)
+        end = monotonic() + min(self.cfg.parallel.close_timeout, DISMISS_SECONDS)
+        while monotonic() < end and self.coordinator.workers.by_id:
+            time.sleep(TICK)
+
+    def _end(self) -> None:
+        if self.crew is not None:
+            self.crew.end()
+        if self.team is not None:
+            self.team.close()
+        self.coordinator.close()
+
+    def _give_up(self, error: BaseException) -> None:
+        """Ends all workers after an error, and saves an emergency checkpoint if there is a state to save."""
+        lost = error.message if isinstance(error, WorkerLostError) else ''
+        try:
+            if lost and self.crew is None:
+                self._dismiss(lost[:MAX_TEXT])
+            self._end()
+            if lost:  # no request was half handled, so this is a state to resume from
+                self.save_latest()
+        except RLFrameError as second:
+            error.add_note(f'and then: {second}')
+        if self._has_state():
+            self.checkpoints.leave_crash_report(error)
+
+    def _has_state(self) -> bool:
+        """Takes the state that the learner last sent for its successor unless a newer one was saved.
+
+        Returns:
+            Whether there is a state at all.
+        """
+        spare = self.coordinator.weights.get(self.coordinator.state_name)
+        if spare is not None and spare.train_iter >= self.record.saved_at:
+            self.record.policy.state = spare.weights['policy']
+        return self.record.policy.state is not None
+
+    def save_latest(self) -> None:
+        """Saves a checkpoint unless the last one is of the present state; call it when all workers have left."""
+        if self._has_state() and not self.record.is_saved:
+            self.record.save_latest()
+
+    def cleanup(self) -> None:
+        """Ends workers, closes port and files; may be called twice."""
+        closers, self._closers = self._closers, []
+        for close in reversed(closers):
+            close()
+
+    def __enter__(self) -> ParallelPipeline:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.cleanup()
+
+
+def _id_of(folder: Path) -> str:
+    """Returns the id of the run of a folder, the same after a restart."""
+    return hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:16]
+
+
+def _check_parallel(state: Mapping[str, Any], saved: OpenCheckpoint) -> None:
+    if 'coordinator' not in state:
+        raise CheckpointMismatchError(
+            'this checkpoint is of a serial run',
+            where=str(saved.path),
+            remedy='Resume it without -m, or begin with its weights: policy.init_from.',
+        )

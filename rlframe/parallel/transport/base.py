@@ -1,0 +1,385 @@
+"""CallingTransport: numbers requests and repeats them until they are answered; the shared body of all transports."""
+
+from __future__ import annotations
+
+import dataclasses
+import secrets
+import threading
+from abc import abstractmethod
+from collections.abc import Callable, Mapping
+from math import inf
+from time import monotonic
+from typing import Any, NamedTuple
+
+from rlframe.errors import (
+    CheckpointStateError,
+    CoordinatorLostError,
+    MessageError,
+    NotJoinedError,
+    RequestRefusedError,
+)
+from rlframe.parallel.transport.messages import KINDS, MAYBE_NAME, REJOIN, Join, Joined, Message, Refused
+from rlframe.utils import schema
+from rlframe.utils.field import Configurable, Field
+from rlframe.utils.schema import COUNT, FLAG, Kind, Schema
+
+
+def joined(data: Any, extras: Mapping[str, Any]) -> Any:
+    """Returns the payload of data and extras: the data alone if there are none."""
+    return {'data': data, **extras} if extras else data
+
+
+def split(payload: Any) -> tuple[Any, dict[str, Any]]:
+    """Returns data and extras of a payload from ``joined``."""
+    if isinstance(payload, dict) and 'data' in payload:
+        return payload['data'], {name: value for name, value in payload.items() if name != 'data'}
+    return payload, {}
+
+
+def merged(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the extras of two payloads as those of one: lists are joined, of other values the later one counts."""
+    lists = {
+        name: before[name] + value
+        for name, value in after.items()
+        if isinstance(value, list) and name in before
+    }
+    return {**before, **after, **lists}
+
+
+PROTOCOL = 1
+"""Version of the messages; roles of different versions refuse each other."""
+MOST_AT_ONCE = 64
+"""Requests of one connection that may wait for their replies at the same time."""
+_MOST = 2**53
+"""Largest number that every JSON reader keeps exactly."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Envelope:
+    """A message with its sender and its number; a number is never used for two different requests of a sender.
+
+    A request that is repeated, since its reply was late or lost, has the same number, and is answered as the first time
+    without being handled again.
+    """
+
+    sender: str
+    """Id of the worker; empty before it has joined."""
+    seq: int
+    """Number of the request, from 0; a reply has that of its request."""
+    message: Message
+    has_payload: bool = False
+    session: str = ''
+    """Random name of the worker's connection, which replies are kept under; empty in a reply."""
+    unanswered: tuple[int, ...] = ()
+    """Numbers of all requests of the connection that wait for a reply, this one included; the replies to all earlier
+    ones have arrived, or nobody waits for them."""
+
+
+SEQ = Kind(f'an int in [0, {_MOST}]', lambda v: COUNT.fits(v) and v <= _MOST)
+NUMBERS = Kind(
+    f'a list of at most {MOST_AT_ONCE} ints',
+    lambda v: isinstance(v, list | tuple) and len(v) <= MOST_AT_ONCE,
+    SEQ,
+)
+ENVELOPE: Mapping[str, Schema] = {
+    'protocol': Kind(str(PROTOCOL), lambda v: v == PROTOCOL and not isinstance(v, bool)),
+    'kind': Kind(f'one of {sorted(KINDS)}', lambda v: isinstance(v, str) and v in KINDS),
+    'sender': MAYBE_NAME,
+    'seq': SEQ,
+    'has_payload': FLAG,
+    'session': MAYBE_NAME,
+    'unanswered': NUMBERS,
+    'fields': schema.DICT,
+}
+
+
+def encode(envelope: Envelope) -> dict[str, Any]:
+    """Returns an envelope and its message as plain JSON values."""
+    message = envelope.message
+    fields = {field.name: getattr(message, field.name) for field in dataclasses.fields(message)}
+    return {
+        'protocol': PROTOCOL,
+        'kind': type(message).__name__,
+        'sender': envelope.sender,
+        'seq': envelope.seq,
+        'has_payload': envelope.has_payload,
+        'session': envelope.session,
+        'unanswered': list(envelope.unanswered),
+        'fields': fields,
+    }
+
+
+def decode(tree: Any) -> Envelope:
+    """Returns the envelope that ``encode`` wrote.
+
+    Raises:
+        MessageError: If a field is missing, unknown or of another type, or the protocol is another one.
+    """
+    _check(tree, ENVELOPE, 'the message')
+    kind = KINDS[tree['kind']]
+    fields = tree['fields']
+    _check(fields, kind.SCHEMA, tree['kind'])
+    if tree['has_payload'] and not kind.has_payload:
+        raise MessageError('this kind of message has no payload', where=tree['kind'])
+    head = {name: tree[name] for name in ('sender', 'seq', 'has_payload', 'session')}
+    return Envelope(message=kind(**fields), unanswered=tuple(tree['unanswered']), **head)
+
+
+def _check(tree: Any, expected: Mapping[str, Schema], where: str) -> None:
+    """Checks the fields of an untrusted dict: all of them, and no other."""
+    if not isinstance(tree, Mapping):
+        raise MessageError('a message is a dict', where=where, got=type(tree).__name__, expected='a dict')
+    if isinstance(tree.get('protocol'), int) and 'protocol' in expected and tree['protocol'] != PROTOCOL:
+        raise MessageError(
+            'another version of the messages',
+            where=where,
+            got=tree['protocol'],
+            expected=str(PROTOCOL),
+            remedy='Install the same version of rlframe everywhere.',
+        )
+    if unknown := sorted(str(name)[:64] for name in tree.keys() - expected.keys()):
+        raise MessageError(f'unknown fields: {", ".join(unknown[:5])}', where=where)
+    if missing := sorted(expected.keys() - tree.keys()):
+        raise MessageError(f'missing fields: {", ".join(missing)}', where=where)
+    for name, kind in expected.items():
+        try:
+            schema.check_state(tree[name], kind, name)
+        except CheckpointStateError as error:
+            raise MessageError(
+                error.message, where=f'{where}.{error.where}', got=error.got, expected=error.expected
+            ) from None
+
+
+class Reply(NamedTuple):
+    """The answer to a request."""
+
+    message: Message
+    payload: Any = None
+    """A ``Batch``, or a tree of dicts and lists with arrays and tensors; None if there is none."""
+    shared: str = ''
+    """Name of a payload that several workers get, each time as the same object, which nobody changes: a transport may
+    pack it once, and keep it until there is another one of this name. Empty for all other payloads."""
+
+
+Handler = Callable[[Envelope, Any], Reply]
+"""Handles a request and its payload; called by several threads, once for each request.
+
+It may raise: ``MessageError`` if it refuses the request, any other ``RLFrameError`` if the worker has to end.
+"""
+
+
+class Transport(Configurable):
+    """A worker's connection to its coordinator; safe to use from several threads.
+
+    It numbers the requests, and repeats one with the same number while no reply comes: the coordinator handles each at
+    most once. One that a worker creates takes its options and the address: ``cls(cfg, address)``.
+    """
+
+    server_cls: type[Server]
+    """The other end."""
+
+    @abstractmethod
+    def request(self, message: Message, payload: Any = None, timeout: float | None = None) -> Reply:
+        """Sends a message and returns the reply.
+
+        Args:
+            message: The message. ``Joined``, the reply to ``Join``, gives the worker its id.
+            payload: Arrays that travel with it: a ``Batch``, or a tree of dicts and lists with arrays and tensors.
+            timeout: Seconds until the request, repetitions included, is given up; by default the option ``timeout``.
+
+        Raises:
+            CoordinatorLostError: If no reply came in time; with the address and the last cause.
+            RequestRefusedError: If the coordinator refused the request; with its reason and remedy. If ``is_fatal``,
+                the worker has to end.
+            NotJoinedError: If the coordinator does not know this worker, or no longer; it may join again.
+            MessageError: If a field of the message does not have its declared type; nothing was sent.
+            PayloadError: If the payload cannot be sent, since it is too large or has an unsupported type; nothing was
+                sent. If there is only no room for it now, it is a ``NoRoomError``.
+        """
+
+    def hurry(self, seconds: float) -> None:
+        """Lets running and later requests together wait for so many seconds at most without a reply.
+
+        A signal handler may call it.
+        """
+
+    @abstractmethod
+    def close(self) -> None:
+        """Ends the connection; may be called twice."""
+
+
+class Server(Configurable):
+    """The coordinator's end of a transport."""
+
+    @abstractmethod
+    def start(self, handler: Handler) -> None:
+        """Begins to answer requests, each by one call of the handler.
+
+        Errors that a handler raises are answered by ``Refused``. A ``Joined`` that it returns admits the sender under
+        the id in it: requests of anyone else, other than ``Join``, are refused without a call of the handler.
+        """
+
+    @abstractmethod
+    def connect(self, cfg: Mapping[str, Any] | None = None) -> Transport:
+        """Returns the connection of a worker in this process.
+
+        Args:
+            cfg: Options of the transport; those that both ends share are the server's by default.
+        """
+
+    @property
+    @abstractmethod
+    def address(self) -> str:
+        """What a worker needs to join: for ``-m collector --join ADDRESS``."""
+
+    @abstractmethod
+    def forget(self, worker: str) -> None:
+        """Deletes everything that is kept for a worker that was lost or has left: replies, files, payloads.
+
+        Its further requests are refused until it joins again. May be called by a handler, and for an unknown worker.
+        """
+
+    @abstractmethod
+    def close(self) -> None:
+        """Stops answering and deletes all kept replies and files; may be called twice."""
+
+
+FIRST_PAUSE, LONGEST_PAUSE = 0.02, 1.0
+"""Seconds between two attempts: each pause is twice the one before."""
+ATTEMPT_TIMEOUT = Field(
+    10.0,
+    range='(0, inf)',
+    unit='seconds',
+    may_change=True,
+    doc='how long one attempt waits for a reply before the request is repeated',
+)
+"""Option ``attempt_timeout`` of transports whose attempts can wait in vain."""
+
+
+class CallingTransport(Transport):
+    """Sends each request again while it is not answered, with the same number.
+
+    A subclass implements ``carry``, and ``pack`` and ``settle`` if its payloads do not travel with the envelope.
+
+    Args:
+        cfg: Options.
+        where: Address of the coordinator, for errors.
+    """
+
+    config: dict[str, Any] = dict(
+        timeout=Field(
+            30.0,
+            range='(0, inf)',
+            unit='seconds',
+            may_change=True,
+            doc='how long a request is repeated while the coordinator does not answer',
+        ),
+    )
+
+    def __init__(self, cfg: Mapping[str, Any] | None, where: str) -> None:
+        self._cfg, self._where = self.resolve_config(cfg), where
+        self._session, self._worker = secrets.token_hex(16), ''
+        self._lock, self._closed = threading.Lock(), threading.Event()
+        self._next, self._unanswered = 0, set[int]()
+        self._first_pause = FIRST_PAUSE
+        self._hurried_at, self._patience = 0.0, inf
+        self._silent_since: float | None = None  # when the first request began that came after the last reply
+
+    def request(self, message: Message, payload: Any = None, timeout: float | None = None) -> Reply:
+        """Sends a message and returns the reply; see ``Transport.request``."""
+        end = monotonic() + (self._cfg.timeout if timeout is None else timeout)
+        envelope = self._numbered(message, payload is not None)
+        try:
+            return self._accepted(message, self._answered(envelope, self.pack(envelope, payload), end))
+        finally:
+            with self._lock:
+                self._unanswered.discard(envelope.seq)
+            self.settle(envelope)
+
+    def hurry(self, seconds: float) -> None:
+        """Lets running and later requests together wait for so many seconds at most without a reply."""
+        self._hurried_at, self._patience = monotonic(), seconds
+
+    def close(self) -> None:
+        """Ends the connection; requests that wait for a reply fail."""
+        self._closed.set()
+
+    @abstractmethod
+    def carry(self, envelope: Envelope, packed: Any, seconds: float) -> Reply:
+        """Sends an envelope once and returns the reply.
+
+        Args:
+            envelope: The request.
+            packed: What ``pack`` returned.
+            seconds: How long to wait for the reply.
+
+        Raises:
+            OSError: If no reply came, such as ``ConnectionError`` and ``TimeoutError``; the request is repeated.
+        """
+
+    def pack(self, envelope: Envelope, payload: Any) -> Any:
+        """Prepares a payload for all attempts of a request.
+
+        Raises:
+            PayloadError: If it cannot be sent.
+        """
+        return payload
+
+    def settle(self, envelope: Envelope) -> None:
+        """Cleans up after a request, answered or not."""
+
+    def _numbered(self, message: Message, has_payload: bool) -> Envelope:
+        # raises here if the coordinator would refuse it
+        decode(encode(Envelope('', 0, message, has_payload)))
+        with self._lock:
+            if len(self._unanswered) >= MOST_AT_ONCE:
+                raise MessageError(f'more than {MOST_AT_ONCE} requests at the same time', where=self._where)
+            seq, self._next = self._next, self._next + 1
+            self._unanswered.add(seq)
+            sender = '' if isinstance(message, Join) else self._worker
+            waiting = tuple(sorted(self._unanswered))
+        return Envelope(sender, seq, message, has_payload, self._session, waiting)
+
+    def _answered(self, envelope: Envelope, packed: Any, end: float) -> Reply:
+        """Repeats a request until its reply comes or the time is over."""
+        start, pause, cause = monotonic(), self._first_pause, 'no time was left for an attempt'
+        if self._silent_since is None:
+            self._silent_since = start
+
+        def left() -> float:
+            since = start if self._silent_since is None else self._silent_since
+            return min(end, max(since, self._hurried_at) + self._patience) - monotonic()
+
+        while not self._closed.is_set() and (seconds := left()) > 0:
+            try:
+                reply = self.carry(envelope, packed, seconds)
+                self._silent_since = None
+                return reply
+            except OSError as error:
+                cause = _said(error)
+            self._closed.wait(min(pause, max(left(), 0.0)))
+            pause = min(2 * pause, LONGEST_PAUSE)
+        if self._closed.is_set():
+            raise CoordinatorLostError('the connection was closed', where=self._where)
+        raise CoordinatorLostError(
+            f'the coordinator does not answer {type(envelope.message).__name__}: {cause}',
+            where=self._where,
+            remedy='Is it running, and is this its address?',
+        )
+
+    def _accepted(self, message: Message, reply: Reply) -> Reply:
+        got = reply.message
+        if isinstance(got, Refused):
+            if got.remedy == REJOIN:
+                raise NotJoinedError(got.message, where=self._where, remedy=got.remedy)
+            error = RequestRefusedError(got.message, where=self._where, remedy=got.remedy)
+            error.is_fatal = got.fatal
+            raise error
+        if isinstance(message, Join) and isinstance(got, Joined):
+            with self._lock:
+                self._worker = got.worker
+        return reply
+
+
+def _said(error: OSError) -> str:
+    return error.strerror or str(error) or type(error).__name__

@@ -1,0 +1,426 @@
+"""The shared folder: its names, its owner, and the files that both ends write."""
+
+from __future__ import annotations
+
+import errno
+import json
+import math
+import os
+import re
+import stat
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from rlframe.data.timestep import Batch
+from rlframe.errors import (
+    CheckpointCorruptError,
+    CheckpointError,
+    ExperimentDirError,
+    ExperimentLockedError,
+    MessageError,
+    NoRoomError,
+    PayloadError,
+)
+from rlframe.run.checkpoint_files import open_regular
+from rlframe.run.checkpoint_tree import BAD_TREE, Array, Encoder, decode, describe, to_json
+from rlframe.run.run_folder import LOCK, check_writable, lock
+from rlframe.utils import strict_json
+from rlframe.utils.files import PRIVATE, limit
+
+FORMAT = 'rlframe payload 1'
+BATCH = '__batch__'
+"""Key of the dict that encodes a ``Batch``."""
+DTYPES = {
+    'BOOL': 'bool', 'I8': 'int8', 'I16': 'int16', 'I32': 'int32', 'I64': 'int64', 'U8': 'uint8', 'U16': 'uint16',
+    'U32': 'uint32', 'U64': 'uint64', 'F16': 'float16', 'F32': 'float32', 'F64': 'float64',
+}  # fmt: skip
+"""Names of types in safetensors files, and numpy's."""
+NAMES = {name: code for code, name in DTYPES.items()}
+MOST_AXES = 32
+
+
+class Packed(NamedTuple):
+    """A payload as the content of a file."""
+
+    chunks: list[Any]
+    nbytes: int
+
+
+def pack(payload: Any) -> Packed:
+    """Returns the content of the file of a payload; the arrays in it are not copied.
+
+    Raises:
+        PayloadError: If a value in it cannot be sent; its place is named.
+    """
+    encoder = Encoder('payload')
+    try:
+        tree = to_json(encoder.tree(_without_batches(payload, 'payload', 0)))
+    except CheckpointError as error:
+        message = error.message.replace('be part of a checkpoint', 'be sent')
+        raise PayloadError(message, where=error.where, remedy=error.remedy) from error
+    arrays = sorted(encoder.arrays.items(), key=lambda item: -item[1].itemsize)  # so that each is aligned
+    header: dict[str, Any] = {'__metadata__': {'format': FORMAT, 'tree': tree.decode('ascii')}}
+    stop = 0
+    for name, array in arrays:
+        start, stop = stop, stop + array.nbytes
+        header[name] = {
+            'dtype': NAMES[array.dtype.name],
+            'shape': list(array.shape),
+            'data_offsets': [start, stop],
+        }
+    text = to_json(header)
+    text += b' ' * (-len(text) % 8)
+    chunks: list[Any] = [len(text).to_bytes(8, 'little'), text]
+    chunks += [array.reshape(-1).view(np.uint8).data for _, array in arrays if array.nbytes]
+    return Packed(chunks, 8 + len(text) + stop)
+
+
+def write_file(path: Path, packed: Packed) -> None:
+    """Writes a file that only its owner can read; it appears complete or not at all.
+
+    Raises:
+        OSError: If it cannot be written; nothing is left behind.
+    """
+    draft = path.with_suffix('.tmp')
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, PRIVATE)
+    try:
+        with os.fdopen(descriptor, 'wb') as file:
+            for chunk in packed.chunks:
+                file.write(chunk)
+        os.rename(draft, path)
+    except BaseException:
+        draft.unlink(missing_ok=True)
+        raise
+
+
+def read_file(path: Path, most: int) -> Any:
+    """Returns the payload of a file.
+
+    Args:
+        path: The file, which must be a regular one.
+        most: Bytes that it may have.
+
+    Raises:
+        MessageError: If it is missing, too large, or not what ``pack`` returned.
+    """
+    return unpack(lambda: _bytes(path, most), path.name)
+
+
+def unpack(read: Callable[[], Array], where: str) -> Any:
+    """Returns the payload in the content of a file; its arrays are views of that content.
+
+    Args:
+        read: Returns the content. uint8 [bytes].
+        where: Name of the payload, for errors.
+
+    Raises:
+        MessageError: If it cannot be read, or is not what ``pack`` returned.
+    """
+    try:
+        return _unpacked(read())
+    except CheckpointError as error:
+        raise MessageError(f'the payload cannot be read: {error.message}', where=where) from error
+    except BAD_TREE as error:
+        raise MessageError(
+            f'the payload is not what rlframe wrote: {describe(error)}', where=where
+        ) from error
+
+
+def _bytes(path: Path, most: int) -> Array:
+    with open_regular(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        if size > most:
+            raise ValueError(f'{size:,} bytes, but max_payload_bytes is {most:,}')
+        data = np.empty(size, np.uint8)
+        if file.readinto(data) != size:  # type: ignore[attr-defined]  # a buffered reader
+            raise ValueError('the file was cut while it was read')
+    return data
+
+
+def _unpacked(data: Array) -> Any:
+    length = int.from_bytes(data[:8].tobytes(), 'little')
+    if not 0 < length <= len(data) - 8:
+        raise ValueError(f'a header of {length} bytes in a file of {len(data)}')
+    header = strict_json.loads(data[8 : 8 + length].tobytes(), 'POLICY')
+    facts = header.pop('__metadata__')
+    if facts['format'] != FORMAT:
+        raise ValueError(f'the format {facts["format"]!r}, expected {FORMAT!r}')
+    arrays = _arrays(header, data[8 + length :])
+    tree = strict_json.loads(facts['tree'].encode('ascii'), 'POLICY')
+    return _with_batches(decode(tree, arrays))
+
+
+def _arrays(header: Mapping[str, Any], data: Array) -> dict[str, Array]:
+    """Returns the arrays of a file, as views of its data."""
+    found, at = {}, 0
+    for name, facts in sorted(header.items(), key=lambda item: item[1]['data_offsets']):
+        dtype, shape, (start, stop) = np.dtype(DTYPES[facts['dtype']]), facts['shape'], facts['data_offsets']
+        numbers = [*shape, start, stop]
+        if not all(type(number) is int and number >= 0 for number in numbers) or len(shape) > MOST_AXES:
+            raise ValueError(f'{name}: bad shape or offsets')
+        if start != at or stop > len(data) or stop - start != math.prod(shape) * dtype.itemsize:
+            raise ValueError(f'{name}: {stop - start} bytes from {start} for {facts["dtype"]} {shape}')
+        flat = data[start:stop]
+        if dtype == np.bool_ and flat.size and flat.max() > 1:
+            raise ValueError(f'{name}: a bool that is neither 0 nor 1')
+        found[name], at = np.require(flat.view(dtype).reshape(shape), requirements='A'), stop
+    if at != len(data):
+        raise ValueError(f'{len(data) - at} bytes after the last array')
+    return found
+
+
+def _without_batches(value: Any, key: str, depth: int) -> Any:
+    if depth > limit('NESTING'):
+        raise PayloadError('the payload is nested too deeply to be sent', where=f'{key[:100]}...')
+    if isinstance(value, Batch):
+        return {BATCH: _mapped(value.items(), key, depth)}
+    if isinstance(value, Mapping):
+        if BATCH in value:
+            raise PayloadError(f'the name {BATCH!r} is reserved', where=key)
+        return _mapped(value.items(), key, depth)
+    if isinstance(value, list | tuple):
+        items = [_without_batches(item, f'{key}.{i}', depth + 1) for i, item in enumerate(value)]
+        return items if isinstance(value, list) else tuple(items)
+    return value
+
+
+def _mapped(items: Iterable[tuple[Any, Any]], key: str, depth: int) -> dict[Any, Any]:
+    return {name: _without_batches(item, f'{key}.{name}', depth + 1) for name, item in items}
+
+
+def _with_batches(value: Any) -> Any:
+    if isinstance(value, dict):
+        if value.keys() == {BATCH}:
+            return Batch({str(name): _with_batches(column) for name, column in value[BATCH].items()})
+        return {name: _with_batches(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        items = [_with_batches(item) for item in value]
+        return items if isinstance(value, list) else tuple(items)
+    return value
+
+
+OWNER = 'owner.json'
+"""File that names the run that a folder belongs to."""
+UP, DOWN = 'up', 'down'
+"""Directions of payloads: to the coordinator, and from it."""
+SHARED = 'shared'
+"""In place of a direction: a payload that several workers get."""
+CHALLENGE, ANSWER = 'challenge', 'answer'
+"""Small files by which both ends check that they see the same folder."""
+_OURS = re.compile(
+    rf'\d{{1,20}}-(\d{{1,20}}-({UP}|{DOWN}|{SHARED})\.(safetensors|tmp)|({CHALLENGE}|{ANSWER})(\.tmp)?)'
+)
+NONCE = 64
+"""Letters of a nonce."""
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+"""Errors of a full disk."""
+
+
+class SharedFolder:
+    """Payloads in a folder that the coordinator and its workers share.
+
+    Every name consists of the number of a connection, which the coordinator gave to it, the number of a request, and
+    the direction; no text of a message is ever part of a path.
+
+    Args:
+        path: The folder.
+        most_payload: Bytes that a payload may have.
+        most_folder: Bytes that all files in the folder may have.
+    """
+
+    def __init__(self, path: str | Path, most_payload: int, most_folder: int) -> None:
+        self.path = Path(path).expanduser().absolute()
+        self._most_payload, self._most_folder = most_payload, most_folder
+
+    def payload_file(self, connection: int, seq: int, direction: str) -> Path:
+        """Returns the path of a payload."""
+        return self.path / f'{int(connection)}-{int(seq)}-{direction}.safetensors'
+
+    def write(self, file: Path, payload: Any) -> None:
+        """Writes a payload.
+
+        Raises:
+            PayloadError: If it is too large, has an unsupported value, or cannot be written; nothing is left behind.
+                If there is only no room now, it is a ``NoRoomError``.
+        """
+        packed = pack(payload)
+        self._check_room(packed.nbytes)
+        try:
+            write_file(file, packed)
+        except OSError as error:
+            kind = NoRoomError if error.errno in NO_ROOM else PayloadError
+            raise kind(
+                f'the payload of {packed.nbytes:,} bytes cannot be written: {error.strerror}',
+                where=str(self.path),
+                remedy='Is the disk full, and may you write there?',
+            ) from error
+
+    def take(self, file: Path) -> Any:
+        """Reads a payload and deletes its file; raises like ``read_file``."""
+        try:
+            return read_file(file, self._most_payload)
+        finally:
+            file.unlink(missing_ok=True)
+
+    def write_nonce(self, connection: int, purpose: str, nonce: str) -> None:
+        """Writes a small file of a connection; raises ``OSError``."""
+        file = self.path / f'{int(connection)}-{purpose}'
+        draft = file.with_name(f'{file.name}.tmp')
+        draft.unlink(missing_ok=True)
+        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, PRIVATE)
+        with os.fdopen(descriptor, 'w', encoding='ascii') as opened:
+            opened.write(nonce)
+        os.rename(draft, file)
+
+    def read_nonce(self, connection: int, purpose: str) -> str:
+        """Returns the content of such a file; an empty text if it cannot be read."""
+        try:
+            with open_regular(self.path / f'{int(connection)}-{purpose}') as file:
+                return file.read(NONCE).decode('ascii', 'replace')
+        except CheckpointCorruptError:
+            return ''
+
+    def delete(self, connection: int) -> None:
+        """Deletes all files of a connection."""
+        for entry in self._ours():
+            if entry.name.startswith(f'{int(connection)}-'):
+                with suppress(OSError):
+                    os.unlink(entry.path)
+
+    def _ours(self) -> Iterator[os.DirEntry[str]]:
+        """Yields the entries with a name that a transport gives."""
+        with suppress(OSError), os.scandir(self.path) as entries:
+            yield from (entry for entry in entries if _OURS.fullmatch(entry.name))
+
+    def _check_room(self, nbytes: int) -> None:
+        if nbytes > self._most_payload:
+            raise PayloadError(
+                f'the payload has {nbytes:,} bytes, but max_payload_bytes is {self._most_payload:,}',
+                where=str(self.path),
+                remedy='Send smaller parts, or raise max_payload_bytes everywhere.',
+            )
+        sizes: dict[int, int] = {}  # by inode, as a file may have several names
+        for entry in self._ours():
+            with suppress(OSError):  # deleted meanwhile
+                sizes[entry.inode()] = entry.stat(follow_symlinks=False).st_size
+        used = sum(sizes.values())
+        if used + nbytes > self._most_folder:
+            kind = NoRoomError if nbytes <= self._most_folder else PayloadError
+            raise kind(
+                f'the shared folder is full: {used:,} bytes are waiting, {nbytes:,} more would exceed'
+                f' max_folder_bytes={self._most_folder:,}',
+                where=str(self.path),
+                remedy='Raise max_folder_bytes, or let fewer workers run.',
+            )
+
+
+class OwnedFolder(SharedFolder):
+    """The folder as its owner sees it: one coordinator, which creates, locks and empties it.
+
+    Args:
+        path: The folder.
+        most_payload: Bytes that a payload may have.
+        most_folder: Bytes that all files in the folder may have.
+        run: Id of the run that it belongs to.
+
+    Raises:
+        ExperimentLockedError: If another live coordinator uses it; with who that is.
+        ExperimentDirError: If it cannot be written, belongs to another run, or has other files.
+    """
+
+    def __init__(self, path: str | Path, most_payload: int, most_folder: int, run: str) -> None:
+        super().__init__(path, most_payload, most_folder)
+        self._is_closed = False
+        try:
+            self._is_new = not self.path.is_dir()
+            self._new_parents = [parent for parent in self.path.parents if not parent.is_dir()]
+            self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            raise _unusable(f'cannot make the shared folder: {error.strerror}', self.path) from error
+        check_writable(self.path)
+        self._check_private()
+        self._check_content()
+        try:
+            self._release = lock(self.path)
+        except ExperimentLockedError as error:
+            raise ExperimentLockedError(
+                error.message.replace('the run folder', 'the shared folder'),
+                where=str(self.path),
+                remedy='Give each coordinator a folder of its own (path_data), or end the other one.',
+            ) from error
+        try:
+            self._take_over(run)
+        except BaseException:
+            self._release()
+            raise
+
+    def close(self) -> None:
+        """Deletes all files of the transport, and the folder if this object created it; may be called twice."""
+        if self._is_closed:
+            return  # it may be another coordinator's by now
+        self._is_closed = True
+        self._clean()
+        with suppress(OSError):
+            (self.path / OWNER).unlink(missing_ok=True)
+        self._release()
+        if self._is_new:
+            with suppress(OSError):  # somebody may have put files into one of them
+                for folder in (self.path, *self._new_parents):
+                    folder.rmdir()
+
+    def _check_private(self) -> None:
+        """Refuses a folder in which everyone on the machine could replace files."""
+        facts = self.path.stat()
+        if facts.st_mode & stat.S_IWOTH:
+            raise _unusable('everyone may write to the folder', self.path, f'chmod o-w {self.path}')
+        if facts.st_uid not in (os.geteuid(), 0):
+            raise _unusable(
+                f'the folder belongs to user {facts.st_uid}, and you are {os.geteuid()}', self.path
+            )
+
+    def _check_content(self) -> None:
+        """Refuses a folder with files that no transport wrote, before anything is written to it."""
+        others = [
+            name for name in os.listdir(self.path) if name not in (OWNER, LOCK) and not _OURS.fullmatch(name)
+        ]
+        if others:
+            raise _unusable(f'the folder has other files: {sorted(others)[:3]}', self.path)
+
+    def _take_over(self, run: str) -> None:
+        owner = self.path / OWNER
+        if owner.exists() or owner.is_symlink():
+            before, is_new = _facts_in(owner)
+            if before != run:
+                raise _unusable(
+                    f'the folder belongs to another run, {before!r}, and this is {run!r}', self.path
+                )
+            self._is_new = self._is_new or is_new
+            owner.unlink()
+        self._clean()
+        descriptor = os.open(owner, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, PRIVATE)
+        with os.fdopen(descriptor, 'w', encoding='utf-8') as file:
+            json.dump({'run': run, 'is_new': self._is_new}, file)
+
+    def _clean(self) -> None:
+        for entry in self._ours():
+            with suppress(OSError):
+                os.unlink(entry.path)
+
+
+def _facts_in(owner: Path) -> tuple[str, bool]:
+    """Returns the run that a folder belongs to, and whether it was created for it."""
+    try:
+        with open_regular(owner) as file:
+            found = strict_json.loads(file.read(4096), 'MANIFEST')
+        return str(found['run'])[:64], found['is_new'] is True
+    except (ValueError, KeyError, TypeError):  # a CheckpointCorruptError is a ValueError
+        return 'an unknown one', False
+
+
+def _unusable(message: str, path: Path, remedy: str = '') -> ExperimentDirError:
+    remedy = remedy or 'Name another folder with path_data, or delete this one.'
+    return ExperimentDirError(message, where=str(path), remedy=remedy)

@@ -1,0 +1,355 @@
+"""FlaskFSServer: the coordinator's end of ``flask_fs``."""
+
+from __future__ import annotations
+
+import hmac
+import json
+import os
+import secrets
+import socket
+import threading
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from rlframe import _version
+from rlframe.errors import ConfigError, MessageError, NoRoomError
+from rlframe.parallel.transport.answering import MOST_STRANGERS, AnsweringServer, refusal, said
+from rlframe.parallel.transport.base import Envelope, Handler, Reply, Transport, decode, encode
+from rlframe.parallel.transport.flask_fs_folder import (
+    ANSWER,
+    CHALLENGE,
+    DOWN,
+    NONCE,
+    SHARED,
+    UP,
+    OwnedFolder,
+    SharedFolder,
+)
+from rlframe.parallel.transport.flask_fs_http import (
+    SAME_FOLDER,
+    SHARED_FIELDS,
+    TOKEN,
+    HTTPServer,
+    bound_socket,
+    is_loopback,
+    make_app,
+    refused_body,
+    token_of,
+    url_of,
+)
+from rlframe.parallel.transport.messages import REJOIN, Join
+from rlframe.registry import TRANSPORT_REGISTRY
+from rlframe.utils import strict_json
+from rlframe.utils.field import Field, ResolvedConfig
+from rlframe.utils.files import LimitExceededError
+
+MOST_NAMES = 8
+"""Names whose newest payload is kept for the next worker that asks."""
+
+
+class _Written(NamedTuple):
+    """A payload, and the file that it is in."""
+
+    payload: Any
+    file: Path
+
+
+class SharedPayloads:
+    """Writes a payload when it is first asked for, and gives each worker a hard link to that file.
+
+    The file stays until another payload takes its place under the same name; the links belong to the workers. So
+    the bytes are on the disk once, until the last worker has read them and they have been replaced.
+
+    Args:
+        folder: Where the files are.
+        number: Number in their names, which no connection has.
+    """
+
+    def __init__(self, folder: SharedFolder, number: int) -> None:
+        self._folder, self._number, self._count = folder, number, 0
+        self._lock = threading.Lock()
+        self._written: dict[str, _Written] = {}  # the one that was asked for last comes last
+
+    def give(self, name: str, payload: Any, file: Path) -> None:
+        """Makes a payload available to a worker.
+
+        Args:
+            name: Name of the payload. A different object under the same name takes its place.
+            payload: The payload, which nobody changes.
+            file: The file that the worker reads and deletes.
+
+        Raises:
+            PayloadError: If it cannot be written.
+        """
+        with self._lock:
+            found = self._written.pop(name, None)
+            if found is None or found.payload is not payload:
+                self._delete(found)
+                found = self._write(payload)
+            self._written[name] = found
+            while len(self._written) > MOST_NAMES:
+                self._delete(self._written.pop(next(iter(self._written))))
+            with suppress(OSError):  # this file system may have no hard links
+                os.link(found.file, file)
+                return
+        self._folder.write(file, payload)
+
+    def _write(self, payload: Any) -> _Written:
+        file = self._folder.payload_file(self._number, self._count, SHARED)
+        self._count += 1
+        try:
+            self._folder.write(file, payload)
+        except NoRoomError:
+            while self._written:
+                self._delete(self._written.popitem()[1])
+            self._folder.write(file, payload)
+        return _Written(payload, file)
+
+    def _delete(self, written: _Written | None) -> None:
+        if written is not None:
+            written.file.unlink(missing_ok=True)
+
+
+class Sent(NamedTuple):
+    """A reply as it is kept for repeated requests."""
+
+    body: bytes
+    file: Path | None = None
+
+
+class _Connection:
+    """A connection that asked to join."""
+
+    def __init__(self, number: int) -> None:
+        self.number, self.nonce = number, secrets.token_hex(NONCE // 2)
+        self.sees_folder, self.worker = False, ''
+
+
+class ServerConfig(ResolvedConfig):
+    """Options of ``FlaskFSServer``."""
+
+    path_data: str
+    max_payload_bytes: int
+    max_folder_bytes: int
+    host: str
+    port: int
+    max_workers: int
+    max_body: int
+
+
+class FlaskFSServer(AnsweringServer[Sent]):
+    """Takes messages over HTTP and arrays from files in a shared folder.
+
+    Args:
+        cfg: Options.
+        run: Id of the run: a folder that another run left behind is refused. By default a random one.
+
+    Raises:
+        ConfigError: If it would listen on other machines' addresses without a token.
+    """
+
+    _cfg: ServerConfig
+    config: dict[str, Any] = dict(
+        **SHARED_FIELDS,
+        host=Field(
+            '127.0.0.1',
+            reaches='network',
+            harmless=lambda value: isinstance(value, str) and is_loopback(value),
+            doc='address to listen on; one that other machines reach needs a token',
+        ),
+        port=Field(0, type=int, range='[0, 65535]', doc='port to listen on; 0 takes a free one'),
+        max_workers=Field(64, range='[1, 1000]', doc='number of workers that may be connected'),
+        max_body=Field(2**20, range='[1024, 8388608]', unit='bytes', doc='size of the largest message'),
+    )
+
+    def __init__(self, cfg: Mapping[str, Any] | None = None, run: str = '') -> None:
+        super().__init__(cfg)
+        self._run, self._token = run or secrets.token_hex(8), token_of(self._cfg)
+        if not self._token and not is_loopback(self._cfg.host):
+            raise _unprotected(self._cfg.host)
+        self._lock = threading.Lock()
+        self._next = secrets.randbits(48)  # so that files of an earlier coordinator never have the same names
+        self._connections: dict[str, _Connection] = {}
+        self._joining: dict[str, _Connection] = {}  # those whose request to join is being answered
+        self._http: HTTPServer | None = None
+        self._socket: socket.socket | None = None
+        self._folder: OwnedFolder | None = None
+        self._shared: SharedPayloads | None = None
+
+    @classmethod
+    def check_config(cls, cfg: ServerConfig) -> list[ConfigError]:
+        """Returns an error if other machines could connect without a token."""
+        errors = super().check_config(cfg)
+        if not is_loopback(cfg.host) and not token_of(cfg):
+            errors.append(_unprotected(cfg.host))
+        return errors
+
+    def start(self, handler: Handler) -> None:
+        """Opens the folder and the port, and begins to answer.
+
+        Raises:
+            ConfigError: If the port or the folder cannot be used; nothing is left open.
+        """
+        cfg = self._cfg
+        super().start(handler)
+        app = make_app(self._serve, self._token, self._run, cfg.max_body)
+        try:
+            self._socket = bound_socket(cfg.host, cfg.port)
+            self._folder = OwnedFolder(cfg.path_data, cfg.max_payload_bytes, cfg.max_folder_bytes, self._run)
+            self._shared, self._next = SharedPayloads(self._folder, self._next), self._next + 1
+            connections, threads = 4 * cfg.max_workers + 16, min(2 * cfg.max_workers + 2, 32)
+            self._http = HTTPServer(app, self._socket, threads, connections, cfg.max_body)
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def address(self) -> str:
+        """The address, as a URL."""
+        assert self._socket is not None, 'the server has not started'
+        host, port = self._cfg.host, self._socket.getsockname()[1]
+        return url_of(socket.gethostname() if host in ('0.0.0.0', '::') else host, port)
+
+    def connect(self, cfg: Mapping[str, Any] | None = None) -> Transport:
+        """Returns a connection with the folder and the token of this server."""
+        shared = {name: self._cfg[name] for name in SHARED_FIELDS} | {'token': self._token or None}
+        made: Transport = TRANSPORT_REGISTRY.build('flask_fs', {**shared, **(cfg or {})}, self.address)
+        return made
+
+    def forget(self, worker: str) -> None:
+        """Deletes the replies to a worker and all its files."""
+        super().forget(worker)
+        with self._lock:
+            names = [name for name, one in self._connections.items() if worker and one.worker == worker]
+            gone = [self._connections.pop(name) for name in names]
+        for one in gone:
+            self._files.delete(one.number)
+
+    def close(self) -> None:
+        """Closes the port and deletes the files; may be called twice."""
+        super().close()
+        if self._http is not None:
+            self._http.close()
+        elif self._socket is not None:
+            self._socket.close()
+        if self._folder is not None:
+            self._folder.close()
+
+    def keep(self, envelope: Envelope, reply: Reply) -> Sent:
+        """Writes the payload of a reply, and returns its JSON."""
+        message, connection = reply.message, self._connections.get(envelope.session)
+        sent = encode(Envelope('', envelope.seq, message, reply.payload is not None))
+        decode(sent)
+        file = None
+        if reply.payload is not None:
+            if connection is None:
+                raise MessageError('the worker was forgotten meanwhile', remedy=REJOIN)
+            file = self._files.payload_file(connection.number, envelope.seq, DOWN)
+            if reply.shared and self._shared is not None:
+                self._shared.give(reply.shared, reply.payload, file)
+            else:
+                self._files.write(file, reply.payload)
+        return Sent(json.dumps(strict_json.to_tagged(sent), allow_nan=False).encode('ascii') + b'\n', file)
+
+    def admit(self, session: str, worker: str) -> None:
+        """Notes the id of a worker."""
+        super().admit(session, worker)
+        with self._lock:
+            if (
+                one := self._joining.get(session)
+            ) is not None:  # it may have been forgotten while it joined again
+                self._connections[session] = one
+                one.worker = worker
+
+    def release(self, kept: Sent) -> None:
+        """Deletes the payload of a reply that is no longer kept."""
+        if kept.file is not None:
+            kept.file.unlink(missing_ok=True)
+
+    @property
+    def _files(self) -> OwnedFolder:
+        assert self._folder is not None, 'the server has not started'
+        return self._folder
+
+    def _serve(self, body: bytes) -> tuple[int, bytes]:
+        """Returns status and JSON for a message."""
+        try:
+            envelope = decode(strict_json.from_tagged(strict_json.loads(body, 'MANIFEST')))
+        except MessageError as error:
+            return 400, refused_body(said(error), error.remedy)
+        except (ValueError, TypeError, RecursionError, OverflowError) as error:
+            is_ours = isinstance(error, LimitExceededError | strict_json.JSONRefusedError)
+            return 400, refused_body(
+                f'the message is not JSON: {error}' if is_ours else 'the message is not JSON'
+            )
+        try:
+            if isinstance(envelope.message, Join):
+                return self._serve_join(envelope, envelope.message)
+            return 200, self.answer(envelope, lambda: self._payload(envelope)).body
+        except MessageError as error:
+            return 200, self.keep(envelope, refusal(error)).body
+        except OSError as error:
+            return 503, refused_body(error.strerror or str(error), fatal=False)
+
+    def _serve_join(self, envelope: Envelope, join: Join) -> tuple[int, bytes]:
+        """Returns status and JSON for a request to join."""
+        session = envelope.session
+        if refused := self._admission(session, join):
+            return refused
+        self._joining[session] = self._connection(session)
+        try:
+            return 200, self.answer(envelope, lambda: None).body
+        finally:
+            self._joining.pop(session, None)
+
+    def _admission(self, session: str, join: Join) -> tuple[int, bytes] | None:
+        """Returns None if a connection may join, and else what it is told: to prove that it sees the folder."""
+        if join.version != _version.__version__:
+            message = f'the worker has rlframe {join.version}, the coordinator {_version.__version__}'
+            return 400, refused_body(message, 'Install the same version of rlframe everywhere.')
+        one = self._connection(session)
+        if one.sees_folder:
+            return None
+        if not (answer := self._files.read_nonce(one.number, ANSWER)):
+            self._files.write_nonce(one.number, CHALLENGE, one.nonce)
+            return 409, json.dumps({'challenge': one.number}).encode('ascii') + b'\n'
+        self._files.delete(one.number)
+        if not hmac.compare_digest(answer.encode(), one.nonce.encode()):
+            return 400, refused_body('the worker does not see the folder of the coordinator', SAME_FOLDER)
+        one.sees_folder = True
+        return None
+
+    def _connection(self, session: str) -> _Connection:
+        """Returns a connection that asks to join; forgets the oldest of those that never did if there are too many."""
+        with self._lock:
+            one = self._connections.get(session)
+            if one is None:
+                one = self._connections[session] = _Connection(self._next)
+                self._next += 1
+            strangers = [name for name, other in self._connections.items() if not other.worker]
+            gone = [
+                self._connections.pop(name) for name in strangers[: max(len(strangers) - MOST_STRANGERS, 0)]
+            ]
+        for other in gone:
+            self._files.delete(other.number)
+        return one
+
+    def _payload(self, envelope: Envelope) -> Any:
+        if not envelope.has_payload:
+            return None
+        connection = self._connections.get(envelope.session)
+        if connection is None:
+            raise MessageError('the worker was forgotten meanwhile', remedy=REJOIN)
+        return self._files.take(self._files.payload_file(connection.number, envelope.seq, UP))
+
+
+def _unprotected(host: str) -> ConfigError:
+    return ConfigError(
+        'other machines could connect, and there is no token',
+        where='host',
+        got=host,
+        expected='an address of this machine only, such as 127.0.0.1',
+        remedy=f'Or set the option token, or the variable {TOKEN}, to a secret that all roles share.',
+    )

@@ -1,0 +1,346 @@
+"""The progress of a training run in one line, redrawn where that is possible."""
+
+from __future__ import annotations
+
+import dataclasses
+import html
+import io
+import logging
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from time import monotonic
+from typing import Any, NamedTuple
+
+from rich.console import Console, RenderableType
+from rich.live import Live
+from rich.logging import RichHandler
+from rich.text import Text
+
+from rlframe.pipeline.saying import short_path
+from rlframe.run.progress import BUDGETS, evaluation_of, set_budgets
+from rlframe.scores import clock_text, number_text, short_count
+
+
+def start_lines(pipeline: Any) -> str:
+    """Returns two lines: policy, env, seed and goal, then the budgets and the run folder.
+
+    Args:
+        pipeline: The run, serial or parallel.
+    """
+    goal = pipeline.evaluator.goal
+    verb = 'averages' if pipeline.evaluator.scores_returns else 'reaches'
+    until = f'until an evaluation {verb} {goal}' if goal else 'until a budget is spent'
+    if pipeline.past_goal:
+        until = f'until a budget is spent (the goal of {goal} was reached)'
+    cfg = pipeline.cfg
+    budgets = ' and '.join(f'{cfg[key]:,} {BUDGETS[key][1]}' for key in set_budgets(cfg))
+    limit = f'at most {budgets}; ' if budgets else ''
+    folder = short_path(pipeline.folder)
+    return f'{pipeline.title}, seed {cfg.seed}, {until}\n{limit}results and log.txt in {folder}'
+
+
+def resume_line(pipeline: Any, checkpoint: Path) -> str:
+    """Returns a line with the point from which a run is resumed.
+
+    Args:
+        pipeline: The run, serial or parallel.
+        checkpoint: Path of the checkpoint.
+    """
+    progress, exact = pipeline.progress, '' if pipeline.exact else ' (not exact)'
+    return (
+        f'resumes{exact} from {short_path(checkpoint)}: {progress.envstep:,} env steps,'
+        f' {progress.train_iter:,} updates'
+    )
+
+
+def last_lines(pipeline: Any, seconds: float, interrupted: bool) -> str:
+    """Returns two lines: outcome and score of the run, then its length and its folder.
+
+    Args:
+        pipeline: The run, serial or parallel.
+        seconds: Duration.
+        interrupted: Whether it was stopped before its end.
+    """
+    progress, evaluator = pipeline.progress, pipeline.evaluator
+    score, goal = evaluator.describe(evaluator.best), evaluator.goal
+    state = 'solved' if pipeline.solved else 'not solved' if goal else 'done'
+    state = 'interrupted and saved' if interrupted else state
+    if pipeline.hooks.stop_reason and not pipeline.solved:
+        state = f'stopped: {pipeline.hooks.stop_reason}\nsaved'
+    best = f'best evaluation {score}' if score else 'never evaluated'
+    goal = f' (goal {goal})' if goal else ''
+    took = f'{seconds:.1f} s' if seconds < 60 else clock_text(seconds)
+    return (
+        f'{state}: {best}{goal}{_interval(pipeline)}\n'
+        f'{progress.envstep:,} env steps, {progress.train_iter:,} updates, {took}. Results: {short_path(pipeline.folder)}'
+    )
+
+
+def _interval(pipeline: Any) -> str:
+    """Returns the 95 % interval of the best evaluation; empty if it has none."""
+    best = pipeline.evaluator.best
+    found = evaluation_of(pipeline.folder, best) if isinstance(best, float) else None
+    if found is None or found.interval is None:
+        return ''
+    return f', 95 % interval {found.interval} over {found.episodes} episodes'
+
+
+SEPARATOR = ' | '
+SHRINK = (
+    'status', 'loss', 'left', 'updates', 'status', 'updates', 'speed', 'steps', 'steps', 'status',
+    'return', 'eval', 'return', 'eval', 'steps',
+)  # fmt: skip
+"""Names of the parts in the order in which they are shortened, each time by one text."""
+
+
+class Part(NamedTuple):
+    """A fact of the line."""
+
+    name: str
+    """Its name in ``SHRINK``; a part whose name is not there is never shortened."""
+    texts: tuple[str, ...]
+    """The fact in words, the longest text first; an empty one leaves it out."""
+    style: str = ''
+    """Its colour, as rich names it."""
+
+
+def fitted(parts: Iterable[Part], width: int | None) -> Text:
+    """Returns the parts in one line.
+
+    Args:
+        parts: The facts, in the order in which they are shown.
+        width: Columns of the line; None: as many as it takes.
+    """
+    parts = list(parts)
+    chosen = [list(part.texts) for part in parts]
+    cuts: list[tuple[list[str], str]] = []
+    for name in SHRINK:
+        if width is None or _length(chosen) <= width:
+            break
+        for part, texts in zip(parts, chosen, strict=True):
+            if part.name == name and len(texts) > 1:
+                cuts.append((texts, texts.pop(0)))
+    for texts, longer in reversed(cuts):  # what a later cut left room for
+        texts.insert(0, longer)
+        if _length(chosen) > (width or 0):
+            texts.pop(0)
+    shown = [(texts[0], part.style) for part, texts in zip(parts, chosen, strict=True) if texts[0]]
+    line = Text(no_wrap=True, overflow='ellipsis')
+    for number, (text, style) in enumerate(shown):
+        line.append(SEPARATOR if number else '', 'dim')
+        line.append(text, style)
+    return line
+
+
+def _length(chosen: Sequence[Sequence[str]]) -> int:
+    texts = [texts[0] for texts in chosen if texts[0]]
+    return sum(map(len, texts)) + len(SEPARATOR) * (len(texts) - 1)
+
+
+def steps_part(count: int) -> Part:
+    """Returns the part with the number of env steps."""
+    return Part('steps', (f'env steps {count:,}', f'{count:,} steps', f'{short_count(count)} steps', ''))
+
+
+def status_part(text: str) -> Part:
+    """Returns a part with the status of a worker; its first words are the most important ones."""
+    return Part('status', (text, text.partition(',')[0], text.partition(':')[0], ''), 'yellow')
+
+
+def time_part(seconds: float) -> Part:
+    """Returns the part with the duration so far."""
+    return Part('time', (clock_text(seconds),))
+
+
+def left_part(seconds: float | None) -> Part:
+    """Returns the part with the time that is left at most; None: unknown."""
+    text = '--:--' if seconds is None else clock_text(seconds)
+    return Part('left', (f'at most {text} left', f'{text} left'))
+
+
+Picture = Callable[[int | None], RenderableType]
+"""Returns what is shown in so many columns; None: in one line of any length."""
+NOTEBOOK_COLUMNS = 100
+"""Columns of the output of a notebook's cell."""
+
+
+class PlainScreen:
+    """Lines one below the other, for pipes, files and terminals that cannot redraw.
+
+    Args:
+        console: Where they are written.
+    """
+
+    first, period = 0.5, 5.0
+    """Seconds before the first update, and between two."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+
+    def start(self) -> None:
+        """Takes the place where it is shown."""
+
+    def show(self, picture: Picture) -> None:
+        """Shows the present state."""
+        self._console.print(picture(None), highlight=False, soft_wrap=True)
+
+    def stop(self) -> None:
+        """Gives the place back, with the last state in it."""
+
+
+class LiveScreen(PlainScreen):
+    """A line at the bottom of a terminal that is redrawn."""
+
+    first, period = 0.0, 0.2
+
+    def __init__(self, console: Console) -> None:
+        super().__init__(console)
+        self._live = Live(console=console, auto_refresh=False)
+
+    def start(self) -> None:
+        self._live.start()
+
+    def show(self, picture: Picture) -> None:
+        self._live.update(picture(self._console.width), refresh=True)
+
+    def stop(self) -> None:
+        self._live.stop()
+
+
+class NotebookScreen(PlainScreen):
+    """One output of a notebook's cell that is replaced; it stays in the saved notebook."""
+
+    first, period = 0.0, 0.5
+    _handle: Any = None
+
+    def show(self, picture: Picture) -> None:
+        drawn = Console(file=io.StringIO(), width=NOTEBOOK_COLUMNS, force_jupyter=False, color_system=None)
+        drawn.print(picture(NOTEBOOK_COLUMNS), highlight=False)
+        lines = drawn.file.getvalue().splitlines()  # type: ignore[attr-defined]  # a StringIO
+        shown = Preformatted('\n'.join(line.rstrip() for line in lines))
+        if self._handle is None:
+            from IPython.display import display
+
+            self._handle = display(shown, display_id=True)  # type: ignore[no-untyped-call]  # IPython's function has no annotations
+        else:
+            self._handle.update(shown)
+
+
+class Preformatted:
+    """Text that notebooks show as it is."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def __repr__(self) -> str:
+        return self._text
+
+    def _repr_html_(self) -> str:
+        return f'<pre style="margin:0">{html.escape(self._text)}</pre>'
+
+
+def screen_of(console: Console) -> PlainScreen:
+    """Returns the screen that suits a console; colours asked for on a pipe do not make it a terminal."""
+    if console.is_jupyter:
+        return NotebookScreen(console)
+    redraws = console.file.isatty() and console.is_terminal and not console.is_dumb_terminal
+    return LiveScreen(console) if redraws else PlainScreen(console)
+
+
+MEASURED_SECONDS, LONGEST_SECONDS = 5.0, 100 * 86_400.0
+"""Seconds of training before the remaining time is shown, and the longest remaining time that is shown."""
+
+
+class Display:
+    """Shows the progress of a run while it is entered as a context.
+
+    Args:
+        pipeline: The run, serial or parallel.
+    """
+
+    def __init__(self, pipeline: Any) -> None:
+        self._pipeline = pipeline
+        self._console = Console(stderr=True)
+        self._screen = screen_of(self._console)
+        self._begin = monotonic()
+        self._next = self._begin + self._screen.first
+        self._first = dataclasses.replace(pipeline.progress)
+        self._handler: logging.Handler = RichHandler(
+            logging.WARNING, console=self._console, show_time=False, show_path=False, markup=False
+        )
+
+    def __enter__(self) -> Display:
+        logging.getLogger('rlframe').addHandler(self._handler)
+        self._screen.start()
+        self.show()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.show(final=True)
+        self._screen.stop()
+        logging.getLogger('rlframe').removeHandler(self._handler)
+
+    def show(self, final: bool = False) -> None:
+        """Shows the present state if it is time to."""
+        now = monotonic()
+        if now < self._next and not final:
+            return
+        self._next = now + self._screen.period
+        seconds = max(now - self._begin, 1e-9)
+        self._screen.show(lambda width: self._picture(fitted(self._parts(seconds), width), width))
+
+    def _picture(self, line: Text, width: int | None) -> RenderableType:
+        """Returns the picture of the run in so many columns; None: in one line."""
+        return line
+
+    def _parts(self, seconds: float) -> Iterator[Part]:
+        """Yields the facts of the line after so many seconds."""
+        pipeline = self._pipeline
+        progress = pipeline.progress
+        speed = (progress.envstep - self._first.envstep) / seconds
+        yield steps_part(progress.envstep)
+        yield Part('speed', (f'{speed:,.0f}/s', ''), 'dim')
+        yield Part(
+            'updates', (f'updates {progress.train_iter:,}', f'updates {short_count(progress.train_iter)}', '')
+        )
+        mean_return = self._mean_return()
+        if not math.isnan(mean_return):
+            yield Part('return', (f'return {number_text(mean_return)}', ''), 'cyan')
+        latest = pipeline.evaluator.latest
+        if score := pipeline.evaluator.describe(latest):
+            style = 'bold green' if pipeline.evaluator.reached(latest) else 'bold'
+            yield Part('eval', (f'eval {score}', f'eval {score.partition(",")[0]}', ''), style)
+        yield from (status_part(status) for status in self._statuses() if status)
+        loss = self._loss()
+        if loss is not None:
+            yield Part('loss', (f'loss {number_text(loss)}', ''), 'dim')
+        yield time_part(seconds)
+        if not pipeline.finished and (budgets := set_budgets(pipeline.cfg)):
+            yield left_part(self._seconds_left(seconds, budgets))
+
+    def _mean_return(self) -> float:
+        """Returns the mean return of the last episodes of the collectors; NaN if none ended."""
+        return float(self._pipeline.collector.mean_return())
+
+    def _statuses(self) -> list[str]:
+        """Returns the statuses of the workers; empty texts are left out."""
+        return [self._pipeline.collector.status(), self._pipeline.evaluator.status()]
+
+    def _loss(self) -> float | None:
+        """Returns the mean of the recent losses, or None."""
+        loss: float | None = self._pipeline.learner.monitor.means().get('total_loss')
+        return loss
+
+    def _seconds_left(self, seconds: float, budgets: Sequence[str]) -> float | None:
+        """Estimates the seconds until a budget is spent, from the speed since the display started; None if unknown."""
+        if seconds < MEASURED_SECONDS:
+            return None
+        estimates = []
+        for key in budgets:
+            counter = BUDGETS[key][0]
+            count = getattr(self._pipeline.progress, counter)
+            if done := count - getattr(self._first, counter):
+                estimates.append((self._pipeline.cfg[key] - count) * seconds / done)
+        left = min(estimates, default=math.inf)
+        return left if left < LONGEST_SECONDS else None

@@ -1,1 +1,0 @@
-"""Parts of policies that learn: optimizers, normalisation, schedules, networks and devices."""

@@ -1,0 +1,225 @@
+"""Noise that continuous actions explore by."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rlframe.data.observation import ACTION_MASK, check_action_bounds
+from rlframe.data.timestep import Array, BoolArray, EnvSpec, FloatArray, IntArray
+from rlframe.errors import IncompatibleError
+from rlframe.utils.lazy import LazyModule
+
+if TYPE_CHECKING:
+    import torch
+else:
+    torch = LazyModule('torch')
+
+
+class ActionMap:
+    """Maps between the actions of a distribution and those of an env's action space.
+
+    A network counts classes from 0 and means continuous actions in units of [-1, 1], [n, D]; an env has its own first
+    class, bounds, shape and type.
+
+    Args:
+        spec: Spaces of the env.
+
+    Raises:
+        IncompatibleError: If a continuous action has no finite bounds.
+    """
+
+    def __init__(self, spec: EnvSpec) -> None:
+        space = spec.action_space
+        self.is_continuous = type(space).__name__ == 'Box'
+        """Whether actions are real numbers, of which an env takes only those within its bounds."""
+        self._shape: tuple[int, ...] = space.shape or ()
+        self._dtype = np.dtype(space.dtype)
+        self._start = np.asarray(getattr(space, 'start', 0), np.int64)
+        self._has_start = not self.is_continuous and bool(self._start.any())
+        self._bounds = ActionBounds(spec) if self.is_continuous else None
+
+    def to_env(self, action: Array) -> Array:
+        """Maps a network's actions [n, ...] to the env's, of its shape and type; values outside its bounds are clipped."""
+        if len(self._shape) > 1 or (self.is_continuous and not self._shape):
+            action = action.reshape(len(action), *self._shape)
+        if self._bounds is not None:
+            return self._bounds.to_env(action)
+        action = action + self._start if self._has_start else action
+        return action.astype(self._dtype, copy=False)
+
+    def from_env(self, action: Array) -> Array:
+        """Maps actions of the env [n, ...] to those that a network would have meant."""
+        if self._bounds is not None:
+            return self._bounds.to_unit(action).reshape(len(action), -1)
+        action = action - self._start if self._has_start else action
+        return action.reshape(len(action), -1) if self._shape else action
+
+
+class ActionBounds:
+    """Maps actions between [-1, 1] and the bounds of an env's Box, dimension by dimension.
+
+    Every action that it returns lies in the Box: rounding does not lead beyond the upper bound, and actions for a Box of
+    integers or bools are rounded to the nearest one.
+
+    Args:
+        spec: Spaces of the env; the action space is a Box.
+
+    Raises:
+        IncompatibleError: If a dimension has no finite bounds, or no lower one below the upper one, or only integers that
+            float64 cannot tell apart; it is named.
+    """
+
+    def __init__(self, spec: EnvSpec) -> None:
+        check_action_bounds(spec)
+        space: Any = spec.action_space
+        self._low, self._high = float_bounds(space)
+        self._dtype, self._is_integer = space.dtype, space.dtype.kind != 'f'
+        with np.errstate(over='ignore'):
+            self._half = (self._high - self._low) / 2
+        unbounded = np.argwhere(~np.isfinite(self._half))
+        if len(unbounded):
+            at = tuple(unbounded[0].tolist())
+            raise IncompatibleError(
+                f'{spec.name} has no finite bounds for action dimension {list(at)}:'
+                f' from {space.low[at]} to {space.high[at]}',
+                where='policy.type',
+                remedy='Give its action space finite bounds, in the env or by a wrapper that changes the action_space'
+                ' (env.wrappers); gymnasium.wrappers.RescaleAction needs finite bounds itself.',
+            )
+
+        blurred = np.argwhere(~(self._low < self._high))
+        if len(blurred):
+            at = tuple(blurred[0].tolist())
+            raise IncompatibleError(
+                f'float64 cannot tell the actions of dimension {list(at)} of {spec.name} apart:'
+                f' integers from {space.low[at]} to {space.high[at]}',
+                where='policy.type',
+                remedy='Let the action space begin at 0, in the env or by a wrapper (env.wrappers).',
+            )
+
+    def to_env(self, action: Array) -> Array:
+        """Maps actions in [-1, 1], [n, ...], to the env's bounds; values outside are clipped."""
+        scaled = np.minimum(self._low + (np.clip(action, -1.0, 1.0) + 1.0) * self._half, self._high)
+        return (np.rint(scaled) if self._is_integer else scaled).astype(self._dtype, copy=False)
+
+    def to_unit(self, action: Array) -> Array:
+        """Maps actions within the env's bounds, [n, ...], to float32 in [-1, 1]."""
+        width = np.where(self._half > 0, self._half, 1.0)
+        return ((action - self._low) / width - 1.0).astype(np.float32)
+
+
+def float_bounds(space: Any) -> tuple[Array, Array]:
+    """Returns the bounds of a Box in a type to compute with: of integers, the nearest float64 numbers within them."""
+    if space.dtype.kind == 'f':
+        dtype = np.result_type(space.dtype, np.float32)
+        return space.low.astype(dtype, copy=False), space.high.astype(dtype, copy=False)
+    within = []
+    for bound, inwards in ((space.low, np.inf), (space.high, -np.inf)):
+        near = bound.astype(np.float64)
+        beyond = [
+            (int(a) > int(b)) == (inwards < 0) and int(a) != int(b)
+            for a, b in zip(near.flat, bound.flat, strict=True)
+        ]
+        within.append(np.where(np.reshape(beyond, near.shape), np.nextafter(near, inwards), near))
+    return within[0], within[1]
+
+
+IMPOSSIBLE = -1e8
+"""Logit of a forbidden action: finite, as its probability 0 times an infinite logarithm would make entropies NaN."""
+
+
+def mask_of(obs: Any) -> Any:
+    """Returns the allowed actions, bool [B, A], or None if the observation has no mask.
+
+    Args:
+        obs: Observations as tensors, or as an array; the mask is a tensor or an array accordingly. The columns of a
+            MultiDiscrete space's mask are those of its dimensions one after the other.
+    """
+    names = obs if isinstance(obs, dict) else getattr(getattr(obs, 'dtype', None), 'names', None) or ()
+    return obs[ACTION_MASK] != 0 if ACTION_MASK in names else None
+
+
+def masked(value: torch.Tensor, mask: torch.Tensor | None, fill: float = -float('inf')) -> torch.Tensor:
+    """Returns values or logits [B, A] with those of forbidden actions put to ``fill``.
+
+    Args:
+        value: float32 [B, A].
+        mask: True where an action is allowed, bool [B, A]; None allows all. A row that allows none, as at the end of an
+            episode, is not changed, so that no result is NaN.
+        fill: Value for actions that are not allowed.
+    """
+    if mask is None:
+        return value
+    return value.masked_fill(~mask & mask.any(1, keepdim=True), fill)
+
+
+def random_allowed(mask: BoolArray, uniform: FloatArray) -> IntArray:
+    """Returns an allowed action for each row, each as likely as any other.
+
+    Args:
+        mask: True where an action is allowed, [n, A]; at least one in each row.
+        uniform: Random numbers in [0, 1), [n].
+
+    Returns:
+        Counted from 0, [n].
+    """
+    count = mask.sum(1)
+    nth = np.minimum((uniform * count).astype(np.int64), count - 1)
+    chosen: Array = (mask.cumsum(1) > nth[:, None]).argmax(1)
+    return chosen
+
+
+class ExplorationNoise:
+    """Standard normal numbers for each env, which may hang together from one env step to the next.
+
+    With correlation c, a number is c times the previous one plus sqrt(1 - c^2) times a new one: it is standard normal
+    at every step for any c. An episode starts with new numbers.
+
+    Args:
+        size: Numbers for each env.
+        correlation: Of one step's numbers with those of the step before, in [0, 1).
+        rng: Source of the fresh numbers.
+
+    Source:
+        The Ornstein-Uhlenbeck process of Lillicrap et al., Continuous Control with Deep Reinforcement Learning (2016),
+        in steps of one env step and with variance 1.
+    """
+
+    def __init__(self, size: int, correlation: float, rng: np.random.Generator) -> None:
+        self._size, self._correlation, self._rng = size, correlation, rng
+        self._last = np.zeros((0, size), np.float32)  # [N, size]
+        self._kept = np.zeros((0, 1), np.float32)  # 0 for envs whose episode has just started, [N, 1]
+
+    def draw(self, env_id: IntArray) -> NDArray[np.float32]:
+        """Returns the numbers of the next step of these envs, float32 [n, size]."""
+        fresh = self._rng.standard_normal((len(env_id), self._size), np.float32)
+        if not self._correlation:
+            return fresh
+        missing = int(env_id.max()) + 1 - len(self._last)
+        if missing > 0:
+            self._last = np.concatenate([self._last, np.zeros((missing, self._size), np.float32)])
+            self._kept = np.concatenate([self._kept, np.zeros((missing, 1), np.float32)])
+        kept = self._kept[env_id]
+        noise = kept * self._last[env_id] + np.sqrt(1 - kept * kept) * fresh
+        self._last[env_id], self._kept[env_id] = noise, self._correlation
+        return noise
+
+    def reset(self, env_id: IntArray | None = None) -> None:
+        """Begins anew for these envs, or for all."""
+        known: Any = slice(None)
+        if env_id is not None:
+            env_id = np.asarray(env_id)
+            known = env_id[env_id < len(self._kept)]
+        self._kept[known] = 0.0
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns the state that the next numbers depend on, without the generator."""
+        return {'last': self._last.copy(), 'kept': self._kept.copy()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continues from ``state_dict()``."""
+        self._last, self._kept = state['last'].copy(), state['kept'].copy()

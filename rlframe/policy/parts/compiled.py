@@ -1,0 +1,489 @@
+"""Faster updates: losses as machine code (``compile``), in another number format, and updates as CUDA graphs."""
+
+from __future__ import annotations
+
+import copy
+import logging
+import os
+import re
+import shutil
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
+
+from rlframe.data.faces import Metrics
+from rlframe.data.staging import existing_device
+from rlframe.errors import ConfigError, DeviceError
+from rlframe.policy.parts.optim import Optimizer
+from rlframe.policy.parts.sequences import Rows
+from rlframe.utils.field import Field
+from rlframe.utils.lazy import LazyModule
+
+if TYPE_CHECKING:
+    import torch
+else:
+    torch = LazyModule('torch')
+
+PRECISION = Field(
+    'fp32',
+    choices=('fp32', 'tf32', 'bf16'),
+    doc="number format of matrix products and convolutions: 'fp32'; on a GPU 'tf32', which rounds their inputs to 10 bits;"
+    " 'bf16', in which losses are computed with 8 bits, while parameters and moments stay float32",
+    may_change=True,
+)
+"""The option ``precision`` of every policy."""
+TENSOR_CORES = 8, 0
+"""First CUDA capability that computes in TF32 and bfloat16. Source: NVIDIA, Ampere architecture white paper (2020)."""
+
+
+def check_device(name: str) -> str:
+    """Returns a description of valid devices if a value is malformed, else an empty string."""
+    return (
+        ''
+        if re.fullmatch(r'auto|cpu|cuda(:\d+)?', name)
+        else "'auto', 'cpu', 'cuda' or 'cuda:0', 'cuda:1', ..."
+    )
+
+
+def resolve_device(cfg: Any) -> torch.device:
+    """Returns the device that ``cfg.device`` and ``cfg.cuda`` ask for.
+
+    Raises:
+        DeviceError: If CUDA is requested but not available; only ``auto`` falls back to the CPU.
+        ConfigError: If the two contradict each other.
+    """
+    name, cuda = cfg.device, cfg.cuda
+    if cuda is not None:
+        if name != 'auto' and cuda == (name == 'cpu'):
+            raise ConfigError(
+                f'policy.cuda={cuda} contradicts policy.device={name!r}', remedy='Leave out policy.cuda.'
+            )
+        name = name if name != 'auto' else 'cuda' if cuda else 'cpu'
+    if name == 'auto':
+        name = 'cuda' if torch.cuda.is_available() else 'cpu'
+    return existing_device(
+        name,
+        'policy.device' if cuda is None else 'policy.cuda',
+        "policy.device='auto', without policy.cuda, takes the CPU where there is no GPU.",
+    )
+
+
+def check_modes(cfg: Any, device: torch.device) -> None:
+    """Checks that a device can learn as ``cuda_graph`` and ``precision`` say.
+
+    Raises:
+        DeviceError: If not; the nearest mode that works is named.
+    """
+    if device.type != 'cuda':
+        if cfg.cuda_graph:
+            raise DeviceError(
+                f'a CUDA graph needs a CUDA device, and the policy is on {device}',
+                where='policy.cuda_graph',
+                got=True,
+                expected='False',
+                remedy='On a CPU policy.compile=True is the nearest mode that works.',
+            )
+        if cfg.precision == 'tf32':
+            raise DeviceError(
+                f'only CUDA devices compute in TF32, and the policy is on {device}',
+                where='policy.precision',
+                got='tf32',
+                expected="'fp32'",
+            )
+    elif cfg.precision != 'fp32' and (found := torch.cuda.get_device_capability(device)) < TENSOR_CORES:
+        name, needed = torch.cuda.get_device_name(device), '.'.join(map(str, TENSOR_CORES))
+        raise DeviceError(
+            f'{name} has CUDA capability {found[0]}.{found[1]}, and this needs {needed}',
+            where='policy.precision',
+            got=cfg.precision,
+            expected="'fp32'",
+        )
+
+
+def set_precision(precision: str, device: torch.device) -> None:
+    """Sets the format of this process's matrix products in float32 on GPUs; that of the last policy counts."""
+    if device.type != 'cuda':
+        return
+    is_allowed = precision == 'tf32'
+    # these two setters: what users may read stays readable, which it does not after the newer fp32_precision
+    torch.backends.cuda.matmul.allow_tf32 = is_allowed
+    torch.backends.cudnn.allow_tf32 = is_allowed
+
+
+def autocast(losses: Callable[..., Any], device: torch.device, *, has_cache: bool) -> Callable[..., Any]:
+    """Returns a function that computes its matrix products in bfloat16.
+
+    Args:
+        losses: Function of tensors.
+        device: Where they are.
+        has_cache: Whether converted weights are kept during a call; a graph must convert them anew.
+    """
+
+    def lowered(*args: Any) -> Any:
+        with torch.autocast(device.type, torch.bfloat16, cache_enabled=has_cache):
+            return losses(*args)
+
+    return lowered
+
+
+logger = logging.getLogger('rlframe.policy')
+
+CUDA_GRAPH = Field(
+    False,
+    doc='whether an update on a GPU is recorded once, as a CUDA graph, and then started as a whole; pays for small networks,'
+    ' whose kernels take less time than their launches',
+    may_change=True,
+)
+"""The option ``cuda_graph`` of every policy."""
+WARM_UPS = 3
+"""Updates tried out before a recording, in which libraries allocate what they need."""
+MOST_GRAPHS = 16
+"""Graphs of a policy; each holds the memory of an update."""
+Key: TypeAlias = tuple[tuple[Any, ...], tuple[tuple[tuple[int, ...], Any], ...]]
+"""The kind of an update, and the shape and type of each of its tensors."""
+
+
+class Packed(NamedTuple):
+    """Results of an update, with all numbers in one tensor, so that one kernel copies them."""
+
+    names: list[str]
+    """Names of the numbers."""
+    numbers: torch.Tensor
+    """The numbers to log, float32 [K]."""
+    columns: dict[str, torch.Tensor]
+    """Results that are no numbers, such as priorities."""
+
+    def copied(self) -> Metrics:
+        """Returns copies of the results, which the next start of the graph overwrites."""
+        numbers = dict(zip(self.names, self.numbers.clone().unbind(), strict=True))
+        return numbers | {name: column.clone() for name, column in self.columns.items()}
+
+
+class Recorded(NamedTuple):
+    """A recorded update."""
+
+    inputs: list[torch.Tensor]
+    """Tensors that it reads its batch from."""
+    replay: Callable[[], None]
+    """Starts it."""
+    results: Packed
+    """Tensors that it fills."""
+
+
+class Recorder(Protocol):
+    """Records what functions do on a device."""
+
+    def try_out(self, function: Callable[[], Any]) -> None:
+        """Calls a function a few times before it is recorded."""
+
+    def record(self, function: Callable[[], Packed]) -> tuple[Callable[[], None], Packed]:
+        """Returns a function that repeats on the device what ``function`` does, and the results that it then fills."""
+
+
+class CudaRecorder:
+    """Records CUDA graphs.
+
+    Args:
+        device: A CUDA device.
+
+    Source:
+        torch's documentation, "CUDA semantics", section "CUDA Graphs": whole-network capture.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        with torch.cuda.device(device):
+            self._pool = torch.cuda.graph_pool_handle()  # results are copied before another graph starts
+
+    def try_out(self, function: Callable[[], Any]) -> None:
+        with torch.cuda.device(self._device):
+            current, aside = torch.cuda.current_stream(), torch.cuda.Stream()
+            aside.wait_stream(current)
+            with (
+                torch.cuda.stream(aside),
+                torch.random.fork_rng(devices=[torch.cuda.current_device()]),
+            ):
+                for _ in range(WARM_UPS):
+                    function()
+            current.wait_stream(aside)
+
+    def record(self, function: Callable[[], Packed]) -> tuple[Callable[[], None], Packed]:
+        graph = torch.cuda.CUDAGraph()
+        # threads that do something else on the GPU do not disturb it
+        with (
+            torch.cuda.device(self._device),
+            torch.cuda.graph(graph, pool=self._pool, capture_error_mode='thread_local'),
+        ):
+            results = function()
+        return graph.replay, results
+
+
+class GraphedUpdate:
+    """An update as graphs: one for each shape of its batch and each kind of update.
+
+    A graph is recorded when it is first needed. What was tried out before is undone, so that every update of training is
+    a replay: a resumed run computes what the run that it continues would have.
+
+    Args:
+        update: Maps the columns of a batch, and arguments that are not tensors, to the values to log. It changes tensors
+            on the device only, and never waits for them.
+        state: Returns the state that ``update`` changes.
+        load: Restores it.
+        optimizers: Those that it steps.
+        recorder: Records what it does.
+    """
+
+    def __init__(
+        self,
+        update: Callable[..., Metrics],
+        state: Callable[[], Mapping[str, Any]],
+        load: Callable[[Mapping[str, Any]], None],
+        optimizers: Sequence[Optimizer],
+        recorder: Recorder,
+    ) -> None:
+        self._update, self._state, self._load = update, state, load
+        self._optimizers, self._recorder = optimizers, recorder
+        for optimizer in optimizers:
+            optimizer.prepare_capture()
+        self._graphs: dict[Key, Recorded] = {}
+
+    def __call__(self, rows: Rows, *kind: Any) -> Metrics:
+        given = list(leaves(rows))
+        key = kind, tuple((tuple(tensor.shape), tensor.dtype) for tensor in given)
+        graph = self._graphs.get(key)
+        if graph is None:
+            graph = self._graphs[key] = self._record(rows, kind)
+        torch._foreach_copy_(graph.inputs, given, non_blocking=True)
+        graph.replay()
+        for optimizer in self._optimizers:
+            optimizer.check()
+        return graph.results.copied()
+
+    def _record(self, rows: Rows, kind: tuple[Any, ...]) -> Recorded:
+        if len(self._graphs) == MOST_GRAPHS:
+            shapes = sorted({shape for _, given in self._graphs for shape, _ in given})
+            raise ConfigError(
+                f'updates have more than {MOST_GRAPHS} different shapes, and each is recorded: {shapes[:8]}',
+                where='policy.cuda_graph',
+                got=True,
+                expected='False',
+            )
+        logger.info('records an update of %d tensors as a CUDA graph', len(list(leaves(rows))))
+        inputs = cloned(rows)
+        before = copy.deepcopy(dict(self._state()))
+        self._recorder.try_out(lambda: self._update(inputs, *kind))
+        self._load(before)
+        for optimizer in self._optimizers:
+            optimizer.forget()
+        try:
+            replay, results = self._recorder.record(lambda: packed(self._update(inputs, *kind)))
+        except RuntimeError as error:
+            raise _refusal(error) from error
+        return Recorded(list(leaves(inputs)), replay, results)
+
+
+def packed(metrics: Metrics) -> Packed:
+    """Puts all numbers among results into one tensor.
+
+    Raises:
+        ConfigError: If a value is not a tensor: a graph would return it unchanged for ever.
+    """
+    for name, value in metrics.items():
+        if not isinstance(value, torch.Tensor):
+            raise ConfigError(
+                f'the update returns {name!r} as {type(value).__name__}, which a graph cannot compute anew',
+                where='policy.cuda_graph',
+                got=True,
+                expected='False, or a tensor on the device',
+            )
+    numbers = {name: value.detach().float() for name, value in metrics.items() if value.dim() == 0}
+    columns = {name: value for name, value in metrics.items() if name not in numbers}
+    return Packed([*numbers], torch.stack([*numbers.values()]), columns)
+
+
+def leaves(rows: Any) -> Iterator[torch.Tensor]:
+    """Yields the tensors of columns, and of their parts."""
+    if isinstance(rows, dict):
+        for part in rows.values():
+            yield from leaves(part)
+    else:
+        yield rows
+
+
+def cloned(rows: Any) -> Any:
+    """Returns copies of columns."""
+    if isinstance(rows, dict):
+        return {name: cloned(part) for name, part in rows.items()}
+    return rows.clone()
+
+
+def _refusal(error: BaseException) -> ConfigError:
+    """Returns the error of a recording, with the line of the policy or network at which it failed."""
+    first = error
+    while first.__context__ is not None:
+        first = first.__context__
+    libraries = Path(torch.__file__).parent
+    own = [
+        frame
+        for frame in traceback.extract_tb(first.__traceback__)
+        if libraries not in Path(frame.filename).parents
+    ]
+    place = f'{own[-1].filename}:{own[-1].lineno}: {own[-1].line}' if own else 'unknown'
+    return ConfigError(
+        f'this line cannot be part of a CUDA graph: {place} ({str(first).splitlines()[0]})',
+        where='policy.cuda_graph',
+        got=True,
+        expected='False',
+        remedy='A graph cannot wait for results (item, bool, nonzero, printing) or copy from host memory; policy.compile=True'
+        ' is the nearest mode that works.',
+    )
+
+
+def check_graph(policy: type[Any]) -> list[ConfigError]:
+    """Returns why the updates of a policy cannot be recorded.
+
+    Args:
+        policy: Its class, with ``captured_part``.
+    """
+    for kind in policy.__mro__:
+        if vars(kind).get('captured_part'):
+            break
+        if names := sorted({'_update', '_forward_learn'} & vars(kind).keys()):
+            reason = (
+                f'{kind.__name__} defines {names[0]}, which cannot be recorded as it is: leave what only tensors do to'
+                " _update_tensors, and set captured_part = '_update_tensors'"
+            )
+            return [ConfigError(reason, where='cuda_graph', got=True, expected='False, or policy.compile')]
+    return []
+
+
+COMPILE = Field(
+    False,
+    doc='whether torch.compile turns the losses into machine code, which takes 5 to 25 seconds at the start of training; on CPUs,'
+    ' updates of c51 and qrdqn then take half to two thirds of the time',
+    may_change=True,
+    reaches='process',  # the compiler
+)
+"""The option ``compile`` of every policy."""
+UPDATE_OPTIONS = dict(compile=COMPILE, cuda_graph=CUDA_GRAPH, precision=PRECISION)
+"""Options of every policy that change how fast it learns."""
+THREADS = 'TORCHINDUCTOR_COMPILE_THREADS'
+"""Environment variable for the number of torch.compile's workers: threads, or processes for Triton."""
+COMPILERS = 'g++', 'clang++', 'c++'
+"""Programs of which torch.compile needs one."""
+
+
+def check_compile(name: str, parts: tuple[str, ...], core: str | None) -> list[ConfigError]:
+    """Returns why the losses of a policy cannot be compiled.
+
+    Args:
+        name: Class of the policy.
+        parts: Its methods that are compiled.
+        core: Its recurrent core.
+    """
+    if not parts:
+        reason = f'{name} has no losses that are compiled (compiled_parts)'
+    elif core is not None:
+        reason = 'batches of a recurrent core change their shapes, and each shape would be compiled anew'
+    elif not any(map(shutil.which, [*os.environ.get('CXX', '').split()[:1], *COMPILERS])):
+        reason = f'torch.compile needs a C++ compiler on the PATH ({", ".join(COMPILERS)})'
+    else:
+        return []
+    return [ConfigError(reason, where='compile', got=True, expected='False')]
+
+
+class Compiled:
+    """A function of tensors as machine code, one for each of their shapes.
+
+    The code depends on the shapes only, not on those seen before, so that a resumed run computes the same bits.
+
+    Args:
+        function: A function without effects.
+
+    Raises:
+        ConfigError: At the first call, if the compiler fails.
+    """
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        _limit_workers()
+        self._function, self._code = function, torch.compile(function, dynamic=False)
+        self._is_ready = False
+
+    def __call__(self, *args: Any) -> Any:
+        return self._code(*args) if self._is_ready else self._first(*args)
+
+    def _first(self, *args: Any) -> Any:
+        _limit_workers()
+        logger.info('torch.compile turns %s into machine code', self._function.__qualname__)
+        # what is imported or cached at its first use would divide the graph
+        with torch.random.fork_rng(devices=range(torch.cuda.device_count())), torch.no_grad():
+            self._function(*args)
+        try:
+            result = self._code(*args)
+        except Exception as error:  # of the compiler: the function itself has just run
+            raise ConfigError(
+                f'torch.compile failed: {type(error).__name__}: {str(error)[:500]}',
+                where='policy.compile',
+                got=True,
+                expected='False',
+            ) from error
+        self._is_ready = True
+        return result
+
+
+def _limit_workers() -> None:
+    """Keeps the compiler from starting workers, which stay until the end, unless the user asked for some.
+
+    The variable counts for all threads, if inductor is not imported yet; its setting only for the thread that makes it.
+    """
+    if os.environ.setdefault(THREADS, '1') == '1':
+        from torch._inductor import config
+
+        config.compile_threads = 1
+
+
+def prepare_updates(policy: Any, cfg: Any, device: torch.device) -> None:
+    """Makes the updates of a policy what ``compile``, ``precision`` and ``cuda_graph`` ask for.
+
+    Args:
+        policy: Its losses (``compiled_parts``) and its update (``captured_part``) are replaced.
+        cfg: Its options.
+        device: Where it learns.
+
+    Raises:
+        DeviceError: If the device cannot do it.
+    """
+    check_modes(cfg, device)
+    set_precision(cfg.precision, device)
+    for name in policy.compiled_parts:
+        losses = getattr(policy, name)
+        losses = Compiled(losses) if cfg.compile else losses
+        if cfg.precision == 'bf16':
+            losses = autocast(losses, device, has_cache=not cfg.cuda_graph)
+        setattr(policy, name, losses)
+    if cfg.cuda_graph:
+        update, faces = getattr(policy, policy.captured_part), policy.learn_mode
+        recorder = CudaRecorder(device)
+        optimizers = [own for own in vars(policy).values() if isinstance(own, Optimizer)]
+        optimizers += getattr(policy, '_optimizers', {}).values()
+        graphed = GraphedUpdate(update, faces.state_dict, faces.load_state_dict, optimizers, recorder)
+        setattr(policy, policy.captured_part, graphed)
+
+
+def check_updates(policy: type[Any], cfg: Any) -> list[ConfigError]:
+    """Returns why the updates of a policy cannot be what its options ask for.
+
+    Args:
+        policy: Its class.
+        cfg: Its options.
+    """
+    core, errors = cfg.model.get('core'), []
+    if cfg.compile:
+        errors += check_compile(policy.__name__, policy.compiled_parts, core)
+    if cfg.cuda_graph:
+        errors += check_graph(policy)
+    if cfg.precision == 'bf16' and not policy.compiled_parts:
+        reason = f'{policy.__name__} names no losses that can be computed in it (compiled_parts)'
+        errors.append(ConfigError(reason, where='precision', got='bf16', expected="'fp32' or 'tf32'"))
+    return errors

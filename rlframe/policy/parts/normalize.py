@@ -1,0 +1,464 @@
+"""Normalisation of observations and rewards, in front of any policy.
+
+A policy's faces are wrapped: recorded and stored data are raw, only the inputs of networks are normalised. The
+statistics belong to the policy's state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from rlframe.data.faces import Forward, GetTrainSample, Learn, ProcessTransition, Reset
+from rlframe.data.observation import ACTION_MASK
+from rlframe.data.timestep import Array, Batch, BoolArray, EnvSpec, FloatArray, IntArray, TimeStep
+from rlframe.errors import CheckpointMismatchError, IncompatibleError
+from rlframe.run.checkpoint_tree import compare_states
+from rlframe.utils.field import Field
+from rlframe.utils.schema import array, check_state, dict_of
+from rlframe.utils.serialize import struct_dtype
+
+
+class RunningMoments:
+    """Mean and variance of all rows so far, element by element.
+
+    Args:
+        shape: Shape of a row.
+        dtype: Type of the rows. A smaller deviation than its resolution at the mean is rounding.
+
+    Source:
+        Chan, Golub & LeVeque, Updating Formulae and a Pairwise Algorithm for Computing Sample Variances (1979), eq.
+        2.1.
+    """
+
+    def __init__(self, shape: tuple[int, ...] = (), dtype: npt.DTypeLike = np.float64) -> None:
+        kind = np.dtype(dtype)
+        self._resolution = float(np.finfo(kind if kind.kind == 'f' else np.float64).eps)
+        self.count = 0
+        """Rows so far."""
+        self.mean = np.zeros(shape)
+        """float64, 0 before the first row."""
+        self.var = np.ones(shape)
+        """float64, the biased variance; 1 before the first row."""
+
+    def update(self, rows: FloatArray) -> None:
+        """Takes rows [M, ...]."""
+        count = len(rows)
+        if count == 0:
+            return
+        first = rows[0].astype(np.float64)
+        deviation = rows - first  # exactly 0 if nothing varies, and precise beside a large offset
+        mean = deviation.mean(0)
+        self._add(count, first + mean, np.square(deviation - mean).sum(0))
+
+    def absorb(self, before: Mapping[str, Any], after: Mapping[str, Any]) -> None:
+        """Takes the rows that came between two states, of these moments or of others."""
+        first, last = int(before['count']), int(after['count'])
+        count = last - first
+        if count <= 0:
+            return
+        mean = after['mean'] + (after['mean'] - before['mean']) * (first / count)
+        squares = last * after['var'] - first * before['var']
+        squares = squares - np.square(mean - before['mean']) * (first * count / last)
+        self._add(count, mean, np.maximum(squares, 0.0))
+
+    def _add(self, count: int, mean: FloatArray, squares: FloatArray) -> None:
+        """Takes rows of which only number, mean and sum of squares around it are known."""
+        total = self.count + count
+        delta = mean - self.mean
+        before = self.var * self.count
+        self.mean = self.mean + delta * (count / total)
+        self.var = (before + squares + np.square(delta) * (self.count * count / total)) / total
+        self.count = total
+
+    @property
+    def std(self) -> FloatArray:
+        """Standard deviation to divide by, however small: 1 if no value has varied yet."""
+        least = self._resolution * np.abs(self.mean)
+        return np.where(self.var > 0.0, np.maximum(np.sqrt(self.var), least), 1.0)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns count, mean and variance."""
+        return {
+            'count': np.asarray(self.count, np.int64),
+            'mean': np.array(self.mean),
+            'var': np.array(self.var),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continues from ``state_dict()``."""
+        self.count = int(state['count'])
+        self.mean, self.var = np.asarray(state['mean']).copy(), np.asarray(state['var']).copy()
+
+
+NORMALIZE_OBS = Field(
+    False,
+    doc='whether networks see observations minus their mean, over their standard deviation; not masks and images',
+)
+"""Option ``normalize_obs`` of every policy."""
+NORMALIZE_REWARD = Field(
+    False, doc='whether rewards are divided by the standard deviation of the discounted return'
+)
+"""Option ``normalize_reward`` of every policy."""
+
+OBS_CLIP = 10.0
+"""Normalised observations lie between minus this and this."""
+
+
+class ObsNormalizer:
+    """Subtracts the mean of observations, divides by their standard deviation, and clips at 10.
+
+    Each Box of numbers is normalised, also those inside a Dict or a Tuple; images, classes, switches, integers of
+    one byte and the action mask are not changed. The arithmetic is that of float64, as the resolution of float32 at 1e8 is 8.
+    Values from ``gather`` take effect only after ``refresh``.
+
+    Args:
+        spec: Spaces of the env.
+
+    Raises:
+        IncompatibleError: If the observation has no such Box.
+    """
+
+    def __init__(self, spec: EnvSpec) -> None:
+        self._moments = {
+            path: RunningMoments(box.shape, box.dtype) for path, box in _number_boxes(spec.observation_space)
+        }
+        if not self._moments:
+            raise IncompatibleError(
+                f'the observations of {spec.name} hold no real numbers to normalise: {spec.observation_space!r}',
+                where='policy.normalize_obs',
+                got=True,
+                expected='False',
+            )
+        self.refresh()
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing was gathered yet."""
+        return not any(moments.count for moments in self._moments.values())
+
+    def gather(self, obs: Array) -> None:
+        """Takes observations [M, ...] into the statistics."""
+        for path, moments in self._moments.items():
+            part = obs
+            for name in path:
+                part = part[name]
+            moments.update(part)
+
+    def refresh(self) -> None:
+        """Applies the gathered statistics."""
+        self._in_use = {path: (m.mean, 1 / m.std) for path, m in self._moments.items()}
+
+    def in_use(self, path: tuple[str, ...] = ()) -> tuple[FloatArray, FloatArray]:
+        """Returns the offset subtracted from a part of the observations and the factor applied then, float64 [...]."""
+        return self._in_use[path]
+
+    def __call__(self, obs: Array) -> Array:
+        """Normalises observations with any number of leading axes; those that are normalised become float32."""
+        return self._normalized(obs, ())
+
+    def _normalized(self, obs: Array, path: tuple[str, ...]) -> Array:
+        if obs.dtype.names is not None:
+            parts = {name: self._normalized(obs[name], (*path, name)) for name in obs.dtype.names}
+            fields = {name: (part.dtype, part.shape[obs.ndim :]) for name, part in parts.items()}
+            result = np.empty(obs.shape, struct_dtype(fields))
+            for name, part in parts.items():
+                result[name] = part
+            return result
+        if path not in self._in_use:
+            return obs
+        mean, scale = self._in_use[path]
+        return np.clip((obs - mean) * scale, -OBS_CLIP, OBS_CLIP).astype(np.float32)
+
+    def absorb(self, before: Mapping[str, Any], after: Mapping[str, Any]) -> None:
+        """Adds the observations that came between two states, of this one or of another."""
+        for path, moments in self._moments.items():
+            moments.absorb(_section(before, path), _section(after, path))
+        self.refresh()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns the statistics, flat, by the dotted name of each part."""
+        return {
+            '.'.join((*path, name)): value
+            for path, moments in self._moments.items()
+            for name, value in moments.state_dict().items()
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continues from ``state_dict()``, taken into use."""
+        for path, moments in self._moments.items():
+            moments.load_state_dict(_section(state, path))
+        self.refresh()
+
+
+def _section(state: Mapping[str, Any], path: tuple[str, ...]) -> dict[str, Any]:
+    """Returns the statistics of one part, of the flat ones of all."""
+    return {name: state['.'.join((*path, name))] for name in ('count', 'mean', 'var')}
+
+
+def _number_boxes(space: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Yields the place of each Box of numbers inside a space that is no action mask, and the Box."""
+    if path == (ACTION_MASK,):
+        return
+    kind = type(space).__name__
+    if kind in ('Dict', 'Tuple'):
+        inner = space.spaces.items() if kind == 'Dict' else enumerate(space.spaces)
+        for name, part in inner:
+            yield from _number_boxes(part, (*path, str(name)))
+    elif kind == 'Box' and (
+        space.dtype.kind == 'f' or (space.dtype.kind in 'iu' and space.dtype.itemsize > 1)
+    ):
+        yield path, space
+
+
+class RewardNormalizer:
+    """Divides rewards by the standard deviation of the running discounted return of the envs.
+
+    Rewards keep their sign: no mean is subtracted. Before the first one, rewards are not scaled.
+
+    Args:
+        discount_factor: Of the return, per env step.
+
+    Source:
+        Engstrom et al., Implementation Matters in Deep Policy Gradients (2020), algorithm 1.
+    """
+
+    def __init__(self, discount_factor: float) -> None:
+        self._discount_factor = discount_factor
+        self._moments = RunningMoments()
+        self._return = np.zeros(0)  # of each env's running episode, discounted backwards, [N]
+        self._begun = np.zeros(0, np.int64)  # envs whose next episode was begun since the last row, [n]
+
+    def gather(self, reward: FloatArray, done: BoolArray, env_id: IntArray) -> None:
+        """Takes one step of some envs into the statistics.
+
+        Args:
+            reward: float [n].
+            done: True where the episode ended, [n].
+            env_id: Env of each row, [n].
+        """
+        if len(self._begun):
+            self.forget(np.setdiff1d(self._begun, env_id[done]))
+            self._begun = self._begun[:0]
+        if len(env_id) == 0:
+            return
+        missing = int(env_id.max()) + 1 - len(self._return)
+        if missing > 0:
+            self._return = np.concatenate([self._return, np.zeros(missing)])
+        self._return[env_id] = self._return[env_id] * self._discount_factor + reward
+        self._moments.update(self._return[env_id])
+        self._return[env_id[done]] = 0.0
+
+    def begin(self, env_id: IntArray) -> None:
+        """Lets the returns of these envs begin anew, after the last row of their episode if that is gathered next."""
+        self._begun = np.union1d(self._begun, env_id)
+
+    def forget(self, env_id: IntArray | None) -> None:
+        """Lets the returns of these envs, or of all, begin anew."""
+        known: Any = slice(None)
+        if env_id is not None:
+            env_id = np.asarray(env_id)
+            known = env_id[env_id < len(self._return)]
+        self._return[known] = 0.0
+
+    def __call__(self, reward: FloatArray) -> FloatArray:
+        """Scales rewards, of any shape, to float32."""
+        return (reward / self._moments.std).astype(np.float32)
+
+    def absorb(self, before: Mapping[str, Any], after: Mapping[str, Any]) -> None:
+        """Adds the returns that came between two states, of this one or of another."""
+        self._moments.absorb(before, after)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns the statistics."""
+        return self._moments.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continues from ``state_dict()``."""
+        self._moments.load_state_dict(state)
+
+    @property
+    def running(self) -> FloatArray:
+        """Returns of the running episodes, [N]."""
+        running = self._return.copy()
+        running[self._begun[self._begun < len(running)]] = 0.0
+        return running
+
+    @running.setter
+    def running(self, value: FloatArray) -> None:
+        self._return = np.asarray(value, np.float64).copy()
+
+
+class Normalizer:
+    """Normalises data between a policy's faces and its networks.
+
+    For an off-policy policy, statistics are updated at every env step and used at once, as replayed rows are normalised
+    whenever they are sampled. For an on-policy policy, they are gathered from the rows of a round and used from its
+    first update on, so that updates see a round's observations as the network saw them when it acted: probability
+    ratios start at 1. Only the first round is collected without statistics, and trained with its own. Evaluations use
+    the statistics and do not change them.
+
+    Args:
+        cfg: The policy's config; ``normalize_obs`` and ``normalize_reward`` are read, and its discount factor.
+        spec: Spaces of the env.
+    """
+
+    def __init__(self, cfg: Mapping[str, Any], spec: EnvSpec) -> None:
+        self._obs = ObsNormalizer(spec) if cfg['normalize_obs'] else None
+        self._reward = RewardNormalizer(_discount_factor(cfg)) if cfg['normalize_reward'] else None
+        self._on_policy = bool(cfg['on_policy'])
+        self._is_on = self._obs is not None or self._reward is not None
+
+    @property
+    def obs(self) -> ObsNormalizer | None:
+        """The normaliser of observations; None if they are not normalised."""
+        return self._obs
+
+    def learning(self, forward: Learn) -> Learn:
+        """Returns the ``forward`` of a learn face: it learns from normalised data."""
+        return partial(self._learn, forward) if self._is_on else forward
+
+    def acting(self, forward: Forward) -> Forward:
+        """Returns the ``forward`` of a collect or eval face: it acts on normalised observations."""
+        return partial(self._act, forward) if self._is_on else forward
+
+    def recording(self, process_transition: ProcessTransition) -> ProcessTransition:
+        """Returns the ``process_transition`` of a face, which gathers the statistics of an off-policy policy."""
+        gathers = self._is_on and not self._on_policy
+        return partial(self._transition, process_transition) if gathers else process_transition
+
+    def sampling(self, get_train_sample: GetTrainSample) -> GetTrainSample:
+        """Returns the ``get_train_sample`` of a face, which gathers the statistics of an on-policy policy."""
+        gathers = self._is_on and self._on_policy
+        return partial(self._train_sample, get_train_sample) if gathers else get_train_sample
+
+    def forgetting(self, reset: Reset) -> Reset:
+        """Returns the ``reset`` of a collect face: it also forgets the running returns of the envs."""
+        return partial(self._reset, reset) if self._is_on else reset
+
+    def _act(self, forward: Forward, obs: Any, env_id: IntArray, **settings: Any) -> Batch:
+        return forward(obs if self._obs is None else self._obs(np.asarray(obs)), env_id, **settings)
+
+    def _learn(self, forward: Learn, data: Batch, **settings: Any) -> Any:
+        if not self._on_policy:
+            data = self._columns(data)
+        elif self._obs is not None:
+            self._obs.refresh()
+        return forward(data, **settings)
+
+    def _transition(
+        self, process: ProcessTransition, obs: Array, output: Batch, timestep: TimeStep
+    ) -> dict[str, Array]:
+        if self._obs is not None:
+            self._obs.gather(obs)
+            self._obs.refresh()
+        if self._reward is not None:
+            self._reward.gather(timestep.reward, timestep.done, timestep.env_id)
+        return process(obs, output, timestep)
+
+    def _train_sample(self, get_train_sample: GetTrainSample, block: Batch) -> Batch:
+        self._gather_rewards(block)
+        if self._obs is None:
+            return get_train_sample(self._columns(block))
+        is_first, rows = self._obs.is_empty, block['obs'][_real(block)]
+        if is_first:
+            self._obs.gather(rows)
+            self._obs.refresh()
+        samples = get_train_sample(self._columns(block))
+        if not is_first:
+            self._obs.gather(rows)
+        return samples
+
+    def _reset(self, reset: Reset, env_id: IntArray | None) -> None:
+        """Resets the per-env state of envs; rows of an on-policy policy from them may still arrive."""
+        if self._reward is not None and env_id is None:
+            self._reward.forget(None)
+        elif self._reward is not None and not self._on_policy:
+            self._reward.begin(np.asarray(env_id))
+        reset(env_id)
+
+    def _columns(self, data: Batch) -> Batch:
+        """Returns a batch with its observations and rewards normalised, for any leading axes."""
+        changed: dict[str, Any] = {}
+        if self._obs is not None:
+            changed = {n: self._obs(np.asarray(data[n])) for n in ('obs', 'next_obs') if n in data}
+        if self._reward is not None and 'reward' in data:
+            changed['reward'] = self._reward(np.asarray(data['reward']))
+        return data.replace(**changed)
+
+    def _gather_rewards(self, block: Batch) -> None:
+        if self._reward is None or 'reward' not in block:
+            return
+        real, done = _real(block), block['terminated'] | block['truncated']
+        for reward, ended, is_real in zip(block['reward'], done, real, strict=True):
+            env_id = np.flatnonzero(is_real)
+            self._reward.gather(reward[env_id], ended[env_id], env_id)
+
+    def state_dict(self, running: bool = False) -> dict[str, Any]:
+        """Returns the statistics under ``normalizer``; empty if nothing is normalised.
+
+        Args:
+            running: Whether to add the returns of the envs' running episodes, as an exact resume needs them.
+        """
+        if not self._is_on:
+            return {}
+        state = {
+            f'{name}.{key}': value for name, part in self._parts() for key, value in part.state_dict().items()
+        }
+        if running and self._reward is not None:
+            state['running'] = self._reward.running
+        return {'normalizer': state}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continues from ``state_dict()`` inside a policy's state.
+
+        Raises:
+            CheckpointMismatchError: If the statistics are for other parts than those normalised here.
+        """
+        check_state(state, {'normalizer?': dict_of(array('iuf'))})
+        saved = dict(state.get('normalizer', {}))
+        running = saved.pop('running', None)
+        if differing := compare_states(saved, self.state_dict().get('normalizer', {})):
+            raise CheckpointMismatchError(
+                'other things are normalised: ' + '; '.join(differing),
+                where='policy.normalize_obs, policy.normalize_reward',
+            )
+        for name, part in self._parts():
+            part.load_state_dict(_of_part(name, saved))
+        if running is not None and self._reward is not None:
+            self._reward.running = running
+
+    def absorb(self, before: Mapping[str, Any], after: Mapping[str, Any]) -> None:
+        """Adds the statistics gathered between two results of ``state_dict``, of this object or another."""
+        for name, part in self._parts():
+            part.absorb(_of_part(name, before['normalizer']), _of_part(name, after['normalizer']))
+
+    def _parts(self) -> Iterable[tuple[str, ObsNormalizer | RewardNormalizer]]:
+        if self._obs is not None:
+            yield 'obs', self._obs
+        if self._reward is not None:
+            yield 'reward', self._reward
+
+
+def _of_part(name: str, state: Mapping[str, Any]) -> dict[str, Any]:
+    start = f'{name}.'
+    return {key.removeprefix(start): value for key, value in state.items() if key.startswith(start)}
+
+
+def _discount_factor(cfg: Mapping[str, Any]) -> float:
+    """Returns the weight of the next reward, wherever a policy has its option."""
+    for section in (cfg, cfg['collect']):
+        if 'discount_factor' in section:
+            return float(section['discount_factor'])
+    return 0.99
+
+
+def _real(block: Batch) -> BoolArray:
+    """Returns which rows of a block are no padding, [T, N]."""
+    if 'mask' in block:
+        return np.asarray(block['mask'])
+    return np.ones(np.shape(block['action'])[:2], bool)

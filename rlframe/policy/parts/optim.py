@@ -1,0 +1,330 @@
+"""Adam and RMSprop with a guard against non-finite updates, a learning-rate schedule and gradient clipping."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from rlframe.errors import NonFiniteError
+from rlframe.policy.parts.options import value_at
+from rlframe.utils.field import Field
+from rlframe.utils.lazy import LazyModule
+from rlframe.utils.schema import check_state, tensor_like
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+else:
+    torch = LazyModule('torch')
+
+torch_adam = LazyModule('torch.optim.adam')
+torch_rmsprop = LazyModule('torch.optim.rmsprop')
+
+Tensors = Sequence[Any]
+
+logger = logging.getLogger('rlframe.policy')
+
+BETAS = 0.9, 0.999
+RMSPROP_DECAY = 0.99
+
+OPTIMIZER = Field('adam', doc='optimizer of the networks', choices=('adam', 'rmsprop'))
+"""Option ``learn.optimizer``."""
+
+READ_EVERY = 100
+"""Number of updates between two checks of a GPU's results; each check waits for the GPU."""
+
+NAN_POLICY = Field(
+    'raise',
+    doc=(
+        "what to do if the loss or gradient of an update is not finite: 'raise' ends the run, 'skip' keeps the"
+        " parameters and continues, 'ignore' does not check"
+    ),
+    choices=('raise', 'skip', 'ignore'),
+    may_change=True,
+)
+"""Option ``learn.nan_policy`` of every policy with an optimizer."""
+
+
+def backward(loss: torch.Tensor, parameters: Sequence[torch.Tensor]) -> None:
+    """Adds the gradient of a loss to ``grad`` of some parameters.
+
+    On a CPU it calls autograd's engine directly: the checks of ``Tensor.backward`` take a sixteenth of a small network's
+    update.
+
+    Args:
+        loss: Scalar.
+        parameters: All others keep their ``grad``. Without any, all that the loss depends on get it.
+
+    Raises:
+        RuntimeError: If the loss is not a scalar, or depends on nothing that has a gradient.
+    """
+    if loss.dim() or loss.device.type != 'cpu' or not parameters:
+        loss.backward(inputs=parameters or None)
+        return
+    engine: Any = torch.autograd.Variable._execution_engine
+    roots, inputs, retains, is_differentiable = (torch.ones_like(loss),), tuple(parameters), False, False
+    engine.run_backward(
+        (loss,), roots, retains, is_differentiable, inputs, allow_unreachable=True, accumulate_grad=True
+    )
+
+
+class FiniteGuard:
+    """Tells whether loss and gradients are finite.
+
+    On a CPU the result is available at once. On a GPU nothing waits for it: the optimizer step gets it as ``found_inf``
+    and is skipped if it is 1; the host reads the number of skipped updates only every ``READ_EVERY`` updates.
+
+    Args:
+        device: Device of the parameters.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self.answers_at_once = device.type == 'cpu'
+        """Whether the result of an update is known before its step."""
+        self._found, self._one = torch.zeros((), device=device), torch.ones((), device=device)
+        self._sum = torch.zeros((), device=device)
+        self._calls = 0
+
+    def look(self, loss: torch.Tensor, gradients: Sequence[torch.Tensor]) -> None:
+        """Looks at an update, without waiting for a GPU."""
+        self._found.zero_()
+        tensors = [*gradients, loss.detach().view(1)]
+        # division by 1 changes nothing
+        torch._amp_foreach_non_finite_check_and_unscale_(tensors, self._found, self._one)
+        if not self.answers_at_once:
+            self._sum += self._found
+
+    def count(self) -> int:
+        """Returns the number of non-finite updates since the last result; on a GPU 0 except every ``READ_EVERY`` calls."""
+        if self.answers_at_once:
+            return int(self._found)
+        self._calls += 1
+        if self._calls % READ_EVERY:
+            return 0
+        count = int(self._sum)
+        self._sum.zero_()
+        return count
+
+    def forget(self) -> None:
+        """Forgets the updates that were counted but not yet reported."""
+        self._sum.zero_()
+
+    def found(self) -> torch.Tensor:
+        """Returns 1 if the update that was last looked at is not finite, else 0."""
+        return self._found.clone()
+
+    @property
+    def found_inf(self) -> torch.Tensor | None:
+        """Flag for the optimizer step: 1 makes it skip the update; None if ``look`` has already decided."""
+        return None if self.answers_at_once else self._found
+
+
+class Optimizer:
+    """Adam, or RMSprop, over the parameters of a module.
+
+    It calls the kernel of torch's fused Adam on lists created once: for a small network, the bookkeeping of
+    ``torch.optim.Adam`` takes a tenth of each update.
+
+    Args:
+        module: Module to train.
+        cfg: ``learning_rate`` (number or schedule over env steps), ``grad_clip_norm`` (or ``None``) and, optionally,
+            ``adam_eps`` and ``nan_policy``.
+        rate: Name of the option with the learning rate.
+
+    Source:
+        Kingma & Ba, Adam: A Method for Stochastic Optimization (2015), algorithm 1.
+    """
+
+    def __init__(self, module: nn.Module, cfg: Mapping[str, Any], rate: str = 'learning_rate') -> None:
+        named = [
+            (name, parameter) for name, parameter in module.named_parameters() if parameter.requires_grad
+        ]
+        self._names, self._parameters = [name for name, _ in named], [parameter for _, parameter in named]
+        self._rate, self._schedule, self._clip = rate, cfg[rate], cfg['grad_clip_norm']
+        self._eps = cfg.get('adam_eps', 1e-8)
+        self.learning_rate = value_at(self._schedule, 0)
+        """Step size at present."""
+        self._device_rate: torch.Tensor | None = None
+        self._mean = [torch.zeros_like(p) for p in self._parameters]
+        self._square = [torch.zeros_like(p) for p in self._parameters]
+        # the step counts of all parameters, if one kernel can step them all
+        self._counts: torch.Tensor | None = None
+        if len({(p.device, p.dtype) for p in self._parameters}) == 1:
+            self._counts = torch.zeros(len(self._parameters), device=self._parameters[0].device)
+            self._steps = list(self._counts.unbind())
+        else:
+            self._steps = [torch.zeros((), device=p.device) for p in self._parameters]
+        self._is_rmsprop = cfg.get('optimizer') == 'rmsprop'
+        self._nan_policy = cfg.get('nan_policy', 'raise')
+        watches = self._nan_policy != 'ignore' and self._parameters
+        self._guard = FiniteGuard(self._parameters[0].device) if watches else None
+        self._watched: tuple[dict[str, torch.Tensor], list[Any]] = {}, []
+        self.skipped = 0
+        """Updates that were not done because they were not finite."""
+
+    def step(self, loss: torch.Tensor, **parts: torch.Tensor) -> None:
+        """Moves the parameters by one gradient step.
+
+        Args:
+            loss: Loss to minimize.
+            parts: Losses that it is the sum of, by their names, for the error.
+
+        Raises:
+            NonFiniteError: If the loss or a gradient is not finite; parameters and moments are unchanged. On a GPU the
+                error is raised up to ``READ_EVERY`` updates later, none of which changed anything.
+        """
+        for parameter in self._parameters:
+            parameter.grad = None
+        backward(loss, self._parameters)
+        trained = self._parameters
+        gradients = [parameter.grad for parameter in trained]
+        mean, square, steps = self._mean, self._square, self._steps
+        if type(None) in map(type, gradients):  # parameters that the loss does not depend on
+            used = [i for i, gradient in enumerate(gradients) if gradient is not None]
+            trained, gradients = [trained[i] for i in used], [gradients[i] for i in used]
+            mean, square, steps = ([part[i] for i in used] for part in (mean, square, steps))
+        if self._guard is not None:
+            self._guard.look(loss, gradients)
+            self._watched = {'total_loss': loss.detach(), **parts}, gradients
+            if self._guard.answers_at_once and self.check():
+                return
+        if self._clip is not None:
+            torch.nn.utils.clip_grads_with_norm_(
+                trained, self._clip, torch.nn.utils.get_total_norm(gradients)
+            )
+        with torch.no_grad():
+            if self._is_rmsprop:
+                self._step_rmsprop(trained, gradients, square, steps)
+            else:
+                self._step_adam(trained, gradients, mean, square, steps)
+        if self._device_rate is None and self._guard is not None and not self._guard.answers_at_once:
+            self.check()
+
+    def check(self) -> int:
+        """Reports updates that were not finite; on a GPU it is asked after each update and answers now and then.
+
+        Returns:
+            Their number.
+
+        Raises:
+            NonFiniteError: If there are some, and ``nan_policy`` is ``raise``.
+        """
+        if self._guard is None:
+            return 0
+        if bad := self._guard.count():
+            self._refuse(bad, *self._watched)
+        return bad
+
+    def _step_adam(self, trained: Tensors, gradients: Tensors, *states: Tensors) -> None:
+        mean, square, steps = states
+        found = None if self._guard is None else self._guard.found_inf
+        adam: Any = torch._fused_adam_
+        if self._counts is None or len(trained) < len(self._parameters):
+            adam = partial(torch_adam.adam, fused=True)  # also for several dtypes; counts the steps itself
+        else:
+            self._counts += 1 if found is None else 1 - found
+        adam(
+            trained,
+            gradients,
+            mean,
+            square,
+            [],
+            steps,
+            amsgrad=False,
+            beta1=BETAS[0],
+            beta2=BETAS[1],
+            lr=self._rate_now,
+            weight_decay=0.0,
+            eps=self._eps,
+            maximize=False,
+            found_inf=found,
+        )
+
+    def _step_rmsprop(self, trained: Tensors, gradients: Tensors, square: Tensors, steps: Tensors) -> None:
+        """Does the step; on a GPU, all is as before if the update is not finite, without waiting for the result."""
+        found = None if self._guard is None else self._guard.found_inf
+        changed = [*trained, *square, *steps]
+        before = [] if found is None else [tensor.clone() for tensor in changed]
+        torch_rmsprop.rmsprop(
+            trained,
+            gradients,
+            square,
+            [],
+            [],
+            steps,
+            foreach=True,
+            capturable=self._device_rate is not None and self._device_rate.is_cuda,
+            lr=self._rate_now,
+            alpha=RMSPROP_DECAY,
+            eps=self._eps,
+            weight_decay=0.0,
+            momentum=0.0,
+            centered=False,
+        )
+        if found is not None:
+            is_bad = found.bool()
+            for tensor, old in zip(changed, before, strict=True):
+                tensor.copy_(torch.where(is_bad, old, tensor))
+
+    @property
+    def _rate_now(self) -> Any:
+        """The learning rate as the step takes it: a number, or a tensor that a graph reads."""
+        return self.learning_rate if self._device_rate is None else self._device_rate
+
+    def _refuse(
+        self, count: int, losses: Mapping[str, torch.Tensor], gradients: Sequence[torch.Tensor]
+    ) -> None:
+        """Raises the error about updates that are not finite, or counts them."""
+        self.skipped += count
+        norm = float(torch.nn.utils.get_total_norm(gradients))
+        values = ', '.join(f'{name} {float(loss.detach()):.6g}' for name, loss in losses.items())
+        at_once = self._guard is not None and self._guard.answers_at_once
+        when = 'not finite' if at_once else f'{count} of the last {READ_EVERY} updates not finite; now'
+        message = f'{when}: {values}, gradient norm {norm:.6g}, learning rate {self.learning_rate:g}'
+        if self._nan_policy == 'skip':
+            logger.warning('%s; skipped, %d so far', message, self.skipped)
+            return
+        raise NonFiniteError(
+            message,
+            where='policy.learn',
+            remedy=f'Lower policy.learn.{self._rate}, limit policy.learn.grad_clip_norm, or set'
+            " policy.learn.nan_policy='skip'.",
+        )
+
+    def metrics(self) -> dict[str, Any]:
+        """Returns the values to log of the last update."""
+        share = {'skipped_share': self._guard.found()} if self._guard and self._nan_policy == 'skip' else {}
+        return {'cur_lr': self.learning_rate, **share}
+
+    def set_envstep(self, envstep: int) -> None:
+        """Follows the learning-rate schedule."""
+        rate = value_at(self._schedule, envstep)
+        if self._device_rate is not None and rate != self.learning_rate:
+            self._device_rate.fill_(rate)
+        self.learning_rate = rate
+
+    def prepare_capture(self) -> None:
+        """Lets the next steps become part of a CUDA graph: they read the learning rate from the device."""
+        self._device_rate = torch.full((), self.learning_rate, device=self._parameters[0].device)
+
+    def forget(self) -> None:
+        """Forgets updates that were not finite and not reported yet."""
+        if self._guard is not None:
+            self._guard.forget()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns Adam's moments and step count of each parameter."""
+        rows = zip(self._names, self._mean, self._square, self._steps, strict=True)
+        return {name: {'mean': m.clone(), 'square': s.clone(), 'steps': n.clone()} for name, m, s, n in rows}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continues from ``state_dict()``; the learning rate stays that of the config."""
+        own = zip(self._names, self._mean, self._square, self._steps, strict=True)
+        kinds = {n: dict(zip(('mean', 'square', 'steps'), map(tensor_like, t), strict=True)) for n, *t in own}
+        check_state(state, kinds)
+        for name, mean, square, steps in zip(self._names, self._mean, self._square, self._steps, strict=True):
+            mean.copy_(state[name]['mean'])
+            square.copy_(state[name]['square'])
+            steps.copy_(state[name]['steps'])

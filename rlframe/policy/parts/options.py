@@ -1,0 +1,183 @@
+"""Options that all policies share: initial weights, and the encoding of images."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
+
+from rlframe.data.observation import NamedEncoder
+from rlframe.errors import ConfigError
+from rlframe.utils.field import Field
+
+Schedule: TypeAlias = float | dict[str, Any]
+"""Type of an option that is a number or a schedule."""
+
+
+def linear_decay(step: float, start: float, end: float, decay: float) -> float:
+    """Linear schedule from ``start`` to ``end``, which it reaches at ``decay`` env steps and keeps."""
+    return start + (end - start) * min(step / decay, 1.0)
+
+
+def exp_decay(step: float, start: float, end: float, decay: float) -> float:
+    """Approaches ``end`` exponentially: after ``decay`` env steps 1/e of the distance is left."""
+    return end + (start - end) * math.exp(-step / decay)
+
+
+def cosine_decay(step: float, start: float, end: float, decay: float) -> float:
+    """Goes from ``start`` to ``end`` along half a cosine, reaching it at ``decay`` env steps.
+
+    Source:
+        Loshchilov & Hutter, SGDR: Stochastic Gradient Descent with Warm Restarts (2017), eq. 5.
+    """
+    return end + (start - end) * 0.5 * (1 + math.cos(math.pi * min(step / decay, 1.0)))
+
+
+SCHEDULES: dict[str, Callable[[float, float, float, float], float]] = {
+    'linear': linear_decay,
+    'exp': exp_decay,
+    'cosine': cosine_decay,
+}
+"""The values of ``type``."""
+
+
+def check_schedule(value: Any) -> str:
+    """Returns a description of valid schedules if a value is invalid, else an empty string."""
+    form = f'a number, or dict(type={"|".join(SCHEDULES)}, start=, end=, decay= (env steps, > 0))'
+    if isinstance(value, int | float):
+        return '' if math.isfinite(value) else form
+    numbers = [value.get(name) for name in ('start', 'end', 'decay')]
+    fine = (
+        set(value) <= {'type', 'start', 'end', 'decay'}
+        and value.get('type', 'linear') in [*SCHEDULES]  # which takes any value
+        and all(isinstance(n, int | float) and not isinstance(n, bool) and math.isfinite(n) for n in numbers)
+        and value['decay'] > 0
+    )
+    return '' if fine else form
+
+
+def check_positive_schedule(value: Any) -> str:
+    """Like ``check_schedule`` for a value that may never be 0 or less at its start."""
+    if expected := check_schedule(value):
+        return expected
+    start = value if isinstance(value, int | float) else value['start']
+    return '' if start > 0 else 'a number > 0, or a schedule of one'
+
+
+def value_at(schedule: float | Mapping[str, Any], envstep: int) -> float:
+    """Returns a schedule's value after ``envstep`` env steps."""
+    if isinstance(schedule, int | float):
+        return float(schedule)
+    decay = SCHEDULES[schedule.get('type', 'linear')]
+    return decay(envstep, schedule['start'], schedule['end'], schedule['decay'])
+
+
+BATCH_SIZE = Field(64, range='[1, inf)', unit='transitions', doc='of one update', may_change=True)
+DISCOUNT_FACTOR = Field(0.99, range='[0, 1]', unit='per env step', doc='weight of the next reward')
+UPDATE_PER_COLLECT = Field(
+    3, range='[1, inf)', unit='train iterations', doc='updates per round of collection', may_change=True
+)
+
+
+def learning_rate(default: float, of: str = 'the optimizer', over: str = 'env steps') -> Field:
+    """Returns the option for a learning rate.
+
+    Args:
+        default: Its default.
+        of: Name of its owner.
+        over: Unit of a schedule.
+    """
+    return Field(
+        default,
+        type=(float, dict),
+        doc=f'of {of}; a schedule over {over}',
+        check=check_positive_schedule,
+        may_change=True,
+    )
+
+
+def check_widths(value: Any) -> str:
+    """Says which layer widths are valid if ``value`` is not; else returns an empty string."""
+    is_good = all(isinstance(n, int) and not isinstance(n, bool) and n > 0 for n in value)
+    return '' if is_good else 'a list of ints > 0'
+
+
+def check_conv_layers(value: Any) -> str:
+    """Says which convolutions are valid if ``value`` is not; else returns an empty string."""
+    is_good = all(
+        isinstance(layer, list | tuple)
+        and len(layer) == 3
+        and all(isinstance(n, int) and not isinstance(n, bool) and n > 0 for n in layer)
+        for layer in value
+    )
+    return '' if is_good else 'a list of [channels, kernel size, stride], whole numbers above 0'
+
+
+ACTIVATION = Field('relu', doc='nonlinearity', choices=('relu', 'tanh', 'gelu', 'silu'))
+HIDDEN_SIZES = Field([64, 64], unit='units', doc='widths of the hidden layers', check=check_widths)
+MODEL_OPTIONS: dict[str, Any] = dict(
+    type=Field(None, type=str, doc="registered model; None: the policy's own", reaches='code'),
+    import_names=Field([], doc='modules that register it', reaches='code'),
+    obs_shape=Field(None, type=(int, list, tuple), doc='shape of an observation; None: read from the env'),
+    action_shape=Field(None, type=(int, list, tuple), doc='number of actions; None: read from the env'),
+)
+"""Options of the network of every policy."""
+INIT_FROM = Field(
+    None,
+    type=str,
+    doc='checkpoint or run folder to take the initial weights from',
+    may_change=True,
+    reaches='file',
+)
+"""The option ``init_from`` of a policy."""
+
+IMAGE_OPTIONS: dict[str, Any] = dict(
+    encoder=Field(
+        'auto',
+        doc="convolutions that read images, by name, instead of conv_layers: 'nature' (Mnih et al. 2015), 'impala' residual (Espeholt"
+        " et al. 2018, fig. 3); 'auto': as conv_layers says",
+        choices=('auto', 'nature', 'impala'),
+    ),
+    encoder_width=Field(1.0, range='(0, 16]', doc='factor of the channels of a named encoder'),
+    conv_layers=Field(
+        None,
+        type=list,
+        unit='[channels, kernel size, stride]',
+        doc=(
+            'convolutions that read images; [] reads them as vectors, None: [[32, 8, 4], [64, 4, 2], [64, 3, 1]] from 36 x 36'
+            ' pixels on, [[16, 3, 1]] below'
+        ),
+        check=check_conv_layers,
+    ),
+    image_layout=Field(
+        'auto',
+        doc="where the channels of images are: 'hwc', 'chw' or 'auto', the smaller one of the first and the last axis",
+        choices=('auto', 'hwc', 'chw'),
+    ),
+)
+"""Options of the image encoder."""
+
+
+def network_options(model: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the arguments of a network's constructor in a ``model`` section."""
+    used = ('type', 'import_names', 'obs_shape', 'action_shape', 'encoder', 'encoder_width')
+    options = {name: value for name, value in model.items() if name not in used}
+    if (name := model.get('encoder', 'auto')) != 'auto':
+        options['conv_layers'] = NamedEncoder(name, model['encoder_width'])
+    return options
+
+
+def check_encoder(model: Mapping[str, Any]) -> list[ConfigError]:
+    """Refuses convolutions that are given twice, and a width of an encoder that has no name."""
+    name, layers, width = (model.get(key) for key in ('encoder', 'conv_layers', 'encoder_width'))
+    if name not in (None, 'auto') and layers is not None:
+        message = f'the encoder {name!r} has its own convolutions'
+        return [
+            ConfigError(message, where='model.conv_layers', got=layers, expected="None, or encoder='auto'")
+        ]
+    if name == 'auto' and width != 1.0:
+        message = 'the width is a factor of a named encoder'
+        return [
+            ConfigError(message, where='model.encoder_width', got=width, expected="1.0, or encoder='nature'")
+        ]
+    return []

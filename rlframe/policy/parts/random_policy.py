@@ -1,0 +1,91 @@
+"""Acting at random: before a policy has learnt anything, and as an opponent."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rlframe.data.faces import CollectMode, EvalMode, by_env
+from rlframe.data.observation import has_mask, mask_parts
+from rlframe.data.timestep import Array, Batch, EnvSpec, IntArray
+from rlframe.policy.parts.actions import mask_of, random_allowed
+from rlframe.utils.lazy import LazyModule
+from rlframe.utils.seed import component_rng
+
+if TYPE_CHECKING:
+    import gymnasium
+else:
+    gymnasium = LazyModule('gymnasium')
+
+
+def random_collect_mode(
+    mode: CollectMode, spec: EnvSpec, rng: np.random.Generator, is_recurrent: bool = False
+) -> CollectMode:
+    """Returns a collect face whose actions are drawn uniformly from the action space, or from the allowed actions.
+
+    Args:
+        mode: The face that records transitions.
+        spec: Spaces of the env.
+        rng: Generator of the actions.
+        is_recurrent: Whether the policy must see each step, to update its recurrent state.
+    """
+    draw = _drawing(spec, rng)
+
+    def forward(obs: Array, env_id: IntArray, **settings: Any) -> Batch:
+        said = dict(mode.forward(obs, env_id).items()) if is_recurrent else {}
+        return Batch.unchecked({**said, 'action': draw(obs, len(env_id))}, len(env_id))
+
+    return mode.acting_at_random(by_env(forward, spec))
+
+
+def random_opponent(spec: EnvSpec, seed: int, rank: int = 0) -> EvalMode:
+    """Returns a player that chooses uniformly among all actions, or among the allowed ones.
+
+    Its generator is reset whenever all episodes are, so that it acts the same in every evaluation.
+
+    Args:
+        spec: Spaces of one player.
+        seed: Seed of the experiment.
+        rank: Which of several opponents it is.
+    """
+    rng = component_rng(seed, 'opponent', rank)
+    draw = _drawing(spec, rng)
+
+    def forward(obs: Array, env_id: IntArray, **settings: Any) -> Batch:
+        return Batch.unchecked({'action': draw(obs, len(env_id))}, len(env_id))
+
+    def reset(env_id: IntArray | None) -> None:
+        if env_id is None:
+            rng.bit_generator.state = component_rng(seed, 'opponent', rank).bit_generator.state
+
+    def get_attribute(name: str) -> Any:
+        raise AttributeError(f'a random opponent has no attribute {name!r}')
+
+    def ignore(*given: Any) -> None: ...
+
+    return EvalMode(by_env(forward, spec), reset, get_attribute, ignore, dict, ignore)
+
+
+def _drawing(spec: EnvSpec, rng: np.random.Generator) -> Callable[[Array, int], Array]:
+    """Returns a function that draws actions [n] for observations [n, ...]."""
+    space: Any = spec.action_space
+    parts = mask_parts(space) if has_mask(spec.observation_space) else ()
+
+    def draw(obs: Array, count: int) -> Array:
+        if parts:
+            masks = np.split(mask_of(obs), np.cumsum(parts)[:-1], axis=1)
+            chosen = np.stack([random_allowed(mask, rng.random(count)) for mask in masks], 1)
+            action: Array = chosen.reshape(-1, *space.shape) + np.asarray(space.start, np.int64)
+            return action.astype(space.dtype, copy=False)
+        if isinstance(space, gymnasium.spaces.Discrete):
+            return (rng.integers(space.n, size=count) + int(space.start)).astype(space.dtype, copy=False)
+        if isinstance(space, gymnasium.spaces.Box) and space.dtype.kind in 'iu':
+            shape = (count, *space.shape)  # Gymnasium's own draw fails at the largest integers
+            integers: Array = rng.integers(space.low, space.high, shape, space.dtype, endpoint=True)
+            return integers
+        space.seed(int(rng.integers(2**31)))
+        return np.stack([space.sample() for _ in range(count)])
+
+    return draw

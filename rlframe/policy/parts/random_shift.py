@@ -1,0 +1,106 @@
+"""RandomShift: images moved by a few pixels, each time that a policy learns from them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from rlframe.data.faces import Learn
+from rlframe.data.observation import image_parts, is_hwc
+from rlframe.data.timestep import Array, Batch, EnvSpec, IntArray
+from rlframe.errors import IncompatibleError
+from rlframe.utils.field import Field
+
+RANDOM_SHIFT = Field(
+    0,
+    range='[0, inf)',
+    unit='pixels',
+    doc='images are moved by up to this many at random when the policy learns from them, their edges repeated; 4 in Kostrikov et'
+    ' al. (2021), section 3.1; on-policy once a round',
+    may_change=True,
+)
+"""The option ``learn.random_shift`` of every policy."""
+
+
+class RandomShift:
+    """Moves the images of batches, the frames of a stack and of a sequence alike.
+
+    Args:
+        cfg: Options of the policy.
+        spec: Spaces of the env.
+        rng: Generator of the distances.
+
+    Source:
+        Kostrikov et al., Image Augmentation Is All You Need: Regularizing Deep Reinforcement Learning from Pixels (2021),
+        section 3.1, with one shift of each observation and each next one (K = M = 1).
+    """
+
+    def __init__(self, cfg: Any, spec: EnvSpec, rng: np.random.Generator) -> None:
+        self._pixels, self._rng = cfg.learn.random_shift, rng
+        layout = cfg.model.get('image_layout', 'auto')
+        self._parts = {path: is_hwc(shape, layout) for path, shape in image_parts(spec.observation_space)}
+
+    def learning(self, learn: Learn) -> Learn:
+        """Returns a ``forward`` of the learn face that shifts its batch first."""
+        if not self._pixels:
+            return learn
+
+        def shifted(data: Batch, *args: Any, **kwargs: Any) -> Any:
+            names = [name for name in ('obs', 'next_obs') if name in data]
+            return learn(
+                data.replace(**{name: self(np.asarray(data[name])) for name in names}), *args, **kwargs
+            )
+
+        return shifted
+
+    def __call__(self, obs: Array) -> Array:
+        """Returns observations [B, ...] with each row moved by a distance of its own."""
+        shift = self._rng.integers(-self._pixels, self._pixels + 1, (2, len(obs)))
+        if obs.dtype.names is None:
+            return shifted_images(obs, shift, self._parts[()])
+        moved = obs.copy()
+        for path, hwc in self._parts.items():
+            part = moved
+            for name in path:
+                part = part[name]
+            part[...] = shifted_images(np.ascontiguousarray(part), shift, hwc)
+        return moved
+
+
+def check_shift(cfg: Any, spec: EnvSpec) -> None:
+    """Checks that the observations of an env can be shifted, and that something of them is left.
+
+    Args:
+        cfg: Options of the policy.
+        spec: Spaces of the env.
+
+    Raises:
+        IncompatibleError: If not.
+    """
+    pixels, layout = cfg.learn.random_shift, cfg.model.get('image_layout', 'auto')
+    sides = [
+        min(shape[-3:-1] if is_hwc(shape, layout) else shape[-2:])
+        for _, shape in image_parts(spec.observation_space)
+    ]
+    if not pixels or (sides and pixels < min(sides)):
+        return
+    what = f'images have {min(sides)} pixels' if sides else 'only images can be shifted'
+    raise IncompatibleError(
+        f'{what}, and the observation space is {spec.observation_space!r}',
+        where='policy.learn.random_shift',
+        got=pixels,
+        expected=f'less than {min(sides)}' if sides else '0',
+    )
+
+
+def shifted_images(images: Array, shift: IntArray, hwc: bool) -> Array:
+    """Moves images [B, ..., H, W], or [B, ..., H, W, C], by ``shift`` [2, B] pixels and repeats their edges."""
+    height, width = images.shape[-3:-1] if hwc else images.shape[-2:]
+    depth = images.shape[-1] if hwc else 1
+    moved = np.empty(images.shape, images.dtype)
+    flat = (len(images), -1, height, width, depth)
+    from rlframe.policy.parts.shift_kernel import move  # numba takes half a second to import
+
+    move(images.reshape(flat), shift, moved.reshape(flat))
+    return moved

@@ -1,0 +1,183 @@
+"""Sequences among the rows of a round: where they lie, and minibatches of whole sequences."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from rlframe.data.timestep import Array, Batch, BoolArray, IntArray
+from rlframe.utils.arithmetic import ALIGNMENT, aligned
+from rlframe.utils.lazy import LazyModule
+
+torch = LazyModule('torch')
+
+Rows = dict[str, Any]
+"""What an update reads: names to tensors [B, ...], or to nested dicts of them."""
+
+
+def to_tensor(column: Any) -> Any:
+    """Returns a column as a tensor, or as a dict of tensors if it has fields.
+
+    Args:
+        column: Array, tensor or ``Batch`` with a leading axis. Aligned memory is shared.
+    """
+    if isinstance(column, np.ndarray):
+        try:
+            tensor = torch.from_numpy(column)
+        except TypeError:
+            if column.dtype.names is None:
+                raise
+            return {name: to_tensor(column[name]) for name in column.dtype.names}
+    elif isinstance(column, Batch):
+        return {name: to_tensor(part) for name, part in column.items()}
+    else:
+        tensor = torch.as_tensor(column)
+    return aligned(tensor) if tensor.data_ptr() % ALIGNMENT else tensor  # a call less for most columns
+
+
+def take(obs: Any, index: Any) -> Any:
+    """Returns some rows of an observation tensor, or of a nested dict of such.
+
+    Args:
+        obs: Tensor [B, ...], or dict of such.
+        index: Slice, mask or integers, as for one tensor.
+    """
+    if isinstance(obs, dict):
+        return {name: take(part, index) for name, part in obs.items()}
+    return obs[index]
+
+
+def standardised(advantage: Any) -> Any:
+    """Gives advantages, a tensor [B], mean 0 and standard deviation 1; a single one stays, as it would become 0."""
+    if len(advantage) == 1:
+        return advantage
+    return (advantage - advantage.mean()) / (advantage.std(correction=0) + 1e-8)
+
+
+def flat(column: Any) -> Any:
+    """Maps a column [T, N, ...], an array or a tensor, to [T * N, ...]."""
+    return column.reshape(-1, *column.shape[2:])
+
+
+class Chosen(NamedTuple):
+    """The rows of some sequences, one sequence behind the other."""
+
+    row: IntArray
+    """Number of each row, [R]."""
+    step: IntArray
+    """Step of each row within its sequence, [R]."""
+    sequence: IntArray
+    """Sequence of each row, counted among those chosen, [R]."""
+
+
+class Sequences:
+    """Cuts rows, which are in the order of time, into sequences.
+
+    Args:
+        begins: True where a row does not continue the episode of the row before it, [M].
+        unroll_len: Largest number of steps of a sequence; None: no limit.
+    """
+
+    def __init__(self, begins: BoolArray, unroll_len: int | None = None) -> None:
+        start, count = _starts(begins), len(begins)
+        if unroll_len is not None:
+            length = np.diff(start, append=count)
+            step = np.arange(count) - np.repeat(start, length)
+            start = np.flatnonzero(step % unroll_len == 0)
+        self.start: IntArray = start
+        """First row of each sequence, [S]."""
+        self.length: IntArray = np.diff(start, append=count)
+        """Steps of each sequence, [S]."""
+
+    def __len__(self) -> int:
+        """Returns the number of sequences, S."""
+        return len(self.start)
+
+    def batches(self, order: IntArray, size: int) -> list[IntArray]:
+        """Divides sequences into batches of about ``size`` steps each.
+
+        Args:
+            order: Numbers of all sequences, in the order in which they are used, [S].
+            size: Steps of a batch, >= 1.
+        """
+        length = self.length[order]
+        steps = int(length.sum())
+        count = max(round(steps / size), 1)
+        middle = np.cumsum(length) - length / 2
+        batch = (middle * count / steps).astype(np.int64)
+        return np.split(order, np.flatnonzero(np.diff(batch)) + 1)
+
+    def rows(self, chosen: IntArray) -> Chosen:
+        """Returns the rows of some sequences, [n]."""
+        length = self.length[chosen]
+        first = np.cumsum(length) - length
+        step = np.arange(length.sum()) - np.repeat(first, length)
+        return Chosen(
+            np.repeat(self.start[chosen], length) + step, step, np.repeat(np.arange(len(chosen)), length)
+        )
+
+
+class Visited(NamedTuple):
+    """The observations of padded sequences [B, T] as rows: those of all real steps, then the last next obs of each."""
+
+    obs: Array
+    """Observations, [R + B, ...]."""
+    step: IntArray
+    """Step of each row within its sequence, [R + B]."""
+    sequence: IntArray
+    """Sequence of each row, [R + B]."""
+    own: IntArray
+    """Rows of the steps that are learned from, those behind the burn-in, [K]."""
+    following: IntArray
+    """Rows of their next obs, [K]."""
+    first: IntArray
+    """First real step of each sequence, [B]."""
+    learned: BoolArray
+    """Which of the padded steps are learned from, [B, T]; they have the order of ``own``."""
+
+
+def visited(obs: Array, next_obs: Array, mask: BoolArray, burn_in: int) -> Visited:
+    """Lists the observations that a network goes through to learn from padded sequences.
+
+    Args:
+        obs: Of each step, [B, T, ...].
+        next_obs: Behind each step, [B, T, ...].
+        mask: Which steps are real; those of a sequence lie side by side, [B, T].
+        burn_in: Steps of each sequence that are not learned from.
+    """
+    sequence, column = np.nonzero(mask)
+    first, length = mask.argmax(1), mask.sum(1)
+    each, count = np.arange(len(mask)), len(sequence)
+    step = column - first[sequence]
+    is_last = step == length[sequence] - 1
+    following = np.where(is_last, count + sequence, np.arange(count) + 1)
+    is_learned = column >= burn_in
+    learned = mask.copy()
+    learned[:, :burn_in] = False
+    return Visited(
+        np.concatenate([obs[sequence, column], next_obs[each, first + length - 1]]),
+        np.concatenate([step, length]),
+        np.concatenate([sequence, each]),
+        np.flatnonzero(is_learned),
+        following[is_learned],
+        first,
+        learned,
+    )
+
+
+def _starts(begins: BoolArray) -> IntArray:
+    is_first = begins.copy()
+    is_first[:1] = True
+    return np.flatnonzero(is_first)
+
+
+def begins_of(done: BoolArray) -> BoolArray:
+    """Returns which rows of a block, bool [T, N], do not continue the row above: the first, and those behind an end."""
+    return np.concatenate([np.ones_like(done[:1]), done[:-1]])
+
+
+def env_by_env(columns: Mapping[str, Array]) -> dict[str, Array]:
+    """Puts the rows of each env one behind the other: columns [T, N, ...] to [N, T, ...]."""
+    return {name: column.swapaxes(0, 1) for name, column in columns.items()}

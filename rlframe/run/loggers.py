@@ -1,0 +1,252 @@
+"""MlflowLogger: sends records to MLflow."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from time import monotonic
+from typing import Any
+
+from rlframe.errors import ConfigError
+from rlframe.registry import LOGGER_REGISTRY
+from rlframe.run.logger import LoggedRun, Logger, Record, RemoteLogger
+from rlframe.run.metrics import BOARD, EventFile
+from rlframe.utils.field import Field, ResolvedConfig
+from rlframe.utils.lazy import LazyModule
+
+
+@LOGGER_REGISTRY.register('tensorboard')
+class TensorBoardLogger(Logger):
+    """Writes event files to the folder tensorboard of the run, for the command tensorboard --logdir RUN."""
+
+    follows_tag_style = True
+    _file: EventFile | None = None
+
+    @property
+    def file(self) -> EventFile:
+        """The event file, made at its first use."""
+        if self._file is None:
+            self._file = EventFile(self._run.folder / BOARD)
+        return self._file
+
+    def write(self, record: Record) -> None:
+        file, step = self.file, record.envstep
+        for tag, value in record.values.items():
+            file.add_scalar(tag, value, step)
+
+    def add_histogram(self, tag: str, values: Any, step: int) -> None:
+        self.file.add_histogram(tag, values, step)
+
+    def add_video(self, tag: str, video: Any, step: int, fps: int) -> None:
+        self.file.add_video(tag, video, step, fps)
+
+    def flush(self) -> None:
+        if self._file is not None:
+            self._file.flush()
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+
+wandb = LazyModule('wandb')
+logger = logging.getLogger('rlframe.logger')
+MODES = ('online', 'offline', 'disabled')
+
+
+class WandbConfig(ResolvedConfig):
+    """Options of ``WandbLogger``."""
+
+    project: str
+    entity: str | None
+    name: str | None
+    group: str | None
+    tags: list[Any]
+    mode: str | None
+
+
+@LOGGER_REGISTRY.register('wandb')
+class WandbLogger(RemoteLogger):
+    """Sends records, histograms, videos and the config to Weights & Biases; needs rlframe[wandb].
+
+    The environment variables of W&B hold: ``WANDB_MODE=offline`` writes to the run folder only, for ``wandb sync``.
+    """
+
+    package = 'wandb'
+    _cfg: WandbConfig
+    config = dict(
+        project=Field('rlframe', doc='project of the run'),
+        entity=Field(None, type=str, doc='user or team; None: your own default'),
+        name=Field(None, type=str, doc='name of the run; None: that of the run folder'),
+        group=Field(None, type=str, doc='group of the run, for example all seeds of a config'),
+        tags=Field([], doc='tags of the run'),
+        mode=Field(
+            None,
+            type=str,
+            choices=(*MODES, None),
+            doc='online, offline or disabled; None: as WANDB_MODE says, otherwise online',
+        ),
+    )
+
+    @classmethod
+    def check(cls, cfg: Mapping[str, Any]) -> None:
+        super().check(cfg)
+        mode = cfg.get('mode') or os.environ.get('WANDB_MODE') or 'online'
+        if mode == 'online' and not wandb.login(prompt=False):
+            raise ConfigError(
+                'no W&B account is known here',
+                where='loggers',
+                remedy='Run `wandb login`, or set WANDB_MODE=offline and upload later with `wandb sync`.',
+            )
+
+    def __init__(self, cfg: Mapping[str, Any] | None, run: LoggedRun) -> None:
+        super().__init__(cfg, run)
+        before = self._saved_id()
+        mode = self._cfg.mode or os.environ.get('WANDB_MODE') or 'online'
+        self._wandb_run: Any = wandb.init(
+            project=self._cfg.project,
+            entity=self._cfg.entity,
+            name=self._cfg.name or run.folder.resolve().name,
+            group=self._cfg.group,
+            tags=self._cfg.tags,
+            mode=mode,
+            id=before or None,
+            resume='allow' if before and mode == 'online' else None,
+            dir=str(run.folder),
+            config=dict(run.config),
+            reinit='create_new',  # several pipelines of one process have a run each
+            settings=wandb.Settings(console='off', silent=True),
+        )
+        self._wandb_run.define_metric('envstep')
+        self._wandb_run.define_metric('*', step_metric='envstep')
+        url = self._wandb_run.url or '' if mode == 'online' else ''
+        self._save_id(self._wandb_run.id, url)
+        if url:
+            logger.info('W&B: %s', url)
+
+    def _send(self, record: Record) -> None:
+        self._wandb_run.log({'envstep': record.envstep, **record.facts, **record.values})
+
+    def add_histogram(self, tag: str, values: Any, step: int) -> None:
+        self._wandb_run.log({'envstep': step, tag: wandb.Histogram(values)})
+
+    def add_video(self, tag: str, video: Any, step: int, fps: int) -> None:
+        self._wandb_run.log({'envstep': step, tag: wandb.Video(video, fps=fps, format='mp4')})
+
+    def close(self) -> None:
+        if self._wandb_run is not None:
+            ended, self._wandb_run = self._wandb_run, None
+            ended.finish()
+
+
+mlflow = LazyModule('mlflow')
+entities = LazyModule('mlflow.entities')
+exceptions = LazyModule('mlflow.exceptions')
+
+BATCH, SECONDS = 500, 5.0
+"""Numbers, or seconds since the last batch, after which numbers are sent; a batch may have 1,000."""
+PARAMS = 100
+"""Parameters in one request, MLflow's limit."""
+LONGEST = 500
+"""Characters of a parameter's value; MLflow's oldest limit."""
+_FORBIDDEN = re.compile(r'[^\w\-. :/]')
+
+
+class MlflowConfig(ResolvedConfig):
+    """Options of ``MlflowLogger``."""
+
+    tracking_uri: str | None
+    experiment: str
+    name: str | None
+
+
+@LOGGER_REGISTRY.register('mlflow')
+class MlflowLogger(RemoteLogger):
+    """Sends records and the options of the config to MLflow, in batches; needs rlframe[mlflow]."""
+
+    package = 'mlflow'
+    _cfg: MlflowConfig
+    config = dict(
+        tracking_uri=Field(
+            None, type=str, doc='folder, database or server; None: as MLFLOW_TRACKING_URI says, or MLflow'
+        ),
+        experiment=Field('rlframe', doc='experiment of the run, created if it does not exist'),
+        name=Field(None, type=str, doc='name of the run; None: that of the run folder'),
+    )
+
+    @classmethod
+    def check(cls, cfg: Mapping[str, Any]) -> None:
+        super().check(cfg)
+        try:
+            _client(cfg.get('tracking_uri'))
+        except exceptions.MlflowException as error:
+            why = ' '.join(str(error).split())
+            raise ConfigError(f'MLflow cannot use its tracking_uri: {why}', where='loggers') from error
+
+    def __init__(self, cfg: Mapping[str, Any] | None, run: LoggedRun) -> None:
+        super().__init__(cfg, run)
+        self._client: Any = _client(self._cfg.tracking_uri)
+        self._waiting: list[Any] = []
+        self._sent_at = monotonic()
+        self._id = self._saved_id()
+        if self._id:
+            self._client.update_run(self._id, status='RUNNING')
+            return
+        name = self._cfg.name or run.folder.resolve().name
+        self._id = self._client.create_run(self._experiment(), run_name=name).info.run_id
+        self._save_id(self._id)
+        params = [entities.Param(_allowed(key), text[:LONGEST]) for key, text in _leaves(run.config)]
+        for batch in _batches(params, PARAMS):
+            self._client.log_batch(self._id, params=batch)
+
+    def _experiment(self) -> str:
+        """Returns the id of the experiment."""
+        found = self._client.get_experiment_by_name(self._cfg.experiment)
+        return str(found.experiment_id if found else self._client.create_experiment(self._cfg.experiment))
+
+    def _send(self, record: Record) -> None:
+        now = int(record.time * 1000)
+        self._waiting += [
+            entities.Metric(_allowed(tag), value, now, record.envstep) for tag, value in record.values.items()
+        ]
+        if len(self._waiting) >= BATCH or monotonic() - self._sent_at > SECONDS:
+            self.flush()
+
+    def flush(self) -> None:
+        self._sent_at = monotonic()
+        waiting, self._waiting = self._waiting, []
+        for batch in _batches(waiting, BATCH):
+            self._client.log_batch(self._id, metrics=batch)
+
+    def close(self) -> None:
+        if self._id:
+            self.flush()
+            ended, self._id = self._id, ''
+            self._client.set_terminated(ended)
+
+
+def _client(uri: str | None) -> Any:
+    return mlflow.MlflowClient(tracking_uri=uri)
+
+
+def _allowed(tag: str) -> str:
+    """Returns a tag with ``_`` in place of characters that MLflow forbids."""
+    return _FORBIDDEN.sub('_', tag)[:250]
+
+
+def _batches(items: Sequence[Any], size: int) -> Iterator[Sequence[Any]]:
+    return (items[start : start + size] for start in range(0, len(items), size))
+
+
+def _leaves(tree: Any, key: str = '') -> Iterator[tuple[str, str]]:
+    """Yields the dotted key and the text of each option, those of ``main_config`` without that word."""
+    if isinstance(tree, Mapping) and tree:
+        for name, below in tree.items():
+            yield from _leaves(
+                below, '' if name == 'main_config' and not key else f'{key}.{name}'.lstrip('.')
+            )
+    else:
+        yield key, str(tree)

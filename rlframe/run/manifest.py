@@ -1,0 +1,215 @@
+"""The manifest: facts about a checkpoint, and the list of its files.
+
+It ends with a keyed hash, by which its author recognises it, and the SHA-256 of everything before.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections.abc import Callable, Mapping, Set
+from pathlib import Path
+from typing import Any
+
+from rlframe._version import __version__
+from rlframe.errors import (
+    CheckpointCorruptError,
+    CheckpointError,
+    CheckpointMismatchError,
+    CheckpointVersionError,
+)
+from rlframe.run.checkpoint_files import MANIFEST, check_file, open_regular, refusal
+from rlframe.run.checkpoint_tree import BAD_TREE, Encoder, decode, describe, parse_segment, to_json
+from rlframe.utils import strict_json
+from rlframe.utils.files import LimitExceededError, remedy_of
+from rlframe.utils.lazy import LazyModule
+from rlframe.utils.schema import FACTS, check_state, loading
+from rlframe.utils.secrets import Secrets
+from rlframe.utils.trust_key import is_own, keyed_hash
+
+torch = LazyModule('torch')
+
+FORMAT_VERSION = 2
+"""Current format version. Version 1 had no seal and kept the replay buffer in the state; it can still be read."""
+STATE, TENSORS = 'state.json', 'tensors.safetensors'
+BUFFER, BUFFER_TENSORS = 'replay_buffer.json', 'replay_buffer.safetensors'
+SAVED, NOT_SAVED, STRIPPED = 'saved', 'none', 'stripped'
+"""Status of the replay buffer in a manifest: saved, never saved, or removed because a newer checkpoint has it."""
+ARTIFACT = 'policy'
+"""``kind`` in the manifest of an exported policy; a checkpoint's manifest has none."""
+UNSEALED = 'the manifest was changed: it has no seal, which its format version requires'
+
+_SEAL = re.compile(rb'(?s)(.*),"sha256":"([0-9a-f]{64})"\}\n')
+_KEYED = re.compile(rb'(?s)(.*),"keyed_hash":"([0-9a-f]{64})"')
+_SHA256 = re.compile(r'[0-9a-f]{64}')
+
+
+class Manifest(dict[str, Any]):
+    """The content of a manifest.
+
+    Args:
+        facts: The content, as any mapping.
+        is_own: Whether this user wrote it and nobody has changed it since; a copy of the facts loses this flag.
+    """
+
+    def __init__(self, facts: Mapping[str, Any], is_own: bool = False) -> None:
+        super().__init__(facts)
+        self.is_own = is_own
+        """Whether this user wrote it and nobody has changed it since."""
+
+
+def write_text(
+    facts: Mapping[str, Any],
+    version: int = FORMAT_VERSION,
+    is_own: bool = True,
+    secrets: Secrets | None = None,
+) -> bytes:
+    """Returns the bytes of a manifest file.
+
+    Args:
+        facts: Its content.
+        version: Version of the format that the folder has.
+        is_own: Whether to add the keyed hash of this user; False for a copy of another user's file.
+        secrets: Values that are not written.
+
+    Raises:
+        CheckpointError: If a fact is not a plain value.
+    """
+    encoder = Encoder('facts', secrets)
+    known = {'format_version': version, 'rlframe': __version__, 'torch': torch.__version__}
+    said = {name: value for name, value in facts.items() if name not in ('keyed_hash', 'sha256')}
+    body = to_json(encoder.tree({**known, **said, 'format_version': version}))[:-1]
+    if encoder.arrays or encoder.rows:
+        raise CheckpointError(
+            'the facts of a manifest must not contain arrays', where=', '.join(encoder.arrays)
+        )
+    if is_own and (keyed := keyed_hash(body)) is not None:
+        body += b',"keyed_hash":"' + keyed.encode('ascii') + b'"'
+    return body + b',"sha256":"' + hashlib.sha256(body).hexdigest().encode('ascii') + b'"}\n'
+
+
+def read_manifest(path: Path) -> Manifest:
+    """Reads the manifest of a checkpoint folder, without reading the other files.
+
+    Raises:
+        CheckpointCorruptError: If it is missing, was changed, or contains an invalid value.
+        CheckpointVersionError: If a newer rlframe wrote it.
+        CheckpointMismatchError: If the folder is an exported policy.
+        UnsafeCheckpointError: If it was replaced by a pickle.
+    """
+    manifest, is_sealed = read_sealed(path / MANIFEST)
+    if manifest.get('kind') == ARTIFACT:
+        raise CheckpointMismatchError(
+            'this is an exported policy, not a checkpoint',
+            where=str(path),
+            remedy=f'Load it with rlframe.load({str(path)!r}).',
+        )
+    version = manifest['format_version']
+    if is_sealed != (version > 1):
+        raise refusal(path / MANIFEST, UNSEALED)
+    check_version(path, manifest, FORMAT_VERSION)
+    check_listed(path, manifest['files'], {STATE, TENSORS}, _is_part)
+    with loading(path / MANIFEST):
+        check_state(manifest, FACTS)
+    if version == 1:
+        manifest.setdefault('replay_buffer', SAVED)
+    return manifest
+
+
+def read_sealed(file: Path) -> tuple[Manifest, bool]:
+    """Reads a manifest file of any kind.
+
+    Returns:
+        Its content, including ``format_version`` and ``files``, and whether it ends with its own SHA-256.
+
+    Raises:
+        CheckpointCorruptError: If it is missing, was changed, or is not a manifest.
+        UnsafeCheckpointError: If it was replaced by a pickle.
+    """
+    with open_regular(file) as opened:
+        try:
+            strict_json.check_size(os.fstat(opened.fileno()).st_size, 'MANIFEST')
+        except LimitExceededError as error:
+            raise refusal(file, f'the manifest is too large: {error}', remedy=error.remedy) from error
+        data = opened.read()
+    seal = _SEAL.fullmatch(data)
+    if seal and hashlib.sha256(seal[1]).hexdigest().encode('ascii') != seal[2]:
+        raise refusal(file, 'the manifest was changed: its SHA-256 is not the one that it ends with')
+    try:
+        manifest = decode(strict_json.loads(data, 'MANIFEST', takes_constants=seal is None), {})
+        version, _ = manifest['format_version'], manifest['files']
+    except BAD_TREE as error:
+        message = f'the manifest cannot be read: {describe(error)}'
+        raise refusal(file, message, remedy=remedy_of(error)) from error
+    if not isinstance(version, int) or isinstance(version, bool) or version < 1:
+        raise refusal(file, UNSEALED)
+    keyed = _KEYED.fullmatch(seal[1]) if seal else None
+    own = keyed is not None and is_own(keyed[1], keyed[2].decode('ascii'))
+    return Manifest(manifest, own), bool(seal)
+
+
+def check_version(path: Path, manifest: Mapping[str, Any], newest: int) -> None:
+    """Rejects a folder whose format is newer than this version supports.
+
+    Raises:
+        CheckpointVersionError: With both versions.
+    """
+    if manifest['format_version'] > newest:
+        raise CheckpointVersionError(
+            f'it has the format version {manifest["format_version"]}, written by rlframe {manifest.get("rlframe")};'
+            f' rlframe {__version__} reads up to {newest}',
+            where=str(path),
+            remedy='Upgrade rlframe: pip install --upgrade rlframe.',
+        )
+
+
+def check_files(path: Path, manifest: Mapping[str, Any], linked: bool = True) -> None:
+    """Compares all files of a checkpoint with its manifest.
+
+    Args:
+        path: The checkpoint.
+        manifest: Its manifest.
+        linked: Whether to read files that are shared with another checkpoint and were compared there.
+
+    Raises:
+        CheckpointCorruptError: Naming the first file that is missing, truncated or changed.
+    """
+    for name, expected in manifest['files'].items():
+        file = path / name
+        if linked or not file.is_file() or file.stat().st_nlink == 1:
+            check_file(file, expected)
+
+
+def check_listed(path: Path, files: Any, required: Set[str], is_part: Callable[[Any], bool]) -> None:
+    """Rejects a list of files that rlframe did not write: foreign names, names of other folders, invalid sizes.
+
+    Args:
+        path: The folder.
+        files: The list from its manifest.
+        required: Names that it must contain.
+        is_part: Returns whether a name may be in the list.
+
+    Raises:
+        CheckpointCorruptError: With a description of the problem.
+        UnsafeCheckpointError: If it names a file that holds a pickle.
+    """
+    if not isinstance(files, dict) or not required <= files.keys():
+        raise CheckpointCorruptError('the manifest lists no files', where=str(path / MANIFEST))
+    for name, facts in files.items():
+        if not is_part(name):
+            message = f'{name!r} is not part of a checkpoint'
+            if isinstance(name, str) and name and Path(name).name == name and (path / name).is_file():
+                raise refusal(path / name, message)
+            raise CheckpointCorruptError(message, where=str(path / MANIFEST))
+        size, digest = (facts.get('size'), facts.get('sha256')) if isinstance(facts, dict) else (None, None)
+        is_size = isinstance(size, int) and not isinstance(size, bool) and size >= 0
+        if not is_size or not isinstance(digest, str) or not _SHA256.fullmatch(digest):
+            raise CheckpointCorruptError(
+                f'the manifest has no size and SHA-256 of {name}', where=str(path / MANIFEST)
+            )
+
+
+def _is_part(name: Any) -> bool:
+    parts = (STATE, TENSORS, BUFFER, BUFFER_TENSORS)
+    return isinstance(name, str) and (name in parts or parse_segment(name) is not None)

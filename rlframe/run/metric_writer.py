@@ -1,0 +1,257 @@
+"""MetricWriter: the one writer of a run's metrics, which hands each record to all loggers of the config."""
+
+from __future__ import annotations
+
+import csv
+import json
+import logging
+import math
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from time import time
+from typing import IO, Any
+
+from rlframe.registry import LOGGER_REGISTRY
+from rlframe.run.film import Film, write_film
+from rlframe.run.logger import LOGGERS, LoggedRun, Logger, Record
+from rlframe.run.metrics import METRICS, cut_off, sizes_of
+from rlframe.utils.secrets import Secrets
+
+
+def line_of(record: Record) -> dict[str, Any]:
+    """Returns a record as one flat dict that JSON can hold; numbers that are not finite become None."""
+    values = {tag: value if math.isfinite(value) else None for tag, value in record.values.items()}
+    return {'envstep': record.envstep, **record.facts, **values, 'time': round(record.time, 3)}
+
+
+@LOGGER_REGISTRY.register('jsonl')
+class JsonLinesLogger(Logger):
+    """Writes one JSON object per record to metrics.jsonl; every run has this logger."""
+
+    def __init__(self, cfg: Mapping[str, Any] | None, run: LoggedRun) -> None:
+        super().__init__(cfg, run)
+        self._path = run.folder / METRICS
+        self._file = open(self._path, 'a', encoding='utf-8', buffering=1)  # noqa: SIM115  closed by close()
+
+    def write(self, record: Record) -> None:
+        self._file.write(json.dumps(line_of(record)) + '\n')
+
+    def last_record(self) -> str:
+        """Returns the last line of the file, empty if there is none."""
+        self._file.flush()
+        lines = self._path.read_text(encoding='utf-8').splitlines()
+        return lines[-1] if lines else ''
+
+    def flush(self) -> None:
+        self._file.flush()
+
+    def close(self) -> None:
+        self._file.close()
+
+
+TABLE = 'metrics.csv'
+FIRST = ('envstep', 'train_iter', 'time')
+"""Columns of every table; the others follow in the order of their first records."""
+
+
+@LOGGER_REGISTRY.register('csv')
+class CsvLogger(Logger):
+    """Writes the records to metrics.csv, a row each and a column per tag; cells without a number are empty.
+
+    The table is always that of ``metrics.jsonl``: if a record has a new tag, and when a run is resumed, it is written again
+    from that file, with all columns.
+    """
+
+    def __init__(self, cfg: Mapping[str, Any] | None, run: LoggedRun) -> None:
+        super().__init__(cfg, run)
+        self._path, self._file = run.folder / TABLE, _nothing()
+        self._columns: dict[str, None] = dict.fromkeys(FIRST)
+        self._write_again()
+
+    def write(self, record: Record) -> None:
+        row = line_of(record)
+        if row.keys() <= self._columns.keys():
+            self._rows.writerow(row)
+        else:  # metrics.jsonl has this record already
+            self._write_again()
+
+    def _write_again(self) -> None:
+        """Writes the table from ``metrics.jsonl``, and then replaces the file, which is whole at any time."""
+        self._file.close()
+        source, new = self._run.folder / METRICS, self._path.with_suffix('.csv.new')
+        for row in _records(source):
+            self._columns |= dict.fromkeys(row)
+        self._file = open(new, 'w', encoding='utf-8', newline='')  # noqa: SIM115  closed by close()
+        self._rows = csv.DictWriter(self._file, list(self._columns), restval='', lineterminator='\n')
+        self._rows.writeheader()
+        for row in _records(source):
+            self._rows.writerow(row)
+        self._file.flush()
+        os.replace(new, self._path)
+
+    def flush(self) -> None:
+        self._file.flush()
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def _nothing() -> IO[str]:
+    return open(os.devnull, 'w', encoding='utf-8')  # a file to close
+
+
+def _records(path: Path) -> Iterator[dict[str, Any]]:
+    """Yields the records of a file, without a last line that is cut off."""
+    if not path.exists():
+        return
+    with open(path, encoding='utf-8') as lines:
+        for line in lines:
+            if line.endswith('\n') and isinstance(row := json.loads(line), dict):
+                yield row
+
+
+log = logging.getLogger('rlframe.logger')
+
+DI_NAMES = {
+    'rollout/ep_rew_mean': 'collector_step/reward_mean',
+    'time/fps': 'collector_step/avg_envstep_per_sec',
+    'eval/mean_reward': 'evaluator_step/eval_episode_return_mean',
+    'train/total_loss': 'learner_step/total_loss_avg',
+    'train/learning_rate': 'learner_step/cur_lr_avg',
+}
+"""Maps rlframe's tags to those of DI-engine; other tags keep their name."""
+
+
+class MetricWriter:
+    """Writes records of numbers to ``metrics.jsonl`` and to other loggers.
+
+    Args:
+        folder: Run folder.
+        tag_style: ``sb3`` or ``di``: how tags are named in TensorBoard and on servers. Files always use rlframe's names.
+        position: Result of ``state_dict()`` at the checkpoint of a resumed run: later output is cut off.
+        secrets: Values that are never written, in tags and facts.
+        loggers: Value of the option ``loggers``.
+        config: The run's ``main_config`` and ``create_config`` as plain data, without secrets.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        tag_style: str = 'sb3',
+        position: Mapping[str, Any] | None = None,
+        secrets: Secrets | None = None,
+        loggers: Any = ('tensorboard',),
+        config: Mapping[str, Any] | None = None,
+    ) -> None:
+        self._folder, self._secrets = folder, secrets or Secrets()
+        repeated = 0 if position is None else cut_off(folder, position)
+        run = LoggedRun(folder, config or {}, repeated)
+        self._jsonl = JsonLinesLogger(None, run)
+        self._loggers: dict[str, Logger] = {'jsonl': self._jsonl}
+        self.latest: dict[str, float] = {}
+        """The last value of each tag."""
+        self._names: dict[str, tuple[str, str]] = {}  # rlframe's tag to those in files and elsewhere
+        self._styles = DI_NAMES if tag_style == 'di' else {}
+        try:
+            for name, cls, options in LOGGERS.classes(loggers):
+                if name != 'jsonl':
+                    self._open(name, cls, options, run, position)
+        except BaseException:
+            self.close()
+            raise
+
+    def _open(
+        self, name: str, cls: type[Logger], options: Any, run: LoggedRun, position: Mapping[str, Any] | None
+    ) -> None:
+        try:
+            self._loggers[name] = cls(options, run)
+            if position is not None:
+                self._loggers[name].load_state_dict(position.get('loggers', {}).get(name, {}))
+        except Exception as error:
+            self._refuse_or_switch_off(name, cls, error)
+
+    def _refuse_or_switch_off(self, name: str, cls: type[Logger], error: Exception) -> None:
+        """Switches a logger of a server off, as training need not end with a server; other loggers must not fail.
+
+        Raises:
+            Exception: The error, for a logger that reaches no server.
+        """
+        if cls.reaches != 'network':
+            raise error
+        self._loggers.pop(name, None)
+        told = self._secrets.scrub(' '.join(f'{type(error).__name__}: {error}'.split()))
+        log.warning('the logger %r is switched off; metrics.jsonl has all records. It raised %s', name, told)
+
+    def _tell(self, method: str, *args: Any) -> None:
+        """Calls a method of every logger."""
+        for name, each in list(self._loggers.items()):
+            try:
+                getattr(each, method)(*args)
+            except Exception as error:
+                self._refuse_or_switch_off(name, type(each), error)
+
+    @property
+    def loggers(self) -> Mapping[str, Logger]:
+        """The loggers that are at work, by name."""
+        return self._loggers
+
+    def write(self, values: Mapping[str, float], step: int, **facts: Any) -> None:
+        """Hands one record to every logger.
+
+        Args:
+            values: Numbers by tag.
+            step: Env steps.
+            facts: Further facts, such as ``train_iter``.
+        """
+        names, now = self._names, time()
+        self.latest.update((tag, float(value)) for tag, value in values.items())
+        for tag in values.keys() - names.keys():
+            names[tag] = self._secrets.scrub(tag), self._secrets.scrub(self._styles.get(tag, tag))
+        told = {k: self._secrets.scrub(v) if isinstance(v, str) else v for k, v in facts.items()}
+        own = Record(step, {names[tag][0]: float(value) for tag, value in values.items()}, told, now)
+        styled = (
+            own._replace(values={names[tag][1]: float(values[tag]) for tag in values})
+            if self._styles
+            else own
+        )
+        for name, each in list(self._loggers.items()):
+            try:
+                each.write(styled if each.follows_tag_style else own)
+            except Exception as error:
+                self._refuse_or_switch_off(name, type(each), error)
+
+    def add_scalar(self, tag: str, value: float, step: int) -> None:
+        """Writes a record of one number."""
+        self.write({tag: value}, step)
+
+    def add_histogram(self, tag: str, values: Any, step: int) -> None:
+        """Hands an array, whose histogram is of interest, to every logger."""
+        self._tell('add_histogram', self._secrets.scrub(tag), values, step)
+
+    def add_video(self, tag: str, video: Any, step: int, fps: int = 30) -> None:
+        """Hands clips, uint8 [N, T, C, H, W], to every logger."""
+        self._tell('add_video', self._secrets.scrub(tag), video, step, fps)
+
+    def add_films(self, films: Sequence[Film], step: int, fps: int) -> None:
+        """Writes films of episodes to the folder ``films`` of the run."""
+        for film in films:
+            write_film(self._folder / 'films' / f'envstep_{step}_{film.name}', film.frames, fps)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns the size of each file, in bytes, after flushing all records, and the positions of other loggers."""
+        self.flush()
+        states = {name: state for name, each in self._loggers.items() if (state := each.state_dict())}
+        return {**sizes_of(self._folder), **({'loggers': states} if states else {})}
+
+    def last_record(self) -> str:
+        """Returns the last line of ``metrics.jsonl``, empty if there is none."""
+        return self._jsonl.last_record()
+
+    def flush(self) -> None:
+        """Flushes all records."""
+        self._tell('flush')
+
+    def close(self) -> None:
+        """Closes the loggers; may be called twice."""
+        self._tell('close')

@@ -1,0 +1,455 @@
+"""OpenCheckpoint: a checkpoint that is read and verified once, and the functions that open, load and verify one.
+
+The manifest is read once, and every other file is compared with that manifest whenever it is read. So the bytes that
+are decoded are those that were checked, even if another process replaces the checkpoint meanwhile. None of the files
+can run code.
+"""
+
+from __future__ import annotations
+
+import csv
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from rlframe.errors import CheckpointCorruptError, CheckpointError, CheckpointNotFoundError
+from rlframe.run.checkpoint_files import MANIFEST, check_file, read_checked, read_limited, refusal
+from rlframe.run.checkpoint_tree import (
+    BAD_TREE,
+    Array,
+    SavedRows,
+    Segment,
+    decode,
+    describe,
+    join_segments,
+    parse_segment,
+)
+from rlframe.run.manifest import (
+    BUFFER,
+    BUFFER_TENSORS,
+    SAVED,
+    STATE,
+    TENSORS,
+    Manifest,
+    check_files,
+    read_manifest,
+)
+from rlframe.utils import strict_json
+from rlframe.utils.files import limit, remedy_of
+from rlframe.utils.lazy import LazyModule
+from rlframe.utils.schema import COUNT, DICT, TEXT, Kind, Schema, check_state, list_of, loading
+from rlframe.utils.secrets import Secrets
+
+SUFFIX = '.pth.tar'
+"""Suffix of DI-engine's checkpoint names, which rlframe's do not have."""
+STANDING = ('best', 'ckpt_best', 'latest')
+"""Names of a run's checkpoints: the best in evaluation, the best saved by a hook, the newest."""
+RESUMABLE = 'iteration_'
+"""Prefix of the names of checkpoints that a run can resume from."""
+
+Found = list[tuple[Path, Manifest]]
+"""Checkpoints with their manifests."""
+NOTHING_KNOWN: Mapping[Path, Manifest] = MappingProxyType({})
+
+
+def find_checkpoint(path: str | Path) -> Path:
+    """Finds the checkpoint of a path to one, to a run folder (its best, else latest) or to a ``ckpt`` folder.
+
+    Of a trial of Ray Tune it is the newest one; of a whole search, that of the best trial in ``trials.csv``.
+
+    A path may also end in ``.pth.tar``, as DI-engine's checkpoints do: ``ckpt/iteration_100.pth.tar`` means the folder
+    ``ckpt/iteration_100``, and ``ckpt/ckpt_best.pth.tar`` the one saved under that name, or else the best checkpoint.
+    If there is something of the full name, the path means only that.
+
+    Raises:
+        CheckpointNotFoundError: With the path and what exists there instead.
+        CheckpointCorruptError: If it is a file.
+        UnsafeCheckpointError: If it is a file that holds a pickle, such as one that torch saved.
+    """
+    path = local_path(path)
+    standing = [folder / name for folder in (path, path / 'ckpt') for name in STANDING]
+    for candidate in (*_as_saved(path), *standing, *_of_tune(path)):
+        if os.path.lexists(candidate / MANIFEST):  # its reader refuses a pipe or a broken link
+            return candidate.resolve()
+    if path.is_file():
+        error = refusal(path.resolve(), f'a checkpoint is a folder with a {MANIFEST}, and this is a file')
+        error.where = str(path.absolute())
+        raise error
+    if not path.exists():
+        raise CheckpointNotFoundError('no such file or directory', where=str(path.absolute()))
+    raise not_found(path, f'no checkpoint here (no {MANIFEST})')
+
+
+def _of_tune(path: Path) -> list[Path]:
+    """Returns the newest checkpoint in the folder of a trial, or in that of the best trial of a search."""
+    if (path / 'search.json').is_file() and (path / 'trials.csv').is_file():
+        with open(path / 'trials.csv', encoding='utf-8', errors='replace', newline='') as file:
+            best = next(csv.DictReader(file), {}).get('trial') or ''
+        path /= Path(best).name
+    return sorted(path.glob('checkpoint_*/latest'))[-1:]
+
+
+def _as_saved(path: Path) -> list[Path]:
+    """Returns the folders that a path can mean: itself, and the one that a DI-engine checkpoint name maps to."""
+    if not path.name.endswith(SUFFIX) or os.path.lexists(path):
+        return [path]
+    short = path.with_name(path.name.removesuffix(SUFFIX))
+    return [path, short, path.with_name('best')] if short.name == 'ckpt_best' else [path, short]
+
+
+def local_path(path: str | Path) -> Path:
+    """Returns a path, with ``~`` expanded.
+
+    Raises:
+        CheckpointNotFoundError: If it is a URI: no other file system renames a folder in one step.
+    """
+    if re.match(r'[A-Za-z][A-Za-z0-9+.-]+:/', str(path)):
+        raise CheckpointNotFoundError(
+            'checkpoints must be on a local file system', where=str(path), remedy='Copy it here first.'
+        )
+    return Path(path).expanduser()
+
+
+def manifests_in(
+    folder: Path, prefix: str = '', known: Mapping[Path, Manifest] = NOTHING_KNOWN
+) -> tuple[Found, list[tuple[Path, CheckpointError]]]:
+    """Lists the checkpoints in a folder; ignores links.
+
+    Args:
+        folder: The ``ckpt`` folder.
+        prefix: Prefix of the names of the checkpoints.
+        known: Manifests that were read before and are not read again.
+
+    Returns:
+        The checkpoints with their manifests, and those with a damaged manifest.
+    """
+    found: Found = []
+    damaged: list[tuple[Path, CheckpointError]] = []
+    for path in sorted(folder.iterdir()) if folder.is_dir() else ():
+        is_folder = path.is_dir() and not path.is_symlink()
+        if not is_folder or path.name.startswith('.') or not path.name.startswith(prefix):
+            continue
+        if prefix or (path / MANIFEST).is_file():
+            try:
+                found.append((path, known[path] if path in known else read_manifest(path)))
+            except CheckpointError as error:
+                damaged.append((path, error))
+    return found, damaged
+
+
+def newest_first(found: Found) -> list[Path]:
+    """Sorts checkpoints by time of saving: by serial number, or by train iteration if they have none."""
+
+    def age(item: tuple[Path, Manifest]) -> tuple[int, int, str]:
+        name = item[0].name
+        number = name.rpartition('_')[2]
+        return serial(item[1]), int(number) if number.isdecimal() else -1, name
+
+    return [path for path, _ in sorted(found, key=age, reverse=True)]
+
+
+def serial(manifest: Manifest) -> int:
+    """Returns the serial number of a checkpoint in its folder, from 1; 0 if unknown."""
+    number = manifest.get('serial')
+    return number if isinstance(number, int) else 0
+
+
+def not_found(folder: Path, message: str) -> CheckpointNotFoundError:
+    """Returns the error for a folder without a checkpoint, with the names of its first entries."""
+    seen: Iterable[str] = sorted(entry.name for entry in folder.iterdir())[:10] if folder.is_dir() else ()
+    return CheckpointNotFoundError(f'{message}; found {list(seen)}', where=str(folder.absolute()))
+
+
+safetensors = LazyModule('safetensors')
+safetensors_numpy = LazyModule('safetensors.numpy')
+
+NUMBERED: Schema = {
+    'state': DICT,
+    'rows': Kind('a list, a dict or None', lambda value: value is None or isinstance(value, list | Mapping)),
+}
+ROWS_SCHEMA: Schema = {'first': COUNT, 'stop': COUNT, 'columns': DICT, 'files': list_of(TEXT)}
+"""Content of the file of a replay buffer, and its references to rows in separate files."""
+
+Damaged = list[tuple[Path, CheckpointError]]
+"""Checkpoints that are skipped, with the damage of each."""
+
+
+class OpenCheckpoint:
+    """A checkpoint whose manifest has been read.
+
+    Args:
+        path: Its folder.
+        manifest: Its manifest, if that has been read already.
+
+    Raises:
+        CheckpointError: If the manifest is missing, damaged or of a newer version.
+    """
+
+    def __init__(self, path: Path, manifest: Manifest | None = None) -> None:
+        self.path = path
+        """The folder."""
+        self.manifest = read_manifest(path) if manifest is None else manifest
+        """Its manifest."""
+        self._files = self.manifest['files']
+        self._held: dict[str, bytes] = {}
+        self._beside = _names_beside(path)
+
+    def verify(self) -> None:
+        """Compares all files with the manifest and keeps their bytes in memory until ``state`` decodes them.
+
+        Raises:
+            CheckpointCorruptError: Naming the first file that is missing, truncated or changed.
+            UnsafeCheckpointError: If a file was replaced by a pickle.
+        """
+        for name, expected in self._files.items():
+            if _kind_of(name) and expected['size'] > limit('STATE_BYTES'):
+                check_file(self.path / name, expected)  # ``state`` rejects it without reading it
+            else:
+                self._held[name] = read_checked(self.path / name, expected)
+
+    def state(self, buffer: bool = True, secrets: Secrets | None = None) -> dict[str, Any]:
+        """Returns the state, with the replay buffer if it is requested and available.
+
+        Files that ``verify`` did not read are read now; bytes that it kept are released.
+
+        Args:
+            buffer: Whether to include the replay buffer, as ``replay_buffer``; evaluation needs none.
+            secrets: Values of the secrets that the state only names; by default ``'***'``.
+
+        Raises:
+            CheckpointCorruptError: If a file is missing or does not match the manifest; the last intact one next to it is
+                named.
+            UnsafeCheckpointError: If a file holds a pickle.
+        """
+        with _alternative_named(self.path):
+            text, arrays = self._bytes(STATE), self._arrays(TENSORS)
+            state = self._tree(STATE, text, arrays, secrets)
+            if not isinstance(state, dict):
+                raise refusal(self.path / STATE, 'this is not the state of a checkpoint')
+            has_buffer = self.manifest['replay_buffer'] == SAVED and self.manifest['format_version'] > 1
+            if not buffer:
+                state.pop('replay_buffer', None)
+            elif has_buffer:
+                state['replay_buffer'] = self._buffer(secrets)
+        self._held.clear()
+        return state
+
+    def is_newest(self) -> bool:
+        """Whether a run would be resumed from it: no newer checkpoint of a training state next to it is intact.
+
+        Of the others, only the files of newer ones are read.
+        """
+        if not self.path.name.startswith(RESUMABLE):
+            return False
+        found, _ = manifests_in(self.path.parent, RESUMABLE, {self.path: self.manifest})
+        for path in newest_first(found):
+            if path == self.path:
+                return True
+            if _is_intact(path, dict(found)[path]):
+                return False
+        return False
+
+    def check_current(self) -> None:
+        """Checks that no checkpoint was saved or deleted next to it since it was opened.
+
+        A run folder is not locked between the search for its newest checkpoint and the start of the resumed run.
+
+        Raises:
+            CheckpointNotFoundError: If one was: this one may no longer be the newest.
+        """
+        if _names_beside(self.path) != self._beside:
+            error = not_found(
+                self.path.parent, f'another process changed the run after {self.path.name} was read'
+            )
+            error.remedy = 'Resume it again.'
+            raise error
+
+    def _buffer(self, secrets: Secrets | None) -> Any:
+        text = self._bytes(BUFFER)
+        arrays = self._arrays(BUFFER_TENSORS) if BUFFER_TENSORS in self._files else {}
+        return self._tree(BUFFER, text, arrays, secrets, numbered=True)
+
+    def _tree(
+        self,
+        name: str,
+        text: bytes,
+        arrays: Mapping[str, Array],
+        secrets: Secrets | None,
+        numbered: bool = False,
+    ) -> Any:
+        try:
+            is_old = self.manifest['format_version'] == 1
+            tree = strict_json.loads(text, 'STATE', takes_constants=is_old)
+            if not numbered:
+                return decode(tree, arrays, secrets=secrets)
+            with loading(self.path / name):
+                check_state(tree, NUMBERED)
+            saved = tree['rows'] if isinstance(tree['rows'], list) else [tree['rows']]  # older ones have one
+            rows = self._all_rows([one for one in saved if one is not None])
+            return decode(tree['state'], arrays, rows, secrets)
+        except CheckpointError:
+            raise
+        except BAD_TREE as error:
+            message = f'the file is not what rlframe wrote: {describe(error)}'
+            raise refusal(self.path / name, message, remedy=remedy_of(error)) from error
+
+    def _all_rows(self, saved: Sequence[Mapping[str, Any]]) -> list[SavedRows]:
+        with loading(self.path / BUFFER):
+            for one in saved:
+                check_state(one, ROWS_SCHEMA, 'rows')
+        names = [name for one in saved for name in one['files']]
+        if len(set(names)) < len(names):
+            raise ValueError('a file of rows is listed twice')
+        return [self._rows(one) for one in saved]
+
+    def _rows(self, saved: Mapping[str, Any]) -> SavedRows:
+        parts: list[Segment] = [part for name in saved['files'] if (part := parse_segment(name)) is not None]
+        most = sum(facts['size'] for facts in self._files.values())
+        arrays = join_segments(saved['first'], saved['stop'], parts, self._arrays, most)
+        segments = {part.name: self._files[part.name]['sha256'] for part in parts}
+        return SavedRows(decode(saved['columns'], arrays), segments)
+
+    def _arrays(self, name: str) -> dict[str, Array]:
+        data = self._bytes(name)
+        try:
+            arrays: dict[str, Array] = safetensors_numpy.load(data)
+        except (safetensors.SafetensorError, *BAD_TREE) as error:
+            raise refusal(self.path / name, f'this is not a file of tensors: {error}') from error
+        return arrays
+
+    def _bytes(self, name: str) -> bytes:
+        if name not in self._files:
+            raise CheckpointCorruptError(
+                f'the manifest does not list {name}', where=str(self.path / MANIFEST)
+            )
+        if name in self._held:
+            return self._held.pop(name)
+        return read_limited(self.path / name, self._files[name], _kind_of(name))
+
+
+def open_checkpoint(path: str | Path | OpenCheckpoint) -> OpenCheckpoint:
+    """Opens a checkpoint by reading its manifest; one that is open already is returned.
+
+    Args:
+        path: The checkpoint, or any path that ``find_checkpoint`` accepts.
+
+    Raises:
+        CheckpointNotFoundError: If there is none.
+        CheckpointCorruptError: If the manifest is damaged; the last intact one next to it is named.
+        CheckpointVersionError: If a newer rlframe wrote it.
+    """
+    if isinstance(path, OpenCheckpoint):
+        return path
+    path = find_checkpoint(path)
+    with _alternative_named(path):
+        return OpenCheckpoint(path)
+
+
+def load_checkpoint(
+    path: str | Path, buffer: bool = True, secrets: Secrets | None = None
+) -> tuple[dict[str, Any], Manifest]:
+    """Reads a checkpoint after comparing the files it needs with the manifest.
+
+    Args:
+        path: The checkpoint, or any path that ``find_checkpoint`` accepts.
+        buffer: Whether to read the replay buffer too, as ``replay_buffer`` of the state; evaluation needs none.
+        secrets: Values of the secrets that the state only names; by default ``'***'``.
+
+    Returns:
+        The state and the manifest, whose ``replay_buffer`` says whether there is one: ``'saved'``, ``'none'``, or
+        ``'stripped'`` if only a newer checkpoint has it.
+
+    Raises:
+        CheckpointNotFoundError: If there is none.
+        CheckpointCorruptError: If a file is missing or does not match the manifest; the last intact one next to it is
+            named.
+        CheckpointVersionError: If a newer rlframe wrote it.
+        UnsafeCheckpointError: If a file holds a pickle.
+    """
+    opened = open_checkpoint(path)
+    return opened.state(buffer, secrets), opened.manifest
+
+
+def verify_checkpoint(path: str | Path) -> Manifest:
+    """Compares all files of a checkpoint with its manifest and returns it; raises like ``load_checkpoint``."""
+    path = find_checkpoint(path)
+    manifest = read_manifest(path)
+    check_files(path, manifest)
+    return manifest
+
+
+def open_newest(folder: str | Path) -> tuple[OpenCheckpoint, Damaged]:
+    """Opens and verifies the newest checkpoint that a run can resume from, skipping damaged ones.
+
+    Args:
+        folder: A run folder or its ``ckpt`` folder.
+
+    Returns:
+        The checkpoint, whose files are in memory, and the newer damaged ones with the damage of each.
+
+    Raises:
+        CheckpointNotFoundError: If there is no checkpoint of a training state.
+        CheckpointCorruptError: If all are damaged; all are named.
+    """
+    folder = local_path(folder)
+    folder = folder / 'ckpt' if (folder / 'ckpt').is_dir() else folder
+    found, damaged = manifests_in(folder, RESUMABLE)
+    for path in newest_first(found):
+        opened = OpenCheckpoint(path, dict(found)[path])
+        try:
+            opened.verify()
+            return opened, damaged
+        except CheckpointError as error:
+            damaged.append((path, error))
+    if damaged:
+        raise CheckpointCorruptError(
+            'all checkpoints are damaged: ' + '; '.join(str(error) for _, error in damaged), where=str(folder)
+        )
+    raise not_found(folder, f'no checkpoint of a training state here (no {RESUMABLE}*)')
+
+
+def newest_good(folder: str | Path) -> tuple[Path, Damaged]:
+    """Finds the newest checkpoint that a run can resume from; like ``open_newest``, but returns its path."""
+    opened, damaged = open_newest(folder)
+    return opened.path, damaged
+
+
+def _kind_of(name: str) -> str:
+    """Returns the kind of JSON that a file contains, which has a limit; empty for tensors."""
+    return 'STATE' if name.endswith('.json') else ''
+
+
+def _names_beside(path: Path) -> list[str]:
+    """Returns the names of the checkpoints in the folder of a checkpoint that a run can resume from."""
+    return sorted(entry.name for entry in path.parent.glob(f'{RESUMABLE}*'))
+
+
+def _is_intact(path: Path, manifest: Manifest) -> bool:
+    try:
+        check_files(path, manifest)
+    except CheckpointError:
+        return False
+    return True
+
+
+@contextmanager
+def _alternative_named(path: Path) -> Iterator[None]:
+    """Adds to an error about a damaged checkpoint which one next to it is intact."""
+    try:
+        yield
+    except CheckpointCorruptError as error:
+        error.remedy = error.remedy or _alternative(path)
+        raise
+
+
+def _alternative(path: Path) -> str:
+    found, _ = manifests_in(path.parent, RESUMABLE)
+    manifests = {other: manifest for other, manifest in found if other != path}
+    for other in newest_first(list(manifests.items())):
+        if _is_intact(other, manifests[other]):
+            return f'The last intact one next to it is {other}.'
+    return 'There is no other intact one next to it.'

@@ -1,0 +1,444 @@
+"""Decides which checkpoints are kept, maintains the names that point to them, and cleans up after a crash."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import math
+import os
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from rlframe.errors import CheckpointError, CheckpointWriteError
+from rlframe.run.checkpoint_files import (
+    MANIFEST,
+    REPLACED,
+    TEMPORARY,
+    FileFacts,
+    delete_folder,
+    link_file,
+    publish_folder,
+    replace_file,
+    staging_folder,
+    sync_folder,
+    unused_name,
+    write_file,
+)
+from rlframe.run.checkpoint_tree import (
+    MAX_SMALL,
+    SEGMENT_BYTES,
+    Encoder,
+    Rows,
+    Segment,
+    parse_segment,
+    plan_segments,
+    to_json,
+)
+from rlframe.run.manifest import (
+    BUFFER,
+    BUFFER_TENSORS,
+    NOT_SAVED,
+    SAVED,
+    STATE,
+    STRIPPED,
+    TENSORS,
+    check_files,
+    read_manifest,
+    write_text,
+)
+from rlframe.run.read_checkpoint import RESUMABLE, local_path, manifests_in, newest_first, serial
+from rlframe.utils.field import defaults_of
+from rlframe.utils.lazy import LazyModule
+from rlframe.utils.options import CHECKPOINT_FIELDS
+from rlframe.utils.secrets import Secrets
+from rlframe.utils.strict_json import LimitExceededError, check_size
+
+safetensors = LazyModule('safetensors.numpy')
+
+SLACK = 4096
+"""Approximate number of bytes that a file takes in addition to its content."""
+BUFFER_REMEDY = "checkpoint.replay_buffer='none' leaves the replay buffer out; a resume is then not exact."
+
+
+class _Piece(NamedTuple):
+    """A file to write."""
+
+    name: str
+    nbytes: int
+    make: Callable[[], bytes]
+    is_private: bool = False
+
+
+class _BufferPart(NamedTuple):
+    """The files to write for a replay buffer, and those of an earlier checkpoint that are reused."""
+
+    pieces: list[_Piece]
+    kept: list[Segment]
+    rows: list[Rows]
+
+
+def save_checkpoint(
+    path: str | Path,
+    state: Mapping[str, Any],
+    facts: Mapping[str, Any] | None = None,
+    *,
+    buffer: Mapping[str, Any] | None = None,
+    previous: Path | None = None,
+    secrets: Secrets | None = None,
+) -> Path:
+    """Writes a checkpoint under a temporary name and renames it.
+
+    Args:
+        path: The new folder; a checkpoint of that name, or an empty folder, is replaced.
+        state: Nested dicts, lists and tuples of tensors, arrays, numbers, strings, bools and None.
+        facts: Further content of the manifest.
+        buffer: State of the replay buffer, in separate files that can be left out when the checkpoint is read.
+        previous: Earlier checkpoint whose files of rows are reused if they hold rows of this buffer; the other rows are
+            written.
+        secrets: Values that are not written; ``load_checkpoint`` needs them again. Only the owner can read files of
+            text.
+
+    Returns:
+        The path.
+
+    Raises:
+        CheckpointError: If a value in the state cannot be saved; nothing is written.
+        CheckpointWriteError: If the disk is full or refuses; an earlier checkpoint of that name is kept.
+    """
+    path = local_path(path)
+    part = _BufferPart([], [], []) if buffer is None else _buffer_part(buffer, previous, secrets)
+    encoder = Encoder(secrets=secrets)
+    text = to_json(encoder.tree(state))
+    pieces = [_text_piece(STATE, text), _tensor_piece(TENSORS, encoder.arrays), *part.pieces]
+    needed = sum(piece.nbytes + SLACK for piece in pieces)
+    _check_place(path)
+    try:
+        with staging_folder(path) as staging:
+            if shutil.disk_usage(staging).free < needed:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            files = {one.name: write_file(staging / one.name, one.make(), one.is_private) for one in pieces}
+            files |= _link(part.kept, previous, staging)
+            more = {
+                'serial': 1
+                + max((serial(manifest) for _, manifest in manifests_in(path.parent)[0]), default=0),
+                'replay_buffer': NOT_SAVED if buffer is None else SAVED,
+                'files': files,
+            }
+            write_file(
+                staging / MANIFEST, write_text({**(facts or {}), **more}, secrets=secrets), private=True
+            )
+            publish_folder(staging, path)
+    except OSError as error:
+        raise _write_error(path, needed, error.strerror or str(error)) from error
+    for rows in part.rows:
+        own = {one.name for one in map(parse_segment, files) if one is not None and one.rows == rows.name}
+        rows.segments.clear()
+        rows.segments.update({name: facts['sha256'] for name, facts in files.items() if name in own})
+    return path
+
+
+def strip_buffer(path: Path) -> None:
+    """Removes the replay buffer from a checkpoint, which stays valid at every moment; one without is unchanged."""
+    manifest = read_manifest(path)
+    if manifest['format_version'] == 1:
+        return  # there the buffer is part of the state
+    files: dict[str, FileFacts] = manifest['files']
+    if manifest['replay_buffer'] == SAVED:
+        rest = {name: facts for name, facts in files.items() if not _is_of_buffer(name)}
+        changed = {**manifest, 'replay_buffer': STRIPPED, 'files': rest}
+        replace_file(path / MANIFEST, write_text(changed, is_own=manifest.is_own))
+    for entry in path.iterdir():
+        if _is_of_buffer(entry.name):
+            entry.unlink()
+
+
+def _is_of_buffer(name: str) -> bool:
+    return name in (BUFFER, BUFFER_TENSORS) or parse_segment(name) is not None
+
+
+def _text_piece(name: str, text: bytes) -> _Piece:
+    try:
+        check_size(len(text), 'STATE')
+    except LimitExceededError as error:
+        message = f'the state is too large to be loaded again: {error}'
+        raise CheckpointError(message, where=name, remedy=error.remedy) from error
+    return _Piece(name, len(text), lambda: text, is_private=True)
+
+
+def _tensor_piece(name: str, arrays: Mapping[str, Any]) -> _Piece:
+    nbytes = sum(array.nbytes + len(key) + 100 for key, array in arrays.items())
+    return _Piece(name, nbytes, lambda: safetensors.save(arrays))
+
+
+def _segment_piece(rows: Rows, one: Segment) -> _Piece:
+    def make() -> bytes:
+        encoder = Encoder('columns')
+        encoder.tree(rows.read(one.first, one.stop))
+        data: bytes = safetensors.save(encoder.arrays)
+        return data
+
+    return _Piece(one.name, (one.stop - one.first) * rows.nbytes, make)
+
+
+def _buffer_part(buffer: Mapping[str, Any], previous: Path | None, secrets: Secrets | None) -> _BufferPart:
+    encoder = Encoder('replay_buffer', secrets)
+    numbered: list[dict[str, Any]] = []
+    pieces: list[_Piece] = []
+    kept: list[Segment] = []
+    try:
+        tree = encoder.tree(buffer)
+        for rows in encoder.rows:
+            columns = Encoder('columns').tree(rows.read(rows.first, rows.first))
+            old, new = plan_segments(rows, _reusable(rows, previous))
+            kept += old
+            pieces += [_segment_piece(rows, one) for one in new]
+            names = [one.name for one in (*old, *new)]
+            numbered.append({'first': rows.first, 'stop': rows.stop, 'columns': columns, 'files': names})
+        text = to_json({'state': tree, 'rows': numbered})
+    except CheckpointError as error:
+        error.remedy = f'{error.remedy} {BUFFER_REMEDY}'.lstrip()
+        raise
+    pieces.append(_text_piece(BUFFER, text))
+    if encoder.arrays:
+        pieces.append(_tensor_piece(BUFFER_TENSORS, encoder.arrays))
+    return _BufferPart(pieces, kept, encoder.rows)
+
+
+def _reusable(rows: Rows, previous: Path | None) -> dict[str, int]:
+    """Returns the sizes of the files of an earlier checkpoint that hold rows of this buffer."""
+    if previous is None:
+        return {}
+    try:
+        files = read_manifest(previous)['files']
+    except CheckpointError:
+        return {}  # everything is rewritten, so nothing is lost
+    return {
+        name: facts['size']
+        for name, facts in files.items()
+        if rows.segments.get(name) == facts['sha256'] and _has_size(previous / name, facts['size'])
+    }
+
+
+def _has_size(path: Path, size: int) -> bool:
+    return path.is_file() and not path.is_symlink() and path.stat().st_size == size
+
+
+def _link(kept: list[Segment], previous: Path | None, staging: Path) -> dict[str, FileFacts]:
+    if previous is None or not kept:
+        return {}
+    files: dict[str, FileFacts] = read_manifest(previous)['files']
+    for one in kept:
+        link_file(previous / one.name, staging / one.name)
+    return {one.name: files[one.name] for one in kept}
+
+
+def _check_place(path: Path) -> None:
+    """Refuses to overwrite a folder that is not a checkpoint."""
+    is_free = not path.exists() or (path / MANIFEST).is_file() or (path.is_dir() and not any(path.iterdir()))
+    if path.is_symlink() or not is_free:
+        raise CheckpointWriteError(
+            'the path exists already', where=str(path), remedy='Name a folder that does not exist.'
+        )
+
+
+def _write_error(path: Path, needed: int, reason: str) -> CheckpointWriteError:
+    parent = next(folder for folder in path.absolute().parents if folder.is_dir())
+    free = shutil.disk_usage(parent).free
+    message = f'the checkpoint cannot be written: {reason}; it needs {needed} bytes and {free} are free'
+    if needed > free:
+        message += f', so {needed - free} are missing'
+    before = path if path.is_dir() else next(iter(newest_first(manifests_in(path.parent)[0])), None)
+    kept = f'The one before is untouched: {before}.' if before else 'There is none before it.'
+    return CheckpointWriteError(message, where=str(path), remedy=kept)
+
+
+logger = logging.getLogger(__name__)
+
+BEST = 'best_'
+"""Prefix of the names of checkpoints that contain a policy for evaluation."""
+
+
+def publish_checkpoint(
+    path: Path,
+    state: Mapping[str, Any],
+    facts: Mapping[str, Any] | None = None,
+    *,
+    name: str = 'latest',
+    buffer: Mapping[str, Any] | None = None,
+    options: Mapping[str, Any] | None = None,
+    secrets: Secrets | None = None,
+) -> Path:
+    """Saves a checkpoint, points a name to it, and deletes checkpoints that are no longer needed.
+
+    Args:
+        path: The new folder.
+        state: Everything but the replay buffer.
+        facts: Further content of the manifest; ``score`` decides which best checkpoints are kept.
+        name: Name next to the folder that will point to it.
+        buffer: State of the replay buffer; saved as ``options.replay_buffer`` says.
+        options: The section ``checkpoint``; its defaults if not given.
+        secrets: Values that are not written.
+
+    Returns:
+        The path.
+
+    Raises:
+        CheckpointError: If a value in the state cannot be saved.
+        CheckpointWriteError: If it cannot be written; earlier checkpoints are kept.
+    """
+    options = {**defaults_of(CHECKPOINT_FIELDS), **(options or {})}
+    how = options['replay_buffer']
+    previous = path.parent / 'latest' if how == 'incremental' else None
+    saved = None if how == 'none' else buffer
+    save_checkpoint(path, state, facts, buffer=saved, previous=previous, secrets=secrets)
+    link_checkpoint(path, name, options)
+    return path
+
+
+def link_checkpoint(path: Path, name: str, options: Mapping[str, Any] | None = None) -> None:
+    """Points ``name``, next to a checkpoint, to it atomically, and deletes unneeded checkpoints, like ``keep``.
+
+    Where a copy of the run has a folder of that name, as its links were followed, the link replaces it; after a kill in
+    between, ``clean_leftovers`` restores the folder.
+
+    Raises:
+        CheckpointWriteError: If the disk refuses; the name then points to its previous checkpoint.
+    """
+    options = {**defaults_of(CHECKPOINT_FIELDS), **(options or {})}
+    target = path.parent / name
+    staging, copy = unused_name(target, TEMPORARY), unused_name(target, REPLACED)
+    try:
+        staging.symlink_to(path.name)
+        if (target / MANIFEST).is_file() and not target.is_symlink():
+            os.rename(target, copy)
+        os.replace(staging, target)
+        sync_folder(path.parent)
+        if copy.exists():
+            delete_folder(copy)
+    except OSError as error:
+        staging.unlink(missing_ok=True)
+        if copy.exists() and not os.path.lexists(target):
+            os.rename(copy, target)
+        raise CheckpointWriteError(
+            f'{path} is saved, but the name {name} cannot point to it: {error.strerror}',
+            where=str(path.parent),
+        ) from error
+    keep(
+        path.parent,
+        options['keep_last'],
+        options['keep_best'],
+        only_latest_buffer=options['replay_buffer'] == 'latest',
+    )
+
+
+def keep(
+    folder: Path, keep_last: int = 2, keep_best: int = 1, *, only_latest_buffer: bool = False
+) -> list[Path]:
+    """Deletes old checkpoints, except those that a name points to and those that the run did not name itself.
+
+    Before an older training state is deleted, the newest one is compared with its manifest; if damaged, all are kept.
+
+    Args:
+        folder: The ``ckpt`` folder.
+        keep_last: Number of newest training states to keep.
+        keep_best: Number of best policies to keep: those with the highest scores, the newer of equal ones.
+        only_latest_buffer: Whether older training states lose their replay buffer.
+
+    Returns:
+        The deleted paths.
+
+    Raises:
+        CheckpointWriteError: If the disk refuses.
+    """
+    linked = {entry.resolve() for entry in folder.iterdir() if entry.is_symlink()}
+    states, _ = manifests_in(folder, RESUMABLE)
+    ordered = newest_first(states)
+    gone = [path for path in ordered[keep_last:] if path.resolve() not in linked]
+    older = ordered[1:] if only_latest_buffer else []
+    if (gone or older) and not _is_whole(ordered[0], dict(states)[ordered[0]]):
+        gone = older = []
+    gone += [path for path in _best_first(folder)[keep_best:] if path.resolve() not in linked]
+    try:
+        for path in gone:
+            delete_folder(path)
+        for path in older:
+            if path not in gone:
+                strip_buffer(path)
+    except OSError as error:
+        message = f'old checkpoints cannot be deleted: {error.strerror}'
+        raise CheckpointWriteError(message, where=str(folder)) from error
+    return gone
+
+
+def clean_leftovers(folder: Path) -> list[Path]:
+    """Deletes the leftovers of a process that died while saving; restores the name of a checkpoint being replaced.
+
+    Only for a folder that no other process saves to: a run's lock makes sure of that.
+
+    Returns:
+        The removed or renamed paths.
+    """
+    found = sorted(folder.iterdir()) if folder.is_dir() else []
+    leftovers = [path for path in found if path.name.startswith((TEMPORARY, REPLACED))]
+    for path in leftovers:
+        target = path.with_name(path.name.removeprefix(REPLACED).rpartition('-')[0])
+        if path.name.startswith(REPLACED) and (path / MANIFEST).is_file() and not target.exists():
+            os.rename(path, target)
+        elif path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+    for path in folder.iterdir() if folder.is_dir() else ():
+        is_checkpoint = path.is_dir() and not path.is_symlink() and (path / MANIFEST).is_file()
+        for entry in path.glob(f'{TEMPORARY}*') if is_checkpoint else ():
+            entry.unlink()
+    return leftovers
+
+
+def describe_cost(nbytes: int, options: Mapping[str, Any] | None = None) -> str:
+    """Describes the disk space that checkpoints take, for the beginning of a run.
+
+    Args:
+        nbytes: Size of the full replay buffer in bytes, 0 if there is none.
+        options: The section ``checkpoint``; its defaults if not given.
+    """
+    options = {**defaults_of(CHECKPOINT_FIELDS), **(options or {})}
+    last, how = options['keep_last'], options['replay_buffer']
+    if not nbytes:
+        return f'checkpoints: keep_last {last}, without a replay buffer'
+    if how == 'none':
+        return f'checkpoints: keep_last {last}, without the replay buffer ({_size(nbytes)}): a resume is not exact'
+    one = f'a checkpoint takes up to {_size(nbytes)} for the replay buffer'
+    if how == 'latest':
+        return f'{one}, the latest only (keep_last {last})'
+    if how == 'incremental':
+        slack = min(nbytes, SEGMENT_BYTES + MAX_SMALL * SEGMENT_BYTES // 2)
+        return f'{one}; keep_last {last} share it, and take up to {_size(nbytes + slack)} together'
+    return f'{one}, {_size(nbytes * (last + 1))} while keep_last {last} are replaced by a new one'
+
+
+def _best_first(folder: Path) -> list[Path]:
+    found, _ = manifests_in(folder, BEST)
+    scores = dict(found)
+
+    def score(path: Path) -> float:
+        value = scores[path].get('score')
+        return value if isinstance(value, int | float) and not math.isnan(value) else -math.inf
+
+    return sorted(newest_first(found), key=score, reverse=True)
+
+
+def _is_whole(path: Path, manifest: Mapping[str, Any]) -> bool:
+    try:
+        check_files(path, manifest, linked=False)
+    except CheckpointError as error:
+        logger.warning('the newest checkpoint is damaged, so no older one is deleted: %s', error)
+        return False
+    return True
+
+
+def _size(nbytes: int) -> str:
+    exponent = min((max(nbytes, 1).bit_length() - 1) // 10, 3)
+    return f'{nbytes / 1024**exponent:.{min(exponent, 1)}f} {("B", "KiB", "MiB", "GiB")[exponent]}'

@@ -1,1 +1,0 @@
-"""What ``rlframe new`` writes, as files that run: their names are replaced by those that the user gives."""

@@ -1,0 +1,151 @@
+"""Reads untrusted JSON within limits and strictly by the standard.
+
+Python's own reader accepts ``NaN`` and ``Infinity``, keeps the last of duplicate keys, and has no limit on memory.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+from rlframe.utils.files import LimitExceededError, check_limit, limit
+
+FLOAT = '__float__'
+"""Key of a dict that encodes a float that JSON cannot represent."""
+
+
+class JsonText(str):
+    """JSON as one text, faster to write than a tree of values; if it contains secrets, it is written as a tree."""
+
+
+class JSONRefusedError(ValueError):
+    """Invalid JSON; the message names the key if there is one."""
+
+
+class _Constant(float):
+    """A ``NaN``, ``Infinity`` or ``-Infinity`` of the text."""
+
+
+def loads(data: bytes, kind: str, takes_constants: bool = False) -> Any:
+    """Parses a JSON text.
+
+    Args:
+        data: The text.
+        kind: The file kind whose limits apply: ``MANIFEST``, ``CONFIG``, ``POLICY`` or ``STATE``.
+        takes_constants: Whether ``NaN`` and ``Infinity`` are accepted, as older versions of rlframe wrote them.
+
+    Raises:
+        LimitExceededError: If it is too long or has too many values.
+        JSONRefusedError: If a key is duplicated, a number is not finite, or it is nested too deeply.
+        json.JSONDecodeError: If it is not JSON.
+    """
+    check_size(len(data), kind)
+    values = data.count(b',') + data.count(b'[') + data.count(b'{')  # a little more than there are
+    check_limit(f'{kind}_VALUES', values, 'values in the JSON')
+    constants: list[str] = []
+
+    def constant(text: str) -> float:
+        constants.append(text)
+        return _Constant(text)
+
+    try:
+        found = json.loads(data, object_pairs_hook=_unique, parse_constant=constant)
+    except RecursionError:
+        raise _too_deep() from None
+    if constants and not takes_constants:
+        key = _where(found, '') or 'the JSON'
+        raise JSONRefusedError(f'{key} is {constants[0]}, which is not valid JSON: numbers must be finite')
+    return found
+
+
+def check_size(nbytes: int, kind: str) -> None:
+    """Rejects a file that is too long, before it is read.
+
+    Raises:
+        LimitExceededError: With the limit and how to raise it.
+    """
+    check_limit(f'{kind}_BYTES', nbytes, 'bytes of the file')
+
+
+def check_nesting(depth: int) -> None:
+    """Rejects a tree that is nested too deeply.
+
+    Raises:
+        JSONRefusedError: With the limit.
+    """
+    if depth > limit('NESTING'):
+        raise _too_deep()
+
+
+def from_tagged(tree: Any, depth: int = 0) -> Any:
+    """Decodes the non-finite floats that ``to_tagged`` encoded.
+
+    Raises:
+        JSONRefusedError: If it is nested too deeply, or a number is too large for a float.
+    """
+    check_nesting(depth)
+    if isinstance(tree, dict):
+        if tree.keys() == {FLOAT}:
+            return float(tree[FLOAT])
+        return {name: from_tagged(below, depth + 1) for name, below in tree.items()}
+    if isinstance(tree, list):
+        return [from_tagged(item, depth + 1) for item in tree]
+    return checked_leaf(tree)
+
+
+def to_tagged(tree: Any) -> Any:
+    """Encodes the non-finite floats of a tree, so that JSON can represent it."""
+    if isinstance(tree, dict):
+        return {name: to_tagged(below) for name, below in tree.items()}
+    if isinstance(tree, list):
+        return [to_tagged(item) for item in tree]
+    return {FLOAT: repr(tree)} if isinstance(tree, float) and not math.isfinite(tree) else tree
+
+
+def checked_leaf(value: Any) -> Any:
+    """Converts a value that is no list and no dict; constants that ``loads`` accepts become plain floats.
+
+    Raises:
+        JSONRefusedError: If it is a number such as 1e999.
+    """
+    if type(value) is float and not math.isfinite(value):
+        raise JSONRefusedError('a number is too large for a float')
+    return float(value) if isinstance(value, _Constant) else value
+
+
+def _too_deep() -> JSONRefusedError:
+    return JSONRefusedError(f'it is nested too deeply: at most {limit("NESTING")} levels are allowed')
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for i, name in enumerate(names) if name in names[:i])
+        raise JSONRefusedError(f'the key {twice!r} is duplicated')
+    return found
+
+
+def _where(tree: Any, key: str) -> str:
+    """Returns the dotted key of the first constant, or an empty text if there is none."""
+    if isinstance(tree, _Constant):
+        return key
+    items: Any = ()
+    if isinstance(tree, dict):
+        items = ((f'{key}.{name}' if key else name, below) for name, below in tree.items())
+    elif isinstance(tree, list):
+        items = ((f'{key}[{i}]', below) for i, below in enumerate(tree))
+    return next((found for name, below in items if (found := _where(below, name))), '')
+
+
+__all__ = [
+    'JSONRefusedError',
+    'LimitExceededError',
+    'check_nesting',
+    'check_size',
+    'checked_leaf',
+    'from_tagged',
+    'loads',
+    'to_tagged',
+]

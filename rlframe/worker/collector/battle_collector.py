@@ -1,0 +1,503 @@
+"""Collectors of training samples and of episodes for games of several players."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from rlframe.data.players import OpenMoves, PlayerView, outcome
+from rlframe.data.timestep import NO_INFO, Array, Batch, FloatArray, IntArray, TimeStep
+from rlframe.data.trajectory import TrajectoryRecorder
+from rlframe.errors import ConfigError
+from rlframe.registry import SERIAL_COLLECTOR_REGISTRY
+from rlframe.utils.field import Field
+from rlframe.utils.schema import DICT, Kind, Schema, array, check_state, list_of, part
+from rlframe.worker.collector.base_serial_collector import SerialCollector, SerialCollectorConfig
+from rlframe.worker.collector.episode_log import WINDOW
+from rlframe.worker.collector.joint_policy import JointPolicy, check_flags
+from rlframe.worker.collector.rollout import Step
+from rlframe.worker.collector.serial_collector import (
+    EpisodeCollectorConfig,
+    EpisodeSerialCollector,
+    SampleSerialCollector,
+)
+
+_FLOATS = array('f')
+RETURNS = Kind(
+    'an array of floats, a row for each episode',
+    lambda v: _FLOATS.fits(v) and (v.ndim == 2 or v.shape == (0,)),
+)
+"""Schema of the state of a ``PlayerLog``."""
+
+
+class PlayerLog:
+    """The players' returns in the last episodes."""
+
+    def __init__(self) -> None:
+        self._window: deque[FloatArray] = deque(maxlen=WINDOW)
+
+    def add(self, returns: FloatArray) -> None:
+        """Counts an episode, by the return of each player, [P]."""
+        self._window.append(returns)
+
+    def add_told(self, infos: Sequence[Sequence[Mapping[str, Any]]]) -> None:
+        """Counts episodes of another process, as its collector told of them, a list for each player."""
+        for episode in zip(*infos, strict=True):
+            self.add(np.array([info['eval_episode_return'] for info in episode]))
+
+    def metrics(self) -> dict[str, float]:
+        """Returns mean returns and shares of won and drawn games of each player, over the last episodes."""
+        if not self._window:
+            return {}
+        returns = np.array(self._window)
+        wins, draws = outcome(returns)
+        values = {'rollout/draw_rate': float(draws.any(1).mean())}
+        for player in range(returns.shape[1]):
+            values[f'rollout/player_{player}_rew_mean'] = float(returns[:, player].mean())
+            values[f'rollout/player_{player}_win_rate'] = float(wins[:, player].mean())
+        return values
+
+    def state(self) -> FloatArray:
+        """Returns a copy, [episodes, P]."""
+        return np.array(self._window)
+
+    def load_state(self, state: FloatArray) -> None:
+        """Continues from ``state()``."""
+        check_state(state, RETURNS)
+        self._window = deque(state.copy(), maxlen=WINDOW)
+
+
+class PlayerRecorder:
+    """Keeps the rows of several players until they are taken, each player's like a ``TrajectoryRecorder`` does.
+
+    A row is a player's move: ``obs`` is what it saw, ``next_obs`` what it sees at its next turn or when its game is
+    over, ``reward`` the sum of its rewards in between. Only moves of the policy given for the player count. If a player
+    loses by another's move, its own last move ends with that loss. Each move becomes one row, which is complete once
+    its ``next_obs`` is known.
+
+    Args:
+        env_num: Number of envs, N.
+        player_num: Number of players, P.
+        recorded: The players whose moves are recorded.
+        make_recorder: Creates the recorder of a player in N envs.
+        mark_episodes: Whether to add the columns ``env_id``, another one for each player of each env, and
+            ``episode_step``.
+    """
+
+    def __init__(
+        self,
+        env_num: int,
+        player_num: int,
+        recorded: Sequence[int],
+        make_recorder: Callable[[int, int], TrajectoryRecorder],
+        mark_episodes: bool = False,
+    ) -> None:
+        self._env_num, self._player_num, self._mark_episodes = env_num, player_num, mark_episodes
+        self._rows = {player: make_recorder(player, env_num) for player in recorded}
+        self._open = {player: OpenMoves(env_num) for player in recorded}
+        self._return = np.zeros((env_num, player_num))
+        self._length = np.zeros(env_num, np.int64)
+        self._first = {player: np.zeros(env_num, np.int64) for player in recorded}
+        self._count = {player: np.zeros(env_num, np.int64) for player in recorded}
+        # bounds of the episodes that ended, of each player and env, among the rows that were not taken yet
+        self._bounds: dict[int, list[list[tuple[int, int]]]] = {}
+        self._forget_bounds()
+        self.log = PlayerLog()
+        """Of the last episodes."""
+        self._told: list[list[dict[str, Any]]] = [[] for _ in range(player_num)]
+
+    def __len__(self) -> int:
+        """Returns the number of finished samples of every recorded player."""
+        return min(len(rows) for rows in self._rows.values())
+
+    @property
+    def held(self) -> int:
+        """Moves of recorded players that are neither returned nor among those that ``len`` counts."""
+        finished = sum(len(rows) + rows.held for rows in self._rows.values())
+        return finished + sum(len(moves) for moves in self._open.values()) - len(self)
+
+    def append(self, policy: JointPolicy, step: Step, stamp: Array, reserve: int) -> None:
+        """Takes one step of n envs.
+
+        Args:
+            policy: Who acted.
+            step: The step.
+            stamp: Column ``collect_iter``, at least [n].
+            reserve: Number of samples that are taken together.
+        """
+        before, after = policy.view(step.obs), policy.view(step.timestep.obs)
+        env_id = step.timestep.env_id
+        self._return[env_id] += after.reward
+        self._length[env_id] += 1
+        for player, moves in self._open.items():
+            acted = before.active[:, player] & policy.is_own(player, step.output)
+            said = policy.said_for(player, step.output, acted)
+            moves.make({'obs': before.obs[acted, player], **said}, env_id[acted])
+            moves.pay(after.reward[:, player], env_id)
+            knows = after.active[:, player] | after.over[:, player]  # the result of the last move
+            closing = np.flatnonzero(knows & moves.is_open[env_id])
+            if len(closing):
+                self._close(player, closing, after, policy, step, stamp, reserve)
+        self._end(step)
+
+    def _close(
+        self,
+        player: int,
+        closing: IntArray,
+        after: PlayerView,
+        policy: JointPolicy,
+        step: Step,
+        stamp: Array,
+        reserve: int,
+    ) -> None:
+        """Turns the moves of a player in some rows of a step into training rows."""
+        env_id = step.timestep.env_id[closing]
+        move, reward, number = self._open[player].close(env_id)
+        infos = step.timestep.info
+        answer = TimeStep(
+            after.obs[closing, player],
+            reward,
+            after.terminated[closing, player],
+            after.truncated[closing, player],
+            [infos[i] for i in closing] if infos[0] is not NO_INFO else (NO_INFO,) * len(closing),
+            policy.slot(player, env_id),
+        )
+        obs, face = move.pop('obs'), policy.policy_of(player)
+        rows = face.process_transition(obs, Batch.unchecked(move, len(closing)), answer)
+        rows['collect_iter'] = stamp[: len(closing)]
+        if self._mark_episodes:
+            rows['env_id'], rows['episode_step'] = answer.env_id.astype(np.int32), number.astype(np.int32)
+        self._rows[player].append(rows, env_id, answer.done, reserve)
+        self._count[player][env_id] += 1
+
+    def _end(self, step: Step) -> None:
+        """Records the results of finished episodes."""
+        ended = step.finished
+        if not len(ended):
+            return
+        wins, draws = outcome(self._return[ended])
+        for i, env in enumerate(ended.tolist()):
+            self.log.add(self._return[env].copy())
+            for player, told in enumerate(self._told):
+                result = 'win' if wins[i, player] else 'draw' if draws[i, player] else 'loss'
+                return_ = float(self._return[env, player])
+                length = int(self._length[env])
+                told.append({'eval_episode_return': return_, 'eval_episode_len': length, 'result': result})
+            for player, bounds in self._bounds.items():
+                bounds[env].append((int(self._first[player][env]), int(self._count[player][env])))
+        self._begin(ended)
+
+    def _begin(self, env_id: IntArray) -> int:
+        """Resets these envs and returns the number of dropped moves."""
+        self._return[env_id], self._length[env_id] = 0.0, 0
+        for player in self._rows:
+            self._first[player][env_id] = self._count[player][env_id]
+        return sum(moves.forget(env_id) for moves in self._open.values())
+
+    def discard(self, env_id: IntArray, since: IntArray | None = None) -> int:
+        """Drops the held moves of these envs, as after a step that must not count.
+
+        Args:
+            env_id: The envs, [n].
+            since: If given, with any value, the finished rows of the running episode are discarded too.
+
+        Returns:
+            How many moves were dropped.
+        """
+        dropped = 0
+        for player, rows in self._rows.items():
+            first = self._first[player][env_id] if since is not None else None
+            dropped += rows.discard(env_id, first)
+            if first is not None:
+                self._count[player][env_id] = first
+        return dropped + self._begin(env_id)
+
+    def clear(self) -> int:
+        """Drops all moves, held or finished, and returns their number."""
+        dropped = sum(rows.clear() for rows in self._rows.values()) + self._begin(np.arange(self._env_num))
+        self._forget_bounds()
+        return dropped
+
+    def _forget_bounds(self) -> None:
+        for player in self._rows:
+            self._first[player][:] = self._count[player][:] = 0
+            self._bounds[player] = [[] for _ in range(self._env_num)]
+
+    def take(self, count: int | None = None) -> list[Any]:
+        """Returns the oldest ``count`` samples (all by default) of each player, an empty list for one not recorded."""
+        taken = [self._rows[p].take(count) if p in self._rows else [] for p in range(self._player_num)]
+        self._forget_bounds()
+        return taken
+
+    def take_episodes(self, episodes: Sequence[tuple[int, int, int]]) -> list[list[Batch]]:
+        """Returns the rows of whole episodes of each player, a ``Batch`` each, and forgets all rows.
+
+        Args:
+            episodes: Env of each episode, in the requested order; the other numbers are ignored, because players make
+                different numbers of moves. A player without a move in an episode has no entry for it.
+        """
+        taken: list[list[Batch]] = [[] for _ in range(self._player_num)]
+        for player, rows in self._rows.items():
+            bounds = [iter(own) for own in self._bounds[player]]
+            wanted = [(env, *next(bounds[env])) for env, _, _ in episodes]
+            wanted = [(env, start, stop) for env, start, stop in wanted if stop > start]
+            taken[player] = rows.take_episodes(wanted) if wanted else []
+        self._forget_bounds()
+        return taken
+
+    def take_infos(self) -> list[list[dict[str, Any]]]:
+        """Returns the results of the episodes that ended since the last call, a list for each player."""
+        told, self._told = self._told, [[] for _ in range(self._player_num)]
+        return told
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns a copy of all rows, held or finished, and of the counters."""
+        return {
+            'rows': {str(player): rows.state_dict() for player, rows in self._rows.items()},
+            'open': {str(player): moves.state_dict() for player, moves in self._open.items()},
+            'return': self._return.copy(),
+            'length': self._length.copy(),
+            'first': {str(player): first.copy() for player, first in self._first.items()},
+            'count': {str(player): count.copy() for player, count in self._count.items()},
+            'window': self.log.state(),
+            'told': [[dict(info) for info in told] for told in self._told],
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continues from ``state_dict()`` of between two calls of a collector."""
+        check_state(state, self._schema())
+        self._forget_bounds()
+        for player in self._rows:
+            for name, keeper in (('rows', self._rows[player]), ('open', self._open[player])):
+                with part(f'{name}.{player}'):
+                    keeper.load_state_dict(state[name][str(player)])
+            self._first[player] = state['first'][str(player)].copy()
+            self._count[player] = state['count'][str(player)].copy()
+        self._return, self._length = state['return'].copy(), state['length'].copy()
+        self.log.load_state(state['window'])
+        self._told = [[dict(info) for info in told] for told in state['told']]
+
+    def _schema(self) -> dict[str, Schema]:
+        players = [str(player) for player in self._rows]
+        each_env = array('iu', (self._env_num,))
+        parts = {name: dict.fromkeys(players, DICT) for name in ('rows', 'open')}
+        counts = {name: dict.fromkeys(players, each_env) for name in ('first', 'count')}
+        told = list_of(list_of(DICT), self._player_num)
+        returns = array('f', self._return.shape)
+        return {**parts, **counts, 'return': returns, 'length': each_env, 'window': RETURNS, 'told': told}
+
+
+Infos = list[list[dict[str, Any]]]
+
+
+class PlayerCollectorConfig(SerialCollectorConfig):
+    """Options of every collector of games."""
+
+    record: list[bool] | None
+
+
+class PlayerCollector(SerialCollector):
+    """Shared base of multi-player collectors: a policy and a recorder for each player."""
+
+    _cfg: PlayerCollectorConfig
+    _recorder: Any  # a PlayerRecorder
+    recorded: list[bool] | None = None
+    """For each player, whether its moves are returned, from the next ``reset_env`` on; None: as the config says."""
+
+    config = dict(
+        record=Field(
+            None, type=list, doc='for each player, whether its moves are returned; None: of all players'
+        ),
+    )
+
+    def reset_policy(self, _policy: Any = None) -> None:
+        """Replaces the policies (one per player, one for all, or a joint one), or resets the current ones."""
+        if _policy is not None:
+            _policy = _policy if isinstance(_policy, JointPolicy) else JointPolicy(_policy)
+            if self._env is not None:
+                _policy.sit(self._env.spec, self._env.env_num)
+        super().reset_policy(_policy)
+
+    def reset(self, _policy: Any = None, _env: Any = None) -> None:
+        if _policy is not None and _env is not None:
+            self._policy = self._rollout = None  # they need not fit the new envs
+        super().reset(_policy, _env)
+
+    def _begin(self) -> None:
+        if self._env is not None and self._policy is not None:
+            self._policy.sit(self._env.spec, self._env.env_num)
+        super()._begin()
+
+    def _make_recorder(self, env_num: int, policy: Any = None) -> Any:
+        player_num = self._policy.player_num
+        flags = self._cfg.record if self.recorded is None else self.recorded
+        recorded = check_flags(flags, player_num)
+        return PlayerRecorder(env_num, player_num, recorded, self._make_rows, self._mark_episodes)
+
+    def _make_rows(self, player: int, env_num: int) -> TrajectoryRecorder:
+        """Creates the recorder of one player, as the policy of that player needs it."""
+        return super()._make_recorder(env_num, self._policy.policy_of(player))
+
+    def _append(
+        self, step: Step, stamp: Array, level_seeds: Array | None, episode_step: Array | None, reserve: int
+    ) -> None:
+        self._recorder.append(self._policy, step, stamp, reserve)
+
+    def _more_metrics(self) -> dict[str, float]:
+        metrics: dict[str, float] = self._recorder.log.metrics()
+        return metrics
+
+    def state_dict(self) -> dict[str, Any]:
+        return {**super().state_dict(), 'players': self._policy.state_dict()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        check_state(state, {'players': DICT})
+        with part('players'):
+            self._policy.load_state_dict(state['players'])
+        super().load_state_dict(state)
+
+    def training_data(self, collected: Any) -> Any:
+        """Returns the samples, or episodes, of all recorded players together."""
+        data = [own for own in collected[0] if len(own)]
+        if all(isinstance(own, Batch) for own in data):
+            return Batch.cat(data)
+        return [episode for own in data for episode in own]
+
+
+@SERIAL_COLLECTOR_REGISTRY.register('sample_1v1')
+class BattleSampleSerialCollector(PlayerCollector, SampleSerialCollector):
+    """Collects until there are ``n_sample`` training samples of every recorded player.
+
+    ``policy`` is a list with one collect face for each player, or a single one for self-play; with
+    ``past_selves.snapshot_freq``, a training run also plays against earlier versions, see ``PastSelves``. A training
+    sample is a move, from the player's turn to its next one. Samples beyond ``n_sample``, and moves whose outcome is
+    not known yet, are carried over to the next call.
+    """
+
+    config = dict(
+        past_selves=dict(
+            snapshot_freq=Field(
+                None,
+                type=int,
+                range='[1, inf)',
+                unit='train iterations',
+                doc='between snapshots of the policy, which become its opponents; None: it plays against itself only',
+            ),
+            keep=Field(
+                10,
+                range='[1, inf)',
+                unit='snapshots',
+                doc='that are kept, the newest; each is a network in memory',
+            ),
+            newest_share=Field(0.5, range='[0, 1]', doc='share of games against the current policy'),
+        )
+    )
+
+    def collect(  # type: ignore[override]  # the signature that DI-engine's users know
+        self,
+        n_sample: int | None = None,
+        train_iter: int = 0,
+        drop_extra: bool = True,
+        policy_kwargs: Mapping[str, Any] | None = None,
+        *,
+        random_collect: bool = False,
+        record_random_collect: bool = True,
+    ) -> tuple[list[Any], Infos]:
+        """Collects training samples.
+
+        Args:
+            n_sample: Number of samples of each recorded player; by default, the first policy's ``n_sample``.
+            train_iter: Train iterations so far; it becomes the column ``collect_iter``.
+            drop_extra: Whether to return exactly ``n_sample`` of each and carry the surplus over, instead of returning
+                all.
+            policy_kwargs: Arguments of the policies' ``forward``, such as ``eps``.
+            random_collect: Whether this call collects at random, before training.
+            record_random_collect: Whether episodes of a random call count in the metrics.
+
+        Returns:
+            For each player its samples, a ``Batch`` [n_sample] in the order of their completion (an empty list if it is
+            not recorded), and for each player a dict per ended episode: ``eval_episode_return``, ``eval_episode_len``
+            and ``result``, which is ``win``, ``draw`` or ``loss``.
+
+        Raises:
+            EpisodeTooLongError: If an env does not end its episode.
+            ValueError: If no number of samples is known, or it is less than 1.
+            ConfigError: If the policies learn on-policy.
+        """
+        if self._policy is not None:
+            self._policy.begin_round(train_iter)
+        samples: Any = super().collect(
+            n_sample, train_iter, drop_extra, random_collect, record_random_collect, policy_kwargs
+        )
+        return samples, self._recorder.take_infos()
+
+    def _collect_block(
+        self, target: int, settings: Mapping[str, Any], stamp: Array, levels: Array | None
+    ) -> Batch:
+        raise ConfigError(
+            'in a turn-based game, players make different numbers of moves, so envs have no blocks of equal length',
+            where='policy.collect.collector.type',
+            got='sample_1v1',
+            expected="'episode_1v1' for a policy that learns on-policy",
+            remedy='Set policy.collect.collector.get_train_sample=True as well, and policy.collect.n_episode.',
+        )
+
+
+class BattleEpisodeConfig(PlayerCollectorConfig, EpisodeCollectorConfig):
+    """Options of ``BattleEpisodeSerialCollector``."""
+
+
+@SERIAL_COLLECTOR_REGISTRY.register('episode_1v1')
+class BattleEpisodeSerialCollector(PlayerCollector, EpisodeSerialCollector):
+    """Collects ``n_episode`` whole episodes, an equal share from each env, and returns each player's moves of them.
+
+    ``policy`` is a list with one collect face for each player, or a single one for self-play.
+    """
+
+    _cfg: BattleEpisodeConfig
+
+    def collect(  # type: ignore[override]  # episodes of each player
+        self,
+        n_episode: int | None = None,
+        train_iter: int = 0,
+        policy_kwargs: Mapping[str, Any] | None = None,
+        *,
+        random_collect: bool = False,
+        record_random_collect: bool = True,
+    ) -> tuple[list[Any], Infos]:
+        """Collects whole episodes.
+
+        Args:
+            n_episode: Number of episodes; by default, the first policy's ``n_episode``.
+            train_iter: Train iterations so far; it becomes the column ``collect_iter``.
+            policy_kwargs: Arguments of the policies' ``forward``, such as ``eps``.
+            random_collect: Whether this call collects at random, before training.
+            record_random_collect: Whether episodes of a random call count in the metrics.
+
+        Returns:
+            For each player its part of the episodes in the order in which they ended, each with columns [T, ...] of
+            which only the last row is done, or one ``Batch`` of training samples with ``get_train_sample`` (an empty
+            list if it is not recorded), and for each player a dict per episode, as from
+            ``BattleSampleSerialCollector``.
+
+        Raises:
+            EpisodeTooLongError: If an env does not end its episode.
+            ValueError: If no number of episodes is known, or it is less than 1.
+        """
+        episodes: Any = super().collect(
+            n_episode,
+            train_iter,
+            policy_kwargs,
+            random_collect=random_collect,
+            record_random_collect=record_random_collect,
+        )
+        return episodes, self._recorder.take_infos()
+
+    def _shaped(self, episodes: Any, policy: Any) -> list[Any]:
+        return [
+            super(BattleEpisodeSerialCollector, self)._shaped(own, policy.policy_of(player)) if own else []
+            for player, own in enumerate(episodes)
+        ]

@@ -1,0 +1,315 @@
+"""ProfileHook: writes a profile of some rounds to the run folder."""
+
+from __future__ import annotations
+
+import cProfile
+import logging
+import math
+import os
+import subprocess
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from rlframe.errors import ConfigError
+from rlframe.registry import HOOK_REGISTRY
+from rlframe.utils.field import REQUIRED, Field, ResolvedConfig
+from rlframe.utils.schema import COUNT, NUMBER, check_state, maybe
+from rlframe.worker.hooks.run_hook import RunHook, RunView
+
+
+class EarlyStopConfig(ResolvedConfig):
+    """Options of ``EarlyStopHook``."""
+
+    patience: int
+    min_delta: float
+
+
+@HOOK_REGISTRY.register('early_stop')
+class EarlyStopHook(RunHook):
+    """Ends training when the score has not improved for ``patience`` evaluations."""
+
+    _cfg: EarlyStopConfig
+    config = dict(
+        patience=Field(
+            10,
+            range='[1, inf)',
+            unit='evaluations',
+            doc='without a better score, after which training ends',
+            may_change=True,
+        ),
+        min_delta=Field(
+            0.0,
+            range='[0, inf)',
+            unit='of the score',
+            doc='by which a score must exceed the best one to count as better',
+            may_change=True,
+        ),
+    )
+
+    def __init__(self, cfg: Mapping[str, Any] | None = None) -> None:
+        super().__init__(cfg)
+        self._best: float | None = None
+        self._worse = 0  # evaluations since the best
+
+    def before_run(self, run: RunView) -> None:
+        self._judge(run)
+
+    def after_eval(self, run: RunView) -> None:
+        if run.is_extra:
+            return
+        score = float(run.evaluation.score)
+        is_first = self._best is None and not math.isnan(score)
+        if is_first or (self._best is not None and score > self._best + self._cfg.min_delta):
+            self._best, self._worse = score, 0
+        else:
+            self._worse += 1
+        self._judge(run)
+
+    def _judge(self, run: RunView) -> None:
+        if self._worse >= self._cfg.patience:
+            run.stop(f'no better evaluation in {self._worse} (hooks.{self.name}.patience)')
+
+    def state_dict(self) -> dict[str, Any]:
+        return {'best': self._best, 'worse': self._worse}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        check_state(state, {'best': maybe(NUMBER), 'worse': COUNT})
+        self._best, self._worse = state['best'], state['worse']
+
+
+class WallClockConfig(ResolvedConfig):
+    """Options of ``WallClockHook``."""
+
+    seconds: float
+
+
+@HOOK_REGISTRY.register('wall_clock')
+class WallClockHook(RunHook):
+    """Ends training when a budget of wall-clock time is spent, counted over all resumes."""
+
+    _cfg: WallClockConfig
+    config = dict(
+        seconds=Field(
+            REQUIRED,
+            type=float,
+            range='(0, inf)',
+            unit='seconds',
+            doc='of training, evaluations included, after which it ends',
+            may_change=True,
+        )
+    )
+
+    def before_run(self, run: RunView) -> None:
+        self.after_round(run)
+
+    def after_round(self, run: RunView) -> None:
+        seconds = run.progress.wall_time
+        if seconds >= self._cfg.seconds:
+            run.stop(f'the budget of {self._cfg.seconds:g} s is spent (hooks.{self.name}.seconds)')
+
+
+logger = logging.getLogger('rlframe.hooks')
+PREFIX = 'RLFRAME_RUN_'
+"""Start of the names of the environment variables that the command gets."""
+MAX_REASON = 2000
+"""Characters of an error that the command gets."""
+
+
+class NotifyConfig(ResolvedConfig):
+    """Options of ``NotifyHook``."""
+
+    command: list[str]
+    timeout: float
+
+
+def _check_words(words: Any) -> str:
+    if words and all(isinstance(word, str) and '\0' not in word for word in words):
+        return ''
+    return "a program and its arguments, such as ['notify-send', 'training ended']"
+
+
+@HOOK_REGISTRY.register('notify')
+class NotifyHook(RunHook):
+    """Runs a command when a run ends or fails, without a shell.
+
+    The command gets the outcome in environment variables: ``RLFRAME_RUN_OUTCOME`` (``solved``, ``done``, ``stopped``,
+    ``interrupted``, ``failed``), ``_REASON`` (why a hook ended it, or the error), ``_FOLDER``, ``_SCORE``, ``_BEST``,
+    ``_ENVSTEP``, ``_TRAIN_ITER`` and ``_SECONDS``. If the command fails, a warning is logged.
+    """
+
+    _cfg: NotifyConfig
+    config = dict(
+        command=Field(
+            REQUIRED,
+            type=list,
+            doc='program and arguments, a list of words; no shell reads them',
+            check=_check_words,
+            may_change=True,
+            reaches='process',
+        ),
+        timeout=Field(
+            30.0,
+            range='(0, inf)',
+            unit='seconds',
+            doc='that the command has, before it is killed',
+            may_change=True,
+        ),
+    )
+    reaches = 'process'
+
+    def after_run(self, run: RunView) -> None:
+        self._run(run, run.stop_reason)
+
+    def on_exception(self, run: RunView) -> None:
+        self._run(run, f'{type(run.error).__name__}: {run.error}')
+
+    def _run(self, run: RunView, reason: str) -> None:
+        progress = run.progress
+        facts = {
+            'OUTCOME': run.outcome,
+            'REASON': run.secrets.scrub(reason).replace('\0', ' ')[:MAX_REASON],
+            'FOLDER': run.folder.absolute(),
+            'SCORE': run.evaluator.latest,
+            'BEST': run.evaluator.best,
+            'ENVSTEP': progress.envstep,
+            'TRAIN_ITER': progress.train_iter,
+            'SECONDS': f'{progress.wall_time:.1f}',
+        }
+        env = {**os.environ, **{PREFIX + name: str(value) for name, value in facts.items()}}
+        try:
+            subprocess.run(
+                self._cfg.command, env=env, stdin=subprocess.DEVNULL, timeout=self._cfg.timeout, check=True
+            )
+        except (OSError, subprocess.SubprocessError) as error:
+            logger.warning('hooks.%s: %s', self.name, run.secrets.scrub(str(error)))
+
+
+class GradientHistogramConfig(ResolvedConfig):
+    """Options of ``GradientHistogramHook``."""
+
+    every: int
+    weights: bool
+
+
+@HOOK_REGISTRY.register('gradient_histogram')
+class GradientHistogramHook(RunHook):
+    """Logs a histogram of the last gradient of each layer, after clipping, as ``gradient/LAYER``."""
+
+    _cfg: GradientHistogramConfig
+    config = dict(
+        every=Field(
+            1000, range='[1, inf)', unit='train iterations', doc='between two histograms', may_change=True
+        ),
+        weights=Field(False, doc='whether to log the weights, too, as weight/LAYER', may_change=True),
+    )
+    in_parallel = False
+
+    def __init__(self, cfg: Mapping[str, Any] | None = None) -> None:
+        super().__init__(cfg)
+        self._next = 1  # train iteration from which histograms are due
+
+    def after_round(self, run: RunView) -> None:
+        if run.progress.train_iter < self._next:
+            return
+        self._next = run.progress.train_iter + self._cfg.every
+        for name, parameter in run.policy.get_attribute('model').named_parameters():
+            if parameter.grad is not None:
+                run.log_histogram(f'gradient/{name}', parameter.grad.cpu().numpy())
+            if self._cfg.weights:
+                run.log_histogram(f'weight/{name}', parameter.detach().cpu().numpy())
+
+    def state_dict(self) -> dict[str, Any]:
+        return {'next': self._next}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        check_state(state, {'next': COUNT})
+        self._next = state['next']
+
+
+class ProfileConfig(ResolvedConfig):
+    """Options of ``ProfileHook``."""
+
+    first: int
+    last: int
+    tool: Literal['torch', 'cprofile']
+
+
+@HOOK_REGISTRY.register('profile')
+class ProfileHook(RunHook):
+    """Profiles the rounds ``first`` to ``last`` of a run: collection, updates, and the evaluations between them."""
+
+    _cfg: ProfileConfig
+    config = dict(
+        first=Field(10, range='[1, inf)', unit='rounds', doc='the first that is profiled', may_change=True),
+        last=Field(20, range='[1, inf)', unit='rounds', doc='the last that is profiled', may_change=True),
+        tool=Field(
+            'torch',
+            doc="'torch': a trace of operators, for chrome://tracing or Perfetto; 'cprofile': Python functions, for pstats",
+            choices=('torch', 'cprofile'),
+            may_change=True,
+        ),
+    )
+    in_parallel = False
+
+    @classmethod
+    def check_config(cls, cfg: ProfileConfig) -> list[ConfigError]:
+        """Refuses a range of rounds that ends before it begins."""
+        if cfg.first <= cfg.last:
+            return []
+        return [
+            ConfigError(
+                'no rounds to profile', where='last', got=cfg.last, expected=f'>= first ({cfg.first})'
+            )
+        ]
+
+    def __init__(self, cfg: Mapping[str, Any] | None = None) -> None:
+        super().__init__(cfg)
+        self._round = 0
+        self._profiler: Any = None
+
+    def before_collect(self, run: RunView) -> None:
+        self._round += 1
+        if self._profiler is None and self._cfg.first <= self._round <= self._cfg.last:
+            self._profiler = self._make()
+            self._profiler.__enter__()
+
+    def after_round(self, run: RunView) -> None:
+        if self._round >= self._cfg.last:
+            self._finish(run)
+
+    def after_run(self, run: RunView) -> None:
+        self._finish(run)
+
+    def on_exception(self, run: RunView) -> None:
+        self._finish(run)
+
+    def _make(self) -> Any:
+        if self._cfg.tool == 'cprofile':
+            return cProfile.Profile()
+        from torch.cuda import is_available
+        from torch.profiler import ProfilerActivity, profile
+
+        devices = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if is_available() else [])]
+        return profile(activities=devices)
+
+    def _finish(self, run: RunView) -> None:
+        """Writes the profile, if one is running."""
+        profiler, self._profiler = self._profiler, None
+        if profiler is None:
+            return
+        profiler.__exit__(None, None, None)
+        stem = f'profile_rounds_{self._cfg.first}_{self._round}'
+        if self._cfg.tool == 'cprofile':
+            path = run.folder / f'{stem}.pstats'
+            profiler.dump_stats(path)
+        else:
+            path = run.folder / f'{stem}.json'
+            profiler.export_chrome_trace(str(path))
+        logger.info('wrote %s', path)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {'round': self._round}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        check_state(state, {'round': COUNT})
+        self._round = state['round']

@@ -1,0 +1,235 @@
+"""Storage of columns on a device: the rows of a ring as tensors, which an update reads without a copy."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rlframe.data import Array, Batch, IntArray
+from rlframe.data.staging import Staging, tensor_type
+from rlframe.run.machine import demand_memory
+from rlframe.utils.field import Field
+from rlframe.utils.lazy import LazyModule
+from rlframe.worker.replay_buffer.ring import Columns, RingStorage
+
+if TYPE_CHECKING:
+    import torch
+else:
+    torch = LazyModule('torch')
+
+DEVICE_KEY = 'policy.other.replay_buffer.device'
+
+
+def _check_device(name: str) -> str:
+    return '' if re.fullmatch(r'cpu|cuda(:\d+)?', name) else "'cpu', 'cuda' or 'cuda:0', 'cuda:1', ..."
+
+
+DEVICE = Field(
+    'cpu',
+    doc="Where columns are kept: 'cpu' (main memory), or the GPU of the policy, 'cuda' or 'cuda:i', which then need not copy"
+    ' batches',
+    check=_check_device,
+    may_change=True,
+)
+"""The option ``device`` of replay buffers."""
+IN_MAIN_MEMORY = ('collect_iter',)
+"""Columns that the buffer itself reads when it samples; asking a device for them would be to wait for it."""
+CHUNK_BYTES = 16 * 2**20
+"""Largest part of a column that is copied between main memory and a device at a time."""
+REMEDY = f"Take a smaller replay_buffer_size, or {DEVICE_KEY}='cpu'."
+
+
+class DeviceColumn:
+    """A column on a device that is written and read like an array of numpy, and whose rows can stay on the device.
+
+    Args:
+        shape: Slots and the shape of a row.
+        dtype: Type of the numbers, or a structured type; then each field is a tensor.
+        staging: Copies rows to the device.
+
+    Raises:
+        TypeError, ValueError: If there are no tensors of that type.
+    """
+
+    def __init__(self, shape: tuple[int, ...], dtype: np.dtype[Any], staging: Staging) -> None:
+        self.shape, self.dtype, self._staging = shape, dtype, staging
+        self._fields = {
+            name: DeviceColumn((*shape, *field[0].shape), field[0].base, staging)
+            for name, field in (dtype.fields or {}).items()
+        }
+        if not self._fields:
+            self._rows = torch.empty(shape, dtype=tensor_type(dtype), device=staging.device)
+            self._bits = _selectable(self._rows)
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of an array of this shape and type."""
+        return math.prod(self.shape) * self.dtype.itemsize
+
+    @property
+    def _step(self) -> int:
+        """Number of rows that are copied at a time."""
+        return max(CHUNK_BYTES // max(self.nbytes // len(self), 1), 1)
+
+    def __setitem__(self, slots: slice, rows: Array) -> None:
+        """Copies rows into consecutive slots."""
+        for name, field in self._fields.items():
+            field[slots] = rows[name]
+        if self._fields:
+            return
+        start, stop, _ = slots.indices(len(self))
+        for first in range(start, stop, self._step):
+            last = min(first + self._step, stop)
+            self._staging.copy(rows[first - start : last - start], self._rows[first:last])
+
+    def __getitem__(self, slots: slice) -> Array:
+        """Returns the rows in consecutive slots as an array; one of the CPU may share its memory."""
+        if not self._fields:
+            rows: Array = self._rows[slots].cpu().numpy()
+            return rows
+        found = {name: field[slots] for name, field in self._fields.items()}
+        return self._structured(len(range(*slots.indices(len(self)))), found)
+
+    def take(self, slot: IntArray, axis: int = 0) -> Array:
+        """Returns a copy of the rows at these slots as an array.
+
+        Args:
+            slot: Slots, int64 [n].
+            axis: The leading one, 0.
+        """
+        if self._fields:
+            found = {name: field.take(slot, axis) for name, field in self._fields.items()}
+            return self._structured(len(slot), found)
+        rows = np.empty((len(slot), *self.shape[1:]), self.dtype)
+        for first in range(0, len(slot), self._step):
+            part = slice(first, first + self._step)
+            rows[part] = self.rows(self._staging(slot[part])).cpu().numpy()
+        return rows
+
+    def rows(self, index: torch.Tensor) -> Any:
+        """Returns a copy of the rows at these slots on the device: a tensor, or a ``Batch`` of the fields.
+
+        Args:
+            index: Slots, int64 [n], on the device.
+        """
+        if self._fields:
+            found = {name: field.rows(index) for name, field in self._fields.items()}
+            return Batch.unchecked(found, len(index))
+        return self._bits.index_select(0, index).view(self._rows.dtype)
+
+    def _structured(self, count: int, fields: dict[str, Array]) -> Array:
+        rows = np.zeros((count, *self.shape[1:]), self.dtype)
+        for name, field in fields.items():
+            rows[name] = field
+        return rows
+
+
+class DeviceStorage(RingStorage):
+    """A ring whose columns lie on a device; its rows, numbers and states are those of a ``RingStorage``.
+
+    Rows that were sampled are tensors on the device, an observation with fields is a nested ``Batch`` of them; columns
+    ``IN_MAIN_MEMORY`` stay arrays. Copies to the device are not waited for.
+
+    Args:
+        capacity: Number of slots, >= 1.
+        device: Any device of torch.
+    """
+
+    def __init__(self, capacity: int, device: torch.device) -> None:
+        super().__init__(capacity)
+        self._staging = Staging.onto(device)
+
+    def gather(self, slot: IntArray) -> Batch:
+        """Returns a copy of the rows at these slots, on the device."""
+        return _rows(self._columns, slot, self._staging(np.asarray(slot, np.int64)))
+
+    def _demand(self, nbytes: int) -> None:
+        demand_device_memory(nbytes, self._staging.device)
+
+    def _empty_column(self, name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
+        if name in IN_MAIN_MEMORY:
+            return super()._empty_column(name, shape, dtype)
+        try:
+            return DeviceColumn(shape, dtype, self._staging)
+        except (TypeError, ValueError):
+            raise ValueError(
+                f'column {name!r} has the dtype {dtype}, of which there are no tensors'
+            ) from None
+
+    def _sized(self, capacity: int) -> RingStorage:
+        return DeviceStorage(capacity, self._staging.device)
+
+
+class FrameCopy:
+    """A copy on a device of the frames of a pool, which main memory keeps, too: there they are compared and saved.
+
+    Args:
+        device: Any device of torch.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._staging = Staging.onto(device)
+        self._frames: torch.Tensor | None = None
+
+    def update(self, frames: Array, new: int, first: int, stop: int) -> None:
+        """Copies new frames.
+
+        Args:
+            frames: Slots of the pool, uint8 [S, bytes]; frame ``number`` is in slot ``number % S``.
+            new: Number of the first frame that is not copied yet.
+            first: Number of the oldest frame.
+            stop: Number after the newest one.
+
+        Raises:
+            ResourceError: If the frames do not fit into the memory of the device.
+        """
+        size = len(frames)
+        if self._frames is None or len(self._frames) != size:
+            self._frames = None  # before room for more is asked for
+            demand_device_memory(frames.nbytes, self._staging.device)
+            self._frames = torch.empty(frames.shape, dtype=torch.uint8, device=self._staging.device)
+            new = first
+        step = max(CHUNK_BYTES // frames.shape[1], 1)
+        while new < stop:
+            slot = new % size
+            count = min(stop - new, size - slot, step)
+            self._staging.copy(frames[slot : slot + count], self._frames[slot : slot + count])
+            new += count
+
+    def gather(self, number: IntArray) -> torch.Tensor:
+        """Returns copies of frames [n] on the device, uint8 [n, bytes]."""
+        assert self._frames is not None
+        return self._frames.index_select(0, self._staging(number % len(self._frames)))
+
+
+def demand_device_memory(nbytes: int, device: torch.device) -> None:
+    """Refuses what a replay buffer cannot keep on a device.
+
+    Raises:
+        ResourceError: If more bytes are wanted than are free; both are given in GiB.
+    """
+    demand_memory(nbytes, 'the replay buffer', 'replay_buffer_size', REMEDY, device)
+
+
+def _selectable(tensor: torch.Tensor) -> torch.Tensor:
+    """Returns a view of a type whose rows torch can select; it cannot those of wide unsigned integers."""
+    signed = {torch.uint16: torch.int16, torch.uint32: torch.int32, torch.uint64: torch.int64}
+    return tensor.view(signed.get(tensor.dtype, tensor.dtype))
+
+
+def _rows(columns: Columns, slot: IntArray, index: torch.Tensor) -> Batch:
+    found: dict[str, Any] = {}
+    for name, column in columns.items():
+        if isinstance(column, dict):
+            found[name] = _rows(column, slot, index)
+        else:
+            found[name] = (
+                column.rows(index) if isinstance(column, DeviceColumn) else column.take(slot, axis=0)
+            )
+    return Batch.unchecked(found, len(slot))

@@ -1,0 +1,335 @@
+"""Storage of stacked images: each frame once, however many stacks it is part of."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rlframe.data import Array, Batch, IntArray
+from rlframe.errors import CheckpointStateError, ResourceError
+from rlframe.run.checkpoint_tree import Rows
+from rlframe.utils.schema import COLUMN, COUNT, TEXT, dict_of, list_of, part, part_of
+from rlframe.worker.replay_buffer.device import FrameCopy
+from rlframe.worker.replay_buffer.ring import RingStorage, check_memory, pair_columns, row_nbytes, to_numpy
+
+if TYPE_CHECKING:
+    import torch
+
+KEY = 'policy.other.replay_buffer.frames'
+FRAMES_FILE = 'replay_frames'
+"""Begins the names of the files of frames in a checkpoint."""
+IMAGE_AXES = 2
+"""Least number of axes of an image: height and width."""
+OVERHEAD = 16
+"""One frame in this many rows may be needed beyond one per row: those of the last next observations of episodes."""
+SHARED = 64
+"""A stack shares frames with stacks of the last ``capacity / SHARED`` frames."""
+LEAST_SHARED = 4096
+"""Least number of those frames, in buffers with that many rows."""
+PLACES, BUCKET = 4, 4
+"""Places in the table of frames for each frame that may be shared, and frames at a place."""
+STEP = 256
+"""Rows that are written at a time, so that observations meet the next observations of the rows before."""
+FRAMES = {'first': COUNT, 'stop': COUNT, 'columns': dict_of(COLUMN)}
+
+
+def window_of(capacity: int) -> int:
+    """Returns how many frames back a new stack shares frames."""
+    return max(capacity // SHARED, min(LEAST_SHARED, capacity))
+
+
+def slots_of(capacity: int) -> int:
+    """Returns the frames that a buffer of so many rows has room for."""
+    return capacity + capacity // OVERHEAD + window_of(capacity)
+
+
+def is_stack(dtype: np.dtype[Any], shape: tuple[int, ...], frame_stack: int) -> bool:
+    """Whether observations of a type and a shape are stacks of images, [K, H, W, ...]."""
+    return dtype == np.uint8 and len(shape) > IMAGE_AXES and shape[0] == frame_stack
+
+
+def stacked_columns(block: Batch, frame_stack: int) -> tuple[str, ...]:
+    """Returns the names of the columns that are stacks of uint8 images, [M, K, H, W, ...], all of one shape."""
+    arrays = {name: column for name, column in block.items() if isinstance(column, np.ndarray)}
+    stacks = {
+        name: array.shape[1:]
+        for name, array in arrays.items()
+        if is_stack(array.dtype, array.shape[1:], frame_stack)
+    }
+    first = next(iter(stacks.values()), ())
+    return tuple(name for name, shape in stacks.items() if shape == first)
+
+
+class FramePool:
+    """A ring of images with permanent numbers, in which equal images that come soon after each other are one.
+
+    Whether images are equal is decided by comparing all bytes. A table only proposes candidates; where it lacks the
+    right one, an image is kept twice. So what is read is what was written, in whatever order, and the numbers depend on
+    the images alone.
+
+    Args:
+        capacity: Rows of the buffer.
+        stack: Images that a row may add in a column, K.
+        shape: Shape of an image.
+        device: Where a copy of all frames is kept, from which stacks are gathered; None: there is no copy.
+    """
+
+    def __init__(
+        self, capacity: int, stack: int, shape: tuple[int, ...], device: torch.device | None = None
+    ) -> None:
+        self.shape, self._stack = shape, stack
+        self.first = self.stop = 0
+        """Numbers of the oldest frame and of the next new one."""
+        self._frames = np.empty((slots_of(capacity), math.prod(shape)), np.uint8)
+        self._copy = FrameCopy(device) if device is not None else None
+        self._weight = np.random.default_rng(0).integers(1, 2**32, math.prod(shape), np.uint64)
+        self.fit(capacity)
+
+    def fit(self, capacity: int) -> None:
+        """Adapts to a number of rows how many frames new stacks may share."""
+        from rlframe.worker.replay_buffer import kernels  # numba takes half a second to import
+
+        self._kernels = kernels
+        self.window = window_of(capacity)
+        self._table = np.full((2 ** math.ceil(math.log2(PLACES * self.window)), BUCKET), -1, np.int64)
+        begin = max(self.first, self.stop - self.window)
+        kernels.find(self._frames, self._table, self._weight, begin, self.stop)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that are allocated."""
+        return self._frames.nbytes + self._table.nbytes + self._weight.nbytes
+
+    def oldest_of(self, numbers: IntArray) -> int:
+        """Returns a number that no frame of a row, or of a row after it, is below.
+
+        Args:
+            numbers: Those of the frames of the row, at least one.
+        """
+        return max(int(numbers.max()) + 1 - self._stack - self.window, 0)
+
+    def forget(self, first: int) -> None:
+        """Gives the slots of the frames before a number free, but for those that new stacks may share."""
+        self.first = max(self.first, min(first, self.stop - self.window))
+
+    def keep(self, stacks: Array) -> IntArray:
+        """Keeps the frames of stacks, uint8 [M, K, ...], and returns their numbers, int64 [M, K].
+
+        Raises:
+            ResourceError: If there are more different frames than fit into memory.
+        """
+        flat = np.ascontiguousarray(stacks).reshape(*stacks.shape[:2], -1)
+        number = np.empty(flat.shape[:2], np.int64)
+        done, before = 0, self.stop
+        while done < len(flat):
+            rows, self.stop = self._kernels.keep(
+                flat[done:],
+                number[done:],
+                self._frames,
+                self._table,
+                self._weight,
+                self.stop,
+                self.window,
+                self.first,
+            )
+            done += rows
+            if done < len(flat):
+                self._grow()
+        if self._copy is not None:
+            self._copy.update(self._frames, before, self.first, self.stop)
+        return number
+
+    def gather(self, number: IntArray) -> Array:
+        """Returns copies of frames [...] as images [..., *shape]."""
+        rows = self._frames.take(number.reshape(-1) % len(self._frames), axis=0)
+        return rows.reshape(*number.shape, *self.shape)
+
+    def sample(self, number: IntArray) -> Any:
+        """Returns copies of frames [...] as images [..., *shape], where stacks are gathered: on the device, if there is one."""
+        if self._copy is None:
+            return self.gather(number)
+        return self._copy.gather(number.reshape(-1)).view(*number.shape, *self.shape)
+
+    def _grow(self) -> None:
+        """Makes room for an eighth more frames.
+
+        Raises:
+            ResourceError: If it does not fit into memory.
+        """
+        size = len(self._frames) + len(self._frames) // 8 + self._stack
+        try:
+            check_memory(size * self._frames.shape[1], KEY)
+        except ResourceError as error:
+            error.remedy = f"{error.remedy} Its frames occur in few stacks: {KEY}='copied' may need less."
+            raise
+        frames = np.empty((size, self._frames.shape[1]), np.uint8)
+        for start in range(self.first, self.stop, STEP):
+            number = np.arange(start, min(start + STEP, self.stop))
+            frames[number % size] = self._frames[number % len(self._frames)]
+        self._frames = frames
+
+    def images(self, first: int, stop: int) -> Array:
+        """Returns copies of the frames between two numbers, uint8 [n, *shape]."""
+        return self.gather(np.arange(first, stop))
+
+    def restore(self, capacity: int, first: int, images: Array) -> None:
+        """Takes over frames with consecutive numbers, for a number of rows."""
+        self.first, self.stop = first, first + len(images)
+        size = max(len(self._frames), len(images) + self._stack)
+        if size > len(self._frames):
+            self._frames = np.empty((size, self._frames.shape[1]), np.uint8)
+        self._frames[np.arange(first, self.stop) % size] = images.reshape(len(images), -1)
+        if self._copy is not None:
+            self._copy.update(self._frames, first, first, self.stop)
+        self.fit(capacity)
+
+
+class FrameStorage(RingStorage):
+    """Columns in a ring; of stacked images, only the numbers of their frames, which a pool keeps once.
+
+    Args:
+        capacity: Number of slots, >= 1.
+        frame_stack: Images in a stack, along the first axis of an observation; a restored state says it by itself.
+        device: Where stacks are sampled, from a copy of all frames on it; None: in main memory.
+    """
+
+    saved_as = 'FrameStorage'
+
+    def __init__(self, capacity: int, frame_stack: int = 1, device: torch.device | None = None) -> None:
+        super().__init__(capacity)
+        self.frame_stack, self._device = frame_stack, device
+        self._names: tuple[str, ...] = ()
+        self._pool: FramePool | None = None
+        self._frame_segments: dict[str, str] = {}  # files of checkpoints that hold frames of the pool
+
+    def push(self, block: Batch) -> None:
+        """Keeps the last ``capacity`` rows of a block.
+
+        Raises:
+            ValueError: If a column is missing or new, or has another shape or dtype than before. Nothing is
+                written.
+            ResourceError: If the rows do not fit into memory.
+        """
+        if self._pool is None:
+            self._pool = self._make_pool(block)
+        skip = max(len(block) - self.capacity, 0)
+        numbered, stacks = self._numbered(block[skip:] if skip else block)
+        if self._columns:
+            pair_columns(self._columns, numbered)
+        self._advance(skip)
+        self._forget(len(numbered))
+        for start in range(0, len(numbered), STEP):
+            for name, images in stacks.items():
+                numbered[name][start : start + STEP] = self._pool.keep(images[start : start + STEP])
+        super().push(numbered)
+
+    def _make_pool(self, block: Batch) -> FramePool:
+        self._names = stacked_columns(block, self.frame_stack)
+        shape = block[self._names[0]].shape[2:]
+        numbers = {name: np.empty((0, self.frame_stack), np.int64) for name in self._names}
+        nbytes = self.capacity * row_nbytes(block[:0].replace(**numbers))
+        check_memory(nbytes + slots_of(self.capacity) * math.prod(shape), 'replay_buffer_size')
+        return FramePool(self.capacity, self.frame_stack, shape, self._device)
+
+    def _numbered(self, block: Batch) -> tuple[Batch, dict[str, Array]]:
+        """Returns a block with room for the numbers of frames in place of images, and the images."""
+        assert self._pool is not None
+        stacks = {name: block[name] for name in self._names if name in block}
+        shape = self.frame_stack, *self._pool.shape
+        for name, images in stacks.items():
+            if not isinstance(images, np.ndarray) or images.dtype != np.uint8 or images.shape[1:] != shape:
+                got = 'a nested Batch'
+                if isinstance(images, np.ndarray):
+                    got = f'{images.dtype}{list(images.shape[1:])}'
+                raise ValueError(f'column {name!r} holds uint8{list(shape)} a row, got {got}')
+        numbers = {name: np.empty((len(block), self.frame_stack), np.int64) for name in stacks}
+        return block.replace(**numbers), stacks
+
+    def _forget(self, count: int) -> None:
+        """Forgets the frames of rows that a push of ``count`` overwrites."""
+        first = max(self.first, self.stop + count - self.capacity)
+        assert self._pool is not None
+        self._pool.forget(self._oldest_frame(first) if first < self.stop else self._pool.stop)
+
+    def _oldest_frame(self, row: int) -> int:
+        """Returns a number that no frame of the rows from one on is below."""
+        assert self._pool is not None
+        return min(self._pool.oldest_of(self._columns[name][row % self.capacity]) for name in self._names)
+
+    def gather(self, slot: IntArray) -> Batch:
+        """Returns a copy of the rows at these slots, with their images, which lie on the device if there is one."""
+        rows = super().gather(slot)
+        if self._pool is None:
+            return rows
+        return rows.replace(**{name: self._pool.sample(rows[name]) for name in self._names})
+
+    def row_min(self, name: str, slot: IntArray) -> Array | None:
+        """Returns the smallest number of a column in each of these rows, ``None`` if there is no such column."""
+        if name not in self._names:
+            return super().row_min(name, slot)
+        assert self._pool is not None
+        least: Array = self._pool.gather(self._columns[name][slot]).reshape(len(slot), -1).min(axis=1)
+        return least
+
+    def _sized(self, capacity: int) -> RingStorage:
+        other = FrameStorage(capacity, self.frame_stack, self._device)
+        other._names, other._pool, other._frame_segments = self._names, self._pool, self._frame_segments
+        if self._pool is not None:
+            self._pool.fit(capacity)
+        return other
+
+    def nbytes(self) -> int:
+        """Returns the bytes that are allocated."""
+        return super().nbytes() + (self._pool.nbytes if self._pool is not None else 0)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns copies of the rows present and of their frames."""
+        return super().state_dict() | self._frames_state(is_copied=True)
+
+    def checkpoint_state(self) -> dict[str, Any]:
+        """Returns the result of ``state_dict``, with rows and frames not copied but read when they are written."""
+        return super().checkpoint_state() | self._frames_state(is_copied=False)
+
+    def _frames_state(self, is_copied: bool) -> dict[str, Any]:
+        pool = self._pool
+        assert pool is not None
+        first = self._oldest_frame(self.first) if len(self) else pool.stop
+        first = max(pool.first, min(first, pool.stop - pool.window))
+
+        def read(first: int, stop: int) -> dict[str, Array]:
+            return {'image': pool.images(first, stop)}
+
+        numbered = Rows(first, pool.stop, math.prod(pool.shape), read, self._frame_segments, FRAMES_FILE)
+        columns: Any = read(first, pool.stop) if is_copied else numbered
+        return {
+            'stacked': list(self._names),
+            'frames': {'first': first, 'stop': pool.stop, 'columns': columns},
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restores rows, frames and their numbers."""
+        self._restore(state)
+        saved = part_of(state, 'columns', dict_of(COLUMN))
+        self._columns, self._segments = {}, dict(getattr(saved, 'segments', {}))
+        self._names = tuple(part_of(state, 'stacked', list_of(TEXT)))
+        columns = to_numpy(saved)
+        with part('frames'):
+            self._load_frames(part_of(state, 'frames', FRAMES), [columns[name] for name in self._names])
+        super().push(columns)
+        self._check_restored(state)
+
+    def _load_frames(self, saved: Mapping[str, Any], numbers: Sequence[Array]) -> None:
+        """Restores the pool, if the numbers of all stacks are those of saved frames."""
+        images, first, stop = to_numpy(saved['columns']['image']), saved['first'], saved['stop']
+        shapes = {(number.dtype, number.shape[1:]) for number in numbers}
+        is_known = all(not number.size or first <= number.min() <= number.max() < stop for number in numbers)
+        is_column = [(dtype == np.int64, len(shape)) for dtype, shape in shapes] == [(True, 1)]
+        if images.dtype != np.uint8 or len(images) != stop - first or not is_column or not is_known:
+            raise CheckpointStateError(f'the state should have the frames {first} to {stop} of all stacks')
+        self.frame_stack = numbers[0].shape[1]
+        self._frame_segments = dict(getattr(saved['columns'], 'segments', {}))
+        self._pool = FramePool(self.capacity, self.frame_stack, images.shape[1:], self._device)
+        self._pool.restore(self.capacity, first, images)

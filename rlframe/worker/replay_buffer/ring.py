@@ -1,0 +1,486 @@
+"""Storage of a buffer's items: columns in preallocated arrays, or arbitrary Python objects.
+
+Rows are numbered in the order of arrival, without wrapping. Row ``r`` is in slot ``r % capacity``, so a row number
+identifies an item even after its slot is overwritten, and its age (0 is the oldest) is ``r - first``.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+import numbers
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from rlframe.data import Array, Batch, FloatArray, IntArray
+from rlframe.data.timestep import to_array
+from rlframe.errors import CheckpointMismatchError, CheckpointStateError
+from rlframe.registry import nearest
+from rlframe.run.checkpoint_tree import Rows
+from rlframe.run.machine import demand_memory
+from rlframe.utils.schema import COLUMN, COUNT, DICT, check_state, dict_of, part_of
+
+
+def to_numpy(column: Any) -> Any:
+    """Returns a column as numpy, a mapping of columns as a ``Batch``; copies only from a device."""
+    if type(column) is np.ndarray:
+        return column
+    if isinstance(column, Batch | Mapping):
+        return Batch({name: to_numpy(value) for name, value in column.items()})
+    return to_array(column)
+
+
+def is_number_type(dtype: np.dtype[Any]) -> bool:
+    """Whether arrays of a type hold numbers or bools, or are structured and all their fields do."""
+    if dtype.fields:
+        return all(is_number_type(field[0].base) for field in dtype.fields.values())
+    return dtype.kind in 'biufc'
+
+
+def is_numeric(value: Any) -> bool:
+    """Whether a value can be a row of a column: a number, array or tensor, or a mapping of such."""
+    if isinstance(value, Mapping):
+        return bool(value) and all(isinstance(name, str) and is_numeric(v) for name, v in value.items())
+    if isinstance(value, np.ndarray | np.generic):
+        return is_number_type(value.dtype)
+    return isinstance(value, numbers.Number) or hasattr(value, 'detach')
+
+
+def to_items(data: Any) -> Batch | list[Any]:
+    """Returns a ``Batch`` as it is, a list as a list, and anything else as a list of one."""
+    if isinstance(data, Batch):
+        return data
+    return list(data) if isinstance(data, list | tuple) else [data]
+
+
+def stack_items(items: Sequence[Mapping[str, Any]]) -> Batch:
+    """Stacks mappings of numbers to columns.
+
+    Raises:
+        ValueError: If the names or the shapes differ; the row and the column are named.
+    """
+    try:
+        return Batch.from_rows(items)
+    except (ValueError, RuntimeError):
+        for i, item in enumerate(items):
+            for name, first in items[0].items():
+                if name in item and np.shape(item[name]) != np.shape(first):
+                    raise ValueError(
+                        f'column {name!r} has the shape {list(np.shape(item[name]))} in row {i} and'
+                        f' {list(np.shape(first))} in row 0; pad it, or push objects that are no mappings'
+                    ) from None
+        raise
+
+
+def read_priorities(info: Mapping[str, Any]) -> tuple[IntArray, IntArray, FloatArray] | None:
+    """Returns row numbers, slots and priorities, each [n], or ``None`` if no priority is reported.
+
+    Args:
+        info: ``replay_unique_id`` and ``replay_buffer_idx`` as sampled, and ``priority``. Unique ids may be texts as
+            in DI-engine, such as ``'buffer_12'``.
+
+    Raises:
+        ValueError: If the three differ in length, or a text is no unique id.
+    """
+    if 'priority' not in info or info['priority'] is None:
+        return None
+    row = vector(_row_numbers(info['replay_unique_id']), np.int64)
+    slot = vector(info['replay_buffer_idx'], np.int64)
+    priority = vector(info['priority'], np.float64)
+    if not len(row) == len(slot) == len(priority):
+        raise ValueError(
+            f'update got {len(row)} replay_unique_id, {len(slot)} replay_buffer_idx and {len(priority)} priority'
+        )
+    return row, slot, priority
+
+
+def _row_numbers(unique_ids: Any) -> Any:
+    """Returns unique ids as numbers: a text of DI-engine ends with the number of its row."""
+    if not isinstance(unique_ids, list | tuple) or not any(isinstance(each, str) for each in unique_ids):
+        return unique_ids
+    rows = [str(unique_id).rpartition('_')[2] for unique_id in unique_ids]
+    for unique_id, number in zip(unique_ids, rows, strict=True):
+        if not number.isdecimal():
+            raise ValueError(f"replay_unique_id is a number or a text such as 'buffer_12', got {unique_id!r}")
+    return [int(number) for number in rows]
+
+
+def vector(values: Any, dtype: type[np.generic]) -> Array:
+    """Returns numbers as a flat array, copied if a kernel would get a read-only or strided one."""
+    values = to_numpy(values)
+    # carray: aligned, writeable, contiguous
+    if values.dtype == dtype and values.ndim == 1 and values.flags.carray:
+        same: Array = values
+        return same
+    return np.array(values, dtype).reshape(-1)
+
+
+Columns = dict[str, Any]
+"""Names to arrays, or to columns of a device, which are used as arrays; for a nested ``Batch``, to more ``Columns``."""
+
+
+class Storage(Protocol):
+    """A sampler's view of a storage: some items ordered by age, 0 the oldest."""
+
+    def __len__(self) -> int:
+        """Returns the number of items."""
+
+    def slots(self, age: IntArray) -> IntArray:
+        """Returns the slots of the items of these ages."""
+
+
+class StorageRange:
+    """The items of a storage in a slice of ages; ages are counted within it.
+
+    Args:
+        storage: Contains the items.
+        age: Slice over the age order: ``slice(-1000, None)`` is the newest thousand.
+    """
+
+    def __init__(self, storage: Storage, age: slice) -> None:
+        self._storage, self._age = storage, range(*age.indices(len(storage)))
+
+    def __len__(self) -> int:
+        return len(self._age)
+
+    def slots(self, age: IntArray) -> IntArray:
+        """Returns the slots of the items of these ages."""
+        return self._storage.slots(self._age.start + age * self._age.step)
+
+
+class Ring:
+    """Row numbers of a ring: which rows are present, and in which slots.
+
+    Args:
+        capacity: Number of slots, >= 1.
+    """
+
+    kind = ''
+    """Description of the content, for error messages."""
+    saved_as = ''
+    """Name of the class that reads its state."""
+
+    def __init__(self, capacity: int) -> None:
+        self.capacity = capacity
+        self.first = 0
+        """Row number of the oldest item."""
+        self.stop = 0
+        """Row number that the next item gets."""
+
+    def __len__(self) -> int:
+        return self.stop - self.first
+
+    def slots(self, age: IntArray) -> IntArray:
+        """Returns the slots of the items of these ages."""
+        return (age + self.first) % self.capacity
+
+    def oldest(self, count: int) -> IntArray:
+        """Returns the slots of the ``count`` oldest items, in order."""
+        return np.arange(self.first, self.first + min(count, len(self))) % self.capacity
+
+    def window(self, age: slice = slice(None)) -> IntArray:
+        """Returns the slots of the items in a slice of ages."""
+        return self.slots(np.arange(*age.indices(len(self))))
+
+    def overflow(self, count: int) -> int:
+        """Returns the number of items that a push of ``count`` would overwrite."""
+        return min(max(len(self) + count - self.capacity, 0), len(self))
+
+    def _advance(self, count: int) -> None:
+        self.stop += count
+        self.first = max(self.first, self.stop - self.capacity)
+
+    def _restore(self, state: Mapping[str, Any]) -> None:
+        check_state(state, {'capacity': COUNT, 'first': COUNT, 'stop': COUNT})
+        if state['capacity'] != self.capacity:
+            raise CheckpointMismatchError(
+                'the replay buffer has another size',
+                where='replay_buffer_size',
+                got=self.capacity,
+                expected=f'{state["capacity"]}, as when it was saved',
+            )
+        self.first = self.stop = int(state['first'])
+
+    def _check_restored(self, state: Mapping[str, Any]) -> None:
+        if (self.first, self.stop) != (state['first'], state['stop']):
+            rows = f'rows {state["first"]} to {state["stop"]}'
+            raise CheckpointStateError(
+                f'the state should have {rows} of a replay buffer, but has {len(self)} rows'
+            )
+
+
+class RingStorage(Ring):
+    """Columns of numpy arrays, made for the whole capacity when the first block comes."""
+
+    kind = 'columns (a Batch, or mappings of arrays and numbers)'
+    saved_as = 'RingStorage'
+
+    def __init__(self, capacity: int) -> None:
+        super().__init__(capacity)
+        self._columns: Columns = {}
+        self._segments: dict[str, str] = {}  # files of checkpoints that hold rows of this ring
+
+    def push(self, block: Batch) -> None:
+        """Copies the last ``capacity`` rows of a block, with at most two slice assignments a column.
+
+        Raises:
+            ValueError: If a column is missing or new, or has another shape or dtype than before. Nothing is
+                written.
+            ResourceError: If the columns do not fit into memory; before anything is allocated.
+        """
+        if not self._columns:
+            self._demand(self.capacity * row_nbytes(block))
+            self._columns = _allocate(block, self.capacity, self._empty_column)
+        pairs = pair_columns(self._columns, block)
+        count = len(block)
+        skip = max(count - self.capacity, 0)
+        slot = (self.stop + skip) % self.capacity
+        split = min(count, skip + self.capacity - slot)
+        for column, rows in pairs:
+            column[slot : slot + split - skip] = rows[skip:split]
+            if split < count:
+                column[: count - split] = rows[split:]
+        self._advance(count)
+
+    def gather(self, slot: IntArray) -> Batch:
+        """Returns a copy of the rows at these slots."""
+        return _gather(self._columns, slot)
+
+    def row_min(self, name: str, slot: IntArray) -> Array | None:
+        """Returns the smallest number of a column in each of these rows, ``None`` if there is no such column."""
+        column = self._columns.get(name)
+        if column is None or isinstance(column, dict):
+            return None
+        values: Array = column.take(slot, axis=0)
+        return values if values.ndim == 1 else values.reshape(len(slot), -1).min(axis=1)
+
+    def _demand(self, nbytes: int) -> None:
+        """Refuses columns that do not fit into memory."""
+        check_memory(nbytes, 'replay_buffer_size')
+
+    def _empty_column(self, name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
+        """Returns a column with any content."""
+        return np.empty(shape, dtype)
+
+    def drop_oldest(self, count: int) -> None:
+        """Forgets the oldest items."""
+        self.first += count
+
+    def clear(self) -> None:
+        """Forgets all items; the memory stays allocated."""
+        self.first = self.stop
+
+    def resized(self, capacity: int) -> RingStorage:
+        """Returns a ring of another size with the same rows and row numbers; they must fit.
+
+        Raises:
+            ResourceError: If it does not fit into memory.
+        """
+        rows = _gather(self._columns, self.window())
+        self._demand(capacity * row_nbytes(rows))
+        ring = self._sized(capacity)
+        ring.first = ring.stop = self.first
+        ring._columns, ring._segments = _allocate(rows, capacity, ring._empty_column), self._segments
+        RingStorage.push(ring, rows)  # a subclass has converted them already
+        return ring
+
+    def _sized(self, capacity: int) -> RingStorage:
+        """Returns an empty ring of another size that converts rows as this one does."""
+        return RingStorage(capacity)
+
+    def nbytes(self) -> int:
+        """Returns the bytes that are allocated."""
+        return _nbytes(self._columns)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns copies of the rows present, oldest first, and their numbers."""
+        rows = _to_dict(_gather(self._columns, self.window()))
+        return {'capacity': self.capacity, 'first': self.first, 'stop': self.stop, 'columns': rows}
+
+    def checkpoint_state(self) -> dict[str, Any]:
+        """Returns the result of ``state_dict``, with the rows not copied but read when they are written."""
+        nbytes = _nbytes(self._columns) // self.capacity
+        rows = Rows(self.first, self.stop, nbytes, self._read, self._segments)
+        return {'capacity': self.capacity, 'first': self.first, 'stop': self.stop, 'columns': rows}
+
+    def _read(self, first: int, stop: int) -> Columns:
+        """Returns the columns of the rows between two numbers: views, or copies if they wrap around."""
+        return _cut(self._columns, first % self.capacity, stop - first)
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restores rows and numbers."""
+        self._restore(state)
+        columns = part_of(state, 'columns', dict_of(COLUMN))
+        self._columns, self._segments = {}, dict(getattr(columns, 'segments', {}))
+        self.push(to_numpy(columns))
+        self._check_restored(state)
+
+
+class ObjectStorage(Ring):
+    """Any Python objects, kept by reference."""
+
+    kind = 'objects'
+    saved_as = 'ObjectStorage'
+
+    def __init__(self, capacity: int) -> None:
+        super().__init__(capacity)
+        self._items: list[Any] = []
+
+    def push(self, block: list[Any]) -> None:
+        """Keeps the last ``capacity`` objects of a list."""
+        start = self.stop
+        self._advance(len(block))
+        self._items += [None] * (min(self.stop, self.capacity) - len(self._items))
+        for row in range(max(start, self.first), self.stop):
+            self._items[row % self.capacity] = block[row - start]
+
+    def gather(self, slot: IntArray) -> list[Any]:
+        """Returns the objects at these slots."""
+        return [self._items[i] for i in slot.tolist()]
+
+    def row_min(self, name: str, slot: IntArray) -> Array | None:
+        """Returns the smallest number that each object has under a name, NaN if it has none."""
+        items = self.gather(slot)
+        known = [item[name] if isinstance(item, Mapping) and name in item else math.nan for item in items]
+        return np.array([np.min(to_numpy(value)) for value in known], np.float64)
+
+    def drop_oldest(self, count: int) -> None:
+        """Forgets the oldest items."""
+        for slot in self.oldest(count).tolist():
+            self._items[slot] = None
+        self.first += count
+
+    def clear(self) -> None:
+        """Forgets all items."""
+        self._items = [None] * len(self._items)
+        self.first = self.stop
+
+    def nbytes(self) -> int:
+        """Returns the bytes of the list and of the arrays in it, an array that occurs twice counted twice."""
+        return sys.getsizeof(self._items) + sum(_object_nbytes(item) for item in self._items)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns copies of the objects present, oldest first, and their numbers."""
+        return copy.deepcopy(self.checkpoint_state())
+
+    def checkpoint_state(self) -> dict[str, Any]:
+        """Returns the result of ``state_dict``, with the objects not copied."""
+        items = {str(i): item for i, item in enumerate(self.gather(self.window()))}
+        return {'capacity': self.capacity, 'first': self.first, 'stop': self.stop, 'items': items}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restores objects and numbers."""
+        self._restore(state)
+        self._items = [None] * min(self.stop, self.capacity)
+        self.push([copy.deepcopy(item) for item in part_of(state, 'items', DICT).values()])
+        self._check_restored(state)
+
+
+def row_nbytes(block: Batch) -> int:
+    """Returns the bytes that one row occupies in a ``RingStorage``."""
+    return sum(
+        row_nbytes(column) if isinstance(column, Batch) else column.itemsize * math.prod(column.shape[1:])
+        for _, column in block.items()
+    )
+
+
+def check_memory(nbytes: int, where: str) -> None:
+    """Rejects sizes that do not fit into memory.
+
+    Raises:
+        ResourceError: If more bytes are wanted than are free; both are given in GiB.
+    """
+    demand_memory(
+        nbytes, 'the replay buffer', where, 'Take a smaller replay_buffer_size, or smaller observations.'
+    )
+
+
+def _allocate(block: Batch, capacity: int, empty: Callable[..., Any], prefix: str = '') -> Columns:
+    columns: Columns = {}
+    for name, column in block.items():
+        if isinstance(column, Batch):
+            columns[name] = _allocate(column, capacity, empty, f'{prefix}{name}.')
+        elif is_number_type(column.dtype):
+            columns[name] = empty(prefix + name, (capacity, *column.shape[1:]), column.dtype)
+        else:
+            raise ValueError(
+                f'column {prefix + name!r} has the dtype {column.dtype}; columns hold numbers or bools'
+            )
+    return columns
+
+
+def pair_columns(columns: Columns, block: Batch, prefix: str = '') -> list[tuple[Array, Array]]:
+    """Returns each array of a storage with the new rows for it.
+
+    Raises:
+        ValueError: If they do not fit together.
+    """
+    if columns.keys() != block.keys():
+        new = sorted(set(block.keys()) - columns.keys())
+        missing = sorted(columns.keys() - set(block.keys()))
+        place = f' below {prefix[:-1]!r}' if prefix else ''
+        hint = nearest(new[0], columns) if new else ''
+        raise ValueError(
+            f'the replay buffer holds other columns{place}; new: {new}, missing: {missing}.{hint}'
+        )
+    pairs: list[tuple[Array, Array]] = []
+    for name, rows in block.items():
+        column = columns[name]
+        if type(rows) is np.ndarray and not isinstance(column, dict):
+            if rows.dtype != column.dtype or rows.shape[1:] != column.shape[1:]:
+                raise ValueError(
+                    f'column {prefix + name!r} holds {column.dtype}{list(column.shape[1:])} a row,'
+                    f' got {rows.dtype}{list(rows.shape[1:])}'
+                )
+            pairs.append((column, rows))
+        elif isinstance(column, dict) and isinstance(rows, Batch):
+            pairs += pair_columns(column, rows, f'{prefix}{name}.')
+        else:
+            raise ValueError(
+                f'column {prefix + name!r} is a nested Batch on one side and an array on the other'
+            )
+    return pairs
+
+
+def _gather(columns: Columns, slot: IntArray) -> Batch:
+    return Batch.unchecked(
+        {
+            name: _gather(column, slot) if isinstance(column, dict) else column.take(slot, axis=0)
+            for name, column in columns.items()
+        },
+        len(slot),
+    )
+
+
+def _cut(columns: Columns, slot: int, count: int) -> Columns:
+    """Returns ``count`` rows from a slot on, around the end of the ring if need be."""
+    cut: Columns = {}
+    for name, column in columns.items():
+        if isinstance(column, dict):
+            cut[name] = _cut(column, slot, count)
+        elif slot + count <= len(column):
+            cut[name] = column[slot : slot + count]
+        else:
+            cut[name] = np.concatenate(
+                [column[slot:], column[: slot + count - len(column)]], dtype=column.dtype
+            )
+    return cut
+
+
+def _to_dict(rows: Batch) -> dict[str, Any]:
+    return {name: _to_dict(column) if isinstance(column, Batch) else column for name, column in rows.items()}
+
+
+def _nbytes(columns: Columns) -> int:
+    return sum(_nbytes(column) if isinstance(column, dict) else column.nbytes for column in columns.values())
+
+
+def _object_nbytes(item: Any) -> int:
+    if isinstance(item, Mapping):
+        return sum(_object_nbytes(value) for value in item.values())
+    if isinstance(item, list | tuple):
+        return sum(_object_nbytes(value) for value in item)
+    return item.nbytes() if isinstance(item, Batch) else getattr(item, 'nbytes', sys.getsizeof(item))
