@@ -13,7 +13,7 @@ from gymnasium import spaces
 
 from rlframe.data import EnvSpec
 from rlframe.data.observation import ACTION_MASK, mask_parts
-from rlframe.policy.parts.episode_states import misfit
+from rlframe.policy.parts.fit import misfit
 from rlframe.registry import POLICY_REGISTRY
 
 FILE = Path(__file__).with_name('support.md')

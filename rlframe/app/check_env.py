@@ -21,7 +21,7 @@ from rlframe.envs.base_env import spec_of
 from rlframe.envs.gym_env import GymEnvFactory
 from rlframe.errors import ConfigError, EnvError, IncompatibleError, RLFrameError
 from rlframe.pipeline.saying import row, space_text, wrapped
-from rlframe.policy.parts.episode_states import fitting
+from rlframe.policy.parts.fit import fitting
 from rlframe.scores import exact_text
 
 Facts = Mapping[str, Any]

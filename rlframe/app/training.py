@@ -21,7 +21,7 @@ from rlframe.data.timestep import EnvSpec
 from rlframe.envs.gym_env import GymEnvFactory
 from rlframe.errors import ConfigError, ConfigWarning, ExperimentExistsError, IncompatibleError
 from rlframe.pipeline.memory_needs import row_nbytes
-from rlframe.policy.parts.episode_states import check_fit, fitting
+from rlframe.policy.parts.fit import check_fit, fitting
 from rlframe.registry import POLICY_REGISTRY
 from rlframe.run.read_checkpoint import open_checkpoint
 from rlframe.run.run_folder import chosen_folder

@@ -341,7 +341,7 @@ def check_policy(cfg: ExperimentConfig, spec: EnvSpec) -> None:
         ResourceError: With the memory that the network needs.
     """
     from rlframe.pipeline.memory_needs import check_network_memory
-    from rlframe.policy.parts.episode_states import check_fit
+    from rlframe.policy.parts.fit import check_fit
 
     kind = POLICY_REGISTRY.get(cfg.policy.type)
     if hasattr(kind, 'supported_actions'):

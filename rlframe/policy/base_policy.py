@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Literal
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 from easydict import EasyDict
@@ -15,6 +16,7 @@ from rlframe.data.staging import Staging
 from rlframe.data.timestep import Array, Batch, EnvSpec, IntArray, TimeStep
 from rlframe.errors import CheckpointMismatchError, ConfigError, IncompatibleError
 from rlframe.policy.ding_form import learning_from_rows, own_options, spec_of_shapes
+from rlframe.policy.parts.actions import ActionMap
 from rlframe.policy.parts.compiled import (
     UPDATE_OPTIONS,
     check_device,
@@ -22,7 +24,8 @@ from rlframe.policy.parts.compiled import (
     prepare_updates,
     resolve_device,
 )
-from rlframe.policy.parts.episode_states import ActingState, check_fit, check_sizes
+from rlframe.policy.parts.fit import check_fit, check_sizes
+from rlframe.policy.parts.memory import Memory, check_core, core_nbytes
 from rlframe.policy.parts.normalize import NORMALIZE_OBS, NORMALIZE_REWARD, Normalizer
 from rlframe.policy.parts.options import INIT_FROM, MODEL_OPTIONS, check_encoder, network_options
 from rlframe.policy.parts.random_policy import random_collect_mode
@@ -32,14 +35,28 @@ from rlframe.registry import ENV_REGISTRY, MODEL_REGISTRY, POLICY_REGISTRY
 from rlframe.run.checkpoint_tree import compare_states
 from rlframe.utils.field import Configurable, Field, ResolvedConfig
 from rlframe.utils.lazy import LazyModule
-from rlframe.utils.schema import NETWORK, part_of
+from rlframe.utils.schema import DICT, GENERATOR, NETWORK, check_state, part, part_of
 from rlframe.utils.seed import component_rng
 
 if TYPE_CHECKING:
     import torch
     from torch import nn
+
+    from rlframe.model.distributions import ActionDistribution
+    from rlframe.policy.parts.optim import Optimizer
 else:
     torch = LazyModule('torch')
+
+
+class Acting(NamedTuple):
+    """State that acting changes, excluding the weights: sent to a copy that acts, and back."""
+
+    state: Callable[[], dict[str, Any]]
+    load_state: Callable[[Mapping[str, Any]], None]
+    statistics: Callable[[], dict[str, Any]]
+    """Running statistics, which copies gather apart."""
+    absorb: Callable[[Mapping[str, Any], Mapping[str, Any]], None]
+    """Adds the statistics that a copy gathered between two calls of ``statistics``."""
 
 
 class ModelConfig(ResolvedConfig):
@@ -47,6 +64,13 @@ class ModelConfig(ResolvedConfig):
 
     type: str | None
     import_names: list[str]
+
+
+class MemoryModel(ModelConfig):
+    """Section ``model`` of a policy that may have a memory."""
+
+    core: Literal[None, 'gru', 'lstm']
+    core_hidden_size: int
 
 
 class CollectConfig(ResolvedConfig):
@@ -66,15 +90,17 @@ class PolicyConfig(ResolvedConfig):
     model: ModelConfig
     learn: ResolvedConfig
     collect: CollectConfig
+    eval: ResolvedConfig
     other: ResolvedConfig
 
 
-class Policy(Configurable, ActingState):
+class Policy(Configurable):
     """Base of all policies.
 
-    A subclass defines its network (``default_model``), its update (``_forward_learn``), how it acts
-    (``_forward_collect``, ``_forward_eval``), how it resets its memory when an env starts an episode
-    (``_reset_collect``, ``_reset_eval``) and what it records (``_process_transition``).
+    A subclass defines its network (``default_model``), its update (``_forward_learn``, with the optimizers that it names
+    in ``_optimizers``), how it acts (``_forward_collect``, ``_forward_eval``) and what it records
+    (``_process_transition``). If its network has a core (``model.core``), ``_memory`` keeps the recurrent states of running
+    episodes.
 
     Args:
         cfg: The ``policy`` section of a config; missing options take their defaults.
@@ -144,6 +170,8 @@ class Policy(Configurable, ActingState):
     """Whether its actions depend on earlier steps of the episode."""
     compiled_parts: tuple[str, ...] = ()
     """Methods that ``compile`` makes into machine code: functions of the tensors of an update, without effects."""
+    sequence_option = 'policy.learn.unroll_len'
+    """The option that limits the sequences a core is trained on, if there may be a core."""
     captured_part: str | None = None
     """Method that ``cuda_graph`` records: an update that only reads and changes tensors; named where it is called."""
 
@@ -173,6 +201,10 @@ class Policy(Configurable, ActingState):
         self._rng = component_rng(seed, 'policy', rank)
         self._normalizer, self._shift = Normalizer(self._cfg, spec), RandomShift(self._cfg, spec, self._rng)
         self._given_model = model
+        self._optimizers: dict[str, Optimizer] = {}
+        self._draws = seed, 'evaluation', rank
+        self._eval_rng = component_rng(*self._draws)
+        self._memory: Memory | None = None
         self._model = (model if model is not None else self._create_model()).to(self._device)
         for field in self._fields:
             getattr(self, f'_init_{field}')()
@@ -180,6 +212,8 @@ class Policy(Configurable, ActingState):
             self._check_network()
         if 'learn' in self._fields:
             prepare_updates(self, self._cfg, self._device)
+        if self._has_core:
+            self._memory, self.is_recurrent = self._make_memory(), True
 
     # what a subclass defines
 
@@ -233,7 +267,8 @@ class Policy(Configurable, ActingState):
         return ['cur_lr', 'total_loss']
 
     def _state_dict_learn(self) -> dict[str, Any]:
-        return {**self._state_dict_model(), **self._acting_state()}
+        optimizers = {name: optimizer.state_dict() for name, optimizer in self._optimizers.items()}
+        return {**self._state_dict_model(), **self._acting_state(), 'optimizers': optimizers}
 
     def _get_networks(self) -> tuple[str, ...]:
         """Returns the names of the parts of the learn face's state that several learners average."""
@@ -243,6 +278,11 @@ class Policy(Configurable, ActingState):
         self._load_model(state)
         if 'rng' in state:
             self._load_acting_state(state)
+        if self._optimizers:
+            check_state(state, {'optimizers': dict.fromkeys(self._optimizers, DICT)})
+        for name, optimizer in self._optimizers.items():
+            with part(f'optimizers.{name}'):
+                optimizer.load_state_dict(state['optimizers'][name])
 
     def reset_targets(self) -> None:
         """Synchronises copies of the network with it, after new weights were loaded."""
@@ -253,13 +293,24 @@ class Policy(Configurable, ActingState):
     def _reset_collect(self, env_id: IntArray | None = None) -> None:
         """Resets the recurrent state that collection keeps for these envs, or for all; extend it with ``super()``."""
         self._reset(env_id)
+        if self._memory is not None:
+            self._memory.collect.reset(env_id)
 
     def _reset_eval(self, env_id: IntArray | None = None) -> None:
-        """Resets the recurrent state that evaluation keeps for these envs, or for all; extend it with ``super()``."""
+        """Resets what evaluation keeps for these envs, or for all; extend it with ``super()``.
+
+        Draws begin anew whenever all episodes do, so that an evaluation depends on nothing but the weights.
+        """
         self._reset(env_id)
+        if self._memory is not None:
+            self._memory.evaluation.reset(env_id)
+        if env_id is None:
+            self._eval_rng = component_rng(*self._draws)
 
     def get_setting_learn(self, info: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns arguments for the learner's ``forward``."""
+        """Returns arguments for the learner's ``forward``, after learning rates have followed their schedules."""
+        for optimizer in self._optimizers.values():
+            optimizer.set_envstep(info['envstep'])
         return {}
 
     def get_setting_collect(self, info: Mapping[str, Any]) -> dict[str, Any]:
@@ -273,7 +324,12 @@ class Policy(Configurable, ActingState):
     @classmethod
     def state_nbytes(cls, cfg: EasyDict) -> int:
         """Returns the number of bytes of a transition that hold the recurrent state, if the policy is recurrent."""
-        return 0
+        return core_nbytes(cfg.model, cls.cores(cfg))
+
+    @classmethod
+    def cores(cls, cfg: EasyDict) -> int:
+        """Returns the number of recurrent cores whose state acting carries, if the network has a core."""
+        return 1
 
     @classmethod
     def check_config(cls, cfg: EasyDict) -> list[ConfigError]:
@@ -281,7 +337,7 @@ class Policy(Configurable, ActingState):
         if cfg.collect.unroll_len != 1 and not cls.takes_sequences:
             message, got = f'{cls.__name__} learns from single env steps', cfg.collect.unroll_len
             errors.append(ConfigError(message, where='collect.unroll_len', got=got, expected='1'))
-        return errors
+        return check_core(cfg, errors, cls.sequence_option)
 
     @property
     def _action_space(self) -> Any:
@@ -387,6 +443,70 @@ class Policy(Configurable, ActingState):
         setattr(self, f'_{name}', value)
 
     # shared parts
+
+    @cached_property
+    def _distribution(self) -> ActionDistribution:
+        """The distribution over actions whose parameters an actor outputs."""
+        from rlframe.model.distributions import distribution_for
+
+        return distribution_for(self._spec.action_space)
+
+    @cached_property
+    def _actions(self) -> ActionMap:
+        """The map between the actions of a distribution and those of the env."""
+        return ActionMap(self._spec)
+
+    @property
+    def _has_core(self) -> bool:
+        return self._cfg.model.get('core') is not None
+
+    @property
+    def _draws_in_eval(self) -> bool:
+        """Whether evaluation draws actions (``eval.deterministic``); that of an exported function is always the best."""
+        return not self._cfg.eval.get('deterministic', True)
+
+    def _make_memory(self) -> Memory:
+        shape = getattr(self._model, 'state_shape', None)
+        if shape is None:
+            raise ConfigError(
+                f'the network {type(self._model).__name__} has no state_shape, so it has no memory',
+                where='policy.model.core',
+                got=self._cfg.model['core'],
+                expected=f'None, or a network like {self.default_model()!r}',
+            )
+        return Memory(tuple(shape))
+
+    def _remember(self, env_id: IntArray, is_evaluation: bool = False) -> dict[str, Array]:
+        """Sets the episodes that the next action continues, and returns the column ``state`` if there is a core."""
+        return {} if self._memory is None else self._memory.begin(env_id, is_evaluation)
+
+    def _acting_state(self) -> dict[str, Any]:
+        """Returns what acting changes, as part of the policy's state: generator, running statistics, recurrent states."""
+        state = {**self._normalizer.state_dict(running=True), 'rng': self._rng.bit_generator.state}
+        return state if self._memory is None else state | {'episodes': self._memory.collect.state_dict()}
+
+    def _load_acting_state(self, state: Mapping[str, Any]) -> None:
+        """Continues from ``_acting_state()``."""
+        check_state(state, {'rng': GENERATOR} | ({} if self._memory is None else {'episodes': DICT}))
+        self._normalizer.load_state_dict(state)
+        self._rng.bit_generator.state = state['rng']
+        if self._memory is not None:
+            self._memory.collect.load_state_dict(state['episodes'])
+
+    def _get_acting(self) -> Acting:
+        normalizer = self._normalizer
+        return Acting(self._shared_state, self._load_shared_state, normalizer.state_dict, normalizer.absorb)
+
+    def _shared_state(self) -> dict[str, Any]:
+        state = self._acting_state()
+        if self._cfg.model.get('noisy'):  # noise in the weights comes from torch's global generator
+            state['torch'] = torch.get_rng_state()
+        return state
+
+    def _load_shared_state(self, state: Mapping[str, Any]) -> None:
+        self._load_acting_state(state)
+        if 'torch' in state:
+            torch.set_rng_state(state['torch'])
 
     def _create_model(self) -> nn.Module:
         cfg = self._cfg.model

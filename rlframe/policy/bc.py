@@ -8,11 +8,19 @@ import numpy as np
 from easydict import EasyDict
 
 from rlframe.data.faces import Metrics
-from rlframe.data.timestep import Array, Batch, IntArray
+from rlframe.data.timestep import Array, Batch, EnvSpec, IntArray
 from rlframe.errors import ConfigError
-from rlframe.policy.actor import ActorPolicy
-from rlframe.policy.parts.actions import IMPOSSIBLE, mask_of, masked
-from rlframe.policy.parts.options import ACTIVATION, BATCH_SIZE, HIDDEN_SIZES, IMAGE_OPTIONS, learning_rate
+from rlframe.policy.base_policy import Policy
+from rlframe.policy.parts.actions import IMPOSSIBLE, ActionMap, mask_of, masked
+from rlframe.policy.parts.optim import NAN_POLICY, OPTIMIZER, Optimizer
+from rlframe.policy.parts.options import (
+    ACTIVATION,
+    BATCH_SIZE,
+    HIDDEN_SIZES,
+    IMAGE_OPTIONS,
+    grad_clip_norm,
+    learning_rate,
+)
 from rlframe.policy.parts.sequences import Rows
 from rlframe.registry import POLICY_REGISTRY
 from rlframe.utils.lazy import LazyModule
@@ -24,7 +32,7 @@ else:
 
 
 @POLICY_REGISTRY.register('bc')
-class BCPolicy(ActorPolicy):
+class BCPolicy(Policy):
     """Behaviour cloning.
 
     It maximizes the likelihood of recorded discrete actions, and minimizes the squared distance to continuous ones, in
@@ -44,11 +52,21 @@ class BCPolicy(ActorPolicy):
         learn=dict(
             batch_size=BATCH_SIZE,
             learning_rate=learning_rate(1e-3, over='env steps that were read'),
+            grad_clip_norm=grad_clip_norm(),
+            optimizer=OPTIMIZER,
+            nan_policy=NAN_POLICY,
         ),
         collect=dict(collector=dict(type='dataset')),
     )
-
+    supported_actions = 'Discrete, Box, MultiDiscrete, MultiBinary'
+    supports_action_mask = True
+    compiled_parts = ('_losses',)
     captured_part = '_update_tensors'
+
+    @classmethod
+    def check_spec(cls, spec: EnvSpec, cfg: EasyDict) -> None:
+        super().check_spec(spec, cfg)
+        ActionMap(spec)
 
     @classmethod
     def check_config(cls, cfg: EasyDict) -> list[ConfigError]:
@@ -68,18 +86,28 @@ class BCPolicy(ActorPolicy):
     def default_model(self) -> str:
         return 'actor'
 
+    def _init_learn(self) -> None:
+        self._optimizer = self._optimizers['model'] = Optimizer(self._model, self._cfg.learn)
+
     def _forward_learn(self, data: Batch) -> Metrics:
         action = self._actions.from_env(np.asarray(data['action']))
         metrics = self._update_tensors({'obs': self._tensor(data['obs']), 'action': self._tensor(action)})
         return {**self._optimizer.metrics(), **metrics}
 
-    def _losses(self, rows: Rows) -> tuple[torch.Tensor, Rows, Metrics]:
+    def _update_tensors(self, rows: Rows) -> Metrics:
+        """Updates the network; only reads and changes tensors."""
+        loss, metrics = self._losses(rows)
+        self._optimizer.step(loss)
+        return metrics
+
+    def _losses(self, rows: Rows) -> tuple[torch.Tensor, Metrics]:
+        """Returns the loss of a batch, and the values to log."""
         output, action = self._output(rows['obs']), rows['action']
         if self._actions.is_continuous:
             loss = torch.nn.functional.mse_loss(output, action)
         else:
             loss = -self._distribution.evaluate(output, action)[0].mean()
-        return loss, {}, {'total_loss': loss.detach()}
+        return loss, {'total_loss': loss.detach()}
 
     def _acting_output(self, obs: Any) -> tuple[torch.Tensor, int]:
         return self._model(obs), self._distribution.size

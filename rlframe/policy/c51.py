@@ -95,7 +95,7 @@ class C51Policy(DQNPolicy):
     def _target(self, rows: Rows) -> torch.Tensor:
         with torch.no_grad():
             probability = self._next_output(rows['next_obs']).softmax(1)
-            return project(probability, rows['reward'], self._discount(rows), self._support)
+            return project(probability, rows['reward'], self._targets.discount(rows), self._support)
 
 
 def project(

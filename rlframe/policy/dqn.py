@@ -12,26 +12,27 @@ from easydict import EasyDict
 from rlframe.data.faces import Metrics
 from rlframe.data.timestep import Array, Batch, IntArray, TimeStep
 from rlframe.errors import ConfigError
-from rlframe.policy.base_policy import smallest_int
+from rlframe.policy.base_policy import Policy, smallest_int
 from rlframe.policy.parts.actions import mask_of, masked, random_allowed
 from rlframe.policy.parts.optim import Optimizer
 from rlframe.policy.parts.options import (
     ACTIVATION,
     BATCH_SIZE,
+    DISCOUNT_FACTOR,
     HIDDEN_SIZES,
     IMAGE_OPTIONS,
     UPDATE_PER_COLLECT,
     Schedule,
     check_schedule,
+    grad_clip_norm,
     learning_rate,
     value_at,
 )
 from rlframe.policy.parts.sequences import Rows
-from rlframe.policy.td import TDConfig, TDLearn, TDPolicy
+from rlframe.policy.td import INPUTS, TD_LEARN, TD_OPTIONS, Targets, TDConfig, TDLearn, check_priority
 from rlframe.registry import POLICY_REGISTRY
 from rlframe.utils.field import Field, ResolvedConfig
 from rlframe.utils.lazy import LazyModule
-from rlframe.utils.schema import DICT, check_state, part
 
 if TYPE_CHECKING:
     import torch
@@ -61,7 +62,7 @@ class DQNConfig(TDConfig):
 
 
 @POLICY_REGISTRY.register('dqn')
-class DQNPolicy(TDPolicy):
+class DQNPolicy(Policy):
     """Deep Q-network.
 
     Source:
@@ -70,9 +71,9 @@ class DQNPolicy(TDPolicy):
     """
 
     _cfg: DQNConfig
-    config = dict(
+    config: dict[str, Any] = TD_OPTIONS | dict(
         double=Field(True, doc='whether the online network picks the action that the target network values'),
-        discount_factor=0.97,
+        discount_factor=DISCOUNT_FACTOR.having(0.97),
         model=dict(
             encoder_hidden_size_list=HIDDEN_SIZES.having([128, 128, 64]),
             activation=ACTIVATION,
@@ -83,7 +84,8 @@ class DQNPolicy(TDPolicy):
                 doc='whether the heads are noisy layers, which explore by noise in their weights; eps is then best 0',
             ),
         ),
-        learn=dict(
+        learn=TD_LEARN
+        | dict(
             update_per_collect=UPDATE_PER_COLLECT,
             batch_size=BATCH_SIZE,
             learning_rate=learning_rate(1e-3, 'Adam'),
@@ -102,13 +104,7 @@ class DQNPolicy(TDPolicy):
                 doc='share of a soft update after each iteration, instead',
                 may_change=True,
             ),
-            grad_clip_norm=Field(
-                None,
-                type=float,
-                range='(0, inf)',
-                doc='largest norm of the gradient; None: unlimited',
-                may_change=True,
-            ),
+            grad_clip_norm=grad_clip_norm(),
         ),
         collect=dict(n_sample=8),
         other=dict(
@@ -124,11 +120,12 @@ class DQNPolicy(TDPolicy):
     )
     supports_action_mask = True
     compiled_parts = ('_losses',)
+    captured_part = '_update_tensors'
 
     @classmethod
     def check_config(cls, cfg: EasyDict) -> list[ConfigError]:
         """Refuses combinations that mean nothing."""
-        errors = super().check_config(cfg)
+        errors = [*super().check_config(cfg), *check_priority(cfg)]
         learn: DQNLearn = cfg.learn
         if (learn.target_update_freq is None) == (learn.target_theta is None):
             errors.append(
@@ -144,15 +141,15 @@ class DQNPolicy(TDPolicy):
         return 'q_net'
 
     def _init_learn(self) -> None:
-        super()._init_learn()
-        self._set_target(copy.deepcopy(self._model), [self._model])
-        self._optimizer = Optimizer(self._model, self._cfg.learn)
+        self._targets = Targets(self._cfg, copy.deepcopy(self._model), [self._model], self._device)
+        self._target_model = self._targets.network
+        self._optimizer = self._optimizers['model'] = Optimizer(self._model, self._cfg.learn)
         self._target_update_freq = self._cfg.learn.target_update_freq
         self._target_theta = self._cfg.learn.target_theta
         self._double = self._cfg.double
         # a subclass may change the loss of each transition; otherwise their mean is one operation
         is_own = type(self)._losses is DQNPolicy._losses
-        self._reduction = 'mean' if is_own and not self._weighted else 'none'
+        self._reduction = 'mean' if is_own and not self._targets.has_weights else 'none'
 
     def _init_eval(self) -> None:
         self._noisy = bool(self._cfg.model.get('noisy'))
@@ -166,20 +163,27 @@ class DQNPolicy(TDPolicy):
     def _is_turn(self) -> bool:
         """Whether the target network follows after the next update."""
         freq = self._target_update_freq
-        return freq is None or (self._updates + 1) % freq == 0
+        return freq is None or (self._targets.updates + 1) % freq == 0
+
+    def _forward_learn(self, data: Batch) -> Metrics:
+        metrics = self._update_tensors(self._columns(data), self._is_turn)
+        self._targets.updates += 1
+        return metrics | self._optimizer.metrics()
+
+    def _columns(self, data: Batch) -> Rows:
+        """Returns what an update reads, as tensors on the device."""
+        return {name: self._tensor(data[name]) for name in INPUTS if name in data}
 
     def _update_tensors(self, rows: Rows, is_turn: bool) -> Metrics:
+        """Updates the network, and the target network if it is its turn; only reads and changes tensors."""
         loss, error, metrics = self._losses(rows)
-        if self._weighted:
+        if self._targets.has_weights:
             loss = loss * rows['IS']
         loss = loss.mean() if loss.dim() else loss
         self._optimizer.step(loss)
         if is_turn:
             self._update_target()
-        return self._with_priority(metrics | {'total_loss': loss.detach()}, error)
-
-    def _optimizer_metrics(self) -> Metrics:
-        return self._optimizer.metrics()
+        return self._targets.with_priority(metrics | {'total_loss': loss.detach()}, error)
 
     def _losses(self, rows: Rows) -> tuple[torch.Tensor, torch.Tensor, Metrics]:
         """Returns the loss of each transition, its TD error and the values to log.
@@ -207,7 +211,7 @@ class DQNPolicy(TDPolicy):
         """Returns the value that each transition says its action has, float32 [B]."""
         with torch.no_grad():
             next_value = self._next_output(rows['next_obs'])
-            return rows['reward'] + self._discount(rows) * next_value
+            return rows['reward'] + self._targets.discount(rows) * next_value
 
     def _next_output(self, next_obs: Any) -> torch.Tensor:
         """Returns the target network's output for the best action in the next state, [B, ...]."""
@@ -224,9 +228,12 @@ class DQNPolicy(TDPolicy):
 
     def _update_target(self) -> None:
         if self._target_theta is None:
-            self.reset_targets()
+            self._targets.copy()
         else:
-            torch._foreach_lerp_(*self._weights, self._target_theta)
+            self._targets.follow(self._target_theta)
+
+    def reset_targets(self) -> None:
+        self._targets.copy()
 
     def best_action(self, obs: torch.Tensor) -> torch.Tensor:
         """Returns the action of the highest value, counted from 0, int64 [B], as a part of a torch graph."""
@@ -277,21 +284,18 @@ class DQNPolicy(TDPolicy):
         rows['action'] = action.astype(self._action_dtype)
         return rows
 
-    def get_setting_learn(self, info: Mapping[str, Any]) -> dict[str, Any]:
-        self._optimizer.set_envstep(info['envstep'])
-        return {}
-
     def get_setting_collect(self, info: Mapping[str, Any]) -> dict[str, Any]:
         return {'eps': value_at(self._cfg.other.eps, info['envstep'])}
 
     def _monitor_vars(self) -> list[str]:
         return [*super()._monitor_vars(), 'q_value', 'target_q_value']
 
+    def _get_networks(self) -> tuple[str, ...]:
+        return 'model', 'target_model'
+
     def _state_dict_learn(self) -> dict[str, Any]:
-        return super()._state_dict_learn() | {'optimizer': self._optimizer.state_dict()}
+        return super()._state_dict_learn() | self._targets.state_dict()
 
     def _load_state_dict_learn(self, state: Mapping[str, Any]) -> None:
         super()._load_state_dict_learn(state)
-        check_state(state, {'optimizer': DICT})
-        with part('optimizer'):
-            self._optimizer.load_state_dict(state['optimizer'])
+        self._targets.load_state_dict(state)

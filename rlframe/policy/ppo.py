@@ -9,22 +9,24 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from easydict import EasyDict
 
-from rlframe.data.faces import Metrics
+from rlframe.data.faces import Metrics, TensorMode
 from rlframe.data.returns import gae
-from rlframe.data.timestep import Array, Batch, BoolArray, FloatArray, IntArray, TimeStep
-from rlframe.policy.actor import ActorPolicy, StochasticConfig, StochasticPolicy
-from rlframe.policy.base_policy import CollectConfig
-from rlframe.policy.memory import UNROLL_LEN, MemoryConfig, MemoryPolicy
-from rlframe.policy.parts.actions import IMPOSSIBLE, mask_of, masked
+from rlframe.data.timestep import Array, Batch, BoolArray, EnvSpec, FloatArray, IntArray, TimeStep
+from rlframe.policy.base_policy import CollectConfig, MemoryModel, Policy, PolicyConfig
+from rlframe.policy.parts.actions import IMPOSSIBLE, ActionMap, mask_of, masked
+from rlframe.policy.parts.memory import CORE_OPTIONS, UNROLL_LEN, sequence_batches
 from rlframe.policy.parts.normalize import RunningMoments
+from rlframe.policy.parts.optim import NAN_POLICY, OPTIMIZER, Optimizer
 from rlframe.policy.parts.options import (
     ACTIVATION,
+    DETERMINISTIC,
     DISCOUNT_FACTOR,
     IMAGE_OPTIONS,
     Schedule,
     check_positive_schedule,
     check_schedule,
     check_widths,
+    grad_clip_norm,
     learning_rate,
     value_at,
 )
@@ -62,15 +64,16 @@ class PPOCollect(CollectConfig):
     gae_lambda: float
 
 
-class PPOConfig(MemoryConfig, StochasticConfig):
+class PPOConfig(PolicyConfig):
     """Options of PPO."""
 
+    model: MemoryModel
     learn: PPOLearn
     collect: PPOCollect
 
 
 @POLICY_REGISTRY.register('ppo')
-class PPOPolicy(TensorActing, MemoryPolicy, StochasticPolicy, ActorPolicy):
+class PPOPolicy(Policy):
     """Proximal policy optimisation with the clipped objective.
 
     Source:
@@ -80,9 +83,10 @@ class PPOPolicy(TensorActing, MemoryPolicy, StochasticPolicy, ActorPolicy):
     """
 
     _cfg: PPOConfig
-    config = dict(
+    config: dict[str, Any] = dict(
         on_policy=True,
-        model=dict(
+        model=CORE_OPTIONS
+        | dict(
             encoder_hidden_size_list=Field(
                 [64, 64],
                 unit='units',
@@ -155,7 +159,9 @@ class PPOPolicy(TensorActing, MemoryPolicy, StochasticPolicy, ActorPolicy):
                 check=check_schedule,
                 may_change=True,
             ),
-            grad_clip_norm=0.5,
+            grad_clip_norm=grad_clip_norm(default=0.5),
+            optimizer=OPTIMIZER,
+            nan_policy=NAN_POLICY,
             adam_eps=Field(1e-5, range='(0, inf)', doc="the optimizer's epsilon"),
         ),
         collect=dict(
@@ -163,8 +169,17 @@ class PPOPolicy(TensorActing, MemoryPolicy, StochasticPolicy, ActorPolicy):
             discount_factor=DISCOUNT_FACTOR,
             gae_lambda=Field(0.95, range='[0, 1]', doc='lambda of generalised advantage estimation'),
         ),
+        eval=dict(deterministic=DETERMINISTIC),
     )
+    supported_actions = 'Discrete, Box, MultiDiscrete, MultiBinary'
+    supports_action_mask = True
+    compiled_parts = ('_losses',)
     captured_part = '_update_tensors'
+
+    @classmethod
+    def check_spec(cls, spec: EnvSpec, cfg: EasyDict) -> None:
+        super().check_spec(spec, cfg)
+        ActionMap(spec)
 
     def default_model(self) -> str:
         return 'recurrent_actor_critic' if self._has_core else 'actor_critic'
@@ -179,12 +194,13 @@ class PPOPolicy(TensorActing, MemoryPolicy, StochasticPolicy, ActorPolicy):
         return RunningMoments(dtype=np.float32) if self._cfg.learn.value_norm else None
 
     def _init_learn(self) -> None:
-        super()._init_learn()
         learn = self._cfg.learn
+        self._optimizer = self._optimizers['model'] = Optimizer(self._model, learn)
         self._advantage_norm, self._value_weight = learn.advantage_norm, learn.value_weight
         self._divergences: list[torch.Tensor] = []  # of the updates of the running epoch
         self._value_clip, names = learn.value_clip, ('clip', 'low', 'high', 'entropy_weight')
-        self._scheduled = {name: torch.empty((), device=self._device) for name in names}
+        # numbers that losses read, on the device
+        self._scheduled: Rows = {name: torch.empty((), device=self._device) for name in names}
         self._follow_schedules(0)
 
     def _follow_schedules(self, envstep: int) -> None:
@@ -200,15 +216,16 @@ class PPOPolicy(TensorActing, MemoryPolicy, StochasticPolicy, ActorPolicy):
 
     def _forward_learn(self, data: Batch) -> Iterator[Callable[[], Metrics]]:
         columns, size = self._columns(data), self._cfg.learn.batch_size or len(data)
-        minibatches = self._sequence_batches if self._has_core else self._minibatches
         for _ in range(self._cfg.learn.epoch_per_collect):
-            for rows in minibatches(columns, data, size):
+            for rows in self._minibatches(columns, data, size):
                 yield partial(self._update, rows)
             if self._diverged():
                 return
 
     def _minibatches(self, columns: Rows, data: Batch, size: int) -> Iterator[Rows]:
-        """Divides the shuffled rows of a round into batches of ``size``."""
+        """Divides the shuffled rows of a round, or its sequences if there is a core, into batches of ``size`` rows."""
+        if self._has_core:
+            return sequence_batches(columns, data, self._cfg.learn.unroll_len, size, self._rng, self._tensor)
         count = len(data)
         shuffled = take(columns, self._tensor(self._rng.permutation(count)))
         return (take(shuffled, slice(start, start + size)) for start in range(0, count, size))
@@ -246,7 +263,14 @@ class PPOPolicy(TensorActing, MemoryPolicy, StochasticPolicy, ActorPolicy):
             self._divergences.append(metrics['approx_kl'])
         return {**self._optimizer.metrics(), **metrics}
 
+    def _update_tensors(self, rows: Rows) -> Metrics:
+        """Updates the network; only reads and changes tensors."""
+        loss, parts, metrics = self._losses(rows | self._scheduled)
+        self._optimizer.step(loss, **parts)
+        return metrics
+
     def _losses(self, rows: Rows) -> tuple[torch.Tensor, Rows, Metrics]:
+        """Returns the loss of a batch, its parts by name, and the values to log."""
         logit, value = self._model(*(rows[name] for name in ('obs', 'unroll') if name in rows))
         logit = masked(logit, mask_of(rows['obs']), IMPOSSIBLE)
         log_prob, entropy = self._distribution.evaluate(logit, rows['action'])
@@ -281,12 +305,12 @@ class PPOPolicy(TensorActing, MemoryPolicy, StochasticPolicy, ActorPolicy):
         return torch.max((value - rows['return_']).square(), (near - rows['return_']).square()).mean()
 
     def _forward_collect(self, obs: Array, env_id: IntArray, **settings: Any) -> Batch:
-        before = self._act_in(self._collect_states, env_id)
+        before = self._remember(env_id)
         logit = self._logit(obs)
         return self._output(logit, self._distribution.sample(logit, self._rng), before)
 
     def _forward_greedy(self, obs: Array, env_id: IntArray) -> Batch:
-        before = self._act_in(self._collect_states, env_id)
+        before = self._remember(env_id)
         logit = self._logit(obs)
         return self._output(logit, self._distribution.mode(logit), before)
 
@@ -298,7 +322,7 @@ class PPOPolicy(TensorActing, MemoryPolicy, StochasticPolicy, ActorPolicy):
         return Batch.unchecked(output, len(action))
 
     def _forward_eval(self, obs: Array, env_id: IntArray, **settings: Any) -> Batch:
-        self._act_in(self._eval_states, env_id)
+        self._remember(env_id, is_evaluation=True)
         logit, chosen = self._logit(obs), self._distribution
         action = chosen.sample(logit, self._eval_rng) if self._draws_in_eval else chosen.mode(logit)
         return Batch.unchecked({'action': self._actions.to_env(action)}, len(action))
@@ -316,7 +340,11 @@ class PPOPolicy(TensorActing, MemoryPolicy, StochasticPolicy, ActorPolicy):
         """Returns the actor's output for observations, float32 [n, S]."""
         with torch.inference_mode():
             tensor = self._tensor(obs)
-            logit = self._step(tensor) if self._has_core else self._model.logit(tensor)
+            if self._memory is None:
+                logit = self._model.logit(tensor)
+            else:
+                network = self._model.act if self._memory.is_evaluation else self._model.step
+                logit = self._memory.step(network, tensor, self._tensor)
             logit = masked(logit, mask_of(tensor), IMPOSSIBLE)
             return logit.cpu().numpy()
 
@@ -368,6 +396,10 @@ class PPOPolicy(TensorActing, MemoryPolicy, StochasticPolicy, ActorPolicy):
         next_value = np.concatenate([value[1:], value[-1:]])
         next_value[apart] = behind
         return value, next_value
+
+    def _get_tensor_mode(self) -> TensorMode:
+        """Returns the interface for a collector of tensors."""
+        return TensorActing(self).mode()
 
     def _values(self, obs: Array) -> FloatArray:
         """Returns the value of observations in the env's own units, float32 [n]."""

@@ -1,4 +1,4 @@
-"""QACPolicy: the common base of policies with an actor and Q-critics that learn from a replay buffer."""
+"""QACPolicy: the common base of policies with an actor and Q-critics that learn from a replay buffer, and its default actor."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from easydict import EasyDict
 
 from rlframe.data.faces import Metrics
 from rlframe.data.timestep import Array, Batch, EnvSpec, IntArray, TimeStep
-from rlframe.policy.base_policy import CollectConfig
+from rlframe.errors import ConfigError
+from rlframe.policy.base_policy import CollectConfig, Policy
 from rlframe.policy.parts.actions import ActionBounds, ExplorationNoise
 from rlframe.policy.parts.optim import Optimizer
 from rlframe.policy.parts.options import (
@@ -21,13 +22,14 @@ from rlframe.policy.parts.options import (
     IMAGE_OPTIONS,
     UPDATE_PER_COLLECT,
     check_widths,
+    grad_clip_norm,
     learning_rate,
 )
 from rlframe.policy.parts.sequences import Rows
-from rlframe.policy.td import TDConfig, TDLearn, TDPolicy
+from rlframe.policy.td import INPUTS, TD_LEARN, TD_OPTIONS, Targets, TDConfig, TDLearn, check_priority
 from rlframe.utils.field import Field
 from rlframe.utils.lazy import LazyModule
-from rlframe.utils.schema import DICT, array, check_state, part
+from rlframe.utils.schema import array, check_state
 
 if TYPE_CHECKING:
     import torch
@@ -55,16 +57,17 @@ class QACConfig(TDConfig):
     collect: QACCollect
 
 
-class QACPolicy(TDPolicy):
+class QACPolicy(Policy):
     """Body of policies with an actor and Q-critics.
 
-    A subclass defines its kind of actor (``model_kwargs``), the value of the next state (``_next_value``), the actor's
-    loss (``_actor_loss``) and how it acts (``_explore``, ``best_action``). Internally, and in recorded rows, actions
-    are float32 [n, A] in [-1, 1].
+    The actor is deterministic, as that of DDPG and TD3, with noise on its actions and on those of its target network. A
+    subclass with another kind of actor defines it (``model_kwargs``), the value of the next state (``_next_value``), the
+    actor's loss (``_actor_loss``) and how it acts (``_explore``, ``best_action``). Internally, and in recorded rows,
+    actions are float32 [n, A] in [-1, 1].
     """
 
     _cfg: QACConfig
-    config = dict(
+    config: dict[str, Any] = TD_OPTIONS | dict(
         model=dict(
             encoder_hidden_size_list=Field(
                 [256, 256],
@@ -76,7 +79,8 @@ class QACPolicy(TDPolicy):
             twin_critic=Field(True, doc='whether to use two critics and the smaller of their values'),
             **IMAGE_OPTIONS,
         ),
-        learn=dict(
+        learn=TD_LEARN
+        | dict(
             update_per_collect=UPDATE_PER_COLLECT.having(8),
             batch_size=BATCH_SIZE.having(256),
             learning_rate_actor=learning_rate(3e-4, 'Adam for the actor'),
@@ -94,13 +98,7 @@ class QACPolicy(TDPolicy):
                 doc='between two updates of the actor',
                 may_change=True,
             ),
-            grad_clip_norm=Field(
-                None,
-                type=float,
-                range='(0, inf)',
-                doc='largest norm of the gradient of the actor, and of the critics; None: unlimited',
-                may_change=True,
-            ),
+            grad_clip_norm=grad_clip_norm('the gradient of the actor, and of the critics'),
         ),
         collect=dict(
             n_sample=8,
@@ -114,6 +112,7 @@ class QACPolicy(TDPolicy):
     )
     supported_actions = 'Box'
     compiled_parts = '_critic_loss', '_actor_loss'
+    captured_part = '_update_tensors'
     target_parts: tuple[str, ...] = ('critic',)
     """Parts of the network that have a target network."""
     _noise: ExplorationNoise | None = None
@@ -129,35 +128,53 @@ class QACPolicy(TDPolicy):
 
     def model_kwargs(self) -> dict[str, Any]:
         kwargs = super().model_kwargs()
-        return kwargs | {'critic_num': 2 if kwargs.pop('twin_critic') else 1}
+        return kwargs | {'critic_num': 2 if kwargs.pop('twin_critic') else 1, 'actor': 'deterministic'}
+
+    @classmethod
+    def check_config(cls, cfg: EasyDict) -> list[ConfigError]:
+        return [*super().check_config(cfg), *check_priority(cfg)]
 
     # learning
 
     def _init_learn(self) -> None:
-        super()._init_learn()
         cfg = self._cfg.learn
         online = {name: getattr(self._model, name) for name in self.target_parts}
-        self._set_target(torch.nn.ModuleDict(copy.deepcopy(online)), list(online.values()))
-        self._optimizers = {
-            'critic': Optimizer(self._model.critic, cfg, 'learning_rate_critic'),
-            'actor': Optimizer(self._model.actor, cfg, 'learning_rate_actor'),
-        }
+        copied = torch.nn.ModuleDict(copy.deepcopy(online))
+        self._targets = Targets(self._cfg, copied, list(online.values()), self._device)
+        self._target_model = self._targets.network
+        self._optimizers['critic'] = Optimizer(self._model.critic, cfg, 'learning_rate_critic')
+        self._optimizers['actor'] = Optimizer(self._model.actor, cfg, 'learning_rate_actor')
+        self._target_noise, self._target_noise_clip = (
+            cfg.get('target_noise', 0.0),
+            cfg.get('target_noise_clip'),
+        )
         self._target_theta, self._actor_update_freq = cfg.target_theta, cfg.actor_update_freq
 
     def _next_value(self, rows: Rows) -> torch.Tensor:
         """Returns the target networks' value of the next states, float32 [B], without gradients."""
-        raise NotImplementedError
+        next_obs, clip = rows['next_obs'], self._target_noise_clip
+        action = self._target_model['actor'](next_obs)
+        if self._target_noise:
+            action = (action + (rows['next_noise'] * self._target_noise).clamp_(-clip, clip)).clamp_(-1, 1)
+        return self._target_model['critic'](next_obs, action).amin(0)
 
     def _actor_loss(self, rows: Rows) -> tuple[torch.Tensor, Metrics]:
         """Returns the loss of the actor, and the values to log."""
-        raise NotImplementedError
+        obs = rows['obs']
+        return -self._model.critic(obs, self._model.actor(obs), count=1).mean(), {}
 
     def _value(self, obs: torch.Tensor, action: torch.Tensor) -> torch.Tensor:
         """Returns each critic's value of the actions taken, float32 [critics, B]."""
         return self._model.critic(obs, action)
 
+    def _forward_learn(self, data: Batch) -> Metrics:
+        metrics = self._update_tensors(self._columns(data), self._is_turn)
+        self._targets.updates += 1
+        return metrics | self._optimizer_metrics()
+
     def _columns(self, data: Batch) -> Rows:
-        rows = super()._columns(data)
+        """Returns what an update reads, as tensors on the device."""
+        rows = {name: self._tensor(data[name]) for name in INPUTS if name in data}
         size = len(data), math.prod(self._spec.action_space.shape or ())
         for name in self._noises():
             rows[name] = self._tensor(self._rng.standard_normal(size, np.float32))
@@ -165,21 +182,21 @@ class QACPolicy(TDPolicy):
 
     def _noises(self) -> Sequence[str]:
         """Returns the names of the standard normal numbers that the next update needs, float32 [B, A] each."""
-        return ()
+        return ('next_noise',) if self._target_noise else ()
 
     @property
     def _is_turn(self) -> bool:
         """Whether the next update also updates the actor."""
-        return self._updates % self._actor_update_freq == 0
+        return self._targets.updates % self._actor_update_freq == 0
 
     def _critic_loss(self, rows: Rows) -> tuple[torch.Tensor, torch.Tensor, Metrics]:
         """Returns the loss of the critics, the mean error of each transition, float32 [B], and the values to log."""
         with torch.no_grad():
-            target = rows['reward'] + self._discount(rows) * self._next_value(rows)  # [B]
+            target = rows['reward'] + self._targets.discount(rows) * self._next_value(rows)  # [B]
         value = self._value(rows['obs'], rows['action'])
         error = target - value  # [critics, B]
         losses = error.square()
-        if self._weighted:
+        if self._targets.has_weights:
             losses = losses * rows['IS']
         loss = losses.mean(1).sum()
         metrics = {
@@ -190,6 +207,7 @@ class QACPolicy(TDPolicy):
         return loss, error.detach().abs().mean(0), metrics
 
     def _update_tensors(self, rows: Rows, is_turn: bool) -> Metrics:
+        """Updates the critics, and actor and target networks if it is their turn; only reads and changes tensors."""
         critic_loss, error, metrics = self._critic_loss(rows)
         self._optimizers['critic'].step(critic_loss, critic_loss=critic_loss)
         total_loss = critic_loss.detach()
@@ -199,8 +217,10 @@ class QACPolicy(TDPolicy):
             total_loss = total_loss + actor_loss.detach()
             metrics |= {'actor_loss': actor_loss.detach(), **variables}
             self._after_actor(metrics)
-            torch._foreach_lerp_(*self._weights, self._target_theta)
-        return self._with_priority(metrics | {'total_loss': total_loss}, self._priority_of(error, rows))
+            self._targets.follow(self._target_theta)
+        return self._targets.with_priority(
+            metrics | {'total_loss': total_loss}, self._priority_of(error, rows)
+        )
 
     def _priority_of(self, error: torch.Tensor, rows: Rows) -> torch.Tensor:
         """Returns the priorities of what was sampled, from the TD errors of the transitions, float32 [B]."""
@@ -234,11 +254,11 @@ class QACPolicy(TDPolicy):
 
     def _explore(self, obs: torch.Tensor, noise: torch.Tensor, **settings: Any) -> torch.Tensor:
         """Returns actions to collect with, float32 [n, A]; ``noise`` are standard normal numbers of that shape."""
-        raise NotImplementedError
+        return self._model.actor(obs).add_(noise, alpha=settings.get('noise_sigma', 0.0)).clamp_(-1, 1)
 
     def best_action(self, obs: torch.Tensor) -> torch.Tensor:
         """Returns the actions that the actor thinks best, float32 [n, A]."""
-        raise NotImplementedError
+        return self._model.actor(obs)
 
     def _forward_collect(self, obs: Array, env_id: IntArray, **settings: Any) -> Batch:
         assert self._noise is not None
@@ -270,24 +290,21 @@ class QACPolicy(TDPolicy):
 
     # settings and state
 
-    def get_setting_learn(self, info: Mapping[str, Any]) -> dict[str, Any]:
-        for optimizer in self._optimizers.values():
-            optimizer.set_envstep(info['envstep'])
-        return {}
-
     def _monitor_vars(self) -> list[str]:
         return [*super()._monitor_vars(), 'critic_loss', 'actor_loss', 'q_value', 'target_q_value']
 
+    def reset_targets(self) -> None:
+        self._targets.copy()
+
+    def _get_networks(self) -> tuple[str, ...]:
+        return 'model', 'target_model'
+
     def _state_dict_learn(self) -> dict[str, Any]:
-        optimizers = {name: optimizer.state_dict() for name, optimizer in self._optimizers.items()}
-        return super()._state_dict_learn() | {'optimizers': optimizers}
+        return super()._state_dict_learn() | self._targets.state_dict()
 
     def _load_state_dict_learn(self, state: Mapping[str, Any]) -> None:
         super()._load_state_dict_learn(state)
-        check_state(state, {'optimizers': dict.fromkeys(self._optimizers, DICT)})
-        for name, optimizer in self._optimizers.items():
-            with part(f'optimizers.{name}'):
-                optimizer.load_state_dict(state['optimizers'][name])
+        self._targets.load_state_dict(state)
 
     def _acting_state(self) -> dict[str, Any]:
         noise = {} if self._noise is None else {'noise': self._noise.state_dict()}

@@ -71,7 +71,7 @@ class QRDQNPolicy(DQNPolicy):
 
     def _target(self, rows: Rows) -> torch.Tensor:
         with torch.no_grad():
-            reward, discount = rows['reward'], self._discount(rows)
+            reward, discount = rows['reward'], self._targets.discount(rows)
             return reward[:, None] + discount[:, None] * self._next_output(rows['next_obs'])
 
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from easydict import EasyDict
 
 from rlframe.data.faces import Metrics
 from rlframe.data.timestep import Array, Batch, IntArray, TimeStep
 from rlframe.policy.dqn import DQNConfig, DQNLearn, DQNPolicy
-from rlframe.policy.memory import BURN_IN, PRIORITY_ETA, RecurrentPolicy
 from rlframe.policy.parts.actions import mask_of, masked
+from rlframe.policy.parts.memory import BURN_IN, PRIORITY_ETA
 from rlframe.policy.parts.sequences import Rows
 from rlframe.registry import POLICY_REGISTRY
 from rlframe.utils.field import Field
@@ -41,7 +40,7 @@ class R2D2Config(DQNConfig):
 
 
 @POLICY_REGISTRY.register('r2d2')
-class R2D2Policy(RecurrentPolicy, DQNPolicy):
+class R2D2Policy(DQNPolicy):
     """R2D2: DQN with an LSTM that learns from replayed sequences.
 
     The actors of the paper are those of the config, for example ``collector.backend='ray'``. Each transition carries the
@@ -70,12 +69,7 @@ class R2D2Policy(RecurrentPolicy, DQNPolicy):
         ),
     )
 
-    @classmethod
-    def state_nbytes(cls, cfg: EasyDict) -> int:
-        from rlframe.model.core import STATES_OF_CORE
-
-        vectors = STATES_OF_CORE[cfg.model.core]
-        return vectors * np.dtype(np.float32).itemsize * int(cfg.model.get('lstm_hidden_size', 0))
+    is_recurrent = True
 
     def default_model(self) -> str:
         return 'recurrent_q_net'
@@ -97,15 +91,15 @@ class R2D2Policy(RecurrentPolicy, DQNPolicy):
         return 1
 
     def _forward_collect(self, obs: Array, env_id: IntArray, eps: float = 0.0, **settings: Any) -> Batch:
-        before = self._act_in(self._collect_states, env_id)
+        before = self._remember(env_id)
         return super()._forward_collect(obs, env_id, eps, **settings).replace(**before)
 
     def _forward_eval(self, obs: Array, env_id: IntArray, **settings: Any) -> Batch:
-        self._act_in(self._eval_states, env_id)
+        self._remember(env_id, is_evaluation=True)
         return super()._forward_eval(obs, env_id, **settings)
 
     def _forward_greedy(self, obs: Array, env_id: IntArray) -> Batch:
-        before = self._act_in(self._collect_states, env_id)
+        before = self._remember(env_id)
         return super()._forward_eval(obs, env_id).replace(**before)
 
     def best_step(self, obs: torch.Tensor, state: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -114,14 +108,11 @@ class R2D2Policy(RecurrentPolicy, DQNPolicy):
         return value.argmax(1), after
 
     def _q_value(self, obs: Array) -> torch.Tensor:
-        states, env_id, before = self._acting
+        assert self._memory is not None  # the network has a core
         with torch.inference_mode():
             tensor = self._tensor(obs)
-            value, after = self._model(tensor, self._tensor(before))
-            value = masked(value, mask_of(tensor))
-        states.set(env_id, after.cpu().numpy())
-        result: torch.Tensor = value.cpu()
-        return result
+            value = self._memory.step(self._model, tensor, self._tensor)
+            return masked(value, mask_of(tensor)).cpu()
 
     def _process_transition(self, obs: Array, output: Batch, timestep: TimeStep) -> dict[str, Array]:
         return super()._process_transition(obs, output, timestep) | {'state': output['state']}
@@ -141,7 +132,7 @@ class R2D2Policy(RecurrentPolicy, DQNPolicy):
                 np.concatenate([data['obs'][:, start : start + 1], data['next_obs'][:, start:]], 1)
             ),
         }
-        return rows | ({'IS': self._tensor(data['IS'])} if self._weighted else {})
+        return rows | ({'IS': self._tensor(data['IS'])} if self._targets.has_weights else {})
 
     def _losses(self, rows: Rows) -> tuple[torch.Tensor, torch.Tensor, Metrics]:
         action, reward, terminated, mask = (
@@ -154,7 +145,9 @@ class R2D2Policy(RecurrentPolicy, DQNPolicy):
             best = masked(choice, allowed).argmax(1).view(len(online), -1, 1)
             reached = target.gather(2, best).squeeze(2)  # [B, T + 1]
             reached = unscale(reached) if self._rescales else reached
-            wanted = sequence_targets(reward, terminated, mask, reached, self._discount_factor, self._window)
+            wanted = sequence_targets(
+                reward, terminated, mask, reached, self._targets.discount_factor, self._window
+            )
             wanted = rescale(wanted) if self._rescales else wanted
         error, steps = (wanted - value) * mask, mask.sum(1)
         size = error.detach().abs()

@@ -13,12 +13,18 @@ from rlframe.data.faces import Metrics
 from rlframe.data.timestep import Array, Batch, IntArray, TimeStep
 from rlframe.errors import ConfigError
 from rlframe.model.distributions import perturbed
-from rlframe.policy.actor import StochasticConfig, StochasticPolicy
-from rlframe.policy.base_policy import Policy, smallest_int
-from rlframe.policy.memory import BURN_IN, PRIORITY_ETA, MemoryModel, MemoryPolicy, Remembered
+from rlframe.policy.base_policy import MemoryModel, Policy, smallest_int
 from rlframe.policy.parts.actions import IMPOSSIBLE, mask_of, masked
+from rlframe.policy.parts.memory import (
+    BURN_IN,
+    CORE_OPTIONS,
+    PRIORITY_ETA,
+    Remembered,
+    priority_of_sequences,
+    remembered,
+)
 from rlframe.policy.parts.optim import Optimizer
-from rlframe.policy.parts.options import learning_rate
+from rlframe.policy.parts.options import DETERMINISTIC, learning_rate
 from rlframe.policy.parts.sequences import Rows, visited
 from rlframe.policy.qac import QACConfig, QACLearn, QACPolicy
 from rlframe.registry import POLICY_REGISTRY
@@ -46,14 +52,81 @@ class SACLearn(QACLearn):
     target_entropy: float | None
 
 
-class SACConfig(QACConfig, StochasticConfig):
+class SACConfig(QACConfig):
     """Options of SAC."""
 
     learn: SACLearn
 
 
+SAC_LEARN: dict[str, Any] = dict(
+    alpha=Field(
+        'auto',
+        type=(str, float),
+        doc="weight of the entropy; 'auto': learned so that the entropy is target_entropy",
+        check=check_alpha,
+    ),
+    init_alpha=Field(1.0, range='(0, inf)', doc='initial weight of the entropy if it is learned'),
+    target_entropy=Field(
+        None,
+        type=float,
+        unit='nats',
+        doc='entropy of the actor to aim at; None: -A for A continuous, log(A) / 2 for A discrete actions; where a mask allows'
+        ' n of A actions, log(n) / log(A) of it',
+    ),
+    learning_rate_alpha=learning_rate(3e-4, 'Adam for the weight of the entropy'),
+)
+"""Options of the section ``learn`` about the weight of the entropy."""
+
+
+class EntropyWeight:
+    """The weight of an actor's entropy, alpha: a constant, or learned so that the entropy is near a target.
+
+    Args:
+        cfg: Section ``learn`` of the policy.
+        target: Entropy to aim at, in nats, if the section sets none.
+        device: Where the policy learns.
+
+    Source:
+        Haarnoja et al. (2018), eq. 18; it is learned by its logarithm, as the authors' code does.
+    """
+
+    def __init__(self, cfg: SACLearn, target: float, device: torch.device) -> None:
+        self.is_learned = cfg.alpha == 'auto'
+        alpha = cfg.init_alpha if self.is_learned else cfg.alpha
+        self.value = torch.tensor(float(alpha), device=device)
+        """Alpha, float32 []."""
+        self.target = target if cfg.target_entropy is None else cfg.target_entropy
+        """Entropy to aim at, in nats."""
+        self._log = torch.nn.Parameter(self.value.log())
+        options = {name: cfg[name] for name in ('learning_rate_alpha', 'nan_policy')}
+        self.optimizer = Optimizer(
+            torch.nn.ParameterDict({'log_alpha': self._log}),
+            options | {'grad_clip_norm': None},
+            'learning_rate_alpha',
+        )
+
+    def update(self, metrics: Metrics) -> None:
+        """Moves alpha by the logged entropy of a batch, and logs the one it was."""
+        metrics['alpha'] = self.value.clone()
+        target = metrics.pop('target_entropy', self.target)
+        if self.is_learned:
+            self.optimizer.step(self._log * (metrics['entropy'] - target))
+            self.value.copy_(self._log.detach().exp())
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns its logarithm, if it is learned."""
+        return {'log_alpha': self._log.detach().clone()} if self.is_learned else {}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continues from ``state_dict()``."""
+        if self.is_learned:
+            check_state(state, {'log_alpha': tensor_like(self._log)})
+            self._log.detach().copy_(state['log_alpha'])
+            self.value.copy_(self._log.detach().exp())
+
+
 @POLICY_REGISTRY.register('sac')
-class SACPolicy(StochasticPolicy, QACPolicy):
+class SACPolicy(QACPolicy):
     """Soft actor-critic with a tanh-Gaussian actor.
 
     Source:
@@ -62,49 +135,19 @@ class SACPolicy(StochasticPolicy, QACPolicy):
     """
 
     _cfg: SACConfig
-    config = dict(
-        learn=dict(
-            alpha=Field(
-                'auto',
-                type=(str, float),
-                doc="weight of the entropy; 'auto': learned so that the entropy is target_entropy",
-                check=check_alpha,
-            ),
-            init_alpha=Field(1.0, range='(0, inf)', doc='initial weight of the entropy if it is learned'),
-            target_entropy=Field(
-                None,
-                type=float,
-                unit='nats',
-                doc='entropy of the actor to aim at; None: -A for A continuous, log(A) / 2 for A discrete actions; where a mask allows'
-                ' n of A actions, log(n) / log(A) of it',
-            ),
-            learning_rate_alpha=learning_rate(3e-4, 'Adam for the weight of the entropy'),
-        ),
-    )
+    config: dict[str, Any] = dict(learn=SAC_LEARN, eval=dict(deterministic=DETERMINISTIC))
 
     def model_kwargs(self) -> dict[str, Any]:
         return super().model_kwargs() | {'actor': 'gaussian'}
 
-    def _default_target_entropy(self) -> float:
-        return -float(math.prod(self._spec.action_space.shape))
-
     def _init_learn(self) -> None:
         super()._init_learn()
-        cfg = self._cfg.learn
-        self._learns_alpha = cfg.alpha == 'auto'
-        alpha = cfg.init_alpha if self._learns_alpha else cfg.alpha
-        self._alpha = torch.tensor(float(alpha), device=self._device)
-        if not self._learns_alpha:
-            return
-        given = cfg.target_entropy
-        self._target_entropy = self._default_target_entropy() if given is None else given
-        self._log_alpha = torch.nn.Parameter(self._alpha.log())
-        options = {name: cfg[name] for name in ('learning_rate_alpha', 'nan_policy')}
-        self._optimizers['alpha'] = Optimizer(
-            torch.nn.ParameterDict({'log_alpha': self._log_alpha}),
-            options | {'grad_clip_norm': None},
-            'learning_rate_alpha',
+        self._entropy = EntropyWeight(
+            self._cfg.learn, -float(math.prod(self._spec.action_space.shape)), self._device
         )
+        self._alpha = self._entropy.value
+        if self._entropy.is_learned:
+            self._optimizers['alpha'] = self._entropy.optimizer
 
     def _noises(self) -> Sequence[str]:
         return ('next_noise', 'noise') if self._is_turn else ('next_noise',)
@@ -126,11 +169,7 @@ class SACPolicy(StochasticPolicy, QACPolicy):
         return (self._alpha * log_prob - value).mean(), {'entropy': -log_prob.detach().mean()}
 
     def _after_actor(self, metrics: Metrics) -> None:
-        metrics['alpha'] = self._alpha.clone()
-        if self._learns_alpha:
-            surplus = metrics['entropy'] - metrics.pop('target_entropy', self._target_entropy)
-            self._optimizers['alpha'].step(self._log_alpha * surplus)
-            self._alpha.copy_(self._log_alpha.detach().exp())
+        self._entropy.update(metrics)
 
     def _explore(self, obs: torch.Tensor, noise: torch.Tensor, **settings: Any) -> torch.Tensor:
         mean, log_std = self._model.actor(obs)
@@ -154,18 +193,14 @@ class SACPolicy(StochasticPolicy, QACPolicy):
         return [*super()._monitor_vars(), 'entropy', 'alpha']
 
     def _get_networks(self) -> tuple[str, ...]:
-        return (*super()._get_networks(), *(('log_alpha',) if self._learns_alpha else ()))
+        return (*super()._get_networks(), *self._entropy.state_dict())
 
     def _state_dict_learn(self) -> dict[str, Any]:
-        state = super()._state_dict_learn()
-        return state | ({'log_alpha': self._log_alpha.detach().clone()} if self._learns_alpha else {})
+        return super()._state_dict_learn() | self._entropy.state_dict()
 
     def _load_state_dict_learn(self, state: Mapping[str, Any]) -> None:
         super()._load_state_dict_learn(state)
-        if self._learns_alpha:
-            check_state(state, {'log_alpha': tensor_like(self._log_alpha)})
-            self._log_alpha.detach().copy_(state['log_alpha'])
-            self._alpha.copy_(self._log_alpha.detach().exp())
+        self._entropy.load_state_dict(state)
 
 
 class SACDiscreteLearn(SACLearn):
@@ -183,7 +218,7 @@ class SACDiscreteConfig(SACConfig):
 
 
 @POLICY_REGISTRY.register('sac_discrete')
-class SACDiscretePolicy(MemoryPolicy, SACPolicy):
+class SACDiscretePolicy(QACPolicy):
     """SAC for discrete actions: every expectation over actions is a sum.
 
     Source:
@@ -195,9 +230,11 @@ class SACDiscretePolicy(MemoryPolicy, SACPolicy):
     """
 
     _cfg: SACDiscreteConfig
-    config = dict(
+    config: dict[str, Any] = dict(
         priority_eta=PRIORITY_ETA,
-        learn=dict(
+        model=CORE_OPTIONS,
+        learn=SAC_LEARN
+        | dict(
             batch_size=Field(
                 256,
                 range='[1, inf)',
@@ -212,6 +249,7 @@ class SACDiscretePolicy(MemoryPolicy, SACPolicy):
                 0.0, range='[0, 0]', doc='of exploration noise from step to step; 0, there is no such noise'
             )
         ),
+        eval=dict(deterministic=DETERMINISTIC),
     )
     supported_actions = 'Discrete'
     supports_action_mask = True
@@ -235,10 +273,17 @@ class SACDiscretePolicy(MemoryPolicy, SACPolicy):
     def model_kwargs(self) -> dict[str, Any]:
         return super().model_kwargs() | {'actor': 'categorical'}
 
-    def _default_target_entropy(self) -> float:
-        return 0.5 * math.log(self._action_space.n)
-
     # learning
+
+    def _init_learn(self) -> None:
+        super()._init_learn()
+        self._entropy = EntropyWeight(self._cfg.learn, 0.5 * math.log(self._action_space.n), self._device)
+        self._alpha = self._entropy.value
+        if self._entropy.is_learned:
+            self._optimizers['alpha'] = self._entropy.optimizer
+
+    def _after_actor(self, metrics: Metrics) -> None:
+        self._entropy.update(metrics)
 
     def _noises(self) -> Sequence[str]:
         return ()
@@ -249,16 +294,17 @@ class SACDiscretePolicy(MemoryPolicy, SACPolicy):
             return super()._columns(data)
         seen = visited(data['obs'], data['next_obs'], np.asarray(data['mask']), self._cfg.learn.burn_in)
         start = data['state'][np.arange(len(seen.first)), seen.first]
-        obs, next_obs = self._remembered(seen, start)
+        obs, next_obs = remembered(seen, start, self._tensor)
         sequence = seen.sequence[seen.own]
         steps = {name: self._tensor(data[name][seen.learned]) for name in ('action', 'reward', 'terminated')}
-        weights = {'IS': self._tensor(np.asarray(data['IS'])[sequence])} if self._weighted else {}
+        weights = {'IS': self._tensor(np.asarray(data['IS'])[sequence])} if self._targets.has_weights else {}
         return {'obs': obs, 'next_obs': next_obs, 'sequence': self._tensor(sequence), **steps, **weights}
 
     def _priority_of(self, error: torch.Tensor, rows: Rows) -> torch.Tensor:
-        if not (self._has_core and self._priority):
+        if not (self._has_core and self._targets.has_priority):
             return error
-        return self._priority_of_sequences(error, rows['sequence'], len(rows['obs'].unroll.state))
+        count = len(rows['obs'].unroll.state)
+        return priority_of_sequences(error, rows['sequence'], count, self._cfg.priority_eta)
 
     def _log_probs(self, obs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Returns the probability of each action and its logarithm, [B, A]."""
@@ -290,7 +336,7 @@ class SACDiscretePolicy(MemoryPolicy, SACPolicy):
             value = self._all_values(self._model.critic, obs).amin(0)
         loss = (prob * (self._alpha * log_prob - value)).sum(1).mean()
         metrics = {'entropy': -(prob * log_prob).detach().sum(1).mean()}
-        if self._learns_alpha and self._has_mask:
+        if self._entropy.is_learned and self._has_mask:
             metrics['target_entropy'] = self._masked_target_entropy(obs)
         return loss, metrics
 
@@ -298,7 +344,7 @@ class SACDiscretePolicy(MemoryPolicy, SACPolicy):
         """Returns the mean of the target entropies of states, each scaled to the largest entropy of its allowed actions."""
         mask = mask_of(obs.obs)[obs.row] if isinstance(obs, Remembered) else mask_of(obs)
         largest = math.log(self._action_space.n) or 1.0
-        return self._target_entropy / largest * mask.sum(1).clamp(min=1).float().log().mean()
+        return self._entropy.target / largest * mask.sum(1).clamp(min=1).float().log().mean()
 
     # acting
 
@@ -312,7 +358,11 @@ class SACDiscretePolicy(MemoryPolicy, SACPolicy):
         if isinstance(obs, Remembered):
             logit = self._model.logit(obs.obs, obs.unroll)
             return masked(logit, mask_of(obs.obs), IMPOSSIBLE)[obs.row]
-        logit = self._step(obs) if self._has_core else self._model.actor(obs)
+        if self._memory is None:
+            logit = self._model.actor(obs)
+        else:
+            network = self._model.act if self._memory.is_evaluation else self._model.step
+            logit = self._memory.step(network, obs, self._tensor)
         return masked(logit, mask_of(obs), IMPOSSIBLE)
 
     def best_action(self, obs: torch.Tensor) -> torch.Tensor:
@@ -329,15 +379,15 @@ class SACDiscretePolicy(MemoryPolicy, SACPolicy):
         return logit
 
     def _forward_collect(self, obs: Array, env_id: IntArray, **settings: Any) -> Batch:
-        before = self._act_in(self._collect_states, env_id)
+        before = self._remember(env_id)
         return self._chosen(perturbed(self._acting_logit(obs), self._rng), before)
 
     def _forward_greedy(self, obs: Array, env_id: IntArray) -> Batch:
-        before = self._act_in(self._collect_states, env_id)
+        before = self._remember(env_id)
         return self._chosen(self._acting_logit(obs), before)
 
     def _forward_eval(self, obs: Array, env_id: IntArray, **settings: Any) -> Batch:
-        self._act_in(self._eval_states, env_id)
+        self._remember(env_id, is_evaluation=True)
         logit = self._acting_logit(obs)
         return self._chosen(perturbed(logit, self._eval_rng) if self._draws_in_eval else logit, {})
 
@@ -351,3 +401,16 @@ class SACDiscretePolicy(MemoryPolicy, SACPolicy):
         rows = Policy._process_transition(self, obs, output, timestep)
         action = (rows['action'] - int(self._action_space.start)).astype(self._action_dtype)
         return rows | {'action': action} | ({'state': output['state']} if self._has_core else {})
+
+    def _monitor_vars(self) -> list[str]:
+        return [*super()._monitor_vars(), 'entropy', 'alpha']
+
+    def _get_networks(self) -> tuple[str, ...]:
+        return (*super()._get_networks(), *self._entropy.state_dict())
+
+    def _state_dict_learn(self) -> dict[str, Any]:
+        return super()._state_dict_learn() | self._entropy.state_dict()
+
+    def _load_state_dict_learn(self, state: Mapping[str, Any]) -> None:
+        super()._load_state_dict_learn(state)
+        self._entropy.load_state_dict(state)

@@ -1,4 +1,4 @@
-"""TDPolicy: the common base of policies that learn values from a replay buffer by temporal differences."""
+"""Targets: what policies share that learn values from a replay buffer by temporal differences."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from easydict import EasyDict
 
 from rlframe.data.faces import Metrics
-from rlframe.data.timestep import Batch
 from rlframe.errors import ConfigError
-from rlframe.policy.base_policy import Policy, PolicyConfig
+from rlframe.policy.base_policy import PolicyConfig
 from rlframe.policy.parts.optim import NAN_POLICY
 from rlframe.policy.parts.options import DISCOUNT_FACTOR
 from rlframe.policy.parts.sequences import Rows
@@ -23,9 +22,16 @@ if TYPE_CHECKING:
 else:
     torch = LazyModule('torch')
 
-
 INPUTS = 'obs', 'next_obs', 'action', 'reward', 'terminated', 'value_gamma', 'IS'
 """Columns of transitions that an update reads, where there are such."""
+TD_OPTIONS: dict[str, Any] = dict(
+    priority=Field(False, doc='whether TD errors become the priorities of the replay buffer'),
+    priority_IS_weight=Field(False, doc='whether losses are weighted by importance sampling'),
+    discount_factor=DISCOUNT_FACTOR,
+    nstep=Field(1, range='[1, inf)', unit='env steps', doc='rewards summed before bootstrapping'),
+)
+"""Options of every policy with a target network; ``nan_policy`` of the section ``learn`` is one, too."""
+TD_LEARN = dict(nan_policy=NAN_POLICY)
 
 
 class TDLearn(ResolvedConfig):
@@ -44,50 +50,43 @@ class TDConfig(PolicyConfig):
     learn: TDLearn
 
 
-class TDPolicy(Policy):
-    """Body of policies with a target network that are taught by one-step or n-step targets.
+def check_priority(cfg: EasyDict) -> list[ConfigError]:
+    """Refuses importance weights if there are no priorities."""
+    own: TDConfig = cfg
+    if not own.priority_IS_weight or own.priority:
+        return []
+    return [ConfigError('needs policy.priority=True', where='priority_IS_weight', got=True, expected='False')]
 
-    A subclass sets its target network in ``_init_learn`` (``_set_target``), does an update in ``_update_tensors``, and passes
-    its TD errors to ``_with_priority``. All that is drawn or rearranged by NumPy is done before it, in ``_columns``.
+
+class Targets:
+    """The target networks of a policy, the discount behind each transition, and the priorities of what it learned.
+
+    Args:
+        cfg: Options of the policy.
+        target: A copy of the network, or of parts of it, that becomes the target network.
+        online: The parts that it is a copy of.
+        device: Where they are.
 
     Source:
         Sutton & Barto, Reinforcement Learning (2018), section 6.1; target networks: Mnih et al. (2015).
     """
 
-    _cfg: TDConfig
-    config = dict(
-        priority=Field(False, doc='whether TD errors become the priorities of the replay buffer'),
-        priority_IS_weight=Field(False, doc='whether losses are weighted by importance sampling'),
-        discount_factor=DISCOUNT_FACTOR,
-        nstep=Field(1, range='[1, inf)', unit='env steps', doc='rewards summed before bootstrapping'),
-        learn=dict(nan_policy=NAN_POLICY),
-    )
-    captured_part = '_update_tensors'
-
-    @classmethod
-    def check_config(cls, cfg: EasyDict) -> list[ConfigError]:
-        """Rejects importance weights if there are no priorities."""
-        errors = super().check_config(cfg)
-        own: TDConfig = cfg
-        if own.priority_IS_weight and not own.priority:
-            message, where = 'needs policy.priority=True', 'priority_IS_weight'
-            errors.append(ConfigError(message, where=where, got=True, expected='False'))
-        return errors
-
-    def _init_learn(self) -> None:
-        self._discount_factor = self._cfg.discount_factor
-        # tensors, because torch.where would convert numbers anew in each update
-        self._end, self._going_on = torch.tensor([0.0, self._discount_factor], device=self._device).unbind()
-        self._priority, self._weighted = self._cfg.priority, self._cfg.priority_IS_weight
-        self._skips = self._cfg.learn.nan_policy == 'skip'
-        self._updates = 0
-
-    def _set_target(self, target: torch.nn.Module, online: Sequence[torch.nn.Module]) -> None:
-        """Takes a copy of some modules as the target network that follows them."""
+    def __init__(
+        self, cfg: TDConfig, target: torch.nn.Module, online: Sequence[torch.nn.Module], device: torch.device
+    ) -> None:
         for module in target.modules():
             if isinstance(module, torch.nn.RNNBase):
                 module.flatten_parameters()  # copied one by one, they are in no single chunk as cuDNN wants them
-        self._target_model: Any = target.requires_grad_(False)
+        self.network: Any = target.requires_grad_(False)
+        """The target network."""
+        self.discount_factor = cfg.discount_factor
+        """Per env step, in [0, 1]."""
+        self.has_priority, self.has_weights = cfg.priority, cfg.priority_IS_weight
+        self.updates = 0
+        """Updates of the policy so far."""
+        # tensors, because torch.where would convert numbers anew in each update
+        self._end, self._going_on = torch.tensor([0.0, cfg.discount_factor], device=device).unbind()
+        self._skips = cfg.learn.nan_policy == 'skip'
         self._weights = (
             [p.detach() for p in target.parameters()],
             [p.detach() for part in online for p in part.parameters()],
@@ -97,61 +96,35 @@ class TDPolicy(Policy):
             [value for part in online for value in part.state_dict().values()],
         )
 
-    def _forward_learn(self, data: Batch) -> Metrics:
-        return self._update(self._columns(data))
-
-    def _columns(self, data: Batch) -> Rows:
-        """Returns what an update reads, as tensors on the device."""
-        return {name: self._tensor(data[name]) for name in INPUTS if name in data}
-
-    def _update(self, rows: Rows) -> Metrics:
-        """Updates the networks once, and returns the values to log, which stay on the device."""
-        metrics = self._update_tensors(rows, self._is_turn)
-        self._updates += 1
-        return metrics | self._optimizer_metrics()
-
-    @property
-    def _is_turn(self) -> bool:
-        """Whether the next update includes the part that only some updates have, such as the target network."""
-        raise NotImplementedError
-
-    def _update_tensors(self, rows: Rows, is_turn: bool) -> Metrics:
-        """Does the part of an update that is a function of tensors: it changes nothing else, and waits for nothing."""
-        raise NotImplementedError
-
-    def _optimizer_metrics(self) -> Metrics:
-        """Returns the values to log of the optimizers."""
-        raise NotImplementedError
-
-    def reset_targets(self) -> None:
+    def copy(self) -> None:
+        """Makes the target network equal to the network."""
         torch._foreach_copy_(*self._states)
 
-    def _discount(self, rows: Rows) -> torch.Tensor:
+    def follow(self, share: float) -> None:
+        """Moves the weights of the target network towards those of the network, by this share of the distance."""
+        torch._foreach_lerp_(*self._weights, share)
+
+    def discount(self, rows: Rows) -> torch.Tensor:
         """Returns the weight of the bootstrap value of each transition, float32 [B]: 0 after a terminal state."""
         if 'value_gamma' in rows:
             return rows['value_gamma'].masked_fill(rows['terminated'], 0.0)
         return torch.where(rows['terminated'], self._end, self._going_on)
 
-    def _with_priority(self, metrics: Metrics, error: torch.Tensor) -> Metrics:
+    def with_priority(self, metrics: Metrics, error: torch.Tensor) -> Metrics:
         """Adds the absolute value of each transition's error, float32 [B], as its priority, if there are priorities."""
-        if not self._priority:
+        if not self.has_priority:
             return metrics
         priority = error.abs()
         # rows that spoilt a skipped update should not be drawn again
         return metrics | {'priority': priority.nan_to_num(0.0, 0.0, 0.0) if self._skips else priority}
 
-    def _get_networks(self) -> tuple[str, ...]:
-        return (*super()._get_networks(), 'target_model')
+    def state_dict(self) -> dict[str, Any]:
+        """Returns the weights of the target network, and the number of updates."""
+        return {'target_model': self.network.state_dict(), 'updates': self.updates}
 
-    def _state_dict_learn(self) -> dict[str, Any]:
-        return super()._state_dict_learn() | {
-            'target_model': self._target_model.state_dict(),
-            'updates': self._updates,
-        }
-
-    def _load_state_dict_learn(self, state: Mapping[str, Any]) -> None:
-        super()._load_state_dict_learn(state)
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continues from ``state_dict()``."""
         check_state(state, {'target_model': NETWORK, 'updates': COUNT})
         with part('target_model'):
-            self._target_model.load_state_dict(state['target_model'])
-        self._updates = state['updates']
+            self.network.load_state_dict(state['target_model'])
+        self.updates = state['updates']

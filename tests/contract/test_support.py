@@ -21,7 +21,7 @@ from rlframe.envs.gym_env import GymEnvFactory
 from rlframe.errors import IncompatibleError
 from rlframe.pipeline import SerialPipeline
 from rlframe.policy import create_policy
-from rlframe.policy.parts.episode_states import fitting
+from rlframe.policy.parts.fit import fitting
 from rlframe.policy.parts.random_policy import random_opponent
 from rlframe.registry import POLICY_REGISTRY, import_modules
 

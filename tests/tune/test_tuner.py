@@ -127,7 +127,7 @@ def test_pbt_clones_train_with_their_own_rates_and_the_moments_of_the_donor(tmp_
         assert totals[-1] >= 900
         clones += len({line['config'][RATE] for line in lines}) > 1 and len(runs) > 1
         state = saved_state(Path(result.checkpoint.path))
-        for moment in state['policy']['optimizer'].values():
+        for moment in state['policy']['optimizers']['model'].values():
             assert int(moment['steps']) == state['progress']['train_iter'], (
                 "moments are of all steps, also the donor's"
             )

@@ -86,7 +86,7 @@ def learning_rates(policy: Any) -> list[float]:
 def moments(state: Mapping[str, Any]) -> Any:
     """Returns what the optimizers of a saved state remember."""
     policy = state['policy']
-    return policy['optimizer'] if 'optimizer' in policy else policy['optimizers']
+    return policy['optimizers']
 
 
 def generators(tree: Any, path: str = '') -> dict[str, Any]:

@@ -17,7 +17,7 @@ from rlframe.entry.__main__ import main, parse
 from rlframe.entry.trusted import set_import_path
 from rlframe.errors import ConfigError, IncompatibleError, MissingDependencyError
 from rlframe.pipeline import build
-from rlframe.policy.parts.episode_states import misfit
+from rlframe.policy.parts.fit import misfit
 from rlframe.registry import POLICY_REGISTRY
 
 SPACES = [

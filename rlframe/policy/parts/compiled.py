@@ -465,9 +465,11 @@ def prepare_updates(policy: Any, cfg: Any, device: torch.device) -> None:
     if cfg.cuda_graph:
         update, faces = getattr(policy, policy.captured_part), policy.learn_mode
         recorder = CudaRecorder(device)
-        optimizers = [own for own in vars(policy).values() if isinstance(own, Optimizer)]
-        optimizers += getattr(policy, '_optimizers', {}).values()
-        graphed = GraphedUpdate(update, faces.state_dict, faces.load_state_dict, optimizers, recorder)
+        attributes = [*vars(policy).values(), *policy._optimizers.values()]
+        optimizers = {id(own): own for own in attributes if isinstance(own, Optimizer)}
+        graphed = GraphedUpdate(
+            update, faces.state_dict, faces.load_state_dict, [*optimizers.values()], recorder
+        )
         setattr(policy, policy.captured_part, graphed)
 
 

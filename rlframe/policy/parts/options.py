@@ -79,6 +79,31 @@ UPDATE_PER_COLLECT = Field(
 )
 
 
+DETERMINISTIC = Field(
+    True,
+    doc='whether evaluation takes the best action; False: it draws one, as collection does. Policies that'
+    ' see only a part of the state can get stuck if they always do the same',
+    may_change=True,
+)
+"""Option of policies that may be evaluated by drawn actions."""
+
+
+def grad_clip_norm(of: str = 'the gradient', default: float | None = None) -> Field:
+    """Returns the option for the largest norm of a gradient.
+
+    Args:
+        of: The gradient.
+        default: Its default.
+    """
+    return Field(
+        default,
+        type=(float, type(None)),
+        range='(0, inf)',
+        doc=f'largest norm of {of}; None: unlimited',
+        may_change=True,
+    )
+
+
 def learning_rate(default: float, of: str = 'the optimizer', over: str = 'env steps') -> Field:
     """Returns the option for a learning rate.
 
@@ -162,6 +187,8 @@ def network_options(model: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the arguments of a network's constructor in a ``model`` section."""
     used = ('type', 'import_names', 'obs_shape', 'action_shape', 'encoder', 'encoder_width')
     options = {name: value for name, value in model.items() if name not in used}
+    if options.get('core', '') is None:
+        del options['core'], options['core_hidden_size']
     if (name := model.get('encoder', 'auto')) != 'auto':
         options['conv_layers'] = NamedEncoder(name, model['encoder_width'])
     return options

@@ -24,35 +24,31 @@ REPLACED = '_forward_collect', '_process_transition', '_get_train_sample'
 
 
 class TensorActing:
-    """The part of an on-policy policy that acts and makes training samples on its device.
+    """Acts and makes training samples on the device of an on-policy policy with an actor and a critic.
 
     It does the same as the policy's methods for arrays, without a recurrent core, normalisation and action masks. A subclass
-    that changes one of those methods has to define ``_get_tensor_mode`` as well.
+    of the policy that changes one of those methods has to define ``_get_tensor_mode`` as well.
+
+    Args:
+        policy: Its network, distribution and statistics of returns are used.
+
+    Raises:
+        IncompatibleError: If an option or the env needs arrays.
     """
 
-    _cfg: Any
-    _spec: EnvSpec
-    _device: torch.device
-    _model: Any
-    _distribution: Any
-
-    @property
-    def _returns(self) -> RunningMoments | None:
-        """Statistics of returns, which define the critic's units; None if the critic uses the env's own."""
-        raise NotImplementedError
-
-    def _get_tensor_mode(self) -> TensorMode:
-        """Returns the interface for a collector of tensors.
-
-        Raises:
-            IncompatibleError: If an option or the env needs arrays.
-        """
-        self._check_tensors()
+    def __init__(self, policy: Any) -> None:
+        self._cfg, self._spec, self._device = policy._cfg, policy._spec, policy._device
+        self._model, self._distribution = policy._model, policy._distribution
+        self._returns: RunningMoments | None = policy._returns
+        self._check(type(policy))
         self._to_env = action_map(self._spec, self._device)
+
+    def mode(self) -> TensorMode:
+        """Returns the interface for a collector of tensors."""
         return TensorMode(self._device, self._forward_tensors, self._tensor_samples)
 
-    def _check_tensors(self) -> None:
-        name = type(self).__name__
+    def _check(self, kind: type) -> None:
+        name = kind.__name__
         for key, is_set in (
             ('normalize_obs', self._cfg.normalize_obs),
             ('normalize_reward', self._cfg.normalize_reward),
@@ -71,10 +67,9 @@ class TensorActing:
                 got=self._spec.observation_space,
                 expected='a Box',
             )
-        classes = type(self).__mro__
-        own = classes[: next(i for i, kind in enumerate(classes) if TensorActing in kind.__bases__)]
-        changed = [method for kind in own for method in REPLACED if method in vars(kind)]
-        if changed and not any('_get_tensor_mode' in vars(kind) for kind in own):
+        own = next(cls for cls in kind.__mro__ if '_get_tensor_mode' in vars(cls))
+        changed = [method for method in REPLACED if getattr(kind, method) is not getattr(own, method)]
+        if changed:
             raise IncompatibleError(
                 f'{name} defines {", ".join(changed)}, which rows that stay on a device do not go through',
                 where='policy.collect.collector.type',

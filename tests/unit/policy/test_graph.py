@@ -76,10 +76,7 @@ def make(kind: str, **options: Any) -> Any:
 
 
 def optimizers(policy: Any) -> list[Optimizer]:
-    return [
-        *getattr(policy, '_optimizers', {}).values(),
-        *([policy._optimizer] if hasattr(policy, '_optimizer') else []),
-    ]
+    return [*policy._optimizers.values()]
 
 
 def graphed(policy: Any) -> Repeater:

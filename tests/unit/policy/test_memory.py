@@ -94,7 +94,7 @@ def test_samples_and_updates_see_what_acting_saw_across_rounds_and_episode_ends(
     for unroll_len in (None, 3):
         policy._cfg.learn['unroll_len'] = unroll_len
         columns = {name: torch.from_numpy(samples[name]) for name in ('obs', 'return_')}
-        batches = list(policy._sequence_batches(columns, samples, 6))
+        batches = list(policy._minibatches(columns, samples, 6))
         assert len(batches) > 1
         for rows in batches:
             out, values = policy._model(rows['obs'], rows['unroll'])
@@ -109,7 +109,7 @@ def test_gradients_equal_those_of_a_loop_over_envs_and_steps() -> None:
     policy = make(core='gru', learn=dict(epoch_per_collect=1, batch_size=None, grad_clip_norm=None))
     block = collected(policy)
     samples = policy.collect_mode.get_train_sample(block)
-    (rows,) = policy._sequence_batches(policy._columns(samples), samples, 100)
+    (rows,) = policy._minibatches(policy._columns(samples), samples, 100)
     parameters = list(policy._model.parameters())
     logit, value = policy._model(rows['obs'], rows['unroll'])
     weight = torch.randn(len(rows['obs']), 5)

@@ -207,8 +207,8 @@ def test_alpha_grows_where_entropy_is_missing_and_is_used_at_once(
 
 
 def test_target_entropy_is_that_of_the_action_space() -> None:
-    assert make('sac')._target_entropy == -2
-    assert make('sac_discrete')._target_entropy == pytest.approx(math.log(2)), (
+    assert make('sac')._entropy.target == -2
+    assert make('sac_discrete')._entropy.target == pytest.approx(math.log(2)), (
         'half of what 4 actions can have'
     )
 

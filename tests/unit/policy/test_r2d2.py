@@ -19,7 +19,7 @@ from rlframe.config import compile_config
 from rlframe.data import Batch, EnvSpec
 from rlframe.errors import ConfigError
 from rlframe.policy import create_policy
-from rlframe.policy.parts.episode_states import EpisodeStates
+from rlframe.policy.parts.memory import EpisodeStates
 from rlframe.policy.r2d2 import R2D2Policy, rescale, sequence_targets, unscale
 from rlframe.worker import SampleSerialCollector, SequenceReplayBuffer
 

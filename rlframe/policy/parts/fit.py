@@ -2,108 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from easydict import EasyDict
 
 from rlframe.data.observation import ACTION_MASK, check_maskable, fields_of, has_mask, mask_parts
-from rlframe.data.timestep import EnvSpec, FloatArray, IntArray
+from rlframe.data.timestep import EnvSpec
 from rlframe.errors import ConfigError, IncompatibleError
-from rlframe.policy.parts.normalize import Normalizer
 from rlframe.registry import POLICY_REGISTRY
-from rlframe.utils.lazy import LazyModule
-from rlframe.utils.schema import GENERATOR, array, check_state
 
 if TYPE_CHECKING:
     from rlframe.policy.base_policy import Policy
-
-torch = LazyModule('torch')
-
-
-class Acting(NamedTuple):
-    """State that acting changes, excluding the weights: sent to a copy that acts, and back."""
-
-    state: Callable[[], dict[str, Any]]
-    load_state: Callable[[Mapping[str, Any]], None]
-    statistics: Callable[[], dict[str, Any]]
-    """Running statistics, which copies gather apart."""
-    absorb: Callable[[Mapping[str, Any], Mapping[str, Any]], None]
-    """Adds the statistics that a copy gathered between two calls of ``statistics``."""
-
-
-class ActingState:
-    """The part of a policy that acting changes: its generator, recurrent states, running statistics."""
-
-    _cfg: Any
-    _rng: np.random.Generator
-    _normalizer: Normalizer
-
-    def _acting_state(self) -> dict[str, Any]:
-        """Returns the acting state, as part of the policy's state."""
-        return {**self._normalizer.state_dict(running=True), 'rng': self._rng.bit_generator.state}
-
-    def _load_acting_state(self, state: Mapping[str, Any]) -> None:
-        """Continues from ``_acting_state()``."""
-        check_state(state, {'rng': GENERATOR})
-        self._normalizer.load_state_dict(state)
-        self._rng.bit_generator.state = state['rng']
-
-    def _get_acting(self) -> Acting:
-        normalizer = self._normalizer
-        return Acting(self._shared_state, self._load_shared_state, normalizer.state_dict, normalizer.absorb)
-
-    def _shared_state(self) -> dict[str, Any]:
-        state = self._acting_state()
-        if self._cfg.model.get('noisy'):  # noise in the weights comes from torch's global generator
-            state['torch'] = torch.get_rng_state()
-        return state
-
-    def _load_shared_state(self, state: Mapping[str, Any]) -> None:
-        self._load_acting_state(state)
-        if 'torch' in state:
-            torch.set_rng_state(state['torch'])
-
-
-class EpisodeStates:
-    """Keeps one recurrent state for each env's running episode; an episode begins with zeros.
-
-    Args:
-        shape: Shape of a state.
-    """
-
-    def __init__(self, shape: tuple[int, ...]) -> None:
-        self._states: FloatArray = np.zeros((0, *shape), np.float32)
-
-    def get(self, env_id: IntArray) -> FloatArray:
-        """Returns a copy of the states of these envs, float32 [n, ...]."""
-        missing = int(env_id.max(initial=-1)) + 1 - len(self._states)
-        if missing > 0:
-            new = np.zeros((missing, *self._states.shape[1:]), np.float32)
-            self._states = np.concatenate([self._states, new])
-        return self._states[env_id]
-
-    def set(self, env_id: IntArray, states: FloatArray) -> None:
-        """Replaces the states of these envs, of all of which ``get`` was asked before."""
-        self._states[env_id] = states
-
-    def reset(self, env_id: IntArray | None = None) -> None:
-        """Lets these envs, or all, begin an episode."""
-        known: Any = slice(None)
-        if env_id is not None:
-            env_id = np.asarray(env_id)
-            known = env_id[env_id < len(self._states)]
-        self._states[known] = 0.0
-
-    def state_dict(self) -> dict[str, Any]:
-        """Returns a copy of all states."""
-        return {'states': self._states.copy()}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continues from ``state_dict()``."""
-        check_state(state, {'states': array('f', (None, *self._states.shape[1:]))})
-        self._states = np.array(state['states'], np.float32)
 
 
 def misfit(policy: type[Policy], spec: EnvSpec) -> str:

@@ -1,0 +1,244 @@
+"""Memory: the recurrent states of running episodes, and what policies learn from sequences of steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from easydict import EasyDict
+
+from rlframe.data.timestep import Array, Batch, FloatArray, IntArray
+from rlframe.errors import ConfigError
+from rlframe.policy.parts.sequences import Rows, Sequences, Visited, take
+from rlframe.utils.field import Field
+from rlframe.utils.lazy import LazyModule
+from rlframe.utils.schema import array, check_state
+
+if TYPE_CHECKING:
+    import torch
+
+    from rlframe.model.core import Unroll
+else:
+    torch = LazyModule('torch')
+
+CORE_OPTIONS: dict[str, Any] = dict(
+    core=Field(
+        None,
+        type=(str, type(None)),
+        doc='recurrent core behind the hidden layers, a memory of the earlier steps of an episode; None: no memory',
+        choices=(None, 'gru', 'lstm'),
+    ),
+    core_hidden_size=Field(64, range='[1, inf)', unit='units', doc='of the recurrent core, if there is one'),
+)
+"""Options of a network that may have a memory."""
+UNROLL_LEN = Field(
+    None,
+    type=int,
+    range='[2, inf)',
+    unit='env steps',
+    doc='longest sequence that a core is trained on; None: the steps of an env in one round, or of a batch',
+)
+"""Length of the sequences of a policy with a core that learns from fresh data."""
+PRIORITY_ETA = Field(
+    0.9,
+    range='[0, 1]',
+    doc='share of the largest TD error in the priority of a sequence; the rest is their mean',
+)
+"""Option of a policy that learns from replayed sequences."""
+BURN_IN = Field(
+    0,
+    range='[0, inf)',
+    unit='env steps',
+    doc='before each sequence that only update its recurrent state (burn-in)',
+)
+"""Option of a policy that learns from replayed sequences."""
+
+
+class Remembered(NamedTuple):
+    """Some of the observations of sequences, for networks that go through all of these."""
+
+    obs: Any
+    """Observations of all steps of the sequences, tensors [R, ...]."""
+    unroll: Unroll
+    """Their places."""
+    row: torch.Tensor
+    """Those that are meant, int64 [K]."""
+
+
+class EpisodeStates:
+    """Keeps one recurrent state for each env's running episode; an episode begins with zeros.
+
+    Args:
+        shape: Shape of a state.
+    """
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        self._states: FloatArray = np.zeros((0, *shape), np.float32)
+
+    def get(self, env_id: IntArray) -> FloatArray:
+        """Returns a copy of the states of these envs, float32 [n, ...]."""
+        missing = int(env_id.max(initial=-1)) + 1 - len(self._states)
+        if missing > 0:
+            new = np.zeros((missing, *self._states.shape[1:]), np.float32)
+            self._states = np.concatenate([self._states, new])
+        return self._states[env_id]
+
+    def set(self, env_id: IntArray, states: FloatArray) -> None:
+        """Replaces the states of these envs, of all of which ``get`` was asked before."""
+        self._states[env_id] = states
+
+    def reset(self, env_id: IntArray | None = None) -> None:
+        """Lets these envs, or all, begin an episode."""
+        known: Any = slice(None)
+        if env_id is not None:
+            env_id = np.asarray(env_id)
+            known = env_id[env_id < len(self._states)]
+        self._states[known] = 0.0
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns a copy of all states."""
+        return {'states': self._states.copy()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continues from ``state_dict()``."""
+        check_state(state, {'states': array('f', (None, *self._states.shape[1:]))})
+        self._states = np.array(state['states'], np.float32)
+
+
+class Memory:
+    """The recurrent state of each running episode, in collection and in evaluation.
+
+    The network has a ``state_shape``. Before it acts, ``begin`` says in which episodes.
+
+    Args:
+        shape: Shape of a state, [P, H].
+    """
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        self.collect, self.evaluation = EpisodeStates(shape), EpisodeStates(shape)
+        self.is_evaluation = False
+        self._env_id: IntArray = np.empty(0, np.int64)
+        self._before = self.collect.get(self._env_id)
+
+    def begin(self, env_id: IntArray, is_evaluation: bool = False) -> dict[str, Array]:
+        """Sets the episodes that the next action continues, and returns the column ``state`` of their transitions."""
+        self.is_evaluation, self._env_id = is_evaluation, env_id
+        self._before = (self.evaluation if is_evaluation else self.collect).get(env_id)
+        return {'state': self._before}
+
+    def step(self, network: Any, obs: Any, tensor: Callable[[Any], torch.Tensor]) -> torch.Tensor:
+        """Does a step of the network in these episodes, and returns its output, [n, ...].
+
+        Args:
+            network: Returns output and next states, [n, P, H], for observations and states.
+            obs: Observations as tensors, [n, ...].
+            tensor: Brings an array to the device of the network.
+        """
+        output, after = network(obs, tensor(self._before))
+        episodes = self.evaluation if self.is_evaluation else self.collect
+        episodes.set(self._env_id, after.cpu().numpy())
+        result: torch.Tensor = output
+        return result
+
+
+def core_nbytes(model: Mapping[str, Any], cores: int) -> int:
+    """Returns the bytes of the recurrent state in a transition; 0 without a core.
+
+    Args:
+        model: The ``model`` section of a policy.
+        cores: Number of cores.
+    """
+    if model.get('core') is None:
+        return 0
+    from rlframe.model.core import STATES_OF_CORE
+
+    width = model['core_hidden_size'] if 'core_hidden_size' in model else model.get('lstm_hidden_size', 0)
+    return STATES_OF_CORE[model['core']] * cores * np.dtype(np.float32).itemsize * int(width)
+
+
+def check_core(cfg: EasyDict, errors: list[ConfigError], sequence_option: str) -> list[ConfigError]:
+    """Adds to the errors of a config what does not go together with a core that a policy may have.
+
+    Args:
+        cfg: Options of the policy.
+        errors: Those found so far; of a wrong ``unroll_len`` it says what limits sequences.
+        sequence_option: The option that limits the sequences a core is trained on.
+    """
+    if cfg.model.get('core') is None:
+        return errors
+    for error in errors:
+        if error.where == 'collect.unroll_len':
+            error.remedy = f'Sequences of a core are as long as {sequence_option} says.'
+    if cfg.cuda_graph:
+        reason = 'batches of a core have sequences of different lengths, and each shape would be recorded'
+        errors = [*errors, ConfigError(reason, where='cuda_graph', got=True, expected='False')]
+    return errors
+
+
+def sequence_batches(
+    columns: Rows,
+    data: Batch,
+    unroll_len: int | None,
+    size: int,
+    rng: np.random.Generator,
+    tensor: Callable[[Any], torch.Tensor],
+) -> Iterator[Rows]:
+    """Divides the shuffled sequences of a round into batches of about ``size`` steps; no sequence is cut.
+
+    Args:
+        columns: Inputs of the updates, [M, ...].
+        data: Rows of the round, with the columns ``state`` and ``begins``, [M].
+        unroll_len: Longest sequence, in steps; None: ``size``.
+        size: Steps of a batch.
+        rng: Generator of the order.
+        tensor: Brings an array to the device.
+    """
+    from rlframe.model.core import Unroll
+
+    sequences = Sequences(np.asarray(data['begins']), unroll_len or size)
+    for chosen in sequences.batches(rng.permutation(len(sequences)), size):
+        row, step, sequence = (tensor(part) for part in sequences.rows(chosen))
+        state = tensor(np.asarray(data['state'])[sequences.start[chosen]])
+        unroll = Unroll(step, sequence, int(sequences.length[chosen].max()), state)
+        yield take(columns, row) | {'unroll': unroll}
+
+
+def remembered(
+    seen: Visited, start: FloatArray, tensor: Callable[[Any], torch.Tensor]
+) -> tuple[Remembered, Remembered]:
+    """Returns the observations of the steps that are learned from, and those behind them.
+
+    Args:
+        seen: The observations of sequences.
+        start: Recurrent state before the first step of each, float32 [B, P, H].
+        tensor: Brings an array to the device.
+    """
+    from rlframe.model.core import Unroll
+
+    step, sequence, own, following = (
+        tensor(part) for part in (seen.step, seen.sequence, seen.own, seen.following)
+    )
+    unroll = Unroll(step, sequence, int(seen.step.max()) + 1, tensor(start))
+    obs = tensor(seen.obs)
+    return Remembered(obs, unroll, own), Remembered(obs, unroll, following)
+
+
+def priority_of_sequences(
+    error: torch.Tensor, sequence: torch.Tensor, count: int, eta: float
+) -> torch.Tensor:
+    """Returns the priority of each sequence, float32 [B].
+
+    Args:
+        error: Absolute TD error of each step, float32 [K].
+        sequence: Sequence of each step, int64 [K].
+        count: Number of sequences, B.
+        eta: Share of the largest error; the rest is their mean.
+
+    Source:
+        Kapturowski et al. (2019), section 2.3.
+    """
+    empty = error.new_zeros(count)
+    steps = empty.index_add(0, sequence, torch.ones_like(error))
+    largest = empty.scatter_reduce(0, sequence, error, 'amax')
+    return eta * largest + (1 - eta) * empty.index_add(0, sequence, error) / steps
