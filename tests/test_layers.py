@@ -25,7 +25,7 @@ MAY_IMPORT = {
     'config': (*BASE, 'run'),
     'envs': (*BASE, 'data', 'run'),
     'model': (*BASE, 'data'),
-    'policy.parts': (*BASE, 'data', 'run'),
+    'policy.parts': (*BASE, 'data', 'run', 'model'),
     'policy': (*BASE, 'data', 'run', 'model', 'policy.parts'),
     'worker.collector': (*BASE, 'data', 'run'),
     'worker.evaluator': (*BASE, 'data', 'run', 'worker.collector'),

@@ -11,10 +11,10 @@ import numpy as np
 from easydict import EasyDict
 
 from rlframe.data.faces import CollectMode, CommandMode, EvalMode, Forward, LearnMode, Metrics, by_env
-from rlframe.data.observation import has_mask, zero_obs
+from rlframe.data.observation import has_mask
 from rlframe.data.staging import Staging
 from rlframe.data.timestep import Array, Batch, EnvSpec, IntArray, TimeStep
-from rlframe.errors import CheckpointMismatchError, ConfigError, IncompatibleError
+from rlframe.errors import CheckpointMismatchError, ConfigError
 from rlframe.policy.ding_form import learning_from_rows, own_options, spec_of_shapes
 from rlframe.policy.parts.actions import ActionMap
 from rlframe.policy.parts.compiled import (
@@ -24,7 +24,7 @@ from rlframe.policy.parts.compiled import (
     prepare_updates,
     resolve_device,
 )
-from rlframe.policy.parts.fit import check_fit, check_sizes
+from rlframe.policy.parts.fit import check_fit, check_network, check_sizes
 from rlframe.policy.parts.memory import Memory, check_core, core_nbytes
 from rlframe.policy.parts.normalize import NORMALIZE_OBS, NORMALIZE_REWARD, Normalizer
 from rlframe.policy.parts.options import INIT_FROM, MODEL_OPTIONS, check_encoder, network_options
@@ -209,7 +209,7 @@ class Policy(Configurable):
         for field in self._fields:
             getattr(self, f'_init_{field}')()
         if not self.is_recurrent and is_own(self) and not is_own(self._model):
-            self._check_network()
+            check_network(self._model, self._acting_output, type(self).__name__, self._spec, self._tensor)
         if 'learn' in self._fields:
             prepare_updates(self, self._cfg, self._device)
         if self._has_core:
@@ -522,34 +522,6 @@ class Policy(Configurable):
     def _acting_output(self, obs: Any) -> tuple[torch.Tensor, int] | None:
         """Returns the output that the network acts by, [B, size, ...], and its right size; None if there is no rule."""
         return None
-
-    def _check_network(self) -> None:
-        """Lets a custom network read two observations of zeros.
-
-        Raises:
-            IncompatibleError: If it cannot read observations of the env, or its output does not fit the actions.
-        """
-        name, was_training = type(self._model).__name__, self._model.training
-        obs = self._tensor(zero_obs(self._spec.observation_space, 2))
-        self._model.eval()
-        try:
-            with torch.no_grad(), torch.random.fork_rng(devices=[]):
-                found = self._acting_output(obs)
-        except (RuntimeError, TypeError, ValueError, AttributeError, LookupError) as error:
-            raise IncompatibleError(
-                f'the network {name} cannot act on observations of {self._spec.observation_space}: {error}',
-                where='policy.model',
-            ) from error
-        finally:
-            self._model.train(was_training)
-        if found is None or tuple(found[0].shape[:2]) == (2, found[1]):
-            return
-        raise IncompatibleError(
-            f'the output of the network {name} does not fit {type(self).__name__} and {self._spec.action_space}',
-            where='policy.model',
-            got=list(found[0].shape),
-            expected=f'[2, {found[1]}] for two observations',
-        )
 
     def _state_dict_model(self) -> dict[str, Any]:
         return {'model': self._model.state_dict(), **self._normalizer.state_dict()}

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from easydict import EasyDict
 
-from rlframe.data.observation import ACTION_MASK, check_maskable, fields_of, has_mask, mask_parts
+from rlframe.data.observation import ACTION_MASK, check_maskable, fields_of, has_mask, mask_parts, zero_obs
 from rlframe.data.timestep import EnvSpec
 from rlframe.errors import ConfigError, IncompatibleError
 from rlframe.registry import POLICY_REGISTRY
+from rlframe.utils.lazy import LazyModule
 
 if TYPE_CHECKING:
+    import torch
+    from torch import nn
+
     from rlframe.policy.base_policy import Policy
+else:
+    torch = LazyModule('torch')
 
 
 def misfit(policy: type[Policy], spec: EnvSpec) -> str:
@@ -69,6 +76,48 @@ def check_sizes(spec: EnvSpec, model: EasyDict) -> None:
                 expected=f'{list(real)}' if real is not None else 'None',
                 remedy='Leave it out to take it from the env.',
             )
+
+
+def check_network(
+    network: nn.Module,
+    forward: Callable[[Any], tuple[torch.Tensor, int] | None],
+    name: str,
+    spec: EnvSpec,
+    tensor: Callable[[Any], Any],
+) -> None:
+    """Lets a custom network read two observations of zeros.
+
+    Args:
+        network: The network.
+        forward: Returns the output that it acts by, [B, size, ...], and the right size; None if there is no rule.
+        name: Class of the policy.
+        spec: Spaces of the env.
+        tensor: Brings observations to the device of the network.
+
+    Raises:
+        IncompatibleError: If it cannot read observations of the env, or its output does not fit the actions.
+    """
+    kind, was_training = type(network).__name__, network.training
+    obs = tensor(zero_obs(spec.observation_space, 2))
+    network.eval()
+    try:
+        with torch.no_grad(), torch.random.fork_rng(devices=[]):
+            found = forward(obs)
+    except (RuntimeError, TypeError, ValueError, AttributeError, LookupError) as error:
+        raise IncompatibleError(
+            f'the network {kind} cannot act on observations of {spec.observation_space}: {error}',
+            where='policy.model',
+        ) from error
+    finally:
+        network.train(was_training)
+    if found is None or tuple(found[0].shape[:2]) == (2, found[1]):
+        return
+    raise IncompatibleError(
+        f'the output of the network {kind} does not fit {name} and {spec.action_space}',
+        where='policy.model',
+        got=list(found[0].shape),
+        expected=f'[2, {found[1]}] for two observations',
+    )
 
 
 def _class(name: str) -> type[Policy]:
