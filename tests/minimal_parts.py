@@ -10,7 +10,6 @@ import numpy as np
 from rlframe.data import Batch
 from rlframe.utils.seed import COLLECT, EVALUATE, env_seed
 from rlframe.worker import IBuffer, ISerialCollector, ISerialEvaluator, LearnerHook
-from rlframe.worker.replay_buffer.state_file import load_state, save_state
 
 
 class MinimalCollector(ISerialCollector):
@@ -98,12 +97,6 @@ class MinimalBuffer(IBuffer):
 
     def count(self) -> int:
         return 0 if self._rows is None else len(self._rows)
-
-    def save_data(self, file_name: str) -> None:
-        save_state(self.state_dict(), file_name)
-
-    def load_data(self, file_name: str) -> None:
-        self.load_state_dict(load_state(file_name))
 
     def state_dict(self) -> dict[str, Any]:
         rows = None if self._rows is None else dict(self._rows.items())

@@ -274,7 +274,6 @@ def _leaves(tree: Mapping[str, Any], keys: Mapping[str, bool], prefix: str = '')
     return found
 
 
-FILES = ('enable_track_used_data',)
 UNPLAYED: dict[tuple[str, str], dict[str, tuple[str, ...]]] = {
     ('learn', 'learner'): {'base': ('hook',)},
     ('collect', 'collector'): {
@@ -286,10 +285,7 @@ UNPLAYED: dict[tuple[str, str], dict[str, tuple[str, ...]]] = {
         'metric': ('data',),
     },
     ('other', 'replay_buffer'): {
-        'naive': FILES,
-        'advanced': FILES,
-        'episode': FILES,
-        'elastic': (*FILES, 'set_buffer_size'),
+        'elastic': ('set_buffer_size',),
     },
 }
 """Options that reach beyond the run and are not needed for playing episodes, by section of ``policy`` and type."""

@@ -309,9 +309,9 @@ def test_observations_with_fields_stay_whole(make: Make, tmp_path: Any) -> None:
             assert (batch['obs'][~batch['mask']] == np.zeros((), FIELDS)).all()
     other = make(size=16)
     other.load_state_dict(buffer.state_dict())
-    buffer.save_data(str(tmp_path / 'buffer.npz'))
+    buffer.save_data(str(tmp_path / 'buffer'))
     third = make(size=16)
-    third.load_data(str(tmp_path / 'buffer.npz'))
+    third.load_data(str(tmp_path / 'buffer'))
     for twin in (other, third):
         assert twin.count() == buffer.count()
         assert_structured(draw(twin, min(twin.count(), 8)))

@@ -114,10 +114,6 @@ ATTACKS: dict[str, dict[str, Any]] = {
     'file of data': {'create_config__collector__type': 'dataset', f'{COLLECTOR}data': '/etc/x.npz'},
     'figure_path': {'policy__eval__evaluator__figure_path': '/tmp/figures'},
     'init_from': {'policy__init_from': '/tmp/other'},
-    'used data': {
-        'create_config__replay_buffer__type': 'advanced',
-        'policy__other__replay_buffer__enable_track_used_data': True,
-    },
     'load_ckpt': {f'{LEARNER}hook': {'load_ckpt_before_run': '/tmp/other'}},
     'hook': {f'{LEARNER}hook': {'x': {'type': 'payload'}}},
     'hook load_ckpt': {f'{LEARNER}hook': {'x': {'type': 'load_ckpt', 'load_path': '/tmp/other'}}},

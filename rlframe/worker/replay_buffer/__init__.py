@@ -11,7 +11,7 @@ from rlframe.worker.replay_buffer.base_buffer import (
     create_buffer,
     get_buffer_cls,
 )
-from rlframe.worker.replay_buffer.buffer import NaiveReplayBuffer
+from rlframe.worker.replay_buffer.buffer import NaiveReplayBuffer, Sampler, UniformSampler
 from rlframe.worker.replay_buffer.episode_buffer import EpisodeReplayBuffer
 from rlframe.worker.replay_buffer.ring import ObjectStorage, RingStorage, Storage
 from rlframe.worker.replay_buffer.sampler import Sampler, UniformSampler

@@ -15,15 +15,13 @@ from easydict import EasyDict
 from rlframe.data import Array, Batch, FloatArray, IntArray
 from rlframe.errors import BufferUnderflowError, ConfigError
 from rlframe.registry import BUFFER_REGISTRY
-from rlframe.utils.field import Field
+from rlframe.utils.field import Field, Options
 from rlframe.utils.schema import COUNT, DICT, FINITE, check_state, part, part_of
 from rlframe.worker.replay_buffer.base_buffer import (
-    PeriodicThruputMonitor,
     Rows,
     SampledDataAttrMonitor,
     ThroughputControl,
     ThroughputLimitError,
-    locks_itself,
 )
 from rlframe.worker.replay_buffer.buffer import (
     DEEPCOPY,
@@ -33,20 +31,17 @@ from rlframe.worker.replay_buffer.buffer import (
     AdvancedConfig,
     AnyStorage,
     NaiveReplayBuffer,
-    StorageBuffer,
-    delete_files,
 )
 from rlframe.worker.replay_buffer.ring import (
     Storage,
     StorageRange,
     check_memory,
-    read_priorities,
     to_items,
     vector,
 )
 
 if TYPE_CHECKING:
-    from rlframe.worker.replay_buffer.prioritized import Draw
+    from rlframe.worker.replay_buffer.prioritized import Draw, PrioritizedSampler
 
 logger = logging.getLogger(__name__)
 
@@ -57,7 +52,7 @@ SWEEP = 256
 
 
 @BUFFER_REGISTRY.register('advanced')
-class AdvancedReplayBuffer(StorageBuffer):
+class AdvancedReplayBuffer(NaiveReplayBuffer):
     """Samples mappings in proportion to ``priority ** alpha``; the oldest, stale and worn-out ones go.
 
     Source:
@@ -111,37 +106,40 @@ class AdvancedReplayBuffer(StorageBuffer):
         ),
     )
 
-    def _build(self, cfg: EasyDict) -> None:
-        # numba takes half a second to import: not for asking for the options, and not for other buffers.
-        from rlframe.worker.replay_buffer.prioritized import PrioritizedSampler
+    _priorities: PrioritizedSampler
 
+    @classmethod
+    def config_fields(cls) -> Options:
+        """Returns the options; that of the throughput line is in the section ``monitor``."""
+        fields = super().config_fields()
+        return {name: field for name, field in fields.items() if name != 'periodic_thruput_seconds'}
+
+    def _build(self, cfg: EasyDict) -> None:
+        super()._build(cfg)
         check_memory(self.estimate_nbytes(cfg, 0), 'replay_buffer_size')
         own, control = self._cfg, self._cfg.thruput_controller
-        self._beta = own.beta
-        self._beta_step = (1 - own.beta) / own.anneal_step if own.anneal_step else 0.0
         self._max_use, self._max_staleness = own.max_use, own.max_staleness
-        self._sampler = PrioritizedSampler(self._capacity, own.alpha, own.is_normalization, self._rng)
+        self._priorities = self._build_priorities(own)
         self._hole_count = 0
         limit, attr = control.push_sample_rate_limit, own.monitor.sampled_data_attr
         self._control = ThroughputControl(limit.max, limit.min, control.window_seconds, self._clock)
         self._min_ratio = control.sample_min_limit_ratio
         self._attr_monitor = SampledDataAttrMonitor(attr.average_range, attr.print_freq, self._tb_logger)
-        seconds = own.monitor.periodic_thruput.seconds
-        self._throughput = PeriodicThruputMonitor(seconds, self._instance_name, self._tb_logger, self._clock)
+        self._seconds = own.monitor.periodic_thruput.seconds
 
     @property
     def alpha(self) -> float:
         """Exponent of priorities."""
-        return self._sampler.alpha
+        return self._priorities.alpha
 
     @property
     def beta(self) -> float:
         """Exponent of the importance weights of the next sample."""
-        return self._beta
+        return self._priorities.beta
 
     @beta.setter
     def beta(self, beta: float) -> None:
-        self._beta = beta
+        self._priorities.beta = beta
 
     @classmethod
     def estimate_nbytes(cls, cfg: Mapping[str, Any] | None, row_nbytes: int) -> int:
@@ -151,14 +149,10 @@ class AdvancedReplayBuffer(StorageBuffer):
             cls.resolve_config(cfg).replay_buffer_size
         )
 
-    def nbytes(self) -> int:
-        return super().nbytes() + self._sampler.nbytes()
-
     def count(self) -> int:
         storage = self._storage
         return storage.stop - storage.first - self._hole_count if storage is not None else 0
 
-    @locks_itself
     def push(self, data: Any, cur_collector_envstep: int) -> int:
         """Adds items with their ``priority`` or, without one, the largest priority reported so far.
 
@@ -173,32 +167,28 @@ class AdvancedReplayBuffer(StorageBuffer):
             TypeError: If an item is no mapping.
             NonFiniteError: If a priority is NaN, infinite or negative.
         """
-        with self._lock:
-            data, priority = self._split_priority(data)
-            block = self._to_block(data)
-            self._envstep, count = cur_collector_envstep, len(block)
-            if not count:
-                return 0
-            if priority is not None and len(priority) != count:
-                raise ValueError(f'got {len(priority)} priorities for {count} items')
-            if self._control.has_limits and not self._control.can_push(count):
-                logger.warning(
-                    '%s dropped a push of %d: %s', self._instance_name, count, self._control.describe()
-                )
-                return 0
-            before, holes = self.count(), self._holes_overwritten(count)
-            storage = self._write(block)
-            self._hole_count -= holes
-            kept, have = min(count, self._capacity), self.count()
-            self._sampler.add(storage.stop - kept, kept, None if priority is None else priority[-kept:])
-            if self._control.has_limits:
-                self._control.pushed(count)
-            self._throughput.record(
-                pushed=count, removed=before + count - have, have=have, envstep=self._envstep
+        data, priority = self._split_priority(data)
+        block = self._to_block(data)
+        self._envstep, count = cur_collector_envstep, len(block)
+        if not count:
+            return 0
+        if priority is not None and len(priority) != count:
+            raise ValueError(f'got {len(priority)} priorities for {count} items')
+        if self._control.has_limits and not self._control.can_push(count):
+            logger.warning(
+                '%s dropped a push of %d: %s', self._instance_name, count, self._control.describe()
             )
-            return count
+            return 0
+        before, holes = self.count(), self._holes_overwritten(count)
+        storage = self._write(block)
+        self._hole_count -= holes
+        kept = min(count, self._capacity)
+        self._priorities.add(storage.stop - kept, kept, None if priority is None else priority[-kept:])
+        if self._control.has_limits:
+            self._control.pushed(count)
+        self._tally(pushed=count, removed=before + count - self.count())
+        return count
 
-    @locks_itself
     def sample(self, size: int, cur_learner_iter: int, sample_range: slice | None = None) -> Rows | None:
         """Draws ``size`` items by priority, one from each of ``size`` equal parts of the total weight.
 
@@ -216,59 +206,39 @@ class AdvancedReplayBuffer(StorageBuffer):
             objects, a list of copies with these keys. ``None``, with a warning, if there are fewer than ``size *
             sample_min_limit_ratio`` items, or none, or ``thruput_controller`` refuses.
         """
-        with self._lock:
-            if size == 0:
-                return self._gather(np.empty(0, np.int64))
-            self._remove_stale(cur_learner_iter)
-            try:
-                self._check_can_sample(size)
-                draw = self._draw(size, sample_range)
-            except BufferUnderflowError as error:
-                self._lacking(error)
-                return None
-            staleness = self._staleness(draw.slot, cur_learner_iter)
-            rows = self._annotate(self._gather(draw.slot), draw, staleness)
-            self._attr_monitor.record(
-                draw.use, draw.priority, staleness, beta=self._beta, count=self.count(), envstep=self._envstep
-            )
-            self._remove_worn(draw)
-            if self._control.has_limits:
-                self._control.sampled(size)
-            self._throughput.record(sampled=size, have=self.count(), envstep=self._envstep)
-            self._beta = min(self._beta + self._beta_step, 1.0)
-            return rows
-
-    @locks_itself
-    def update(self, info: Mapping[str, Any]) -> None:
-        """Gives sampled items new priorities; those overwritten or removed since then are passed over.
-
-        Args:
-            info: ``replay_unique_id`` and ``replay_buffer_idx`` as sampled, and ``priority``, each [n].
-                Without ``priority`` nothing happens.
-
-        Raises:
-            ValueError: If the three differ in length.
-            NonFiniteError: If a priority is NaN, infinite or negative; no priority is changed then.
-        """
-        with self._lock:
-            reported = read_priorities(info) if self._storage is not None else None
-            if reported is not None and self._storage is not None:
-                self._sampler.update(*reported, (self._storage.first, self._storage.stop))
+        if size == 0:
+            return self._gather(np.empty(0, np.int64))
+        self._remove_stale(cur_learner_iter)
+        try:
+            self._check_can_sample(size)
+            draw = self._draw(size, sample_range)
+        except BufferUnderflowError as error:
+            self._lacking(error)
+            return None
+        staleness = self._staleness(draw.slot, cur_learner_iter)
+        rows = self._annotate(self._gather(draw.slot), draw, staleness)
+        self._attr_monitor.record(
+            draw.use, draw.priority, staleness, beta=self.beta, count=self.count(), envstep=self._envstep
+        )
+        self._remove_worn(draw)
+        if self._control.has_limits:
+            self._control.sampled(size)
+        self._tally(sampled=size)
+        self._priorities.anneal()
+        return rows
 
     def clear(self) -> None:
         """Forgets all items and the largest priority; ``push_count``, unique ids and ``beta`` continue."""
-        self._delete_tracked()
-        if self._storage is not None:
-            self._storage.clear()
-        self._sampler.clear()
-        self._hole_count = 0
+        pushed = self._push_count
+        super().clear()
+        self._push_count, self._hole_count = pushed, 0
 
     def _state(self, storage: Mapping[str, Any]) -> dict[str, Any]:
         slot = self._storage.window() if self._storage is not None else np.empty(0, np.int64)
         return {
             **super()._state(storage),
-            'sampler': self._sampler.state_dict(slot),
-            'beta': self._beta,
+            'sampler': self._priorities.state_dict(slot),
+            'beta': self.beta,
             'control': self._control.state_dict(),
             'attr_monitor': self._attr_monitor.state_dict(),
         }
@@ -287,9 +257,9 @@ class AdvancedReplayBuffer(StorageBuffer):
         slot = self._storage.window() if self._storage is not None else np.empty(0, np.int64)
         check_state(state, {'beta': FINITE})
         with part('sampler'):
-            self._sampler.load_state_dict(part_of(state, 'sampler', DICT), slot)
-        self._hole_count = int(len(slot) - self._sampler.is_present(slot).sum())
-        self._beta = float(state['beta'])
+            self._priorities.load_state_dict(part_of(state, 'sampler', DICT), slot)
+        self._hole_count = int(len(slot) - self._priorities.is_present(slot).sum())
+        self.beta = float(state['beta'])
         for name, keeper in (('control', self._control), ('attr_monitor', self._attr_monitor)):
             with part(name):
                 keeper.load_state_dict(part_of(state, name, DICT))
@@ -311,12 +281,12 @@ class AdvancedReplayBuffer(StorageBuffer):
         rows = [{name: value for name, value in item.items() if name not in ADDED} for item in items]
         if all(priority is None for priority in given):
             return rows, None
-        default = self._sampler.max_priority
+        default = self._priorities.max_priority
         return rows, self._checked(np.array([default if p is None else float(p) for p in given]))
 
     def _checked(self, priority: FloatArray | None) -> FloatArray | None:
         if priority is not None:
-            self._sampler.check(priority)
+            self._priorities.check(priority)
         return priority
 
     def _holes_overwritten(self, count: int) -> int:
@@ -324,7 +294,7 @@ class AdvancedReplayBuffer(StorageBuffer):
         if not self._hole_count or self._storage is None:
             return 0
         slot = self._storage.oldest(self._storage.overflow(count))
-        return int(len(slot) - self._sampler.is_present(slot).sum())
+        return int(len(slot) - self._priorities.is_present(slot).sum())
 
     def _check_can_sample(self, size: int) -> None:
         """Checks that there are enough items, and that sampling does not outrun pushing.
@@ -333,7 +303,9 @@ class AdvancedReplayBuffer(StorageBuffer):
             BufferUnderflowError: If there are fewer than ``size * sample_min_limit_ratio`` items, or none.
             ThroughputLimitError: If ``thruput_controller`` refuses.
         """
-        self._require(math.ceil(size * self._min_ratio), self.count())
+        need, have = math.ceil(size * self._min_ratio), self.count()
+        if have < max(need, 1):
+            raise self._underflow(need, have)
         if self._control.has_limits and not self._control.can_sample(size):
             raise ThroughputLimitError(
                 f'{self._instance_name} refuses a sample of {size}: {self._control.describe()}',
@@ -344,12 +316,13 @@ class AdvancedReplayBuffer(StorageBuffer):
     def _draw(self, size: int, sample_range: slice | None) -> Draw:
         storage = cast(AnyStorage, self._storage)
         if sample_range is None:
-            return self._sampler.draw(size, self._beta, storage.stop)
+            return self._priorities.draw(size, storage.stop)
         slot = storage.window() if self._hole_count else storage.window(sample_range)
         if self._hole_count:
-            slot = slot[self._sampler.is_present(slot)][sample_range]
-        self._require(1, len(slot))
-        return self._sampler.draw_among(slot, size, self._beta, storage.stop)
+            slot = slot[self._priorities.is_present(slot)][sample_range]
+        if not len(slot):
+            raise self._underflow(1, 0)
+        return self._priorities.draw_among(slot, size, storage.stop)
 
     def _annotate(self, rows: Rows, draw: Draw, staleness: IntArray) -> Rows:
         added: dict[str, Array] = {
@@ -384,31 +357,26 @@ class AdvancedReplayBuffer(StorageBuffer):
         removed = 0
         while len(storage):
             slot = storage.oldest(SWEEP)
-            is_hole = ~self._sampler.is_present(slot)
+            is_hole = ~self._priorities.is_present(slot)
             is_gone = is_hole | (self._staleness(slot, cur_learner_iter) >= self._max_staleness)
             count = len(slot) if is_gone.all() else int(is_gone.argmin())
             holes = int(is_hole[:count].sum())
-            if self._track_used_data:
-                delete_files(storage.gather(slot[:count]))
-            self._sampler.remove(slot[:count])
+            self._priorities.remove(slot[:count])
             storage.drop_oldest(count)
             self._hole_count -= holes
             removed += count - holes
             if count < len(slot):
                 break
-        self._throughput.record(removed=removed, have=self.count(), envstep=self._envstep)
+        self._tally(removed=removed)
 
     def _remove_worn(self, draw: Draw) -> None:
-        """Removes items that were sampled ``max_use`` times.
-
-        Their files are kept until overwritten, as the learner may be reading them.
-        """
+        """Removes items that were sampled ``max_use`` times."""
         if self._max_use == math.inf:
             return
         worn = np.unique(draw.slot[draw.use >= self._max_use])
-        self._sampler.remove(worn)
+        self._priorities.remove(worn)
         self._hole_count += len(worn)
-        self._throughput.record(removed=len(worn), have=self.count(), envstep=self._envstep)
+        self._tally(removed=len(worn))
 
 
 KEY = 'set_buffer_size'

@@ -10,7 +10,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 import numpy as np
 
@@ -18,8 +18,10 @@ from rlframe.data import Array, Batch
 from rlframe.errors import BufferUnderflowError
 from rlframe.registry import BUFFER_REGISTRY
 from rlframe.run.metrics import ScalarWriter
+from rlframe.run.read_checkpoint import load_checkpoint
+from rlframe.run.write_checkpoint import save_checkpoint
 from rlframe.utils.field import Configurable, ResolvedConfig
-from rlframe.utils.schema import COUNT, FINITE, array, check_state
+from rlframe.utils.schema import COUNT, DICT, FINITE, array, check_state, loading, part, part_of
 
 logger = logging.getLogger(__name__)
 
@@ -125,56 +127,6 @@ class ThroughputControl:
         self._then = now
 
 
-class PeriodicThruputMonitor:
-    """Logs the numbers of items added, sampled and removed. No thread: pushes and samples drive it.
-
-    Args:
-        seconds: Between two lines, in seconds.
-        name: Of the buffer.
-        tb_logger: Receives the same numbers; may be ``None``.
-        clock: Tells the time.
-    """
-
-    def __init__(self, seconds: float, name: str, tb_logger: ScalarWriter | None, clock: Clock) -> None:
-        self._seconds, self._name, self._tb_logger, self._clock = seconds, name, tb_logger, clock
-        self._count = {'pushed_in': 0, 'sampled_out': 0, 'removed': 0}
-        self._then = clock()
-
-    def record(self, *, pushed: int = 0, sampled: int = 0, removed: int = 0, have: int, envstep: int) -> None:
-        """Counts items, and logs if it is time.
-
-        Args:
-            pushed: New items.
-            sampled: Items sampled.
-            removed: Items overwritten or removed.
-            have: Number of items available.
-            envstep: Env steps so far.
-        """
-        self._count['pushed_in'] += pushed
-        self._count['sampled_out'] += sampled
-        self._count['removed'] += removed
-        if self._clock() - self._then >= self._seconds:
-            self._log(have, envstep)
-
-    def state_dict(self) -> dict[str, int]:
-        """Returns the counts since the last line."""
-        return dict(self._count)
-
-    def load_state_dict(self, state: Mapping[str, int]) -> None:
-        """Restores the counts."""
-        check_state(state, dict.fromkeys(self._count, COUNT))
-        self._count = {name: int(state[name]) for name in self._count}
-
-    def _log(self, have: int, envstep: int) -> None:
-        numbers = {**self._count, 'current_have': have}
-        logger.info('%s: %s', self._name, ', '.join(f'{name} {value}' for name, value in numbers.items()))
-        if self._tb_logger is not None:
-            for name, value in numbers.items():
-                self._tb_logger.add_scalar(f'buffer_sec/{name}', value, envstep)
-        self._count = dict.fromkeys(self._count, 0)
-        self._then = self._clock()
-
-
 class SampledDataAttrMonitor:
     """Logs every ``print_freq`` samples the use, priority and staleness of the last few, averaged.
 
@@ -229,8 +181,6 @@ class SampledDataAttrMonitor:
         check_state(state, {'calls': COUNT, 'means': array('f', (None, 3))})
         self._calls, self._means = int(state['calls']), np.array(state['means'], np.float64)
 
-
-M = TypeVar('M', bound=Callable[..., Any])
 
 Rows = Batch | list[Any]
 """Result of sampling: columns, or a list if the buffer holds arbitrary objects."""
@@ -298,7 +248,7 @@ class IBuffer(Configurable, ABC):
         super().__init_subclass__(**kwargs)
         for name in LOCKED:
             method = vars(cls).get(name)
-            if inspect.isfunction(method) and not hasattr(method, 'locks_itself'):
+            if inspect.isfunction(method):
                 setattr(cls, name, _locked(method))
 
     def __getstate__(self) -> dict[str, Any]:
@@ -372,13 +322,24 @@ class IBuffer(Configurable, ABC):
     def count(self) -> int:
         """Returns the number of items that can be sampled."""
 
-    @abstractmethod
     def save_data(self, file_name: str) -> None:
-        """Writes the full state to a file, in one step: a file of that name is whole or the one before."""
+        """Saves the full state as a checkpoint, a folder, which replaces an earlier one of that name in one step.
 
-    @abstractmethod
+        Raises:
+            CheckpointError: If it cannot be saved; an earlier checkpoint of that name is kept.
+        """
+        with self._lock:
+            save_checkpoint(file_name, {}, buffer=self.checkpoint_state())
+
     def load_data(self, file_name: str) -> None:
-        """Restores a file of ``save_data``; no code in the file is executed."""
+        """Restores a checkpoint of ``save_data``, or the replay buffer in the checkpoint of a run.
+
+        Raises:
+            CheckpointError: If it is missing or damaged, has no replay buffer, or is that of another one.
+        """
+        state, _ = load_checkpoint(file_name)
+        with loading(file_name), part('replay_buffer'):
+            self.load_state_dict(part_of(state, 'replay_buffer', DICT))
 
     @abstractmethod
     def state_dict(self) -> dict[str, Any]:
@@ -394,12 +355,6 @@ class IBuffer(Configurable, ABC):
     @abstractmethod
     def load_state_dict(self, _state_dict: Mapping[str, Any]) -> None:
         """Restores a ``state_dict``; ``{'data': rows}`` pushes rows, a demonstration set for example."""
-
-
-def locks_itself(method: M) -> M:
-    """Marks a method that takes the buffer's lock itself, which costs half as much as wrapping it."""
-    method.locks_itself = True  # type: ignore[attr-defined]  # functions have attributes
-    return method
 
 
 def _locked(method: Callable[..., Any]) -> Callable[..., Any]:

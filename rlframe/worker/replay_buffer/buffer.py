@@ -1,14 +1,13 @@
-"""The plain buffer: uniform samples."""
+"""The plain buffer, whose samples are uniform; the others extend it."""
 
 from __future__ import annotations
 
 import copy
 import logging
-import os
-import stat
+import math
 import time
-from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
@@ -20,34 +19,33 @@ from rlframe.errors import BufferUnderflowError, ConfigError
 from rlframe.registry import BUFFER_REGISTRY
 from rlframe.run.metrics import ScalarWriter
 from rlframe.utils.field import Field, ResolvedConfig
-from rlframe.utils.schema import COUNT, DICT, GENERATOR, TEXT, check_state, loading, part, part_of
+from rlframe.utils.schema import COUNT, DICT, GENERATOR, TEXT, check_state, part, part_of
 from rlframe.worker.replay_buffer.base_buffer import (
     Clock,
     ControlConfig,
     IBuffer,
     MonitorConfig,
-    PeriodicThruputMonitor,
     Rows,
-    locks_itself,
 )
 from rlframe.worker.replay_buffer.device import DEVICE, DEVICE_KEY, DeviceStorage
 from rlframe.worker.replay_buffer.frames import FrameStorage, stacked_columns
 from rlframe.worker.replay_buffer.ring import (
     ObjectStorage,
-    Ring,
     RingStorage,
     Storage,
     StorageRange,
     is_numeric,
+    read_priorities,
     stack_items,
     to_items,
     to_numpy,
 )
 from rlframe.worker.replay_buffer.sampler import Sampler, UniformSampler
-from rlframe.worker.replay_buffer.state_file import load_state, save_state
 
 if TYPE_CHECKING:
     import torch
+
+    from rlframe.worker.replay_buffer.prioritized import PrioritizedSampler
 
 logger = logging.getLogger(__name__)
 
@@ -56,9 +54,7 @@ AnyStorage: TypeAlias = RingStorage | ObjectStorage
 
 SIZE = Field(10000, range='[1, inf)', unit='items', doc='Largest number of items')
 DEEPCOPY = Field(False, doc='Copy objects when pushed and when sampled; columns are always copied')
-TRACK_USED_DATA = Field(
-    False, doc="Delete the file named by an item's data_id when the item is removed", reaches='file'
-)
+TRACK_USED_DATA = Field(False, ignored='no item is a file: rows are kept in memory')
 THROUGHPUT_SECONDS = Field(60.0, range='(0, inf]', unit='seconds', doc='Time between two throughput lines')
 """Options that buffers share."""
 STATE = {
@@ -67,8 +63,80 @@ STATE = {
     'push_count': COUNT,
     'envstep': COUNT,
     'rng': GENERATOR,
-    'throughput': DICT,
+    'throughput': {'pushed_in': COUNT, 'sampled_out': COUNT, 'removed': COUNT},
 }
+
+
+class Sampler(ABC):
+    """Draws items by age; the buffer checks beforehand that it is not empty."""
+
+    @abstractmethod
+    def sample(self, size: int, storage: Storage) -> IntArray:
+        """Draws one batch.
+
+        Args:
+            size: Number of items, >= 1; at most ``len(storage)``, unless the user allowed repetition.
+            storage: Storage to sample from; with a ``sample_range``, only the items in that range.
+
+        Returns:
+            Ages in [0, len(storage)), int [size].
+        """
+
+    def sample_with_replacement(self, size: int, storage: Storage) -> IntArray:
+        """Draws one batch in which items may recur, int [size]."""
+        return self.sample(size, storage)
+
+    def sample_batches(self, count: int, size: int, storage: Storage) -> IntArray:
+        """Draws several batches from one state of the storage, int [count, size]."""
+        return np.stack([self.sample(size, storage) for _ in range(count)])
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns the state that the next draws depend on, besides the buffer's own random generator."""
+        return {}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restores a ``state_dict``."""
+        return
+
+
+class UniformSampler(Sampler):
+    """Every set of ``size`` distinct items is equally likely.
+
+    Args:
+        rng: Random generator.
+    """
+
+    def __init__(self, rng: np.random.Generator) -> None:
+        self._rng = rng
+
+    def sample(self, size: int, storage: Storage) -> IntArray:
+        age: IntArray = self.sample_batches(1, size, storage)[0]
+        return age
+
+    def sample_with_replacement(self, size: int, storage: Storage) -> IntArray:
+        age: IntArray = self._rng.integers(0, len(storage), size)
+        return age
+
+    def sample_batches(self, count: int, size: int, storage: Storage) -> IntArray:
+        population = len(storage)
+        if size * size > population:
+            rows = [self._rng.choice(population, size, replace=False, shuffle=False) for _ in range(count)]
+            return np.stack(rows)
+        # A batch repeats an item with a probability below 0.4: drawing it again is less than a permutation.
+        age = self._rng.integers(0, population, (count, size))
+        bad = _has_repeat(age)
+        while bad.size:
+            age[bad] = self._rng.integers(0, population, (bad.size, size))
+            bad = bad[_has_repeat(age[bad])]
+        return age
+
+
+def _has_repeat(age: IntArray) -> IntArray:
+    """Returns which rows contain a number twice."""
+    ordered = age.copy()
+    ordered.sort(axis=1)
+    is_same = ordered[:, 1:] == ordered[:, :-1]
+    return np.flatnonzero(is_same.any(axis=1)) if is_same.any() else np.empty(0, np.int64)
 
 
 class BufferConfig(ResolvedConfig):
@@ -100,9 +168,17 @@ class AdvancedConfig(BufferConfig, PriorityConfig):
     monitor: MonitorConfig
 
 
-class StorageBuffer(IBuffer):
-    """A ring of items whose kind is set by the first push: columns, or Python objects.
+class NaiveConfig(BufferConfig):
+    """Options of buffers that draw uniformly."""
 
+    periodic_thruput_seconds: float
+
+
+@BUFFER_REGISTRY.register('naive')
+class NaiveReplayBuffer(IBuffer):
+    """Keeps the newest items in a storage, and draws from them with a sampler, by default uniformly.
+
+    The first push decides what items are: columns, or Python objects.
     Columns are copied when they are pushed and sampled; those on a device are sampled as tensors. Objects are kept by
     reference, dicts as copies of their first level; ``deepcopy`` copies them wholly.
 
@@ -116,10 +192,13 @@ class StorageBuffer(IBuffer):
     """
 
     _cfg: BufferConfig
-    _throughput: PeriodicThruputMonitor
     supports_device: ClassVar[bool] = True
     """Whether its samples may be tensors on a device."""
     config = dict(
+        replay_buffer_size=SIZE,
+        deepcopy=DEEPCOPY,
+        enable_track_used_data=TRACK_USED_DATA,
+        periodic_thruput_seconds=THROUGHPUT_SECONDS,
         device=DEVICE,
         frames=Field(
             'auto',
@@ -149,16 +228,31 @@ class StorageBuffer(IBuffer):
         self._clock = clock
         self._capacity: int = self._cfg.replay_buffer_size
         self._deepcopy: bool = self._cfg.deepcopy
-        self._track_used_data: bool = self._cfg.enable_track_used_data
         self._device = self._find_device()
         self._storage: AnyStorage | None = None
         self._push_count = 0
         self._envstep = 0
+        self._counted = {'pushed_in': 0, 'sampled_out': 0, 'removed': 0}  # since the last throughput line
+        self._line_at = clock()
+        self._has_warned = False
+        self._priorities: PrioritizedSampler | None = None  # of a subclass that draws by priority
         self._build(self._cfg)
 
-    @abstractmethod
     def _build(self, cfg: EasyDict) -> None:
-        """Creates the sampler and the monitors; called at the end of the constructor."""
+        """Creates the sampler, and the parts of a subclass; called at the end of the constructor."""
+        self._seconds: float = cfg.get('periodic_thruput_seconds', math.inf)
+        self._sampler = self._build_sampler(cfg)
+
+    def _build_sampler(self, cfg: EasyDict) -> Sampler:
+        """Returns the sampler that draws the items; ``self._rng`` exists already."""
+        return UniformSampler(self._rng)
+
+    def _build_priorities(self, cfg: PriorityConfig) -> PrioritizedSampler:
+        """Returns a sampler by priority."""
+        # numba takes half a second to import: not for asking for the options, and not for other buffers.
+        from rlframe.worker.replay_buffer.prioritized import PrioritizedSampler
+
+        return PrioritizedSampler(self._capacity, cfg, self._rng)
 
     @classmethod
     def check_config(cls, cfg: BufferConfig) -> list[ConfigError]:
@@ -201,33 +295,125 @@ class StorageBuffer(IBuffer):
 
     def nbytes(self) -> int:
         """Returns the bytes that are allocated."""
-        return self._storage.nbytes() if self._storage is not None else 0
+        parts = (self._storage, self._priorities)
+        return sum(part.nbytes() for part in parts if part is not None)
 
     def count(self) -> int:
         return len(self._storage) if self._storage is not None else 0
+
+    def push(self, data: Any, cur_collector_envstep: int) -> int:
+        block = self._to_block(data)
+        self._envstep, count = cur_collector_envstep, len(block)
+        if count:
+            before = len(self._storage) if self._storage is not None else 0
+            self._write(block)
+            self._tally(pushed=count, removed=max(before + count - self._capacity, 0))
+        return count
+
+    def sample(
+        self, size: int, cur_learner_iter: int, sample_range: slice | None = None, replace: bool = False
+    ) -> Rows | None:
+        """Returns ``size`` random items, as fresh copies.
+
+        Args:
+            size: Number of items, >= 0.
+            cur_learner_iter: Train iterations so far.
+            sample_range: Slice over the age order that is sampled, the oldest item first: ``slice(-1000,
+                None)`` is the newest thousand. ``None`` samples all.
+            replace: Whether an item may recur in the batch.
+
+        Returns:
+            A ``Batch`` of numpy columns, or a list of objects; ``None``, with a warning, if there are fewer than
+            ``size`` items, or none.
+        """
+        if size == 0:
+            return self._gather(np.empty(0, np.int64))
+        try:
+            storage = self._items(1 if replace else size, sample_range)
+        except BufferUnderflowError as error:
+            self._lacking(error)
+            return None
+        draw = self._sampler.sample_with_replacement if replace else self._sampler.sample
+        rows = self._gather(storage.slots(draw(size, storage)))
+        self._tally(sampled=size)
+        return rows
+
+    def batches(self, count: int, size: int, cur_learner_iter: int) -> Iterator[Rows]:
+        """Returns ``count`` batches of ``size`` items, all drawn and copied now, each without repetition.
+
+        If a subclass overrides ``sample``, it is called once per batch.
+
+        Raises:
+            BufferUnderflowError: If there are fewer than ``size`` items, or none.
+        """
+        if type(self).sample is not NaiveReplayBuffer.sample or not count * size:
+            return super().batches(count, size, cur_learner_iter)
+        storage = self._items(size)
+        rows = self._gather(storage.slots(self._sampler.sample_batches(count, size, storage).reshape(-1)))
+        self._tally(sampled=count * size)
+        parts = [slice(start, start + size) for start in range(0, count * size, size)]
+        if isinstance(rows, list):
+            return iter([rows[part] for part in parts])
+        columns = dict(rows.items())
+        return iter([Batch.unchecked({n: c[part] for n, c in columns.items()}, size) for part in parts])
+
+    def update(self, info: Mapping[str, Any]) -> None:
+        """Gives sampled items new priorities; those overwritten or removed since then are passed over.
+
+        A buffer that does not draw by priority ignores them, and logs so once.
+
+        Args:
+            info: ``replay_unique_id`` and ``replay_buffer_idx`` as sampled, and ``priority``, each [n].
+                Without ``priority`` nothing happens.
+
+        Raises:
+            ValueError: If the three differ in length.
+            NonFiniteError: If a priority is NaN, infinite or negative; no priority is changed then.
+        """
+        if self._priorities is None:
+            if not self._has_warned:
+                logger.warning("%s has no priorities to update; type 'advanced' has", self._instance_name)
+            self._has_warned = True
+        elif self._storage is not None and (reported := read_priorities(info)) is not None:
+            self._priorities.update(*reported, (self._storage.first, self._storage.stop))
+
+    def clear(self) -> None:
+        """Forgets all items, and the largest priority."""
+        if self._storage is not None:
+            self._storage.clear()
+        if self._priorities is not None:
+            self._priorities.clear()
+        self._push_count = 0
 
     def start(self) -> None:
         """Does nothing, as there is no thread to start. Kept for callers that expect it."""
 
     def close(self) -> None:
-        """Deletes the files of tracked items; the buffer stays usable and may be closed again."""
-        if self._track_used_data:
-            self.clear()
+        """Does nothing, as there is nothing to close; the buffer stays usable."""
 
-    def save_data(self, file_name: str) -> None:
-        save_state(self.state_dict(), file_name)
-
-    def load_data(self, file_name: str) -> None:
-        state = load_state(file_name)
-        with loading(file_name), part(''):
-            self.load_state_dict(state)
+    def _tally(self, pushed: int = 0, sampled: int = 0, removed: int = 0) -> None:
+        """Counts items that were pushed, sampled, and removed or overwritten; logs the counts if it is time."""
+        counted = self._counted
+        counted['pushed_in'] += pushed
+        counted['sampled_out'] += sampled
+        counted['removed'] += removed
+        if self._clock() - self._line_at < self._seconds:
+            return
+        numbers = {**counted, 'current_have': self.count()}
+        logger.info(
+            '%s: %s', self._instance_name, ', '.join(f'{name} {value}' for name, value in numbers.items())
+        )
+        if self._tb_logger is not None:
+            for name, value in numbers.items():
+                self._tb_logger.add_scalar(f'buffer_sec/{name}', value, self._envstep)
+        self._counted, self._line_at = dict.fromkeys(counted, 0), self._clock()
 
     def state_dict(self) -> dict[str, Any]:
         return self._state(self._storage.state_dict() if self._storage is not None else {})
 
     def checkpoint_state(self) -> dict[str, Any]:
         """Returns ``state_dict()`` with items by reference; for a subclass that overrides it, that result."""
-        if type(self).state_dict is not StorageBuffer.state_dict:
+        if type(self).state_dict is not NaiveReplayBuffer.state_dict:
             return self.state_dict()
         return self._state(self._storage.checkpoint_state() if self._storage is not None else {})
 
@@ -239,7 +425,8 @@ class StorageBuffer(IBuffer):
             'push_count': self._push_count,
             'envstep': self._envstep,
             'rng': copy.deepcopy(self._rng.bit_generator.state),
-            'throughput': self._throughput.state_dict(),
+            'throughput': dict(self._counted),
+            'sampler': self._sampler.state_dict(),
         }
 
     def load_state_dict(self, _state_dict: Mapping[str, Any]) -> None:
@@ -251,21 +438,17 @@ class StorageBuffer(IBuffer):
 
     def _restore(self, state: Mapping[str, Any]) -> None:
         """Restores the result of ``state_dict``."""
-        kinds: dict[str, Callable[[int], AnyStorage]] = {
-            'RingStorage': self._empty_ring,
-            'FrameStorage': lambda capacity: FrameStorage(capacity, device=self._device),
-            'ObjectStorage': self._empty_objects,
-        }
         check_state(state, STATE)
-        storage = kinds[state['kind']](self._saved_capacity(state['storage'])) if state['kind'] else None
-        if storage is not None:
+        self._storage = None
+        if state['kind']:
             with part('storage'):
-                storage.load_state_dict(state['storage'])
-        self._storage = storage
+                self._storage = self._empty_storage(state['kind'], self._saved_capacity(state['storage']))
+                self._storage.load_state_dict(state['storage'])
         self._push_count, self._envstep = int(state['push_count']), int(state['envstep'])
         self._rng.bit_generator.state = copy.deepcopy(state['rng'])
-        with part('throughput'):
-            self._throughput.load_state_dict(state['throughput'])
+        self._counted = {name: int(state['throughput'][name]) for name in self._counted}
+        with part('sampler'):
+            self._sampler.load_state_dict(part_of(state, 'sampler', DICT))
 
     def _saved_capacity(self, storage: Mapping[str, Any]) -> int:
         """Returns the number of slots for the rows of a saved storage."""
@@ -277,50 +460,46 @@ class StorageBuffer(IBuffer):
         Raises:
             TypeError: If data of another kind was pushed before.
         """
-        if isinstance(data, Batch) and isinstance(self._storage, RingStorage):
-            return to_numpy_block(data)
-        items = to_items(data)
-        if not len(items):
-            return []
-        is_columns = isinstance(items, Batch) or (isinstance(items[0], Mapping) and is_numeric(items[0]))
-        if isinstance(self._storage, ObjectStorage) and not isinstance(items, Batch):
-            is_columns = False
-        wanted: type[Ring] = RingStorage if is_columns else ObjectStorage
-        if self._storage is not None and not isinstance(self._storage, wanted):
-            got = type(items).__name__ if isinstance(items, Batch) else f'{type(items[0]).__name__} items'
+        block: Rows
+        if isinstance(data, Batch):
+            block = to_numpy_block(data)
+        else:
+            items = to_items(data)
+            is_columns = bool(items) and isinstance(items[0], Mapping) and is_numeric(items[0])
+            if is_columns and not isinstance(self._storage, ObjectStorage):
+                block = to_numpy_block(stack_items(items))
+            else:
+                block = self._copy(items)
+        if len(block) and isinstance(
+            self._storage, ObjectStorage if isinstance(block, Batch) else RingStorage
+        ):
+            got = 'Batch' if isinstance(block, Batch) else f'{type(block[0]).__name__} items'
+            wanted = RingStorage if isinstance(block, Batch) else ObjectStorage
             raise TypeError(
                 f'{self._instance_name} holds {self._storage.kind}, as its first push decided; got {got},'
                 f' which would be {wanted.kind}'
             )
-        if isinstance(items, Batch):
-            return to_numpy_block(items)
-        if is_columns:
-            return to_numpy_block(stack_items(items))
-        return self._copy(items)
+        return block
 
     def _write(self, block: Rows) -> AnyStorage:
-        """Stores a block; the files of tracked items that it overwrites are deleted."""
+        """Stores a block; the first one decides the kind of the storage."""
         if self._storage is None:
-            if isinstance(block, Batch):
-                self._storage = self._make_ring(block, self._capacity)
-            else:
-                self._storage = self._empty_objects(self._capacity)
-        if self._track_used_data and isinstance(self._storage, ObjectStorage):
-            gone = self._storage.oldest(self._storage.overflow(len(block)))
-            delete_files([*self._storage.gather(gone), *block[: max(len(block) - self._capacity, 0)]])
+            self._storage = self._storage_for(block, self._capacity)
         self._storage.push(block)  # type: ignore[arg-type]  # _to_block made sure that the kinds agree
         self._push_count += len(block)
         return self._storage
 
-    def _make_ring(self, block: Batch, capacity: int) -> RingStorage:
-        """Creates the storage of columns that a block begins.
+    def _storage_for(self, block: Rows, capacity: int) -> AnyStorage:
+        """Creates the storage for the rows or objects that a block begins.
 
         Raises:
             ConfigError: If frames are to be kept once, and no column is a stack of images.
         """
+        if not isinstance(block, Batch):
+            return self._empty_storage('ObjectStorage', capacity)
         frames, stack = self._cfg.frames, self._cfg.frame_stack
         if frames != 'copied' and stack > 1 and stacked_columns(block, stack):
-            return FrameStorage(capacity, stack, self._device)
+            return self._empty_storage('FrameStorage', capacity)
         if frames == 'once':
             raise ConfigError(
                 f'no column is a stack of uint8 images [{stack}, height, width, ...]',
@@ -328,17 +507,18 @@ class StorageBuffer(IBuffer):
                 got=frames,
                 expected="'auto' or 'copied'",
             )
-        return self._empty_ring(capacity)
+        return self._empty_storage('RingStorage', capacity)
 
-    def _empty_ring(self, capacity: int) -> RingStorage:
-        return RingStorage(capacity) if self._device is None else DeviceStorage(capacity, self._device)
-
-    def _empty_objects(self, capacity: int) -> ObjectStorage:
-        """Returns a storage of objects.
+    def _empty_storage(self, kind: str, capacity: int) -> AnyStorage:
+        """Returns an empty storage.
 
         Raises:
-            ConfigError: If columns are kept on a device.
+            ConfigError: If objects are to be kept on a device.
         """
+        if kind == 'FrameStorage':
+            return FrameStorage(capacity, self._cfg.frame_stack, self._device)
+        if kind == 'RingStorage':
+            return RingStorage(capacity) if self._device is None else DeviceStorage(capacity, self._device)
         if self._device is not None:
             raise ConfigError(
                 f'a device keeps {RingStorage.kind}, not {ObjectStorage.kind}',
@@ -360,162 +540,33 @@ class StorageBuffer(IBuffer):
             return [copy.deepcopy(item) for item in items]
         return [dict(item) if isinstance(item, dict) else item for item in items]
 
-    def _require(self, need: int, have: int) -> None:
-        """Raises ``BufferUnderflowError`` if there are fewer items than needed."""
-        if have < max(need, 1):
-            raise BufferUnderflowError(
-                f'{self._instance_name} has {have} items to sample from, need {max(need, 1)}',
-                where='sample',
-                remedy='Set policy.random_collect_size to at least that many, or take a smaller batch.',
-            )
+    def _sampled_items(self) -> Storage | None:
+        """Returns the items that can be sampled, ``None`` if nothing was ever pushed."""
+        return self._storage
 
-    def _delete_tracked(self) -> None:
-        """Deletes the files of all tracked items."""
-        if self._track_used_data and isinstance(self._storage, ObjectStorage):
-            delete_files(self._storage.gather(self._storage.window()))
+    def _items(self, need: int, sample_range: slice | None = None) -> Storage:
+        """Returns the items to sample from.
+
+        Raises:
+            BufferUnderflowError: If there are fewer than ``need`` of them, or none.
+        """
+        storage = self._sampled_items()
+        if storage is not None and sample_range is not None:
+            storage = StorageRange(storage, sample_range)
+        if storage is None or len(storage) < max(need, 1):
+            raise self._underflow(need, 0 if storage is None else len(storage))
+        return storage
+
+    def _underflow(self, need: int, have: int) -> BufferUnderflowError:
+        """Returns the error about too few items."""
+        return BufferUnderflowError(
+            f'{self._instance_name} has {have} items to sample from, need {max(need, 1)}',
+            where='sample',
+            remedy='Set policy.random_collect_size to at least that many, or take a smaller batch.',
+        )
 
 
 def to_numpy_block(block: Batch) -> Batch:
     """Returns a ``Batch`` with numpy columns; the same one if it has nothing else."""
     is_numpy = all([type(column) is np.ndarray for _, column in block.items()])
     return block if is_numpy else Batch({name: to_numpy(column) for name, column in block.items()})
-
-
-def delete_files(items: Iterable[Any]) -> None:
-    """Deletes the files named by ``data_id`` of those items that have one; regular files only."""
-    paths = [item.get('data_id') for item in items if isinstance(item, Mapping)]
-    for path in paths:
-        try:
-            if isinstance(path, str) and stat.S_ISREG(os.lstat(path).st_mode):
-                os.remove(path)
-        except FileNotFoundError:
-            continue
-        except OSError as error:
-            logger.warning('the used data file %s stays: %s', path, error)
-
-
-class NaiveConfig(BufferConfig):
-    """Options of buffers that draw uniformly."""
-
-    periodic_thruput_seconds: float
-
-
-@BUFFER_REGISTRY.register('naive')
-class NaiveReplayBuffer(StorageBuffer):
-    """Keeps the newest items and samples them uniformly, or as the sampler of a subclass says."""
-
-    _cfg: NaiveConfig
-    config = dict(
-        replay_buffer_size=SIZE,
-        deepcopy=DEEPCOPY,
-        enable_track_used_data=TRACK_USED_DATA,
-        periodic_thruput_seconds=THROUGHPUT_SECONDS,
-    )
-
-    def _build(self, cfg: EasyDict) -> None:
-        self._sampler = self._build_sampler(cfg)
-        seconds = self._cfg.periodic_thruput_seconds
-        self._throughput = PeriodicThruputMonitor(seconds, self._instance_name, self._tb_logger, self._clock)
-        self._has_warned = False
-
-    def _build_sampler(self, cfg: EasyDict) -> Sampler:
-        """Returns the sampler that draws the items; ``self._rng`` exists already."""
-        return UniformSampler(self._rng)
-
-    @locks_itself
-    def push(self, data: Any, cur_collector_envstep: int) -> int:
-        with self._lock:
-            block = self._to_block(data)
-            self._envstep, count = cur_collector_envstep, len(block)
-            if not count:
-                return 0
-            before = len(self._storage) if self._storage is not None else 0
-            self._write(block)
-            removed = max(before + count - self._capacity, 0)
-            self._throughput.record(pushed=count, removed=removed, have=self.count(), envstep=self._envstep)
-            return count
-
-    def sample(
-        self, size: int, cur_learner_iter: int, sample_range: slice | None = None, replace: bool = False
-    ) -> Rows | None:
-        """Returns ``size`` random items, as fresh copies.
-
-        Args:
-            size: Number of items, >= 0.
-            cur_learner_iter: Train iterations so far.
-            sample_range: Slice over the age order that is sampled, the oldest item first: ``slice(-1000,
-                None)`` is the newest thousand. ``None`` samples all.
-            replace: Whether an item may recur in the batch.
-
-        Returns:
-            A ``Batch`` of numpy columns, or a list of objects; ``None``, with a warning, if there are fewer than
-            ``size`` items, or none.
-        """
-        try:
-            storage = self._sampled_storage(size, sample_range, replace)
-        except BufferUnderflowError as error:
-            self._lacking(error)
-            return None
-        if storage is None:
-            return self._gather(np.empty(0, np.int64))
-        draw = self._sampler.sample_with_replacement if replace else self._sampler.sample
-        rows = self._gather(storage.slots(draw(size, storage)))
-        self._throughput.record(sampled=size, have=self.count(), envstep=self._envstep)
-        return rows
-
-    @locks_itself
-    def batches(self, count: int, size: int, cur_learner_iter: int) -> Iterator[Rows]:
-        """Returns ``count`` batches of ``size`` items, all drawn and copied now, each without repetition.
-
-        If a subclass overrides ``sample``, it is called once per batch.
-
-        Raises:
-            BufferUnderflowError: If there are fewer than ``size`` items, or none.
-        """
-        if type(self).sample is not NaiveReplayBuffer.sample:
-            return super().batches(count, size, cur_learner_iter)
-        with self._lock:
-            storage = self._sampled_storage(min(count, 1) * size, None, False)
-            if storage is None:
-                return iter([self._gather(np.empty(0, np.int64)) for _ in range(count)])
-            rows = self._gather(storage.slots(self._sampler.sample_batches(count, size, storage).reshape(-1)))
-            self._throughput.record(sampled=count * size, have=self.count(), envstep=self._envstep)
-        parts = (slice(start, start + size) for start in range(0, count * size, size))
-        if isinstance(rows, list):
-            return (rows[part] for part in parts)
-        columns = dict(rows.items())
-        return (Batch.unchecked({name: c[part] for name, c in columns.items()}, size) for part in parts)
-
-    def update(self, info: Mapping[str, Any]) -> None:
-        """Ignores priorities, as this buffer has none; logs so once."""
-        if not self._has_warned:
-            logger.warning("%s has no priorities to update; type 'advanced' has", self._instance_name)
-        self._has_warned = True
-
-    def clear(self) -> None:
-        self._delete_tracked()
-        if self._storage is not None:
-            self._storage.clear()
-        self._push_count = 0
-
-    def _state(self, storage: Mapping[str, Any]) -> dict[str, Any]:
-        return {**super()._state(storage), 'sampler': self._sampler.state_dict()}
-
-    def _restore(self, state: Mapping[str, Any]) -> None:
-        super()._restore(state)
-        with part('sampler'):
-            self._sampler.load_state_dict(part_of(state, 'sampler', DICT))
-
-    def _sampled_items(self) -> Storage | None:
-        """Returns the items that can be sampled, ``None`` if nothing was ever pushed."""
-        return self._storage
-
-    def _sampled_storage(self, size: int, sample_range: slice | None, replace: bool) -> Storage | None:
-        """Returns the view to sample from, ``None`` if nothing is requested."""
-        if size == 0:
-            return None
-        storage = self._sampled_items()
-        if storage is not None and sample_range is not None:
-            storage = StorageRange(storage, sample_range)
-        self._require(1 if replace else size, len(storage) if storage is not None else 0)
-        return storage

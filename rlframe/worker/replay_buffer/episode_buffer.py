@@ -98,9 +98,8 @@ class EpisodeReplayBuffer(NaiveReplayBuffer):
         storage = self._write(block)
         self._push_count += len(episodes) - len(block)  # _write counted steps
         self._episodes.append([len(episode) for episode in kept], storage.stop, storage.capacity)
-        have = self.count()
-        removed = before + len(episodes) - have
-        self._throughput.record(pushed=len(episodes), removed=removed, have=have, envstep=self._envstep)
+        removed = before + len(episodes) - self.count()
+        self._tally(pushed=len(episodes), removed=removed)
         return len(episodes)
 
     def _make_room(self, episodes: int, block: Batch) -> None:
@@ -108,7 +107,7 @@ class EpisodeReplayBuffer(NaiveReplayBuffer):
         steps = len(block)
         storage = cast(RingStorage | None, self._storage)
         if storage is None:
-            self._storage = self._make_ring(block, self._max_steps or max(steps, FIRST_STEPS))
+            self._storage = self._storage_for(block, self._max_steps or max(steps, FIRST_STEPS))
             return
         self._episodes.drop(max(len(self._episodes) + episodes - self._capacity, 0))
         first = int(self._episodes.start[0]) if len(self._episodes) else storage.stop

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -16,8 +16,6 @@ from rlframe.worker.replay_buffer.sum_tree import MAX_PRIORITY, SumTree, tree_nb
 
 EPS = 1e-5
 """Added to every priority, so that no item is lost for ever."""
-
-Normalization = Literal['buffer', 'batch']
 
 
 class Draw(NamedTuple):
@@ -34,27 +32,36 @@ class Draw(NamedTuple):
     """Number of times that the item was drawn, including this one."""
 
 
+class Options(Protocol):
+    """The options of a buffer that a ``PrioritizedSampler`` reads."""
+
+    alpha: float
+    beta: float
+    anneal_step: int
+    is_normalization: Literal['buffer', 'batch']
+
+
 class PrioritizedSampler:
     """Draws slots with probability proportional to ``priority ** alpha``; stores priorities and use counts.
 
     Args:
         capacity: Slots.
-        alpha: 0 is uniform, 1 is proportional.
-        normalization: Which smallest weight the importance weights are divided by: ``'buffer'`` or
-            ``'batch'``.
+        options: Options of a buffer that draws by priority.
         rng: Random generator.
 
     Source:
         Schaul et al., Prioritized Experience Replay (2016), arXiv 1511.05952, 3.3 and algorithm 1.
     """
 
-    def __init__(
-        self, capacity: int, alpha: float, normalization: Normalization, rng: np.random.Generator
-    ) -> None:
-        self.alpha = alpha
+    def __init__(self, capacity: int, options: Options, rng: np.random.Generator) -> None:
+        self.alpha = options.alpha
+        """Exponent of priorities: 0 is uniform, 1 is proportional."""
+        self.beta = options.beta
+        """Exponent of the importance weights of the next draw."""
+        self._beta_step = (1 - options.beta) / options.anneal_step if options.anneal_step else 0.0
         self.max_priority = 1.0
         """Largest priority that the learner reported; the priority of new items."""
-        self._by_batch, self._rng = normalization == 'batch', rng
+        self._by_batch, self._rng = options.is_normalization == 'batch', rng
         self._tree = SumTree(capacity)
         self._use = np.zeros(capacity, np.int32)
 
@@ -85,28 +92,31 @@ class PrioritizedSampler:
         tree = self._tree
         sum_tree.append(tree.leaf, tree.total, tree.low, tree.start, self._use, self.alpha, row, new)
 
-    def draw(self, size: int, beta: float, stop: int) -> Draw:
+    def anneal(self) -> None:
+        """Advances ``beta`` by one step, up to 1."""
+        self.beta = min(self.beta + self._beta_step, 1.0)
+
+    def draw(self, size: int, stop: int) -> Draw:
         """Draws one item in each of ``size`` equal parts of the total weight; an item can recur.
 
         Args:
             size: Items drawn.
-            beta: Exponent of the importance weights.
             stop: Row number that the next item gets.
         """
         tree, uniform = self._tree, self._rng.random(size)
         slot, described = sum_tree.draw(
-            tree.leaf, tree.total, tree.low, tree.start, self._use, uniform, beta, stop, self._by_batch
+            tree.leaf, tree.total, tree.low, tree.start, self._use, uniform, self.beta, stop, self._by_batch
         )
         return Draw(slot, *described)
 
-    def draw_among(self, slot: IntArray, size: int, beta: float, stop: int) -> Draw:
+    def draw_among(self, slot: IntArray, size: int, stop: int) -> Draw:
         """Draws like ``draw``, as if there were only the items at ``slot`` (all present, at least one)."""
         weight = self._tree.weight(slot).astype(np.float64)
         running = np.cumsum(weight)
         mass = (np.arange(size) + self._rng.random(size)) * (running[-1] / size)
         found = np.minimum(np.searchsorted(running, mass, side='right'), len(slot) - 1)
         slot, least = slot[found], float((weight[found] if self._by_batch else weight).min())
-        return Draw(slot, *sum_tree.describe(self._tree.leaf, self._use, slot, least, beta, stop))
+        return Draw(slot, *sum_tree.describe(self._tree.leaf, self._use, slot, least, self.beta, stop))
 
     def update(self, row: IntArray, slot: IntArray, priority: FloatArray, present: tuple[int, int]) -> None:
         """Gives items new priorities; those overwritten or removed since they were drawn are passed over.

@@ -15,11 +15,11 @@ from rlframe.utils.field import Field
 from rlframe.utils.schema import DICT, FINITE, array, check_state, part
 from rlframe.worker.replay_buffer.advanced_buffer import AdvancedReplayBuffer
 from rlframe.worker.replay_buffer.base_buffer import Rows
-from rlframe.worker.replay_buffer.buffer import AnyStorage, NaiveConfig, NaiveReplayBuffer, PriorityConfig
-from rlframe.worker.replay_buffer.ring import RingStorage, read_priorities, to_items
+from rlframe.worker.replay_buffer.buffer import NaiveConfig, NaiveReplayBuffer, PriorityConfig
+from rlframe.worker.replay_buffer.ring import RingStorage, to_items
 
 if TYPE_CHECKING:
-    from rlframe.worker.replay_buffer.prioritized import Draw
+    from rlframe.worker.replay_buffer.prioritized import Draw, PrioritizedSampler
 
 NONE = -1
 """Marks a missing row, in place of its number."""
@@ -177,16 +177,9 @@ class SequenceReplayBuffer(NaiveReplayBuffer):
     def _build(self, cfg: EasyDict) -> None:
         super()._build(cfg)
         self._trajectories = Trajectories(self._capacity)
-        own = self._cfg
-        self._unroll_len, self._burn_in = own.unroll_len, own.burn_in
-        self._beta = own.beta
-        self._beta_step = (1 - own.beta) / own.anneal_step if own.anneal_step else 0.0
-        self._by_priority: Any = None
-        if own.priority:
-            # numba takes half a second to import.
-            from rlframe.worker.replay_buffer.prioritized import PrioritizedSampler
-
-            self._by_priority = PrioritizedSampler(self._capacity, own.alpha, own.is_normalization, self._rng)
+        self._unroll_len, self._burn_in = self._cfg.unroll_len, self._cfg.burn_in
+        if self._cfg.priority:
+            self._priorities = self._build_priorities(self._cfg)
 
     def push(self, data: Any, cur_collector_envstep: int) -> int:
         """Adds env steps; the oldest make room.
@@ -219,9 +212,9 @@ class SequenceReplayBuffer(NaiveReplayBuffer):
         storage = self._storage
         if count and storage is not None:
             self._trajectories.append(storage.stop - count, env_id, begins, ends)
-            if self._by_priority is not None:
+            if self._priorities is not None:
                 kept = min(count, self._capacity)
-                self._by_priority.add(storage.stop - kept, kept, None)
+                self._priorities.add(storage.stop - kept, kept, None)
         return count
 
     def _refuse(self, items: list[Any]) -> int:
@@ -294,19 +287,20 @@ class SequenceReplayBuffer(NaiveReplayBuffer):
         """
         if sequence < 1:
             raise ValueError(f'sequence must be >= 1, got {sequence}')
+        if batch == 0:
+            return self._gather(np.empty(0, np.int64))
         try:
-            storage = self._sampled_storage(batch, sample_range, replace or self._by_priority is not None)
+            items = self._items(1 if replace or self._priorities is not None else batch, sample_range)
         except BufferUnderflowError as error:
             self._lacking(error)
             return None
-        if storage is None or not isinstance(self._storage, RingStorage):
-            return self._gather(np.empty(0, np.int64))
-        if self._by_priority is None:
+        assert isinstance(self._storage, RingStorage)  # which has the items
+        added: dict[str, Array] = {}
+        if self._priorities is None:
             draw = self._sampler.sample_with_replacement if replace else self._sampler.sample
-            slot = storage.slots(draw(batch, storage))
-            added: dict[str, Array] = {}
+            slot = items.slots(draw(batch, items))
         else:
-            drawn = self._draw(self._storage, batch, sample_range)
+            drawn = self._draw(self._priorities, self._storage, batch, sample_range)
             slot = drawn.slot
             added = {
                 'replay_unique_id': drawn.row,
@@ -317,21 +311,21 @@ class SequenceReplayBuffer(NaiveReplayBuffer):
         stop = self._storage.stop
         row = stop - 1 - (stop - 1 - slot) % self._capacity
         rows = self._rows(self._storage, self._around(row, sequence, self._storage.first))
-        self._throughput.record(sampled=batch, have=self.count(), envstep=self._envstep)
+        self._tally(sampled=batch)
         return rows.replace(**added)
 
     def batches(self, count: int, size: int, cur_learner_iter: int) -> Iterator[Rows]:
         """Returns ``count`` batches of ``size`` sequences of ``unroll_len``, each sampled when it is asked for."""
         return (self._required(size, self._unroll_len, cur_learner_iter) for _ in range(count))
 
-    def _draw(self, storage: AnyStorage, size: int, sample_range: slice | None) -> Draw:
-        sampler, beta = self._by_priority, self._beta
-        self._beta = min(beta + self._beta_step, 1.0)
-        drawn: Draw
+    def _draw(
+        self, sampler: PrioritizedSampler, storage: RingStorage, size: int, sample_range: slice | None
+    ) -> Draw:
         if sample_range is None:
-            drawn = sampler.draw(size, beta, storage.stop)
+            drawn = sampler.draw(size, storage.stop)
         else:
-            drawn = sampler.draw_among(storage.window(sample_range), size, beta, storage.stop)
+            drawn = sampler.draw_among(storage.window(sample_range), size, storage.stop)
+        sampler.anneal()
         return drawn
 
     def _around(self, row: IntArray, sequence: int, first: int) -> IntArray:
@@ -355,29 +349,6 @@ class SequenceReplayBuffer(NaiveReplayBuffer):
         slot = np.where(mask, row, storage.first) % self._capacity
         return storage.gather(slot.reshape(-1)).map(padded).replace(mask=mask)
 
-    def update(self, info: Mapping[str, Any]) -> None:
-        """Gives the drawn steps new priorities; those overwritten since then are passed over.
-
-        Args:
-            info: ``replay_unique_id`` and ``replay_buffer_idx`` as sampled, and ``priority``, each [n].
-
-        Raises:
-            ValueError: If the three differ in length.
-            NonFiniteError: If a priority is NaN, infinite or negative; no priority is changed then.
-        """
-        if self._by_priority is None:
-            super().update(info)
-            return
-        reported = read_priorities(info) if self._storage is not None else None
-        if reported is not None and self._storage is not None:
-            self._by_priority.update(*reported, (self._storage.first, self._storage.stop))
-
-    def clear(self) -> None:
-        """Forgets all steps and the largest priority."""
-        super().clear()
-        if self._by_priority is not None:
-            self._by_priority.clear()
-
     @classmethod
     def estimate_nbytes(cls, cfg: Mapping[str, Any] | None, row_nbytes: int) -> int:
         from rlframe.worker.replay_buffer.prioritized import overhead_nbytes
@@ -392,17 +363,16 @@ class SequenceReplayBuffer(NaiveReplayBuffer):
         )
 
     def nbytes(self) -> int:
-        links = self._trajectories.nbytes()
-        return super().nbytes() + links + (self._by_priority.nbytes() if self._by_priority is not None else 0)
+        return super().nbytes() + self._trajectories.nbytes()
 
     def state_dict(self) -> dict[str, Any]:
         number, slot = self._present()
-        by_priority = {} if self._by_priority is None else self._by_priority.state_dict(slot)
+        by_priority = {} if self._priorities is None else self._priorities.state_dict(slot)
         return {
             **super().state_dict(),
             'trajectories': self._trajectories.state_dict(number),
             'by_priority': by_priority,
-            'beta': self._beta,
+            'beta': self._cfg.beta if self._priorities is None else self._priorities.beta,
         }
 
     def _restore(self, state: Mapping[str, Any]) -> None:
@@ -411,10 +381,10 @@ class SequenceReplayBuffer(NaiveReplayBuffer):
         check_state(state, {'trajectories': DICT, 'by_priority': DICT, 'beta': FINITE})
         with part('trajectories'):
             self._trajectories.load_state_dict(state['trajectories'], number)
-        if self._by_priority is not None and state['by_priority']:
+        if self._priorities is not None and state['by_priority']:
             with part('by_priority'):
-                self._by_priority.load_state_dict(state['by_priority'], slot)
-        self._beta = float(state['beta'])
+                self._priorities.load_state_dict(state['by_priority'], slot)
+            self._priorities.beta = float(state['beta'])
 
     def _present(self) -> tuple[IntArray, IntArray]:
         """Returns the numbers and the slots of all steps, oldest first."""

@@ -18,9 +18,8 @@ from rlframe.errors import ConfigError, ResourceError
 from rlframe.run import machine
 from rlframe.run.read_checkpoint import load_checkpoint
 from rlframe.run.write_checkpoint import publish_checkpoint
-from rlframe.worker.replay_buffer import create_buffer
+from rlframe.worker.replay_buffer import NaiveReplayBuffer, create_buffer
 from rlframe.worker.replay_buffer import device as device_store
-from rlframe.worker.replay_buffer.buffer import StorageBuffer
 from rlframe.worker.replay_buffer.device import DeviceStorage
 from rlframe.worker.replay_buffer.frames import FrameStorage
 from rlframe.worker.replay_buffer.ring import RingStorage
@@ -180,7 +179,7 @@ def on_device(monkeypatch: pytest.MonkeyPatch) -> Any:
 
     def make(function: Any, *args: Any, **kwargs: Any) -> Any:
         with monkeypatch.context() as patch:
-            patch.setattr(StorageBuffer, '_find_device', lambda self: CPU)
+            patch.setattr(NaiveReplayBuffer, '_find_device', lambda self: CPU)
             return function(*args, **kwargs)
 
     return make
@@ -235,8 +234,8 @@ def test_a_buffer_goes_on_elsewhere(kind: str, from_device: bool, on_device: Any
     before, after = (there, host) if from_device else (host, there)
     fill(before, 0)
     list(draws(before, kind))
-    before.save_data(str(tmp_path / 'buffer.npz'))
-    after.load_data(str(tmp_path / 'buffer.npz'))
+    before.save_data(str(tmp_path / 'buffer'))
+    after.load_data(str(tmp_path / 'buffer'))
     assert (before.state_dict()['kind'], after.state_dict()['kind']) == ('RingStorage', 'RingStorage')
     for one, other in zip(draws(before, kind), draws(after, kind), strict=True):
         assert_same(one, other)

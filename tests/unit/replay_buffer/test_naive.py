@@ -19,10 +19,9 @@ from rlframe.errors import (
     CheckpointMismatchError,
     CheckpointNotFoundError,
     ConfigError,
-    UnsafeCheckpointError,
 )
+from rlframe.run.write_checkpoint import save_checkpoint
 from rlframe.worker.replay_buffer import NaiveReplayBuffer
-from rlframe.worker.replay_buffer.state_file import save_state
 
 
 def filled(count: int, size: int = 100, **kwargs) -> NaiveReplayBuffer:
@@ -55,9 +54,9 @@ def test_pushed_dicts_are_left_as_they_are() -> None:
     ('first', 'second'),
     [
         (transitions(0, 2), ['episode']),
-        (transitions(0, 2), {'data_id': 'file'}),
+        (transitions(0, 2), {'name': 'text'}),
         (['episode'], transitions(0, 2)),
-        ([{'data_id': 'file'}], transitions(0, 2)),
+        ([{'name': 'text'}], transitions(0, 2)),
     ],
 )
 def test_kind_is_decided_by_the_first_push_and_another_is_refused_by_name(first, second) -> None:
@@ -179,28 +178,6 @@ def test_update_says_once_that_there_are_no_priorities(caplog: pytest.LogCapture
     assert caplog.text.count('no priorities to update') == 1
 
 
-def test_files_of_used_data_are_deleted_and_only_regular_ones(tmp_path) -> None:
-    files = [tmp_path / f'{i}.npz' for i in range(6)]
-    for file in files:
-        file.write_text('x')
-    folder, link = tmp_path / 'folder', tmp_path / 'link'
-    folder.mkdir()
-    link.symlink_to(files[5])
-    buffer = NaiveReplayBuffer(dict(replay_buffer_size=3, enable_track_used_data=True))
-    buffer.push([{'data_id': str(path)} for path in (folder, link, files[0])], 0)
-    buffer.push([{'data_id': str(path)} for path in (*files[1:3], tmp_path / 'gone')], 0)
-    assert [file.exists() for file in files] == [False, True, True, True, True, True]
-    assert folder.exists()
-    assert link.is_symlink()
-    buffer.push(
-        [{'data_id': str(files[3])}, {'other': 'no id'}, {'data_id': 'a'}, {'data_id': str(files[4])}], 0
-    )
-    assert [file.exists() for file in files] == [False, False, False, False, True, True]
-    buffer.close()
-    buffer.close()
-    assert [file.exists() for file in files] == [False, False, False, False, False, True]
-
-
 def test_object_state_round_trips_in_memory_and_mappings_of_arrays_also_in_files(tmp_path) -> None:
     buffer = NaiveReplayBuffer(dict(replay_buffer_size=4))
     buffer.push([{'name': f'n{i}', 'obs': np.full(i, i), 'none': None} for i in range(6)], 0)
@@ -216,32 +193,22 @@ def test_object_state_round_trips_in_memory_and_mappings_of_arrays_also_in_files
     episodes.save_data(tmp_path / 'episodes')
     copy.load_data(tmp_path / 'episodes')
     assert copy.sample(2, 0) == episodes.sample(2, 0)
-    (tmp_path / 'episodes').unlink()
     episodes.push([{'a', 'set'}], 0)
     with pytest.raises(CheckpointError, match=r'storage.items.2: this set cannot be part'):
         episodes.save_data(tmp_path / 'state')
-    assert [path.name for path in tmp_path.iterdir()] == ['state']
+    assert sorted(path.name for path in tmp_path.iterdir()) == ['episodes', 'state']
 
 
-def test_damaged_missing_or_pickled_files_are_refused_by_name(tmp_path) -> None:
-    path = tmp_path / 'buffer.npz'
+def test_missing_and_other_checkpoints_are_refused_by_name(tmp_path) -> None:
     buffer = filled(10)
-    with pytest.raises(CheckpointNotFoundError, match=r'buffer.npz'):
-        buffer.load_data(path)
-    np.savez(path, tree=np.array([{'a': 1}], dtype=object))
-    with pytest.raises(UnsafeCheckpointError, match=r'buffer.npz: .*a pickle in tree.npy'):
-        buffer.load_data(path)
-    buffer.save_data(path)
-    content = path.read_bytes()
-    for damaged in (content[: len(content) // 2], b'', b'text'):
-        path.write_bytes(damaged)
-        with pytest.raises(CheckpointCorruptError, match=r'buffer\.npz'):
-            buffer.load_data(path)
-    save_state({'kind': 'RingStorage'}, path)
-    with pytest.raises(CheckpointCorruptError, match=r'buffer\.npz: storage: .*missing'):
-        buffer.load_data(path)
-    with pytest.raises(CheckpointError, match=r'the name 1\.5'):
-        save_state({'a': {1.5: 1}}, path)
+    with pytest.raises(CheckpointNotFoundError, match='nowhere'):
+        buffer.load_data(tmp_path / 'nowhere')
+    save_checkpoint(tmp_path / 'policy', {'policy': {}})
+    with pytest.raises(CheckpointError, match=r'policy: .*replay_buffer'):
+        buffer.load_data(tmp_path / 'policy')
+    save_checkpoint(tmp_path / 'other', {}, buffer={'kind': 'RingStorage'})
+    with pytest.raises(CheckpointCorruptError, match=r'replay_buffer\.\w+: .*missing'):
+        buffer.load_data(tmp_path / 'other')
 
 
 def test_bytes_are_foretold() -> None:
@@ -254,32 +221,6 @@ def test_state_of_a_buffer_of_another_size_is_refused_with_both_sizes(tmp_path) 
     filled(10).save_data(tmp_path / 'state')
     with pytest.raises(CheckpointMismatchError, match=r'replay_buffer_size.*got 50, expected 100'):
         filled(10, size=50).load_data(tmp_path / 'state')
-
-
-def test_failing_save_leaves_the_former_file_and_nothing_else(
-    tmp_path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = tmp_path / 'state'
-    filled(10).save_data(path)
-    former = path.read_bytes()
-    monkeypatch.setattr(np, 'savez', lambda *a, **k: (_ for _ in ()).throw(OSError('disk full')))
-    with pytest.raises(OSError, match='disk full'):
-        filled(20).save_data(path)
-    assert [p.name for p in tmp_path.iterdir()] == ['state']
-    assert path.read_bytes() == former
-
-
-def test_file_that_cannot_be_deleted_is_named_and_stays(
-    tmp_path, monkeypatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    path = tmp_path / 'data'
-    path.write_text('x')
-    monkeypatch.setattr('os.remove', lambda path: (_ for _ in ()).throw(PermissionError('no')))
-    buffer = NaiveReplayBuffer(dict(enable_track_used_data=True))
-    buffer.push([{'data_id': str(path)}], 0)
-    with caplog.at_level(logging.WARNING):
-        buffer.close()
-    assert f'{path} stays' in caplog.text
 
 
 @pytest.mark.parametrize('given', [100, 'naive', [100]])
