@@ -9,6 +9,7 @@ import numbers
 import re
 import weakref
 from collections.abc import Callable, Mapping, Sequence
+from time import perf_counter
 from typing import Any
 
 from rlframe.backend.base import checked_actors, from_zero, in_actor, untold
@@ -34,7 +35,7 @@ from rlframe.run.progress import Progress
 from rlframe.utils.schema import part
 from rlframe.worker.collector.base_serial_collector import ISerialCollector, SerialCollector
 from rlframe.worker.collector.battle_collector import PlayerLog
-from rlframe.worker.collector.episode_log import WINDOW, CollectionMeter, EpisodeLog, Metered
+from rlframe.worker.collector.episode_log import WINDOW, EpisodeLog
 from rlframe.worker.collector.serial_collector import SampleSerialCollector
 
 UNKNOWN = -1
@@ -182,7 +183,7 @@ def _can_be_called(signature: inspect.Signature) -> bool:
 TARGETS = ('n_sample', 'n_episode')
 
 
-class RaySerialCollector(Metered, ISerialCollector):
+class RaySerialCollector(ISerialCollector):
     """Collects in K actors, each with envs, a policy and any registered collector.
 
     With ``sync``, a call collects a share from every actor, ordered by rank. With one actor and no losses it returns,
@@ -222,12 +223,19 @@ class RaySerialCollector(Metered, ISerialCollector):
         check_steps_envs(kind)
         self._cfg: ActorsConfig = cfg
         mark_read(cfg)
-        self._meter = CollectionMeter(cfg.collect_print_freq, tb_logger, instance_name, progress)
+        self._log: EpisodeLog = EpisodeLog(
+            0,
+            progress=progress,
+            print_freq=cfg.collect_print_freq,
+            tb_logger=tb_logger,
+            instance_name=instance_name,
+        )
+        self._progress = self._log.progress
         self.on_step: Callable[[], None] | None = None
         """Called while the collector waits for actors."""
         self.discarded = 0
         """Env steps discarded because of ``info['abnormal']``."""
-        self._kind, self._pool, self._log, self._players = kind, pool, EpisodeLog(0), PlayerLog()
+        self._kind, self._pool, self._players = kind, pool, PlayerLog()
         self._sync = cfg.sync
         self._publisher = Publisher(policy, cfg.update_after_each_batch, cfg.max_weight_update_interval)
         self._ready, self._levels = ReadyQueue(), LevelSeeds()
@@ -316,12 +324,13 @@ class RaySerialCollector(Metered, ISerialCollector):
         self._pool.check_open()
         self._levels.begin(options.pop('level_seeds', None), self._pool.slots, self._sync)
         self._options, self.versions, self._has_failed = options, [], False
-        with self._meter.timed():
-            self._publisher.begin()
-            self._train_iter = self._publisher.version if train_iter is None else train_iter
-            collected = self._collect_sync(target) if self._sync else self._collect_async(target)
+        start = perf_counter()
+        self._publisher.begin()
+        self._train_iter = self._publisher.version if train_iter is None else train_iter
+        collected = self._collect_sync(target) if self._sync else self._collect_async(target)
+        self._log.seconds += perf_counter() - start
         if not options.get('random_collect') or options.get('record_random_collect', True):
-            self._report(self._train_iter)
+            self._log.report(self._train_iter, self._more_metrics)
         return writable(collected) if self._attribute('on_policy', False) else collected
 
     def _shares(self, target: int) -> dict[int, int]:
@@ -379,7 +388,7 @@ class RaySerialCollector(Metered, ISerialCollector):
         data = None if answer.lost else self._pool.get(answer)
         if data is None:
             self._to_reset.add(rank)  # whoever takes its place knows neither episodes nor how to act
-            self._meter.logger.warning(
+            self._log.logger.warning(
                 '%d training samples or episodes were lost with Ray actor %d', size, rank
             )
         else:
@@ -393,7 +402,7 @@ class RaySerialCollector(Metered, ISerialCollector):
         before, last = self._headers.get(rank, (incarnation, None))
         self.discarded += counts.discarded - (last.counts.discarded if last and before == incarnation else 0)
         self._headers[rank] = incarnation, header
-        self._meter.count(counts.envstep, counts.episode_count)
+        self._log.count(counts.envstep, counts.episode_count)
         self._log.add(counts.episodes, counts.infos)
         if isinstance(data, tuple):
             self._players.add_told(data[1])
@@ -485,7 +494,7 @@ class RaySerialCollector(Metered, ISerialCollector):
             except Exception as error:
                 if not has_failed:
                     raise
-                self._meter.logger.warning('and then: %s: %s', type(error).__name__, error)
+                self._log.logger.warning('and then: %s: %s', type(error).__name__, error)
 
     # records and checkpoints
 
@@ -518,7 +527,7 @@ class RaySerialCollector(Metered, ISerialCollector):
             'ready': self._ready.state_dict(self._publisher.version),
             'log': self._log.state_dict(),
             'players': self._players.state(),
-            'last_print_iter': self._meter.last_print_iter,
+            'last_print_iter': self._log.last_print_iter,
             'discarded': self.discarded + untold(actors, self._headers, self._pool.slots),
             'counts': [self.requested, self.delivered, self.lost + self._pool.under_way, self.stale],
         }
@@ -548,7 +557,7 @@ class RaySerialCollector(Metered, ISerialCollector):
             self._log.load_state_dict(state['log'])
         with part('players'):
             self._players.load_state(state['players'])
-        self._meter.last_print_iter, self.discarded = state['last_print_iter'], state['discarded']
+        self._log.last_print_iter, self.discarded = state['last_print_iter'], state['discarded']
         self.requested, self.delivered, self.lost, self.stale = state['counts']
 
     def close(self) -> None:

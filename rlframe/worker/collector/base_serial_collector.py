@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from easydict import EasyDict
 
-from rlframe.data.timestep import Array, IntArray
+from rlframe.data.timestep import Array, FloatArray, IntArray
 from rlframe.data.trajectory import TrajectoryRecorder
 from rlframe.errors import ConfigError
 from rlframe.run.metrics import ScalarWriter
@@ -18,7 +18,7 @@ from rlframe.utils.field import Configurable, Field, ResolvedConfig
 from rlframe.utils.schema import COUNT, DICT, INT, check_state, part
 from rlframe.utils.seed import COLLECT, env_seed
 from rlframe.worker.collector.ding_policy import as_rows
-from rlframe.worker.collector.episode_log import INFO_METRICS, CollectionMeter, EpisodeLog, Metered, too_long
+from rlframe.worker.collector.episode_log import INFO_METRICS, EpisodeLog, too_long
 from rlframe.worker.collector.rollout import Rollout, Step
 
 
@@ -94,6 +94,7 @@ class ISerialCollector(Configurable, Resettable):
     _env: Any = None
     _progress: Progress
     _owns_progress = False
+    _log: EpisodeLog | None = None  # of a collector that counts episodes
     on_step: Callable[[], None] | None = None
     """Called after each step of the envs, if not None; an exception that it raises ends the run."""
     discarded: int = 0
@@ -168,15 +169,31 @@ class ISerialCollector(Configurable, Resettable):
         """Env steps collected so far, over all envs; by default the shared counter, which ``collect`` must increase."""
         return self._progress.envstep
 
+    @envstep.setter
+    def envstep(self, value: int) -> None:
+        self._progress.envstep = value
+
+    def reset_counters(self) -> None:
+        """Resets all counters to 0, those that other workers share, too, which ``reset`` keeps."""
+        self._progress.load_state_dict(Progress().state_dict())
+
     def _forget_counts(self) -> None:
         """Begins ``envstep`` and the other counters anew, unless other workers share them: those are of the run."""
         if self._owns_progress:
-            self._progress.load_state_dict(Progress().state_dict())
+            self.reset_counters()
         self.discarded = 0
 
     def mean_return(self) -> float:
         """Returns the mean return of the last episodes, NaN if it is not known."""
-        return float('nan')
+        return float('nan') if self._log is None else self._log.window_mean()
+
+    def take_episodes(self) -> FloatArray:
+        """Returns and clears return, length and success of the episodes that are not in a record yet, [n, 3]."""
+        return np.zeros((0, 3)) if self._log is None else self._log.take_recent()
+
+    def take_infos(self) -> dict[str, list[float]]:
+        """Returns and clears sum and count of the numbers in the infos of these episodes, by name."""
+        return {} if self._log is None else self._log.take_infos()
 
     def status(self) -> str:
         """Returns text for the progress line in addition to counts and scores; empty by default."""
@@ -228,13 +245,14 @@ class SerialCollectorConfig(ResolvedConfig):
     mark_episodes: bool
 
 
-class SerialCollector(Metered, ISerialCollector):
+class SerialCollector(ISerialCollector):
     """Base class of serial collectors, which steps envs, counts, records and logs.
 
     Env i starts with the seed f(seed, rank, i), or the one given to ``env.seed``.
     """
 
     _cfg: SerialCollectorConfig
+    _log: EpisodeLog
     config = dict(
         deepcopy_obs=Field(False, ignored='rows are always copied', may_change=True),
         transform_obs=Field(False, ignored='policies convert observations themselves', may_change=True),
@@ -262,10 +280,15 @@ class SerialCollector(Metered, ISerialCollector):
 
     def _prepare(self) -> None:
         self._mark_episodes: bool = self._cfg.mark_episodes
-        self._meter = CollectionMeter(
-            self._cfg.collect_print_freq, self._tb_logger, self._instance_name, self._progress
+        self._log = EpisodeLog(
+            0,
+            self._cfg.info_metrics,
+            progress=self._progress,
+            print_freq=self._cfg.collect_print_freq,
+            tb_logger=self._tb_logger,
+            instance_name=self._instance_name,
         )
-        self._logger = self._meter.logger
+        self._logger = self._log.logger
         self._rollout: Any = None
         self._warned_of_lost = False
 
@@ -292,7 +315,7 @@ class SerialCollector(Metered, ISerialCollector):
         if self._env is None or self._policy is None:
             return
         self._rollout = Rollout(self._env, self._policy)
-        self._log = EpisodeLog(self._env.env_num, self._cfg.info_metrics)
+        self._log.begin(self._env.env_num)
         self._recorder = self._make_recorder(self._env.env_num)
 
     def _make_recorder(self, env_num: int, policy: Any = None) -> TrajectoryRecorder:
@@ -328,7 +351,7 @@ class SerialCollector(Metered, ISerialCollector):
             self.on_step()
         count = len(step.done)
         episode_step = self._log.lengths[step.timestep.env_id] if self._mark_episodes else None
-        self._meter.count(count, len(self._log.update(step).env_id))
+        self._log.update(step)
         if count:
             self._append(step, stamp, level_seeds, episode_step, reserve)
         if len(step.abnormal):
@@ -362,6 +385,10 @@ class SerialCollector(Metered, ISerialCollector):
         """Returns how many finished samples of these envs to keep if their running episode is discarded; None: all."""
         return None
 
+    def _more_metrics(self) -> dict[str, float]:
+        """Returns further metrics for a record."""
+        return {}
+
     def _check_lengths(self) -> None:
         """Raises ``EpisodeTooLongError`` if a running episode exceeds the length that the config allows."""
         limit = self._cfg.max_episode_len
@@ -380,7 +407,7 @@ class SerialCollector(Metered, ISerialCollector):
             'rollout': self._rollout.state_dict(),
             'log': self._log.state_dict(),
             'recorder': self._recorder.state_dict(),
-            'last_print_iter': self._meter.last_print_iter,
+            'last_print_iter': self._log.last_print_iter,
             'discarded': self.discarded,
             'unsaved': {str(env): why for env, why in self.unsaved.items()},
         }
@@ -393,7 +420,7 @@ class SerialCollector(Metered, ISerialCollector):
         for name, keeper in (('rollout', self._rollout), ('log', self._log), ('recorder', self._recorder)):
             with part(name):
                 keeper.load_state_dict(state[name])
-        self._meter.last_print_iter, self.discarded = state['last_print_iter'], state['discarded']
+        self._log.last_print_iter, self.discarded = state['last_print_iter'], state['discarded']
         self._forget(lost)
         if self.unsaved:
             self._logger.warning(

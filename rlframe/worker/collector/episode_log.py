@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from time import perf_counter
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -149,110 +147,6 @@ class InfoSums:
         self._sums = dict(zip(state.get('info_names', ()), sums.tolist(), strict=True))
 
 
-class CollectionMeter:
-    """Counts env steps and episodes, measures the time of calls, and writes records.
-
-    Args:
-        print_freq: Train iterations between two records; None writes none.
-        tb_logger: Writes records; None writes none.
-        instance_name: Name of the collector, for the log.
-        progress: Counters shared with the other workers; new ones if not given.
-    """
-
-    def __init__(
-        self,
-        print_freq: int | None,
-        tb_logger: ScalarWriter | None = None,
-        instance_name: str = 'collector',
-        progress: Progress | None = None,
-    ) -> None:
-        self.progress = progress if progress is not None else Progress()
-        self.logger = logging.getLogger(f'rlframe.{instance_name}')
-        self.last_print_iter = 0
-        """Train iteration at which the last record was written."""
-        self._print_freq, self._tb_logger = print_freq, tb_logger
-        self._seconds, self._steps = 0.0, 0  # since the last record
-
-    def count(self, envstep: int, episodes: int = 0) -> None:
-        """Counts env steps taken and episodes ended."""
-        self.progress.envstep += envstep
-        self.progress.episodes += episodes
-        self._steps += envstep
-
-    @contextmanager
-    def timed(self) -> Iterator[None]:
-        """Adds the duration of a ``with`` block to the collection time."""
-        start = perf_counter()
-        try:
-            yield
-        finally:
-            self._seconds += perf_counter() - start
-
-    def report(self, train_iter: int, log: EpisodeLog, more: Callable[[], Mapping[str, float]]) -> None:
-        """Writes a record if it is time for one.
-
-        Args:
-            train_iter: Train iterations so far.
-            log: Log of the ended episodes.
-            more: Returns further metrics; called only if a record is written.
-        """
-        freq = self._print_freq
-        if freq is None or train_iter - self.last_print_iter < freq or not log.has_recent():
-            return
-        values = log.summary() | dict(more())
-        values['time/collect_fps'] = self._steps / max(self._seconds, 1e-9)
-        values['rollout/episodes'] = self.progress.episodes
-        self.last_print_iter, self._seconds, self._steps = train_iter, 0.0, 0
-        write_record(self._tb_logger, values, self.progress.envstep, train_iter=train_iter)
-        self.logger.info(
-            'envstep %d, train_iter %d: return %.1f over %d episodes',
-            self.progress.envstep,
-            train_iter,
-            values['rollout/interval_rew_mean'],
-            values['rollout/interval_episodes'],
-        )
-
-
-class Metered:
-    """Mixin for collectors that takes counts and scores from their meter and episode log."""
-
-    _meter: CollectionMeter
-    _log: EpisodeLog
-
-    @property
-    def envstep(self) -> int:
-        """Env steps collected so far, over all envs."""
-        return self._meter.progress.envstep
-
-    @envstep.setter
-    def envstep(self, value: int) -> None:
-        self._meter.progress.envstep = value
-
-    def reset_counters(self) -> None:
-        """Resets all counters to 0, those that other workers share, too, which ``reset`` keeps."""
-        self._meter.progress.load_state_dict(Progress().state_dict())
-
-    def mean_return(self) -> float:
-        """Returns the mean return of the last episodes, NaN before the first episode has ended."""
-        return self._log.window_mean()
-
-    def take_episodes(self) -> FloatArray:
-        """Returns and clears return, length and success of the episodes that are not in a record yet, [n, 3]."""
-        return self._log.take_recent()
-
-    def take_infos(self) -> dict[str, list[float]]:
-        """Returns and clears sum and count of the numbers in the infos of these episodes, by name."""
-        return self._log.take_infos()
-
-    def _more_metrics(self) -> dict[str, float]:
-        """Returns further metrics for a record."""
-        return {}
-
-    def _report(self, train_iter: int) -> None:
-        """Writes a record if it is time for one."""
-        self._meter.report(train_iter, self._log, self._more_metrics)
-
-
 WINDOW = 100
 """Episodes that a windowed mean is taken over."""
 
@@ -274,7 +168,7 @@ NO_EPISODES = Episodes(np.zeros(0, np.int64), np.zeros(0), np.zeros(0), ())
 
 
 class EpisodeLog:
-    """Sums up the episodes of N envs as they are stepped.
+    """Counts the env steps and the episodes of N envs, and writes records of them.
 
     An episode whose last info has ``game_goes_on`` is a part of a game, as where a lost life ends it: the log counts the
     game, once it is over.
@@ -282,17 +176,49 @@ class EpisodeLog:
     Args:
         env_num: Number of envs, N.
         info_metrics: Numbers of infos to count: value of the option of that name.
+        progress: Counters shared with the other workers; new ones if not given.
+        print_freq: Train iterations between two records; None writes none.
+        tb_logger: Writes records; None writes none.
+        instance_name: Name of the collector, for the text log.
     """
 
-    def __init__(self, env_num: int, info_metrics: Any = ALL) -> None:
+    def __init__(
+        self,
+        env_num: int,
+        info_metrics: Any = ALL,
+        *,
+        progress: Progress | None = None,
+        print_freq: int | None = None,
+        tb_logger: ScalarWriter | None = None,
+        instance_name: str = 'collector',
+    ) -> None:
+        self.progress = progress if progress is not None else Progress()
+        self.logger = logging.getLogger(f'rlframe.{instance_name}')
+        self.last_print_iter = 0
+        """Train iteration at which the last record was written."""
+        self.seconds = 0.0
+        """Time spent collecting since the last record, which the collector adds."""
+        self._steps = 0  # since the last record
+        self._print_freq, self._tb_logger = print_freq, tb_logger
+        self._infos = InfoSums(info_metrics)  # since the last summary
+        self.begin(env_num)
+
+    def begin(self, env_num: int) -> None:
+        """Begins anew with other envs; the counters and the rhythm of the records continue."""
         self._return = np.zeros(env_num)
         self._length = np.zeros(env_num, np.int64)
         self._before = np.zeros(env_num, np.int64)  # of the running game, env steps of earlier episodes
         # return, length and success of episodes, [n, 3]: the last ones up to the last summary, and all since
         self._window: FloatArray = np.zeros((0, 3))
         self._recent: list[FloatArray] = []
-        self._infos = InfoSums(info_metrics)  # since the last summary
+        self._infos.take()
         self._whole: IntArray | None = None  # last ids that were seen to name all envs in order
+
+    def count(self, envstep: int, episodes: int = 0) -> None:
+        """Counts env steps taken and episodes ended that no ``update`` has counted."""
+        self.progress.envstep += envstep
+        self.progress.episodes += episodes
+        self._steps += envstep
 
     def _is_whole(self, env_id: IntArray) -> bool:
         if len(env_id) != len(self._return) or (env_id[:-1] > env_id[1:]).any():
@@ -308,6 +234,8 @@ class EpisodeLog:
     def update(self, step: Step) -> Episodes:
         """Counts the rows of a step and returns the episodes that it ended."""
         env_id = step.timestep.env_id
+        self.progress.envstep += len(env_id)
+        self._steps += len(env_id)
         if env_id is self._whole or self._is_whole(env_id):
             self._return += step.timestep.reward
             self._length += 1
@@ -334,6 +262,7 @@ class EpisodeLog:
                 if not self._infos.is_off:
                     self._infos.count(info)
         self.forget(ended)
+        self.progress.episodes += len(ended)
         self._recent.append(entries)
         return Episodes(ended, entries[:, 0], entries[:, 1], infos or (NO_INFO,) * len(ended))
 
@@ -373,10 +302,6 @@ class EpisodeLog:
             self._recent.append(entries)
             self._infos.add(infos or {})
 
-    def has_recent(self) -> bool:
-        """Whether an episode ended since the last summary."""
-        return bool(self._recent)
-
     def _last(self) -> FloatArray:
         """Returns the entries of the last ``WINDOW`` episodes, [n, 3]."""
         return np.concatenate([self._window, *self._recent[-WINDOW:]])[-WINDOW:]
@@ -403,6 +328,29 @@ class EpisodeLog:
         if not np.isnan(window[:, 2]).all():
             values['rollout/success_rate'] = np.nanmean(window[:, 2])
         return {tag: float(value) for tag, value in values.items()} | self._infos.means()
+
+    def report(self, train_iter: int, more: Callable[[], Mapping[str, float]]) -> None:
+        """Writes a record if it is time for one.
+
+        Args:
+            train_iter: Train iterations so far.
+            more: Returns further metrics; called only if a record is written.
+        """
+        freq = self._print_freq
+        if freq is None or train_iter - self.last_print_iter < freq or not self._recent:
+            return
+        values = self.summary() | dict(more())
+        values['time/collect_fps'] = self._steps / max(self.seconds, 1e-9)
+        values['rollout/episodes'] = self.progress.episodes
+        self.last_print_iter, self.seconds, self._steps = train_iter, 0.0, 0
+        write_record(self._tb_logger, values, self.progress.envstep, train_iter=train_iter)
+        self.logger.info(
+            'envstep %d, train_iter %d: return %.1f over %d episodes',
+            self.progress.envstep,
+            train_iter,
+            values['rollout/interval_rew_mean'],
+            values['rollout/interval_episodes'],
+        )
 
     def state_dict(self) -> dict[str, Any]:
         """Returns a copy of all counts."""

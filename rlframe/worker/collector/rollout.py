@@ -119,12 +119,12 @@ def collect_counted(parts: Parts, target: int | None, train_iter: int, **options
     data = collector.collect(target, train_iter=train_iter, **options)
     return data, Counts(
         progress.envstep - envstep,
-        collector.take_episodes() if hasattr(collector, 'take_episodes') else np.zeros((0, 3)),
+        collector.take_episodes(),
         progress.episodes - episodes,
         collector.discarded,
         getattr(collector, 'carried', 0),
         perf_counter() - start,
-        collector.take_infos() if hasattr(collector, 'take_infos') else {},
+        collector.take_infos(),
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -72,18 +73,19 @@ class SampleSerialCollector(SerialCollector):
         stamp = np.full(self._env.env_num, train_iter, np.int32)
         levels = self._levels(level_seeds)
         settings = dict(policy_kwargs or {})
-        with self._meter.timed():
-            if self._attribute('on_policy', False):
-                samples = self._collect_block(target, settings, stamp, levels)
-            else:
-                while len(self._recorder) < target:
-                    self._record(self._rollout.step(**settings), stamp, levels, target)
-                samples = self._recorder.take(target if drop_extra else None)
+        start = perf_counter()
+        if self._attribute('on_policy', False):
+            samples = self._collect_block(target, settings, stamp, levels)
+        else:
+            while len(self._recorder) < target:
+                self._record(self._rollout.step(**settings), stamp, levels, target)
+            samples = self._recorder.take(target if drop_extra else None)
+        self._log.seconds += perf_counter() - start
         self._check_lengths()
         if random_collect and not record_random_collect:
             self._log.forget_recent()
         else:
-            self._report(train_iter)
+            self._log.report(train_iter, self._more_metrics)
         return samples
 
     def _levels(self, given: Mapping[int, int] | Sequence[int] | None) -> IntArray | None:
@@ -215,15 +217,16 @@ class EpisodeSerialCollector(SerialCollector):
         target = self._target('n_episode', n_episode)
         quota = episode_quota(self._env.env_num, target)
         stamp = np.full(len(quota), train_iter, np.int32)
-        with self._meter.timed():
-            self._begin_anew()
-            episodes = self._play(quota, stamp, dict(policy_kwargs or {}))
-            self._is_fresh = bool(self._env.can_hold)
-            collected: list[Batch] | Batch = self._shaped(episodes, self._policy)
+        start = perf_counter()
+        self._begin_anew()
+        episodes = self._play(quota, stamp, dict(policy_kwargs or {}))
+        self._is_fresh = bool(self._env.can_hold)
+        collected: list[Batch] | Batch = self._shaped(episodes, self._policy)
+        self._log.seconds += perf_counter() - start
         if random_collect and not record_random_collect:
             self._log.forget_recent()
         else:
-            self._report(train_iter)
+            self._log.report(train_iter, self._more_metrics)
         return collected
 
     def _begin(self) -> None:
@@ -282,7 +285,7 @@ class EpisodeSerialCollector(SerialCollector):
         if keep.all() and is_due.all():
             return step
         dropped = len(keep) - int(keep.sum())
-        self._meter.count(dropped)
+        self._log.count(dropped)
         self.discarded += dropped + len(is_due) - int(is_due.sum())
         return rows_of(step, keep, step.abnormal[is_due])
 

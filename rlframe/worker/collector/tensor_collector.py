@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from time import perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -17,7 +18,7 @@ from rlframe.utils.lazy import LazyModule
 from rlframe.utils.schema import TENSOR, array, check_state
 from rlframe.utils.seed import env_seed
 from rlframe.worker.collector.base_serial_collector import SerialCollector
-from rlframe.worker.collector.episode_log import EpisodeLog, too_long
+from rlframe.worker.collector.episode_log import too_long
 
 if TYPE_CHECKING:
     import torch
@@ -265,7 +266,7 @@ class TensorSerialCollector(SerialCollector):
             return
         seed = env_seed(self._seed, self._rank, 0, ACTIONS)
         self._rollout = TensorRollout(self._env, self._policy, seed)
-        self._log = EpisodeLog(self._env.env_num, None)
+        self._log.begin(self._env.env_num)
         self._recorder = self._make_recorder(self._env.env_num)  # always empty: each call takes its own rows
 
     def collect(
@@ -295,16 +296,17 @@ class TensorSerialCollector(SerialCollector):
                 f'collection takes the same number of steps of each env: n_sample={target} is not divisible by'
                 f' {env_num} envs'
             )
-        with self._meter.timed():
-            block = self._rollout.block(steps, policy_kwargs or {}, self.on_step)
-            samples: Batch = self._rollout.samples(block.rows)
+        start = perf_counter()
+        block = self._rollout.block(steps, policy_kwargs or {}, self.on_step)
+        samples: Batch = self._rollout.samples(block.rows)
+        self._log.seconds += perf_counter() - start
         self._count(block)
-        self._report(train_iter)
+        self._log.report(train_iter, self._more_metrics)
         return samples.replace(collect_iter=np.full(len(samples), train_iter, np.int32))
 
     def _count(self, block: Block) -> None:
         """Counts the steps and episodes of a block."""
-        self._meter.count(block.rows['reward'].numel(), len(block.episodes))
+        self._log.count(block.rows['reward'].numel(), len(block.episodes))
         self._log.add(block.episodes)
         limit = self._cfg.max_episode_len
         if block.lengths.max() > limit:

@@ -25,7 +25,7 @@ def test_a_game_is_logged_as_one_episode_and_rows_are_those_of_its_parts() -> No
     collecting = collector()
     rows = collecting.collect(2 * 32)
     games = collecting.take_episodes()
-    assert games[:, 1].tolist() == [12.0] * 4 and collecting._meter.progress.episodes == 4
+    assert games[:, 1].tolist() == [12.0] * 4 and collecting._log.progress.episodes == 4
     steps = [(episode, step) for episode in range(3) for step in range(1, 5)]
     assert games[0, 0] == sum(counted_reward(0, *each) for each in steps)
     own = rows[rows['env_id'] == 1]
