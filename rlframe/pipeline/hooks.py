@@ -25,9 +25,6 @@ ROUND_SECONDS = 1.0
 class PipelineHooks(HookList):
     """The hooks of a run, with a method for each moment at which its pipeline calls them."""
 
-    _beat: Callable[[], None] | None = None
-    """The call that tells the stall detector of progress; None while the pipeline does not run."""
-
     @classmethod
     def of(cls, cfg: ExperimentConfig, run: RunView) -> PipelineHooks:
         """Creates the hooks of a config; ``False`` in place of a section is no hook."""
@@ -63,26 +60,18 @@ class PipelineHooks(HookList):
         """Why a hook ends training; empty if none does."""
         return self.run.stop_reason
 
-    def on_step(self, beat: Callable[[], None] | None) -> Callable[[], None] | None:
+    def on_step(self, beat: Callable[[], None]) -> Callable[[], None]:
         """Returns what a collector calls after each step of its envs.
 
         Args:
-            beat: Tells the stall detector of progress; None: the pipeline does not run.
+            beat: Tells the stall detector of progress.
         """
-        if beat is None:
-            self._beat = None
-            return None
-        self._beat = beat
-        return self._after_env_step if 'after_env_step' in self else beat
 
-    def beat(self) -> None:
-        """Tells the stall detector of a running pipeline that there is progress."""
-        if self._beat is not None:
-            self._beat()
+        def after_env_step() -> None:
+            beat()
+            self.call('after_env_step')
 
-    def _after_env_step(self) -> None:
-        self.beat()
-        self.call('after_env_step')
+        return after_env_step if 'after_env_step' in self else beat
 
     def collected(self, data: Any) -> None:
         """Calls the hooks after a collection; nobody else keeps the data."""

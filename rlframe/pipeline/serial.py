@@ -7,11 +7,10 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext
 from pathlib import Path
 from time import perf_counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rlframe.config.rules import check_serial
 from rlframe.config.schema import ExperimentConfig
-from rlframe.data.timestep import Batch
 from rlframe.pipeline import build, memory_needs
 from rlframe.pipeline.build import CollectorPart, GlobalRng, HasGoal, Inexactness, LoopState, MonitorPart
 from rlframe.pipeline.checkpoints import Checkpoints, RunFacts
@@ -24,6 +23,9 @@ from rlframe.run.read_checkpoint import OpenCheckpoint, open_checkpoint
 from rlframe.utils.secrets import Secrets
 from rlframe.utils.seed import set_seed
 from rlframe.worker.commander import asked
+
+if TYPE_CHECKING:
+    from rlframe.worker import IBuffer
 
 logger = logging.getLogger('rlframe.pipeline')
 
@@ -88,6 +90,7 @@ class SerialPipeline(HasGoal):
         self.evaluations = 0
         """Number of evaluations completed since this object was set up."""
         self._begun = False
+        self._beat: Callable[[], None] | None = None  # while it runs: tells the stall detector of progress
         output = self._output = RunOutput(cfg, folder, resume, self.secrets)
         saved = output.saved
         state = None if saved is None else saved.state(secrets=self.secrets)
@@ -194,9 +197,13 @@ class SerialPipeline(HasGoal):
             self.loop.warm = True
             build.fill_at_random(self)
             self.times.lap(COLLECT)
+
+        # evaluate
         self._given_up = False
         self._evaluate()
-        if not (self.stopped or self._given_up or self.hooks.stop_reason):
+
+        if not (self.loop.stopped or self._given_up or self.hooks.stop_reason):
+            # collect
             self.commander.begin_round()
             self.hooks.call('before_collect')
             collected = self.collector.collect(
@@ -208,34 +215,40 @@ class SerialPipeline(HasGoal):
             self.hooks.collected(collected)
             data = self.collector.training_data(collected)
             self.times.lap(COLLECT)
+
+            # push and sample; an on-policy policy learns from the new data
+            batches: Iterable[Any] = (data,)
+            if self.replay_buffer is not None:
+                self.replay_buffer.push(data, self.progress.envstep)
+                batches = self._sampled(self.replay_buffer)
+
+            # learn
             learn_settings = self.commander.learn_settings()
-            for batch in self._batches(data):
+            for batch in batches:
                 self.learner.train(batch, self.progress.envstep, learn_settings)
                 if self.replay_buffer is not None and self.learner.priority_info:
                     self.replay_buffer.update(self.learner.priority_info)
-                self.hooks.beat()  # an update is progress as a step is
+                if self._beat is not None:
+                    self._beat()
             self.times.lap(LEARN)
+
+        # log and save
         self.progress.wall_time += perf_counter() - start
         self.hooks.call('after_round')
         self.checkpoints.finish_round()
         return self.result()
 
-    def _batches(self, data: Batch) -> Iterable[Any]:
-        """Returns the training data: the new data, or batches from the replay buffer once it contains enough."""
-        if self.replay_buffer is None:
-            return (data,)
-        self.replay_buffer.push(data, self.progress.envstep)
-        learn = self.cfg.policy.learn
-        if self.replay_buffer.count() >= learn.batch_size:
-            self.loop.idle_rounds = 0
-            count = asked(self.commander.update_per_collect, least=0)
-            return self.replay_buffer.batches(
-                learn.update_per_collect if count is None else count,
-                learn.batch_size,
-                self.progress.train_iter,
-            )
-        self.loop.idle(self.replay_buffer.count(), learn.batch_size, MAX_IDLE_ROUNDS)
-        return ()
+    def _sampled(self, replay_buffer: IBuffer) -> Iterable[Any]:
+        """Returns the batches of a round from the replay buffer; none until it contains enough."""
+        learn, have = self.cfg.policy.learn, replay_buffer.count()
+        if have < learn.batch_size:
+            self.loop.idle(have, learn.batch_size, MAX_IDLE_ROUNDS)
+            return ()
+        self.loop.idle_rounds = 0
+        count = asked(self.commander.update_per_collect, least=0)
+        return replay_buffer.batches(
+            learn.update_per_collect if count is None else count, learn.batch_size, self.progress.train_iter
+        )
 
     def _evaluate(self, at_the_end: bool = False) -> None:
         progress, before = self.progress, (self.evaluator.last_eval_iter, self.loop.evaluated_at)
@@ -300,6 +313,7 @@ class SerialPipeline(HasGoal):
             if interrupted is not None and interrupted():
                 raise _EvaluationGivenUp
 
+        self._beat = stall.beat
         self.evaluator.on_step, self.collector.on_step = on_eval_step, self.hooks.on_step(stall.beat)
         try:
             if not self._begun:
@@ -322,7 +336,7 @@ class SerialPipeline(HasGoal):
             raise
         finally:
             stall.close()
-            self.evaluator.on_step = self.collector.on_step = self.hooks.on_step(None)
+            self._beat = self.evaluator.on_step = self.collector.on_step = None
             self.writer.flush()
         for text in unused(self, supervised):
             logger.warning(text)

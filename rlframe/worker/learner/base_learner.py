@@ -23,6 +23,7 @@ from rlframe.run.write_checkpoint import save_checkpoint
 from rlframe.utils.field import Configurable, Field, ResolvedConfig
 from rlframe.utils.schema import DICT, Kind, check_state, dict_of, loading, part
 from rlframe.worker.learner.learner_hook import (
+    ITER_POSITIONS,
     POSITIONS,
     LearnerHook,
     add_learner_hook,
@@ -298,7 +299,7 @@ class BaseLearner(Configurable):
     def learn_info(self) -> dict[str, Any]:
         """Information for the commander."""
         return {
-            'learner_step': self.train_iter,
+            'learner_step': self._progress.train_iter,
             'priority_info': self.priority_info,
             'learner_done': self._finished,
         }
@@ -328,25 +329,21 @@ class BaseLearner(Configurable):
         if not self._hooks_shown:
             self._show_hooks()
         self._run_hooks('before_iter')
+        outputs: list[dict[str, Any]] = []
         try:
-            return self._update(data, policy_kwargs or {})
+            answer = self._policy.forward(
+                data if isinstance(data, Batch) else _stacked(data), **(policy_kwargs or {})
+            )
+            for update in (answer,) if isinstance(answer, Mapping) else answer:
+                if outputs:
+                    self._run_hooks('before_iter')
+                outputs.append(self._finish_iter(dict(update() if callable(update) else update), data))
         except NonFiniteError as error:
             last = (
                 f'the last checkpoint is {self.ckpt_name}' if self.ckpt_name else 'there is no checkpoint yet'
             )
             error.message = f'train_iter {self.train_iter}: {error.message}; {last}'
             raise
-
-    def _update(self, data: Any, policy_kwargs: Mapping[str, Any]) -> list[dict[str, Any]]:
-        rows = data if isinstance(data, Batch) else _stacked(data)
-        answer = self._policy.forward(rows, **policy_kwargs)
-        if isinstance(answer, Mapping):
-            return [self._finish_iter(dict(answer), data)]
-        outputs: list[dict[str, Any]] = []
-        for update in answer:
-            if outputs:
-                self._run_hooks('before_iter')
-            outputs.append(self._finish_iter(dict(update() if callable(update) else update), data))
         return outputs
 
     def _finish_iter(self, variables: dict[str, Any], data: Any) -> dict[str, Any]:
@@ -407,7 +404,10 @@ class BaseLearner(Configurable):
         self._run_hooks(name)
 
     def _run_hooks(self, position: str) -> None:
+        train_iter = self._progress.train_iter
         for hook in self._hooks[position]:
+            if train_iter % hook.every and position in ITER_POSITIONS:
+                continue
             try:
                 hook(self)
             except Exception as error:

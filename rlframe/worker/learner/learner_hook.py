@@ -14,7 +14,8 @@ from rlframe.run.read_checkpoint import find_checkpoint
 if TYPE_CHECKING:
     from rlframe.worker.learner.base_learner import BaseLearner
 
-POSITIONS = ('before_run', 'after_run', 'before_iter', 'after_iter')
+ITER_POSITIONS = ('before_iter', 'after_iter')
+POSITIONS = ('before_run', 'after_run', *ITER_POSITIONS)
 
 SHORTHANDS = {
     'load_ckpt_before_run': ('load_ckpt', 'before_run', 20, 'load_path'),
@@ -48,6 +49,8 @@ class LearnerHook(ABC):
     name: str = ''
     position: str = ''
     priority: int = 100
+    every: int = 1
+    """At ``before_iter`` and ``after_iter``, it is called at the train iterations that this number divides."""
 
     def __init__(
         self,
@@ -248,8 +251,12 @@ class SaveCkptHook(LearnerHook):
     position, priority = 'after_iter', 20
     freq = 1
 
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.every = self.freq
+
     def __call__(self, learner: BaseLearner) -> None:
-        if learner.rank == 0 and (self.position == 'after_run' or learner.train_iter % self.freq == 0):
+        if learner.rank == 0:
             learner.save_checkpoint()
 
 
@@ -260,9 +267,11 @@ class LogShowHook(LearnerHook):
     position, priority = 'after_iter', 20
     freq = 100
 
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.every = self.freq
+
     def __call__(self, learner: BaseLearner) -> None:
-        if learner.train_iter % self.freq:
-            return
         means = learner.monitor.take_means()
         if learner.rank == 0 or not learner.only_monitor_rank0:
             values = {f'train/{TAGS.get(name, name)}': value for name, value in means.items()}
