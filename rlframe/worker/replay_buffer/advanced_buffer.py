@@ -120,7 +120,6 @@ class AdvancedReplayBuffer(NaiveReplayBuffer):
         own, control = self._cfg, self._cfg.thruput_controller
         self._max_use, self._max_staleness = own.max_use, own.max_staleness
         self._priorities = self._build_priorities(own)
-        self._hole_count = 0
         limit, attr = control.push_sample_rate_limit, own.monitor.sampled_data_attr
         self._control = ThroughputControl(limit.max, limit.min, control.window_seconds, self._clock)
         self._min_ratio = control.sample_min_limit_ratio
@@ -150,8 +149,7 @@ class AdvancedReplayBuffer(NaiveReplayBuffer):
         )
 
     def count(self) -> int:
-        storage = self._storage
-        return storage.stop - storage.first - self._hole_count if storage is not None else 0
+        return self._priorities.count
 
     def push(self, data: Any, cur_collector_envstep: int) -> int:
         """Adds items with their ``priority`` or, without one, the largest priority reported so far.
@@ -179,9 +177,8 @@ class AdvancedReplayBuffer(NaiveReplayBuffer):
                 '%s dropped a push of %d: %s', self._instance_name, count, self._control.describe()
             )
             return 0
-        before, holes = self.count(), self._holes_overwritten(count)
+        before = self.count()
         storage = self._write(block)
-        self._hole_count -= holes
         kept = min(count, self._capacity)
         self._priorities.add(storage.stop - kept, kept, None if priority is None else priority[-kept:])
         if self._control.has_limits:
@@ -231,7 +228,7 @@ class AdvancedReplayBuffer(NaiveReplayBuffer):
         """Forgets all items and the largest priority; ``push_count``, unique ids and ``beta`` continue."""
         pushed = self._push_count
         super().clear()
-        self._push_count, self._hole_count = pushed, 0
+        self._push_count = pushed
 
     def _state(self, storage: Mapping[str, Any]) -> dict[str, Any]:
         slot = self._storage.window() if self._storage is not None else np.empty(0, np.int64)
@@ -258,7 +255,6 @@ class AdvancedReplayBuffer(NaiveReplayBuffer):
         check_state(state, {'beta': FINITE})
         with part('sampler'):
             self._priorities.load_state_dict(part_of(state, 'sampler', DICT), slot)
-        self._hole_count = int(len(slot) - self._priorities.is_present(slot).sum())
         self.beta = float(state['beta'])
         for name, keeper in (('control', self._control), ('attr_monitor', self._attr_monitor)):
             with part(name):
@@ -289,13 +285,6 @@ class AdvancedReplayBuffer(NaiveReplayBuffer):
             self._priorities.check(priority)
         return priority
 
-    def _holes_overwritten(self, count: int) -> int:
-        """Returns the number of slots with a removed item among those that a push of ``count`` overwrites."""
-        if not self._hole_count or self._storage is None:
-            return 0
-        slot = self._storage.oldest(self._storage.overflow(count))
-        return int(len(slot) - self._priorities.is_present(slot).sum())
-
     def _check_can_sample(self, size: int) -> None:
         """Checks that there are enough items, and that sampling does not outrun pushing.
 
@@ -317,8 +306,10 @@ class AdvancedReplayBuffer(NaiveReplayBuffer):
         storage = cast(AnyStorage, self._storage)
         if sample_range is None:
             return self._priorities.draw(size, storage.stop)
-        slot = storage.window() if self._hole_count else storage.window(sample_range)
-        if self._hole_count:
+        if self.count() == len(storage):
+            slot = storage.window(sample_range)
+        else:
+            slot = storage.window()
             slot = slot[self._priorities.is_present(slot)][sample_range]
         if not len(slot):
             raise self._underflow(1, 0)
@@ -354,20 +345,17 @@ class AdvancedReplayBuffer(NaiveReplayBuffer):
         storage = self._storage
         if self._max_staleness == math.inf or storage is None:
             return
-        removed = 0
+        before = self.count()
         while len(storage):
             slot = storage.oldest(SWEEP)
-            is_hole = ~self._priorities.is_present(slot)
-            is_gone = is_hole | (self._staleness(slot, cur_learner_iter) >= self._max_staleness)
+            is_stale = self._staleness(slot, cur_learner_iter) >= self._max_staleness
+            is_gone = is_stale | ~self._priorities.is_present(slot)
             count = len(slot) if is_gone.all() else int(is_gone.argmin())
-            holes = int(is_hole[:count].sum())
             self._priorities.remove(slot[:count])
             storage.drop_oldest(count)
-            self._hole_count -= holes
-            removed += count - holes
             if count < len(slot):
                 break
-        self._tally(removed=removed)
+        self._tally(removed=before - self.count())
 
     def _remove_worn(self, draw: Draw) -> None:
         """Removes items that were sampled ``max_use`` times."""
@@ -375,7 +363,6 @@ class AdvancedReplayBuffer(NaiveReplayBuffer):
             return
         worn = np.unique(draw.slot[draw.use >= self._max_use])
         self._priorities.remove(worn)
-        self._hole_count += len(worn)
         self._tally(removed=len(worn))
 
 

@@ -27,7 +27,7 @@ from rlframe.worker.replay_buffer.base_buffer import (
     MonitorConfig,
     Rows,
 )
-from rlframe.worker.replay_buffer.device import DEVICE, DEVICE_KEY, DeviceStorage
+from rlframe.worker.replay_buffer.device import DEVICE, DEVICE_KEY
 from rlframe.worker.replay_buffer.frames import FrameStorage, stacked_columns
 from rlframe.worker.replay_buffer.ring import (
     ObjectStorage,
@@ -518,7 +518,7 @@ class NaiveReplayBuffer(IBuffer):
         if kind == 'FrameStorage':
             return FrameStorage(capacity, self._cfg.frame_stack, self._device)
         if kind == 'RingStorage':
-            return RingStorage(capacity) if self._device is None else DeviceStorage(capacity, self._device)
+            return RingStorage(capacity, self._device)
         if self._device is not None:
             raise ConfigError(
                 f'a device keeps {RingStorage.kind}, not {ObjectStorage.kind}',

@@ -1,4 +1,4 @@
-"""Storage of columns on a device: the rows of a ring as tensors, which an update reads without a copy."""
+"""Columns on a device: the rows of a ring as tensors, which an update reads without a copy."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from rlframe.data.staging import Staging, tensor_type
 from rlframe.run.machine import demand_memory
 from rlframe.utils.field import Field
 from rlframe.utils.lazy import LazyModule
-from rlframe.worker.replay_buffer.ring import Columns, RingStorage
 
 if TYPE_CHECKING:
     import torch
@@ -35,8 +34,6 @@ DEVICE = Field(
     may_change=True,
 )
 """The option ``device`` of replay buffers."""
-IN_MAIN_MEMORY = ('collect_iter',)
-"""Columns that the buffer itself reads when it samples; asking a device for them would be to wait for it."""
 CHUNK_BYTES = 16 * 2**20
 """Largest part of a column that is copied between main memory and a device at a time."""
 REMEDY = f"Take a smaller replay_buffer_size, or {DEVICE_KEY}='cpu'."
@@ -130,42 +127,6 @@ class DeviceColumn:
         return rows
 
 
-class DeviceStorage(RingStorage):
-    """A ring whose columns lie on a device; its rows, numbers and states are those of a ``RingStorage``.
-
-    Rows that were sampled are tensors on the device, an observation with fields is a nested ``Batch`` of them; columns
-    ``IN_MAIN_MEMORY`` stay arrays. Copies to the device are not waited for.
-
-    Args:
-        capacity: Number of slots, >= 1.
-        device: Any device of torch.
-    """
-
-    def __init__(self, capacity: int, device: torch.device) -> None:
-        super().__init__(capacity)
-        self._staging = Staging.onto(device)
-
-    def gather(self, slot: IntArray) -> Batch:
-        """Returns a copy of the rows at these slots, on the device."""
-        return _rows(self._columns, slot, self._staging(np.asarray(slot, np.int64)))
-
-    def _demand(self, nbytes: int) -> None:
-        demand_device_memory(nbytes, self._staging.device)
-
-    def _empty_column(self, name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
-        if name in IN_MAIN_MEMORY:
-            return super()._empty_column(name, shape, dtype)
-        try:
-            return DeviceColumn(shape, dtype, self._staging)
-        except (TypeError, ValueError):
-            raise ValueError(
-                f'column {name!r} has the dtype {dtype}, of which there are no tensors'
-            ) from None
-
-    def _sized(self, capacity: int) -> RingStorage:
-        return DeviceStorage(capacity, self._staging.device)
-
-
 class FrameCopy:
     """A copy on a device of the frames of a pool, which main memory keeps, too: there they are compared and saved.
 
@@ -221,15 +182,3 @@ def _selectable(tensor: torch.Tensor) -> torch.Tensor:
     """Returns a view of a type whose rows torch can select; it cannot those of wide unsigned integers."""
     signed = {torch.uint16: torch.int16, torch.uint32: torch.int32, torch.uint64: torch.int64}
     return tensor.view(signed.get(tensor.dtype, tensor.dtype))
-
-
-def _rows(columns: Columns, slot: IntArray, index: torch.Tensor) -> Batch:
-    found: dict[str, Any] = {}
-    for name, column in columns.items():
-        if isinstance(column, dict):
-            found[name] = _rows(column, slot, index)
-        else:
-            found[name] = (
-                column.rows(index) if isinstance(column, DeviceColumn) else column.take(slot, axis=0)
-            )
-    return Batch.unchecked(found, len(slot))

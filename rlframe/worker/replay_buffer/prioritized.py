@@ -64,6 +64,8 @@ class PrioritizedSampler:
         self._by_batch, self._rng = options.is_normalization == 'batch', rng
         self._tree = SumTree(capacity)
         self._use = np.zeros(capacity, np.int32)
+        self.count = 0
+        """Number of items that can be drawn."""
 
     @staticmethod
     def check(priority: FloatArray) -> None:
@@ -90,7 +92,9 @@ class PrioritizedSampler:
         else:
             new = priority + EPS
         tree = self._tree
-        sum_tree.append(tree.leaf, tree.total, tree.low, tree.start, self._use, self.alpha, row, new)
+        self.count += sum_tree.append(
+            tree.leaf, tree.total, tree.low, tree.start, self._use, self.alpha, row, new
+        )
 
     def anneal(self) -> None:
         """Advances ``beta`` by one step, up to 1."""
@@ -159,7 +163,7 @@ class PrioritizedSampler:
     def clear(self) -> None:
         """Marks all items as absent and resets the largest priority."""
         self._tree.clear()
-        self.max_priority = 1.0
+        self.max_priority, self.count = 1.0, 0
 
     def nbytes(self) -> int:
         """Returns the bytes that are allocated."""
@@ -186,7 +190,7 @@ class PrioritizedSampler:
 
     def _assign(self, slot: IntArray, new: FloatArray) -> None:
         tree = self._tree
-        sum_tree.assign(tree.leaf, tree.total, tree.low, tree.start, self.alpha, slot, new)
+        self.count += sum_tree.assign(tree.leaf, tree.total, tree.low, tree.start, self.alpha, slot, new)
 
 
 def overhead_nbytes(capacity: int) -> int:

@@ -11,17 +11,22 @@ import math
 import numbers
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from rlframe.data import Array, Batch, FloatArray, IntArray
+from rlframe.data.staging import Staging
 from rlframe.data.timestep import to_array
 from rlframe.errors import CheckpointMismatchError, CheckpointStateError
 from rlframe.registry import nearest
 from rlframe.run.checkpoint_tree import Rows
 from rlframe.run.machine import demand_memory
 from rlframe.utils.schema import COLUMN, COUNT, DICT, check_state, dict_of, part_of
+from rlframe.worker.replay_buffer.device import DeviceColumn, demand_device_memory
+
+if TYPE_CHECKING:
+    import torch
 
 
 def to_numpy(column: Any) -> Any:
@@ -179,7 +184,7 @@ class Ring:
 
     def oldest(self, count: int) -> IntArray:
         """Returns the slots of the ``count`` oldest items, in order."""
-        return np.arange(self.first, self.first + min(count, len(self))) % self.capacity
+        return self.window(slice(count))
 
     def window(self, age: slice = slice(None)) -> IntArray:
         """Returns the slots of the items in a slice of ages."""
@@ -212,14 +217,27 @@ class Ring:
             )
 
 
+IN_MAIN_MEMORY = ('collect_iter',)
+"""Columns that the buffer itself reads when it samples; asking a device for them would be to wait for it."""
+
+
 class RingStorage(Ring):
-    """Columns of numpy arrays, made for the whole capacity when the first block comes."""
+    """Columns of arrays, allocated for the whole capacity by the first block.
+
+    On a device, rows that were sampled are tensors on it, and an observation with fields is a nested ``Batch`` of them;
+    columns ``IN_MAIN_MEMORY`` stay arrays. Copies to the device are not waited for. States are the same everywhere.
+
+    Args:
+        capacity: Number of slots, >= 1.
+        device: Any device of torch; None: main memory.
+    """
 
     kind = 'columns (a Batch, or mappings of arrays and numbers)'
     saved_as = 'RingStorage'
 
-    def __init__(self, capacity: int) -> None:
+    def __init__(self, capacity: int, device: torch.device | None = None) -> None:
         super().__init__(capacity)
+        self._staging = None if device is None else Staging.onto(device)
         self._columns: Columns = {}
         self._segments: dict[str, str] = {}  # files of checkpoints that hold rows of this ring
 
@@ -246,8 +264,10 @@ class RingStorage(Ring):
         self._advance(count)
 
     def gather(self, slot: IntArray) -> Batch:
-        """Returns a copy of the rows at these slots."""
-        return _gather(self._columns, slot)
+        """Returns a copy of the rows at these slots, on the device if there is one."""
+        if self._staging is None:
+            return _gather(self._columns, slot)
+        return _gather(self._columns, slot, self._staging(np.asarray(slot, np.int64)))
 
     def row_min(self, name: str, slot: IntArray) -> Array | None:
         """Returns the smallest number of a column in each of these rows, ``None`` if there is no such column."""
@@ -259,11 +279,21 @@ class RingStorage(Ring):
 
     def _demand(self, nbytes: int) -> None:
         """Refuses columns that do not fit into memory."""
-        check_memory(nbytes, 'replay_buffer_size')
+        if self._staging is None:
+            check_memory(nbytes, 'replay_buffer_size')
+        else:
+            demand_device_memory(nbytes, self._staging.device)
 
     def _empty_column(self, name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
         """Returns a column with any content."""
-        return np.empty(shape, dtype)
+        if self._staging is None or name in IN_MAIN_MEMORY:
+            return np.empty(shape, dtype)
+        try:
+            return DeviceColumn(shape, dtype, self._staging)
+        except (TypeError, ValueError):
+            raise ValueError(
+                f'column {name!r} has the dtype {dtype}, of which there are no tensors'
+            ) from None
 
     def drop_oldest(self, count: int) -> None:
         """Forgets the oldest items."""
@@ -288,8 +318,8 @@ class RingStorage(Ring):
         return ring
 
     def _sized(self, capacity: int) -> RingStorage:
-        """Returns an empty ring of another size that converts rows as this one does."""
-        return RingStorage(capacity)
+        """Returns an empty ring of another size that keeps rows as this one does."""
+        return RingStorage(capacity, None if self._staging is None else self._staging.device)
 
     def nbytes(self) -> int:
         """Returns the bytes that are allocated."""
@@ -445,14 +475,17 @@ def pair_columns(columns: Columns, block: Batch, prefix: str = '') -> list[tuple
     return pairs
 
 
-def _gather(columns: Columns, slot: IntArray) -> Batch:
-    return Batch.unchecked(
-        {
-            name: _gather(column, slot) if isinstance(column, dict) else column.take(slot, axis=0)
-            for name, column in columns.items()
-        },
-        len(slot),
-    )
+def _gather(columns: Columns, slot: IntArray, index: torch.Tensor | None = None) -> Batch:
+    """Returns the rows at these slots: arrays or, with the slots on the device, what lies there as tensors."""
+    rows: dict[str, Any] = {}
+    for name, column in columns.items():
+        if isinstance(column, dict):
+            rows[name] = _gather(column, slot, index)
+        elif index is not None and isinstance(column, DeviceColumn):
+            rows[name] = column.rows(index)
+        else:
+            rows[name] = column.take(slot, axis=0)
+    return Batch.unchecked(rows, len(slot))
 
 
 def _cut(columns: Columns, slot: int, count: int) -> Columns:

@@ -210,11 +210,17 @@ def weigh(priority: np.float32, alpha: float) -> np.float32:
 
 
 @kernel
-def enter(leaf: FloatArray, slot: int, priority: float, alpha: float) -> None:
-    """Gives a slot a priority, without what is above it; 0 makes an item absent."""
+def enter(leaf: FloatArray, slot: int, priority: float, alpha: float) -> int:
+    """Sets the priority and the weight of a leaf, but not the sums above it; 0 makes an item absent.
+
+    Returns:
+        1 if an absent item became present, -1 for the reverse, else 0.
+    """
     block, c = slot // FANOUT, slot % FANOUT
+    was_present = leaf[block, PRIORITY, c] > 0
     leaf[block, PRIORITY, c] = priority
     leaf[block, WEIGHT, c] = weigh(leaf[block, PRIORITY, c], alpha)
+    return int(leaf[block, PRIORITY, c] > 0) - int(was_present)
 
 
 @kernel
@@ -233,11 +239,13 @@ def assign(
     alpha: float,
     slot: IntArray,
     new: FloatArray,
-) -> None:
-    """Gives the slots [n] new priorities [n]; 0 makes an item absent."""
+) -> int:
+    """Gives the slots [n] new priorities [n], 0 makes an item absent; returns how many more items are present."""
+    more = 0
     for i in range(len(slot)):
-        enter(leaf, slot[i], new[i], alpha)
+        more += enter(leaf, slot[i], new[i], alpha)
     refresh(leaf, total, low, start, slot)
+    return more
 
 
 @kernel
@@ -250,14 +258,20 @@ def append(
     alpha: float,
     row: int,
     new: FloatArray,
-) -> None:
-    """Takes in new, unused items with the priorities ``new`` [n]; the first has the row number ``row``."""
+) -> int:
+    """Takes in new, unused items with the priorities ``new`` [n]; the first has the row number ``row``.
+
+    Returns:
+        How many more items are present than before.
+    """
+    more = 0
     slot = np.empty(len(new), np.int64)
     for i in range(len(new)):
         slot[i] = (row + i) % len(use)
         use[slot[i]] = 0
-        enter(leaf, slot[i], new[i], alpha)
+        more += enter(leaf, slot[i], new[i], alpha)
     refresh(leaf, total, low, start, slot)
+    return more
 
 
 @kernel

@@ -20,7 +20,7 @@ from rlframe.run.read_checkpoint import load_checkpoint
 from rlframe.run.write_checkpoint import publish_checkpoint
 from rlframe.worker.replay_buffer import NaiveReplayBuffer, create_buffer
 from rlframe.worker.replay_buffer import device as device_store
-from rlframe.worker.replay_buffer.device import DeviceStorage
+from rlframe.worker.replay_buffer.device import DeviceColumn
 from rlframe.worker.replay_buffer.frames import FrameStorage
 from rlframe.worker.replay_buffer.ring import RingStorage
 
@@ -81,7 +81,7 @@ def test_rows_are_those_of_a_ring_in_main_memory(data: st.DataObject) -> None:
     rng = np.random.default_rng(draw(st.integers(0, 2**32)))
     capacity, chunk = draw(st.integers(1, 30)), device_store.CHUNK_BYTES
     host: Any = RingStorage(capacity)
-    there: Any = DeviceStorage(capacity, CPU)
+    there: Any = RingStorage(capacity, CPU)
     device_store.CHUNK_BYTES = draw(st.sampled_from([30, 200, chunk]))
     try:
         for what in draw(
@@ -123,7 +123,7 @@ def changed(what: str, host: Any, there: Any, rng: np.random.Generator, draw: An
         there.clear()
     elif host.stop and what == 'load':  # each from the state of the other
         states = host.state_dict(), there.state_dict()
-        host, there = RingStorage(host.capacity), DeviceStorage(host.capacity, CPU)
+        host, there = RingStorage(host.capacity), RingStorage(host.capacity, CPU)
         there.load_state_dict(states[0])
         host.load_state_dict(states[1])
     elif host.stop:
@@ -140,7 +140,7 @@ def assert_same_rows(one: Any, other: Any, rng: np.random.Generator) -> None:
 
 
 def test_sampled_tensors_share_no_memory_with_the_ring() -> None:
-    ring = DeviceStorage(4, CPU)
+    ring = RingStorage(4, CPU)
     block = Batch(obs=np.arange(4.0), x=np.arange(4, dtype=np.uint32))
     ring.push(block)
     sampled = ring.gather(np.arange(4))
@@ -151,7 +151,7 @@ def test_sampled_tensors_share_no_memory_with_the_ring() -> None:
 
 @pytest.mark.parametrize('dtype', ['>f4', np.longdouble])
 def test_columns_of_which_there_are_no_tensors_are_refused_by_name(dtype: Any) -> None:
-    ring = DeviceStorage(4, CPU)
+    ring = RingStorage(4, CPU)
     with pytest.raises(ValueError, match=r"column 'speed' has the dtype .*there are no tensors"):
         ring.push(Batch(speed=np.zeros(2, dtype)))
     with pytest.raises(ValueError, match=r"'name'.*columns hold numbers"):
@@ -160,7 +160,7 @@ def test_columns_of_which_there_are_no_tensors_are_refused_by_name(dtype: Any) -
 
 
 def test_block_of_other_columns_is_refused_by_name_and_nothing_is_written() -> None:
-    ring, block = DeviceStorage(8, CPU), Batch(obs=np.zeros((3, 4), np.float32), x=np.arange(3))
+    ring, block = RingStorage(8, CPU), Batch(obs=np.zeros((3, 4), np.float32), x=np.arange(3))
     ring.push(block)
     for bad, message in (
         (block.replace(y=np.arange(3)), "new: \\['y'\\]"),
@@ -218,7 +218,7 @@ def test_buffers_draw_the_same_rows_wherever_they_are(kind: str, options: Any, o
     host, there = buffer_of(kind, **options), on_device(buffer_of, kind, **options)
     for buffer in (host, there):
         fill(buffer, 0)
-    assert isinstance(there._storage, DeviceStorage)
+    assert isinstance(there._storage._columns['obs'], DeviceColumn)
     for one, other in zip(draws(host, kind), draws(there, kind), strict=True):
         assert_same(one, other)
         assert isinstance(other['reward'], torch.Tensor)
@@ -318,7 +318,7 @@ def test_what_does_not_fit_on_the_device_is_refused_before_it_is_allocated(
 ) -> None:
     monkeypatch.setattr(machine, 'free_memory', lambda device: 2**30)
     monkeypatch.setattr(torch, 'empty', lambda *a, **k: pytest.fail('allocated'))
-    ring = DeviceStorage(10**10, torch.device('cuda:1'))
+    ring = RingStorage(10**10, torch.device('cuda:1'))
     block = Batch(obs=np.zeros((1, 40), np.uint8))
     with pytest.raises(ResourceError, match=r'372.5 GiB, 1.0 GiB are free on cuda:1.*device=.cpu.'):
         ring.push(block)
