@@ -234,7 +234,7 @@ class TrajectoryRecorder:
         self._size = end
 
     def add_column(self, name: str, value: Any) -> None:
-        """Gives all rows that are held, or finished and not taken yet, one more column; no effect where they have it.
+        """Adds a column to all rows that were not taken yet, unless they have it.
 
         Args:
             name: Of the column.

@@ -405,7 +405,7 @@ class RaySerialCollector(ISerialCollector):
         self._log.count(counts.envstep, counts.episode_count)
         self._log.add(counts.episodes, counts.infos)
         if isinstance(data, tuple):
-            self._players.add_told(data[1])
+            self._players.add_results(data[1])
         self._take_acting(rank, header.acting)
         if header.statistics is not None:
             acting_of(self._publisher.face).absorb(*header.statistics)

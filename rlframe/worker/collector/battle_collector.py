@@ -43,8 +43,8 @@ class PlayerLog:
         """Counts an episode, by the return of each player, [P]."""
         self._window.append(returns)
 
-    def add_told(self, infos: Sequence[Sequence[Mapping[str, Any]]]) -> None:
-        """Counts episodes of another process, as its collector told of them, a list for each player."""
+    def add_results(self, infos: Sequence[Sequence[Mapping[str, Any]]]) -> None:
+        """Counts the episodes of a collector in another process, by the results that it returned for each player."""
         for episode in zip(*infos, strict=True):
             self.add(np.array([info['eval_episode_return'] for info in episode]))
 
@@ -107,7 +107,7 @@ class PlayerRecorder:
         self._forget_bounds()
         self.log = PlayerLog()
         """Of the last episodes."""
-        self._told: list[list[dict[str, Any]]] = [[] for _ in range(player_num)]
+        self._results: list[list[dict[str, Any]]] = [[] for _ in range(player_num)]
 
     def __len__(self) -> int:
         """Returns the number of finished samples of every recorded player."""
@@ -181,11 +181,11 @@ class PlayerRecorder:
         wins, draws = outcome(self._return[ended])
         for i, env in enumerate(ended.tolist()):
             self.log.add(self._return[env].copy())
-            for player, told in enumerate(self._told):
+            for player, results in enumerate(self._results):
                 result = 'win' if wins[i, player] else 'draw' if draws[i, player] else 'loss'
                 return_ = float(self._return[env, player])
                 length = int(self._length[env])
-                told.append({'eval_episode_return': return_, 'eval_episode_len': length, 'result': result})
+                results.append({'eval_episode_return': return_, 'eval_episode_len': length, 'result': result})
             for player, bounds in self._bounds.items():
                 bounds[env].append((int(self._first[player][env]), int(self._count[player][env])))
         self._begin(ended)
@@ -250,8 +250,8 @@ class PlayerRecorder:
 
     def take_infos(self) -> list[list[dict[str, Any]]]:
         """Returns the results of the episodes that ended since the last call, a list for each player."""
-        told, self._told = self._told, [[] for _ in range(self._player_num)]
-        return told
+        results, self._results = self._results, [[] for _ in range(self._player_num)]
+        return results
 
     def state_dict(self) -> dict[str, Any]:
         """Returns a copy of all rows, held or finished, and of the counters."""
@@ -263,7 +263,7 @@ class PlayerRecorder:
             'first': {str(player): first.copy() for player, first in self._first.items()},
             'count': {str(player): count.copy() for player, count in self._count.items()},
             'window': self.log.state(),
-            'told': [[dict(info) for info in told] for told in self._told],
+            'told': [[dict(info) for info in results] for results in self._results],
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -278,16 +278,16 @@ class PlayerRecorder:
             self._count[player] = state['count'][str(player)].copy()
         self._return, self._length = state['return'].copy(), state['length'].copy()
         self.log.load_state(state['window'])
-        self._told = [[dict(info) for info in told] for told in state['told']]
+        self._results = [[dict(info) for info in results] for results in state['told']]
 
     def _schema(self) -> dict[str, Schema]:
         players = [str(player) for player in self._rows]
         each_env = array('iu', (self._env_num,))
         parts = {name: dict.fromkeys(players, DICT) for name in ('rows', 'open')}
         counts = {name: dict.fromkeys(players, each_env) for name in ('first', 'count')}
-        told = list_of(list_of(DICT), self._player_num)
+        results = list_of(list_of(DICT), self._player_num)
         returns = array('f', self._return.shape)
-        return {**parts, **counts, 'return': returns, 'length': each_env, 'window': RETURNS, 'told': told}
+        return {**parts, **counts, 'return': returns, 'length': each_env, 'window': RETURNS, 'told': results}
 
 
 Infos = list[list[dict[str, Any]]]

@@ -77,11 +77,11 @@ def _number(value: Any) -> float:
         return math.nan
 
 
-def checked_sums(told: Any) -> dict[str, list[float]]:
+def checked_sums(sums: Any) -> dict[str, list[float]]:
     """Returns sums that a worker sent, without entries that are none."""
     return {
         str(name)[:100]: [float(number) for number in pair]
-        for name, pair in (told.items() if isinstance(told, Mapping) else ())
+        for name, pair in (sums.items() if isinstance(sums, Mapping) else ())
         if isinstance(pair, list | tuple) and len(pair) == 2 and all(map(_is_sum, pair)) and pair[1] > 0
     }
 
@@ -301,6 +301,10 @@ class EpisodeLog:
         if len(entries):
             self._recent.append(entries)
             self._infos.add(infos or {})
+
+    def has_recent(self) -> bool:
+        """Whether an episode ended since the last summary."""
+        return bool(self._recent)
 
     def _last(self) -> FloatArray:
         """Returns the entries of the last ``WINDOW`` episodes, [n, 3]."""

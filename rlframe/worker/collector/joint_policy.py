@@ -17,7 +17,7 @@ from rlframe.worker.collector.ding_policy import as_rows
 
 
 class JointPolicy:
-    """Gives each policy the observations of its players, and joins their actions.
+    """Passes each policy the observations of its players, and joins their actions.
 
     A policy that has several seats acts in all of them at once. To distinguish its games, player p of env i has the env
     id ``p * N + i``. Only active players act; the other entries of an action are ignored.
@@ -144,7 +144,7 @@ class JointPolicy:
         return self._given[0].get_attribute(name)
 
     def begin_round(self, train_iter: int) -> None:
-        """Is told that a round of collection begins, after so many train iterations."""
+        """Prepares for a round of collection, after so many train iterations."""
 
     def state_dict(self) -> dict[str, Any]:
         """Returns its own state, in addition to the policies'."""

@@ -236,7 +236,7 @@ class Rollout:
         self._on_rows = getattr(policy.forward, 'on_rows', None)  # a call less at every step
 
     def step(self, env_id: IntArray | None = None, **settings: Any) -> Step:
-        """Acts once in every ready env, or in those given, and returns the envs that are through with a step.
+        """Acts once in every ready env, or in those given, and returns the envs that have finished a step.
 
         These may be others, or none, if envs do not wait for each other.
 

@@ -62,7 +62,7 @@ class EvaluatedEpisodes:
         for env_id, return_, length, info in zip(*ended, strict=True):
             if env_id in self.counted:
                 self.monitor.update_reward(int(env_id), return_)
-                self.monitor.update_info(int(env_id), _told(info))
+                self.monitor.update_info(int(env_id), _episode_info(info))
                 self._lengths[env_id].append(int(length))
                 self._is_cut[env_id].append(bool(env_id in cut))
                 self._numbers[env_id].append(numbers_of(info))
@@ -112,12 +112,12 @@ class EvaluatedEpisodes:
         )
 
 
-def _told(info: Mapping[str, Any]) -> dict[str, Any]:
+def _episode_info(info: Mapping[str, Any]) -> dict[str, Any]:
     """Returns an env's information on a whole episode: ``episode_info`` and ``is_success``."""
-    told = dict(info.get('episode_info') or {})
+    found = dict(info.get('episode_info') or {})
     if 'is_success' in info:
-        told['is_success'] = float(np.asarray(info['is_success']).item())
-    return told
+        found['is_success'] = float(np.asarray(info['is_success']).item())
+    return found
 
 
 class RenderConfig(ResolvedConfig):

@@ -186,7 +186,9 @@ class AdvancedReplayBuffer(NaiveReplayBuffer):
         self._tally(pushed=count, removed=before + count - self.count())
         return count
 
-    def sample(self, size: int, cur_learner_iter: int, sample_range: slice | None = None) -> Rows | None:
+    def sample(  # type: ignore[override]  # by priority, an item may always recur
+        self, size: int, cur_learner_iter: int, sample_range: slice | None = None
+    ) -> Rows | None:
         """Draws ``size`` items by priority, one from each of ``size`` equal parts of the total weight.
 
         Stale items are removed before sampling, items used up (``max_use``) afterwards; ``beta`` advances by one step.

@@ -8,7 +8,7 @@ import math
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, cast
 
 import numpy as np
 from easydict import EasyDict
@@ -19,7 +19,7 @@ from rlframe.errors import BufferUnderflowError, ConfigError
 from rlframe.registry import BUFFER_REGISTRY
 from rlframe.run.metrics import ScalarWriter
 from rlframe.utils.field import Field, ResolvedConfig
-from rlframe.utils.schema import COUNT, DICT, GENERATOR, TEXT, check_state, part, part_of
+from rlframe.utils.schema import COUNT, DICT, GENERATOR, TEXT, Schema, check_state, part, part_of
 from rlframe.worker.replay_buffer.base_buffer import (
     Clock,
     ControlConfig,
@@ -57,7 +57,7 @@ DEEPCOPY = Field(False, doc='Copy objects when pushed and when sampled; columns 
 TRACK_USED_DATA = Field(False, ignored='no item is a file: rows are kept in memory')
 THROUGHPUT_SECONDS = Field(60.0, range='(0, inf]', unit='seconds', doc='Time between two throughput lines')
 """Options that buffers share."""
-STATE = {
+STATE: dict[str, Schema] = {
     'kind': TEXT,
     'storage': DICT,
     'push_count': COUNT,
@@ -358,7 +358,7 @@ class NaiveReplayBuffer(IBuffer):
         return iter([Batch.unchecked({n: c[part] for n, c in columns.items()}, size) for part in parts])
 
     def update(self, info: Mapping[str, Any]) -> None:
-        """Gives sampled items new priorities; those overwritten or removed since then are passed over.
+        """Sets new priorities of sampled items; items that were overwritten or removed since then are skipped.
 
         A buffer that does not draw by priority ignores them, and logs so once.
 
@@ -464,7 +464,7 @@ class NaiveReplayBuffer(IBuffer):
         if isinstance(data, Batch):
             block = to_numpy_block(data)
         else:
-            items = to_items(data)
+            items = cast(list[Any], to_items(data))
             is_columns = bool(items) and isinstance(items[0], Mapping) and is_numeric(items[0])
             if is_columns and not isinstance(self._storage, ObjectStorage):
                 block = to_numpy_block(stack_items(items))

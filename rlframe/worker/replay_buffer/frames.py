@@ -104,7 +104,7 @@ class FramePool:
         return self._frames.nbytes + self._table.nbytes + self._weight.nbytes
 
     def oldest_of(self, numbers: IntArray) -> int:
-        """Returns a number that no frame of a row, or of a row after it, is below.
+        """Returns a lower bound of the numbers of all frames of a row and of later rows.
 
         Args:
             numbers: Those of the frames of the row, at least one.
@@ -112,7 +112,7 @@ class FramePool:
         return max(int(numbers.max()) + 1 - self._stack - self.window, 0)
 
     def forget(self, first: int) -> None:
-        """Gives the slots of the frames before a number free, but for those that new stacks may share."""
+        """Frees the slots of the frames with lower numbers, except the newest ones, which new stacks may share."""
         self.first = max(self.first, min(first, self.stop - self.window))
 
     def keep(self, stacks: Array) -> IntArray:
@@ -148,7 +148,7 @@ class FramePool:
         return rows.reshape(*number.shape, *self.shape)
 
     def sample(self, number: IntArray) -> Any:
-        """Returns copies of frames [...] as images [..., *shape], where stacks are gathered: on the device, if there is one."""
+        """Returns copies of frames [...] as images [..., *shape], on the device of the pool if it has one."""
         if self._copy is None:
             return self.gather(number)
         return self._copy.gather(number.reshape(-1)).view(*number.shape, *self.shape)
@@ -255,12 +255,12 @@ class FrameStorage(RingStorage):
         self._pool.forget(self._oldest_frame(first) if first < self.stop else self._pool.stop)
 
     def _oldest_frame(self, row: int) -> int:
-        """Returns a number that no frame of the rows from one on is below."""
+        """Returns a lower bound of the numbers of all frames of a row and of later rows."""
         assert self._pool is not None
         return min(self._pool.oldest_of(self._columns[name][row % self.capacity]) for name in self._names)
 
     def gather(self, slot: IntArray) -> Batch:
-        """Returns a copy of the rows at these slots, with their images, which lie on the device if there is one."""
+        """Returns a copy of the rows at these slots; their images are on the device of the pool if it has one."""
         rows = super().gather(slot)
         if self._pool is None:
             return rows

@@ -15,7 +15,7 @@ from rlframe.worker.replay_buffer import sum_tree
 from rlframe.worker.replay_buffer.sum_tree import MAX_PRIORITY, SumTree, tree_nbytes
 
 EPS = 1e-5
-"""Added to every priority, so that no item is lost for ever."""
+"""Added to every priority, so that every item can be drawn."""
 
 
 class Draw(NamedTuple):
@@ -123,7 +123,7 @@ class PrioritizedSampler:
         return Draw(slot, *sum_tree.describe(self._tree.leaf, self._use, slot, least, self.beta, stop))
 
     def update(self, row: IntArray, slot: IntArray, priority: FloatArray, present: tuple[int, int]) -> None:
-        """Gives items new priorities; those overwritten or removed since they were drawn are passed over.
+        """Sets new priorities; items that were overwritten or removed since they were drawn are skipped.
 
         Args:
             row: Row numbers, int64 [n].

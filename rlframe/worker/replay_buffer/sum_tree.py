@@ -240,7 +240,7 @@ def assign(
     slot: IntArray,
     new: FloatArray,
 ) -> int:
-    """Gives the slots [n] new priorities [n], 0 makes an item absent; returns how many more items are present."""
+    """Sets new priorities [n] of slots [n], 0 makes an item absent; returns how many more items are present."""
     more = 0
     for i in range(len(slot)):
         more += enter(leaf, slot[i], new[i], alpha)
@@ -288,7 +288,7 @@ def update(  # noqa: PLR0913  # a kernel takes arrays, not objects
     slot: IntArray,
     new: FloatArray,
 ) -> tuple[int, int, float]:
-    """Gives items new priorities; those that were overwritten or removed meanwhile are passed over.
+    """Sets new priorities; items that were overwritten or removed meanwhile are skipped.
 
     Args:
         leaf: Weights and priorities of the leaves. float32 [blocks, 2, FANOUT].
