@@ -74,13 +74,7 @@ SICK = {
     'kl': (*PPO, 'policy.learn.learning_rate=0.01', 'policy.learn.clip_ratio=5.0'),
     'entropy': (*PPO, 'policy.learn.learning_rate=0.1'),
     'q_value': (*DQN, 'policy.learn.learning_rate=0.5', 'policy.learn.target_update_freq=1'),
-    'dead_units': (*DQN, 'policy.learn.learning_rate=0.5'),
     'reward_scale': (*DQN, 'env.env_id=test_doctor_runs:big_rewards', 'max_train_iter=200'),
-    'truncated': (
-        *DQN,
-        "env.wrappers=[{'type': 'TimeLimit', 'max_episode_steps': 5}]",
-        'hooks.doctor.truncated=3',
-    ),
 }
 """Runs with a disease, by the name of the check that should find it."""
 
@@ -102,7 +96,7 @@ def test_hooks_of_a_parallel_run_get_its_evaluations_and_may_end_it(caplog: pyte
             collect=dict(n_sample=8),
             eval=dict(evaluator=dict(eval_freq=20)),
         ),
-        hooks=dict(early_stop=dict(patience=2, min_delta=1e6), doctor=dict(replay_ratio=None)),
+        hooks=dict(early_stop=dict(patience=2, min_delta=1e6), doctor=dict(kl=None)),
         parallel=dict(coordinator=dict(wait=0.005)),
     )
     create: dict[str, Any] = {name: dict(type='in_process') for name in ('comm_collector', 'comm_learner')}
