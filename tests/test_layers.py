@@ -48,7 +48,7 @@ MAY_IMPORT = {
         *BASE, 'data', 'run', 'worker.collector', 'worker.evaluator', 'pipeline', 'backend', 'parallel', 'parallel.transport',
     ),
     'export': (*BASE, 'data', 'run', 'config', 'model', 'policy', 'policy.parts', 'pipeline'),
-    'tune': (*BASE, 'data', 'run', 'config', 'pipeline', 'export', 'backend.ray'),
+    'tune': (*BASE, 'data', 'run', 'config', 'pipeline', 'export', 'backend.ray', 'app'),
     'app': (
         *BASE, 'data', 'run', 'config', 'envs', 'policy.parts', 'worker.collector', 'pipeline', 'parallel', 'export',
     ),

@@ -1,20 +1,30 @@
-"""Plots runs: which metrics, which title, and which files."""
+"""All pictures of runs and searches, drawn with matplotlib: which metrics, which title, and which files."""
 
 from __future__ import annotations
 
 import importlib.util
+import io
 import itertools
 import logging
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rlframe.app.comparison import Comparison, Group, compare_runs, default_metric, grouped, has_metric
-from rlframe.app.run_files import RunFiles, check_one_env, read_runs
+from rlframe.app.comparison import (
+    Band,
+    Comparison,
+    Group,
+    compare_runs,
+    default_metric,
+    grouped,
+    has_metric,
+    smoothed,
+)
+from rlframe.app.run_files import Curve, RunFiles, check_one_env, read_runs
 from rlframe.errors import ConfigError, ExperimentDirError, MissingDependencyError
 from rlframe.registry import nearest
 from rlframe.scores import exact_text, tick_text
@@ -40,6 +50,9 @@ LONGEST_TEXT = 200
 """Letters of a title or a label."""
 MOST_LINES = 10
 """Runs of a group that are also drawn one by one."""
+POINTS = 500
+"""Points of a drawn curve, at most; of a longer one, means are drawn."""
+INSTALL = 'pip install "rlframe[plot]"'
 
 
 def can_draw() -> bool:
@@ -54,9 +67,7 @@ def check_drawing() -> None:
         MissingDependencyError: With the way to install it.
     """
     if not can_draw():
-        raise MissingDependencyError(
-            'pictures need matplotlib', where='plot', remedy='pip install "rlframe[plot]"'
-        )
+        raise MissingDependencyError('pictures need matplotlib', where='plot', remedy=INSTALL)
 
 
 def check_picture_name(out: str | None, option: str = '--out') -> None:
@@ -82,25 +93,26 @@ def curves_figure(groups: Sequence[Group], tags: Sequence[str], title: str = '',
         title: Title of the figure.
         smooth: Number of values of which each shown value is the mean.
     """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
     columns = min(3, len(tags))
-    lines = math.ceil(len(tags) / columns)
-    figure = Figure(
-        figsize=(2.2 + 5 * columns if columns == 1 else 4.6 * columns, 0.9 + 3.4 * lines),
-        layout='constrained',
-    )
-    FigureCanvasAgg(figure)
-    panels = figure.subplots(lines, columns, squeeze=False).flat
-    for axes in panels[len(tags) :]:
-        axes.set_visible(False)
-    for axes, tag in zip(panels, tags, strict=False):
+    width = 7.2 if columns == 1 else 4.6 * columns
+    figure, panels = _panels(len(tags), columns, width, 0.9 + 3.4 * math.ceil(len(tags) / columns))
+    for axes, tag in zip(panels, tags, strict=True):
         _panel(axes, groups, tag, smooth)
     if title:
         figure.suptitle(_text(title), fontsize=12)
     _legend(figure, panels[0], groups)
     return figure
+
+
+def _panels(count: int, columns: int, width: float, height: float) -> tuple[Figure, list[Axes]]:
+    """Returns a figure of a size in inches, and its panels, row by row."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, height), layout='constrained')
+    axes = list(figure.subplots(math.ceil(count / columns), columns, squeeze=False).flat)
+    for unused in axes[count:]:
+        unused.set_visible(False)
+    return figure, axes[:count]
 
 
 def _legend(figure: Figure, axes: Axes, groups: Sequence[Group]) -> None:
@@ -128,7 +140,8 @@ def _panel(axes: Axes, groups: Sequence[Group], tag: str, smooth: int) -> None:
     ends = []
     for group, (style, color) in zip(groups, looks, strict=False):
         look: dict[str, Any] = {'color': color, 'linestyle': style}
-        curves, band = group.curves(tag, smooth), group.band(tag, smooth)
+        curves = [_thinned(curve) for curve in group.curves(tag, smooth)]
+        band = group.band(tag, smooth)
         ends += [curve.values for curve in curves]
         count = f' ({len(group.runs)} seeds)' if len(group.runs) > 1 else ''
         if band is None or len(curves) <= MOST_LINES:
@@ -161,10 +174,115 @@ def _decorate(axes: Axes, groups: Sequence[Group], tag: str, values: Sequence[np
     axes.xaxis.set_major_formatter(lambda steps, _: tick_text(steps))
     axes.locator_params(axis='x', nbins=6)
     axes.margins(x=0.02)
-    axes.grid(alpha=0.25, linewidth=0.6)
-    axes.spines[['top', 'right']].set_visible(False)
+    _plain(axes)
     if not any(len(each) for each in values):
         axes.text(0.5, 0.5, 'no values', transform=axes.transAxes, ha='center', color='gray')
+
+
+def _plain(axes: Axes) -> None:
+    """Draws a faint grid, and no frame above and to the right."""
+    axes.grid(alpha=0.25, linewidth=0.6)
+    axes.spines[['top', 'right']].set_visible(False)
+
+
+def _thinned(curve: Curve) -> Curve:
+    """Returns a curve of at most about ``POINTS`` points, each the mean of its value and those before it."""
+    count = len(curve.steps)
+    window = -(-count // POINTS) or 1
+    kept = np.unique(np.append(np.arange(0, count, window), max(count - 1, 0)))[:count]
+    return Curve(curve.steps[kept], smoothed(curve.values, window)[kept])
+
+
+def curve_svg(run: RunFiles, tag: str, band: Band | None = None, size: tuple[float, float] = (3.5, 2)) -> str:
+    """Draws one metric of a run, and returns the picture as SVG.
+
+    Args:
+        run: The run.
+        tag: The metric.
+        band: An interval around the curve.
+        size: Width and height, in inches.
+    """
+    figure, (axes,) = _panels(1, 1, *size)
+    _panel(axes, [Group('', (run,))], tag, smooth=1)
+    axes.set_ylabel('')
+    if band is not None:
+        axes.fill_between(band.steps, band.low, band.high, color=COLORS[0], alpha=0.18, linewidth=0)
+    drawn = io.StringIO()
+    _save(figure, drawn, 'svg')
+    return drawn.getvalue()
+
+
+FEW = 6
+"""With at most this many different numbers, each has a place and a label of its own."""
+WIDE_RANGE = 30
+"""Ratio of the largest to the smallest number above which an axis is logarithmic."""
+LONGEST, ROOM = 18, 36
+"""Letters of a label, and letters that fit side by side below a panel."""
+
+
+def scatter_panels(
+    columns: Mapping[str, Sequence[Any]],
+    scores: Sequence[float],
+    metric: str,
+    title: str,
+    log_keys: Sequence[str] = (),
+) -> Figure:
+    """Draws the trials of a search: a panel for each option, with a point for each trial.
+
+    Args:
+        columns: Values of the trials by option, the best trial first.
+        scores: Scores of the trials.
+        metric: Name of the score.
+        title: Title of the picture.
+        log_keys: Options whose domains are logarithmic.
+    """
+    across = min(3, len(columns))
+    height = 0.8 + 3.2 * math.ceil(len(columns) / across)
+    figure, panels = _panels(len(columns), across, 1.2 + 4 * across, height)
+    for axes, (key, values) in zip(panels, columns.items(), strict=True):
+        places = _places(axes, values, key in log_keys)
+        axes.scatter(places[1:], scores[1:], s=26, alpha=0.6, color=COLORS[0], linewidths=0)
+        axes.scatter(places[:1], scores[:1], s=150, marker='*', color=COLORS[1], edgecolors='white', zorder=3)
+        axes.set_xlabel('.'.join(key.split('.')[-2:]))
+        _plain(axes)
+    for axes in panels[::across]:
+        axes.set_ylabel(metric)
+    figure.suptitle(title, fontsize=10)
+    return figure
+
+
+def _places(axes: Axes, values: Sequence[Any], is_log: bool) -> list[float]:
+    """Prepares the x axis for the values of an option, and returns the place of each value."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    numbers = [value for value in values if isinstance(value, int | float) and not isinstance(value, bool)]
+    if len(numbers) < len(values) or len(set(numbers)) <= FEW:
+        return _categories(axes, values, numbers)
+    ratio = max(numbers) / min(numbers) if min(numbers) > 0 else 0
+    if ratio and (is_log or ratio > WIDE_RANGE):
+        axes.set_xscale('log')
+        subs = (1, 2, 5) if ratio < 40 else (1, 3) if ratio < 400 else (1,)
+        axes.xaxis.set_major_locator(LogLocator(subs=subs, numticks=8))
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f'{value:g}'))
+        axes.xaxis.set_minor_formatter(NullFormatter())
+    else:
+        axes.locator_params(axis='x', nbins=5)
+    return [float(number) for number in numbers]
+
+
+def _categories(axes: Axes, values: Sequence[Any], numbers: Sequence[float]) -> list[float]:
+    """Labels the x axis with the different values, numbers first, and returns the place of each value."""
+    texts = [f'{value:g}' if isinstance(value, float) else str(value) for value in values]
+    order = [f'{value:g}' if isinstance(value, float) else str(value) for value in sorted(numbers)]
+    names = list(dict.fromkeys([*order, *sorted(texts)]))
+    labels = [name if len(name) <= LONGEST else f'{name[: LONGEST - 3]}...' for name in names]
+    is_tight = max(map(len, labels)) * len(labels) > ROOM
+    look: dict[str, Any] = (
+        dict(rotation=35, ha='right', rotation_mode='anchor', fontsize=8) if is_tight else {}
+    )
+    axes.set_xticks(range(len(names)), labels, **look)
+    axes.set_xlim(-0.6, len(names) - 0.4)
+    return [float(names.index(text)) for text in texts]
 
 
 def _text(text: str) -> str:
@@ -189,16 +307,22 @@ def save_figure(figure: Figure, paths: Sequence[Path], is_named: bool = False) -
     Raises:
         ExperimentDirError: If one cannot be written.
     """
-    import matplotlib as mpl
-
     for path in paths:
         file = followed(path) if is_named else path
-        about = {'Software': None} if path.suffix == '.png' else {'Date': None}
         try:
-            with mpl.rc_context({'svg.fonttype': 'none'}), whole_file(file, is_private=False) as draft:
-                figure.savefig(draft, dpi=120, metadata=about)
+            with whole_file(file, is_private=False) as draft:
+                _save(figure, draft, path.suffix[1:])
         except OSError as error:
             raise ExperimentDirError(f'cannot be written: {error.strerror}', where=str(path)) from error
+
+
+def _save(figure: Figure, file: Any, kind: str) -> None:
+    """Writes a figure as ``png`` or ``svg``; the same figure gives the same bytes."""
+    import matplotlib as mpl
+
+    about = {'Software': None} if kind == 'png' else {'Date': None}
+    with mpl.rc_context({'svg.fonttype': 'none', 'svg.hashsalt': 'rlframe'}):
+        figure.savefig(file, dpi=120, metadata=about, format=kind)
 
 
 logger = logging.getLogger('rlframe.analysis')
@@ -267,7 +391,7 @@ def compare(
         check_drawing()
     comparison = compare_runs(read_runs(paths))
     if not can_draw():
-        logger.warning('no picture, as matplotlib is not installed: pip install "rlframe[plot]"')
+        logger.warning('no picture, as matplotlib is not installed: %s', INSTALL)
         return comparison, None
     picture = Path(out or 'compare.png')
     groups = [row.group for row in comparison.rows]

@@ -6,7 +6,7 @@ import itertools
 
 from ray import tune
 
-from rlframe.tune.report import scatter_panels
+from rlframe.app.figure import scatter_panels
 from rlframe.tune.space import log_scaled
 
 COLUMNS = {

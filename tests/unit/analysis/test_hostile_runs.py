@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from written_runs import write_run
 
-from rlframe.app import page as findings
-from rlframe.app.page import machine_facts, report_body, warnings_of
+from rlframe.app import page as module
+from rlframe.app.page import machine_facts, report, warnings_of
 from rlframe.app.run_files import MetricFile, RunFiles
 from rlframe.entry.__main__ import main
 from rlframe.errors import ExperimentDirError
@@ -87,7 +87,7 @@ def test_an_error_is_one_line_without_codes_for_the_terminal(tmp_path: Path, cap
 def test_a_pipe_as_log_is_not_waited_for(tmp_path: Path) -> None:
     folder = write_run(tmp_path / 'run')
     os.mkfifo(folder / 'log.txt')
-    assert 'Warnings' in report_body(RunFiles(folder)) and warnings_of(folder) == []
+    assert 'Warnings' in report(RunFiles(folder)) and warnings_of(folder) == []
 
 
 @pytest.mark.parametrize('step', ['1e300', '-1e300', '9007199254740993', 'NaN'])
@@ -104,5 +104,5 @@ def test_env_steps_that_no_run_can_reach_are_no_records(tmp_path: Path, step: st
 def test_a_manifest_of_wrong_types_is_shown_as_far_as_it_goes(
     tmp_path: Path, monkeypatch: Any, facts: Any
 ) -> None:
-    monkeypatch.setattr(findings, 'open_checkpoint', lambda folder: SimpleNamespace(manifest=facts))
+    monkeypatch.setattr(module, 'open_checkpoint', lambda folder: SimpleNamespace(manifest=facts))
     assert all(text.isprintable() for text in machine_facts(RunFiles(write_run(tmp_path / 'run'))).values())

@@ -7,18 +7,15 @@ import re
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from browser import open_page
-from hypothesis import given
-from hypothesis import strategies as st
 from written_runs import write_run
 
-from rlframe.app import page as findings
-from rlframe.app.page import POINTS, axis, changed_options, films_of, thinned, warnings_of, write_report
+from rlframe.app import figure
+from rlframe.app import page as module
+from rlframe.app.page import changed_options, warnings_of, write_report
 from rlframe.app.run_files import RunFiles
 from rlframe.entry.__main__ import main
-from rlframe.scores import digits_text
 
 EVIL = '<script>alert(1)</script>"\'&'
 MORE = {
@@ -65,14 +62,12 @@ def test_a_report_says_what_matters(run: Path) -> None:
     page = write_report(run).read_text(encoding='utf-8')
     for text in (
         'goal reached after 200 env steps',
-        'learn 38 % (3 s)',
+        '<td>learn</td><td>38 %</td><td>3 s</td>',
         '(2 times)',
         'data:image/gif;base64,R0lGODlh',
     ):
         assert text in page, text
-    assert '<td class="n">40</td><td class="n">3.7</td>' in page, (
-        'a mean with its interval: 3.18 * 2 / sqrt(3)'
-    )
+    assert '<td>40</td><td>3.7</td>' in page, 'a mean with its interval: 3.18 * 2 / sqrt(3)'
     assert 'rlframe eval' in page and 'rlframe train --resume' in page and 'prefers-color-scheme:dark' in page
 
 
@@ -90,10 +85,10 @@ def test_changed_options_are_named_with_their_defaults_and_nothing_is_imported(t
     config = json.loads((folder / 'config.json').read_text(encoding='utf-8'))
     config['main_config']['policy'] |= {'model': {'import_names': ['no_such_module'], 'type': 'mine'}}
     (folder / 'config.json').write_text(json.dumps(config), encoding='utf-8')
-    found = {each.key: each for each in changed_options(RunFiles(folder))}
-    assert found['policy.learn.learning_rate'][1:] == (0.002, 0.001, True)
-    assert not found['policy.learn.my_option'].has_default and found['policy.model.type'].value == 'mine'
-    assert 'seed' not in found and found['env.stop_value'].default is None
+    found = {key: values for key, *values in changed_options(RunFiles(folder))}
+    assert found['policy.learn.learning_rate'] == ['0.002', '0.001']
+    assert found['policy.learn.my_option'] == ['3', ''] and found['policy.model.type'][0] == 'mine'
+    assert 'seed' not in found and found['env.stop_value'][1] == 'null'
 
 
 def test_films_that_links_lead_to_and_large_ones_are_left_out(run: Path, monkeypatch: Any) -> None:
@@ -101,35 +96,30 @@ def test_films_that_links_lead_to_and_large_ones_are_left_out(run: Path, monkeyp
     secret.write_bytes(b'secret')
     (run / 'link.gif').symlink_to(secret)
     (run / 'large.mp4').write_bytes(b'x' * 100)
-    monkeypatch.setattr(findings, 'FILM_BYTES', 50)
-    assert {film.name: bool(film.data) for film in films_of(run)} == {
-        'films/best.gif': True,
-        'large.mp4': False,
-    }
+    monkeypatch.setattr(module, 'FILM_BYTES', 50)
+    page = write_report(run).read_text(encoding='utf-8')
+    assert (
+        'films/best.gif' in page and 'too large for this page: large.mp4' in page and 'link.gif' not in page
+    )
 
 
 def test_of_a_huge_log_the_end_is_read(run: Path, monkeypatch: Any) -> None:
     (run / 'log.txt').write_text(
         '2026-01-02 03:04:05,678 ERROR rlframe.x: early\n' + 'x' * 200, encoding='utf-8'
     )
-    assert [each.text for each in warnings_of(run)] == ['early']
-    monkeypatch.setattr(findings, 'LOG_BYTES', 100)
+    assert [text for _, text in warnings_of(run)] == ['early']
+    monkeypatch.setattr(module, 'LOG_BYTES', 100)
     assert warnings_of(run) == []
 
 
-@given(st.floats(-1e12, 1e12), st.floats(0, 1e12))
-def test_an_axis_covers_its_values_with_few_round_numbers(low: float, width: float) -> None:
-    bottom, top, ticks = axis(low, low + width)
-    slack = 1e-9 * max(abs(low), width, 1e-300)
-    assert bottom <= low + slack and low + width <= top + slack
-    assert 2 <= len(ticks) <= 16 and all(digits_text(tick) for tick in ticks)
-
-
-def test_long_curves_keep_their_ends() -> None:
-    (values,) = thinned(np.arange(10_000.0))
-    assert (
-        len(values) <= POINTS + 1 and (values[0], values[-1]) == (0.0, 9999.0) and (np.diff(values) > 0).all()
-    )
+def test_a_page_without_matplotlib_leaves_the_curves_out_and_says_so(
+    run: Path, monkeypatch: Any, capsys: Any
+) -> None:
+    assert write_report(run).read_text(encoding='utf-8').count('data:image/svg+xml') == 1
+    monkeypatch.setattr(figure.importlib.util, 'find_spec', lambda name: None)
+    assert main(['report', str(run)]) == 0
+    page = (run / 'report.html').read_text(encoding='utf-8')
+    assert 'svg+xml' not in page and 'Curves need matplotlib: pip install' in page and '3.7' in page
 
 
 @pytest.mark.slow
