@@ -31,11 +31,11 @@ def main() -> None:
     """
     stopped: list[int] = []
     cfg, resumes = from_bytes(sys.stdin.buffer.read())
-    from rlframe.run.exit_guard import guarded, told
+    from rlframe.run.exit_guard import told
 
     signal.signal(signal.SIGTERM, lambda number, _: stopped.append(number))
     try:
-        with told(), guarded(), _pipeline(cfg, resumes) as pipeline:
+        with told(), _pipeline(cfg, resumes) as pipeline:
             messages = Messages(pipeline)
 
             def is_over(_: Any = None) -> bool:

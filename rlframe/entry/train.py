@@ -124,9 +124,9 @@ def _check_seeds(parser: argparse.ArgumentParser, args: argparse.Namespace) -> N
 
 def run(args: argparse.Namespace) -> int:
     """Runs the verb and returns the exit code."""
-    from rlframe.run.exit_guard import guarded, told
+    from rlframe.run.exit_guard import told
 
-    with told(), guarded():  # a module that is imported from here on may keep os._exit
+    with told():
         return train(args)
 
 

@@ -27,7 +27,6 @@ from rlframe.pipeline.run_output import RunOutput, judge_again, nothing_left
 from rlframe.pipeline.training import run_shown, starting_point
 from rlframe.registry import LAUNCHER_REGISTRY
 from rlframe.run.checkpoint_files import delete_folder
-from rlframe.run.exit_guard import guarded
 from rlframe.run.read_checkpoint import OpenCheckpoint
 from rlframe.scores import reaches
 from rlframe.utils.secrets import Secrets
@@ -329,13 +328,12 @@ class ParallelPipeline(HasGoal):
             WorkerLostError: If there is no collector or no learner for too long, or a worker dies again and again.
         """
         try:
-            with guarded():
-                self.hooks.call('before_run')
-                if self.crew is not None:
-                    parallel = self.cfg.parallel
-                    self.crew.start({'learner': parallel.learner_num, 'collector': parallel.collector_num})
-                self._watch(after_tick)
-                self._leave(after_tick)
+            self.hooks.call('before_run')
+            if self.crew is not None:
+                parallel = self.cfg.parallel
+                self.crew.start({'learner': parallel.learner_num, 'collector': parallel.collector_num})
+            self._watch(after_tick)
+            self._leave(after_tick)
         except BaseException as error:
             self._give_up(error)
             self.hooks.fail(error)

@@ -334,19 +334,16 @@ def _policy_state(state: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def check_policy(cfg: ExperimentConfig, spec: EnvSpec) -> None:
-    """Checks that the config's policy can act in an env, and that its network fits into memory, without creating it.
+    """Checks that the config's policy can act in an env, without creating it.
 
     Raises:
         IncompatibleError: With the spaces of policy and env, and the policies that fit.
-        ResourceError: With the memory that the network needs.
     """
-    from rlframe.pipeline.memory_needs import check_network_memory
     from rlframe.policy.parts.fit import check_fit
 
     kind = POLICY_REGISTRY.get(cfg.policy.type)
     if hasattr(kind, 'supported_actions'):
         check_fit(kind, spec)
-    check_network_memory(cfg, spec)
 
 
 def load_network(

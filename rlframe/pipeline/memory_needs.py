@@ -1,4 +1,4 @@
-"""The memory that an experiment will need, and whether what its replay buffer keeps fits the observations."""
+"""Whether the replay buffer fits into memory, and saved weights into the network of a config."""
 
 from __future__ import annotations
 
@@ -108,8 +108,6 @@ def _sizes(value: Any) -> Iterator[int]:
 
 
 KEY = 'policy.other.replay_buffer'
-COPIES_OF_WEIGHTS = 4
-"""A network in training: weights, their gradients, and the two moments of Adam."""
 
 
 def row_nbytes(spec: EnvSpec, frame_stack: int = 1) -> int:
@@ -148,22 +146,8 @@ def _frames_nbytes(cfg: ExperimentConfig, spec: EnvSpec) -> int:
     return slots_of(_buffer_size(cfg)) * math.prod(spec.observation_space.shape[1:])  # type: ignore[index]  # it is a stack of images
 
 
-def check_network_memory(cfg: ExperimentConfig, spec: EnvSpec) -> None:
-    """Refuses a network that cannot be trained in this machine's free memory; custom networks are not looked at.
-
-    Raises:
-        ResourceError: With the estimated and the free memory.
-    """
-    network = blank_network(cfg.policy, spec)
-    weights = () if network is None else network.parameters()
-    nbytes = sum(weight.numel() * weight.element_size() for weight in weights)
-    demand_memory(COPIES_OF_WEIGHTS * nbytes, 'the network in training', 'policy.model')
-
-
 def check_memory(cfg: ExperimentConfig, spec: EnvSpec, policy: Policy | None = None) -> None:
-    """Refuses data that this machine's free memory cannot hold, and a replay buffer whose frames are not images.
-
-    The data of a round, the replay buffer and a batch of sequences are looked at one by one.
+    """Refuses a replay buffer that the free memory cannot hold, or whose frames are not images.
 
     Args:
         cfg: The config.
@@ -177,25 +161,9 @@ def check_memory(cfg: ExperimentConfig, spec: EnvSpec, policy: Policy | None = N
         ResourceError: With the estimated and the free memory.
     """
     check_frames(cfg, spec)
-    section, row = cfg.policy.other.replay_buffer, row_nbytes(spec)
-    samples = cfg.policy.collect.get('n_sample') or 0
-    demand_memory(samples * row, 'the data of a round', 'policy.collect.n_sample', _fitting(row, 'samples'))
-    if section is None:
+    if cfg.policy.other.replay_buffer is None:
         return
-    _check_buffer(cfg, spec, None if policy is None else _buffer_device(cfg, policy))
-    steps = section.get('burn_in', 0) + section.get('unroll_len', 1)
-    batch = cfg.policy.learn.get('batch_size') or 0
-    if steps > 1:
-        demand_memory(
-            batch * steps * row,
-            f'a batch of {batch} sequences of {steps:,} steps',
-            f'{KEY}.unroll_len',
-            _fitting(batch * row, 'steps'),
-        )
-
-
-def _check_buffer(cfg: ExperimentConfig, spec: EnvSpec, device: torch.device | None) -> None:
-    """Compares the replay buffer with the free main memory, and with that of its device, if it is given."""
+    device = None if policy is None else _buffer_device(cfg, policy)
     key, size, needed = f'{KEY}.replay_buffer_size', _buffer_size(cfg), buffer_nbytes(cfg, spec)
     frames, in_main_memory = _frames_nbytes(cfg, spec), _buffer_device_name(cfg) == 'cpu'
     if needed and (frames or in_main_memory):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import nullcontext
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -17,7 +16,7 @@ from rlframe.pipeline.checkpoints import Checkpoints, RunFacts
 from rlframe.pipeline.hooks import PipelineHooks
 from rlframe.pipeline.run_output import RunOutput, judge_again, unused, write_counts
 from rlframe.run.child_process import StallDetector
-from rlframe.run.exit_guard import ended_from_inside, guarded
+from rlframe.run.exit_guard import ended_from_inside
 from rlframe.run.progress import COLLECT, EVALUATE, LEARN, Progress, TimeSplit, spent_budgets
 from rlframe.run.read_checkpoint import OpenCheckpoint, open_checkpoint
 from rlframe.utils.secrets import Secrets
@@ -320,13 +319,12 @@ class SerialPipeline(HasGoal):
                 self._begun = True
                 self.learner.call_hook('before_run')
                 self.hooks.call('before_run')
-            with guarded() if not supervised else nullcontext():
-                while not self.finished:
-                    self.step()
-                    stall.beat()
-                    if after_step is not None and after_step(self):
-                        break
-                self._end(supervised)
+            while not self.finished:
+                self.step()
+                stall.beat()
+                if after_step is not None and after_step(self):
+                    break
+            self._end(supervised)
         except SystemExit as error:
             ended = ended_from_inside(error)
             self.hooks.failed(ended, self.checkpoints)

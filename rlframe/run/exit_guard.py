@@ -1,4 +1,4 @@
-"""Turns calls that would end the process of a run, such as ``os._exit`` in an env, into errors."""
+"""How a run ends before its time: signals, code that calls ``sys.exit``, and crash reports."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ class StopSignal:
         """Ends the process at the second signal."""
         if sys.stderr.isatty():
             os.write(2, SHOW_CURSOR)
-        hard_exit(128 + number)
+        os._exit(128 + number)
 
     def _catch(self, number: int, frame: FrameType | None) -> None:
         if self.received is not None:
@@ -132,47 +132,9 @@ class Interrupt(StopSignal):
         raise KeyboardInterrupt
 
 
-hard_exit = os._exit
-"""The original ``os._exit``: ends the process at once, even in a guarded block."""
-
-
-class HardExit(SystemExit):
-    """Raised in place of ``os._exit`` in a guarded block; it is an ordinary failure of the env that raises it."""
-
-    def __str__(self) -> str:
-        return f'os._exit({self.code})'
-
-
-@contextmanager
-def guarded() -> Iterator[None]:
-    """Turns ``os._exit`` in this process into an exception while the block runs.
-
-    Child processes still exit. In threads other than the main one the process ends, with a nonzero exit code and a line
-    on stderr, as nobody would see the exception there.
-    """
-    if os._exit is not hard_exit:  # an outer block is guarding
-        yield
-        return
-    owner = os.getpid()
-
-    def refuse(status: int) -> None:
-        if os.getpid() != owner:
-            hard_exit(status)
-        if threading.current_thread() is threading.main_thread():
-            raise HardExit(status)
-        os.write(2, f'rlframe: a thread ended the process by os._exit({status})\n'.encode())
-        hard_exit(status or 1)
-
-    os._exit = refuse  # type: ignore[assignment]  # it does not return either
-    try:
-        yield
-    finally:
-        os._exit = hard_exit
-
-
 @contextmanager
 def told() -> Iterator[None]:
-    """Turns an orderly exit of the program, such as ``sys.exit`` in an env, into an error.
+    """Turns ``sys.exit`` in the code of a run, such as an env, into an error.
 
     Raises:
         RunEndedError: With the line of code that called it.
@@ -184,16 +146,15 @@ def told() -> Iterator[None]:
 
 
 def place_of(error: BaseException) -> str:
-    """Returns the place that raised an error, as `` (file:line)``; for a guarded ``os._exit``, its caller."""
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename != __file__]
+    """Returns the place that raised an error, as `` (file:line)``."""
+    frames = traceback.extract_tb(error.__traceback__)
     return f' ({Path(frames[-1].filename).name}:{frames[-1].lineno})' if frames else ''
 
 
 def ended_from_inside(error: SystemExit) -> RunEndedError:
     """Returns the error about code that tried to end the process of a run."""
-    what = str(error) if isinstance(error, HardExit) else f'sys.exit({error.code!r})'
     ended = RunEndedError(
-        f'the code of the run tried to end the process, by {what}{place_of(error)}',
+        f'the code of the run tried to end the process, by sys.exit({error.code!r}){place_of(error)}',
         remedy='An env, or other code of the run, called it. If there is a checkpoint, --resume continues from it.',
     )
     ended.__cause__ = error

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from rlframe.errors import ResourceError
 from rlframe.utils.lazy import LazyModule
@@ -20,20 +20,7 @@ else:
     torch = LazyModule('torch')
 
 
-class GroupFiles(NamedTuple):
-    """Files in the folder of a control group, and the field of its ``memory.stat`` that the system gives back if needed."""
-
-    limit: str
-    used: str
-    cache: str
-
-
 CONTROL_GROUPS = Path('/sys/fs/cgroup')
-GROUP_FILES = {
-    '': GroupFiles('memory.max', 'memory.current', 'inactive_file'),
-    'memory': GroupFiles('memory.limit_in_bytes', 'memory.usage_in_bytes', 'total_inactive_file'),
-}
-"""Names in version 2 and in version 1 of control groups, by the controller that ``/proc/self/cgroup`` names."""
 PACKAGES = ('torch', 'numpy', 'gymnasium')
 WAITING = ('OMP_WAIT_POLICY', 'GOMP_SPINCOUNT')
 """Settings of what idle threads of OpenMP do."""
@@ -49,7 +36,7 @@ def usable_cores() -> int:
 def available_memory() -> float:
     """Returns the number of bytes that can be allocated without swapping; infinity if the system does not report it.
 
-    Limits of containers and of jobs, as of Docker, Kubernetes and Slurm, count.
+    Limits of containers and of jobs, as of Docker, Kubernetes and Slurm, count (control groups, version 2).
     """
     try:
         with open('/proc/meminfo') as file:
@@ -57,7 +44,7 @@ def available_memory() -> float:
     except OSError:
         return math.inf
     free = int(fields['MemAvailable'].split()[0]) * 1024 if 'MemAvailable' in fields else math.inf
-    return min([free, *(_left_in_group(*group) for group in _control_groups())])
+    return min([free, *map(_left_in_group, _control_groups())])
 
 
 def free_memory(device: torch.device | None) -> float:
@@ -67,28 +54,26 @@ def free_memory(device: torch.device | None) -> float:
     return float(torch.cuda.mem_get_info(device)[0])
 
 
-def _control_groups() -> Iterator[tuple[Path, GroupFiles]]:
-    """Yields the control group that limits the memory of this process, and the groups that contain it."""
+def _control_groups() -> Iterator[Path]:
+    """Yields the folder of the control group of this process, and of the groups that contain it."""
     try:
         lines = Path('/proc/self/cgroup').read_text(encoding='utf-8').splitlines()
     except OSError:
         return
     for line in lines:
-        _, kind, path = line.split(':', 2)
-        if kind in GROUP_FILES:
-            own = Path(path.lstrip('/'))
-            for part in (own, *own.parents):
-                yield CONTROL_GROUPS / kind / part, GROUP_FILES[kind]
+        if line.startswith('0::'):
+            own = Path(line.removeprefix('0::').lstrip('/'))
+            yield from (CONTROL_GROUPS / part for part in (own, *own.parents))
 
 
-def _left_in_group(folder: Path, files: GroupFiles) -> float:
+def _left_in_group(folder: Path) -> float:
     """Returns the bytes that a control group has left; infinity if it has no limit."""
     try:
-        most, used = (int((folder / name).read_text()) for name in (files.limit, files.used))
+        most, used = (int((folder / name).read_text()) for name in ('memory.max', 'memory.current'))
         stat = dict(line.split() for line in (folder / 'memory.stat').read_text().splitlines())
     except (OSError, ValueError):  # there is no such group here, or its limit is 'max'
         return math.inf
-    return max(most - used + int(stat.get(files.cache, 0)), 0)
+    return max(most - used + int(stat.get('inactive_file', 0)), 0)
 
 
 def demand_memory(

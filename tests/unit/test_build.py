@@ -11,10 +11,9 @@ import torch
 from fakes import config_pair
 
 from rlframe import config
-from rlframe.errors import CheckpointMismatchError, ConfigError, ResourceError, UnsafeCheckpointError
+from rlframe.errors import CheckpointMismatchError, ConfigError, UnsafeCheckpointError
 from rlframe.pipeline import build
 from rlframe.policy import Policy
-from rlframe.run import machine
 from rlframe.run.write_checkpoint import save_checkpoint
 
 
@@ -80,13 +79,3 @@ def test_a_hook_that_is_to_load_a_pickle_is_refused_with_the_config(tmp_path: Pa
     assert type(caught.value) is UnsafeCheckpointError and 'model.pt: this file contains a pickle' in str(
         caught.value
     )
-
-
-def test_only_a_policy_that_learns_needs_the_memory_of_training(monkeypatch: pytest.MonkeyPatch) -> None:
-    policy, cfg = make()
-    weights = sum(parameter.nbytes for parameter in policy._model.parameters())
-    spec = build.make_factory(cfg).spec
-    monkeypatch.setattr(machine, 'available_memory', lambda: 2 * weights)
-    with pytest.raises(ResourceError, match=r'the network in training needs .* are free'):
-        build.make_policy(cfg, spec)
-    build.make_policy(cfg, spec, fields=('eval',))
