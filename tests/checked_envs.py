@@ -82,21 +82,6 @@ class Unseeded(GoodEnv):
         return float(self.own.random())
 
 
-class Sharing(GoodEnv):
-    """Shares its generator with all other envs: repeatable alone, but not among others."""
-
-    shared: Any = None
-
-    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
-        if seed is not None:
-            Sharing.shared = np.random.default_rng(seed)
-        self.at = float(self.draw())
-        return self.obs(), {}
-
-    def draw(self) -> float:
-        return float(Sharing.shared.random())
-
-
 class Handle(GoodEnv):
     """Holds something that cannot be saved."""
 

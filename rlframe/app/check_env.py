@@ -2,95 +2,41 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
+import inspect
+import io
 import re
+import sys
+import sysconfig
+import textwrap
 import threading
+import traceback
 import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from time import monotonic
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
-from rlframe.app import env_compare
-from rlframe.app.env_compare import Finding, Played, Severity, Spy, method_at, of_error, play, running_at
+from rlframe.app.env_play import Played, first_difference, measure, play
 from rlframe.app.explain import plain
 from rlframe.app.training import starting_config
 from rlframe.data.observation import ACTION_MASK, mask_parts
 from rlframe.envs import contract
 from rlframe.envs.base_env import spec_of
 from rlframe.envs.gym_env import GymEnvFactory
-from rlframe.errors import ConfigError, EnvError, IncompatibleError, RLFrameError
+from rlframe.envs.state import EnvState, Refusal
+from rlframe.envs.state_objects import MismatchError
+from rlframe.errors import ConfigError, EnvError, IncompatibleError, NonFiniteError, RLFrameError
 from rlframe.pipeline.saying import row, space_text, wrapped
 from rlframe.policy.parts.fit import fitting
 from rlframe.scores import exact_text
 
 Facts = Mapping[str, Any]
-
-
-def text_of(report: Facts, width: int) -> str:
-    """Returns the report of ``check_env`` as text of at most ``width`` columns."""
-    counts = {
-        kind: sum(finding['severity'] == kind for finding in report['findings'])
-        for kind in ('error', 'warning')
-    }
-    told = ', '.join(f'{count} {kind}{"s" if count > 1 else ""}' for kind, count in counts.items() if count)
-    lines = [f'{report["env"]}: {told or "no problems"}']
-    for finding in report['findings']:
-        lines += ['', *_finding(finding, width)]
-    lines.append('')
-    done = [name for name, result in report['checks'].items() if result == 'passed']
-    lines += row('passed', ', '.join(done) or 'nothing', width)
-    left = [name for name, result in report['checks'].items() if result not in ('passed', 'failed')]
-    failed = [name for name, result in report['checks'].items() if result == 'failed']
-    lines += row('failed', ', '.join(failed), width) if failed else []
-    lines += row('skipped', f'{", ".join(left)}: they need a check that failed', width) if left else []
-    lines += _facts(report['facts'], width)
-    return '\n'.join([*lines, *row('next', report['next'], width)])
-
-
-def _finding(finding: Facts, width: int) -> list[str]:
-    lines = wrapped(f'{finding["severity"]}: {finding["seen"]}', 0, width)
-    if finding['where']:
-        file, _, line = finding['where'].rpartition(':')
-        path = Path(file)
-        shown = path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
-        lines.append(f'  at {shown}:{line}')
-    return lines + wrapped(finding['fix'], 2, width)
-
-
-def _facts(facts: Facts, width: int) -> list[str]:
-    lines = []
-    for label, name in (('observes', 'observation_space'), ('acts', 'action_space')):
-        if name in facts:
-            lines += row(label, facts[name], width)
-    if 'max_episode_steps' in facts:
-        limit, threshold = facts['max_episode_steps'], facts['reward_threshold']
-        text = f'at most {limit:,} steps' if limit else 'no time limit'
-        lines += row(
-            'episodes',
-            f'{text}; '
-            + ('no reward threshold' if threshold is None else f'solved at {exact_text(threshold)}'),
-            width,
-        )
-    random = facts.get('random')
-    if random and random['episodes']:
-        many = f', mean of {random["episodes"]} episodes' if random['episodes'] > 1 else ''
-        text = f'return {random["mean_return"]:.4g} in {random["mean_length"]:.4g} steps{many}'
-        lines += row('at random', text, width)
-    if speed := facts.get('speed'):
-        reset = '' if speed['reset_ms'] is None else f'; a reset takes {speed["reset_ms"]:.2g} ms'
-        text = f'{speed["steps_per_second"]:,.0f} steps/s in one process{reset}; '
-        lines += row('speed', text + f'converting observations adds {speed["conversion_share"]:.1%}', width)
-    for label in ('saving', 'autoreset'):
-        if label in facts:
-            lines += row(label, facts[label], width)
-    if policies := facts.get('policies'):
-        lines += row('policies', ', '.join(policies), width)
-    return lines
-
-
 STEPS = 300
 """Random env steps that are checked in full."""
+COMPARED, CONTINUED = 100, 20
+"""Env steps that are compared between runs with the same seed, and after a saved state is restored."""
 CALL_SECONDS = 30.0
 """Longest time of one call of the env."""
 COLOUR = re.compile(r'\x1b\[[0-9;]*m|^WARN: ')
@@ -98,6 +44,108 @@ NOISE, HINTS = ('infinity. This is probably too',), ('we recommend',)
 """Words of remarks of Gymnasium's check that say nothing here, and of those that are only recommendations."""
 NUMPY_BOOL = 'truncates after 1 step'
 """What Gymnasium's check says of a flag that is a numpy bool."""
+NOT_SAVED = 'A resumed run begins new episodes. For exact resume, give it get_state() and set_state(state).'
+"""What follows if a state cannot be saved, and the remedy."""
+Severity = Literal['error', 'warning', 'note']
+FIXES = (
+    ('expected a bool', 'Return bool(...) of it.'),
+    ('gave the reward', 'Return float(reward).'),
+    ('gave the info', 'Return a dict; {} if there is nothing to tell.'),
+    ('of shape', 'Return an array of the declared shape, or declare in observation_space what it returns.'),
+    ('of dtype', 'Convert it to the declared type, or declare in observation_space what it returns.'),
+    ('gave obs', 'Return what observation_space declares.'),
+    ('gave an obs', 'Return what observation_space declares.'),
+)
+"""Words of an error about the contract, and the remedy."""
+NOT_FINITE = 'Guard the division, root or logarithm that gives it, or end the episode before.'
+LIBRARIES = (sysconfig.get_path('stdlib'), str(Path(__file__).parents[1]))
+"""Folders whose code is not that of an env."""
+
+
+class Finding(NamedTuple):
+    """Something that a check saw."""
+
+    severity: Severity
+    """``error``: it cannot be trained in, or not repeatably; ``warning``: it costs something; ``note``: worth knowing."""
+    check: str
+    """The check."""
+    seen: str
+    """What was seen."""
+    fix: str = ''
+    """How to mend it."""
+    where: str = ''
+    """File and line."""
+
+
+def of_error(error: Exception, check: str, env: Any, call: str) -> Finding:
+    """Returns the finding about an exception: of the contract checks, or of the env itself."""
+    if not isinstance(error, RLFrameError):
+        seen = f'{call} raised {type(error).__name__}: {error}'
+        return Finding(
+            'error',
+            check,
+            seen,
+            'Mend what raises it.',
+            place_in(traceback.extract_tb(error.__traceback__), env),
+        )
+    fix = NOT_FINITE if isinstance(error, NonFiniteError) else error.remedy
+    fix = fix or next((fix for words, fix in FIXES if words in error.message), '')
+    seen = error.message + (f'; got {error.got!r}, expected {error.expected}' if error.expected else '')
+    method = '__init__' if check == 'spaces' else 'reset' if call.startswith('reset') else 'step'
+    return Finding('error', check, seen, fix, method_at(env, method))
+
+
+def method_at(env: Any, method: str) -> str:
+    """Returns the file and the line of a method of an env: of its ``return``, if it has one only."""
+    try:
+        function = getattr(type(env.unwrapped), method)
+        file, (lines, start) = inspect.getsourcefile(function), inspect.getsourcelines(function)
+        tree = ast.parse(textwrap.dedent(''.join(lines)))
+    except (AttributeError, OSError, TypeError, SyntaxError):
+        return ''
+    returns = [node.lineno for node in ast.walk(tree) if isinstance(node, ast.Return)]
+    return f'{file}:{start + returns[0] - 1 if len(returns) == 1 else start}'
+
+
+def place_in(frames: traceback.StackSummary, env: Any) -> str:
+    """Returns the file and the line of the innermost frame in the file of the env, or else outside of libraries."""
+    try:
+        file = inspect.getsourcefile(type(env.unwrapped))
+    except (AttributeError, TypeError):
+        file = None
+    inner = list(reversed(frames))
+    users = [
+        each for each in inner if not each.filename.startswith(LIBRARIES) or 'site-packages' in each.filename
+    ]
+    found = [each for each in inner if each.filename == file]
+    found = found or [each for each in users if '/gymnasium/' not in each.filename] or inner
+    return f'{found[0].filename}:{found[0].lineno}' if found else ''
+
+
+class Spy(io.TextIOBase):
+    """Takes what is printed in place of stdout, and remembers the first line and the code that printed it."""
+
+    def __init__(self) -> None:
+        self.first, self.where, self.lines = '', '', 0
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, text: str) -> int:
+        if text.strip() and not self.first:
+            frame = sys._getframe(1)
+            self.first = text.strip().splitlines()[0]
+            self.where = f'{frame.f_code.co_filename}:{frame.f_lineno}'
+        self.lines += text.count('\n')
+        return len(text)
+
+    def finding(self) -> Finding | None:
+        """Returns the finding about printed text, if there was any."""
+        if not self.first:
+            return None
+        seen = f'it printed {self.lines or 1} lines to stdout, the first of them: {self.first[:60]!r}'
+        fix = 'Use logging: what it prints mixes with the progress of a run and with --json.'
+        return Finding('warning', 'output', seen, fix, self.where)
 
 
 class Checks:
@@ -134,10 +182,9 @@ class Checks:
             ('spaces', self._spaces, ()),
             ('steps', self._steps, ('spaces',)),
             ('gymnasium', self._gymnasium, ('steps',)),
-            ('determinism', lambda: env_compare.determinism(self), ('steps',)),
-            ('autoreset', lambda: env_compare.autoreset(self), ('steps', 'determinism')),
-            ('saving', lambda: env_compare.saving(self), ('steps', 'determinism')),
-            ('speed', lambda: env_compare.speed(self), ('steps',)),
+            ('determinism', self._determinism, ('steps',)),
+            ('saving', self._saving, ('steps', 'determinism')),
+            ('speed', self._speed, ('steps',)),
         )
         for name, check, needed in checks:
             failed = [other for other in needed if self.results.get(other) != 'passed']
@@ -149,13 +196,9 @@ class Checks:
     def create(self) -> Any:
         """Returns a new env."""
         self.calling('its constructor')
-        self.env = self.factory.create(note=self._noting)
+        self.env = self.factory.create(note=lambda call: self.calling(call or 'its constructor'))
         self.calling('')
         return self.env
-
-    def _noting(self, call: str) -> None:
-        """Records a call that creating an env makes, to find out if it has action masks."""
-        self.calling(call or 'its constructor')
 
     def found(self, finding: Finding) -> None:
         """Adds a finding, unless it is known."""
@@ -180,11 +223,8 @@ class Checks:
 
     def _create(self) -> None:
         if self.factory.only_vector:
-            raise EnvError(
-                'it is a vector env, which is checked while it trains',
-                where='env.env_id',
-                remedy='Name the class of one env.',
-            )
+            seen = 'it is a vector env, which is checked while it trains'
+            raise EnvError(seen, where='env.env_id', remedy='Name the class of one env.')
         env = self.create()
         self.spec = spec_of(env)
         if self.factory.remark:
@@ -205,9 +245,8 @@ class Checks:
         self.facts['policies'] = fitting(self.spec)
         if not self.facts['policies']:
             seen = 'no policy of rlframe can act in these spaces'
-            self.found(
-                Finding('error', 'spaces', seen, 'docs/support.md has a table of spaces and policies.')
-            )
+            fix = 'docs/support.md has a table of spaces and policies.'
+            self.found(Finding('error', 'spaces', seen, fix))
 
     def _drop_unreadable(self) -> None:
         """Continues without the parts of observations that no network reads, as ``rlframe train --env`` does.
@@ -245,32 +284,21 @@ class Checks:
             'mean_length': sum(lengths) / len(lengths) if lengths else None,
         }
         if played.gives_mask and self.factory.cfg.action_mask is None:
-            can_be = bool(mask_parts(self.spec.action_space))
-            reason = 'the first reset() gave none' if can_be else f'no mask fits {self.facts["action_space"]}'
-            fix = (
-                'Give one from reset(), too.'
-                if can_be
-                else 'Masks are for Discrete and MultiDiscrete actions.'
+            why, fix = (
+                f'no mask fits {self.facts["action_space"]}',
+                'Masks are for Discrete and MultiDiscrete actions.',
             )
-            seen = f"info['{ACTION_MASK}'] is ignored: {reason}"
-            self.found(
-                Finding(
-                    'warning', 'mask', seen, f'{fix} env.action_mask=False ignores it without this warning.'
-                )
-            )
-        limit = self.spec.max_episode_steps
-        if not returns and limit is None:
+            if mask_parts(self.spec.action_space):
+                why, fix = 'the first reset() gave none', 'Give one from reset(), too.'
+            fix += ' env.action_mask=False ignores it without this warning.'
+            self.found(Finding('warning', 'mask', f"info['{ACTION_MASK}'] is ignored: {why}", fix))
+        if not returns and self.spec.max_episode_steps is None:
             seen = f'no episode ended within {self.steps} random steps, and it has no time limit'
             fix = "If an episode may last forever, limit it: env.wrappers=[dict(type='TimeLimit', max_episode_steps=1000)]."
             self.found(Finding('warning', 'length', seen, fix))
-        if not any(row.reward for row in played.rows):
-            self.found(
-                Finding(
-                    'note',
-                    'rewards',
-                    f'every reward of {self.steps} random steps was 0: exploring will be hard',
-                )
-            )
+        if not any(row[1] for row in played.rows):
+            seen = f'every reward of {self.steps} random steps was 0: exploring will be hard'
+            self.found(Finding('note', 'rewards', seen))
 
     def _gymnasium(self) -> None:
         from gymnasium.utils.env_checker import check_env
@@ -282,11 +310,8 @@ class Checks:
             try:
                 check_env(env, skip_render_check=True)
             except Exception as error:
-                fix = (
-                    'Return bool(truncated): Gymnasium takes no numpy bool.'
-                    if NUMPY_BOOL in str(error)
-                    else ''
-                )
+                is_flag = NUMPY_BOOL in str(error)
+                fix = 'Return bool(truncated): Gymnasium takes no numpy bool.' if is_flag else ''
                 where = method_at(env, 'reset' if 'reset' in str(error) else 'step')
                 seen = f"Gymnasium's check: {type(error).__name__}: {_short(str(error))}"
                 self.found(Finding('warning', 'gymnasium', seen, fix, where))
@@ -294,6 +319,55 @@ class Checks:
             if not any(words in text for words in NOISE):
                 severity: Severity = 'note' if any(words in text for words in HINTS) else 'warning'
                 self.found(Finding(severity, 'gymnasium', f"Gymnasium's check: {_short(text)}"))
+
+    def _determinism(self) -> None:
+        """Compares runs with the same seed and actions: in one env twice, and in another one."""
+        env, steps = self.create(), min(self.steps, COMPARED)
+        first, again = (play(env, self.spec, steps, self.seed, self.calling) for _ in range(2))
+        other = play(self.create(), self.spec, steps, self.seed, self.calling)
+        for played, who in (
+            (again, 'the same env, reset with the same seed'),
+            (other, 'another env with the same seed'),
+        ):
+            if where := first_difference(first, played):
+                seen = f'{who}, gave other data for the same actions: {where}'
+                fix = 'Draw from self.np_random, which super().reset(seed=seed) seeds, and set all that an episode changes in reset().'
+                self.found(Finding('error', 'determinism', seen, fix, method_at(env, 'reset')))
+                return
+
+    def _saving(self) -> None:
+        """Saves the state of an env in an episode, and compares how it and a restored env continue."""
+        env, other = self.create(), self.create()
+        last = play(env, self.spec, CONTINUED, self.seed, self.calling).last
+        self.facts['saving'] = 'not possible'
+        self.calling('saving its state')
+        saved = EnvState(env).capture()
+        if isinstance(saved, Refusal):
+            seen = f'its state cannot be saved: {saved.reason}'
+            self.found(Finding('warning', 'saving', seen, NOT_SAVED))
+            return
+        self.calling('reset()')
+        other.reset(seed=self.seed + 1)
+        self.calling('restoring its state')
+        try:
+            EnvState(other).restore(saved)
+        except (MismatchError, RLFrameError) as error:
+            self.found(
+                Finding('warning', 'saving', f'its saved state cannot be restored: {error}', NOT_SAVED)
+            )
+            return
+        one, two = (
+            play(each, self.spec, CONTINUED, self.seed + 2, self.calling, last=last) for each in (env, other)
+        )
+        self.facts['saving'] = 'exact'
+        if where := first_difference(one, two):
+            seen = f'restored from its saved state, it continues differently: {where}'
+            fix = 'It keeps state outside of its attributes. Give it get_state() and set_state(state).'
+            self.found(Finding('error', 'saving', seen, fix, method_at(env, 'step')))
+            self.facts['saving'] = 'not exact'
+
+    def _speed(self) -> None:
+        self.facts['speed'] = measure(self.create(), self.spec, self.seed, self.calling)
 
 
 def _short(text: str) -> str:
@@ -326,7 +400,8 @@ def check_env(
             thread.join(min(0.5, call_seconds))
             if thread.is_alive() and checks.call and monotonic() - checks.since > call_seconds:
                 seen = f'{checks.call} did not return within {call_seconds:g} s'
-                where = running_at(thread.ident, checks.env)
+                frame = sys._current_frames().get(thread.ident or 0)
+                where = place_in(traceback.extract_stack(frame), checks.env)
                 fix = 'It waits or loops there forever, or --timeout is too short for it.'
                 checks.found(Finding('error', checks.check, seen, fix, where))
                 checks.results[checks.check] = 'failed'
@@ -357,3 +432,59 @@ def _report(checks: Checks) -> dict[str, Any]:
         if is_good
         else f'{again}, once the errors are mended',
     }
+
+
+def text_of(report: Facts, width: int) -> str:
+    """Returns the report of ``check_env`` as text of at most ``width`` columns."""
+    severities = [finding['severity'] for finding in report['findings']]
+    counts = [(severities.count(kind), kind) for kind in ('error', 'warning')]
+    said = ', '.join(f'{count} {kind}{"s" if count > 1 else ""}' for count, kind in counts if count)
+    lines = [f'{report["env"]}: {said or "no problems"}']
+    for finding in report['findings']:
+        lines += ['', *_finding(finding, width)]
+    lines.append('')
+    checks: Mapping[str, str] = report['checks']
+    passed, failed = (
+        [name for name, result in checks.items() if result == state] for state in ('passed', 'failed')
+    )
+    left = [name for name in checks if name not in (*passed, *failed)]
+    lines += row('passed', ', '.join(passed) or 'nothing', width)
+    lines += row('failed', ', '.join(failed), width) if failed else []
+    lines += row('skipped', f'{", ".join(left)}: they need a check that failed', width) if left else []
+    for label, text in _facts(report['facts']).items():
+        lines += row(label, text, width)
+    return '\n'.join([*lines, *row('next', report['next'], width)])
+
+
+def _finding(finding: Facts, width: int) -> list[str]:
+    lines = wrapped(f'{finding["severity"]}: {finding["seen"]}', 0, width)
+    if finding['where']:
+        file, _, line = finding['where'].rpartition(':')
+        path = Path(file)
+        shown = path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+        lines.append(f'  at {shown}:{line}')
+    return lines + wrapped(finding['fix'], 2, width)
+
+
+def _facts(facts: Facts) -> dict[str, str]:
+    """Returns the facts about an env in words, by their labels."""
+    names = {'observes': 'observation_space', 'acts': 'action_space'}
+    said = {label: facts[name] for label, name in names.items() if name in facts}
+    if 'max_episode_steps' in facts:
+        limit, goal = facts['max_episode_steps'], facts['reward_threshold']
+        length = f'at most {limit:,} steps' if limit else 'no time limit'
+        said['episodes'] = f'{length}; ' + (
+            'no reward threshold' if goal is None else f'solved at {exact_text(goal)}'
+        )
+    played = facts.get('random')
+    if played and played['episodes']:
+        many = f', mean of {played["episodes"]} episodes' if played['episodes'] > 1 else ''
+        said['at random'] = f'return {played["mean_return"]:.4g} in {played["mean_length"]:.4g} steps{many}'
+    if speed := facts.get('speed'):
+        reset = '' if speed['reset_ms'] is None else f'; a reset takes {speed["reset_ms"]:.2g} ms'
+        said['speed'] = f'{speed["steps_per_second"]:,.0f} steps/s in one process{reset}'
+    if 'saving' in facts:
+        said['saving'] = facts['saving']
+    if facts.get('policies'):
+        said['policies'] = ', '.join(facts['policies'])
+    return said

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from rlframe.app.check_config import config_text, write_new
-from rlframe.app.env_compare import measure
+from rlframe.app.env_play import measure
 from rlframe.app.training import starting_config
 from rlframe.envs.gym_env import GymEnvFactory
 from rlframe.errors import ConfigError

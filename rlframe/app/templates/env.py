@@ -26,5 +26,5 @@ class NewEnv(gymnasium.Env[Any, Any]):
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         move = (1.0 if action == 1 else -1.0) + self.np_random.normal(0.0, 0.1)
         self.position, self.steps = float(np.clip(self.position + move, -10.0, 10.0)), self.steps + 1
-        obs = np.array([self.position], np.float32)
-        return obs, move, self.position >= 9.0, self.steps >= 50, {}  # reward, terminated, truncated, info
+        # obs, reward, terminated, truncated, info
+        return np.array([self.position], np.float32), move, self.position >= 9.0, self.steps >= 50, {}

@@ -14,7 +14,6 @@ from rlframe.worker.replay_buffer.base_buffer import (
 from rlframe.worker.replay_buffer.buffer import NaiveReplayBuffer, Sampler, UniformSampler
 from rlframe.worker.replay_buffer.episode_buffer import EpisodeReplayBuffer
 from rlframe.worker.replay_buffer.ring import ObjectStorage, RingStorage, Storage
-from rlframe.worker.replay_buffer.sampler import Sampler, UniformSampler
 from rlframe.worker.replay_buffer.sequence_buffer import SequenceReplayBuffer
 
 __all__ = [

@@ -40,7 +40,6 @@ from rlframe.worker.replay_buffer.ring import (
     to_items,
     to_numpy,
 )
-from rlframe.worker.replay_buffer.sampler import Sampler, UniformSampler
 
 if TYPE_CHECKING:
     import torch

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rlframe.app import env_compare
+from rlframe.app import env_play
 from rlframe.app.check_env import check_env, text_of
 from rlframe.entry.__main__ import main
 from rlframe.errors import EnvError
@@ -23,7 +23,7 @@ from tests.checked_envs import RELEASE
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Measures speed for a moment only, and lets envs that hang go on afterwards."""
-    monkeypatch.setattr(env_compare, 'SPEED_SECONDS', 0.005)
+    monkeypatch.setattr(env_play, 'SPEED_SECONDS', 0.005)
     RELEASE.clear()
     yield
     RELEASE.set()
@@ -46,12 +46,11 @@ def line_of(method: Any, text: str) -> str:
 def test_an_env_without_faults_passes_every_check() -> None:
     report = checked('CartPole-v1', steps=60)
     assert report['good'] and not errors(report) and report['findings'] == []
-    assert set(report['checks'].values()) == {'passed'} and len(report['checks']) == 8
+    assert set(report['checks'].values()) == {'passed'} and len(report['checks']) == 7
     facts = report['facts']
     assert facts['max_episode_steps'] == 500 and facts['reward_threshold'] == 475
-    assert facts['saving'] == 'exact' and 'next_step, same_step, disabled' in facts['autoreset']
+    assert facts['saving'] == 'exact'
     assert facts['random']['episodes'] > 0 and facts['speed']['steps_per_second'] > 0
-    assert 0 < facts['speed']['conversion_share'] < 1
     assert (
         'ddpg' not in facts['policies'] and report['next'] == 'rlframe train --env CartPole-v1 --policy ppo'
     )
@@ -145,12 +144,6 @@ def test_randomness_that_no_seed_controls_is_an_error() -> None:
     assert error['check'] == 'determinism' and 'self.np_random' in error['fix']
 
 
-def test_envs_that_share_a_generator_differ_between_autoreset_modes() -> None:
-    report = checked(checked_envs.Sharing)
-    assert report['checks']['determinism'] == 'passed' and report['checks']['autoreset'] == 'failed'
-    assert any('autoreset mode' in error['seen'] for error in errors(report))
-
-
 def test_what_cannot_be_saved_has_no_time_limit_or_gives_no_reward_is_told() -> None:
     report = checked(checked_envs.Handle)
     assert report['facts']['saving'] == 'not possible' and report['good']
@@ -187,5 +180,5 @@ def test_a_vector_env_is_refused() -> None:
 
 def test_the_text_fits_80_columns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    text = text_of(checked(checked_envs.Sharing), 80)
+    text = text_of(checked(checked_envs.Unseeded), 80)
     assert max(len(line) for line in text.splitlines() if not line.startswith('  at ')) <= 80

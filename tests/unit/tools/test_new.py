@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from rlframe import config
-from rlframe.app import env_compare, new
+from rlframe.app import env_play, new
 from rlframe.app.new import TEMPLATES, new_config, new_file
 from rlframe.entry.__main__ import main
 from rlframe.entry.new import KINDS
@@ -28,7 +28,7 @@ QUICK = ['--env-step', '200', 'env.n_evaluator_episode=2', 'env.evaluator_env_nu
 def cwd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """An empty working directory; what its modules register is forgotten afterwards."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(env_compare, 'SPEED_SECONDS', 0.005)
+    monkeypatch.setattr(env_play, 'SPEED_SECONDS', 0.005)
     yield tmp_path
     own = [file.stem for file in tmp_path.glob('*.py')]
     for registry in REGISTRIES.values():
