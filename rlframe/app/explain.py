@@ -14,9 +14,15 @@ from rlframe.config.schema import HOOKS, TOP, find_schema
 from rlframe.config.tree import ALL_COMPONENTS, PARALLEL, user_tree
 from rlframe.errors import ConfigError
 from rlframe.pipeline.saying import row, wrapped
-from rlframe.registry import BACKEND_REGISTRY, PARALLEL_COMMANDER_REGISTRY, REGISTRIES, Registry
+from rlframe.registry import (
+    BACKEND_REGISTRY,
+    PARALLEL_COMMANDER_REGISTRY,
+    REGISTRIES,
+    Registry,
+    nearest_name,
+)
 from rlframe.utils.field import REQUIRED, Field, to_plain
-from rlframe.utils.synonyms import ROWS, SYNONYMS, nearest_name
+from rlframe.utils.synonyms import SYNONYMS
 
 SECTIONS = {'model': 'policy.model'} | {part.name: part.key for part in ALL_COMPONENTS}
 """Kind of component to its section in a config; learner hooks have no section."""
@@ -391,8 +397,9 @@ def _option(key: str, rows: Sequence[Declared], here: Here | None) -> dict[str, 
 def _synonyms(key: str) -> list[str]:
     """Returns the names that other frameworks give an option."""
     own = key.rpartition('.')[2]
-    rows = [names.split() for names, groups in ROWS if any(key in group for group in groups)]
-    return [name for names in rows for name in names if name != own]
+    return [
+        name for name, groups in SYNONYMS.items() if name != own and any(key in group for group in groups)
+    ]
 
 
 def _grouped(rows: Sequence[Declared]) -> list[dict[str, Any]]:

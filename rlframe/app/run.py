@@ -23,7 +23,7 @@ from rlframe.pipeline.resume import resume as find_resumption
 from rlframe.pipeline.saying import short_path
 from rlframe.pipeline.serial import SerialPipeline
 from rlframe.pipeline.training import run_shown
-from rlframe.registry import nearest
+from rlframe.registry import nearest, nearest_name
 from rlframe.run.exit_guard import Interrupt
 from rlframe.run.manifest import read_manifest
 from rlframe.run.metrics import records
@@ -32,7 +32,7 @@ from rlframe.run.read_checkpoint import OpenCheckpoint, open_checkpoint
 from rlframe.scores import exact_text, number_text
 from rlframe.utils.field import ResolvedConfig
 from rlframe.utils.seed import preserved_rng
-from rlframe.utils.synonyms import meant_keys, nearest_name
+from rlframe.utils.synonyms import meant_keys
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -84,8 +84,7 @@ def _hint(name: str, by_name: Mapping[str, list[str]]) -> str:
     meant = meant_keys(name, [*keys, 'policy'])  # the name of a section says that it is a whole config
     if meant:
         return f'. Did you mean {" or ".join(meant)}?'
-    near = [other for other in by_name if name in other.split('_') or other.startswith(name)]
-    close = nearest_name(name, by_name) or next(iter(near), '')
+    close = nearest_name(name, by_name)
     return f'. Did you mean {" or ".join(sorted(by_name[close]))}?' if close else ''
 
 

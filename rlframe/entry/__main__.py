@@ -51,7 +51,9 @@ def parse(words: list[str]) -> argparse.Namespace:
     args, rest = parser.parse_known_args(words[1:])
     stray = [word for word in rest if word.startswith('-') or '=' not in word]
     if stray or (rest and 'overrides' not in args):
-        parser.error(f'unrecognized arguments: {" ".join(stray or rest)}{_meant(parser, stray or rest)}')
+        flags = [word.partition('=')[0] for word in stray if word.startswith('--')]
+        hint = nearest(flags[0], re.findall(r'--[\w-]+', parser.format_help())) if flags else ''
+        parser.error(f'unrecognized arguments: {" ".join(stray or rest)}{hint and "."}{hint}')
     if rest:
         args.overrides = [*args.overrides, *rest]
     _check_not_empty(parser, args)
@@ -59,17 +61,6 @@ def parse(words: list[str]) -> argparse.Namespace:
     if check is not None:
         check(parser, args)
     return args
-
-
-def _meant(parser: argparse.ArgumentParser, words: list[str]) -> str:
-    """Returns which option an unknown one may be short for or misspell, as a sentence after a full stop."""
-    known = re.findall(r'--[\w-]+', parser.format_help())
-    for name in (word.partition('=')[0] for word in words if word.startswith('--')):
-        longer = [option for option in dict.fromkeys(known) if option.startswith(name)]
-        hint = f' Did you mean {" or ".join(map(repr, longer))}?' if longer else nearest(name, known)
-        if hint:
-            return f'.{hint}'
-    return ''
 
 
 def _check_not_empty(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:

@@ -311,7 +311,7 @@ def test_run_folder_that_exists_is_refused_by_name(cwd: Path, capsys: pytest.Cap
         (['-c', DQN, '--bogus'], ('usage: rlframe', 'unrecognized arguments: --bogus')),
         (['-c', DQN, '--seedd=1'], ("'--seed'?",)),
         (['tune', '--env', 'CartPole-v1'], ('unrecognized arguments: --env.', "'--env-step'?")),
-        (['tune', '-c', DQN, '--s', '1'], ("'--search' or '--scheduler'",)),
+        (['tune', '-c', DQN, '--sch', '1'], ("'--scheduler'?",)),
         (['-c', DQN, '--env-step', 'many'], ('--env-step', "'many'", 'whole number')),
         (['-c', DQN, '--env-step', '1.5'], ('--env-step', "'1.5'", 'whole number')),
         (['-c', DQN, '--env-step', 'inf'], ('--env-step', "'inf'", 'whole number')),
