@@ -12,7 +12,7 @@ import numpy as np
 from rlframe.data.observation import ACTION_MASK, has_mask, mask_parts, pack
 from rlframe.data.timestep import EnvSpec, TimeStep
 from rlframe.envs import contract
-from rlframe.envs.contract import CheckedEnv
+from rlframe.envs.wrappers import CheckedEnv
 from rlframe.utils.serialize import leaves
 
 if TYPE_CHECKING:
