@@ -5,7 +5,6 @@ To check your own: ``RLFRAME_IMPORT=my_module,other_module pytest tests/contract
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import os
 from collections.abc import Iterator
@@ -16,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlframe.errors import InterfaceError, MessageError
-from rlframe.parallel.coordinator.running_tasks import Job, LimitedSpaceContainer, Situation
+from rlframe.parallel.coordinator.running_tasks import LimitedSpaceContainer, Situation
 from rlframe.parallel.transport.base import Envelope, decode, encode
 from rlframe.parallel.transport.messages import Task
 from rlframe.registry import PARALLEL_COMMANDER_REGISTRY, import_modules
@@ -65,7 +64,7 @@ class Play:
         """Does something, if that is possible; returns the answer of the commander."""
         worker, commander = f'w{choice % 3}', self.commander
         if action in ('get_collector_task', 'get_learner_task'):
-            job: Job | None = getattr(commander, action)(worker, self.now)
+            job: Task | None = getattr(commander, action)(worker, self.now)
             if job is not None:
                 assert job.task not in self.seen
                 self.seen.add(job.task)
@@ -165,21 +164,15 @@ def test_a_restored_commander_continues_identically(
 
 @every
 @given(steps=STEPS)
-def test_a_job_is_a_task_on_the_wire(name: str, steps: list[tuple[str, int]]) -> None:
+def test_a_task_can_be_sent(name: str, steps: list[tuple[str, int]]) -> None:
     play = Play(create(name))
     for action, choice in steps:
         play.act(action, choice)
     for running in play.commander.running.values():
-        message = Task(**running.job.to_dict())
+        message = running.job
         sent = json.loads(json.dumps(encode(Envelope('', 0, message))))
         assert decode(sent).message == message
-        assert Job.from_dict(running.job.to_dict()) == running.job
         assert len(running.job.policies) == len(running.job.active)
-
-
-def test_a_job_has_the_fields_of_the_message() -> None:
-    assert {field.name for field in dataclasses.fields(Job)} == {f.name for f in dataclasses.fields(Task)}
-    assert set(Job.SCHEMA) == {field.name for field in dataclasses.fields(Job)}
 
 
 @every
@@ -214,7 +207,7 @@ def own() -> Iterator[None]:
 
 def test_a_class_without_both_decisions_is_refused(own: None) -> None:
     class Half(BaseParallelCommander):
-        def _next_learner_job(self, situation: Situation) -> Job | None:
+        def _next_learner_job(self, situation: Situation) -> Task | None:
             return None
 
     PARALLEL_COMMANDER_REGISTRY.register('half', Half)
@@ -224,10 +217,10 @@ def test_a_class_without_both_decisions_is_refused(own: None) -> None:
 
 def test_two_decisions_make_a_commander(own: None) -> None:
     class Minimal(BaseParallelCommander):
-        def _next_collector_job(self, situation: Situation) -> Job | None:
-            return Job(self._name_task('collect'), 'collect', ('own',), (True,), 'own')
+        def _next_collector_job(self, situation: Situation) -> Task | None:
+            return Task(self._name_task('collect'), 'collect', ['own'], [True], 'own')
 
-        def _next_learner_job(self, situation: Situation) -> Job | None:
+        def _next_learner_job(self, situation: Situation) -> Task | None:
             return None
 
     PARALLEL_COMMANDER_REGISTRY.register('minimal', Minimal)

@@ -12,12 +12,12 @@ from easydict import EasyDict
 from rlframe.errors import ConfigError, ConfigErrors, MessageError
 from rlframe.parallel.coordinator.running_tasks import (
     RANDOM_PLAYER,
-    Job,
     Running,
     RunningTasks,
     Situation,
     Snapshot,
 )
+from rlframe.parallel.transport.messages import Task
 from rlframe.registry import PARALLEL_COMMANDER_REGISTRY
 from rlframe.scores import exact_text, number_text
 from rlframe.utils.field import Configurable, Field, ResolvedConfig
@@ -103,11 +103,11 @@ class BaseParallelCommander(Configurable, ABC):
     # what a subclass decides
 
     @abstractmethod
-    def _next_collector_job(self, situation: Situation) -> Job | None:
+    def _next_collector_job(self, situation: Situation) -> Task | None:
         """Returns the job of an idle collector, or None if there is nothing to do yet."""
 
     @abstractmethod
-    def _next_learner_job(self, situation: Situation) -> Job | None:
+    def _next_learner_job(self, situation: Situation) -> Task | None:
         """Returns the job of an idle learner, or None if there is nothing to do."""
 
     def _part_collected(self, running: Running, facts: Mapping[str, Any], situation: Situation) -> bool:
@@ -130,14 +130,14 @@ class BaseParallelCommander(Configurable, ABC):
 
     # what a coordinator asks
 
-    def get_collector_task(self, worker: str, situation: Situation) -> Job | None:
+    def get_collector_task(self, worker: str, situation: Situation) -> Task | None:
         """Returns a task for an idle collector, or None if there is nothing to do yet.
 
         The task runs until ``finish_collector_task``, ``notify_fail_collector_task`` or ``worker_left`` ends it.
         """
         return self._give(worker, situation, self._collecting, self._next_collector_job)
 
-    def get_learner_task(self, worker: str, situation: Situation) -> Job | None:
+    def get_learner_task(self, worker: str, situation: Situation) -> Task | None:
         """Returns a task for an idle learner, or None if there is nothing to do yet."""
         return self._give(worker, situation, self._learning, self._next_learner_job)
 
@@ -146,8 +146,8 @@ class BaseParallelCommander(Configurable, ABC):
         worker: str,
         situation: Situation,
         tasks: RunningTasks,
-        choose: Callable[[Situation], Job | None],
-    ) -> Job | None:
+        choose: Callable[[Situation], Task | None],
+    ) -> Task | None:
         job = None if self.stopped or tasks.is_full else choose(situation)
         if job is not None:
             tasks.begin(job, worker, situation.train_iter)

@@ -92,7 +92,7 @@ class Requests(Desk):
         if job is None:
             return m.Wait(self._wait, False, 'nothing to do yet')
         c.workers.give(worker, job.task)
-        return m.Task(**job.to_dict())
+        return job
 
     def _is_behind(self) -> bool:
         """Returns whether collectors have to wait for the learner."""

@@ -11,8 +11,9 @@ from easydict import EasyDict
 
 from rlframe.errors import ConfigError
 from rlframe.parallel.coordinator.league import LEAGUE_FIELDS, League, LeagueConfig, results_in
-from rlframe.parallel.coordinator.running_tasks import Job, Running, Situation, Snapshot
+from rlframe.parallel.coordinator.running_tasks import Running, Situation, Snapshot
 from rlframe.parallel.coordinator.solo_commander import MAIN, SoloCommander, SoloConfig, score_in, was_trained
+from rlframe.parallel.transport.messages import Task
 from rlframe.registry import PARALLEL_COMMANDER_REGISTRY
 from rlframe.scores import number_text
 from rlframe.utils.field import Field
@@ -72,16 +73,16 @@ class OneVsOneCommander(SoloCommander):
             )
         return errors
 
-    def _collect_job(self, situation: Situation) -> Job:
+    def _collect_job(self, situation: Situation) -> Task:
         match = self.league.next_match()
         return dataclasses.replace(
-            super()._collect_job(situation), policies=match.players, active=match.active
+            super()._collect_job(situation), policies=list(match.players), active=list(match.active)
         )
 
-    def _evaluation_job(self, situation: Situation) -> Job:
+    def _evaluation_job(self, situation: Situation) -> Task:
         opponent = self.league.next_evaluation(situation.train_iter)
         job = super()._evaluation_job(situation)
-        return dataclasses.replace(job, policies=(MAIN, opponent), active=(False, False))
+        return dataclasses.replace(job, policies=[MAIN, opponent], active=[False, False])
 
     def _part_collected(self, running: Running, facts: Mapping[str, Any], situation: Situation) -> bool:
         opponents = [name for name in running.job.policies if name != MAIN]

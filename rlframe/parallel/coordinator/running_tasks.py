@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from rlframe.errors import MessageError
+from rlframe.parallel.transport.messages import Task
 from rlframe.registry import nearest
 from rlframe.utils import schema
-from rlframe.utils.schema import COUNT, FLAG, TEXT, Schema, check_state, part
+from rlframe.utils.schema import COUNT, TEXT, Schema, check_state, part
 
 RANDOM_PLAYER = 'random'
 """Name of the policy that chooses legal actions at random; it has no weights."""
@@ -39,71 +39,19 @@ class Situation(NamedTuple):
         return self.spent and not self.updates_due
 
 
-@dataclasses.dataclass(frozen=True)
-class Job:
-    """A task as a commander wants it; the fields are those of the message ``Task``."""
-
-    task: str
-    """Id of the task, which no other task of the run has."""
-    kind: str
-    """``collect``, ``collect_at_random``, ``evaluate`` or ``learn``."""
-    policies: tuple[str, ...]
-    """The policies that act or learn, one for each player."""
-    active: tuple[bool, ...]
-    """Which of these players record data; the others act as in evaluations, without exploration."""
-    buffer: str = ''
-    """Replay buffer of the data; empty if there are none."""
-    target: int = 0
-    """Training samples or episodes of each part, or updates of each round; 0: as configured."""
-    parts: int = 0
-    """Number of parts to collect; 0: until ``judge_collector_finish`` says so."""
-    newer_than: int = -1
-    """Least version of the weights to act with; -1: any."""
-    settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    """Arguments of the policy, such as ``eps``."""
-
-    SCHEMA = {
-        'task': TEXT,
-        'kind': TEXT,
-        'policies': schema.list_of(TEXT),
-        'active': schema.list_of(FLAG),
-        'buffer': TEXT,
-        'target': COUNT,
-        'parts': COUNT,
-        'newer_than': schema.INT,
-        'settings': schema.DICT,
-    }
-
-    def to_dict(self) -> dict[str, Any]:
-        """Returns the fields as plain values; ``messages.Task`` takes exactly these."""
-        fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        return {
-            **fields,
-            'policies': list(self.policies),
-            'active': list(self.active),
-            'settings': dict(self.settings),
-        }
-
-    @classmethod
-    def from_dict(cls, fields: Mapping[str, Any]) -> Job:
-        """Returns the job that ``to_dict`` described."""
-        known = {field.name: fields[field.name] for field in dataclasses.fields(cls)}
-        return cls(**{**known, 'policies': tuple(known['policies']), 'active': tuple(known['active'])})
-
-
 class Snapshot(NamedTuple):
     """A request to keep a copy of the newest weights of a policy under another name."""
 
     policy: str
     """Name of the policy that is trained."""
     name: str
-    """Name of the copy, as in ``Job.policies``."""
+    """Name of the copy, as in ``Task.policies``."""
 
 
 class Running(NamedTuple):
     """A task that a worker has."""
 
-    job: Job
+    job: Task
     worker: str
     parts: int
     """Parts of its data that arrived."""
@@ -210,7 +158,7 @@ class RunningTasks:
         """Returns the ids of a worker's tasks."""
         return [task for task, running in self._running.items() if running.worker == worker]
 
-    def begin(self, job: Job, worker: str, train_iter: int) -> None:
+    def begin(self, job: Task, worker: str, train_iter: int) -> None:
         """Adds a task; the space must not be full."""
         has_place = self.space.acquire_space()
         assert has_place
@@ -246,12 +194,12 @@ class RunningTasks:
 
     SCHEMA: Schema = {
         'space': LimitedSpaceContainer.SCHEMA,
-        'running': schema.list_of({'job': Job.SCHEMA, 'worker': TEXT, 'parts': COUNT, 'train_iter': COUNT}),
+        'running': schema.list_of({'job': Task.SCHEMA, 'worker': TEXT, 'parts': COUNT, 'train_iter': COUNT}),
     }
 
     def state_dict(self) -> dict[str, Any]:
         """Returns the space and all tasks."""
-        running = [{**running._asdict(), 'job': running.job.to_dict()} for running in self._running.values()]
+        running = [{**running._asdict(), 'job': vars(running.job)} for running in self._running.values()]
         return {'space': self.space.state_dict(), 'running': running}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -259,5 +207,5 @@ class RunningTasks:
         check_state(state, self.SCHEMA)
         with part('space'):
             self.space.load_state_dict(state['space'])
-        jobs = [(Job.from_dict(saved['job']), saved) for saved in state['running']]
+        jobs = [(Task(**saved['job']), saved) for saved in state['running']]
         self._running = {job.task: Running(**{**saved, 'job': job}) for job, saved in jobs}

@@ -11,7 +11,8 @@ from rlframe.parallel.coordinator.base_parallel_commander import (
     BaseParallelCommander,
     ParallelCommanderConfig,
 )
-from rlframe.parallel.coordinator.running_tasks import Job, Running, Situation
+from rlframe.parallel.coordinator.running_tasks import Running, Situation
+from rlframe.parallel.transport.messages import Task
 from rlframe.registry import PARALLEL_COMMANDER_REGISTRY
 from rlframe.scores import reaches
 from rlframe.utils.field import Field
@@ -97,14 +98,14 @@ class SoloCommander(BaseParallelCommander):
             )
         return errors
 
-    def _next_learner_job(self, situation: Situation) -> Job | None:
+    def _next_learner_job(self, situation: Situation) -> Task | None:
         if situation.is_over or self._learning:
             return None
         self._has_learner = True
         settings = self.learn_settings(situation)
-        return Job(self._name_task('learn'), 'learn', (MAIN,), (True,), MAIN, settings=settings)
+        return Task(self._name_task('learn'), 'learn', [MAIN], [True], MAIN, settings=settings)
 
-    def _next_collector_job(self, situation: Situation) -> Job | None:
+    def _next_collector_job(self, situation: Situation) -> Task | None:
         if not self._has_learner or (self.lockstep and (self._collecting or situation.updates_due)):
             return None
         if situation.version < 0:
@@ -115,20 +116,20 @@ class SoloCommander(BaseParallelCommander):
             return self._evaluation_job(situation)
         return None if situation.spent else self._collect_job(situation)
 
-    def _fill_job(self) -> Job:
+    def _fill_job(self) -> Task:
         name = self._name_task('random')
-        return Job(name, 'collect_at_random', (MAIN,), (True,), MAIN, self._random_collect_size, 1)
+        return Task(name, 'collect_at_random', [MAIN], [True], MAIN, self._random_collect_size, 1)
 
-    def _evaluation_job(self, situation: Situation) -> Job:
+    def _evaluation_job(self, situation: Situation) -> Task:
         name = self._name_task('evaluate')
-        return Job(name, 'evaluate', (MAIN,), (False,), newer_than=situation.version)
+        return Task(name, 'evaluate', [MAIN], [False], newer_than=situation.version)
 
-    def _collect_job(self, situation: Situation) -> Job:
-        return Job(
+    def _collect_job(self, situation: Situation) -> Task:
+        return Task(
             self._name_task('collect'),
             'collect',
-            (MAIN,),
-            (True,),
+            [MAIN],
+            [True],
             MAIN,
             self.collect_target(situation),
             1 if self.lockstep else self._cfg.parts,
@@ -271,14 +272,14 @@ class NaiveCommander(BaseParallelCommander):
     def settings(self, situation: Situation) -> dict[str, Any]:
         return {'eps': self._cfg.eps}
 
-    def _next_collector_job(self, situation: Situation) -> Job | None:
+    def _next_collector_job(self, situation: Situation) -> Task | None:
         if situation.spent:
             return None
         settings = self.settings(situation)
         name, parts = self._name_task('collect'), self._cfg.parts
-        return Job(name, 'collect', ('test',), (True,), 'test', parts=parts, settings=settings)
+        return Task(name, 'collect', ['test'], [True], 'test', parts=parts, settings=settings)
 
-    def _next_learner_job(self, situation: Situation) -> Job | None:
+    def _next_learner_job(self, situation: Situation) -> Task | None:
         return (
-            None if situation.is_over else Job(self._name_task('learn'), 'learn', ('test',), (True,), 'test')
+            None if situation.is_over else Task(self._name_task('learn'), 'learn', ['test'], [True], 'test')
         )

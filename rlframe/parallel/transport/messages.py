@@ -2,15 +2,17 @@
 
 A message is a frozen dataclass. Its fields are texts, numbers, flags, or dicts and lists of those; arrays travel beside
 it as its payload. ``encode`` and ``decode`` convert it to and from plain JSON values, and ``decode`` accepts a message
-only if it has every declared field, no other one, and each with the declared type.
+only if it has every declared field, no other one, and each with the annotated type: ints count from 0, and ``Annotated``
+names what else is asked of a value.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import re
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, ClassVar, get_args, get_origin, get_type_hints
 
 from rlframe.utils import schema
 from rlframe.utils.schema import COUNT, FINITE, FLAG, Kind, Schema
@@ -31,10 +33,20 @@ NAME = Kind(
     lambda v: isinstance(v, str) and _NAME.fullmatch(v) is not None,
 )
 MAYBE_NAME = Kind("a name, or ''", lambda v: v == '' or NAME.fits(v))
-ROLE = Kind(f'one of {ROLES}', lambda v: v in ROLES)
-NUMBERS = schema.dict_of(Kind('a number', schema.NUMBER.fits))
-PLAIN = Kind('a dict of plain values', lambda v: isinstance(v, Mapping) and _is_plain(v))
-NAMES = schema.list_of(NAME)
+
+Name = Annotated[str, NAME]
+MaybeName = Annotated[str, MAYBE_NAME]
+Role = Annotated[str, Kind(f'one of {ROLES}', lambda v: v in ROLES)]
+Purpose = Annotated[str, Kind(f'one of {PURPOSES}', lambda v: v in PURPOSES)]
+TaskKind = Annotated[str, Kind(f'one of {TASKS}', lambda v: v in TASKS)]
+SignedInt = Annotated[int, schema.INT]
+Numbers = Annotated[dict[str, float], schema.dict_of(Kind('a number', schema.NUMBER.fits))]
+Plain = Annotated[
+    Mapping[str, Any],
+    Kind('a dict of plain values', lambda v: isinstance(v, Mapping) and _is_plain(v)),
+]
+KIND_OF: Mapping[type, Kind] = {str: TEXT, int: COUNT, float: FINITE, bool: FLAG}
+"""What is asked of a field with a plain type."""
 
 
 def _is_plain(value: Any, depth: int = 0) -> bool:
@@ -59,6 +71,20 @@ class Message:
     has_payload: ClassVar[bool] = False
     """Whether arrays may travel with the message."""
 
+    def __init_subclass__(cls) -> None:
+        hints = get_type_hints(cls, include_extras=True)
+        cls.SCHEMA = {name: _schema_of(hints[name]) for name in inspect.get_annotations(cls)}
+
+
+def _schema_of(hint: Any) -> Schema:
+    """Returns the schema of a field with an annotation."""
+    if get_origin(hint) is Annotated:
+        kind: Kind = hint.__metadata__[0]
+        return kind
+    if get_origin(hint) is Sequence:
+        return schema.list_of(_schema_of(get_args(hint)[0]))
+    return KIND_OF[hint]
+
 
 # what workers ask
 
@@ -67,8 +93,8 @@ class Message:
 class Join(Message):
     """A worker introduces itself; it is answered by ``Joined``."""
 
-    role: str
-    name: str
+    role: Role
+    name: Name
     """Name of the worker; the same name joins again after a loss."""
     version: str
     """Version of rlframe."""
@@ -78,15 +104,6 @@ class Join(Message):
     host: str
     slots: int
     """Envs of a collector, or ranks of a learner."""
-    SCHEMA = {
-        'role': ROLE,
-        'name': NAME,
-        'version': TEXT,
-        'fingerprint': TEXT,
-        'pid': COUNT,
-        'host': TEXT,
-        'slots': COUNT,
-    }
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,20 +112,12 @@ class Beat(Message):
 
     state: str
     """What the worker does, in a word."""
-    task: str
+    task: MaybeName
     envstep: int
     train_iter: int
     version: int
     """Version of the weights that it uses."""
-    metrics: dict[str, float]
-    SCHEMA = {
-        'state': TEXT,
-        'task': MAYBE_NAME,
-        'envstep': COUNT,
-        'train_iter': COUNT,
-        'version': COUNT,
-        'metrics': NUMBERS,
-    }
+    metrics: Numbers
 
 
 @dataclasses.dataclass(frozen=True)
@@ -120,7 +129,7 @@ class AskTask(Message):
 class Collected(Message):
     """Data that a collector produced for its task, with them as payload; it is answered by ``Taken``."""
 
-    task: str
+    task: Name
     part: int
     """Number of this message within the task, from 0."""
     rows: int
@@ -130,17 +139,8 @@ class Collected(Message):
     version: int
     """Version of the weights that acted."""
     train_iter: int
-    facts: dict[str, Any]
+    facts: Plain
     """Returns of ended episodes and the like."""
-    SCHEMA = {
-        'task': NAME,
-        'part': COUNT,
-        'rows': COUNT,
-        'envstep': COUNT,
-        'version': COUNT,
-        'train_iter': COUNT,
-        'facts': PLAIN,
-    }
     has_payload = True
 
 
@@ -148,13 +148,12 @@ class Collected(Message):
 class Finished(Message):
     """A worker has completed or abandoned its task; it is answered by ``Orders``."""
 
-    task: str
+    task: Name
     completed: bool
     reason: str
     """Why it was abandoned; empty if it was completed."""
-    facts: dict[str, Any]
+    facts: Plain
     """Finish information of the task."""
-    SCHEMA = {'task': NAME, 'completed': FLAG, 'reason': TEXT, 'facts': PLAIN}
     has_payload = True
 
 
@@ -162,20 +161,18 @@ class Finished(Message):
 class AskWeights(Message):
     """A collector asks for weights newer than its own; it is answered by ``Weights``."""
 
-    policy: str
-    newer_than: int
+    policy: Name
+    newer_than: SignedInt
     """Version that it has; -1 if none."""
-    SCHEMA = {'policy': NAME, 'newer_than': schema.INT}
 
 
 @dataclasses.dataclass(frozen=True)
 class PutWeights(Message):
     """A learner publishes weights, with them as payload; it is answered by ``Orders``."""
 
-    policy: str
+    policy: Name
     version: int
     train_iter: int
-    SCHEMA = {'policy': NAME, 'version': COUNT, 'train_iter': COUNT}
     has_payload = True
 
 
@@ -183,24 +180,22 @@ class PutWeights(Message):
 class AskData(Message):
     """A learner asks for training data; it is answered by ``Data`` or ``Wait``."""
 
-    task: str
+    task: Name
     batch_size: int
     count: int
     """Number of batches, all sent in one payload."""
     train_iter: int
-    SCHEMA = {'task': NAME, 'batch_size': COUNT, 'count': COUNT, 'train_iter': COUNT}
 
 
 @dataclasses.dataclass(frozen=True)
 class LearnInfo(Message):
     """Results of a learner's updates, with priorities as payload if there are any; it is answered by ``Orders``."""
 
-    task: str
+    task: Name
     train_iter: int
-    info: dict[str, float]
+    info: Numbers
     batches: int = 1
     """Batches that were used since the last report."""
-    SCHEMA = {'task': NAME, 'train_iter': COUNT, 'info': NUMBERS, 'batches': COUNT}
     has_payload = True
 
 
@@ -208,10 +203,9 @@ class LearnInfo(Message):
 class PutState(Message):
     """The state of a learner, as payload; it is answered by ``Orders``."""
 
-    purpose: str
+    purpose: Purpose
     """One of ``PURPOSES``."""
     train_iter: int
-    SCHEMA = {'purpose': Kind(f'one of {PURPOSES}', lambda v: v in PURPOSES), 'train_iter': COUNT}
     has_payload = True
 
 
@@ -222,7 +216,6 @@ class Farewell(Message):
     reason: str
     produced: int
     """Training samples or episodes that it produced since it joined, sent or not."""
-    SCHEMA = {'reason': TEXT, 'produced': COUNT}
 
 
 # what the coordinator answers
@@ -232,9 +225,9 @@ class Farewell(Message):
 class Joined(Message):
     """The coordinator accepts a worker."""
 
-    worker: str
+    worker: Name
     """The worker's id, for all further messages."""
-    run: str
+    run: Name
     """Id of the run."""
     beat_interval: float
     """Seconds between two signs of life."""
@@ -244,47 +237,30 @@ class Joined(Message):
     """Number among the workers of its role, which derives its random generators; a name keeps its number."""
     incarnation: int = 0
     """How often a worker of this name joined before and was lost."""
-    SCHEMA = {
-        'worker': NAME,
-        'run': NAME,
-        'beat_interval': FINITE,
-        'deadline': FINITE,
-        'rank': COUNT,
-        'incarnation': COUNT,
-    }
 
 
 @dataclasses.dataclass(frozen=True)
 class Task(Message):
     """Work for a worker."""
 
-    task: str
-    kind: str
+    task: Name
+    """Id of the task, which no other task of the run has."""
+    kind: TaskKind
     """One of ``TASKS``."""
-    policies: list[str]
+    policies: Sequence[Name]
     """The policies that act or learn, one for each player."""
-    active: list[bool]
-    """Which of these players record data."""
-    buffer: str
-    target: int
+    active: Sequence[bool]
+    """Which of these players record data; the others act as in evaluations, without exploration."""
+    buffer: MaybeName = ''
+    """Replay buffer of the data; empty if there are none."""
+    target: int = 0
     """Training samples or episodes of each part, or updates of each round; 0: as configured."""
-    parts: int
+    parts: int = 0
     """Number of parts to collect; 0: until ``Taken.stop``."""
-    newer_than: int
+    newer_than: SignedInt = -1
     """Least version of the weights to act with; -1: any."""
-    settings: dict[str, Any]
+    settings: Plain = dataclasses.field(default_factory=dict)
     """Arguments of the policy, such as ``eps``, and options of the task."""
-    SCHEMA = {
-        'task': NAME,
-        'kind': Kind(f'one of {TASKS}', lambda v: v in TASKS),
-        'policies': NAMES,
-        'active': schema.list_of(FLAG),
-        'buffer': MAYBE_NAME,
-        'target': COUNT,
-        'parts': COUNT,
-        'newer_than': schema.INT,
-        'settings': PLAIN,
-    }
 
 
 @dataclasses.dataclass(frozen=True)
@@ -295,7 +271,6 @@ class Wait(Message):
     stop: bool
     """Whether to end instead."""
     reason: str
-    SCHEMA = {'seconds': FINITE, 'stop': FLAG, 'reason': TEXT}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -308,28 +283,19 @@ class Taken(Message):
     """Why rows were dropped; empty if none were."""
     stop: bool
     """Whether the task is over."""
-    version: int
+    version: SignedInt
     """Newest version of the weights; -1 if there are none."""
-    settings: dict[str, Any]
+    settings: Plain
     """Arguments of the policy for the next part."""
-    SCHEMA = {
-        'pushed': COUNT,
-        'dropped': COUNT,
-        'reason': TEXT,
-        'stop': FLAG,
-        'version': schema.INT,
-        'settings': PLAIN,
-    }
 
 
 @dataclasses.dataclass(frozen=True)
 class Weights(Message):
     """Weights as payload; without one, the version asked for is the newest."""
 
-    policy: str
-    version: int
+    policy: Name
+    version: SignedInt
     train_iter: int
-    SCHEMA = {'policy': NAME, 'version': schema.INT, 'train_iter': COUNT}
     has_payload = True
 
 
@@ -340,9 +306,8 @@ class Data(Message):
     rows: int
     envstep: int
     """Env steps of the experiment so far."""
-    settings: dict[str, Any]
+    settings: Plain
     """Arguments of the learner's policy."""
-    SCHEMA = {'rows': COUNT, 'envstep': COUNT, 'settings': PLAIN}
     has_payload = True
 
 
@@ -354,10 +319,9 @@ class Orders(Message):
     """Whether to leave; the reason says why."""
     abandon: bool
     """Whether to give up the current task."""
-    save: int
+    save: SignedInt
     """Train iteration at which a learner has to send its state; -1: it is not asked for."""
     reason: str
-    SCHEMA = {'stop': FLAG, 'abandon': FLAG, 'save': schema.INT, 'reason': TEXT}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -368,14 +332,7 @@ class Refused(Message):
     remedy: str
     fatal: bool
     """Whether the worker has to end, as repeating the request cannot help."""
-    SCHEMA = {'message': TEXT, 'remedy': TEXT, 'fatal': FLAG}
 
 
-KINDS: dict[str, type[Message]] = {
-    cls.__name__: cls
-    for cls in (
-        Join, Beat, AskTask, Collected, Finished, AskWeights, PutWeights, AskData, LearnInfo, PutState, Farewell,
-        Joined, Task, Wait, Taken, Weights, Data, Orders, Refused,
-    )
-}  # fmt: skip
+KINDS: dict[str, type[Message]] = {cls.__name__: cls for cls in Message.__subclasses__()}
 """All messages by the name on the wire."""

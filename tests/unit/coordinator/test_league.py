@@ -197,7 +197,7 @@ def test_games_count_when_their_data_arrive_even_if_the_task_fails_afterwards() 
     for task in range(12):
         job = own.get_collector_task('c', READY)
         assert job is not None and set(job.policies) == {'main', 'main_10'}
-        seats.add(job.policies)
+        seats.add(tuple(job.policies))
         for _ in range(
             2
         ):  # of which the collector reports the results of the active policy, whatever its seat
@@ -217,7 +217,7 @@ def evaluate(own: OneVsOneCommander, train_iter: int, results: list[str], score:
     """Runs the evaluation that is due; returns its opponent and whether training is over."""
     job = own.get_collector_task('c', READY._replace(train_iter=train_iter))
     assert job is not None and job.kind == 'evaluate'
-    assert job.policies[0] == 'main' and job.active == (False, False)
+    assert job.policies[0] == 'main' and job.active == [False, False]
     facts = {'score': score, 'game_result': results, 'train_iter': train_iter}
     return job.policies[1], own.finish_collector_task(job.task, facts)
 
