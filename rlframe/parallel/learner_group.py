@@ -13,7 +13,7 @@ import numpy as np
 
 from rlframe.data.timestep import Batch
 from rlframe.errors import RequestRefusedError, WorkerLostError
-from rlframe.parallel.coordinator.workers import Desk, Worker, WorkerTable
+from rlframe.parallel.coordinator.workers import Answer, RequestHandler, Worker, WorkerTable
 from rlframe.parallel.held_weights import AVERAGED
 from rlframe.parallel.transport import messages as m
 from rlframe.parallel.transport.base import Reply, Server, joined
@@ -200,7 +200,7 @@ class GroupConfig(ResolvedConfig):
     role_deadline: float
 
 
-class LearnerGroup(Desk):
+class LearnerGroup(RequestHandler):
     """Answers learners as a coordinator does, and gives each its share of a round; it decides nothing else.
 
     Args:
@@ -214,8 +214,7 @@ class LearnerGroup(Desk):
         self, cfg: GroupConfig, server: Server, fingerprint: str, clock: Callable[[], float] = monotonic
     ) -> None:
         self._cfg, self._server = cfg, server
-        self._table = WorkerTable(cfg.worker_deadline, clock)
-        super().__init__(self._table, fingerprint)
+        super().__init__(WorkerTable(cfg.worker_deadline, clock), fingerprint)
         self._changed = threading.Condition(self.lock)
         self.members: dict[str, Member] = {}
         """All learners that are present, in the order of joining."""
@@ -232,17 +231,6 @@ class LearnerGroup(Desk):
         """Whether the first learner is to send its state."""
         self.states: list[State] = []
         """States of the first learner that have arrived."""
-        self._answers = {
-            m.Beat: self._beat,
-            m.AskTask: self._ask_task,
-            m.AskWeights: self._ask_weights,
-            m.PutWeights: self._put_weights,
-            m.AskData: self._ask_data,
-            m.LearnInfo: self._learn_info,
-            m.PutState: self._put_state,
-            m.Finished: self._finished,
-            m.Farewell: self._farewell,
-        }
 
     # what an aggregator does with it
 
@@ -333,8 +321,7 @@ class LearnerGroup(Desk):
         end = monotonic() + seconds
         with self._changed:
             while not condition():
-                if self.error is not None:
-                    raise self.error
+                self.raise_failure()
                 check()
                 self._look_for_lost()
                 if monotonic() >= end:
@@ -349,14 +336,14 @@ class LearnerGroup(Desk):
 
     def _look_for_lost(self) -> None:
         limits = self._cfg
-        for worker in self._table.silent():
+        for worker in self.workers.silent():
             self._lose(worker, f'no sign of life for {limits.worker_deadline:g} s')
-        for worker in self._table.stuck(limits.stall_deadline):
+        for worker in self.workers.stuck(limits.stall_deadline):
             member = self.members[worker.id]
             if member.owes_state or (member.is_given and not member.is_done):
                 self._lose(worker, f'no update for {limits.stall_deadline:g} s')
-        if (seconds := self._table.missing('learner')) > limits.role_deadline:
-            lost = '; lost: ' + '; '.join(self._table.lost[-3:]) if self._table.lost else ''
+        if (seconds := self.workers.missing('learner')) > limits.role_deadline:
+            lost = '; lost: ' + '; '.join(self.workers.lost[-3:]) if self.workers.lost else ''
             raise WorkerLostError(
                 f'the aggregator has had no learner for {seconds:.0f} s{lost}',
                 where='aggregator.role_deadline',
@@ -370,10 +357,23 @@ class LearnerGroup(Desk):
         if member is not None:
             member.is_lost = member.is_lost or cause != ''
             self._end(member)
-        self._table.leave(worker.id, cause)
+        self.workers.leave(worker.id, cause)
         self._server.forget(worker.id)
 
     # answers
+
+    def _answers(self) -> Mapping[type[m.Message], Answer]:
+        return {
+            m.Beat: self._beat,
+            m.AskTask: self._ask_task,
+            m.AskWeights: self._ask_weights,
+            m.PutWeights: self._put_weights,
+            m.AskData: self._ask_data,
+            m.LearnInfo: self._learn_info,
+            m.PutState: self._put_state,
+            m.Finished: self._finished,
+            m.Farewell: self._farewell,
+        }
 
     def _admit(self, message: m.Join, session: str) -> m.Joined:
         if message.role != 'learner':
@@ -381,9 +381,9 @@ class LearnerGroup(Desk):
                 f'{message.role} {message.name} joins the aggregator of learners',
                 remedy='Join the coordinator instead.',
             )
-        if (before := self._table.holder(message, session)) is not None:
+        if (before := self.workers.holder(message, session)) is not None:
             self._lose(before, 'it joined again')
-        worker = self._table.join(message, session)
+        worker = self.workers.join(message, session)
         self.members[worker.id] = Member(worker)
         self._changed.notify_all()
         limits = self._cfg
@@ -398,7 +398,7 @@ class LearnerGroup(Desk):
         return m.Orders(self._leaves != '', abandon, save, self._leaves or self._ended)
 
     def _beat(self, worker: Worker, message: m.Beat, _: Any) -> m.Orders:
-        self._table.take_beat(worker, message)
+        self.workers.take_beat(worker, message)
         return self._orders(worker, task=message.task)
 
     def _ask_task(self, worker: Worker, message: m.AskTask, _: Any) -> m.Task | m.Wait:
@@ -412,7 +412,7 @@ class LearnerGroup(Desk):
         if self._is_training and self.ready and not member.may_begin:
             self.wants_state = True
             return m.Wait(wait, False, 'it joins with the next round')
-        self._table.give(worker, self._task.task)
+        self.workers.give(worker, self._task.task)
         self._changed.notify_all()
         return self._task
 
@@ -438,7 +438,7 @@ class LearnerGroup(Desk):
             return m.Wait(wait, False, 'no data yet')
         data, extras = self._round, self._round.extras
         member.is_given = True
-        self._table.give(worker, worker.task)
+        self.workers.give(worker, worker.task)
         if member.has != self.number and self.networks:
             extras = {**extras, AVERAGED: self.networks}
         member.has = self.number

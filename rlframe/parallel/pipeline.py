@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, cast
 from rlframe.config.schema import ExperimentConfig
 from rlframe.errors import CheckpointMismatchError, ConfigError, RLFrameError, RunWarning, WorkerLostError
 from rlframe.parallel import roles
-from rlframe.parallel.coordinator.assembly import Version
 from rlframe.parallel.coordinator.base_parallel_commander import BaseParallelCommander
 from rlframe.parallel.launcher import Crew
 from rlframe.parallel.run import ParallelRun
@@ -288,7 +287,7 @@ class ParallelPipeline(HasGoal):
         self.checkpoints.restore(state, saved.manifest, saved.path)
         at = self.progress.train_iter
         whole = {'policy': self.record.policy.state, 'progress': self.progress.state_dict()}
-        self.coordinator.weights.put(self.coordinator.state_name, Version(at, at, whole))
+        self.coordinator.keep_state(whole, at)
         if 'config' in saved.manifest:
             judge_again(self, saved.manifest['config']['main_config'])
             commander = self.coordinator.commander
@@ -370,7 +369,7 @@ class ParallelPipeline(HasGoal):
                 after_tick(self)
             time.sleep(TICK)
         self._end()
-        self.coordinator.raise_error()
+        self.coordinator.raise_failure()
         self.loop.stopped = self.coordinator.commander.stopped
         self._later.call()
         self.hooks.end(self.solved, self.finished)

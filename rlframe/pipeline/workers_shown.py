@@ -65,7 +65,7 @@ class ParallelDisplay(Display):
     def rows(self) -> list[list[str]]:
         """Returns the table's row of every present worker, the learner first."""
         coordinator, loss = self._pipeline.coordinator, self._loss()
-        newest, rows = coordinator.weights.version(coordinator.name), []
+        newest, rows = coordinator.version(coordinator.name), []
         for name, facts in sorted(
             coordinator.workers.counts().items(), key=lambda item: item[1]['role'] != 'learner'
         ):

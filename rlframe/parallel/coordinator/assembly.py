@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple, Protocol
 
 from rlframe.data.timestep import Batch, EnvSpec, from_tree, to_tree
@@ -51,45 +51,6 @@ class Version(NamedTuple):
     """Train iterations that they contain."""
     weights: Any
     """Tree of arrays, which nobody changes."""
-
-
-class WeightsStore:
-    """Keeps one version of the weights of each policy."""
-
-    def __init__(self) -> None:
-        self._by_name: dict[str, Version] = {}
-
-    def put(self, policy: str, version: Version) -> bool:
-        """Publishes weights; returns False if newer ones are there already."""
-        if version.version < self.version(policy):
-            return False
-        self._by_name[policy] = version
-        return True
-
-    def get(self, policy: str) -> Version | None:
-        """Returns the newest weights of a policy, or None."""
-        return self._by_name.get(policy)
-
-    def version(self, policy: str) -> int:
-        """Returns the newest version of a policy; -1 if there is none."""
-        found = self._by_name.get(policy)
-        return -1 if found is None else found.version
-
-    def copy(self, policy: str, name: str) -> None:
-        """Keeps the newest weights of a policy under another name, too."""
-        self._by_name[name] = self._by_name[policy]
-
-    def keep_only(self, names: Collection[str]) -> None:
-        """Forgets all other policies."""
-        self._by_name = {name: version for name, version in self._by_name.items() if name in names}
-
-    def state_dict(self, without: str = '') -> dict[str, Any]:
-        """Returns all weights by name, except those of one name."""
-        return {name: version._asdict() for name, version in self._by_name.items() if name != without}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continues from ``state_dict()``."""
-        self._by_name = {name: Version(**version) for name, version in state.items()}
 
 
 PART = Kind('rows, data and extras of a part', lambda v: LIST.fits(v) and len(v) == 3 and COUNT.fits(v[0]))
@@ -209,55 +170,6 @@ class TrainingData:
 ADDRESS = ('host', 'port')
 """Options of a server beside those of its section ``transport``."""
 STOP_VALUE = ('policy.eval.evaluator.stop_value', 'env.stop_value')
-
-
-class Given(NamedTuple):
-    """What a coordinator is created from."""
-
-    options: Mapping[str, Any]
-    server: Server
-    commander: BaseParallelCommander
-    data: TrainingData
-
-
-def complete(
-    cfg: Mapping[str, Any] | None,
-    server: Server | None,
-    commander: BaseParallelCommander | None,
-    data: TrainingData | None,
-) -> Given:
-    """Returns the options of a coordinator, and its parts, of which the missing ones are created.
-
-    Args:
-        cfg: The config of an experiment, or, if all parts are given, the options alone.
-        server: The coordinator's end of a transport.
-        commander: Decides what to do.
-        data: Takes the data of collectors.
-
-    Raises:
-        ConfigError: If parts are missing and there is no config to create them from.
-    """
-    if not is_experiment(cfg):
-        if server is None or commander is None or data is None:
-            raise ConfigError(
-                'a coordinator needs the config of an experiment, or a server, a commander and data',
-                where='cfg',
-                got=type(cfg).__name__ if cfg is None else sorted(cfg),
-                expected="a compiled config, or a main config with a section 'policy'",
-            )
-        return Given(cfg or {}, server, commander, data)
-    assert cfg is not None  # is_experiment() said so
-    return Given(
-        options_of(cfg),
-        make_server(cfg) if server is None else server,
-        make_commander(cfg) if commander is None else commander,
-        make_data(cfg) if data is None else data,
-    )
-
-
-def is_experiment(cfg: Mapping[str, Any] | None) -> bool:
-    """Whether a config is that of an experiment, and not the options of a coordinator alone."""
-    return cfg is not None and 'policy' in cfg
 
 
 def options_of(cfg: Mapping[str, Any]) -> dict[str, Any]:

@@ -8,175 +8,20 @@ from collections.abc import Callable, Mapping
 from time import monotonic
 from typing import Any
 
-from rlframe.errors import MessageError, WorkerLostError
-from rlframe.parallel.coordinator.assembly import (
-    CoordinatedRun,
-    TrainingData,
-    Version,
-    WeightsStore,
-    complete,
-)
+from rlframe.errors import ConfigError, MessageError, WorkerLostError
+from rlframe.parallel.coordinator import assembly
+from rlframe.parallel.coordinator.assembly import CoordinatedRun, TrainingData, Version
 from rlframe.parallel.coordinator.base_parallel_commander import BaseParallelCommander
 from rlframe.parallel.coordinator.running_tasks import Situation
-from rlframe.parallel.coordinator.workers import Desk, Worker, WorkerTable
+from rlframe.parallel.coordinator.workers import Answer, RequestHandler, Worker, WorkerTable
 from rlframe.parallel.transport import messages as m
 from rlframe.parallel.transport.base import Reply, Server
-from rlframe.parallel.transport.messages import Collected, Join, Joined
 from rlframe.run.progress import Progress
 from rlframe.utils.field import Configurable
 from rlframe.utils.options import COORDINATOR_FIELDS, CoordinatorConfig
 from rlframe.utils.schema import COUNT, DICT, FINITE, Schema, check_state, part
 
 logger = logging.getLogger('rlframe.coordinator')
-
-
-class Requests(Desk):
-    """Answers one request after the other; none of them waits.
-
-    Args:
-        coordinator: Does the bookkeeping.
-        wait: Seconds after which a worker asks again if there is nothing to do or no data yet.
-        max_updates_due: Updates that the learner may be behind before collectors wait.
-        welcome: Makes the answer to an admitted worker.
-        fingerprint: Hash of the part of the config that all roles share; empty: it is not compared.
-    """
-
-    def __init__(
-        self,
-        coordinator: Coordinator,
-        wait: float,
-        max_updates_due: int,
-        welcome: Callable[[Worker], m.Joined],
-        fingerprint: str,
-    ) -> None:
-        self._coordinator, self._wait, self._max_due = coordinator, wait, max_updates_due
-        self._welcome = welcome
-        super().__init__(coordinator.workers, fingerprint)
-        self._answers = {
-            m.Beat: self._beat,
-            m.AskTask: self._ask_task,
-            m.Collected: self._collected,
-            m.Finished: self._finished,
-            m.AskWeights: self._ask_weights,
-            m.PutWeights: self._put_weights,
-            m.AskData: self._ask_data,
-            m.LearnInfo: self._learn_info,
-            m.PutState: self._put_state,
-            m.Farewell: self._farewell,
-        }
-
-    def _admit(self, message: m.Join, session: str) -> m.Joined:
-        worker = self._coordinator.admit(message, session)
-        logger.info('%s joined', worker)
-        return self._welcome(worker)
-
-    def _orders(self, worker: Worker, abandon: bool = False) -> m.Orders:
-        c = self._coordinator
-        save = c.save_at if worker.role == 'learner' else -1
-        return m.Orders(c.system_shutdown_flag, abandon, save, c.reason)
-
-    def _beat(self, worker: Worker, message: m.Beat, _: Any) -> m.Orders:
-        self._coordinator.workers.take_beat(worker, message)
-        return self._orders(worker, abandon=message.task not in ('', worker.task))
-
-    def _ask_task(self, worker: Worker, message: m.AskTask, _: Any) -> m.Task | m.Wait:
-        c = self._coordinator
-        if worker.task:  # its reply was lost with a connection, or the worker lost its task
-            c.end_task(worker)
-        if c.system_shutdown_flag:
-            return m.Wait(self._wait, True, c.reason)
-        if worker.role == 'learner':
-            job = c.commander.get_learner_task(worker.id, c.situation())
-        else:
-            job = None if self._is_behind() else c.commander.get_collector_task(worker.id, c.situation())
-        if job is None:
-            return m.Wait(self._wait, False, 'nothing to do yet')
-        c.workers.give(worker, job.task)
-        return job
-
-    def _is_behind(self) -> bool:
-        """Returns whether collectors have to wait for the learner."""
-        return self._coordinator.data.due > self._max_due
-
-    def _collected(self, worker: Worker, message: m.Collected, payload: Any) -> m.Taken:
-        c = self._coordinator
-        if message.task != worker.task or c.system_shutdown_flag:
-            c.count_rows(worker, 0, message.rows)
-            return self._taken(0, message.rows, 'the task is over', True)
-        c.count(message)
-        pushed = c.deal_with_collector_send_data(
-            message.task, c.name, str(message.part), payload, message.rows
-        )
-        c.count_rows(worker, pushed, message.rows - pushed)
-        stop = c.deal_with_collector_judge_finish(message.task, message.facts)
-        reason = '' if pushed == message.rows else 'the replay buffer refused them'
-        return self._taken(pushed, message.rows - pushed, reason, stop or self._is_behind())
-
-    def _taken(self, pushed: int, dropped: int, reason: str, stop: bool) -> m.Taken:
-        c = self._coordinator
-        settings = {} if stop else c.commander.settings(c.situation())
-        return m.Taken(pushed, dropped, reason, stop, c.weights.version(c.name), settings)
-
-    def _finished(self, worker: Worker, message: m.Finished, payload: Any) -> m.Orders:
-        c = self._coordinator
-        if message.task != worker.task:
-            return self._orders(worker)
-        if not message.completed:
-            logger.warning('%s gave up %s: %s', worker, message.task, message.reason)
-            c.end_task(worker)
-            return self._orders(worker)
-        worker.task = ''
-        if worker.role == 'learner':
-            c.deal_with_learner_finish_task(message.task, message.facts)
-        else:
-            c.deal_with_collector_finish_task(message.task, message.facts)
-        return self._orders(worker)
-
-    def _ask_weights(self, worker: Worker, message: m.AskWeights, _: Any) -> Reply:
-        found = self._coordinator.weights_for(worker, message.policy)
-        if found is None:
-            return Reply(m.Weights(message.policy, -1, 0))
-        reply = m.Weights(message.policy, found.version, found.train_iter)
-        shared = message.policy if worker.role == 'collector' else ''  # what a learner asks for is asked once
-        return Reply(reply, found.weights if found.version > message.newer_than else None, shared)
-
-    def _put_weights(self, worker: Worker, message: m.PutWeights, payload: Any) -> m.Orders:
-        if worker.role != 'learner' or not worker.task:
-            raise MessageError('weights come from a learner that has a task', where='PutWeights')
-        version = Version(message.version, message.train_iter, payload)
-        self._coordinator.weights.put(message.policy, version)
-        return self._orders(worker)
-
-    def _ask_data(self, worker: Worker, message: m.AskData, _: Any) -> m.Wait | Reply:
-        c = self._coordinator
-        if message.task != worker.task:
-            return m.Wait(self._wait, True, 'the task is over')
-        if c.deal_with_learner_judge_finish(message.task, {}):
-            return m.Wait(self._wait, True, 'training is complete')
-        batches, drawn = c.data.draw(message.train_iter)
-        if not batches:
-            return m.Wait(self._wait, False, 'no data yet')
-        settings = c.commander.learn_settings(c.situation())
-        return Reply(m.Data(batches, c.progress.envstep, settings), drawn)
-
-    def _learn_info(self, worker: Worker, message: m.LearnInfo, payload: Any) -> m.Orders:
-        if message.task == worker.task:
-            counts = {'train_iter': message.train_iter, 'batches': message.batches, 'priority_info': payload}
-            c = self._coordinator
-            c.deal_with_learner_send_info(message.task, c.name, {**message.info, **counts})
-        return self._orders(worker)
-
-    def _put_state(self, worker: Worker, message: m.PutState, payload: Any) -> m.Orders:
-        self._coordinator.take_state(payload, message.train_iter, message.purpose == 'checkpoint')
-        return self._orders(worker)
-
-    def _farewell(self, worker: Worker, message: m.Farewell, _: Any) -> m.Orders:
-        orders = self._orders(worker)
-        c = self._coordinator
-        c.count_rows(worker, 0, max(message.produced - worker.pushed - worker.dropped, 0))
-        c.leave(worker, '')
-        logger.info('%s left: %s', worker, message.reason)
-        return orders
 
 
 PARTS_AHEAD = 4
@@ -191,7 +36,7 @@ STATE: Schema = {
 }
 
 
-class Coordinator(Configurable):
+class Coordinator(RequestHandler, Configurable):
     """Answers the requests of collectors and learners; it never calls them, and no request waits inside it.
 
     Its commander decides which tasks workers get. Data go to a replay buffer and from there to the learner; weights go
@@ -230,8 +75,22 @@ class Coordinator(Configurable):
         fingerprint: str = '',
         clock: Callable[[], float] = monotonic,
     ) -> None:
-        cfg, server, commander, data = complete(cfg, server, commander, data)
-        self._cfg = self.resolve_config(cfg)
+        if cfg is not None and 'policy' in cfg:
+            options: Mapping[str, Any] = assembly.options_of(cfg)
+            server = assembly.make_server(cfg) if server is None else server
+            commander = assembly.make_commander(cfg) if commander is None else commander
+            data = assembly.make_data(cfg) if data is None else data
+        elif server is None or commander is None or data is None:
+            raise ConfigError(
+                'a coordinator needs the config of an experiment, or a server, a commander and data',
+                where='cfg',
+                got=type(cfg).__name__ if cfg is None else sorted(cfg),
+                expected="a compiled config, or a main config with a section 'policy'",
+            )
+        else:
+            options = cfg or {}
+        self._cfg = self.resolve_config(options)
+        super().__init__(WorkerTable(self._cfg.worker_deadline, clock), fingerprint)
         self.server = server
         """The coordinator's end of the transport."""
         self._run, self._run_id = run if run is not None else CoordinatedRun(), run_id
@@ -240,9 +99,7 @@ class Coordinator(Configurable):
         """Counters of the experiment."""
         self._clock, self._began, self._seconds = clock, clock(), 0.0
         self._state_at = clock()
-        self.workers = WorkerTable(self._cfg.worker_deadline, clock)
-        """The present workers."""
-        self.weights = WeightsStore()
+        self.weights: dict[str, Version] = {}
         """Newest weights of each policy, and under ``state_name`` the last state of the learner."""
         self.received = self.pushed = self.dropped = 0
         """Training samples or episodes that were produced; ``received == pushed + dropped``."""
@@ -256,12 +113,12 @@ class Coordinator(Configurable):
         self._added_places = 0  # of collectors beyond those that the config has
         self._stopping = threading.Event()
         ahead = self._cfg.max_updates_due
-        ahead = PARTS_AHEAD * data.updates_per_part if ahead is None else ahead
-        self._requests = Requests(self, self._cfg.wait, ahead, self._welcome, fingerprint)
+        self._max_due = PARTS_AHEAD * data.updates_per_part if ahead is None else ahead
 
-    def _welcome(self, worker: Worker) -> Joined:
-        interval, deadline = self._cfg.beat_interval, self._cfg.worker_deadline
-        return Joined(worker.id, self._run_id, interval, deadline, worker.rank, worker.incarnation)
+    def version(self, policy: str) -> int:
+        """Returns the newest version of a policy's weights; -1 if there are none."""
+        found = self.weights.get(policy)
+        return -1 if found is None else found.version
 
     @property
     def patience(self) -> float:
@@ -277,7 +134,7 @@ class Coordinator(Configurable):
 
     def start(self) -> None:
         """Begins to answer workers."""
-        self.server.start(self._requests.handle)
+        self.server.start(self.handle)
 
     def close(self) -> None:
         """Stops answering; may be called twice."""
@@ -306,8 +163,8 @@ class Coordinator(Configurable):
             WorkerLostError: If a role has had no worker for too long.
             Exception: Whatever a callback raised while a request was answered.
         """
-        with self._requests.lock:
-            self.raise_error()
+        with self.lock:
+            self.raise_failure()
             for worker in self.workers.silent():
                 self.leave(worker, f'no sign of life for {self._cfg.worker_deadline:g} s')
             self._look_for_stuck()
@@ -332,14 +189,9 @@ class Coordinator(Configurable):
 
     def lose(self, role: str, name: str, cause: str) -> None:
         """Removes a worker whose end was noticed by other means; ignored if it is not present."""
-        with self._requests.lock:
+        with self.lock:
             if (worker := self.workers.find(role, name)) is not None:
                 self.leave(worker, cause)
-
-    def raise_error(self) -> None:
-        """Raises what a callback raised while a request was answered, if one did."""
-        if self._requests.error is not None:
-            raise self._requests.error
 
     def _raise_missing(self, role: str, seconds: float) -> None:
         lost = '; lost: ' + '; '.join(self.workers.lost[-3:]) if self.workers.lost else ''
@@ -350,20 +202,6 @@ class Coordinator(Configurable):
         )
 
     # workers
-
-    def admit(self, message: Join, session: str = '') -> Worker:
-        """Adds a worker; one that is present and joins again over its connection loses its task.
-
-        Raises:
-            RLFrameError: If another worker has this name; see ``WorkerTable.holder``.
-        """
-        if (before := self.workers.holder(message, session)) is not None:
-            self.leave(before, 'it joined again')
-        worker = self.workers.join(message, session)
-        if worker.role == 'collector' and self.workers.present('collector') > self.commander.collector_places:
-            self._added_places += 1
-            self.deal_with_increase_collector()
-        return worker
 
     def leave(self, worker: Worker, cause: str) -> None:
         """Removes a worker and ends its task; with a cause, as one that was lost."""
@@ -389,35 +227,159 @@ class Coordinator(Configurable):
         self.data.learner_lost(self._learned_before)
         self.commander.notify_fail_learner_task(task)
 
-    # what requests bring
+    # requests
 
-    def count(self, message: Collected) -> None:
-        """Counts env steps and episodes of a collector."""
+    def _answers(self) -> Mapping[type[m.Message], Answer]:
+        return {
+            m.Beat: self._on_beat,
+            m.AskTask: self._on_ask_task,
+            m.Collected: self._on_collected,
+            m.Finished: self._on_finished,
+            m.AskWeights: self._on_ask_weights,
+            m.PutWeights: self._on_put_weights,
+            m.AskData: self._on_ask_data,
+            m.LearnInfo: self._on_learn_info,
+            m.PutState: self._on_put_state,
+            m.Farewell: self._on_farewell,
+        }
+
+    def _admit(self, message: m.Join, session: str) -> m.Joined:
+        """Adds a worker; one that is present and joins again over its connection loses its task."""
+        if (before := self.workers.holder(message, session)) is not None:
+            self.leave(before, 'it joined again')
+        worker = self.workers.join(message, session)
+        if worker.role == 'collector' and self.workers.present('collector') > self.commander.collector_places:
+            self._added_places += 1
+            self.deal_with_increase_collector()
+        logger.info('%s joined', worker)
+        interval, deadline = self._cfg.beat_interval, self._cfg.worker_deadline
+        return m.Joined(worker.id, self._run_id, interval, deadline, worker.rank, worker.incarnation)
+
+    def _orders(self, worker: Worker, abandon: bool = False) -> m.Orders:
+        save = self.save_at if worker.role == 'learner' else -1
+        return m.Orders(self.system_shutdown_flag, abandon, save, self.reason)
+
+    def _wait(self, reason: str, stop: bool = False) -> m.Wait:
+        return m.Wait(self._cfg.wait, stop, reason)
+
+    def _on_beat(self, worker: Worker, message: m.Beat, _: Any) -> m.Orders:
+        self.workers.take_beat(worker, message)
+        return self._orders(worker, abandon=message.task not in ('', worker.task))
+
+    def _on_ask_task(self, worker: Worker, message: m.AskTask, _: Any) -> m.Task | m.Wait:
+        if worker.task:  # its reply was lost with a connection, or the worker lost its task
+            self.end_task(worker)
+        if self.system_shutdown_flag:
+            return self._wait(self.reason, stop=True)
+        if worker.role == 'learner':
+            task = self.commander.get_learner_task(worker.id, self.situation())
+        else:
+            task = (
+                None if self._is_behind() else self.commander.get_collector_task(worker.id, self.situation())
+            )
+        if task is None:
+            return self._wait('nothing to do yet')
+        self.workers.give(worker, task.task)
+        return task
+
+    def _is_behind(self) -> bool:
+        """Returns whether collectors have to wait for the learner."""
+        return self.data.due > self._max_due
+
+    def _on_collected(self, worker: Worker, message: m.Collected, payload: Any) -> m.Taken:
+        rows = message.rows
+        if message.task != worker.task or self.system_shutdown_flag:
+            self._count_rows(worker, 0, rows)
+            return self._taken(0, rows, 'the task is over', True)
         self.progress.envstep += message.envstep
         self.progress.episodes += int(message.facts.get('episode_count', 0))
         self._run.collected(message, self.progress)
+        pushed = self.deal_with_collector_send_data(message.task, self.name, str(message.part), payload, rows)
+        self._count_rows(worker, pushed, rows - pushed)
+        stop = self.deal_with_collector_judge_finish(message.task, message.facts)
+        reason = '' if pushed == rows else 'the replay buffer refused them'
+        return self._taken(pushed, rows - pushed, reason, stop or self._is_behind())
 
-    def count_rows(self, worker: Worker, pushed: int, dropped: int) -> None:
+    def _taken(self, pushed: int, dropped: int, reason: str, stop: bool) -> m.Taken:
+        settings = {} if stop else self.commander.settings(self.situation())
+        return m.Taken(pushed, dropped, reason, stop, self.version(self.name), settings)
+
+    def _count_rows(self, worker: Worker, pushed: int, dropped: int) -> None:
         """Counts training samples or episodes that a collector produced."""
         self.received, self.pushed = self.received + pushed + dropped, self.pushed + pushed
         self.dropped += dropped
         worker.pushed, worker.dropped = worker.pushed + pushed, worker.dropped + dropped
 
-    def weights_for(self, worker: Worker, policy: str) -> Version | None:
-        """Returns the newest weights of a policy; those that an evaluation uses are kept until it is over."""
-        found = self.weights.get(policy)
-        running = self.commander.running.get(worker.task)
-        if found is not None and running is not None and running.job.kind == 'evaluate':
-            self._evaluating.setdefault(worker.task, found)
-        return found
+    def _on_finished(self, worker: Worker, message: m.Finished, payload: Any) -> m.Orders:
+        if message.task != worker.task:
+            return self._orders(worker)
+        if not message.completed:
+            logger.warning('%s gave up %s: %s', worker, message.task, message.reason)
+            self.end_task(worker)
+            return self._orders(worker)
+        worker.task = ''
+        if worker.role == 'learner':
+            self.deal_with_learner_finish_task(message.task, message.facts)
+        else:
+            self.deal_with_collector_finish_task(message.task, message.facts)
+        return self._orders(worker)
 
-    def take_state(self, state: Any, train_iter: int, is_checkpoint: bool = True) -> None:
+    def _on_ask_weights(self, worker: Worker, message: m.AskWeights, _: Any) -> Reply:
+        found = self.weights.get(message.policy)
+        if found is None:
+            return Reply(m.Weights(message.policy, -1, 0))
+        running = self.commander.running.get(worker.task)
+        if running is not None and running.job.kind == 'evaluate':
+            self._evaluating.setdefault(worker.task, found)
+        reply = m.Weights(message.policy, found.version, found.train_iter)
+        shared = message.policy if worker.role == 'collector' else ''  # what a learner asks for is asked once
+        return Reply(reply, found.weights if found.version > message.newer_than else None, shared)
+
+    def _on_put_weights(self, worker: Worker, message: m.PutWeights, payload: Any) -> m.Orders:
+        if worker.role != 'learner' or not worker.task:
+            raise MessageError('weights come from a learner that has a task', where='PutWeights')
+        if message.version >= self.version(message.policy):
+            self.weights[message.policy] = Version(message.version, message.train_iter, payload)
+        return self._orders(worker)
+
+    def _on_ask_data(self, worker: Worker, message: m.AskData, _: Any) -> m.Wait | Reply:
+        if message.task != worker.task:
+            return self._wait('the task is over', stop=True)
+        if self.deal_with_learner_judge_finish(message.task, {}):
+            return self._wait('training is complete', stop=True)
+        batches, drawn = self.data.draw(message.train_iter)
+        if not batches:
+            return self._wait('no data yet')
+        settings = self.commander.learn_settings(self.situation())
+        return Reply(m.Data(batches, self.progress.envstep, settings), drawn)
+
+    def _on_learn_info(self, worker: Worker, message: m.LearnInfo, payload: Any) -> m.Orders:
+        if message.task == worker.task:
+            counts = {'train_iter': message.train_iter, 'batches': message.batches, 'priority_info': payload}
+            self.deal_with_learner_send_info(message.task, self.name, {**message.info, **counts})
+        return self._orders(worker)
+
+    def _on_put_state(self, worker: Worker, message: m.PutState, payload: Any) -> m.Orders:
         """Keeps the state of the learner, for one that may take its place; passes one on that is for a checkpoint."""
+        at = message.train_iter
         self.save_at, self._state_at = -1, self._clock()
         self._learned_before = self.data.learned
-        self.weights.put(self.state_name, Version(train_iter, train_iter, state))
-        if is_checkpoint:
-            self._run.take_state(state, train_iter)
+        self.keep_state(payload, at)
+        if message.purpose == 'checkpoint':
+            self._run.take_state(payload, at)
+        return self._orders(worker)
+
+    def keep_state(self, state: Any, train_iter: int) -> None:
+        """Keeps the whole state of a learner, which the next one begins from."""
+        if train_iter >= self.version(self.state_name):
+            self.weights[self.state_name] = Version(train_iter, train_iter, state)
+
+    def _on_farewell(self, worker: Worker, message: m.Farewell, _: Any) -> m.Orders:
+        orders = self._orders(worker)
+        self._count_rows(worker, 0, max(message.produced - worker.pushed - worker.dropped, 0))
+        self.leave(worker, '')
+        logger.info('%s left: %s', worker, message.reason)
+        return orders
 
     # the bookkeeping, under the names of DI-engine
 
@@ -476,8 +438,9 @@ class Coordinator(Configurable):
         self.progress.train_iter = int(counts['train_iter'] or 0)
         snapshot = self.commander.update_learner_info(task_id, self._learn_info, self.situation())
         if snapshot is not None:
-            self.weights.copy(snapshot.policy, snapshot.name)
-        self.weights.keep_only({self.name, self.state_name, *self.commander.kept_policies})
+            self.weights[snapshot.name] = self.weights[snapshot.policy]
+        kept = {self.name, self.state_name, *self.commander.kept_policies}
+        self.weights = {name: version for name, version in self.weights.items() if name in kept}
         self._run.learned(self._learn_info, self.progress)
 
     def deal_with_learner_judge_finish(self, task_id: str, info: Mapping[str, Any]) -> bool:
@@ -504,7 +467,7 @@ class Coordinator(Configurable):
         return Situation(
             envstep=self.progress.envstep,
             train_iter=self.progress.train_iter,
-            version=self.weights.version(self.name),
+            version=self.version(self.name),
             updates_due=due,
             seconds=self._seconds + self._clock() - self._began,
             spent=self._run.is_spent(self.progress, due),
@@ -513,11 +476,15 @@ class Coordinator(Configurable):
 
     def state_dict(self) -> dict[str, Any]:
         """Returns everything but the replay buffer and the learner's state, which are saved on their own."""
-        with self._requests.lock:
+        with self.lock:
             return {
                 'commander': self.commander.state_dict(),
                 'data': self.data.state_dict(),
-                'weights': self.weights.state_dict(without=self.state_name),
+                'weights': {
+                    name: version._asdict()
+                    for name, version in self.weights.items()
+                    if name != self.state_name
+                },
                 'rows': {'received': self.received, 'pushed': self.pushed, 'dropped': self.dropped},
                 'seconds': self._seconds + self._clock() - self._began,
                 'workers': self.workers.state_dict(),
@@ -526,7 +493,7 @@ class Coordinator(Configurable):
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Continues from ``state_dict()``; tasks of that time are ended, as their workers join again."""
         check_state(state_dict, STATE)
-        with self._requests.lock:
+        with self.lock:
             with part('commander'):
                 self.commander.load_state_dict(state_dict['commander'])
             for worker in {running.worker for running in self.commander.running.values()}:
@@ -534,7 +501,7 @@ class Coordinator(Configurable):
             with part('data'):
                 self.data.load_state_dict(state_dict['data'])
             with part('weights'):
-                self.weights.load_state_dict(dict(state_dict['weights']))
+                self.weights = {name: Version(**saved) for name, saved in state_dict['weights'].items()}
             if 'workers' in state_dict:
                 with part('workers'):
                     self.workers.load_state_dict(state_dict['workers'])

@@ -1,4 +1,4 @@
-"""Desk: where the requests of workers are answered, one after the other."""
+"""The present workers, and RequestHandler: answers their requests, one after the other."""
 
 from __future__ import annotations
 
@@ -242,23 +242,25 @@ Answer = Callable[[Worker, Any, Any], m.Message | Reply]
 """Answers a message of a worker, which may have a payload."""
 
 
-class Desk(ABC):
+class RequestHandler(ABC):
     """Answers one request after the other; none of them waits.
 
     Args:
         workers: The present workers.
-        fingerprint: Hash of the part of the config that all roles share.
+        fingerprint: Hash of the part of the config that all roles share; empty: it is not compared.
     """
 
     def __init__(self, workers: WorkerTable, fingerprint: str) -> None:
-        self._workers, self._fingerprint = workers, fingerprint
+        self.workers, self._fingerprint = workers, fingerprint
+        """The present workers."""
         self.lock = threading.RLock()
         """Held while a request is answered."""
-        self.error: BaseException | None = None
+        self.failure: BaseException | None = None
         """What a request raised that was no fault of its sender."""
 
-    _answers: Mapping[type[m.Message], Answer]
-    """What answers each kind of message but ``Join``."""
+    @abstractmethod
+    def _answers(self) -> Mapping[type[m.Message], Answer]:
+        """Returns what answers each kind of message but ``Join``."""
 
     @abstractmethod
     def _admit(self, message: m.Join, session: str) -> m.Joined:
@@ -274,30 +276,34 @@ class Desk(ABC):
         with self.lock:
             message, start = envelope.message, monotonic()
             try:
-                answer = (
-                    self._join(message, envelope.session)
-                    if isinstance(message, m.Join)
-                    else self._answer(envelope.sender, message, payload)
-                )
+                if isinstance(message, m.Join):
+                    self._check_same(message)
+                    return Reply(self._admit(message, envelope.session))
+                worker = self.workers.hear(envelope.sender)
+                answer = self._answers().get(type(message))
+                if worker is None or answer is None:
+                    raise MessageError(
+                        f'{type(message).__name__} of {envelope.sender!r} is not expected here'
+                    )
+                reply = answer(worker, message, payload)
+                return reply if isinstance(reply, Reply) else Reply(reply)
             except RLFrameError:
                 raise
-            # the run must not continue after half of a request: the thread that watches this desk raises the error
+            # the run must not continue after half of a request: the thread that watches the workers raises the error
             except BaseException as error:
-                self.error = error
+                self.failure = error
                 raise
             finally:
                 if (seconds := monotonic() - start) > LONG:  # a checkpoint, for example
-                    self._workers.excuse(seconds)
-            return answer if isinstance(answer, Reply) else Reply(answer)
+                    self.workers.excuse(seconds)
 
-    def _answer(self, sender: str, message: m.Message, payload: Any) -> m.Message | Reply:
-        worker = self._workers.hear(sender)
-        answer = self._answers.get(type(message))
-        if worker is None or answer is None:
-            raise MessageError(f'{type(message).__name__} of {sender!r} is not expected here')
-        return answer(worker, message, payload)
+    def raise_failure(self) -> None:
+        """Raises what a request raised that was no fault of its sender, if one did."""
+        if self.failure is not None:
+            raise self.failure
 
-    def _join(self, message: m.Join, session: str) -> m.Joined:
+    def _check_same(self, message: m.Join) -> None:
+        """Refuses a worker with another version of rlframe or another config."""
         for name, here, there in (
             ('version of rlframe', __version__, message.version),
             ('config', self._fingerprint, message.fingerprint),
@@ -307,4 +313,3 @@ class Desk(ABC):
                     f'{message.role} {message.name} has another {name}: {there or "none"} there, {here or "none"} here',
                     remedy='All roles need the same version of rlframe and the same config.',
                 )
-        return self._admit(message, session)

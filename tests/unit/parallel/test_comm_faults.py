@@ -128,7 +128,7 @@ def test_a_worker_that_was_given_up_comes_back_and_every_row_is_accounted_for() 
     comm.start()
     for loss in range(3):
         wait_until(lambda loss=loss: coordinator.pushed > 30 * (loss + 1) and coordinator.workers.by_id)
-        with coordinator._requests.lock:
+        with coordinator.lock:
             (worker,) = coordinator.workers.by_id.values()
             coordinator.leave(worker, 'it was silent')
     wait_until(lambda: coordinator.pushed > 150)
