@@ -84,7 +84,7 @@ class NaiveCollector(CommWorker, BaseCommCollector):
     @property
     def collector_uid(self) -> str:
         """The collector's id in the run; empty before it has joined."""
-        return self._membership.worker
+        return self._membership.worker if self._membership is not None else ''
 
     def get_policy_update_info(self, path: str) -> Any:
         """Returns None: it has no policy."""
@@ -175,7 +175,7 @@ class TransportCollector(CommWorker, BaseCommCollector):
     @property
     def collector_uid(self) -> str:
         """The collector's id in the run; empty before it has joined."""
-        return self._membership.worker
+        return self._membership.worker if self._membership is not None else ''
 
     @property
     def produced(self) -> int:
@@ -239,7 +239,7 @@ class TransportCollector(CommWorker, BaseCommCollector):
         return self._collector.get_finish_info()
 
     def _joined(self) -> None:
-        joined, self._confirmed_before = self._membership.joined, self._confirmed
+        joined, self._confirmed_before = self._membership, self._confirmed
         assert joined is not None  # it has joined
         self._collector.enrol(joined.rank, joined.incarnation)
 

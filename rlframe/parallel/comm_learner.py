@@ -254,7 +254,7 @@ class TransportLearner(CommWorker, BaseCommLearner):
         if self._parts is None:
             if self._make_learner is None:
                 raise ValueError('this comm learner was given no make_learner')
-            joined = self._membership.joined
+            joined = self._membership
             place = (joined.rank, joined.incarnation) if joined is not None else (0, 0)
             self._parts = self._make_learner(*place)
             learner = self._parts.learner
@@ -289,9 +289,8 @@ class TransportLearner(CommWorker, BaseCommLearner):
         """Publishes weights, which are copied."""
         train_iter = self.learner.train_iter
         tree = copy.deepcopy(dict(state_dict))
-        orders, _ = self._ask(PutWeights(self._policy, train_iter, train_iter), Orders, tree)
+        self._tell(PutWeights(self._policy, train_iter, train_iter), tree)
         self._published_at, self._policy_is_due = train_iter, False
-        self._obey(orders)
 
     def _publish(self) -> None:
         """Publishes the current weights unless they are published already."""
@@ -318,8 +317,7 @@ class TransportLearner(CommWorker, BaseCommLearner):
             return
         batches, info, priorities = self._report_of_round.take()
         message = LearnInfo(task.task, int(learn_info['learner_step']), info, batches)
-        orders, _ = self._ask(message, Orders, priorities)
-        self._obey(orders)
+        self._tell(message, priorities)
 
     # the steps of a task, under DI-engine's names
 
@@ -412,10 +410,9 @@ class TransportLearner(CommWorker, BaseCommLearner):
     def _send_state(self, purpose: str) -> None:
         learner = self.learner
         state = copy.deepcopy(learner.state_dict())
-        orders, _ = self._ask(PutState(purpose, learner.train_iter), Orders, state)
+        self._tell(PutState(purpose, learner.train_iter), state)
         if purpose == CHECKPOINT:
             self._checkpoint_at = learner.train_iter
-        self._obey(orders)
 
     # running
 

@@ -1,4 +1,4 @@
-"""CommWorker: what comm collectors and comm learners have in common: a thread, a membership, and a clean end."""
+"""CommWorker: what comm collectors and comm learners have in common: one loop that joins, works task by task, and leaves."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import os
 import platform
 import threading
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from math import inf
 from time import monotonic
-from typing import Any, TypeVar
+from typing import Any
 
 from easydict import EasyDict
 
@@ -42,8 +42,6 @@ from rlframe.parallel.transport.messages import (
 from rlframe.registry import TRANSPORT_REGISTRY
 from rlframe.utils.field import Configurable, Field, ResolvedConfig
 
-M = TypeVar('M', bound=Message)
-
 FAREWELL_SECONDS = 2.0
 """Seconds that a farewell is repeated while the coordinator does not answer."""
 FIRST_SECONDS = 10.0
@@ -52,173 +50,6 @@ REJOIN_PAUSE = 0.1
 """Seconds before a worker that was refused joins again."""
 
 logger = logging.getLogger('rlframe.parallel')
-
-
-class Membership:
-    """Joins a run, sends requests and signs of life, joins again if it is no longer known, and leaves.
-
-    Args:
-        connect: Returns the connection to the coordinator, which ``leave`` closes.
-        join: Introduces the worker.
-        beat: Returns the sign of life, in another thread.
-        obey: Obeys orders about a task, in another thread; None stands for the current task.
-        timeout: Seconds without any answer after which the coordinator counts as lost.
-    """
-
-    def __init__(
-        self,
-        connect: Callable[[], Transport],
-        join: Join,
-        beat: Callable[[], Beat],
-        obey: Callable[[Orders, str | None], None],
-        timeout: float,
-    ) -> None:
-        self._connect, self._join, self._beat, self._obey = connect, join, beat, obey
-        self._is_connected = False
-        self._patience = inf
-        self._timeout, self._heard_at, self._refused_at = timeout, monotonic(), -1.0
-        self.joined: Joined | None = None
-        """The coordinator's answer; None before the first."""
-        self.lost: CoordinatorLostError | None = None
-        """Why the coordinator counts as lost, if it was noticed between two requests."""
-        self.left = threading.Event()
-        """Set when the worker leaves, which ends all pauses."""
-        self._beats: threading.Thread | None = None
-
-    @property
-    def worker(self) -> str:
-        """The worker's id; empty before it has joined."""
-        return self.joined.worker if self.joined is not None else ''
-
-    def join(self, refusal: RequestRefusedError | None = None) -> Joined:
-        """Joins the run.
-
-        Args:
-            refusal: Why the worker joins again: a coordinator that was restarted does not know its workers.
-
-        Raises:
-            CoordinatorLostError: If the coordinator does not answer.
-            RequestRefusedError: If it refuses this worker, and still does so after the timeout.
-        """
-        while True:
-            if refusal is not None:
-                self._endure(refusal)
-            # a worker that never joined has probably been given a wrong address: it does not wait as long as others
-            seconds = self._timeout if self.joined is not None else min(self._timeout, FIRST_SECONDS)
-            try:
-                self.joined, _ = self.ask(self._join, Joined, timeout=seconds)
-                break
-            except RequestRefusedError as error:
-                refusal = error
-        if self._beats is None:
-            self._beats = threading.Thread(target=self._send_beats, name='rlframe-beats', daemon=True)
-            self._beats.start()
-        return self.joined
-
-    def _endure(self, refusal: RequestRefusedError) -> None:
-        """Waits before the next attempt to join; raises the refusal if there is to be none."""
-        if refusal.is_fatal or self._patience < inf:
-            raise refusal
-        if self._refused_at < 0:
-            self._refused_at = monotonic()
-            logger.warning('%s joins again: %s', self._join.name, refusal)
-        elif monotonic() - self._refused_at > self._timeout:
-            raise refusal
-        self.left.wait(REJOIN_PAUSE)
-
-    def accepted(self) -> None:
-        """Takes notice that the coordinator gives work to this worker."""
-        self._refused_at = -1.0
-
-    def ask(
-        self, message: Message, expected: type[M], payload: Any = None, timeout: float | None = None
-    ) -> tuple[M, Any]:
-        """Sends a request; returns the reply and its payload.
-
-        Args:
-            message: The request.
-            expected: Type of the reply, or a tuple of types.
-            payload: Payload of the request.
-            timeout: Seconds that it is repeated, by default those of the constructor.
-
-        Raises:
-            CoordinatorLostError: If no reply came in time, or had not come for that long before.
-            RequestRefusedError: If the coordinator refused it.
-            MessageError: If the reply is of another type.
-        """
-        if self.lost is not None and not isinstance(message, Farewell):
-            raise self.lost
-        transport, self._is_connected = self._connect(), True
-        seconds = min(self._timeout if timeout is None else timeout, self._patience)
-        reply = transport.request(message, payload, seconds)
-        self._heard_at = monotonic()
-        if not isinstance(reply.message, expected):
-            raise MessageError(
-                f'the coordinator answered {type(message).__name__} by {type(reply.message).__name__}'
-            )
-        return reply.message, reply.payload
-
-    def leave(self, reason: str, produced: int) -> None:
-        """Says farewell, and ends the signs of life and the connection; may be called twice.
-
-        Args:
-            reason: Why the worker leaves.
-            produced: Training samples or episodes that it produced.
-        """
-        if self.left.is_set():
-            return
-        self.left.set()
-        try:
-            if self.joined is not None:
-                seconds = 0.0 if self.lost is not None else min(FAREWELL_SECONDS, self._timeout)
-                self.ask(Farewell(reason[:MAX_TEXT], produced), Orders, timeout=seconds)
-        except RLFrameError as error:
-            logger.debug('no farewell: %s', error)
-        finally:
-            self.disconnect()
-            if self._beats is not None and self._beats is not threading.current_thread():
-                self._beats.join(FAREWELL_SECONDS)
-
-    def hurry(self, seconds: float) -> None:
-        """Lets running and later requests wait for so many seconds at most; for signal handlers, too."""
-        self._patience = seconds
-        if self._is_connected:
-            self._connect().hurry(seconds)
-
-    def disconnect(self) -> None:
-        """Ends the connection, so that a request that waits for its reply fails."""
-        if self._is_connected:
-            self._connect().close()
-
-    def _send_beats(self) -> None:
-        assert self.joined is not None  # join() starts this thread afterwards
-        while not self.left.wait(self.joined.beat_interval):
-            beat, task = self._beat(), None
-            try:
-                orders, _ = self.ask(beat, Orders, timeout=max(1.0, self.joined.beat_interval))
-                task = beat.task
-            except CoordinatorLostError as error:
-                if self.left.is_set() or monotonic() - self._heard_at < self._timeout:
-                    continue
-                self.lost = error
-                orders = Orders(True, True, -1, str(error)[:MAX_TEXT])
-            except RLFrameError as error:  # after a refusal, the working thread joins again
-                orders = Orders(getattr(error, 'is_fatal', False), True, -1, str(error)[:MAX_TEXT])
-            self._obey(orders, task)
-            if self.lost is not None:
-                return
-
-
-def introduction(role: str, name: str, fingerprint: str, slots: int) -> Join:
-    """Returns the message by which this process introduces a worker.
-
-    Args:
-        role: ``'collector'`` or ``'learner'``.
-        name: Name of the worker.
-        fingerprint: Hash of the part of the config that all roles share.
-        slots: Envs of a collector, or ranks of a learner.
-    """
-    return Join(role, name, __version__, fingerprint, os.getpid(), platform.node()[:64], slots)
 
 
 STOP_SECONDS = 3.0
@@ -290,18 +121,24 @@ class CommWorker(Configurable):
         self._transport, self._given_address = transport, address
         self._name = name or f'{self.role}-{os.getpid()}'
         self._logger = logging.getLogger(f'rlframe.{self.role}')
-        join = introduction(self.role, self._name, fingerprint, slots)
-        self._membership = Membership(self._connected, join, self._beat, self._obey, self._cfg.timeout)
+        self._introduction = Join(
+            self.role, self._name, __version__, fingerprint, os.getpid(), platform.node()[:64], slots
+        )
+        self._membership: Joined | None = None
+        self._lost: CoordinatorLostError | None = None  # noticed between two requests
+        self._patience, self._heard_at, self._refused_at = inf, monotonic(), -1.0
         self._stopped = ''
         self._task: Task | None = None
         self._thread: threading.Thread | None = None
+        self._beats: threading.Thread | None = None
         self._runner, self._ended, self._awake = -1, threading.Event(), threading.Event()
+        self._has_left = threading.Event()
         self._error: BaseException | None = None
 
     # what a subclass defines
 
     @abstractmethod
-    def _work_on(self, task: Task) -> Finished | None:
+    def _work_on(self, task: Task) -> Finished:
         """Works on a task; returns the report about it.
 
         Raises:
@@ -395,12 +232,14 @@ class CommWorker(Configurable):
         """
         self._runner = threading.get_ident()
         try:
-            self._membership.join()
-            self._joined()
+            self._join()
             while not self._stopped:
-                self._work()
-            if self._membership.lost is not None:
-                raise self._membership.lost
+                try:
+                    self._work()
+                except RequestRefusedError as refusal:
+                    self._join(refusal)
+            if self._lost is not None:
+                raise self._lost
         except BaseException as error:
             is_passing = isinstance(error, RequestRefusedError) and not error.is_fatal
             if self._stopped != CLOSED or not (is_passing or isinstance(error, CoordinatorLostError)):
@@ -409,21 +248,122 @@ class CommWorker(Configurable):
         finally:
             self._leave()
 
+    def _work(self) -> None:
+        """Asks for a task, works on it, and reports its end."""
+        task, _ = self._ask(AskTask(), (Task, Wait))
+        self._refused_at = -1.0
+        if isinstance(task, Wait):
+            if task.stop:
+                self.stop(task.reason or ENDED)
+            else:
+                self._awake.wait(min(max(task.seconds, 0.0), self._cfg.timeout))
+            return
+        self._task = task
+        try:
+            self._tell(self._work_on(task))
+        except TaskAbandoned as end:
+            self._tell(Finished(task.task, False, str(end), {}))
+        except (CoordinatorLostError, RequestRefusedError):
+            raise
+        except Exception as error:
+            text = f'{type(error).__name__}: {error}'
+            with suppress(RLFrameError):  # the coordinator may be gone, too
+                self._tell(Finished(task.task, False, text[:1000], {}))
+            raise
+        finally:
+            self._task = None
+
+    # joining and leaving
+
+    def _join(self, refusal: RequestRefusedError | None = None) -> None:
+        """Joins the run, and begins to send signs of life.
+
+        Args:
+            refusal: Why the worker joins again: a coordinator that was restarted does not know its workers.
+
+        Raises:
+            CoordinatorLostError: If the coordinator does not answer.
+            RequestRefusedError: If it refuses this worker, and still does so after the timeout.
+        """
+        while True:
+            if refusal is not None:
+                self._endure(refusal)
+            # a worker that never joined has probably been given a wrong address: it does not wait as long as others
+            seconds = (
+                self._cfg.timeout if self._membership is not None else min(self._cfg.timeout, FIRST_SECONDS)
+            )
+            try:
+                self._membership, _ = self._request(self._introduction, Joined, timeout=seconds)
+                break
+            except RequestRefusedError as error:
+                refusal = error
+        if self._beats is None:
+            self._beats = threading.Thread(target=self._send_beats, name='rlframe-beats', daemon=True)
+            self._beats.start()
+        self._joined()
+
+    def _endure(self, refusal: RequestRefusedError) -> None:
+        """Waits before the next attempt to join; raises the refusal if there is to be none."""
+        if refusal.is_fatal or self._patience < inf:
+            raise refusal
+        if self._refused_at < 0:
+            self._refused_at = monotonic()
+            logger.warning('%s joins again: %s', self._name, refusal)
+        elif monotonic() - self._refused_at > self._cfg.timeout:
+            raise refusal
+        self._has_left.wait(REJOIN_PAUSE)
+
+    def _send_beats(self) -> None:
+        """Sends signs of life until the worker leaves; notices if the coordinator is lost."""
+        assert self._membership is not None  # _join() starts this thread afterwards
+        while not self._has_left.wait(self._membership.beat_interval) and self._lost is None:
+            beat, task = self._beat(), None
+            try:
+                orders, _ = self._request(beat, Orders, timeout=max(1.0, self._membership.beat_interval))
+                task = beat.task
+            except CoordinatorLostError as error:
+                if self._has_left.is_set() or monotonic() - self._heard_at < self._cfg.timeout:
+                    continue
+                self._lost = error
+                orders = Orders(True, True, -1, str(error)[:MAX_TEXT])
+            except RLFrameError as error:  # after a refusal, the working thread joins again
+                orders = Orders(getattr(error, 'is_fatal', False), True, -1, str(error)[:MAX_TEXT])
+            self._obey(orders, task)
+
     def _leave(self) -> None:
+        """Releases everything, says farewell, and ends signs of life and connection; may be called twice."""
         error = self._error
+        reason = self._stopped if error is None else f'{type(error).__name__}: {error}'
         try:
             self._release()
         finally:
-            reason = self._stopped if error is None else f'{type(error).__name__}: {error}'
-            self._membership.leave(reason, self._unreported)
-            self._ended.set()
+            try:
+                if self._membership is not None and not self._has_left.is_set():
+                    self._has_left.set()
+                    seconds = 0.0 if self._lost is not None else min(FAREWELL_SECONDS, self._cfg.timeout)
+                    self._request(Farewell(reason[:MAX_TEXT], self._unreported), Orders, timeout=seconds)
+            except RLFrameError as silence:
+                logger.debug('no farewell: %s', silence)
+            finally:
+                self._has_left.set()
+                self._disconnect()
+                if self._beats is not None and self._beats is not threading.current_thread():
+                    self._beats.join(FAREWELL_SECONDS)
+                self._ended.set()
+
+    def _disconnect(self) -> None:
+        """Ends the connection, so that a request that waits for its reply fails."""
+        if self._transport is not None:
+            self._transport.close()
 
     def stop(self, reason: str = CLOSED) -> None:
         """Ends the work soon, without waiting; for signal handlers, too."""
         self._stopped = self._stopped or reason
         self._awake.set()
         if self._stopped == CLOSED:
-            self._membership.hurry(STOP_SECONDS)
+            self._patience = STOP_SECONDS
+            if self._transport is not None:
+                self._transport.hurry(STOP_SECONDS)
         self._abandon(reason)
 
     def close(self) -> None:
@@ -436,65 +376,56 @@ class CommWorker(Configurable):
             return
         half = self._cfg.close_timeout / 2
         if not self._ended.wait(half):
-            self._membership.disconnect()  # it may wait for a reply
+            self._disconnect()  # it may wait for a reply
             self._release()
             self._ended.wait(half)
         if self._thread is not None and self._ended.is_set():
             self._thread.join(half)
 
-    def _work(self) -> None:
-        """Asks for a task and works on it."""
-        try:
-            answer, _ = self._ask(AskTask(), (Task, Wait))
-            self._membership.accepted()
-            if isinstance(answer, Wait):
-                self._pause(answer)
-            elif isinstance(answer, Task):
-                self._task = answer
-                self._report(answer)
-        except RequestRefusedError as refusal:
-            self._membership.join(refusal)
-            self._joined()
-        finally:
-            self._task = None
+    # requests
 
-    def _report(self, task: Task) -> None:
-        """Works on a task and reports its end."""
-        try:
-            finished = self._work_on(task)
-        except TaskAbandoned as end:
-            finished = Finished(task.task, False, str(end), {})
-        except (CoordinatorLostError, RequestRefusedError):
-            raise
-        except Exception as error:
-            text = f'{type(error).__name__}: {error}'
-            with suppress(RLFrameError):  # the coordinator may be gone, too
-                self._tell(Finished(task.task, False, text[:1000], {}))
-            raise
-        if finished is not None:
-            self._tell(finished)
+    def _request(
+        self, message: Message, expected: Any, payload: Any = None, timeout: float | None = None
+    ) -> tuple[Any, Any]:
+        """Sends a request; returns the reply and its payload.
 
-    def _tell(self, finished: Finished) -> None:
-        orders, _ = self._ask(finished, Orders)
-        self._obey(orders)
+        Args:
+            message: The request.
+            expected: Type of the reply, or a tuple of types.
+            payload: Payload of the request.
+            timeout: Seconds that it is repeated; by default the option ``timeout``.
+
+        Raises:
+            CoordinatorLostError: If no reply came in time, or had not come for that long before.
+            RequestRefusedError: If the coordinator refused it.
+            MessageError: If the reply is of another type.
+        """
+        if self._lost is not None and not isinstance(message, Farewell):
+            raise self._lost
+        seconds = min(self._cfg.timeout if timeout is None else timeout, self._patience)
+        reply = self._connected().request(message, payload, seconds)
+        self._heard_at = monotonic()
+        if not isinstance(reply.message, expected):
+            raise MessageError(
+                f'the coordinator answered {type(message).__name__} by {type(reply.message).__name__}'
+            )
+        return reply.message, reply.payload
 
     def _ask(self, message: Message, expected: Any, payload: Any = None) -> tuple[Any, Any]:
-        """Asks the coordinator; while there is no room for the request or its answer, up to ``timeout``, asks again."""
+        """Sends a request; while there is no room for it or its reply, up to ``timeout``, sends it again."""
         end = monotonic() + self._cfg.timeout
         while True:
             try:
-                return self._membership.ask(message, expected, payload)
+                return self._request(message, expected, payload)
             except NoRoomError:
                 if monotonic() >= end or self._stopped:
                     raise
                 self._awake.wait(ROOM_PAUSE)
 
-    def _pause(self, answer: Wait) -> None:
-        """Waits as long as the coordinator says, or ends."""
-        if answer.stop:
-            self.stop(answer.reason or ENDED)
-        else:
-            self._awake.wait(min(max(answer.seconds, 0.0), self._cfg.timeout))
+    def _tell(self, message: Message, payload: Any = None) -> None:
+        """Sends a message that is answered by orders, and obeys them."""
+        orders, _ = self._ask(message, Orders, payload)
+        self._obey(orders)
 
     def _obey(self, orders: Orders, task: str | None = None) -> None:
         """Obeys orders; called by any thread.

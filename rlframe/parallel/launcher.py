@@ -63,9 +63,8 @@ class Launcher(ABC):
             name: Name of the worker; one that replaces another has the other's name.
         """
 
-    @abstractmethod
-    def close(self) -> None:
-        """Releases the launcher's own resources, after all its workers have ended; may be called twice."""
+    def close(self) -> None:  # noqa: B027  most hold nothing
+        """Releases what the launcher itself holds, after all its workers have ended; may be called twice."""
 
 
 logger = logging.getLogger('rlframe.parallel')
@@ -201,9 +200,6 @@ class ThreadLauncher(Launcher):
         """Starts a worker; see ``Launcher.launch``."""
         return WorkerThread(role, name, make_worker(self._cfg, role, name, transport=self._server.connect()))
 
-    def close(self) -> None:
-        """Does nothing: threads end with their workers."""
-
 
 class WorkerProcess(Launched):
     """A worker in a child process. What it prints goes to the log.
@@ -250,6 +246,3 @@ class ProcessLauncher(Launcher):
     def launch(self, role: str, name: str) -> WorkerProcess:
         """Starts a worker; see ``Launcher.launch``."""
         return WorkerProcess(role, name, self._server.address, self._config)
-
-    def close(self) -> None:
-        """Does nothing: processes are ended one by one."""

@@ -223,8 +223,7 @@ class LearnerAggregator(CommWorker):
         info = self.merge_info(infos)
         if infos and self._task is not None:
             message = LearnInfo(self._task.task, self._train_iter, info, batches)
-            orders, _ = self._ask(message, Orders, self.merge_info(priorities) if priorities else None)
-            self._obey(orders)
+            self._tell(message, self.merge_info(priorities) if priorities else None)
         self._pass_on(states, is_last)
         return info
 
@@ -242,9 +241,8 @@ class LearnerAggregator(CommWorker):
         if self._published_at == self._train_iter:
             return
         tree, at = copy.deepcopy(self._weights), self._train_iter
-        orders, _ = self._ask(PutWeights(self._policy, at, at), Orders, tree)
+        self._tell(PutWeights(self._policy, at, at), tree)
         self._published_at, self._is_due = at, False
-        self._obey(orders)
 
     def _pass_on(self, states: Sequence[State], is_last: bool) -> None:
         """Gives the first learner's state to learners that join, and to the coordinator if that needs it."""
@@ -257,8 +255,7 @@ class LearnerAggregator(CommWorker):
             if message.purpose == CHECKPOINT or self._owes_state or is_last:
                 purpose = SPARE if self._stopped == CLOSED else message.purpose
                 self._owes_state = False
-                orders, _ = self._ask(PutState(purpose, at), Orders, state)
-                self._obey(orders)
+                self._tell(PutState(purpose, at), state)
         if 0 <= self._save_at <= self._train_iter and self._save_at != self._saved_for:
             self._saved_for, self._owes_state = self._save_at, True
         group.wants_state = group.wants_state or self._owes_state

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import math
 import time
 import warnings
 from collections.abc import Callable, Iterable, Mapping
@@ -11,10 +10,13 @@ from pathlib import Path
 from time import monotonic, perf_counter
 from typing import TYPE_CHECKING, Any, cast
 
+from rlframe.config import shared_fingerprint
 from rlframe.config.schema import ExperimentConfig
 from rlframe.errors import CheckpointMismatchError, ConfigError, RLFrameError, RunWarning, WorkerLostError
 from rlframe.parallel import roles
+from rlframe.parallel.coordinator import assembly
 from rlframe.parallel.coordinator.base_parallel_commander import BaseParallelCommander
+from rlframe.parallel.coordinator.coordinator import Coordinator
 from rlframe.parallel.launcher import Crew
 from rlframe.parallel.run import ParallelRun
 from rlframe.parallel.transport.messages import MAX_TEXT
@@ -27,56 +29,11 @@ from rlframe.pipeline.training import run_shown, starting_point
 from rlframe.registry import LAUNCHER_REGISTRY
 from rlframe.run.checkpoint_files import delete_folder
 from rlframe.run.read_checkpoint import OpenCheckpoint
-from rlframe.scores import reaches
 from rlframe.utils.secrets import Secrets
 from rlframe.utils.seed import set_seed
 
 if TYPE_CHECKING:
     from rlframe.worker import IBuffer, LearnerAggregator
-
-
-class ScoreBoard:
-    """The scores that a commander knows.
-
-    Args:
-        commander: The commander.
-    """
-
-    scores_returns = True
-    """Whether scores are mean returns of episodes."""
-    pending = 0
-    """Number of requested evaluations without a result."""
-
-    def __init__(self, commander: BaseParallelCommander) -> None:
-        self._commander = commander
-
-    @property
-    def best(self) -> float:
-        """Highest score so far."""
-        return float(getattr(self._commander, 'best', -math.inf))
-
-    @property
-    def latest(self) -> float:
-        """Score of the last evaluation; NaN before the first."""
-        return float(getattr(self._commander, 'latest', math.nan))
-
-    @property
-    def stop_value(self) -> float | None:
-        """Score that ends training, or None."""
-        return self._commander.stop_value
-
-    def reached(self, score: float) -> bool:
-        """Whether a score reaches ``stop_value``."""
-        return self.stop_value is not None and reaches(score, self.stop_value)
-
-    def describe(self, score: float) -> str:
-        """Returns a score as text; empty if there is none."""
-        return self._commander.describe(score)
-
-    @property
-    def goal(self) -> str:
-        """What ends training, in words; empty if only a budget does."""
-        return self._commander.goal
 
 
 def parallel_pipeline(
@@ -173,9 +130,10 @@ class ParallelPipeline(HasGoal):
         set_seed(cfg.seed)
         build.set_threads(cfg)
         self.factory = build.make_factory(cfg)
-        commander = roles.make_commander(cfg, self.factory.spec)
-        self.evaluator = ScoreBoard(commander)
-        """The scores."""
+        policy = build.make_policy(cfg, self.factory.spec).command_mode
+        commander = assembly.make_commander(cfg, self.factory.spec, policy)
+        self.evaluator = commander
+        """Knows the scores."""
         facts = RunFacts(cfg, self.factory.spec.name, lambda: self.evaluator.latest, spec=self.factory.spec)
         if saved is not None and state is not None:
             _check_parallel(state, saved)
@@ -201,18 +159,20 @@ class ParallelPipeline(HasGoal):
     def _assemble(self, commander: BaseParallelCommander, facts: RunFacts) -> None:
         """Creates the coordinator and the parts that it needs in this process."""
         cfg = self.cfg
-        data = roles.training_data(cfg, tb_logger=self.writer, exp_name=str(self.folder))
+        data = assembly.make_data(cfg, tb_logger=self.writer, exp_name=str(self.folder))
         self.replay_buffer = cast('IBuffer | None', data.buffer)
         """Past transitions; None for an on-policy policy."""
         self.record = ParallelRun(cfg, self.writer, self.folder, self.replay_buffer)
         """Writes what the coordinator tells."""
-        self.coordinator = roles.make_coordinator(
-            cfg,
+        run_id = _id_of(self.folder)
+        self.coordinator = Coordinator(
+            assembly.options_of(cfg),
+            server=assembly.make_server(cfg, roles.shared_folder(cfg, self.folder), run_id),
             commander=commander,
             data=data,
             run=self.record,
-            run_id=_id_of(self.folder),
-            folder=self.folder,
+            run_id=run_id,
+            fingerprint=shared_fingerprint(cfg),
         )
         """Brings the workers together."""
         self.progress = self.coordinator.progress

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlframe.config import shared_fingerprint
-from rlframe.data.timestep import EnvSpec
 from rlframe.errors import RLFrameError
 from rlframe.parallel.base_parallel_collector import Evaluation
 from rlframe.parallel.comm import (
@@ -21,9 +20,6 @@ from rlframe.parallel.comm import (
 )
 from rlframe.parallel.comm_learner import LearnerParts
 from rlframe.parallel.coordinator import assembly
-from rlframe.parallel.coordinator.assembly import TrainingData
-from rlframe.parallel.coordinator.base_parallel_commander import BaseParallelCommander
-from rlframe.parallel.coordinator.coordinator import Coordinator
 from rlframe.parallel.learner_aggregator import LearnerAggregator
 from rlframe.parallel.transport.base import Transport
 from rlframe.pipeline import build
@@ -140,36 +136,6 @@ def learner_maker(cfg: ExperimentConfig) -> Callable[[int, int], LearnerParts]:
         return LearnerParts(build.make_learner(own, policy), policy.collect_mode, policy.command_mode)
 
     return make
-
-
-def training_data(cfg: ExperimentConfig, **common: Any) -> TrainingData:
-    """Returns the empty store of the coordinator, with the config's replay buffer if it has one."""
-    return assembly.make_data(cfg, **common)
-
-
-def make_commander(cfg: ExperimentConfig, spec: EnvSpec) -> BaseParallelCommander:
-    """Creates the commander that the config names.
-
-    Args:
-        cfg: A compiled config of parallel mode.
-        spec: Spaces of the env; if the config has no stop value, its reward threshold is used.
-    """
-    return assembly.make_commander(cfg, spec, build.make_policy(cfg, spec).command_mode)
-
-
-def make_coordinator(cfg: ExperimentConfig, folder: Path, run_id: str, **parts: Any) -> Coordinator:
-    """Creates the coordinator of a run, whose server has not started.
-
-    Args:
-        cfg: A compiled config of parallel mode.
-        folder: The run folder; arrays are shared in it unless the config names another one.
-        run_id: Id of the run.
-        parts: Further arguments of ``Coordinator``.
-    """
-    server = assembly.make_server(cfg, shared_folder(cfg, folder), run_id)
-    return Coordinator(
-        assembly.options_of(cfg), server=server, run_id=run_id, fingerprint=shared_fingerprint(cfg), **parts
-    )
 
 
 def make_team(cfg: ExperimentConfig, folder: Path, transport: Transport, run_id: str) -> LearnerAggregator:

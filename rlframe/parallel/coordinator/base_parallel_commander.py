@@ -19,7 +19,7 @@ from rlframe.parallel.coordinator.running_tasks import (
 )
 from rlframe.parallel.transport.messages import Task
 from rlframe.registry import PARALLEL_COMMANDER_REGISTRY
-from rlframe.scores import exact_text, number_text
+from rlframe.scores import exact_text, number_text, reaches
 from rlframe.utils.field import Configurable, Field, ResolvedConfig
 from rlframe.utils.schema import COUNT, FLAG, Schema, check_state, part
 
@@ -75,6 +75,10 @@ class BaseParallelCommander(Configurable, ABC):
     )
     lockstep = False
     """Whether collection and training take turns, so that results do not depend on the speed of any worker."""
+    scores_returns = True
+    """Whether scores are mean returns of episodes."""
+    pending = 0
+    """Number of evaluations without a result that a run has to wait for."""
 
     def __init__(
         self,
@@ -96,6 +100,8 @@ class BaseParallelCommander(Configurable, ABC):
         """Whether the last evaluation had the highest score so far."""
         self.stopped = False
         """Whether an evaluation ended training; it stays set, and no task is given any more."""
+        self.latest, self.best = math.nan, -math.inf
+        """Score of the last evaluation, and the highest one."""
         self._collecting = RunningTasks(self._cfg.collector_task_space)
         self._learning = RunningTasks(self._cfg.learner_task_space)
         self._task_count = 0
@@ -299,6 +305,10 @@ class BaseParallelCommander(Configurable, ABC):
     def goal(self) -> str:
         """What ends training, in words; empty if only a budget does."""
         return '' if self.stop_value is None else exact_text(self.stop_value)
+
+    def reached(self, score: float) -> bool:
+        """Returns whether a score reaches ``stop_value``."""
+        return self.stop_value is not None and reaches(score, self.stop_value)
 
     def describe(self, score: float) -> str:
         """Returns a score of an evaluation as text; empty if there is none."""

@@ -98,7 +98,7 @@ class OneVsOneCommander(SoloCommander):
         self.is_best = (level, score) > (self._best_level, self.best) and not math.isnan(score)
         if self.is_best:
             self._best_level, self.best = level, score
-        has_reached = self._reached(score) if level == 0 and self.stop_value is not None else None
+        has_reached = self.reached(score) if level == 0 and self.stop_value is not None else None
         has_beaten_all = self.league.evaluated(opponent, results, has_reached)
         may_stop = self.stop_value is not None and was_trained(running, facts)
         self.stopped = self.stopped or (has_beaten_all and may_stop)

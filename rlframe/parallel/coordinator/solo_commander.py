@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -14,7 +13,6 @@ from rlframe.parallel.coordinator.base_parallel_commander import (
 from rlframe.parallel.coordinator.running_tasks import Running, Situation
 from rlframe.parallel.transport.messages import Task
 from rlframe.registry import PARALLEL_COMMANDER_REGISTRY
-from rlframe.scores import reaches
 from rlframe.utils.field import Field
 from rlframe.utils.schema import FINITE, FLAG, INT, NUMBER, Schema, check_state
 
@@ -66,8 +64,6 @@ class SoloCommander(BaseParallelCommander):
     def __init__(self, cfg: Mapping[str, Any] | None = None, **kwargs: Any) -> None:
         super().__init__(cfg, **kwargs)
         self.lockstep = self._cfg.lockstep
-        self.latest, self.best = math.nan, -math.inf
-        """Score of the last evaluation, and the highest one."""
         self._has_filled = self._random_collect_size == 0
         self._has_learner = False
         self._evaluated_last = Evaluated()
@@ -182,10 +178,7 @@ class SoloCommander(BaseParallelCommander):
         self.latest = score_in(facts)
         self.is_best = self.latest > self.best
         self.best = max(self.best, self.latest)
-        self.stopped = self.stopped or (self._reached(self.latest) and was_trained(running, facts))
-
-    def _reached(self, score: float) -> bool:
-        return self.stop_value is not None and reaches(score, self.stop_value)
+        self.stopped = self.stopped or (self.reached(self.latest) and was_trained(running, facts))
 
     def is_complete(self, situation: Situation) -> bool:
         """Returns whether nothing remains to be done, the last evaluation included."""

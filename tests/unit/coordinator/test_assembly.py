@@ -14,7 +14,6 @@ from rlframe import config
 from rlframe._version import __version__
 from rlframe.data import Batch
 from rlframe.errors import ConfigError
-from rlframe.parallel import roles
 from rlframe.parallel.coordinator import assembly
 from rlframe.parallel.coordinator.solo_commander import NaiveCommander, SoloCommander
 from rlframe.parallel.transport import messages as m
@@ -149,15 +148,15 @@ def test_without_an_experiment_and_without_parts_the_error_says_what_is_needed(c
         Coordinator(cfg, server=InProcessServer())
 
 
-def test_the_roles_of_the_pipeline_are_assembled_by_the_same_functions() -> None:
+def test_a_coordinator_of_a_config_equals_that_of_the_pipeline() -> None:
     cfg = parallel('in_process')
-    ours, theirs = Coordinator(cfg), roles.training_data(cfg)
+    ours = Coordinator(cfg)
     drawn = []
-    for buffer in (ours.data.buffer, theirs.buffer, build.make_buffer(cfg)):
+    for buffer in (ours.data.buffer, build.make_buffer(cfg)):
         buffer.push(Batch(obs=np.arange(20.0)), 0)
         drawn.append([batch['obs'].tolist() for batch in buffer.batches(3, 8, 0)])
-    assert drawn[0] == drawn[1] == drawn[2]  # as in a serial run
-    assert ours.data.updates_per_part == theirs.updates_per_part
-    commander = roles.make_commander(cfg, build.make_factory(cfg).spec)
+    assert drawn[0] == drawn[1]  # as in a serial run
+    spec = build.make_factory(cfg).spec
+    commander = assembly.make_commander(cfg, spec, build.make_policy(cfg, spec).command_mode)
     assert ours.commander.state_dict() == commander.state_dict()
     assert ours.commander.stop_value == commander.stop_value

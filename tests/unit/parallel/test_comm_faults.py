@@ -224,10 +224,10 @@ def test_second_of_two_live_workers_with_one_name_ends_and_the_first_loses_nothi
     first.start()
     wait_until(lambda: coordinator.workers.by_id)
     if is_stopped:  # while the first is silent, the second asks again and again
-        wait_until(lambda: first._membership._beats)
+        wait_until(lambda: first._beats)
         coordinator.workers.hear = lambda worker: coordinator.workers.by_id.get(worker)
         second.start()
-        wait_until(lambda: second._membership._refused_at > 0)
+        wait_until(lambda: second._refused_at > 0)
         second.stop()
         assert second.wait(PATIENCE)
     else:

@@ -97,7 +97,7 @@ def test_the_steps_of_a_task_have_the_names_of_di_engine() -> None:
     collector = ZerglingParallelCollector(None, collector_maker(cfg), evaluator_maker(cfg))
     comm = FlaskFileSystemCollector({}, collector=collector, transport=coordinator.server.connect(), name='c')
     assert comm.deal_with_resource()['cpu'] >= 1 and comm.collector_uid == ''
-    comm._membership.join()
+    comm._join()
     assert comm.deal_with_collector_start(task_of(parts=2)) == {'message': 'collector task has started'}
     assert comm.deal_with_collector_data() and not comm.deal_with_collector_data()
     info = comm.deal_with_collector_close()
@@ -117,7 +117,7 @@ def test_the_steps_of_a_task_have_the_names_of_di_engine() -> None:
         'send_policy(after_iter, priority 100)',
         'send_policy(before_run, priority 100)',
     ]
-    learner._membership.join()
+    learner._join()
     learner._task = task_of('learn')
     learner.deal_with_learner_start(learner._task)
     assert learner.deal_with_learner_learn(Round([], 0, {}, {}))['learner_step'] == 0

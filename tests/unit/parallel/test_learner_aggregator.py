@@ -241,12 +241,12 @@ def test_a_learner_that_is_lost_in_a_round_is_dropped_and_the_others_complete_it
     with started(team):
         assert begun.wait(PATIENCE)
         if how == 'silent':
-            lost._membership.disconnect()
+            lost._disconnect()
         wait_until(lambda: len(coordinator.infos) == 4)
         lost.stop()
         release.set()
         assert team.aggregator.wait(PATIENCE)
-    assert 'lost' in team.aggregator._group._table.lost[0]
+    assert 'lost' in team.aggregator._group.workers.lost[0]
     assert [(info.batches, info.train_iter) for info, _ in coordinator.infos] == [
         (1, i + 1) for i in range(4)
     ]
@@ -328,7 +328,7 @@ def test_a_round_that_nobody_completed_is_repeated_by_the_next_learner_and_count
     team = Team(coordinator, descending(), 1, stall_deadline=0.3)
     team.learners = [team.learner('lost', hanging(begun, release, at=1))]
     with started(team):
-        wait_until(lambda: team.aggregator._group._table.lost)
+        wait_until(lambda: team.aggregator._group.workers.lost)
         other = team.learner('other')
         other.start()
         assert team.aggregator.wait(PATIENCE)
@@ -370,7 +370,7 @@ def test_a_learner_that_leaves_is_not_missed() -> None:
         team.learners[0].close()
         gate.opened.set()
         assert team.aggregator.wait(PATIENCE)
-    assert team.aggregator._group._table.lost == []
+    assert team.aggregator._group.workers.lost == []
     assert float(coordinator.put[-1][1]['model']['w']) == pytest.approx(whole(batches), rel=1e-5)
 
 
@@ -383,7 +383,7 @@ def test_the_average_stays_if_a_learner_is_lost_before_the_end() -> None:
         wait_until(lambda: len(coordinator.infos) == 4)
         group, lost = team.aggregator._group, team.learners[1]
         with group.lock:
-            worker = group._table.find('learner', 'l1')
+            worker = group.workers.find('learner', 'l1')
             assert worker is not None
             group._lose(worker, 'a test')
         lost.stop()
@@ -460,7 +460,7 @@ def test_the_state_of_the_first_is_sent_once_when_it_is_asked_for() -> None:
     for one in team.learners:
 
         def noted(purpose: str, one: TransportLearner = one, send: Any = one._send_state) -> None:
-            sent_by[one._membership.joined.rank].append(purpose)  # type: ignore[union-attr]
+            sent_by[one._membership.rank].append(purpose)  # type: ignore[union-attr]
             send(purpose)
 
         one._send_state = noted  # type: ignore[method-assign]
