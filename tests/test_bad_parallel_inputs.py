@@ -151,7 +151,7 @@ def test_worker_of_another_version(
     run: ParallelPipeline, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr('rlframe.parallel.comm_worker.__version__', '9.9.9')
-    says = ('RequestRefusedError', 'rlframe 9.9.9', 'Install the same version')
+    says = ('RequestRefusedError', '9.9.9', 'the same version of rlframe')
     refused(capsys, worker(run, with_token()), *says)
 
 
@@ -209,7 +209,7 @@ def test_flags_that_do_not_go_together(
 def test_port_in_use(mode: str, run: ParallelPipeline, cwd: Path, capsys: pytest.CaptureFixture[str]) -> None:
     port = run.coordinator.server.address.rpartition(':')[2]
     words = ['-m', mode, '-c', 'c.py', f'parallel.coordinator.port={port}']
-    refused(capsys, words, 'cannot listen on 127.0.0.1', 'the coordinator of the run', 'another port')
+    refused(capsys, words, 'cannot listen on 127.0.0.1', 'already in use', 'another port')
     assert {path.name for path in cwd.iterdir()} == {'c.py', 'run_seed0'}
 
 

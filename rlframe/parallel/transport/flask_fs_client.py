@@ -22,10 +22,13 @@ from rlframe.parallel.transport.base import (
     decode,
     encode,
 )
-from rlframe.parallel.transport.flask_fs_folder import ANSWER, CHALLENGE, DOWN, UP, SharedFolder
+from rlframe.parallel.transport.flask_fs_folder import DOWN, UP, SharedFolder, number_of
 from rlframe.parallel.transport.flask_fs_http import (
+    BUSY,
+    FOLDER_HEADER,
     JSON_TYPE,
     MESSAGE_PATH,
+    OTHER_FOLDER,
     PROTOCOL_HEADER,
     SAME_FOLDER,
     SHARED_FIELDS,
@@ -40,11 +43,8 @@ from rlframe.utils import strict_json
 
 MOST_ANSWER = 8 * 2**20
 """Bytes of the longest answer that is read."""
-SEEN_SECONDS = 3.0
-"""How long a file may take to become visible on this machine."""
-CONNECT_SECONDS = 3.0
-BUSY = 503
-"""Status of an answer that asks to repeat the request."""
+SEEN_SECONDS, CONNECT_SECONDS = 3.0, 3.0
+"""How long a file may take to become visible on this machine, and a connection to open."""
 
 
 @TRANSPORT_REGISTRY.register('flask_fs')
@@ -71,21 +71,19 @@ class FlaskFSTransport(CallingTransport):
         self._folder = SharedFolder(
             self._cfg.path_data, self._cfg.max_payload_bytes, self._cfg.max_folder_bytes
         )
-        self._number = -1
+        self._number = number_of(self._session)
         self._uploads: dict[int, Path] = {}
         self._pool_lock = threading.Lock()
         self._idle: list[HTTPConnection] = []
         self._busy: set[HTTPConnection] = set()
 
-    def pack(self, envelope: Envelope, payload: Any) -> int:
-        """Writes the payload to its file; returns the number of the connection that its name has."""
-        number = self._number
+    def pack(self, envelope: Envelope, payload: Any) -> None:
+        """Writes the payload to its file."""
         ended = not self._folder.path.is_dir()  # with the coordinator, which the attempts to come will show
-        if payload is not None and number >= 0 and not ended:
-            file = self._folder.payload_file(number, envelope.seq, UP)
+        if payload is not None and not ended:
+            file = self._folder.payload_file(self._number, envelope.seq, UP)
             self._uploads[envelope.seq] = file
             self._folder.write(file, payload)
-        return number
 
     def settle(self, envelope: Envelope) -> None:
         """Deletes the file of a payload if the coordinator did not."""
@@ -94,19 +92,24 @@ class FlaskFSTransport(CallingTransport):
                 file.unlink(missing_ok=True)
 
     def carry(self, envelope: Envelope, packed: Any, seconds: float) -> Reply:
-        """Sends an envelope once and returns the reply; proves first that this worker sees the folder, if asked to."""
+        """Sends an envelope once and returns the reply; a request to join shows that this worker sees the folder."""
         body = json.dumps(strict_json.to_tagged(encode(envelope)), allow_nan=False).encode('ascii')
-        tree = self._posted(body, seconds)
-        if isinstance(envelope.message, Join) and tree.keys() == {'challenge'}:
-            self._prove(tree['challenge'], seconds)
-            tree = self._posted(body, seconds)
-            if 'challenge' in tree:
-                raise ConnectionError('the coordinator does not see the answer in the shared folder')
+        is_join = isinstance(envelope.message, Join)
+        status, tree = self._posted(body, seconds, is_join)
+        end = monotonic() + min(seconds, SEEN_SECONDS)
+        while is_join and status == OTHER_FOLDER:  # a new file may take a moment to be seen on this machine
+            if monotonic() >= end or self._closed.wait(0.05):
+                raise RequestRefusedError(
+                    f'{self._folder.path} is not the folder of the coordinator',
+                    where='path_data',
+                    remedy=SAME_FOLDER,
+                )
+            status, tree = self._posted(body, seconds, is_join)
         try:
             reply = decode(tree)
         except MessageError as error:
             raise self._unusual(f'it sent a bad message: {error}') from error
-        return Reply(reply.message, self._payload(packed, envelope.seq) if reply.has_payload else None)
+        return Reply(reply.message, self._payload(envelope.seq) if reply.has_payload else None)
 
     def hurry(self, seconds: float) -> None:
         """Lets requests wait for so many seconds at most; those that wait already are repeated, with the new limit."""
@@ -124,37 +127,26 @@ class FlaskFSTransport(CallingTransport):
         for connection in idle:
             connection.close()
 
-    def _prove(self, number: Any, seconds: float) -> None:
-        """Copies the content of a small file of the coordinator into another one beside it."""
-        if type(number) is not int or number < 0:
-            raise self._unusual('it sent a bad challenge')
-        end = monotonic() + min(seconds, SEEN_SECONDS)
-        while not (nonce := self._folder.read_nonce(number, CHALLENGE)):
-            if monotonic() >= end or self._closed.wait(0.05):
-                raise self._blind('there is no file of the coordinator')
-        try:
-            self._folder.write_nonce(number, ANSWER, nonce)
-        except OSError as error:
-            raise self._blind(f'cannot write there: {error.strerror}') from error
-        self._number = number
-
-    def _payload(self, number: int, seq: int) -> Any:
-        file = self._folder.payload_file(number, seq, DOWN)
+    def _payload(self, seq: int) -> Any:
+        file = self._folder.payload_file(self._number, seq, DOWN)
         if not file.exists():
             raise ConnectionError(f'the payload of the reply, {file.name}, is not in {self._folder.path}')
         return self._folder.take(file)
 
-    def _posted(self, body: bytes, seconds: float) -> dict[str, Any]:
-        """Sends a body and returns the JSON of the answer.
+    def _posted(self, body: bytes, seconds: float, is_join: bool) -> tuple[int, dict[str, Any]]:
+        """Sends a body and returns status and JSON of the answer.
 
         Raises:
             RequestRefusedError: If what answers is no coordinator, or one with another protocol.
             OSError: If no answer came, or the coordinator is busy.
         """
-        connection = self._taken(min(seconds, self._cfg.attempt_timeout))
-        is_good = False
+        headers = {**self._headers, FOLDER_HEADER: self._folder.secret} if is_join else self._headers
+        connection, is_good = self._taken(), False
         try:
-            connection.request('POST', MESSAGE_PATH, body, self._headers)
+            if connection.sock is None:
+                connection.connect()
+            connection.sock.settimeout(min(seconds, self._cfg.attempt_timeout))
+            connection.request('POST', MESSAGE_PATH, body, headers)
             answer = connection.getresponse()
             length = answer.length
             data = answer.read(MOST_ANSWER)
@@ -176,7 +168,7 @@ class FlaskFSTransport(CallingTransport):
         tree = self._parsed(data)
         if answer.status == BUSY:
             raise ConnectionError(f'the coordinator is busy: {str(tree.get("fields"))[:300]}')
-        return tree
+        return answer.status, tree
 
     def _parsed(self, data: bytes) -> dict[str, Any]:
         try:
@@ -187,21 +179,14 @@ class FlaskFSTransport(CallingTransport):
             raise self._unusual('it sent something else than a message')
         return tree
 
-    def _taken(self, seconds: float) -> HTTPConnection:
-        """Returns an open connection that no other thread uses."""
+    def _taken(self) -> HTTPConnection:
+        """Returns a connection that no other thread uses; a new one is not open yet."""
         with self._pool_lock:
-            while self._idle and _is_cut(self._idle[-1]):
-                self._idle.pop().close()
-            connection = self._idle.pop() if self._idle else HTTPConnection(self._host, self._port)
+            new = HTTPConnection(
+                self._host, self._port, timeout=min(CONNECT_SECONDS, self._cfg.attempt_timeout)
+            )
+            connection = self._idle.pop() if self._idle else new
             self._busy.add(connection)
-        try:
-            if connection.sock is None:
-                connection.timeout = min(seconds, CONNECT_SECONDS)
-                connection.connect()
-            connection.sock.settimeout(seconds)
-        except BaseException:
-            self._give_back(connection, False)
-            raise
         return connection
 
     def _give_back(self, connection: HTTPConnection, is_good: bool) -> None:
@@ -219,25 +204,9 @@ class FlaskFSTransport(CallingTransport):
             remedy='Check the address, and install the same version of rlframe everywhere.',
         )
 
-    def _blind(self, what: str) -> RequestRefusedError:
-        message = f'{self._folder.path} is not the folder of the coordinator: {what}'
-        return RequestRefusedError(message, where='path_data', remedy=SAME_FOLDER)
-
 
 def _cut(connection: HTTPConnection) -> None:
     """Ends a connection that another thread reads from."""
     if (opened := connection.sock) is not None:
         with suppress(OSError):
             opened.shutdown(socket.SHUT_RDWR)
-
-
-def _is_cut(connection: HTTPConnection) -> bool:
-    """Whether the other end, or a proxy, has closed an idle connection: a request over it would fail."""
-    try:
-        connection.sock.settimeout(0.0)
-        connection.sock.recv(1, socket.MSG_PEEK)
-    except BlockingIOError:  # it is open, and silent as it should be
-        return False
-    except OSError:
-        return True
-    return True

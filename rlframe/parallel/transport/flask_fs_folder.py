@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import json
 import math
 import os
 import re
+import secrets
 import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -17,7 +19,6 @@ import numpy as np
 
 from rlframe.data.timestep import Batch
 from rlframe.errors import (
-    CheckpointCorruptError,
     CheckpointError,
     ExperimentDirError,
     ExperimentLockedError,
@@ -204,18 +205,12 @@ def _with_batches(value: Any) -> Any:
 
 
 OWNER = 'owner.json'
-"""File that names the run that a folder belongs to."""
+"""File with the run that a folder belongs to, and the secret that workers show to join."""
 UP, DOWN = 'up', 'down'
 """Directions of payloads: to the coordinator, and from it."""
 SHARED = 'shared'
 """In place of a direction: a payload that several workers get."""
-CHALLENGE, ANSWER = 'challenge', 'answer'
-"""Small files by which both ends check that they see the same folder."""
-_OURS = re.compile(
-    rf'\d{{1,20}}-(\d{{1,20}}-({UP}|{DOWN}|{SHARED})\.(safetensors|tmp)|({CHALLENGE}|{ANSWER})(\.tmp)?)'
-)
-NONCE = 64
-"""Letters of a nonce."""
+_OURS = re.compile(rf'\d{{1,20}}-\d{{1,20}}-({UP}|{DOWN}|{SHARED})\.(safetensors|tmp)')
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 """Errors of a full disk."""
 
@@ -223,8 +218,8 @@ NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 class SharedFolder:
     """Payloads in a folder that the coordinator and its workers share.
 
-    Every name consists of the number of a connection, which the coordinator gave to it, the number of a request, and
-    the direction; no text of a message is ever part of a path.
+    Every name consists of the number of a connection, the number of a request, and the direction; no text of a message is
+    ever part of a path.
 
     Args:
         path: The folder.
@@ -266,23 +261,10 @@ class SharedFolder:
         finally:
             file.unlink(missing_ok=True)
 
-    def write_nonce(self, connection: int, purpose: str, nonce: str) -> None:
-        """Writes a small file of a connection; raises ``OSError``."""
-        file = self.path / f'{int(connection)}-{purpose}'
-        draft = file.with_name(f'{file.name}.tmp')
-        draft.unlink(missing_ok=True)
-        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, PRIVATE)
-        with os.fdopen(descriptor, 'w', encoding='ascii') as opened:
-            opened.write(nonce)
-        os.rename(draft, file)
-
-    def read_nonce(self, connection: int, purpose: str) -> str:
-        """Returns the content of such a file; an empty text if it cannot be read."""
-        try:
-            with open_regular(self.path / f'{int(connection)}-{purpose}') as file:
-                return file.read(NONCE).decode('ascii', 'replace')
-        except CheckpointCorruptError:
-            return ''
+    @property
+    def secret(self) -> str:
+        """What only those know who see the folder of a coordinator; empty if there is none."""
+        return str(_facts_in(self.path / OWNER).get('secret', ''))
 
     def delete(self, connection: int) -> None:
         """Deletes all files of a connection."""
@@ -337,7 +319,6 @@ class OwnedFolder(SharedFolder):
         self._is_closed = False
         try:
             self._is_new = not self.path.is_dir()
-            self._new_parents = [parent for parent in self.path.parents if not parent.is_dir()]
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
             raise _unusable(f'cannot make the shared folder: {error.strerror}', self.path) from error
@@ -368,9 +349,8 @@ class OwnedFolder(SharedFolder):
             (self.path / OWNER).unlink(missing_ok=True)
         self._release()
         if self._is_new:
-            with suppress(OSError):  # somebody may have put files into one of them
-                for folder in (self.path, *self._new_parents):
-                    folder.rmdir()
+            with suppress(OSError):  # somebody may have put files into it
+                self.path.rmdir()
 
     def _check_private(self) -> None:
         """Refuses a folder in which everyone on the machine could replace files."""
@@ -393,17 +373,18 @@ class OwnedFolder(SharedFolder):
     def _take_over(self, run: str) -> None:
         owner = self.path / OWNER
         if owner.exists() or owner.is_symlink():
-            before, is_new = _facts_in(owner)
-            if before != run:
+            facts = _facts_in(owner)
+            if facts.get('run') != run:
+                before = str(facts.get('run', 'an unknown one'))[:64]
                 raise _unusable(
                     f'the folder belongs to another run, {before!r}, and this is {run!r}', self.path
                 )
-            self._is_new = self._is_new or is_new
+            self._is_new = self._is_new or facts.get('is_new') is True
             owner.unlink()
         self._clean()
         descriptor = os.open(owner, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, PRIVATE)
         with os.fdopen(descriptor, 'w', encoding='utf-8') as file:
-            json.dump({'run': run, 'is_new': self._is_new}, file)
+            json.dump({'run': run, 'is_new': self._is_new, 'secret': secrets.token_hex(16)}, file)
 
     def _clean(self) -> None:
         for entry in self._ours():
@@ -411,14 +392,19 @@ class OwnedFolder(SharedFolder):
                 os.unlink(entry.path)
 
 
-def _facts_in(owner: Path) -> tuple[str, bool]:
-    """Returns the run that a folder belongs to, and whether it was created for it."""
+def number_of(session: str) -> int:
+    """Returns the number of a connection in the names of its files: the same at both ends, and never 0."""
+    return 1 + int.from_bytes(hashlib.sha256(session.encode()).digest()[:7], 'big')
+
+
+def _facts_in(owner: Path) -> dict[str, Any]:
+    """Returns what the file of a folder's owner says; nothing if it is damaged or missing."""
     try:
         with open_regular(owner) as file:
             found = strict_json.loads(file.read(4096), 'MANIFEST')
-        return str(found['run'])[:64], found['is_new'] is True
-    except (ValueError, KeyError, TypeError):  # a CheckpointCorruptError is a ValueError
-        return 'an unknown one', False
+    except (ValueError, TypeError):  # a CheckpointCorruptError is a ValueError
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def _unusable(message: str, path: Path, remedy: str = '') -> ExperimentDirError:

@@ -13,21 +13,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rlframe import _version
 from rlframe.errors import ConfigError, MessageError, NoRoomError
-from rlframe.parallel.transport.answering import MOST_STRANGERS, AnsweringServer, refusal, said
+from rlframe.parallel.transport.answering import AnsweringServer, refusal, said
 from rlframe.parallel.transport.base import Envelope, Handler, Reply, Transport, decode, encode
-from rlframe.parallel.transport.flask_fs_folder import (
-    ANSWER,
-    CHALLENGE,
-    DOWN,
-    NONCE,
-    SHARED,
-    UP,
-    OwnedFolder,
-    SharedFolder,
-)
+from rlframe.parallel.transport.flask_fs_folder import DOWN, SHARED, UP, OwnedFolder, SharedFolder, number_of
 from rlframe.parallel.transport.flask_fs_http import (
+    BUSY,
+    OTHER_FOLDER,
     SAME_FOLDER,
     SHARED_FIELDS,
     TOKEN,
@@ -39,7 +31,7 @@ from rlframe.parallel.transport.flask_fs_http import (
     token_of,
     url_of,
 )
-from rlframe.parallel.transport.messages import REJOIN, Join
+from rlframe.parallel.transport.messages import Join
 from rlframe.registry import TRANSPORT_REGISTRY
 from rlframe.utils import strict_json
 from rlframe.utils.field import Field, ResolvedConfig
@@ -64,11 +56,10 @@ class SharedPayloads:
 
     Args:
         folder: Where the files are.
-        number: Number in their names, which no connection has.
     """
 
-    def __init__(self, folder: SharedFolder, number: int) -> None:
-        self._folder, self._number, self._count = folder, number, 0
+    def __init__(self, folder: SharedFolder) -> None:
+        self._folder, self._count = folder, 0
         self._lock = threading.Lock()
         self._written: dict[str, _Written] = {}  # the one that was asked for last comes last
 
@@ -97,7 +88,7 @@ class SharedPayloads:
         self._folder.write(file, payload)
 
     def _write(self, payload: Any) -> _Written:
-        file = self._folder.payload_file(self._number, self._count, SHARED)
+        file = self._folder.payload_file(0, self._count, SHARED)  # no connection has this number
         self._count += 1
         try:
             self._folder.write(file, payload)
@@ -117,14 +108,6 @@ class Sent(NamedTuple):
 
     body: bytes
     file: Path | None = None
-
-
-class _Connection:
-    """A connection that asked to join."""
-
-    def __init__(self, number: int) -> None:
-        self.number, self.nonce = number, secrets.token_hex(NONCE // 2)
-        self.sees_folder, self.worker = False, ''
 
 
 class ServerConfig(ResolvedConfig):
@@ -169,10 +152,6 @@ class FlaskFSServer(AnsweringServer[Sent]):
         self._run, self._token = run or secrets.token_hex(8), token_of(self._cfg)
         if not self._token and not is_loopback(self._cfg.host):
             raise _unprotected(self._cfg.host)
-        self._lock = threading.Lock()
-        self._next = secrets.randbits(48)  # so that files of an earlier coordinator never have the same names
-        self._connections: dict[str, _Connection] = {}
-        self._joining: dict[str, _Connection] = {}  # those whose request to join is being answered
         self._http: HTTPServer | None = None
         self._socket: socket.socket | None = None
         self._folder: OwnedFolder | None = None
@@ -194,11 +173,11 @@ class FlaskFSServer(AnsweringServer[Sent]):
         """
         cfg = self._cfg
         super().start(handler)
-        app = make_app(self._serve, self._token, self._run, cfg.max_body)
+        app = make_app(self._serve, self._token, cfg.max_body)
         try:
             self._socket = bound_socket(cfg.host, cfg.port)
             self._folder = OwnedFolder(cfg.path_data, cfg.max_payload_bytes, cfg.max_folder_bytes, self._run)
-            self._shared, self._next = SharedPayloads(self._folder, self._next), self._next + 1
+            self._shared, self._secret = SharedPayloads(self._folder), self._folder.secret.encode()
             connections, threads = 4 * cfg.max_workers + 16, min(2 * cfg.max_workers + 2, 32)
             self._http = HTTPServer(app, self._socket, threads, connections, cfg.max_body)
         except BaseException:
@@ -220,12 +199,10 @@ class FlaskFSServer(AnsweringServer[Sent]):
 
     def forget(self, worker: str) -> None:
         """Deletes the replies to a worker and all its files."""
+        session = self._replies.session_of(worker)
         super().forget(worker)
-        with self._lock:
-            names = [name for name, one in self._connections.items() if worker and one.worker == worker]
-            gone = [self._connections.pop(name) for name in names]
-        for one in gone:
-            self._files.delete(one.number)
+        if session:
+            self._files.delete(number_of(session))
 
     def close(self) -> None:
         """Closes the port and deletes the files; may be called twice."""
@@ -239,29 +216,16 @@ class FlaskFSServer(AnsweringServer[Sent]):
 
     def keep(self, envelope: Envelope, reply: Reply) -> Sent:
         """Writes the payload of a reply, and returns its JSON."""
-        message, connection = reply.message, self._connections.get(envelope.session)
-        sent = encode(Envelope('', envelope.seq, message, reply.payload is not None))
+        sent = encode(Envelope('', envelope.seq, reply.message, reply.payload is not None))
         decode(sent)
         file = None
         if reply.payload is not None:
-            if connection is None:
-                raise MessageError('the worker was forgotten meanwhile', remedy=REJOIN)
-            file = self._files.payload_file(connection.number, envelope.seq, DOWN)
+            file = self._files.payload_file(number_of(envelope.session), envelope.seq, DOWN)
             if reply.shared and self._shared is not None:
                 self._shared.give(reply.shared, reply.payload, file)
             else:
                 self._files.write(file, reply.payload)
         return Sent(json.dumps(strict_json.to_tagged(sent), allow_nan=False).encode('ascii') + b'\n', file)
-
-    def admit(self, session: str, worker: str) -> None:
-        """Notes the id of a worker."""
-        super().admit(session, worker)
-        with self._lock:
-            if (
-                one := self._joining.get(session)
-            ) is not None:  # it may have been forgotten while it joined again
-                self._connections[session] = one
-                one.worker = worker
 
     def release(self, kept: Sent) -> None:
         """Deletes the payload of a reply that is no longer kept."""
@@ -273,8 +237,8 @@ class FlaskFSServer(AnsweringServer[Sent]):
         assert self._folder is not None, 'the server has not started'
         return self._folder
 
-    def _serve(self, body: bytes) -> tuple[int, bytes]:
-        """Returns status and JSON for a message."""
+    def _serve(self, body: bytes, secret: str) -> tuple[int, bytes]:
+        """Returns status and JSON for a message, and the secret of the folder that its sender sees."""
         try:
             envelope = decode(strict_json.from_tagged(strict_json.loads(body, 'MANIFEST')))
         except MessageError as error:
@@ -284,65 +248,20 @@ class FlaskFSServer(AnsweringServer[Sent]):
             return 400, refused_body(
                 f'the message is not JSON: {error}' if is_ours else 'the message is not JSON'
             )
+        same = hmac.compare_digest(secret.encode('utf-8', 'replace'), self._secret)
+        if isinstance(envelope.message, Join) and not same:
+            return OTHER_FOLDER, refused_body('the worker sees another folder', SAME_FOLDER)
         try:
-            if isinstance(envelope.message, Join):
-                return self._serve_join(envelope, envelope.message)
             return 200, self.answer(envelope, lambda: self._payload(envelope)).body
         except MessageError as error:
             return 200, self.keep(envelope, refusal(error)).body
         except OSError as error:
-            return 503, refused_body(error.strerror or str(error), fatal=False)
-
-    def _serve_join(self, envelope: Envelope, join: Join) -> tuple[int, bytes]:
-        """Returns status and JSON for a request to join."""
-        session = envelope.session
-        if refused := self._admission(session, join):
-            return refused
-        self._joining[session] = self._connection(session)
-        try:
-            return 200, self.answer(envelope, lambda: None).body
-        finally:
-            self._joining.pop(session, None)
-
-    def _admission(self, session: str, join: Join) -> tuple[int, bytes] | None:
-        """Returns None if a connection may join, and else what it is told: to prove that it sees the folder."""
-        if join.version != _version.__version__:
-            message = f'the worker has rlframe {join.version}, the coordinator {_version.__version__}'
-            return 400, refused_body(message, 'Install the same version of rlframe everywhere.')
-        one = self._connection(session)
-        if one.sees_folder:
-            return None
-        if not (answer := self._files.read_nonce(one.number, ANSWER)):
-            self._files.write_nonce(one.number, CHALLENGE, one.nonce)
-            return 409, json.dumps({'challenge': one.number}).encode('ascii') + b'\n'
-        self._files.delete(one.number)
-        if not hmac.compare_digest(answer.encode(), one.nonce.encode()):
-            return 400, refused_body('the worker does not see the folder of the coordinator', SAME_FOLDER)
-        one.sees_folder = True
-        return None
-
-    def _connection(self, session: str) -> _Connection:
-        """Returns a connection that asks to join; forgets the oldest of those that never did if there are too many."""
-        with self._lock:
-            one = self._connections.get(session)
-            if one is None:
-                one = self._connections[session] = _Connection(self._next)
-                self._next += 1
-            strangers = [name for name, other in self._connections.items() if not other.worker]
-            gone = [
-                self._connections.pop(name) for name in strangers[: max(len(strangers) - MOST_STRANGERS, 0)]
-            ]
-        for other in gone:
-            self._files.delete(other.number)
-        return one
+            return BUSY, refused_body(error.strerror or str(error), fatal=False)
 
     def _payload(self, envelope: Envelope) -> Any:
         if not envelope.has_payload:
             return None
-        connection = self._connections.get(envelope.session)
-        if connection is None:
-            raise MessageError('the worker was forgotten meanwhile', remedy=REJOIN)
-        return self._files.take(self._files.payload_file(connection.number, envelope.seq, UP))
+        return self._files.take(self._files.payload_file(number_of(envelope.session), envelope.seq, UP))
 
 
 def _unprotected(host: str) -> ConfigError:

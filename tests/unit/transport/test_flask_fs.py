@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import socket
 import subprocess
@@ -11,9 +10,7 @@ import threading
 import traceback
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, closing, contextmanager
-from http.client import HTTPConnection
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +19,6 @@ import pytest
 import transports
 from transports import Coordinator, collected, join, joined, serving, with_faults
 
-from rlframe import __version__
 from rlframe.errors import (
     ConfigError,
     CoordinatorLostError,
@@ -40,9 +36,6 @@ from rlframe.parallel.transport.flask_fs_folder import OWNER
 from rlframe.parallel.transport.flask_fs_http import (
     PROTOCOL_HEADER,
     TOKEN,
-    HTTPServer,
-    bound_socket,
-    make_app,
     parse_address,
 )
 from rlframe.parallel.transport.flask_fs_server import FlaskFSServer
@@ -118,14 +111,6 @@ def test_token_is_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert coordinator.joins == ['collector']
 
 
-def test_worker_of_another_version_is_refused(tmp_path: Path) -> None:
-    coordinator = Coordinator()
-    with serve(tmp_path, coordinator) as server:
-        error = refusal_of(client(server.address, tmp_path), join(version='9.9'))
-    assert f'the worker has rlframe 9.9, the coordinator {__version__}' in str(error)
-    assert 'Install the same version' in str(error) and coordinator.joins == []
-
-
 def test_worker_that_sees_another_folder_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr('rlframe.parallel.transport.flask_fs_client.SEEN_SECONDS', 0.1)
     coordinator = Coordinator()
@@ -136,19 +121,6 @@ def test_worker_that_sees_another_folder_is_refused(tmp_path: Path, monkeypatch:
             assert isinstance(error, RequestRefusedError) and error.where == 'path_data'
             assert str(folder) in str(error) and 'Both must see the same folder' in str(error)
     assert coordinator.joins == []
-
-
-def test_worker_that_cannot_write_to_the_folder_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with serve(tmp_path) as server:
-        transport = client(server.address, tmp_path)
-
-        def refused(*_: Any) -> None:
-            raise PermissionError(13, 'Permission denied')
-
-        monkeypatch.setattr(transport._folder, 'write_nonce', refused)
-        assert 'cannot write there: Permission denied' in str(refusal_of(transport))
 
 
 def test_folder_may_have_another_path_at_the_worker(tmp_path: Path) -> None:
@@ -230,7 +202,6 @@ STRANGERS = {
     'NaN': (http(b'[NaN]', f'{PROTOCOL_HEADER}: 1'), 'bad JSON'),
     'a list': (http(b'[]', f'{PROTOCOL_HEADER}: 1'), 'something else than a message'),
     'no message': (http(b'{}', f'{PROTOCOL_HEADER}: 1'), 'a bad message'),
-    'bad challenge': (http(b'{"challenge": "../../x"}', f'{PROTOCOL_HEADER}: 1'), 'a bad challenge'),
 }
 
 
@@ -256,41 +227,14 @@ def test_server_that_does_not_answer_is_lost_in_time(data: bytes | None, tmp_pat
 # what is in use
 
 
-class Page(BaseHTTPRequestHandler):
-    def do_GET(self) -> None:
-        self.send_response(200)
-        self.end_headers()
-
-    def log_message(self, format: str, *args: Any) -> None: ...
-
-
-def test_port_in_use_is_refused_with_who_answers_there(tmp_path: Path) -> None:
+def test_port_in_use_is_refused(tmp_path: Path) -> None:
     with serve(tmp_path / 'a') as server:
         port = int(server.address.rpartition(':')[2])
         second = FlaskFSServer({'path_data': str(tmp_path / 'b'), 'port': port}, run='two')
-        with pytest.raises(ConfigError, match='the coordinator of the run') as caught:
+        with pytest.raises(ConfigError, match='Address already in use') as caught:
             second.start(Coordinator())
     assert caught.value.where == 'port' and f':{port}' in str(caught.value) and 'port=0' in str(caught.value)
     assert not (tmp_path / 'b').exists()
-
-
-def test_port_of_another_program_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr('rlframe.parallel.transport.flask_fs_http.PROBE_SECONDS', 0.1)
-    with ThreadingHTTPServer(('127.0.0.1', 0), Page) as web, ThreadPoolExecutor(1) as pool:
-        pool.submit(web.serve_forever)
-        try:
-            with (
-                pytest.raises(ConfigError, match='another HTTP server answers there'),
-                serve(tmp_path, port=web.server_port),
-            ):
-                pass
-        finally:
-            web.shutdown()
-    with answering(None) as address, pytest.raises(ConfigError, match='Address already in use') as caught:
-        FlaskFSServer({'path_data': str(tmp_path), 'port': int(address.rpartition(':')[2])}).start(
-            Coordinator()
-        )
-    assert 'answers' not in str(caught.value)
 
 
 @pytest.mark.parametrize('host', ['127.0.0.77.example', '203.0.113.1'])
@@ -301,10 +245,9 @@ def test_host_that_is_not_this_machine_is_refused(
         raise socket.gaierror(-2, 'Name or service not known')
 
     if host.endswith('example'):
-        monkeypatch.setattr(socket, 'getaddrinfo', unknown)
-    monkeypatch.setattr('rlframe.parallel.transport.flask_fs_http.PROBE_SECONDS', 0.01)
+        monkeypatch.setattr(socket, 'create_server', unknown)
     with (
-        pytest.raises(ConfigError, match=r'no such host|cannot listen'),
+        pytest.raises(ConfigError, match='cannot listen'),
         serve(tmp_path, host=host, token=SECRET),
     ):
         pass
@@ -446,14 +389,6 @@ def test_connection_is_kept_for_the_next_request(tmp_path: Path) -> None:
     assert len(sockets) == 1
 
 
-def test_request_on_a_connection_that_was_cut_is_repeated(tmp_path: Path) -> None:
-    coordinator = Coordinator()
-    with serve(tmp_path, coordinator) as server, joined(server) as transport:
-        transport._idle[0].sock.shutdown(socket.SHUT_RDWR)
-        transport.request(m.AskTask())
-    assert set(coordinator.handled.values()) == {1}
-
-
 def test_close_ends_a_request_that_waits_for_the_network(tmp_path: Path) -> None:
     with answering(None) as address, ThreadPoolExecutor(1) as pool:
         transport = client(address, tmp_path, timeout=3600.0, attempt_timeout=3600.0)
@@ -472,7 +407,6 @@ def test_worker_finds_a_coordinator_that_was_restarted(tmp_path: Path) -> None:
     server.start(first)
     port = int(server.address.rpartition(':')[2])
     with joined(server) as transport:
-        number = transport._number
         server.close()
         with pytest.raises(CoordinatorLostError):
             transport.request(collected(0), {'a': np.zeros(3)}, timeout=0.1)
@@ -482,7 +416,6 @@ def test_worker_finds_a_coordinator_that_was_restarted(tmp_path: Path) -> None:
             transport.request(collected(0), {'a': np.zeros(3)})
         transport.request(join())
         transport.request(collected(0, rows=2), {'a': np.zeros(3)})
-        assert transport._number != number
         again.close()
     assert sum(first.rows.values()) == 0 and sum(second.rows.values()) == 2
     assert os.listdir(tmp_path) == []
@@ -536,75 +469,6 @@ def test_missing_package_is_named_and_nothing_is_opened(
     with pytest.raises(MissingDependencyError, match=rf'needs {package}.*rlframe\[http\]'), serve(tmp_path):
         pass
     assert os.listdir(tmp_path) == []
-
-
-def test_reply_is_on_one_line_and_health_has_no_secrets(tmp_path: Path) -> None:
-    from http.client import HTTPConnection
-
-    with serve(tmp_path, token=SECRET) as server:
-        connection = HTTPConnection(*parse_address(server.address), timeout=10)
-        connection.request('GET', '/health')
-        body = connection.getresponse().read()
-        connection.close()
-    assert body.endswith(b'}\n') and body.count(b'\n') == 1
-    assert json.loads(body).keys() == {'rlframe', 'protocol', 'run'} and SECRET.encode() not in body
-
-
-def test_connections_that_never_send_a_request_are_closed_and_keep_no_worker_out() -> None:
-    listening = bound_socket('127.0.0.1', 0)
-    place = listening.getsockname()
-    app = make_app(lambda body: (200, b'{}'), SECRET, 'run', 1024)
-    server = HTTPServer(app, listening, 1, 12, 1024, request_seconds=0.1)
-    with ExitStack() as stack:
-        stack.callback(server.close)
-        starts = [b'', b'POST ', b'POST /message HTTP/1.1\r\nContent-Length: 9\r\n\r\n{']
-        idle = [stack.enter_context(socket.create_connection(place, 20)) for _ in range(6)]
-        for i, one in enumerate(idle):
-            one.sendall(starts[i % 3])
-        assert [one.recv(1) for one in idle] == [b''] * 6, 'closed by the other end'
-
-
-def test_as_many_connections_without_a_request_as_fit_keep_no_worker_out() -> None:
-    listening = bound_socket('127.0.0.1', 0)
-    place = listening.getsockname()
-    app = make_app(lambda body: (200, b'{}'), SECRET, 'run', 1024)
-    server = HTTPServer(app, listening, 1, 12, 1024, request_seconds=1000.0)
-    with ExitStack() as stack:
-        stack.callback(server.close)
-        for _ in range(40):
-            stack.enter_context(socket.create_connection(place, 20)).sendall(b'POST ')
-        worker = HTTPConnection(*place, timeout=20)
-        stack.callback(worker.close)
-        headers = {'Content-Type': 'application/json', 'Authorization': f'Bearer {SECRET}'}
-        for _ in range(3):
-            worker.request('POST', '/message', b'{}', headers)
-            answer = worker.getresponse()
-            assert (answer.status, answer.read(), answer.will_close) == (200, b'{}', False)
-
-
-@pytest.mark.parametrize(
-    ('method', 'path', 'headers', 'status'),
-    [
-        ('GET', '/health', {}, 200),
-        ('POST', '/message', {}, 401),
-        ('POST', '/message', {'Authorization': 'Bearer no'}, 401),
-        ('GET', '/', {}, 401),
-        ('GET', '/', {'Authorization': f'Bearer {SECRET}'}, 404),
-    ],
-)
-def test_a_connection_without_the_token_ends_with_its_answer(
-    method: str, path: str, headers: dict[str, str], status: int
-) -> None:
-    listening = bound_socket('127.0.0.1', 0)
-    server = HTTPServer(make_app(lambda body: (200, b'{}'), SECRET, 'run', 1024), listening, 1, 12, 1024)
-    connection = HTTPConnection(*listening.getsockname(), timeout=20)
-    try:
-        connection.request(method, path, b'', headers)
-        answer = connection.getresponse()
-        assert (answer.status, answer.will_close) == (status, True)
-    finally:
-        connection.close()
-        server.close()
 
 
 @pytest.mark.parametrize(

@@ -36,21 +36,12 @@ def shared(path: Path) -> SharedFolder:
 
 
 def test_folder_is_made_private_and_deleted_at_the_end(tmp_path: Path) -> None:
-    folder = owned(tmp_path / 'a' / 'data')
-    assert (tmp_path / 'a' / 'data').stat().st_mode & 0o777 == 0o700
+    folder = owned(tmp_path / 'data')
+    assert (tmp_path / 'data').stat().st_mode & 0o777 == 0o700
     folder.write(folder.payload_file(1, 2, UP), {'a': np.zeros(3)})
     folder.close()
     folder.close()
     assert os.listdir(tmp_path) == []
-
-
-def test_parents_that_were_made_for_it_are_deleted_too_if_they_are_empty(tmp_path: Path) -> None:
-    owned(tmp_path / 'run' / 'of' / 'data').close()
-    assert list(tmp_path.iterdir()) == []
-    folder = owned(tmp_path / 'run' / 'of' / 'data')
-    (tmp_path / 'run' / 'mine.txt').write_text('kept', encoding='utf-8')
-    folder.close()
-    assert [path.name for path in (tmp_path / 'run').iterdir()] == ['mine.txt']
 
 
 def test_folder_that_was_there_stays(tmp_path: Path) -> None:
@@ -94,7 +85,6 @@ import os, signal, sys
 from rlframe.parallel.transport.flask_fs_folder import UP, OwnedFolder
 folder = OwnedFolder(sys.argv[1], 10000, 10000, 'run')
 folder.write(folder.payload_file(1, 2, UP), {'a': 1})
-folder.write_nonce(3, 'challenge', 'x')
 open(os.path.join(sys.argv[1], '5-6-up.tmp'), 'w').close()
 os.kill(os.getpid(), signal.SIGKILL)
 """
@@ -103,7 +93,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 def test_leftovers_of_a_killed_coordinator_are_its_own_runs_to_delete(tmp_path: Path) -> None:
     path = tmp_path / 'data'
     subprocess.run([sys.executable, '-c', KILLED, str(path)], check=False)
-    left = {'.lock', OWNER, '1-2-up.safetensors', '3-challenge', '5-6-up.tmp'}
+    left = {'.lock', OWNER, '1-2-up.safetensors', '5-6-up.tmp'}
     assert set(os.listdir(path)) == left
     with pytest.raises(ExperimentDirError, match="another run, 'run', and this is 'other'"):
         owned(path, 'other')
@@ -139,19 +129,15 @@ def test_links_are_neither_followed_nor_overwritten(tmp_path: Path) -> None:
         owned(path)
     (path / OWNER).unlink()
     folder = owned(path)
-    for name in ('1-2-up.tmp', '1-answer', '1-2-up.safetensors'):
+    for name in ('1-2-up.tmp', '1-2-up.safetensors'):
         (path / name).symlink_to(secret)
     with pytest.raises(PayloadError, match='File exists'):
         folder.write(folder.payload_file(1, 2, UP), {})
-    assert folder.read_nonce(1, 'answer') == ''
     with pytest.raises(MessageError):
         folder.take(folder.payload_file(1, 2, UP))
     folder.delete(1)
     folder.close()
-    assert (
-        secret.read_text() == json.dumps({'run': 'run', 'is_new': True})
-        and not path.joinpath('1-answer').is_symlink()
-    )
+    assert secret.read_text() == json.dumps({'run': 'run', 'is_new': True}) and os.listdir(path) == []
 
 
 def test_folder_that_cannot_be_written_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -229,7 +215,6 @@ def test_files_of_one_connection_are_deleted_and_no_others(tmp_path: Path) -> No
     folder = owned(tmp_path / 'data')
     for connection in (1, 11):
         folder.write(folder.payload_file(connection, 1, UP), {})
-        folder.write_nonce(connection, 'challenge', 'x')
     folder.delete(1)
-    assert set(os.listdir(folder.path)) == {'.lock', OWNER, '11-1-up.safetensors', '11-challenge'}
+    assert set(os.listdir(folder.path)) == {'.lock', OWNER, '11-1-up.safetensors'}
     folder.close()

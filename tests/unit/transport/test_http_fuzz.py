@@ -18,7 +18,6 @@ import pytest
 from transports import MESSAGES, REPLIES, Coordinator, collected, join, joined, serving
 
 from rlframe.parallel.transport.base import Envelope, Reply, Transport, encode
-from rlframe.parallel.transport.flask_fs_folder import OWNER
 from rlframe.parallel.transport.flask_fs_http import PROTOCOL_HEADER, parse_address
 
 TOKEN = 'the-token-of-the-fuzz-test'
@@ -267,8 +266,11 @@ def answered(place: tuple[str, int], data: bytes) -> tuple[int, bytes]:
     head, _, body = got.partition(b'\r\n\r\n')
     if not got:
         return 0, b''
-    assert PROTOCOL_HEADER.lower().encode() in head.lower(), (data[:300], head)
-    return int(head.split()[1]), body
+    status = int(head.split()[1])
+    # what waitress refuses by itself is plain text, such as an unknown transfer encoding (501)
+    is_ours = PROTOCOL_HEADER.lower().encode() in head.lower()
+    assert is_ours or status in (400, 413, 431, 501), (data[:300], head)
+    return status, body if is_ours else b''
 
 
 @pytest.mark.parametrize('seed', [0])
@@ -292,7 +294,7 @@ def test_malformed_requests_are_refused_and_leave_nothing(seed: int, tmp_path: P
             )  # type: ignore[attr-defined]
             status, body = answered(place, data)
             statuses[status] += 1
-            assert status < 500, (fuzzer, data[:300], body)
+            assert status < 500 or status == 501, (fuzzer, data[:300], body)
             assert not body or (body.count(b'\n') == 1 and json.loads(body) is not None), (fuzzer, body)
             assert b'Traceback' not in body and TOKEN.encode() not in body
             assert status != 200 or refused(body), (fuzzer, data[:500], body)
@@ -313,15 +315,3 @@ def use(transport: Transport) -> None:
 
 def refused(body: bytes) -> bool:
     return json.loads(body)['kind'] == 'Refused'
-
-
-def test_folder_stays_small_however_many_ask_to_join(tmp_path: Path) -> None:
-    coordinator = Coordinator()
-    with serving('flask_fs', tmp_path, coordinator) as server, joined(server) as transport:
-        for i in range(200):
-            sent = encode(Envelope('', 0, join(), False, f's{i}'))
-            status, body = answered(parse_address(server.address), request(text(sent)))
-            assert status == 409 and json.loads(body).keys() == {'challenge'}
-        left = set(os.listdir(tmp_path / 'data')) - {'.lock', OWNER}
-        use(transport)
-    assert len(left) <= 64 and coordinator.joins == ['collector']

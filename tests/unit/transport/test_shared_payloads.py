@@ -106,7 +106,7 @@ def test_without_hard_links_every_worker_gets_a_file_of_its_own(
 
 def test_a_file_with_several_names_takes_its_room_once(tmp_path: Path) -> None:
     folder = SharedFolder(tmp_path, 10_000, 12_000)
-    shared = SharedPayloads(folder, 0)
+    shared = SharedPayloads(folder)
     files = [folder.payload_file(i, 1, 'down') for i in range(1, 7)]
     first = weights(1.0, 1000)
     for file in files[:4]:
@@ -119,7 +119,7 @@ def test_a_file_with_several_names_takes_its_room_once(tmp_path: Path) -> None:
 
 def test_payloads_that_are_kept_make_room_for_a_newer_one(tmp_path: Path) -> None:
     folder = SharedFolder(tmp_path, 10_000, 12_000)
-    shared = SharedPayloads(folder, 0)
+    shared = SharedPayloads(folder)
     for i in range(9):
         file = folder.payload_file(i, 1, 'down')
         shared.give(f'main_{i}', weights(i, 1000), file)
@@ -129,7 +129,7 @@ def test_payloads_that_are_kept_make_room_for_a_newer_one(tmp_path: Path) -> Non
 
 def test_only_the_newest_payloads_of_some_names_are_kept(tmp_path: Path) -> None:
     folder = SharedFolder(tmp_path, 10_000, 10**6)
-    shared = SharedPayloads(folder, 0)
+    shared = SharedPayloads(folder)
     for i in range(3 * MOST_NAMES):
         file = folder.payload_file(1, i, 'down')
         shared.give(f'main_{i}', weights(i), file)
@@ -139,7 +139,7 @@ def test_only_the_newest_payloads_of_some_names_are_kept(tmp_path: Path) -> None
 
 def test_a_payload_that_cannot_be_sent_is_not_kept(tmp_path: Path) -> None:
     folder = SharedFolder(tmp_path, 10_000, 10**6)
-    shared, file, bad = SharedPayloads(folder, 0), folder.payload_file(1, 1, 'down'), {'w': object()}
+    shared, file, bad = SharedPayloads(folder), folder.payload_file(1, 1, 'down'), {'w': object()}
     for _ in range(2):
         with pytest.raises(Exception, match='cannot be sent'):
             shared.give('main', bad, file)
