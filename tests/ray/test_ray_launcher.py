@@ -108,7 +108,7 @@ def test_worker_that_was_killed_is_seen_with_the_reason(tmp_path: Path) -> None:
         killed = coordinator.joined['collector-0'].pid
         os.kill(killed, signal.SIGKILL)
         assert wait_until(lambda: worker.ended is not None, 30)
-        assert worker.ended.startswith('its process was probably killed by SIGKILL'), worker.ended
+        assert worker.ended.startswith('ActorDiedError: The actor died'), worker.ended
         assert other.ended is None and coordinator.left == []
         again = launch('collector', 'collector-0')
         assert wait_until(lambda: coordinator.joined['collector-0'].pid != killed, 60)
@@ -167,10 +167,10 @@ def test_cluster_that_is_gone_ends_all_workers_and_starts_no_others(
     with launching(tmp_path, coordinator) as launch:
         worker = launch('collector', 'collector-0')
         assert wait_until(lambda: coordinator.joined, 60) and worker.ended is None
-        monkeypatch.setattr('rlframe.backend.ray.launcher.probe', refused)
+        monkeypatch.setattr('rlframe.backend.ray.session.probe', refused)
         monkeypatch.setattr('rlframe.backend.ray.launcher.LOOK_SECONDS', -1.0)
         assert worker.ended is None, 'it may be busy'
-        monkeypatch.setattr('rlframe.backend.ray.launcher.GONE_SECONDS', -1.0)
+        worker._watch._seconds = -1.0
         assert worker.ended == 'the Ray cluster is gone: nothing answers at 10.0.0.1:6379'
         with pytest.raises(ActorLostError, match='the Ray cluster is gone'):
             launch('collector', 'collector-0')

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import logging
-import os
 import sys
 import threading
 from collections.abc import Mapping
-from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from rlframe.backend.ray.actor import (
-    Facts,
-    Failure,
-    RemoteActor,
-    components_of_script,
+from rlframe.backend.ray.actor import Failure, RemoteActor, components_of_script
+from rlframe.backend.ray.session import (
+    ClusterWatch,
+    RaySession,
+    actor_resources,
+    cause_of,
+    connect,
 )
-from rlframe.backend.ray.session import RaySession, actor_resources, cause_of, connect, end_leftovers, probe
 from rlframe.errors import ActorLostError, ResourceError
 from rlframe.parallel.launcher import Launched, Launcher
 from rlframe.parallel.roles import make_worker
@@ -29,6 +27,7 @@ from rlframe.utils.serialize import to_bytes
 
 if TYPE_CHECKING:
     from rlframe.config.schema import ExperimentConfig
+
 
 ray = LazyModule('ray')
 logger = logging.getLogger('rlframe.ray')
@@ -68,10 +67,6 @@ class WorkerActor(RemoteActor):
 
     _is_stopped = False
 
-    def facts(self) -> Facts:
-        """Returns where it runs, as soon as it runs."""
-        return Facts(0, 0, os.getpid(), os.uname().nodename)
-
     def run(self) -> Failure | None:
         """Works until the coordinator or ``stop`` ends it."""
 
@@ -90,28 +85,6 @@ class WorkerActor(RemoteActor):
             self._parts.stop()
 
 
-class ClusterWatch:
-    """Notices that the cluster is gone: Ray would end this process about a minute later, without a word."""
-
-    def __init__(self) -> None:
-        self._address = ray.get_runtime_context().gcs_address
-        self._looked_at = self._heard_at = monotonic()
-        self.loss = ''
-        """What is known about the loss; empty while the cluster is there."""
-
-    def look(self) -> str:
-        """Asks the cluster for a sign of life from time to time; returns ``loss``."""
-        if not self.loss and monotonic() - self._looked_at > LOOK_SECONDS:
-            try:
-                probe(self._address, '')
-                self._heard_at = monotonic()
-            except ResourceError as error:
-                if monotonic() - self._heard_at > GONE_SECONDS:
-                    self.loss = f'the Ray cluster is gone: {error.message}'
-            self._looked_at = monotonic()
-        return self.loss
-
-
 class LaunchedActor(Launched):
     """A worker in a Ray actor.
 
@@ -125,16 +98,20 @@ class LaunchedActor(Launched):
     def __init__(self, role: str, name: str, actor: Any, watch: ClusterWatch) -> None:
         super().__init__(role, name)
         self._watch = watch
-        self._actor, self._facts, self._outcome = actor, actor.facts.remote(), actor.run.remote()
+        self._actor, self._outcome = actor, actor.run.remote()
         self._lock, self._how = threading.RLock(), None  # type: threading.RLock, str | None
 
     @property
     def ended(self) -> str | None:
         """None while it runs; then how it ended."""
         with self._lock:
-            if self._how is None and (self._watch.look() or self._has_outcome(0.0)):
-                self._how = self._watch.loss or self._told()
-                self._kill()
+            if self._how is None:
+                silence = self._watch.look(LOOK_SECONDS)
+                if self._watch.is_gone:
+                    self._how = f'the Ray cluster is gone: {silence}'
+                elif self._has_outcome(0.0):
+                    self._how = self._told()
+                    self._kill()
             return self._how
 
     def end(self, seconds: float) -> None:
@@ -168,15 +145,10 @@ class LaunchedActor(Launched):
         return ' '.join(failure.text.split())
 
     def _kill(self) -> None:
-        """Ends the actor and what its envs started."""
-        if not ray.is_initialized():
-            return
-        facts = None
-        with contextlib.suppress(ray.exceptions.RayError):
-            facts = ray.get(self._facts, timeout=0)
-        ray.kill(self._actor)
-        end_leftovers([facts])
-        self._facts = self._outcome = None
+        """Ends the actor; Ray ends what its envs started."""
+        if ray.is_initialized():
+            ray.kill(self._actor)
+        self._outcome = None
 
 
 @LAUNCHER_REGISTRY.register('ray')
@@ -189,7 +161,8 @@ class ActorLauncher(Launcher):
 
     def __init__(self, cfg: ExperimentConfig, server: Server) -> None:
         super().__init__(cfg, server)
-        self._session, self._watch = connect(), ClusterWatch()
+        self._session = connect()
+        self._watch = ClusterWatch(ray.get_runtime_context().gcs_address, GONE_SECONDS)
         try:
             self._options = _reserved(self._session, cfg)
             components = to_bytes(components_of_script(REGISTRIES), 'components', TO_A_MODULE)
@@ -206,8 +179,11 @@ class ActorLauncher(Launcher):
             ActorLostError: If the cluster is gone.
             ResourceError: If it can never start, as the cluster has lost nodes.
         """
-        if self._watch.loss:
-            raise ActorLostError(self._watch.loss, remedy='Resume the run when there is a cluster again.')
+        if self._watch.is_gone:
+            raise ActorLostError(
+                f'the Ray cluster is gone: {self._watch.silence}',
+                remedy='Resume the run when there is a cluster again.',
+            )
         options = self._options[role]
         demands = _demands(self._cfg, self._options)
         self._session.check_room(actor_resources(options), demands, _key(role, 'num_cpus'))

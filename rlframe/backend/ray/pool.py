@@ -25,7 +25,7 @@ from rlframe.backend.ray.actor import (
     raise_failure,
 )
 from rlframe.backend.ray.options import remote_config_of
-from rlframe.backend.ray.session import actor_resources, cause_of, connect, end_leftovers
+from rlframe.backend.ray.session import actor_resources, cause_of, connect
 from rlframe.errors import ActorLostError, RLFrameError
 from rlframe.utils.serialize import to_bytes
 
@@ -452,7 +452,6 @@ class ActorPool:
         for slot in slots:
             if slot.actor is not None:
                 ray.kill(slot.actor)
-        end_leftovers(slot.facts for slot in slots)
 
     # one look at everything
 
@@ -503,7 +502,7 @@ class ActorPool:
         except RayTaskError as error:
             value = Failure(b'', cause_of(error), str(error))
         except RayError as error:
-            self._lose(slot, cause_of(error))
+            self._lose(slot, f'in {call.method}: {cause_of(error)}')
             return
         slot.calls.remove(call)
         slot.begin_next()

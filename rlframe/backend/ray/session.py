@@ -2,62 +2,30 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib
 import logging
 import os
 import re
 import signal
 import socket
-import subprocess
 import sys
 import textwrap
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
-from rlframe.backend.ray.actor import Facts, last_words
-from rlframe.backend.ray.guard import end_writers, start_guard
 from rlframe.errors import ConfigError, MissingDependencyError, ResourceError
 from rlframe.utils.lazy import LazyModule
 
 PROBE_SECONDS = 2.0
 """Longest wait for an answer at the port of a cluster."""
-GREETING_SECONDS = 5.0
-"""Longest wait for the first bytes of a cluster, which a busy one may not send at once."""
-GREETING = b'PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n' + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
-"""Start of a client's connection in HTTP/2, which Ray's servers use: its preface and empty settings."""
-SETTINGS = 4
-"""Type of the frame that a server of HTTP/2 sends first; it is the fourth of the nine bytes of the frame's head."""
-
-
-def address_here(where: str) -> str:
-    """Returns the address of the cluster on this machine, as ``ray start`` noted it.
-
-    Args:
-        where: Config key of the arguments of ``ray.init``, for the error.
-
-    Raises:
-        ResourceError: If there is none.
-    """
-    services: Any = importlib.import_module('ray._private.services')
-    address = services.find_bootstrap_address(None)
-    if address is None:
-        raise ResourceError(
-            'no Ray is running on this machine',
-            where=f'{where}.address',
-            got='auto',
-            expected="'local', or the address of a cluster",
-        )
-    return str(address)
 
 
 def probe(address: str, where: str) -> None:
-    """Checks that a Ray-like server answers at the address, because Ray would wait for minutes.
+    """Checks that a server answers at the address of a cluster, because Ray would wait for minutes.
 
     Args:
         address: host:port.
@@ -65,7 +33,7 @@ def probe(address: str, where: str) -> None:
 
     Raises:
         ConfigError: If the address has another form.
-        ResourceError: If no server answers, or a server other than Ray.
+        ResourceError: If no server answers.
     """
     host, _, port = address.rpartition(':')
     if '://' in address or not host or not port.isdigit():
@@ -76,99 +44,63 @@ def probe(address: str, where: str) -> None:
             expected="'local', 'auto' or for example '10.0.0.1:6379'",
             remedy='Ray Client (ray://) is not supported: start the run on a node of the cluster.',
         )
-    problem, cause = '', None
     try:
-        with socket.create_connection((host.strip('[]'), int(port)), PROBE_SECONDS) as connection:
-            if os.environ.get('RAY_USE_TLS', '0') == '0' and not _is_greeted(connection):
-                problem = f'the server at {address} is not the head node of a Ray cluster'
+        socket.create_connection((host.strip('[]'), int(port)), PROBE_SECONDS).close()
     except (OSError, OverflowError) as error:
-        problem, cause = f'nothing answers at {address}: {error}', error
-    if problem:
-        raise wrong_address(problem, address, where) from cause
+        raise ResourceError(
+            f'nothing answers at {address}: {error}',
+            where=where,
+            got=address,
+            expected="the address of a running Ray, or 'local'",
+            remedy='It may come from RAY_ADDRESS. `ray start --head` starts a cluster and prints its address.',
+        ) from error
 
 
-def _is_greeted(connection: socket.socket) -> bool:
-    """Whether the other side answers as Ray's servers do, at once."""
-    connection.settimeout(GREETING_SECONDS)
-    head = b''
-    try:
-        connection.sendall(GREETING)
-        while len(head) < 9 and (more := connection.recv(9 - len(head))):
-            head += more
-    except OSError:  # it closed the connection, or is silent
-        return False
-    return len(head) == 9 and head[3] == SETTINGS
+class ClusterWatch:
+    """Notices that a cluster is gone: Ray would end this process about a minute later, without a word.
 
+    Args:
+        address: ``host:port`` of the cluster.
+        seconds: Seconds of silence after which it counts as gone.
+    """
 
-def wrong_address(problem: str, address: str, where: str) -> ResourceError:
-    """Returns the error for an address without a cluster."""
-    return ResourceError(
-        problem,
-        where=where,
-        got=address,
-        expected="the address of a running Ray, or 'local'",
-        remedy='It may come from RAY_ADDRESS. `ray start --head` starts a cluster and prints its address.',
-    )
+    def __init__(self, address: str, seconds: float) -> None:
+        self._address, self._seconds = address, seconds
+        self._looked_at = 0.0
+        self._silent_since: float | None = None
+        self.silence = ''
+        """Why the cluster did not answer when it was last asked; empty if it did."""
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether the cluster has been silent for so long."""
+        return self._silent_since is not None and time.monotonic() - self._silent_since > self._seconds
+
+    def look(self, pause: float = 0.0) -> str:
+        """Asks the cluster for a sign of life, unless it was asked within ``pause`` seconds; returns ``silence``."""
+        if time.monotonic() - self._looked_at >= pause:
+            try:
+                probe(self._address, 'address')
+                self.silence, self._silent_since = '', None
+            except ResourceError as error:
+                self.silence = error.message
+                self._silent_since = self._silent_since or time.monotonic()
+            self._looked_at = time.monotonic()
+        return self.silence
 
 
 ray = LazyModule('ray')
 
-COLOUR = r'\x1b\[[0-9;]*m'
+COLOUR = r'\[[0-9;]*m'
 LONGEST_CAUSE = 400
 """Maximum length of a line about a lost actor, as Ray adds advice for every case."""
-CLOSE_SECONDS = 1.0
-"""Seconds that an actor has to end after Ray was told to kill it; then this process kills it and its children."""
 
 
 def cause_of(error: Exception) -> str:
-    """Returns the cause of a loss: how the process ended, and the first and last line of Ray's message."""
-    from ray.exceptions import ActorDiedError
-
-    text = re.sub(COLOUR, '', str(error))
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    """Returns the cause of a loss in Ray's words: the first and the last line of its message."""
+    lines = [line.strip() for line in re.sub(COLOUR, '', str(error)).splitlines() if line.strip()]
     told = dict.fromkeys([*lines[:1], *lines[-1:]])
-    cause = ' '.join([f'{type(error).__name__}:', *(textwrap.shorten(line, LONGEST_CAUSE) for line in told)])
-    if isinstance(error, ActorDiedError) and 'its worker process has died' in text:
-        return f'{_how_it_ended(text)} ({cause})'
-    return cause
-
-
-def end_leftovers(actors: Iterable[Facts | None]) -> None:
-    """Ends what remains on this machine of actors that were told to end: a stopped process and its children.
-
-    Args:
-        actors: Facts about each actor; None for those that were never ready.
-    """
-    here = [facts.pid for facts in actors if facts is not None and facts.node == os.uname().nodename]
-    if logs := [str(log) for pid in here if (log := _log_of(pid)) is not None]:
-        end_writers(logs, CLOSE_SECONDS)
-
-
-def _how_it_ended(text: str) -> str:
-    """Returns how a process ended, from Ray's message and the process's own log."""
-    if found := re.search(r'exits with an exit code (-?\d+)', text):
-        return f'its process exited with code {found[1]}'
-    facts = dict(re.findall(r'^\s*(pid|ip): (\S+)$', text, re.MULTILINE))
-    if 'pid' not in facts or facts.get('ip') != ray.util.get_node_ip_address():  # type: ignore[no-untyped-call]  # Ray's function has no annotations
-        return f'its process ended; its log on node {facts.get("ip")} may say why'
-    log = _log_of(int(facts['pid']))
-    if log is not None and (noted := last_words(log)):
-        return f'its process ended by {noted}'
-    return 'its process was probably killed by SIGKILL: by kill -9, or by the kernel when memory ran out'
-
-
-def _log_of(pid: int) -> Path | None:
-    """Returns the stderr file of a process that Ray started on this node; None if unknown."""
-    if not ray.is_initialized():  # to ask a Ray that has ended would start another one
-        return None
-    # whatever Ray raises when it is ending itself: a cause less is no failure
-    with contextlib.suppress(Exception):
-        probe(ray.get_runtime_context().gcs_address, '')  # without its head node, Ray would wait for a minute
-        here = ray.get_runtime_context().get_node_id()
-        socket = next(node['RayletSocketName'] for node in ray.nodes() if node['NodeID'] == here)  # type: ignore[no-untyped-call]  # Ray's function has no annotations
-        logs = Path(socket).parents[1].glob(f'logs/worker-*-{pid}.err')
-        return max(logs, key=lambda log: log.stat().st_mtime, default=None)
-    return None
+    return ' '.join([f'{type(error).__name__}:', *(textwrap.shorten(line, LONGEST_CAUSE) for line in told)])
 
 
 logger = logging.getLogger('rlframe.ray')
@@ -208,8 +140,6 @@ class _Started:
     """Open sessions."""
     job: str | None = None
     """Id that Ray gave this process; a different one means that Ray was shut down and started again."""
-    guard: subprocess.Popen[bytes] | None = None
-    """Ends the remains of Ray if this process is killed."""
 
 
 class _Reserved:
@@ -335,15 +265,11 @@ def connect(ray_init_config: Mapping[str, Any] | None = None, where: str = 'ray_
     address = given.pop('address', None) or os.environ.get('RAY_ADDRESS') or 'local'
     if address == 'local':
         _init(where, **_defaults_of_a_new_ray(given), **given, address='local')
-        _end_guard()
-        _Started.guard = start_guard(Path(ray.nodes()[0]['RayletSocketName']).parents[1])
         return _hold('a Ray of its own')
-    if address == 'auto':
-        address = address_here(where)
-    probe(address, f'{where}.address')
+    if address != 'auto':
+        probe(address, f'{where}.address')
     if unused := sorted(given.keys() & OF_A_NEW_RAY):
         logger.warning('%s: %s not used: the Ray at %s runs already', where, ', '.join(unused), address)
-    _show_token_if_asked(address, f'{where}.address')
     _init(where, **{k: v for k, v in given.items() if k not in OF_A_NEW_RAY}, address=address)
     return _hold(f'the Ray at {address}')
 
@@ -353,7 +279,6 @@ def disconnect() -> None:
     if _is_ours():
         _Started.holders, _Started.job = 0, None
         ray.shutdown()
-        _end_guard()
 
 
 def actor_resources(options: Mapping[str, Any]) -> dict[str, float]:
@@ -394,13 +319,6 @@ def _hold(description: str) -> RaySession:
     _Started.holders = _Started.holders + 1 if job == _Started.job else 1
     _Started.job = job
     return RaySession(True, description)
-
-
-def _end_guard() -> None:
-    """Ends the guard of a Ray that has ended."""
-    guard, _Started.guard = _Started.guard, None
-    if guard is not None:
-        guard.communicate()
 
 
 def _defaults_of_a_new_ray(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -455,24 +373,6 @@ def _kept_signal_handlers() -> Iterator[None]:
             for number, handler in before.items():
                 if handler not in (signal.SIG_DFL, None):
                     signal.signal(number, handler)
-
-
-def _show_token_if_asked(address: str, where: str) -> None:
-    """Makes Ray send this user's token if the cluster requires it, and only then: otherwise its answers are rejected.
-
-    Ray does not detect this itself for an explicit address.
-    """
-    raylet: Any = importlib.import_module('ray._raylet')
-    try:
-        raylet.GcsClient(address=address)
-    except ray.exceptions.AuthenticationError:
-        if 'RAY_AUTH_MODE' not in os.environ:
-            os.environ['RAY_AUTH_MODE'] = 'token'
-            raylet.Config.initialize('')  # Ray has read the environment already
-    except ray.exceptions.RpcError as error:  # for example another of Ray's servers
-        raise wrong_address(
-            f'the server at {address} is not the head node of a Ray cluster', address, where
-        ) from error
 
 
 def _total(demands: Sequence[Resources]) -> Counter[str]:

@@ -397,17 +397,12 @@ class RayServer(AnsweringServer[Sent]):
             ) from error
 
     def _end_mailbox(self) -> None:
-        from rlframe.backend.ray.actor import Facts
-        from rlframe.backend.ray.session import end_leftovers
-
         with suppress(ray.exceptions.RayError):
             ray.get(self._mailbox.close.remote(), timeout=GRACE_SECONDS)
         for thread in self._threads:
             if thread is not threading.current_thread():
                 thread.join(GRACE_SECONDS)
         ray.kill(self._mailbox)
-        if self._place is not None:
-            end_leftovers([Facts(0, 0, *self._place)])
 
     def _serve(self) -> None:
         """Answers letters until the server is closed."""
