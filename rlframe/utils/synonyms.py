@@ -168,7 +168,7 @@ policy.other.replay_buffer.beta: per_beta prioritized_replay_beta beta0 prioriti
 
 def _read_table() -> dict[str, Alternatives]:
     """Returns the options that may be meant, by foreign name in lower case."""
-    found = {}
+    found: dict[str, Alternatives] = {}
     for option, names in re.findall(r'^(\S+):((?:\s+\w+)+)$', TABLE, re.MULTILINE):
         keys = tuple(tuple(group.split('+')) for group in option.split('|'))
         found |= dict.fromkeys(names.split(), keys)
