@@ -1,17 +1,21 @@
 """Declared options of a component, with type, range, unit and meaning.
 
-A component lists its options in a class attribute ``config``, a nested dict whose leaves are ``Field`` s (a
-plain value is a ``Field`` of its own type). ``Configurable.default_config()`` merges them along the bases.
+A component annotates ``_cfg`` with a ``Section``, whose body declares its options. Short components list them in a class
+attribute ``config`` instead, a nested dict of ``Field`` s and plain values. ``Configurable.config_fields()`` merges both
+along the bases.
 """
 
 from __future__ import annotations
 
 import copy
 import dataclasses
+import inspect
 import math
 import re
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
+from types import UnionType
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar, Union, cast, get_args, get_origin
 
 from easydict import EasyDict
 
@@ -20,7 +24,7 @@ from rlframe.registry import nearest
 from rlframe.utils.synonyms import unknown_key
 
 if TYPE_CHECKING:
-    AttributeDict = dict[str, Any]  # whose attributes are those that a view declares
+    AttributeDict = dict[str, Any]  # whose attributes are those that a section declares
 else:
     AttributeDict = EasyDict
 
@@ -105,8 +109,7 @@ def to_plain(tree: Mapping[str, Any]) -> dict[str, Any]:
 class ResolvedConfig(AttributeDict):
     """A config with only declared keys and valid values; it tracks which keys were read.
 
-    Code that reads keys as attributes annotates the section with a view: a subclass that declares their types and
-    nothing else, see ``rlframe.config.schema``.
+    Code that reads keys as attributes annotates the config with a ``Section``.
 
     Args:
         values: The complete, checked values.
@@ -333,8 +336,95 @@ def _in_range(value: float, interval: str) -> bool:
     return above and (value < high if interval[-1] == ')' else value <= high)
 
 
+T = TypeVar('T')
+
+
+def option(default: T, *, range: str = '', unit: str = '', doc: str = '', **more: Any) -> T:
+    """Declares an option in the body of a ``Section``; its annotation is the type, or lists the choices.
+
+    Args:
+        default: Value if the user sets none, or ``REQUIRED``.
+        range: Interval of numbers, as in ``Field``.
+        unit: Unit in words.
+        doc: What the option does, in one line.
+        more: Further arguments of ``Field``.
+    """
+    return cast('T', Field(default, range=range, unit=unit, doc=doc, **more))  # as the value in a config
+
+
+class Section(ResolvedConfig):
+    """Declares the options of a section, and is the type of that section in a config.
+
+    ::
+
+        class DQNConfig(TDConfig):
+            nstep: int = option(1, range='[1, inf)', unit='env steps', doc='rewards in a target')
+            learn: DQNLearn  # a section with the options of another class
+
+    An annotation without a value is only the type of an option that is declared elsewhere. The component with
+    ``_cfg: DQNConfig`` has these options; ``config = dict(learn=dict(batch_size=32))`` in its body sets other defaults.
+    """
+
+    _declared: ClassVar[dict[str, Any]] = {}
+    """What the body of this class declares, fields and section classes."""
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        hints, body = inspect.get_annotations(cls, eval_str=True), vars(cls)
+        for name, value in body.items():
+            if not name.startswith('_') and not (name in hints and isinstance(value, Field)):
+                message = f'{cls.__name__}.{name} has to be an annotated option(...)'
+                raise TypeError(f'{message}; another default belongs in the config of the component')
+        cls._declared = {
+            name: hint if _is_section(hint) else _typed(body[name], hint)
+            for name, hint in hints.items()
+            if name in body or _is_section(hint)
+        }
+
+
+def _is_section(hint: Any) -> bool:
+    return isinstance(hint, type) and issubclass(hint, Section)
+
+
+def _typed(field: Field, hint: Any) -> Field:
+    """Returns the field with the types or choices of an annotation."""
+    if get_origin(hint) is Literal:
+        return dataclasses.replace(field, choices=get_args(hint))
+    parts = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+    types = tuple(object if part is Any else get_origin(part) or part for part in parts)
+    return dataclasses.replace(field, type=types)
+
+
 Options = dict[str, Any]
 """Maps names to a ``Field`` or, for a section, to more ``Options``."""
+
+
+def fields_of(section: type[Section]) -> Options:
+    """Returns the options that a section class and its bases declare."""
+    return _lay(section, {}, (), set())
+
+
+def _lay(section: type[Section], fields: Options, path: tuple[str, ...], laid: set[Any]) -> Options:
+    """Merges the options of a section class into ``fields``.
+
+    Args:
+        section: The class; each of its bases counts once at the same path, so that defaults which were replaced since stay.
+        fields: Options to merge into.
+        path: The section.
+        laid: Paths and classes that are already part of ``fields``; the others are added.
+    """
+    for base in reversed(section.__mro__):
+        if (path, base) in laid or not issubclass(base, Section):
+            continue
+        laid.add((path, base))
+        for name, declared in base._declared.items():
+            if _is_section(declared):
+                inner = fields.get(name)
+                below = _lay(declared, inner if isinstance(inner, dict) else {}, (*path, name), laid)
+                fields = {**fields, name: below}
+            else:
+                fields = merge_fields(fields, {name: declared})
+    return fields
 
 
 def as_fields(options: Mapping[str, Any]) -> Options:
@@ -345,6 +435,8 @@ def as_fields(options: Mapping[str, Any]) -> Options:
 def _as_field(value: Any) -> Field | Options:
     if isinstance(value, Field):
         return value
+    if _is_section(value):
+        return fields_of(value)
     return as_fields(value) if isinstance(value, Mapping) else Field(value)
 
 
@@ -480,16 +572,28 @@ class Configurable:
     """Base class of all components that are built from a config section."""
 
     config: dict[str, Any] = {}
-    """The options that this class adds to those of its bases."""
+    """Options that this class adds to those of its bases and of its section, and other defaults of those."""
+    _section: ClassVar[type[Section] | None] = None
+    """The section that annotates ``_cfg`` or, in an env, ``cfg``; it declares options as well."""
     reaches: str = ''
     """What this class itself can reach, one of ``REACHES``: a foreign config may not choose such a class."""
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        own, cls._section = vars(cls).get('__annotations__', {}), None
+        for hint in [own[name] for name in ('_cfg', 'cfg') if name in own]:
+            kind = eval(hint, vars(sys.modules[cls.__module__])) if isinstance(hint, str) else hint
+            cls._section = kind if _is_section(kind) else None
 
     @classmethod
     def config_fields(cls) -> Options:
         """Returns the declared options of this class and its bases."""
         fields: Options = {}
+        laid: set[Any] = set()
         for base in reversed(cls.__mro__):
-            fields = merge_fields(fields, base.__dict__.get('config', {}))
+            if section := vars(base).get('_section'):
+                fields = _lay(section, fields, (), laid)
+            fields = merge_fields(fields, vars(base).get('config', {}))
         return fields
 
     @classmethod

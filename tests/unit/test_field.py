@@ -5,7 +5,8 @@ from __future__ import annotations
 import copy
 import math
 import pickle
-from typing import Any
+from types import NoneType
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -13,7 +14,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlframe.errors import ConfigError, ConfigErrors
-from rlframe.utils.field import REQUIRED, Configurable, Field, ResolvedConfig, check_values, to_plain
+from rlframe.utils.field import (
+    REQUIRED,
+    Configurable,
+    Field,
+    ResolvedConfig,
+    Section,
+    check_values,
+    fields_of,
+    option,
+    to_plain,
+)
 
 
 class Base(Configurable):
@@ -168,3 +179,70 @@ def test_every_value_is_accepted_or_reported_once(values: dict[str, Any]) -> Non
     assert sorted(set(wrong)) == sorted(wrong) and set(wrong) <= set(values)
     _, again = check_values(merged, Base.config_fields())
     assert again == []
+
+
+class Inner(Section):
+    rate: float = option(1e-3, range='(0, inf)', unit='per update', doc='step size')
+    mode: Literal['mean', 'max'] = option('mean', doc='reduction')
+
+
+class Outer(Section):
+    type: str
+    size: int = option(4, range='[1, inf)', doc='width')
+    limit: int | None = option(None, doc='largest width')
+    names: list[str] = option([])
+    anything: Any = option(0, reaches='code')
+    learn: Inner
+
+
+class InnerOfChild(Inner):
+    decay: float = option(0.5)
+
+
+class OuterOfChild(Outer):
+    learn: InnerOfChild
+
+
+class Parent(Configurable):
+    _cfg: Outer
+
+
+class Tuned(Parent):
+    config = dict(size=8, limit=16, learn=dict(rate=0.1, mode='max'))
+
+
+class Child(Tuned):
+    _cfg: OuterOfChild
+    config = dict(learn=dict(decay=0.9))
+
+
+def test_a_section_declares_the_options_that_its_annotations_say() -> None:
+    assert (
+        Parent.config_fields()
+        == fields_of(Outer)
+        == {
+            'size': Field(4, type=(int,), range='[1, inf)', doc='width'),
+            'limit': Field(None, type=(int, NoneType), doc='largest width'),
+            'names': Field([], type=(list,)),
+            'anything': Field(0, type=(object,), reaches='code'),
+            'learn': {
+                'rate': Field(1e-3, type=(float,), range='(0, inf)', unit='per update', doc='step size'),
+                'mode': Field('mean', choices=('mean', 'max'), doc='reduction'),
+            },
+        }
+    )
+
+
+def test_a_subclass_adds_options_and_keeps_the_defaults_that_its_bases_replaced() -> None:
+    cfg = Child.resolve_config({})
+    assert (cfg.size, cfg.limit) == (8, 16)
+    assert cfg.learn == {'rate': 0.1, 'mode': 'max', 'decay': 0.9}
+    assert Parent.resolve_config({}).learn == {'rate': 1e-3, 'mode': 'mean'}
+    with pytest.raises(ConfigErrors, match=r"(?s)size.*int.*limit.*int or None.*learn\.mode.*'mean', 'max'"):
+        Child.resolve_config({'size': 1.5, 'limit': 'x', 'learn': {'mode': 'min'}})
+
+
+def test_a_section_has_annotated_options_only() -> None:
+    for body in ({'size': option(1)}, {'__annotations__': {'size': int}, 'size': 1}):
+        with pytest.raises(TypeError, match=r'Bad\.size has to be an annotated option'):
+            type('Bad', (Outer,), body)

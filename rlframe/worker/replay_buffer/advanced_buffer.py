@@ -15,7 +15,7 @@ from easydict import EasyDict
 from rlframe.data import Array, Batch, FloatArray, IntArray
 from rlframe.errors import BufferUnderflowError, ConfigError
 from rlframe.registry import BUFFER_REGISTRY
-from rlframe.utils.field import Field, Options
+from rlframe.utils.field import Options, Section, option
 from rlframe.utils.schema import COUNT, DICT, FINITE, check_state, part, part_of
 from rlframe.worker.replay_buffer.base_buffer import (
     Rows,
@@ -24,13 +24,10 @@ from rlframe.worker.replay_buffer.base_buffer import (
     ThroughputLimitError,
 )
 from rlframe.worker.replay_buffer.buffer import (
-    DEEPCOPY,
-    SIZE,
-    THROUGHPUT_SECONDS,
-    TRACK_USED_DATA,
-    AdvancedConfig,
     AnyStorage,
+    NaiveConfig,
     NaiveReplayBuffer,
+    PriorityConfig,
 )
 from rlframe.worker.replay_buffer.ring import (
     Storage,
@@ -51,6 +48,60 @@ SWEEP = 256
 """Items looked at together when stale ones are removed."""
 
 
+class RateConfig(Section):
+    """Section ``thruput_controller.push_sample_rate_limit``."""
+
+    max: float = option(
+        math.inf, range='(0, inf]', doc='Pushed items per sampled one above which pushes are refused'
+    )
+    min: float = option(
+        0.0, range='[0, inf)', doc='Pushed items per sampled one below which samples are refused'
+    )
+
+
+class ControlConfig(Section):
+    """Section ``thruput_controller``."""
+
+    push_sample_rate_limit: RateConfig
+    window_seconds: float = option(
+        30.0, range='(0, inf)', unit='seconds', doc='In which old counts fade to a hundredth'
+    )
+    sample_min_limit_ratio: float = option(1.0, range='[0, inf)', doc='Items needed per item sampled')
+
+
+class AttrConfig(Section):
+    """Section ``monitor.sampled_data_attr``."""
+
+    average_range: int = option(5, range='[1, inf)', unit='samples', doc='How many samples are averaged')
+    print_freq: int = option(200, range='[1, inf)', unit='samples', doc='Between two log entries')
+
+
+class RhythmConfig(Section):
+    """Section ``monitor.periodic_thruput``."""
+
+    seconds: float = option(60.0, range='(0, inf]', unit='seconds', doc='Time between two throughput lines')
+
+
+class MonitorConfig(Section):
+    """Section ``monitor``."""
+
+    sampled_data_attr: AttrConfig
+    periodic_thruput: RhythmConfig
+
+
+class AdvancedConfig(NaiveConfig, PriorityConfig):
+    """Options of ``AdvancedReplayBuffer``."""
+
+    max_use: float = option(
+        math.inf, range='[1, inf]', unit='samples', doc='An item sampled that often is removed'
+    )
+    max_staleness: float = option(
+        math.inf, range='(0, inf]', unit='train iterations', doc='Items collected that long ago are removed'
+    )
+    thruput_controller: ControlConfig
+    monitor: MonitorConfig
+
+
 @BUFFER_REGISTRY.register('advanced')
 class AdvancedReplayBuffer(NaiveReplayBuffer):
     """Samples mappings in proportion to ``priority ** alpha``; the oldest, stale and worn-out ones go.
@@ -60,51 +111,7 @@ class AdvancedReplayBuffer(NaiveReplayBuffer):
     """
 
     _cfg: AdvancedConfig
-    config = dict(
-        replay_buffer_size=SIZE.having(4096),
-        max_use=Field(
-            math.inf, range='[1, inf]', unit='samples', doc='An item sampled that often is removed'
-        ),
-        max_staleness=Field(
-            math.inf,
-            range='(0, inf]',
-            unit='train iterations',
-            doc='Items collected that long ago are removed',
-        ),
-        alpha=Field(0.6, range='[0, 1]', doc='Exponent of priorities: 0 samples uniformly'),
-        beta=Field(0.4, range='[0, 1]', doc='Exponent of importance weights at the start: 1 corrects fully'),
-        anneal_step=Field(
-            100000, range='[0, inf)', unit='sample calls', doc='Until beta is 1; 0 keeps it constant'
-        ),
-        is_normalization=Field(
-            'buffer', choices=('buffer', 'batch'), doc='Which smallest priority has an importance weight of 1'
-        ),
-        enable_track_used_data=TRACK_USED_DATA,
-        deepcopy=DEEPCOPY,
-        thruput_controller=dict(
-            push_sample_rate_limit=dict(
-                max=Field(
-                    math.inf,
-                    range='(0, inf]',
-                    doc='Pushed items per sampled one above which pushes are refused',
-                ),
-                min=Field(
-                    0.0, range='[0, inf)', doc='Pushed items per sampled one below which samples are refused'
-                ),
-            ),
-            window_seconds=Field(
-                30.0, range='(0, inf)', unit='seconds', doc='In which old counts fade to a hundredth'
-            ),
-            sample_min_limit_ratio=Field(1.0, range='[0, inf)', doc='Items needed per item sampled'),
-        ),
-        monitor=dict(
-            sampled_data_attr=dict(
-                average_range=Field(5, range='[1, inf)', unit='samples', doc='How many samples are averaged'),
-                print_freq=Field(200, range='[1, inf)', unit='samples', doc='Between two log entries'),
-            ),
-            periodic_thruput=dict(seconds=THROUGHPUT_SECONDS),
-        ),
-    )
+    config = dict(replay_buffer_size=4096)
 
     _priorities: PrioritizedSampler
 
@@ -376,6 +383,18 @@ def _check_function(value: Any) -> str:
     return '' if callable(value) or is_name else "a function of the env step, or 'module:function'"
 
 
+class ElasticConfig(NaiveConfig):
+    """Options of ``ElasticReplayBuffer``."""
+
+    set_buffer_size: Any = option(
+        None,
+        unit='items',
+        doc="Function of the env step that says how many of the newest items are sampled, or 'module:function'; None: all",
+        check=_check_function,
+        reaches='code',
+    )
+
+
 @BUFFER_REGISTRY.register('elastic')
 class ElasticReplayBuffer(NaiveReplayBuffer):
     """Samples the newest k items uniformly, where k is a function of the env steps so far.
@@ -383,23 +402,11 @@ class ElasticReplayBuffer(NaiveReplayBuffer):
     Items that are not among the newest k are kept, so k can grow again.
     """
 
-    config = dict(
-        set_buffer_size=Field(
-            None,
-            type=object,
-            unit='items',
-            doc=(
-                "Function of the env step that says how many of the newest items are sampled, or 'module:function'; None:"
-                ' all'
-            ),
-            check=_check_function,
-            reaches='code',
-        ),
-    )
+    _cfg: ElasticConfig
 
     def _build(self, cfg: Any) -> None:
         super()._build(cfg)
-        self._size_at = _function(cfg[KEY])
+        self._size_at = _function(self._cfg.set_buffer_size)
         self._resize(0)
 
     def _resize(self, envstep: int) -> None:

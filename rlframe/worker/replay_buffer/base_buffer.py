@@ -29,41 +29,6 @@ Clock = Callable[[], float]
 """Returns seconds since some fixed moment."""
 
 
-class RateConfig(ResolvedConfig):
-    """Section ``thruput_controller.push_sample_rate_limit`` of a buffer."""
-
-    max: float
-    min: float
-
-
-class ControlConfig(ResolvedConfig):
-    """Section ``thruput_controller`` of a buffer."""
-
-    push_sample_rate_limit: RateConfig
-    window_seconds: float
-    sample_min_limit_ratio: float
-
-
-class AttrConfig(ResolvedConfig):
-    """Section ``monitor.sampled_data_attr`` of a buffer."""
-
-    average_range: int
-    print_freq: int
-
-
-class RhythmConfig(ResolvedConfig):
-    """Section ``monitor.periodic_thruput`` of a buffer."""
-
-    seconds: float
-
-
-class MonitorConfig(ResolvedConfig):
-    """Section ``monitor`` of a buffer."""
-
-    sampled_data_attr: AttrConfig
-    periodic_thruput: RhythmConfig
-
-
 class ThroughputControl:
     """Keeps pushing and sampling at rates that fit; counts fade to a hundredth in ``window_seconds``.
 

@@ -18,13 +18,11 @@ from rlframe.data.staging import existing_device
 from rlframe.errors import BufferUnderflowError, ConfigError
 from rlframe.registry import BUFFER_REGISTRY
 from rlframe.run.metrics import ScalarWriter
-from rlframe.utils.field import Field, ResolvedConfig
+from rlframe.utils.field import Section, option
 from rlframe.utils.schema import COUNT, DICT, GENERATOR, TEXT, Schema, check_state, part, part_of
 from rlframe.worker.replay_buffer.base_buffer import (
     Clock,
-    ControlConfig,
     IBuffer,
-    MonitorConfig,
     Rows,
 )
 from rlframe.worker.replay_buffer.device import DEVICE, DEVICE_KEY
@@ -51,11 +49,6 @@ logger = logging.getLogger(__name__)
 AnyStorage: TypeAlias = RingStorage | ObjectStorage
 
 
-SIZE = Field(10000, range='[1, inf)', unit='items', doc='Largest number of items')
-DEEPCOPY = Field(False, doc='Copy objects when pushed and when sampled; columns are always copied')
-TRACK_USED_DATA = Field(False, ignored='no item is a file: rows are kept in memory')
-THROUGHPUT_SECONDS = Field(60.0, range='(0, inf]', unit='seconds', doc='Time between two throughput lines')
-"""Options that buffers share."""
 STATE: dict[str, Schema] = {
     'kind': TEXT,
     'storage': DICT,
@@ -138,39 +131,47 @@ def _has_repeat(age: IntArray) -> IntArray:
     return np.flatnonzero(is_same.any(axis=1)) if is_same.any() else np.empty(0, np.int64)
 
 
-class BufferConfig(ResolvedConfig):
+class BufferConfig(Section):
     """Options of every built-in buffer."""
 
-    replay_buffer_size: int
-    device: str
-    frames: Literal['auto', 'once', 'copied']
-    frame_stack: int
-    deepcopy: bool
-    enable_track_used_data: bool
-
-
-class PriorityConfig(ResolvedConfig):
-    """Options of buffers that draw by priority."""
-
-    alpha: float
-    beta: float
-    anneal_step: int
-    is_normalization: Literal['buffer', 'batch']
-
-
-class AdvancedConfig(BufferConfig, PriorityConfig):
-    """Options of ``AdvancedReplayBuffer``."""
-
-    max_use: float
-    max_staleness: float
-    thruput_controller: ControlConfig
-    monitor: MonitorConfig
+    replay_buffer_size: int = option(10000, range='[1, inf)', unit='items', doc='Largest number of items')
+    device: str = DEVICE
+    frames: Literal['auto', 'once', 'copied'] = option(
+        'auto',
+        doc="How stacked images are kept: 'once' keeps each frame once, 'copied' whole stacks, 'auto' once where"
+        ' env.frame_stack stacks uint8 images',
+    )
+    frame_stack: int = option(
+        1,
+        range='[1, inf)',
+        unit='env steps',
+        doc='Frames in an observation, along its first axis; set by env.frame_stack',
+    )
+    deepcopy: bool = option(False, doc='Copy objects when pushed and when sampled; columns are always copied')
+    enable_track_used_data: bool = option(False, ignored='no item is a file: rows are kept in memory')
 
 
 class NaiveConfig(BufferConfig):
-    """Options of buffers that draw uniformly."""
+    """Options of buffers that write a line about their throughput."""
 
-    periodic_thruput_seconds: float
+    periodic_thruput_seconds: float = option(
+        60.0, range='(0, inf]', unit='seconds', doc='Time between two throughput lines'
+    )
+
+
+class PriorityConfig(Section):
+    """Options of buffers that draw by priority."""
+
+    alpha: float = option(0.6, range='[0, 1]', doc='Exponent of priorities: 0 samples uniformly')
+    beta: float = option(
+        0.4, range='[0, 1]', doc='Exponent of importance weights at the start: 1 corrects fully'
+    )
+    anneal_step: int = option(
+        100000, range='[0, inf)', unit='sample calls', doc='Until beta is 1; 0 keeps it constant'
+    )
+    is_normalization: Literal['buffer', 'batch'] = option(
+        'buffer', doc='Which smallest priority has an importance weight of 1'
+    )
 
 
 @BUFFER_REGISTRY.register('naive')
@@ -190,28 +191,9 @@ class NaiveReplayBuffer(IBuffer):
         clock: Returns seconds; for throughput.
     """
 
-    _cfg: BufferConfig
+    _cfg: NaiveConfig
     supports_device: ClassVar[bool] = True
     """Whether its samples may be tensors on a device."""
-    config = dict(
-        replay_buffer_size=SIZE,
-        deepcopy=DEEPCOPY,
-        enable_track_used_data=TRACK_USED_DATA,
-        periodic_thruput_seconds=THROUGHPUT_SECONDS,
-        device=DEVICE,
-        frames=Field(
-            'auto',
-            choices=('auto', 'once', 'copied'),
-            doc="How stacked images are kept: 'once' keeps each frame once, 'copied' whole stacks, 'auto' once where"
-            ' env.frame_stack stacks uint8 images',
-        ),
-        frame_stack=Field(
-            1,
-            range='[1, inf)',
-            unit='env steps',
-            doc='Frames in an observation, along its first axis; set by env.frame_stack',
-        ),
-    )
 
     def __init__(
         self,

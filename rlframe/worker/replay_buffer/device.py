@@ -11,7 +11,7 @@ import numpy as np
 from rlframe.data import Array, Batch, IntArray
 from rlframe.data.staging import Staging, tensor_type
 from rlframe.run.machine import demand_memory
-from rlframe.utils.field import Field
+from rlframe.utils.field import option
 from rlframe.utils.lazy import LazyModule
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def _check_device(name: str) -> str:
     return '' if re.fullmatch(r'cpu|cuda(:\d+)?', name) else "'cpu', 'cuda' or 'cuda:0', 'cuda:1', ..."
 
 
-DEVICE = Field(
+DEVICE = option(
     'cpu',
     doc="Where columns are kept: 'cpu' (main memory), or the GPU of the policy, 'cuda' or 'cuda:i', which then need not copy"
     ' batches',

@@ -10,7 +10,7 @@ import numpy as np
 from rlframe.data import Batch, IntArray
 from rlframe.errors import CheckpointMismatchError
 from rlframe.registry import BUFFER_REGISTRY
-from rlframe.utils.field import Field
+from rlframe.utils.field import option
 from rlframe.utils.schema import COUNT, array, part_of
 from rlframe.worker.replay_buffer.buffer import NaiveConfig, NaiveReplayBuffer, to_numpy_block
 from rlframe.worker.replay_buffer.ring import RingStorage, Storage, stack_items, to_items
@@ -23,7 +23,15 @@ FIRST_STEPS = 1024
 class EpisodeBufferConfig(NaiveConfig):
     """Options of ``EpisodeReplayBuffer``."""
 
-    max_env_steps: int | None
+    replay_buffer_size: int = option(
+        10000, range='[1, inf)', unit='episodes', doc='Largest number of episodes'
+    )
+    max_env_steps: int | None = option(
+        None,
+        range='[1, inf)',
+        unit='env steps',
+        doc='Largest total over all episodes, allocated by the first push; None: no limit',
+    )
 
 
 @BUFFER_REGISTRY.register('episode')
@@ -37,16 +45,6 @@ class EpisodeReplayBuffer(NaiveReplayBuffer):
 
     _cfg: EpisodeBufferConfig
     supports_device = False
-    config = dict(
-        replay_buffer_size=Field(10000, range='[1, inf)', unit='episodes', doc='Largest number of episodes'),
-        max_env_steps=Field(
-            None,
-            type=int,
-            range='[1, inf)',
-            unit='env steps',
-            doc='Largest total over all episodes, allocated by the first push; None: no limit',
-        ),
-    )
 
     def _build(self, cfg: Any) -> None:
         super()._build(cfg)

@@ -11,9 +11,8 @@ from easydict import EasyDict
 from rlframe.data import Array, Batch, BoolArray, IntArray
 from rlframe.errors import BufferUnderflowError
 from rlframe.registry import BUFFER_REGISTRY
-from rlframe.utils.field import Field
+from rlframe.utils.field import option
 from rlframe.utils.schema import DICT, FINITE, array, check_state, part
-from rlframe.worker.replay_buffer.advanced_buffer import AdvancedReplayBuffer
 from rlframe.worker.replay_buffer.base_buffer import Rows
 from rlframe.worker.replay_buffer.buffer import NaiveConfig, NaiveReplayBuffer, PriorityConfig
 from rlframe.worker.replay_buffer.ring import RingStorage, to_items
@@ -136,15 +135,21 @@ def done_of(rows: Batch) -> BoolArray:
     return done
 
 
-PER_FIELDS = ('alpha', 'beta', 'anneal_step', 'is_normalization')
-
-
 class SequenceConfig(NaiveConfig, PriorityConfig):
     """Options of ``SequenceReplayBuffer``."""
 
-    unroll_len: int
-    burn_in: int
-    priority: bool
+    replay_buffer_size: int = option(
+        10000, range='[1, inf)', unit='env steps', doc='Largest number of env steps'
+    )
+    unroll_len: int = option(
+        16, range='[1, inf)', unit='env steps', doc='Length of a sequence, without burn-in'
+    )
+    burn_in: int = option(
+        0, range='[0, inf)', unit='env steps', doc='Steps before a sequence that come along with it'
+    )
+    priority: bool = option(
+        False, doc='Draw by priority; the drawn step carries the priority of its sequence'
+    )
 
 
 @BUFFER_REGISTRY.register('sequence')
@@ -162,17 +167,6 @@ class SequenceReplayBuffer(NaiveReplayBuffer):
 
     _cfg: SequenceConfig
     supports_device = False
-    config = dict(
-        replay_buffer_size=Field(
-            10000, range='[1, inf)', unit='env steps', doc='Largest number of env steps'
-        ),
-        unroll_len=Field(16, range='[1, inf)', unit='env steps', doc='Length of a sequence, without burn-in'),
-        burn_in=Field(
-            0, range='[0, inf)', unit='env steps', doc='Steps before a sequence that come along with it'
-        ),
-        priority=Field(False, doc='Draw by priority; the drawn step carries the priority of its sequence'),
-        **{name: AdvancedReplayBuffer.config[name] for name in PER_FIELDS},
-    )
 
     def _build(self, cfg: EasyDict) -> None:
         super()._build(cfg)
