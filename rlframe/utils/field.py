@@ -339,17 +339,19 @@ def _in_range(value: float, interval: str) -> bool:
 T = TypeVar('T')
 
 
-def option(default: T, *, range: str = '', unit: str = '', doc: str = '', **more: Any) -> T:
+def option(default: T | Field, *, range: str = '', unit: str = '', doc: str = '', **more: Any) -> T:
     """Declares an option in the body of a ``Section``; its annotation is the type, or lists the choices.
 
     Args:
-        default: Value if the user sets none, or ``REQUIRED``.
+        default: Value if the user sets none, or ``REQUIRED``; or the whole ``Field``, which several sections share.
         range: Interval of numbers, as in ``Field``.
         unit: Unit in words.
         doc: What the option does, in one line.
         more: Further arguments of ``Field``.
     """
-    return cast('T', Field(default, range=range, unit=unit, doc=doc, **more))  # as the value in a config
+    is_whole = isinstance(default, Field)
+    field = default if is_whole else Field(default, range=range, unit=unit, doc=doc, **more)
+    return cast('T', field)  # the type of the value in a config
 
 
 class Section(ResolvedConfig):

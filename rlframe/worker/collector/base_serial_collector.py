@@ -14,7 +14,7 @@ from rlframe.data.trajectory import TrajectoryRecorder
 from rlframe.errors import ConfigError
 from rlframe.run.metrics import ScalarWriter
 from rlframe.run.progress import Progress
-from rlframe.utils.field import Configurable, Field, ResolvedConfig
+from rlframe.utils.field import Configurable, ResolvedConfig, Section, option
 from rlframe.utils.schema import COUNT, DICT, INT, check_state, part
 from rlframe.utils.seed import COLLECT, env_seed
 from rlframe.worker.collector.ding_policy import as_rows
@@ -236,13 +236,30 @@ STATE = {
 }
 
 
-class SerialCollectorConfig(ResolvedConfig):
+class SerialCollectorConfig(Section):
     """Options of every collector that steps envs."""
 
-    max_episode_len: int
-    collect_print_freq: int | None
-    info_metrics: str | list[Any] | None
-    mark_episodes: bool
+    deepcopy_obs: bool = option(False, ignored='rows are always copied', may_change=True)
+    transform_obs: bool = option(False, ignored='policies convert observations themselves', may_change=True)
+    max_episode_len: int = option(
+        1_000_000,
+        range='[1, inf)',
+        unit='env steps',
+        doc='an episode that is longer is an error',
+        may_change=True,
+    )
+    collect_print_freq: int | None = option(
+        100,
+        range='[1, inf)',
+        unit='train iterations',
+        doc='between two records of metrics; None: none are written',
+        may_change=True,
+    )
+    info_metrics: str | list[Any] | None = INFO_METRICS
+    mark_episodes: bool = option(
+        False,
+        doc="add the columns env_id and episode_step, by which a replay buffer 'sequence' finds the steps of an episode",
+    )
 
 
 class SerialCollector(ISerialCollector):
@@ -253,30 +270,6 @@ class SerialCollector(ISerialCollector):
 
     _cfg: SerialCollectorConfig
     _log: EpisodeLog
-    config = dict(
-        deepcopy_obs=Field(False, ignored='rows are always copied', may_change=True),
-        transform_obs=Field(False, ignored='policies convert observations themselves', may_change=True),
-        max_episode_len=Field(
-            1_000_000,
-            range='[1, inf)',
-            unit='env steps',
-            doc='an episode that is longer is an error',
-            may_change=True,
-        ),
-        collect_print_freq=Field(
-            100,
-            type=(int, type(None)),
-            range='[1, inf)',
-            unit='train iterations',
-            doc='between two records of metrics; None: none are written',
-            may_change=True,
-        ),
-        info_metrics=INFO_METRICS,
-        mark_episodes=Field(
-            False,
-            doc="add the columns env_id and episode_step, by which a replay buffer 'sequence' finds the steps of an episode",
-        ),
-    )
 
     def _prepare(self) -> None:
         self._mark_episodes: bool = self._cfg.mark_episodes

@@ -13,7 +13,7 @@ from rlframe.data.timestep import NO_INFO, Array, Batch, FloatArray, IntArray, T
 from rlframe.data.trajectory import TrajectoryRecorder
 from rlframe.errors import ConfigError
 from rlframe.registry import SERIAL_COLLECTOR_REGISTRY
-from rlframe.utils.field import Field
+from rlframe.utils.field import Section, option
 from rlframe.utils.schema import DICT, Kind, Schema, array, check_state, list_of, part
 from rlframe.worker.collector.base_serial_collector import SerialCollector, SerialCollectorConfig
 from rlframe.worker.collector.episode_log import WINDOW
@@ -296,7 +296,9 @@ Infos = list[list[dict[str, Any]]]
 class PlayerCollectorConfig(SerialCollectorConfig):
     """Options of every collector of games."""
 
-    record: list[bool] | None
+    record: list[bool] | None = option(
+        None, doc='for each player, whether its moves are returned; None: of all players'
+    )
 
 
 class PlayerCollector(SerialCollector):
@@ -306,12 +308,6 @@ class PlayerCollector(SerialCollector):
     _recorder: Any  # a PlayerRecorder
     recorded: list[bool] | None = None
     """For each player, whether its moves are returned, from the next ``reset_env`` on; None: as the config says."""
-
-    config = dict(
-        record=Field(
-            None, type=list, doc='for each player, whether its moves are returned; None: of all players'
-        ),
-    )
 
     def reset_policy(self, _policy: Any = None) -> None:
         """Replaces the policies (one per player, one for all, or a joint one), or resets the current ones."""
@@ -367,6 +363,30 @@ class PlayerCollector(SerialCollector):
         return [episode for own in data for episode in own]
 
 
+class PastSelvesConfig(Section):
+    """Section ``past_selves``."""
+
+    snapshot_freq: int | None = option(
+        None,
+        range='[1, inf)',
+        unit='train iterations',
+        doc='between snapshots of the policy, which become its opponents; None: it plays against itself only',
+    )
+    keep: int = option(
+        10,
+        range='[1, inf)',
+        unit='snapshots',
+        doc='that are kept, the newest; each is a network in memory',
+    )
+    newest_share: float = option(0.5, range='[0, 1]', doc='share of games against the current policy')
+
+
+class BattleSampleConfig(PlayerCollectorConfig):
+    """Options of ``BattleSampleSerialCollector``."""
+
+    past_selves: PastSelvesConfig
+
+
 @SERIAL_COLLECTOR_REGISTRY.register('sample_1v1')
 class BattleSampleSerialCollector(PlayerCollector, SampleSerialCollector):
     """Collects until there are ``n_sample`` training samples of every recorded player.
@@ -377,24 +397,7 @@ class BattleSampleSerialCollector(PlayerCollector, SampleSerialCollector):
     not known yet, are carried over to the next call.
     """
 
-    config = dict(
-        past_selves=dict(
-            snapshot_freq=Field(
-                None,
-                type=int,
-                range='[1, inf)',
-                unit='train iterations',
-                doc='between snapshots of the policy, which become its opponents; None: it plays against itself only',
-            ),
-            keep=Field(
-                10,
-                range='[1, inf)',
-                unit='snapshots',
-                doc='that are kept, the newest; each is a network in memory',
-            ),
-            newest_share=Field(0.5, range='[0, 1]', doc='share of games against the current policy'),
-        )
-    )
+    _cfg: BattleSampleConfig
 
     def collect(  # type: ignore[override]  # the signature that DI-engine's users know
         self,

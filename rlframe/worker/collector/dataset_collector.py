@@ -11,7 +11,7 @@ import numpy as np
 from rlframe.data.dataset import DATA_FORMS, DataSource, open_data
 from rlframe.data.timestep import Batch
 from rlframe.registry import SERIAL_COLLECTOR_REGISTRY
-from rlframe.utils.field import Field, ResolvedConfig
+from rlframe.utils.field import Section, option
 from rlframe.utils.lazy import LazyModule
 from rlframe.utils.schema import COUNT, GENERATOR, TENSOR, check_state, part, tensor_like
 from rlframe.utils.seed import component_rng, preserved_rng
@@ -23,10 +23,10 @@ torch = LazyModule('torch')
 STATE = {'rng': GENERATOR, 'torch': TENSOR, 'read': COUNT, 'size': COUNT}
 
 
-class DatasetCollectorConfig(ResolvedConfig):
+class DatasetCollectorConfig(Section):
     """Options of ``DatasetSerialCollector``."""
 
-    data: Any
+    data: Any = option(None, doc=DATA_FORMS, may_change=True, reaches='code')
 
 
 @SERIAL_COLLECTOR_REGISTRY.register('dataset')
@@ -40,7 +40,6 @@ class DatasetSerialCollector(ISerialCollector):
     """
 
     _cfg: DatasetCollectorConfig
-    config = dict(data=Field(None, type=object, doc=DATA_FORMS, may_change=True, reaches='code'))
 
     def _prepare(self) -> None:
         self._rng = component_rng(self._seed, 'dataset', self._rank)

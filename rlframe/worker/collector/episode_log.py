@@ -13,16 +13,15 @@ from rlframe.data.timestep import NO_INFO, FloatArray, IntArray
 from rlframe.errors import EpisodeTooLongError
 from rlframe.run.metrics import ScalarWriter, write_record
 from rlframe.run.progress import Progress
-from rlframe.utils.field import Field
+from rlframe.utils.field import option
 from rlframe.utils.schema import TEXT, array, check_state, list_of
 from rlframe.worker.collector.rollout import Step
 
 logger = logging.getLogger('rlframe.collector')
 
 ALL = 'all'
-INFO_METRICS = Field(
+INFO_METRICS = option(
     ALL,
-    type=(str, list, type(None)),
     doc="numbers of an episode's last info to log under info/NAME: 'all', a list of names, or None",
     may_change=True,
 )

@@ -12,7 +12,7 @@ from rlframe.data.timestep import Array, Batch, BoolArray, IntArray
 from rlframe.data.trajectory import TrajectoryRecorder
 from rlframe.errors import ConfigError
 from rlframe.registry import SERIAL_COLLECTOR_REGISTRY
-from rlframe.utils.field import Field
+from rlframe.utils.field import option
 from rlframe.utils.schema import FLAG, check_state
 from rlframe.worker.collector.base_serial_collector import SerialCollector, SerialCollectorConfig
 from rlframe.worker.collector.episode_log import episode_quota
@@ -163,8 +163,12 @@ class SampleSerialCollector(SerialCollector):
 class EpisodeCollectorConfig(SerialCollectorConfig):
     """Options of ``EpisodeSerialCollector``."""
 
-    get_train_sample: bool
-    reward_shaping: bool
+    get_train_sample: bool = option(
+        False, doc='return training samples, made of each episode, instead of episodes'
+    )
+    reward_shaping: bool = option(
+        False, doc="give each episode to the policy's attribute `reward_shaping` first"
+    )
 
 
 @SERIAL_COLLECTOR_REGISTRY.register('episode')
@@ -179,12 +183,6 @@ class EpisodeSerialCollector(SerialCollector):
     """
 
     _cfg: EpisodeCollectorConfig
-    config = dict(
-        get_train_sample=Field(
-            False, doc='return training samples, made of each episode, instead of episodes'
-        ),
-        reward_shaping=Field(False, doc="give each episode to the policy's attribute `reward_shaping` first"),
-    )
 
     def collect(
         self,

@@ -15,7 +15,7 @@ from rlframe.data.timestep import Array, IntArray
 from rlframe.run.film import Film
 from rlframe.run.metrics import ScalarWriter
 from rlframe.scores import exact_text, number_text, reaches
-from rlframe.utils.field import Configurable, Field, ResolvedConfig
+from rlframe.utils.field import Configurable, Section, option
 from rlframe.utils.schema import INT, NUMBER, Kind, check_state
 from rlframe.utils.seed import EVALUATE
 from rlframe.worker.collector.base_serial_collector import Resettable
@@ -133,12 +133,25 @@ class EvalResult(NamedTuple):
     """Whether it was better than every earlier score."""
 
 
-class EvaluatorConfig(ResolvedConfig):
+class EvaluatorConfig(Section):
     """Options of every evaluator."""
 
-    eval_freq: int
-    n_episode: int | None
-    stop_value: Any
+    eval_freq: int = option(
+        1000, range='[1, inf)', unit='train iterations', doc='between two evaluations', may_change=True
+    )
+    n_episode: int | None = option(
+        None,
+        range='[1, inf)',
+        unit='episodes',
+        doc='of one evaluation; set by env.n_evaluator_episode',
+        may_change=True,
+    )
+    stop_value: float | None = option(
+        None,
+        unit="return in the env's own unit",
+        doc='mean that ends training; set by env.stop_value',
+        may_change=True,
+    )
 
 
 class ISerialEvaluator(Configurable, Resettable):
@@ -165,26 +178,6 @@ class ISerialEvaluator(Configurable, Resettable):
 
     policy_face = 'eval_mode'
     _cfg: EvaluatorConfig
-    config: dict[str, Any] = dict(
-        eval_freq=Field(
-            1000, range='[1, inf)', unit='train iterations', doc='between two evaluations', may_change=True
-        ),
-        n_episode=Field(
-            None,
-            type=int,
-            range='[1, inf)',
-            unit='episodes',
-            doc='of one evaluation; set by env.n_evaluator_episode',
-            may_change=True,
-        ),
-        stop_value=Field(
-            None,
-            type=float,
-            unit="return in the env's own unit",
-            doc='mean that ends training; set by env.stop_value',
-            may_change=True,
-        ),
-    )
 
     worst: Any = -np.inf
     """Lower bound of all scores."""

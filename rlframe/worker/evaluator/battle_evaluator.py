@@ -3,17 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from rlframe.data.players import outcome
 from rlframe.data.timestep import IntArray
 from rlframe.registry import SERIAL_EVALUATOR_REGISTRY
-from rlframe.utils.field import Field
+from rlframe.utils.field import option
 from rlframe.worker.collector.joint_policy import JointPolicy
 from rlframe.worker.collector.rollout import Step
-from rlframe.worker.evaluator.serial_evaluator import EvaluatedEpisodes, InteractionSerialEvaluator
+from rlframe.worker.evaluator.serial_evaluator import (
+    EvaluatedEpisodes,
+    InteractionConfig,
+    InteractionSerialEvaluator,
+)
+
+
+class BattleInteractionConfig(InteractionConfig):
+    """Options of ``BattleInteractionSerialEvaluator``."""
+
+    opponent: Literal['random', 'self'] = option(
+        'random',
+        doc="who plays against the policy in a training run: 'random' legal actions, or 'self'",
+        may_change=True,
+    )
 
 
 @SERIAL_EVALUATOR_REGISTRY.register('battle_interaction')
@@ -28,14 +42,7 @@ class BattleInteractionSerialEvaluator(InteractionSerialEvaluator):
     policy, and ``win``, ``draw`` and ``loss``, of which one is 1; and the mean of each.
     """
 
-    config = dict(
-        opponent=Field(
-            'random',
-            doc="who plays against the policy in a training run: 'random' legal actions, or 'self'",
-            choices=('random', 'self'),
-            may_change=True,
-        ),
-    )
+    _cfg: BattleInteractionConfig
 
     def reset_policy(self, _policy: Any = None) -> None:
         """Takes over other policies, the first of which is to be measured, or resets the present ones."""

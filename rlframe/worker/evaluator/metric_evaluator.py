@@ -16,9 +16,9 @@ from rlframe.errors import ConfigError
 from rlframe.registry import SERIAL_EVALUATOR_REGISTRY
 from rlframe.run.metrics import write_record
 from rlframe.scores import number_text
-from rlframe.utils.field import Field
+from rlframe.utils.field import option
 from rlframe.utils.seed import preserved_rng
-from rlframe.worker.evaluator.base_serial_evaluator import ISerialEvaluator, SaveCheckpoint
+from rlframe.worker.evaluator.base_serial_evaluator import EvaluatorConfig, ISerialEvaluator, SaveCheckpoint
 from rlframe.worker.evaluator.eval_metric import IMetric, action_metric
 
 DATA = 'policy.eval.evaluator.data'
@@ -70,6 +70,29 @@ class ScoredData(NamedTuple):
         self.loader.close()
 
 
+class MetricConfig(EvaluatorConfig):
+    """Options of ``MetricSerialEvaluator``."""
+
+    n_episode: int | None = option(
+        None,
+        range='[1, inf)',
+        unit='episodes',
+        doc='has no effect: all data of the loader are used',
+    )
+    stop_value: Any = option(
+        None,
+        doc='score that ends training, such as an accuracy of 0.99; None: nothing',
+        may_change=True,
+    )
+    data: Any = option(
+        None,
+        doc=f'held-out records to score by: {DATA_FORMS}',
+        may_change=True,
+        reaches='code',
+    )
+    batch_size: int = option(1024, range='[1, inf)', unit='rows', doc='answered at a time', may_change=True)
+
+
 @SERIAL_EVALUATOR_REGISTRY.register('metric')
 class MetricSerialEvaluator(ISerialEvaluator):
     """Lets a policy answer labelled data and scores its answers.
@@ -82,30 +105,8 @@ class MetricSerialEvaluator(ISerialEvaluator):
     for the pair and false for the reversed pair.
     """
 
-    config = dict(
-        eval_freq=50,
-        n_episode=Field(
-            None,
-            type=int,
-            range='[1, inf)',
-            unit='episodes',
-            doc='has no effect: all data of the loader are used',
-        ),
-        stop_value=Field(
-            None,
-            type=object,
-            doc='score that ends training, such as an accuracy of 0.99; None: nothing',
-            may_change=True,
-        ),
-        data=Field(
-            None,
-            type=object,
-            doc=f'held-out records to score by: {DATA_FORMS}',
-            may_change=True,
-            reaches='code',
-        ),
-        batch_size=Field(1024, range='[1, inf)', unit='rows', doc='answered at a time', may_change=True),
-    )
+    _cfg: MetricConfig
+    config = dict(eval_freq=50)
     worst = None
     scores_returns = False
     _data: ScoredData | None = None

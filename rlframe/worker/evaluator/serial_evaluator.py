@@ -15,7 +15,7 @@ from rlframe.errors import EnvContractError, MissingDependencyError, named_durin
 from rlframe.registry import SERIAL_EVALUATOR_REGISTRY
 from rlframe.run.film import DEFAULT_FPS
 from rlframe.run.metrics import write_record
-from rlframe.utils.field import Field, ResolvedConfig
+from rlframe.utils.field import Section, option
 from rlframe.utils.seed import env_seed, preserved_rng
 from rlframe.worker.collector.ding_policy import as_rows
 from rlframe.worker.collector.episode_log import INFO_METRICS, EpisodeLog, Episodes, numbers_of
@@ -120,24 +120,57 @@ def _episode_info(info: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-class RenderConfig(ResolvedConfig):
+class RenderConfig(Section):
     """Section ``render`` of an evaluator."""
 
-    render_freq: int
-    mode: Literal['train_iter', 'envstep']
+    render_freq: int = option(
+        -1,
+        range='[-1, inf)',
+        unit='in units of mode',
+        doc='between evaluations that are filmed; -1: none',
+        may_change=True,
+        reaches='process',  # it may start ffmpeg
+    )
+    mode: Literal['train_iter', 'envstep'] = option(
+        'train_iter',
+        doc='what render_freq counts',
+        may_change=True,
+    )
 
 
 class InteractionConfig(EvaluatorConfig):
     """Options of ``InteractionSerialEvaluator``."""
 
-    stop_value: float | None
     render: RenderConfig
-    figure_path: str | None
-    max_episode_len: int | None
-    max_env_step: int | None
-    max_abnormal: int
-    metrics: list[Any]
-    info_metrics: str | list[Any] | None
+    figure_path: str | None = option(
+        None,
+        doc='folder for a plot of the returns of each evaluation',
+        may_change=True,
+        reaches='file',
+    )
+    max_episode_len: int | None = option(
+        None,
+        range='[1, inf)',
+        unit='env steps',
+        doc='longest episode; a longer one is cut and counts with its return so far. None: 27,000 if the env has no time limit',
+        may_change=True,
+    )
+    max_env_step: int | None = option(
+        None,
+        range='[1, inf)',
+        unit='env steps',
+        doc='budget of one evaluation, over all envs; running episodes then count with their return so far. None: no limit',
+        may_change=True,
+    )
+    max_abnormal: int = option(
+        100,
+        range='[0, inf)',
+        unit='episodes',
+        doc="discarded because of info['abnormal'] in one evaluation; more is an error",
+        may_change=True,
+    )
+    metrics: list[Any] = option(METRICS)
+    info_metrics: str | list[Any] | None = INFO_METRICS
 
 
 @SERIAL_EVALUATOR_REGISTRY.register('interaction')
@@ -149,56 +182,6 @@ class InteractionSerialEvaluator(ISerialEvaluator):
     """
 
     _cfg: InteractionConfig
-    config = dict(
-        render=dict(
-            render_freq=Field(
-                -1,
-                range='[-1, inf)',
-                unit='in units of mode',
-                doc='between evaluations that are filmed; -1: none',
-                may_change=True,
-                reaches='process',  # it may start ffmpeg
-            ),
-            mode=Field(
-                'train_iter',
-                doc='what render_freq counts',
-                choices=('train_iter', 'envstep'),
-                may_change=True,
-            ),
-        ),
-        figure_path=Field(
-            None,
-            type=str,
-            doc='folder for a plot of the returns of each evaluation',
-            may_change=True,
-            reaches='file',
-        ),
-        max_episode_len=Field(
-            None,
-            type=(int, type(None)),
-            range='[1, inf)',
-            unit='env steps',
-            doc='longest episode; a longer one is cut and counts with its return so far. None: 27,000 if the env has no time limit',
-            may_change=True,
-        ),
-        max_env_step=Field(
-            None,
-            type=(int, type(None)),
-            range='[1, inf)',
-            unit='env steps',
-            doc='budget of one evaluation, over all envs; running episodes then count with their return so far. None: no limit',
-            may_change=True,
-        ),
-        max_abnormal=Field(
-            100,
-            range='[0, inf)',
-            unit='episodes',
-            doc="discarded because of info['abnormal'] in one evaluation; more is an error",
-            may_change=True,
-        ),
-        metrics=METRICS,
-        info_metrics=INFO_METRICS,
-    )
 
     _running: EvaluatedEpisodes | None = None
     _warned = False

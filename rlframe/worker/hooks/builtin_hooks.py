@@ -12,16 +12,28 @@ from typing import Any, Literal
 
 from rlframe.errors import ConfigError
 from rlframe.registry import HOOK_REGISTRY
-from rlframe.utils.field import REQUIRED, Field, ResolvedConfig
+from rlframe.utils.field import REQUIRED, Section, option
 from rlframe.utils.schema import COUNT, NUMBER, check_state, maybe
 from rlframe.worker.hooks.run_hook import RunHook, RunView
 
 
-class EarlyStopConfig(ResolvedConfig):
+class EarlyStopConfig(Section):
     """Options of ``EarlyStopHook``."""
 
-    patience: int
-    min_delta: float
+    patience: int = option(
+        10,
+        range='[1, inf)',
+        unit='evaluations',
+        doc='without a better score, after which training ends',
+        may_change=True,
+    )
+    min_delta: float = option(
+        0.0,
+        range='[0, inf)',
+        unit='of the score',
+        doc='by which a score must exceed the best one to count as better',
+        may_change=True,
+    )
 
 
 @HOOK_REGISTRY.register('early_stop')
@@ -29,22 +41,6 @@ class EarlyStopHook(RunHook):
     """Ends training when the score has not improved for ``patience`` evaluations."""
 
     _cfg: EarlyStopConfig
-    config = dict(
-        patience=Field(
-            10,
-            range='[1, inf)',
-            unit='evaluations',
-            doc='without a better score, after which training ends',
-            may_change=True,
-        ),
-        min_delta=Field(
-            0.0,
-            range='[0, inf)',
-            unit='of the score',
-            doc='by which a score must exceed the best one to count as better',
-            may_change=True,
-        ),
-    )
 
     def __init__(self, cfg: Mapping[str, Any] | None = None) -> None:
         super().__init__(cfg)
@@ -77,10 +73,16 @@ class EarlyStopHook(RunHook):
         self._best, self._worse = state['best'], state['worse']
 
 
-class WallClockConfig(ResolvedConfig):
+class WallClockConfig(Section):
     """Options of ``WallClockHook``."""
 
-    seconds: float
+    seconds: float = option(
+        REQUIRED,
+        range='(0, inf)',
+        unit='seconds',
+        doc='of training, evaluations included, after which it ends',
+        may_change=True,
+    )
 
 
 @HOOK_REGISTRY.register('wall_clock')
@@ -88,16 +90,6 @@ class WallClockHook(RunHook):
     """Ends training when a budget of wall-clock time is spent, counted over all resumes."""
 
     _cfg: WallClockConfig
-    config = dict(
-        seconds=Field(
-            REQUIRED,
-            type=float,
-            range='(0, inf)',
-            unit='seconds',
-            doc='of training, evaluations included, after which it ends',
-            may_change=True,
-        )
-    )
 
     def before_run(self, run: RunView) -> None:
         self.after_round(run)
@@ -115,17 +107,29 @@ MAX_REASON = 2000
 """Characters of an error that the command gets."""
 
 
-class NotifyConfig(ResolvedConfig):
-    """Options of ``NotifyHook``."""
-
-    command: list[str]
-    timeout: float
-
-
 def _check_words(words: Any) -> str:
     if words and all(isinstance(word, str) and '\0' not in word for word in words):
         return ''
     return "a program and its arguments, such as ['notify-send', 'training ended']"
+
+
+class NotifyConfig(Section):
+    """Options of ``NotifyHook``."""
+
+    command: list[str] = option(
+        REQUIRED,
+        doc='program and arguments, a list of words; no shell reads them',
+        check=_check_words,
+        may_change=True,
+        reaches='process',
+    )
+    timeout: float = option(
+        30.0,
+        range='(0, inf)',
+        unit='seconds',
+        doc='that the command has, before it is killed',
+        may_change=True,
+    )
 
 
 @HOOK_REGISTRY.register('notify')
@@ -138,23 +142,6 @@ class NotifyHook(RunHook):
     """
 
     _cfg: NotifyConfig
-    config = dict(
-        command=Field(
-            REQUIRED,
-            type=list,
-            doc='program and arguments, a list of words; no shell reads them',
-            check=_check_words,
-            may_change=True,
-            reaches='process',
-        ),
-        timeout=Field(
-            30.0,
-            range='(0, inf)',
-            unit='seconds',
-            doc='that the command has, before it is killed',
-            may_change=True,
-        ),
-    )
     reaches = 'process'
 
     def after_run(self, run: RunView) -> None:
@@ -184,11 +171,13 @@ class NotifyHook(RunHook):
             logger.warning('hooks.%s: %s', self.name, run.secrets.scrub(str(error)))
 
 
-class GradientHistogramConfig(ResolvedConfig):
+class GradientHistogramConfig(Section):
     """Options of ``GradientHistogramHook``."""
 
-    every: int
-    weights: bool
+    every: int = option(
+        1000, range='[1, inf)', unit='train iterations', doc='between two histograms', may_change=True
+    )
+    weights: bool = option(False, doc='whether to log the weights, too, as weight/LAYER', may_change=True)
 
 
 @HOOK_REGISTRY.register('gradient_histogram')
@@ -196,12 +185,6 @@ class GradientHistogramHook(RunHook):
     """Logs a histogram of the last gradient of each layer, after clipping, as ``gradient/LAYER``."""
 
     _cfg: GradientHistogramConfig
-    config = dict(
-        every=Field(
-            1000, range='[1, inf)', unit='train iterations', doc='between two histograms', may_change=True
-        ),
-        weights=Field(False, doc='whether to log the weights, too, as weight/LAYER', may_change=True),
-    )
     in_parallel = False
 
     def __init__(self, cfg: Mapping[str, Any] | None = None) -> None:
@@ -226,12 +209,18 @@ class GradientHistogramHook(RunHook):
         self._next = state['next']
 
 
-class ProfileConfig(ResolvedConfig):
+class ProfileConfig(Section):
     """Options of ``ProfileHook``."""
 
-    first: int
-    last: int
-    tool: Literal['torch', 'cprofile']
+    first: int = option(
+        10, range='[1, inf)', unit='rounds', doc='the first that is profiled', may_change=True
+    )
+    last: int = option(20, range='[1, inf)', unit='rounds', doc='the last that is profiled', may_change=True)
+    tool: Literal['torch', 'cprofile'] = option(
+        'torch',
+        doc="'torch': a trace of operators, for chrome://tracing or Perfetto; 'cprofile': Python functions, for pstats",
+        may_change=True,
+    )
 
 
 @HOOK_REGISTRY.register('profile')
@@ -239,16 +228,6 @@ class ProfileHook(RunHook):
     """Profiles the rounds ``first`` to ``last`` of a run: collection, updates, and the evaluations between them."""
 
     _cfg: ProfileConfig
-    config = dict(
-        first=Field(10, range='[1, inf)', unit='rounds', doc='the first that is profiled', may_change=True),
-        last=Field(20, range='[1, inf)', unit='rounds', doc='the last that is profiled', may_change=True),
-        tool=Field(
-            'torch',
-            doc="'torch': a trace of operators, for chrome://tracing or Perfetto; 'cprofile': Python functions, for pstats",
-            choices=('torch', 'cprofile'),
-            may_change=True,
-        ),
-    )
     in_parallel = False
 
     @classmethod

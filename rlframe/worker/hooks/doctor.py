@@ -13,7 +13,7 @@ from rlframe.data.observation import has_mask
 from rlframe.data.timestep import Batch
 from rlframe.registry import HOOK_REGISTRY
 from rlframe.scores import reaches
-from rlframe.utils.field import Field, ResolvedConfig
+from rlframe.utils.field import Field, Section, option
 from rlframe.utils.schema import COUNT, NUMBER, check_state, dict_of, list_of
 from rlframe.worker.hooks.run_hook import RunHook, RunView
 
@@ -260,10 +260,16 @@ STATE = {
 logger = logging.getLogger('rlframe.doctor')
 
 
-class DoctorConfig(ResolvedConfig):
-    """Options of ``DoctorHook``."""
+class DoctorConfig(Section):
+    """Options of ``DoctorHook``, beside the thresholds of its checks."""
 
-    repeat_every: int
+    repeat_every: int = option(
+        50,
+        range='[1, inf)',
+        unit='evaluations',
+        doc='between two warnings of the same check',
+        may_change=True,
+    )
 
 
 @HOOK_REGISTRY.register('doctor')
@@ -275,16 +281,7 @@ class DoctorHook(RunHook):
     """
 
     _cfg: DoctorConfig
-    config = dict(
-        repeat_every=Field(
-            50,
-            range='[1, inf)',
-            unit='evaluations',
-            doc='between two warnings of the same check',
-            may_change=True,
-        ),
-        **{check.name: check.field for check in CHECKS},
-    )
+    config = {check.name: check.field for check in CHECKS}
 
     in_parallel = True
 

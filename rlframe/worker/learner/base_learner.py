@@ -20,7 +20,7 @@ from rlframe.run.metrics import ScalarWriter
 from rlframe.run.progress import Progress, TrainIter
 from rlframe.run.read_checkpoint import load_checkpoint
 from rlframe.run.write_checkpoint import save_checkpoint
-from rlframe.utils.field import Configurable, Field, ResolvedConfig
+from rlframe.utils.field import Configurable, Section, option
 from rlframe.utils.schema import DICT, Kind, check_state, dict_of, loading, part
 from rlframe.worker.learner.learner_hook import (
     ITER_POSITIONS,
@@ -32,23 +32,6 @@ from rlframe.worker.learner.learner_hook import (
     check_hooks,
     hook_errors,
 )
-
-
-class LoaderConfig(ResolvedConfig):
-    """Section ``dataloader`` of a learner."""
-
-    num_workers: int
-
-
-class LearnerConfig(ResolvedConfig):
-    """Options of ``BaseLearner``."""
-
-    train_iterations: int
-    dataloader: LoaderConfig
-    log_policy: bool
-    is_multitask_pipeline: bool
-    only_monitor_rank0: bool
-    hook: dict[str, Any]
 
 
 def prefetched(batches: Iterator[Any], ahead: int = 1) -> Iterator[Any]:
@@ -165,6 +148,47 @@ class Monitor:
 STATE = {'policy': DICT, 'progress': DICT}
 
 
+class LoaderConfig(Section):
+    """Section ``dataloader`` of a learner."""
+
+    num_workers: int = option(
+        0,
+        range='[0, 1]',
+        unit='threads',
+        doc='that fetch batches ahead of start(); 0 fetches in line',
+        may_change=True,
+    )
+
+
+class LearnerConfig(Section):
+    """Options of ``BaseLearner``."""
+
+    train_iterations: int = option(
+        10**9,
+        range='[1, inf)',
+        unit='train iterations',
+        doc='that start() does',
+        may_change=True,
+    )
+    dataloader: LoaderConfig
+    log_policy: bool = option(True, doc='whether to log the network', may_change=True)
+    is_multitask_pipeline: bool = option(False, doc='whether every rank logs', may_change=True)
+    only_monitor_rank0: bool = option(True, doc='whether only rank 0 logs', may_change=True)
+    hook: dict[str, Any] = option(
+        dict(
+            load_ckpt_before_run='',
+            log_show_after_iter=100,
+            save_ckpt_after_iter=10000,
+            save_ckpt_after_run=True,
+        ),
+        doc='hooks, as build_learner_hook_by_cfg reads them',
+        check=check_hooks,
+        may_change=True,
+        reaches='code',
+        harmless=are_plain_hooks,
+    )
+
+
 @LEARNER_REGISTRY.register('base')
 class BaseLearner(Configurable):
     """Updates a policy and runs the hooks around each update.
@@ -180,42 +204,6 @@ class BaseLearner(Configurable):
     """
 
     _cfg: LearnerConfig
-    config = dict(
-        train_iterations=Field(
-            10**9,
-            type=int,
-            range='[1, inf)',
-            unit='train iterations',
-            doc='that start() does',
-            may_change=True,
-        ),
-        dataloader=dict(
-            num_workers=Field(
-                0,
-                range='[0, 1]',
-                unit='threads',
-                doc='that fetch batches ahead of start(); 0 fetches in line',
-                may_change=True,
-            )
-        ),
-        log_policy=Field(True, doc='whether to log the network', may_change=True),
-        is_multitask_pipeline=Field(False, doc='whether every rank logs', may_change=True),
-        only_monitor_rank0=Field(True, doc='whether only rank 0 logs', may_change=True),
-        hook=Field(
-            dict(
-                load_ckpt_before_run='',
-                log_show_after_iter=100,
-                save_ckpt_after_iter=10000,
-                save_ckpt_after_run=True,
-            ),
-            type=dict,
-            doc='hooks, as build_learner_hook_by_cfg reads them',
-            check=check_hooks,
-            may_change=True,
-            reaches='code',
-            harmless=are_plain_hooks,
-        ),
-    )
 
     @classmethod
     def check_config(cls, cfg: LearnerConfig) -> list[ConfigError]:
