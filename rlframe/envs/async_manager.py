@@ -21,7 +21,7 @@ from rlframe.envs.worker_pool import WorkerGroup, failed_resets, first_env
 from rlframe.errors import ActionError
 from rlframe.registry import ENV_MANAGER_REGISTRY
 from rlframe.run.machine import usable_cores
-from rlframe.utils.field import Field
+from rlframe.utils.field import option
 from rlframe.utils.serialize import to_bytes
 
 NO_ENV = np.zeros(0, np.int64)
@@ -116,9 +116,27 @@ def _ids(by_worker: Mapping[int, IntArray]) -> IntArray:
 class SubprocessConfig(EnvManagerConfig):
     """Options of managers of envs in processes."""
 
-    worker_num: int | None
-    step_timeout: float
-    reset_timeout: float
+    worker_num: int | None = option(
+        None,
+        range='[1, inf)',
+        unit='processes',
+        doc='None: one for each usable core; never more than there are envs',
+        may_change=True,
+    )
+    step_timeout: float = option(
+        60.0,
+        range='(0, inf)',
+        unit='seconds',
+        doc='longest time that one env may take for a step',
+        may_change=True,
+    )
+    reset_timeout: float = option(
+        120.0,
+        range='(0, inf)',
+        unit='seconds',
+        doc='longest time in which one env is created, reset, saved or loaded',
+        may_change=True,
+    )
 
 
 @ENV_MANAGER_REGISTRY.register('subprocess')
@@ -135,30 +153,6 @@ class SubprocessEnvManager(BaseEnvManager):
 
     reaches = 'process'
     _cfg: SubprocessConfig
-    config = dict(
-        worker_num=Field(
-            None,
-            type=int,
-            range='[1, inf)',
-            unit='processes',
-            doc='None: one for each usable core; never more than there are envs',
-            may_change=True,
-        ),
-        step_timeout=Field(
-            60.0,
-            range='(0, inf)',
-            unit='seconds',
-            doc='longest time that one env may take for a step',
-            may_change=True,
-        ),
-        reset_timeout=Field(
-            120.0,
-            range='(0, inf)',
-            unit='seconds',
-            doc='longest time in which one env is created, reset, saved or loaded',
-            may_change=True,
-        ),
-    )
 
     @classmethod
     def from_factory(
@@ -178,8 +172,27 @@ class SubprocessEnvManager(BaseEnvManager):
 class AsyncConfig(SubprocessConfig):
     """Options of ``AsyncSubprocessEnvManager``."""
 
-    wait_num: int
-    wait_timeout: float | None
+    worker_num: int | None = option(
+        None,
+        range='[1, inf)',
+        unit='processes',
+        doc='None: one for each env; with fewer, envs of one worker wait for each other',
+        may_change=True,
+    )
+    wait_num: int = option(
+        1,
+        range='[1, inf)',
+        unit='envs',
+        doc='that a step waits for; more make larger batches',
+        may_change=True,
+    )
+    wait_timeout: float | None = option(
+        None,
+        range='[0, inf)',
+        unit='seconds',
+        doc='after which a step returns with fewer envs than wait_num, but with one; None: never',
+        may_change=True,
+    )
 
 
 @ENV_MANAGER_REGISTRY.register('async_subprocess')
@@ -201,31 +214,6 @@ class AsyncSubprocessEnvManager(SubprocessEnvManager):
     """
 
     _cfg: AsyncConfig
-    config = dict(
-        worker_num=Field(
-            None,
-            type=int,
-            range='[1, inf)',
-            unit='processes',
-            doc='None: one for each env; with fewer, envs of one worker wait for each other',
-            may_change=True,
-        ),
-        wait_num=Field(
-            1,
-            range='[1, inf)',
-            unit='envs',
-            doc='that a step waits for; more make larger batches',
-            may_change=True,
-        ),
-        wait_timeout=Field(
-            None,
-            type=float,
-            range='[0, inf)',
-            unit='seconds',
-            doc='after which a step returns with fewer envs than wait_num, but with one; None: never',
-            may_change=True,
-        ),
-    )
 
     def launch(self) -> None:
         if not self.closed:

@@ -6,7 +6,7 @@ import copy
 import importlib
 from typing import TYPE_CHECKING, Any, Self
 
-from rlframe.envs.atari_protocol import ATARI_FIELDS, AtariConfig, AtariSettings, settings_of
+from rlframe.envs.atari_protocol import AtariConfig, AtariSettings, settings_of
 from rlframe.envs.base_env import EnvFactory, PoolTask
 from rlframe.errors import EnvError, MissingDependencyError
 from rlframe.registry import ENV_REGISTRY, nearest
@@ -28,7 +28,6 @@ class AtariFactory(EnvFactory):
     """
 
     cfg: AtariConfig
-    config = ATARI_FIELDS
     _is_training = False
 
     def for_training(self) -> Self:

@@ -11,7 +11,7 @@ import numpy as np
 from rlframe.data.timestep import Array
 from rlframe.envs.base_env import EnvConfig
 from rlframe.run.machine import demand_memory
-from rlframe.utils.field import REQUIRED, Field
+from rlframe.utils.field import REQUIRED, option
 
 PROTOCOLS: dict[str, dict[str, Any]] = {
     'mnih2015': dict(
@@ -91,101 +91,75 @@ def is_game_id(env_id: Any) -> bool:
     return type(env_id) is str and not check_game_id(env_id)
 
 
-ATARI_FIELDS: dict[str, Any] = dict(
-    env_id=Field(
+class AtariConfig(EnvConfig):
+    """Options of ``AtariFactory``."""
+
+    env_id: str = option(
         REQUIRED,
-        type=str,
         doc="game, such as 'ALE/Pong-v5'",
         check=check_game_id,
         reaches='code',
         harmless=is_game_id,
-    ),
-    protocol=Field(
+    )
+    protocol: Literal['mnih2015', 'baselines', 'machado2018'] = option(
         'mnih2015',
         doc="what sets the options whose default is None: 'mnih2015' no-op starts, 'baselines' the same with fire_reset, as in"
         " SB3 and CleanRL, 'machado2018' sticky actions, all 18 actions, no end with a life",
-        choices=tuple(PROTOCOLS),
-    ),
-    frame_stack=Field(
+    )
+    frame_stack: int = option(
         4,
         range='[1, inf)',
         unit='env steps',
         doc='frames that the policy sees at a time, the newest last, along a new first axis (Mnih et al. 2015)',
-    ),
-    frame_skip=Field(
+    )
+    frame_skip: int = option(
         4,
         range='[1, inf)',
         unit='frames',
         doc='that an action is repeated for; the last two are merged by their maximum (Mnih et al. 2015)',
-    ),
-    noop_max=Field(
+    )
+    noop_max: int | None = option(
         None,
-        type=int,
         range='[0, inf)',
         unit='frames',
         doc='a game begins with 1 to this many no-ops; 0: none (Mnih et al. 2015: 30)',
-    ),
-    sticky_actions=Field(
+    )
+    sticky_actions: float | None = option(
         None,
-        type=float,
         range='[0, 1)',
         doc='probability that a frame repeats the action of the frame before (Machado et al. 2018: 0.25)',
-    ),
-    full_action_space=Field(
+    )
+    full_action_space: bool | None = option(
         None,
-        type=bool,
         doc='whether all 18 actions are available (Machado et al. 2018), not only those that the game uses',
-    ),
-    life_loss=Field(
+    )
+    life_loss: bool | None = option(
         None,
-        type=bool,
         doc='whether a lost life ends the episode in training, without ending the game (Mnih et al. 2015)',
-    ),
-    reward_clip=Field(
-        None, type=bool, doc='whether training sees the sign of rewards only (Mnih et al. 2015)'
-    ),
-    fire_reset=Field(
+    )
+    reward_clip: bool | None = option(
+        None, doc='whether training sees the sign of rewards only (Mnih et al. 2015)'
+    )
+    fire_reset: bool | None = option(
         None,
-        type=bool,
         doc='whether episodes begin by FIRE in games that have it (Dhariwal et al., OpenAI Baselines 2017)',
-    ),
-    screen_size=Field(
+    )
+    screen_size: int = option(
         84, range='[1, inf)', unit='pixels', doc='height and width of a frame (Mnih et al. 2015)'
-    ),
-    grayscale=Field(True, doc='whether frames are gray; else they are RGB, channels last'),
-    max_frames=Field(
+    )
+    grayscale: bool = option(True, doc='whether frames are gray; else they are RGB, channels last')
+    max_frames: int = option(
         108_000,
         range='[1, inf)',
         unit='frames',
         doc='that truncate a game: 30 minutes as in ALE; Machado et al. (2018) take 18,000',
-    ),
-    mode=Field(
-        None, type=int, range='[0, inf)', doc='mode of the game (Machado et al. 2018); None: its first'
-    ),
-    difficulty=Field(
-        None, type=int, range='[0, inf)', doc='difficulty of the game (Machado et al. 2018); None: its first'
-    ),
-)
-"""Options of env type ``'atari'``."""
-
-
-class AtariConfig(EnvConfig):
-    """Options of ``AtariFactory``."""
-
-    env_id: str
-    protocol: Literal['mnih2015', 'baselines', 'machado2018']
-    frame_skip: int
-    noop_max: int | None
-    sticky_actions: float | None
-    full_action_space: bool | None
-    life_loss: bool | None
-    reward_clip: bool | None
-    fire_reset: bool | None
-    screen_size: int
-    grayscale: bool
-    max_frames: int
-    mode: int | None
-    difficulty: int | None
+    )
+    mode: int | None = option(
+        None, range='[0, inf)', doc='mode of the game (Machado et al. 2018); None: its first'
+    )
+    difficulty: int | None = option(
+        None, range='[0, inf)', doc='difficulty of the game (Machado et al. 2018); None: its first'
+    )
 
 
 class AtariSettings(NamedTuple):

@@ -15,7 +15,7 @@ from rlframe.data.timestep import Array, BoolArray, EnvSpec, IntArray
 from rlframe.envs.faults import not_made
 from rlframe.errors import EnvError, RLFrameError
 from rlframe.run.machine import demand_memory
-from rlframe.utils.field import Configurable, Field, ResolvedConfig
+from rlframe.utils.field import Configurable, Section, option
 from rlframe.utils.lazy import attributes_of
 
 if TYPE_CHECKING:
@@ -73,13 +73,6 @@ def ignore(what: str) -> None:
     """Ignores what it is told."""
 
 
-class EnvConfig(ResolvedConfig):
-    """Options of every env."""
-
-    frame_stack: int
-    action_mask: bool | None
-
-
 class PoolRows(Protocol):
     """Turns what EnvPool returns for n of its envs into what the env itself would return; all columns are [n, ...]."""
 
@@ -121,6 +114,36 @@ class PoolTask(NamedTuple):
     """Makes the rows of N envs; None: as they are."""
 
 
+class EnvConfig(Section):
+    """Options of every env."""
+
+    collector_env_num: int = option(
+        8, range='[1, inf)', unit='envs', doc='envs that training data comes from'
+    )
+    evaluator_env_num: int = option(
+        5, range='[1, inf)', unit='envs', doc='envs that the policy is evaluated in', may_change=True
+    )
+    n_evaluator_episode: int = option(
+        10, range='[1, inf)', unit='episodes', doc='episodes of one evaluation', may_change=True
+    )
+    stop_value: float | None = option(
+        None,
+        unit="return in the env's own unit",
+        doc='mean return that ends training, up to rounding; None: its reward threshold',
+        may_change=True,
+    )
+    frame_stack: int = option(
+        1,
+        range='[1, inf)',
+        unit='env steps',
+        doc='observations that the policy sees at a time, the newest last, along a new first axis',
+    )
+    action_mask: bool | None = option(
+        None,
+        doc="whether info['action_mask'] becomes part of the observation; None: if the first reset of an env gives one",
+    )
+
+
 class EnvFactory(Configurable, ABC):
     """Makes the envs that a config's ``env`` section describes.
 
@@ -129,33 +152,6 @@ class EnvFactory(Configurable, ABC):
     """
 
     cfg: EnvConfig
-    config = dict(
-        collector_env_num=Field(8, range='[1, inf)', unit='envs', doc='envs that training data comes from'),
-        evaluator_env_num=Field(
-            5, range='[1, inf)', unit='envs', doc='envs that the policy is evaluated in', may_change=True
-        ),
-        n_evaluator_episode=Field(
-            10, range='[1, inf)', unit='episodes', doc='episodes of one evaluation', may_change=True
-        ),
-        stop_value=Field(
-            None,
-            type=float,
-            unit="return in the env's own unit",
-            doc='mean return that ends training, up to rounding; None: its reward threshold',
-            may_change=True,
-        ),
-        frame_stack=Field(
-            1,
-            range='[1, inf)',
-            unit='env steps',
-            doc='observations that the policy sees at a time, the newest last, along a new first axis',
-        ),
-        action_mask=Field(
-            None,
-            type=bool,
-            doc="whether info['action_mask'] becomes part of the observation; None: if the first reset of an env gives one",
-        ),
-    )
 
     only_vector = False
     """Whether the env exists in vector form only."""

@@ -14,12 +14,12 @@ from rlframe.data.timestep import NO_INFO, Array, IntArray, TimeStep
 from rlframe.envs import contract
 from rlframe.envs.base_env import EnvFactory, MakeEnv
 from rlframe.envs.env_group import Answers, Counts, EnvGroup, Group
-from rlframe.envs.faults import FAULT_FIELDS, SHOWN_CAUSES, Fault, FaultBudget, checkpoint_seed, restart_seed
+from rlframe.envs.faults import SHOWN_CAUSES, Fault, FaultBudget, checkpoint_seed, restart_seed
 from rlframe.envs.interface import IEnvManager as IEnvManager
 from rlframe.envs.state import Refusal
 from rlframe.errors import ActionError, EnvCrashedError, EnvStartError, EnvTimeoutError
 from rlframe.registry import ENV_MANAGER_REGISTRY, ENV_REGISTRY
-from rlframe.utils.field import ResolvedConfig, to_plain
+from rlframe.utils.field import Section, option, to_plain
 from rlframe.utils.schema import COUNT, TEXT, array, check_state, dict_of, list_of, maybe
 from rlframe.utils.schema import part as saved_part
 
@@ -27,11 +27,24 @@ if TYPE_CHECKING:
     import gymnasium
 
 
-class EnvManagerConfig(ResolvedConfig):
+class EnvManagerConfig(Section):
     """Options of managers that step each env."""
 
-    on_error: Literal['raise', 'restart', 'drop']
-    max_restarts: int
+    on_error: Literal['raise', 'restart', 'drop'] = option(
+        'raise',
+        doc=(
+            "reaction to an env that raises, hangs or dies: 'raise' ends the run, 'restart' replaces it, 'drop'"
+            ' continues without it'
+        ),
+        may_change=True,
+    )
+    max_restarts: int = option(
+        10,
+        range='[0, inf)',
+        unit='restarts',
+        doc='of all envs together; one more fault ends the run',
+        may_change=True,
+    )
 
 
 @ENV_MANAGER_REGISTRY.register('base')
@@ -48,7 +61,6 @@ class BaseEnvManager(IEnvManager):
     """
 
     _cfg: EnvManagerConfig
-    config = FAULT_FIELDS
 
     def __init__(
         self, env_fn: Sequence[Callable[[], gymnasium.Env[Any, Any]]], cfg: EasyDict | None = None

@@ -21,32 +21,11 @@ from rlframe.errors import (
     StallError,
 )
 from rlframe.run.exit_guard import place_of
-from rlframe.utils.field import Field, Options
 from rlframe.utils.schema import TEXT, check_state, list_of
 
 logger = logging.getLogger(__name__)
 
 E = TypeVar('E', bound=RLFrameError)
-
-FAULT_FIELDS: Options = dict(
-    on_error=Field(
-        'raise',
-        doc=(
-            "reaction to an env that raises, hangs or dies: 'raise' ends the run, 'restart' replaces it, 'drop'"
-            ' continues without it'
-        ),
-        choices=('raise', 'restart', 'drop'),
-        may_change=True,
-    ),
-    max_restarts=Field(
-        10,
-        range='[0, inf)',
-        unit='restarts',
-        doc='of all envs together; one more fault ends the run',
-        may_change=True,
-    ),
-)
-"""Options of every env manager that can survive a fault of its envs."""
 
 SHOWN_CAUSES = 5
 """Maximum number of causes that the error at the end of a budget names."""

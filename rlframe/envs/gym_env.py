@@ -11,7 +11,7 @@ from rlframe.envs.base_env import EnvConfig, EnvFactory, PoolTask
 from rlframe.envs.env_checks import MINIGRID, NAMESPACES, are_plain_arguments, are_plain_wrappers, is_plain_id
 from rlframe.errors import ConfigError, EnvError, MissingDependencyError
 from rlframe.registry import ENV_REGISTRY, nearest
-from rlframe.utils.field import REQUIRED, Field
+from rlframe.utils.field import REQUIRED, option
 from rlframe.utils.lazy import LazyModule
 
 if TYPE_CHECKING:
@@ -48,9 +48,21 @@ MODULES = {
 class GymConfig(EnvConfig):
     """Options of ``GymEnvFactory``."""
 
-    env_id: Any
-    kwargs: dict[str, Any]
-    wrappers: list[Any]
+    env_id: Any = option(
+        REQUIRED,
+        doc="Gymnasium id such as 'CartPole-v1', 'module:id', 'module:Class', a class or a factory",
+        reaches='code',
+        harmless=is_plain_id,
+    )
+    kwargs: dict[str, Any] = option(
+        {}, doc='passed on to the env', reaches='code', harmless=are_plain_arguments
+    )
+    wrappers: list[Any] = option(
+        [],
+        doc="wrappers, innermost first: 'module:Class' or dict(type='module:Class', **kwargs)",
+        reaches='code',
+        harmless=are_plain_wrappers,
+    )
 
 
 @ENV_REGISTRY.register('gym')
@@ -58,22 +70,6 @@ class GymEnvFactory(EnvFactory):
     """Creates Gymnasium envs."""
 
     cfg: GymConfig
-    config = dict(
-        env_id=Field(
-            REQUIRED,
-            type=object,
-            doc="Gymnasium id such as 'CartPole-v1', 'module:id', 'module:Class', a class or a factory",
-            reaches='code',
-            harmless=is_plain_id,
-        ),
-        kwargs=Field({}, doc='passed on to the env', reaches='code', harmless=are_plain_arguments),
-        wrappers=Field(
-            [],
-            doc="wrappers, innermost first: 'module:Class' or dict(type='module:Class', **kwargs)",
-            reaches='code',
-            harmless=are_plain_wrappers,
-        ),
-    )
 
     def make(self, render_mode: str | None = None) -> gym.Env[Any, Any]:
         """Returns a new env.

@@ -13,7 +13,7 @@ from rlframe.envs.base_env import EnvConfig, EnvFactory
 from rlframe.envs.env_checks import are_plain_arguments, is_plain_game
 from rlframe.errors import ConfigError, EnvError, MissingDependencyError
 from rlframe.registry import ENV_REGISTRY, nearest
-from rlframe.utils.field import REQUIRED, Field
+from rlframe.utils.field import REQUIRED, option
 
 if TYPE_CHECKING:
     import gymnasium
@@ -25,9 +25,19 @@ MAKERS = {'aec': ('env',), 'parallel': ('parallel_env',), 'auto': ('parallel_env
 class PettingZooConfig(EnvConfig):
     """Options of ``PettingZooEnvFactory``."""
 
-    env_id: Any
-    kwargs: dict[str, Any]
-    api: Literal['aec', 'parallel', 'auto']
+    env_id: Any = option(
+        REQUIRED,
+        doc="PettingZoo id such as 'classic.tictactoe_v3', 'module:name', a class or a factory",
+        reaches='code',
+        harmless=is_plain_game,
+    )
+    kwargs: dict[str, Any] = option(
+        {}, doc='passed on to the game', reaches='code', harmless=are_plain_arguments
+    )
+    api: Literal['aec', 'parallel', 'auto'] = option(
+        'auto',
+        doc="interface of a PettingZoo id: 'aec' one player at a time, 'parallel' all at once, 'auto' that if it has it",
+    )
 
 
 @ENV_REGISTRY.register('pettingzoo')
@@ -35,21 +45,6 @@ class PettingZooEnvFactory(EnvFactory):
     """Creates multi-player games."""
 
     cfg: PettingZooConfig
-    config = dict(
-        env_id=Field(
-            REQUIRED,
-            type=object,
-            doc="PettingZoo id such as 'classic.tictactoe_v3', 'module:name', a class or a factory",
-            reaches='code',
-            harmless=is_plain_game,
-        ),
-        kwargs=Field({}, doc='passed on to the game', reaches='code', harmless=are_plain_arguments),
-        api=Field(
-            'auto',
-            doc="interface of a PettingZoo id: 'aec' one player at a time, 'parallel' all at once, 'auto' that if it has it",
-            choices=tuple(MAKERS),
-        ),
-    )
 
     def make(self, render_mode: str | None = None) -> gymnasium.Env[Any, Any]:
         """Returns a new game.

@@ -19,7 +19,7 @@ from rlframe.envs.faults import checkpoint_seed
 from rlframe.envs.vector_env import any_action, rows_of_info
 from rlframe.errors import ActionError, ConfigError, EnvError, EnvStartError, MissingDependencyError
 from rlframe.registry import ENV_MANAGER_REGISTRY, nearest
-from rlframe.utils.field import Field, ResolvedConfig
+from rlframe.utils.field import Section, option
 from rlframe.utils.lazy import LazyModule
 
 if TYPE_CHECKING:
@@ -35,11 +35,22 @@ OWN_KEYS = ('env_id', 'players', 'elapsed_step')
 """Keys that EnvPool adds to every info."""
 
 
-class PoolConfig(ResolvedConfig):
+class PoolConfig(Section):
     """Options of ``EnvPoolManager``."""
 
-    batch_size: int | None
-    num_threads: int | None
+    batch_size: int | None = option(
+        None,
+        range='[1, inf)',
+        unit='envs',
+        doc='that a step returns; None: all. With fewer, slow envs do not delay the others',
+    )
+    num_threads: int | None = option(
+        None,
+        range='[1, inf)',
+        unit='threads',
+        doc='None: chosen by EnvPool',
+        may_change=True,
+    )
 
 
 @ENV_MANAGER_REGISTRY.register('env_pool')
@@ -66,23 +77,6 @@ class EnvPoolManager(IEnvManager):
     """
 
     _cfg: PoolConfig
-    config = dict(
-        batch_size=Field(
-            None,
-            type=int,
-            range='[1, inf)',
-            unit='envs',
-            doc='that a step returns; None: all. With fewer, slow envs do not delay the others',
-        ),
-        num_threads=Field(
-            None,
-            type=int,
-            range='[1, inf)',
-            unit='threads',
-            doc='None: chosen by EnvPool',
-            may_change=True,
-        ),
-    )
 
     def __init__(
         self,

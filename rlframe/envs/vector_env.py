@@ -21,7 +21,7 @@ from rlframe.envs.state import EnvState, Refusal, StateKeeper
 from rlframe.envs.state_objects import MismatchError
 from rlframe.errors import EnvError, RLFrameError
 from rlframe.registry import ENV_MANAGER_REGISTRY
-from rlframe.utils.field import Field, ResolvedConfig
+from rlframe.utils.field import ResolvedConfig, Section, option
 from rlframe.utils.lazy import LazyModule
 from rlframe.utils.schema import part as saved_part
 
@@ -29,13 +29,6 @@ if TYPE_CHECKING:
     import gymnasium as gym
 else:
     gym = LazyModule('gymnasium')
-
-
-class VectorConfig(ResolvedConfig):
-    """Options of ``GymVectorEnvManager``."""
-
-    mode: Literal['native', 'sync', 'async']
-    autoreset: Literal['next_step', 'same_step', 'disabled']
 
 
 class VectorEnvManager(IEnvManager):
@@ -304,25 +297,26 @@ class VectorEnvManager(IEnvManager):
             env.close()
 
 
+class VectorConfig(Section):
+    """Options of ``GymVectorEnvManager``."""
+
+    mode: Literal['native', 'sync', 'async'] = option(
+        'native',
+        doc="'native': the env's own vector form where it has one, else 'sync'; the others as in gymnasium.make_vec",
+        reaches='process',
+        harmless=lambda mode: type(mode) is str and mode == 'sync',
+    )
+    autoreset: Literal['next_step', 'same_step', 'disabled'] = option(
+        'next_step',
+        doc="how 'sync' and 'async' begin the next episode",
+    )
+
+
 @ENV_MANAGER_REGISTRY.register('gym_vector')
 class GymVectorEnvManager(VectorEnvManager):
     """Steps the N envs of a Gymnasium vector env, whatever its autoreset mode; see ``VectorEnvManager``."""
 
     _cfg: VectorConfig
-    config = dict(
-        mode=Field(
-            'native',
-            doc="'native': the env's own vector form where it has one, else 'sync'; the others as in gymnasium.make_vec",
-            choices=('native', 'sync', 'async'),
-            reaches='process',
-            harmless=lambda mode: type(mode) is str and mode == 'sync',
-        ),
-        autoreset=Field(
-            'next_step',
-            doc="how 'sync' and 'async' begin the next episode",
-            choices=('next_step', 'same_step', 'disabled'),
-        ),
-    )
 
     @classmethod
     def from_factory(

@@ -13,7 +13,7 @@ from rlframe.errors import ConfigError
 from rlframe.registry import LOGGER_REGISTRY
 from rlframe.run.logger import LoggedRun, Logger, Record, RemoteLogger
 from rlframe.run.metrics import BOARD, EventFile
-from rlframe.utils.field import Field, ResolvedConfig
+from rlframe.utils.field import Section, option
 from rlframe.utils.lazy import LazyModule
 
 
@@ -57,15 +57,19 @@ logger = logging.getLogger('rlframe.logger')
 MODES = ('online', 'offline', 'disabled')
 
 
-class WandbConfig(ResolvedConfig):
+class WandbConfig(Section):
     """Options of ``WandbLogger``."""
 
-    project: str
-    entity: str | None
-    name: str | None
-    group: str | None
-    tags: list[Any]
-    mode: str | None
+    project: str = option('rlframe', doc='project of the run')
+    entity: str | None = option(None, doc='user or team; None: your own default')
+    name: str | None = option(None, doc='name of the run; None: that of the run folder')
+    group: str | None = option(None, doc='group of the run, for example all seeds of a config')
+    tags: list[Any] = option([], doc='tags of the run')
+    mode: str | None = option(
+        None,
+        choices=(*MODES, None),
+        doc='online, offline or disabled; None: as WANDB_MODE says, otherwise online',
+    )
 
 
 @LOGGER_REGISTRY.register('wandb')
@@ -77,19 +81,6 @@ class WandbLogger(RemoteLogger):
 
     package = 'wandb'
     _cfg: WandbConfig
-    config = dict(
-        project=Field('rlframe', doc='project of the run'),
-        entity=Field(None, type=str, doc='user or team; None: your own default'),
-        name=Field(None, type=str, doc='name of the run; None: that of the run folder'),
-        group=Field(None, type=str, doc='group of the run, for example all seeds of a config'),
-        tags=Field([], doc='tags of the run'),
-        mode=Field(
-            None,
-            type=str,
-            choices=(*MODES, None),
-            doc='online, offline or disabled; None: as WANDB_MODE says, otherwise online',
-        ),
-    )
 
     @classmethod
     def check(cls, cfg: Mapping[str, Any]) -> None:
@@ -155,12 +146,14 @@ LONGEST = 500
 _FORBIDDEN = re.compile(r'[^\w\-. :/]')
 
 
-class MlflowConfig(ResolvedConfig):
+class MlflowConfig(Section):
     """Options of ``MlflowLogger``."""
 
-    tracking_uri: str | None
-    experiment: str
-    name: str | None
+    tracking_uri: str | None = option(
+        None, doc='folder, database or server; None: as MLFLOW_TRACKING_URI says, or MLflow'
+    )
+    experiment: str = option('rlframe', doc='experiment of the run, created if it does not exist')
+    name: str | None = option(None, doc='name of the run; None: that of the run folder')
 
 
 @LOGGER_REGISTRY.register('mlflow')
@@ -169,13 +162,6 @@ class MlflowLogger(RemoteLogger):
 
     package = 'mlflow'
     _cfg: MlflowConfig
-    config = dict(
-        tracking_uri=Field(
-            None, type=str, doc='folder, database or server; None: as MLFLOW_TRACKING_URI says, or MLflow'
-        ),
-        experiment=Field('rlframe', doc='experiment of the run, created if it does not exist'),
-        name=Field(None, type=str, doc='name of the run; None: that of the run folder'),
-    )
 
     @classmethod
     def check(cls, cfg: Mapping[str, Any]) -> None:
