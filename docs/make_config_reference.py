@@ -15,8 +15,7 @@ from typing import Any
 from rlframe.app.explain import flat_fields, told
 from rlframe.config import FORWARDED
 from rlframe.config.backends import BACKENDS, ROLES
-from rlframe.config.parallel import PARALLEL_FIELDS
-from rlframe.config.schema import TOP
+from rlframe.config.schema import PARALLEL_FIELDS, TOP
 from rlframe.config.tree import ALIASES, COMPONENTS, PARALLEL, PARALLEL_ONLY, Component
 from rlframe.registry import PARALLEL_COMMANDER_REGISTRY, REGISTRIES, Registry
 from rlframe.utils.field import REQUIRED, Field

@@ -9,8 +9,7 @@ from typing import Any, NamedTuple
 from rlframe import config
 from rlframe.config.backends import BACKENDS, ROLES, options_of
 from rlframe.config.compile import drop_replaced_device, overridden_keys
-from rlframe.config.parallel import PARALLEL_FIELDS
-from rlframe.config.schema import HOOKS, TOP, find_schema
+from rlframe.config.schema import HOOKS, PARALLEL_FIELDS, TOP, find_schema
 from rlframe.config.tree import ALL_COMPONENTS, PARALLEL, user_tree
 from rlframe.errors import ConfigError
 from rlframe.pipeline.saying import row, wrapped

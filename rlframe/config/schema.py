@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal, NamedTuple, TypeVar
+from typing import Any, Literal
 
 from rlframe.config.backends import with_backend
 from rlframe.config.tree import (
@@ -33,33 +33,18 @@ from rlframe.registry import (
 )
 from rlframe.run.child_process import STALL_TIMEOUT
 from rlframe.run.logger import LOGGERS
-from rlframe.utils.field import Field, Options, ResolvedConfig, as_fields, merge_fields, raw_items
-from rlframe.utils.options import CHECKPOINT_FIELDS, CoordinatorConfig
-
-T = TypeVar('T')
-
-
-class Only(NamedTuple):
-    """Marks an option that only some configs have."""
-
-    key: str
-    """Dotted key of another option."""
-    value: Any
-    """Value of that option if the config has this one."""
-
-
-OffPolicy = Annotated[T, Only('policy.on_policy', False)]
-"""An option of policies that learn from a replay buffer."""
-RayCollector = Annotated[T, Only('policy.collect.collector.backend', 'ray')]
-"""An option of collectors in Ray actors."""
-RayEvaluator = Annotated[T, Only('policy.eval.evaluator.backend', 'ray')]
-"""An option of evaluators in Ray actors."""
-Interaction = Annotated[T, Only('policy.eval.evaluator.type', 'interaction')]
-"""An option of evaluators that play episodes."""
-InParallel = Annotated[T, 'parallel']
-"""An option that only configs of parallel mode have."""
-Drawn = Annotated[T, 'drawn']
-"""An option whose default None is replaced by ``compile_config``."""
+from rlframe.utils.field import (
+    Field,
+    Options,
+    ResolvedConfig,
+    Section,
+    as_fields,
+    fields_of,
+    merge_fields,
+    option,
+    raw_items,
+)
+from rlframe.utils.options import CheckpointConfig, CoordinatorConfig
 
 
 class ManagerSection(ResolvedConfig):
@@ -80,8 +65,8 @@ class EnvSection(ResolvedConfig):
 class LearnSection(ResolvedConfig):
     """Section ``policy.learn``."""
 
-    batch_size: OffPolicy[int]
-    update_per_collect: OffPolicy[int]
+    batch_size: int
+    update_per_collect: int
     learner: ResolvedConfig
 
 
@@ -90,9 +75,9 @@ class CollectorSection(ResolvedConfig):
 
     type: str
     backend: str
-    collect_print_freq: RayCollector[int | None]
-    num_collectors: RayCollector[int]
-    sync: RayCollector[bool]
+    collect_print_freq: int | None
+    num_collectors: int
+    sync: bool
 
 
 class CollectSection(ResolvedConfig):
@@ -108,8 +93,8 @@ class EvaluatorSection(ResolvedConfig):
 
     type: str
     backend: str
-    max_episode_len: Interaction[int | None]
-    remote_config: RayEvaluator[dict[str, Any]]
+    max_episode_len: int | None
+    remote_config: dict[str, Any]
 
 
 class EvalSection(ResolvedConfig):
@@ -141,54 +126,6 @@ class PolicySection(ResolvedConfig):
     other: OtherSection
 
 
-class CoordinatorSection(CoordinatorConfig):
-    """Section ``parallel.coordinator``: the options of the coordinator, and of its server."""
-
-    host: str
-    port: int | None
-    transport: dict[str, Any]
-
-
-class WorkerSection(ResolvedConfig):
-    """Section of a component of parallel mode, such as ``parallel.collector``."""
-
-    type: str
-
-
-class ParallelSection(ResolvedConfig):
-    """Section ``parallel``."""
-
-    collector_num: int
-    learner_num: int
-    path_data: str | None
-    max_restarts: int
-    restart_window: float
-    close_timeout: float
-    coordinator: CoordinatorSection
-    collector: WorkerSection
-    comm_collector: WorkerSection
-    comm_learner: WorkerSection
-
-
-class ExperimentConfig(ResolvedConfig):
-    """A whole config, as ``compile_config`` returns it."""
-
-    exp_name: str
-    seed: Drawn[int]
-    max_env_step: int
-    max_train_iter: int
-    num_threads: int
-    tag_style: Literal['sb3', 'di']
-    loggers: list[Any]
-    import_names: list[str]
-    stall_timeout: float | None
-    checkpoint: ResolvedConfig
-    hooks: ResolvedConfig
-    env: EnvSection
-    policy: PolicySection
-    parallel: InParallel[ParallelSection]
-
-
 def _check_exp_name(name: str) -> str:
     if re.fullmatch(r'[A-Za-z0-9_-][A-Za-z0-9._-]*', name):
         return ''
@@ -199,13 +136,12 @@ def _check_import_names(names: Sequence[Any]) -> str:
     return '' if is_list_of_names(names) else 'a list of module names'
 
 
-def _import_names() -> Field:
-    return Field(
-        [],
-        doc='modules to import, so that they register their components',
-        check=_check_import_names,
-        reaches='code',
-    )
+IMPORT_NAMES = Field(
+    [],
+    doc='modules to import, so that they register their components',
+    check=_check_import_names,
+    reaches='code',
+)
 
 
 COMM_SECTIONS = "comm_collector=dict(type='flask_fs'), comm_learner=dict(type='flask_fs')"
@@ -227,42 +163,143 @@ class Undeclared(Field):
         return 'code'
 
 
-TOP: Options = {
-    'exp_name': Field('default_experiment', doc='name of the run folder', check=_check_exp_name),
-    'seed': Field(
+class RunConfig(Section):
+    """Options of the run itself."""
+
+    exp_name: str = option('default_experiment', doc='name of the run folder', check=_check_exp_name)
+    seed: int | None = option(
         0,
-        type=(int, type(None)),
         range='[0, 4294967296)',
         doc='None: drawn at random and saved in the config',
-    ),
-    'max_env_step': Field(
+    )
+    max_env_step: int = option(
         10**10,
-        type=int,
         range='[1, inf)',
         unit='env steps',
         doc='the run ends after the round that reaches it',
         may_change=True,
-    ),
-    'max_train_iter': Field(
+    )
+    max_train_iter: int = option(
         10**10,
-        type=int,
         range='[1, inf)',
         unit='train iterations',
         doc='the run ends when it is reached',
         may_change=True,
-    ),
-    'num_threads': Field(
+    )
+    num_threads: int = option(
         1, range='[1, inf)', unit='threads', doc="torch's intra-op threads", may_change=True
-    ),
-    'tag_style': Field(
-        'sb3', doc='whose names the logged scalars carry', choices=('sb3', 'di'), may_change=True
-    ),
-    'loggers': LOGGERS,
-    'import_names': _import_names(),
-    'stall_timeout': STALL_TIMEOUT,
-    'checkpoint': CHECKPOINT_FIELDS,
-}
-"""Options of the run itself."""
+    )
+    tag_style: Literal['sb3', 'di'] = option(
+        'sb3', doc='whose names the logged scalars carry', may_change=True
+    )
+    loggers: list[Any] = option(LOGGERS)
+    import_names: list[str] = option(IMPORT_NAMES)
+    stall_timeout: float | None = option(STALL_TIMEOUT)
+    checkpoint: CheckpointConfig
+
+
+TOP = fields_of(RunConfig)
+
+
+LOOPBACK = ('127.0.0.1', 'localhost', '::1')
+"""Hosts that only this machine reaches."""
+
+
+def _is_loopback(host: Any) -> bool:
+    return isinstance(host, str) and host in LOOPBACK
+
+
+class CoordinatorSection(CoordinatorConfig):
+    """Section ``parallel.coordinator``: the options of the coordinator, and of its server."""
+
+    host: str = option(
+        '127.0.0.1',
+        doc='address that the coordinator listens on; one that other machines reach needs a token',
+        may_change=True,
+        reaches='network',
+        harmless=_is_loopback,
+    )
+    port: int | None = option(
+        None,
+        range='[0, 65535]',
+        doc='port that it listens on; None: a free one with -m parallel, 7235 with -m coordinator',
+        may_change=True,
+        reaches='network',
+    )
+    transport: dict[str, Any] = option(
+        {},
+        doc="further options of the transport's server, such as token",
+        may_change=True,
+        reaches='network',
+    )
+
+
+class WorkerSection(ResolvedConfig):
+    """Section of a component of parallel mode, such as ``parallel.collector``."""
+
+    type: str
+
+
+class ParallelSection(Section):
+    """Section ``parallel``, with the sections of its components."""
+
+    collector_num: int = option(
+        2,
+        range='[1, inf)',
+        unit='collectors',
+        doc='that -m parallel starts on this machine',
+        may_change=True,
+    )
+    learner_num: int = option(
+        1,
+        range='[1, inf)',
+        unit='learners',
+        doc='that train one policy together',
+    )
+    path_data: str | None = option(
+        None,
+        doc='folder for arrays that all roles share (flask_fs); None: the folder data in the run folder, with -m parallel only',
+        may_change=True,
+        reaches='file',
+    )
+    max_restarts: int = option(
+        3,
+        range='[0, inf)',
+        unit='restarts',
+        doc='of each worker that -m parallel started, within restart_window',
+        may_change=True,
+    )
+    restart_window: float = option(
+        600.0,
+        range='(0, inf)',
+        unit='seconds',
+        doc='in which restarts of a worker are counted',
+        may_change=True,
+    )
+    close_timeout: float = option(
+        20.0,
+        range='(0, inf)',
+        unit='seconds',
+        doc='that the workers have to leave at the end, before they are killed',
+        may_change=True,
+    )
+    coordinator: CoordinatorSection
+    collector: WorkerSection
+    comm_collector: WorkerSection
+    comm_learner: WorkerSection
+
+
+PARALLEL_FIELDS = fields_of(ParallelSection)
+
+
+class ExperimentConfig(RunConfig):
+    """A whole config, as ``compile_config`` returns it."""
+
+    seed: int
+    hooks: ResolvedConfig
+    env: EnvSection
+    policy: PolicySection
+    parallel: ParallelSection
 
 
 def find_schema(tree: Tree, errors: list[ConfigError]) -> tuple[dict[str, Any], Options]:
@@ -274,7 +311,7 @@ def find_schema(tree: Tree, errors: list[ConfigError]) -> tuple[dict[str, Any], 
     classes: dict[str, Any] = {}
     options: Options = dict(TOP)
     if is_parallel(tree):
-        options[PARALLEL] = _parallel_fields()
+        options[PARALLEL] = dict(PARALLEL_FIELDS)
     options[HOOKS] = _open_hooks(tree, errors)
     for part in (*components_of(tree), *hook_parts(tree)):
         declared = section_at(options, part.path)
@@ -289,7 +326,7 @@ def find_schema(tree: Tree, errors: list[ConfigError]) -> tuple[dict[str, Any], 
         own = merge_fields(_fields_of(cls, section_at(tree, part.path), part.path), dict(declared))
         own = with_backend(tree, part, own, errors)
         kind = Field(name, type=str, may_change=part.may_change)
-        set_path(options, part.path, {**own, 'type': kind, 'import_names': _import_names()})
+        set_path(options, part.path, {**own, 'type': kind, 'import_names': IMPORT_NAMES})
         if part.name == 'policy':
             _prepare_policy(tree, options['policy'], errors)
     return classes, options
@@ -346,12 +383,6 @@ def hook_errors(classes: Mapping[str, Any], values: Tree) -> list[ConfigError]:
         if cls is not None and (why := cls.why_not(is_parallel(values), backend)):
             found.append(ConfigError(why, where=part.key, remedy=f'Switch it off here: {part.key}=False.'))
     return found
-
-
-def _parallel_fields() -> Options:
-    from rlframe.config.parallel import PARALLEL_FIELDS  # which serial configs do not need
-
-    return dict(PARALLEL_FIELDS)
 
 
 def drop_replaced_defaults(tree: Tree, before: Tree) -> None:
@@ -489,7 +520,7 @@ def _prepare_policy(tree: Tree, options: Options, errors: list[ConfigError]) -> 
     options['model'] = {
         **own,
         'type': Field(default, type=(str, type(None))),
-        'import_names': _import_names(),
+        'import_names': IMPORT_NAMES,
     }
 
 

@@ -14,7 +14,6 @@ import numpy as np
 from easydict import EasyDict
 
 from rlframe.parallel.held_weights import (
-    FIELDS,
     Acting,
     ActingExtras,
     Held,
@@ -163,7 +162,6 @@ class BaseParallelCollector(Configurable, ABC):
     """
 
     _cfg: ParallelCollectorConfig
-    config = FIELDS
 
     plays_games = False
     """Whether its factories give a face for each player, and for each one that acts at random."""

@@ -27,7 +27,7 @@ from rlframe.parallel.transport.messages import (
 )
 from rlframe.registry import COMM_COLLECTOR_REGISTRY
 from rlframe.run.machine import usable_cores
-from rlframe.utils.field import Field
+from rlframe.utils.field import option
 
 PARTS = 19
 """Parts of fake data in a task."""
@@ -36,8 +36,13 @@ PARTS = 19
 class NaiveConfig(CommConfig):
     """Options of ``NaiveCollector``."""
 
-    host: str
-    port: int
+    host: str = option(
+        '127.0.0.1',
+        doc='host of the coordinator, if no address is given',
+        may_change=True,
+        reaches='network',
+    )
+    port: int = option(7235, range='[1, 65535]', doc='its port', may_change=True, reaches='network')
 
 
 @COMM_COLLECTOR_REGISTRY.register('naive')
@@ -52,15 +57,6 @@ class NaiveCollector(CommWorker, BaseCommCollector):
 
     role = 'collector'
     _cfg: NaiveConfig
-    config = dict(
-        host=Field(
-            '127.0.0.1',
-            doc='host of the coordinator, if no address is given',
-            may_change=True,
-            reaches='network',
-        ),
-        port=Field(7235, range='[1, 65535]', doc='its port', may_change=True, reaches='network'),
-    )
 
     def __init__(self, *args: Any, prefix: str = '', **kwargs: Any) -> None:
         is_host = bool(args) and isinstance(args[0], str)

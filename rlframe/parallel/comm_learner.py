@@ -41,7 +41,7 @@ from rlframe.parallel.transport.messages import (
 )
 from rlframe.registry import COMM_LEARNER_REGISTRY
 from rlframe.run.machine import usable_cores
-from rlframe.utils.field import Field
+from rlframe.utils.field import option
 from rlframe.worker.learner.base_learner import BaseLearner
 from rlframe.worker.learner.learner_hook import LearnerHook
 
@@ -193,8 +193,17 @@ class Round(NamedTuple):
 class TransportLearnerConfig(CommConfig):
     """Options of ``TransportLearner``."""
 
-    send_policy_freq: int
-    lockstep: bool
+    send_policy_freq: int = option(
+        1,
+        range='[1, inf)',
+        unit='train iterations',
+        doc='between two publications of the weights',
+        may_change=True,
+    )
+    lockstep: bool = option(
+        False,
+        doc='take turns with a single collector, as a serial run does: publish after each round, fetch nothing ahead',
+    )
 
 
 @COMM_LEARNER_REGISTRY.register('in_process')
@@ -212,19 +221,6 @@ class TransportLearner(CommWorker, BaseCommLearner):
     """
 
     _cfg: TransportLearnerConfig
-    config = dict(
-        send_policy_freq=Field(
-            1,
-            range='[1, inf)',
-            unit='train iterations',
-            doc='between two publications of the weights',
-            may_change=True,
-        ),
-        lockstep=Field(
-            False,
-            doc='take turns with a single collector, as a serial run does: publish after each round, fetch nothing ahead',
-        ),
-    )
     role = 'learner'
 
     def __init__(

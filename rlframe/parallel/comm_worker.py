@@ -40,7 +40,7 @@ from rlframe.parallel.transport.messages import (
     Wait,
 )
 from rlframe.registry import TRANSPORT_REGISTRY
-from rlframe.utils.field import Configurable, Field, ResolvedConfig
+from rlframe.utils.field import Configurable, Section, option
 
 FAREWELL_SECONDS = 2.0
 """Seconds that a farewell is repeated while the coordinator does not answer."""
@@ -60,12 +60,26 @@ CLOSED, ENDED = 'it was closed', 'the coordinator ended the run'
 """Why a worker ends."""
 
 
-class CommConfig(ResolvedConfig):
+class CommConfig(Section):
     """Options of every comm collector and comm learner."""
 
-    timeout: float
-    close_timeout: float
-    transport: dict[str, Any]
+    timeout: float = option(
+        60.0,
+        range='(0, inf)',
+        unit='seconds',
+        doc='without an answer, after which the coordinator counts as lost',
+        may_change=True,
+    )
+    close_timeout: float = option(
+        15.0,
+        range='(0, inf)',
+        unit='seconds',
+        doc='that close() waits for the end of running work',
+        may_change=True,
+    )
+    transport: dict[str, Any] = option(
+        {}, doc='options of the transport, such as token', may_change=True, reaches='network'
+    )
 
 
 class CommWorker(Configurable):
@@ -83,25 +97,6 @@ class CommWorker(Configurable):
     """
 
     _cfg: CommConfig
-    config: dict[str, Any] = dict(
-        timeout=Field(
-            60.0,
-            range='(0, inf)',
-            unit='seconds',
-            doc='without an answer, after which the coordinator counts as lost',
-            may_change=True,
-        ),
-        close_timeout=Field(
-            15.0,
-            range='(0, inf)',
-            unit='seconds',
-            doc='that close() waits for the end of running work',
-            may_change=True,
-        ),
-        transport=Field(
-            {}, doc='options of the transport, such as token', may_change=True, reaches='network'
-        ),
-    )
     role = ''
     """``'collector'`` or ``'learner'``."""
     transport_type = 'in_process'

@@ -10,35 +10,7 @@ from rlframe.parallel.comm_collector import TransportCollector
 from rlframe.parallel.comm_learner import TransportLearner, TransportLearnerConfig
 from rlframe.parallel.comm_worker import CommConfig, CommWorker
 from rlframe.registry import COMM_COLLECTOR_REGISTRY, COMM_LEARNER_REGISTRY
-from rlframe.utils.field import Field
-
-ADDRESS: dict[str, Any] = dict(
-    host=Field(
-        '127.0.0.1', doc='host of the coordinator, if no address is given', may_change=True, reaches='network'
-    ),
-    port=Field(
-        7235,
-        type=(int, list),
-        doc='port of the coordinator, if no address is given',
-        check=lambda port: '' if _is_port(port) else 'a port, or a list of them of which the first counts',
-        may_change=True,
-        reaches='network',
-    ),
-    path_data=Field(
-        './data',
-        type=(str, type(None)),
-        doc='folder for arrays, which all roles share',
-        may_change=True,
-        reaches='file',
-    ),
-    path_policy=Field(
-        './policy',
-        ignored='weights travel through path_data, as all arrays do',
-        may_change=True,
-        reaches='file',
-    ),
-)
-"""Options of both, with DI-engine's names."""
+from rlframe.utils.field import option
 
 
 def _is_port(port: Any) -> bool:
@@ -47,11 +19,30 @@ def _is_port(port: Any) -> bool:
 
 
 class OverHTTPConfig(CommConfig):
-    """Options of both."""
+    """Options of both, with DI-engine's names."""
 
-    host: str
-    port: int | list[int]
-    path_data: str | None
+    host: str = option(
+        '127.0.0.1', doc='host of the coordinator, if no address is given', may_change=True, reaches='network'
+    )
+    port: int | list[int] = option(
+        7235,
+        doc='port of the coordinator, if no address is given',
+        check=lambda port: '' if _is_port(port) else 'a port, or a list of them of which the first counts',
+        may_change=True,
+        reaches='network',
+    )
+    path_data: str | None = option(
+        './data',
+        doc='folder for arrays, which all roles share',
+        may_change=True,
+        reaches='file',
+    )
+    path_policy: str = option(
+        './policy',
+        ignored='weights travel through path_data, as all arrays do',
+        may_change=True,
+        reaches='file',
+    )
 
 
 class FlaskFSLearnerConfig(OverHTTPConfig, TransportLearnerConfig):
@@ -62,7 +53,6 @@ class _OverHTTP(CommWorker):
     """What both have in common."""
 
     _cfg: OverHTTPConfig
-    config = ADDRESS
     transport_type = 'flask_fs'
 
     def _address(self) -> str:
@@ -123,27 +113,29 @@ class FlaskFileSystemLearner(_OverHTTP, TransportLearner):
         return {**data, **meta} if meta and isinstance(data, dict) else data
 
 
+class InClusterConfig(CommConfig):
+    """Options of ``_InCluster``."""
+
+    num_cpus: float | None = option(
+        None,
+        range='[0, inf)',
+        unit='logical CPUs',
+        doc='that Ray reserves for each worker that -m parallel starts; None: 1 if all workers fit, else 0',
+        may_change=True,
+    )
+    num_gpus: float | None = option(
+        None,
+        range='[0, inf)',
+        unit='logical GPUs',
+        doc='that Ray reserves for it, which sees no others; None: 1 for a learner on a GPU, else 0',
+        may_change=True,
+    )
+
+
 class _InCluster(CommWorker):
     """What both have in common."""
 
-    config: dict[str, Any] = dict(
-        num_cpus=Field(
-            None,
-            type=float,
-            range='[0, inf)',
-            unit='logical CPUs',
-            doc='that Ray reserves for each worker that -m parallel starts; None: 1 if all workers fit, else 0',
-            may_change=True,
-        ),
-        num_gpus=Field(
-            None,
-            type=float,
-            range='[0, inf)',
-            unit='logical GPUs',
-            doc='that Ray reserves for it, which sees no others; None: 1 for a learner on a GPU, else 0',
-            may_change=True,
-        ),
-    )
+    _cfg: InClusterConfig
     transport_type = 'ray'
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from rlframe.data.faces import acting_of
 from rlframe.errors import InterfaceError
-from rlframe.utils.field import Field, Options, ResolvedConfig
+from rlframe.utils.field import Section, option
 
 ACTING, STATISTICS = 'acting', 'statistics'
 """Names of the acting state, beside weights and data, and of the statistics before and after collection."""
@@ -84,47 +84,38 @@ def _networks(policy: Any) -> tuple[str, ...]:
         return ('model',)
 
 
-FIELDS: Options = dict(
-    print_freq=Field(
+class ParallelCollectorConfig(Section):
+    """Options of every parallel collector."""
+
+    print_freq: int = option(
         5,
         range='[1, inf)',
         unit='parts of a task',
         doc='between two messages in the log',
         may_change=True,
-    ),
-    compressor=Field('lz4', ignored='arrays are sent as they are'),
-    update_policy_second=Field(
+    )
+    compressor: str = option('lz4', ignored='arrays are sent as they are')
+    update_policy_second: float = option(
         0.0,
         range='[0, inf)',
         unit='seconds',
         doc='minimum time between two fetches of newer weights',
         may_change=True,
-    ),
-    weights_timeout=Field(
+    )
+    weights_timeout: float = option(
         60.0,
         range='(0, inf)',
         unit='seconds',
         doc='to wait for the weights that a task requires, before it is abandoned',
         may_change=True,
-    ),
-    close_timeout=Field(
+    )
+    close_timeout: float = option(
         10.0,
         range='[0, inf)',
         unit='seconds',
         doc='that close() waits for the running step before it closes the envs',
         may_change=True,
-    ),
-)
-"""Options of ``BaseParallelCollector``."""
-
-
-class ParallelCollectorConfig(ResolvedConfig):
-    """Options of every parallel collector."""
-
-    print_freq: int
-    update_policy_second: float
-    weights_timeout: float
-    close_timeout: float
+    )
 
 
 PAUSE = 0.02

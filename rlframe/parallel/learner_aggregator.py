@@ -39,20 +39,34 @@ from rlframe.parallel.transport.messages import (
     Weights,
 )
 from rlframe.run.machine import usable_cores
-from rlframe.utils.field import Field
-from rlframe.utils.options import COORDINATOR_FIELDS
-
-OF_A_GROUP = ('beat_interval', 'worker_deadline', 'role_deadline', 'stall_deadline')
-"""Options of a coordinator that an aggregator has for its learners, too."""
+from rlframe.utils.field import option
+from rlframe.utils.options import DeadlinesConfig
 
 
-class AggregatorConfig(CommConfig):
-    """Options of ``LearnerAggregator``, beside those of its group."""
+class AggregatorConfig(CommConfig, DeadlinesConfig):
+    """Options of ``LearnerAggregator``."""
 
-    learner_num: int
-    start_timeout: float
-    send_policy_freq: int
-    lockstep: bool
+    learner_num: int = option(1, range='[1, inf)', unit='learners', doc='to wait for before training begins')
+    start_timeout: float = option(
+        60.0,
+        range='[0, inf)',
+        unit='seconds',
+        doc='to wait for all learners; then training begins with those that are there',
+        may_change=True,
+    )
+    send_policy_freq: int = option(
+        1, range='[1, inf)', unit='train iterations', doc='between two publications of the weights'
+    )
+    lockstep: bool = option(
+        False, doc='publish after each round, as the option of that name of a learner does'
+    )
+    wait: float = option(
+        0.01,
+        range='(0, inf)',
+        unit='seconds',
+        doc='after which a learner asks again if there is no share for it yet',
+        may_change=True,
+    )
 
 
 class LearnerAggregator(CommWorker):
@@ -83,28 +97,6 @@ class LearnerAggregator(CommWorker):
     """
 
     _cfg: AggregatorConfig
-    config = dict(
-        learner_num=Field(1, range='[1, inf)', unit='learners', doc='to wait for before training begins'),
-        start_timeout=Field(
-            60.0,
-            range='[0, inf)',
-            unit='seconds',
-            doc='to wait for all learners; then training begins with those that are there',
-            may_change=True,
-        ),
-        send_policy_freq=Field(
-            1, range='[1, inf)', unit='train iterations', doc='between two publications of the weights'
-        ),
-        lockstep=Field(False, doc='publish after each round, as the option of that name of a learner does'),
-        **{name: COORDINATOR_FIELDS[name] for name in OF_A_GROUP},
-        wait=Field(
-            0.01,
-            range='(0, inf)',
-            unit='seconds',
-            doc='after which a learner asks again if there is no share for it yet',
-            may_change=True,
-        ),
-    )
     role = 'learner'
 
     def __init__(

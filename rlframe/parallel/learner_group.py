@@ -17,7 +17,7 @@ from rlframe.parallel.coordinator.workers import Answer, RequestHandler, Worker,
 from rlframe.parallel.held_weights import AVERAGED
 from rlframe.parallel.transport import messages as m
 from rlframe.parallel.transport.base import Reply, Server, joined
-from rlframe.utils.field import ResolvedConfig
+from rlframe.utils.options import DeadlinesConfig
 
 OF_THE_FIRST = ('learner_step', 'train_iter', 'learner_done', 'buffer_id', 'task_id')
 """Entries of a report that are those of the first learner."""
@@ -190,16 +190,6 @@ class State(NamedTuple):
     member: Member
 
 
-class GroupConfig(ResolvedConfig):
-    """Options of a group, in seconds."""
-
-    wait: float
-    beat_interval: float
-    worker_deadline: float
-    stall_deadline: float
-    role_deadline: float
-
-
 class LearnerGroup(RequestHandler):
     """Answers learners as a coordinator does, and gives each its share of a round; it decides nothing else.
 
@@ -211,7 +201,7 @@ class LearnerGroup(RequestHandler):
     """
 
     def __init__(
-        self, cfg: GroupConfig, server: Server, fingerprint: str, clock: Callable[[], float] = monotonic
+        self, cfg: DeadlinesConfig, server: Server, fingerprint: str, clock: Callable[[], float] = monotonic
     ) -> None:
         self._cfg, self._server = cfg, server
         super().__init__(WorkerTable(cfg.worker_deadline, clock), fingerprint)

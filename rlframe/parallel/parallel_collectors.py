@@ -10,7 +10,7 @@ from rlframe.parallel.base_parallel_collector import BaseParallelCollector, Eval
 from rlframe.parallel.held_weights import Acting, ActingExtras, ParallelCollectorConfig
 from rlframe.parallel.transport.messages import Task
 from rlframe.registry import PARALLEL_COLLECTOR_REGISTRY
-from rlframe.utils.field import Field
+from rlframe.utils.field import option
 from rlframe.worker.collector.rollout import Parts
 
 RANDOM = 'random'
@@ -20,7 +20,9 @@ RANDOM = 'random'
 class MarineConfig(ParallelCollectorConfig):
     """Options of ``MarineParallelCollector``."""
 
-    games_per_seat: int
+    games_per_seat: int = option(
+        20, range='[1, inf)', unit='games', doc='of policies that play against each other'
+    )
 
 
 @PARALLEL_COLLECTOR_REGISTRY.register('marine')
@@ -35,11 +37,6 @@ class MarineParallelCollector(BaseParallelCollector):
     """
 
     _cfg: MarineConfig
-    config = dict(
-        games_per_seat=Field(
-            20, range='[1, inf)', unit='games', doc='of policies that play against each other'
-        ),
-    )
     plays_games = True
     _pair: tuple[Any, ...] | None = None
     _pair_evaluated: tuple[str, ...] | None = None

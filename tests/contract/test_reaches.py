@@ -10,8 +10,7 @@ import pytest
 
 from rlframe import config
 from rlframe.config.backends import BACKENDS, ROLES
-from rlframe.config.parallel import PARALLEL_FIELDS
-from rlframe.config.schema import TOP
+from rlframe.config.schema import PARALLEL_FIELDS, TOP
 from rlframe.config.tree import ALL_COMPONENTS
 from rlframe.errors import UnsafeCheckpointError
 from rlframe.registry import (

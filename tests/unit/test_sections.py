@@ -15,8 +15,7 @@ import pytest
 
 import rlframe
 from rlframe.config import compile_config, read_config
-from rlframe.config.parallel import PARALLEL_FIELDS
-from rlframe.config.schema import ExperimentConfig, Only, find_schema
+from rlframe.config.schema import PARALLEL_FIELDS, ExperimentConfig, Only, find_schema
 from rlframe.config.tree import ALL_COMPONENTS, IN_PARALLEL, Component
 from rlframe.registry import PARALLEL_COMMANDER_REGISTRY, REGISTRIES
 from rlframe.utils.field import Configurable, Field, Options, ResolvedConfig, to_plain

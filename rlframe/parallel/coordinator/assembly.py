@@ -17,7 +17,8 @@ from rlframe.parallel.transport.base import Server, joined, merged, split
 from rlframe.parallel.transport.messages import Collected
 from rlframe.registry import BUFFER_REGISTRY, ENV_REGISTRY, POLICY_REGISTRY, TRANSPORT_REGISTRY
 from rlframe.run.progress import Progress
-from rlframe.utils.options import COORDINATOR_FIELDS
+from rlframe.utils.field import fields_of
+from rlframe.utils.options import CoordinatorConfig
 from rlframe.utils.schema import COUNT, LIST, Kind, Schema, check_state, list_of
 from rlframe.utils.seed import component_rng
 
@@ -175,7 +176,7 @@ STOP_VALUE = ('policy.eval.evaluator.stop_value', 'env.stop_value')
 def options_of(cfg: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the options of the coordinator in the config of an experiment."""
     section = _coordinator(cfg)
-    return {name: section[name] for name in COORDINATOR_FIELDS if name in section}
+    return {name: section[name] for name in fields_of(CoordinatorConfig) if name in section}
 
 
 def make_server(cfg: Mapping[str, Any], path_data: str | None = None, run: str = '') -> Server:

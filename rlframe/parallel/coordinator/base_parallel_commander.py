@@ -20,19 +20,33 @@ from rlframe.parallel.coordinator.running_tasks import (
 from rlframe.parallel.transport.messages import Task
 from rlframe.registry import PARALLEL_COMMANDER_REGISTRY
 from rlframe.scores import exact_text, number_text, reaches
-from rlframe.utils.field import Configurable, Field, ResolvedConfig
+from rlframe.utils.field import Configurable, Section, option
 from rlframe.utils.schema import COUNT, FLAG, Schema, check_state, part
 
 SECTION = 'policy.other.commander'
 """Section of a config with the options of the commander."""
 
 
-class ParallelCommanderConfig(ResolvedConfig):
+class ParallelCommanderConfig(Section):
     """Options of every parallel commander."""
 
-    collector_task_space: int
-    learner_task_space: int
-    eval_interval: float | None
+    collector_task_space: int = option(
+        1,
+        range='[0, inf)',
+        unit='tasks',
+        doc='of collection and evaluation that may run at the same time',
+        may_change=True,
+    )
+    learner_task_space: int = option(
+        1, range='[0, inf)', unit='tasks', doc='of learners that may run at the same time'
+    )
+    eval_interval: float | None = option(
+        None,
+        range='(0, inf)',
+        unit='seconds',
+        doc='between two evaluations; None: evaluations depend on policy.eval.evaluator.eval_freq, not on time',
+        may_change=True,
+    )
 
 
 class BaseParallelCommander(Configurable, ABC):
@@ -53,26 +67,6 @@ class BaseParallelCommander(Configurable, ABC):
     """
 
     _cfg: ParallelCommanderConfig
-    config: dict[str, Any] = dict(
-        collector_task_space=Field(
-            1,
-            range='[0, inf)',
-            unit='tasks',
-            doc='of collection and evaluation that may run at the same time',
-            may_change=True,
-        ),
-        learner_task_space=Field(
-            1, range='[0, inf)', unit='tasks', doc='of learners that may run at the same time'
-        ),
-        eval_interval=Field(
-            None,
-            type=float,
-            range='(0, inf)',
-            unit='seconds',
-            doc='between two evaluations; None: evaluations depend on policy.eval.evaluator.eval_freq, not on time',
-            may_change=True,
-        ),
-    )
     lockstep = False
     """Whether collection and training take turns, so that results do not depend on the speed of any worker."""
     scores_returns = True

@@ -18,7 +18,7 @@ from rlframe.parallel.transport import messages as m
 from rlframe.parallel.transport.base import Reply, Server
 from rlframe.run.progress import Progress
 from rlframe.utils.field import Configurable
-from rlframe.utils.options import COORDINATOR_FIELDS, CoordinatorConfig
+from rlframe.utils.options import CoordinatorConfig
 from rlframe.utils.schema import COUNT, DICT, FINITE, Schema, check_state, part
 
 logger = logging.getLogger('rlframe.coordinator')
@@ -59,7 +59,6 @@ class Coordinator(RequestHandler, Configurable):
     """
 
     _cfg: CoordinatorConfig
-    config = COORDINATOR_FIELDS
 
     def __init__(  # noqa: PLR0913  parts of the coordinator
         self,

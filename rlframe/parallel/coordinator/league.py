@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -12,7 +12,7 @@ import numpy.typing as npt
 from rlframe.errors import MessageError
 from rlframe.parallel.coordinator.running_tasks import RANDOM_PLAYER, Snapshot
 from rlframe.utils import schema
-from rlframe.utils.field import Field, Options, ResolvedConfig
+from rlframe.utils.field import Section, option
 from rlframe.utils.schema import COUNT, FINITE, GENERATOR, TEXT, Schema, check_state, part
 from rlframe.utils.seed import component_rng
 from rlframe.utils.serialize import checked_bits
@@ -201,76 +201,61 @@ def _result(word: Any) -> float:
 
 LEVELS = ('random', 'half', 'hardest')
 """Opponents of evaluations, by rising difficulty."""
-LEAGUE_FIELDS: Options = {
-    'branch_probs': dict(
-        pfsp=Field(0.5, range='[0, 1]', doc='share of games with past selves, chosen by their strength'),
-        sp=Field(0.5, range='[0, 1]', doc='share of games with itself; the shares are relative to their sum'),
-    ),
-    'weighting': Field(
+
+
+class Shares(Section):
+    """Shares of games by the choice of the opponent, relative to their sum."""
+
+    pfsp: float = option(0.5, range='[0, 1]', doc='share of games with past selves, chosen by their strength')
+    sp: float = option(
+        0.5, range='[0, 1]', doc='share of games with itself; the shares are relative to their sum'
+    )
+
+
+class PayoffConfig(Section):
+    """Options of the payoff table."""
+
+    decay: float = option(
+        0.99, range='(0, 1]', doc='weight of a game in win rates, relative to the next game'
+    )
+    min_win_rate_games: int = option(
+        8, range='[1, inf)', unit='games', doc='below which a win rate counts as 0.5'
+    )
+
+
+class LeagueConfig(Section):
+    """Options of a league."""
+
+    branch_probs: Shares
+    weighting: Literal['hard', 'variance', 'even'] = option(
         'hard',
-        choices=('hard', 'variance', 'even'),
         doc='which past selves are chosen more often: those that it rarely beats, those of its own strength, or none',
-    ),
-    'hardness': Field(
+    )
+    hardness: float = option(
         2.0, range='(0, inf)', doc="exponent p of weighting='hard': weight (1 - win rate) ** p"
-    ),
-    'snapshot_freq': Field(
+    )
+    snapshot_freq: int = option(
         1000,
         range='[1, inf)',
         unit='train iterations',
         doc='between two past selves, at most',
         may_change=True,
-    ),
-    'strong_win_rate': Field(
+    )
+    strong_win_rate: float | None = option(
         0.7,
-        type=(float, type(None)),
         range='[0, 1]',
         doc='win rate against every past self with which the next one is taken after half of snapshot_freq; None: never',
-    ),
-    'keep': Field(
+    )
+    keep: int = option(
         20, range='[1, inf)', unit='past selves', doc='that are kept; the one most often beaten is dropped'
-    ),
-    'payoff': dict(
-        decay=Field(0.99, range='(0, 1]', doc='weight of a game in win rates, relative to the next game'),
-        min_win_rate_games=Field(
-            8, range='[1, inf)', unit='games', doc='below which a win rate counts as 0.5'
-        ),
-    ),
-    'eval_win_rate': Field(
+    )
+    payoff: PayoffConfig
+    eval_win_rate: float = option(
         0.7,
         range='[0, 1]',
         doc='win rate, draws as half, with which an evaluation counts as won',
         may_change=True,
-    ),
-}
-"""Options of a league."""
-
-
-class Shares(ResolvedConfig):
-    """Shares of games by the choice of the opponent."""
-
-    pfsp: float
-    sp: float
-
-
-class PayoffConfig(ResolvedConfig):
-    """Options of the payoff table."""
-
-    decay: float
-    min_win_rate_games: int
-
-
-class LeagueConfig(ResolvedConfig):
-    """Values of ``LEAGUE_FIELDS``."""
-
-    branch_probs: Shares
-    weighting: str
-    hardness: float
-    snapshot_freq: int
-    strong_win_rate: float | None
-    keep: int
-    payoff: PayoffConfig
-    eval_win_rate: float
+    )
 
 
 class Match(NamedTuple):
@@ -295,7 +280,7 @@ class League:
     player, the past self of half of the training, and the past self that the main player beats least often.
 
     Args:
-        cfg: Values of ``LEAGUE_FIELDS``.
+        cfg: Options of the league.
         main: Name of the main player.
         seed: Seed of the experiment.
 

@@ -10,19 +10,25 @@ from typing import Any
 from easydict import EasyDict
 
 from rlframe.errors import ConfigError
-from rlframe.parallel.coordinator.league import LEAGUE_FIELDS, League, LeagueConfig, results_in
+from rlframe.parallel.coordinator.league import League, LeagueConfig, results_in
 from rlframe.parallel.coordinator.running_tasks import Running, Situation, Snapshot
 from rlframe.parallel.coordinator.solo_commander import MAIN, SoloCommander, SoloConfig, score_in, was_trained
 from rlframe.parallel.transport.messages import Task
 from rlframe.registry import PARALLEL_COMMANDER_REGISTRY
 from rlframe.scores import number_text
-from rlframe.utils.field import Field
+from rlframe.utils.field import option
 from rlframe.utils.schema import COUNT, Schema, check_state, part
 
 
 class OneVsOneConfig(SoloConfig):
     """Options of ``OneVsOneCommander``."""
 
+    parts: int = option(
+        8,
+        range='[1, inf)',
+        unit='parts',
+        doc='of data in a task of a collector, all against the same opponent',
+    )
     league: LeagueConfig
 
 
@@ -41,16 +47,7 @@ class OneVsOneCommander(SoloCommander):
     """
 
     _cfg: OneVsOneConfig
-    config = dict(
-        collector_task_space=2,
-        parts=Field(
-            8,
-            range='[1, inf)',
-            unit='parts',
-            doc='of data in a task of a collector, all against the same opponent',
-        ),
-        league=LEAGUE_FIELDS,
-    )
+    config = dict(collector_task_space=2)
 
     def __init__(self, cfg: Mapping[str, Any] | None = None, **kwargs: Any) -> None:
         super().__init__(cfg, **kwargs)

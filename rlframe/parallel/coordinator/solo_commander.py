@@ -13,7 +13,7 @@ from rlframe.parallel.coordinator.base_parallel_commander import (
 from rlframe.parallel.coordinator.running_tasks import Running, Situation
 from rlframe.parallel.transport.messages import Task
 from rlframe.registry import PARALLEL_COMMANDER_REGISTRY
-from rlframe.utils.field import Field
+from rlframe.utils.field import option
 from rlframe.utils.schema import FINITE, FLAG, INT, NUMBER, Schema, check_state
 
 MAIN = 'main'
@@ -34,8 +34,16 @@ class Evaluated(NamedTuple):
 class SoloConfig(ParallelCommanderConfig):
     """Options of ``SoloCommander``."""
 
-    lockstep: bool
-    parts: int
+    lockstep: bool = option(
+        False,
+        doc='whether collection and training take turns, as in serial mode: slower, and the same results on every machine',
+    )
+    parts: int = option(
+        0,
+        range='[0, inf)',
+        unit='parts',
+        doc='of data in a task of a collector; 0: until an evaluation is due',
+    )
 
 
 @PARALLEL_COMMANDER_REGISTRY.register('solo')
@@ -48,18 +56,6 @@ class SoloCommander(BaseParallelCommander):
     """
 
     _cfg: SoloConfig
-    config = dict(
-        lockstep=Field(
-            False,
-            doc='whether collection and training take turns, as in serial mode: slower, and the same results on every machine',
-        ),
-        parts=Field(
-            0,
-            range='[0, inf)',
-            unit='parts',
-            doc='of data in a task of a collector; 0: until an evaluation is due',
-        ),
-    )
 
     def __init__(self, cfg: Mapping[str, Any] | None = None, **kwargs: Any) -> None:
         super().__init__(cfg, **kwargs)
@@ -246,8 +242,10 @@ def was_trained(running: Running, facts: Mapping[str, Any]) -> bool:
 class NaiveConfig(ParallelCommanderConfig):
     """Options of ``NaiveCommander``."""
 
-    eps: float
-    parts: int
+    eps: float = option(0.9, range='[0, 1]', doc='given to the collectors')
+    parts: int = option(
+        1, range='[0, inf)', unit='parts', doc='of data in a task of a collector; 0: until the run ends'
+    )
 
 
 @PARALLEL_COMMANDER_REGISTRY.register('naive')
@@ -255,12 +253,6 @@ class NaiveCommander(BaseParallelCommander):
     """Lets collectors collect and learners learn, with fixed names and settings, and never evaluates."""
 
     _cfg: NaiveConfig
-    config = dict(
-        eps=Field(0.9, range='[0, 1]', doc='given to the collectors'),
-        parts=Field(
-            1, range='[0, inf)', unit='parts', doc='of data in a task of a collector; 0: until the run ends'
-        ),
-    )
 
     def settings(self, situation: Situation) -> dict[str, Any]:
         return {'eps': self._cfg.eps}

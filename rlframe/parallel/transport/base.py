@@ -20,7 +20,7 @@ from rlframe.errors import (
 )
 from rlframe.parallel.transport.messages import KINDS, MAYBE_NAME, REJOIN, Join, Joined, Message, Refused
 from rlframe.utils import schema
-from rlframe.utils.field import Configurable, Field
+from rlframe.utils.field import Configurable, Section, option
 from rlframe.utils.schema import COUNT, FLAG, Kind, Schema
 
 
@@ -246,7 +246,7 @@ class Server(Configurable):
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.02, 1.0
 """Seconds between two attempts: each pause is twice the one before."""
-ATTEMPT_TIMEOUT = Field(
+ATTEMPT_TIMEOUT = option(
     10.0,
     range='(0, inf)',
     unit='seconds',
@@ -254,6 +254,18 @@ ATTEMPT_TIMEOUT = Field(
     doc='how long one attempt waits for a reply before the request is repeated',
 )
 """Option ``attempt_timeout`` of transports whose attempts can wait in vain."""
+
+
+class CallingConfig(Section):
+    """Options of ``CallingTransport``."""
+
+    timeout: float = option(
+        30.0,
+        range='(0, inf)',
+        unit='seconds',
+        may_change=True,
+        doc='how long a request is repeated while the coordinator does not answer',
+    )
 
 
 class CallingTransport(Transport):
@@ -266,15 +278,7 @@ class CallingTransport(Transport):
         where: Address of the coordinator, for errors.
     """
 
-    config: dict[str, Any] = dict(
-        timeout=Field(
-            30.0,
-            range='(0, inf)',
-            unit='seconds',
-            may_change=True,
-            doc='how long a request is repeated while the coordinator does not answer',
-        ),
-    )
+    _cfg: CallingConfig
 
     def __init__(self, cfg: Mapping[str, Any] | None, where: str) -> None:
         self._cfg, self._where = self.resolve_config(cfg), where

@@ -16,6 +16,7 @@ from rlframe.errors import MessageError, RequestRefusedError
 from rlframe.parallel.transport.base import (
     ATTEMPT_TIMEOUT,
     PROTOCOL,
+    CallingConfig,
     CallingTransport,
     Envelope,
     Reply,
@@ -31,7 +32,7 @@ from rlframe.parallel.transport.flask_fs_http import (
     OTHER_FOLDER,
     PROTOCOL_HEADER,
     SAME_FOLDER,
-    SHARED_FIELDS,
+    SharedFolderConfig,
     parse_address,
     token_of,
     url_of,
@@ -47,6 +48,12 @@ SEEN_SECONDS, CONNECT_SECONDS = 3.0, 3.0
 """How long a file may take to become visible on this machine, and a connection to open."""
 
 
+class FlaskFSConfig(CallingConfig, SharedFolderConfig):
+    """Options of ``FlaskFSTransport``."""
+
+    attempt_timeout: float = ATTEMPT_TIMEOUT
+
+
 @TRANSPORT_REGISTRY.register('flask_fs')
 class FlaskFSTransport(CallingTransport):
     """Sends messages over HTTP and arrays through files in a shared folder.
@@ -56,10 +63,7 @@ class FlaskFSTransport(CallingTransport):
         address: Address of the coordinator: ``http://host:port``.
     """
 
-    config: dict[str, Any] = dict(
-        **SHARED_FIELDS,
-        attempt_timeout=ATTEMPT_TIMEOUT,
-    )
+    _cfg: FlaskFSConfig
     server_cls = FlaskFSServer
 
     def __init__(self, cfg: Mapping[str, Any] | None, address: str) -> None:

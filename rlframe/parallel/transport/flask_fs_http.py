@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 from rlframe.errors import ConfigError, MissingDependencyError
 from rlframe.parallel.transport.base import PROTOCOL, Envelope, encode
 from rlframe.parallel.transport.messages import MAX_TEXT, Refused
-from rlframe.utils.field import REQUIRED, Field
+from rlframe.utils.field import REQUIRED, Section, option
 from rlframe.utils.secrets import shown_address
 
 if TYPE_CHECKING:
@@ -37,24 +37,26 @@ OTHER_FOLDER, BUSY = 409, 503
 """Statuses of answers: the sender sees another folder; the request may be repeated."""
 SAME_FOLDER = 'Both must see the same folder: check path_data here and in the config of the coordinator.'
 
-SHARED_FIELDS: dict[str, Any] = dict(
-    path_data=Field(
+
+class SharedFolderConfig(Section):
+    """Options of both ends."""
+
+    path_data: str = option(
         REQUIRED,
-        type=str,
         reaches='file',
         doc='folder for arrays on their way, which the coordinator and all workers see, under any path',
-    ),
-    token=Field(
+    )
+    token: str | None = option(
         None,
-        type=str,
         check=lambda value: '' if _is_token(value) else f'at least {SHORTEST_TOKEN} visible ASCII characters',
         doc=f'secret that all roles share; by default the environment variable {TOKEN}',
-    ),
-    max_payload_bytes=Field(2**30, range='[1024, inf)', unit='bytes', doc='size of the largest payload'),
-    max_folder_bytes=Field(
+    )
+    max_payload_bytes: int = option(
+        2**30, range='[1024, inf)', unit='bytes', doc='size of the largest payload'
+    )
+    max_folder_bytes: int = option(
         4 * 2**30, range='[1024, inf)', unit='bytes', doc='size of all payloads that wait in the folder'
-    ),
-)
+    )
 
 
 def token_of(cfg: Mapping[str, Any]) -> str:

@@ -21,9 +21,9 @@ from rlframe.parallel.transport.flask_fs_http import (
     BUSY,
     OTHER_FOLDER,
     SAME_FOLDER,
-    SHARED_FIELDS,
     TOKEN,
     HTTPServer,
+    SharedFolderConfig,
     bound_socket,
     is_loopback,
     make_app,
@@ -34,7 +34,7 @@ from rlframe.parallel.transport.flask_fs_http import (
 from rlframe.parallel.transport.messages import Join
 from rlframe.registry import TRANSPORT_REGISTRY
 from rlframe.utils import strict_json
-from rlframe.utils.field import Field, ResolvedConfig
+from rlframe.utils.field import fields_of, option
 from rlframe.utils.files import LimitExceededError
 
 MOST_NAMES = 8
@@ -110,16 +110,18 @@ class Sent(NamedTuple):
     file: Path | None = None
 
 
-class ServerConfig(ResolvedConfig):
+class ServerConfig(SharedFolderConfig):
     """Options of ``FlaskFSServer``."""
 
-    path_data: str
-    max_payload_bytes: int
-    max_folder_bytes: int
-    host: str
-    port: int
-    max_workers: int
-    max_body: int
+    host: str = option(
+        '127.0.0.1',
+        reaches='network',
+        harmless=lambda value: isinstance(value, str) and is_loopback(value),
+        doc='address to listen on; one that other machines reach needs a token',
+    )
+    port: int = option(0, range='[0, 65535]', doc='port to listen on; 0 takes a free one')
+    max_workers: int = option(64, range='[1, 1000]', doc='number of workers that may be connected')
+    max_body: int = option(2**20, range='[1024, 8388608]', unit='bytes', doc='size of the largest message')
 
 
 class FlaskFSServer(AnsweringServer[Sent]):
@@ -134,18 +136,6 @@ class FlaskFSServer(AnsweringServer[Sent]):
     """
 
     _cfg: ServerConfig
-    config: dict[str, Any] = dict(
-        **SHARED_FIELDS,
-        host=Field(
-            '127.0.0.1',
-            reaches='network',
-            harmless=lambda value: isinstance(value, str) and is_loopback(value),
-            doc='address to listen on; one that other machines reach needs a token',
-        ),
-        port=Field(0, type=int, range='[0, 65535]', doc='port to listen on; 0 takes a free one'),
-        max_workers=Field(64, range='[1, 1000]', doc='number of workers that may be connected'),
-        max_body=Field(2**20, range='[1024, 8388608]', unit='bytes', doc='size of the largest message'),
-    )
 
     def __init__(self, cfg: Mapping[str, Any] | None = None, run: str = '') -> None:
         super().__init__(cfg)
@@ -193,7 +183,9 @@ class FlaskFSServer(AnsweringServer[Sent]):
 
     def connect(self, cfg: Mapping[str, Any] | None = None) -> Transport:
         """Returns a connection with the folder and the token of this server."""
-        shared = {name: self._cfg[name] for name in SHARED_FIELDS} | {'token': self._token or None}
+        shared = {name: self._cfg[name] for name in fields_of(SharedFolderConfig)} | {
+            'token': self._token or None
+        }
         made: Transport = TRANSPORT_REGISTRY.build('flask_fs', {**shared, **(cfg or {})}, self.address)
         return made
 
