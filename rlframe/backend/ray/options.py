@@ -8,7 +8,17 @@ from typing import Any
 
 from rlframe.errors import ConfigError, ConfigErrors
 from rlframe.registry import nearest
-from rlframe.utils.field import Field, Options, ResolvedConfig, allowed, check_values, is_number, only_numbers
+from rlframe.utils.field import (
+    Options,
+    ResolvedConfig,
+    Section,
+    allowed,
+    check_values,
+    fields_of,
+    is_number,
+    only_numbers,
+    option,
+)
 
 INIT_KEYS = (
     'address', 'num_cpus', 'num_gpus', 'resources', 'labels', 'object_store_memory', 'local_mode', 'namespace',
@@ -59,7 +69,7 @@ def check_init(config: Mapping[Any, Any]) -> str:
     return f'a dict with arguments of ray.init; {problem}' if problem else ''
 
 
-RAY_INIT = Field(
+RAY_INIT: dict[str, Any] = option(
     {},
     doc='arguments of ray.init, such as address; used if Ray is not running',
     check=check_init,
@@ -72,18 +82,6 @@ RAY_INIT = Field(
 
 ONLY_OURS = ('max_restarts', 'max_task_retries', 'max_concurrency', 'name', 'lifetime', 'num_returns')
 """Options of Ray's actors that would break guarantees of rlframe."""
-
-
-class ActorsConfig(ResolvedConfig):
-    """Options of a collector in actors, and the one of the collector itself that this process reads."""
-
-    num_collectors: int
-    sync: bool
-    update_after_each_batch: bool
-    max_weight_update_interval: int
-    max_in_flight: int
-    max_staleness: int | None
-    collect_print_freq: int | None
 
 
 def check_ray_options(cfg: Mapping[str, Any]) -> list[ConfigError]:
@@ -165,105 +163,109 @@ def _check_actor(config: Mapping[str, Any]) -> str:
     return f'a dict of resources; {problem}' if problem else ''
 
 
-RAY_OPTIONS: Options = dict(
-    num_collectors=Field(
-        1, range='[1, inf)', unit='actors', doc='that collect, each in env.collector_env_num envs'
-    ),
-    sync=Field(
-        True,
-        doc='whether each round waits for the share of every actor; if not, it takes the first results that are ready',
-    ),
-    update_after_each_batch=Field(
-        True, doc='whether each request brings the newest weights', may_change=True
-    ),
-    max_weight_update_interval=Field(
-        -1,
-        range='[-1, inf)',
-        unit='batches',
-        doc='of one actor, after which it gets the newest weights in any case; -1: no limit',
-        may_change=True,
-    ),
-    max_in_flight=Field(
-        1,
-        range='[1, inf)',
-        unit='requests',
-        doc='that each actor has to do at a time, without sync',
-        may_change=True,
-    ),
-    max_staleness=Field(
-        None,
-        type=int,
-        range='[0, inf)',
-        unit='versions of the weights',
-        doc='that a batch may be behind when its collection begins, or by waiting; older batches are discarded and counted;'
-        ' None: no limit',
-        may_change=True,
-    ),
-    collect_timeout=Field(
-        600.0,
-        range='(0, inf)',
-        unit='seconds',
-        doc='that an actor has to answer a request; then it is replaced',
-        may_change=True,
-    ),
-    start_timeout=Field(
+class StartConfig(Section):
+    """How actors are started, and how often."""
+
+    start_timeout: float = option(
         120.0,
         range='(0, inf)',
         unit='seconds',
         doc='that an actor has to start, with its envs',
         may_change=True,
-    ),
-    max_actor_restarts=Field(
+    )
+    max_actor_restarts: int = option(
         5,
         range='[0, inf)',
         unit='restarts',
         doc='of all actors together within restart_window; one more loss ends the run',
         may_change=True,
-    ),
-    restart_window=Field(
+    )
+    restart_window: float = option(
         600.0, range='(0, inf)', unit='seconds', doc='over which max_actor_restarts counts', may_change=True
-    ),
-    ray_init_config=RAY_INIT,
-    remote_configs=Field(
+    )
+    ray_init_config: dict[str, Any] = RAY_INIT
+
+
+class ActorsConfig(StartConfig):
+    """Options of a collector in actors, under ``policy.collect.collector``."""
+
+    collect_print_freq: int | None  # of the collector itself
+    num_collectors: int = option(
+        1, range='[1, inf)', unit='actors', doc='that collect, each in env.collector_env_num envs'
+    )
+    sync: bool = option(
+        True,
+        doc='whether each round waits for the share of every actor; if not, it takes the first results that are ready',
+    )
+    update_after_each_batch: bool = option(
+        True, doc='whether each request brings the newest weights', may_change=True
+    )
+    max_weight_update_interval: int = option(
+        -1,
+        range='[-1, inf)',
+        unit='batches',
+        doc='of one actor, after which it gets the newest weights in any case; -1: no limit',
+        may_change=True,
+    )
+    max_in_flight: int = option(
+        1,
+        range='[1, inf)',
+        unit='requests',
+        doc='that each actor has to do at a time, without sync',
+        may_change=True,
+    )
+    max_staleness: int | None = option(
+        None,
+        range='[0, inf)',
+        unit='versions of the weights',
+        doc='that a batch may be behind when its collection begins, or by waiting; older batches are discarded and counted;'
+        ' None: no limit',
+        may_change=True,
+    )
+    collect_timeout: float = option(
+        600.0,
+        range='(0, inf)',
+        unit='seconds',
+        doc='that an actor has to answer a request; then it is replaced',
+        may_change=True,
+    )
+    remote_configs: dict[str, Any] | list[Any] = option(
         {},
-        type=(dict, list),
         doc='resources of an actor, such as num_cpus (1) and num_gpus (0), or a list with one dict for each',
         may_change=True,
         reaches='process',
         harmless=are_plain_actors,
-    ),
-)
-"""Options under ``policy.collect.collector``."""
+    )
 
-EVALUATOR_OPTIONS: Options = dict(
-    max_pending=Field(
+
+class ActorConfig(StartConfig):
+    """Options of an evaluator in an actor, under ``policy.eval.evaluator``."""
+
+    max_pending: int = option(
         2,
         range='[1, inf)',
         unit='evaluations',
         doc='that an actor may have to do before training waits for it',
         may_change=True,
-    ),
-    eval_timeout=Field(
+    )
+    eval_timeout: float = option(
         1800.0,
         range='(0, inf)',
         unit='seconds',
         doc='that an actor has for an evaluation; then it is replaced and the evaluation repeated',
         may_change=True,
-    ),
-    **{
-        name: RAY_OPTIONS[name]
-        for name in ('start_timeout', 'max_actor_restarts', 'restart_window', 'ray_init_config')
-    },
-    remote_config=Field(
+    )
+    remote_config: dict[str, Any] = option(
         {},
         doc='resources of the actor, such as num_cpus (1) and num_gpus (0)',
         check=_check_actor,
         may_change=True,
         reaches='process',
         harmless=is_plain_actor,
-    ),
-)
-"""Options under ``policy.eval.evaluator``."""
+    )
+
+
+RAY_OPTIONS, EVALUATOR_OPTIONS = fields_of(ActorsConfig), fields_of(ActorConfig)
 
 
 def with_ray_options(kind: Any, cfg: Mapping[str, Any], declared: Options = RAY_OPTIONS) -> ResolvedConfig:
