@@ -47,8 +47,8 @@ from rlframe.utils.field import (
 from rlframe.utils.options import CheckpointConfig, CoordinatorConfig
 
 
-class ManagerSection(ResolvedConfig):
-    """Section ``env.manager``."""
+class ComponentSection(ResolvedConfig):
+    """Section of a component, such as ``env.manager``."""
 
     type: str
 
@@ -59,7 +59,7 @@ class EnvSection(ResolvedConfig):
     type: str
     collector_env_num: int
     evaluator_env_num: int
-    manager: ManagerSection
+    manager: ComponentSection
 
 
 class LearnSection(ResolvedConfig):
@@ -234,12 +234,6 @@ class CoordinatorSection(CoordinatorConfig):
     )
 
 
-class WorkerSection(ResolvedConfig):
-    """Section of a component of parallel mode, such as ``parallel.collector``."""
-
-    type: str
-
-
 class ParallelSection(Section):
     """Section ``parallel``, with the sections of its components."""
 
@@ -284,9 +278,9 @@ class ParallelSection(Section):
         may_change=True,
     )
     coordinator: CoordinatorSection
-    collector: WorkerSection
-    comm_collector: WorkerSection
-    comm_learner: WorkerSection
+    collector: ComponentSection
+    comm_collector: ComponentSection
+    comm_learner: ComponentSection
 
 
 PARALLEL_FIELDS = fields_of(ParallelSection)

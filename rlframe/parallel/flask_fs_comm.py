@@ -132,6 +132,10 @@ class InClusterConfig(CommConfig):
     )
 
 
+class RayLearnerConfig(InClusterConfig, TransportLearnerConfig):
+    """Options of ``RayCommLearner``."""
+
+
 class _InCluster(CommWorker):
     """What both have in common."""
 
@@ -147,3 +151,5 @@ class RayCommCollector(_InCluster, TransportCollector):
 @COMM_LEARNER_REGISTRY.register('ray')
 class RayCommLearner(_InCluster, TransportLearner):
     """Learns for a coordinator in the same Ray cluster; arrays travel through the object store."""
+
+    _cfg: RayLearnerConfig

@@ -8,10 +8,10 @@ from contextlib import contextmanager
 from time import monotonic
 from typing import Any
 
+from rlframe.backend.ray.options import RAY_INIT
 from rlframe.backend.ray.session import RaySession, connect, probe
 from rlframe.backend.ray.transport_server import (
     NAMESPACE,
-    RAY,
     Answer,
     Parcel,
     RayServer,
@@ -24,7 +24,7 @@ from rlframe.backend.ray.transport_server import (
     unseal,
 )
 from rlframe.errors import CoordinatorLostError, MessageError, RequestRefusedError, ResourceError
-from rlframe.parallel.transport.base import ATTEMPT_TIMEOUT, CallingTransport, Envelope, Reply
+from rlframe.parallel.transport.base import ATTEMPT_TIMEOUT, CallingConfig, CallingTransport, Envelope, Reply
 from rlframe.parallel.transport.flask_fs_folder import Packed, pack
 from rlframe.registry import TRANSPORT_REGISTRY
 from rlframe.utils.lazy import LazyModule
@@ -169,6 +169,13 @@ class Upload:
         return self._parcel
 
 
+class RayTransportConfig(CallingConfig):
+    """Options of ``RayTransport``."""
+
+    ray_init_config: dict[str, Any] = RAY_INIT
+    attempt_timeout: float = ATTEMPT_TIMEOUT
+
+
 @TRANSPORT_REGISTRY.register('ray')
 class RayTransport(CallingTransport):
     """Sends messages through the mailbox of a coordinator, and arrays through the object store of the cluster.
@@ -178,10 +185,7 @@ class RayTransport(CallingTransport):
         address: Address of the coordinator: ``ray://name@host:port``.
     """
 
-    config: dict[str, Any] = dict(
-        **RAY,
-        attempt_timeout=ATTEMPT_TIMEOUT,
-    )
+    _cfg: RayTransportConfig
     server_cls = RayServer
 
     def __init__(self, cfg: Mapping[str, Any] | None, address: str) -> None:

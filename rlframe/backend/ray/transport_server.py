@@ -24,7 +24,7 @@ from rlframe.parallel.transport.flask_fs_folder import Packed, pack, unpack
 from rlframe.parallel.transport.messages import NAME
 from rlframe.registry import TRANSPORT_REGISTRY
 from rlframe.utils import strict_json
-from rlframe.utils.field import Field
+from rlframe.utils.field import Section, option
 from rlframe.utils.lazy import LazyModule
 from rlframe.utils.secrets import shown_address
 
@@ -264,10 +264,15 @@ class Sent(NamedTuple):
     parcel: Parcel = None
 
 
-RAY: dict[str, Any] = dict(
-    ray_init_config=RAY_INIT,
-)
-"""Options of both ends."""
+class RayServerConfig(Section):
+    """Options of ``RayServer``."""
+
+    ray_init_config: dict[str, Any] = RAY_INIT
+    name: str | None = option(
+        None,
+        check=lambda value: '' if NAME.fits(value) else NAME.name,
+        doc='name of the mailbox; with one of its own, a coordinator that was restarted has the same address',
+    )
 
 
 class RayServer(AnsweringServer[Sent]):
@@ -277,15 +282,7 @@ class RayServer(AnsweringServer[Sent]):
         cfg: Options.
     """
 
-    config: dict[str, Any] = dict(
-        **RAY,
-        name=Field(
-            None,
-            type=str,
-            check=lambda value: '' if NAME.fits(value) else NAME.name,
-            doc='name of the mailbox; with one of its own, a coordinator that was restarted has the same address',
-        ),
-    )
+    _cfg: RayServerConfig
 
     def __init__(self, cfg: Mapping[str, Any] | None = None) -> None:
         super().__init__(cfg)
