@@ -11,7 +11,6 @@ import copy
 import dataclasses
 import inspect
 import math
-import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import UnionType
@@ -41,41 +40,6 @@ def is_same(value: Any, default: Any) -> bool:
     if isinstance(value, list | tuple):
         return len(value) == len(default) and all(map(is_same, value, default))
     return value is default or (isinstance(value, bool | int | float | str) and value == default)
-
-
-def is_number(value: Any) -> bool:
-    """Whether a value is None, a bool, a number, or a list of these, so it cannot name anything."""
-    if type(value) in (list, tuple):
-        return all(map(is_number, value))
-    return value is None or type(value) in (bool, int, float)
-
-
-def only_numbers(value: Any) -> bool:
-    """Whether a value is a dict of numbers."""
-    return isinstance(value, Mapping) and all(map(is_number, value.values()))
-
-
-def allowed(**rules: Callable[[Any], bool]) -> Callable[[Any], bool]:
-    """Returns a predicate of dicts with only these keys, each with a value that its rule allows."""
-
-    def is_allowed(value: Any) -> bool:
-        return isinstance(value, Mapping) and all(
-            isinstance(name, str) and name in rules and rules[name](inner) for name, inner in value.items()
-        )
-
-    return is_allowed
-
-
-def words(pattern: str) -> Callable[[Any], bool]:
-    """Returns a predicate of numbers, strings that fully match a pattern, and lists of these."""
-    compiled = re.compile(pattern)
-
-    def is_allowed(value: Any) -> bool:
-        if type(value) in (list, tuple):
-            return all(map(is_allowed, value))
-        return is_number(value) or (type(value) is str and compiled.fullmatch(value) is not None)
-
-    return is_allowed
 
 
 def raw_items(tree: Mapping[str, Any]) -> list[tuple[str, Any]]:
@@ -192,17 +156,6 @@ class ResolvedConfig(AttributeDict):
     def was_read(self, name: str) -> bool:
         """Whether the key ``name`` of this section has been read."""
         return name in self._read
-
-    def unread(self, prefix: str = '') -> list[str]:
-        """Returns the dotted keys that have not been read."""
-        found: list[str] = []
-        pairs: list[tuple[str, Any]] = raw_items(self)
-        for name, value in pairs:
-            if isinstance(value, ResolvedConfig) and value:
-                found += value.unread(f'{prefix}{name}.') if value._read else [prefix + name]
-            elif name not in self._read:
-                found.append(prefix + name)
-        return found
 
 
 REQUIRED: Any = type(
@@ -349,9 +302,9 @@ def option(default: T | Field, *, range: str = '', unit: str = '', doc: str = ''
         doc: What the option does, in one line.
         more: Further arguments of ``Field``.
     """
-    is_whole = isinstance(default, Field)
-    field = default if is_whole else Field(default, range=range, unit=unit, doc=doc, **more)
-    return cast('T', field)  # the type of the value in a config
+    if isinstance(default, Field):
+        return cast('T', default)  # what it is in a config
+    return cast('T', Field(default, range=range, unit=unit, doc=doc, **more))
 
 
 class Section(ResolvedConfig):
@@ -584,7 +537,7 @@ class Configurable:
         super().__init_subclass__(**kwargs)
         own, cls._section = vars(cls).get('__annotations__', {}), None
         for hint in [own[name] for name in ('_cfg', 'cfg') if name in own]:
-            kind = eval(hint, vars(sys.modules[cls.__module__])) if isinstance(hint, str) else hint
+            kind = getattr(sys.modules[cls.__module__], hint, None) if isinstance(hint, str) else hint
             cls._section = kind if _is_section(kind) else None
 
     @classmethod

@@ -12,13 +12,11 @@ from rlframe.utils.field import (
     Options,
     ResolvedConfig,
     Section,
-    allowed,
     check_values,
     fields_of,
-    is_number,
-    only_numbers,
     option,
 )
+from rlframe.utils.harmless import allowed, is_number, only_numbers
 
 INIT_KEYS = (
     'address', 'num_cpus', 'num_gpus', 'resources', 'labels', 'object_store_memory', 'local_mode', 'namespace',
