@@ -1,7 +1,7 @@
 """Compiles a config file and a command line into one tree in which every key is declared and every value valid.
 
 ``reader`` reads files, ``tree`` merges the user's settings, ``schema`` finds the options of the chosen classes,
-``rules`` and ``parallel`` check options across components, ``compile`` combines these steps, and ``writer`` writes the
+``rules`` checks options across components, ``compile`` combines these steps, and ``writer`` writes the
 result and compares it with the config of a resumed run. ``trust`` checks what a foreign config may set, and ``ding``
 translates DI-engine configs before any of this. Options themselves are declared by the components that read them.
 Nothing here imports torch, gymnasium or ray.

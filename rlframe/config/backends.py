@@ -1,4 +1,4 @@
-"""Where work runs and data lie: backends, their options next to those of their components, and rules of devices."""
+"""Backends: where work runs, and their options next to those of collectors and evaluators."""
 
 from __future__ import annotations
 
@@ -8,24 +8,13 @@ from typing import Any
 
 from rlframe.config.tree import Component, Tree, section_at
 from rlframe.errors import ConfigError, RegistryError
-from rlframe.registry import BACKEND_REGISTRY, ENV_MANAGER_REGISTRY
+from rlframe.registry import BACKEND_REGISTRY
 from rlframe.utils.field import Field, Options, ResolvedConfig, defaults_of, is_same, raw_items
 
 ROLES = {'collector': ('policy', 'collect', 'collector'), 'evaluator': ('policy', 'eval', 'evaluator')}
 """Components that run in a backend, with their sections."""
 LOCAL = 'local'
 """The backend of sections that name none."""
-COLLECTOR, BUFFER = 'policy.collect.collector', 'policy.other.replay_buffer'
-"""Sections of the collector and of the replay buffer."""
-TENSOR = 'tensor'
-"""The collector whose training samples stay on a device; it counts them."""
-NOT_ON_A_DEVICE = {
-    'policy.normalize_obs': False,
-    'policy.normalize_reward': False,
-    'policy.model.core': None,
-    f'{COLLECTOR}.backend': LOCAL,
-}
-"""Options that need arrays, with the values that do not."""
 BACKENDS = {
     'collector': Field(
         LOCAL,
@@ -201,77 +190,3 @@ def is_interchangeable(backend: Any, section: Mapping[str, Any]) -> bool:
         return False
     complete = {**defaults_of(options_of(backend, 'collector')), **section}
     return BACKEND_REGISTRY.get(backend).is_interchangeable(ResolvedConfig(complete))
-
-
-def device_errors(known: Mapping[str, Any]) -> list[ConfigError]:
-    """Returns the mistakes about devices on which data are kept."""
-    found = _learns_where_it_is_kept(known), _is_arranged_by_numpy(known)
-    return [error for error in found if error] + _stays_on_the_device(known)
-
-
-def _stays_on_the_device(known: Mapping[str, Any]) -> list[ConfigError]:
-    """Returns errors for options that rows on a device cannot go through."""
-    if known.get(f'{COLLECTOR}.type') != TENSOR:
-        return []
-    expected = dict(NOT_ON_A_DEVICE)
-    if known.get('env.manager.type') in ENV_MANAGER_REGISTRY.names() and not _steps_tensors(known):
-        expected['env.manager.type'] = 'torch_vector'
-    errors = [
-        ConfigError(
-            f'the collector {TENSOR!r} keeps its rows on the device of envs and policy',
-            where=key,
-            got=known[key],
-            expected=repr(valid),
-            remedy="collector.type='sample' works with this value.",
-        )
-        for key, valid in expected.items()
-        if known.get(key, valid) != valid
-    ]
-    if known.get('policy.on_policy') is False:
-        message = f'the collector {TENSOR!r} needs a policy that learns from fresh data and acts by tensors'
-        errors.append(
-            ConfigError(message, where='policy.type', got=known.get('policy.type'), expected="'ppo' or 'a2c'")
-        )
-    return errors
-
-
-def _steps_tensors(known: Mapping[str, Any]) -> bool:
-    return hasattr(ENV_MANAGER_REGISTRY.get(known['env.manager.type']), 'device_step')
-
-
-def _learns_where_it_is_kept(known: Mapping[str, Any]) -> ConfigError | None:
-    """Checks that a replay buffer on a GPU is not that of a policy on the CPU, or on another GPU."""
-    key, cuda = f'{BUFFER}.device', known.get('policy.cuda')
-    own, of_policy = known.get(key, 'cpu'), known.get('policy.device', 'auto')
-    if of_policy == 'auto' and cuda is not None:
-        of_policy = 'cuda' if cuda else 'cpu'
-    if own == 'cpu' or of_policy == 'auto' or _gpu(own) == _gpu(of_policy):
-        return None
-    return ConfigError(
-        f'the policy learns on {of_policy!r} (policy.device, policy.cuda), and batches have to be there',
-        where=key,
-        got=own,
-        expected="'cpu'" if of_policy == 'cpu' else f"{of_policy!r} or 'cpu'",
-        remedy=f'Set policy.device={own!r} without policy.cuda, or leave out {key}.',
-    )
-
-
-def _gpu(device: str) -> str:
-    """Returns the number of a GPU, an empty string for the CPU."""
-    return (device.partition(':')[2] or '0') if device.startswith('cuda') else ''
-
-
-def _is_arranged_by_numpy(known: Mapping[str, Any]) -> ConfigError | None:
-    """Checks that batches on a GPU are not to be changed in main memory before the policy learns from them."""
-    key = f'{BUFFER}.device'
-    if known.get(key, 'cpu') == 'cpu':
-        return None
-    for option in ('policy.normalize_obs', 'policy.normalize_reward', 'policy.learn.random_shift'):
-        if known.get(option):
-            return ConfigError(
-                f'{option}={known[option]} changes each batch in main memory, before the policy learns from it',
-                where=key,
-                got=known[key],
-                expected=f"'cpu', or {option}={type(known[option])(0)}",
-            )
-    return None

@@ -17,7 +17,7 @@ from easydict import EasyDict
 
 from rlframe.config.backends import drop_elsewhere, refuse_elsewhere
 from rlframe.config.ding import from_ding, is_ding, summary
-from rlframe.config.rules import cross_errors, cross_warnings
+from rlframe.config.rules import cross_errors, cross_warnings, parallel_errors
 from rlframe.config.schema import (
     COMM_SECTIONS,
     drop_replaced_defaults,
@@ -123,7 +123,7 @@ def compile_config(  # noqa: PLR0913  # DI-engine's users call it with create_cf
     known = {key: value for key, value in _leaves(values, options) if not _is_below(key, bad)}
     errors += cross_errors(known)
     if is_parallel(values):
-        errors += _parallel_rules().parallel_errors(known)
+        errors += parallel_errors(known)
     if errors:
         raise errors[0] if len(errors) == 1 else ConfigErrors(errors)
     for text in (*notes, *cross_warnings(known)):
@@ -175,12 +175,6 @@ def _not_parallel() -> ConfigError:
         where='create_config',
         remedy=f"Add to it: {COMM_SECTIONS}; and commander=dict(type='solo') if another one is named.",
     )
-
-
-def _parallel_rules() -> Any:
-    from rlframe.config import parallel as rules  # which serial configs do not need
-
-    return rules
 
 
 def _withheld(key: str) -> ConfigError:

@@ -9,9 +9,13 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from rlframe.config.backends import BUFFER, COLLECTOR, TENSOR, backend_errors, collector_num, device_errors
+from rlframe.config.backends import LOCAL, backend_errors, collector_num
+from rlframe.config.schema import LOOPBACK
 from rlframe.config.tree import is_parallel
 from rlframe.errors import ConfigError
+from rlframe.registry import ENV_MANAGER_REGISTRY, TRANSPORT_REGISTRY
+from rlframe.utils.field import check_values
+from rlframe.utils.secrets import REDACTED, is_secret_name
 
 Known = Mapping[str, Any]
 """Dotted keys to values, of those options that are possible alone."""
@@ -19,6 +23,31 @@ SAMPLES, EPISODES = ('sample', 'sample_1v1'), ('episode', 'episode_1v1')
 """Collectors that count training samples, and those that count episodes."""
 ROWS = ('naive', 'advanced', 'elastic')
 """Replay buffers that sample single transitions."""
+COLLECTOR, BUFFER = 'policy.collect.collector', 'policy.other.replay_buffer'
+"""Sections of the collector and of the replay buffer."""
+TENSOR = 'tensor'
+"""The collector whose training samples stay on a device; it counts them."""
+NOT_ON_A_DEVICE = {
+    'policy.normalize_obs': False,
+    'policy.normalize_reward': False,
+    'policy.model.core': None,
+    f'{COLLECTOR}.backend': LOCAL,
+}
+"""Options that need arrays, with the values that do not."""
+COMMANDER = 'policy.other.commander'
+"""Section of the commander."""
+EVALUATOR = 'policy.eval.evaluator'
+"""Section of the evaluator."""
+SENDERS = ('coordinator', 'comm_collector', 'comm_learner')
+"""Sections with options of a transport."""
+ELSEWHERE = ('host', 'port', 'path_data')
+"""Options of transports that have a place of their own in the config."""
+WITHOUT_ADDRESS = {'in_process': 'threads of one process', 'ray': 'actors of one Ray cluster'}
+"""Transports that use neither the address of the coordinator nor a shared folder, and what they connect."""
+OF_PLAYERS = ('sample_1v1', 'episode_1v1')
+"""Serial collectors of games."""
+OF_ONE = ('sample', 'episode')
+"""Serial collectors of envs with one player."""
 
 
 def cross_errors(known: Known) -> list[ConfigError]:
@@ -42,6 +71,11 @@ def cross_errors(known: Known) -> list[ConfigError]:
         _has_a_core(known),
     )
     return [error for error in found if error] + device_errors(known) + backend_errors(known)
+
+
+def _bad(known: Known, key: str, message: str, expected: str = '', remedy: str = '') -> ConfigError:
+    """Returns the error about the value of an option beside others."""
+    return ConfigError(message, where=key, got=known[key], expected=expected, remedy=remedy)
 
 
 def check_serial(cfg: Mapping[str, Any]) -> None:
@@ -115,12 +149,8 @@ def _n_sample_or_n_episode(known: Known) -> ConfigError | None:
     if own is None and other is not None:
         units = ('training samples', 'episodes') if counts_samples else ('episodes', 'training samples')
         own_key, other_key = keys if counts_samples else reversed(keys)
-        return ConfigError(
-            f'the collector {collector!r} counts {units[0]}, not {units[1]}',
-            where=other_key,
-            got=other,
-            expected=f'None, and {own_key} set',
-        )
+        message = f'the collector {collector!r} counts {units[0]}, not {units[1]}'
+        return _bad(known, other_key, message, f'None, and {own_key} set')
     if other is None and own is not None:
         return None
     both = 'neither of them is set' if n_sample is None else 'both are set; set the other one to None'
@@ -143,12 +173,8 @@ def _takes_episodes(known: Known) -> ConfigError | None:
         taker = f'the replay buffer {buffer!r} samples'
     else:
         return None
-    return ConfigError(
-        f'{taker} from training samples, and the collector {collector!r} returns whole episodes',
-        where=key,
-        got=False,
-        expected='True',
-    )
+    message = f'{taker} from training samples, and the collector {collector!r} returns whole episodes'
+    return _bad(known, key, message, 'True')
 
 
 def _finds_episodes(known: Known) -> ConfigError | None:
@@ -159,11 +185,9 @@ def _finds_episodes(known: Known) -> ConfigError | None:
     key, got, expected = 'get_train_sample', True, 'False'
     why = 'takes whole episodes, not training samples'
     if buffer == 'episode' and collector in SAMPLES:
-        return ConfigError(
-            f'the replay buffer {buffer!r} {why}',
-            where='policy.collect.collector.type',
-            got=collector,
-            expected=f"'{collector.replace('sample', 'episode')}'",
+        message = f'the replay buffer {buffer!r} {why}'
+        return _bad(
+            known, 'policy.collect.collector.type', message, f"'{collector.replace('sample', 'episode')}'"
         )
     if collector in SAMPLES:
         key, got, expected = 'mark_episodes', False, 'True'
@@ -172,12 +196,7 @@ def _finds_episodes(known: Known) -> ConfigError | None:
             return None
     if known.get(f'policy.collect.collector.{key}') != got:
         return None
-    return ConfigError(
-        f'the replay buffer {buffer!r} {why}',
-        where=f'policy.collect.collector.{key}',
-        got=got,
-        expected=expected,
-    )
+    return _bad(known, f'policy.collect.collector.{key}', f'the replay buffer {buffer!r} {why}', expected)
 
 
 def _learns_from_sequences(known: Known) -> ConfigError | None:
@@ -189,60 +208,38 @@ def _learns_from_sequences(known: Known) -> ConfigError | None:
         'episode',
     ):
         return None
-    return ConfigError(
-        'a recurrent policy learns from sequences of env steps',
-        where=key,
-        got=known[key],
-        expected="'sequence'",
-    )
+    return _bad(known, key, 'a recurrent policy learns from sequences of env steps', "'sequence'")
 
 
 def _agrees_on_priorities(known: Known) -> ConfigError | None:
     key, of_policy = 'policy.other.replay_buffer.priority', known.get('policy.priority')
     if of_policy is None or known.get(key) in (None, of_policy):
         return None
-    return ConfigError(
-        "the policy's priority says whether it reports priorities, the replay buffer's whether it draws by them",
-        where=key,
-        got=known[key],
-        expected=f'policy.priority ({of_policy})',
-    )
+    message = "the policy's priority says whether it reports priorities, the replay buffer's whether it draws by them"
+    return _bad(known, key, message, f'policy.priority ({of_policy})')
 
 
 def _fits_players(known: Known, key: str, of_players: tuple[str, ...]) -> ConfigError | None:
     worker = known.get(key)
     if known.get('env.type') != 'pettingzoo' or worker not in ('sample', 'episode', 'interaction'):
         return None
-    return ConfigError(
-        "the env 'pettingzoo' has several players",
-        where=key,
-        got=worker,
-        expected=' or '.join(repr(name) for name in of_players),
-    )
+    message = "the env 'pettingzoo' has several players"
+    return _bad(known, key, message, ' or '.join(repr(name) for name in of_players))
 
 
 def _learns_from_players(known: Known) -> ConfigError | None:
     key = 'policy.collect.collector.type'
     if known.get(key) != 'sample_1v1' or not known.get('policy.on_policy'):
         return None
-    return ConfigError(
-        'in a turn-based game, players make different numbers of moves, so envs have no blocks of equal length',
-        where=key,
-        got='sample_1v1',
-        expected="'episode_1v1' with get_train_sample=True for an on-policy policy",
-    )
+    message = 'in a turn-based game, players make different numbers of moves, so envs have no blocks of equal length'
+    return _bad(known, key, message, "'episode_1v1' with get_train_sample=True for an on-policy policy")
 
 
 def _plays_past_selves(known: Known) -> ConfigError | None:
     key = 'policy.collect.collector.past_selves.snapshot_freq'
     if known.get(key) is None or not _is_recurrent(known):
         return None
-    return ConfigError(
-        'checkpoints do not contain the recurrent state of past selves',
-        where=key,
-        got=known[key],
-        expected='None',
-    )
+    return _bad(known, key, 'checkpoints do not contain the recurrent state of past selves', 'None')
 
 
 def _divisible_n_sample(known: Known) -> ConfigError | None:
@@ -254,13 +251,11 @@ def _divisible_n_sample(known: Known) -> ConfigError | None:
     below = n_sample // unit * unit
     valid = [number for number in (below, below + unit) if number]
     of_each = '' if unit == env_num else f' of each of {collectors} collectors ({COLLECTOR})'
-    return ConfigError(
+    message = (
         f'an on-policy policy takes the same number of steps from each of the {env_num} envs '
-        f'(env.collector_env_num){of_each}, and {n_sample} is not divisible by {unit}',
-        where='policy.collect.n_sample',
-        got=n_sample,
-        expected=' or '.join(str(number) for number in valid),
+        f'(env.collector_env_num){of_each}, and {n_sample} is not divisible by {unit}'
     )
+    return _bad(known, 'policy.collect.n_sample', message, ' or '.join(str(number) for number in valid))
 
 
 def _keeps_sequences_whole(known: Known) -> ConfigError | None:
@@ -277,20 +272,21 @@ def _keeps_sequences_whole(known: Known) -> ConfigError | None:
     if steps < 2 or (unroll_len and steps % length):
         below = steps // length * length or length
         valid = [2 * unit] if steps < 2 else [below * unit, (below + length) * unit]
-        return ConfigError(
+        message = (
             f'a core learns from sequences of {length if steps > 1 else "at least 2"} steps, and n_sample takes {steps}'
-            f' of each of {unit} envs: sequences would be cut',
-            where='policy.collect.n_sample',
-            got=n_sample,
-            expected=' or '.join(str(number) for number in dict.fromkeys(valid)),
+            f' of each of {unit} envs: sequences would be cut'
+        )
+        return _bad(
+            known,
+            'policy.collect.n_sample',
+            message,
+            ' or '.join(str(number) for number in dict.fromkeys(valid)),
         )
     if batch_size is not None and batch_size < max(length, 2):
-        return ConfigError(
-            f'a batch consists of whole sequences, and they have {max(length, 2)} steps or less ({keys[0]})',
-            where=keys[1],
-            got=batch_size,
-            expected=f'at least {max(length, 2)}, or None',
+        message = (
+            f'a batch consists of whole sequences, and they have {max(length, 2)} steps or less ({keys[0]})'
         )
+        return _bad(known, keys[1], message, f'at least {max(length, 2)}, or None')
     return None
 
 
@@ -299,12 +295,8 @@ def _has_a_core(known: Known) -> ConfigError | None:
     key = 'policy.learn.unroll_len'
     if known.get(key) is None or known.get('policy.model.core', '') is not None:
         return None
-    return ConfigError(
-        'only a recurrent core learns from sequences, and policy.model.core is None',
-        where=key,
-        got=known[key],
-        expected="None, or policy.model.core='lstm'",
-    )
+    message = 'only a recurrent core learns from sequences, and policy.model.core is None'
+    return _bad(known, key, message, "None, or policy.model.core='lstm'")
 
 
 def _is_recurrent(known: Known) -> bool:
@@ -317,9 +309,259 @@ def _fits_buffer(known: Known, key: str, what: str) -> ConfigError | None:
     count, size = _numbers(known, key, size_key)
     if count is None or count <= size:
         return None
-    return ConfigError(
-        f'{what} of {count} is more than the replay buffer holds: {size} ({size_key})',
-        where=key,
-        got=count,
-        expected=f'at most {size}',
+    message = f'{what} of {count} is more than the replay buffer holds: {size} ({size_key})'
+    return _bad(known, key, message, f'at most {size}')
+
+
+def device_errors(known: Known) -> list[ConfigError]:
+    """Returns the mistakes about devices on which data are kept."""
+    found = _learns_where_it_is_kept(known), _is_arranged_by_numpy(known)
+    return [error for error in found if error] + _stays_on_the_device(known)
+
+
+def _stays_on_the_device(known: Known) -> list[ConfigError]:
+    """Returns errors for options that rows on a device cannot go through."""
+    if known.get(f'{COLLECTOR}.type') != TENSOR:
+        return []
+    expected = dict(NOT_ON_A_DEVICE)
+    if known.get('env.manager.type') in ENV_MANAGER_REGISTRY.names() and not _steps_tensors(known):
+        expected['env.manager.type'] = 'torch_vector'
+    errors = [
+        _bad(
+            known,
+            key,
+            f'the collector {TENSOR!r} keeps its rows on the device of envs and policy',
+            repr(valid),
+            remedy="collector.type='sample' works with this value.",
+        )
+        for key, valid in expected.items()
+        if known.get(key, valid) != valid
+    ]
+    if known.get('policy.on_policy') is False:
+        message = f'the collector {TENSOR!r} needs a policy that learns from fresh data and acts by tensors'
+        errors.append(_bad(known, 'policy.type', message, "'ppo' or 'a2c'"))
+    return errors
+
+
+def _steps_tensors(known: Known) -> bool:
+    return hasattr(ENV_MANAGER_REGISTRY.get(known['env.manager.type']), 'device_step')
+
+
+def _learns_where_it_is_kept(known: Known) -> ConfigError | None:
+    """Checks that a replay buffer on a GPU is not that of a policy on the CPU, or on another GPU."""
+    key, cuda = f'{BUFFER}.device', known.get('policy.cuda')
+    own, of_policy = known.get(key, 'cpu'), known.get('policy.device', 'auto')
+    if of_policy == 'auto' and cuda is not None:
+        of_policy = 'cuda' if cuda else 'cpu'
+    if own == 'cpu' or of_policy == 'auto' or _gpu(own) == _gpu(of_policy):
+        return None
+    message = f'the policy learns on {of_policy!r} (policy.device, policy.cuda), and batches have to be there'
+    return _bad(
+        known,
+        key,
+        message,
+        "'cpu'" if of_policy == 'cpu' else f"{of_policy!r} or 'cpu'",
+        remedy=f'Set policy.device={own!r} without policy.cuda, or leave out {key}.',
     )
+
+
+def _gpu(device: str) -> str:
+    """Returns the number of a GPU, an empty string for the CPU."""
+    return (device.partition(':')[2] or '0') if device.startswith('cuda') else ''
+
+
+def _is_arranged_by_numpy(known: Known) -> ConfigError | None:
+    """Checks that batches on a GPU are not to be changed in main memory before the policy learns from them."""
+    key = f'{BUFFER}.device'
+    if known.get(key, 'cpu') == 'cpu':
+        return None
+    for option in ('policy.normalize_obs', 'policy.normalize_reward', 'policy.learn.random_shift'):
+        if known.get(option):
+            message = f'{option}={known[option]} changes each batch in main memory, before the policy learns from it'
+            return _bad(known, key, message, f"'cpu', or {option}={type(known[option])(0)}")
+    return None
+
+
+def parallel_errors(known: Known) -> list[ConfigError]:
+    """Returns the mistakes between the components of parallel mode."""
+    found = (
+        _same_transport(known),
+        *_local_backends(known),
+        _drives_its_collector(known),
+        _plays_a_league(known),
+        _has_no_past_selves(known),
+        _collects_and_scores_episodes(known),
+        _same_turns(known),
+        _takes_turns(known),
+        _keeps_its_buffer(known),
+        *_no_address(known),
+        *_known_to_the_transport(known),
+        _one_token(known),
+    )
+    return [error for error in found if error]
+
+
+def _same_transport(known: Known) -> ConfigError | None:
+    ours, key = known.get('parallel.comm_collector.type'), 'parallel.comm_learner.type'
+    if key not in known or ours is None or known[key] == ours:
+        return None
+    message = 'collectors and learners reach their coordinator by the same transport'
+    return _bad(known, key, message, f'parallel.comm_collector.type ({ours!r})')
+
+
+def _local_backends(known: Known) -> list[ConfigError]:
+    return [
+        _bad(
+            known,
+            key,
+            'in parallel mode, each collector steps its envs in its own process',
+            "'local'",
+            remedy='parallel.collector_num sets the number of collectors.',
+        )
+        for key in (f'{COLLECTOR}.backend', f'{EVALUATOR}.backend')
+        if known.get(key, 'local') != 'local'
+    ]
+
+
+def _drives_its_collector(known: Known) -> ConfigError | None:
+    key, serial = 'parallel.collector.type', known.get(f'{COLLECTOR}.type')
+    drives = {'zergling': OF_ONE, 'marine': OF_PLAYERS}.get(known.get(key, ''))
+    if drives is None or serial not in (*OF_ONE, *OF_PLAYERS) or serial in drives:
+        return None
+    what = 'games of several players' if serial in OF_PLAYERS else 'envs with one player'
+    message = f'the collector {serial!r} ({COLLECTOR}.type) is for {what}'
+    return _bad(known, key, message, "'marine'" if serial in OF_PLAYERS else "'zergling'")
+
+
+def _plays_a_league(known: Known) -> ConfigError | None:
+    key = f'{COLLECTOR}.type'
+    if known.get(f'{COMMANDER}.type') != 'one_vs_one' or known.get(key) not in OF_ONE:
+        return None
+    message = "the commander 'one_vs_one' trains in games of two players"
+    return _bad(
+        known,
+        key,
+        message,
+        ' or '.join(map(repr, OF_PLAYERS)),
+        remedy="Choose an env of two players, or the commander 'solo'.",
+    )
+
+
+def _has_no_past_selves(known: Known) -> ConfigError | None:
+    key = f'{COLLECTOR}.past_selves.snapshot_freq'
+    if known.get(key) is None:
+        return None
+    message = 'in parallel mode, the commander chooses the opponents'
+    return _bad(
+        known,
+        key,
+        message,
+        'None',
+        remedy=f"Use the commander 'one_vs_one', with {COMMANDER}.league.snapshot_freq.",
+    )
+
+
+def _collects_and_scores_episodes(known: Known) -> ConfigError | None:
+    for key, kind, why in (
+        (f'{COLLECTOR}.type', 'dataset', 'recorded data need no collectors'),
+        (f'{COLLECTOR}.type', 'tensor', 'its rows stay on the device of the policy'),
+        (f'{EVALUATOR}.type', 'metric', 'collectors play the episodes of evaluations'),
+    ):
+        if known.get(key) == kind:
+            message = f'there is no parallel mode with it: {why}'
+            return _bad(known, key, message, remedy='Train in serial mode: -m serial.')
+    return None
+
+
+def _same_turns(known: Known) -> ConfigError | None:
+    key, other = 'parallel.comm_learner.lockstep', f'{COMMANDER}.lockstep'
+    if key not in known or other not in known or known[key] == known[other]:
+        return None
+    message = 'commander and learner have to agree on whether collection and training take turns'
+    return _bad(known, key, message, f'{other} ({known[other]})')
+
+
+def _takes_turns(known: Known) -> ConfigError | None:
+    key = 'parallel.collector_num'
+    if not known.get(f'{COMMANDER}.lockstep') or known.get(key, 1) == 1:
+        return None
+    message = f'in lockstep ({COMMANDER}.lockstep), one collector takes turns with the learner'
+    return _bad(known, key, message, '1')
+
+
+def _keeps_its_buffer(known: Known) -> ConfigError | None:
+    key = f'{BUFFER}.device'
+    if known.get(key, 'cpu') == 'cpu':
+        return None
+    message = 'in parallel mode, the coordinator keeps the replay buffer and sends batches to learners'
+    return _bad(
+        known,
+        key,
+        message,
+        "'cpu'",
+        remedy='In serial mode, -m serial, the replay buffer can be on the GPU of the policy.',
+    )
+
+
+def _no_address(known: Known) -> list[ConfigError]:
+    """Returns errors for an address or a folder if the transport has none."""
+    kind = known.get('parallel.comm_collector.type')
+    if kind not in WITHOUT_ADDRESS:
+        return []
+    expected = {
+        'parallel.coordinator.host': LOOPBACK,
+        'parallel.coordinator.port': (None,),
+        'parallel.path_data': (None,),
+    }
+    return [
+        _bad(
+            known,
+            key,
+            f'the transport {kind!r} connects {WITHOUT_ADDRESS[kind]}: it has neither host and port nor a folder',
+            repr(allowed[0]),
+            remedy="comm_collector and comm_learner of type 'flask_fs' have both.",
+        )
+        for key, allowed in expected.items()
+        if key in known and known[key] not in allowed
+    ]
+
+
+def _known_to_the_transport(known: Known) -> list[ConfigError]:
+    """Returns errors for options that the transport does not have, or not with such values."""
+    kind = known.get('parallel.comm_collector.type')
+    errors: list[ConfigError] = []
+    for section in SENDERS:
+        key, given = f'parallel.{section}.transport', known.get(f'parallel.{section}.transport')
+        if not given or not isinstance(kind, str) or kind not in TRANSPORT_REGISTRY:
+            continue
+        given = {name: value for name, value in given.items() if value != REDACTED}
+        ours = TRANSPORT_REGISTRY.get(kind)
+        fields = (ours.server_cls if section == 'coordinator' else ours).config_fields()
+        found = check_values(given, {name: field for name, field in fields.items() if name not in ELSEWHERE})
+        for error in found[1]:
+            is_secret = is_secret_name(error.where)
+            errors.append(
+                ConfigError(
+                    error.message,
+                    where=f'{key}.{error.where}',
+                    got='***' if is_secret else error.got,
+                    expected=error.expected,
+                    remedy=error.remedy,
+                )
+            )
+    return errors
+
+
+def _one_token(known: Known) -> ConfigError | None:
+    """Returns an error if two roles have different tokens; it shows neither."""
+    given = {
+        key: token
+        for key in (f'parallel.{section}.transport' for section in SENDERS)
+        if (token := (known.get(key) or {}).get('token')) is not None
+    }
+    if len({*map(str, given.values())}) < 2:
+        return None
+    first, *others = given
+    differing = next(key for key in others if given[key] != given[first])
+    remedy = 'Set the same one, or none of them and the environment variable RLFRAME_TOKEN.'
+    return ConfigError(f'its token is not that of {first}', where=f'{differing}.token', remedy=remedy)

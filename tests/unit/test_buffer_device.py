@@ -178,7 +178,7 @@ def test_frames_that_are_kept_once_need_main_memory_and_their_size_on_the_device
 
 
 def test_parallel_mode_refuses_a_device() -> None:
-    from rlframe.config.parallel import parallel_errors
+    from rlframe.config.rules import parallel_errors
 
     (error,) = parallel_errors({KEY: 'cuda'})
     assert (error.where, error.expected) == (KEY, "'cpu'")

@@ -333,7 +333,7 @@ def test_a_config_that_is_no_dict_is_refused(pair: tuple[Any, Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    'name', ['items', 'keys', 'values', 'get', 'update', 'pop', 'copy', 'clear', 'unread']
+    'name', ['items', 'keys', 'values', 'get', 'update', 'pop', 'copy', 'clear', 'was_read']
 )
 def test_reserved_keys_are_refused_everywhere(name: str) -> None:
     for section in ({'kwargs': {name: 1}}, {'wrappers': [{'type': 'm:C', name: 1}]}, {name: 1}):
