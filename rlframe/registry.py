@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import importlib
 import inspect
 import logging
@@ -13,6 +12,8 @@ from importlib import metadata
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from rlframe.errors import ConfigError, InterfaceError, RegistryError
+from rlframe.errors import nearest as nearest
+from rlframe.errors import nearest_name as nearest_name
 
 if TYPE_CHECKING:
     from torch import nn
@@ -113,40 +114,6 @@ PLUGINS = Plugins()
 
 T = TypeVar('T')
 C = TypeVar('C', bound=type)
-
-
-ALIKE, WORD_ALIKE = 0.85, 0.66
-"""Minimum similarity of a mistyped name to the right one: as a whole, or word by word."""
-
-
-def nearest_name(word: str, known: Iterable[Any]) -> str:
-    """Returns the known name that ``word`` misspells or begins, or an empty string.
-
-    Names that only share a word, such as ``learning_rate_policy`` and ``learning_rate_critic``, are different names.
-    """
-    names = {str(name).lower(): str(name) for name in known}
-    word = word.lower()
-    close = difflib.get_close_matches(word, names, n=5, cutoff=0.6)
-    longer = [name for name in names if len(word) > 2 and name.startswith(word)]
-    found = next((name for name in close if _is_misspelt(word, name)), longer[0] if longer else '')
-    return names.get(found, '')
-
-
-def _is_misspelt(name: str, other: str) -> bool:
-    words, others = name.split('_'), other.split('_')
-    if len(words) == len(others):
-        return all(_ratio(*pair) >= WORD_ALIKE for pair in zip(words, others, strict=True))
-    return _ratio(''.join(words), ''.join(others)) >= ALIKE
-
-
-def _ratio(one: str, other: str) -> float:
-    return difflib.SequenceMatcher(None, one, other).ratio()
-
-
-def nearest(word: str, known: Iterable[Any]) -> str:
-    """Returns `` Did you mean 'x'?`` for the known word that ``word`` misspells or begins, or an empty string."""
-    name = nearest_name(word, known)
-    return f' Did you mean {name!r}?' if name else ''
 
 
 def is_list_of_names(names: Any) -> bool:

@@ -7,7 +7,9 @@ from easydict import EasyDict
 
 from rlframe.data import IntArray
 from rlframe.registry import BUFFER_REGISTRY
+from rlframe.utils.field import option
 from rlframe.worker.replay_buffer import NaiveReplayBuffer, Sampler, Storage
+from rlframe.worker.replay_buffer.buffer import BufferConfig
 
 
 class GeometricAgeSampler(Sampler):
@@ -21,11 +23,17 @@ class GeometricAgeSampler(Sampler):
         return len(storage) - 1 - age % len(storage)  # [size], 0 is the oldest
 
 
+class RecentConfig(BufferConfig):
+    """Options of ``RecentReplayBuffer``."""
+
+    mean_age: int = option(5000, range='[1, inf)', unit='transitions', doc='mean age of drawn transitions')
+
+
 @BUFFER_REGISTRY.register('recent')
 class RecentReplayBuffer(NaiveReplayBuffer):
     """Prefers fresh data: the age of a drawn transition is geometric with mean ``mean_age`` transitions."""
 
-    config = dict(mean_age=5000)
+    _cfg: RecentConfig
 
     def _build_sampler(self, cfg: EasyDict) -> Sampler:
-        return GeometricAgeSampler(cfg.mean_age, self._rng)
+        return GeometricAgeSampler(self._cfg.mean_age, self._rng)

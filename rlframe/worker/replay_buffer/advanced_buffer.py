@@ -25,7 +25,7 @@ from rlframe.worker.replay_buffer.base_buffer import (
 )
 from rlframe.worker.replay_buffer.buffer import (
     AnyStorage,
-    NaiveConfig,
+    BufferConfig,
     NaiveReplayBuffer,
     PriorityConfig,
 )
@@ -89,7 +89,7 @@ class MonitorConfig(Section):
     periodic_thruput: RhythmConfig
 
 
-class AdvancedConfig(NaiveConfig, PriorityConfig):
+class AdvancedConfig(BufferConfig, PriorityConfig):
     """Options of ``AdvancedReplayBuffer``."""
 
     max_use: float = option(
@@ -383,7 +383,7 @@ def _check_function(value: Any) -> str:
     return '' if callable(value) or is_name else "a function of the env step, or 'module:function'"
 
 
-class ElasticConfig(NaiveConfig):
+class ElasticConfig(BufferConfig):
     """Options of ``ElasticReplayBuffer``."""
 
     set_buffer_size: Any = option(

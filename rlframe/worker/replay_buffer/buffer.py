@@ -18,7 +18,7 @@ from rlframe.data.staging import existing_device
 from rlframe.errors import BufferUnderflowError, ConfigError
 from rlframe.registry import BUFFER_REGISTRY
 from rlframe.run.metrics import ScalarWriter
-from rlframe.utils.field import Section, option
+from rlframe.utils.field import Field, Section, option
 from rlframe.utils.schema import COUNT, DICT, GENERATOR, TEXT, Schema, check_state, part, part_of
 from rlframe.worker.replay_buffer.base_buffer import (
     Clock,
@@ -148,15 +148,7 @@ class BufferConfig(Section):
         doc='Frames in an observation, along its first axis; set by env.frame_stack',
     )
     deepcopy: bool = option(False, doc='Copy objects when pushed and when sampled; columns are always copied')
-    enable_track_used_data: bool = option(False, ignored='no item is a file: rows are kept in memory')
-
-
-class NaiveConfig(BufferConfig):
-    """Options of buffers that write a line about their throughput."""
-
-    periodic_thruput_seconds: float = option(
-        60.0, range='(0, inf]', unit='seconds', doc='Time between two throughput lines'
-    )
+    enable_track_used_data: bool = option(False, ignored='rows are kept in memory')
 
 
 class PriorityConfig(Section):
@@ -191,7 +183,12 @@ class NaiveReplayBuffer(IBuffer):
         clock: Returns seconds; for throughput.
     """
 
-    _cfg: NaiveConfig
+    _cfg: BufferConfig
+    config = dict(
+        periodic_thruput_seconds=Field(
+            60.0, range='(0, inf]', unit='seconds', doc='Time between two throughput lines'
+        )
+    )
     supports_device: ClassVar[bool] = True
     """Whether its samples may be tensors on a device."""
 

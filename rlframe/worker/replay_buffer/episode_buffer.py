@@ -12,7 +12,7 @@ from rlframe.errors import CheckpointMismatchError
 from rlframe.registry import BUFFER_REGISTRY
 from rlframe.utils.field import option
 from rlframe.utils.schema import COUNT, array, part_of
-from rlframe.worker.replay_buffer.buffer import NaiveConfig, NaiveReplayBuffer, to_numpy_block
+from rlframe.worker.replay_buffer.buffer import BufferConfig, NaiveReplayBuffer, to_numpy_block
 from rlframe.worker.replay_buffer.ring import RingStorage, Storage, stack_items, to_items
 from rlframe.worker.replay_buffer.sequence_buffer import done_of
 
@@ -20,7 +20,7 @@ FIRST_STEPS = 1024
 """Minimum initial size of a growing ring, in env steps."""
 
 
-class EpisodeBufferConfig(NaiveConfig):
+class EpisodeBufferConfig(BufferConfig):
     """Options of ``EpisodeReplayBuffer``."""
 
     replay_buffer_size: int = option(

@@ -14,7 +14,7 @@ from rlframe.registry import BUFFER_REGISTRY
 from rlframe.utils.field import option
 from rlframe.utils.schema import DICT, FINITE, array, check_state, part
 from rlframe.worker.replay_buffer.base_buffer import Rows
-from rlframe.worker.replay_buffer.buffer import NaiveConfig, NaiveReplayBuffer, PriorityConfig
+from rlframe.worker.replay_buffer.buffer import BufferConfig, NaiveReplayBuffer, PriorityConfig
 from rlframe.worker.replay_buffer.ring import RingStorage, to_items
 
 if TYPE_CHECKING:
@@ -135,7 +135,7 @@ def done_of(rows: Batch) -> BoolArray:
     return done
 
 
-class SequenceConfig(NaiveConfig, PriorityConfig):
+class SequenceConfig(BufferConfig, PriorityConfig):
     """Options of ``SequenceReplayBuffer``."""
 
     replay_buffer_size: int = option(
