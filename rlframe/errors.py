@@ -280,12 +280,14 @@ def nearest_name(word: str, known: Iterable[Any]) -> str:
     word = word.lower()
     close = difflib.get_close_matches(word, names, n=5, cutoff=0.6)
     longer = [name for name in names if len(word) > 2 and name.startswith(word)]
-    found = next((name for name in close if _is_misspelt(word, name)), longer[0] if longer else '')
-    return names.get(found, '')
+    found = [*longer, *(name for name in close if _is_misspelt(word, name)), '']
+    return names.get(found[0], '')
 
 
 def _is_misspelt(name: str, other: str) -> bool:
-    words, others = name.split('_'), other.split('_')
+    words, others = (
+        [part.rstrip('0123456789') or part for part in each.split('_')] for each in (name, other)
+    )
     if len(words) == len(others):
         return all(_ratio(*pair) >= WORD_ALIKE for pair in zip(words, others, strict=True))
     return _ratio(''.join(words), ''.join(others)) >= ALIKE

@@ -338,12 +338,15 @@ def check_policy(cfg: ExperimentConfig, spec: EnvSpec) -> None:
 
     Raises:
         IncompatibleError: With the spaces of policy and env, and the policies that fit.
+        ResourceError: With the memory that the network needs.
     """
+    from rlframe.pipeline.memory_needs import check_network_memory
     from rlframe.policy.parts.fit import check_fit
 
     kind = POLICY_REGISTRY.get(cfg.policy.type)
     if hasattr(kind, 'supported_actions'):
         check_fit(kind, spec)
+    check_network_memory(cfg, spec)
 
 
 def load_network(

@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 else:
     torch = LazyModule('torch')
 
+COPIES_OF_WEIGHTS = 4
+"""A network in training: weights, their gradients, and the two moments of Adam."""
+
 
 def check_network(cfg: Mapping[str, Any], spec: EnvSpec, saved: Any) -> None:
     """Checks that saved weights fit the network of the config that they were saved with.
@@ -144,6 +147,18 @@ def _frames_nbytes(cfg: ExperimentConfig, spec: EnvSpec) -> int:
     if _shared_frames(cfg, spec) == 1:
         return 0
     return slots_of(_buffer_size(cfg)) * math.prod(spec.observation_space.shape[1:])  # type: ignore[index]  # it is a stack of images
+
+
+def check_network_memory(cfg: ExperimentConfig, spec: EnvSpec) -> None:
+    """Refuses a network that cannot be trained in this machine's free memory; custom networks are not looked at.
+
+    Raises:
+        ResourceError: With the estimated and the free memory.
+    """
+    network = blank_network(cfg.policy, spec)
+    weights = () if network is None else network.parameters()
+    nbytes = sum(weight.numel() * weight.element_size() for weight in weights)
+    demand_memory(COPIES_OF_WEIGHTS * nbytes, 'the network in training', 'policy.model')
 
 
 def check_memory(cfg: ExperimentConfig, spec: EnvSpec, policy: Policy | None = None) -> None:

@@ -13,7 +13,6 @@ import ray
 from runs import CASES, ROOT, differences, records
 
 from rlframe.config.tree import parse_value
-from rlframe.policy.parts.optim import Optimizer
 from rlframe.run.read_checkpoint import load_checkpoint
 from rlframe.tune import make_tuner
 from rlframe.tune.trial import CHECKPOINT
@@ -71,14 +70,7 @@ def assert_same_state(one: Path, other: Path) -> None:
 
 def learning_rates(policy: Any) -> list[float]:
     """Returns the step sizes that the optimizers of a policy use."""
-    found = [value for value in vars(policy).values() if isinstance(value, Optimizer)]
-    found += [
-        optimizer
-        for value in vars(policy).values()
-        if isinstance(value, dict)
-        for optimizer in value.values()
-        if isinstance(optimizer, Optimizer)
-    ]
+    found = [*policy._optimizers.values()]
     assert found, 'no optimizer'
     return [optimizer.learning_rate for optimizer in found]
 

@@ -49,7 +49,7 @@ def run_of(table: dict[str, dict[str, Any]]) -> Any:
         ),
         coordinator=SimpleNamespace(
             name='main',
-            weights=SimpleNamespace(version=lambda name: 678),
+            version=lambda name: 678,
             workers=Workers(table),
             patience=15.0,
             system_shutdown_flag=False,
