@@ -1,4 +1,4 @@
-"""Backend: the interface of all backends, in which collection and evaluation run."""
+"""Backend: the interface of all backends, the states of their parts, and the backend in this process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Writes a complete config as ``total_config.py``, which is itself a config, and as ``config.json``."""
+"""Writes a complete config as ``total_config.py`` and ``config.json``, and compares it with that of a resumed run."""
 
 from __future__ import annotations
 

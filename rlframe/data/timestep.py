@@ -1,4 +1,4 @@
-"""The result of one step of an env manager, and the description of an env for policies."""
+"""Batch: columns with one leading axis; TimeStep: one step of an env manager; EnvSpec: an env as policies see it."""
 
 from __future__ import annotations
 

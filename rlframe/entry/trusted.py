@@ -1,4 +1,4 @@
-"""Prints the values that ``--trust`` accepts; in a module of its own, as ``--help`` needs no logging."""
+"""What ``--trust`` accepts, and whether modules are found in the working directory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs N envs in worker processes that do not wait for each other: a step returns the finished ones."""
+"""Runs N envs in worker processes: a step returns the envs that are through, or waits for all of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""AtariVector: N games in ALE's own threads."""
+"""AtariVector: N games in ALE's own threads, and the rows that all Atari envs return."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The requirements on the action masks in observations."""
+"""What an env must fulfil beside its steps: masks, bounds, habits, and names that reach nothing."""
 
 from __future__ import annotations
 

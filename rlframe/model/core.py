@@ -1,4 +1,4 @@
-"""Recurrent cores, the memory of a network: a GRU or an LSTM between an encoder and the heads."""
+"""Parts of networks: MLPs, noisy layers, and recurrent cores between an encoder and the heads."""
 
 from __future__ import annotations
 

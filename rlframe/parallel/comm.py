@@ -1,4 +1,4 @@
-"""Creates the workers of parallel mode by their registered names."""
+"""The interfaces of comm collectors and comm learners, and their creation by registered names."""
 
 from __future__ import annotations
 

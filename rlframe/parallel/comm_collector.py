@@ -1,4 +1,4 @@
-"""TransportCollector: connects a parallel collector with a coordinator over any transport."""
+"""Comm collectors: connect a parallel collector with a coordinator, by a direct call or over any transport."""
 
 from __future__ import annotations
 

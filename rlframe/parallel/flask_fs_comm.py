@@ -1,4 +1,4 @@
-"""The comm collector and the comm learner within a Ray cluster."""
+"""Comm collectors and comm learners over HTTP with a shared folder, and within a Ray cluster."""
 
 from __future__ import annotations
 

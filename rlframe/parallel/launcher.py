@@ -1,4 +1,4 @@
-"""ProcessLauncher: starts workers as child processes, which die with this one."""
+"""Launchers: start the workers of a run in threads or child processes, and start those again that are lost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ZerglingParallelCollector: collects and evaluates with one policy."""
+"""The parallel collectors: zergling, with one policy, and marine, with the players of a game."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The program of a worker that a ``ProcessLauncher`` starts."""
+"""The roles of parallel mode: makes a worker from a config, and runs it in a process of its own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The commands that are useful after a run, as they work where they are printed."""
+"""What the command line says: lines that fit, spaces in short, and the commands that are useful after a run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""serial_pipeline: trains from a config in one call."""
+"""serial_pipeline: trains from a config in one call; and what a terminal shows of it."""
 
 from __future__ import annotations
 

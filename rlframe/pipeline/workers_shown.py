@@ -1,4 +1,4 @@
-"""Several seeds of one config: a table of the runs while they train, and the lines at the end."""
+"""Tables of the workers of a run, and of several seeds, while they train, and the lines at the end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Describes the differences between a checkpoint and the object that loads it, line by line."""
+"""The tree of a checkpoint: plain values as JSON, arrays and tensors apart, rows written once, and the differences of two."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""RemoteLogger: the base class of loggers that send records to a server and cannot take them back."""
+"""Logger: the base class of all loggers, and RemoteLogger, of those that send records to a server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""MlflowLogger: sends records to MLflow."""
+"""Loggers for TensorBoard, Weights & Biases and MLflow."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Counts the progress of an experiment in one place."""
+"""The progress of an experiment in one place: counts, budgets, evaluations, and where its time goes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Decides which checkpoints are kept, maintains the names that point to them, and cleans up after a crash."""
+"""Writes checkpoints, decides which are kept, and maintains the names that point to them."""
 
 from __future__ import annotations
 

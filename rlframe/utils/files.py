@@ -1,4 +1,4 @@
-"""Writes files whole or not at all, and never through a link or into a pipe that somebody left under their name."""
+"""Limits on foreign files and texts; files written whole or not at all, and never through a link."""
 
 from __future__ import annotations
 

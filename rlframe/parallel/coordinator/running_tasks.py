@@ -1,4 +1,4 @@
-"""The running tasks of a commander, and the space for them."""
+"""The running tasks of a commander, what they are, and the space for them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""NaiveCommander: gives the same tasks again and again, for tests of coordinators and workers."""
+"""SoloCommander: trains one policy; NaiveCommander: gives the same tasks again and again, for tests."""
 
 from __future__ import annotations
 

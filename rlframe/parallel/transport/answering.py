@@ -1,4 +1,4 @@
-"""The transport between threads of one process, for tests and for debugging."""
+"""AnsweringServer: answers each request once, however often it comes; and the transport within one process."""
 
 from __future__ import annotations
 

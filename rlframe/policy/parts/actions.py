@@ -1,4 +1,4 @@
-"""Noise that continuous actions explore by."""
+"""Actions: bounds, masks, noise, and the map between a network's actions and those of an env."""
 
 from __future__ import annotations
 

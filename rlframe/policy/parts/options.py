@@ -1,4 +1,4 @@
-"""Options that all policies share: initial weights, and the encoding of images."""
+"""Options that policies share: schedules, sizes, initial weights, and the encoding of images."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SerialCollector: the base class of the built-in serial collectors."""
+"""The interface of serial collectors, and the base class of those that step envs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""PastSelves: self-play in which some games are played against earlier versions of the learner."""
+"""JointPolicy: several policies that play one game; PastSelves: self-play against earlier versions of the learner."""
 
 from __future__ import annotations
 

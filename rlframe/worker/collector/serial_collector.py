@@ -1,4 +1,4 @@
-"""The collector of training samples."""
+"""The collectors of training samples and of whole episodes."""
 
 from __future__ import annotations
 

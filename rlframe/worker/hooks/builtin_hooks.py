@@ -1,4 +1,4 @@
-"""ProfileHook: writes a profile of some rounds to the run folder."""
+"""The hooks of a run that come with rlframe: early stop, wall clock, notifications, gradient histograms, profiles."""
 
 from __future__ import annotations
 
