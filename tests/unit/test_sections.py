@@ -163,8 +163,8 @@ class Config(Section):
     learn: Learn
 
 
-def read(cfg: Config) -> float:
-    return cfg.lern.lr + cfg.learn.rl + cfg.learn.lr
+def read(cfg: Config) -> None:
+    print(cfg.lern.lr, cfg.learn.rl, cfg.learn.lr)
 """
 
 
@@ -181,4 +181,4 @@ def test_type_checkers_name_a_misspelt_key_and_a_default_of_another_type(tmp_pat
     wrong_default, section, key, _ = done.stdout.splitlines()
     assert 'expression has type "str", variable has type "int"' in wrong_default
     assert '"Config" has no attribute "lern"; maybe "learn"?' in section
-    assert '"Learn" has no attribute "rl"; maybe "lr"?' in key
+    assert '"Learn" has no attribute "rl"' in key
