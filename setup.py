@@ -84,7 +84,12 @@ setup(
     python_requires='>=3.11',
     packages=[*find_packages(include=['rlframe', 'rlframe.*']), 'rlframe.configs'],
     package_dir={'rlframe.configs': 'configs'},
-    package_data={'': ['*.pyi'], 'rlframe': ['py.typed'], 'rlframe.app': ['report.html'], 'rlframe.configs': ['*.py', '*.json', '*.yaml']},
+    package_data={
+        '': ['*.pyi'],
+        'rlframe': ['py.typed'],
+        'rlframe.app': ['report.html'],
+        'rlframe.configs': ['*.py', '*.json', '*.yaml'],
+    },
     install_requires=[
         'torch >= 2.10',
         'numpy',
