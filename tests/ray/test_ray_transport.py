@@ -182,7 +182,7 @@ import sys
 import numpy as np
 import rlframe
 from rlframe.registry import TRANSPORT_REGISTRY
-from rlframe.transport import messages as m
+from rlframe.parallel.transport import messages as m
 transport = TRANSPORT_REGISTRY.get('ray')({}, sys.argv[1])
 assert 'ray' not in sys.modules
 join = m.Join('collector', 'far', rlframe.__version__, '', 1, 'host', 1)
@@ -201,7 +201,7 @@ print('is in the cluster:', ray.is_initialized(), flush=True)
 SERVER = """
 import sys, time
 from rlframe.registry import TRANSPORT_REGISTRY
-from rlframe.transport import messages as m
+from rlframe.parallel.transport import messages as m
 from rlframe.parallel.transport.base import Reply
 
 def handle(envelope, payload):
@@ -272,7 +272,7 @@ import numpy as np, ray
 from ray.cluster_utils import Cluster
 import rlframe
 from rlframe.registry import TRANSPORT_REGISTRY
-from rlframe.transport import messages as m
+from rlframe.parallel.transport import messages as m
 from rlframe.parallel.transport.base import Reply
 
 RAY = dict(num_cpus=1, object_store_memory=200 * 2**20, include_dashboard=False)

@@ -33,7 +33,7 @@ from rlframe.worker import InteractionSerialEvaluator, SampleSerialCollector
 from rlframe.worker.collector.rollout import Rollout
 
 SEEDS = [11, 12, 13, 14]
-LIMIT, PATIENCE = 2.0, 120.0
+LIMIT, PATIENCE = 4.0, 120.0
 """What a call may take, and what no machine needs to notice that it took longer, in seconds."""
 KINDS = {'base': BaseEnvManager, 'subprocess': SubprocessEnvManager, 'async': Patient}
 WORDS = {

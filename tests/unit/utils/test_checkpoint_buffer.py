@@ -268,7 +268,8 @@ from pathlib import Path
 from rlframe import config
 from rlframe.data import Batch
 from rlframe.pipeline import SerialPipeline
-from rlframe.checkpoint import load_checkpoint, publish_checkpoint
+from rlframe.run.read_checkpoint import load_checkpoint
+from rlframe.run.write_checkpoint import publish_checkpoint
 from rlframe.worker.replay_buffer import create_buffer
 rows = 400
 buffer = create_buffer({'type': 'naive', 'replay_buffer_size': rows})

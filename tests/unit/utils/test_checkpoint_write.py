@@ -179,7 +179,8 @@ from pathlib import Path
 sys.path.insert(0, {tests!r})
 import checkpoint_helpers
 from checkpoint_helpers import save_run
-from rlframe.checkpoint import clean_leftovers, load_checkpoint, newest_good
+from rlframe.run.read_checkpoint import load_checkpoint, newest_good
+from rlframe.run.write_checkpoint import clean_leftovers
 checkpoint_helpers.filled_buffer()
 mode, folder = sys.argv[1], Path(sys.argv[2])
 save_run(folder, [0], keep_last=2)
