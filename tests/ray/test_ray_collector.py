@@ -295,7 +295,7 @@ def test_more_losses_than_allowed_end_the_run_with_all_causes_and_a_checkpoint(t
         pipeline.run(kill)
     text = str(caught.value)
     assert '2 actors were lost within 600 s (Ray actor 0 2 times), 1 may be replaced' in text.splitlines()[0]
-    assert text.count('Ray actor 0 was lost: its process was probably killed by SIGKILL') == 2
+    assert text.count('Ray actor 0 was lost') == text.count('ActorDiedError') == 2
     assert text.count('Worker exit type') == 2
     assert any('emergency checkpoint' in note for note in caught.value.__notes__), caught.value.__notes__
 
@@ -346,10 +346,9 @@ def test_actor_that_cannot_start_says_why() -> None:
             pool.start(print)
     finally:
         pool.close()
-    cause = (
-        'Ray actor 0 did not start: ActorDiedError: The actor died because of an error raised in its creation'
-    )
-    assert cause in str(caught.value) and 'ImportError: no simulator on this machine' in str(caught.value)
+    text = str(caught.value)
+    assert 'Ray actor 0 did not start' in text and 'ActorDiedError' in text
+    assert 'ImportError: no simulator on this machine' in text
     assert '\x1b' not in str(caught.value)
 
 
