@@ -122,8 +122,8 @@ def place_in(frames: traceback.StackSummary, env: Any) -> str:
     return f'{found[0].filename}:{found[0].lineno}' if found else ''
 
 
-class Spy(io.TextIOBase):
-    """Takes what is printed in place of stdout, and remembers the first line and the code that printed it."""
+class FirstLine(io.TextIOBase):
+    """Stands in for stdout: counts the printed lines, and remembers the first one and the code that printed it."""
 
     def __init__(self) -> None:
         self.first, self.where, self.lines = '', '', 0
@@ -392,9 +392,9 @@ def check_env(
     Raises:
         ConfigError: If there is no such env.
     """
-    checks, spy = Checks(section, steps, seed), Spy()
+    checks, output = Checks(section, steps, seed), FirstLine()
     thread = threading.Thread(target=checks.run, name='check-env', daemon=True)
-    with contextlib.redirect_stdout(spy):
+    with contextlib.redirect_stdout(output):
         thread.start()
         while thread.is_alive():
             thread.join(min(0.5, call_seconds))
@@ -408,7 +408,7 @@ def check_env(
                 break
     if checks.refused is not None:
         raise checks.refused
-    if (printed := spy.finding()) is not None:
+    if (printed := output.finding()) is not None:
         checks.found(printed)
     return _report(checks)
 

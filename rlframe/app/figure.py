@@ -286,7 +286,7 @@ def _categories(axes: Axes, values: Sequence[Any], numbers: Sequence[float]) -> 
 
 
 def _text(text: str) -> str:
-    """Returns a text for matplotlib, which would set what is between two dollars as a formula."""
+    """Returns a text with its dollar signs escaped, because matplotlib reads what is between two of them as a formula."""
     text = text if len(text) <= LONGEST_TEXT else f'{text[: LONGEST_TEXT - 3]}...'
     return text.replace('$', r'\$')
 

@@ -1,7 +1,7 @@
 """The command line: ``python -m rlframe.entry``, or ``rlframe`` once installed; one module a verb.
 
-A module reads the arguments of its verb, and prints what comes back. What the verb does is a function elsewhere, which
-Python can call, too.
+Each module reads the arguments of its verb and prints the result. The work itself is done by functions that Python programs
+can call, too.
 """
 
 from rlframe.utils.lazy import lazy_exports

@@ -383,7 +383,7 @@ def get_vec_env_setting(
 
 def make_env(cfg: Mapping[str, Any]) -> Any:
     """Returns the env of a config from ``get_vec_env_setting``, with DI-engine's method ``seed``."""
-    from rlframe.envs.wrappers import SeededEnv  # imports gymnasium, as whoever makes an env does
+    from rlframe.envs.wrappers import SeededEnv  # it imports gymnasium, which options do not need
 
     return SeededEnv(_factory(cfg).create())
 

@@ -160,7 +160,7 @@ def left_part(seconds: float | None) -> Part:
 
 
 Picture = Callable[[int | None], RenderableType]
-"""Returns what is shown in so many columns; None: in one line of any length."""
+"""Returns what to show on a screen of this many columns; None: one line of any length."""
 NOTEBOOK_COLUMNS = 100
 """Columns of the output of a notebook's cell."""
 

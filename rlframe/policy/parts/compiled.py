@@ -416,7 +416,7 @@ class Compiled:
     def _first(self, *args: Any) -> Any:
         _limit_workers()
         logger.info('torch.compile turns %s into machine code', self._function.__qualname__)
-        # what is imported or cached at its first use would divide the graph
+        # a first call without the compiler: imports and caches of first use would split the graph
         with torch.random.fork_rng(devices=range(torch.cuda.device_count())), torch.no_grad():
             self._function(*args)
         try:

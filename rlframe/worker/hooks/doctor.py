@@ -205,7 +205,7 @@ class Check(NamedTuple):
     name: str
     """Name of its option and of its metric."""
     look: Callable[[Exam, float], str]
-    """Maps an exam and the threshold to one line: what was seen, and what to change. An empty string if all is well."""
+    """Returns one line about an exam, given the threshold: what was seen, and what to change; empty if all is well."""
     field: Field
     """Its option, the threshold."""
 

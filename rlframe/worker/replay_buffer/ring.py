@@ -476,7 +476,7 @@ def pair_columns(columns: Columns, block: Batch, prefix: str = '') -> list[tuple
 
 
 def _gather(columns: Columns, slot: IntArray, index: torch.Tensor | None = None) -> Batch:
-    """Returns the rows at these slots: arrays or, with the slots on the device, what lies there as tensors."""
+    """Returns the rows in these slots, as arrays; columns on a device as tensors, if ``index`` has the slots as a tensor there."""
     rows: dict[str, Any] = {}
     for name, column in columns.items():
         if isinstance(column, dict):
