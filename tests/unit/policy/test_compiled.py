@@ -16,6 +16,7 @@ from rlframe.data import Batch, EnvSpec
 from rlframe.errors import ConfigError
 from rlframe.policy import create_policy
 from rlframe.policy.parts.compiled import THREADS, Compiled
+from rlframe.policy.parts.compiled import torch as lazy  # keeps what it was asked for
 
 pytestmark = pytest.mark.filterwarnings('ignore:.torch.jit.script_method:DeprecationWarning')  # torch's own
 UPDATES = 4
@@ -39,7 +40,7 @@ def test_the_compiler_has_workers_only_if_the_user_wants_some(
     monkeypatch.setenv(THREADS, variable)
     if not variable:
         monkeypatch.delenv(THREADS)
-    monkeypatch.setattr(torch, 'compile', lambda function, **options: lambda *args: config.compile_threads)
+    monkeypatch.setattr(lazy, 'compile', lambda function, **options: lambda *args: config.compile_threads)
     with config.patch(compile_threads=2):
         compiled = Compiled(torch.neg)
         assert config.compile_threads == wanted
@@ -114,7 +115,7 @@ def test_a_resumed_policy_computes_the_same_bits_whatever_shapes_came_before() -
 
 
 def test_other_faces_are_not_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch, 'compile', lambda *args, **kwargs: pytest.fail('compiled'))
+    monkeypatch.setattr(lazy, 'compile', lambda *args, **kwargs: pytest.fail('compiled'))
     cfg = dict(type='dqn', compile=True, model=dict(encoder_hidden_size_list=[8]))
     create_policy(cfg, EnvSpec(spaces.Box(-1, 1, (4,)), spaces.Discrete(3)), enable_field=['collect', 'eval'])
 

@@ -317,7 +317,7 @@ def test_what_does_not_fit_on_the_device_is_refused_before_it_is_allocated(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(machine, 'free_memory', lambda device: 2**30)
-    monkeypatch.setattr(torch, 'empty', lambda *a, **k: pytest.fail('allocated'))
+    monkeypatch.setattr(device_store.torch, 'empty', lambda *a, **k: pytest.fail('allocated'))
     ring = RingStorage(10**10, torch.device('cuda:1'))
     block = Batch(obs=np.zeros((1, 40), np.uint8))
     with pytest.raises(ResourceError, match=r'372.5 GiB, 1.0 GiB are free on cuda:1.*device=.cpu.'):
