@@ -106,6 +106,17 @@ class ForwardByEnv(partial[Any]):
         return forward
 
 
+class Acting(NamedTuple):
+    """State that acting changes, excluding the weights: sent to a copy that acts, and back."""
+
+    state: Callable[[], dict[str, Any]]
+    load_state: Callable[[Mapping[str, Any]], None]
+    statistics: Callable[[], dict[str, Any]]
+    """Running statistics, which copies gather apart."""
+    absorb: Callable[[Mapping[str, Any], Mapping[str, Any]], None]
+    """Adds the statistics that a copy gathered between two calls of ``statistics``."""
+
+
 def by_env(forward: Forward, spec: EnvSpec) -> ForwardByEnv:
     """Returns a ``forward`` that also takes a dict of observations; see ``forward_by_env``."""
     return ForwardByEnv(forward_by_env, forward, spec)

@@ -44,8 +44,6 @@ PROTOCOLS: dict[str, dict[str, Any]] = {
 Source: Mnih et al., Human-level control through deep reinforcement learning (2015), Methods; Dhariwal et al., OpenAI
 Baselines (2017), ``atari_wrappers.py``; Machado et al., Revisiting the Arcade Learning Environment (2018), section 5.
 """
-OF_PROTOCOL = tuple(PROTOCOLS['mnih2015'])
-"""Options whose default is that of the protocol."""
 
 WITHOUT_FIRE = frozenset(
     [

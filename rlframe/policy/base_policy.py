@@ -5,12 +5,12 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
 from easydict import EasyDict
 
-from rlframe.data.faces import CollectMode, CommandMode, EvalMode, Forward, LearnMode, Metrics, by_env
+from rlframe.data.faces import Acting, CollectMode, CommandMode, EvalMode, Forward, LearnMode, Metrics, by_env
 from rlframe.data.observation import has_mask
 from rlframe.data.staging import Staging
 from rlframe.data.timestep import Array, Batch, EnvSpec, IntArray, TimeStep
@@ -48,15 +48,18 @@ else:
     torch = LazyModule('torch')
 
 
-class Acting(NamedTuple):
-    """State that acting changes, excluding the weights: sent to a copy that acts, and back."""
+class LearnedPart(Protocol):
+    """A part of a policy that learning changes, beside its network and its optimizers."""
 
-    state: Callable[[], dict[str, Any]]
-    load_state: Callable[[Mapping[str, Any]], None]
-    statistics: Callable[[], dict[str, Any]]
-    """Running statistics, which copies gather apart."""
-    absorb: Callable[[Mapping[str, Any], Mapping[str, Any]], None]
-    """Adds the statistics that a copy gathered between two calls of ``statistics``."""
+    @property
+    def networks(self) -> tuple[str, ...]:
+        """Names in its state that several learners average."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns its state by names that no other part has."""
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continues from ``state_dict()``, which the state of the learn face contains."""
 
 
 class ModelConfig(ResolvedConfig):
@@ -202,6 +205,7 @@ class Policy(Configurable):
         self._normalizer, self._shift = Normalizer(self._cfg, spec), RandomShift(self._cfg, spec, self._rng)
         self._given_model = model
         self._optimizers: dict[str, Optimizer] = {}
+        self._learned: list[LearnedPart] = []
         self._draws = seed, 'evaluation', rank
         self._eval_rng = component_rng(*self._draws)
         self._memory: Memory | None = None
@@ -268,11 +272,14 @@ class Policy(Configurable):
 
     def _state_dict_learn(self) -> dict[str, Any]:
         optimizers = {name: optimizer.state_dict() for name, optimizer in self._optimizers.items()}
-        return {**self._state_dict_model(), **self._acting_state(), 'optimizers': optimizers}
+        state = {**self._state_dict_model(), **self._acting_state(), 'optimizers': optimizers}
+        for learned in self._learned:
+            state |= learned.state_dict()
+        return state
 
     def _get_networks(self) -> tuple[str, ...]:
         """Returns the names of the parts of the learn face's state that several learners average."""
-        return ('model',)
+        return ('model', *(name for learned in self._learned for name in learned.networks))
 
     def _load_state_dict_learn(self, state: Mapping[str, Any]) -> None:
         self._load_model(state)
@@ -283,6 +290,8 @@ class Policy(Configurable):
         for name, optimizer in self._optimizers.items():
             with part(f'optimizers.{name}'):
                 optimizer.load_state_dict(state['optimizers'][name])
+        for learned in self._learned:
+            learned.load_state_dict(state)
 
     def reset_targets(self) -> None:
         """Synchronises copies of the network with it, after new weights were loaded."""
@@ -479,6 +488,12 @@ class Policy(Configurable):
     def _remember(self, env_id: IntArray, is_evaluation: bool = False) -> dict[str, Array]:
         """Sets the episodes that the next action continues, and returns the column ``state`` if there is a core."""
         return {} if self._memory is None else self._memory.begin(env_id, is_evaluation)
+
+    def _step(self, obs: Any) -> torch.Tensor:
+        """Does a step of the network with a core in the episodes that ``_remember`` set, and returns its output, [n, ...]."""
+        assert self._memory is not None  # the network has a core
+        network = self._model.act if self._memory.is_evaluation else self._model.step
+        return self._memory.step(network, obs, self._tensor)
 
     def _acting_state(self) -> dict[str, Any]:
         """Returns what acting changes, as part of the policy's state: generator, running statistics, recurrent states."""

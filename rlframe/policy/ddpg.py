@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
-from rlframe.policy.parts.options import Schedule, check_schedule, value_at
+from rlframe.policy.parts.options import Schedule, check_schedule
 from rlframe.policy.qac import QACCollect, QACConfig, QACLearn, QACPolicy
 from rlframe.registry import POLICY_REGISTRY
 from rlframe.utils.field import Field
@@ -78,9 +77,6 @@ class DDPGPolicy(QACPolicy):
     )
     target_parts = ('actor', 'critic')
 
-    def get_setting_collect(self, info: Mapping[str, Any]) -> dict[str, Any]:
-        return noise_at(self._cfg, info)
-
 
 @POLICY_REGISTRY.register('td3')
 class TD3Policy(QACPolicy):
@@ -102,11 +98,3 @@ class TD3Policy(QACPolicy):
         collect=EXPLORATION,
     )
     target_parts = ('actor', 'critic')
-
-    def get_setting_collect(self, info: Mapping[str, Any]) -> dict[str, Any]:
-        return noise_at(self._cfg, info)
-
-
-def noise_at(cfg: DDPGConfig, info: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the exploration noise after ``info['envstep']`` env steps, as an argument of the collector's forward."""
-    return {'noise_sigma': value_at(cfg.collect.noise_sigma, info['envstep'])}

@@ -143,6 +143,7 @@ class DQNPolicy(Policy):
     def _init_learn(self) -> None:
         self._targets = Targets(self._cfg, copy.deepcopy(self._model), [self._model], self._device)
         self._target_model = self._targets.network
+        self._learned.append(self._targets)
         self._optimizer = self._optimizers['model'] = Optimizer(self._model, self._cfg.learn)
         self._target_update_freq = self._cfg.learn.target_update_freq
         self._target_theta = self._cfg.learn.target_theta
@@ -289,13 +290,3 @@ class DQNPolicy(Policy):
 
     def _monitor_vars(self) -> list[str]:
         return [*super()._monitor_vars(), 'q_value', 'target_q_value']
-
-    def _get_networks(self) -> tuple[str, ...]:
-        return 'model', 'target_model'
-
-    def _state_dict_learn(self) -> dict[str, Any]:
-        return super()._state_dict_learn() | self._targets.state_dict()
-
-    def _load_state_dict_learn(self, state: Mapping[str, Any]) -> None:
-        super()._load_state_dict_learn(state)
-        self._targets.load_state_dict(state)

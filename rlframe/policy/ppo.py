@@ -340,11 +340,7 @@ class PPOPolicy(Policy):
         """Returns the actor's output for observations, float32 [n, S]."""
         with torch.inference_mode():
             tensor = self._tensor(obs)
-            if self._memory is None:
-                logit = self._model.logit(tensor)
-            else:
-                network = self._model.act if self._memory.is_evaluation else self._model.step
-                logit = self._memory.step(network, tensor, self._tensor)
+            logit = self._step(tensor) if self._has_core else self._model.logit(tensor)
             logit = masked(logit, mask_of(tensor), IMPOSSIBLE)
             return logit.cpu().numpy()
 

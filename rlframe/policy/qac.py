@@ -24,6 +24,7 @@ from rlframe.policy.parts.options import (
     check_widths,
     grad_clip_norm,
     learning_rate,
+    value_at,
 )
 from rlframe.policy.parts.sequences import Rows
 from rlframe.policy.td import INPUTS, TD_LEARN, TD_OPTIONS, Targets, TDConfig, TDLearn, check_priority
@@ -142,6 +143,7 @@ class QACPolicy(Policy):
         copied = torch.nn.ModuleDict(copy.deepcopy(online))
         self._targets = Targets(self._cfg, copied, list(online.values()), self._device)
         self._target_model = self._targets.network
+        self._learned.append(self._targets)
         self._optimizers['critic'] = Optimizer(self._model.critic, cfg, 'learning_rate_critic')
         self._optimizers['actor'] = Optimizer(self._model.actor, cfg, 'learning_rate_actor')
         self._target_noise, self._target_noise_clip = (
@@ -290,21 +292,15 @@ class QACPolicy(Policy):
 
     # settings and state
 
+    def get_setting_collect(self, info: Mapping[str, Any]) -> dict[str, Any]:
+        sigma = self._cfg.collect.get('noise_sigma')  # an option of policies with a deterministic actor
+        return {} if sigma is None else {'noise_sigma': value_at(sigma, info['envstep'])}
+
     def _monitor_vars(self) -> list[str]:
         return [*super()._monitor_vars(), 'critic_loss', 'actor_loss', 'q_value', 'target_q_value']
 
     def reset_targets(self) -> None:
         self._targets.copy()
-
-    def _get_networks(self) -> tuple[str, ...]:
-        return 'model', 'target_model'
-
-    def _state_dict_learn(self) -> dict[str, Any]:
-        return super()._state_dict_learn() | self._targets.state_dict()
-
-    def _load_state_dict_learn(self, state: Mapping[str, Any]) -> None:
-        super()._load_state_dict_learn(state)
-        self._targets.load_state_dict(state)
 
     def _acting_state(self) -> dict[str, Any]:
         noise = {} if self._noise is None else {'noise': self._noise.state_dict()}

@@ -113,6 +113,11 @@ class EntropyWeight:
             self.optimizer.step(self._log * (metrics['entropy'] - target))
             self.value.copy_(self._log.detach().exp())
 
+    @property
+    def networks(self) -> tuple[str, ...]:
+        """Names in its state that several learners average."""
+        return tuple(self.state_dict())
+
     def state_dict(self) -> dict[str, Any]:
         """Returns its logarithm, if it is learned."""
         return {'log_alpha': self._log.detach().clone()} if self.is_learned else {}
@@ -146,6 +151,7 @@ class SACPolicy(QACPolicy):
             self._cfg.learn, -float(math.prod(self._spec.action_space.shape)), self._device
         )
         self._alpha = self._entropy.value
+        self._learned.append(self._entropy)
         if self._entropy.is_learned:
             self._optimizers['alpha'] = self._entropy.optimizer
 
@@ -191,16 +197,6 @@ class SACPolicy(QACPolicy):
 
     def _monitor_vars(self) -> list[str]:
         return [*super()._monitor_vars(), 'entropy', 'alpha']
-
-    def _get_networks(self) -> tuple[str, ...]:
-        return (*super()._get_networks(), *self._entropy.state_dict())
-
-    def _state_dict_learn(self) -> dict[str, Any]:
-        return super()._state_dict_learn() | self._entropy.state_dict()
-
-    def _load_state_dict_learn(self, state: Mapping[str, Any]) -> None:
-        super()._load_state_dict_learn(state)
-        self._entropy.load_state_dict(state)
 
 
 class SACDiscreteLearn(SACLearn):
@@ -279,6 +275,7 @@ class SACDiscretePolicy(QACPolicy):
         super()._init_learn()
         self._entropy = EntropyWeight(self._cfg.learn, 0.5 * math.log(self._action_space.n), self._device)
         self._alpha = self._entropy.value
+        self._learned.append(self._entropy)
         if self._entropy.is_learned:
             self._optimizers['alpha'] = self._entropy.optimizer
 
@@ -358,11 +355,7 @@ class SACDiscretePolicy(QACPolicy):
         if isinstance(obs, Remembered):
             logit = self._model.logit(obs.obs, obs.unroll)
             return masked(logit, mask_of(obs.obs), IMPOSSIBLE)[obs.row]
-        if self._memory is None:
-            logit = self._model.actor(obs)
-        else:
-            network = self._model.act if self._memory.is_evaluation else self._model.step
-            logit = self._memory.step(network, obs, self._tensor)
+        logit = self._step(obs) if self._has_core else self._model.actor(obs)
         return masked(logit, mask_of(obs), IMPOSSIBLE)
 
     def best_action(self, obs: torch.Tensor) -> torch.Tensor:
@@ -404,13 +397,3 @@ class SACDiscretePolicy(QACPolicy):
 
     def _monitor_vars(self) -> list[str]:
         return [*super()._monitor_vars(), 'entropy', 'alpha']
-
-    def _get_networks(self) -> tuple[str, ...]:
-        return (*super()._get_networks(), *self._entropy.state_dict())
-
-    def _state_dict_learn(self) -> dict[str, Any]:
-        return super()._state_dict_learn() | self._entropy.state_dict()
-
-    def _load_state_dict_learn(self, state: Mapping[str, Any]) -> None:
-        super()._load_state_dict_learn(state)
-        self._entropy.load_state_dict(state)

@@ -77,8 +77,7 @@ def learning_rates(policy: Any) -> list[float]:
 
 def moments(state: Mapping[str, Any]) -> Any:
     """Returns what the optimizers of a saved state remember."""
-    policy = state['policy']
-    return policy['optimizers']
+    return state['policy']['optimizers']
 
 
 def generators(tree: Any, path: str = '') -> dict[str, Any]:
