@@ -122,4 +122,3 @@ def bad_env(
 
 RUN = ('cartpole_dqn_seed0',)
 PLACE = 'env 0, episode 12, step 2'
-PLACE_0 = 'env 0, episode 1'

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import os
 import signal
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,6 @@ from rlframe.run.read_checkpoint import load_checkpoint
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures('ray_of_tests')]
 BESIDE = ('evaluator.backend=ray', 'env.n_evaluator_episode=5')
 HERE = ('env.n_evaluator_episode=5',)
-AfterStep = Callable[[SerialPipeline], bool]
 
 
 def start(folder: Path, case: str, *words: str, train_iter: int = 180) -> SerialPipeline:

@@ -22,7 +22,6 @@ from tune_runs import (
     comparable,
     generators,
     learning_rates,
-    moments,
     saved_state,
     trial_config,
 )
@@ -180,7 +179,7 @@ def test_taken_over_trial_goes_on_with_the_same_bits(case: str, trial: Begin, tm
     second.close()
     assert_same_state(tmp_path / 'straight', tmp_path / 'taken over')
     state = saved_state(tmp_path / 'straight')
-    assert {'progress', 'policy', 'collector', 'rng'} <= state.keys() and moments(state)
+    assert {'progress', 'policy', 'collector', 'rng'} <= state.keys() and state['policy']['optimizers']
     assert case == 'ppo' or len(state['replay_buffer']['storage']['columns']['obs']) > 100
     assert differences(state, saved_state(tmp_path / 'saved')), 'the steps in between change something'
 
@@ -200,7 +199,7 @@ def test_loaded_trial_has_its_own_learning_rate_and_the_moments_of_the_donor(
     clone.load(tmp_path / 'saved')
     clone.save(tmp_path / 'loaded')
     saved, loaded = saved_state(tmp_path / 'saved'), saved_state(tmp_path / 'loaded')
-    assert differences(moments(saved), moments(loaded)) == []
+    assert differences(saved['policy']['optimizers'], loaded['policy']['optimizers']) == []
     assert differences(saved['policy']['model'], loaded['policy']['model']) == []
     clone.step()
     assert learning_rates(clone.pipeline.policy).count(0.0123) == len(rates)

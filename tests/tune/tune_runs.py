@@ -75,11 +75,6 @@ def learning_rates(policy: Any) -> list[float]:
     return [optimizer.learning_rate for optimizer in found]
 
 
-def moments(state: Mapping[str, Any]) -> Any:
-    """Returns what the optimizers of a saved state remember."""
-    return state['policy']['optimizers']
-
-
 def generators(tree: Any, path: str = '') -> dict[str, Any]:
     """Returns the states of numpy's generators in a tree, by where they are."""
     if not isinstance(tree, dict):

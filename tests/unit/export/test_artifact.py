@@ -37,7 +37,6 @@ from rlframe.run.manifest import write_text
 from rlframe.run.read_checkpoint import load_checkpoint
 
 MEMBERS = ('README.md', 'manifest.json', 'policy.json', 'weights.safetensors')
-Out = Callable[[], str]
 
 
 @pytest.fixture(scope='module')
