@@ -28,7 +28,7 @@ MODES: dict[str, dict[str, Any]] = {
     'cuda_graph bf16': dict(cuda_graph=True, precision='bf16'),
 }
 """Names to options of a policy."""
-REFUSED = {('r2d2', 'compile')}
+REFUSED = {('r2d2', mode) for mode in ('compile', 'cuda_graph', 'cuda_graph bf16')}
 """Policies and modes that their configs refuse."""
 NO_LOG = dict(hook=dict(log_show_after_iter=10**9, save_ckpt_after_iter=False, save_ckpt_after_run=False))
 """Options of a learner that reads no metrics."""
@@ -60,13 +60,12 @@ def keeps_transitions(policy: str) -> bool:
     return not cls.default_config().on_policy and not cls.is_recurrent
 
 
-def cells(cpu: Mapping[str, list[str]], *gpu_modes: str, refused: bool = False) -> list[Any]:
+def cells(cpu: Mapping[str, list[str]], *gpu_modes: str) -> list[Any]:
     """Returns the parameters of a test: each policy in each mode on a GPU, and some of them on the CPU.
 
     Args:
         cpu: Modes to the policies that are tried on the CPU.
-        gpu_modes: Modes on a GPU; all by default.
-        refused: Whether to add those that the policy's config refuses.
+        gpu_modes: Modes on a GPU; all by default, but those that the policy's config refuses.
     """
     here = [Cell(name, mode, 'cpu') for mode, names in cpu.items() for name in names]
     there = [Cell(name, mode, 'cuda') for name in policies() for mode in gpu_modes or MODES]
@@ -74,7 +73,7 @@ def cells(cpu: Mapping[str, list[str]], *gpu_modes: str, refused: bool = False) 
     return [
         pytest.param(cell, marks=marks[cell.device], id=str(cell))
         for cell in (*here, *there)
-        if refused or (cell.policy, cell.mode) not in REFUSED
+        if (cell.policy, cell.mode) not in REFUSED
     ]
 
 

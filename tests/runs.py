@@ -128,6 +128,13 @@ def end_state(folder: Path) -> dict[str, Any]:
     return state
 
 
+def bits(array: torch.Tensor | np.ndarray) -> bytes:
+    """Returns the bytes of an array; numpy has no bfloat16."""
+    if isinstance(array, torch.Tensor):
+        array = array.detach().reshape(-1).view(torch.uint8).numpy()
+    return array.tobytes()
+
+
 def differences(one: Any, other: Any, path: str = '') -> list[str]:
     """Returns where two trees differ, bit by bit."""
     if isinstance(one, dict) and isinstance(other, dict):
@@ -147,8 +154,7 @@ def differences(one: Any, other: Any, path: str = '') -> list[str]:
         ]
     if isinstance(one, torch.Tensor | np.ndarray):
         same = one.shape == other.shape and one.dtype == other.dtype
-        same = same and np.asarray(one).tobytes() == np.asarray(other).tobytes()
-        return [] if same else [f'{path}: {one} and {other}']
+        return [] if same and bits(one) == bits(other) else [f'{path}: {one} and {other}']
     return [] if one == other or (one != one and other != other) else [f'{path}: {one!r} and {other!r}']
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from gpu_cells import MODES, SYNC, Cell, allocated, cells, host_waits, policies, why_skipped
+from gpu_cells import MODES, REFUSED, SYNC, Cell, allocated, cells, host_waits, policies, refusal, why_skipped
 from toys import toy_of_policy
 
 
@@ -21,10 +21,21 @@ def test_every_policy_has_a_toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_every_policy_is_tried_in_every_mode_on_a_gpu_and_only_where_the_marker_asks_for_it() -> None:
-    found = cells({'eager': ['dqn']}, refused=True)
+    found = cells({'eager': ['dqn']})
     on_gpu = {param.values[0] for param in found if {mark.name for mark in param.marks} == {'gpu', 'slow'}}
-    assert on_gpu == {Cell(name, mode, 'cuda') for name in policies() for mode in MODES}
+    modes = {Cell(name, mode, 'cuda') for name in policies() for mode in MODES}
+    assert on_gpu == {cell for cell in modes if cell[:2] not in REFUSED}
     assert [str(param.values[0]) for param in found if len(param.marks) == 1] == ['dqn-eager-cpu']
+
+
+@pytest.mark.parametrize('policy', policies())
+def test_a_policy_takes_every_mode_on_a_gpu_but_those_that_are_listed(
+    policy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for mode in MODES:
+        why = refusal(Cell(policy, mode, 'cuda'))
+        assert bool(why) == ((policy, mode) in REFUSED), why
 
 
 def test_a_cell_without_its_device_or_its_option_says_why_it_is_skipped(

@@ -90,7 +90,7 @@ class FiniteGuard:
     def look(self, loss: torch.Tensor, gradients: Sequence[torch.Tensor]) -> None:
         """Looks at an update, without waiting for a GPU."""
         self._found.zero_()
-        tensors = [*gradients, loss.detach().view(1)]
+        tensors = [*gradients, loss.detach().float().view(1)]  # torch's kernel for GPUs takes no bfloat16
         # division by 1 changes nothing
         torch._amp_foreach_non_finite_check_and_unscale_(tensors, self._found, self._one)
         if not self.answers_at_once:
@@ -187,7 +187,8 @@ class Optimizer:
             mean, square, steps = ([part[i] for i in used] for part in (mean, square, steps))
         if self._guard is not None:
             self._guard.look(loss, gradients)
-            self._watched = {'total_loss': loss.detach(), **parts}, gradients
+            losses = {name: part.detach() for name, part in ({'total_loss': loss} | parts).items()}
+            self._watched = losses, gradients
             if self._guard.answers_at_once and self.check():
                 return
         if self._clip is not None:
@@ -279,7 +280,7 @@ class Optimizer:
         """Raises the error about updates that are not finite, or counts them."""
         self.skipped += count
         norm = float(torch.nn.utils.get_total_norm(gradients))
-        values = ', '.join(f'{name} {float(loss.detach()):.6g}' for name, loss in losses.items())
+        values = ', '.join(f'{name} {float(loss):.6g}' for name, loss in losses.items())
         at_once = self._guard is not None and self._guard.answers_at_once
         when = 'not finite' if at_once else f'{count} of the last {READ_EVERY} updates not finite; now'
         message = f'{when}: {values}, gradient norm {norm:.6g}, learning rate {self.learning_rate:g}'

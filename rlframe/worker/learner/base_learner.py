@@ -6,7 +6,7 @@ import logging
 import queue
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -91,6 +91,15 @@ def _is_series(value: Any) -> bool:
     return getattr(value, 'ndim', 0) == 1
 
 
+def _series(values: Sequence[Any]) -> Any:
+    """Returns values as one tensor, if they are tensors, or as a list; those of a checkpoint join the newest on its device."""
+    import torch
+
+    if not isinstance(values[-1], torch.Tensor):
+        return list(values)
+    return torch.stack([torch.as_tensor(value, device=values[-1].device) for value in values])
+
+
 MONITOR_STATE = dict_of(Kind('a list of numbers, or a tensor of them', _is_series))
 
 
@@ -114,29 +123,21 @@ class Monitor:
 
     def means(self) -> dict[str, float]:
         """Returns the mean of each variable since the last ``take_means``."""
-        import torch
-
-        means = {}
-        for name, values in self._values.items():
-            if values and isinstance(values[0], torch.Tensor):
-                means[name] = float(torch.stack(list(values)).double().mean())
-            elif values:
-                means[name] = sum(values) / len(values)
-        return means
+        return {
+            name: sum(values) / len(values) if isinstance(values, list) else float(values.double().mean())
+            for name, values in self.state_dict().items()
+        }
 
     def state_dict(self) -> dict[str, Any]:
         """Returns the values noted since the last ``take_means``."""
-        import torch
-
-        return {
-            name: torch.stack(list(values)) if isinstance(values[0], torch.Tensor) else list(values)
-            for name, values in self._values.items()
-        }
+        return {name: _series(values) for name, values in self._values.items()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continues from ``state_dict()``."""
         check_state(state, MONITOR_STATE)
-        self._values = {name: deque(values, maxlen=MONITOR_WINDOW) for name, values in state.items()}
+        self._values = {
+            name: deque(values, maxlen=MONITOR_WINDOW) for name, values in state.items() if len(values)
+        }
 
     def take_means(self) -> dict[str, float]:
         """Returns the means and begins anew."""
