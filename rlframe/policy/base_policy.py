@@ -18,7 +18,9 @@ from rlframe.errors import CheckpointMismatchError, ConfigError
 from rlframe.policy.ding_form import learning_from_rows, own_options, spec_of_shapes
 from rlframe.policy.parts.actions import ActionMap
 from rlframe.policy.parts.compiled import (
-    UPDATE_OPTIONS,
+    COMPILE,
+    CUDA_GRAPH,
+    PRECISION,
     check_device,
     check_updates,
     prepare_updates,
@@ -27,13 +29,13 @@ from rlframe.policy.parts.compiled import (
 from rlframe.policy.parts.fit import check_fit, check_network, check_sizes
 from rlframe.policy.parts.memory import Memory, check_core, core_nbytes
 from rlframe.policy.parts.normalize import NORMALIZE_OBS, NORMALIZE_REWARD, Normalizer
-from rlframe.policy.parts.options import INIT_FROM, MODEL_OPTIONS, check_encoder, network_options
+from rlframe.policy.parts.options import INIT_FROM, ModelConfig, check_encoder, network_options
 from rlframe.policy.parts.random_policy import random_collect_mode
 from rlframe.policy.parts.random_shift import RANDOM_SHIFT, RandomShift, check_shift
 from rlframe.policy.parts.sequences import to_tensor
 from rlframe.registry import ENV_REGISTRY, MODEL_REGISTRY, POLICY_REGISTRY
 from rlframe.run.checkpoint_tree import compare_states
-from rlframe.utils.field import Configurable, Field, ResolvedConfig
+from rlframe.utils.field import Configurable, ResolvedConfig, Section, option
 from rlframe.utils.lazy import LazyModule
 from rlframe.utils.schema import DICT, GENERATOR, NETWORK, check_state, part, part_of
 from rlframe.utils.seed import component_rng
@@ -62,39 +64,73 @@ class LearnedPart(Protocol):
         """Continues from ``state_dict()``, which the state of the learn face contains."""
 
 
-class ModelConfig(ResolvedConfig):
-    """Section ``model`` of every policy."""
+class LearnConfig(Section):
+    """Section ``learn`` of every policy."""
 
-    type: str | None
-    import_names: list[str]
-
-
-class MemoryModel(ModelConfig):
-    """Section ``model`` of a policy that may have a memory."""
-
-    core: Literal[None, 'gru', 'lstm']
-    core_hidden_size: int
+    random_shift: int = option(RANDOM_SHIFT)
 
 
-class CollectConfig(ResolvedConfig):
+class CollectConfig(Section):
     """Section ``collect`` of every policy."""
 
-    n_sample: int | None
-    n_episode: int | None
-    unroll_len: int
+    n_sample: int | None = option(
+        None, range='[1, inf)', unit='training samples', doc='collected per round, over all envs'
+    )
+    n_episode: int | None = option(
+        None, range='[1, inf)', unit='episodes', doc='collected per round, instead of n_sample'
+    )
+    unroll_len: int = option(
+        1, range='[1, inf)', unit='env steps', doc='length of a training sample; more than 1 makes sequences'
+    )
 
 
-class PolicyConfig(ResolvedConfig):
+class EvalConfig(Section):
+    """Section ``eval`` of every policy."""
+
+
+class StochasticEval(EvalConfig):
+    """Section ``eval`` of policies that may be evaluated by drawn actions."""
+
+    deterministic: bool = option(
+        True,
+        doc='whether evaluation takes the best action; False: it draws one, as collection does. Policies that'
+        ' see only a part of the state can get stuck if they always do the same',
+        may_change=True,
+    )
+
+
+class OtherConfig(Section):
+    """Section ``other`` of every policy."""
+
+
+class PolicyConfig(Section):
     """Options of every policy."""
 
-    compile: bool
-    cuda_graph: bool
-    precision: Literal['fp32', 'tf32', 'bf16']
+    on_policy: bool = option(False, doc='whether it learns from fresh data only, without a replay buffer')
+    cuda: bool | None = option(None, doc="True is device='cuda', False is device='cpu'", may_change=True)
+    device: str = option(
+        'auto',
+        doc="'auto' (CUDA where there is one), 'cpu', 'cuda', 'cuda:i'",
+        check=check_device,
+        may_change=True,
+    )
+    compile: bool = option(COMPILE)
+    cuda_graph: bool = option(CUDA_GRAPH)
+    precision: Literal['fp32', 'tf32', 'bf16'] = option(PRECISION)
+    init_from: str | None = option(INIT_FROM)
+    random_collect_size: int = option(
+        0,
+        range='[0, inf)',
+        unit='training samples',
+        doc='or episodes, whichever the collector counts, collected at random first',
+    )
+    normalize_obs: bool = option(NORMALIZE_OBS)
+    normalize_reward: bool = option(NORMALIZE_REWARD)
     model: ModelConfig
-    learn: ResolvedConfig
+    learn: LearnConfig
     collect: CollectConfig
-    eval: ResolvedConfig
-    other: ResolvedConfig
+    eval: EvalConfig
+    other: OtherConfig
 
 
 class Policy(Configurable):
@@ -115,52 +151,6 @@ class Policy(Configurable):
     """
 
     _cfg: PolicyConfig
-    config: dict[str, Any] = dict(
-        on_policy=Field(False, doc='whether it learns from fresh data only, without a replay buffer'),
-        cuda=Field(None, type=bool, doc="True is device='cuda', False is device='cpu'", may_change=True),
-        device=Field(
-            'auto',
-            doc="'auto' (CUDA where there is one), 'cpu', 'cuda', 'cuda:i'",
-            check=check_device,
-            may_change=True,
-        ),
-        **UPDATE_OPTIONS,
-        init_from=INIT_FROM,
-        random_collect_size=Field(
-            0,
-            range='[0, inf)',
-            unit='training samples',
-            doc='or episodes, whichever the collector counts, collected at random first',
-        ),
-        normalize_obs=NORMALIZE_OBS,
-        normalize_reward=NORMALIZE_REWARD,
-        model=MODEL_OPTIONS,
-        learn=dict(random_shift=RANDOM_SHIFT),
-        collect=dict(
-            n_sample=Field(
-                None,
-                type=int,
-                range='[1, inf)',
-                unit='training samples',
-                doc='collected per round, over all envs',
-            ),
-            n_episode=Field(
-                None,
-                type=int,
-                range='[1, inf)',
-                unit='episodes',
-                doc='collected per round, instead of n_sample',
-            ),
-            unroll_len=Field(
-                1,
-                range='[1, inf)',
-                unit='env steps',
-                doc='length of a training sample; more than 1 makes sequences',
-            ),
-        ),
-        eval=dict(),
-        other=dict(),
-    )
     supported_actions = 'Discrete'
     """Names of the action spaces that it can act in."""
     supported_observations = 'Box, Discrete, MultiDiscrete, MultiBinary, Dict, Tuple'

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from easydict import EasyDict
@@ -10,25 +10,42 @@ from easydict import EasyDict
 from rlframe.data.faces import Metrics
 from rlframe.data.timestep import Array, Batch, EnvSpec, IntArray
 from rlframe.errors import ConfigError
-from rlframe.policy.base_policy import Policy
+from rlframe.policy.base_policy import LearnConfig, Policy, PolicyConfig
 from rlframe.policy.parts.actions import IMPOSSIBLE, ActionMap, mask_of, masked
 from rlframe.policy.parts.optim import NAN_POLICY, OPTIMIZER, Optimizer
 from rlframe.policy.parts.options import (
-    ACTIVATION,
     BATCH_SIZE,
-    HIDDEN_SIZES,
-    IMAGE_OPTIONS,
+    ImageModel,
+    Schedule,
     grad_clip_norm,
     learning_rate,
 )
 from rlframe.policy.parts.sequences import Rows
 from rlframe.registry import POLICY_REGISTRY
+from rlframe.utils.field import option
 from rlframe.utils.lazy import LazyModule
 
 if TYPE_CHECKING:
     import torch
 else:
     torch = LazyModule('torch')
+
+
+class BCLearn(LearnConfig):
+    """Section ``learn`` of behaviour cloning."""
+
+    batch_size: int = option(BATCH_SIZE)
+    learning_rate: Schedule = option(learning_rate(1e-3, over='env steps that were read'))
+    grad_clip_norm: float | None = option(grad_clip_norm())
+    optimizer: Literal['adam', 'rmsprop'] = option(OPTIMIZER)
+    nan_policy: Literal['raise', 'skip', 'ignore'] = option(NAN_POLICY)
+
+
+class BCConfig(PolicyConfig):
+    """Options of behaviour cloning."""
+
+    model: ImageModel
+    learn: BCLearn
 
 
 @POLICY_REGISTRY.register('bc')
@@ -42,22 +59,8 @@ class BCPolicy(Policy):
         Pomerleau, Efficient Training of Artificial Neural Networks for Autonomous Navigation (1991).
     """
 
-    config = dict(
-        on_policy=True,
-        model=dict(
-            encoder_hidden_size_list=HIDDEN_SIZES,
-            activation=ACTIVATION,
-            **IMAGE_OPTIONS,
-        ),
-        learn=dict(
-            batch_size=BATCH_SIZE,
-            learning_rate=learning_rate(1e-3, over='env steps that were read'),
-            grad_clip_norm=grad_clip_norm(),
-            optimizer=OPTIMIZER,
-            nan_policy=NAN_POLICY,
-        ),
-        collect=dict(collector=dict(type='dataset')),
-    )
+    _cfg: BCConfig
+    config = dict(on_policy=True, collect=dict(collector=dict(type='dataset')))
     supported_actions = 'Discrete, Box, MultiDiscrete, MultiBinary'
     supports_action_mask = True
     compiled_parts = ('_losses',)

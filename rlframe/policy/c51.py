@@ -8,11 +8,10 @@ from easydict import EasyDict
 
 from rlframe.data.faces import Metrics
 from rlframe.errors import ConfigError
-from rlframe.policy.base_policy import ModelConfig
-from rlframe.policy.dqn import DQNConfig, DQNPolicy
+from rlframe.policy.dqn import DQNConfig, DQNModel, DQNPolicy
 from rlframe.policy.parts.sequences import Rows
 from rlframe.registry import POLICY_REGISTRY
-from rlframe.utils.field import Field
+from rlframe.utils.field import option
 from rlframe.utils.lazy import LazyModule
 
 if TYPE_CHECKING:
@@ -21,12 +20,12 @@ else:
     torch = LazyModule('torch')
 
 
-class C51Model(ModelConfig):
+class C51Model(DQNModel):
     """Section ``model`` of C51."""
 
-    v_min: float
-    v_max: float
-    n_atom: int
+    v_min: float = option(-10.0, unit='discounted return', doc='lowest atom of the return distribution')
+    v_max: float = option(10.0, unit='discounted return', doc='highest atom of the return distribution')
+    n_atom: int = option(51, range='[2, inf)', unit='atoms', doc='returns that are told apart')
 
 
 class C51Config(DQNConfig):
@@ -45,13 +44,6 @@ class C51Policy(DQNPolicy):
     """
 
     _cfg: C51Config
-    config = dict(
-        model=dict(
-            v_min=Field(-10.0, unit='discounted return', doc='lowest atom of the return distribution'),
-            v_max=Field(10.0, unit='discounted return', doc='highest atom of the return distribution'),
-            n_atom=Field(51, range='[2, inf)', unit='atoms', doc='returns that are told apart'),
-        ),
-    )
 
     @classmethod
     def check_config(cls, cfg: EasyDict) -> list[ConfigError]:

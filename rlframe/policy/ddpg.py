@@ -2,25 +2,44 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from rlframe.policy.parts.options import Schedule, check_schedule
+from rlframe.policy.parts.options import Schedule, check_schedule, learning_rate
 from rlframe.policy.qac import QACCollect, QACConfig, QACLearn, QACPolicy
 from rlframe.registry import POLICY_REGISTRY
-from rlframe.utils.field import Field
+from rlframe.utils.field import option
 
 
 class DDPGLearn(QACLearn):
     """Section ``learn`` of DDPG."""
 
-    target_noise: float
-    target_noise_clip: float
+    learning_rate_actor: Schedule = option(learning_rate(1e-3, 'Adam for the actor'))
+    learning_rate_critic: Schedule = option(learning_rate(1e-3, 'Adam for the critics'))
+    target_noise: float = option(
+        0.0,
+        range='[0, inf)',
+        unit='half the range of an action',
+        doc="standard deviation of noise on the target actor's actions",
+        may_change=True,
+    )
+    target_noise_clip: float = option(
+        0.5,
+        range='(0, inf)',
+        unit='half the range of an action',
+        doc='largest such noise',
+        may_change=True,
+    )
 
 
 class DDPGCollect(QACCollect):
     """Section ``collect`` of DDPG."""
 
-    noise_sigma: Schedule
+    noise_sigma: Schedule = option(
+        0.1,
+        range='[0, inf)',
+        unit='half the range of an action',
+        doc='standard deviation of exploration noise; a schedule over env steps',
+        check=check_schedule,
+        may_change=True,
+    )
 
 
 class DDPGConfig(QACConfig):
@@ -28,37 +47,6 @@ class DDPGConfig(QACConfig):
 
     learn: DDPGLearn
     collect: DDPGCollect
-
-
-TARGET_NOISE: dict[str, Any] = dict(
-    target_noise=Field(
-        0.0,
-        range='[0, inf)',
-        unit='half the range of an action',
-        doc="standard deviation of noise on the target actor's actions",
-        may_change=True,
-    ),
-    target_noise_clip=Field(
-        0.5,
-        range='(0, inf)',
-        unit='half the range of an action',
-        doc='largest such noise',
-        may_change=True,
-    ),
-)
-"""Options of the section ``learn`` about the actions of the target actor."""
-EXPLORATION: dict[str, Any] = dict(
-    noise_sigma=Field(
-        0.1,
-        type=(float, dict),
-        range='[0, inf)',
-        unit='half the range of an action',
-        doc='standard deviation of exploration noise; a schedule over env steps',
-        check=check_schedule,
-        may_change=True,
-    ),
-)
-"""Options of the section ``collect`` about noise on actions."""
 
 
 @POLICY_REGISTRY.register('ddpg')
@@ -70,11 +58,7 @@ class DDPGPolicy(QACPolicy):
     """
 
     _cfg: DDPGConfig
-    config = dict(
-        model=dict(twin_critic=False),
-        learn=dict(learning_rate_actor=1e-3, learning_rate_critic=1e-3, **TARGET_NOISE),
-        collect=EXPLORATION,
-    )
+    config = dict(model=dict(twin_critic=False))
     target_parts = ('actor', 'critic')
 
 
@@ -87,14 +71,5 @@ class TD3Policy(QACPolicy):
     """
 
     _cfg: DDPGConfig
-    config = dict(
-        model=dict(twin_critic=True),
-        learn=dict(
-            learning_rate_actor=1e-3,
-            learning_rate_critic=1e-3,
-            actor_update_freq=2,
-            **TARGET_NOISE | dict(target_noise=TARGET_NOISE['target_noise'].having(0.2)),
-        ),
-        collect=EXPLORATION,
-    )
+    config = dict(learn=dict(actor_update_freq=2, target_noise=0.2))
     target_parts = ('actor', 'critic')

@@ -12,16 +12,14 @@ from easydict import EasyDict
 from rlframe.data.faces import Metrics
 from rlframe.data.timestep import Array, Batch, IntArray, TimeStep
 from rlframe.errors import ConfigError
-from rlframe.policy.base_policy import Policy, smallest_int
+from rlframe.policy.base_policy import OtherConfig, Policy, smallest_int
 from rlframe.policy.parts.actions import mask_of, masked, random_allowed
 from rlframe.policy.parts.optim import Optimizer
 from rlframe.policy.parts.options import (
-    ACTIVATION,
     BATCH_SIZE,
-    DISCOUNT_FACTOR,
     HIDDEN_SIZES,
-    IMAGE_OPTIONS,
     UPDATE_PER_COLLECT,
+    ImageModel,
     Schedule,
     check_schedule,
     grad_clip_norm,
@@ -29,9 +27,9 @@ from rlframe.policy.parts.options import (
     value_at,
 )
 from rlframe.policy.parts.sequences import Rows
-from rlframe.policy.td import INPUTS, TD_LEARN, TD_OPTIONS, Targets, TDConfig, TDLearn, check_priority
+from rlframe.policy.td import INPUTS, Targets, TDConfig, TDLearn, check_priority
 from rlframe.registry import POLICY_REGISTRY
-from rlframe.utils.field import Field, ResolvedConfig
+from rlframe.utils.field import option
 from rlframe.utils.lazy import LazyModule
 
 if TYPE_CHECKING:
@@ -40,23 +38,55 @@ else:
     torch = LazyModule('torch')
 
 
+class DQNModel(ImageModel):
+    """Section ``model`` of a DQN."""
+
+    encoder_hidden_size_list: list[int] = option(HIDDEN_SIZES.having([128, 128, 64]))
+    dueling: bool = option(True, doc='whether value and advantage have separate heads')
+    noisy: bool = option(
+        False,
+        doc='whether the heads are noisy layers, which explore by noise in their weights; eps is then best 0',
+    )
+
+
 class DQNLearn(TDLearn):
     """Section ``learn`` of a DQN."""
 
-    target_update_freq: int | None
-    target_theta: float | None
+    update_per_collect: int = option(UPDATE_PER_COLLECT)
+    batch_size: int = option(BATCH_SIZE)
+    learning_rate: Schedule = option(learning_rate(1e-3, 'Adam'))
+    target_update_freq: int | None = option(
+        100,
+        range='[1, inf)',
+        unit='train iterations',
+        doc='between hard updates of the target network',
+        may_change=True,
+    )
+    target_theta: float | None = option(
+        None, range='(0, 1]', doc='share of a soft update after each iteration, instead', may_change=True
+    )
+    grad_clip_norm: float | None = option(grad_clip_norm())
 
 
-class DQNOther(ResolvedConfig):
+class DQNOther(OtherConfig):
     """Section ``other`` of a DQN."""
 
-    eps: Schedule
+    eps: Schedule = option(
+        dict(type='exp', start=0.95, end=0.1, decay=10000),
+        range='[0, 1]',
+        doc='probability of a random action; a schedule over env steps',
+        check=check_schedule,
+        may_change=True,
+    )
 
 
 class DQNConfig(TDConfig):
     """Options of a DQN."""
 
-    double: bool
+    double: bool = option(
+        True, doc='whether the online network picks the action that the target network values'
+    )
+    model: DQNModel
     learn: DQNLearn
     other: DQNOther
 
@@ -71,53 +101,7 @@ class DQNPolicy(Policy):
     """
 
     _cfg: DQNConfig
-    config: dict[str, Any] = TD_OPTIONS | dict(
-        double=Field(True, doc='whether the online network picks the action that the target network values'),
-        discount_factor=DISCOUNT_FACTOR.having(0.97),
-        model=dict(
-            encoder_hidden_size_list=HIDDEN_SIZES.having([128, 128, 64]),
-            activation=ACTIVATION,
-            **IMAGE_OPTIONS,
-            dueling=Field(True, doc='whether value and advantage have separate heads'),
-            noisy=Field(
-                False,
-                doc='whether the heads are noisy layers, which explore by noise in their weights; eps is then best 0',
-            ),
-        ),
-        learn=TD_LEARN
-        | dict(
-            update_per_collect=UPDATE_PER_COLLECT,
-            batch_size=BATCH_SIZE,
-            learning_rate=learning_rate(1e-3, 'Adam'),
-            target_update_freq=Field(
-                100,
-                type=(int, type(None)),
-                range='[1, inf)',
-                unit='train iterations',
-                doc='between hard updates of the target network',
-                may_change=True,
-            ),
-            target_theta=Field(
-                None,
-                type=float,
-                range='(0, 1]',
-                doc='share of a soft update after each iteration, instead',
-                may_change=True,
-            ),
-            grad_clip_norm=grad_clip_norm(),
-        ),
-        collect=dict(n_sample=8),
-        other=dict(
-            eps=Field(
-                dict(type='exp', start=0.95, end=0.1, decay=10000),
-                type=(float, dict),
-                range='[0, 1]',
-                doc='probability of a random action; a schedule over env steps',
-                check=check_schedule,
-                may_change=True,
-            ),
-        ),
-    )
+    config: dict[str, Any] = dict(discount_factor=0.97, collect=dict(n_sample=8))
     supports_action_mask = True
     compiled_parts = ('_losses',)
     captured_part = '_update_tensors'

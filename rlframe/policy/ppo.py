@@ -12,16 +12,13 @@ from easydict import EasyDict
 from rlframe.data.faces import Metrics, TensorMode
 from rlframe.data.returns import gae
 from rlframe.data.timestep import Array, Batch, BoolArray, EnvSpec, FloatArray, IntArray, TimeStep
-from rlframe.policy.base_policy import CollectConfig, MemoryModel, Policy, PolicyConfig
+from rlframe.policy.base_policy import CollectConfig, LearnConfig, Policy, PolicyConfig, StochasticEval
 from rlframe.policy.parts.actions import IMPOSSIBLE, ActionMap, mask_of, masked
-from rlframe.policy.parts.memory import CORE_OPTIONS, UNROLL_LEN, sequence_batches
+from rlframe.policy.parts.memory import UNROLL_LEN, MemoryModel, sequence_batches
 from rlframe.policy.parts.normalize import RunningMoments
 from rlframe.policy.parts.optim import NAN_POLICY, OPTIMIZER, Optimizer
 from rlframe.policy.parts.options import (
-    ACTIVATION,
-    DETERMINISTIC,
     DISCOUNT_FACTOR,
-    IMAGE_OPTIONS,
     Schedule,
     check_positive_schedule,
     check_schedule,
@@ -33,7 +30,7 @@ from rlframe.policy.parts.options import (
 from rlframe.policy.parts.sequences import Rows, begins_of, env_by_env, flat, standardised, take
 from rlframe.policy.parts.tensor_acting import TensorActing
 from rlframe.registry import POLICY_REGISTRY
-from rlframe.utils.field import Field, ResolvedConfig
+from rlframe.utils.field import option
 from rlframe.utils.lazy import LazyModule
 
 if TYPE_CHECKING:
@@ -42,34 +39,91 @@ else:
     torch = LazyModule('torch')
 
 
-class PPOLearn(ResolvedConfig):
+class PPOModel(MemoryModel):
+    """Section ``model`` of PPO."""
+
+    encoder_hidden_size_list: list[int] = option(
+        [64, 64], unit='units', doc='widths of the hidden layers of actor and critic', check=check_widths
+    )
+    activation: Literal['relu', 'tanh', 'gelu', 'silu'] = option('tanh', doc='nonlinearity')
+    share_encoder: bool = option(False, doc='whether actor and critic share all hidden layers, and the core')
+    log_std_init: float = option(
+        0.0,
+        range='[-20, 2]',
+        doc='logarithm of the first standard deviation of continuous actions, in units of [-1, 1]',
+    )
+
+
+class PPOLearn(LearnConfig):
     """Section ``learn`` of PPO."""
 
-    epoch_per_collect: int
-    batch_size: int | None
-    unroll_len: int | None
-    clip_ratio: Schedule
-    value_clip: float | None
-    target_kl: float | None
-    advantage_norm: Literal['batch', 'round', None]
-    value_norm: bool
-    value_weight: float
-    entropy_weight: Schedule
+    epoch_per_collect: int = option(
+        4, range='[1, inf)', unit='epochs', doc='passes over the data of one round', may_change=True
+    )
+    batch_size: int | None = option(
+        256,
+        range='[1, inf)',
+        unit='transitions',
+        doc='of one update; None: all of the round',
+        may_change=True,
+    )
+    unroll_len: int | None = option(UNROLL_LEN)
+    learning_rate: Schedule = option(learning_rate(3e-4))
+    clip_ratio: Schedule = option(
+        0.2,
+        range='(0, inf)',
+        doc='clip range of the probability ratio around 1; a schedule over env steps',
+        check=check_positive_schedule,
+        may_change=True,
+    )
+    value_clip: float | None = option(
+        None,
+        range='(0, inf)',
+        unit='in units of the critic',
+        doc='clip range of a value around its estimate at collection; None: values are not clipped',
+        may_change=True,
+    )
+    target_kl: float | None = option(
+        None,
+        range='(0, inf)',
+        unit='nats',
+        doc='mean KL divergence of an epoch after which the round ends early; None: never',
+        may_change=True,
+    )
+    advantage_norm: Literal['batch', 'round', None] = option(
+        'batch', doc='over which advantages are normalised; None: they are not normalised', may_change=True
+    )
+    value_norm: bool = option(
+        False, doc='whether the critic learns returns in units of their running statistics'
+    )
+    value_weight: float = option(0.5, range='[0, inf)', doc='weight of the value loss', may_change=True)
+    entropy_weight: Schedule = option(
+        0.01,
+        range='[0, inf)',
+        doc='weight of the entropy bonus; a schedule over env steps',
+        check=check_schedule,
+        may_change=True,
+    )
+    grad_clip_norm: float | None = option(grad_clip_norm(default=0.5))
+    optimizer: Literal['adam', 'rmsprop'] = option(OPTIMIZER)
+    nan_policy: Literal['raise', 'skip', 'ignore'] = option(NAN_POLICY)
+    adam_eps: float = option(1e-5, range='(0, inf)', doc="the optimizer's epsilon")
 
 
 class PPOCollect(CollectConfig):
     """Section ``collect`` of PPO."""
 
-    discount_factor: float
-    gae_lambda: float
+    discount_factor: float = option(DISCOUNT_FACTOR)
+    gae_lambda: float = option(0.95, range='[0, 1]', doc='lambda of generalised advantage estimation')
 
 
 class PPOConfig(PolicyConfig):
     """Options of PPO."""
 
-    model: MemoryModel
+    model: PPOModel
     learn: PPOLearn
     collect: PPOCollect
+    eval: StochasticEval
 
 
 @POLICY_REGISTRY.register('ppo')
@@ -83,94 +137,7 @@ class PPOPolicy(Policy):
     """
 
     _cfg: PPOConfig
-    config: dict[str, Any] = dict(
-        on_policy=True,
-        model=CORE_OPTIONS
-        | dict(
-            encoder_hidden_size_list=Field(
-                [64, 64],
-                unit='units',
-                doc='widths of the hidden layers of actor and critic',
-                check=check_widths,
-            ),
-            activation=ACTIVATION.having('tanh'),
-            **IMAGE_OPTIONS,
-            share_encoder=Field(False, doc='whether actor and critic share all hidden layers, and the core'),
-            log_std_init=Field(
-                0.0,
-                range='[-20, 2]',
-                doc='logarithm of the first standard deviation of continuous actions, in units of [-1, 1]',
-            ),
-        ),
-        learn=dict(
-            epoch_per_collect=Field(
-                4, range='[1, inf)', unit='epochs', doc='passes over the data of one round', may_change=True
-            ),
-            batch_size=Field(
-                256,
-                type=(int, type(None)),
-                range='[1, inf)',
-                unit='transitions',
-                doc='of one update; None: all of the round',
-                may_change=True,
-            ),
-            unroll_len=UNROLL_LEN,
-            learning_rate=learning_rate(3e-4),
-            clip_ratio=Field(
-                0.2,
-                type=(float, dict),
-                range='(0, inf)',
-                doc='clip range of the probability ratio around 1; a schedule over env steps',
-                check=check_positive_schedule,
-                may_change=True,
-            ),
-            value_clip=Field(
-                None,
-                type=float,
-                range='(0, inf)',
-                unit='in units of the critic',
-                doc='clip range of a value around its estimate at collection; None: values are not clipped',
-                may_change=True,
-            ),
-            target_kl=Field(
-                None,
-                type=float,
-                range='(0, inf)',
-                unit='nats',
-                doc='mean KL divergence of an epoch after which the round ends early; None: never',
-                may_change=True,
-            ),
-            advantage_norm=Field(
-                'batch',
-                type=(str, type(None)),
-                doc='over which advantages are normalised; None: they are not normalised',
-                choices=('batch', 'round', None),
-                may_change=True,
-            ),
-            value_norm=Field(
-                False, doc='whether the critic learns returns in units of their running statistics'
-            ),
-            value_weight=Field(0.5, range='[0, inf)', doc='weight of the value loss', may_change=True),
-            entropy_weight=Field(
-                0.01,
-                type=(float, dict),
-                range='[0, inf)',
-                doc='weight of the entropy bonus; a schedule over env steps',
-                check=check_schedule,
-                may_change=True,
-            ),
-            grad_clip_norm=grad_clip_norm(default=0.5),
-            optimizer=OPTIMIZER,
-            nan_policy=NAN_POLICY,
-            adam_eps=Field(1e-5, range='(0, inf)', doc="the optimizer's epsilon"),
-        ),
-        collect=dict(
-            n_sample=1024,
-            discount_factor=DISCOUNT_FACTOR,
-            gae_lambda=Field(0.95, range='[0, 1]', doc='lambda of generalised advantage estimation'),
-        ),
-        eval=dict(deterministic=DETERMINISTIC),
-    )
+    config: dict[str, Any] = dict(on_policy=True, collect=dict(n_sample=1024))
     supported_actions = 'Discrete, Box, MultiDiscrete, MultiBinary'
     supports_action_mask = True
     compiled_parts = ('_losses',)

@@ -17,18 +17,18 @@ from rlframe.policy.base_policy import CollectConfig, Policy
 from rlframe.policy.parts.actions import ActionBounds, ExplorationNoise
 from rlframe.policy.parts.optim import Optimizer
 from rlframe.policy.parts.options import (
-    ACTIVATION,
     BATCH_SIZE,
-    IMAGE_OPTIONS,
     UPDATE_PER_COLLECT,
+    ImageModel,
+    Schedule,
     check_widths,
     grad_clip_norm,
     learning_rate,
     value_at,
 )
 from rlframe.policy.parts.sequences import Rows
-from rlframe.policy.td import INPUTS, TD_LEARN, TD_OPTIONS, Targets, TDConfig, TDLearn, check_priority
-from rlframe.utils.field import Field
+from rlframe.policy.td import INPUTS, Targets, TDConfig, TDLearn, check_priority
+from rlframe.utils.field import option
 from rlframe.utils.lazy import LazyModule
 from rlframe.utils.schema import array, check_state
 
@@ -38,22 +38,49 @@ else:
     torch = LazyModule('torch')
 
 
+class QACModel(ImageModel):
+    """Section ``model`` of every actor-critic with Q-functions."""
+
+    encoder_hidden_size_list: list[int] = option(
+        [256, 256], unit='units', doc='widths of the hidden layers of actor and critics', check=check_widths
+    )
+    twin_critic: bool = option(True, doc='whether to use two critics and the smaller of their values')
+
+
 class QACLearn(TDLearn):
     """Section ``learn`` of every actor-critic with Q-functions."""
 
-    target_theta: float
-    actor_update_freq: int
+    update_per_collect: int = option(UPDATE_PER_COLLECT.having(8))
+    batch_size: int = option(BATCH_SIZE.having(256))
+    learning_rate_actor: Schedule = option(learning_rate(3e-4, 'Adam for the actor'))
+    learning_rate_critic: Schedule = option(learning_rate(3e-4, 'Adam for the critics'))
+    target_theta: float = option(
+        0.005,
+        range='(0, 1]',
+        doc='share of a soft update of the target networks, whenever the actor is updated',
+        may_change=True,
+    )
+    actor_update_freq: int = option(
+        1, range='[1, inf)', unit='train iterations', doc='between two updates of the actor', may_change=True
+    )
+    grad_clip_norm: float | None = option(grad_clip_norm('the gradient of the actor, and of the critics'))
 
 
 class QACCollect(CollectConfig):
     """Section ``collect`` of every actor-critic with Q-functions."""
 
-    noise_correlation: float
+    noise_correlation: float = option(
+        0.0,
+        range='[0, 1)',
+        doc="of an env step's exploration noise with that of the step before",
+        may_change=True,
+    )
 
 
 class QACConfig(TDConfig):
     """Options of every actor-critic with Q-functions."""
 
+    model: QACModel
     learn: QACLearn
     collect: QACCollect
 
@@ -68,49 +95,7 @@ class QACPolicy(Policy):
     """
 
     _cfg: QACConfig
-    config: dict[str, Any] = TD_OPTIONS | dict(
-        model=dict(
-            encoder_hidden_size_list=Field(
-                [256, 256],
-                unit='units',
-                doc='widths of the hidden layers of actor and critics',
-                check=check_widths,
-            ),
-            activation=ACTIVATION,
-            twin_critic=Field(True, doc='whether to use two critics and the smaller of their values'),
-            **IMAGE_OPTIONS,
-        ),
-        learn=TD_LEARN
-        | dict(
-            update_per_collect=UPDATE_PER_COLLECT.having(8),
-            batch_size=BATCH_SIZE.having(256),
-            learning_rate_actor=learning_rate(3e-4, 'Adam for the actor'),
-            learning_rate_critic=learning_rate(3e-4, 'Adam for the critics'),
-            target_theta=Field(
-                0.005,
-                range='(0, 1]',
-                doc='share of a soft update of the target networks, whenever the actor is updated',
-                may_change=True,
-            ),
-            actor_update_freq=Field(
-                1,
-                range='[1, inf)',
-                unit='train iterations',
-                doc='between two updates of the actor',
-                may_change=True,
-            ),
-            grad_clip_norm=grad_clip_norm('the gradient of the actor, and of the critics'),
-        ),
-        collect=dict(
-            n_sample=8,
-            noise_correlation=Field(
-                0.0,
-                range='[0, 1)',
-                doc="of an env step's exploration noise with that of the step before",
-                may_change=True,
-            ),
-        ),
-    )
+    config: dict[str, Any] = dict(collect=dict(n_sample=8))
     supported_actions = 'Box'
     compiled_parts = '_critic_loss', '_actor_loss'
     captured_part = '_update_tensors'

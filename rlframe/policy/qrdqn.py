@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from rlframe.data.faces import Metrics
-from rlframe.policy.dqn import DQNConfig, DQNLearn, DQNPolicy
+from rlframe.policy.dqn import DQNConfig, DQNLearn, DQNModel, DQNPolicy
 from rlframe.policy.parts.sequences import Rows
 from rlframe.registry import POLICY_REGISTRY
-from rlframe.utils.field import Field
+from rlframe.utils.field import option
 from rlframe.utils.lazy import LazyModule
 
 if TYPE_CHECKING:
@@ -17,15 +17,26 @@ else:
     torch = LazyModule('torch')
 
 
+class QRDQNModel(DQNModel):
+    """Section ``model`` of QR-DQN."""
+
+    num_quantiles: int = option(
+        32, range='[2, inf)', unit='quantiles', doc='that describe the return of an action'
+    )
+
+
 class QRDQNLearn(DQNLearn):
     """Section ``learn`` of QR-DQN."""
 
-    kappa: float
+    kappa: float = option(
+        1.0, range='(0, inf)', doc='error from which the loss grows linearly', may_change=True
+    )
 
 
 class QRDQNConfig(DQNConfig):
     """Options of QR-DQN."""
 
+    model: QRDQNModel
     learn: QRDQNLearn
 
 
@@ -38,18 +49,6 @@ class QRDQNPolicy(DQNPolicy):
     """
 
     _cfg: QRDQNConfig
-    config = dict(
-        model=dict(
-            num_quantiles=Field(
-                32, range='[2, inf)', unit='quantiles', doc='that describe the return of an action'
-            )
-        ),
-        learn=dict(
-            kappa=Field(
-                1.0, range='(0, inf)', doc='error from which the loss grows linearly', may_change=True
-            )
-        ),
-    )
 
     def model_kwargs(self) -> dict[str, Any]:
         kwargs = super().model_kwargs()

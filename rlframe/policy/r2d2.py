@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from rlframe.data.faces import Metrics
 from rlframe.data.timestep import Array, Batch, IntArray, TimeStep
-from rlframe.policy.dqn import DQNConfig, DQNLearn, DQNPolicy
+from rlframe.policy.dqn import DQNConfig, DQNLearn, DQNModel, DQNPolicy
 from rlframe.policy.parts.actions import mask_of, masked
 from rlframe.policy.parts.memory import BURN_IN, PRIORITY_ETA
+from rlframe.policy.parts.options import HIDDEN_SIZES
 from rlframe.policy.parts.sequences import Rows
 from rlframe.registry import POLICY_REGISTRY
-from rlframe.utils.field import Field
+from rlframe.utils.field import option
 from rlframe.utils.lazy import LazyModule
 
 if TYPE_CHECKING:
@@ -25,17 +26,29 @@ RESCALE_EPS = 1e-3
 """Share of the value that ``rescale`` leaves linear, so that it can be inverted."""
 
 
+class R2D2Model(DQNModel):
+    """Section ``model`` of R2D2."""
+
+    encoder_hidden_size_list: list[int] = option(HIDDEN_SIZES.having([128, 64]))
+    core: Literal['lstm', 'gru'] = option('lstm', doc='recurrent core behind the hidden layers')
+    lstm_hidden_size: int = option(64, range='[1, inf)', unit='units', doc='of the recurrent core')
+
+
 class R2D2Learn(DQNLearn):
     """Section ``learn`` of R2D2."""
 
-    burn_in: int
+    batch_size: int = option(64, range='[1, inf)', unit='sequences', doc='of one update', may_change=True)
+    burn_in: int = option(BURN_IN)
 
 
 class R2D2Config(DQNConfig):
     """Options of R2D2."""
 
-    priority_eta: float
-    value_rescale: bool
+    priority_eta: float = option(PRIORITY_ETA)
+    value_rescale: bool = option(
+        False, doc='whether the network learns square roots of values, for returns of any size'
+    )
+    model: R2D2Model
     learn: R2D2Learn
 
 
@@ -53,22 +66,6 @@ class R2D2Policy(DQNPolicy):
     """
 
     _cfg: R2D2Config
-    config = dict(
-        priority_eta=PRIORITY_ETA,
-        value_rescale=Field(
-            False, doc='whether the network learns square roots of values, for returns of any size'
-        ),
-        model=dict(
-            encoder_hidden_size_list=[128, 64],
-            core=Field('lstm', doc='recurrent core behind the hidden layers', choices=('lstm', 'gru')),
-            lstm_hidden_size=Field(64, range='[1, inf)', unit='units', doc='of the recurrent core'),
-        ),
-        learn=dict(
-            batch_size=Field(64, range='[1, inf)', unit='sequences', doc='of one update', may_change=True),
-            burn_in=BURN_IN,
-        ),
-    )
-
     is_recurrent = True
 
     def default_model(self) -> str:

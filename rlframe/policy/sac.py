@@ -13,22 +13,22 @@ from rlframe.data.faces import Metrics
 from rlframe.data.timestep import Array, Batch, IntArray, TimeStep
 from rlframe.errors import ConfigError
 from rlframe.model.distributions import perturbed
-from rlframe.policy.base_policy import MemoryModel, Policy, smallest_int
+from rlframe.policy.base_policy import Policy, StochasticEval, smallest_int
 from rlframe.policy.parts.actions import IMPOSSIBLE, mask_of, masked
 from rlframe.policy.parts.memory import (
     BURN_IN,
-    CORE_OPTIONS,
     PRIORITY_ETA,
+    MemoryModel,
     Remembered,
     priority_of_sequences,
     remembered,
 )
 from rlframe.policy.parts.optim import Optimizer
-from rlframe.policy.parts.options import DETERMINISTIC, learning_rate
+from rlframe.policy.parts.options import Schedule, learning_rate
 from rlframe.policy.parts.sequences import Rows, visited
-from rlframe.policy.qac import QACConfig, QACLearn, QACPolicy
+from rlframe.policy.qac import QACCollect, QACConfig, QACLearn, QACModel, QACPolicy
 from rlframe.registry import POLICY_REGISTRY
-from rlframe.utils.field import Field
+from rlframe.utils.field import option
 from rlframe.utils.lazy import LazyModule
 from rlframe.utils.schema import check_state, tensor_like
 
@@ -47,35 +47,26 @@ def check_alpha(value: Any) -> str:
 class SACLearn(QACLearn):
     """Section ``learn`` of SAC."""
 
-    alpha: str | float
-    init_alpha: float
-    target_entropy: float | None
+    alpha: str | float = option(
+        'auto',
+        doc="weight of the entropy; 'auto': learned so that the entropy is target_entropy",
+        check=check_alpha,
+    )
+    init_alpha: float = option(1.0, range='(0, inf)', doc='initial weight of the entropy if it is learned')
+    target_entropy: float | None = option(
+        None,
+        unit='nats',
+        doc='entropy of the actor to aim at; None: -A for A continuous, log(A) / 2 for A discrete actions; where a mask allows'
+        ' n of A actions, log(n) / log(A) of it',
+    )
+    learning_rate_alpha: Schedule = option(learning_rate(3e-4, 'Adam for the weight of the entropy'))
 
 
 class SACConfig(QACConfig):
     """Options of SAC."""
 
     learn: SACLearn
-
-
-SAC_LEARN: dict[str, Any] = dict(
-    alpha=Field(
-        'auto',
-        type=(str, float),
-        doc="weight of the entropy; 'auto': learned so that the entropy is target_entropy",
-        check=check_alpha,
-    ),
-    init_alpha=Field(1.0, range='(0, inf)', doc='initial weight of the entropy if it is learned'),
-    target_entropy=Field(
-        None,
-        type=float,
-        unit='nats',
-        doc='entropy of the actor to aim at; None: -A for A continuous, log(A) / 2 for A discrete actions; where a mask allows'
-        ' n of A actions, log(n) / log(A) of it',
-    ),
-    learning_rate_alpha=learning_rate(3e-4, 'Adam for the weight of the entropy'),
-)
-"""Options of the section ``learn`` about the weight of the entropy."""
+    eval: StochasticEval
 
 
 class EntropyWeight:
@@ -140,7 +131,6 @@ class SACPolicy(QACPolicy):
     """
 
     _cfg: SACConfig
-    config: dict[str, Any] = dict(learn=SAC_LEARN, eval=dict(deterministic=DETERMINISTIC))
 
     def model_kwargs(self) -> dict[str, Any]:
         return super().model_kwargs() | {'actor': 'gaussian'}
@@ -199,18 +189,38 @@ class SACPolicy(QACPolicy):
         return [*super()._monitor_vars(), 'entropy', 'alpha']
 
 
+class SACDiscreteModel(QACModel, MemoryModel):
+    """Section ``model`` of discrete SAC."""
+
+
 class SACDiscreteLearn(SACLearn):
     """Section ``learn`` of discrete SAC."""
 
-    burn_in: int
+    batch_size: int = option(
+        256,
+        range='[1, inf)',
+        unit='transitions, or sequences with a core',
+        doc='of one update',
+        may_change=True,
+    )
+    burn_in: int = option(BURN_IN)
+
+
+class SACDiscreteCollect(QACCollect):
+    """Section ``collect`` of discrete SAC."""
+
+    noise_correlation: float = option(
+        0.0, range='[0, 0]', doc='of exploration noise from step to step; 0, there is no such noise'
+    )
 
 
 class SACDiscreteConfig(SACConfig):
     """Options of discrete SAC."""
 
-    priority_eta: float
+    priority_eta: float = option(PRIORITY_ETA)
+    model: SACDiscreteModel
     learn: SACDiscreteLearn
-    model: MemoryModel
+    collect: SACDiscreteCollect
 
 
 @POLICY_REGISTRY.register('sac_discrete')
@@ -226,27 +236,6 @@ class SACDiscretePolicy(QACPolicy):
     """
 
     _cfg: SACDiscreteConfig
-    config: dict[str, Any] = dict(
-        priority_eta=PRIORITY_ETA,
-        model=CORE_OPTIONS,
-        learn=SAC_LEARN
-        | dict(
-            batch_size=Field(
-                256,
-                range='[1, inf)',
-                unit='transitions, or sequences with a core',
-                doc='of one update',
-                may_change=True,
-            ),
-            burn_in=BURN_IN,
-        ),
-        collect=dict(
-            noise_correlation=Field(
-                0.0, range='[0, 0]', doc='of exploration noise from step to step; 0, there is no such noise'
-            )
-        ),
-        eval=dict(deterministic=DETERMINISTIC),
-    )
     supported_actions = 'Discrete'
     supports_action_mask = True
     sequence_option = 'policy.other.replay_buffer.unroll_len'

@@ -9,11 +9,11 @@ from easydict import EasyDict
 
 from rlframe.data.faces import Metrics
 from rlframe.errors import ConfigError
-from rlframe.policy.base_policy import PolicyConfig
+from rlframe.policy.base_policy import LearnConfig, PolicyConfig
 from rlframe.policy.parts.optim import NAN_POLICY
 from rlframe.policy.parts.options import DISCOUNT_FACTOR
 from rlframe.policy.parts.sequences import Rows
-from rlframe.utils.field import Field, ResolvedConfig
+from rlframe.utils.field import option
 from rlframe.utils.lazy import LazyModule
 from rlframe.utils.schema import COUNT, NETWORK, check_state, part
 
@@ -24,29 +24,23 @@ else:
 
 INPUTS = 'obs', 'next_obs', 'action', 'reward', 'terminated', 'value_gamma', 'IS'
 """Columns of transitions that an update reads, where there are such."""
-TD_OPTIONS: dict[str, Any] = dict(
-    priority=Field(False, doc='whether TD errors become the priorities of the replay buffer'),
-    priority_IS_weight=Field(False, doc='whether losses are weighted by importance sampling'),
-    discount_factor=DISCOUNT_FACTOR,
-    nstep=Field(1, range='[1, inf)', unit='env steps', doc='rewards summed before bootstrapping'),
-)
-"""Options of every policy with a target network; ``nan_policy`` of the section ``learn`` is one, too."""
-TD_LEARN = dict(nan_policy=NAN_POLICY)
 
 
-class TDLearn(ResolvedConfig):
+class TDLearn(LearnConfig):
     """Section ``learn`` of every policy with a target network."""
 
-    nan_policy: Literal['raise', 'skip', 'ignore']
+    nan_policy: Literal['raise', 'skip', 'ignore'] = option(NAN_POLICY)
 
 
 class TDConfig(PolicyConfig):
     """Options of every policy with a target network."""
 
-    priority: bool
-    priority_IS_weight: bool  # noqa: N815  # DI-engine's name of the option
-    discount_factor: float
-    nstep: int
+    priority: bool = option(False, doc='whether TD errors become the priorities of the replay buffer')
+    priority_IS_weight: bool = option(  # noqa: N815  # DI-engine's name of the option
+        False, doc='whether losses are weighted by importance sampling'
+    )
+    discount_factor: float = option(DISCOUNT_FACTOR)
+    nstep: int = option(1, range='[1, inf)', unit='env steps', doc='rewards summed before bootstrapping')
     learn: TDLearn
 
 

@@ -366,8 +366,6 @@ COMPILE = Field(
     reaches='process',  # the compiler
 )
 """The option ``compile`` of every policy."""
-UPDATE_OPTIONS = dict(compile=COMPILE, cuda_graph=CUDA_GRAPH, precision=PRECISION)
-"""Options of every policy that change how fast it learns."""
 THREADS = 'TORCHINDUCTOR_COMPILE_THREADS'
 """Environment variable for the number of torch.compile's workers: threads, or processes for Triton."""
 COMPILERS = 'g++', 'clang++', 'c++'

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 from easydict import EasyDict
 
 from rlframe.data.timestep import Array, Batch, FloatArray, IntArray
 from rlframe.errors import ConfigError
+from rlframe.policy.parts.options import ImageModel
 from rlframe.policy.parts.sequences import Rows, Sequences, Visited, take
-from rlframe.utils.field import Field
+from rlframe.utils.field import Field, option
 from rlframe.utils.lazy import LazyModule
 from rlframe.utils.schema import array, check_state
 
@@ -22,16 +23,6 @@ if TYPE_CHECKING:
 else:
     torch = LazyModule('torch')
 
-CORE_OPTIONS: dict[str, Any] = dict(
-    core=Field(
-        None,
-        type=(str, type(None)),
-        doc='recurrent core behind the hidden layers, a memory of the earlier steps of an episode; None: no memory',
-        choices=(None, 'gru', 'lstm'),
-    ),
-    core_hidden_size=Field(64, range='[1, inf)', unit='units', doc='of the recurrent core, if there is one'),
-)
-"""Options of a network that may have a memory."""
 UNROLL_LEN = Field(
     None,
     type=int,
@@ -53,6 +44,18 @@ BURN_IN = Field(
     doc='before each sequence that only update its recurrent state (burn-in)',
 )
 """Option of a policy that learns from replayed sequences."""
+
+
+class MemoryModel(ImageModel):
+    """Section ``model`` of a policy that may have a memory."""
+
+    core: Literal[None, 'gru', 'lstm'] = option(
+        None,
+        doc='recurrent core behind the hidden layers, a memory of the earlier steps of an episode; None: no memory',
+    )
+    core_hidden_size: int = option(
+        64, range='[1, inf)', unit='units', doc='of the recurrent core, if there is one'
+    )
 
 
 class Remembered(NamedTuple):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from rlframe.data.observation import NamedEncoder
 from rlframe.errors import ConfigError
-from rlframe.utils.field import Field
+from rlframe.utils.field import Field, Section, option
 
 Schedule: TypeAlias = float | dict[str, Any]
 """Type of an option that is a number or a schedule."""
@@ -79,15 +79,6 @@ UPDATE_PER_COLLECT = Field(
 )
 
 
-DETERMINISTIC = Field(
-    True,
-    doc='whether evaluation takes the best action; False: it draws one, as collection does. Policies that'
-    ' see only a part of the state can get stuck if they always do the same',
-    may_change=True,
-)
-"""Option of policies that may be evaluated by drawn actions."""
-
-
 def grad_clip_norm(of: str = 'the gradient', default: float | None = None) -> Field:
     """Returns the option for the largest norm of a gradient.
 
@@ -138,15 +129,7 @@ def check_conv_layers(value: Any) -> str:
     return '' if is_good else 'a list of [channels, kernel size, stride], whole numbers above 0'
 
 
-ACTIVATION = Field('relu', doc='nonlinearity', choices=('relu', 'tanh', 'gelu', 'silu'))
 HIDDEN_SIZES = Field([64, 64], unit='units', doc='widths of the hidden layers', check=check_widths)
-MODEL_OPTIONS: dict[str, Any] = dict(
-    type=Field(None, type=str, doc="registered model; None: the policy's own", reaches='code'),
-    import_names=Field([], doc='modules that register it', reaches='code'),
-    obs_shape=Field(None, type=(int, list, tuple), doc='shape of an observation; None: read from the env'),
-    action_shape=Field(None, type=(int, list, tuple), doc='number of actions; None: read from the env'),
-)
-"""Options of the network of every policy."""
 INIT_FROM = Field(
     None,
     type=str,
@@ -156,31 +139,44 @@ INIT_FROM = Field(
 )
 """The option ``init_from`` of a policy."""
 
-IMAGE_OPTIONS: dict[str, Any] = dict(
-    encoder=Field(
+
+class ModelConfig(Section):
+    """Section ``model`` of every policy."""
+
+    type: str | None = option(None, doc="registered model; None: the policy's own", reaches='code')
+    import_names: list[str] = option([], doc='modules that register it', reaches='code')
+    obs_shape: int | list[int] | tuple[int, ...] | None = option(
+        None, doc='shape of an observation; None: read from the env'
+    )
+    action_shape: int | list[int] | tuple[int, ...] | None = option(
+        None, doc='number of actions; None: read from the env'
+    )
+
+
+class ImageModel(ModelConfig):
+    """Section ``model`` of a policy whose network has hidden layers, and convolutions for images."""
+
+    encoder_hidden_size_list: list[int] = option(HIDDEN_SIZES)
+    activation: Literal['relu', 'tanh', 'gelu', 'silu'] = option('relu', doc='nonlinearity')
+    encoder: Literal['auto', 'nature', 'impala'] = option(
         'auto',
         doc="convolutions that read images, by name, instead of conv_layers: 'nature' (Mnih et al. 2015), 'impala' residual (Espeholt"
         " et al. 2018, fig. 3); 'auto': as conv_layers says",
-        choices=('auto', 'nature', 'impala'),
-    ),
-    encoder_width=Field(1.0, range='(0, 16]', doc='factor of the channels of a named encoder'),
-    conv_layers=Field(
+    )
+    encoder_width: float = option(1.0, range='(0, 16]', doc='factor of the channels of a named encoder')
+    conv_layers: list[Any] | None = option(
         None,
-        type=list,
         unit='[channels, kernel size, stride]',
         doc=(
             'convolutions that read images; [] reads them as vectors, None: [[32, 8, 4], [64, 4, 2], [64, 3, 1]] from 36 x 36'
             ' pixels on, [[16, 3, 1]] below'
         ),
         check=check_conv_layers,
-    ),
-    image_layout=Field(
+    )
+    image_layout: Literal['auto', 'hwc', 'chw'] = option(
         'auto',
         doc="where the channels of images are: 'hwc', 'chw' or 'auto', the smaller one of the first and the last axis",
-        choices=('auto', 'hwc', 'chw'),
-    ),
-)
-"""Options of the image encoder."""
+    )
 
 
 def network_options(model: Mapping[str, Any]) -> dict[str, Any]:

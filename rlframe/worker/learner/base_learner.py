@@ -135,9 +135,7 @@ class Monitor:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continues from ``state_dict()``."""
         check_state(state, MONITOR_STATE)
-        self._values = {
-            name: deque(values, maxlen=MONITOR_WINDOW) for name, values in state.items() if len(values)
-        }
+        self._values = {name: deque(row, maxlen=MONITOR_WINDOW) for name, row in state.items() if len(row)}
 
     def take_means(self) -> dict[str, float]:
         """Returns the means and begins anew."""
