@@ -104,7 +104,7 @@ def envs_of(manager: Any) -> list[CountingEnv]:
     """Returns the envs inside a manager; envs of tensors are one."""
     if hasattr(manager, 'device_step'):
         return [manager._env.tensors]
-    return list(getattr(manager, 'inner', manager)._group.envs.values())
+    return list(getattr(manager, 'inner', manager).envs.values())
 
 
 def frames_of(manager: Any) -> int:

@@ -251,7 +251,7 @@ def turn_games(env_num: int, **options: Any) -> BaseEnvManager:
 
 def games_of(manager: Any) -> list[TurnGame]:
     """Returns the games inside a manager."""
-    return [env.game for env in getattr(manager, 'inner', manager)._group.envs.values()]
+    return [env.game for env in getattr(manager, 'inner', manager).envs.values()]
 
 
 def expected_moves(seed: int, players: int, leaves: bool = False, longest: int = 9) -> dict[int, list[Any]]:

@@ -1,11 +1,11 @@
-"""Runs N envs in worker processes: a step returns the envs that are through, or waits for all of them."""
+"""Runs N envs in worker processes; a step waits for all of them, or returns those that are finished."""
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, Self
+from collections.abc import Mapping, Sequence
+from typing import Any, Self
 
 import numpy as np
 from easydict import EasyDict
@@ -14,103 +14,18 @@ from rlframe.data.timestep import NO_INFO, Array, BoolArray, IntArray, TimeStep
 from rlframe.envs import contract
 from rlframe.envs import state as env_state
 from rlframe.envs.base_env import EnvFactory, MakeEnv
-from rlframe.envs.env_group import Group
-from rlframe.envs.env_manager import BaseEnvManager, EnvManagerConfig
-from rlframe.envs.faults import Fault, restart_seed
-from rlframe.envs.worker_pool import WorkerGroup, failed_resets, first_env
-from rlframe.errors import ActionError
+from rlframe.envs.env_manager import BaseEnvManager, EnvManagerConfig, Episodes, States
+from rlframe.envs.env_worker import SharedArrays
+from rlframe.envs.faults import Fault
+from rlframe.envs.worker_pool import WorkerPool
+from rlframe.envs.worker_process import STEP, call, message
+from rlframe.errors import EnvCrashedError, EnvStartError, EnvTimeoutError, IncompatibleError
 from rlframe.registry import ENV_MANAGER_REGISTRY
 from rlframe.run.machine import usable_cores
 from rlframe.utils.field import option
-from rlframe.utils.serialize import to_bytes
+from rlframe.utils.serialize import from_bytes, to_bytes
 
 NO_ENV = np.zeros(0, np.int64)
-
-
-class Through(NamedTuple):
-    """The received results; the rows of failed envs are meaningless."""
-
-    stepped: IntArray
-    """Envs that finished a step or were lost in it, [n]."""
-    begun: IntArray
-    """Envs that finished a reset or were lost in it, [n]."""
-    told: Mapping[int, Mapping[str, Any]]
-    """Infos of the steps, by env, if not empty."""
-    faults: Sequence[Fault]
-
-
-class AsyncWorkerGroup(WorkerGroup):
-    """N envs in W worker processes, each with at most one pending answer.
-
-    The envs of a worker are asked and answer together; those of other workers do not wait for them. What takes the
-    answers of all (``capture``, ``restore``, ``render``) may be used only while no env is busy.
-
-    Args:
-        make: Factory of each env, [N].
-        worker_num: Number of workers, W <= N.
-        step_timeout: Maximum seconds per env for a step.
-        reset_timeout: Maximum seconds per env for creating, resetting or anything else.
-    """
-
-    def __init__(
-        self, make: Sequence[Callable[[], Any]], worker_num: int, step_timeout: float, reset_timeout: float
-    ) -> None:
-        super().__init__(make, worker_num, step_timeout, reset_timeout)
-        self.busy = np.zeros(len(make), np.bool_)
-        """Whether each env waits for its worker's answer, [N]."""
-        self._stepping: dict[int, IntArray] = {}  # workers to the envs that they step
-        self._beginning: dict[int, IntArray] = {}  # workers to the envs that they reset
-
-    def begin_steps(self, action: Array, env_id: IntArray) -> None:
-        """Starts a step of the given envs, [n]; none of them may be busy."""
-        messages = self._step_messages(action, env_id, self._is_whole(env_id))
-        self._stepping |= self._by_worker(env_id)
-        self._begin(messages, 'step()', self._step_timeout)
-
-    def begin_resets(self, env_id: IntArray, seeds: Sequence[int | None]) -> None:
-        """Begins an episode in the given envs, [n], restarting missing workers; none of them may be busy."""
-        due = self._by_worker(env_id)
-        messages = self._reset_messages(due, env_id, seeds)
-        self._beginning |= due
-        self._begin(messages, 'reset()', self._reset_timeout)
-
-    def _begin(self, messages: Mapping[int, bytes], what: str, limit: float) -> None:
-        for index in messages:
-            self.busy[self._owned[index]] = True
-        self._pool.ask(messages, what, limit)
-
-    def gather(self, patience: float) -> Through:
-        """Waits until a worker finishes, or for the given seconds, and returns all answers so far."""
-        replies, faults = self._pool.gather(1, patience)
-        stepped = self._through(self._stepping)
-        begun = self._through(self._beginning)
-        told, more = self._unpacked({index: replies[index] for index in stepped if index in replies})
-        faults += more
-        faults += failed_resets(replies[index] for index in begun if index in replies)
-        faults.sort(key=first_env)
-        return Through(_ids(stepped), _ids(begun), told, faults)
-
-    def _through(self, asked: dict[int, IntArray]) -> dict[int, IntArray]:
-        """Removes and returns the workers without a pending answer."""
-        through = {index: own for index, own in asked.items() if index not in self._pool.asked}
-        for index in through:
-            del asked[index]
-            self.busy[self._owned[index]] = False
-        return through
-
-    def rows(self, env_id: IntArray) -> tuple[Array, ...]:
-        """Returns copies of the last step results of these envs, [n]: obs, reward, terminated, truncated."""
-        arrays = self._arrays
-        columns = (arrays.obs[self._which], arrays.reward, arrays.terminated, arrays.truncated)
-        return tuple(column[env_id] for column in columns)
-
-    def first_obs(self, env_id: IntArray) -> Array:
-        """Returns a copy of the first observations from the last resets of these envs, [n, ...]."""
-        return self._arrays.first_obs[env_id]
-
-
-def _ids(by_worker: Mapping[int, IntArray]) -> IntArray:
-    return np.sort(np.concatenate(list(by_worker.values()))) if by_worker else NO_ENV
 
 
 class SubprocessConfig(EnvManagerConfig):
@@ -164,9 +79,366 @@ class SubprocessEnvManager(BaseEnvManager):
         factory.spec = manager.spec
         return manager
 
-    def _make_group(self) -> Group:
-        worker_num = min(self._cfg.worker_num or usable_cores(), self.env_num)
-        return WorkerGroup(self._env_fn, worker_num, self._cfg.step_timeout, self._cfg.reset_timeout)
+    waits_for_all = True
+    """Whether a step and a reset wait for every env."""
+    _pool: Any = None  # a WorkerPool
+    _arrays: Any = None  # SharedArrays, while there are envs
+
+    def _create(self) -> None:
+        worker_num = min(self._cfg.worker_num or self._usual_worker_num(), self.env_num)
+        self._packed = to_bytes(list(self._make.values()), 'env_fn')
+        self._owned = np.array_split(self._all, worker_num)  # envs of each worker
+        self._owner = np.repeat(np.arange(worker_num), [len(own) for own in self._owned])
+        self._pool = WorkerPool([own.tolist() for own in self._owned])
+        self._stepping: dict[int, IntArray] = {}  # workers with a pending answer to the envs that they step
+        self._beginning: dict[int, IntArray] = {}  # or begin an episode in
+        self._seeding: dict[int, int | None] = {}  # envs that begin an episode, and the seeds
+        # envs whose answer, in the shared arrays, no step has returned yet, [N], and their infos
+        self._answered = np.zeros(self.env_num, np.bool_)
+        self._told: dict[int, Mapping[str, Any]] = {}
+        self._which = 0  # the set of observations that steps go to
+        self._is_lent = False  # whether the last step returned that set itself
+        self._whole_steps: dict[bytes, bytes] = {}
+        for index in range(worker_num):
+            self._pool.start(index)
+        launch = {index: call('launch', self._packed, own.tolist()) for index, own in enumerate(self._owned)}
+        try:
+            answers = self._ask(launch, 'its constructor')
+        except EnvTimeoutError:
+            raise
+        except EnvCrashedError as error:
+            raise EnvStartError(error.message) from error
+        specs = [spec for index in sorted(answers) for spec in answers[index]]
+        contract.check_spaces(specs, specs[0])
+        self.spec = specs[0]
+        if self.spec.action_space.shape is None:
+            raise IncompatibleError(
+                f'{self.spec.name}: actions of {self.spec.action_space!r} cannot be put into shared arrays',
+                where='env.manager.type',
+                remedy="env_manager.type='base' takes any action.",
+            )
+        self._arrays = SharedArrays(self._pool.memory, self._pool.offset, self.spec, self.env_num)
+        self._episodes = Episodes(self.env_num, self._arrays.counts)
+        self._episodes.unchecked[:] = contract.CHECKED_STEPS
+        self._pool.place = self._episodes.place
+        attach = call('attach', self.spec, self.env_num)
+        self._ask(dict.fromkeys(self._pool.running, attach), 'its constructor')
+
+    def _usual_worker_num(self) -> int:
+        return usable_cores()
+
+    def _ask(self, messages: Mapping[int, bytes], what: str, limit: float | None = None) -> dict[int, Any]:
+        """Returns the workers' answers; raises their errors."""
+        replies, faults = self._pool.exchange(messages, what, limit or self._cfg.reset_timeout)
+        if faults:
+            self.close()
+            raise min(faults, key=_first_env).error
+        return {index: from_bytes(body) for index, body in replies.items()}
+
+    @property
+    def busy(self) -> BoolArray:
+        """Whether each env waits for its worker's answer, [N]."""
+        asked = np.zeros(len(self._owned), np.bool_)
+        asked[list(self._pool.asked)] = True
+        return asked[self._owner]
+
+    def _waiting(self) -> BoolArray:
+        """Whether each env is neither busy nor has an answer to be returned, [N]."""
+        waiting = ~self._answered
+        return waiting & ~self.busy if self._pool.asked else waiting
+
+    @property
+    def ready(self) -> IntArray:
+        if self.closed:
+            return self._ready
+        waiting = self._waiting()
+        return self._ready if waiting.all() else self._ready[waiting[self._ready]]
+
+    def reset(self, env_id: IntArray | None = None, seed: Sequence[int | None] | None = None) -> None:
+        self.launch()
+        self._finish(self._all if env_id is None else env_id)
+        self._begin_soon(self._seeds(env_id, seed))
+        if env_id is None or self.waits_for_all:
+            self._finish(self._all)
+
+    def _begin(self, seeds: Mapping[int, int | None]) -> None:
+        self._begin_soon(seeds)
+        self._finish(self._all)
+
+    def _begin_soon(self, seeds: Mapping[int, int | None]) -> None:
+        """Begins a new episode in each of the given envs, none of which is busy, and drops their earlier answers."""
+        for env in seeds:
+            self._answered[env] = False
+            self._told.pop(env, None)
+        try:
+            self._send_resets({env: seed for env, seed in seeds.items() if self._settle(env)})
+        except Exception:
+            self.close()
+            raise
+
+    def _send_resets(self, seeds: Mapping[int, int | None]) -> None:
+        """Begins episodes, in new workers where there are none."""
+        if not seeds:
+            return
+        self._seeding |= seeds
+        messages = {}
+        due = self._by_worker(np.array(list(seeds)))
+        for index, own in due.items():
+            given = own.tolist(), [seeds[env] for env in own.tolist()]
+            is_running = index in self._pool.running
+            messages[index] = call('reset', *given) if is_running else self._join_message(index, *given)
+        self._beginning |= due
+        self._pool.ask(messages, 'reset()', self._cfg.reset_timeout)
+
+    def _join_message(self, index: int, env_id: Sequence[int], seeds: Sequence[int | None]) -> bytes:
+        """Starts a replacement of a lost worker, and returns its first request."""
+        self._pool.start(index)
+        own = self._owned[index].tolist()
+        return call('join', self._packed, own, self.spec, self.env_num, env_id, seeds)
+
+    def _by_worker(self, env_id: IntArray) -> dict[int, IntArray]:
+        owner = self._owner[env_id]
+        return {index: env_id[owner == index] for index in sorted(set(owner.tolist()))}
+
+    def _finish(self, env_id: IntArray) -> None:
+        """Waits until none of these envs is busy; answers are held."""
+        try:
+            while self._pool.asked and self.busy[env_id].any():
+                self._take(math.inf)
+        except Exception:
+            self.close()
+            raise
+
+    def _check_ready(self, env_id: IntArray) -> None:
+        if self.closed:
+            raise ValueError('step() of envs that are closed; reset() creates them again')
+        is_ready = self._waiting()[env_id].all()
+        if not is_ready or (self._dropped and not np.isin(env_id, self._ready).all()):
+            raise ValueError(
+                f'step() of env {env_id.tolist()}, of which only {self.ready.tolist()} are ready'
+            )
+
+    def _stepped(self, action: Array, env_id: IntArray) -> TimeStep:
+        """Steps the given envs and returns the held answers: of these envs in their order, or else in env order."""
+        if self._is_lent:
+            self._which, self._is_lent = self._which ^ 1, False
+        acting = env_id
+        if self._lost:
+            able = np.array([env not in self._lost for env in env_id.tolist()], np.bool_)
+            for env in env_id[~able].tolist():
+                self._hold_void(env)
+            action, acting = action[able], env_id[able]
+        if len(acting):
+            self._send_steps(action, acting)
+        self._wait()
+        answered: IntArray = np.flatnonzero(self._answered)
+        if len(answered) == len(env_id) and self._answered[env_id].all():
+            answered = env_id
+        self._answered[:] = False
+        arrays, self._is_lent = self._arrays, self._is_whole(answered)
+        obs = arrays.obs[self._which]
+        columns = (arrays.reward[answered], arrays.terminated[answered], arrays.truncated[answered])
+        infos = [self._told.pop(env, {}) for env in answered.tolist()] if self._told else ()
+        return TimeStep(
+            obs if self._is_lent else obs[answered], *columns, infos or (NO_INFO,) * len(answered), answered
+        )
+
+    def _is_whole(self, env_id: IntArray) -> bool:
+        """Whether these are all envs, in order."""
+        return len(env_id) == self.env_num and bool((env_id == self._all).all())
+
+    def _send_steps(self, action: Array, env_id: IntArray) -> None:
+        """Writes actions into the shared arrays, and makes the workers step these envs."""
+        shape = self._arrays.action_shape[1:]
+        if action.dtype.kind not in 'biuf' or action.dtype.itemsize > 8 or action.shape[1:] != shape:
+            action = self._as_declared(action, env_id)
+        dtype = action.dtype.char
+        self._arrays.action(dtype)[env_id] = action
+        if self._is_whole(env_id):
+            due: dict[int, IntArray] = dict(enumerate(self._owned))
+            messages = dict.fromkeys(due, self._step_message(dtype))
+        else:
+            due = self._by_worker(env_id)
+            messages = {
+                index: self._step_message(dtype, None if np.array_equal(own, self._owned[index]) else own)
+                for index, own in due.items()
+            }
+        self._stepping |= due
+        self._pool.ask(messages, 'step()', self._cfg.step_timeout)
+
+    def _as_declared(self, action: Array, env_id: IntArray) -> Array:
+        """Converts actions of a type that the shared array does not support to the space's type.
+
+        Raises:
+            ActionError: If an action is not in the action space.
+        """
+        for env, own in zip(env_id.tolist(), action, strict=True):
+            contract.check_action(own, self.spec, env)
+        return np.asarray(action, self.spec.action_space.dtype)
+
+    def _step_message(self, dtype: str, env_id: IntArray | None = None) -> bytes:
+        head = bytes((self._which, ord(dtype)))
+        if env_id is not None:
+            return message(STEP, head + env_id.astype(np.int64).tobytes())
+        if head not in self._whole_steps:
+            self._whole_steps[head] = message(STEP, head)
+        return self._whole_steps[head]
+
+    def _wait(self) -> None:
+        """Waits until as many envs are finished as a step returns, or none is busy."""
+        while self._pool.asked:
+            self._take(math.inf)
+
+    def _take(self, patience: float) -> int:
+        """Waits for the answer of a worker, or of all, or for the given seconds, and holds the answers.
+
+        Returns:
+            Number of envs that have begun an episode.
+        """
+        replies, faults = self._pool.gather(len(self._pool.asked) if self.waits_for_all else 1, patience)
+        stepped, begun = self._through(self._stepping), self._through(self._beginning)
+        for index in begun.keys() & replies.keys():
+            faults += from_bytes(replies[index])
+        for index in stepped.keys() & replies.keys():
+            if replies[index]:  # what the shared arrays do not hold
+                told = from_bytes(replies[index])
+                faults += told.pop('faults')
+                for kind, text in told.pop('remarks'):
+                    self.remarks.tell(kind, text)
+                self._told |= told
+        for own in stepped.values():
+            self._answered[own] = True
+        if faults:
+            self._handle(sorted(faults, key=_first_env))
+            for own in stepped.values():
+                for env in own.tolist():
+                    if env in self._lost:
+                        self._hold_void(env)
+        return self._take_first_obs(np.sort(np.concatenate(list(begun.values())))) if begun else 0
+
+    def _through(self, asked: dict[int, IntArray]) -> dict[int, IntArray]:
+        """Removes and returns the workers without a pending answer, in order."""
+        through = {index: own for index, own in sorted(asked.items()) if index not in self._pool.asked}
+        for index in through:
+            del asked[index]
+        return through
+
+    def _hold_void(self, env: int) -> None:
+        """Holds a void step as the answer of an env that has no running episode."""
+        arrays = self._arrays
+        arrays.obs[self._which][env], arrays.reward[env] = self.obs[env], 0.0
+        arrays.terminated[env] = arrays.truncated[env] = False
+        self._answered[env] = True
+        self._told[env] = self._void_info(env)
+
+    def _take_first_obs(self, begun: IntArray) -> int:
+        """Stores the first observations of episodes, and begins another one in envs that failed."""
+        failed = [env for env in begun.tolist() if env in self._lost]
+        for env in begun.tolist():
+            self._episodes.begun[env] = self._seeding.pop(env)
+        again = [env for env in failed if self._settle(env)]
+        self._send_resets({env: self._episodes.restart_seed(env) for env in again})
+        fine = np.setdiff1d(begun, failed) if failed else begun
+        self.obs = self.obs.copy()
+        self.obs[fine] = self._arrays.first_obs[fine]
+        return len(fine)
+
+    def render(self, env_id: int) -> Array:
+        self._finish(self._all)
+        index = int(self._owner[env_id])
+        asked = {index: call('render', env_id)}
+        picture: Array = self._ask(asked, 'render()', self._cfg.step_timeout)[index]
+        return picture
+
+    def capture(self) -> tuple[States, list[Fault]]:
+        replies, faults = self._pool.exchange(
+            dict.fromkeys(self._pool.running, call('capture')), 'saving', self._cfg.reset_timeout
+        )
+        states: States = {}
+        for index in sorted(replies):
+            states.update(from_bytes(replies[index]))
+        return states, faults
+
+    def restore(self, states: Mapping[int, Any]) -> dict[int, str]:
+        missing = [index for index in range(len(self._owned)) if index not in self._pool.running]
+        self._ask({index: self._join_message(index, (), ()) for index in missing}, 'its start')
+        ask = {
+            index: call('restore', {env: states[env] for env in own.tolist() if env in states})
+            for index, own in enumerate(self._owned)
+        }
+        return {env: why for unfit in self._ask(ask, 'loading').values() for env, why in unfit.items()}
+
+    def _capture(self) -> States:
+        if self.closed:
+            return {}
+        self._finish(self._all)
+        states = super()._capture()
+        for env in np.flatnonzero(self._answered).tolist():
+            if env in states and env_state.capture_info(self._told.get(env, {})) is None:
+                states[env] = env_state.Refusal(
+                    'the info of its last step contains objects that are not plain data'
+                )
+        return states
+
+    def _held(self) -> dict[str, Array]:
+        """Returns the shared arrays that hold the answers of the envs, [N, ...] each."""
+        arrays = self._arrays
+        return {
+            'obs': arrays.obs[self._which],
+            'reward': arrays.reward,
+            'terminated': arrays.terminated,
+            'truncated': arrays.truncated,
+        }
+
+    def state_dict(self) -> dict[str, Any]:
+        state = super().state_dict()
+        held = [
+            env
+            for env in np.flatnonzero(self._answered).tolist()
+            if str(env) in state['envs'] or env in self._lost or env in self._dropped
+        ]
+        if held:
+            state['answers'] = {
+                'env_id': np.array(held, np.int64),
+                'info': [env_state.capture_info(self._told.get(env, {})) for env in held],
+                **{name: column[held] for name, column in self._held().items()},
+            }
+        return state
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> IntArray:
+        self.launch()
+        self._finish(self._all)
+        self._answered[:] = False
+        self._told = {}
+        lost = super().load_state_dict(state)
+        if 'answers' in state:
+            saved = state['answers']
+            env_id = saved['env_id']
+            for name, column in self._held().items():
+                column[env_id] = saved[name]
+            infos = zip(env_id.tolist(), saved['info'], strict=True)
+            self._told = {env: env_state.restore_info(info) for env, info in infos}
+            self._answered[env_id] = True
+        return lost
+
+    @property
+    def closed(self) -> bool:
+        return super().closed or (self._pool is not None and self._pool.closed)
+
+    def close(self) -> None:
+        super().close()
+        if self._pool is not None:
+            self._pool.close()
+        if self._arrays is not None:  # the shared memory goes with the last array on it
+            self._arrays = None
+            self._episodes.detach()
+            self.obs = self.obs.copy()
+            self._answered[:] = False
+
+
+def _first_env(fault: Fault) -> int:
+    """Returns the sort key of faults."""
+    return fault.env_id[0]
 
 
 class AsyncConfig(SubprocessConfig):
@@ -215,215 +487,26 @@ class AsyncSubprocessEnvManager(SubprocessEnvManager):
 
     _cfg: AsyncConfig
 
+    waits_for_all = False
+
     def launch(self) -> None:
-        if not self.closed:
-            return
-        super().launch()
         if self._cfg.wait_num < self.env_num or self._cfg.wait_timeout is not None:
             self.why_inexact = (
                 'each step takes the envs that answer first; env_manager.wait_num='
                 f'{self.env_num} without a wait_timeout waits for all'
             )
-        self._seeding: dict[int, int | None] = {}  # envs that start an episode, and the seeds
-        count = self.env_num
-        # whether there is an answer not returned by a step yet, [N]
-        self._answered = np.zeros(count, np.bool_)
-        self._answers: dict[str, Array] = {
-            'obs': np.zeros_like(self.obs),
-            'reward': np.zeros(count),
-            'terminated': np.zeros(count, np.bool_),
-            'truncated': np.zeros(count, np.bool_),
-        }
-        self._infos: list[Mapping[str, Any]] = [{}] * count  # the rest of these answers
+        super().launch()
 
-    def _make_group(self) -> Group:
-        worker_num = min(self._cfg.worker_num or self.env_num, self.env_num)
-        return AsyncWorkerGroup(self._env_fn, worker_num, self._cfg.step_timeout, self._cfg.reset_timeout)
-
-    @property
-    def ready(self) -> IntArray:
-        if self.closed:
-            return self._ready
-        waiting = self._waiting()
-        return self._ready if waiting.all() else self._ready[waiting[self._ready]]
-
-    def _waiting(self) -> BoolArray:
-        """Whether each env is neither busy nor has an answer to be returned, [N]."""
-        waiting: BoolArray = ~(self._group.busy | self._answered)
-        return waiting
-
-    def reset(self, env_id: IntArray | None = None, seed: Sequence[int | None] | None = None) -> None:
-        self.launch()
-        self._finish(self._all if env_id is None else env_id)
-        seeds = self._seeds(env_id, seed)
-        if env_id is None:
-            self._begin(seeds)
-        else:
-            self._begin_soon(seeds)
-
-    def _begin(self, seeds: Mapping[int, int | None]) -> None:
-        self._begin_soon(seeds)
-        self._finish(self._all)
-
-    def _begin_soon(self, seeds: Mapping[int, int | None]) -> None:
-        """Begins a new episode in each of the given envs, none of which is busy, and drops their earlier answers."""
-        self._answered[list(seeds)] = False
-        try:
-            self._send_resets({env: seed for env, seed in seeds.items() if self._settle(env)})
-        except Exception:
-            self.close()
-            raise
-
-    def _send_resets(self, seeds: Mapping[int, int | None]) -> None:
-        if seeds:
-            self._seeding |= seeds
-            self._group.begin_resets(np.array(list(seeds)), list(seeds.values()))
-
-    def _finish(self, env_id: IntArray) -> None:
-        """Waits until none of these envs is busy; answers are held."""
-        try:
-            while self._group.busy[env_id].any():
-                self._take(math.inf)
-        except Exception:
-            self.close()
-            raise
-
-    def step(self, action: Array, env_id: IntArray) -> TimeStep:
-        if self.closed:
-            raise ValueError('step() of envs that are closed; reset() creates them again')
-        if not np.isin(env_id, self.ready).all():
-            raise ValueError(
-                f'step() of env {env_id.tolist()}, of which only {self.ready.tolist()} are ready'
-            )
-        try:
-            if len(action) != len(env_id):
-                raise ActionError(f'{len(action)} actions were given for {len(env_id)} envs')
-            self._send_steps(action, env_id)
-            self._wait()
-            step = self._returned(env_id)
-            contract.check_values(step, self.spec, self._group.place)
-        except Exception:
-            self.close()
-            raise
-        return step
-
-    def _send_steps(self, action: Array, env_id: IntArray) -> None:
-        """Steps the given envs that have a running episode; the others answer with a void step."""
-        if self._lost:
-            able = np.array([env not in self._lost for env in env_id.tolist()], np.bool_)
-            for env in env_id[~able].tolist():
-                self._hold_void(env)
-            action, env_id = action[able], env_id[able]
-        if len(env_id):
-            self._group.begin_steps(action, env_id)
-
-    def _hold_void(self, env: int) -> None:
-        """Holds a void step as the answer of an env that has no running episode."""
-        for name, column in self._answers.items():
-            column[env] = self.obs[env] if name == 'obs' else 0
-        self._infos[env] = {'abnormal': True, 'env_error': self._lost[env]}
-        self._answered[env] = True
-        if env in self._dropped:
-            self._settle(env)
+    def _usual_worker_num(self) -> int:
+        return self.env_num
 
     def _wait(self) -> None:
-        """Waits until as many envs are finished as the config says, or none is busy."""
         timeout = self._cfg.wait_timeout
         end = math.inf if timeout is None else time.monotonic() + timeout
         begun = self._take(0.0)
-        while self._group.busy.any():
+        while self._pool.asked:
             through = np.count_nonzero(self._answered) + begun
             rest = end - time.monotonic()
             if through >= self._cfg.wait_num or (through and rest <= 0):
                 break
             begun += self._take(rest if through else math.inf)
-
-    def _take(self, patience: float) -> int:
-        """Waits until an env finishes, or for the given seconds, and holds the answers.
-
-        Returns:
-            Number of envs that have begun an episode.
-        """
-        stepped, begun, told, faults = self._group.gather(patience)
-        if len(stepped):
-            for column, new in zip(self._answers.values(), self._group.rows(stepped), strict=True):
-                column[stepped] = new
-            for env in stepped.tolist():
-                self._infos[env] = told.get(env, {})
-            self._answered[stepped] = True
-        if faults:
-            self._handle(faults)
-            for env in stepped.tolist():
-                if env in self._lost:
-                    self._hold_void(env)
-        return self._take_first_obs(begun) if len(begun) else 0
-
-    def _take_first_obs(self, begun: IntArray) -> int:
-        """Stores the first observations of episodes, and begins another one in envs that failed."""
-        failed = [env for env in begun.tolist() if env in self._lost]
-        for env in begun.tolist():
-            self._begun[env] = self._seeding.pop(env)
-        again = [env for env in failed if self._settle(env)]
-        self._send_resets({env: restart_seed(self._seed[env], int(self._restarts[env])) for env in again})
-        fine = np.setdiff1d(begun, failed) if failed else begun
-        self.obs = self.obs.copy()
-        self.obs[fine] = self._group.first_obs(fine)
-        return len(fine)
-
-    def _returned(self, acting: IntArray) -> TimeStep:
-        """Returns the held answers, in env order."""
-        env_id = np.flatnonzero(self._answered)
-        self._answered[:] = False
-        infos = [self._infos[env] for env in env_id.tolist()]
-        step = TimeStep(
-            **{name: column[env_id] for name, column in self._answers.items()},
-            info=infos if any(infos) else (NO_INFO,) * len(env_id),
-            env_id=acting if np.array_equal(env_id, acting) else env_id,
-        )
-        self.obs = self.obs.copy()
-        self.obs[env_id] = step.obs
-        return step
-
-    def render(self, env_id: int) -> Array:
-        self._finish(self._all)
-        return super().render(env_id)
-
-    def _capture(self) -> dict[int, Any]:
-        if self.closed:
-            return {}
-        self._finish(self._all)
-        states = super()._capture()
-        for env in np.flatnonzero(self._answered).tolist():
-            if env in states and env_state.capture_info(self._infos[env]) is None:
-                states[env] = env_state.Refusal(
-                    'the info of its last step contains objects that are not plain data'
-                )
-        return states
-
-    def state_dict(self) -> dict[str, Any]:
-        state = super().state_dict()
-        held = [
-            env
-            for env in np.flatnonzero(self._answered).tolist()
-            if str(env) in state['envs'] or env in self._lost or env in self._dropped
-        ]
-        state['answers'] = {
-            'env_id': np.array(held, np.int64),
-            'info': [env_state.capture_info(self._infos[env]) for env in held],
-            **{name: column[held] for name, column in self._answers.items()},
-        }
-        return state
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> IntArray:
-        self.launch()
-        self._finish(self._all)
-        self._answered[:] = False
-        lost = super().load_state_dict(state)
-        saved = state['answers']
-        env_id = saved['env_id']
-        for name, column in self._answers.items():
-            column[env_id] = saved[name]
-        for env, info in zip(env_id.tolist(), saved['info'], strict=True):
-            self._infos[env] = env_state.restore_info(info)
-        self._answered[env_id] = True
-        return lost

@@ -1,30 +1,284 @@
-"""Steps N envs one after the other in this process."""
+"""Steps N envs: the interface of every manager, and the manager that steps them one after the other in this process."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import logging
+from abc import ABC, abstractmethod
+from array import array
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 from easydict import EasyDict
 
-from rlframe.data.observation import zero_obs
-from rlframe.data.timestep import NO_INFO, Array, IntArray, TimeStep
+from rlframe.data.observation import BAD_OBS, pack, pack_rows, zero_obs
+from rlframe.data.timestep import NO_INFO, Array, EnvSpec, IntArray, TimeStep
 from rlframe.envs import contract
-from rlframe.envs.base_env import EnvFactory, MakeEnv
-from rlframe.envs.env_group import Answers, Counts, EnvGroup, Group
-from rlframe.envs.faults import SHOWN_CAUSES, Fault, FaultBudget, checkpoint_seed, restart_seed
-from rlframe.envs.interface import IEnvManager as IEnvManager
-from rlframe.envs.state import Refusal
-from rlframe.errors import ActionError, EnvCrashedError, EnvStartError, EnvTimeoutError
+from rlframe.envs.base_env import EnvFactory, MakeEnv, picture_of, seed_spaces, spec_of
+from rlframe.envs.env_checks import Habits
+from rlframe.envs.faults import (
+    FATAL,
+    SHOWN_CAUSES,
+    Fault,
+    FaultBudget,
+    checkpoint_seed,
+    crashed,
+    not_made,
+    restart_seed,
+)
+from rlframe.envs.state import EnvState, Refusal
+from rlframe.envs.state_objects import MismatchError
+from rlframe.errors import ActionError, EnvCrashedError, EnvStartError, EnvTimeoutError, RLFrameError
 from rlframe.registry import ENV_MANAGER_REGISTRY, ENV_REGISTRY
-from rlframe.utils.field import Section, option, to_plain
-from rlframe.utils.schema import COUNT, TEXT, array, check_state, dict_of, list_of, maybe
+from rlframe.utils.field import Configurable, Section, option, to_plain
+from rlframe.utils.schema import COUNT, TEXT, check_state, dict_of, list_of, maybe
+from rlframe.utils.schema import array as array_of
 from rlframe.utils.schema import part as saved_part
 
 if TYPE_CHECKING:
     import gymnasium
+
+    Env = gymnasium.Env[Any, Any]
+
+logger = logging.getLogger(__name__)
+
+FEW = 4
+"""Number of envs up to which one by one is faster than together."""
+FAILURES = (Exception, SystemExit)
+"""Exceptions that count as a fault of the env that raises them."""
+States = dict[int, dict[str, Any] | Refusal]
+"""States by env id, or the reasons why they cannot be saved."""
+Step = Callable[[Any], Any]
+"""``step`` of one env."""
+
+
+class IEnvManager(Configurable, ABC):
+    """N envs whose steps are returned as columns.
+
+    The caller calls ``step`` for envs that are ``ready`` and ``reset`` for envs that finished. ``obs`` has the
+    observation of each env for the next action.
+    """
+
+    spec: EnvSpec
+    """Spaces and limits of one env."""
+    env_num: int
+    """Number of envs, N."""
+    obs: Array
+    """Current observation of each env, [N, ...]; not overwritten until ``step`` or ``reset`` has replaced it twice."""
+
+    unsaved: Mapping[int, str] = MappingProxyType({})
+    """Envs whose state could not be saved at the last ``restart_lost()`` or restored since then, and why."""
+
+    can_hold = True
+    """Whether ready envs may be left out of a step; a vector env always steps all of its envs."""
+    why_inexact = ''
+    """Why two runs with the same seed may differ, such as envs that answer in any order; empty if they cannot."""
+    can_begin_anew = True
+    """Whether an env can be reset in the middle of an episode while others go on; one that resets itself cannot."""
+
+    given_seeds: Mapping[int, int] = MappingProxyType({})
+    """Seeds that ``seed`` was given and that no reset has used yet, by env."""
+    _repeats = False  # whether every episode of an env begins with its given seed
+
+    def seed(self, seed: int | Sequence[int] | Mapping[int, int], dynamic_seed: bool | None = None) -> None:
+        """Sets the seeds of the next reset of the envs, of which a collector then begins with these.
+
+        An evaluator derives the seeds of its fixed list of episodes from the first one.
+
+        Args:
+            seed: Of each env, by position or by env id; an int is that of env 0, and env i gets ``seed + i``.
+            dynamic_seed: False: every episode of an env begins with its seed, in managers that can reset single envs.
+                By default, later episodes continue with the env's own generator.
+        """
+        if isinstance(seed, int | np.integer):
+            seed = range(int(seed), int(seed) + self.env_num)
+        pairs = seed.items() if isinstance(seed, Mapping) else enumerate(seed)
+        self.given_seeds = {int(env): int(own) for env, own in pairs}
+        if wrong := [env for env in self.given_seeds if not 0 <= env < self.env_num]:
+            raise ValueError(f'seed() got seeds for the envs {wrong}; there are {self.env_num} envs')
+        self._repeats = dynamic_seed is False
+
+    def _with_given(
+        self, env_id: IntArray | None, seed: Sequence[int | None] | None
+    ) -> Sequence[int | None] | None:
+        """Returns the seeds of a reset: its own ones, or else those that ``seed`` was given for these envs."""
+        if not self.given_seeds:
+            return seed
+        ids = range(self.env_num) if env_id is None else env_id.tolist()
+        due = [self.given_seeds.get(env) for env in ids]
+        if not self._repeats:
+            self.given_seeds = {env: own for env, own in self.given_seeds.items() if env not in ids}
+        return due if seed is None and any(own is not None for own in due) else seed
+
+    @classmethod
+    @abstractmethod
+    def from_factory(
+        cls, factory: EnvFactory, env_num: int, cfg: EasyDict | None = None, render_mode: str | None = None
+    ) -> IEnvManager:
+        """Creates a manager of ``env_num`` envs of a factory."""
+
+    @abstractmethod
+    def launch(self) -> None:
+        """Creates the envs, unless they exist."""
+
+    @property
+    @abstractmethod
+    def ready(self) -> IntArray:
+        """Ids of the envs that wait for an action, [n]."""
+
+    @property
+    def alive(self) -> IntArray:
+        """Ids of the envs that were not dropped, [n]; all, unless the manager may continue without a failing env."""
+        return np.arange(self.env_num)
+
+    @abstractmethod
+    def reset(self, env_id: IntArray | None = None, seed: Sequence[int | None] | None = None) -> None:
+        """Begins a new episode in the given envs, or in all.
+
+        Args:
+            env_id: The envs, [n]; all if not given.
+            seed: Seed of each, or ``None`` to continue with the env's own generator. An env that resets itself uses
+                only the seeds given when all envs are reset.
+        """
+
+    @abstractmethod
+    def step(self, action: Array, env_id: IntArray) -> TimeStep:
+        """Steps the given envs, which must be ready, and returns the finished steps."""
+
+    def render(self, env_id: int) -> Array:
+        """Returns a picture of one env, uint8 [H, W, C].
+
+        Raises:
+            EnvError: If the env cannot render.
+        """
+        raise NotImplementedError(f'{type(self).__name__} cannot be rendered')
+
+    @abstractmethod
+    def state_dict(self) -> dict[str, Any]:
+        """Returns the state of every env, as plain data."""
+
+    @abstractmethod
+    def load_state_dict(self, state: dict[str, Any]) -> IntArray:
+        """Restores every env to the state of ``state_dict()``.
+
+        Returns:
+            The envs whose state could not be restored, [n]; they begin a new episode.
+        """
+
+    def restart_lost(self) -> IntArray:
+        """Begins a new episode, with a seed derived from its own first one, in each env whose state cannot be saved.
+
+        Call it before every ``state_dict()``, so that a resumed run equals an uninterrupted one: ``load_state_dict``
+        then begins the same episode.
+
+        Returns:
+            The envs that began a new episode, [n].
+        """
+        return np.zeros(0, np.int64)
+
+    @property
+    @abstractmethod
+    def closed(self) -> bool:
+        """Whether the envs are closed."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Closes the envs; may be called twice."""
+
+
+class Episodes:
+    """The seeds, episodes and restarts of N envs, for the manager that steps them.
+
+    Args:
+        env_num: Number of envs, N.
+        counts: Where to keep ``steps``, ``number`` and ``unchecked``, [N] each; new arrays if not given.
+    """
+
+    def __init__(self, env_num: int, counts: Sequence[IntArray] | None = None) -> None:
+        self.steps: IntArray
+        self.number: IntArray
+        self.unchecked: IntArray
+        own = np.zeros((3, env_num), np.int64) if counts is None else counts
+        self.steps, self.number, self.unchecked = own
+        """Env steps of the running episode; episodes begun; env steps still to be checked in full; [N] each."""
+        if counts is None:
+            self.unchecked[:] = contract.CHECKED_STEPS
+        self.restarts = np.zeros(env_num, np.int64)
+        """How often each env was replaced after a fault, [N]."""
+        self.seed: list[int | None] = [None] * env_num
+        """Seed that a caller gave each env last; later ones are derived from it."""
+        self.begun: list[int | None] = [None] * env_num
+        """Seed that the running episode began with; None: the env continued with its own generator."""
+
+    def detach(self) -> None:
+        """Copies the counters, which then no longer change with those of worker processes."""
+        self.steps, self.number, self.unchecked = (
+            counts.copy() for counts in (self.steps, self.number, self.unchecked)
+        )
+
+    def take_seeds(self, env_id: Iterable[int], seed: Sequence[int | None] | None) -> dict[int, int | None]:
+        """Notes the seeds that a caller gives these envs, and returns the seed of each."""
+        listed = list(env_id)
+        seeds = dict(zip(listed, [None] * len(listed) if seed is None else seed, strict=True))
+        for env, own in seeds.items():
+            if own is not None:
+                self.seed[env] = seeds[env] = int(own)
+        return seeds
+
+    def begin(self, env_id: IntArray, seeds: Sequence[int | None] | None = None) -> None:
+        """Counts a new episode in each of these envs, [n]."""
+        self.steps[env_id] = 0
+        self.number[env_id] += 1
+        for env, own in zip(env_id.tolist(), [None] * len(env_id) if seeds is None else seeds, strict=True):
+            self.begun[env] = own
+
+    def place(self, env: int) -> tuple[int, int]:
+        """Returns the running episode of an env and the last env step of it that was begun."""
+        return int(self.number[env]), int(self.steps[env])
+
+    def is_at_start(self, env: int) -> bool:
+        """Whether a reset with the seed of the last reset restores the state of an env."""
+        return self.steps[env] == 0 and self.begun[env] is not None
+
+    def are_at_start(self) -> bool:
+        """Whether this holds for all envs."""
+        return not self.steps.any() and None not in self.begun
+
+    def restart_seed(self, env: int) -> int | None:
+        """Returns the seed of the first episode of an env's replacement."""
+        return restart_seed(self.seed[env], int(self.restarts[env]))
+
+    def checkpoint_seeds(self, env_id: Iterable[int] | None = None) -> dict[int, int | None]:
+        """Returns the seeds of episodes that begin at a checkpoint, in these envs or in all."""
+        listed = range(len(self.seed)) if env_id is None else env_id
+        return {env: checkpoint_seed(self.seed[env], int(self.number[env])) for env in listed}
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns the state as plain data."""
+        return {
+            'steps': self.steps.copy(),
+            'episodes': self.number.copy(),
+            'unchecked': self.unchecked.copy(),
+            'restarts': self.restarts.copy(),
+            'seed': list(self.seed),
+            'begun': list(self.begun),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continues from ``state_dict()``.
+
+        Raises:
+            CheckpointStateError: If it is not the state of this many envs.
+        """
+        count = len(self.seed)
+        ints, seeds = array_of('iu', (count,)), list_of(maybe(COUNT), count)
+        counts = dict.fromkeys(('steps', 'episodes', 'unchecked', 'restarts'), ints)
+        check_state(state, {**counts, 'seed': seeds, 'begun': seeds})
+        self.steps[:], self.number[:] = state['steps'], state['episodes']
+        self.unchecked[:], self.restarts[:] = state['unchecked'], state['restarts']
+        self.seed, self.begun = list(state['seed']), list(state['begun'])
 
 
 class EnvManagerConfig(Section):
@@ -55,6 +309,9 @@ class BaseEnvManager(IEnvManager):
     by ``info['abnormal']``, with the cause as ``info['env_error']``; a ``reset`` begins the env's next
     episode. An error that leaves ``step`` or ``reset`` closes the envs.
 
+    ``create_all``, ``begin_each``, ``answers``, ``columns``, ``capture`` and ``restore`` do the work on the envs themselves
+    and decide nothing; a worker process calls them, too.
+
     Args:
         env_fn: Factories of the envs, N of them.
         cfg: Options of the manager.
@@ -62,14 +319,17 @@ class BaseEnvManager(IEnvManager):
 
     _cfg: EnvManagerConfig
 
-    def __init__(
-        self, env_fn: Sequence[Callable[[], gymnasium.Env[Any, Any]]], cfg: EasyDict | None = None
-    ) -> None:
+    in_worker = False
+    """Whether errors are raised in another process."""
+    watch: Callable[[int], None] | None = None
+    """Is told which env is created or reset next."""
+
+    def __init__(self, env_fn: Sequence[Callable[[], Env]], cfg: EasyDict | None = None) -> None:
         self._cfg = self.resolve_config(cfg)
-        self._env_fn = list(env_fn)
-        self.env_num = len(self._env_fn)
-        self._all = np.arange(self.env_num)
-        self._group: Any = None  # a Group; None if there are no envs
+        self.env_num = len(env_fn)
+        self._hold(dict(enumerate(env_fn)))
+        self._is_closed = True
+        self.obs = np.zeros(0)
         self.launch()
 
     @classmethod
@@ -78,17 +338,29 @@ class BaseEnvManager(IEnvManager):
     ) -> Self:
         return cls([MakeEnv(factory, render_mode)] * env_num, cfg)
 
+    def _hold(self, make: Mapping[int, Callable[[], Env]]) -> None:
+        """Sets the factory of each env of this process, by env id."""
+        self._make = make
+        self._all = np.fromiter(make, np.int64)
+        self.envs: dict[int, Env] = {}
+        """Env ids to the existing envs."""
+        self.remarks = contract.Remarks(hold=self.in_worker)
+        """Remarks on envs that meet the contract only loosely."""
+        self._step_of: dict[int, Step] = {}
+        self._habits: dict[int, Habits] = {}  # envs that are still checked in full
+        self._states: dict[int, EnvState] = {}
+
     def launch(self) -> None:
         if not self.closed:
             return
-        self._group = self._make_group()
-        self.spec, self._counts = self._group.spec, self._group.counts
-        self._seed: list[int | None] = [None] * self.env_num  # last seed given to each env by a caller
-        self._begun: list[int | None] = [None] * self.env_num  # seed that the running episode began with
-        self._restarts = np.zeros(self.env_num, np.int64)
-        self._lost: dict[
-            int, str
-        ] = {}  # envs without a running episode, whose next step is void, with reasons
+        self._is_closed = False
+        try:
+            self._create()
+        except BaseException:
+            self.close()
+            raise
+        # envs without a running episode, whose next step is void, with reasons
+        self._lost: dict[int, str] = {}
         self._dropped: set[int] = set()
         self._ready = self._alive = self._all
         self._budget = FaultBudget(self._cfg.on_error, self._cfg.max_restarts)
@@ -96,17 +368,11 @@ class BaseEnvManager(IEnvManager):
         self.obs = zero_obs(space, self.env_num)
         self._after_reset = [zero_obs(space, self.env_num) for _ in range(2)]
 
-    def _make_group(self) -> Group:
-        """Creates the envs in this process or in their workers."""
-        group = EnvGroup(dict(enumerate(self._env_fn)))
-        try:
-            specs = group.launch()
-            contract.check_spaces(specs, specs[0])
-        except Exception:
-            group.close()
-            raise
-        group.attach(specs[0], Counts.zeros(self.env_num))
-        return group
+    def _create(self) -> None:
+        """Creates the envs, and sets their common spec and ``Episodes``."""
+        specs = self.create_all()
+        contract.check_spaces(specs, specs[0])
+        self.attach(specs[0], Episodes(self.env_num))
 
     @property
     def ready(self) -> IntArray:
@@ -118,23 +384,19 @@ class BaseEnvManager(IEnvManager):
 
     @property
     def closed(self) -> bool:
-        return self._group is None or self._group.closed
+        return self._is_closed
 
     def reset(self, env_id: IntArray | None = None, seed: Sequence[int | None] | None = None) -> None:
         self.launch()
-        self._begin(self._seeds(env_id, self._with_given(env_id, seed)))
+        self._begin(self._seeds(env_id, seed))
 
     def _seeds(self, env_id: IntArray | None, seed: Sequence[int | None] | None) -> dict[int, int | None]:
         """Returns the envs that begin an episode, and the seed of each."""
         listed = self._all.tolist() if env_id is None else env_id.tolist()
-        seeds: dict[int, int | None] = dict(
-            zip(listed, [None] * len(listed) if seed is None else seed, strict=True)
-        )
+        seeds = self._episodes.take_seeds(listed, self._with_given(env_id, seed))
         for env, own in seeds.items():
-            if own is not None:
-                self._seed[env] = seeds[env] = int(own)
-            elif env in self._lost:
-                seeds[env] = restart_seed(self._seed[env], int(self._restarts[env]))
+            if own is None and env in self._lost:
+                seeds[env] = self._episodes.restart_seed(env)
         return seeds
 
     def _begin(self, seeds: Mapping[int, int | None]) -> None:
@@ -145,71 +407,77 @@ class BaseEnvManager(IEnvManager):
         due = {env: seed for env, seed in seeds.items() if self._settle(env)}
         try:
             while due:
-                faults = self._group.reset(np.array(list(due)), list(due.values()), self.obs)
-                for env, seed in due.items():
-                    self._begun[env] = seed
-                self._handle(faults)
+                self._handle(self.begin_each(due, self.obs))
                 failed = [env for env in due if env in self._lost and self._settle(env)]
-                due = {env: restart_seed(self._seed[env], int(self._restarts[env])) for env in failed}
+                due = {env: self._episodes.restart_seed(env) for env in failed}
         except Exception:
             self.close()
             raise
 
     def step(self, action: Array, env_id: IntArray) -> TimeStep:
-        if self.closed:
-            raise ValueError('step() of envs that are closed; reset() creates them again')
-        if self._dropped and not np.isin(env_id, self._ready).all():
-            raise ValueError(
-                f'step() of env {env_id.tolist()}, of which only {self._ready.tolist()} are left'
-            )
-        count = len(env_id)
+        self._check_ready(env_id)
         try:
-            if len(action) != count:
-                raise ActionError(f'{len(action)} actions were given for {count} envs')
-            answers = self._step_some(action, env_id) if self._lost else self._group.step(action, env_id)
-            if answers.faults or self._lost:
-                answers = self._with_void_rows(answers, env_id)
-            obs, reward, terminated, truncated, infos, _ = answers
-            step = TimeStep(obs, reward, terminated, truncated, infos or (NO_INFO,) * count, env_id)
-            contract.check_values(step, self.spec, self._group.place)
+            if len(action) != len(env_id):
+                raise ActionError(f'{len(action)} actions were given for {len(env_id)} envs')
+            step = self._stepped(action, env_id)
+            contract.check_values(step, self.spec, self._episodes.place)
         except Exception:
             self.close()
             raise
-        if env_id is self._all:
-            self.obs = obs
+        if step.env_id is self._all:
+            self.obs = step.obs
         else:
             self.obs = self.obs.copy()
-            self.obs[env_id] = obs
+            self.obs[step.env_id] = step.obs
         return step
 
-    def _step_some(self, action: Array, env_id: IntArray) -> Answers:
-        """Steps the given envs that have a running episode; the rows of the others are meaningless."""
-        able = np.array([env not in self._lost for env in env_id.tolist()])
-        count = len(env_id)
-        flags = np.zeros((2, count), np.bool_)
-        whole = Answers(self.obs[env_id], np.zeros(count), flags[0], flags[1], (), ())
-        if not able.any():
-            return whole
-        some = self._group.step(action[able], env_id[able])
-        for column, part in zip(whole[:4], some[:4], strict=True):
-            column[able] = part
-        infos: list[Mapping[str, Any]] = [{} for _ in env_id]
-        for row, info in zip(np.flatnonzero(able), some.infos, strict=False):
-            infos[row] = info
-        return whole._replace(infos=infos, faults=some.faults)
+    def _check_ready(self, env_id: IntArray) -> None:
+        """Checks that these envs can step.
 
-    def _with_void_rows(self, answers: Answers, env_id: IntArray) -> Answers:
-        """Handles envs that failed, and declares the rows of all envs without a running episode void."""
-        self._handle(answers.faults)
-        infos = list(answers.infos) or [{} for _ in env_id]
-        for row, env in enumerate(env_id.tolist()):
-            if env in self._lost:
-                infos[row] = {'abnormal': True, 'env_error': self._lost[env]}
-                answers.obs[row], answers.reward[row] = self.obs[env], 0.0
-                answers.terminated[row] = answers.truncated[row] = False
-                if env in self._dropped:
-                    self._settle(env)
-        return answers._replace(infos=infos)
+        Raises:
+            ValueError: If not.
+        """
+        if self._is_closed:
+            raise ValueError('step() of envs that are closed; reset() creates them again')
+        if self._dropped and not np.isin(env_id, self._ready).all():
+            raise ValueError(
+                f'step() of env {env_id.tolist()}, of which only {self.ready.tolist()} are ready'
+            )
+
+    def _stepped(self, action: Array, env_id: IntArray) -> TimeStep:
+        """Steps the given envs; a step is void where an env fails or has no running episode."""
+        acting = env_id
+        if self._lost:
+            able = np.array([env not in self._lost for env in env_id.tolist()], np.bool_)
+            action, acting = action[able], env_id[able]
+        answers, faults = self.answers(action, acting)
+        self._sets.reverse()
+        step = self.columns(answers, acting, self._sets[0][: len(acting)])
+        if faults:
+            self._handle(faults)
+        return self._with_void_rows(step, env_id) if self._lost else step
+
+    def _with_void_rows(self, step: TimeStep, env_id: IntArray) -> TimeStep:
+        """Returns the step of all the given envs, [n], of which some have no running episode."""
+        row_of = {env: row for row, env in enumerate(step.env_id.tolist())}
+        listed = env_id.tolist()
+        kept = [row for row, env in enumerate(listed) if env not in self._lost]
+        rows = [row_of[listed[row]] for row in kept]
+        terminated, truncated = np.zeros((2, len(listed)), np.bool_)
+        columns = self.obs[env_id], np.zeros(len(listed)), terminated, truncated
+        for column, own in zip(columns, step[:4], strict=True):
+            column[kept] = own[rows]
+        infos = [
+            self._void_info(env) if env in self._lost else step.info[row_of[env]] or {} for env in listed
+        ]
+        return TimeStep(*columns, infos, env_id)
+
+    def _void_info(self, env: int) -> dict[str, Any]:
+        """Returns the info of a void step; for a dropped env, it is its last one."""
+        info = {'abnormal': True, 'env_error': self._lost[env]}
+        if env in self._dropped:
+            self._settle(env)
+        return info
 
     def _handle(self, faults: Sequence[Fault]) -> None:
         """Handles envs that failed.
@@ -222,14 +490,14 @@ class BaseEnvManager(IEnvManager):
             lost = hit + [env for env in others if env not in self._dropped]
             if not lost:
                 continue
-            never_begun = not self._counts.episodes[hit or lost].any() and not isinstance(
+            never_begun = not self._episodes.number[hit or lost].any() and not isinstance(
                 error, EnvTimeoutError
             )
             if never_begun and self._budget.on_error == 'raise':
                 raise EnvStartError(error.message) from (error.__cause__ or error)
             if self._budget.handle(error) == 'drop':
                 self._dropped.update(hit)
-            self._restarts[lost] += 1
+            self._episodes.restarts[lost] += 1
             self._lost.update(dict.fromkeys(lost, error.message.partition('\n')[0]))
         if self._dropped:
             self._count_envs()
@@ -250,32 +518,19 @@ class BaseEnvManager(IEnvManager):
         due = self._dropped & self._lost.keys()  # their last step must still be declared void
         self._ready = np.union1d(self._alive, np.array(list(due), np.int64)) if due else self._alive
 
-    def render(self, env_id: int) -> Array:
-        picture: Array = self._group.render(env_id)
-        return picture
-
     def restart_lost(self) -> IntArray:
         self.unsaved = {
             env: state.reason for env, state in self._capture().items() if isinstance(state, Refusal)
         }
-        lost = [env for env in self.unsaved if not self._is_at_start(env)]
-        self._begin_anew(lost)
+        lost = [env for env in self.unsaved if not self._episodes.is_at_start(env)]
+        self._begin(self._episodes.checkpoint_seeds(lost))
         return np.array(lost, np.int64)
 
-    def _is_at_start(self, env: int) -> bool:
-        """Whether resetting an env with the seed of its last reset restores its state."""
-        return self._counts.steps[env] == 0 and self._begun[env] is not None
-
-    def _begin_anew(self, env_id: Sequence[int]) -> None:
-        self._begin(
-            {env: checkpoint_seed(self._seed[env], int(self._counts.episodes[env])) for env in env_id}
-        )
-
-    def _capture(self) -> dict[int, Any]:
+    def _capture(self) -> States:
         """Returns the states of the envs that have a running episode."""
         if self.closed:
             return {}
-        states, faults = self._group.capture()
+        states, faults = self.capture()
         try:
             self._handle(faults)
         except Exception:
@@ -289,12 +544,7 @@ class BaseEnvManager(IEnvManager):
         states = self._capture()
         return {
             'obs': self.obs.copy(),
-            'steps': self._counts.steps.copy(),
-            'episodes': self._counts.episodes.copy(),
-            'unchecked': self._counts.unchecked.copy(),
-            'seed': list(self._seed),
-            'begun': list(self._begun),
-            'restarts': self._restarts.copy(),
+            **self._episodes.state_dict(),
             'lost': {str(env): why for env, why in self._lost.items()},
             'dropped': sorted(self._dropped),
             'faults': self._budget.state_dict(),
@@ -303,62 +553,275 @@ class BaseEnvManager(IEnvManager):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> IntArray:
         self.launch()
-        _check_state(state, self.obs, self._counts._asdict())
-        for name, values in self._counts._asdict().items():
-            values[:] = state[name]
-        self.obs, self._restarts = state['obs'].copy(), state['restarts'].copy()
-        self._seed, self._begun = list(state['seed']), list(state['begun'])
+        own = self.obs.dtype
+        check_state(
+            state,
+            {
+                'obs': array_of('' if own.names else own.kind, tuple(np.shape(self.obs))),
+                'lost': dict_of(TEXT),
+                'dropped': list_of(COUNT),
+                'faults': {'causes': list_of(TEXT)},
+                'envs': {},
+            },
+        )
+        self._episodes.load_state_dict(state)
+        self.obs = state['obs'].copy()
         self._lost = {int(env): why for env, why in state['lost'].items()}
         self._dropped = set(state['dropped'])
         self._budget.load_state_dict(state['faults'])
         self._count_envs()
         states = {int(env): saved for env, saved in state['envs'].items()}
         with saved_part('envs'):
-            self.unsaved = self._group.restore(states)
+            self.unsaved = self.restore(states)
         states = {env: saved for env, saved in states.items() if env not in self.unsaved}
         missing = [env for env in self._alive.tolist() if env not in states and env not in self._lost]
-        at_start = [env for env in missing if self._is_at_start(env)]
-        self._begin({env: self._begun[env] for env in at_start})
-        self._counts.episodes[at_start] = state['episodes'][at_start]
+        at_start = [env for env in missing if self._episodes.is_at_start(env)]
+        self._begin({env: self._episodes.begun[env] for env in at_start})
+        self._episodes.number[at_start] = state['episodes'][at_start]
         lost = [env for env in missing if env not in at_start]
-        self._begin_anew(lost)
+        self._begin(self._episodes.checkpoint_seeds(lost))
         return np.array(lost, np.int64)
 
+    def render(self, env_id: int) -> Array:
+        return picture_of(self.envs[env_id].render, self.spec.name)
+
     def close(self) -> None:
-        group, self._group = self._group, None
-        if group is not None:
-            self.obs, self._counts = self.obs.copy(), Counts(*(values.copy() for values in self._counts))
-            group.close()
+        self._is_closed = True
+        for env in list(self.envs):
+            self._remove(env)
+
+    # the envs themselves, in this process or in a worker
+
+    def create_all(self) -> list[EnvSpec]:
+        """Creates all envs and returns the spec of each; the same object if they are equal.
+
+        Raises:
+            EnvStartError: If a constructor fails.
+        """
+        for env in self._make:
+            try:
+                self._add(env)
+            except RLFrameError:
+                raise
+            except FAILURES as error:
+                raise not_made(env, error, self.in_worker) from error
+        specs = [spec_of(env) for env in self.envs.values()]
+        return [specs[0] if spec == specs[0] else spec for spec in specs]
+
+    def attach(self, spec: EnvSpec, episodes: Episodes) -> None:
+        """Sets the common spec of all envs, and what counts their episodes."""
+        self.spec, self._episodes = spec, episodes
+        self._checking = True  # whether steps are still to be checked in full
+        space = spec.observation_space
+        is_single = type(spec.action_space).__name__ == 'Box' and spec.action_space.shape == ()
+        self._each: Callable[[Array], list[Any]] = _single_numbers if is_single else list
+        self._nothing = zero_obs(space)[()]
+        self._sets = [zero_obs(space, len(self._all)) for _ in range(2)]
+
+    def note(self, what: str) -> None:
+        """Is told of any other call of an env, while it is created."""
+
+    def step_method(self, env: int) -> Step:
+        """Returns what steps an env."""
+        return self.envs[env].step
+
+    def _add(self, env: int) -> None:
+        """Creates an env."""
+        if self.watch is not None:
+            self.watch(env)
+        make = self._make[env]
+        if isinstance(make, MakeEnv):
+            made = self.envs[env] = make(self.note)
+            if make.factory.remark:
+                self.remarks.tell('same seed', make.factory.remark)
+        else:
+            made = self.envs[env] = make()
+        self._states[env] = EnvState(made)
+        self._step_of[env] = self.step_method(env)
+
+    def _remove(self, env: int) -> None:
+        """Closes and forgets an env."""
+        self._step_of.pop(env, None)
+        self._habits.pop(env, None)
+        self._states.pop(env, None)
+        if (made := self.envs.pop(env, None)) is not None:
+            try:
+                made.close()
+            except Exception:  # nothing depends on a discarded env
+                logger.warning('close() of env %d failed', env, exc_info=True)
+
+    def begin_each(self, seeds: Mapping[int, int | None], obs: Array) -> list[Fault]:
+        """Begins a new episode in each of the given envs, and creates those that are missing.
+
+        Args:
+            seeds: The envs, and the seed of each.
+            obs: Receives the first observations, [N, ...].
+
+        Returns:
+            The failed envs.
+        """
+        faults = []
+        for env, seed in seeds.items():
+            what = 'its constructor'
+            self._episodes.begun[env] = seed
+            try:
+                if env not in self.envs:
+                    self._episodes.unchecked[env] = contract.CHECKED_STEPS
+                    self._checking = True
+                    self._add(env)
+                what = 'reset()'
+                if self.watch is not None:
+                    self.watch(env)
+                if seed is not None:
+                    seed_spaces(self.envs[env], seed)
+                habits = self._habits_of(env)
+                answer = self.envs[env].reset(seed=seed)
+            except FATAL:
+                raise
+            except FAILURES as error:
+                faults.append(self._fault(env, what, error))
+                continue
+            self._episodes.steps[env] = 0
+            self._episodes.number[env] += 1
+            episode = int(self._episodes.number[env])
+            obs[env] = contract.first_obs(answer, self.spec, env, episode, self.remarks)
+            if habits is not None:
+                habits.after(answer[0])
+        return faults
+
+    def _habits_of(self, env: int) -> Habits | None:
+        """Returns the habit checker of an env; None once the env has been checked in full."""
+        if not self._episodes.unchecked[env]:
+            self._habits.pop(env, None)
+            return None
+        if env not in self._habits:
+            self._habits[env] = Habits(self.spec.name, env, self.remarks)
+        self._habits[env].before()
+        return self._habits[env]
+
+    def _fault(self, env: int, what: str, error: BaseException) -> Fault:
+        """Removes an env that failed."""
+        self._remove(env)
+        episode, step = self._episodes.place(env)
+        if what != 'step()':
+            episode, step = episode + 1, 0
+        return Fault(crashed(env, what, episode, step, error, self.in_worker), (env,))
+
+    def answers(self, action: Array, env_id: IntArray) -> tuple[list[Any], list[Fault]]:
+        """Steps the given envs, [n], once each.
+
+        Returns:
+            Their unchecked answers, meaningless where an env failed, and those that failed.
+        """
+        listed = env_id.tolist()
+        steps = self._episodes.steps
+        if len(listed) <= FEW:
+            for env in listed:
+                steps[env] += 1
+        else:
+            steps[env_id] += 1
+        step = self._checked_steps() if self._checking else self._step_of
+        answers: list[Any] = []
+        faults: list[Fault] = []
+        acting = zip(listed, self._each(action), strict=True)
+        while len(answers) < len(listed):
+            try:
+                for env, own_action in acting:
+                    answers.append(step[env](own_action))
+            except FATAL:
+                raise
+            except FAILURES as error:
+                faults.append(self._fault(listed[len(answers)], 'step()', error))
+                answers.append((self._nothing, 0.0, False, False, {}))
+        if self._habits:
+            for env in self._habits.keys() & set(listed):
+                self._habits[env].check_apart(len(self._all) - 1)
+        return answers, faults
+
+    def columns(self, answers: Sequence[Any], env_id: IntArray, rows: Array) -> TimeStep:
+        """Puts the observations of ``answers`` into ``rows``, contiguous [n, ...], and returns the step."""
+        if not answers:
+            return TimeStep(rows, np.zeros(0), np.zeros(0, np.bool_), np.zeros(0, np.bool_), (), env_id)
+        try:
+            return _columns(answers, env_id, rows)
+        except BAD_OBS:
+            for env, answer in zip(env_id.tolist(), answers, strict=True):
+                contract.check_step(answer, self.spec, env, *self._episodes.place(env), self.remarks)
+            space = self.spec.observation_space
+            converted = [(pack(space, obs, 'unsafe'), *others) for obs, *others in answers]
+            return _columns(converted, env_id, rows)
+
+    def _checked_steps(self) -> dict[int, Step]:
+        """Returns ``step`` of each env, with the checks of its first steps."""
+        self._checking = bool(self._episodes.unchecked[self._all].any())
+        return {env: self._checked(env, step) for env, step in self._step_of.items()}
+
+    def _checked(self, env: int, step: Step) -> Step:
+        def checked(action: Any) -> Any:
+            contract.check_action(action, self.spec, env)
+            habits = self._habits_of(env)
+            answer = step(action)
+            if habits is not None:
+                self._episodes.unchecked[env] -= 1
+                contract.check_step(answer, self.spec, env, *self._episodes.place(env), self.remarks)
+                habits.after(answer[0])
+            return answer
+
+        return checked
+
+    def capture(self) -> tuple[States, list[Fault]]:
+        """Returns the state of every existing env, and those that failed."""
+        return {env: self._states[env].capture() for env in sorted(self.envs)}, []
+
+    def restore(self, states: Mapping[int, Any]) -> dict[int, str]:
+        """Restores envs to states that ``capture`` returned, after the counts were restored.
+
+        Returns:
+            The envs that could not be restored, with the reasons.
+        """
+        self._checking = True
+        unfit = {}
+        for env, state in states.items():
+            if env not in self.envs:
+                self._add(env)
+            try:
+                with saved_part(str(env)):
+                    self._states[env].restore(state)
+            except MismatchError as error:
+                unfit[env] = str(error)
+        return unfit
 
 
-def _check_state(state: Any, obs: Array, counts: Mapping[str, Any]) -> None:
-    """Checks that a state belongs to a manager of this many envs.
+def _single_numbers(action: Array) -> list[Any]:
+    """Returns the actions of a Box of shape (), [n], as arrays of that shape."""
+    return [action[i, ...] for i in range(len(action))]
 
-    Args:
-        state: Result of a manager's ``state_dict``.
-        obs: Observations of its envs, [N, ...].
-        counts: The counters of each env, by name, [N].
+
+def _columns(answers: Sequence[Any], env_id: IntArray, rows: Array) -> TimeStep:
+    """Writes observations into ``rows`` and returns them with the other columns.
 
     Raises:
-        CheckpointStateError: With the part's name.
+        TypeError, ValueError, LookupError: If a value has the wrong shape or type.
     """
-    env_num = len(obs)
-    ints = array('iu', (env_num,))
-    own = obs.dtype
-    check_state(
-        state,
-        {
-            **dict.fromkeys(counts, ints),
-            'obs': array('' if own.names else own.kind, tuple(np.shape(obs))),
-            'seed': list_of(maybe(COUNT), env_num),
-            'begun': list_of(maybe(COUNT), env_num),
-            'restarts': ints,
-            'lost': dict_of(TEXT),
-            'dropped': list_of(COUNT),
-            'faults': {'causes': list_of(TEXT)},
-            'envs': {},
-        },
-    )
+    obs, reward, terminated, truncated, infos = zip(*answers, strict=True)
+    if rows.ndim > 1:
+        np.concatenate(obs, out=rows.reshape(-1, *rows.shape[2:]))
+        # otherwise a surplus of one could hide a lack of another
+        is_declared = set(map(len, obs)) == {rows.shape[1]}
+    elif rows.dtype.names:
+        pack_rows(obs, rows)
+        is_declared = True
+    else:
+        values = np.array(obs)
+        np.copyto(rows, values)
+        is_declared = values.shape == rows.shape
+    flags = np.array((terminated, truncated))
+    told = infos if any(infos) else ()
+    is_declared = is_declared and (not told or all([isinstance(info, dict) for info in told]))
+    if not is_declared or flags.shape != (2, len(rows)) or flags.dtype != np.bool_:
+        raise ValueError('something is not of the declared shape or type')
+    rewards = np.frombuffer(array('d', reward), np.float64)
+    return TimeStep(rows, rewards, flags[0], flags[1], told or (NO_INFO,) * len(rows), env_id)
 
 
 def get_vec_env_setting(

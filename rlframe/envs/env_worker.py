@@ -13,7 +13,7 @@ import tempfile
 import time
 import traceback
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,7 +21,7 @@ import numpy as np
 from rlframe.data.observation import obs_dtype
 from rlframe.data.timestep import Array, BoolArray, EnvSpec, FloatArray, IntArray
 from rlframe.envs.base_env import BESIDE
-from rlframe.envs.env_group import FEW, Counts, EnvGroup
+from rlframe.envs.env_manager import FEW, BaseEnvManager, Episodes, Step
 from rlframe.envs.faults import Fault
 from rlframe.envs.worker_process import CHUNK, ERROR, REPLY, STEP, message, parsed
 from rlframe.errors import EnvCrashedError, RLFrameError
@@ -157,8 +157,8 @@ class SharedArrays:
         """Observations after a reset, [N, ...]."""
         self.reward, self.terminated, self.truncated = arrays[3:6]
         """[N] each."""
-        self.counts = Counts(*arrays[6:9])
-        """The counters of each env."""
+        self.counts = arrays[6:9]
+        """The counters of ``Episodes``, [N] each."""
         self._action_bytes = arrays[9].reshape(-1).view(np.uint8)
         self._actions: dict[str, Array] = {}
 
@@ -203,6 +203,41 @@ def main(index: int, worker_num: int, link: int, memory: int, lifeline: int, par
         EnvWorker(connection, memory, WatchArray(memory, worker_num), index).serve()
 
 
+class WorkerEnvs(BaseEnvManager):
+    """The envs of one worker, which leaves all decisions to the parent.
+
+    Args:
+        make: Env ids to the factory of each env.
+        watch: Records the env that is being used.
+        index: Index of the worker.
+    """
+
+    in_worker = True
+
+    def __init__(self, make: Mapping[int, Callable[[], Any]], watch: WatchArray, index: int) -> None:
+        self._watch, self._index = watch, index
+        self.watch = self.at
+        self._hold(make)
+
+    def at(self, env: int) -> None:
+        """Records the env that is being used."""
+        self._watch.since[self._index] = time.monotonic()
+        self._watch.env[self._index] = env
+
+    def note(self, what: str) -> None:
+        self._watch.since[self._index] = time.monotonic()
+        self._watch.beside[self._index] = BESIDE.index(what)
+
+    def step_method(self, env: int) -> Step:
+        step = self.envs[env].step
+
+        def watched(action: Any) -> Any:
+            self.at(env)
+            return step(action)
+
+        return watched
+
+
 class EnvWorker:
     """Handles the requests of the parent, one message at a time.
 
@@ -215,7 +250,7 @@ class EnvWorker:
 
     def __init__(self, connection: socket.socket, memory: int, watch: WatchArray, index: int) -> None:
         self._connection, self._memory, self._watch, self._index = connection, memory, watch, index
-        self._group: Any = None
+        self._envs: Any = None
         self._seeded = False
 
     def serve(self) -> None:
@@ -232,8 +267,8 @@ class EnvWorker:
                 self._connection.sendall(answer)
             except OSError:
                 break
-        if self._group is not None:
-            self._group.close()
+        if self._envs is not None:
+            self._envs.close()
 
     def _receive(self) -> tuple[int, bytes] | None:
         try:
@@ -252,33 +287,24 @@ class EnvWorker:
         method, args = from_bytes(body)
         return plain_to_bytes(getattr(self, method)(*args), method)
 
-    def _at(self, env: int) -> None:
-        self._watch.since[self._index] = time.monotonic()
-        self._watch.env[self._index] = env
-
-    def _note(self, what: str) -> None:
-        """Records work other than the parent's requests."""
-        self._watch.since[self._index] = time.monotonic()
-        self._watch.beside[self._index] = BESIDE.index(what)
-
     # methods called by the parent
 
     def launch(self, make: bytes, env_id: Sequence[int]) -> list[EnvSpec]:
         """Creates the envs of this worker, and returns the spec of each."""
         self.take(make, env_id)
-        specs: list[EnvSpec] = self._group.launch()
+        specs: list[EnvSpec] = self._envs.create_all()
         return specs
 
     def take(self, make: bytes, env_id: Sequence[int]) -> None:
         """Sets the factories of the envs; missing envs are created when they are reset."""
         functions = from_bytes(make)
-        self._group = EnvGroup({env: functions[env] for env in env_id}, self._at, True, self._note)
+        self._envs = WorkerEnvs({env: functions[env] for env in env_id}, self._watch, self._index)
         self._own, self._whole = np.array(env_id, np.int64), slice(env_id[0], env_id[-1] + 1)
 
     def attach(self, spec: EnvSpec, env_num: int) -> None:
         """Opens the shared arrays."""
         self._arrays = SharedArrays(self._memory, self._watch.nbytes, spec, env_num)
-        self._group.attach(spec, self._arrays.counts)
+        self._envs.attach(spec, Episodes(env_num, self._arrays.counts))
         self._rows = [self._arrays.rows(which, self._whole) for which in (0, 1)]
 
     def join(
@@ -302,7 +328,8 @@ class EnvWorker:
             self._seeded = True
             random.seed(seeds[0])
             np.random.seed(seeds[0])  # noqa: NPY002  the global generator is what is to be seeded
-        faults: list[Fault] = self._group.reset(np.array(env_id, np.int64), seeds, self._arrays.first_obs)
+        due = dict(zip(env_id, seeds, strict=True))
+        faults: list[Fault] = self._envs.begin_each(due, self._arrays.first_obs)
         return faults
 
     def _step(self, body: bytes) -> bytes:
@@ -310,49 +337,47 @@ class EnvWorker:
         which, action, listed = body[0], self._arrays.action(chr(body[1])), body[2:]
         env_id = np.frombuffer(listed, np.int64) if listed else self._own
         place: Any = env_id if listed else self._whole
-        answers, faults = self._group.answers(action[place], env_id)
+        answers, faults = self._envs.answers(action[place], env_id)
         infos: Sequence[Any]
         if not listed and len(env_id) <= FEW and not faults and self._rows[which].take(answers):
             infos = [answer[4] for answer in answers]
         else:
-            infos = self._put(answers, faults, env_id, which, place)
-        remarks = self._group.remarks.take() if self._group.remarks.held else ()
+            infos = self._put(answers, env_id, which, place)
+        remarks = self._envs.remarks.take() if self._envs.remarks.held else ()
         if not any(infos) and not faults and not remarks:
             return b''
         told = {env: dict(info) for env, info in zip(env_id.tolist(), infos, strict=False) if info}
         remedy = "An env's info may hold what can be pickled only."
         return plain_to_bytes({**told, 'faults': faults, 'remarks': remarks}, 'info', remedy)
 
-    def _put(
-        self, answers: Sequence[Any], faults: Sequence[Fault], env_id: IntArray, which: int, place: Any
-    ) -> Sequence[Any]:
+    def _put(self, answers: Sequence[Any], env_id: IntArray, which: int, place: Any) -> Sequence[Any]:
         """Puts answers into the shared arrays, checked, and returns their infos."""
         arrays = self._arrays
         obs = arrays.obs[which]
         is_slice = isinstance(place, slice)
         rows = obs[place] if is_slice else np.empty((len(env_id), *obs.shape[1:]), obs.dtype)
-        columns = self._group.columns(answers, faults, env_id, rows)
+        step = self._envs.columns(answers, env_id, rows)
         if not is_slice:
             obs[place] = rows
-        arrays.reward[place], arrays.terminated[place] = columns.reward, columns.terminated
-        arrays.truncated[place] = columns.truncated
-        infos: Sequence[Any] = columns.infos
+        arrays.reward[place], arrays.terminated[place] = step.reward, step.terminated
+        arrays.truncated[place] = step.truncated
+        infos: Sequence[Any] = step.info
         return infos
 
     def capture(self) -> dict[int, Any]:
         """Returns the states of the envs."""
-        states: dict[int, Any] = self._group.capture()[0]
+        states: dict[int, Any] = self._envs.capture()[0]
         return states
 
     def restore(self, states: dict[int, Any]) -> dict[int, str]:
         """Restores the states of envs, and returns the envs that could not be restored."""
-        unfit: dict[int, str] = self._group.restore(states)
+        unfit: dict[int, str] = self._envs.restore(states)
         return unfit
 
     def render(self, env: int) -> Any:
         """Returns a picture of an env."""
-        self._at(env)
-        return self._group.render(env)
+        self._envs.at(env)
+        return self._envs.render(env)
 
 
 def _portable(error: Exception) -> bytes:

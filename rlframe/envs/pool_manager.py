@@ -14,8 +14,7 @@ from rlframe.data.observation import zero_obs
 from rlframe.data.timestep import NO_INFO, Array, BoolArray, EnvSpec, IntArray, TimeStep
 from rlframe.envs import contract
 from rlframe.envs.base_env import EnvFactory, PoolRows, picture_of
-from rlframe.envs.env_manager import IEnvManager
-from rlframe.envs.faults import checkpoint_seed
+from rlframe.envs.env_manager import Episodes, IEnvManager
 from rlframe.envs.vector_env import any_action, rows_of_info
 from rlframe.errors import ActionError, ConfigError, EnvError, EnvStartError, MissingDependencyError
 from rlframe.registry import ENV_MANAGER_REGISTRY, nearest
@@ -122,9 +121,7 @@ class EnvPoolManager(IEnvManager):
             self.spec = dataclasses.replace(self.spec, observation_space=self._rows.space)
         contract.check_spaces([], self.spec)
         self._is_closed = False
-        self._steps, self._episodes = np.zeros((2, self.env_num), np.int64)  # of the running episode; begun
-        self._seed: list[int | None] = [None] * self.env_num  # last seed given to each env by a caller
-        self._begun: list[int | None] = [None] * self.env_num  # seed that the running episode began with
+        self._episodes = Episodes(self.env_num)
         self._unchecked = contract.CHECKED_STEPS  # steps and resets still checked for loose ends
         self._remarks = contract.Remarks()
         self._waits = np.zeros(self.env_num, np.bool_)  # for an action, [N]
@@ -144,22 +141,20 @@ class EnvPoolManager(IEnvManager):
         self.launch()
         seed = self._with_given(env_id, seed) if env_id is None else seed
         if env_id is None or self._pool is None:
-            if seed is not None:
-                self._seed = [None if own is None else int(own) for own in seed]
-                self._begin_all(seed)
-            else:
-                first = zip(self._seed, self._episodes, strict=True)
-                self._begin_all([checkpoint_seed(own, int(n)) for own, n in first])
+            episodes = self._episodes
+            given = (
+                episodes.take_seeds(self._all.tolist(), seed)
+                if seed is not None
+                else episodes.checkpoint_seeds()
+            )
+            self._begin_all(list(given.values()))
             return
-        for env in env_id.tolist():
-            self._begun[env] = None
         self._send_resets(env_id)
 
     def _begin_all(self, seeds: Sequence[int | None]) -> None:
         """Creates a pool whose envs start with these seeds, [N]; None: seeds from the system's entropy."""
         drawn = np.random.SeedSequence().generate_state(self.env_num)
         used = [int(d if own is None else own) for own, d in zip(seeds, drawn, strict=True)]
-        self._begun = [*used]
         self._pool = None  # its threads end before new ones start
         self._pool = _make(
             self._task_id,
@@ -169,8 +164,8 @@ class EnvPoolManager(IEnvManager):
             seed=[own % SEEDS for own in used],
             **self._kwargs,
         )
-        self._steps[:], self._waits[:], self._is_over[:] = 0, False, False
-        self._episodes += 1
+        self._episodes.begin(self._all, used)
+        self._waits[:] = self._is_over[:] = False
         self._begins[:] = True
         if self._rows is not None:
             self._rows.forget(self._all)
@@ -185,8 +180,8 @@ class EnvPoolManager(IEnvManager):
                 f'reset() of env {env_id.tolist()}, of which some are in the middle of an episode: a pool whose batch_size'
                 ' is less than its number of envs starts no episode before the previous one has ended, unless all envs are reset'
             )
-        self._steps[env_id], self._is_over[env_id] = 0, False
-        self._episodes[env_id] += 1
+        self._episodes.begin(env_id)
+        self._is_over[env_id] = False
         continued = env_id[:0] if self._rows is None else env_id[self._rows.goes_on[env_id]]
         fresh = np.setdiff1d(env_id, continued) if len(continued) else env_id
         if not self.can_hold:
@@ -209,7 +204,7 @@ class EnvPoolManager(IEnvManager):
             self._pool.send(actions, env_id.astype(np.int32))
 
     def _take_first_obs(self, obs: Array, env_id: IntArray) -> None:
-        contract.check_first_obs(obs, env_id, self.spec, self._place)
+        contract.check_first_obs(obs, env_id, self.spec, self._episodes.place)
         self.obs = self.obs.copy()
         self.obs[env_id] = obs
 
@@ -218,9 +213,6 @@ class EnvPoolManager(IEnvManager):
         remarks = self._remarks if self._unchecked else None
         self._unchecked = max(self._unchecked - 1, 0)
         return contract.check_rows(obs, self.spec, count, 'step() of EnvPool', remarks)
-
-    def _place(self, env: int) -> tuple[int, int]:
-        return int(self._episodes[env]), int(self._steps[env])
 
     def step(self, action: Array, env_id: IntArray) -> TimeStep:
         if self._pool is None:
@@ -235,7 +227,7 @@ class EnvPoolManager(IEnvManager):
             for env, own in zip(env_id.tolist(), action, strict=True):
                 contract.check_action(own, self.spec, env)
         self._waits[env_id] = False
-        self._steps[env_id] += 1
+        self._episodes.steps[env_id] += 1
         if len(env_id):
             self._pool.send(action, env_id.astype(np.int32))
         busy = self.env_num - np.count_nonzero(self._waits | self._is_over)
@@ -282,7 +274,7 @@ class EnvPoolManager(IEnvManager):
             terminated, truncated = terminated[stepped], truncated[stepped]
         reward = reward.astype(np.float64, copy=False)
         step = TimeStep(obs, reward, terminated, truncated, infos, env_id)
-        contract.check_values(step, self.spec, self._place)
+        contract.check_values(step, self.spec, self._episodes.place)
         self.obs = self.obs.copy()
         self.obs[env_id] = obs
         over = env_id[step.done]
@@ -294,32 +286,22 @@ class EnvPoolManager(IEnvManager):
         return picture_of(lambda: self._pool.render(index)[0], self._task_id)
 
     def restart_lost(self) -> IntArray:
-        if self._is_at_start():
+        if self._episodes.are_at_start():
             return self._all[:0]
         self.reset()
         return self._all
 
-    def _is_at_start(self) -> bool:
-        """Whether a new pool with the same seeds would have all envs in their current state."""
-        return not self._steps.any() and None not in self._begun
-
     def state_dict(self) -> dict[str, Any]:
-        return {
-            'steps': self._steps.copy(),
-            'episodes': self._episodes.copy(),
-            'seed': list(self._seed),
-            'begun': list(self._begun),
-        }
+        return self._episodes.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> IntArray:
         self.launch()
-        self._steps, self._episodes = state['steps'].copy(), state['episodes'].copy()
-        self._seed, self._begun = list(state['seed']), list(state['begun'])
-        if not self._is_at_start():
+        self._episodes.load_state_dict(state)
+        if not self._episodes.are_at_start():
             self.reset()
             return self._all
-        self._begin_all(self._begun)
-        self._episodes = state['episodes'].copy()
+        self._begin_all(list(self._episodes.begun))
+        self._episodes.number[:] = state['episodes']
         return self._all[:0]
 
     def close(self) -> None:

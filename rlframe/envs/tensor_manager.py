@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
 from easydict import EasyDict
 
 from rlframe.data.timestep import Array, IntArray, TimeStep
@@ -106,7 +107,7 @@ class TensorEnvManager(VectorEnvManager):
     def _placed(self) -> OnDevice:
         """Returns the observations and counters on the device, which are the current ones from now on."""
         if self._now is None:
-            known = (self.obs, self._steps, self._episodes)
+            known = (self.obs, self._episodes.steps, self._episodes.number)
             self._now = OnDevice(*(torch.as_tensor(column).to(self.device, copy=True) for column in known))
         return self._now
 
@@ -114,11 +115,9 @@ class TensorEnvManager(VectorEnvManager):
         """Copies observations and counters from the device if they are newer there."""
         if self._now is None:
             return
-        obs, steps, episodes = (tensor.to_array(column) for column in self._now)
-        begun = [
-            seed if same else None for seed, same in zip(self._begun, episodes == self._episodes, strict=True)
-        ]
-        self.obs, self._steps, self._episodes, self._begun = obs, steps, episodes, begun
+        self.obs, steps, number = (tensor.to_array(column) for column in self._now)
+        self._episodes.begin(np.flatnonzero(number != self._episodes.number))
+        self._episodes.steps, self._episodes.number = steps, number
         self._now = None
 
     def reset(self, env_id: IntArray | None = None, seed: Sequence[int | None] | None = None) -> None:

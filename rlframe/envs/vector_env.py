@@ -15,8 +15,8 @@ from rlframe.data.observation import BAD_OBS, check_action_bounds, pack, pack_in
 from rlframe.data.timestep import NO_INFO, Array, EnvSpec, IntArray, TimeStep
 from rlframe.envs import contract
 from rlframe.envs.base_env import EnvFactory, picture_of, seed_spaces, spec_of
-from rlframe.envs.env_manager import IEnvManager
-from rlframe.envs.faults import checkpoint_seed, not_made, vector_crashed
+from rlframe.envs.env_manager import Episodes, IEnvManager
+from rlframe.envs.faults import not_made, vector_crashed
 from rlframe.envs.state import EnvState, Refusal, StateKeeper
 from rlframe.envs.state_objects import MismatchError
 from rlframe.errors import EnvError, RLFrameError
@@ -69,10 +69,7 @@ class VectorEnvManager(IEnvManager):
             self.spec = dataclasses.replace(self.spec, max_episode_steps=self._time_limit)
         contract.check_spaces([], self.spec)
         self._all = self._ready = np.arange(self.env_num)
-        self._steps = np.zeros(self.env_num, np.int64)  # env steps of the running episode
-        self._episodes = np.zeros(self.env_num, np.int64)
-        self._seed: list[int | None] = [None] * self.env_num  # last seed given to each env by a caller
-        self._begun: list[int | None] = [None] * self.env_num  # seed that the running episode began with
+        self._episodes = Episodes(self.env_num)
         is_native = self._has_one_generator()  # other vector envs check each env by itself
         # steps and resets still checked for loose ends
         self._unchecked = contract.CHECKED_STEPS if is_native else 0
@@ -99,17 +96,13 @@ class VectorEnvManager(IEnvManager):
         self.launch()
         seed = self._with_given(env_id, seed) if env_id is None else seed
         ids = self._all if env_id is None else env_id
-        self._steps[ids] = 0
-        self._episodes[ids] += 1
-        for i in ids.tolist():
-            self._begun[i] = None
+        self._episodes.begin(ids)
         if len(ids) == self.env_num and (env_id is None or seed is not None or self._autoreset == 'Disabled'):
             first = seed[0] if seed is not None else None
             if seed is not None:  # otherwise seeded from system entropy; they are part of the state
                 for member, own in zip(self._members(), [first, *seed], strict=False):
                     seed_spaces(member, own)
-                self._seed = [None if own is None else int(own) for own in seed]
-                self._begun = list(self._seed)
+                self._episodes.begun = list(self._episodes.take_seeds(self._all.tolist(), seed).values())
             own_seed = first if self._has_one_generator() or seed is None else list(seed)
             self._take_first_obs('reset()', seed=own_seed)
             self._ready = self._all
@@ -129,7 +122,7 @@ class VectorEnvManager(IEnvManager):
         obs, *_ = self._answer(what, *given, **options)
         self.obs = zero_obs(self.spec.observation_space, self.env_num)
         self._copy(obs, what, self.obs)
-        contract.check_first_obs(self.obs, self._all, self.spec, self._place)
+        contract.check_first_obs(self.obs, self._all, self.spec, self._episodes.place)
 
     def _answer(self, what: str, *given: Any, **options: Any) -> tuple[Any, ...]:
         """Returns what ``reset`` or ``step`` of the vector env returns.
@@ -144,7 +137,7 @@ class VectorEnvManager(IEnvManager):
         except RLFrameError:
             raise
         except Exception as error:
-            raise vector_crashed(what, self._episodes, self._steps, error) from error
+            raise vector_crashed(what, self._episodes.number, self._episodes.steps, error) from error
         return contract.form_of(answer, self.spec, f'{what} of the vector env')
 
     def _copy(self, obs: Any, what: str, rows: Array) -> None:
@@ -167,9 +160,6 @@ class VectorEnvManager(IEnvManager):
         self._unchecked = max(self._unchecked - 1, 0)
         checked = contract.check_rows(obs, self.spec, self.env_num, f'{what} of the vector env', remarks)
         np.copyto(rows, checked)
-
-    def _place(self, env: int) -> tuple[int, int]:
-        return int(self._episodes[env]), int(self._steps[env])
 
     def _has_one_generator(self) -> bool:
         """Whether the vector env draws all randomness from one generator, as native ones that take one seed do."""
@@ -195,21 +185,23 @@ class VectorEnvManager(IEnvManager):
         infos: Sequence[Any] = rows_of_info(info, self.env_num, self.spec) if info else ()
         if self._autoreset == 'SameStep' and 'final_obs' in info:
             begun = np.flatnonzero(info['_final_obs'])
-            contract.check_first_obs(obs[begun], begun, self.spec, lambda i: (int(self._episodes[i]) + 1, 0))
+            contract.check_first_obs(
+                obs[begun], begun, self.spec, lambda i: (self._episodes.place(i)[0] + 1, 0)
+            )
             obs, infos = self._put_final(obs, info, infos)
         reward = reward.astype(np.float64, copy=False)
         if not whole:
             obs, reward = obs[env_id], reward[env_id]
             terminated, truncated = terminated[env_id], truncated[env_id]
             infos = [infos[i] for i in env_id.tolist()] if info else ()
-        self._steps[env_id] += 1
+        self._episodes.steps[env_id] += 1
         step = TimeStep(obs, reward, terminated, truncated, infos or (NO_INFO,) * len(env_id), env_id)
-        contract.check_values(step, self.spec, self._place)
+        contract.check_values(step, self.spec, self._episodes.place)
         if not whole:
             waited = np.ones(self.env_num, bool)
             waited[env_id] = False
             others = np.flatnonzero(waited)  # they start an episode, instead of a step
-            contract.check_first_obs(self.obs[others], others, self.spec, self._place)
+            contract.check_first_obs(self.obs[others], others, self.spec, self._episodes.place)
         return step
 
     def _put_final(
@@ -232,47 +224,39 @@ class VectorEnvManager(IEnvManager):
     def restart_lost(self) -> IntArray:
         state = self._state.capture()
         self.unsaved = dict.fromkeys(range(self.env_num), state.reason) if isinstance(state, Refusal) else {}
-        if not self.unsaved or self._is_at_start():
+        if not self.unsaved or self._episodes.are_at_start():
             return self._all[:0]
         self._begin_anew()
         return self._all
 
-    def _is_at_start(self) -> bool:
-        """Whether resetting all envs with the seeds of their last reset restores their state."""
-        return not self._steps.any() and None not in self._begun
-
     def _begin_anew(self) -> None:
         """Begins a new episode in all envs, with seeds derived from their own first ones."""
-        own = self._seed
-        seeds = [checkpoint_seed(seed, int(n)) for seed, n in zip(own, self._episodes, strict=True)]
+        own = list(self._episodes.seed)
+        seeds = list(self._episodes.checkpoint_seeds().values())
         self.reset(seed=None if None in seeds else seeds)
-        self._seed = own
+        self._episodes.seed = own
 
     def state_dict(self) -> dict[str, Any]:
         state = self._state.capture()
         return {
             'obs': self.obs.copy(),
             'ready': self._ready.copy(),
-            'steps': self._steps.copy(),
-            'episodes': self._episodes.copy(),
-            'seed': list(self._seed),
-            'begun': list(self._begun),
+            **self._episodes.state_dict(),
             'envs': {} if isinstance(state, Refusal) else {'all': state},
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> IntArray:
         self.launch()
+        self._episodes.load_state_dict(state)
         self.obs, self._ready = state['obs'].copy(), state['ready'].copy()
-        self._steps, self._episodes = state['steps'].copy(), state['episodes'].copy()
-        self._seed, self._begun = list(state['seed']), list(state['begun'])
         self.unsaved = {}
         if self._restored(state['envs']):
             return self._all[:0]
-        if not self._is_at_start():
+        if not self._episodes.are_at_start():
             self._begin_anew()
             return self._all
-        self.reset(seed=list(self._begun))
-        self._seed, self._episodes = list(state['seed']), state['episodes'].copy()
+        self.reset(seed=list(self._episodes.begun))
+        self._episodes.load_state_dict(state)
         return self._all[:0]
 
     def _restored(self, states: Mapping[str, Any]) -> bool:

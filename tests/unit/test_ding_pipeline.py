@@ -412,7 +412,7 @@ def test_envs_of_evaluations_follow_the_seed_of_their_manager() -> None:
         env.seed(seed, dynamic_seed=False)
         evaluator = InteractionSerialEvaluator({'n_episode': 2}, env, OwnPolicy().eval_mode)
         evaluator.eval()
-        found.append(env._begun)
+        found.append(env._episodes.begun)
     assert found[0] == found[1] != found[2]
 
 

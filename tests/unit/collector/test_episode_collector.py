@@ -155,7 +155,7 @@ def test_episodes_alias_nothing() -> None:
     collector, _, manager = make(2, None, {'lengths': 3})
     episodes = collector.collect(4)
     frozen = copy.deepcopy(episodes)
-    for own in (manager.obs, *manager._group._sets):
+    for own in (manager.obs, *manager._sets):
         assert not any(np.shares_memory(e['obs'], own) for e in episodes)
     episodes[0]['obs'][:] = -1
     collector.collect(4)

@@ -67,7 +67,7 @@ def test_an_env_itself_is_copied_for_every_env_of_every_actor() -> None:
     given = gymnasium.make('CartPole-v1')
     parts = parts_of(given)
     rows = parts.collector.collect(40)
-    assert len({id(env.unwrapped) for env in parts.env._group.envs.values()} | {id(given.unwrapped)}) == 3
+    assert len({id(env.unwrapped) for env in parts.env.envs.values()} | {id(given.unwrapped)}) == 3
     assert not np.array_equal(rows['obs'][0], rows['obs'][1]), 'with seeds of their own'
     parts.collector.close()
 

@@ -88,7 +88,7 @@ def test_obs_and_next_obs_alias_nothing_of_the_manager() -> None:
             taken.append(collector.collect(6))
             copies.append(copy.deepcopy(taken[-1]))
             for name in ('obs', 'next_obs', 'told'):
-                for own in (manager.obs, *inner._group._sets):
+                for own in (manager.obs, *inner._sets):
                     assert not np.shares_memory(taken[-1][name], own)
         for batch, frozen in zip(taken, copies, strict=True):
             for name, column in batch.items():
@@ -294,10 +294,10 @@ def test_a_loaded_collector_goes_on_where_its_envs_are() -> None:
         collector, _, manager = make(3, None, {'lengths': [4, 2, 5]}, nstep=nstep, discount_factor=0.5)
         collector.collect(11)
         state = copy.deepcopy({k: v for k, v in collector.state_dict().items() if k != 'env'})
-        twin = copy.deepcopy(manager._group), manager.obs.copy()
+        twin = copy.deepcopy(manager)
         expected = [collector.collect(7) for _ in range(3)]
         other, _, fresh = make(3, None, {'lengths': [4, 2, 5]}, nstep=nstep, discount_factor=0.5)
-        fresh._group, fresh.obs = twin
+        vars(fresh).update(vars(twin))
         fresh.load_state_dict = lambda state: np.zeros(0, np.int64)
         other.load_state_dict(state | {'env': {}})
         for rows in expected:
@@ -313,7 +313,7 @@ def test_envs_whose_state_cannot_be_had_begin_new_episodes_and_no_row_is_mixed(
 ) -> None:
     def build() -> SampleSerialCollector:
         collector, _, manager = make(3, None, {'lengths': 100}, nstep=nstep, discount_factor=1.0)
-        for env in manager._group.envs.values():
+        for env in manager.envs.values():
             env.unwrapped.handle = iter(())
         return collector
 

@@ -288,11 +288,11 @@ def test_a_run_saved_while_a_step_runs_goes_on_from_there(make: Any) -> None:
     manager, other = make(env_fn), make(env_fn)
     collectors = [SampleSerialCollector({}, env, Choosing().collect_mode) for env in (manager, other)]
     parts = [collectors[0].collect(30)]
-    while not (manager._group.busy[0] and 0 in manager._group._stepping):
+    while not (manager.busy[0] and 0 in manager._stepping):
         parts.append(collectors[0].collect(2))
     state = collectors[0].state_dict()
     held = state['env']['answers']['env_id']
-    assert 0 in held and not manager._group.busy.any(), 'its step was waited for'
+    assert 0 in held and not manager.busy.any(), 'its step was waited for'
     other.step(np.zeros(4, np.int64), other.ready)  # what it does meanwhile is forgotten
     collectors[1].load_state_dict(state)
     for collector in collectors:
@@ -351,8 +351,8 @@ def test_the_others_go_on_while_a_worker_is_killed(make: Any, tmp_path: Path, on
     gate.touch()
     rollout = Rollout(manager, Choosing().collect_mode)
     rollout.step()
-    victim = manager._group._pool.running[0]
-    assert wait_until(lambda: manager._group._pool._watch.env[0] == 0, 5)
+    victim = manager._pool.running[0]
+    assert wait_until(lambda: manager._pool._watch.env[0] == 0, 5)
     os.kill(victim.pid, signal.SIGKILL)
     gate.unlink()
     steps = []
@@ -429,7 +429,7 @@ def test_a_worker_killed_while_it_has_nothing_to_do_gives_a_void_step(make: Any)
     manager.reset(seed=SEEDS[:3])
     rollout = Rollout(manager, ScriptedPolicy().collect_mode)
     rollout.step()
-    victim = manager._group._pool.running[2]
+    victim = manager._pool.running[2]
     os.kill(victim.pid, signal.SIGKILL)
     assert wait_until(victim.has_exited, 5)
     assert rollout.step().abnormal.tolist() == [2]

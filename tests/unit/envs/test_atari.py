@@ -177,8 +177,8 @@ def test_evaluation_plays_whole_games_with_unclipped_rewards() -> None:
     factory = build.make_factory(cfg)
     training, evaluation = build.make_env(cfg, factory, 1), build.make_eval_env(cfg, factory, 1)
     assert factory.spec == training.spec == evaluation.spec
-    ends = [env._group.envs[0]._ends_lives for env in (training, evaluation)]
-    clips = [env._group.envs[0]._clips for env in (training, evaluation)]
+    ends = [env.envs[0]._ends_lives for env in (training, evaluation)]
+    clips = [env.envs[0]._clips for env in (training, evaluation)]
     assert ends == clips == [True, False]
 
 

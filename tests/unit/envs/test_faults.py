@@ -102,7 +102,7 @@ each_case = pytest.mark.parametrize(('kind', 'fault', 'place'), CASES)
 def hurry(manager: Any, fault: str, place: str) -> None:
     """Sets the limit so that a test of an env that hangs there is quick; there is time for all else, as a start."""
     if fault in ('sleep', 'spin'):
-        setattr(manager._group, f'_{place}_timeout', LIMIT)
+        manager._cfg[f'{place}_timeout'] = LIMIT
 
 
 def place_words(place: str) -> list[str]:
@@ -193,7 +193,7 @@ def test_a_worker_killed_between_steps_is_noticed_and_its_envs_are_replaced(make
     manager.reset(seed=SEEDS)
     rollout = Rollout(manager, ScriptedPolicy().collect_mode)
     rollout.step()
-    victim = manager._group._pool.running[1]
+    victim = manager._pool.running[1]
     victim._process.kill()
     assert wait_until(victim.has_exited, 5)
     assert rollout.step().abnormal.tolist() == [2, 3]
@@ -208,7 +208,7 @@ def test_envs_given_up_behind_the_back_of_a_running_episode_give_a_last_void_ste
     manager = make(kind, [partial(Steady, i) for i in range(4)], on_error='drop')
     manager.reset(seed=SEEDS)
     manager.step(np.zeros(4, np.int64), manager.ready)
-    victim = manager._group._pool.running[1]
+    victim = manager._pool.running[1]
     victim._process.kill()
     assert wait_until(victim.has_exited, 5)
     manager.reset(np.array([0]))
@@ -332,8 +332,8 @@ def test_close_does_not_wait_for_an_env_that_hangs(make: Any, kind: str) -> None
     manager = make(kind, failing('spin', at=2), step_timeout=2 * PATIENCE)
     manager.reset()
     manager.step(np.zeros(4, np.int64), manager.ready)
-    group, pids = manager._group, children()
-    manager._group._pool._send(group._pool.running[0], group._step_message('l'))
+    pids = children()
+    manager._pool._send(manager._pool.running[0], manager._step_message('l'))
     time.sleep(0.3)
     start = time.monotonic()
     manager.close()
@@ -356,7 +356,7 @@ def test_what_an_env_forked_and_started_ends_with_its_worker(make: Any, kind: st
     manager.step(np.zeros(4, np.int64), manager.ready)
     groups = children()
     assert len(members(groups)) == 4
-    manager._group._pool.running[0]._process.kill()  # what it forked holds its end of the connection
+    manager._pool.running[0]._process.kill()  # what it forked holds its end of the connection
     manager.step(np.zeros(4, np.int64), manager.ready)
     assert wait_until(lambda: len(members(groups)) == 1, 2) and len(manager._budget.causes) == 1
     manager.reset()

@@ -101,7 +101,7 @@ def test_a_state_cannot_run_a_command(tmp_path: Path) -> None:
         'gymnasium.envs.registration:EnvSpec',
         'gymnasium.vector.utils.misc:CloudpickleWrapper',
         'rlframe.envs.gym_env:GymEnvFactory',
-        'rlframe.envs.env_group:EnvGroup',
+        'rlframe.envs.env_manager:BaseEnvManager',
     ],
 )
 def test_a_state_makes_nothing_of_a_library_that_acts(name: str) -> None:

@@ -15,7 +15,6 @@ from gymnasium.spaces import Box, Dict, Discrete
 from rlframe.envs import BaseEnvManager
 from rlframe.envs.async_manager import SubprocessEnvManager
 from rlframe.envs.base_env import LOOKED_AT_CLOSE, LOOKED_AT_RESET, MakeEnv
-from rlframe.envs.env_group import EnvGroup
 from rlframe.envs.gym_env import GymEnvFactory
 from rlframe.envs.vector_env import GymVectorEnvManager
 from rlframe.errors import EnvContractError, EnvContractWarning, EnvTimeoutError, IncompatibleError
@@ -151,9 +150,12 @@ def test_flag_that_is_no_bool_is_refused_long_after_the_first_steps(manager: str
 
 def test_what_is_done_with_an_env_that_is_only_looked_at_is_noted() -> None:
     notes: list[str] = []
-    group = EnvGroup({0: MakeEnv(GymEnvFactory({'env_id': Habitual}))}, note=notes.append)
-    group.launch()
-    group.close()
+
+    class Noted(BaseEnvManager):
+        def note(self, what: str) -> None:
+            notes.append(what)
+
+    Noted([MakeEnv(GymEnvFactory({'env_id': Habitual}))]).close()
     assert notes == [LOOKED_AT_RESET, LOOKED_AT_CLOSE, '']
 
 

@@ -179,7 +179,7 @@ def test_a_checkpoint_begins_all_envs_anew_in_both_runs(make: Any, batch_size: i
         np.testing.assert_array_equal(own[0][:shared], own[1][:shared])
     assert other.load_state_dict(manager.state_dict()).tolist() == [0, 1, 2], 'nobody called restart_lost'
     assert manager.restart_lost().tolist() == [0, 1, 2]
-    assert manager._begun == other._begun and len(set(manager._begun)) == 3
+    assert manager._episodes.begun == other._episodes.begun and len(set(manager._episodes.begun)) == 3
     both = np.intersect1d(manager.ready, other.ready)
     np.testing.assert_array_equal(manager.obs[both], other.obs[both])
 

@@ -11,7 +11,7 @@ from fault_envs import Steady, leftovers
 
 from rlframe.envs import BaseEnvManager
 from rlframe.envs.async_manager import SubprocessEnvManager
-from rlframe.envs.env_group import FEW
+from rlframe.envs.env_manager import FEW
 from rlframe.envs.env_worker import SharedRows
 from rlframe.envs.worker_process import HEADER, REPLY, message, parsed
 

@@ -121,7 +121,7 @@ def test_a_run_that_is_saved_while_envs_are_busy_goes_on_with_steps_that_belong_
     env_id = partial(Uneven, delay=0.005)
     pair = config_pair(env_id=env_id, manager='async_subprocess', learn=dict(update_per_collect=1))
     with SerialPipeline(config.compile_config(*pair, seed=3)) as pipeline:
-        while pipeline.progress.envstep < 300 or not pipeline.collector._env._group.busy.any():
+        while pipeline.progress.envstep < 300 or not pipeline.collector._env.busy.any():
             pipeline.step()
         pipeline.save_checkpoint(tmp_path / 'saved')
         saved = pipeline.progress.envstep

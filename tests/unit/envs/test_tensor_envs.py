@@ -219,7 +219,7 @@ def test_arrays_and_tensors_may_take_turns() -> None:
             final = rollout.step().timestep.obs
         steps.append(final[:, STEP].tolist())
     assert steps == [[1, 1], [2, 2], [3, 3], [1, 4], [2, 1], [3, 2], [1, 3], [2, 4]]
-    assert manager._steps.tolist() == [2, 0] and manager._episodes.tolist() == [3, 3]
+    assert manager._episodes.steps.tolist() == [2, 0] and manager._episodes.number.tolist() == [3, 3]
 
 
 @pytest.mark.parametrize('kind', [TorchCartPole, TorchPendulum, CountingTensors])

@@ -224,7 +224,7 @@ def test_envs_without_state_begin_the_same_episode_after_a_checkpoint(mode: str,
         for state, expected in ((manager.state_dict(), []), (lost, [0, 1])):
             assert other.load_state_dict(state).tolist() == expected
             np.testing.assert_array_equal(manager.obs, other.obs)
-            assert manager._episodes.tolist() == other._episodes.tolist()
+            assert manager._episodes.number.tolist() == other._episodes.number.tolist()
         for _ in range(12):
             one, two = (rollout.step().timestep for rollout in rollouts)
             np.testing.assert_array_equal(one.obs, two.obs)
