@@ -12,7 +12,7 @@ import os
 import random
 import threading
 import weakref
-from collections import Counter, OrderedDict, defaultdict, deque, namedtuple
+from collections import OrderedDict, defaultdict, deque
 from typing import Any
 
 import gymnasium
@@ -229,9 +229,6 @@ class Structured(ZooEnv):
         return self.rows.tolist(), self.aligned.tolist(), self.aligned.dtype.itemsize
 
 
-Point = namedtuple('Point', 'x y')
-
-
 class Facing(enum.IntEnum):
     NORTH = 0
     EAST = 1
@@ -239,46 +236,30 @@ class Facing(enum.IntEnum):
     WEST = 3
 
 
-class Walls(enum.Flag):
-    NONE = 0
-    LEFT = 1
-    RIGHT = 2
-    TOP = 4
-
-
 @saved
 class NamedValues(ZooEnv):
     def begin(self):
-        self.pos, self.facing, self.walls = Point(0, [0]), Facing.NORTH, Walls.LEFT | Walls.TOP
+        self.facing = Facing.NORTH
 
     def move(self, action):
-        self.pos = self.pos._replace(x=self.pos.x + 1)
         self.facing = Facing((self.facing + action) % 4)
-        self.walls ^= Walls.TOP
-        return repr(self.pos), self.facing.name, repr(self.walls), self.facing is Facing(int(self.facing))
+        return self.facing.name, self.facing is Facing(int(self.facing))
 
 
 @saved
 class Containers(ZooEnv):
     def begin(self):
-        self.counts: Any = defaultdict(list)
         self.seen: Any = {(0, 0), (1, 2)}
         self.order: Any = OrderedDict(a=1, b=2)
         self.last: Any = deque([1], maxlen=3)
-        self.tally: Any = Counter()
         self.frozen: Any = frozenset({1, 2, 3})
         self.mixed: Any = {1: 'one', (2, 3): [4], None: 5, False: 6, 2.5: 7}
 
     def move(self, action):
-        self.counts[action].append(self.count)
         self.seen.add((action, self.count % 5))
         self.order.move_to_end('a' if action % 2 else 'b')
         self.last.append(action)
-        self.tally[action] += 1
-        return (
-            repr(self.counts), list(self.seen), list(self.order), repr(self.last), self.tally.most_common(2),
-            list(self.frozen), repr(self.mixed), self.tally['no'],
-        )  # fmt: skip
+        return list(self.seen), list(self.order), repr(self.last), list(self.frozen), repr(self.mixed)
 
 
 @saved
@@ -302,7 +283,7 @@ class ShrunkSet(ZooEnv):
 class Values(ZooEnv):
     def begin(self):
         self.values: Any = [
-            1 + 2j, complex(-0.0, float('inf')), b'\x00\xff', range(3, 9, 2), 10**400, -0.0, float('inf'), float('nan'),
+            b'\x00\xff', range(3, 9, 2), 10**400, -0.0, float('inf'), float('nan'),
             np.dtype('>f4'), np.dtype([('x', 'f8', (2,))]), '\ud800', (1, [2], ()), 2**70, frozenset('ab'),
         ]  # fmt: skip
 
@@ -468,10 +449,10 @@ class MethodOfReset(ZooEnv):
         return self.mode()
 
 
-@refused('FactoryOfReset.counts.default_factory')
-class FactoryOfReset(ZooEnv):
+@refused('DictOfDefaults.counts')
+class DictOfDefaults(ZooEnv):
     def begin(self):
-        self.counts: Any = defaultdict(lambda: 7)
+        self.counts: Any = defaultdict(int)
 
     def move(self, action):
         return self.counts[action]

@@ -13,7 +13,7 @@ env's own code only.
 from __future__ import annotations
 
 import enum
-from collections import defaultdict, deque
+from collections import deque
 from collections.abc import Callable, Mapping
 from random import Random
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
@@ -27,13 +27,21 @@ from rlframe.envs.state_objects import (
     is_env,
     is_env_class,
     is_leaf,
-    is_named_tuple,
     is_plain,
     is_shown,
     is_space,
     type_name,
 )
-from rlframe.envs.state_write import BITS, CONTAINERS, TYPES, Born, RefusedError, Writer, named_type, refill
+from rlframe.envs.state_write import (
+    BITS,
+    CONTAINERS,
+    Born,
+    RefusedError,
+    Writer,
+    digest_of,
+    named_type,
+    refill,
+)
 from rlframe.errors import CheckpointStateError
 from rlframe.run.checkpoint_tree import BAD_TREE
 from rlframe.utils import strict_json
@@ -106,22 +114,14 @@ class Reader:
             return self._objects[tag]
         if tag in ('tuple', 'frozenset'):
             return (tuple if tag == 'tuple' else frozenset)(map(self.value, parts))
-        if tag in ('named', 'member', 'flags'):
-            return self._of_class(tag, self._classes.find(parts[0]), parts[1:])
+        if tag == 'member':
+            return self._member(self._classes.find(parts[0]), parts[1])
         return DECODE[tag](*parts)
 
-    def _of_class(self, tag: str, kind: Any, parts: list[Any]) -> Any:
-        if tag == 'named':
-            if not is_named_tuple(kind) or len(parts) != len(kind._fields):
-                raise MismatchError(f'{type_name(kind)} is not a named tuple of {len(parts)} values')
-            return tuple.__new__(kind, map(self.value, parts))
-        if not isinstance(kind, enum.EnumMeta):
-            raise MismatchError(f'{type_name(kind)} is not an enumeration')
-        if tag == 'flags':
-            return kind(int(parts[0]))
-        if parts[0] not in kind.__members__:
-            raise MismatchError(f'{type_name(kind)} has no member {parts[0]}')
-        return kind.__members__[parts[0]]
+    def _member(self, kind: Any, name: str) -> Any:
+        if not isinstance(kind, enum.EnumMeta) or name not in kind.__members__:
+            raise MismatchError(f'{type_name(kind)} has no member {name}')
+        return kind.__members__[name]
 
     def _made(self, node: Node) -> Any:
         """Returns the object of the env at the same place, or a new one without its content."""
@@ -135,8 +135,6 @@ class Reader:
             return object.__new__(made)
         if kind == 'deque':
             return deque(maxlen=node['maxlen'])
-        if kind == 'defaultdict':
-            return defaultdict(TYPES[node['factory']] if 'factory' in node else None)
         return CONTAINERS[kind]() if kind in CONTAINERS else MAKE[kind](self, node)
 
     def _live(self, node: Node) -> Any:
@@ -150,6 +148,8 @@ class Reader:
         named = type_name(named_type(live))
         if not fits or named != node['class' if kind == 'object' else 'type']:
             raise MismatchError(f'{place} is a {named}, and not what it was')
+        if kind == 'constant' and digest_of(live) != node['digest']:
+            raise MismatchError(f'{place} refers to other data')
         return live
 
     def _fill(self, node: Node, made: Any) -> None:
@@ -173,7 +173,7 @@ class Reader:
         """Returns the attributes of an object; what the config decides is what it was."""
         live = attributes_of(made) or {}
         filled = {
-            str(name): self._attribute(own, live.get(name), f'{node.get("at")}.{name}')
+            str(name): self.value(own) if own != ['shown'] else _if_shown(live.get(name))
             for name, own in node['attributes'].items()
             if not (is_env(made) and name in CONFIGURED)
         }
@@ -181,29 +181,11 @@ class Reader:
             filled |= {name: live[name] for name in CONFIGURED if name in live}
         return filled
 
-    def _attribute(self, encoded: Any, live: Any, place: str) -> Any:
-        if type(encoded) is not list or encoded[0] not in ('shown', 'same'):
-            return self.value(encoded)
-        if encoded[0] == 'shown':
-            return live if is_shown(live, True) else None
-        if type(live) is not np.ndarray or self._born.digests.get(id(live)) != encoded[1]:
-            raise MismatchError(f'{place} has changed')
-        return live
-
     def _array(self, node: Node) -> Any:
         dtype, shape = _dtype(node['dtype']), tuple(map(int, node['shape']))
         count = 1
         for size in shape:
             count *= size
-        if 'texts' in node:
-            if dtype.kind not in 'SU' or len(node['texts']) != count:
-                raise ValueError(
-                    f'{len(node["texts"])} texts are no array of {count} elements of type {dtype}'
-                )
-            made: Any = np.empty(shape, dtype, order='F' if node['order'] == 'F' else 'C')
-            (made.T if node['order'] == 'F' else made).flat = [_text(dtype, item) for item in node['texts']]
-            made.flags.writeable = bool(node['writeable'])
-            return made
         content = self._memory[node['start'] : node['start'] + count * dtype.itemsize]
         if min(shape, default=0) < 0 or len(content) != count * dtype.itemsize or node['start'] < 0:
             raise ValueError('an array is larger than the memory of the state')
@@ -257,6 +239,11 @@ class Reader:
         return made
 
 
+def _if_shown(live: Any) -> Any:
+    """Returns what shows an env, if it is that; a state has none of its own."""
+    return live if is_shown(live, True) else None
+
+
 def _words(plain: Any) -> Any:
     """Returns the state that ``_plain_words`` wrote."""
     if isinstance(plain, Mapping):
@@ -293,10 +280,6 @@ def _dtype(plain: Any) -> np.dtype[Any]:
     return made
 
 
-def _text(dtype: np.dtype[Any], text: str) -> Any:
-    return text.encode('latin-1') if dtype.kind == 'S' else text
-
-
 def _scalar(plain: Any, content: str) -> Any:
     dtype = _dtype(plain)
     return np.frombuffer(bytes.fromhex(content), dtype)[0] if dtype.itemsize else dtype.type()
@@ -305,11 +288,9 @@ def _scalar(plain: Any, content: str) -> Any:
 DECODE: dict[str, Callable[..., Any]] = {
     'int': lambda text: int(text, 16),
     'float': float,
-    'complex': lambda real, imag: complex(float(real), float(imag)),
     'bytes': lambda text: text.encode('latin-1'),
     'range': lambda *parts: range(*(int(part, 16) for part in parts)),
     'np': _scalar,
-    'np text': lambda plain, text: _dtype(plain).type(_text(_dtype(plain), text)),
     'dtype': _dtype,
 }
 """Decodes single values by their tags."""

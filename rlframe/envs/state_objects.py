@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dis
 import enum
 import functools
 import logging
@@ -23,7 +22,7 @@ HEAP = 1 << 9
 """Flag of classes that were not compiled."""
 PARTLY = frozenset(('gymnasium', 'rlframe', 'numpy'))
 """Packages of which only the modules of the env's classes count as its own code."""
-LIBRARIES = ('gymnasium.spaces.', 'rlframe.data.timestep', 'rlframe.data.timestep')
+LIBRARIES = ('gymnasium.spaces.', 'rlframe.data.timestep')
 """Prefixes of modules whose objects are data: a state may contain any of them."""
 CONSTANTS = (
     type, types.ModuleType, types.CodeType, types.GenericAlias, property, staticmethod, classmethod, re.Pattern,
@@ -39,7 +38,7 @@ SHOWN = {'Clock', 'Font', 'Window', 'Renderer', 'Texture', 'Event', 'Sound', 'Ch
 DRAWN = 'Surface'
 """The type of pygame's images: for display if the env renders, else possibly part of its observation."""
 FUNCTIONS = (types.FunctionType, types.MethodType, functools.partial)
-LEAVES = (type(None), bool, int, float, str, bytes, complex, range)
+LEAVES = (type(None), bool, int, float, str, bytes, range)
 
 
 class MismatchError(Exception):
@@ -94,11 +93,6 @@ def is_plain(kind: type) -> bool:
     return kind.__basicsize__ <= object.__basicsize__ + 2 * tuple.__itemsize__  # attributes, weak references
 
 
-def is_named_tuple(kind: type) -> bool:
-    """Whether this is a ``namedtuple`` or ``NamedTuple`` without more attributes."""
-    return kind.__mro__[1:] == (tuple, object) and isinstance(getattr(kind, '_fields', None), tuple)
-
-
 class Classes:
     """The classes that a state of an env may name: those of its own code, and those that its constructor used.
 
@@ -142,7 +136,7 @@ class Classes:
             for part in path.split('.'):
                 kind = vars(kind).get(part) if isinstance(kind, type | types.ModuleType) else None
         is_found = isinstance(kind, type) and type_name(kind) == name
-        is_data = is_found and (isinstance(kind, enum.EnumMeta) or is_named_tuple(kind) or is_plain(kind))
+        is_data = is_found and (isinstance(kind, enum.EnumMeta) or is_plain(kind))
         if not is_data or hasattr(kind, '__del__') or (module.partition('.')[0] in PARTLY and acts(kind)):
             raise MismatchError(f'the class {name} does not exist or may not be part of a state')
         found: type = kind
@@ -224,16 +218,11 @@ def variables_of(value: Any) -> list[Any]:
 def _is_fixed(value: Any, layers: Iterable[Any], seen: set[int]) -> bool:
     """Whether a function refers only to envs and spaces, which are restored in place, to data, and to constants.
 
-    A function that assigns to a variable of the function around it is not fixed.
+    The writer compares the data with what they were when the env was created.
     """
     if id(value) in seen:
         return True
     seen.add(id(value))
-    if isinstance(value, types.FunctionType) and value.__closure__:
-        inner = value.__code__.co_freevars
-        for step in dis.get_instructions(value):
-            if step.opname == 'STORE_DEREF' and step.argval in inner:
-                return False
     return all(
         is_data(part)
         or is_space(part)

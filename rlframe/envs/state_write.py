@@ -10,7 +10,7 @@ import contextlib
 import enum
 import hashlib
 import json
-from collections import Counter, OrderedDict, defaultdict, deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Mapping
 from random import Random
 from typing import Any, TypeAlias
@@ -19,12 +19,12 @@ import numpy as np
 
 from rlframe.envs.state_objects import (
     CONFIGURED,
+    FUNCTIONS,
     Classes,
     is_constant,
     is_data,
     is_env,
     is_leaf,
-    is_named_tuple,
     is_plain,
     is_shown,
     is_space,
@@ -36,18 +36,12 @@ from rlframe.utils.lazy import attributes_of
 
 Node: TypeAlias = dict[str, Any]
 
-CONTAINERS: dict[str, type] = {
-    kind.__name__: kind for kind in (list, dict, set, deque, OrderedDict, defaultdict, Counter)
-}
-TYPES = {kind.__name__: kind for kind in (int, float, str, bool, list, dict, set)}
-"""Factories of a ``defaultdict``."""
+CONTAINERS: dict[str, type] = {kind.__name__: kind for kind in (list, dict, set, deque, OrderedDict)}
 BITS = {
     kind.__name__: kind
     for kind in (np.random.PCG64, np.random.PCG64DXSM, np.random.MT19937, np.random.Philox, np.random.SFC64)
 }
 """Sources of random numbers, by their names."""
-LARGE = 256
-"""Size in bytes from which an unchanged array of a space is written as a hash."""
 
 
 class RefusedError(Exception):
@@ -73,7 +67,7 @@ class Born:
         self.objects: dict[str, Any] = {}
         """Paths to these objects."""
         self.digests: dict[int, str] = {}
-        """Ids of large arrays of spaces, and of data of modules, to hashes of their contents."""
+        """Ids of functions and of data of modules to hashes of what they refer to or hold."""
 
     def add(self, value: Any, path: str) -> None:
         """Notes an object at its first path."""
@@ -140,10 +134,8 @@ class Writer:
             return written
         if kind is frozenset:
             return self._frozen(value, path)
-        if isinstance(value, enum.Enum) and self._classes.has(kind):
-            return self._member(value, path)
-        if is_named_tuple(kind) and self._classes.has(kind):
-            return ['named', type_name(kind), *self._values(value, path)]
+        if isinstance(value, enum.Enum) and self._classes.has(kind) and value._name_ in kind.__members__:
+            return ['member', type_name(kind), value._name_]
         number = self._numbers.get(id(value))
         if number is None:
             number = self._numbers[id(value)] = len(self._objects)
@@ -153,14 +145,6 @@ class Writer:
 
     def _values(self, values: Iterable[Any], path: str) -> list[Any]:
         return [self.value(value, f'{path}[{index}]') for index, value in enumerate(values)]
-
-    def _member(self, value: Any, path: str) -> list[Any]:
-        kind = type(value)
-        if value._name_ in kind.__members__:
-            return ['member', type_name(kind), value._name_]
-        if isinstance(value, enum.Flag) and type(value._value_) is int:
-            return ['flags', type_name(kind), value._value_]
-        raise RefusedError(path, kind)
 
     def _key(self, value: Any, path: str) -> Any:
         """Encodes a key of a dict or an element of a set: a value whose hash does not depend on its address."""
@@ -178,13 +162,12 @@ class Writer:
 
     def _survey(self, value: Any, path: str) -> None:
         """Notes an object that has just been created with its env, and continues with all that it refers to."""
-        if id(value) in self._shared and is_data(value):
+        is_fixed = is_constant(value, self._layers)
+        if is_fixed or (id(value) in self._shared and is_data(value)):
+            self._born.digests[id(value)] = digest_of(value)
+        if is_fixed or id(value) in self._born.digests or is_env(value) or is_space(value):
             self._born.add(value, path)
-            self._born.digests[id(value)] = digest(value)
-        if is_env(value) or is_space(value) or is_constant(value, self._layers):
-            self._born.add(value, path)
-        if is_constant(value, self._layers):
-            self._born.digests[id(value)] = _digest_of_variables(value)
+        if is_fixed:
             return
         self._classes.remember(type(value))
         held = (
@@ -195,8 +178,6 @@ class Writer:
         for place, own in parts:
             with contextlib.suppress(RefusedError):
                 self.value(own, place)
-            if is_space(value) and type(own) is np.ndarray and own.nbytes >= LARGE:
-                self._born.digests[id(own)] = digest(own)
 
     def _node(self, number: int) -> Node:
         value, path = self._objects[number], self._paths[number]
@@ -205,18 +186,8 @@ class Writer:
             return {}
         kind = type(value)
         place = self._born.places.get(id(value))
-        is_shared = id(value) in self._shared and not is_constant(value)
-        is_filled = is_env(value) or is_space(value)
-        if (
-            place is not None
-            and variables_of(value)
-            and self._born.digests[id(value)] != _digest_of_variables(value)
-        ):
-            raise RefusedError(path, kind, 'refers to data that has changed')
-        if place is not None and not is_filled and (not is_shared or self._is_unchanged(value)):
-            return {'kind': 'constant', 'at': place, 'type': type_name(named_type(value))}
-        if is_shared:
-            raise RefusedError(path, kind, 'belongs to a module or class, and so to all envs')
+        if not (is_env(value) or is_space(value)) and (found := self._found(value, path, place)):
+            return found
         if (write := WRITE.get(kind)) is not None:
             return write(self, value, path)
         if is_env(value) and hasattr(kind, 'get_state') and hasattr(kind, 'set_state') and place is not None:
@@ -229,6 +200,18 @@ class Writer:
         if not (is_plain(kind) and (place is not None or (self._classes.has(kind) and not is_env(value)))):
             raise RefusedError(path, kind)
         return self._instance(number, value, path, place)
+
+    def _found(self, value: Any, path: str, place: str | None) -> Node | None:
+        """Returns the node of what another env has at the same place, too; None if this is no such thing."""
+        kind, is_shared = type(value), id(value) in self._shared and not is_constant(value)
+        known = self._born.digests.get(id(value), '')
+        if place is not None and known == digest_of(value):
+            return {'kind': 'constant', 'at': place, 'type': type_name(named_type(value)), 'digest': known}
+        if is_shared:
+            raise RefusedError(path, kind, 'belongs to a module or class, and so to all envs')
+        if place is not None:
+            raise RefusedError(path, kind, 'refers to data that has changed')
+        return None
 
     def _instance(self, number: int, value: Any, path: str, place: str | None) -> Node:
         attributes = attributes_of(value) or {}
@@ -244,15 +227,9 @@ class Writer:
                 continue
             if is_env(value) and is_shown(own, self._draws):
                 written[name] = ['shown']
-            elif is_space(value) and self._is_unchanged(own):
-                written[name] = ['same', self._born.digests[id(own)]]
             else:
                 written[name] = self.value(own, f'{path}.{name}')
         return node
-
-    def _is_unchanged(self, data: Any) -> bool:
-        known = self._born.digests.get(id(data))
-        return known is not None and known == digest(data)
 
     def list(self, value: Any, path: str) -> Node:
         """Writes a list or a deque."""
@@ -260,15 +237,9 @@ class Writer:
         return {**node, 'maxlen': value.maxlen} if isinstance(value, deque) else node
 
     def dict(self, value: Any, path: str) -> Node:
-        """Writes a dict of any kind in its order."""
+        """Writes a dict in its order."""
         items = [[self._key(name, path), self.value(own, f'{path}[{name!r}]')] for name, own in value.items()]
-        node = {'kind': type(value).__name__, 'items': items}
-        if isinstance(value, defaultdict) and value.default_factory is not None:
-            factory = value.default_factory
-            if not any(factory is kind for kind in TYPES.values()):
-                raise RefusedError(f'{path}.default_factory', type(factory))
-            node['factory'] = factory.__name__
-        return node
+        return {'kind': type(value).__name__, 'items': items}
 
     def set(self, value: Any, path: str) -> Node:
         """Writes a set, whose order from now on is that of a restored one."""
@@ -296,8 +267,6 @@ class Writer:
         is_own = value.flags.owndata or (type(owner) is bytes and not value.flags.writeable)
         if not is_own or not (order := _order(value)):
             raise RefusedError(path, np.ndarray, 'shares memory or has a memory order that cannot be saved')
-        if value.dtype.kind in 'SU':
-            return {**node, 'order': order, 'texts': [_text(item) for item in value.ravel('K').tolist()]}
         content = value.ravel('K').view(np.uint8) if value.nbytes else np.zeros(0, np.uint8)
         self._memory.append(content.copy())
         self._size += len(content)
@@ -347,9 +316,13 @@ def digest(data: Any) -> str:
     return hashlib.blake2b(content, digest_size=16).hexdigest()
 
 
-def _digest_of_variables(value: Any) -> str:
-    """Returns a hash of the data that a function refers to."""
-    return ','.join(digest(part) for part in variables_of(value) if is_data(part))
+def digest_of(value: Any, seen: tuple[int, ...] = ()) -> str:
+    """Returns a hash of data, or of all data that a function refers to; empty for anything else."""
+    if is_data(value):
+        return digest(value)
+    if not isinstance(value, FUNCTIONS) or id(value) in seen:
+        return ''
+    return ','.join(digest_of(part, (*seen, id(value))) for part in variables_of(value))
 
 
 def _written(value: Any) -> list[Any] | None:
@@ -359,13 +332,7 @@ def _written(value: Any) -> list[Any] | None:
     dtype = value.dtype
     if dtype.kind not in 'biufcSUMm' or np.dtype(dtype.str).type is not type(value):
         return None
-    if dtype.kind in 'SU':  # as text, in which secrets are found
-        return ['np text', np.lib.format.dtype_to_descr(dtype), _text(value.item())]
     return ['np', np.lib.format.dtype_to_descr(dtype), np.asarray(value).tobytes().hex()]
-
-
-def _text(value: str | bytes) -> str:
-    return value.decode('latin-1') if isinstance(value, bytes) else value
 
 
 def _order(array: np.ndarray[Any, Any]) -> str:
@@ -392,15 +359,14 @@ def _plain_words(state: Any) -> Any:
 ENCODE: dict[type, Callable[[Any], Any]] = {
     int: lambda v: v if -(2**63) < v < 2**63 else ['int', hex(v)],
     float: lambda v: v if -np.inf < v < np.inf else ['float', repr(v)],
-    complex: lambda v: ['complex', repr(v.real), repr(v.imag)],
-    bytes: lambda v: ['bytes', _text(v)],
+    bytes: lambda v: ['bytes', v.decode('latin-1')],
     range: lambda v: ['range', hex(v.start), hex(v.stop), hex(v.step)],
 }
 """Encodes single values."""
 WRITE: dict[type, Callable[[Writer, Any, str], Node]] = {
     list: Writer.list,
     deque: Writer.list,
-    **dict.fromkeys((dict, OrderedDict, defaultdict, Counter), Writer.dict),
+    **dict.fromkeys((dict, OrderedDict), Writer.dict),
     set: Writer.set,
     np.ndarray: Writer.array,
     np.random.Generator: Writer.generator,

@@ -261,7 +261,7 @@ def test_a_state_makes_objects_of_the_env_s_own_classes_only(name: str) -> None:
 def test_a_damaged_state_is_an_error_that_says_so(seed: int) -> None:
     make = env_zoo.SAVED[list(env_zoo.SAVED)[seed % len(env_zoo.SAVED)]]
     rng = np.random.default_rng(seed)
-    junk = [None, -1, 10**9, 'x', [], [-1], [10**6], ['np', '<f8', 'zz'], {}, [[1], [2]], 1.5, ['same', 'x']]
+    junk = [None, -1, 10**9, 'x', [], [-1], [10**6], ['np', '<f8', 'zz'], {}, [[1], [2]], 1.5]
 
     def change(nodes: Any) -> None:
         for _ in range(4):
@@ -292,7 +292,7 @@ class Holder(env_zoo.ZooEnv):
 
 
 LEAF = (
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text() | st.binary() | st.complex_numbers(allow_nan=False)
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text() | st.binary()
     | st.sampled_from([np.float64(1.5), np.int8(-3), np.arange(6).reshape(2, 3).T, range(3)])
 )  # fmt: skip
 
