@@ -249,6 +249,7 @@ RUNS_CODE = {
     'pickle.load': (),
     'pickle.loads': ('utils/serialize.py',),
     'from_bytes': (
+        'envs/async_manager.py',
         'envs/env_worker.py',
         'envs/worker_pool.py',
         'backend/ray/actor.py',

@@ -5,6 +5,7 @@ device, and returns columns in which an env's last row holds its true last obser
 """
 
 from rlframe.envs.base_env import EnvFactory
-from rlframe.envs.env_manager import BaseEnvManager, IEnvManager, create_env_manager, get_vec_env_setting
+from rlframe.envs.env_manager import BaseEnvManager
+from rlframe.envs.interface import IEnvManager, create_env_manager, get_vec_env_setting
 
 __all__ = ['BaseEnvManager', 'EnvFactory', 'IEnvManager', 'create_env_manager', 'get_vec_env_setting']

@@ -14,9 +14,10 @@ from rlframe.data.timestep import NO_INFO, Array, BoolArray, IntArray, TimeStep
 from rlframe.envs import contract
 from rlframe.envs import state as env_state
 from rlframe.envs.base_env import EnvFactory, MakeEnv
-from rlframe.envs.env_manager import BaseEnvManager, EnvManagerConfig, Episodes, States
+from rlframe.envs.env_manager import BaseEnvManager, EnvManagerConfig, States
 from rlframe.envs.env_worker import SharedArrays
 from rlframe.envs.faults import Fault
+from rlframe.envs.interface import Episodes
 from rlframe.envs.worker_pool import WorkerPool
 from rlframe.envs.worker_process import STEP, call, message
 from rlframe.errors import EnvCrashedError, EnvStartError, EnvTimeoutError, IncompatibleError

@@ -21,8 +21,9 @@ import numpy as np
 from rlframe.data.observation import obs_dtype
 from rlframe.data.timestep import Array, BoolArray, EnvSpec, FloatArray, IntArray
 from rlframe.envs.base_env import BESIDE
-from rlframe.envs.env_manager import FEW, BaseEnvManager, Episodes, Step
+from rlframe.envs.env_manager import FEW, BaseEnvManager, Step
 from rlframe.envs.faults import Fault
+from rlframe.envs.interface import Episodes
 from rlframe.envs.worker_process import CHUNK, ERROR, REPLY, STEP, message, parsed
 from rlframe.errors import EnvCrashedError, RLFrameError
 from rlframe.run.child_process import die_with_parent

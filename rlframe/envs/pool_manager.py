@@ -14,7 +14,7 @@ from rlframe.data.observation import zero_obs
 from rlframe.data.timestep import NO_INFO, Array, BoolArray, EnvSpec, IntArray, TimeStep
 from rlframe.envs import contract
 from rlframe.envs.base_env import EnvFactory, PoolRows, picture_of
-from rlframe.envs.env_manager import Episodes, IEnvManager
+from rlframe.envs.interface import Episodes, IEnvManager
 from rlframe.envs.vector_env import any_action, rows_of_info
 from rlframe.errors import ActionError, ConfigError, EnvError, EnvStartError, MissingDependencyError
 from rlframe.registry import ENV_MANAGER_REGISTRY, nearest

@@ -15,8 +15,8 @@ from rlframe.data.observation import BAD_OBS, check_action_bounds, pack, pack_in
 from rlframe.data.timestep import NO_INFO, Array, EnvSpec, IntArray, TimeStep
 from rlframe.envs import contract
 from rlframe.envs.base_env import EnvFactory, picture_of, seed_spaces, spec_of
-from rlframe.envs.env_manager import Episodes, IEnvManager
 from rlframe.envs.faults import not_made, vector_crashed
+from rlframe.envs.interface import Episodes, IEnvManager
 from rlframe.envs.state import EnvState, Refusal, StateKeeper
 from rlframe.envs.state_objects import MismatchError
 from rlframe.errors import EnvError, RLFrameError

@@ -91,7 +91,7 @@ def test_samples_equal_those_of_a_loop_over_single_envs(kind: Any, policy_kind: 
     env = TensorEnvManager(kind(N))
     policy = policy_for(env, policy_kind)
     collector = collector_for(env, policy)
-    seeds = list(env._seed)
+    seeds = list(env._episodes.begun)
     batch = collector.collect(train_iter=3)
     want = naive_samples(kind, policy, batch, seeds)
     assert len(batch) == T * N and collector.envstep == T * N
