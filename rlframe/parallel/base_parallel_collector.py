@@ -205,7 +205,7 @@ class BaseParallelCollector(Configurable, ABC):
         self._result: dict[str, Any] = {}
         self._settings: Mapping[str, Any] = {}
         self._at_random, self._is_torn = False, False
-        self._told_steps, self._told_discarded = 0, 0
+        self._reported_steps, self._reported_discarded = 0, 0
         self._interrupt: str | None = None
         self._closed, self._idle, self._worker = threading.Event(), threading.Event(), -1
         self._idle.set()
@@ -300,7 +300,7 @@ class BaseParallelCollector(Configurable, ABC):
                 raise ValueError('this parallel collector was given no make_collector')
             self._parts = self._make_collector(self.rank, self.incarnation)
             self._parts.collector.on_step = self._on_step
-            self._told_steps = self._parts.progress.envstep
+            self._reported_steps = self._parts.progress.envstep
         return self._parts
 
     def _evaluating(self) -> Evaluation:
@@ -375,9 +375,9 @@ class BaseParallelCollector(Configurable, ABC):
         self._is_torn = False
         data = numbered(parts.collector.training_data(collected), parts, self.rank)
         self.produced += len(data)
-        envstep = parts.progress.envstep - self._told_steps
-        self._told_steps = parts.progress.envstep
-        discarded, self._told_discarded = counts.discarded - self._told_discarded, counts.discarded
+        envstep = parts.progress.envstep - self._reported_steps
+        self._reported_steps = parts.progress.envstep
+        discarded, self._reported_discarded = counts.discarded - self._reported_discarded, counts.discarded
         results = self._results(collected)
         self._log.train_iter = held.train_iter
         self._log.add(envstep, len(data), counts.episodes[:, 0].tolist(), results)

@@ -46,38 +46,16 @@ from rlframe.worker.learner.base_learner import BaseLearner
 from rlframe.worker.learner.learner_hook import LearnerHook
 
 
-class SendPolicyHook(LearnerHook):
-    """Calls ``send`` with the learner before the run, or every ``send_policy_freq`` train iterations."""
+class CallHook(LearnerHook):
+    """Calls ``call`` with the learner; after an update, every ``freq`` train iterations."""
 
     position = 'after_iter'
-    send: Callable[[BaseLearner], Any]
-    send_policy_freq = 1
-
-    def __call__(self, learner: BaseLearner) -> None:
-        if self.position != 'after_iter' or learner.train_iter % self.send_policy_freq == 0:
-            self.send(learner)
-
-
-class SendLearnInfoHook(LearnerHook):
-    """Calls ``send`` with the learner after the run, or every ``freq`` train iterations."""
-
-    position = 'after_iter'
-    send: Callable[[BaseLearner], Any]
+    call: Callable[[BaseLearner], Any]
     freq = 1
 
     def __call__(self, learner: BaseLearner) -> None:
         if self.position != 'after_iter' or learner.train_iter % self.freq == 0:
-            self.send(learner)
-
-
-class InterruptHook(LearnerHook):
-    """Calls ``check`` before each update, which raises an error if training is to end there."""
-
-    position = 'before_iter'
-    check: Callable[[], Any]
-
-    def __call__(self, learner: BaseLearner) -> None:
-        self.check()
+            self.call(learner)
 
 
 class LearnReport:
@@ -258,21 +236,20 @@ class TransportLearner(CommWorker, BaseCommLearner):
             learner.get_data = self.get_data
             if learner.tb_logger is None:
                 learner.tb_logger = self._report_of_round
-            interrupt: dict[str, Any] = {'check': self._check_interrupt}
-            for hook in (InterruptHook('interrupt', 0, **interrupt), *self.hooks4call):
+            interrupt = CallHook('interrupt', 0, position='before_iter', call=self._check_interrupt)
+            for hook in (interrupt, *self.hooks4call):
                 learner.register_hook(hook)
         return self._parts
 
     @property
     def hooks4call(self) -> list[LearnerHook]:
         """The hooks that notice when weights are due, and collect what is to be reported."""
-        options: dict[str, Any] = {'send': self._note_policy, 'send_policy_freq': self._cfg.send_policy_freq}
-        report: dict[str, Any] = {'send': lambda learner: self._report_of_round.add(learner)}
+        freq = self._cfg.send_policy_freq
         return [
-            SendPolicyHook('send_policy', 100, position='before_run', **options),
-            SendPolicyHook('send_policy', 100, position='after_iter', **options),
-            SendLearnInfoHook('send_learn_info', 100, position='after_iter', **report),
-            SendLearnInfoHook('send_learn_info', 100, position='after_run', send=self._send_last_info),
+            CallHook('send_policy', 100, position='before_run', call=self._note_policy),
+            CallHook('send_policy', 100, position='after_iter', call=self._note_policy, freq=freq),
+            CallHook('send_learn_info', 100, position='after_iter', call=self._report_of_round.add),
+            CallHook('send_learn_info', 100, position='after_run', call=self._send_last_info),
         ]
 
     def _note_policy(self, learner: BaseLearner) -> None:
@@ -390,7 +367,7 @@ class TransportLearner(CommWorker, BaseCommLearner):
         info = {**self.learner.learn_info, 'envstep': data.envstep}
         return {**data.settings, **(command.get_setting_learn(info) if command is not None else {})}
 
-    def _check_interrupt(self) -> None:
+    def _check_interrupt(self, learner: BaseLearner | None = None) -> None:
         """Ends the task if it is over; called between updates, too, of which a batch may have many."""
         if self._task_is_over.is_set():
             raise TaskAbandoned(self._interrupt)

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlframe.errors import InterfaceError, MessageError
-from rlframe.parallel.coordinator.running_tasks import LimitedSpaceContainer, Situation
+from rlframe.parallel.coordinator.running_tasks import Situation
 from rlframe.parallel.transport.base import Envelope, decode, encode
 from rlframe.parallel.transport.messages import Task
 from rlframe.registry import PARALLEL_COMMANDER_REGISTRY, import_modules
@@ -103,12 +103,9 @@ class Play:
     def check(self) -> None:
         commander = self.commander
         assert set(commander.running) == set(self.open)
-        for space, role in (
-            (commander._collecting.space, 'collector'),
-            (commander._learning.space, 'learner'),
-        ):
-            assert 0 <= space.used == len(self.of(role)) <= space.max_val
-        assert commander._collecting.space.max_val == max(self.space, len(self.of('collector')))
+        assert len(commander._collecting) == len(self.of('collector'))
+        assert len(commander._learning) == len(self.of('learner')) <= SPACES['learner_task_space']
+        assert commander.collector_places == max(self.space, len(self.of('collector')))
         assert {name for run in commander.running.values() for name in run.job.policies} <= {
             *commander.kept_policies,
             'random',
@@ -140,7 +137,7 @@ def test_a_place_is_in_use_exactly_while_its_task_runs(name: str, steps: list[tu
         play.check()
     for task, (role, _) in list(play.open.items()):
         getattr(play.commander, f'notify_fail_{role}_task')(task)
-    assert play.commander._collecting.space.used == play.commander._learning.space.used == 0
+    assert not play.commander.running
 
 
 @every
@@ -248,29 +245,3 @@ def test_the_options_say_what_they_do(name: str) -> None:
 
 
 # the space for tasks
-
-
-@given(
-    st.lists(st.sampled_from(['acquire', 'release', 'increase', 'decrease']), max_size=60), st.integers(0, 3)
-)
-def test_a_space_is_never_below_0_nor_above_its_limit(actions: list[str], limit: int) -> None:
-    space, used = LimitedSpaceContainer(0, limit), 0
-    for action in actions:
-        if action == 'acquire':
-            assert space.acquire_space() is (used < limit)
-            used += used < limit
-        elif action == 'increase':
-            space.increase_space()
-            limit += 1
-        elif (action == 'release' and not used) or (action == 'decrease' and not limit):
-            with pytest.raises(ValueError, match='a place was'):
-                getattr(space, f'{action}_space')()
-        else:
-            getattr(space, f'{action}_space')()
-            used, limit = (used - 1, limit) if action == 'release' else (used, limit - 1)
-        assert (space.used, space.max_val) == (used, max(limit, used))
-
-
-def test_a_space_from_more_to_less_places_is_refused() -> None:
-    with pytest.raises(ValueError, match='from 2 to 1'):
-        LimitedSpaceContainer(2, 1)

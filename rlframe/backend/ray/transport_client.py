@@ -24,7 +24,7 @@ from rlframe.backend.ray.transport_server import (
     unseal,
 )
 from rlframe.errors import CoordinatorLostError, MessageError, RequestRefusedError, ResourceError
-from rlframe.parallel.transport.base import ATTEMPT_TIMEOUT, CallingConfig, CallingTransport, Envelope, Reply
+from rlframe.parallel.transport.base import ATTEMPT_TIMEOUT, Envelope, Reply, Transport, TransportConfig
 from rlframe.parallel.transport.flask_fs_folder import Packed, pack
 from rlframe.registry import TRANSPORT_REGISTRY
 from rlframe.utils.lazy import LazyModule
@@ -169,7 +169,7 @@ class Upload:
         return self._parcel
 
 
-class RayTransportConfig(CallingConfig):
+class RayTransportConfig(TransportConfig):
     """Options of ``RayTransport``."""
 
     ray_init_config: dict[str, Any] = RAY_INIT
@@ -177,7 +177,7 @@ class RayTransportConfig(CallingConfig):
 
 
 @TRANSPORT_REGISTRY.register('ray')
-class RayTransport(CallingTransport):
+class RayTransport(Transport):
     """Sends messages through the mailbox of a coordinator, and arrays through the object store of the cluster.
 
     Args:

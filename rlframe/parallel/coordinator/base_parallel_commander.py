@@ -258,11 +258,11 @@ class BaseParallelCommander(Configurable, ABC):
     @property
     def collector_places(self) -> int:
         """Number of collectors that may work at the same time."""
-        return self._collecting.space.max_val
+        return max(self._collecting.space, len(self._collecting))
 
     def increase_collector_task_space(self) -> None:
         """Lets one more collector work at the same time."""
-        self._collecting.space.increase_space()
+        self._collecting.space += 1
 
     def decrease_collector_task_space(self) -> None:
         """Lets one collector fewer work at the same time; running tasks are not affected.
@@ -270,7 +270,9 @@ class BaseParallelCommander(Configurable, ABC):
         Raises:
             ValueError: If there is no place to remove.
         """
-        self._collecting.space.decrease_space()
+        if not self._collecting.space:
+            raise ValueError('a place was removed from a space that has none left')
+        self._collecting.space -= 1
 
     def settings(self, situation: Situation) -> dict[str, Any]:
         """Returns the arguments of the collectors' policy, such as ``eps``."""

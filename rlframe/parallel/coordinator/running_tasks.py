@@ -1,4 +1,4 @@
-"""The running tasks of a commander, what they are, and the space for them."""
+"""The running tasks of a commander, and what they are."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from rlframe.errors import MessageError
 from rlframe.parallel.transport.messages import Task
 from rlframe.registry import nearest
 from rlframe.utils import schema
-from rlframe.utils.schema import COUNT, TEXT, Schema, check_state, part
+from rlframe.utils.schema import COUNT, TEXT, Schema, check_state
 
 RANDOM_PLAYER = 'random'
 """Name of the policy that chooses legal actions at random; it has no weights."""
@@ -59,82 +59,16 @@ class Running(NamedTuple):
     """Train iterations when the task was given."""
 
 
-class LimitedSpaceContainer:
-    """Counts tasks that run at the same time, up to a limit that may change meanwhile.
-
-    ``min_val <= used <= max_val`` always holds: if the limit is lowered while all places are in use, ``max_val`` follows
-    as they are released, and no place is given until then.
-
-    Args:
-        min_val: Places that are always in use.
-        max_val: Number of places.
-    """
-
-    def __init__(self, min_val: int, max_val: int) -> None:
-        if not 0 <= min_val <= max_val:
-            raise ValueError(f'a space from {min_val} to {max_val} places; expected 0 <= min_val <= max_val')
-        self.min_val = self.used = min_val
-        """Places that are always in use, and places in use."""
-        self._limit = max_val
-
-    @property
-    def max_val(self) -> int:
-        """Number of places."""
-        return max(self._limit, self.used)
-
-    def acquire_space(self) -> bool:
-        """Takes a place if one is free, and returns whether it did."""
-        if self.used >= self._limit:
-            return False
-        self.used += 1
-        return True
-
-    def release_space(self) -> None:
-        """Returns a place.
-
-        Raises:
-            ValueError: If none was taken.
-        """
-        if self.used <= self.min_val:
-            raise ValueError('a place was released that was not taken')
-        self.used -= 1
-
-    def increase_space(self) -> None:
-        """Adds a place."""
-        self._limit += 1
-
-    def decrease_space(self) -> None:
-        """Removes a place: at once if one is free, else when the next one is released.
-
-        Raises:
-            ValueError: If there is no place to remove.
-        """
-        if self._limit <= self.min_val:
-            raise ValueError('a place was removed from a space that has none left')
-        self._limit -= 1
-
-    SCHEMA: Schema = {'used': COUNT, 'limit': COUNT}
-
-    def state_dict(self) -> dict[str, int]:
-        """Returns the places in use and the limit."""
-        return {'used': self.used, 'limit': self._limit}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restores the state from ``state_dict()``."""
-        check_state(state, self.SCHEMA)
-        self.used, self._limit = state['used'], state['limit']
-
-
 class RunningTasks:
-    """The running tasks of one role, each of which takes a place.
+    """The running tasks of one role, up to a number that may change meanwhile.
 
     Args:
-        space: Number of tasks that may run at the same time.
+        space: Number of tasks that may run at the same time; those that run when it is lowered are not affected.
     """
 
     def __init__(self, space: int) -> None:
-        self.space = LimitedSpaceContainer(0, space)
-        """Counts the tasks."""
+        self.space = space
+        """Number of tasks that may run at the same time."""
         self._running: dict[str, Running] = {}
 
     def __len__(self) -> int:
@@ -148,7 +82,7 @@ class RunningTasks:
     @property
     def is_full(self) -> bool:
         """Whether no further task may run."""
-        return self.space.used >= self.space.max_val
+        return len(self) >= self.space
 
     def has(self, kind: str) -> bool:
         """Returns whether a task of a kind is running."""
@@ -160,8 +94,7 @@ class RunningTasks:
 
     def begin(self, job: Task, worker: str, train_iter: int) -> None:
         """Adds a task; the space must not be full."""
-        has_place = self.space.acquire_space()
-        assert has_place
+        assert not self.is_full
         self._running[job.task] = Running(job, worker, 0, train_iter)
 
     def find(self, task_id: str) -> Running:
@@ -187,25 +120,23 @@ class RunningTasks:
         return self._running[task_id]
 
     def end(self, task_id: str) -> None:
-        """Removes a task and releases its place; raises like ``find``."""
+        """Removes a task; raises like ``find``."""
         self.find(task_id)
         del self._running[task_id]
-        self.space.release_space()
 
     SCHEMA: Schema = {
-        'space': LimitedSpaceContainer.SCHEMA,
+        'space': COUNT,
         'running': schema.list_of({'job': Task.SCHEMA, 'worker': TEXT, 'parts': COUNT, 'train_iter': COUNT}),
     }
 
     def state_dict(self) -> dict[str, Any]:
         """Returns the space and all tasks."""
         running = [{**running._asdict(), 'job': vars(running.job)} for running in self._running.values()]
-        return {'space': self.space.state_dict(), 'running': running}
+        return {'space': self.space, 'running': running}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restores the state from ``state_dict()``."""
         check_state(state, self.SCHEMA)
-        with part('space'):
-            self.space.load_state_dict(state['space'])
+        self.space = state['space']
         jobs = [(Task(**saved['job']), saved) for saved in state['running']]
         self._running = {job.task: Running(**{**saved, 'job': job}) for job, saved in jobs}

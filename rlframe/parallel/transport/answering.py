@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Generic, TypeVar
 
 from rlframe.errors import CoordinatorLostError, MessageError, NoRoomError, RLFrameError
-from rlframe.parallel.transport.base import CallingTransport, Envelope, Handler, Reply, Server, decode, encode
+from rlframe.parallel.transport.base import Envelope, Handler, Reply, Server, Transport, decode, encode
 from rlframe.parallel.transport.messages import MAX_TEXT, REJOIN, Join, Joined, Refused
 from rlframe.registry import TRANSPORT_REGISTRY
 
@@ -316,7 +316,7 @@ class InProcessServer(AnsweringServer[Reply]):
 
 
 @TRANSPORT_REGISTRY.register('in_process')
-class InProcessTransport(CallingTransport):
+class InProcessTransport(Transport):
     """A connection to a server of the same process.
 
     Args:

@@ -1,4 +1,4 @@
-"""CallingTransport: numbers requests and repeats them until they are answered; the shared body of all transports."""
+"""Transport: numbers requests and repeats them until they are answered; Server: the coordinator's end."""
 
 from __future__ import annotations
 
@@ -168,46 +168,6 @@ It may raise: ``MessageError`` if it refuses the request, any other ``RLFrameErr
 """
 
 
-class Transport(Configurable):
-    """A worker's connection to its coordinator; safe to use from several threads.
-
-    It numbers the requests, and repeats one with the same number while no reply comes: the coordinator handles each at
-    most once. One that a worker creates takes its options and the address: ``cls(cfg, address)``.
-    """
-
-    server_cls: type[Server]
-    """The other end."""
-
-    @abstractmethod
-    def request(self, message: Message, payload: Any = None, timeout: float | None = None) -> Reply:
-        """Sends a message and returns the reply.
-
-        Args:
-            message: The message. ``Joined``, the reply to ``Join``, gives the worker its id.
-            payload: Arrays that travel with it: a ``Batch``, or a tree of dicts and lists with arrays and tensors.
-            timeout: Seconds until the request, repetitions included, is given up; by default the option ``timeout``.
-
-        Raises:
-            CoordinatorLostError: If no reply came in time; with the address and the last cause.
-            RequestRefusedError: If the coordinator refused the request; with its reason and remedy. If ``is_fatal``,
-                the worker has to end.
-            NotJoinedError: If the coordinator does not know this worker, or no longer; it may join again.
-            MessageError: If a field of the message does not have its declared type; nothing was sent.
-            PayloadError: If the payload cannot be sent, since it is too large or has an unsupported type; nothing was
-                sent. If there is only no room for it now, it is a ``NoRoomError``.
-        """
-
-    def hurry(self, seconds: float) -> None:
-        """Lets running and later requests together wait for so many seconds at most without a reply.
-
-        A signal handler may call it.
-        """
-
-    @abstractmethod
-    def close(self) -> None:
-        """Ends the connection; may be called twice."""
-
-
 class Server(Configurable):
     """The coordinator's end of a transport."""
 
@@ -256,8 +216,8 @@ ATTEMPT_TIMEOUT = option(
 """Option ``attempt_timeout`` of transports whose attempts can wait in vain."""
 
 
-class CallingConfig(Section):
-    """Options of ``CallingTransport``."""
+class TransportConfig(Section):
+    """Options of ``Transport``."""
 
     timeout: float = option(
         30.0,
@@ -268,17 +228,21 @@ class CallingConfig(Section):
     )
 
 
-class CallingTransport(Transport):
-    """Sends each request again while it is not answered, with the same number.
+class Transport(Configurable):
+    """A worker's connection to its coordinator; safe to use from several threads.
 
-    A subclass implements ``carry``, and ``pack`` and ``settle`` if its payloads do not travel with the envelope.
+    It numbers the requests, and sends one again with the same number while no reply comes: the coordinator handles each
+    at most once. One that a worker creates takes its options and the address: ``cls(cfg, address)``. A subclass
+    implements ``carry``, and ``pack`` and ``settle`` if its payloads do not travel with the envelope.
 
     Args:
         cfg: Options.
         where: Address of the coordinator, for errors.
     """
 
-    _cfg: CallingConfig
+    _cfg: TransportConfig
+    server_cls: type[Server]
+    """The other end."""
 
     def __init__(self, cfg: Mapping[str, Any] | None, where: str) -> None:
         self._cfg, self._where = self.resolve_config(cfg), where
@@ -290,7 +254,22 @@ class CallingTransport(Transport):
         self._silent_since: float | None = None  # when the first request began that came after the last reply
 
     def request(self, message: Message, payload: Any = None, timeout: float | None = None) -> Reply:
-        """Sends a message and returns the reply; see ``Transport.request``."""
+        """Sends a message and returns the reply.
+
+        Args:
+            message: The message. ``Joined``, the reply to ``Join``, gives the worker its id.
+            payload: Arrays that travel with it: a ``Batch``, or a tree of dicts and lists with arrays and tensors.
+            timeout: Seconds until the request, repetitions included, is given up; by default the option ``timeout``.
+
+        Raises:
+            CoordinatorLostError: If no reply came in time; with the address and the last cause.
+            RequestRefusedError: If the coordinator refused the request; with its reason and remedy. If ``is_fatal``,
+                the worker has to end.
+            NotJoinedError: If the coordinator does not know this worker, or no longer; it may join again.
+            MessageError: If a field of the message does not have its declared type; nothing was sent.
+            PayloadError: If the payload cannot be sent, since it is too large or has an unsupported type; nothing was
+                sent. If there is only no room for it now, it is a ``NoRoomError``.
+        """
         end = monotonic() + (self._cfg.timeout if timeout is None else timeout)
         envelope = self._numbered(message, payload is not None)
         try:
@@ -301,11 +280,14 @@ class CallingTransport(Transport):
             self.settle(envelope)
 
     def hurry(self, seconds: float) -> None:
-        """Lets running and later requests together wait for so many seconds at most without a reply."""
+        """Lets running and later requests together wait for so many seconds at most without a reply.
+
+        A signal handler may call it.
+        """
         self._hurried_at, self._patience = monotonic(), seconds
 
     def close(self) -> None:
-        """Ends the connection; requests that wait for a reply fail."""
+        """Ends the connection; requests that wait for a reply fail. May be called twice."""
         self._closed.set()
 
     @abstractmethod

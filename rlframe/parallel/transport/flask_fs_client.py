@@ -16,10 +16,10 @@ from rlframe.errors import MessageError, RequestRefusedError
 from rlframe.parallel.transport.base import (
     ATTEMPT_TIMEOUT,
     PROTOCOL,
-    CallingConfig,
-    CallingTransport,
     Envelope,
     Reply,
+    Transport,
+    TransportConfig,
     decode,
     encode,
 )
@@ -48,14 +48,14 @@ SEEN_SECONDS, CONNECT_SECONDS = 3.0, 3.0
 """How long a file may take to become visible on this machine, and a connection to open."""
 
 
-class FlaskFSConfig(CallingConfig, SharedFolderConfig):
+class FlaskFSConfig(TransportConfig, SharedFolderConfig):
     """Options of ``FlaskFSTransport``."""
 
     attempt_timeout: float = ATTEMPT_TIMEOUT
 
 
 @TRANSPORT_REGISTRY.register('flask_fs')
-class FlaskFSTransport(CallingTransport):
+class FlaskFSTransport(Transport):
     """Sends messages over HTTP and arrays through files in a shared folder.
 
     Args:
