@@ -515,7 +515,7 @@ TRANSPORT_REGISTRY: Registry[Transport] = Registry(
     'transport',
     {
         **_in('parallel.transport', in_process='answering', flask_fs='flask_fs_client'),
-        **_in('backend.ray', ray='transport_client'),
+        **_in('backend.ray', ray='transport'),
     },
     interface='rlframe.parallel.transport.base:Transport',
 )
