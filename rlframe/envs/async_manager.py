@@ -95,7 +95,8 @@ class SubprocessEnvManager(BaseEnvManager):
         self._beginning: dict[int, IntArray] = {}  # or begin an episode in
         self._seeding: dict[int, int | None] = {}  # envs that begin an episode, and the seeds
         # envs whose answer, in the shared arrays, no step has returned yet, [N], and their infos
-        self._answered = np.zeros(self.env_num, np.bool_)
+        self._flags = bytearray(self.env_num)  # the same, which is quicker to look at as a whole
+        self._answered = np.frombuffer(self._flags, np.bool_)
         self._told: dict[int, Mapping[str, Any]] = {}
         self._which = 0  # the set of observations that steps go to
         self._is_lent = False  # whether the last step returned that set itself
@@ -149,8 +150,13 @@ class SubprocessEnvManager(BaseEnvManager):
         return waiting & ~self.busy if self._pool.asked else waiting
 
     @property
+    def _all_wait(self) -> bool:
+        """Whether every env is neither busy nor has an answer to be returned."""
+        return not self._pool.asked and 1 not in self._flags
+
+    @property
     def ready(self) -> IntArray:
-        if self.closed:
+        if self.closed or self._all_wait:
             return self._ready
         waiting = self._waiting()
         return self._ready if waiting.all() else self._ready[waiting[self._ready]]
@@ -213,7 +219,7 @@ class SubprocessEnvManager(BaseEnvManager):
     def _check_ready(self, env_id: IntArray) -> None:
         if self.closed:
             raise ValueError('step() of envs that are closed; reset() creates them again')
-        is_ready = self._waiting()[env_id].all()
+        is_ready = self._all_wait or self._waiting()[env_id].all()
         if not is_ready or (self._dropped and not np.isin(env_id, self._ready).all()):
             raise ValueError(
                 f'step() of env {env_id.tolist()}, of which only {self.ready.tolist()} are ready'
@@ -229,14 +235,18 @@ class SubprocessEnvManager(BaseEnvManager):
             for env in env_id[~able].tolist():
                 self._hold_void(env)
             action, acting = action[able], env_id[able]
+        is_whole = self._is_whole(env_id)
         if len(acting):
             self._send_steps(action, acting)
         self._wait()
-        answered: IntArray = np.flatnonzero(self._answered)
-        if len(answered) == len(env_id) and self._answered[env_id].all():
-            answered = env_id
+        answered, self._is_lent = env_id, is_whole
+        if not is_whole or 0 in self._flags:
+            answered = np.flatnonzero(self._answered)
+            if len(answered) == len(env_id) and self._answered[env_id].all():
+                answered = env_id
+            self._is_lent = self._is_whole(answered)
         self._answered[:] = False
-        arrays, self._is_lent = self._arrays, self._is_whole(answered)
+        arrays = self._arrays
         obs = arrays.obs[self._which]
         columns = (arrays.reward[answered], arrays.terminated[answered], arrays.truncated[answered])
         infos = [self._told.pop(env, {}) for env in answered.tolist()] if self._told else ()
