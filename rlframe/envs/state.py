@@ -186,6 +186,15 @@ class Reader:
         count = 1
         for size in shape:
             count *= size
+        if 'texts' in node:
+            if dtype.kind not in 'SU' or len(node['texts']) != count:
+                raise ValueError(
+                    f'{len(node["texts"])} texts are no array of {count} elements of type {dtype}'
+                )
+            made: Any = np.empty(shape, dtype, order='F' if node['order'] == 'F' else 'C')
+            (made.T if node['order'] == 'F' else made).flat = [_text(dtype, item) for item in node['texts']]
+            made.flags.writeable = bool(node['writeable'])
+            return made
         content = self._memory[node['start'] : node['start'] + count * dtype.itemsize]
         if min(shape, default=0) < 0 or len(content) != count * dtype.itemsize or node['start'] < 0:
             raise ValueError('an array is larger than the memory of the state')
@@ -280,6 +289,10 @@ def _dtype(plain: Any) -> np.dtype[Any]:
     return made
 
 
+def _text(dtype: np.dtype[Any], text: str) -> Any:
+    return text.encode('latin-1') if dtype.kind == 'S' else text
+
+
 def _scalar(plain: Any, content: str) -> Any:
     dtype = _dtype(plain)
     return np.frombuffer(bytes.fromhex(content), dtype)[0] if dtype.itemsize else dtype.type()
@@ -291,6 +304,7 @@ DECODE: dict[str, Callable[..., Any]] = {
     'bytes': lambda text: text.encode('latin-1'),
     'range': lambda *parts: range(*(int(part, 16) for part in parts)),
     'np': _scalar,
+    'np text': lambda plain, text: _dtype(plain).type(_text(_dtype(plain), text)),
     'dtype': _dtype,
 }
 """Decodes single values by their tags."""

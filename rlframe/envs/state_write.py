@@ -267,6 +267,8 @@ class Writer:
         is_own = value.flags.owndata or (type(owner) is bytes and not value.flags.writeable)
         if not is_own or not (order := _order(value)):
             raise RefusedError(path, np.ndarray, 'shares memory or has a memory order that cannot be saved')
+        if value.dtype.kind in 'SU':  # as text, in which secrets are found
+            return {**node, 'order': order, 'texts': [_text(item) for item in value.ravel('K').tolist()]}
         content = value.ravel('K').view(np.uint8) if value.nbytes else np.zeros(0, np.uint8)
         self._memory.append(content.copy())
         self._size += len(content)
@@ -332,7 +334,13 @@ def _written(value: Any) -> list[Any] | None:
     dtype = value.dtype
     if dtype.kind not in 'biufcSUMm' or np.dtype(dtype.str).type is not type(value):
         return None
+    if dtype.kind in 'SU':
+        return ['np text', np.lib.format.dtype_to_descr(dtype), _text(value.item())]
     return ['np', np.lib.format.dtype_to_descr(dtype), np.asarray(value).tobytes().hex()]
+
+
+def _text(value: str | bytes) -> str:
+    return value.decode('latin-1') if isinstance(value, bytes) else value
 
 
 def _order(array: np.ndarray[Any, Any]) -> str:
@@ -359,7 +367,7 @@ def _plain_words(state: Any) -> Any:
 ENCODE: dict[type, Callable[[Any], Any]] = {
     int: lambda v: v if -(2**63) < v < 2**63 else ['int', hex(v)],
     float: lambda v: v if -np.inf < v < np.inf else ['float', repr(v)],
-    bytes: lambda v: ['bytes', v.decode('latin-1')],
+    bytes: lambda v: ['bytes', _text(v)],
     range: lambda v: ['range', hex(v.start), hex(v.stop), hex(v.step)],
 }
 """Encodes single values."""
