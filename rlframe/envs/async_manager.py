@@ -26,8 +26,6 @@ from rlframe.run.machine import usable_cores
 from rlframe.utils.field import option
 from rlframe.utils.serialize import from_bytes, to_bytes
 
-NO_ENV = np.zeros(0, np.int64)
-
 
 class SubprocessConfig(EnvManagerConfig):
     """Options of managers of envs in processes."""
@@ -94,8 +92,9 @@ class SubprocessEnvManager(BaseEnvManager):
         self._stepping: dict[int, IntArray] = {}  # workers with a pending answer to the envs that they step
         self._beginning: dict[int, IntArray] = {}  # or begin an episode in
         self._seeding: dict[int, int | None] = {}  # envs that begin an episode, and the seeds
-        # envs whose answer, in the shared arrays, no step has returned yet, [N], and their infos
-        self._flags = bytearray(self.env_num)  # the same, which is quicker to look at as a whole
+        # envs whose answer, in the shared arrays, no step has returned yet, [N], and their infos; Python looks at all
+        # flags more quickly than numpy
+        self._flags = bytearray(self.env_num)
         self._answered = np.frombuffer(self._flags, np.bool_)
         self._told: dict[int, Mapping[str, Any]] = {}
         self._which = 0  # the set of observations that steps go to
@@ -158,8 +157,7 @@ class SubprocessEnvManager(BaseEnvManager):
     def ready(self) -> IntArray:
         if self.closed or self._all_wait:
             return self._ready
-        waiting = self._waiting()
-        return self._ready if waiting.all() else self._ready[waiting[self._ready]]
+        return self._ready[self._waiting()[self._ready]]
 
     def reset(self, env_id: IntArray | None = None, seed: Sequence[int | None] | None = None) -> None:
         self.launch()
@@ -216,14 +214,9 @@ class SubprocessEnvManager(BaseEnvManager):
             self.close()
             raise
 
-    def _check_ready(self, env_id: IntArray) -> None:
-        if self.closed:
-            raise ValueError('step() of envs that are closed; reset() creates them again')
-        is_ready = self._all_wait or self._waiting()[env_id].all()
-        if not is_ready or (self._dropped and not np.isin(env_id, self._ready).all()):
-            raise ValueError(
-                f'step() of env {env_id.tolist()}, of which only {self.ready.tolist()} are ready'
-            )
+    def _are_ready(self, env_id: IntArray) -> bool:
+        is_waiting = self._all_wait or bool(self._waiting()[env_id].all())
+        return is_waiting and super()._are_ready(env_id)
 
     def _stepped(self, action: Array, env_id: IntArray) -> TimeStep:
         """Steps the given envs and returns the held answers: of these envs in their order, or else in env order."""

@@ -90,8 +90,6 @@ class BaseEnvManager(IEnvManager):
 
     in_worker = False
     """Whether errors are raised in another process."""
-    watch: Callable[[int], None] | None = None
-    """Is told which env is created or reset next."""
 
     def __init__(self, env_fn: Sequence[Callable[[], Env]], cfg: EasyDict | None = None) -> None:
         self._cfg = self.resolve_config(cfg)
@@ -200,15 +198,19 @@ class BaseEnvManager(IEnvManager):
             self.obs[step.env_id] = step.obs
         return step
 
+    def _are_ready(self, env_id: IntArray) -> bool:
+        """Whether these envs can step."""
+        return not self._dropped or bool(np.isin(env_id, self._ready).all())
+
     def _check_ready(self, env_id: IntArray) -> None:
         """Checks that these envs can step.
 
         Raises:
             ValueError: If not.
         """
-        if self._is_closed:
+        if self.closed:
             raise ValueError('step() of envs that are closed; reset() creates them again')
-        if self._dropped and not np.isin(env_id, self._ready).all():
+        if not self._are_ready(env_id):
             raise ValueError(
                 f'step() of env {env_id.tolist()}, of which only {self.ready.tolist()} are ready'
             )
@@ -387,6 +389,9 @@ class BaseEnvManager(IEnvManager):
         self._nothing = zero_obs(space)[()]
         self._sets = [zero_obs(space, len(self._all)) for _ in range(2)]
 
+    def at(self, env: int) -> None:
+        """Is told which env is created or reset next."""
+
     def note(self, what: str) -> None:
         """Is told of any other call of an env, while it is created."""
 
@@ -396,8 +401,7 @@ class BaseEnvManager(IEnvManager):
 
     def _add(self, env: int) -> None:
         """Creates an env."""
-        if self.watch is not None:
-            self.watch(env)
+        self.at(env)
         make = self._make[env]
         if isinstance(make, MakeEnv):
             made = self.envs[env] = make(self.note)
@@ -439,8 +443,7 @@ class BaseEnvManager(IEnvManager):
                     self._checking = True
                     self._add(env)
                 what = 'reset()'
-                if self.watch is not None:
-                    self.watch(env)
+                self.at(env)
                 if seed is not None:
                     seed_spaces(self.envs[env], seed)
                 habits = self._habits_of(env)

@@ -217,7 +217,6 @@ class WorkerEnvs(BaseEnvManager):
 
     def __init__(self, make: Mapping[int, Callable[[], Any]], watch: WatchArray, index: int) -> None:
         self._watch, self._index = watch, index
-        self.watch = self.at
         self._hold(make)
 
     def at(self, env: int) -> None:

@@ -242,6 +242,3 @@ def test_the_options_say_what_they_do(name: str) -> None:
                 sections.append(option)
             else:
                 assert option.doc and not option.problem(option.default)
-
-
-# the space for tasks

@@ -226,7 +226,10 @@ print('Ray runs:', ray.is_initialized(), flush=True)
 
 
 def started(program: str, *words: str) -> subprocess.Popen[str]:
-    pipe, env = subprocess.PIPE, {**os.environ, 'PYTHONPATH': str(ROOT), 'RAY_AUTH_MODE': 'token'}
+    pipe, env = (
+        subprocess.PIPE,
+        {**os.environ, 'PYTHONPATH': str(ROOT), 'RAY_AUTH_MODE': 'token'},
+    )  # SERVER's Ray has one
     return subprocess.Popen(
         [sys.executable, '-c', program, *words], stdin=pipe, stdout=pipe, stderr=pipe, text=True, env=env
     )
