@@ -155,8 +155,10 @@ class Writer:
         return self.value(value, path)
 
     def _frozen(self, value: Any, path: str) -> Any:
-        items = list(value)  # the order of text differs between processes
-        if list(frozenset(items)) != items and not any(isinstance(item, str | bytes) for item in items):
+        items = list(value)
+        if any(isinstance(item, str | bytes) for item in items):
+            items.sort(key=repr)  # a set of text has another order in each process
+        elif list(frozenset(items)) != items:
             raise RefusedError(path, frozenset, 'has an order that cannot be saved')
         return ['frozenset', *(self._key(item, path) for item in items)]
 

@@ -127,6 +127,19 @@ def test_a_restored_nasty_env_goes_on_exactly(name: str, tmp_path: Path) -> None
     assert check_restored(env_zoo.SAVED[name], tmp_path) is None
 
 
+def test_a_set_of_text_is_saved_in_one_order_whatever_the_hashes_of_this_process() -> None:
+    words = [(f'word{index}', f'name{index}', f'key{index}'.encode()) for index in range(200)]
+    graphs = []
+    for order in (1, -1):
+        env = env_zoo.Values()
+        env.reset(seed=0)
+        env.values = [frozenset(some[::order]) for some in words]
+        state = EnvState(env).capture()
+        assert not isinstance(state, Refusal)
+        graphs.append(state['graph'])
+    assert graphs[0] == graphs[1]
+
+
 @pytest.mark.parametrize('name', env_zoo.REFUSED)
 def test_what_cannot_be_saved_is_named_with_its_place_and_type(name: str, tmp_path: Path) -> None:
     make, where = env_zoo.REFUSED[name]
