@@ -19,14 +19,14 @@ BACKENDS = {
     'collector': Field(
         LOCAL,
         type=str,
-        doc="where envs are stepped: 'local' is this process, 'ray' are actors, each with envs and a policy of its own",
+        doc="place where envs are stepped: 'local' is this process, 'ray' are actors, each with envs and a policy of its own",
         may_change=True,
         reaches='process',
     ),
     'evaluator': Field(
         LOCAL,
         type=str,
-        doc="where the policy is evaluated: 'local' is this process, and training waits; 'ray' is an actor, while training continues",
+        doc="place where the policy is evaluated: 'local' is this process, and training waits; 'ray' is an actor, while training continues",
         reaches='process',
     ),
 }

@@ -190,7 +190,7 @@ class RunConfig(Section):
         1, range='[1, inf)', unit='threads', doc="torch's intra-op threads", may_change=True
     )
     tag_style: Literal['sb3', 'di'] = option(
-        'sb3', doc='whose names the logged scalars carry', may_change=True
+        'sb3', doc='framework whose names the logged scalars carry', may_change=True
     )
     loggers: list[Any] = option(LOGGERS)
     import_names: list[str] = option(IMPORT_NAMES)
@@ -241,14 +241,14 @@ class ParallelSection(Section):
         2,
         range='[1, inf)',
         unit='collectors',
-        doc='that -m parallel starts on this machine',
+        doc='number of collectors that -m parallel starts on this machine',
         may_change=True,
     )
     learner_num: int = option(
         1,
         range='[1, inf)',
         unit='learners',
-        doc='that train one policy together',
+        doc='number of learners that train one policy together',
     )
     path_data: str | None = option(
         None,
@@ -260,21 +260,21 @@ class ParallelSection(Section):
         3,
         range='[0, inf)',
         unit='restarts',
-        doc='of each worker that -m parallel started, within restart_window',
+        doc='most restarts of a worker that -m parallel started, within restart_window',
         may_change=True,
     )
     restart_window: float = option(
         600.0,
         range='(0, inf)',
         unit='seconds',
-        doc='in which restarts of a worker are counted',
+        doc='period in which restarts of a worker are counted',
         may_change=True,
     )
     close_timeout: float = option(
         20.0,
         range='(0, inf)',
         unit='seconds',
-        doc='that the workers have to leave at the end, before they are killed',
+        doc='time for the workers to leave at the end; then they are killed',
         may_change=True,
     )
     coordinator: CoordinatorSection

@@ -459,14 +459,14 @@ class AsyncConfig(SubprocessConfig):
         1,
         range='[1, inf)',
         unit='envs',
-        doc='that a step waits for; more make larger batches',
+        doc='number of envs that a step waits for; more make larger batches',
         may_change=True,
     )
     wait_timeout: float | None = option(
         None,
         range='[0, inf)',
         unit='seconds',
-        doc='after which a step returns with fewer envs than wait_num, but with one; None: never',
+        doc='longest wait of a step for wait_num envs; then it returns with fewer, but with one. None: no limit',
         may_change=True,
     )
 

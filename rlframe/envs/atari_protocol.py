@@ -101,7 +101,7 @@ class AtariConfig(EnvConfig):
     )
     protocol: Literal['mnih2015', 'baselines', 'machado2018'] = option(
         'mnih2015',
-        doc="what sets the options whose default is None: 'mnih2015' no-op starts, 'baselines' the same with fire_reset, as in"
+        doc="paper or framework that sets the options whose default is None: 'mnih2015' no-op starts, 'baselines' the same with fire_reset, as in"
         " SB3 and CleanRL, 'machado2018' sticky actions, all 18 actions, no end with a life",
     )
     frame_stack: int = option(
@@ -114,7 +114,7 @@ class AtariConfig(EnvConfig):
         4,
         range='[1, inf)',
         unit='frames',
-        doc='that an action is repeated for; the last two are merged by their maximum (Mnih et al. 2015)',
+        doc='number of frames that repeat an action; the last two are merged by their maximum (Mnih et al. 2015)',
     )
     noop_max: int | None = option(
         None,
@@ -150,7 +150,7 @@ class AtariConfig(EnvConfig):
         108_000,
         range='[1, inf)',
         unit='frames',
-        doc='that truncate a game: 30 minutes as in ALE; Machado et al. (2018) take 18,000',
+        doc='length at which a game is truncated: 30 minutes as in ALE; Machado et al. (2018) take 18,000',
     )
     mode: int | None = option(
         None, range='[0, inf)', doc='mode of the game (Machado et al. 2018); None: its first'

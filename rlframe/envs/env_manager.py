@@ -65,7 +65,7 @@ class EnvManagerConfig(Section):
         10,
         range='[0, inf)',
         unit='restarts',
-        doc='of all envs together; one more fault ends the run',
+        doc='most restarts of all envs together; one more fault ends the run',
         may_change=True,
     )
 

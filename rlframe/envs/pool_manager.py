@@ -41,7 +41,7 @@ class PoolConfig(Section):
         None,
         range='[1, inf)',
         unit='envs',
-        doc='that a step returns; None: all. With fewer, slow envs do not delay the others',
+        doc='number of envs that a step returns; None: all. With fewer, slow envs do not delay the others',
     )
     num_threads: int | None = option(
         None,

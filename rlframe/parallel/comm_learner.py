@@ -175,7 +175,7 @@ class TransportLearnerConfig(CommConfig):
         1,
         range='[1, inf)',
         unit='train iterations',
-        doc='between two publications of the weights',
+        doc='interval between two publications of the weights',
         may_change=True,
     )
     lockstep: bool = option(

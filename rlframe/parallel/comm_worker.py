@@ -67,14 +67,14 @@ class CommConfig(Section):
         60.0,
         range='(0, inf)',
         unit='seconds',
-        doc='without an answer, after which the coordinator counts as lost',
+        doc='time without an answer after which the coordinator counts as lost',
         may_change=True,
     )
     close_timeout: float = option(
         15.0,
         range='(0, inf)',
         unit='seconds',
-        doc='that close() waits for the end of running work',
+        doc='longest wait of close() for the end of running work',
         may_change=True,
     )
     transport: dict[str, Any] = option(

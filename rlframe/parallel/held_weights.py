@@ -91,7 +91,7 @@ class ParallelCollectorConfig(Section):
         5,
         range='[1, inf)',
         unit='parts of a task',
-        doc='between two messages in the log',
+        doc='interval between two messages in the log',
         may_change=True,
     )
     compressor: str = option('lz4', ignored='arrays are sent as they are')
@@ -106,14 +106,14 @@ class ParallelCollectorConfig(Section):
         60.0,
         range='(0, inf)',
         unit='seconds',
-        doc='to wait for the weights that a task requires, before it is abandoned',
+        doc='longest wait for the weights that a task requires; then it is abandoned',
         may_change=True,
     )
     close_timeout: float = option(
         10.0,
         range='[0, inf)',
         unit='seconds',
-        doc='that close() waits for the running step before it closes the envs',
+        doc='longest wait of close() for the running step; then it closes the envs',
         may_change=True,
     )
 

@@ -46,16 +46,18 @@ from rlframe.utils.options import DeadlinesConfig
 class AggregatorConfig(CommConfig, DeadlinesConfig):
     """Options of ``LearnerAggregator``."""
 
-    learner_num: int = option(1, range='[1, inf)', unit='learners', doc='to wait for before training begins')
+    learner_num: int = option(
+        1, range='[1, inf)', unit='learners', doc='number of learners to wait for before training begins'
+    )
     start_timeout: float = option(
         60.0,
         range='[0, inf)',
         unit='seconds',
-        doc='to wait for all learners; then training begins with those that are there',
+        doc='longest wait for all learners; then training begins with those that are there',
         may_change=True,
     )
     send_policy_freq: int = option(
-        1, range='[1, inf)', unit='train iterations', doc='between two publications of the weights'
+        1, range='[1, inf)', unit='train iterations', doc='interval between two publications of the weights'
     )
     lockstep: bool = option(
         False, doc='publish after each round, as the option of that name of a learner does'
@@ -64,7 +66,7 @@ class AggregatorConfig(CommConfig, DeadlinesConfig):
         0.01,
         range='(0, inf)',
         unit='seconds',
-        doc='after which a learner asks again if there is no share for it yet',
+        doc='pause before a learner asks again if there is no share for it yet',
         may_change=True,
     )
 

@@ -21,7 +21,7 @@ class MarineConfig(ParallelCollectorConfig):
     """Options of ``MarineParallelCollector``."""
 
     games_per_seat: int = option(
-        20, range='[1, inf)', unit='games', doc='of policies that play against each other'
+        20, range='[1, inf)', unit='games', doc='number of games of policies that play against each other'
     )
 
 

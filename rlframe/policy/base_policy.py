@@ -74,10 +74,10 @@ class CollectConfig(Section):
     """Section ``collect`` of every policy."""
 
     n_sample: int | None = option(
-        None, range='[1, inf)', unit='training samples', doc='collected per round, over all envs'
+        None, range='[1, inf)', unit='training samples', doc='samples collected per round, over all envs'
     )
     n_episode: int | None = option(
-        None, range='[1, inf)', unit='episodes', doc='collected per round, instead of n_sample'
+        None, range='[1, inf)', unit='episodes', doc='episodes collected per round, instead of n_sample'
     )
     unroll_len: int = option(
         1, range='[1, inf)', unit='env steps', doc='length of a training sample; more than 1 makes sequences'

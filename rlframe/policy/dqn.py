@@ -59,7 +59,7 @@ class DQNLearn(TDLearn):
         100,
         range='[1, inf)',
         unit='train iterations',
-        doc='between hard updates of the target network',
+        doc='interval between hard updates of the target network',
         may_change=True,
     )
     target_theta: float | None = option(

@@ -64,7 +64,7 @@ class PPOLearn(LearnConfig):
         256,
         range='[1, inf)',
         unit='transitions',
-        doc='of one update; None: all of the round',
+        doc='size of the batch of one update; None: all of the round',
         may_change=True,
     )
     unroll_len: int | None = option(UNROLL_LEN)

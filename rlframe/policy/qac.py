@@ -61,7 +61,11 @@ class QACLearn(TDLearn):
         may_change=True,
     )
     actor_update_freq: int = option(
-        1, range='[1, inf)', unit='train iterations', doc='between two updates of the actor', may_change=True
+        1,
+        range='[1, inf)',
+        unit='train iterations',
+        doc='interval between two updates of the actor',
+        may_change=True,
     )
     grad_clip_norm: float | None = option(grad_clip_norm('the gradient of the actor, and of the critics'))
 
@@ -72,7 +76,7 @@ class QACCollect(CollectConfig):
     noise_correlation: float = option(
         0.0,
         range='[0, 1)',
-        doc="of an env step's exploration noise with that of the step before",
+        doc="correlation of an env step's exploration noise with that of the step before",
         may_change=True,
     )
 

@@ -21,7 +21,10 @@ class QRDQNModel(DQNModel):
     """Section ``model`` of QR-DQN."""
 
     num_quantiles: int = option(
-        32, range='[2, inf)', unit='quantiles', doc='that describe the return of an action'
+        32,
+        range='[2, inf)',
+        unit='quantiles',
+        doc='number of quantiles that describe the return of an action',
     )
 
 

@@ -31,13 +31,15 @@ class R2D2Model(DQNModel):
 
     encoder_hidden_size_list: list[int] = option(HIDDEN_SIZES.having([128, 64]))
     core: Literal['lstm', 'gru'] = option('lstm', doc='recurrent core behind the hidden layers')
-    lstm_hidden_size: int = option(64, range='[1, inf)', unit='units', doc='of the recurrent core')
+    lstm_hidden_size: int = option(64, range='[1, inf)', unit='units', doc='width of the recurrent core')
 
 
 class R2D2Learn(DQNLearn):
     """Section ``learn`` of R2D2."""
 
-    batch_size: int = option(64, range='[1, inf)', unit='sequences', doc='of one update', may_change=True)
+    batch_size: int = option(
+        64, range='[1, inf)', unit='sequences', doc='size of the batch of one update', may_change=True
+    )
     burn_in: int = option(BURN_IN)
 
 

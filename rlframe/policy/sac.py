@@ -200,7 +200,7 @@ class SACDiscreteLearn(SACLearn):
         256,
         range='[1, inf)',
         unit='transitions, or sequences with a core',
-        doc='of one update',
+        doc='size of the batch of one update',
         may_change=True,
     )
     burn_in: int = option(BURN_IN)
@@ -210,7 +210,9 @@ class SACDiscreteCollect(QACCollect):
     """Section ``collect`` of discrete SAC."""
 
     noise_correlation: float = option(
-        0.0, range='[0, 0]', doc='of exploration noise from step to step; 0, there is no such noise'
+        0.0,
+        range='[0, 0]',
+        doc='correlation of exploration noise from step to step; 0, there is no such noise',
     )
 
 

@@ -176,7 +176,7 @@ STALL_TIMEOUT = Field(
     type=(float, type(None)),
     range='(0, inf)',
     unit='seconds',
-    doc='without progress after which the stacks of all threads are printed to stderr, and a trial of Ray Tune fails; None: never',
+    doc='time without progress after which the stacks of all threads are printed to stderr, and a trial of Ray Tune fails; None: never',
     may_change=True,
 )
 """Option of a run."""

@@ -14,19 +14,19 @@ class CheckpointConfig(Section):
         2,
         range='[1, inf)',
         unit='checkpoints',
-        doc='of the whole training state that are kept, the newest',
+        doc='number of checkpoints of the whole training state that are kept, the newest',
         may_change=True,
     )
     keep_best: int = option(
         1,
         range='[1, inf)',
         unit='checkpoints',
-        doc='of the policy that are kept, those with the best scores',
+        doc='number of checkpoints of the policy that are kept, those with the best scores',
         may_change=True,
     )
     replay_buffer: Literal['every', 'latest', 'incremental', 'none'] = option(
         'every',
-        doc='which checkpoints contain the replay buffer: every one, only the latest, every one with unchanged rows written'
+        doc='checkpoints that contain the replay buffer: every one, only the latest, every one with unchanged rows written'
         ' once (incremental), or none, so that a resume is not exact',
         may_change=True,
     )
@@ -42,35 +42,35 @@ class DeadlinesConfig(Section):
         1.0,
         range='(0, inf)',
         unit='seconds',
-        doc='between two signs of life of a worker',
+        doc='interval between two signs of life of a worker',
         may_change=True,
     )
     worker_deadline: float = option(
         15.0,
         range='(0, inf)',
         unit='seconds',
-        doc='of silence after which a worker counts as lost',
+        doc='time of silence after which a worker counts as lost',
         may_change=True,
     )
     role_deadline: float = option(
         120.0,
         range='(0, inf)',
         unit='seconds',
-        doc='without any collector, or without any learner, after which the run ends',
+        doc='time without any collector, or without any learner, after which the run ends',
         may_change=True,
     )
     wait: float = option(
         0.05,
         range='(0, inf)',
         unit='seconds',
-        doc='after which a worker asks again if there is nothing to do or no data yet',
+        doc='pause before a worker asks again if there is nothing to do or no data yet',
         may_change=True,
     )
     stall_deadline: float = option(
         120.0,
         range='(0, inf)',
         unit='seconds',
-        doc='of a task without a step or an update, after which its worker counts as lost',
+        doc='time of a task without a step or an update after which its worker counts as lost',
         may_change=True,
     )
 
@@ -82,13 +82,13 @@ class CoordinatorConfig(DeadlinesConfig):
         30.0,
         range='(0, inf)',
         unit='seconds',
-        doc='between two states of the learner that are kept for one that may have to take its place',
+        doc='interval between two states of the learner that are kept for one that may have to take its place',
         may_change=True,
     )
     max_updates_due: int | None = option(
         None,
         range='[0, inf)',
         unit='updates',
-        doc='that the learner may be behind before collectors wait; None: those of four parts',
+        doc='updates that the learner may be behind before collectors wait; None: those of four parts',
         may_change=True,
     )

@@ -168,14 +168,14 @@ class StartConfig(Section):
         120.0,
         range='(0, inf)',
         unit='seconds',
-        doc='that an actor has to start, with its envs',
+        doc='longest time for an actor and its envs to start',
         may_change=True,
     )
     max_actor_restarts: int = option(
         5,
         range='[0, inf)',
         unit='restarts',
-        doc='of all actors together within restart_window; one more loss ends the run',
+        doc='most restarts of all actors together within restart_window; one more loss ends the run',
         may_change=True,
     )
     restart_window: float = option(
@@ -189,7 +189,10 @@ class ActorsConfig(StartConfig):
 
     collect_print_freq: int | None  # of the collector itself
     num_collectors: int = option(
-        1, range='[1, inf)', unit='actors', doc='that collect, each in env.collector_env_num envs'
+        1,
+        range='[1, inf)',
+        unit='actors',
+        doc='number of actors that collect, each in env.collector_env_num envs',
     )
     sync: bool = option(
         True,
@@ -202,21 +205,21 @@ class ActorsConfig(StartConfig):
         -1,
         range='[-1, inf)',
         unit='batches',
-        doc='of one actor, after which it gets the newest weights in any case; -1: no limit',
+        doc='batches of one actor after which it gets the newest weights in any case; -1: no limit',
         may_change=True,
     )
     max_in_flight: int = option(
         1,
         range='[1, inf)',
         unit='requests',
-        doc='that each actor has to do at a time, without sync',
+        doc='requests that an actor holds at a time, without sync',
         may_change=True,
     )
     max_staleness: int | None = option(
         None,
         range='[0, inf)',
         unit='versions of the weights',
-        doc='that a batch may be behind when its collection begins, or by waiting; older batches are discarded and counted;'
+        doc='greatest age of the weights of a batch, when its collection begins or by waiting; older batches are discarded and counted;'
         ' None: no limit',
         may_change=True,
     )
@@ -224,7 +227,7 @@ class ActorsConfig(StartConfig):
         600.0,
         range='(0, inf)',
         unit='seconds',
-        doc='that an actor has to answer a request; then it is replaced',
+        doc='longest time for an actor to answer a request; then it is replaced',
         may_change=True,
     )
     remote_configs: dict[str, Any] | list[Any] = option(
@@ -243,14 +246,14 @@ class ActorConfig(StartConfig):
         2,
         range='[1, inf)',
         unit='evaluations',
-        doc='that an actor may have to do before training waits for it',
+        doc='evaluations that an actor may be behind before training waits for it',
         may_change=True,
     )
     eval_timeout: float = option(
         1800.0,
         range='(0, inf)',
         unit='seconds',
-        doc='that an actor has for an evaluation; then it is replaced and the evaluation repeated',
+        doc='longest time for an evaluation; then its actor is replaced and the evaluation repeated',
         may_change=True,
     )
     remote_config: dict[str, Any] = option(

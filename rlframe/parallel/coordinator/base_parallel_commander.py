@@ -34,17 +34,17 @@ class ParallelCommanderConfig(Section):
         1,
         range='[0, inf)',
         unit='tasks',
-        doc='of collection and evaluation that may run at the same time',
+        doc='most tasks of collection and evaluation that run at the same time',
         may_change=True,
     )
     learner_task_space: int = option(
-        1, range='[0, inf)', unit='tasks', doc='of learners that may run at the same time'
+        1, range='[0, inf)', unit='tasks', doc='most tasks of learners that run at the same time'
     )
     eval_interval: float | None = option(
         None,
         range='(0, inf)',
         unit='seconds',
-        doc='between two evaluations; None: evaluations depend on policy.eval.evaluator.eval_freq, not on time',
+        doc='interval between two evaluations; None: evaluations depend on policy.eval.evaluator.eval_freq, not on time',
         may_change=True,
     )
 

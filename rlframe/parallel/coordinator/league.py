@@ -229,7 +229,7 @@ class LeagueConfig(Section):
     branch_probs: Shares
     weighting: Literal['hard', 'variance', 'even'] = option(
         'hard',
-        doc='which past selves are chosen more often: those that it rarely beats, those of its own strength, or none',
+        doc='past selves that are chosen more often: those that it rarely beats, those of its own strength, or none',
     )
     hardness: float = option(
         2.0, range='(0, inf)', doc="exponent p of weighting='hard': weight (1 - win rate) ** p"
@@ -238,7 +238,7 @@ class LeagueConfig(Section):
         1000,
         range='[1, inf)',
         unit='train iterations',
-        doc='between two past selves, at most',
+        doc='longest interval between two past selves',
         may_change=True,
     )
     strong_win_rate: float | None = option(
@@ -247,7 +247,10 @@ class LeagueConfig(Section):
         doc='win rate against every past self with which the next one is taken after half of snapshot_freq; None: never',
     )
     keep: int = option(
-        20, range='[1, inf)', unit='past selves', doc='that are kept; the one most often beaten is dropped'
+        20,
+        range='[1, inf)',
+        unit='past selves',
+        doc='number of past selves that are kept; the one most often beaten is dropped',
     )
     payoff: PayoffConfig
     eval_win_rate: float = option(

@@ -27,7 +27,7 @@ class OneVsOneConfig(SoloConfig):
         8,
         range='[1, inf)',
         unit='parts',
-        doc='of data in a task of a collector, all against the same opponent',
+        doc='length of a task of a collector, in parts of data, all against the same opponent',
     )
     league: LeagueConfig
 

@@ -42,7 +42,7 @@ class SoloConfig(ParallelCommanderConfig):
         0,
         range='[0, inf)',
         unit='parts',
-        doc='of data in a task of a collector; 0: until an evaluation is due',
+        doc='length of a task of a collector, in parts of data; 0: until an evaluation is due',
     )
 
 
@@ -244,7 +244,10 @@ class NaiveConfig(ParallelCommanderConfig):
 
     eps: float = option(0.9, range='[0, 1]', doc='given to the collectors')
     parts: int = option(
-        1, range='[0, inf)', unit='parts', doc='of data in a task of a collector; 0: until the run ends'
+        1,
+        range='[0, inf)',
+        unit='parts',
+        doc='length of a task of a collector, in parts of data; 0: until the run ends',
     )
 
 

@@ -41,7 +41,7 @@ BURN_IN = Field(
     0,
     range='[0, inf)',
     unit='env steps',
-    doc='before each sequence that only update its recurrent state (burn-in)',
+    doc='steps before each sequence that only update its recurrent state (burn-in)',
 )
 """Option of a policy that learns from replayed sequences."""
 
@@ -54,7 +54,7 @@ class MemoryModel(ImageModel):
         doc='recurrent core behind the hidden layers, a memory of the earlier steps of an episode; None: no memory',
     )
     core_hidden_size: int = option(
-        64, range='[1, inf)', unit='units', doc='of the recurrent core, if there is one'
+        64, range='[1, inf)', unit='units', doc='width of the recurrent core, if there is one'
     )
 
 

@@ -38,7 +38,7 @@ READ_EVERY = 100
 NAN_POLICY = Field(
     'raise',
     doc=(
-        "what to do if the loss or gradient of an update is not finite: 'raise' ends the run, 'skip' keeps the"
+        "reaction to a loss or gradient that is not finite: 'raise' ends the run, 'skip' keeps the"
         " parameters and continues, 'ignore' does not check"
     ),
     choices=('raise', 'skip', 'ignore'),

@@ -72,7 +72,9 @@ def value_at(schedule: float | Mapping[str, Any], envstep: int) -> float:
     return decay(envstep, schedule['start'], schedule['end'], schedule['decay'])
 
 
-BATCH_SIZE = Field(64, range='[1, inf)', unit='transitions', doc='of one update', may_change=True)
+BATCH_SIZE = Field(
+    64, range='[1, inf)', unit='transitions', doc='size of the batch of one update', may_change=True
+)
 DISCOUNT_FACTOR = Field(0.99, range='[0, 1]', unit='per env step', doc='weight of the next reward')
 UPDATE_PER_COLLECT = Field(
     3, range='[1, inf)', unit='train iterations', doc='updates per round of collection', may_change=True
@@ -175,7 +177,7 @@ class ImageModel(ModelConfig):
     )
     image_layout: Literal['auto', 'hwc', 'chw'] = option(
         'auto',
-        doc="where the channels of images are: 'hwc', 'chw' or 'auto', the smaller one of the first and the last axis",
+        doc="place of the channels of images: 'hwc', 'chw' or 'auto', the smaller one of the first and the last axis",
     )
 
 

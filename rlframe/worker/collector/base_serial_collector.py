@@ -252,7 +252,7 @@ class SerialCollectorConfig(Section):
         100,
         range='[1, inf)',
         unit='train iterations',
-        doc='between two records of metrics; None: none are written',
+        doc='interval between two records of metrics; None: none are written',
         may_change=True,
     )
     info_metrics: str | list[Any] | None = INFO_METRICS

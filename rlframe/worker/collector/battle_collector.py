@@ -297,7 +297,7 @@ class PlayerCollectorConfig(SerialCollectorConfig):
     """Options of every collector of games."""
 
     record: list[bool] | None = option(
-        None, doc='for each player, whether its moves are returned; None: of all players'
+        None, doc='whether the moves of each player are returned; None: of all players'
     )
 
 
@@ -370,13 +370,13 @@ class PastSelvesConfig(Section):
         None,
         range='[1, inf)',
         unit='train iterations',
-        doc='between snapshots of the policy, which become its opponents; None: it plays against itself only',
+        doc='interval between snapshots of the policy, which become its opponents; None: it plays against itself only',
     )
     keep: int = option(
         10,
         range='[1, inf)',
         unit='snapshots',
-        doc='that are kept, the newest; each is a network in memory',
+        doc='number of snapshots that are kept, the newest; each is a network in memory',
     )
     newest_share: float = option(0.5, range='[0, 1]', doc='share of games against the current policy')
 

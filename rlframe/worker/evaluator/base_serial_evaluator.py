@@ -137,13 +137,17 @@ class EvaluatorConfig(Section):
     """Options of every evaluator."""
 
     eval_freq: int = option(
-        1000, range='[1, inf)', unit='train iterations', doc='between two evaluations', may_change=True
+        1000,
+        range='[1, inf)',
+        unit='train iterations',
+        doc='interval between two evaluations',
+        may_change=True,
     )
     n_episode: int | None = option(
         None,
         range='[1, inf)',
         unit='episodes',
-        doc='of one evaluation; set by env.n_evaluator_episode',
+        doc='number of episodes of one evaluation; set by env.n_evaluator_episode',
         may_change=True,
     )
     stop_value: float | None = option(

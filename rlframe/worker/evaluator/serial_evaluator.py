@@ -127,13 +127,13 @@ class RenderConfig(Section):
         -1,
         range='[-1, inf)',
         unit='in units of mode',
-        doc='between evaluations that are filmed; -1: none',
+        doc='interval between evaluations that are filmed; -1: none',
         may_change=True,
         reaches='process',  # it may start ffmpeg
     )
     mode: Literal['train_iter', 'envstep'] = option(
         'train_iter',
-        doc='what render_freq counts',
+        doc='unit of render_freq',
         may_change=True,
     )
 

@@ -24,14 +24,14 @@ class EarlyStopConfig(Section):
         10,
         range='[1, inf)',
         unit='evaluations',
-        doc='without a better score, after which training ends',
+        doc='number of evaluations without a better score after which training ends',
         may_change=True,
     )
     min_delta: float = option(
         0.0,
         range='[0, inf)',
         unit='of the score',
-        doc='by which a score must exceed the best one to count as better',
+        doc='margin by which a score must exceed the best one to count as better',
         may_change=True,
     )
 
@@ -80,7 +80,7 @@ class WallClockConfig(Section):
         REQUIRED,
         range='(0, inf)',
         unit='seconds',
-        doc='of training, evaluations included, after which it ends',
+        doc='length of training, evaluations included, after which it ends',
         may_change=True,
     )
 
@@ -127,7 +127,7 @@ class NotifyConfig(Section):
         30.0,
         range='(0, inf)',
         unit='seconds',
-        doc='that the command has, before it is killed',
+        doc='longest time for the command; then it is killed',
         may_change=True,
     )
 
@@ -175,7 +175,11 @@ class GradientHistogramConfig(Section):
     """Options of ``GradientHistogramHook``."""
 
     every: int = option(
-        1000, range='[1, inf)', unit='train iterations', doc='between two histograms', may_change=True
+        1000,
+        range='[1, inf)',
+        unit='train iterations',
+        doc='interval between two histograms',
+        may_change=True,
     )
     weights: bool = option(False, doc='whether to log the weights, too, as weight/LAYER', may_change=True)
 

@@ -267,7 +267,7 @@ class DoctorConfig(Section):
         50,
         range='[1, inf)',
         unit='evaluations',
-        doc='between two warnings of the same check',
+        doc='interval between two warnings of the same check',
         may_change=True,
     )
 

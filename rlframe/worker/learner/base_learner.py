@@ -154,7 +154,7 @@ class LoaderConfig(Section):
         0,
         range='[0, 1]',
         unit='threads',
-        doc='that fetch batches ahead of start(); 0 fetches in line',
+        doc='number of threads that fetch batches ahead of start(); 0 fetches in line',
         may_change=True,
     )
 
@@ -166,7 +166,7 @@ class LearnerConfig(Section):
         10**9,
         range='[1, inf)',
         unit='train iterations',
-        doc='that start() does',
+        doc='number of updates of start()',
         may_change=True,
     )
     dataloader: LoaderConfig
