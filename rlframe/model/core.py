@@ -100,7 +100,7 @@ class MLP(nn.Module):
         self._parameters_of_layers()
 
     def trace_layers(self) -> None:
-        """Prepares for being exported: the parameters of the layers are asked for anew in each pass."""
+        """Makes each pass read the parameters from the layers, so that an export sees them as parameters."""
         self._steps = _Live(self.layers)
 
     def _parameters_of_layers(self) -> None:

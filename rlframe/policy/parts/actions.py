@@ -174,7 +174,7 @@ def random_allowed(mask: BoolArray, uniform: FloatArray) -> IntArray:
 
 
 class ExplorationNoise:
-    """Standard normal numbers for each env, which may hang together from one env step to the next.
+    """Standard normal noise for each env, correlated from one env step to the next where that is asked for.
 
     With correlation c, a number is c times the previous one plus sqrt(1 - c^2) times a new one: it is standard normal
     at every step for any c. An episode starts with new numbers.

@@ -247,12 +247,15 @@ class Rollout:
         Raises:
             NonFiniteError: If an action of the policy is NaN or infinite; no env was stepped.
         """
+        # act
         env = self._env
         acting = env.ready if env_id is None else env_id
         obs = env.obs if acting is self._whole or self._is_whole(acting) else env.obs[acting]
         forward = self._on_rows or self._policy.forward
         output = forward(obs, acting, **settings) if len(acting) else NO_OUTPUT
         _check_finite(output, acting)
+
+        # step the envs
         timestep = env.step(output['action'], acting)
         if timestep.env_id is not acting:
             obs, output = self._pair(acting, obs, output, timestep.env_id)
@@ -263,6 +266,8 @@ class Rollout:
             step = _without_abnormal(step)
         if self._limit is not None:
             step = self._limit.apply(step)
+
+        # begin new episodes
         restarting = np.concatenate([step.finished, step.abnormal]) if len(step.abnormal) else step.finished
         if self._limit is not None and len(self._limit.cut) and not env.can_begin_anew:
             restarting = np.setdiff1d(restarting, self._limit.cut)
