@@ -59,11 +59,14 @@ class Batch(Sequence[Row]):
         ValueError: If the columns differ in length, or there is none.
     """
 
-    __slots__ = ('_columns', '_length')
+    __slots__ = ('_length', 'columns')
+
+    columns: dict[str, Any]
+    """The columns by their names, to read only: a call less in inner loops."""
 
     def __init__(self, columns: Mapping[str, Any] | None = None, /, **more: Any) -> None:
-        self._columns: dict[str, Any] = {**(columns or {}), **more}
-        lengths = {name: len(column) for name, column in self._columns.items()}
+        self.columns = {**(columns or {}), **more}
+        lengths = {name: len(column) for name, column in self.columns.items()}
         if len(set(lengths.values())) != 1:
             raise ValueError(f'the columns of a Batch need one shared length, got {lengths}')
         self._length = next(iter(lengths.values()))
@@ -72,7 +75,7 @@ class Batch(Sequence[Row]):
     def unchecked(cls, columns: dict[str, Any], length: int) -> Batch:
         """Creates a ``Batch`` of columns whose lengths are known to agree; for inner loops."""
         self = cls.__new__(cls)
-        self._columns, self._length = columns, length
+        self.columns, self._length = columns, length
         return self
 
     @classmethod
@@ -108,36 +111,36 @@ class Batch(Sequence[Row]):
     def __getitem__(self, index: Any) -> Any:
         if isinstance(index, str):
             try:
-                return self._columns[index]
+                return self.columns[index]
             except KeyError:
-                raise KeyError(_unknown(index, self._columns)) from None
+                raise KeyError(_unknown(index, self.columns)) from None
         if isinstance(index, int | np.integer):
             if not -self._length <= index < self._length:
                 raise IndexError(f'row {index} of a Batch of {self._length}')
-            return Row({name: column[index] for name, column in self._columns.items()})
-        return Batch({name: column[index] for name, column in self._columns.items()})
+            return Row({name: column[index] for name, column in self.columns.items()})
+        return Batch({name: column[index] for name, column in self.columns.items()})
 
     def __contains__(self, name: object) -> bool:
-        return name in self._columns
+        return name in self.columns
 
     def keys(self) -> Iterable[str]:
         """Returns the names of the columns."""
-        return self._columns.keys()
+        return self.columns.keys()
 
     def items(self) -> Iterable[tuple[str, Any]]:
         """Returns names and columns."""
-        return self._columns.items()
+        return self.columns.items()
 
     def replace(self, **columns: Any) -> Batch:
         """Returns a ``Batch`` with these columns added or replaced; the others are shared, not copied."""
-        return Batch({**self._columns, **columns})
+        return Batch({**self.columns, **columns})
 
     def map(self, function: Callable[[Any], Any]) -> Batch:
         """Applies a function to every array, including those of nested batches."""
         return Batch(
             {
                 name: column.map(function) if isinstance(column, Batch) else function(column)
-                for name, column in self._columns.items()
+                for name, column in self.columns.items()
             }
         )
 
@@ -157,13 +160,13 @@ class Batch(Sequence[Row]):
 
     def nbytes(self) -> int:
         """Returns the size of the columns in bytes."""
-        return sum(c.nbytes() if isinstance(c, Batch) else c.nbytes for c in self._columns.values())
+        return sum(c.nbytes() if isinstance(c, Batch) else c.nbytes for c in self.columns.values())
 
     def __repr__(self) -> str:
         def shape(column: Any) -> str:
             return repr(column) if isinstance(column, Batch) else f'{column.dtype}{list(column.shape)}'
 
-        return f'Batch({", ".join(f"{name}: {shape(column)}" for name, column in self._columns.items())})'
+        return f'Batch({", ".join(f"{name}: {shape(column)}" for name, column in self.columns.items())})'
 
 
 def _unknown(name: str, columns: Mapping[str, Any]) -> str:

@@ -66,17 +66,14 @@ class QNet(nn.Module):
     def forward(self, obs: Obs) -> torch.Tensor:
         """Maps observations [B, ...] to values float32 [B, A], or with several atoms to [B, A, atoms]."""
         features = self.encoder(obs)
-        if self.advantage_head is not None:
-            advantage = self._shaped(self.advantage_head(features))
-            if self.value_head is None:
-                return advantage
-            value = self.value_head(features)
-            value = value if self._atoms == 1 else value.unsqueeze(1)
-            return advantage - advantage.mean(1, keepdim=True) + value
-        return self._shaped(features)
-
-    def _shaped(self, flat: torch.Tensor) -> torch.Tensor:
-        return flat if self._atoms == 1 else flat.unflatten(1, (self._actions, self._atoms))
+        value = features if self.advantage_head is None else self.advantage_head(features)
+        if self._atoms > 1:
+            value = value.unflatten(1, (self._actions, self._atoms))
+        if self.value_head is None:
+            return value
+        state_value = self.value_head(features)
+        state_value = state_value if self._atoms == 1 else state_value.unsqueeze(1)
+        return value - value.mean(1, keepdim=True) + state_value
 
 
 @MODEL_REGISTRY.register('recurrent_q_net')

@@ -240,13 +240,14 @@ class SerialPipeline(HasGoal):
     def _sampled(self, replay_buffer: IBuffer) -> Iterable[Any]:
         """Returns the batches of a round from the replay buffer; none until it contains enough."""
         learn, have = self.cfg.policy.learn, replay_buffer.count()
-        if have < learn.batch_size:
-            self.loop.idle(have, learn.batch_size, MAX_IDLE_ROUNDS)
+        size = learn.batch_size
+        if have < size:
+            self.loop.idle(have, size, MAX_IDLE_ROUNDS)
             return ()
         self.loop.idle_rounds = 0
         count = asked(self.commander.update_per_collect, least=0)
         return replay_buffer.batches(
-            learn.update_per_collect if count is None else count, learn.batch_size, self.progress.train_iter
+            learn.update_per_collect if count is None else count, size, self.progress.train_iter
         )
 
     def _evaluate(self, at_the_end: bool = False) -> None:

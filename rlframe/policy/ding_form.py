@@ -74,35 +74,35 @@ def spec_of_shapes(policy: Any, cfg: Mapping[str, Any]) -> EnvSpec:
 
 
 def learning_from_rows(learn: Learn, spec: EnvSpec) -> Learn:
-    """Returns the ``forward`` of a learn face that also takes rows in DI-engine's form; see ``with_own_shapes``."""
-    return partial(_learn, learn, spec)
+    """Returns the ``forward`` of a learn face that also takes rows in DI-engine's form.
+
+    There ``done`` may stand for ``terminated``, and rewards and discrete actions have one more axis of length 1.
+    """
+    is_class = spec.action_space.shape == () and hasattr(spec.action_space, 'n')
+    return partial(_learn, learn, is_class)
 
 
-def _learn(learn: Learn, spec: EnvSpec, data: Batch, **settings: Any) -> Any:
-    return learn(with_own_shapes(data, spec), **settings)
-
-
-def with_own_shapes(data: Batch, spec: EnvSpec) -> Batch:
-    """Returns rows whose flags, rewards and actions have the form that updates read; usually the same rows.
-
-    ``done`` alone is taken as ``terminated``. Rewards and discrete actions of DI-engine have one more axis of length 1.
+def _learn(learn: Learn, is_class: bool, data: Batch, **settings: Any) -> Any:
+    """Learns from rows, after those in DI-engine's form got the shapes that updates read.
 
     Raises:
         ValueError: If a row has several rewards.
     """
+    columns = data.columns
     changed: dict[str, Any] = {}
-    if 'terminated' not in data and 'done' in data:
-        changed['terminated'] = data['done'] != 0
-        data = data.replace(**changed)
-    leading = next((data[name].shape for name in ('terminated', 'advantage') if name in data), (len(data),))
-    if 'reward' in data and data['reward'].shape != leading:
-        if data['reward'].shape != (*leading, 1):
+    end = columns.get('terminated')
+    if end is None and 'done' in columns:
+        end = changed['terminated'] = columns['done'] != 0
+    rows = end if end is not None else columns.get('advantage')
+    leading = (len(data),) if rows is None else rows.shape
+    reward, action = columns.get('reward'), columns.get('action')
+    if reward is not None and reward.shape != leading:
+        if reward.shape != (*leading, 1):
             raise ValueError(
-                f'rewards of the shape {list(data["reward"].shape)} for {list(leading)} rows: sum the rewards of n steps,'
+                f'rewards of the shape {list(reward.shape)} for {list(leading)} rows: sum the rewards of n steps,'
                 ' as collectors do for policy.nstep'
             )
-        changed['reward'] = data['reward'].reshape(leading)
-    is_class = spec.action_space.shape == () and hasattr(spec.action_space, 'n')
-    if is_class and 'action' in data and data['action'].shape == (*leading, 1):
-        changed['action'] = data['action'].reshape(leading)
-    return data.replace(**changed) if changed else data
+        changed['reward'] = reward.reshape(leading)
+    if is_class and action is not None and action.shape == (*leading, 1):
+        changed['action'] = action.reshape(leading)
+    return learn(data.replace(**changed) if changed else data, **settings)

@@ -157,7 +157,8 @@ class DQNPolicy(Policy):
 
     def _columns(self, data: Batch) -> Rows:
         """Returns what an update reads, as tensors on the device."""
-        return {name: self._tensor(data[name]) for name in INPUTS if name in data}
+        columns = data.columns
+        return {name: self._tensor(columns[name]) for name in INPUTS if name in columns}
 
     def _update_tensors(self, rows: Rows, is_turn: bool) -> Metrics:
         """Updates the network, and the target network if it is its turn; only reads and changes tensors."""

@@ -165,7 +165,8 @@ class QACPolicy(Policy):
 
     def _columns(self, data: Batch) -> Rows:
         """Returns what an update reads, as tensors on the device."""
-        rows = {name: self._tensor(data[name]) for name in INPUTS if name in data}
+        columns = data.columns
+        rows = {name: self._tensor(columns[name]) for name in INPUTS if name in columns}
         size = len(data), math.prod(self._spec.action_space.shape or ())
         for name in self._noises():
             rows[name] = self._tensor(self._rng.standard_normal(size, np.float32))

@@ -116,11 +116,13 @@ class ResolvedConfig(AttributeDict):
 
         def __getattr__(self, name: str) -> Any:
             try:
-                return self[name]
+                value = dict.__getitem__(self, name)
             except KeyError:
                 raise AttributeError(
                     f'the config has no key {name!r}.{nearest(name, dict.keys(self))}'
                 ) from None
+            self._read.add(name)
+            return value
 
         __setattr__ = __setitem__
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from functools import partial
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from rlframe.errors import NonFiniteError
@@ -28,6 +29,7 @@ logger = logging.getLogger('rlframe.policy')
 
 BETAS = 0.9, 0.999
 RMSPROP_DECAY = 0.99
+GRADIENT = attrgetter('grad')
 
 OPTIMIZER = Field('adam', doc='optimizer of the networks', choices=('adam', 'rmsprop'))
 """Option ``learn.optimizer``."""
@@ -83,23 +85,25 @@ class FiniteGuard:
     def __init__(self, device: torch.device) -> None:
         self.answers_at_once = device.type == 'cpu'
         """Whether the result of an update is known before its step."""
-        self._found, self._one = torch.zeros((), device=device), torch.ones((), device=device)
+        self.found = torch.zeros((), device=device)
+        """1 if the update that was last looked at is not finite, else 0; the step of a GPU skips it then."""
+        self._one = torch.ones((), device=device)
         self._sum = torch.zeros((), device=device)
         self._calls = 0
 
-    def look(self, loss: torch.Tensor, gradients: Sequence[torch.Tensor]) -> None:
-        """Looks at an update, without waiting for a GPU."""
-        self._found.zero_()
+    def look(self, loss: torch.Tensor, gradients: Sequence[torch.Tensor]) -> bool:
+        """Looks at an update, and returns whether it is known to be not finite; False on a GPU, which is not waited for."""
+        self.found.zero_()
         tensors = [*gradients, loss.detach().float().view(1)]  # torch's kernel for GPUs takes no bfloat16
         # division by 1 changes nothing
-        torch._amp_foreach_non_finite_check_and_unscale_(tensors, self._found, self._one)
-        if not self.answers_at_once:
-            self._sum += self._found
+        torch._amp_foreach_non_finite_check_and_unscale_(tensors, self.found, self._one)
+        if self.answers_at_once:
+            return bool(self.found)
+        self._sum += self.found
+        return False
 
     def count(self) -> int:
-        """Returns the number of non-finite updates since the last result; on a GPU 0 except every ``READ_EVERY`` calls."""
-        if self.answers_at_once:
-            return int(self._found)
+        """Returns the number of non-finite updates since the last result; 0 except every ``READ_EVERY`` calls."""
         self._calls += 1
         if self._calls % READ_EVERY:
             return 0
@@ -110,15 +114,6 @@ class FiniteGuard:
     def forget(self) -> None:
         """Forgets the updates that were counted but not yet reported."""
         self._sum.zero_()
-
-    def found(self) -> torch.Tensor:
-        """Returns 1 if the update that was last looked at is not finite, else 0."""
-        return self._found.clone()
-
-    @property
-    def found_inf(self) -> torch.Tensor | None:
-        """Flag for the optimizer step: 1 makes it skip the update; None if ``look`` has already decided."""
-        return None if self.answers_at_once else self._found
 
 
 class Optimizer:
@@ -147,6 +142,7 @@ class Optimizer:
         self.learning_rate = value_at(self._schedule, 0)
         """Step size at present."""
         self._device_rate: torch.Tensor | None = None
+        self._rate_now: Any = self.learning_rate  # a number, or the tensor that a graph reads
         self._mean = [torch.zeros_like(p) for p in self._parameters]
         self._square = [torch.zeros_like(p) for p in self._parameters]
         # the step counts of all parameters, if one kernel can step them all
@@ -179,17 +175,19 @@ class Optimizer:
             parameter.grad = None
         backward(loss, self._parameters)
         trained = self._parameters
-        gradients = [parameter.grad for parameter in trained]
+        gradients = list(map(GRADIENT, trained))
         mean, square, steps = self._mean, self._square, self._steps
         if type(None) in map(type, gradients):  # parameters that the loss does not depend on
             used = [i for i, gradient in enumerate(gradients) if gradient is not None]
             trained, gradients = [trained[i] for i in used], [gradients[i] for i in used]
             mean, square, steps = ([part[i] for i in used] for part in (mean, square, steps))
         if self._guard is not None:
-            self._guard.look(loss, gradients)
-            losses = {name: part.detach() for name, part in ({'total_loss': loss} | parts).items()}
+            losses = {'total_loss': loss.detach()}
+            for name, part in parts.items():
+                losses[name] = part.detach()
             self._watched = losses, gradients
-            if self._guard.answers_at_once and self.check():
+            if self._guard.look(loss, gradients):
+                self._refuse(1, losses, gradients)
                 return
         if self._clip is not None:
             torch.nn.utils.clip_grads_with_norm_(
@@ -203,24 +201,18 @@ class Optimizer:
         if self._device_rate is None and self._guard is not None and not self._guard.answers_at_once:
             self.check()
 
-    def check(self) -> int:
-        """Reports updates that were not finite; on a GPU it is asked after each update and answers now and then.
-
-        Returns:
-            Their number.
+    def check(self) -> None:
+        """Reports updates on a GPU that were not finite, now and then; it is called after each update there.
 
         Raises:
             NonFiniteError: If there are some, and ``nan_policy`` is ``raise``.
         """
-        if self._guard is None:
-            return 0
-        if bad := self._guard.count():
+        if self._guard is not None and (bad := self._guard.count()):
             self._refuse(bad, *self._watched)
-        return bad
 
     def _step_adam(self, trained: Tensors, gradients: Tensors, *states: Tensors) -> None:
         mean, square, steps = states
-        found = None if self._guard is None else self._guard.found_inf
+        found = None if self._guard is None or self._guard.answers_at_once else self._guard.found
         adam: Any = torch._fused_adam_
         if self._counts is None or len(trained) < len(self._parameters):
             adam = partial(torch_adam.adam, fused=True)  # also for several dtypes; counts the steps itself
@@ -245,7 +237,7 @@ class Optimizer:
 
     def _step_rmsprop(self, trained: Tensors, gradients: Tensors, square: Tensors, steps: Tensors) -> None:
         """Does the step; on a GPU, all is as before if the update is not finite, without waiting for the result."""
-        found = None if self._guard is None else self._guard.found_inf
+        found = None if self._guard is None or self._guard.answers_at_once else self._guard.found
         changed = [*trained, *square, *steps]
         before = [] if found is None else [tensor.clone() for tensor in changed]
         torch_rmsprop.rmsprop(
@@ -269,11 +261,6 @@ class Optimizer:
             for tensor, old in zip(changed, before, strict=True):
                 tensor.copy_(torch.where(is_bad, old, tensor))
 
-    @property
-    def _rate_now(self) -> Any:
-        """The learning rate as the step takes it: a number, or a tensor that a graph reads."""
-        return self.learning_rate if self._device_rate is None else self._device_rate
-
     def _refuse(
         self, count: int, losses: Mapping[str, torch.Tensor], gradients: Sequence[torch.Tensor]
     ) -> None:
@@ -296,19 +283,24 @@ class Optimizer:
 
     def metrics(self) -> dict[str, Any]:
         """Returns the values to log of the last update."""
-        share = {'skipped_share': self._guard.found()} if self._guard and self._nan_policy == 'skip' else {}
+        share = (
+            {'skipped_share': self._guard.found.clone()} if self._guard and self._nan_policy == 'skip' else {}
+        )
         return {'cur_lr': self.learning_rate, **share}
 
     def set_envstep(self, envstep: int) -> None:
         """Follows the learning-rate schedule."""
         rate = value_at(self._schedule, envstep)
-        if self._device_rate is not None and rate != self.learning_rate:
+        if self._device_rate is None:
+            self._rate_now = rate
+        elif rate != self.learning_rate:
             self._device_rate.fill_(rate)
         self.learning_rate = rate
 
     def prepare_capture(self) -> None:
         """Lets the next steps become part of a CUDA graph: they read the learning rate from the device."""
         self._device_rate = torch.full((), self.learning_rate, device=self._parameters[0].device)
+        self._rate_now = self._device_rate
 
     def forget(self) -> None:
         """Forgets updates that were not finite and not reported yet."""

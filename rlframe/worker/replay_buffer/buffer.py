@@ -8,6 +8,7 @@ import math
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, cast
 
 import numpy as np
@@ -329,11 +330,15 @@ class NaiveReplayBuffer(IBuffer):
         storage = self._items(size)
         rows = self._gather(storage.slots(self._sampler.sample_batches(count, size, storage).reshape(-1)))
         self._tally(sampled=count * size)
-        parts = [slice(start, start + size) for start in range(0, count * size, size)]
-        if isinstance(rows, list):
-            return iter([rows[part] for part in parts])
-        columns = dict(rows.items())
-        return iter([Batch.unchecked({n: c[part] for n, c in columns.items()}, size) for part in parts])
+        parts: list[Rows] = []
+        for start in range(0, count * size, size):
+            part = itemgetter(slice(start, start + size))
+            if isinstance(rows, list):
+                parts.append(part(rows))
+            else:  # a call of C for each column
+                columns = dict(zip(rows.columns, map(part, rows.columns.values()), strict=True))
+                parts.append(Batch.unchecked(columns, size))
+        return iter(parts)
 
     def update(self, info: Mapping[str, Any]) -> None:
         """Sets new priorities of sampled items; items that were overwritten or removed since then are skipped.
@@ -546,5 +551,5 @@ class NaiveReplayBuffer(IBuffer):
 
 def to_numpy_block(block: Batch) -> Batch:
     """Returns a ``Batch`` with numpy columns; the same one if it has nothing else."""
-    is_numpy = all([type(column) is np.ndarray for _, column in block.items()])
+    is_numpy = set(map(type, block.columns.values())) <= {np.ndarray}
     return block if is_numpy else Batch({name: to_numpy(column) for name, column in block.items()})

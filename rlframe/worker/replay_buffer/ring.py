@@ -448,7 +448,7 @@ def pair_columns(columns: Columns, block: Batch, prefix: str = '') -> list[tuple
     Raises:
         ValueError: If they do not fit together.
     """
-    if columns.keys() != block.keys():
+    if columns.keys() != block.columns.keys():
         new = sorted(set(block.keys()) - columns.keys())
         missing = sorted(columns.keys() - set(block.keys()))
         place = f' below {prefix[:-1]!r}' if prefix else ''
@@ -457,7 +457,7 @@ def pair_columns(columns: Columns, block: Batch, prefix: str = '') -> list[tuple
             f'the replay buffer holds other columns{place}; new: {new}, missing: {missing}.{hint}'
         )
     pairs: list[tuple[Array, Array]] = []
-    for name, rows in block.items():
+    for name, rows in block.columns.items():
         column = columns[name]
         if type(rows) is np.ndarray and not isinstance(column, dict):
             if rows.dtype != column.dtype or rows.shape[1:] != column.shape[1:]:
