@@ -132,11 +132,6 @@ def test_the_page_shows_medians_spreads_ratios_reasons_and_the_machine(pages):
     assert 'Nothing was measured' not in text and 'of a CPU' not in text
 
 
-def test_figures_of_a_cpu_are_called_so(pages):
-    data = measured(**{'ppo/eager': figures(1)}) | {'device': 'cpu'}
-    assert '**These figures are of a CPU' in pages.page(data)
-
-
 def test_names_of_workloads_and_cells_choose_and_unknown_ones_are_refused(gpu, workloads, capsys):
     assert gpu.chosen(None) == workloads.all_cells()
     assert gpu.chosen(['r2d2/eager', 'cartpole']) == [
@@ -150,16 +145,6 @@ def test_names_of_workloads_and_cells_choose_and_unknown_ones_are_refused(gpu, w
         with pytest.raises(SystemExit):
             gpu.parse(words)
         assert says in capsys.readouterr().err
-
-
-def test_every_update_has_a_loop_by_hand_and_every_goal_a_graph(workloads):
-    peers = BENCHMARKS / 'peers'
-    by_hand, sb3 = ((peers / name).read_text(encoding='utf-8') for name in ('gpu_updates.py', 'gpu_sb3.py'))
-    for name, workload in workloads.WORKLOADS.items():
-        if workload.case is not None:
-            assert f"    '{name}': " in by_hand.partition('UPDATES: dict')[2]
-        assert workload.has_sb3 == (f"    '{name}': " in sb3.partition('UPDATES: dict')[2])
-        assert any('cuda_graph' in workloads.SIDES.get(side, ()) for side in workload.sides)
 
 
 class Process:
@@ -194,31 +179,6 @@ def test_a_process_that_dies_fails_its_cell_and_the_others_are_measured_in_anoth
     assert start.given == [['cpu', '1', '0', 'ppo/eager', 'ppo/compile'], ['cpu', '1', '0', 'ppo/compile']]
 
 
-def test_a_cell_that_takes_too_long_ends_with_its_process(gpu, tmp_path, monkeypatch):
-    late = lines({'cell': 'ppo/eager'}) + 'import os, signal\nos.kill(os.getpid(), signal.SIGALRM)\n'
-    monkeypatch.setattr(gpu.subprocess, 'Popen', Process(tmp_path, late))
-    assert dict(gpu.results_of(['ppo/eager'], [], gpu.Clock(10))) == {
-        'ppo/eager': {'error': 'no result in 180 s'}
-    }
-
-
-def test_no_cell_begins_when_the_time_is_over_and_the_rest_is_named(gpu, tmp_path, monkeypatch, capsys):
-    clock = gpu.Clock(10)
-
-    def over(cells, settings, clock_of_call):
-        assert clock_of_call is not clock
-        yield 'td3/eager', figures(7)
-        clock_of_call._minutes = 0
-
-    monkeypatch.setattr(gpu, 'worker_results', over)
-    assert (
-        gpu.main(['--device', 'cpu', '--out', str(tmp_path / 'new'), '--only', 'td3/eager', 'sac/eager']) == 0
-    )
-    last = capsys.readouterr().out.splitlines()[-1]
-    assert last.startswith('done in 0.0 min: 1 measured, 1 left for another call; wrote ')
-    assert last.endswith('the rest: --only sac/eager')
-
-
 def test_cells_of_the_same_machine_are_kept_and_those_of_another_are_not(gpu, tmp_path, monkeypatch):
     given = {'sac/eager': figures(1)}
     monkeypatch.setattr(
@@ -235,20 +195,6 @@ def test_cells_of_the_same_machine_are_kept_and_those_of_another_are_not(gpu, tm
         assert list(data['cells']) == kept
         assert (tmp_path / 'gpu.md').read_text(encoding='utf-8') == load('gpu_page').page(data)
         given = {'td3/eager': figures(2)}
-
-
-def test_a_failed_cell_is_told_and_fails_the_command(gpu, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(gpu, 'results_of', lambda *given: iter([('ppo/eager', {'error': 'KeyError: 1'})]))
-    assert gpu.main(['--device', 'cpu', '--out', str(tmp_path), '--only', 'ppo/eager']) == 1
-    assert '[1/1] ppo/eager: FAILED: KeyError: 1' in capsys.readouterr().out
-
-
-def test_without_a_gpu_nothing_is_measured(gpu, monkeypatch, capsys):
-    import torch
-
-    monkeypatch.setattr(torch.cuda, 'is_available', lambda: False)
-    assert gpu.main([]) == 2
-    assert 'no CUDA device: torch ' in capsys.readouterr().err
 
 
 def test_rates_are_those_of_blocks_behind_the_warm_up(worker, monkeypatch):
