@@ -1,8 +1,7 @@
 """Declared options of a component, with type, range, unit and meaning.
 
-A component annotates ``_cfg`` with a ``Section``, whose body declares its options. Short components list them in a class
-attribute ``config`` instead, a nested dict of ``Field`` s and plain values. ``Configurable.config_fields()`` merges both
-along the bases.
+A component annotates ``_cfg`` with a ``Section``, whose body declares its options, or lists them in a class attribute
+``config``, a nested dict of ``Field`` s and values. ``Configurable.config_fields()`` merges both along the bases.
 """
 
 from __future__ import annotations
@@ -118,9 +117,8 @@ class ResolvedConfig(AttributeDict):
             try:
                 value = dict.__getitem__(self, name)
             except KeyError:
-                raise AttributeError(
-                    f'the config has no key {name!r}.{nearest(name, dict.keys(self))}'
-                ) from None
+                near = nearest(name, dict.keys(self))
+                raise AttributeError(f'the config has no key {name!r}.{near}') from None
             self._read.add(name)
             return value
 
