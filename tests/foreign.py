@@ -41,7 +41,7 @@ def make_small_run() -> Path:
 def reseal(folder: Path, edit: Callable[[dict[str, Any]], None] = lambda facts: None) -> Path:
     """Changes what a manifest says and seals it as somebody would who has not this user's key."""
     file = folder / 'manifest.json'
-    facts = dict(read_sealed(file)[0])
+    facts = dict(read_sealed(file))
     edit(facts)
     file.write_bytes(write_text(facts, version=facts['format_version'], is_own=False))
     return folder

@@ -374,7 +374,7 @@ def _entries(folder: Path) -> list[Path]:
 def _read_config(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     try:
         strict_json.check_size(path.stat().st_size, 'CONFIG')
-        data = strict_json.loads(path.read_bytes(), 'CONFIG', takes_constants=True)
+        data = strict_json.loads(path.read_bytes(), 'CONFIG')
         strict_json.from_tagged(data)
         data = printable_tree(data)
         main, create = data['main_config'], data['create_config']

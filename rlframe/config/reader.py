@@ -341,10 +341,10 @@ def _lies_in(folder: Path, name: str) -> bool:
     return '.' not in name and origin in (str(folder / f'{name}.py'), str(folder / name / '__init__.py'))
 
 
-def _read_json(file: Path, takes_constants: bool = False) -> dict[str, Any]:
+def _read_json(file: Path) -> dict[str, Any]:
     data = file.read_bytes()
     try:
-        found = strict_json.from_tagged(strict_json.loads(data, 'CONFIG', takes_constants))
+        found = strict_json.from_tagged(strict_json.loads(data, 'CONFIG'))
     except json.JSONDecodeError as error:
         lines = error.doc.splitlines()[error.lineno - 1 : error.lineno] or ['']
         raise _at(file, error.lineno, error.msg, lines[0], error.colno) from error
@@ -363,7 +363,7 @@ def read_written(file: Path) -> dict[str, Any]:
     """
     try:
         _check_size(file)
-        return _read_json(file, takes_constants=True)
+        return _read_json(file)
     except OSError as error:
         raise ConfigError(f'cannot be read: {error.strerror}', where=str(file)) from error
     except UnicodeDecodeError as error:

@@ -39,7 +39,6 @@ from rlframe.run.checkpoint_files import (
 from rlframe.run.checkpoint_tree import BAD_TREE, Encoder, decode, describe, to_json
 from rlframe.run.manifest import (
     ARTIFACT,
-    UNSEALED,
     Manifest,
     check_listed,
     check_version,
@@ -331,7 +330,7 @@ def not_written(path: Path, error: OSError) -> CheckpointWriteError:
 
 def _is_artifact(path: Path) -> bool:
     file = path / MANIFEST
-    return file.is_file() and read_sealed(file)[0].get('kind') == ARTIFACT
+    return file.is_file() and read_sealed(file).get('kind') == ARTIFACT
 
 
 def find_artifact(path: str | Path) -> Path:
@@ -368,15 +367,13 @@ def read_artifact(path: str | Path) -> Artifact:
         UnsafeCheckpointError: If a pickle took the place of a file.
     """
     path = find_artifact(path)
-    manifest, is_sealed = read_sealed(path / MANIFEST)
+    manifest = read_sealed(path / MANIFEST)
     if manifest.get('kind') != ARTIFACT:
         raise CheckpointMismatchError(
             'this is a checkpoint, not an exported policy',
             where=str(path),
             remedy=f'Export it: python -m rlframe.entry export {path}.',
         )
-    if not is_sealed:
-        raise refusal(path / MANIFEST, UNSEALED)
     check_version(path, manifest, FORMAT_VERSION)
     check_listed(path, manifest['files'], PARTS, PARTS.__contains__)
     kinds = {DESCRIPTION: 'POLICY', CARD: 'POLICY', WEIGHTS: ''}

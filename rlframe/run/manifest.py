@@ -31,14 +31,13 @@ from rlframe.utils.trust_key import is_own, keyed_hash
 torch = LazyModule('torch')
 
 FORMAT_VERSION = 2
-"""Current format version. Version 1 had no seal and kept the replay buffer in the state; it can still be read."""
+"""Current format version."""
 STATE, TENSORS = 'state.json', 'tensors.safetensors'
 BUFFER, BUFFER_TENSORS = 'replay_buffer.json', 'replay_buffer.safetensors'
 SAVED, NOT_SAVED, STRIPPED = 'saved', 'none', 'stripped'
 """Status of the replay buffer in a manifest: saved, never saved, or removed because a newer checkpoint has it."""
 ARTIFACT = 'policy'
 """``kind`` in the manifest of an exported policy; a checkpoint's manifest has none."""
-UNSEALED = 'the manifest was changed: it has no seal, which its format version requires'
 
 _SEAL = re.compile(rb'(?s)(.*),"sha256":"([0-9a-f]{64})"\}\n')
 _KEYED = re.compile(rb'(?s)(.*),"keyed_hash":"([0-9a-f]{64})"')
@@ -98,30 +97,25 @@ def read_manifest(path: Path) -> Manifest:
         CheckpointMismatchError: If the folder is an exported policy.
         UnsafeCheckpointError: If it was replaced by a pickle.
     """
-    manifest, is_sealed = read_sealed(path / MANIFEST)
+    manifest = read_sealed(path / MANIFEST)
     if manifest.get('kind') == ARTIFACT:
         raise CheckpointMismatchError(
             'this is an exported policy, not a checkpoint',
             where=str(path),
             remedy=f'Load it with rlframe.load({str(path)!r}).',
         )
-    version = manifest['format_version']
-    if is_sealed != (version > 1):
-        raise refusal(path / MANIFEST, UNSEALED)
     check_version(path, manifest, FORMAT_VERSION)
     check_listed(path, manifest['files'], {STATE, TENSORS}, _is_part)
     with loading(path / MANIFEST):
         check_state(manifest, FACTS)
-    if version == 1:
-        manifest.setdefault('replay_buffer', SAVED)
     return manifest
 
 
-def read_sealed(file: Path) -> tuple[Manifest, bool]:
+def read_sealed(file: Path) -> Manifest:
     """Reads a manifest file of any kind.
 
     Returns:
-        Its content, including ``format_version`` and ``files``, and whether it ends with its own SHA-256.
+        Its content, including ``format_version`` and ``files``.
 
     Raises:
         CheckpointCorruptError: If it is missing, was changed, or is not a manifest.
@@ -134,19 +128,19 @@ def read_sealed(file: Path) -> tuple[Manifest, bool]:
             raise refusal(file, f'the manifest is too large: {error}', remedy=error.remedy) from error
         data = opened.read()
     seal = _SEAL.fullmatch(data)
-    if seal and hashlib.sha256(seal[1]).hexdigest().encode('ascii') != seal[2]:
-        raise refusal(file, 'the manifest was changed: its SHA-256 is not the one that it ends with')
+    if not seal or hashlib.sha256(seal[1]).hexdigest().encode('ascii') != seal[2]:
+        raise refusal(file, 'the manifest was changed: it does not end with its SHA-256')
     try:
-        manifest = decode(strict_json.loads(data, 'MANIFEST', takes_constants=seal is None), {})
+        manifest = decode(strict_json.loads(data, 'MANIFEST'), {})
         version, _ = manifest['format_version'], manifest['files']
     except BAD_TREE as error:
         message = f'the manifest cannot be read: {describe(error)}'
         raise refusal(file, message, remedy=remedy_of(error)) from error
     if not isinstance(version, int) or isinstance(version, bool) or version < 1:
-        raise refusal(file, UNSEALED)
-    keyed = _KEYED.fullmatch(seal[1]) if seal else None
+        raise refusal(file, f'the manifest has the format version {version!r}')
+    keyed = _KEYED.fullmatch(seal[1])
     own = keyed is not None and is_own(keyed[1], keyed[2].decode('ascii'))
-    return Manifest(manifest, own), bool(seal)
+    return Manifest(manifest, own)
 
 
 def check_version(path: Path, manifest: Mapping[str, Any], newest: int) -> None:

@@ -41,7 +41,7 @@ from rlframe.run.manifest import (
 from rlframe.utils import strict_json
 from rlframe.utils.files import limit, remedy_of
 from rlframe.utils.lazy import LazyModule
-from rlframe.utils.schema import COUNT, DICT, TEXT, Kind, Schema, check_state, list_of, loading
+from rlframe.utils.schema import COUNT, DICT, TEXT, Schema, check_state, list_of, loading
 from rlframe.utils.secrets import Secrets
 
 SUFFIX = '.pth.tar'
@@ -167,11 +167,8 @@ def not_found(folder: Path, message: str) -> CheckpointNotFoundError:
 safetensors = LazyModule('safetensors')
 safetensors_numpy = LazyModule('safetensors.numpy')
 
-NUMBERED: Schema = {
-    'state': DICT,
-    'rows': Kind('a list, a dict or None', lambda value: value is None or isinstance(value, list | Mapping)),
-}
 ROWS_SCHEMA: Schema = {'first': COUNT, 'stop': COUNT, 'columns': DICT, 'files': list_of(TEXT)}
+NUMBERED: Schema = {'state': DICT, 'rows': list_of(ROWS_SCHEMA)}
 """Content of the file of a replay buffer, and its references to rows in separate files."""
 
 Damaged = list[tuple[Path, CheckpointError]]
@@ -230,10 +227,7 @@ class OpenCheckpoint:
             state = self._tree(STATE, text, arrays, secrets)
             if not isinstance(state, dict):
                 raise refusal(self.path / STATE, 'this is not the state of a checkpoint')
-            has_buffer = self.manifest['replay_buffer'] == SAVED and self.manifest['format_version'] > 1
-            if not buffer:
-                state.pop('replay_buffer', None)
-            elif has_buffer:
+            if buffer and self.manifest.get('replay_buffer') == SAVED:
                 state['replay_buffer'] = self._buffer(secrets)
         self._held.clear()
         return state
@@ -282,15 +276,12 @@ class OpenCheckpoint:
         numbered: bool = False,
     ) -> Any:
         try:
-            is_old = self.manifest['format_version'] == 1
-            tree = strict_json.loads(text, 'STATE', takes_constants=is_old)
+            tree = strict_json.loads(text, 'STATE')
             if not numbered:
                 return decode(tree, arrays, secrets=secrets)
             with loading(self.path / name):
                 check_state(tree, NUMBERED)
-            saved = tree['rows'] if isinstance(tree['rows'], list) else [tree['rows']]  # older ones have one
-            rows = self._all_rows([one for one in saved if one is not None])
-            return decode(tree['state'], arrays, rows, secrets)
+            return decode(tree['state'], arrays, self._all_rows(tree['rows']), secrets)
         except CheckpointError:
             raise
         except BAD_TREE as error:
@@ -298,9 +289,6 @@ class OpenCheckpoint:
             raise refusal(self.path / name, message, remedy=remedy_of(error)) from error
 
     def _all_rows(self, saved: Sequence[Mapping[str, Any]]) -> list[SavedRows]:
-        with loading(self.path / BUFFER):
-            for one in saved:
-                check_state(one, ROWS_SCHEMA, 'rows')
         names = [name for one in saved for name in one['files']]
         if len(set(names)) < len(names):
             raise ValueError('a file of rows is listed twice')

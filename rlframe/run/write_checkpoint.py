@@ -142,8 +142,6 @@ def save_checkpoint(
 def strip_buffer(path: Path) -> None:
     """Removes the replay buffer from a checkpoint, which stays valid at every moment; one without is unchanged."""
     manifest = read_manifest(path)
-    if manifest['format_version'] == 1:
-        return  # there the buffer is part of the state
     files: dict[str, FileFacts] = manifest['files']
     if manifest['replay_buffer'] == SAVED:
         rest = {name: facts for name, facts in files.items() if not _is_of_buffer(name)}

@@ -23,17 +23,12 @@ class JSONRefusedError(ValueError):
     """Invalid JSON; the message names the key if there is one."""
 
 
-class _Constant(float):
-    """A ``NaN``, ``Infinity`` or ``-Infinity`` of the text."""
-
-
-def loads(data: bytes, kind: str, takes_constants: bool = False) -> Any:
+def loads(data: bytes, kind: str) -> Any:
     """Parses a JSON text.
 
     Args:
         data: The text.
         kind: The file kind whose limits apply: ``MANIFEST``, ``CONFIG``, ``POLICY`` or ``STATE``.
-        takes_constants: Whether ``NaN`` and ``Infinity`` are accepted, as older versions of rlframe wrote them.
 
     Raises:
         LimitExceededError: If it is too long or has too many values.
@@ -43,20 +38,10 @@ def loads(data: bytes, kind: str, takes_constants: bool = False) -> Any:
     check_size(len(data), kind)
     values = data.count(b',') + data.count(b'[') + data.count(b'{')  # a little more than there are
     check_limit(f'{kind}_VALUES', values, 'values in the JSON')
-    constants: list[str] = []
-
-    def constant(text: str) -> float:
-        constants.append(text)
-        return _Constant(text)
-
     try:
-        found = json.loads(data, object_pairs_hook=_unique, parse_constant=constant)
+        return json.loads(data, object_pairs_hook=_unique, parse_constant=_constant)
     except RecursionError:
         raise _too_deep() from None
-    if constants and not takes_constants:
-        key = _where(found, '') or 'the JSON'
-        raise JSONRefusedError(f'{key} is {constants[0]}, which is not valid JSON: numbers must be finite')
-    return found
 
 
 def check_size(nbytes: int, kind: str) -> None:
@@ -104,14 +89,18 @@ def to_tagged(tree: Any) -> Any:
 
 
 def checked_leaf(value: Any) -> Any:
-    """Converts a value that is no list and no dict; constants that ``loads`` accepts become plain floats.
+    """Returns a value that is no list and no dict.
 
     Raises:
         JSONRefusedError: If it is a number such as 1e999.
     """
     if type(value) is float and not math.isfinite(value):
         raise JSONRefusedError('a number is too large for a float')
-    return float(value) if isinstance(value, _Constant) else value
+    return value
+
+
+def _constant(text: str) -> float:
+    raise JSONRefusedError(f'{text} is not valid JSON: numbers must be finite')
 
 
 def _too_deep() -> JSONRefusedError:
@@ -125,18 +114,6 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         twice = next(name for i, name in enumerate(names) if name in names[:i])
         raise JSONRefusedError(f'the key {twice!r} is duplicated')
     return found
-
-
-def _where(tree: Any, key: str) -> str:
-    """Returns the dotted key of the first constant, or an empty text if there is none."""
-    if isinstance(tree, _Constant):
-        return key
-    items: Any = ()
-    if isinstance(tree, dict):
-        items = ((f'{key}.{name}' if key else name, below) for name, below in tree.items())
-    elif isinstance(tree, list):
-        items = ((f'{key}[{i}]', below) for i, below in enumerate(tree))
-    return next((found for name, below in items if (found := _where(below, name))), '')
 
 
 __all__ = [

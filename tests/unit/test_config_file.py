@@ -212,7 +212,7 @@ def test_json() -> None:
     assert read_config('c.json')[0] == {'a': math.inf, 'b': [1.5]}
     for number in ('NaN', 'Infinity', '-Infinity'):
         text = f'{{"main_config": {{"a": [0, {{"b": {number}}}]}}, "create_config": {{}}}}'
-        assert f'main_config.a[1].b is {number}' in error_of(write('n.json', text))
+        assert f'not JSON: {number} is not' in error_of(write('n.json', text))
     assert 'too large' in error_of(write('big.json', '{"main_config": {"a": 1e999}, "create_config": {}}'))
     assert 'not JSON' in error_of(write('digits.json', f'{{"main_config": {{"a": {"9" * 5000}}}}}'))
     assert 'is duplicated' in error_of(
@@ -255,9 +255,7 @@ def test_a_written_config_is_json_by_the_standard_and_is_read_again(folder: Path
     main = {'goal': math.inf, 'low': [-math.inf, math.nan]}
     write_total_config(folder, main, {})
     json.loads(Path('config.json').read_text(), parse_constant=pytest.fail)
-    Path('old.json').write_text('{"main_config": {"a": Infinity}, "create_config": {}}')
-    assert read_written(Path('old.json'))['main_config'] == {'a': math.inf}
-    assert 'main_config.a is Infinity' in error_of('old.json')
+    assert read_written(Path('config.json'))['main_config']['goal'] == math.inf
     found, _ = read_config('config.json')
     assert found.goal == math.inf and found.low[0] == -math.inf and math.isnan(found.low[1])
 

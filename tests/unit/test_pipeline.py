@@ -303,7 +303,7 @@ def test_a_cut_and_a_changed_checkpoint_are_named(in_tmp: Path) -> None:
             ('tensors.safetensors', lambda b: b[:-1] + bytes([b[-1] ^ 1]), 'SHA-256'),
             ('state.json', lambda b: b.replace(b'1', b'2', 1), 'SHA-256'),
             ('state.json', None, 'missing'),
-            ('manifest.json', lambda b: b[:40], 'manifest cannot be read'),
+            ('manifest.json', lambda b: b[:40], 'does not end with its SHA-256'),
         ):
             path = pipeline.save_checkpoint(in_tmp / 'saved')
             if spoil is None:

@@ -189,7 +189,7 @@ def test_newer_unknown_and_unsealed_formats_are_refused(artifact: Path) -> None:
     manifest = json.loads((artifact / MANIFEST).read_bytes())
     del manifest['sha256']
     (artifact / MANIFEST).write_text(json.dumps(manifest))
-    with pytest.raises(CheckpointCorruptError, match='no seal'):
+    with pytest.raises(CheckpointCorruptError, match='does not end with its SHA-256'):
         rlframe.load(artifact)
 
 
