@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from rlframe.errors import CheckpointError
 from rlframe.utils.field import raw_items
-from rlframe.utils.files import LimitExceededError, check_limit, limit
+from rlframe.utils.files import LimitExceededError, limit
 from rlframe.utils.lazy import LazyModule
 from rlframe.utils.secrets import Secrets, Unknown
 from rlframe.utils.serialize import struct_dtype
@@ -162,8 +162,8 @@ Array: TypeAlias = npt.NDArray[Any]
 
 ARRAY, TENSOR, ROWS = '__array__', '__tensor__', '__rows__'
 PAIRS, TUPLE, FIELDS = '__pairs__', '__tuple__', '__fields__'
-SECRET, TEXTS = '__secret__', '__texts__'
-MARKS = frozenset((ARRAY, TENSOR, ROWS, PAIRS, TUPLE, FLOAT, FIELDS, SECRET, TEXTS))
+SECRET = '__secret__'
+MARKS = frozenset((ARRAY, TENSOR, ROWS, PAIRS, TUPLE, FLOAT, FIELDS, SECRET))
 """Keys of the dicts that encode values without a JSON type. User dicts with one of these keys are written as pairs."""
 NATIVE = frozenset(
     'bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64'.split()  # noqa: SIM905  a line of names reads better than a list of strings
@@ -251,30 +251,14 @@ class Encoder:
             (name, self._encode(item, _join(key, name)))
             for name, item in zip(names, value.values(), strict=True)
         ]
-        hidden = [self._secrets.split(name) for name in names] if self._secrets else [None] * len(names)
-        if all(isinstance(name, str) for name in names) and MARKS.isdisjoint(names) and not any(hidden):
+        if all(isinstance(name, str) for name in names) and MARKS.isdisjoint(names):
             return dict(items)
-        pairs = zip(hidden, items, strict=True)
-        return {PAIRS: [[{SECRET: parts} if parts else name, item] for parts, (name, item) in pairs]}
+        return {PAIRS: [list(item) for item in items]}
 
     def _plain(self, value: Any, key: str) -> Any:
         plain = _plain(value, key)
-        parts = self._secrets.split(plain) if self._secrets else None
-        return plain if parts is None else {SECRET: parts}
-
-    def _texts(self, value: Array, key: str) -> Any:
-        """Encodes a string array with secrets as a list; None for any other array."""
-        if value.dtype.kind not in 'US' or not self._secrets:
-            return None
-        is_bytes = value.dtype.kind == 'S'
-        texts = [item.decode('latin-1') if is_bytes else str(item) for item in value.ravel().tolist()]
-        if not any(self._secrets.split(text) for text in texts):
-            return None
-        return {
-            TEXTS: [self._plain(t, key) for t in texts],
-            'dtype': value.dtype.str,
-            'shape': list(value.shape),
-        }
+        secret = self._secrets.name_of(plain)
+        return plain if secret is None else {SECRET: secret}
 
     def _array(self, value: Array, key: str) -> Any:
         kind = value.dtype.kind
@@ -284,8 +268,6 @@ class Encoder:
             return {FIELDS: fields, 'axes': value.ndim}
         if kind not in 'biufcSUMm' or isinstance(value, np.ma.MaskedArray):
             raise _refused(value, key, f'{type(value).__name__} of type {value.dtype}')
-        if (texts := self._texts(value, key)) is not None:
-            return texts
         array = np.asarray(value, order='C').view(np.ndarray)
         if array.dtype.name in NATIVE and array.dtype.isnative:
             return {ARRAY: self._keep(array, key)}
@@ -301,7 +283,7 @@ class Encoder:
         return {TENSOR: self._keep(tensor.unsqueeze(-1).view(torch.uint8).numpy(), key), 'dtype': name}
 
     def _keep(self, array: Array, key: str) -> str:
-        name = self._secrets.scrub(key).encode('ascii', 'backslashreplace').decode('ascii') or 'array'
+        name = key.encode('ascii', 'backslashreplace').decode('ascii') or 'array'
         while name in self.arrays or name == '__metadata__':
             name += "'"
         self.arrays[name] = array
@@ -357,8 +339,7 @@ class _Decoder:
             PAIRS: lambda tree: {self.tree(name): self._named(name, item) for name, item in tree[PAIRS]},
             TUPLE: lambda tree: tuple(self._named(i, item) for i, item in enumerate(tree[TUPLE])),
             FLOAT: lambda tree: float(tree[FLOAT]),
-            SECRET: lambda tree: self._secrets.join(tree[SECRET]),
-            TEXTS: self._texts,
+            SECRET: lambda tree: self._secrets.value_of(tree[SECRET]),
             FIELDS: lambda tree: _struct_of(
                 {name: self.tree(item) for name, item in tree[FIELDS].items()}, tree['axes']
             ),
@@ -392,17 +373,6 @@ class _Decoder:
         if mark is None:
             return {name: self._named(name, item) for name, item in tree.items()}
         return self._readers[mark](tree)
-
-    def _texts(self, tree: dict[str, Any]) -> Array:
-        texts: list[Any] = [self.tree(item) for item in tree[TEXTS]]
-        dtype = np.dtype(tree['dtype'])
-        if dtype.kind not in 'US':
-            raise ValueError(f'an array of type {dtype} is not a string array')
-        items = [text.encode('latin-1') for text in texts] if dtype.kind == 'S' else texts
-        letter = 4 if dtype.kind == 'U' else 1
-        width = max([dtype.itemsize // letter, *map(len, texts)])
-        check_limit('STATE_BYTES', width * letter * len(texts), 'bytes of an array of text')
-        return np.array(items, f'{dtype.kind}{width}').reshape(tree['shape'])
 
 
 def _array_of(array: Array, dtype: str | None) -> Array:

@@ -42,7 +42,7 @@ MEASURES = frozenset({
 QUANTITIES = frozenset({'max', 'min', 'num', 'n', 'pad', 'eos', 'bos', 'unk', 'mask', 'cls', 'sep', 'per'})
 """Words that make a following ``token`` a token of text."""
 SHORTEST = 4
-"""Minimum length of secrets that are also found within longer strings; shorter ones are only found as whole strings."""
+"""Minimum length of secrets that are also found within texts for people."""
 SMALLEST = 100_000
 """Minimum of an integer that is recognised as a secret in a state."""
 
@@ -123,7 +123,8 @@ class Secrets:
         texts = {value for value in self._names if isinstance(value, str) and len(value) >= SHORTEST}
         numbers = {str(value) for value in self._names if isinstance(value, int)}
         escaped = {form for text in texts for form in (text, json.dumps(text)[1:-1], repr(text)[1:-1])}
-        self._in_text, self._scrubbed = _alternatives(texts), _alternatives(escaped | numbers)
+        longest_first = sorted(escaped | numbers, key=lambda text: (-len(text), text))
+        self._scrubbed = re.compile('|'.join(map(re.escape, longest_first))) if longest_first else None
 
     def __bool__(self) -> bool:
         return bool(self._values)
@@ -143,25 +144,16 @@ class Secrets:
         """Replaces every secret in a text for people by ``'***'``."""
         return self._scrubbed.sub(REDACTED, text) if self._scrubbed else text
 
-    def split(self, value: Any) -> list[Any] | None:
-        """Splits a value into strings and, as one-item lists, names of secrets; ``None`` if it has no secret."""
-        if type(value) in (str, int) and value in self._names:
-            return [[self._names[value]]]
-        if not isinstance(value, str) or self._in_text is None or not self._in_text.search(value):
-            return None
-        pieces = self._in_text.split(value)
-        return [[self._names[piece]] if i % 2 else piece for i, piece in enumerate(pieces)]
+    def name_of(self, value: Any) -> str | None:
+        """Returns the name of a secret; None for any other value."""
+        return self._names.get(value) if type(value) in (str, int) else None
 
-    def join(self, parts: list[Any]) -> Any:
-        """Restores the value that ``split`` split.
+    def value_of(self, name: str) -> Any:
+        """Returns the value of a secret.
 
         Raises:
-            CheckpointError: If a secret in it is not known here; the option is named.
+            CheckpointError: If it is not known here; the option is named.
         """
-        values = [self._value(part[0]) if isinstance(part, list) else part for part in parts]
-        return values[0] if len(values) == 1 else ''.join(values)
-
-    def _value(self, name: str) -> Any:
         if name not in self._values:
             raise CheckpointError(
                 f'it needs the secret {name}, which is never saved in a checkpoint',
@@ -174,13 +166,8 @@ class Secrets:
 class Unknown(Secrets):
     """Secrets of unknown value: each is ``'***'``."""
 
-    def _value(self, name: str) -> Any:
+    def value_of(self, name: str) -> Any:
         return REDACTED
-
-
-def _alternatives(texts: set[str]) -> re.Pattern[str] | None:
-    longest_first = sorted(texts, key=lambda text: (-len(text), text))
-    return re.compile(f'({"|".join(map(re.escape, longest_first))})') if texts else None
 
 
 def _leaves(tree: Any, key: str, is_secret: bool) -> Iterator[tuple[str, Any, bool]]:

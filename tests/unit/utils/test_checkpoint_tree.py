@@ -203,9 +203,3 @@ def test_an_array_stands_at_one_place_so_that_a_short_file_takes_no_more_memory_
         with pytest.raises((ValueError, KeyError), match="'a'"):
             decode(tree, arrays)
     assert decode({'x': {'__array__': 'a'}}, arrays)['x'] is arrays['a']
-
-
-def test_texts_are_not_widened_beyond_the_size_of_a_state() -> None:
-    for texts, dtype in ((['x' * 10**5, *[''] * 10**4], '<U1'), ([''] * 100, '<U100000000')):
-        with pytest.raises(ValueError, match='bytes of an array of text'):
-            decode({'__texts__': texts, 'dtype': dtype, 'shape': [len(texts)]}, {})
