@@ -257,8 +257,6 @@ def played_policy(
         CheckpointError: If the checkpoint is of another network.
     """
     path = str(opened.path)
-    if model is None:
-        build.check_network(cfg, spec, state, opened.manifest, path)
     policy = build.make_policy(cfg, spec, copy.deepcopy(model), fields=('eval',))
     build.load_network(policy, state, opened.manifest, cfg, path)
     return policy

@@ -146,7 +146,7 @@ def _policy(
     from rlframe.policy import create_policy
 
     if model is None:
-        build.check_network(cfg, spec, state, manifest, where)
+        build.check_policy(cfg, spec)
     acting: ResolvedConfig = cfg.policy.eval
     if 'deterministic' in acting:  # no exported function draws, and its checks compare best actions
         acting = ResolvedConfig({**acting, 'deterministic': True})

@@ -21,7 +21,7 @@ from rlframe.run.checkpoint_tree import describe as describe_error
 from rlframe.utils.field import Field, Options
 from rlframe.utils.files import remedy_of
 from rlframe.utils.lazy import LazyModule
-from rlframe.utils.schema import NETWORK, loading, part, part_of
+from rlframe.utils.schema import loading, part
 from rlframe.utils.serialize import struct_dtype
 
 if TYPE_CHECKING:
@@ -147,6 +147,7 @@ def restore(artifact: Artifact, device: str | None = None, trust: bool = False) 
         UnsafeCheckpointError: If it names modules that may not be imported.
         CheckpointCorruptError: If the description was not written by rlframe.
         CheckpointMismatchError: If the weights belong to another network.
+        ResourceError: If its network does not fit into memory.
     """
     try:
         spec, options, state, frame_stack = _read(artifact.description)
@@ -160,7 +161,7 @@ def restore(artifact: Artifact, device: str | None = None, trust: bool = False) 
     remedy = 'If you trust it: rlframe.load(path, trust=True).'
     config.refuse_or_tell(found, str(artifact.path), trust, remedy)
     with loading(artifact.path / DESCRIPTION), part('state'):
-        policy = _created(options if device is None else {**options, 'device': device}, spec, state)
+        policy = _created(options if device is None else {**options, 'device': device}, spec)
         policy.collect_mode.load_state_dict(state)
     return Restored(policy, spec, frame_stack)
 
@@ -176,13 +177,12 @@ def _read(said: Mapping[str, Any]) -> tuple[EnvSpec, dict[str, Any], dict[str, A
     return EnvSpec(obs, action, name=str(said['env'])), options, state, int(before['frame_stack'])
 
 
-def _created(options: dict[str, Any], spec: EnvSpec, state: Mapping[str, Any]) -> Policy:
+def _created(options: dict[str, Any], spec: EnvSpec) -> Policy:
     """Creates a policy; drawing its initial weights, which are unused, leaves global generators unchanged."""
-    from rlframe.pipeline.memory_needs import check_network
+    from rlframe.pipeline.memory_needs import blank_network
     from rlframe.policy import create_policy
 
-    check_network(options, spec, part_of(state, 'model', NETWORK))
-
+    blank_network(options, spec)
     with torch.random.fork_rng(devices=[]):
         return create_policy(options, spec, enable_field=('eval',))  # type: ignore[arg-type]  # any mapping serves
 

@@ -130,16 +130,15 @@ class ParallelPipeline(HasGoal):
         set_seed(cfg.seed)
         build.set_threads(cfg)
         self.factory = build.make_factory(cfg)
-        policy = build.make_policy(cfg, self.factory.spec).command_mode
-        commander = assembly.make_commander(cfg, self.factory.spec, policy)
+        policy = build.make_policy(cfg, self.factory.spec)
+        commander = assembly.make_commander(cfg, self.factory.spec, policy.command_mode)
         self.evaluator = commander
         """Knows the scores."""
         facts = RunFacts(cfg, self.factory.spec.name, lambda: self.evaluator.latest, spec=self.factory.spec)
         if saved is not None and state is not None:
             _check_parallel(state, saved)
             facts.check_same(saved.manifest, saved.path)
-            build.check_network(cfg, self.factory.spec, state, saved.manifest, str(saved.path))
-        build.check_policy(cfg, self.factory.spec)
+            build.load_network(policy, state, saved.manifest, cfg, str(saved.path))
         memory_needs.check_memory(cfg, self.factory.spec)
         self._output.open(None if saved is None else saved.manifest.get('logs'))
         self.folder, self.writer = self._output.folder, self._output.writer

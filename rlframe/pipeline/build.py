@@ -294,33 +294,16 @@ def make_policy(
     """Creates the policy, with the weights of ``policy.init_from`` if that is set."""
     from rlframe.policy import create_policy
 
-    learns = fields is None or 'learn' in fields
-    if model is None and learns:
+    if model is None:
         check_policy(cfg, spec)
     start = cfg.policy.init_from or ''
     saved = load_checkpoint(start, buffer=False) if start else None
-    if saved is not None and model is None:
-        check_network(cfg, spec, *saved, start)
     policy = create_policy(cfg.policy, spec, model=model, enable_field=fields, seed=cfg.seed, rank=rank)
     if saved is not None:
         load_network(policy, *saved, cfg, start)
-        if learns:
+        if fields is None or 'learn' in fields:
             policy.reset_targets()
     return policy
-
-
-def check_network(
-    cfg: ExperimentConfig, spec: EnvSpec, state: Mapping[str, Any], manifest: Mapping[str, Any], where: str
-) -> None:
-    """Compares the network of a config with that of a checkpoint, before allocating memory for it.
-
-    Raises:
-        CheckpointMismatchError: If they differ; the layers and the config keys that differ are named.
-    """
-    from rlframe.pipeline.memory_needs import check_network
-
-    with named_mismatch(manifest, cfg, where):
-        check_network(cfg.policy, spec, _policy_state(state)['model'])
 
 
 def _policy_state(state: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -340,13 +323,13 @@ def check_policy(cfg: ExperimentConfig, spec: EnvSpec) -> None:
         IncompatibleError: With the spaces of policy and env, and the policies that fit.
         ResourceError: With the memory that the network needs.
     """
-    from rlframe.pipeline.memory_needs import check_network_memory
+    from rlframe.pipeline.memory_needs import blank_network
     from rlframe.policy.parts.fit import check_fit
 
     kind = POLICY_REGISTRY.get(cfg.policy.type)
     if hasattr(kind, 'supported_actions'):
         check_fit(kind, spec)
-    check_network_memory(cfg, spec)
+    blank_network(cfg.policy, spec)
 
 
 def load_network(

@@ -1,4 +1,4 @@
-"""Whether the replay buffer fits into memory, and saved weights into the network of a config."""
+"""Whether the network and the replay buffer of a config fit into memory."""
 
 from __future__ import annotations
 
@@ -11,10 +11,9 @@ import numpy as np
 from rlframe.data.observation import has_mask, obs_dtype
 from rlframe.data.staging import existing_device, numbered
 from rlframe.data.timestep import EnvSpec
-from rlframe.errors import CheckpointMismatchError, ConfigError, ResourceError
+from rlframe.errors import ConfigError, ResourceError
 from rlframe.policy.base_policy import Policy
 from rlframe.registry import MODEL_REGISTRY, POLICY_REGISTRY
-from rlframe.run.checkpoint_tree import compare_states
 from rlframe.run.machine import available_memory, demand_memory, free_memory
 from rlframe.utils.files import LimitExceededError, check_limit
 from rlframe.utils.lazy import LazyModule
@@ -28,39 +27,11 @@ if TYPE_CHECKING:
 else:
     torch = LazyModule('torch')
 
-COPIES_OF_WEIGHTS = 4
-"""A network in training: weights, their gradients, and the two moments of Adam."""
-
-
-def check_network(cfg: Mapping[str, Any], spec: EnvSpec, saved: Any) -> None:
-    """Checks that saved weights fit the network of the config that they were saved with.
-
-    The network is built on torch's meta device, where tensors have shapes but no memory. Custom policies and networks
-    are not checked, as their constructors may do anything.
-
-    Args:
-        cfg: The ``policy`` section of a config.
-        spec: Spaces of the env.
-        saved: The saved weights by name.
-
-    Raises:
-        CheckpointMismatchError: If they do not fit; the layers that differ are named.
-    """
-    try:
-        network = blank_network(cfg, spec) if isinstance(saved, Mapping) else None
-    except ResourceError as error:
-        raise CheckpointMismatchError(error.message, where=error.where, remedy=error.remedy) from error
-    if network is None:
-        return
-    here = network.state_dict()
-    if differing := compare_states(saved, here, 'model.'):
-        raise CheckpointMismatchError(
-            'the weights belong to another network: ' + '; '.join(differing), where='policy.model'
-        )
-
 
 def blank_network(cfg: Mapping[str, Any], spec: EnvSpec) -> nn.Module | None:
-    """Creates the network of a config on torch's meta device; None if the policy or the network is custom.
+    """Creates the network of a config on torch's meta device, where tensors have shapes but no memory.
+
+    The constructors of custom policies and networks may do anything, so for these the result is None.
 
     Args:
         cfg: The ``policy`` section of a config.
@@ -83,13 +54,16 @@ def blank_network(cfg: Mapping[str, Any], spec: EnvSpec) -> nn.Module | None:
         check_limit('NETWORK_OPTIONS', len(sizes), 'numbers in the network options')
         check_limit('NETWORK_WIDTH', max(sizes, default=0), 'size of a layer')
         with torch.random.fork_rng(devices=[]), torch.device('meta'):
-            return twin._create_model()
+            network = twin._create_model()
     except LimitExceededError as error:
         raise ResourceError(
             f'the network is too large: {error}', where='policy.model', remedy=error.remedy
         ) from error
     except RuntimeError as error:  # a size that no tensor can have
         raise ResourceError(f'no such network: {error}', where='policy.model') from error
+    nbytes = sum(weight.numel() * weight.element_size() for weight in network.parameters())
+    demand_memory(nbytes, 'the network', 'policy.model')
+    return network
 
 
 def _without_network(cls: type[Policy], cfg: Mapping[str, Any], spec: EnvSpec) -> Policy:
@@ -147,18 +121,6 @@ def _frames_nbytes(cfg: ExperimentConfig, spec: EnvSpec) -> int:
     if _shared_frames(cfg, spec) == 1:
         return 0
     return slots_of(_buffer_size(cfg)) * math.prod(spec.observation_space.shape[1:])  # type: ignore[index]  # it is a stack of images
-
-
-def check_network_memory(cfg: ExperimentConfig, spec: EnvSpec) -> None:
-    """Refuses a network that cannot be trained in this machine's free memory; custom networks are not looked at.
-
-    Raises:
-        ResourceError: With the estimated and the free memory.
-    """
-    network = blank_network(cfg.policy, spec)
-    weights = () if network is None else network.parameters()
-    nbytes = sum(weight.numel() * weight.element_size() for weight in weights)
-    demand_memory(COPIES_OF_WEIGHTS * nbytes, 'the network in training', 'policy.model')
 
 
 def check_memory(cfg: ExperimentConfig, spec: EnvSpec, policy: Policy | None = None) -> None:

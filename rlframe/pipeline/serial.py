@@ -102,12 +102,12 @@ class SerialPipeline(HasGoal):
         self._facts = RunFacts(
             cfg, self.factory.spec.name, lambda: self.evaluator.score, self.times.seconds, self.factory.spec
         )
-        if saved is not None and state is not None:  # before memory is allocated for another network
+        if saved is not None:
             self._facts.check_same(saved.manifest, saved.path)
-            if self._model is None:
-                build.check_network(cfg, self.factory.spec, state, saved.manifest, str(saved.path))
         self.policy = build.make_policy(cfg, self.factory.spec, self._model)
         """The policy that is being trained."""
+        if saved is not None and state is not None:  # fails before the run folder is touched
+            build.load_network(self.policy, state, saved.manifest, cfg, str(saved.path))
         self.evaluation = build.evaluator_backend(cfg, self.factory)
         """Backend of the evaluator."""
         self._closers.append(self.evaluation.close)

@@ -19,7 +19,6 @@ from rlframe.pipeline.saying import count_of, say, shell_commands
 from rlframe.pipeline.serial import SerialPipeline
 from rlframe.pipeline.workers_shown import ParallelDisplay
 from rlframe.run.read_checkpoint import OpenCheckpoint
-from rlframe.run.write_checkpoint import describe_cost
 
 if TYPE_CHECKING:
     from rlframe.config.schema import ExperimentConfig
@@ -97,15 +96,14 @@ def _run_parallel(pipeline: ParallelPipeline, is_stopped: Callable[[], bool]) ->
 
 
 def resources(pipeline: SerialPipeline | ParallelPipeline) -> str:
-    """Returns the memory, checkpoints and threads that a run needs, in words."""
+    """Returns the memory and the threads that a run needs, in words."""
     cfg = pipeline.cfg
     size = memory_needs.buffer_nbytes(cfg, pipeline.factory.spec)
     memory = f'replay buffer {size / 2**20:.1f} MiB' if size else 'no replay buffer'
-    saved = describe_cost(size, cfg.checkpoint)
     device, threads = cfg.policy.device, count_of(cfg.num_threads, 'torch thread')
     if isinstance(pipeline, SerialPipeline):
         device = pipeline.policy.get_attribute('device')
-    return f'{pipeline.title}; {memory}; {saved}; device {device}, {threads}'
+    return f'{pipeline.title}; {memory}; device {device}, {threads}'
 
 
 def serial_pipeline(

@@ -540,7 +540,7 @@ class Policy(Configurable):
         saved = part_of(state, 'model', NETWORK)
         if differing := compare_states(saved, self._model.state_dict(), 'model.'):
             raise CheckpointMismatchError(
-                'the weights are of another network: ' + '; '.join(differing), where='policy.model'
+                'the weights belong to another network: ' + '; '.join(differing), where='policy.model'
             )
         self._normalizer.load_state_dict(state)
         self._model.load_state_dict(saved)

@@ -27,8 +27,6 @@ from rlframe.run.checkpoint_files import (
     write_file,
 )
 from rlframe.run.checkpoint_tree import (
-    MAX_SMALL,
-    SEGMENT_BYTES,
     Encoder,
     Rows,
     Segment,
@@ -395,28 +393,6 @@ def clean_leftovers(folder: Path) -> list[Path]:
     return leftovers
 
 
-def describe_cost(nbytes: int, options: Mapping[str, Any] | None = None) -> str:
-    """Describes the disk space that checkpoints take, for the beginning of a run.
-
-    Args:
-        nbytes: Size of the full replay buffer in bytes, 0 if there is none.
-        options: The section ``checkpoint``; its defaults if not given.
-    """
-    options = {**defaults_of(CHECKPOINT_FIELDS), **(options or {})}
-    last, how = options['keep_last'], options['replay_buffer']
-    if not nbytes:
-        return f'checkpoints: keep_last {last}, without a replay buffer'
-    if how == 'none':
-        return f'checkpoints: keep_last {last}, without the replay buffer ({_size(nbytes)}): a resume is not exact'
-    one = f'a checkpoint takes up to {_size(nbytes)} for the replay buffer'
-    if how == 'latest':
-        return f'{one}, the latest only (keep_last {last})'
-    if how == 'incremental':
-        slack = min(nbytes, SEGMENT_BYTES + MAX_SMALL * SEGMENT_BYTES // 2)
-        return f'{one}; keep_last {last} share it, and take up to {_size(nbytes + slack)} together'
-    return f'{one}, {_size(nbytes * (last + 1))} while keep_last {last} are replaced by a new one'
-
-
 def _best_first(folder: Path) -> list[Path]:
     found, _ = manifests_in(folder, BEST)
     scores = dict(found)
@@ -435,8 +411,3 @@ def _is_whole(path: Path, manifest: Mapping[str, Any]) -> bool:
         logger.warning('the newest checkpoint is damaged, so no older one is deleted: %s', error)
         return False
     return True
-
-
-def _size(nbytes: int) -> str:
-    exponent = min((max(nbytes, 1).bit_length() - 1) // 10, 3)
-    return f'{nbytes / 1024**exponent:.{min(exponent, 1)}f} {("B", "KiB", "MiB", "GiB")[exponent]}'

@@ -15,7 +15,6 @@ from rlframe.run.manifest import read_manifest
 from rlframe.run.read_checkpoint import find_checkpoint, load_checkpoint, newest_good, verify_checkpoint
 from rlframe.run.write_checkpoint import (
     clean_leftovers,
-    describe_cost,
     keep,
     link_checkpoint,
     publish_checkpoint,
@@ -211,29 +210,6 @@ def test_the_options_have_defaults_and_limits() -> None:
     assert defaults_of(CHECKPOINT_FIELDS) == {'keep_last': 2, 'keep_best': 1, 'replay_buffer': 'every'}
     for bad in ({'keep_last': 0}, {'keep_best': 0}, {'replay_buffer': 'sometimes'}, {'keep_lats': 1}):
         assert len(check_values(bad, CHECKPOINT_FIELDS)[1]) == 1
-
-
-@pytest.mark.parametrize(
-    ('nbytes', 'options', 'text'),
-    [
-        (0, {}, 'checkpoints: keep_last 2, without a replay buffer'),
-        (900_000, {}, 'a checkpoint takes up to 878.9 KiB for the replay buffer, 2.6 MiB while'),
-        (
-            900_000,
-            {'replay_buffer': 'latest'},
-            '878.9 KiB for the replay buffer, the latest only (keep_last 2)',
-        ),
-        (900_000, {'replay_buffer': 'none'}, 'without the replay buffer (878.9 KiB): a resume is not exact'),
-        (
-            2**31,
-            {'replay_buffer': 'incremental', 'keep_last': 5},
-            '2.0 GiB for the replay buffer; keep_last 5 share',
-        ),
-        (500, {'keep_last': 1}, '500 B for the replay buffer, 1000 B while keep_last 1'),
-    ],
-)
-def test_costs_are_told(nbytes: int, options: dict[str, Any], text: str) -> None:
-    assert text in describe_cost(nbytes, options)
 
 
 def test_costs_are_those_on_the_disk(tmp_path: Path) -> None:
