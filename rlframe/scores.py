@@ -60,14 +60,6 @@ def decimals_of(value: float) -> int:
     return 1 if size >= 100 or size == 0 else 2 if size >= 1 else 3
 
 
-def short_count(count: int) -> str:
-    """Returns a count in at most six characters, such as ``950``, ``12.3k`` or ``1.23M``."""
-    for size, unit in UNITS:
-        if count >= size * 0.9995:
-            return f'{count / size:#.3g}'.removesuffix('.') + unit
-    return str(count)
-
-
 def tick_text(count: float) -> str:
     """Returns a round count for an axis, such as ``12k`` or ``1.5M``."""
     for size, unit in UNITS:

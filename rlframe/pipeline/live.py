@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from time import monotonic
-from typing import Any, NamedTuple
+from typing import Any
 
 from rich.console import Console, RenderableType
 from rich.live import Live
@@ -19,7 +19,7 @@ from rich.text import Text
 
 from rlframe.pipeline.saying import short_path
 from rlframe.run.progress import BUDGETS, evaluation_of, set_budgets
-from rlframe.scores import clock_text, number_text, short_count
+from rlframe.scores import clock_text, number_text
 
 
 def start_lines(pipeline: Any) -> str:
@@ -86,77 +86,16 @@ def _interval(pipeline: Any) -> str:
     return f', 95 % interval {found.interval} over {found.episodes} episodes'
 
 
-SEPARATOR = ' | '
-SHRINK = (
-    'status', 'loss', 'left', 'updates', 'status', 'updates', 'speed', 'steps', 'steps', 'status',
-    'return', 'eval', 'return', 'eval', 'steps',
-)  # fmt: skip
-"""Names of the parts in the order in which they are shortened, each time by one text."""
+Part = tuple[str, str]
+"""A fact in words, and its colour, as rich names it."""
 
 
-class Part(NamedTuple):
-    """A fact of the line."""
-
-    name: str
-    """Its name in ``SHRINK``; a part whose name is not there is never shortened."""
-    texts: tuple[str, ...]
-    """The fact in words, the longest text first; an empty one leaves it out."""
-    style: str = ''
-    """Its colour, as rich names it."""
-
-
-def fitted(parts: Iterable[Part], width: int | None) -> Text:
-    """Returns the parts in one line.
-
-    Args:
-        parts: The facts, in the order in which they are shown.
-        width: Columns of the line; None: as many as it takes.
-    """
-    parts = list(parts)
-    chosen = [list(part.texts) for part in parts]
-    cuts: list[tuple[list[str], str]] = []
-    for name in SHRINK:
-        if width is None or _length(chosen) <= width:
-            break
-        for part, texts in zip(parts, chosen, strict=True):
-            if part.name == name and len(texts) > 1:
-                cuts.append((texts, texts.pop(0)))
-    for texts, longer in reversed(cuts):  # what a later cut left room for
-        texts.insert(0, longer)
-        if _length(chosen) > (width or 0):
-            texts.pop(0)
-    shown = [(texts[0], part.style) for part, texts in zip(parts, chosen, strict=True) if texts[0]]
-    line = Text(no_wrap=True, overflow='ellipsis')
-    for number, (text, style) in enumerate(shown):
-        line.append(SEPARATOR if number else '', 'dim')
-        line.append(text, style)
+def joined(parts: Iterable[Part]) -> Text:
+    """Returns the parts in one line, which a narrow terminal cuts off at its end."""
+    shown = [Text(text, style) for text, style in parts]
+    line = Text(' | ', 'dim').join(shown)
+    line.no_wrap, line.overflow = True, 'ellipsis'
     return line
-
-
-def _length(chosen: Sequence[Sequence[str]]) -> int:
-    texts = [texts[0] for texts in chosen if texts[0]]
-    return sum(map(len, texts)) + len(SEPARATOR) * (len(texts) - 1)
-
-
-def steps_part(count: int) -> Part:
-    """Returns the part with the number of env steps."""
-    return Part('steps', (f'env steps {count:,}', f'{count:,} steps', f'{short_count(count)} steps', ''))
-
-
-def status_part(text: str) -> Part:
-    """Returns a part with the status of a worker; its first words are the most important ones."""
-    return Part('status', (text, text.partition(',')[0], text.partition(':')[0], ''), 'yellow')
-
-
-def time_part(seconds: float) -> Part:
-    """Returns the part with the duration so far."""
-    return Part('time', (clock_text(seconds),))
-
-
-def left_part(seconds: float | None) -> Part:
-    """Returns the part with the time that is left at most; None: unknown."""
-    text = '--:--' if seconds is None else clock_text(seconds)
-    return Part('left', (f'at most {text} left', f'{text} left'))
 
 
 Picture = Callable[[int | None], RenderableType]
@@ -288,36 +227,33 @@ class Display:
             return
         self._next = now + self._screen.period
         seconds = max(now - self._begin, 1e-9)
-        self._screen.show(lambda width: self._picture(fitted(self._parts(seconds), width), width))
+        self._screen.show(lambda width: self._picture(joined(self._parts(seconds)), width))
 
     def _picture(self, line: Text, width: int | None) -> RenderableType:
         """Returns the picture of the run in so many columns; None: in one line."""
         return line
 
     def _parts(self, seconds: float) -> Iterator[Part]:
-        """Yields the facts of the line after so many seconds."""
+        """Yields the facts of the line after so many seconds, the most important first."""
         pipeline = self._pipeline
         progress = pipeline.progress
-        speed = (progress.envstep - self._first.envstep) / seconds
-        yield steps_part(progress.envstep)
-        yield Part('speed', (f'{speed:,.0f}/s', ''), 'dim')
-        yield Part(
-            'updates', (f'updates {progress.train_iter:,}', f'updates {short_count(progress.train_iter)}', '')
-        )
+        yield clock_text(seconds), ''
+        if not pipeline.finished and (budgets := set_budgets(pipeline.cfg)):
+            left = self._seconds_left(seconds, budgets)
+            yield f'at most {"--:--" if left is None else clock_text(left)} left', ''
+        yield f'env steps {progress.envstep:,}', ''
         mean_return = self._mean_return()
         if not math.isnan(mean_return):
-            yield Part('return', (f'return {number_text(mean_return)}', ''), 'cyan')
+            yield f'return {number_text(mean_return)}', 'cyan'
         latest = pipeline.evaluator.latest
         if score := pipeline.evaluator.describe(latest):
-            style = 'bold green' if pipeline.evaluator.reached(latest) else 'bold'
-            yield Part('eval', (f'eval {score}', f'eval {score.partition(",")[0]}', ''), style)
-        yield from (status_part(status) for status in self._statuses() if status)
+            yield f'eval {score}', 'bold green' if pipeline.evaluator.reached(latest) else 'bold'
+        yield from ((status, 'yellow') for status in self._statuses() if status)
+        yield f'{(progress.envstep - self._first.envstep) / seconds:,.0f}/s', 'dim'
+        yield f'updates {progress.train_iter:,}', ''
         loss = self._loss()
         if loss is not None:
-            yield Part('loss', (f'loss {number_text(loss)}', ''), 'dim')
-        yield time_part(seconds)
-        if not pipeline.finished and (budgets := set_budgets(pipeline.cfg)):
-            yield left_part(self._seconds_left(seconds, budgets))
+            yield f'loss {number_text(loss)}', 'dim'
 
     def _mean_return(self) -> float:
         """Returns the mean return of the last episodes of the collectors; NaN if none ended."""

@@ -19,30 +19,9 @@ from rlframe.scores import clock_text, interval_of, number_text
 if TYPE_CHECKING:
     from rlframe.app.seeds import SeedRun
 
-SPEED_SECONDS = 2.0
-"""Seconds over which the speed of a worker is measured, at least."""
 WORKER_COLUMNS = ('worker', 'state', 'steps', 'steps/s', 'updates', 'weights', 'behind', 'loss')
 STATES = {'collect_at_random': 'random'}
 """Shorter words for states."""
-
-
-class Speeds:
-    """Speeds of counters, by name, measured over some seconds."""
-
-    def __init__(self) -> None:
-        self._before: dict[str, tuple[float, int]] = {}
-        self._speeds: dict[str, float] = {}
-
-    def of(self, name: str, count: int) -> float:
-        """Returns the speed of a counter that stands at ``count`` now, per second."""
-        now = monotonic()
-        since, before = self._before.setdefault(name, (now, count))
-        if count < before:
-            since, before = self._before[name] = now, count
-        if now - since >= SPEED_SECONDS:
-            self._speeds[name] = (count - before) / (now - since)
-            self._before[name] = now, count
-        return self._speeds.get(name, 0.0)
 
 
 class ParallelDisplay(Display):
@@ -50,7 +29,7 @@ class ParallelDisplay(Display):
 
     def __init__(self, pipeline: Any) -> None:
         super().__init__(pipeline)
-        self._speeds = Speeds()
+        self._joined: dict[str, tuple[float, int]] = {}  # when a worker was first seen, and its env steps
 
     def _picture(self, line: Text, width: int | None) -> RenderableType:
         if width is None:
@@ -66,21 +45,13 @@ class ParallelDisplay(Display):
         """Returns the table's row of every present worker, the learner first."""
         coordinator, loss = self._pipeline.coordinator, self._loss()
         newest, rows = coordinator.version(coordinator.name), []
-        for name, facts in sorted(
-            coordinator.workers.counts().items(), key=lambda item: item[1]['role'] != 'learner'
-        ):
+        workers = sorted(coordinator.workers.counts().items(), key=lambda item: item[1]['role'] != 'learner')
+        for name, facts in workers:
             if facts['role'] == 'learner':
-                shown = [
-                    '',
-                    '',
-                    f'{facts["train_iter"]:,}',
-                    f'{newest:,}',
-                    '',
-                    '' if loss is None else number_text(loss),
-                ]
+                updates, shown_loss = f'{facts["train_iter"]:,}', '' if loss is None else number_text(loss)
+                shown = ['', '', updates, f'{newest:,}', '', shown_loss]
             else:
-                behind = max(newest - facts['version'], 0)
-                speed = self._speeds.of(name, facts['envstep'])
+                speed, behind = self._speed(name, facts['envstep']), max(newest - facts['version'], 0)
                 shown = [
                     f'{facts["envstep"]:,}',
                     f'{speed:,.0f}',
@@ -91,9 +62,16 @@ class ParallelDisplay(Display):
                 ]
             is_silent = facts['silent'] > coordinator.patience / 2
             state = STATES.get(facts['state'], facts['state'])
-            state = f'silent {facts["silent"]:.0f} s' if is_silent else state
-            rows.append([name, state, *shown])
+            rows.append([name, f'silent {facts["silent"]:.0f} s' if is_silent else state, *shown])
         return rows
+
+    def _speed(self, name: str, envstep: int) -> float:
+        """Returns the env steps per second of a worker since it was first seen, or last replaced."""
+        now = monotonic()
+        since, before = self._joined.setdefault(name, (now, envstep))
+        if envstep < before:
+            since, before = self._joined[name] = now, envstep
+        return (envstep - before) / max(now - since, 1e-9)
 
     def _mean_return(self) -> float:
         return float(self._pipeline.record.episodes.window_mean())

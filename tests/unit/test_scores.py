@@ -12,7 +12,6 @@ from rlframe.scores import (
     interval_of,
     mean_interval,
     number_text,
-    short_count,
     t_quantile,
     tick_text,
 )
@@ -55,13 +54,6 @@ def test_one_value_has_no_interval() -> None:
 )
 def test_numbers_have_as_many_digits_as_matter(value: float, text: str) -> None:
     assert number_text(value) == text
-
-
-@pytest.mark.parametrize(
-    ('count', 'text'), [(0, '0'), (999, '999'), (12345, '12.3k'), (999_950, '1.00M'), (123_456, '123k')]
-)
-def test_counts_become_short(count: int, text: str) -> None:
-    assert short_count(count) == text
 
 
 def test_numbers_of_reports_have_four_digits_and_those_of_a_table_as_many_decimals_as_their_intervals() -> (

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from rlframe.pipeline import live
 from rlframe.pipeline import workers_shown as workers
-from rlframe.pipeline.live import fitted
+from rlframe.pipeline.live import joined
 from rlframe.pipeline.workers_shown import ParallelDisplay
 from rlframe.run.progress import NO_BUDGET, Progress
 
@@ -86,16 +86,16 @@ def test_every_worker_has_a_row_and_the_learner_is_first(monkeypatch: pytest.Mon
 def test_the_table_fits_the_terminal(width: int) -> None:
     view = ParallelDisplay(run_of(TABLE))
     console = Console(file=io.StringIO(), width=width, force_terminal=False)
-    console.print(view._picture(fitted(view._parts(12.0), width), width))
+    console.print(view._picture(joined(view._parts(12.0)), width))
     text = console.file.getvalue()  # type: ignore[attr-defined]  # a StringIO
     assert max(map(len, text.splitlines())) <= width and 'collector-2' in text and 'weights' in text
-    assert ('loss 0.25' in text) == (width == 200) and '0:12' in text
+    assert ('loss 0.25' in text) == (width == 200) and '0:12 |' in text
 
 
 def test_the_line_tells_what_everyone_wants_to_know(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(live, 'monotonic', lambda: 1000.0)
     view = ParallelDisplay(run_of(TABLE))
-    line = fitted(view._parts(10.0), None).plain
+    line = joined(view._parts(10.0)).plain
     for part in (
         'env steps 12,345',
         'return 21.5',
@@ -108,5 +108,5 @@ def test_the_line_tells_what_everyone_wants_to_know(monkeypatch: pytest.MonkeyPa
         assert part in line
     assert 'waiting' not in line
     assert 'waiting for workers' in ' '.join(
-        part.texts[0] for part in ParallelDisplay(run_of({'a': worker('collector')}))._parts(1.0)
+        text for text, _ in ParallelDisplay(run_of({'a': worker('collector')}))._parts(1.0)
     )
