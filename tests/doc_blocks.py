@@ -25,7 +25,7 @@ import registrations
 
 from rlframe.app import training as api
 from rlframe.entry.__main__ import main
-from rlframe.entry.verb_table import VERBS
+from rlframe.entry.verbs import VERBS
 from rlframe.errors import ConfigWarning
 from rlframe.pipeline import training
 

@@ -74,7 +74,6 @@ BY_NAME = {
     'backend.ray': 'creates the envs of a RayCollector that got a config',
     'tune': 'reads which metric an evaluator reports',
     'app': 'describes components, and chooses one for an env',
-    'entry': 'lists what is registered',
 }
 """Rooms that look up components of rooms that they may not import, in a registry, with the reason."""
 MOST_LINES = 600

@@ -1,4 +1,4 @@
-"""``rlframe explain``: finds the options and components that a word means, as plain data."""
+"""``rlframe explain`` and ``rlframe list``: the options and components that a word means, as plain data and as text."""
 
 from __future__ import annotations
 
@@ -12,21 +12,26 @@ from rlframe.config.compile import drop_replaced_device, overridden_keys
 from rlframe.config.schema import HOOKS, PARALLEL_FIELDS, TOP, find_schema
 from rlframe.config.tree import ALL_COMPONENTS, PARALLEL, user_tree
 from rlframe.errors import ConfigError
-from rlframe.pipeline.saying import row, wrapped
+from rlframe.pipeline.saying import program, row, wrapped
 from rlframe.registry import (
     BACKEND_REGISTRY,
     PARALLEL_COMMANDER_REGISTRY,
+    PLUGINS,
     REGISTRIES,
     Registry,
     nearest_name,
 )
 from rlframe.utils.field import REQUIRED, Field, to_plain
+from rlframe.utils.files import printable
 from rlframe.utils.synonyms import SYNONYMS
 
 SECTIONS = {'model': 'policy.model'} | {part.name: part.key for part in ALL_COMPONENTS}
 """Kind of component to its section in a config; learner hooks have no section."""
 RUN = 'every run'
 """Who declares the options that belong to no component."""
+HERE = 'this config'
+"""Who declares the options of a config given by ``-c``."""
+Facts = Mapping[str, Any]
 
 
 class Declared(NamedTuple):
@@ -54,6 +59,14 @@ def told(field: Field) -> str:
     return f'{field.doc} (reaches: {field.reaches})'.lstrip() if field.reaches else field.doc
 
 
+def by_last_part(keys: Iterable[str]) -> dict[str, list[str]]:
+    """Returns the dotted keys that end in each name."""
+    found: dict[str, list[str]] = {}
+    for key in keys:
+        found.setdefault(key.rpartition('.')[2], []).append(key)
+    return found
+
+
 def registry_of(kind: str, name: str) -> Registry[Any]:
     """Returns the registry of a component: one of the two for a commander, whose name decides."""
     is_parallel = kind == 'commander' and name in PARALLEL_COMMANDER_REGISTRY
@@ -68,10 +81,8 @@ def names_of(kind: str) -> list[str]:
 
 def fields_of(kind: str, name: str) -> list[tuple[str, Field]]:
     """Returns the dotted keys and the declarations of a component's own options."""
-    if kind == 'model':  # policies declare the options of their networks; a custom one declares its own
-        registry = REGISTRIES[kind]
-        if registry.is_builtin(name):
-            return []
+    if kind == 'model' and REGISTRIES[kind].is_builtin(name):
+        return []  # policies declare the options of their networks; a custom one declares its own
     cls: Any = registry_of(kind, name).get(name)
     fields = cls.config_fields() if hasattr(cls, 'config_fields') else {}
     section = f'{HOOKS}.{name}' if kind == 'hook' else SECTIONS.get(kind, '')
@@ -81,23 +92,20 @@ def fields_of(kind: str, name: str) -> list[tuple[str, Field]]:
 def all_declared() -> list[Declared]:
     """Returns every option of rlframe and of the registered components."""
     rows = [Declared(key, RUN, field) for key, field in flat_fields(TOP)]
-    rows += [Declared(*row) for row in _in_parallel()]
+    own = flat_fields(PARALLEL_FIELDS, f'{PARALLEL}.')
+    rows += [Declared(key, 'parallel mode', field) for key, field in own]
     for kind in REGISTRIES:
         if kind in SECTIONS:
-            rows += [_type_of(kind, SECTIONS[kind])]
-            rows += [
-                Declared(key, f'{kind} {name}', field)
-                for name in names_of(kind)
-                for key, field in fields_of(kind, name)
-            ]
-    for name in names_of('hook'):
-        rows += [Declared(key, f'hook {name}', field) for key, field in fields_of('hook', name)]
-    return [*rows, *_of_backends()]
-
-
-def _in_parallel() -> Iterable[tuple[str, str, Field]]:
-    for key, field in flat_fields(PARALLEL_FIELDS, f'{PARALLEL}.'):
-        yield key, 'parallel mode', field
+            rows.append(_type_of(kind, SECTIONS[kind]))
+        for name in names_of(kind) if kind in (*SECTIONS, 'hook') else ():
+            rows += [Declared(key, f'{kind} {name}', field) for key, field in fields_of(kind, name)]
+    for role, path in ROLES.items():
+        start = '.'.join(path)
+        rows.append(Declared(f'{start}.backend', RUN, BACKENDS[role]))
+        for name in BACKEND_REGISTRY.names():
+            own = flat_fields(options_of(name, role), f'{start}.')
+            rows += [Declared(key, f'backend {name}', field) for key, field in own]
+    return rows
 
 
 def _type_of(kind: str, section: str) -> Declared:
@@ -106,17 +114,6 @@ def _type_of(kind: str, section: str) -> Declared:
     names = tuple(names_of(kind))
     doc = f'which {kind.replace("_", " ")}; also written as {kind}.type, or in create_config.{kind}'
     return Declared(f'{section}.type', RUN, Field(default, type=str, choices=names, doc=doc))
-
-
-def _of_backends() -> list[Declared]:
-    rows = []
-    for role, path in ROLES.items():
-        start = '.'.join(path)
-        rows.append(Declared(f'{start}.backend', RUN, BACKENDS[role]))
-        for name in BACKEND_REGISTRY.names():
-            own = flat_fields(options_of(name, role), f'{start}.')
-            rows += [Declared(key, f'backend {name}', field) for key, field in own]
-    return rows
 
 
 def plain(value: Any) -> Any:
@@ -133,127 +130,17 @@ def plain(value: Any) -> Any:
     )
 
 
-MOST_IN_FULL = 3
-"""Options explained in full; of more, each gets one or two lines."""
-MOST_NAMES = 8
-"""Names of other frameworks that are shown."""
-Facts = Mapping[str, Any]
-
-
-def text_of(found: Facts, width: int) -> str:
-    """Returns the result of ``explain`` as text of at most ``width`` columns, keys excepted."""
-    if found['component'] is not None:
-        return '\n'.join(_component_text(found['component'], width))
-    options, lines = found['options'], []
-    if found['how'] == 'synonym':
-        lines += [f'{found["asked"]} is called {" or ".join(o["key"] for o in options)} here.', '']
-    if found['how'] == 'section':
-        lines += [f'{found["asked"]} is a section of {len(options)} options:', '']
-    if len(options) > MOST_IN_FULL:
-        for option in options:
-            lines += _short(option, width)
-        lines += ['', f'In full: rlframe explain {options[0]["key"]}']
-    else:
-        for i, option in enumerate(options):
-            lines += [*([''] if i else []), *_full(option, width)]
-    return '\n'.join(lines)
-
-
-def _full(option: Facts, width: int) -> list[str]:
-    lines = [option['key']]
-    declared = option['declared']
-    for group in declared:
-        if len(declared) > 1:
-            who = [name for default in group['defaults'] for name in default['components']]
-            lines += ['', *wrapped(_names(who) + ':', 2, width)]
-        lines += wrapped(group['doc'], 2, width)
-        lines += row('values', group['expected'], width)
-        lines += _defaults(group['defaults'], width)
-        resume = 'may change' if group['may_change'] else 'must stay as it was'
-        lines += row('on resume', resume, width)
-        if group['reaches']:
-            lines += row(
-                'reaches', f'{group["reaches"]}: a foreign config may not set it unless it is trusted', width
-            )
-    if 'here' in option:
-        lines += ['', *row('here', _here(option), width)]
-    if names := option['also_called']:
-        more = f' and {len(names) - MOST_NAMES} more' if len(names) > MOST_NAMES else ''
-        lines += row('elsewhere', 'called ' + ', '.join(names[:MOST_NAMES]) + more, width)
-    return [*lines, *row('set it', _example(option), width)]
-
-
-def _here(option: Facts) -> str:
-    here = option['here']
-    if here is None:
-        return 'this config has no such option; the components it names do not declare it'
-    is_default = here['value'] == here['default']
-    default = '' if is_default else f' (default: {here["default"]!r})'
-    return f'{here["value"]!r}, {here["from"]}{default}'
-
-
-def _example(option: Facts) -> str:
-    value = option['here']['value'] if option.get('here') else option['declared'][0]['defaults'][0]['value']
-    is_plain = isinstance(value, bool | int | float) or (isinstance(value, str) and value.isidentifier())
-    config = option['here']['config'] if option.get('here') else 'CONFIG'
-    return f'rlframe train -c {config} {option["key"]}={value if is_plain else "VALUE"}'
-
-
-def _defaults(defaults: Sequence[Facts], width: int) -> list[str]:
-    shown = ['required' if default['required'] else repr(default['value']) for default in defaults]
-    if len(defaults) == 1:
-        who = defaults[0]['components']
-        return row('default', shown[0] if who == [HERE] else f'{shown[0]}  ({_names(who)})', width)
-    column = min(max(map(len, shown)), 20) + 2
-    lines = []
-    for i, (text, default) in enumerate(zip(shown, defaults, strict=True)):
-        lines += row('' if i else 'default', f'{text:{column}}{_names(default["components"])}', width, column)
-    return lines
-
-
-def _names(components: Sequence[str]) -> str:
-    """Returns components, those of a kind together: ``policy dqn, ppo; learner base``."""
-    kinds: dict[str, list[str]] = {}
-    for component in components:
-        kind, _, name = component.partition(' ')
-        kinds.setdefault(kind, []).append(name)
-    return '; '.join(f'{kind} {", ".join(names)}'.rstrip() for kind, names in kinds.items())
-
-
-def _short(option: Facts, width: int) -> list[str]:
-    if option.get('here'):
-        value = f'= {option["here"]["value"]!r}, {option["here"]["from"]}'
-    else:
-        defaults = [default for group in option['declared'] for default in group['defaults']]
-        texts = ['(required)' if default['required'] else f'= {default["value"]!r}' for default in defaults]
-        distinct = list(dict.fromkeys(texts))
-        value = distinct[0] if len(distinct) == 1 else f'{len(distinct)} defaults, by component'
-    doc = next((group['doc'] for group in option['declared'] if group['doc']), '')
-    return [f'{option["key"]} {value}', *wrapped(doc, 4, width)]
-
-
-def _component_text(component: Facts, width: int) -> list[str]:
-    kind, name = component['kind'], component['name']
-    lines = [f'{kind} {name!r} ({component["class"]})', *wrapped(component['doc'], 2, width)]
-    if component['section']:
-        lines += row('section', component['section'], width)
-        lines += row('set it', f'{component["section"]}.type={name}', width)
-    if not component['options']:
-        own = (
-            ' Policies declare those of their networks: rlframe explain policy.model'
-            if kind == 'model'
-            else ''
-        )
-        return [*lines, '', *wrapped(f'It declares no options of its own.{own}', 0, width)]
-    lines.append('')
-    for option in component['options']:
-        lines.append(f'{option["key"]} = {option["default"]!r}')
-        lines += wrapped(f'{option["expected"]}: {option["doc"]}'.rstrip(': '), 4, width)
-    return lines
-
-
-HERE = 'this config'
-"""Who declares the options of a config given by ``-c``."""
+def _facts(field: Field) -> dict[str, Any]:
+    """Returns a declaration as JSON-able data."""
+    return {
+        'default': plain(field.default),
+        'required': field.default is REQUIRED,
+        'expected': field.expected(),
+        'doc': field.doc,
+        'unit': field.unit,
+        'may_change': field.may_change,
+        'reaches': field.reaches,
+    }
 
 
 class Here(NamedTuple):
@@ -307,7 +194,7 @@ def explain(word: str, given: Any = None, overrides: Sequence[str] = ()) -> dict
     known = list(dict.fromkeys([row.key for row in rows] + (list(here.options) if here else [])))
     kind, _, name = word.partition('.')
     if kind in REGISTRIES and name in names_of(kind):
-        return {'asked': word, 'how': 'component', 'component': _component(kind, name), 'options': []}
+        return {'asked': word, 'how': 'component', 'component': component(kind, name), 'options': []}
     how, keys = meant_by(word, known)
     if here is not None and (own := [key for key in keys if key in here.options]):
         keys = own
@@ -342,9 +229,9 @@ def meant_by(word: str, known: Sequence[str]) -> tuple[str, list[str]]:
     """Returns the meaning of a word: its kind, and the options.
 
     Raises:
-        ConfigError: If it means none.
+        ConfigError: If it means none; with the nearest options, components and names of other frameworks.
     """
-    key = config.full_key(word)
+    key, last = config.full_key(word), word.rpartition('.')[2]
     if key in known:
         return 'option', [key]
     if below := [own for own in known if own.startswith(f'{key}.')]:
@@ -353,95 +240,183 @@ def meant_by(word: str, known: Sequence[str]) -> tuple[str, list[str]]:
         return 'option', ends
     if below := [own for own in known if f'.{word}.' in own]:
         return 'section', below
-    name = word.rpartition('.')[2].lower().replace('-', '_')
-    meant = [own for keys in SYNONYMS.get(name, ()) for own in keys if own in known]
-    if meant:
+    groups = SYNONYMS.get(last.lower().replace('-', '_'), ())
+    if meant := [own for keys in groups for own in keys if own in known]:
         return 'synonym', list(dict.fromkeys(meant))
-    raise _unknown(word, known)
-
-
-def _unknown(word: str, known: Sequence[str]) -> ConfigError:
-    last = word.rpartition('.')[2]
     components = [f'{kind}.{name}' for kind in REGISTRIES for name in names_of(kind)]
-    if own := [name for name in components if name.rpartition('.')[2] == last]:
-        hint = f' Did you mean {" or ".join(own)}?'
-    else:
-        words = dict.fromkeys(
-            [
-                *(key.rpartition('.')[2] for key in known),
-                *SYNONYMS,
-                *(c.rpartition('.')[2] for c in components),
-            ]
-        )
-        near = nearest_name(last.lower(), words)
-        full = [key for key in (*known, *components) if key.rpartition('.')[2] == near] or [near]
-        hint = f' Did you mean {" or ".join(full[:3])}?' if near else ''
+    words = by_last_part([*known, *components, *SYNONYMS])
+    near = last if last in words else nearest_name(last.lower(), words)
+    hint = f' Did you mean {" or ".join(words[near][:3])}?' if near else ''
     remedy = '' if hint else 'rlframe list shows all components; docs/config.md has every option.'
-    return ConfigError(f'no option and no component is called {word!r}.{hint}', where='KEY', remedy=remedy)
+    raise ConfigError(f'no option and no component is called {word!r}.{hint}', where='KEY', remedy=remedy)
 
 
 def _option(key: str, rows: Sequence[Declared], here: Here | None) -> dict[str, Any]:
-    """Returns all facts about an option; equal declarations are one."""
-    found: dict[str, Any] = {'key': key, 'also_called': _synonyms(key), 'declared': _grouped(rows)}
-    if here is None:
-        return found
-    if key not in here.options:
-        return {**found, 'here': None}
-    field, value = here.options[key], here.value(key)
-    found['declared'] = _grouped([Declared(key, HERE, field)])
-    own = {'value': plain(value), 'from': here.origin(key), 'default': plain(field.default)}
-    return {**found, 'here': {**own, 'config': here.name}}
-
-
-def _synonyms(key: str) -> list[str]:
-    """Returns the names that other frameworks give an option."""
-    own = key.rpartition('.')[2]
-    return [
-        name for name, groups in SYNONYMS.items() if name != own and any(key in group for group in groups)
+    """Returns all facts about an option; components that declare it in the same way are together."""
+    last = key.rpartition('.')[2]
+    called = [
+        name for name, groups in SYNONYMS.items() if name != last and any(key in each for each in groups)
     ]
+    found: dict[str, Any] = {'key': key, 'also_called': called}
+    if here is not None:
+        field = here.options.get(key)
+        found['here'] = None
+        if field is not None:
+            rows, value = [Declared(key, HERE, field)], plain(here.value(key))
+            default = plain(field.default)
+            found['here'] = dict(value=value, default=default, config=here.name) | {'from': here.origin(key)}
+    declared: dict[str, dict[str, Any]] = {}
+    for each in rows:
+        facts = _facts(each.field)
+        same = declared.setdefault(repr(facts), {'components': [], **facts})
+        same['components'].append(each.component)
+    return {**found, 'declared': list(declared.values())}
 
 
-def _grouped(rows: Sequence[Declared]) -> list[dict[str, Any]]:
-    groups: dict[tuple[Any, ...], dict[str, Any]] = {}
-    for declared in rows:
-        field = declared.field
-        same = (field.doc, field.expected(), field.may_change, field.reaches, field.ignored)
-        facts = {
-            'doc': field.doc,
-            'expected': field.expected(),
-            'type': [t.__name__ for t in field.types if t is not type(REQUIRED)],
-            'range': field.range,
-            'unit': field.unit,
-            'choices': [plain(choice) for choice in field.choices],
-            'may_change': field.may_change,
-            'reaches': field.reaches,
-            'ignored': field.ignored,
-            'defaults': [],
-        }
-        defaults = groups.setdefault(same, facts)['defaults']
-        value = plain(field.default)
-        default = next(
-            (one for one in defaults if one['value'] == value and type(one['value']) is type(value)), None
-        )
-        if default is None:
-            defaults.append(
-                default := {'value': value, 'required': field.default is REQUIRED, 'components': []}
-            )
-        default['components'].append(declared.component)
-    return list(groups.values())
+def component(kind: str, name: str) -> dict[str, Any]:
+    """Returns the facts about a component and its own options, as JSON-able data.
 
-
-def _component(kind: str, name: str) -> dict[str, Any]:
+    Raises:
+        RegistryError: If there is no component of that name.
+    """
     cls: Any = registry_of(kind, name).get(name)
-    options = [
-        {'key': key, 'default': plain(field.default), 'expected': field.expected(), 'doc': field.doc}
-        for key, field in fields_of(kind, name)
-    ]
     return {
         'kind': kind,
         'name': name,
         'class': f'{cls.__module__}.{cls.__qualname__}',
         'doc': (inspect.getdoc(cls) or '').partition('\n')[0],
         'section': SECTIONS.get(kind, ''),
-        'options': options,
+        'options': [{'key': key, **_facts(field)} for key, field in fields_of(kind, name)],
     }
+
+
+# as text
+
+MOST_IN_FULL = 3
+"""Options explained in full; of more, each gets one or two lines."""
+MOST_NAMES = 8
+"""Names of other frameworks that are shown."""
+
+
+def text_of(found: Facts, width: int) -> str:
+    """Returns the result of ``explain`` as text of at most ``width`` columns, keys excepted."""
+    if found['component'] is not None:
+        return component_text(found['component'], width)
+    options, lines = found['options'], []
+    if found['how'] == 'synonym':
+        lines += [f'{found["asked"]} is called {" or ".join(o["key"] for o in options)} here.', '']
+    if found['how'] == 'section':
+        lines += [f'{found["asked"]} is a section of {len(options)} options:', '']
+    if len(options) > MOST_IN_FULL:
+        for option in options:
+            lines += _short(option, width)
+        lines += ['', f'In full: rlframe explain {options[0]["key"]}']
+    else:
+        for i, option in enumerate(options):
+            lines += [*([''] if i else []), *_full(option, width)]
+    return '\n'.join(lines)
+
+
+def _full(option: Facts, width: int) -> list[str]:
+    lines, groups = [option['key']], dict[tuple[Any, ...], list[Facts]]()
+    for declared in option['declared']:
+        same = tuple(declared[name] for name in ('doc', 'expected', 'may_change', 'reaches'))
+        groups.setdefault(same, []).append(declared)
+    for (doc, expected, may_change, reaches), group in groups.items():
+        if len(groups) > 1:
+            who = _names([name for declared in group for name in declared['components']])
+            lines += ['', *wrapped(f'{who}:', 2, width)]
+        lines += [*wrapped(doc, 2, width), *row('values', expected, width)]
+        for i, declared in enumerate(group):
+            who, label = declared['components'], '' if i else 'default'
+            lines += row(label, _default(declared) + ('' if who == [HERE] else f'  ({_names(who)})'), width)
+        lines += row('on resume', 'may change' if may_change else 'must stay as it was', width)
+        if reaches:
+            lines += row('reaches', f'{reaches}: a foreign config may not set it unless it is trusted', width)
+    here = option.get('here')
+    if here is not None:
+        default = '' if here['value'] == here['default'] else f' (default: {here["default"]!r})'
+        lines += ['', *row('here', f'{here["value"]!r}, {here["from"]}{default}', width)]
+    elif 'here' in option:
+        none = 'this config has no such option; the components it names do not declare it'
+        lines += ['', *row('here', none, width)]
+    if names := option['also_called']:
+        more = f' and {len(names) - MOST_NAMES} more' if len(names) > MOST_NAMES else ''
+        lines += row('elsewhere', 'called ' + ', '.join(names[:MOST_NAMES]) + more, width)
+    value = here['value'] if here else option['declared'][0]['default']
+    is_plain = isinstance(value, bool | int | float) or (isinstance(value, str) and value.isidentifier())
+    setting = f'{option["key"]}={value if is_plain else "VALUE"}'
+    return [
+        *lines,
+        *row('set it', f'rlframe train -c {here["config"] if here else "CONFIG"} {setting}', width),
+    ]
+
+
+def _default(facts: Facts) -> str:
+    return 'required' if facts['required'] else repr(facts['default'])
+
+
+def _names(components: Sequence[str]) -> str:
+    """Returns components, those of a kind together: ``policy dqn, ppo; learner base``."""
+    kinds: dict[str, list[str]] = {}
+    for each in components:
+        kind, _, name = each.partition(' ')
+        kinds.setdefault(kind, []).append(name)
+    return '; '.join(f'{kind} {", ".join(names)}'.rstrip() for kind, names in kinds.items())
+
+
+def _short(option: Facts, width: int) -> list[str]:
+    values = list(dict.fromkeys(map(_default, option['declared'])))
+    value = f'= {values[0]}' if len(values) == 1 else f'{len(values)} defaults, by component'
+    if option.get('here'):
+        value = f'= {option["here"]["value"]!r}, {option["here"]["from"]}'
+    doc = next((declared['doc'] for declared in option['declared'] if declared['doc']), '')
+    return [f'{option["key"]} {value}', *wrapped(doc, 4, width)]
+
+
+def component_text(found: Facts, width: int) -> str:
+    """Returns a component and its options as text of at most ``width`` columns, keys excepted."""
+    kind, name = found['kind'], found['name']
+    lines = [f'{kind} {name!r} ({found["class"]})', *wrapped(found['doc'], 2, width)]
+    if found['section']:
+        lines += row('section', found['section'], width)
+        lines += row('set it', f'{found["section"]}.type={name}', width)
+    lines.append('')
+    for option in found['options']:
+        reach = f' (reaches: {option["reaches"]})' if option['reaches'] else ''
+        lines.append(f'{option["key"]} = {_default(option)}')
+        lines += wrapped(f'{option["expected"]}: {option["doc"]}{reach}'.rstrip(': '), 4, width)
+    if not found['options']:
+        own = (
+            ' Policies declare those of their networks: rlframe explain policy.model'
+            if kind == 'model'
+            else ''
+        )
+        lines += wrapped(f'It declares no options of its own.{own}', 0, width)
+    return '\n'.join(lines)
+
+
+def kinds_text(kind: str | None, width: int) -> str:
+    """Returns the names of all components, or of one kind, as text."""
+    PLUGINS.load()
+    lines = []
+    for each, registry in REGISTRIES.items():
+        if kind in (None, each):
+            lines += row(f'{each:19}', ', '.join(registry.names()), width, 8)
+        if kind in (None, each) and each == 'commander':
+            lines += row(
+                f'{"  in parallel mode":19}', ', '.join(PARALLEL_COMMANDER_REGISTRY.names()), width, 8
+            )
+    return '\n'.join([*lines, '', f'Options of one: {program()} list KIND NAME'])
+
+
+def plugins_text(_: None, width: int) -> str:
+    """Returns the plug-ins of installed packages as text."""
+    lines = []
+    for each in PLUGINS.all():
+        state = f'loaded: {", ".join(each.adds) or "adds nothing"}'
+        if each.problem:
+            state = f'skipped: {each.problem}'
+        lines += row(each.name, printable(f'{each.package} {each.version} {state}'), width)
+    none = 'No installed package has an entry point of the group rlframe.registry. See docs/hooks.md.'
+    return '\n'.join(lines or wrapped(none, 0, width))

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
 import numpy as np
 
 from rlframe import config
+from rlframe.app.explain import by_last_part
 from rlframe.app.scoring import OwnParts, Request, Score, play
 from rlframe.config.schema import ExperimentConfig
 from rlframe.data.timestep import Array
@@ -53,10 +54,7 @@ def full_keys(options: Mapping[str, Any], cfg: ResolvedConfig) -> dict[str, Any]
     """
     keys = config.changeable(cfg)
     copies = {target for target, source in config.FORWARDED.items() if source in keys}
-    by_name: dict[str, list[str]] = {}
-    for key in keys:
-        if key not in copies:
-            by_name.setdefault(key.rpartition('.')[2], []).append(key)
+    by_name = by_last_part(key for key in keys if key not in copies)
     return {_full_key(name, by_name): value for name, value in options.items()}
 
 

@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from time import monotonic
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -132,15 +133,8 @@ class Request(NamedTuple):
         return ConfigError('bad value', where=f'{self.flag}{name}', got=got, expected=expected)
 
 
-class OnStep:
-    """Called after each step of a long evaluation; does nothing."""
-
-    def __init__(self) -> None:
-        self.status: Callable[[], str] = str
-        """Returns the progress."""
-
-    def __call__(self) -> None:
-        """Takes note of a step."""
+TOLD_SECONDS = 5.0
+"""Seconds between two lines about a long evaluation."""
 
 
 def score(  # what the command line has, and what it cannot have
@@ -176,7 +170,10 @@ def score(  # what the command line has, and what it cannot have
 
 
 def play(
-    opened: OpenCheckpoint, request: Request, own: OwnParts = CONFIGURED, on_step: OnStep | None = None
+    opened: OpenCheckpoint,
+    request: Request,
+    own: OwnParts = CONFIGURED,
+    tell: Callable[[str], object] | None = None,
 ) -> Score:
     """Plays episodes with the policy of an open checkpoint.
 
@@ -184,7 +181,7 @@ def play(
         opened: The checkpoint.
         request: The episodes.
         own: Parts passed by the user in place of those that the config names.
-        on_step: Called after each step.
+        tell: Told the progress of a long evaluation from time to time.
 
     Raises:
         ConfigError: If the request is invalid.
@@ -213,11 +210,24 @@ def play(
         how: dict[str, Any] = {'seed': request.seed, 'purpose': SCORE, 'tb_logger': films}
         evaluator = build.make_evaluator(cfg, backend, policy, factory.spec, **how)
         closers.callback(evaluator.close)
-        if on_step is not None:
-            on_step.status, evaluator.on_step = evaluator.status, on_step
+        if tell is not None:
+            evaluator.on_step = _at_times(lambda: tell(evaluator.status()))
         info = evaluator.eval(n_episode=request.episodes)[1]
     returns, lengths = info['eval_episode_return'], info['eval_episode_len']
     return Score(returns, lengths, sum(info['eval_episode_cut']), opened.path)
+
+
+def _at_times(tell: Callable[[], object]) -> Callable[[], None]:
+    """Returns a function that may be called often, and calls another one every ``TOLD_SECONDS``."""
+    last = monotonic()
+
+    def on_step() -> None:
+        nonlocal last
+        if monotonic() - last > TOLD_SECONDS:
+            last = monotonic()
+            tell()
+
+    return on_step
 
 
 def played_config(

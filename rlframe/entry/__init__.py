@@ -1,4 +1,4 @@
-"""The command line: ``python -m rlframe.entry``, or ``rlframe`` once installed; one module a verb.
+"""The command line: ``python -m rlframe.entry``, or ``rlframe`` once installed; ``verbs`` has all its verbs.
 
 Each module reads the arguments of its verb and prints the result. The work itself is done by functions that Python programs
 can call, too.

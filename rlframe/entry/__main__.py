@@ -13,7 +13,8 @@ from collections.abc import Sequence
 from typing import TextIO
 
 from rlframe._version import __version__
-from rlframe.entry.verb_table import VERBS, make_parser, overview, verb_of
+from rlframe.entry.arguments import overview
+from rlframe.entry.verbs import VERBS
 from rlframe.errors import RLFrameError
 from rlframe.registry import nearest
 from rlframe.utils.files import printable, printable_lines
@@ -46,8 +47,7 @@ def parse(words: list[str]) -> argparse.Namespace:
             hint = nearest(words[0], VERBS) or ' A config file is given by -c FILE.'
             whole.error(f'no verb {words[0]!r}.{hint} Verbs: {", ".join(VERBS)}')
         words = ['train', *words]
-    verb = verb_of(words[0])
-    parser = make_parser(words[0], verb)
+    parser = VERBS[words[0]].parser(words[0])
     args, rest = parser.parse_known_args(words[1:])
     stray = [word for word in rest if word.startswith('-') or '=' not in word]
     if stray or (rest and 'overrides' not in args):
@@ -57,9 +57,6 @@ def parse(words: list[str]) -> argparse.Namespace:
     if rest:
         args.overrides = [*args.overrides, *rest]
     _check_not_empty(parser, args)
-    check = getattr(verb, 'check', None)
-    if check is not None:
-        check(parser, args)
     return args
 
 
@@ -115,7 +112,7 @@ def _run(words: list[str]) -> int:
             from rlframe.entry.trusted import tell_what_is_trusted
 
             tell_what_is_trusted()
-        return verb_of(args.verb).run(args)
+        return VERBS[args.verb].run(args)
     except RLFrameError as error:
         if args.debug:
             raise

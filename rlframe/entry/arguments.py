@@ -1,13 +1,75 @@
-"""Command-line arguments that several verbs share."""
+"""How a verb of the command line is declared, and arguments that several verbs share."""
 
 from __future__ import annotations
 
 import argparse
 import math
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
-CONFIG = 'config: a .py, .json or .yaml file, or the name of a shipped one, such as cartpole_dqn'
-"""Help of an argument that takes a config."""
+Args = argparse.Namespace
+"""A parsed command line; ``args.parser`` is the parser of the verb, whose ``error`` ends the process with its usage."""
+
+
+class Argument(NamedTuple):
+    """An argument of a verb, as ``ArgumentParser.add_argument`` takes it."""
+
+    names: list[str]
+    options: dict[str, Any]
+
+
+class Verb(NamedTuple):
+    """A verb of the command line."""
+
+    group: str
+    """Heading under which it is listed."""
+    help: str
+    """What it does, in one line."""
+    examples: tuple[str, ...]
+    """Arguments of typical calls, without the verb."""
+    arguments: tuple[Argument, ...]
+    run: Callable[[Args], int]
+    """Runs it and returns the exit code."""
+
+    def parser(self, name: str) -> argparse.ArgumentParser:
+        """Returns its parser."""
+        examples = '\n'.join(f'  rlframe {name} {example}'.rstrip() for example in self.examples)
+        parser = argparse.ArgumentParser(
+            prog=f'rlframe {name}',
+            description=f'{self.help[0].upper()}{self.help[1:]}.',
+            epilog=f'examples:\n{examples}',
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            allow_abbrev=False,  # a new option would change what a short form means
+        )
+        for names, options in self.arguments:
+            parser.add_argument(*names, **options)
+        parser.add_argument('--debug', action='store_true', help='show the traceback of an error')
+        parser.set_defaults(verb=name, parser=parser)
+        return parser
+
+
+VERBS: dict[str, Verb] = {}
+"""All verbs by name, in the order in which they are listed."""
+
+
+def verb(group: str, help: str, examples: tuple[str, ...], *arguments: Argument) -> Callable[[Any], Any]:
+    """Registers the function that runs a verb, whose name it has."""
+
+    def register(run: Callable[[Args], int]) -> Callable[[Args], int]:
+        name = run.__name__.strip('_').replace('_', '-')
+        VERBS[name] = Verb(group, help, examples, arguments, run)
+        return run
+
+    return register
+
+
+def overview() -> str:
+    """Returns all verbs by group, for the help of the whole command line."""
+    width, lines = max(map(len, VERBS)), []
+    for group in dict.fromkeys(verb.group for verb in VERBS.values()):
+        rows = [f'  {name:{width}}  {verb.help}' for name, verb in VERBS.items() if verb.group == group]
+        lines += [f'{group}:', *rows, '']
+    return '\n'.join(lines)
 
 
 def count(text: str) -> int:
@@ -25,48 +87,46 @@ def count(text: str) -> int:
     return int(number)
 
 
-def add_config(parser: argparse.ArgumentParser, **more: Any) -> None:
-    """Adds ``-c``, for verbs that start from a config."""
-    parser.add_argument('-c', '--config', metavar='FILE', help=CONFIG, **more)
+def arg(names: str, help: str, metavar: str | None = None, **options: Any) -> Argument:
+    """Describes an argument, whose names are separated by spaces."""
+    return Argument(names.split(), {'help': help, 'metavar': metavar, **options})
 
 
-def add_checkpoint(parser: argparse.ArgumentParser) -> None:
-    """Adds ``RUN``, for verbs that use the policy of a checkpoint."""
-    parser.add_argument(
-        'checkpoint', metavar='RUN', help='a run folder (its best checkpoint), or a checkpoint'
+def flag(name: str, help: str) -> Argument:
+    """Describes an argument that is there or not."""
+    return Argument([name], {'help': help, 'action': 'store_true'})
+
+
+def seed(of: str, **options: Any) -> Argument:
+    """Describes ``--seed``."""
+    return arg('-s --seed', f'seed of the {of}', type=int, **options)
+
+
+def overrides(of: str) -> Argument:
+    """Describes ``KEY=VALUE``, options that replace those of a file or of a run."""
+    return arg('overrides', f'options that replace those of the {of}', 'KEY=VALUE', nargs='*')
+
+
+def episodes(default: int) -> tuple[Argument, Argument]:
+    """Describes ``--episodes`` and ``--seed``, for verbs that play episodes."""
+    text = 'episodes to play (default: %(default)s)'
+    return arg('-n --episodes', text, 'N', type=int, default=default), seed(
+        'episodes (default: 0)', default=0
     )
 
 
-def add_episodes(parser: argparse.ArgumentParser, default: int) -> None:
-    """Adds ``--episodes`` and ``--seed``, for verbs that play episodes."""
-    parser.add_argument(
-        '-n',
-        '--episodes',
-        type=int,
-        default=default,
-        metavar='N',
-        help='episodes to play (default: %(default)s)',
-    )
-    parser.add_argument('-s', '--seed', type=int, default=0, help='seed of the episodes (default: 0)')
-
-
-def add_trust(parser: argparse.ArgumentParser) -> None:
-    """Adds ``--trust``, for verbs that may use the config of somebody else's run."""
-    parser.add_argument(
-        '--trust',
-        action='store_true',
-        help='let the config of a foreign run import code, open files and start programs, and print each such value; your own'
-        ' runs do not need it',
-    )
-
-
-def add_json(parser: argparse.ArgumentParser) -> None:
-    """Adds ``--json``, for verbs whose result a program may read."""
-    parser.add_argument('--json', action='store_true', help='print the result as one line of JSON')
-
-
-def add_overrides(parser: argparse.ArgumentParser, of: str) -> None:
-    """Adds ``KEY=VALUE``, options that replace those of a file or of a run."""
-    parser.add_argument(
-        'overrides', nargs='*', metavar='KEY=VALUE', help=f'options that replace those of the {of}'
-    )
+A_CONFIG = 'config: a .py, .json or .yaml file, or the name of a shipped one, such as cartpole_dqn'
+CONFIG = arg('-c --config', A_CONFIG, 'FILE')
+CHECKPOINT = arg('checkpoint', 'a run folder (its best checkpoint), or a checkpoint', 'RUN')
+RUNS = arg(
+    'runs',
+    'run folder, or a folder that contains runs; those that differ only in the seed are one group',
+    'RUN',
+    nargs='+',
+)
+TRUST = flag(
+    '--trust',
+    'let the config of a foreign run import code, open files and start programs, and print each such value; your own runs do'
+    ' not need it',
+)
+JSON = flag('--json', 'print the result as one line of JSON')

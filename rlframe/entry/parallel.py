@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import argparse
 import shlex
+from collections.abc import Callable
 from pathlib import Path
-from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from rlframe.config.schema import ExperimentConfig
+from rlframe.entry.arguments import Args
 from rlframe.errors import ConfigError, CoordinatorLostError
 from rlframe.pipeline.saying import count_of, say
 from rlframe.run.exit_guard import StopSignal
@@ -16,7 +16,7 @@ from rlframe.utils.secrets import redacted, shown_address
 
 if TYPE_CHECKING:
     from rlframe.parallel.pipeline import ParallelPipeline
-    from rlframe.pipeline.resume import Resumption
+    from rlframe.run.read_checkpoint import OpenCheckpoint
 
 WORKERS = ('collector', 'learner')
 """Modes that start one worker, which joins a run."""
@@ -24,39 +24,22 @@ DEFAULT_PORT = 7235
 """Port of a coordinator to which workers come from elsewhere, the same as DI-engine's."""
 
 
-def run(
+def coordinated(
     cfg: ExperimentConfig,
-    args: argparse.Namespace,
-    folder_name: str | None = None,
-    resumption: Resumption | None = None,
-    again: Path | None = None,
-) -> int:
-    """Trains with a coordinator in this process and returns the exit code.
-
-    Args:
-        cfg: The config.
-        args: The command line.
-        folder_name: Name of the new run folder, if the user set one.
-        resumption: The state and config of a resumed run.
-        again: Existing folder of a run that starts again.
-    """
+    args: Args,
+    folder: Path | Callable[[], Path] | None,
+    saved: OpenCheckpoint | None,
+) -> ParallelPipeline:
+    """Returns a run whose coordinator is in this process; the arguments are those of ``train._run``."""
     from rlframe.parallel.pipeline import ParallelPipeline
-    from rlframe.pipeline.training import run_shown
-    from rlframe.run.run_folder import chosen_folder
 
     launches = args.mode != 'coordinator'
     if not launches and cfg.parallel.coordinator.port is None:
         cfg.parallel.coordinator.port = DEFAULT_PORT
-    since = perf_counter()
-    folder = chosen_folder(resumption.folder if resumption else again, folder_name or None)
-    saved = resumption.saved if resumption else None
-    with StopSignal() as stop, ParallelPipeline(cfg, folder, saved, launches) as pipeline:
-        workers = _workers(pipeline, args)
-        run_shown(pipeline, saved, lambda: stop.received is not None, since=since, more=workers)
-        return stop.exit_code
+    return ParallelPipeline(cfg, folder, saved, launches)
 
 
-def _workers(pipeline: ParallelPipeline, args: argparse.Namespace) -> str:
+def workers_text(pipeline: ParallelPipeline, args: Args) -> str:
     """Returns a line with the coordinator's address and its workers, and the commands by which others join if none starts."""
     parallel, commander = pipeline.cfg.parallel, pipeline.cfg.policy.other.commander['type']
     address = f'{pipeline.coordinator.server.address} ({parallel.comm_collector.type}, {commander})'
@@ -67,7 +50,7 @@ def _workers(pipeline: ParallelPipeline, args: argparse.Namespace) -> str:
     return f'coordinator at {address}; {collectors}, {learners}'
 
 
-def _commands(pipeline: ParallelPipeline, args: argparse.Namespace) -> list[str]:
+def _commands(pipeline: ParallelPipeline, args: Args) -> list[str]:
     """Returns the command that starts a worker of each role."""
     from rlframe.parallel.roles import shared_folder
 
@@ -87,7 +70,7 @@ def _commands(pipeline: ParallelPipeline, args: argparse.Namespace) -> list[str]
     ]
 
 
-def work(cfg: ExperimentConfig, args: argparse.Namespace) -> int:
+def work(cfg: ExperimentConfig, args: Args) -> int:
     """Works as a collector or a learner of a run elsewhere, and returns the exit code."""
     from rlframe.parallel.roles import make_worker, shared_folder
 

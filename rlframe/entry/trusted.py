@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import argparse
 import logging
 import os
 import sys
 from typing import TextIO
 
+from rlframe.entry.arguments import Args
 from rlframe.errors import RLFrameError
 
 
@@ -28,7 +28,7 @@ def tell_what_is_trusted() -> None:
         logger.addHandler(handler)
 
 
-def set_import_path(args: argparse.Namespace) -> None:
+def set_import_path(args: Args) -> None:
     """Adds the working directory to the import path, or removes it if the command needs no module from it.
 
     ``python -m`` adds it, the program ``rlframe`` does not. For a foreign run, a file there could shadow a package that
@@ -49,7 +49,7 @@ def set_import_path(args: argparse.Namespace) -> None:
         sys.path.insert(0, here)
 
 
-def _is_own(args: argparse.Namespace) -> bool:
+def _is_own(args: Args) -> bool:
     """Opens the checkpoint that the command uses, and returns whether this user wrote it; the verb reports errors."""
     try:
         if args.verb == 'train':
@@ -65,7 +65,7 @@ def _is_own(args: argparse.Namespace) -> bool:
         return False
 
 
-def _names_modules(args: argparse.Namespace) -> bool:
+def _names_modules(args: Args) -> bool:
     """Whether the command may need modules in the working directory, even if its checkpoint is foreign."""
     if 'trust' not in args:
         return True

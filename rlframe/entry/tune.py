@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import logging
 import os
 import signal
@@ -13,118 +12,21 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from rlframe.config import parse_value
-from rlframe.entry.arguments import add_config, add_overrides, count
+from rlframe.entry.arguments import Args
 from rlframe.errors import ConfigError, ConfigWarning
 from rlframe.pipeline.saying import count_of, program, say, say_warnings, short_path
-from rlframe.tune.trial import METRIC, SCHEDULERS, SEARCHES
 
 if TYPE_CHECKING:
     from rlframe.tune import Report
 
-HELP = 'search over the options of a config with Ray Tune'
-EXAMPLES = (
-    '-c cartpole_dqn --search "policy.learn.learning_rate=loguniform(1e-4,1e-2)" --num-samples 8'
-    ' --scheduler asha --env-step 20000',
-)
 
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the arguments of the verb."""
-    add_config(parser)
-    parser.add_argument(
-        '--search',
-        nargs='+',
-        action='extend',
-        default=[],
-        metavar='KEY=DOMAIN',
-        help='an option and what it is drawn from: uniform(a,b), loguniform(a,b), randint(a,b), choice(a,b,...),'
-        ' grid(a,b,...)',
-    )
-    parser.add_argument(
-        '-n',
-        '--num-samples',
-        type=count,
-        default=1,
-        metavar='N',
-        help='number of samples to draw (default: 1)',
-    )
-    parser.add_argument(
-        '--scheduler',
-        choices=SCHEDULERS,
-        default='none',
-        help='which trials end early or copy better ones (default: none)',
-    )
-    parser.add_argument(
-        '--interval',
-        type=count,
-        metavar='N',
-        help='evaluations between two decisions of pbt and pb2, and before the first one of median, and of asha without a'
-        ' budget (default: 4)',
-    )
-    parser.add_argument(
-        '--algorithm', choices=SEARCHES, default='random', help='search algorithm (default: random)'
-    )
-    parser.add_argument('--metric', default=METRIC, help='metric that compares trials (default: %(default)s)')
-    parser.add_argument(
-        '--mode',
-        choices=('max', 'min'),
-        default='max',
-        help='whether a higher (max) or lower (min) metric is better (default: max)',
-    )
-    parser.add_argument(
-        '--stop',
-        nargs='+',
-        action='extend',
-        default=[],
-        metavar='KEY=VALUE',
-        help='end a trial when a key of its results reaches a value',
-    )
-    parser.add_argument('--env-step', type=count, metavar='N', help='budget of each trial in env steps')
-    parser.add_argument(
-        '--train-iter', type=count, metavar='N', help='budget of each trial in train iterations'
-    )
-    parser.add_argument(
-        '--time-budget', type=float, metavar='SECONDS', help='ends the whole search after this time'
-    )
-    parser.add_argument(
-        '--max-concurrent',
-        type=count,
-        default=0,
-        metavar='N',
-        help='trials at a time (default: as many as the CPUs allow)',
-    )
-    parser.add_argument(
-        '--max-failures',
-        type=int,
-        default=0,
-        metavar='N',
-        help='how often a failed trial resumes from its last checkpoint (default: 0)',
-    )
-    parser.add_argument('-s', '--seed', type=int, help='seed of the draws')
-    parser.add_argument('--name', help='name of the results folder, which must not exist')
-    parser.add_argument(
-        '--storage',
-        default='.',
-        metavar='DIR',
-        help='folder in which the results folder is created (default: the current one)',
-    )
-    parser.add_argument(
-        '--resume', metavar='DIR', help='resume the search of this results folder, if you trust it'
-    )
-    parser.add_argument(
-        '--restart-errored',
-        action='store_true',
-        help='with --resume: restart trials that failed',
-    )
-    add_overrides(parser, 'file in all trials')
-
-
-def check(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
-    """Checks that the options are compatible; ends the process with a usage message if not."""
+def _check(args: Args) -> None:
+    """Refuses flags that do not go together."""
+    parser = args.parser
     if args.resume is None and args.config is None:
         parser.error('the following arguments are required: -c/--config')
     if args.resume is not None:
-        kept = ('resume', 'restart_errored', 'debug', 'verb')
+        kept = ('resume', 'restart_errored', 'debug', 'verb', 'parser')
         given = [
             name for name in vars(args) if name not in kept and vars(args)[name] != parser.get_default(name)
         ]
@@ -148,8 +50,9 @@ QUIET = {'log_to_driver': False}
 """Arguments of ``ray.init``: output of trials would break the table."""
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: Args) -> int:
     """Runs the verb and returns the exit code."""
+    _check(args)
     for name, value in ENVIRONMENT.items():
         os.environ.setdefault(name, value)
     from rlframe.backend.ray.session import check_installed, disconnect
@@ -173,7 +76,7 @@ def run(args: argparse.Namespace) -> int:
     return 0 if report.best is not None else 1
 
 
-def _new(args: argparse.Namespace) -> Any:
+def _new(args: Args) -> Any:
     from rlframe.tune import make_tuner, parse_domain
     from rlframe.tune.report import TrialTable
     from rlframe.tune.space import EXAMPLES, described
@@ -221,7 +124,7 @@ def _new(args: argparse.Namespace) -> Any:
     return tuner
 
 
-def _restored(args: argparse.Namespace) -> Any:
+def _restored(args: Args) -> Any:
     from rlframe.tune import restore_tuner
 
     return restore_tuner(args.resume, restart_errored=args.restart_errored, ray_init_config=QUIET)

@@ -94,14 +94,9 @@ def are_plain_wrappers(wrappers: Any) -> bool:
 
 
 def _is_plain_wrapper(wrapper: Any) -> bool:
-    if isinstance(wrapper, Mapping):
-        options = {name: value for name, value in wrapper.items() if name != 'type'}
-        return _is_listed(wrapper.get('type')) and only_numbers(options)
-    return _is_listed(wrapper)
-
-
-def _is_listed(name: Any) -> bool:
-    return type(name) is str and name in WRAPPERS
+    section = wrapper if isinstance(wrapper, Mapping) else {'type': wrapper}
+    kind, options = section.get('type'), {name: value for name, value in section.items() if name != 'type'}
+    return type(kind) is str and kind in WRAPPERS and only_numbers(options)
 
 
 REUSED = (

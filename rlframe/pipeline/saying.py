@@ -35,7 +35,7 @@ def say_warnings(texts: Iterable[object]) -> None:
         sys.stderr.write(f'rlframe: warning: {text}\n')
 
 
-def say_result(found: Any, text_of: Callable[[Any, int], str], as_json: bool) -> None:
+def say_result(found: Any, text_of: Callable[[Any, int], str], as_json: bool = False) -> None:
     """Writes the result of a verb to standard output.
 
     Args:

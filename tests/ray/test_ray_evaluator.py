@@ -12,10 +12,9 @@ import pytest
 from ray_runs import config_of
 from runs import differences, records
 
-from rlframe.entry.train import go_on
+from rlframe.entry.__main__ import main
 from rlframe.errors import ActorLostError, MissingDependencyError
 from rlframe.pipeline import SerialPipeline
-from rlframe.pipeline.resume import resume
 from rlframe.run.read_checkpoint import load_checkpoint
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures('ray_of_tests')]
@@ -234,8 +233,8 @@ def test_run_that_is_interrupted_in_its_last_evaluation_has_it_when_it_is_resume
         for pid in actors:
             os.kill(pid, signal.SIGCONT)
     assert all(done['train_iter'] < pipeline.progress.train_iter for done in evaluations(tmp_path / 'parts'))
-    assert go_on(resume(tmp_path / 'parts')) == 0
+    assert main(['train', '--resume', str(tmp_path / 'parts')]) == 0
     straight, parts = left_of(tmp_path / 'straight'), left_of(tmp_path / 'parts')
     assert differences(straight, parts) == []
-    assert go_on(resume(tmp_path / 'parts')) == 0
+    assert main(['train', '--resume', str(tmp_path / 'parts')]) == 0
     assert differences(straight, left_of(tmp_path / 'parts')) == [], 'nothing was left to do'

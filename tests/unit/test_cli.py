@@ -20,7 +20,7 @@ from unittest import mock
 import pytest
 
 from rlframe.entry.__main__ import main
-from rlframe.entry.verb_table import VERBS, make_parser, verb_of
+from rlframe.entry.verbs import VERBS
 from rlframe.pipeline import serial as pipeline
 from rlframe.registry import REGISTRIES
 from rlframe.run.read_checkpoint import load_checkpoint
@@ -342,7 +342,7 @@ def test_a_command_line_without_words_lists_the_verbs(cwd: Path, capsys: pytest.
 
 @pytest.mark.parametrize('verb', VERBS)
 def test_no_option_of_a_verb_can_be_shortened(verb: str) -> None:
-    assert not make_parser(verb, verb_of(verb)).allow_abbrev
+    assert not VERBS[verb].parser(verb).allow_abbrev
 
 
 @pytest.mark.parametrize(
@@ -368,7 +368,8 @@ def test_output_that_nobody_reads_ends_a_verb_quietly(
 
 
 def test_a_closed_pipe_that_is_not_the_output_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr('rlframe.entry.list.run', mock.Mock(side_effect=BrokenPipeError))
+    broken = mock.Mock(side_effect=BrokenPipeError)
+    monkeypatch.setitem(VERBS, 'list', VERBS['list']._replace(run=broken))
     with pytest.raises(BrokenPipeError):
         main(['list'])
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from rlframe.entry.__main__ import main
-from rlframe.entry.new import KINDS
+from rlframe.entry.verbs import KINDS
 
 READERS = ('plot', 'compare', 'report', 'eval', 'play', 'export', 'check-config', 'import-ding')
 

@@ -11,7 +11,7 @@ from fakes import config_pair
 from rich.console import Console
 
 from rlframe.config import compile_config
-from rlframe.entry.verb_table import VERBS
+from rlframe.entry.verbs import VERBS
 from rlframe.pipeline import serial_pipeline
 from rlframe.pipeline.live import LiveScreen, PlainScreen, screen_of
 from rlframe.pipeline.saying import NEXT, program, shell_commands

@@ -16,8 +16,7 @@ from rlframe import config
 from rlframe.app import env_play, new
 from rlframe.app.new import TEMPLATES, new_config, new_file
 from rlframe.entry.__main__ import main
-from rlframe.entry.new import KINDS
-from rlframe.entry.verb_table import VERBS
+from rlframe.entry.verbs import KINDS, VERBS
 from rlframe.registry import REGISTRIES
 
 TEMPLATE_KINDS = [kind for kind in KINDS if kind != 'config']

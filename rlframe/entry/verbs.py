@@ -1,0 +1,530 @@
+"""The verbs of the command line: the arguments of each, and the function that runs it and returns the exit code.
+
+Nothing heavy is imported before a verb runs. Its work is done by functions that Python programs can call, too.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+
+from rlframe.entry.arguments import (
+    A_CONFIG,
+    CHECKPOINT,
+    CONFIG,
+    JSON,
+    RUNS,
+    TRUST,
+    Args,
+    arg,
+    count,
+    episodes,
+    flag,
+    overrides,
+    seed,
+    verb,
+)
+from rlframe.entry.arguments import VERBS as VERBS
+from rlframe.registry import REGISTRIES
+
+A_PICTURE = 'a .png or .svg file (default: '
+USE, LOOK, OWN, LOOK_UP = (
+    'train and use a policy',
+    'look at results',
+    'write and check your own',
+    'look things up',
+)
+MODES = ('serial', 'parallel', 'coordinator', 'learner', 'collector')
+
+
+@verb(
+    USE,
+    'train a policy in an env, or by a config (the default verb)',
+    (
+        '--env CartPole-v1 --policy ppo',
+        '--env CartPole-v1 --policy dqn --seeds 0-4 --jobs 2',
+        '-c cartpole_dqn --seed 1 policy.learn.batch_size=128 env_manager.type=gym_vector',
+        '--resume cartpole_dqn_seed0 --train-iter 1e4',
+    ),
+    arg(
+        '--env',
+        'env to train in without a config file, with settings that suit its spaces: a Gymnasium id, MODULE:ID or MODULE:CLASS.'
+        ' The run ends at the reward threshold of the env, if it has one, or after --env-step (default: 1,000,000 on-policy,'
+        ' 200,000 off-policy)',
+        'ID',
+    ),
+    arg('--policy', 'with --env: the policy (default: one that suits the actions of the env)', 'NAME'),
+    CONFIG,
+    arg(
+        '--resume',
+        'resume from this run folder or checkpoint; "auto": from the newest run of the config, if any',
+        'DIR',
+    ),
+    seed("experiment (default: the config's, else 0)"),
+    arg('--seeds', 'one run for each of these seeds, such as 0-4 or 0,3,7, in processes', 'SEEDS'),
+    arg('--jobs', 'with --seeds: runs at a time (default: as many as the cores allow)', 'N', type=count),
+    arg(
+        '-m --mode',
+        'serial (the default): all in this process; parallel: a coordinator here, which starts a learner and collectors;'
+        ' coordinator, learner, collector: one role, for runs on several machines',
+        choices=MODES,
+    ),
+    arg(
+        '--join',
+        'with -m learner or collector: address of the coordinator, which it prints when it starts',
+        'ADDRESS',
+    ),
+    arg(
+        '--name',
+        'with -m learner or collector: name of the worker, by which the run recognises it when it joins again',
+        'NAME',
+    ),
+    arg('--exp-name', 'name of the run folder, which must not exist', 'NAME'),
+    arg('--env-step', 'budget in env steps', 'N', type=count),
+    arg('--train-iter', 'budget in train iterations', 'N', type=count),
+    TRUST,
+    overrides('file'),
+)
+def train(args: Args) -> int:
+    """Trains, and shows the progress."""
+    from rlframe.entry.train import run
+
+    return run(args)
+
+
+@verb(
+    USE,
+    'search over the options of a config with Ray Tune',
+    (
+        '-c cartpole_dqn --search "policy.learn.learning_rate=loguniform(1e-4,1e-2)" --num-samples 8 --scheduler asha'
+        ' --env-step 20000',
+    ),
+    CONFIG,
+    arg(
+        '--search',
+        'an option and what it is drawn from: uniform(a,b), loguniform(a,b), randint(a,b), choice(a,b,...), grid(a,b,...)',
+        'KEY=DOMAIN',
+        nargs='+',
+        action='extend',
+        default=[],
+    ),
+    arg('-n --num-samples', 'number of samples to draw (default: 1)', 'N', type=count, default=1),
+    arg(
+        '--scheduler',
+        'which trials end early or copy better ones: asha, hyperband, median, pbt, pb2 or none (the default)',
+        'NAME',
+        default='none',
+    ),
+    arg(
+        '--interval',
+        'evaluations between two decisions of pbt and pb2, and before the first one of median, and of asha without a budget'
+        ' (default: 4)',
+        'N',
+        type=count,
+    ),
+    arg('--algorithm', 'search algorithm: random (the default) or optuna', 'NAME', default='random'),
+    arg(
+        '--metric',
+        'metric that compares trials (default: %(default)s)',
+        default='eval/mean_reward',
+    ),
+    arg(
+        '--mode',
+        'whether a higher (max) or lower (min) metric is better (default: max)',
+        choices=('max', 'min'),
+        default='max',
+    ),
+    arg(
+        '--stop',
+        'end a trial when a key of its results reaches a value',
+        'KEY=VALUE',
+        nargs='+',
+        action='extend',
+        default=[],
+    ),
+    arg('--env-step', 'budget of each trial in env steps', 'N', type=count),
+    arg('--train-iter', 'budget of each trial in train iterations', 'N', type=count),
+    arg('--time-budget', 'ends the whole search after this time', 'SECONDS', type=float),
+    arg(
+        '--max-concurrent',
+        'trials at a time (default: as many as the CPUs allow)',
+        'N',
+        type=count,
+        default=0,
+    ),
+    arg(
+        '--max-failures',
+        'how often a failed trial resumes from its last checkpoint (default: 0)',
+        'N',
+        type=int,
+        default=0,
+    ),
+    seed('draws'),
+    arg('--name', 'name of the results folder, which must not exist'),
+    arg(
+        '--storage',
+        'folder in which the results folder is created (default: the current one)',
+        'DIR',
+        default='.',
+    ),
+    arg('--resume', 'resume the search of this results folder, if you trust it', 'DIR'),
+    flag('--restart-errored', 'with --resume: restart trials that failed'),
+    overrides('file in all trials'),
+)
+def tune(args: Args) -> int:
+    """Searches, and reports the best result."""
+    from rlframe.entry.tune import run
+
+    return run(args)
+
+
+@verb(
+    USE,
+    'score a checkpoint on episodes that training never saw',
+    (
+        'cartpole_dqn_seed0',
+        'cartpole_dqn_seed0 --episodes 10 --json',
+        'cartpole_dqn_seed0 --video films',
+    ),
+    CHECKPOINT,
+    *episodes(default=100),
+    arg(
+        '--video',
+        'write films of the worst, median and best episode to this folder; every step is drawn, which takes time',
+        'DIR',
+    ),
+    TRUST,
+    JSON,
+    overrides('run'),
+)
+def eval_(args: Args) -> int:
+    """Scores a checkpoint; tells the progress of a long evaluation on stderr."""
+    from rlframe.app.scoring import Request, play
+    from rlframe.pipeline.saying import say
+    from rlframe.run.read_checkpoint import open_checkpoint
+
+    request = Request(args.episodes, args.seed, args.video, args.overrides, args.trust, flag='--')
+    request.check()
+    found = play(
+        open_checkpoint(args.checkpoint), request, tell=lambda text: sys.stderr.write(f'rlframe: {text}\n')
+    )
+    if args.json:
+        say(json.dumps({**found.facts(), 'video': args.video}))
+    else:
+        path = found.checkpoint
+        say(f'{path.parent.parent.name}/{path.name}: {found!r}')
+        if args.video:
+            say(f'films of the worst, median and best of them: {args.video}')
+    return 0
+
+
+@verb(
+    USE,
+    'show a trained policy in a window, as text, or as a film',
+    (
+        'cartpole_dqn_seed0',
+        'cartpole_dqn_seed0 --episodes 3 --human',
+        'cartpole_dqn_seed0 --save film.gif',
+    ),
+    CHECKPOINT,
+    *episodes(default=1),
+    arg('--fps', 'env steps shown per second, also in a film', 'N', type=float),
+    flag(
+        '--human',
+        'show a window (default: if there is a display; otherwise the text that the env draws, or a line per step)',
+    ),
+    arg('--save', 'write a film instead: FILE.mp4 or FILE.gif (needs rlframe[video])', 'FILE'),
+    TRUST,
+    JSON,
+    overrides('run'),
+)
+def play(args: Args) -> int:
+    """Plays episodes; with ``--json``, they are shown on stderr."""
+    from rlframe.app.play import Wish, play_run
+    from rlframe.pipeline.saying import say
+    from rlframe.run.read_checkpoint import open_checkpoint
+
+    if args.human and args.save:
+        args.parser.error('--human and --save do not go together')
+    stream = sys.stderr if args.json else sys.stdout
+    is_coloured = stream.isatty() and not os.environ.get('NO_COLOR')
+
+    def show(line: str) -> None:
+        stream.write((line if is_coloured else re.sub(r'\x1b\[[0-9;]*m', '', line)) + '\n')
+        stream.flush()
+
+    wish = Wish(args.episodes, args.seed, args.fps, args.human, args.save, args.overrides, args.trust)
+    opened = open_checkpoint(args.checkpoint)
+    played = play_run(opened, wish, show)
+    if args.json:
+        returns, lengths, endings = map(list, zip(*played, strict=True))
+        found = {'checkpoint': str(opened.path), 'returns': returns, 'lengths': lengths, 'endings': endings}
+        say(json.dumps(found))
+    return 0
+
+
+@verb(
+    USE,
+    'write a trained policy for use without its config and env',
+    ('cartpole_dqn_seed0', 'cartpole_dqn_seed0 --format artifact onnx --out my_policy'),
+    CHECKPOINT,
+    arg(
+        '--format',
+        'artifact (the default): a folder for rlframe.load; state_dict: weights alone; torch_export, onnx: a function from'
+        ' observations to actions that needs no rlframe',
+        'FORMAT',
+        nargs='+',
+        default=['artifact'],
+    ),
+    arg('--out', 'the folder to write to (default: the folder export of the run)', 'DIR'),
+    TRUST,
+    overrides('run'),
+)
+def export(args: Args) -> int:
+    """Exports a policy, and tells how to use each file."""
+    from rlframe.export import FORMATS, export_policy
+    from rlframe.pipeline.saying import say
+
+    more = dict(trust=args.trust, overrides=args.overrides)
+    for name, path in export_policy(args.checkpoint, args.format, args.out, **more).items():
+        say(f'{name}: {path}; use it: {FORMATS[name].usage.format(path=str(path))}')
+    return 0
+
+
+@verb(
+    LOOK,
+    'draw the curves of one or many runs',
+    (
+        'cartpole_dqn_seed0',
+        'cartpole_dqn_seed* cartpole_ppo_seed* --out cartpole.png',
+        'runs --metric eval/mean_reward --metric train/total_loss',
+    ),
+    RUNS,
+    arg(
+        '--metric',
+        'what to draw, a panel for each (default: eval/mean_reward)',
+        'TAG',
+        action='append',
+        default=[],
+    ),
+    arg('--out', f'{A_PICTURE}both, in the folder of a single run, else in the current folder)', 'FILE'),
+    arg('--title', 'title of the picture (default: the env)'),
+    arg('--smooth', 'draw means of N values (default: 1)', 'N', type=int, default=1),
+)
+def plot(args: Args) -> int:
+    """Draws curves, and tells the files."""
+    from rlframe.app.figure import plot
+    from rlframe.pipeline.saying import say
+
+    say('\n'.join(map(str, plot(args.runs, args.metric, args.out, args.title, args.smooth))))
+    return 0
+
+
+@verb(
+    LOOK,
+    'compare runs: options, scores with intervals, steps to the goal',
+    ('cartpole_dqn_seed* cartpole_ppo_seed*', 'runs --out comparison.png', 'run_a run_b --json'),
+    RUNS,
+    arg('--out', f'the picture: {A_PICTURE}compare.png)', 'FILE'),
+    JSON,
+)
+def compare(args: Args) -> int:
+    """Compares runs."""
+    from rlframe.app.comparison import as_data, as_text
+    from rlframe.app.figure import compare
+    from rlframe.pipeline.saying import say
+
+    comparison, picture = compare(args.runs, args.out, needs_picture=args.out is not None)
+    if args.json:
+        say(json.dumps(as_data(comparison) | {'picture': picture and str(picture)}))
+    else:
+        say(as_text(comparison) + (f'\n\npicture: {picture}' if picture else ''))
+    return 0
+
+
+@verb(
+    LOOK,
+    'write one HTML page about a run, which needs no network',
+    ('cartpole_dqn_seed0', 'cartpole_dqn_seed0 --out page.html'),
+    arg('run_folder', 'run folder', 'RUN'),
+    arg('--out', 'the page (default: RUN/report.html)', 'FILE'),
+)
+def report(args: Args) -> int:
+    """Writes the page, and tells its path."""
+    from rlframe.app.page import write_report
+    from rlframe.pipeline.saying import say
+
+    say(str(write_report(args.run_folder, args.out)))
+    return 0
+
+
+KINDS = ('config', 'policy', 'model', 'hook', 'buffer', 'env', 'backend', 'logger')
+"""What ``rlframe new`` can begin."""
+
+
+@verb(
+    OWN,
+    'begin your own config, policy, model, hook, env or other part',
+    ('config my_config --env CartPole-v1 --policy ppo', 'policy my_policy', 'hook my_hook'),
+    arg('kind', f'one of {", ".join(KINDS)}', 'KIND', choices=KINDS),
+    arg('name', 'name of the file without .py, and of the component in configs', 'NAME'),
+    arg(
+        '--env',
+        'with config: the env, whose spaces and speed decide the settings: a Gymnasium id, MODULE:ID or MODULE:CLASS',
+        'ID',
+    ),
+    arg('--policy', 'with config: the policy (default: one that fits)', 'NAME'),
+)
+def new(args: Args) -> int:
+    """Writes a file to the current folder, and tells the commands that use it."""
+    from pathlib import Path
+
+    from rlframe.app.new import new_config, new_file
+    from rlframe.pipeline.saying import say
+
+    if args.kind == 'config' and args.env is None:
+        args.parser.error('which env? Give --env, for example --env CartPole-v1')
+    if args.kind != 'config' and (args.env or args.policy):
+        args.parser.error('--env and --policy go with: rlframe new config')
+    if args.kind == 'config':
+        file, commands = new_config(args.name, Path.cwd(), args.env, args.policy)
+    else:
+        file, commands = new_file(args.kind, args.name, Path.cwd())
+    say('\n'.join([f'wrote {file.name}; it runs as it is:', *(f'  {command}' for command in commands)]))
+    return 0
+
+
+@verb(
+    OWN,
+    'convert a config of DI-engine, and list all changes with reasons',
+    ('cartpole_dqn_config.py', 'cartpole_dqn_config.py --out my_config.py'),
+    arg('file', 'config of DI-engine, a Python file; DI-engine is not needed', 'FILE'),
+    arg('--out', 'the file to write (default: NAME_rlframe.py)', 'FILE'),
+    flag(
+        '--parallel',
+        "translate a config of DI-engine's parallel mode to rlframe's (-m parallel), and not to Ray actors",
+    ),
+    JSON,
+)
+def import_ding(args: Args) -> int:
+    """Writes the translated config, and tells the changes."""
+    from rlframe.app.import_ding import import_ding, text_of
+    from rlframe.pipeline.saying import say_result
+
+    say_result(import_ding(args.file, args.out, args.parallel), text_of, args.json)
+    return 0
+
+
+@verb(
+    OWN,
+    'report all mistakes of a config at once, or describe its run',
+    ('cartpole_dqn', 'my_config.py policy.learn.batch_size=256', 'my_config.py --no-env'),
+    arg('config', A_CONFIG, 'FILE'),
+    flag(
+        '--no-env',
+        'check the options only: otherwise one env is created and closed, whose spaces tell whether the policy fits and how'
+        ' large networks and replay buffer become',
+    ),
+    JSON,
+    overrides('file'),
+)
+def check_config(args: Args) -> int:
+    """Describes the run of a config; 2 if the config has mistakes."""
+    from rlframe.app.check_config import check_config, mistakes_of, text_of
+    from rlframe.errors import ConfigError
+    from rlframe.pipeline.saying import say_result
+
+    try:
+        found = check_config(args.config, args.overrides, with_env=not args.no_env)
+    except ConfigError as error:
+        if not args.json:
+            raise
+        found = {'valid': False, 'config': args.config, 'mistakes': mistakes_of(error)}
+        say_result(found, text_of, args.json)
+        return error.exit_code
+    say_result({'valid': True, 'mistakes': [], **found}, text_of, args.json)
+    return 0
+
+
+@verb(
+    OWN,
+    'check an env: its mistakes, its speed, and the policies that fit',
+    ('CartPole-v1', 'my_env:MyEnv', "my_env:MyEnv --wrappers FlattenObservation 'env.kwargs.size=8'"),
+    arg('env', 'Gymnasium id, MODULE:ID or MODULE:CLASS', 'ID'),
+    arg(
+        '--wrappers',
+        'wrappers, innermost first: a name of gymnasium.wrappers, or MODULE:CLASS',
+        'WRAPPER',
+        nargs='+',
+        default=[],
+    ),
+    arg('--steps', 'random env steps to check (default: 300)', 'N', type=int, default=300),
+    seed('episodes (default: 0)', default=0),
+    arg(
+        '--timeout', 'longest time of one call of the env (default: 30)', 'SECONDS', type=float, default=30.0
+    ),
+    JSON,
+    overrides('section env'),
+)
+def check_env(args: Args) -> int:
+    """Reports on an env; 1 if it has errors."""
+    from rlframe.app.check_env import check_env, text_of
+    from rlframe.app.training import env_options
+    from rlframe.pipeline.saying import say_result
+
+    if args.steps < 1 or args.timeout <= 0 or not 0 <= args.seed < 2**32:
+        args.parser.error('--steps and --timeout must be above 0, --seed in [0, 4294967296)')
+    section = {'env_id': args.env, **env_options(args.overrides)}
+    if args.wrappers:
+        section['wrappers'] = [*args.wrappers, *section.get('wrappers', ())]
+    report = check_env(section, args.steps, args.seed, args.timeout)
+    say_result(report, text_of, args.json)
+    return 0 if report['good'] else 1
+
+
+@verb(
+    LOOK_UP,
+    'show the registered components, or the options of one',
+    ('', 'policy', 'policy dqn', '--plugins'),
+    arg('kind', 'show this kind only', nargs='?', choices=tuple(REGISTRIES)),
+    arg('name', 'show the options of this component', nargs='?'),
+    flag('--plugins', 'show the plug-ins of installed packages'),
+)
+def list_(args: Args) -> int:
+    """Shows components and plug-ins, without importing torch."""
+    from rlframe.app.explain import component, component_text, kinds_text, plugins_text
+    from rlframe.pipeline.saying import say_result
+
+    if args.plugins:
+        say_result(None, plugins_text)
+    elif args.name is None:
+        say_result(args.kind, kinds_text)
+    else:
+        say_result(component(args.kind, args.name), component_text)
+    return 0
+
+
+@verb(
+    LOOK_UP,
+    'describe an option: values, default, unit, value in a config',
+    ('policy.learn.batch_size', 'gamma', 'n_sample -c cartpole_dqn', 'replay_buffer.advanced'),
+    arg(
+        'key',
+        "dotted key of an option or a section, the end of one, another framework's name for one, or a component as KIND.NAME",
+        'KEY',
+    ),
+    CONFIG,
+    JSON,
+    overrides('file'),
+)
+def explain(args: Args) -> int:
+    """Describes an option or a component."""
+    from rlframe.app.explain import explain, text_of
+    from rlframe.pipeline.saying import say_result
+
+    if args.overrides and args.config is None:
+        args.parser.error('KEY=VALUE changes a config; name one with -c')
+    say_result(explain(args.key, args.config, args.overrides), text_of, args.json)
+    return 0
