@@ -90,7 +90,7 @@ class Group(NamedTuple):
 
     def curves(self, tag: str, smooth: int = 1) -> list[Curve]:
         """Returns the curve of each run that has the metric."""
-        found = [run.metrics.curve(tag) for run in self.runs]
+        found = [run.curve(tag) for run in self.runs]
         return [Curve(curve.steps, smoothed(curve.values, smooth)) for curve in found if len(curve.steps)]
 
     def band(self, tag: str, smooth: int = 1) -> Band | None:
@@ -98,7 +98,7 @@ class Group(NamedTuple):
 
         A run that reached its goal keeps its last return; the curve ends where the first other run ends.
         """
-        runs = [run for run in self.runs if len(run.metrics.curve(tag).steps)]
+        runs = [run for run in self.runs if len(run.curve(tag).steps)]
         curves = self.curves(tag, smooth)
         if len(curves) < 2:
             return None

@@ -418,8 +418,6 @@ def checked_metrics(groups: Sequence[Group], metrics: Sequence[str]) -> list[str
     runs = [run for group in groups for run in group.runs]
     known = sorted({tag for run in runs for tag in run.metrics.tags})
     for run in runs:
-        if run.metrics.note:
-            logger.warning('%s', run.metrics.note)
         if not run.metrics.tags:
             raise ExperimentDirError('this run has not written any metrics yet', where=str(run.folder))
     for tag in metrics:

@@ -76,13 +76,13 @@ def write_report(folder: str | Path, out: str | None = None) -> Path:
 def report(run: RunFiles) -> str:
     """Returns the report on a run, as HTML."""
     metrics, goal = run.metrics, run.steps_to_goal()
-    scores = metrics.curve(run.score_tag).values
+    scores = run.curve(run.score_tag).values
     tiles = {
         'last score': digits_text(metrics.last(run.score_tag)),
         'best score': digits_text(float(scores.max())) if len(scores) else '-',
         'goal': digits_text(run.goal),
-        'env steps': f'{metrics.envstep:,}',
-        'updates': f'{metrics.train_iter:,}',
+        'env steps': f'{metrics.largest("envstep"):,}',
+        'updates': f'{metrics.largest("train_iter"):,}',
         'time': duration_text(run.seconds),
     }
     text = {
@@ -126,7 +126,7 @@ def _score_curve(run: RunFiles) -> str:
         return '<p>No evaluation yet.</p>'
     if not can_draw():
         return f'<p>Curves need matplotlib: {escape(INSTALL)}</p>'
-    rows = np.array(list(run.metrics.rows([tag, 'eval/std_reward', 'eval/episodes'])))
+    rows = run.metrics.rows([tag, 'eval/std_reward', 'eval/episodes'])
     half = np.array([_half_width(std, episodes) for _, _, std, episodes in rows])
     band, note = None, ''
     if tag == SCORE and np.isfinite(half).any():
@@ -159,7 +159,7 @@ def _other_curves(run: RunFiles) -> tuple[str, list[str]]:
         _picture(tag, curve_svg(run, tag), digits_text(metrics.last(tag)))
         for tag in (moving if can_draw() else ())
     ]
-    notes = [metrics.note] if metrics.note else []
+    notes = []
     if still:
         notes.append(f'constant: {", ".join(still)}')
     if len(tags) > MOST_CURVES:
@@ -171,7 +171,7 @@ def _evaluations(run: RunFiles) -> str:
     if SCORE not in run.metrics.tags:
         return ''
     lines = []
-    rows = list(run.metrics.rows([f'eval/{part}' for part in PARTS]))[-MOST_ROWS:]
+    rows = run.metrics.rows([f'eval/{part}' for part in PARTS])[-MOST_ROWS:].tolist()
     for step, mean, std, low, high, length, count in reversed(rows):
         half = digits_text(_half_width(std, count), 2)
         lines.append([f'{step:,.0f}', digits_text(mean), half, *map(digits_text, (low, high, length, count))])

@@ -4,33 +4,29 @@ from __future__ import annotations
 
 import copy
 import html
-import importlib
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
 
-import numpy as np
-
 from rlframe import config
 from rlframe.app.explain import by_last_part
+from rlframe.app.run_files import MetricColumns, read_columns
 from rlframe.app.scoring import OwnParts, Request, Score, play
 from rlframe.config.schema import ExperimentConfig
-from rlframe.data.timestep import Array
-from rlframe.errors import ConfigError, MissingDependencyError
+from rlframe.errors import ConfigError
 from rlframe.pipeline import build
 from rlframe.pipeline.resume import resume as find_resumption
 from rlframe.pipeline.saying import short_path
 from rlframe.pipeline.serial import SerialPipeline
 from rlframe.pipeline.training import run_shown
-from rlframe.registry import nearest, nearest_name
+from rlframe.registry import nearest_name
 from rlframe.run.exit_guard import Interrupt
 from rlframe.run.manifest import read_manifest
-from rlframe.run.metrics import records
 from rlframe.run.progress import Progress, evaluation_of
 from rlframe.run.read_checkpoint import OpenCheckpoint, open_checkpoint
-from rlframe.scores import exact_text, number_text
+from rlframe.scores import number_text
 from rlframe.utils.field import ResolvedConfig
 from rlframe.utils.seed import preserved_rng
 from rlframe.utils.synonyms import meant_keys
@@ -84,74 +80,6 @@ def _hint(name: str, by_name: Mapping[str, list[str]]) -> str:
         return f'. Did you mean {" or ".join(meant)}?'
     close = nearest_name(name, by_name)
     return f'. Did you mean {" or ".join(sorted(by_name[close]))}?' if close else ''
-
-
-class MetricColumns(Mapping[str, Array]):
-    """All records of a run: a column for each name, NaN in records without that number.
-
-    ``metrics['eval/mean_reward']`` is a column, ``metrics.curve('eval/mean_reward')`` its numbers over env steps.
-
-    Args:
-        columns: One array for each name, float64 [records].
-    """
-
-    def __init__(self, columns: Mapping[str, Array]) -> None:
-        self._columns = dict(columns)
-
-    def __getitem__(self, name: str) -> Array:
-        try:
-            return self._columns[name]
-        except KeyError:
-            raise KeyError(f'no metric {name!r}.{nearest(name, self._columns)}') from None
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._columns)
-
-    def __len__(self) -> int:
-        return len(self._columns)
-
-    def curve(self, name: str) -> tuple[Array, Array]:
-        """Returns the env steps and the values of the records that have a number."""
-        values = self[name]
-        has = np.isfinite(values)
-        return self['envstep'][has], values[has]
-
-    def to_pandas(self) -> Any:
-        """Returns a ``pandas.DataFrame`` with a row for each record.
-
-        Raises:
-            MissingDependencyError: If pandas is not installed.
-        """
-        try:
-            pandas: Any = importlib.import_module('pandas')
-        except ImportError as error:
-            raise MissingDependencyError(
-                'to_pandas needs pandas', where='to_pandas', remedy='pip install pandas'
-            ) from error
-        return pandas.DataFrame(self._columns)
-
-    def __repr__(self) -> str:
-        rows = len(next(iter(self._columns.values()), ()))
-        return f'MetricColumns({rows} records of {", ".join(self) or "nothing"})'
-
-    def _repr_html_(self) -> str:
-        rows = []
-        for name, values in self._columns.items():
-            numbers = values[np.isfinite(values)]
-            last = exact_text(numbers[-1]) if len(numbers) else ''
-            rows.append(f'<tr><td>{html.escape(name)}</td><td>{len(numbers)}</td><td>{last}</td></tr>')
-        return f'<table><tr><th>metric</th><th>values</th><th>last</th></tr>{"".join(rows)}</table>'
-
-
-def read_columns(folder: Path) -> MetricColumns:
-    """Returns the metrics of a run folder; lines that are damaged, such as a last one cut off, are skipped."""
-    found = list(records(folder))
-    names = dict.fromkeys(name for record in found for name in record)
-    columns = {name: np.full(len(found), math.nan) for name in names}
-    for row, record in enumerate(found):
-        for name, value in record.items():
-            columns[name][row] = value
-    return MetricColumns(columns)
 
 
 def run_text(run: Run) -> str:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import errno
+import html
+import importlib
 import json
 import math
 import os
@@ -10,170 +11,147 @@ import socket
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any, NamedTuple, TypeGuard
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from rlframe.config.tree import user_tree
-from rlframe.errors import ExperimentDirError
+from rlframe.data.timestep import Array
+from rlframe.errors import ExperimentDirError, MissingDependencyError
 from rlframe.registry import nearest
-from rlframe.run.metrics import METRICS
+from rlframe.run.metrics import METRICS, records
 from rlframe.run.progress import KINDS
 from rlframe.run.run_folder import last_holder
-from rlframe.scores import reaches
+from rlframe.scores import exact_text, reaches
 from rlframe.utils import strict_json
 from rlframe.utils.files import LimitExceededError, check_limit, printable, printable_tree, remedy_of
 
-MOST_TAGS = 10_000
-"""Tags of one file; more are no metrics."""
-LONGEST_LINE = 2**20
-"""Bytes of one record."""
 LARGEST, MOST_STEPS = 1e100, 2**52
-"""Numbers above these count as infinite: sums, squares and differences of them would overflow or be inexact."""
+"""Numbers above these are no metrics and no counts: sums, squares and differences of them would overflow or be inexact."""
 FACTS = ('envstep', 'train_iter', 'time')
 """Keys of a record that are no metrics."""
+TAG_ORDER = {'eval': 0, 'rollout': 1, 'train': 2, 'buffer': 3}
 
 
 class Curve(NamedTuple):
-    """The values of one tag."""
+    """The values of one metric."""
 
-    steps: np.ndarray[Any, Any]
+    steps: Array
     """Env steps, increasing. float64 [K]."""
-    values: np.ndarray[Any, Any]
+    values: Array
     """Values; none is NaN. float64 [K]."""
 
 
-class MetricFile:
-    """The records of a run.
+class MetricColumns(Mapping[str, Array]):
+    """All records of a run: a column for each name, NaN in records without that number.
+
+    ``metrics['eval/mean_reward']`` is a column, ``metrics.curve('eval/mean_reward')`` its numbers over env steps.
 
     Args:
-        path: The file, which need not exist yet.
+        records: The numbers of each record by name; those without ``envstep`` are left out.
     """
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.note = ''
-        """Says that the last line is cut, if it is."""
-        self._clear()
+    def __init__(self, records: Iterable[Mapping[str, float]]) -> None:
+        self._found: dict[str, tuple[array[int], array[float]]] = {}
+        self._len = 0
+        for record in records:
+            if not abs(record.get('envstep', math.nan)) <= MOST_STEPS:
+                continue
+            for name, value in record.items():
+                rows, values = self._found.setdefault(printable(name), (array('q'), array('d')))
+                if abs(value) <= LARGEST:  # False for NaN
+                    rows.append(self._len)
+                    values.append(value)
+            self._len += 1
 
-    def _clear(self) -> None:
-        self._columns: dict[str, tuple[array[float], array[float]]] = {}
-        self._offset = self._lines = 0
-        self.first_time = self.last_time = math.nan
-        """Unix times of the first and the last record."""
-        self.envstep = self.train_iter = 0
-        """Largest counts of all records."""
+    def __getitem__(self, name: str) -> Array:
+        if name not in self._found:
+            raise KeyError(f'no metric {name!r}.{nearest(name, self._found)}')
+        column = np.full(self._len, math.nan)
+        rows, values = self._found[name]
+        column[rows] = values
+        return column
 
-    def update(self) -> bool:
-        """Reads the records that were added since the last call, or all if a resumed run cut the file.
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._found)
 
-        Returns:
-            Whether anything changed.
-
-        Raises:
-            ExperimentDirError: If it is too large, cannot be read, or a line other than the last is no record.
-        """
-        try:
-            if not self.path.exists():
-                return False
-            if not self.path.is_file():  # a pipe would be waited for
-                raise ExperimentDirError('this is not a regular file', where=str(self.path))
-            size = self.path.stat().st_size
-            check_limit('METRICS_BYTES', size, 'bytes of the file')
-            if size < self._offset:
-                self._clear()
-            if size == self._offset:
-                return False
-            with open(self.path, 'rb') as file:
-                file.seek(self._offset)
-                self._read(file, size)
-        except LimitExceededError as error:
-            raise ExperimentDirError(str(error), where=str(self.path), remedy=remedy_of(error)) from error
-        except OSError as error:
-            raise ExperimentDirError(f'cannot be read: {error.strerror}', where=str(self.path)) from error
-        return True
-
-    def _read(self, file: IO[bytes], size: int) -> None:
-        """Reads records up to a size; the last line may be incomplete, as a run writes or was killed."""
-        self.note, broken = '', ''
-        while self._offset < size and (line := file.readline(LONGEST_LINE)):
-            if broken:
-                raise ExperimentDirError(broken, where=f'{self.path}:{self._lines}')
-            record: Any = None
-            try:
-                record = json.loads(line)
-            except (ValueError, RecursionError):
-                broken = 'this line is no JSON'
-            if not broken and not _is_record(record):
-                broken = 'this line is no record with an "envstep"'
-            if len(line) == LONGEST_LINE:
-                broken = f'this line is longer than {LONGEST_LINE:,} bytes'
-            elif broken and not line.endswith(b'\n'):
-                break  # read again when it is complete
-            self._offset, self._lines = self._offset + len(line), self._lines + 1
-            if not broken:
-                self._add(record)
-        if broken:
-            self.note = f'{self.path}: the last line is cut and was skipped'
-
-    def _add(self, record: dict[str, Any]) -> None:
-        step = float(record['envstep'])
-        self.envstep = max(self.envstep, int(step))
-        if _is_count(train_iter := record.get('train_iter')):
-            self.train_iter = max(self.train_iter, int(train_iter))
-        if _is_number(seconds := record.get('time')):
-            self.first_time = float(seconds) if math.isnan(self.first_time) else self.first_time
-            self.last_time = float(seconds)
-        for name, value in record.items():
-            if name not in FACTS and _is_number(value):
-                tag = printable(name)
-                columns = self._columns.get(tag)
-                if columns is None:
-                    if len(self._columns) >= MOST_TAGS:
-                        raise ExperimentDirError(f'more than {MOST_TAGS:,} tags', where=str(self.path))
-                    columns = self._columns[tag] = (array('d'), array('d'))
-                columns[0].append(step)
-                columns[1].append(float(value))
+    def __len__(self) -> int:
+        return len(self._found)
 
     @property
     def tags(self) -> list[str]:
-        """The tags, those of evaluations and episodes first."""
-        order = {'eval': 0, 'rollout': 1, 'train': 2, 'buffer': 3}
-        return sorted(self._columns, key=lambda tag: (order.get(tag.partition('/')[0], 4), tag))
+        """Names of the metrics that have a number, those of evaluations and episodes first."""
+        tags = [name for name, (rows, _) in self._found.items() if rows and name not in FACTS]
+        return sorted(tags, key=lambda tag: (TAG_ORDER.get(tag.partition('/')[0], 4), tag))
 
-    def curve(self, tag: str) -> Curve:
-        """Returns the values of a tag; of several at one env step, the last."""
-        steps, values = (np.array(column, float) for column in self._columns.get(tag, ((), ())))
+    def curve(self, name: str) -> Curve:
+        """Returns the env steps and the values of the records that have a number; of several at one env step, the last."""
+        values = self[name]
+        has = np.isfinite(values)
+        steps, values = self['envstep'][has], values[has]
         order = np.argsort(steps, kind='stable')
         steps, values = steps[order], values[order]
         keep = np.append(steps[1:] != steps[:-1], True)[: len(steps)]
         return Curve(steps[keep], values[keep])
 
-    def last(self, tag: str) -> float:
-        """Returns the last value of a tag, NaN if there is none."""
-        column = self._columns.get(tag)
-        return column[1][-1] if column else math.nan
+    def last(self, name: str) -> float:
+        """Returns the last value of a metric; NaN if there is none."""
+        values = self._found.get(name, ((), ()))[1]
+        return values[-1] if values else math.nan
 
-    def rows(self, tags: list[str]) -> Iterator[tuple[float, ...]]:
-        """Yields env step and values of tags that are written together; NaN where one is missing."""
-        curves = [self.curve(tag) for tag in tags]
-        known = [dict(zip(curve.steps.tolist(), curve.values.tolist(), strict=True)) for curve in curves]
-        for step in known[0]:
-            yield step, *(values.get(step, math.nan) for values in known)
+    def largest(self, name: str) -> int:
+        """Returns the largest value of a count; 0 if there is none."""
+        values = self._found.get(name, ((), ()))[1]
+        return int(max((value for value in values if value <= MOST_STEPS), default=0))
+
+    def rows(self, tags: Sequence[str]) -> Array:
+        """Returns env step and values of tags that are written together, the first of which exists; float64 [K, 1 + tags]."""
+        none = np.full(self._len, math.nan)
+        columns = np.stack([self['envstep'], *(self.get(tag, none) for tag in tags)], axis=1)
+        return columns[np.isfinite(columns[:, 1])]
+
+    def to_pandas(self) -> Any:
+        """Returns a ``pandas.DataFrame`` with a row for each record.
+
+        Raises:
+            MissingDependencyError: If pandas is not installed.
+        """
+        try:
+            pandas: Any = importlib.import_module('pandas')
+        except ImportError as error:
+            raise MissingDependencyError(
+                'to_pandas needs pandas', where='to_pandas', remedy='pip install pandas'
+            ) from error
+        return pandas.DataFrame(dict(self))
+
+    def __repr__(self) -> str:
+        return f'MetricColumns({self._len} records of {", ".join(self) or "nothing"})'
+
+    def _repr_html_(self) -> str:
+        rows = [
+            f'<tr><td>{html.escape(name)}</td><td>{len(values)}</td><td>{exact_text(values[-1]) if values else ""}</td></tr>'
+            for name, (_, values) in self._found.items()
+        ]
+        return f'<table><tr><th>metric</th><th>values</th><th>last</th></tr>{"".join(rows)}</table>'
 
 
-def _is_number(value: Any) -> TypeGuard[float]:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return False
-    return abs(value) <= LARGEST  # False for NaN
+def read_columns(folder: Path) -> MetricColumns:
+    """Returns the metrics of a run folder; lines that are no records, such as a last one that is cut, are skipped.
 
-
-def _is_count(value: Any) -> TypeGuard[float]:
-    return _is_number(value) and abs(value) <= MOST_STEPS
-
-
-def _is_record(record: Any) -> bool:
-    return isinstance(record, dict) and _is_count(record.get('envstep'))
+    Raises:
+        ExperimentDirError: If they are too large, or cannot be read.
+    """
+    path = folder / METRICS
+    try:
+        if path.exists():
+            if not path.is_file():  # a pipe would be waited for
+                raise ExperimentDirError('this is not a regular file', where=str(path))
+            check_limit('METRICS_BYTES', path.stat().st_size, 'bytes of the file')
+        return MetricColumns(records(folder))
+    except LimitExceededError as error:
+        raise ExperimentDirError(str(error), where=str(path), remedy=remedy_of(error)) from error
+    except OSError as error:
+        raise ExperimentDirError(f'cannot be read: {error.strerror}', where=str(path)) from error
 
 
 CONFIG = 'config.json'
@@ -203,9 +181,12 @@ class RunFiles:
         """Both parts of its config, as plain data."""
         self.options = flat(user_tree(self.main, self.create)[0])
         """Values by dotted keys, as the command line names them."""
-        self.metrics = MetricFile(folder / METRICS)
+        self.metrics = read_columns(folder)
         """Its metrics."""
-        self.metrics.update()
+
+    def curve(self, tag: str) -> Curve:
+        """Returns the values of a metric, which are none if the run has no such metric."""
+        return self.metrics.curve(tag) if tag in self.metrics else Curve(np.empty(0), np.empty(0))
 
     @property
     def name(self) -> str:
@@ -247,7 +228,8 @@ class RunFiles:
         """Seconds that it took; of a run that recorded none, between its first and its last record."""
         elapsed, split = self.metrics.last('time/elapsed'), sum(self.time_split().values())
         if math.isnan(elapsed):
-            return self.metrics.last_time - self.metrics.first_time
+            times = self.curve('time').values
+            return float(np.ptp(times)) if len(times) else math.nan
         return max(elapsed, split)  # the former does not count the round that recorded it
 
     def time_split(self) -> dict[str, float]:
@@ -257,30 +239,25 @@ class RunFiles:
 
     def steps_to_goal(self) -> float:
         """Returns the env steps at the first evaluation that reached the goal, NaN if none did."""
-        steps, scores = self.metrics.curve(SCORE)
+        steps, scores = self.curve(SCORE)
         reached = steps[[reaches(score, self.goal) for score in scores.tolist()]]
         return float(reached[0]) if len(reached) else math.nan
 
     def state(self) -> str:
         """Returns ``running``, ``ended``, or ``stopped`` for a run whose process died."""
-        return state_of(self.folder)
-
-
-def state_of(folder: Path) -> str:
-    """Returns whether a run is ``running``, has ``ended``, or was ``stopped`` because its process died."""
-    holder = last_holder(folder)
-    if not holder:
-        return 'ended'
-    try:
-        said = json.loads(holder)
-        if said['host'] != socket.gethostname():
+        holder = last_holder(self.folder)
+        if not holder:
+            return 'ended'
+        try:
+            said = json.loads(holder)
+            if said['host'] != socket.gethostname():
+                return 'running'
+            os.kill(int(said['pid']), 0)
+        except (ValueError, LookupError, TypeError, OverflowError, PermissionError):
             return 'running'
-        os.kill(int(said['pid']), 0)
-    except (ValueError, LookupError, TypeError, OverflowError):
+        except OSError:
+            return 'stopped'
         return 'running'
-    except OSError as error:
-        return 'running' if error.errno == errno.EPERM else 'stopped'
-    return 'running'
 
 
 def is_run(folder: Path) -> bool:
@@ -308,18 +285,11 @@ def find_runs(paths: Sequence[str | Path]) -> list[Path]:
 
 
 def not_a_run(path: Path) -> ExperimentDirError:
-    """Returns the error for a path that is no run, with the nearest run folder next to it."""
+    """Returns the error for a path that is no run, with the nearest run folder next to it, or some of those there."""
     what = 'this is no run folder, as it has no config.json' if os.path.isdir(path) else 'no such run folder'
-    return ExperimentDirError(what, where=str(path), remedy=nearest_run(path).strip())
-
-
-def nearest_run(path: Path) -> str:
-    """Returns which run next to a path its user may have meant, as a sentence after a space; empty if there is none."""
-    beside = path.absolute().parent
-    names = sorted(each.name for each in _entries(beside) if is_run(each))
-    if not names or (hint := nearest(path.name, names)):
-        return hint if names else ''
-    return f' Runs next to it: {", ".join(names[:5])}{", ..." if len(names) > 5 else "."}'
+    names = sorted(each.name for each in _entries(path.absolute().parent) if is_run(each))
+    beside = f'Runs next to it: {", ".join(names[:5])}{", ..." if len(names) > 5 else "."}' if names else ''
+    return ExperimentDirError(what, where=str(path), remedy=nearest(path.name, names).strip() or beside)
 
 
 def read_runs(paths: Sequence[str | Path]) -> list[RunFiles]:

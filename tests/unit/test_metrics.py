@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rlframe.app.run import read_columns
+from rlframe.app.run_files import read_columns
 from rlframe.run.metrics import METRICS, records
 from rlframe.run.progress import evaluations
 
@@ -30,7 +30,7 @@ def test_records_of_a_run_are_its_lines_that_are_whole(tmp_path: Path) -> None:
     assert first == {'envstep': 4, 'train/loss': 0.5} and second['eval/mean_reward'] == 2.5
     assert len(others) == 3 and [row['eval/mean_reward'] for row in others] == [2.5] * 3
     assert list(records(tmp_path, containing='train/loss')) == [first]
-    assert len(read_columns(tmp_path)['envstep']) == 5
+    assert len(read_columns(tmp_path)['envstep']) == 4
 
 
 def test_evaluations_are_the_records_with_all_finite_numbers_of_one(tmp_path: Path) -> None:

@@ -13,63 +13,45 @@ import numpy as np
 import pytest
 from written_runs import write_run
 
-from rlframe.app.run_files import LONGEST_LINE, MetricFile, RunFiles, check_one_env, find_runs, read_runs
+from rlframe.app.run_files import MetricColumns, RunFiles, check_one_env, find_runs, read_columns, read_runs
 from rlframe.errors import ExperimentDirError
 
 
 def test_a_run_is_read_as_it_was_written(tmp_path: Path) -> None:
     run = RunFiles(write_run(tmp_path / 'run', [1.0, None, 35.0], seed=4))
     assert (run.env, run.policy, run.seed, run.goal) == ('CartPole-v1', 'dqn', 4, 30.0)
-    steps, scores = run.metrics.curve('eval/mean_reward')
+    steps, scores = run.curve('eval/mean_reward')
     assert steps.tolist() == [0.0, 200.0] and scores.tolist() == [1.0, 35.0], 'null is a missing value'
-    assert run.steps_to_goal() == 200 and run.metrics.train_iter == 20 and run.seconds == 2.0
-    assert run.state() == 'ended' and run.metrics.note == ''
+    assert run.steps_to_goal() == 200 and run.metrics.largest('train_iter') == 20 and run.seconds == 2.0
+    assert run.state() == 'ended'
+
+
+def written(folder: Path, *lines: str) -> MetricColumns:
+    (folder / 'metrics.jsonl').write_text('\n'.join(lines), encoding='utf-8')
+    return read_columns(folder)
 
 
 def test_of_two_values_at_one_env_step_the_last_counts(tmp_path: Path) -> None:
-    path = tmp_path / 'metrics.jsonl'
-    path.write_text(
-        '{"envstep": 5, "a": 1}\n{"envstep": 5, "a": 2}\n{"envstep": 3, "a": 0}\n', encoding='utf-8'
+    metrics = written(
+        tmp_path, '{"envstep": 5, "a": 1}', '{"envstep": 5, "a": 2}', '{"envstep": 3, "a": 0, "b": 7}'
     )
-    metrics = MetricFile(path)
-    assert metrics.update() and not metrics.update()
     np.testing.assert_array_equal(metrics.curve('a'), [[3, 5], [0, 2]])
-
-
-def test_a_last_line_cut_in_the_middle_is_skipped_with_a_note_until_it_is_complete(tmp_path: Path) -> None:
-    path = write_run(tmp_path / 'run') / 'metrics.jsonl'
-    whole = path.read_bytes()
-    path.write_bytes(whole[:-20])
-    metrics = MetricFile(path)
-    metrics.update()
-    assert len(metrics.curve('eval/mean_reward').steps) == 2 and 'the last line is cut' in metrics.note
-    path.write_bytes(whole)
-    assert metrics.update() and metrics.note == ''
-    assert len(metrics.curve('eval/mean_reward').steps) == 3
-    path.write_bytes(whole[: whole.index(b'\n') + 1])  # a resumed run cuts it
-    assert metrics.update() and len(metrics.curve('eval/mean_reward').steps) == 1
+    np.testing.assert_array_equal(metrics.rows(['a', 'b', 'c'])[-1], [3, 0, 7, math.nan])
 
 
 @pytest.mark.parametrize(
     'line',
-    ['{"envstep": 1,', '[1]', '{"a": 1}', '{"envstep": null}', 'x' * (LONGEST_LINE + 5), '[' * 100_000],
+    ['{"envstep": 1,', '[1]', '{"a": 1}', '{"envstep": null}', 'x' * 2_000_000, '[' * 100_000]
+    + [f'{{"envstep": {step}, "a": 1}}' for step in ('1e300', '-1e300', '9007199254740993', 'NaN')],
 )
-def test_a_broken_line_in_the_middle_is_an_error_with_its_number(tmp_path: Path, line: str) -> None:
-    path = tmp_path / 'metrics.jsonl'
-    path.write_text(f'{{"envstep": 0}}\n{line}\n{{"envstep": 2}}\n', encoding='utf-8')
-    with pytest.raises(ExperimentDirError, match=r'metrics\.jsonl:2: this line '):
-        MetricFile(path).update()
+def test_a_line_that_is_no_record_is_skipped(tmp_path: Path, line: str) -> None:
+    metrics = written(tmp_path, '{"envstep": 0, "a": 5}', line, '{"envstep": 2}')
+    assert metrics['envstep'].tolist() == [0, 2] and metrics.curve('a').values.tolist() == [5]
 
 
 def test_values_that_are_no_finite_numbers_are_no_metrics(tmp_path: Path) -> None:
-    path = tmp_path / 'metrics.jsonl'
-    record = '{"envstep": 0, "a": NaN, "b": Infinity, "c": true, "d": "x", "e": [1], "f": 1%s, "g": 2}\n' % (
-        '0' * 400
-    )
-    path.write_text(record, encoding='utf-8')
-    metrics = MetricFile(path)
-    metrics.update()
-    assert metrics.tags == ['g']
+    record = '{"envstep": 0, "a": NaN, "b": Infinity, "d": "x", "e": [1], "f": 1e101, "g": 2}'
+    assert written(tmp_path, record).tags == ['g']
 
 
 def test_a_file_beyond_the_limit_is_refused_before_it_is_read(tmp_path: Path, monkeypatch: Any) -> None:
