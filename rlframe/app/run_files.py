@@ -107,8 +107,8 @@ class MetricColumns(Mapping[str, Array]):
     def rows(self, tags: Sequence[str]) -> Array:
         """Returns env step and values of tags that are written together, the first of which exists; float64 [K, 1 + tags]."""
         none = np.full(self._len, math.nan)
-        columns = np.stack([self['envstep'], *(self.get(tag, none) for tag in tags)], axis=1)
-        return columns[np.isfinite(columns[:, 1])]
+        columns: Array = np.stack([self['envstep'], *(self.get(tag, none) for tag in tags)], axis=1)
+        return columns.compress(np.isfinite(columns[:, 1]), axis=0)
 
     def to_pandas(self) -> Any:
         """Returns a ``pandas.DataFrame`` with a row for each record.

@@ -13,7 +13,7 @@ from typing import Any, Literal
 from rlframe.errors import ConfigError
 from rlframe.registry import HOOK_REGISTRY
 from rlframe.utils.field import REQUIRED, Section, option
-from rlframe.utils.schema import COUNT, NUMBER, check_state, maybe
+from rlframe.utils.schema import COUNT, NUMBER, maybe
 from rlframe.worker.hooks.run_hook import RunHook, RunView
 
 
@@ -41,6 +41,7 @@ class EarlyStopHook(RunHook):
     """Ends training when the score has not improved for ``patience`` evaluations."""
 
     _cfg: EarlyStopConfig
+    saved = {'best': maybe(NUMBER), 'worse': COUNT}
 
     def __init__(self, cfg: Mapping[str, Any] | None = None) -> None:
         super().__init__(cfg)
@@ -64,13 +65,6 @@ class EarlyStopHook(RunHook):
     def _judge(self, run: RunView) -> None:
         if self._worse >= self._cfg.patience:
             run.stop(f'no better evaluation in {self._worse} (hooks.{self.name}.patience)')
-
-    def state_dict(self) -> dict[str, Any]:
-        return {'best': self._best, 'worse': self._worse}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        check_state(state, {'best': maybe(NUMBER), 'worse': COUNT})
-        self._best, self._worse = state['best'], state['worse']
 
 
 class WallClockConfig(Section):
@@ -190,6 +184,7 @@ class GradientHistogramHook(RunHook):
 
     _cfg: GradientHistogramConfig
     in_parallel = False
+    saved = {'next': COUNT}
 
     def __init__(self, cfg: Mapping[str, Any] | None = None) -> None:
         super().__init__(cfg)
@@ -204,13 +199,6 @@ class GradientHistogramHook(RunHook):
                 run.log_histogram(f'gradient/{name}', parameter.grad.cpu().numpy())
             if self._cfg.weights:
                 run.log_histogram(f'weight/{name}', parameter.detach().cpu().numpy())
-
-    def state_dict(self) -> dict[str, Any]:
-        return {'next': self._next}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        check_state(state, {'next': COUNT})
-        self._next = state['next']
 
 
 class ProfileConfig(Section):
@@ -233,6 +221,7 @@ class ProfileHook(RunHook):
 
     _cfg: ProfileConfig
     in_parallel = False
+    saved = {'round': COUNT}
 
     @classmethod
     def check_config(cls, cfg: ProfileConfig) -> list[ConfigError]:
@@ -289,10 +278,3 @@ class ProfileHook(RunHook):
             path = run.folder / f'{stem}.json'
             profiler.export_chrome_trace(str(path))
         logger.info('wrote %s', path)
-
-    def state_dict(self) -> dict[str, Any]:
-        return {'round': self._round}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        check_state(state, {'round': COUNT})
-        self._round = state['round']

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -13,8 +13,8 @@ from rlframe.data.observation import has_mask
 from rlframe.data.timestep import Batch
 from rlframe.registry import HOOK_REGISTRY
 from rlframe.scores import reaches
-from rlframe.utils.field import Field, Section, option
-from rlframe.utils.schema import COUNT, NUMBER, check_state, dict_of, list_of
+from rlframe.utils.field import Section, option
+from rlframe.utils.schema import COUNT, NUMBER, dict_of, list_of
 from rlframe.worker.hooks.run_hook import RunHook, RunView
 
 HISTORY = 50
@@ -56,14 +56,9 @@ class Exam:
 
     def advise(self, *keys: str) -> str:
         """Lists those of these options that the config has, each with its value; options that are off only if all are."""
-        known = [key for key in keys if self._has(key)]
+        known = [key for key in keys if key.rpartition('.')[2] in (self.option(key.rpartition('.')[0]) or ())]
         known = [key for key in known if self.option(key) is not None] or known
         return ' or '.join(f'{key} (now {self.option(key)!r})' for key in known)
-
-    def _has(self, key: str) -> bool:
-        section, _, name = key.rpartition('.')
-        found = self.option(section)
-        return isinstance(found, dict) and name in found
 
     @property
     def has_stalled(self) -> bool:
@@ -194,75 +189,48 @@ def _returns(run: RunView) -> list[float]:
     return [float(value) for value in run.evaluation.info.get('eval_episode_return', ())]
 
 
-def threshold(default: float, range: str, doc: str, unit: str = '') -> Field:
-    """Declares the option of a check, whose value None switches it off."""
-    return Field(default, type=(type(default), type(None)), range=range, unit=unit, doc=doc, may_change=True)
-
-
-class Check(NamedTuple):
-    """A disease of training that the doctor looks for."""
-
-    name: str
-    """Name of its option and of its metric."""
-    look: Callable[[Exam, float], str]
-    """Returns one line about an exam, given the threshold: what was seen, and what to change; empty if all is well."""
-    field: Field
-    """Its option, the threshold."""
-
-
-CHECKS = (
-    Check(
-        'entropy',
-        entropy_collapse,
-        threshold(
-            0.02,
-            range='[0, 1]',
-            doc='share of the largest entropy, or standard deviation of continuous actions, below which the policy has collapsed',
-        ),
-    ),
-    Check(
-        'q_value',
-        exploding_q,
-        threshold(
-            3.0, range='[1, inf)', doc='times the largest possible value, above which Q-values have diverged'
-        ),
-    ),
-    Check(
-        'kl',
-        large_kl,
-        threshold(
-            0.1,
-            range='(0, inf)',
-            unit='nats',
-            doc='mean divergence of an update, above which updates are too large',
-        ),
-    ),
-    Check(
-        'reward_scale',
-        reward_scale,
-        threshold(
-            100.0,
-            range='(1, inf)',
-            unit='reward per env step',
-            doc='absolute mean above which rewards are too large; returns below 0.01 are too small',
-        ),
-    ),
-)
-"""All checks, in the order of their warnings."""
-STATE = {
-    'scores': list_of(NUMBER),
-    'evaluations': COUNT,
-    'told': dict_of(COUNT),
-    'found': dict_of(COUNT),
-    'largest_reward': NUMBER,
-    'largest_return': NUMBER,
+CHECKS: dict[str, Callable[[Exam, float], str]] = {
+    'entropy': entropy_collapse,
+    'q_value': exploding_q,
+    'kl': large_kl,
+    'reward_scale': reward_scale,
 }
+"""What the doctor looks for, in the order of its warnings, by the name of the option that is its threshold and of its metric.
+
+A check returns one line: what was seen, and what to change; an empty text if all is well.
+"""
 logger = logging.getLogger('rlframe.doctor')
 
 
 class DoctorConfig(Section):
-    """Options of ``DoctorHook``, beside the thresholds of its checks."""
+    """Options of ``DoctorHook``: the threshold of each check, None to switch it off, and how often it warns."""
 
+    entropy: float | None = option(
+        0.02,
+        range='[0, 1]',
+        doc='share of the largest entropy, or standard deviation of continuous actions, below which the policy has collapsed',
+        may_change=True,
+    )
+    q_value: float | None = option(
+        3.0,
+        range='[1, inf)',
+        doc='times the largest possible value, above which Q-values have diverged',
+        may_change=True,
+    )
+    kl: float | None = option(
+        0.1,
+        range='(0, inf)',
+        unit='nats',
+        doc='mean divergence of an update, above which updates are too large',
+        may_change=True,
+    )
+    reward_scale: float | None = option(
+        100.0,
+        range='(1, inf)',
+        unit='reward per env step',
+        doc='absolute mean above which rewards are too large; returns below 0.01 are too small',
+        may_change=True,
+    )
     repeat_every: int = option(
         50,
         range='[1, inf)',
@@ -281,14 +249,18 @@ class DoctorHook(RunHook):
     """
 
     _cfg: DoctorConfig
-    config = {check.name: check.field for check in CHECKS}
-
     in_parallel = True
+    saved = {
+        'scores': list_of(NUMBER),
+        'evaluations': COUNT,
+        'told': dict_of(COUNT),
+        'found': dict_of(COUNT),
+        'largest_reward': NUMBER,
+        'largest_return': NUMBER,
+    }
 
     def __init__(self, cfg: Mapping[str, Any] | None = None) -> None:
         super().__init__(cfg)
-        limits = {check: self._cfg[check.name] for check in CHECKS}
-        self._limits = {check: limit for check, limit in limits.items() if limit is not None}
         self._scores: list[float] = []
         self._evaluations = 0
         self._told: dict[str, int] = {}  # evaluation of the last warning of each check
@@ -308,9 +280,10 @@ class DoctorHook(RunHook):
         self._scores = [*self._scores, float(run.evaluation.score)][-HISTORY:]
         self._largest_return = max([self._largest_return, *map(abs, _returns(run))])
         exam = Exam(run, self._scores, self._largest_reward, self._largest_return)
-        for check, limit in self._limits.items():
-            if line := check.look(exam, limit):
-                self._tell(run, check.name, line)
+        for name, look in CHECKS.items():
+            limit = self._cfg[name]
+            if limit is not None and (line := look(exam, limit)):
+                self._tell(run, name, line)
 
     def _tell(self, run: RunView, name: str, line: str) -> None:
         self._found[name] = self._found.get(name, 0) + 1
@@ -318,19 +291,3 @@ class DoctorHook(RunHook):
         if self._evaluations - self._told.get(name, -self._cfg.repeat_every) >= self._cfg.repeat_every:
             self._told[name] = self._evaluations
             logger.warning('doctor: %s', line)
-
-    def state_dict(self) -> dict[str, Any]:
-        return {
-            'scores': list(self._scores),
-            'evaluations': self._evaluations,
-            'told': dict(self._told),
-            'found': dict(self._found),
-            'largest_reward': self._largest_reward,
-            'largest_return': self._largest_return,
-        }
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        check_state(state, STATE)
-        self._scores, self._evaluations = list(state['scores']), state['evaluations']
-        self._told, self._found = dict(state['told']), dict(state['found'])
-        self._largest_reward, self._largest_return = state['largest_reward'], state['largest_return']

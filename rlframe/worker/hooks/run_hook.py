@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import logging
 from collections.abc import Callable, Mapping
@@ -13,7 +14,7 @@ from rlframe.registry import nearest
 from rlframe.run.metrics import CHANGED, write_record
 from rlframe.run.progress import Progress
 from rlframe.utils.field import Configurable
-from rlframe.utils.schema import DICT, NUMBER, check_state, dict_of, part
+from rlframe.utils.schema import DICT, NUMBER, Schema, check_state, dict_of, part
 from rlframe.utils.secrets import Secrets
 
 if TYPE_CHECKING:
@@ -136,6 +137,9 @@ class RunHook(Configurable):
     """Whether it works in parallel mode, where this process has no policy, collector or learner; None: unless it overrides an
     event of the collector."""
 
+    saved: Mapping[str, Schema] = {}
+    """What ``state_dict`` contains: names of attributes, which begin with an underscore, and the schemas of their values."""
+
     def __init__(self, cfg: Mapping[str, Any] | None = None) -> None:
         self._cfg = self.resolve_config(cfg)
 
@@ -183,10 +187,14 @@ class RunHook(Configurable):
 
     def state_dict(self) -> dict[str, Any]:
         """Returns what the hook needs to continue, as plain values and arrays; saved in every checkpoint."""
-        return {}
+        return {name: copy.copy(getattr(self, f'_{name}')) for name in self.saved}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continues from ``state_dict()``."""
+        if self.saved:
+            check_state(state, self.saved)
+        for name in self.saved:
+            setattr(self, f'_{name}', copy.copy(state[name]))
 
     @classmethod
     def why_not(cls, is_parallel: bool, backend: str) -> str:

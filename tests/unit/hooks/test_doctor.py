@@ -26,7 +26,6 @@ ROOT = Path(__file__).parents[3]
 KEY = re.compile(r'\b(?:policy|env|parallel|hooks)(?:\.[a-zA-Z_]+)+')
 DISCRETE, BOX = gymnasium.spaces.Discrete(4), gymnasium.spaces.Box(-1, 1, (2,), np.float32)
 NUMBERS = gymnasium.spaces.Box(-1, 1, (3,), np.float32)
-NAMES = {check.name for check in CHECKS}
 
 
 class Patient:
@@ -164,8 +163,7 @@ def test_a_doctor_goes_on_with_its_state() -> None:
     assert other.logged == {'doctor/entropy': 2, 'doctor/kl': 5, 'doctor/q_value': 5}
 
 
-def test_every_check_says_what_it_looks_at_and_where_from() -> None:
-    assert HOOK_REGISTRY.get('doctor') is DoctorHook and {'entropy', 'q_value', 'kl', 'reward_scale'} == NAMES
-    for check in CHECKS:
-        assert 'Source:' in (check.look.__doc__ or ''), check
-    assert set(DoctorHook.config_fields()) == {*NAMES, 'repeat_every'}
+def test_every_check_says_where_from_and_has_an_option() -> None:
+    assert HOOK_REGISTRY.get('doctor') is DoctorHook
+    assert all('Source:' in (look.__doc__ or '') for look in CHECKS.values())
+    assert set(DoctorHook.config_fields()) == {*CHECKS, 'repeat_every'}
