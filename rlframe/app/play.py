@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from time import sleep
@@ -26,35 +26,19 @@ WINDOW, TEXT, FILM = 'human', 'ansi', 'rgb_array'
 """Render modes of Gymnasium, by what they are used for here."""
 DISPLAYS = ('DISPLAY', 'WAYLAND_DISPLAY', 'SDL_VIDEODRIVER')
 """Environment variables of which one is set where windows can be opened on Linux."""
+NEEDED = {'.mp4': 'moviepy', '.gif': 'PIL'}
+"""Endings of films, and the packages that write them."""
 
 
-class Wish(NamedTuple):
-    """What the user wants to see."""
+class Look(NamedTuple):
+    """How the user wants to see episodes."""
 
-    episodes: int = 1
-    seed: int = 0
     fps: float | None = None
     """Env steps per second; None: as the env does it, and as fast as possible in text."""
     human: bool = False
     """Whether it has to be a window."""
-    save: str | None = None
+    save: Path | None = None
     """The file of a film."""
-    overrides: Sequence[str] = ()
-    """Options that replace those of the run."""
-    trust: bool = False
-    """Whether the config of a foreign run may reach beyond the run."""
-
-    def check(self) -> None:
-        """Checks the arguments.
-
-        Raises:
-            ConfigError: If one is invalid.
-        """
-        Request(self.episodes, self.seed, flag='--').check()
-        if self.fps is not None and not 0 < self.fps < float('inf'):
-            raise ConfigError('bad value', where='--fps', got=self.fps, expected='a number > 0')
-        if self.save is not None:
-            _check_file(Path(self.save))
 
 
 class Episode(NamedTuple):
@@ -67,30 +51,15 @@ class Episode(NamedTuple):
     """``terminated``, ``truncated`` or, by the limit of evaluations, ``cut``."""
 
 
-def _check_file(file: Path) -> None:
-    """Checks that a film can be written."""
-    if file.suffix not in ('.mp4', '.gif'):
-        raise ConfigError(
-            'bad value', where='--save', got=str(file), expected='a path that ends with .mp4 or .gif'
-        )
-    if file.exists():
-        raise ConfigError(f'{file} exists already', where='--save', remedy='Choose another name.')
-    if not file.parent.is_dir():
-        raise ConfigError(f'the folder {file.parent} does not exist', where='--save')
-    check_encoder('--save')
-    needed = {'.mp4': 'moviepy', '.gif': 'PIL'}[file.suffix]
-    if not is_installed(needed):
-        raise MissingDependencyError(
-            f'{file.suffix} files need {needed}', where='--save', remedy='pip install "rlframe[video]"'
-        )
-
-
-def play_run(opened: OpenCheckpoint, wish: Wish, say: Callable[[str], None]) -> list[Episode]:
+def play_run(
+    opened: OpenCheckpoint, request: Request, look: Look, say: Callable[[str], None]
+) -> list[Episode]:
     """Plays episodes with the policy of a checkpoint.
 
     Args:
         opened: The checkpoint.
-        wish: What the user wants to see.
+        request: The episodes.
+        look: How they are shown.
         say: Takes lines of text.
 
     Returns:
@@ -100,18 +69,14 @@ def play_run(opened: OpenCheckpoint, wish: Wish, say: Callable[[str], None]) -> 
         ConfigError: If the checkpoint cannot be used, or the env cannot be shown as wished.
         EnvCrashedError: If the env fails.
     """
-    wish.check()
+    request.check()
+    _check(look)
     state = opened.state(buffer=False)  # verified before its config is used
-    cfg = played_config(opened, wish.overrides, wish.trust)
-    set_seed(wish.seed)
+    cfg = played_config(opened, request.overrides, request.trust)
+    set_seed(request.seed)
     build.set_threads(cfg)
     factory = build.make_factory(cfg)
-    _check_env(factory)
-    with closing(factory.create()) as probe:
-        modes = (probe.metadata or {}).get('render_modes') or []
-    mode = _mode_for(modes, wish, factory.spec.name)
-    if mode == FILM:
-        os.environ.setdefault('SDL_VIDEODRIVER', 'dummy')  # pygame draws into memory; no display is needed
+    mode = _mode_for(factory, look)
     policy = played_policy(opened, state, cfg, factory.spec)
     try:
         env = factory.create(mode)
@@ -119,16 +84,73 @@ def play_run(opened: OpenCheckpoint, wish: Wish, say: Callable[[str], None]) -> 
         raise EnvStartError(
             f'the env cannot be shown: {type(error).__name__}: {error}', where=f'render mode {mode!r}'
         ) from error
-    stage = Stage(env, mode, wish, say)
     limit = EpisodeLimit(factory.spec, 1, cfg.policy.eval.evaluator.max_episode_len).max_episode_len
+    frames: list[Any] = []
+    show = _stage(env, mode, look.fps, say, frames)
     with closing(BaseEnvManager([lambda: env])) as manager:
-        episodes = [_play(manager, policy.eval_mode, stage, number, limit) for number in range(wish.episodes)]
-    stage.finish()
+        episodes = []
+        for number in range(request.episodes):
+            seed = env_seed(request.seed, 0, number, SCORE)
+            name = f'episode {number + 1}'
+            episodes.append(found := _play(manager, policy.eval_mode, seed, limit, show, name))
+            say(f'{name}: return {exact_text(found.return_)} in {found.length} steps, {found.ending}')
+        fps = look.fps or (env.metadata or {}).get('render_fps') or DEFAULT_FPS
+    if look.save is not None:
+        is_gif = look.save.suffix == '.gif'
+        write, file = (write_gif, look.save) if is_gif else (write_film, look.save.with_suffix(''))
+        write(file, frames, fps)
+        say(f'film: {look.save}')
     return episodes
 
 
-def _check_env(factory: Any) -> None:
-    """Refuses envs that are not played by one policy, one at a time."""
+def _stage(
+    env: Any, mode: str | None, fps: float | None, say: Callable[[str], None], frames: list[Any]
+) -> Callable[[str], None]:
+    """Returns a function that shows an env after a reset or a step, which a line describes, or adds a frame of the film."""
+
+    def show(line: str) -> None:
+        if mode == FILM:
+            frames.append(env.render())
+        elif mode == TEXT:
+            say(f'{str(env.render()).rstrip()}\n{line}')
+        elif mode is None:
+            say(line)
+        if fps is not None and mode != FILM:
+            sleep(1 / fps)
+
+    return show
+
+
+def _check(look: Look) -> None:
+    """Checks that episodes can be shown as the user wants, as far as that depends on no env."""
+    file = look.save
+    if look.fps is not None and not 0 < look.fps < float('inf'):
+        raise ConfigError('bad value', where='--fps', got=look.fps, expected='a number > 0')
+    if look.human and not has_display():
+        remedy = 'Without --human it is shown as text; --save FILE.mp4 makes a film.'
+        raise ConfigError('there is no display to open a window on', where='--human', remedy=remedy)
+    if file is None:
+        return
+    if file.suffix not in NEEDED:
+        raise ConfigError(
+            'bad value', where='--save', got=str(file), expected='a path that ends with .mp4 or .gif'
+        )
+    if file.exists():
+        raise ConfigError(f'{file} exists already', where='--save', remedy='Choose another name.')
+    if not file.parent.is_dir():
+        raise ConfigError(f'the folder {file.parent} does not exist', where='--save')
+    check_encoder('--save')
+    if not is_installed(NEEDED[file.suffix]):
+        needs = f'{file.suffix} files need {NEEDED[file.suffix]}'
+        raise MissingDependencyError(needs, where='--save', remedy='pip install "rlframe[video]"')
+
+
+def _mode_for(factory: Any, look: Look) -> str | None:
+    """Returns the render mode that shows an env best here; None: it cannot be drawn.
+
+    Raises:
+        ConfigError: If it lacks the wished one, or is not played by one policy, one at a time.
+    """
     if factory.only_vector:
         raise ConfigError('it exists in vector form only, which cannot be shown', where='env.env_id')
     if factory.spec.player_num > 1:
@@ -137,30 +159,17 @@ def _check_env(factory: Any) -> None:
             where='env.env_id',
             remedy='rlframe eval plays against the opponents of the config.',
         )
-
-
-def _mode_for(modes: Sequence[str], wish: Wish, name: str) -> str | None:
-    """Returns the render mode that shows an env best here; None: it cannot be drawn.
-
-    Raises:
-        ConfigError: If it lacks the wished one.
-    """
-    if wish.human and not has_display():
-        remedy = 'Without --human it is shown as text; --save FILE.mp4 makes a film.'
-        raise ConfigError('there is no display to open a window on', where='--human', remedy=remedy)
-    if wish.human or wish.save:
-        flag, mode = ('--human', WINDOW) if wish.human else ('--save', FILM)
-        if mode not in modes:
-            raise ConfigError(
-                f'{name} has no render mode {mode!r}',
-                where=flag,
-                got=list(modes),
-                expected=f'one with {mode!r}',
-            )
-        return mode
-    if WINDOW in modes and has_display():
-        return WINDOW
-    return TEXT if TEXT in modes else None
+    with closing(factory.create()) as probe:
+        modes = list((probe.metadata or {}).get('render_modes') or [])
+    if not look.human and look.save is None:
+        return WINDOW if WINDOW in modes and has_display() else TEXT if TEXT in modes else None
+    flag, mode = ('--human', WINDOW) if look.human else ('--save', FILM)
+    if mode not in modes:
+        what = f'{factory.spec.name} has no render mode {mode!r}'
+        raise ConfigError(what, where=flag, got=modes, expected=f'one with {mode!r}')
+    if mode == FILM:
+        os.environ.setdefault('SDL_VIDEODRIVER', 'dummy')  # pygame draws into memory; no display is needed
+    return mode
 
 
 def has_display() -> bool:
@@ -168,58 +177,13 @@ def has_display() -> bool:
     return sys.platform in ('win32', 'darwin') or any(os.environ.get(name) for name in DISPLAYS)
 
 
-class Stage:
-    """Shows each step of an env.
-
-    Args:
-        env: The env.
-        mode: Its render mode.
-        wish: What the user wants to see.
-        say: Takes lines of text.
-    """
-
-    def __init__(self, env: Any, mode: str | None, wish: Wish, say: Callable[[str], None]) -> None:
-        self._env, self._mode, self._wish, self._say = env, mode, wish, say
-        self._frames: list[Any] = []
-
-    @property
-    def seed(self) -> int:
-        """Seed of the episodes."""
-        return self._wish.seed
-
-    def show(self, line: str) -> None:
-        """Shows the env after a reset or a step, which a line describes."""
-        if self._mode == FILM:
-            self._frames.append(self._env.render())
-        elif self._mode == TEXT:
-            self._say(f'{str(self._env.render()).rstrip()}\n{line}')
-        elif self._mode is None:
-            self._say(line)
-        if self._wish.fps is not None and self._mode != FILM:
-            sleep(1 / self._wish.fps)
-
-    def tell(self, line: str) -> None:
-        """Shows a line in every mode."""
-        self._say(line)
-
-    def finish(self) -> None:
-        """Writes the film, if one is wanted."""
-        if self._mode != FILM:
-            return
-        file = Path(str(self._wish.save))
-        fps = self._wish.fps or (self._env.metadata or {}).get('render_fps') or DEFAULT_FPS
-        if file.suffix == '.gif':
-            write_gif(file, self._frames, fps)
-        else:
-            write_film(file.with_suffix(''), self._frames, fps)
-        self._say(f'film: {file}')
-
-
-def _play(manager: BaseEnvManager, mode: Any, stage: Stage, number: int, limit: int | None) -> Episode:
-    """Plays one episode and tells its return."""
-    manager.reset(seed=[env_seed(stage.seed, 0, number, SCORE)])
+def _play(
+    manager: BaseEnvManager, mode: Any, seed: int, limit: int | None, show: Callable[[str], None], name: str
+) -> Episode:
+    """Plays one episode, of at most ``limit`` env steps, and shows each step."""
+    manager.reset(seed=[seed])
     mode.reset(None)
-    stage.show(f'episode {number + 1} begins: obs {_shown(manager.obs[0])}')
+    show(f'{name} begins: obs {_shown(manager.obs[0])}')
     return_, length, ending = 0.0, 0, ''
     while not ending:
         action = mode.forward(manager.obs, manager.ready)['action']
@@ -227,9 +191,9 @@ def _play(manager: BaseEnvManager, mode: Any, stage: Stage, number: int, limit: 
         return_, length = return_ + float(step.reward[0]), length + 1
         ending = 'terminated' if step.terminated[0] else 'truncated' if step.truncated[0] else ''
         ending = ending or ('cut' if limit is not None and length >= limit else '')
-        parts = f'action {_shown(action[0])}, reward {step.reward[0]:g}, obs {_shown(step.obs[0])}'
-        stage.show(f'step {length}: {parts}')
-    stage.tell(f'episode {number + 1}: return {exact_text(return_)} in {length} steps, {ending}')
+        show(
+            f'step {length}: action {_shown(action[0])}, reward {step.reward[0]:g}, obs {_shown(step.obs[0])}'
+        )
     return Episode(return_, length, ending)
 
 

@@ -242,7 +242,10 @@ def eval_(args: Args) -> int:
 )
 def play(args: Args) -> int:
     """Plays episodes; with ``--json``, they are shown on stderr."""
-    from rlframe.app.play import Wish, play_run
+    from pathlib import Path
+
+    from rlframe.app.play import Look, play_run
+    from rlframe.app.scoring import Request
     from rlframe.pipeline.saying import say
     from rlframe.run.read_checkpoint import open_checkpoint
 
@@ -255,9 +258,9 @@ def play(args: Args) -> int:
         stream.write((line if is_coloured else re.sub(r'\x1b\[[0-9;]*m', '', line)) + '\n')
         stream.flush()
 
-    wish = Wish(args.episodes, args.seed, args.fps, args.human, args.save, args.overrides, args.trust)
-    opened = open_checkpoint(args.checkpoint)
-    played = play_run(opened, wish, show)
+    request = Request(args.episodes, args.seed, None, args.overrides, args.trust, flag='--')
+    look, opened = Look(args.fps, args.human, args.save and Path(args.save)), open_checkpoint(args.checkpoint)
+    played = play_run(opened, request, look, show)
     if args.json:
         returns, lengths, endings = map(list, zip(*played, strict=True))
         found = {'checkpoint': str(opened.path), 'returns': returns, 'lengths': lengths, 'endings': endings}
