@@ -18,7 +18,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Any, Literal, NamedTuple
 
-from rlframe.app.env_play import Played, first_difference, measure, play
+from rlframe.app.env_play import Played, first_difference, play
 from rlframe.app.explain import plain
 from rlframe.app.training import starting_config
 from rlframe.data.observation import ACTION_MASK, mask_parts
@@ -47,6 +47,13 @@ NUMPY_BOOL = 'truncates after 1 step'
 NOT_SAVED = 'A resumed run begins new episodes. For exact resume, give it get_state() and set_state(state).'
 """What follows if a state cannot be saved, and the remedy."""
 Severity = Literal['error', 'warning', 'note']
+NEEDS = {
+    'steps': ('spaces',),
+    'gymnasium': ('steps',),
+    'determinism': ('steps',),
+    'saving': ('steps', 'determinism'),
+}
+"""Checks that make sense only if others have passed."""
 FIXES = (
     ('expected a bool', 'Return bool(...) of it.'),
     ('gave the reward', 'Return float(reward).'),
@@ -123,29 +130,19 @@ def place_in(frames: traceback.StackSummary, env: Any) -> str:
 
 
 class FirstLine(io.TextIOBase):
-    """Stands in for stdout: counts the printed lines, and remembers the first one and the code that printed it."""
+    """Stands in for stdout: remembers the first printed line and the code that printed it."""
 
-    def __init__(self) -> None:
-        self.first, self.where, self.lines = '', '', 0
+    seen, where = '', ''
 
     def writable(self) -> bool:
         return True
 
     def write(self, text: str) -> int:
-        if text.strip() and not self.first:
+        if text.strip() and not self.seen:
             frame = sys._getframe(1)
-            self.first = text.strip().splitlines()[0]
+            self.seen = f'it printed to stdout: {text.strip().splitlines()[0][:60]!r}'
             self.where = f'{frame.f_code.co_filename}:{frame.f_lineno}'
-        self.lines += text.count('\n')
         return len(text)
-
-    def finding(self) -> Finding | None:
-        """Returns the finding about printed text, if there was any."""
-        if not self.first:
-            return None
-        seen = f'it printed {self.lines or 1} lines to stdout, the first of them: {self.first[:60]!r}'
-        fix = 'Use logging: what it prints mixes with the progress of a run and with --json.'
-        return Finding('warning', 'output', seen, fix, self.where)
 
 
 class Checks:
@@ -178,16 +175,9 @@ class Checks:
         """Runs all checks; those that need an earlier one to pass are skipped if it failed."""
         if not self._passes('constructor', self._create):
             return
-        checks: tuple[tuple[str, Callable[[], None], tuple[str, ...]], ...] = (
-            ('spaces', self._spaces, ()),
-            ('steps', self._steps, ('spaces',)),
-            ('gymnasium', self._gymnasium, ('steps',)),
-            ('determinism', self._determinism, ('steps',)),
-            ('saving', self._saving, ('steps', 'determinism')),
-            ('speed', self._speed, ('steps',)),
-        )
-        for name, check, needed in checks:
-            failed = [other for other in needed if self.results.get(other) != 'passed']
+        for check in (self._spaces, self._steps, self._gymnasium, self._determinism, self._saving):
+            name = check.__name__.removeprefix('_')
+            failed = [needed for needed in NEEDS.get(name, ()) if self.results.get(needed) != 'passed']
             if failed:
                 self.results[name] = f'skipped: {failed[0]} failed'
             else:
@@ -267,7 +257,7 @@ class Checks:
     def _steps(self) -> None:
         env, remarks = self.create(), contract.Remarks(hold=True)
         try:
-            played = play(env, self.spec, self.steps, self.seed, self.calling, remarks)
+            played = play(env, self.spec, self.steps, self.seed, self.calling, remarks=remarks)
         finally:
             for kind, text in remarks.take():
                 where = method_at(env, 'reset' if 'reset()' in text else 'step')
@@ -284,12 +274,11 @@ class Checks:
             'mean_length': sum(lengths) / len(lengths) if lengths else None,
         }
         if played.gives_mask and self.factory.cfg.action_mask is None:
-            why, fix = (
-                f'no mask fits {self.facts["action_space"]}',
-                'Masks are for Discrete and MultiDiscrete actions.',
+            fits = bool(mask_parts(self.spec.action_space))
+            why = 'the first reset() gave none' if fits else f'no mask fits {self.facts["action_space"]}'
+            fix = (
+                'Give one from reset(), too.' if fits else 'Masks are for Discrete and MultiDiscrete actions.'
             )
-            if mask_parts(self.spec.action_space):
-                why, fix = 'the first reset() gave none', 'Give one from reset(), too.'
             fix += ' env.action_mask=False ignores it without this warning.'
             self.found(Finding('warning', 'mask', f"info['{ACTION_MASK}'] is ignored: {why}", fix))
         if not returns and self.spec.max_episode_steps is None:
@@ -310,21 +299,25 @@ class Checks:
             try:
                 check_env(env, skip_render_check=True)
             except Exception as error:
-                is_flag = NUMPY_BOOL in str(error)
-                fix = 'Return bool(truncated): Gymnasium takes no numpy bool.' if is_flag else ''
-                where = method_at(env, 'reset' if 'reset' in str(error) else 'step')
-                seen = f"Gymnasium's check: {type(error).__name__}: {_short(str(error))}"
-                self.found(Finding('warning', 'gymnasium', seen, fix, where))
+                text = f'{type(error).__name__}: {error}'
+                fix = 'Return bool(truncated): Gymnasium takes no numpy bool.' if NUMPY_BOOL in text else ''
+                self._say_gymnasium(
+                    'warning', text, fix, method_at(env, 'reset' if 'reset' in text else 'step')
+                )
         for text in dict.fromkeys(COLOUR.sub('', COLOUR.sub('', str(one.message))) for one in caught):
             if not any(words in text for words in NOISE):
-                severity: Severity = 'note' if any(words in text for words in HINTS) else 'warning'
-                self.found(Finding(severity, 'gymnasium', f"Gymnasium's check: {_short(text)}"))
+                self._say_gymnasium('note' if any(words in text for words in HINTS) else 'warning', text)
+
+    def _say_gymnasium(self, severity: Severity, text: str, fix: str = '', where: str = '') -> None:
+        short = textwrap.shorten(text, 300, placeholder='...')
+        self.found(Finding(severity, 'gymnasium', f"Gymnasium's check: {short}", fix, where))
 
     def _determinism(self) -> None:
         """Compares runs with the same seed and actions: in one env twice, and in another one."""
         env, steps = self.create(), min(self.steps, COMPARED)
         first, again = (play(env, self.spec, steps, self.seed, self.calling) for _ in range(2))
         other = play(self.create(), self.spec, steps, self.seed, self.calling)
+        self.facts['speed'] = other.speed()
         for played, who in (
             (again, 'the same env, reset with the same seed'),
             (other, 'another env with the same seed'),
@@ -342,19 +335,17 @@ class Checks:
         self.facts['saving'] = 'not possible'
         self.calling('saving its state')
         saved = EnvState(env).capture()
-        if isinstance(saved, Refusal):
-            seen = f'its state cannot be saved: {saved.reason}'
-            self.found(Finding('warning', 'saving', seen, NOT_SAVED))
-            return
-        self.calling('reset()')
-        other.reset(seed=self.seed + 1)
-        self.calling('restoring its state')
-        try:
-            EnvState(other).restore(saved)
-        except (MismatchError, RLFrameError) as error:
-            self.found(
-                Finding('warning', 'saving', f'its saved state cannot be restored: {error}', NOT_SAVED)
-            )
+        problem = f'its state cannot be saved: {saved.reason}' if isinstance(saved, Refusal) else ''
+        if not isinstance(saved, Refusal):
+            self.calling('reset()')
+            other.reset(seed=self.seed + 1)
+            self.calling('restoring its state')
+            try:
+                EnvState(other).restore(saved)
+            except (MismatchError, RLFrameError) as error:
+                problem = f'its saved state cannot be restored: {error}'
+        if problem:
+            self.found(Finding('warning', 'saving', problem, NOT_SAVED))
             return
         one, two = (
             play(each, self.spec, CONTINUED, self.seed + 2, self.calling, last=last) for each in (env, other)
@@ -365,14 +356,6 @@ class Checks:
             fix = 'It keeps state outside of its attributes. Give it get_state() and set_state(state).'
             self.found(Finding('error', 'saving', seen, fix, method_at(env, 'step')))
             self.facts['saving'] = 'not exact'
-
-    def _speed(self) -> None:
-        self.facts['speed'] = measure(self.create(), self.spec, self.seed, self.calling)
-
-
-def _short(text: str) -> str:
-    first = ' '.join(text.split())
-    return first if len(first) <= 300 else first[:297] + '...'
 
 
 def check_env(
@@ -408,29 +391,28 @@ def check_env(
                 break
     if checks.refused is not None:
         raise checks.refused
-    if (printed := output.finding()) is not None:
-        checks.found(printed)
+    if output.seen:
+        fix = 'Use logging: what it prints mixes with the progress of a run and with --json.'
+        checks.found(Finding('warning', 'output', output.seen, fix, output.where))
     return _report(checks)
 
 
 def _report(checks: Checks) -> dict[str, Any]:
-    order = {'error': 0, 'warning': 1, 'note': 2}
-    findings = sorted(checks.findings, key=lambda finding: order[finding.severity])
+    order = ('error', 'warning', 'note')
+    findings = sorted(checks.findings, key=lambda finding: order.index(finding.severity))
     env_id = checks.section['env_id']
     name = env_id if isinstance(env_id, str) else getattr(env_id, '__name__', repr(env_id))
     is_good = not any(finding.severity == 'error' for finding in findings)
     policies = checks.facts.get('policies', [])
     policy = 'ppo' if 'ppo' in policies else policies[0] if policies else None
-    again = f'rlframe check-env {name}'
+    train = f'rlframe train --env {name} --policy {policy}'
     return {
         'env': name,
         'good': is_good,
         'findings': [finding._asdict() for finding in findings],
         'checks': checks.results,
         'facts': plain(checks.facts),
-        'next': f'rlframe train --env {name} --policy {policy}'
-        if is_good
-        else f'{again}, once the errors are mended',
+        'next': train if is_good else f'rlframe check-env {name}, once the errors are mended',
     }
 
 
@@ -441,35 +423,24 @@ def text_of(report: Facts, width: int) -> str:
     said = ', '.join(f'{count} {kind}{"s" if count > 1 else ""}' for count, kind in counts if count)
     lines = [f'{report["env"]}: {said or "no problems"}']
     for finding in report['findings']:
-        lines += ['', *_finding(finding, width)]
-    lines.append('')
-    checks: Mapping[str, str] = report['checks']
-    passed, failed = (
-        [name for name, result in checks.items() if result == state] for state in ('passed', 'failed')
+        lines += ['', *wrapped(f'{finding["severity"]}: {finding["seen"]}', 0, width)]
+        lines += [f'  at {finding["where"].removeprefix(f"{Path.cwd()}/")}'] if finding['where'] else []
+        lines += wrapped(finding['fix'], 2, width)
+    results: dict[str, list[str]] = {'passed': [], 'failed': [], 'skipped': []}
+    for name, result in report['checks'].items():
+        results[result.partition(':')[0]].append(name)
+    facts = {'passed': ', '.join(results['passed']) or 'nothing', 'failed': ', '.join(results['failed'])}
+    if results['skipped']:
+        facts['skipped'] = f'{", ".join(results["skipped"])}: they need a check that failed'
+    facts |= {**_facts(report['facts']), 'next': report['next']}
+    return '\n'.join(
+        [*lines, '', *(line for label, text in facts.items() if text for line in row(label, text, width))]
     )
-    left = [name for name in checks if name not in (*passed, *failed)]
-    lines += row('passed', ', '.join(passed) or 'nothing', width)
-    lines += row('failed', ', '.join(failed), width) if failed else []
-    lines += row('skipped', f'{", ".join(left)}: they need a check that failed', width) if left else []
-    for label, text in _facts(report['facts']).items():
-        lines += row(label, text, width)
-    return '\n'.join([*lines, *row('next', report['next'], width)])
-
-
-def _finding(finding: Facts, width: int) -> list[str]:
-    lines = wrapped(f'{finding["severity"]}: {finding["seen"]}', 0, width)
-    if finding['where']:
-        file, _, line = finding['where'].rpartition(':')
-        path = Path(file)
-        shown = path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
-        lines.append(f'  at {shown}:{line}')
-    return lines + wrapped(finding['fix'], 2, width)
 
 
 def _facts(facts: Facts) -> dict[str, str]:
     """Returns the facts about an env in words, by their labels."""
-    names = {'observes': 'observation_space', 'acts': 'action_space'}
-    said = {label: facts[name] for label, name in names.items() if name in facts}
+    said = {'observes': facts.get('observation_space', ''), 'acts': facts.get('action_space', '')}
     if 'max_episode_steps' in facts:
         limit, goal = facts['max_episode_steps'], facts['reward_threshold']
         length = f'at most {limit:,} steps' if limit else 'no time limit'
@@ -481,10 +452,6 @@ def _facts(facts: Facts) -> dict[str, str]:
         many = f', mean of {played["episodes"]} episodes' if played['episodes'] > 1 else ''
         said['at random'] = f'return {played["mean_return"]:.4g} in {played["mean_length"]:.4g} steps{many}'
     if speed := facts.get('speed'):
-        reset = '' if speed['reset_ms'] is None else f'; a reset takes {speed["reset_ms"]:.2g} ms'
+        reset = f'; a reset takes {speed["reset_ms"]:.2g} ms'
         said['speed'] = f'{speed["steps_per_second"]:,.0f} steps/s in one process{reset}'
-    if 'saving' in facts:
-        said['saving'] = facts['saving']
-    if facts.get('policies'):
-        said['policies'] = ', '.join(facts['policies'])
-    return said
+    return {**said, 'saving': facts.get('saving', ''), 'policies': ', '.join(facts.get('policies', ()))}

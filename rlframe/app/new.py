@@ -5,11 +5,12 @@ from __future__ import annotations
 import importlib.util
 import keyword
 import re
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 from rlframe.app.check_config import config_text, write_new
-from rlframe.app.env_play import measure
+from rlframe.app.env_play import play
 from rlframe.app.training import starting_config
 from rlframe.envs.gym_env import GymEnvFactory
 from rlframe.errors import ConfigError
@@ -20,6 +21,8 @@ from rlframe.utils.field import to_plain
 TEMPLATES = Path(__file__).with_name('templates')
 SLOW_STEPS = 2000.0
 """Env steps per second below which envs are stepped in processes: a message to one takes about 0.1 ms."""
+MOST_STEPS, SPEED_SECONDS = 3000, 0.5
+"""Env steps, and seconds, of the measurement of speed, whichever end first."""
 COMMAND = re.compile(r'^    (rlframe .*)$', re.MULTILINE)
 """A line of a template's docstring with a command to run."""
 
@@ -74,9 +77,9 @@ def new_config(name: str, folder: Path, env: str, policy: str | None = None) -> 
         f'{factory.spec.name}: {space_text(factory.spec.observation_space)}; {space_text(factory.spec.action_space)}'
     ]
     if not factory.only_vector:
-        made = factory.create()
-        rate = measure(made, factory.spec, 0, lambda call: None)['steps_per_second']
-        facts.append(_choose_manager(create, rate))
+        with closing(factory.create()) as made:
+            played = play(made, factory.spec, MOST_STEPS, 0, lambda call: None, seconds=SPEED_SECONDS)
+        facts.append(_choose_manager(create, played.speed()['steps_per_second']))
     head = f'{create["policy"]["type"]} on {env}, written by rlframe new config.'
     command = f'rlframe train -c {file.name}'
     write_new(file, config_text(head, [*facts, '', f'    {command}'], main, create))

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from rlframe import config
-from rlframe.app import env_play, new
+from rlframe.app import new
 from rlframe.app.new import TEMPLATES, new_config, new_file
 from rlframe.entry.__main__ import main
 from rlframe.entry.verbs import KINDS, VERBS
@@ -27,7 +27,7 @@ QUICK = ['--env-step', '200', 'env.n_evaluator_episode=2', 'env.evaluator_env_nu
 def cwd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """An empty working directory; what its modules register is forgotten afterwards."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(env_play, 'SPEED_SECONDS', 0.005)
+    monkeypatch.setattr(new, 'SPEED_SECONDS', 0.005)
     yield tmp_path
     own = [file.stem for file in tmp_path.glob('*.py')]
     for registry in REGISTRIES.values():
@@ -99,7 +99,8 @@ def test_a_new_file_runs_by_the_commands_that_are_printed(
 def test_a_new_config_says_what_each_option_means_and_compiles_to_the_starting_config(
     cwd: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(new, 'measure', lambda *_: {'steps_per_second': 1e5})  # however fast this machine is
+    fast = {'steps_per_second': 1e5}  # however fast this machine is
+    monkeypatch.setattr('rlframe.app.env_play.Played.speed', lambda _: fast)
     file, commands = new_config('own_file', cwd, 'Pendulum-v1', 'sac')
     assert commands[0] == 'rlframe train -c own_file.py'
     text = file.read_text(encoding='utf-8')
