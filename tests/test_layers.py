@@ -253,7 +253,7 @@ RUNS_CODE = {
         'envs/worker_pool.py',
         'backend/ray/actor.py',
         'parallel/roles.py',  # from the stdin that its parent holds
-        'app/seed_run.py',
+        'app/seeds.py',
     ),
     'torch.load': (),
     'yaml.load': (),

@@ -5,20 +5,27 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import os
 import queue
+import signal
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from time import monotonic
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from rlframe.app.seed_run import MESSAGE
-from rlframe.config import compile_config, config_pair
+from rlframe.config import compile_config, config_pair, split_config
 from rlframe.config.rules import check_serial
-from rlframe.errors import ConfigError, WorkerLostError
+from rlframe.errors import ConfigError, RLFrameError, WorkerLostError
 from rlframe.pipeline import build
 from rlframe.run.child_process import ChildProcess
+from rlframe.run.exit_guard import told
 from rlframe.run.machine import usable_cores
-from rlframe.utils.serialize import to_bytes
+from rlframe.utils.serialize import from_bytes, to_bytes
+
+if TYPE_CHECKING:
+    from rlframe.config.schema import ExperimentConfig
+    from rlframe.pipeline.serial import SerialPipeline
 
 MOST_SEEDS = 1000
 """Largest number of seeds of one call."""
@@ -26,6 +33,10 @@ POLL_SECONDS = 0.2
 """Seconds between two looks at the processes."""
 SAVE_SECONDS = 60.0
 """Seconds that interrupted runs have to save themselves."""
+MESSAGE = '\x1erlframe '
+"""Start of the lines by which a process tells its parent fields of its ``SeedRun``; all others are the output of envs."""
+MESSAGE_SECONDS = 0.5
+"""Seconds between two messages."""
 
 
 @dataclasses.dataclass
@@ -177,9 +188,7 @@ class _Team:
             return is_message
 
         try:
-            child = ChildProcess(
-                f'rlframe-seed-{run.seed}', 'rlframe.app.seed_run', (), self._data[index], take
-            )
+            child = ChildProcess(f'rlframe-seed-{run.seed}', 'rlframe.app.seeds', (), self._data[index], take)
         except OSError as error:
             raise WorkerLostError(f'no process could be started for seed {run.seed}: {error}') from error
         run.state = 'running'
@@ -193,11 +202,9 @@ class _Team:
                 index, facts = self._messages.get(timeout=POLL_SECONDS if is_first else 0)
             except queue.Empty:
                 return
-            is_first, run = False, self.runs[index]
-            run.state, run.folder = facts['state'], Path(facts['folder'])
-            run.envstep, run.train_iter = facts['envstep'], facts['train_iter']
-            for name in ('mean_return', 'score'):
-                setattr(run, name, math.nan if facts[name] is None else facts[name])
+            is_first = False
+            for name, value in facts.items():
+                setattr(self.runs[index], name, Path(value) if name == 'folder' else value)
 
     def _reap(self, is_stopping: bool) -> None:
         for index, (child, start) in list(self._children.items()):
@@ -211,3 +218,59 @@ class _Team:
             if run.state == 'running':
                 run.state = 'interrupted' if is_stopping else 'failed'
                 run.error = '' if is_stopping else how or 'it ended without a result'
+
+
+def main() -> None:
+    """Trains one seed in a process of its own: as the config on stdin says, telling the parent about it.
+
+    Stdin also says whether to resume the newest run of the config. SIGTERM saves the run and ends it.
+    """
+    stopped: list[int] = []
+    cfg, resumes = from_bytes(sys.stdin.buffer.read())
+    signal.signal(signal.SIGTERM, lambda number, _: stopped.append(number))
+    try:
+        with told(), _pipeline(cfg, resumes) as pipeline:
+            last = monotonic()
+
+            def is_over(_: Any = None) -> bool:
+                nonlocal last
+                if monotonic() - last > MESSAGE_SECONDS:
+                    last = monotonic()
+                    _send(pipeline, 'running')
+                return bool(stopped)
+
+            _send(pipeline, 'running')
+            if not pipeline.complete:
+                pipeline.run(is_over, is_over)
+            if stopped:
+                pipeline.checkpoints.save_latest()
+            outcome = 'not solved' if pipeline.evaluator.goal else 'done'
+            _send(pipeline, 'interrupted' if stopped else 'solved' if pipeline.solved else outcome)
+    except RLFrameError as error:
+        sys.stderr.write(f'\nrlframe: {type(error).__name__}: {" ".join(str(error).split())}\n')
+        sys.exit(error.exit_code)
+
+
+def _pipeline(cfg: ExperimentConfig, resumes: bool) -> SerialPipeline:
+    """Returns a new run of a config, or the newest one, to be resumed; without such a run, a new one."""
+    from rlframe.pipeline.resume import newest_run, resume, unbegun_run
+    from rlframe.pipeline.serial import SerialPipeline
+
+    start = newest_run(cfg) if resumes else None
+    if start is None:
+        return SerialPipeline(cfg, unbegun_run(cfg) if resumes else None)
+    found = resume(start, split_config(cfg))
+    return SerialPipeline(found.cfg, found.folder, resume=found.saved)
+
+
+def _send(pipeline: SerialPipeline, state: str) -> None:
+    """Tells the parent the progress of a run."""
+    facts = {
+        'state': state,
+        'folder': str(pipeline.folder),
+        'envstep': pipeline.progress.envstep,
+        'train_iter': pipeline.progress.train_iter,
+        'mean_return': float(pipeline.collector.mean_return()),
+        'score': float(pipeline.evaluator.score),
+    }
+    os.write(1, f'\n{MESSAGE}{json.dumps(facts)}\n'.encode())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import os
 import signal
 import subprocess
@@ -16,8 +17,7 @@ import pytest
 from rich.console import Console
 
 from rlframe.app import seeds
-from rlframe.app.seed_run import MESSAGE
-from rlframe.app.seeds import SeedRun, parse_seeds, train_seeds
+from rlframe.app.seeds import MESSAGE, SeedRun, parse_seeds, train_seeds
 from rlframe.entry.__main__ import main
 from rlframe.errors import ConfigError
 from rlframe.pipeline.workers_shown import picture
@@ -36,11 +36,11 @@ class FakeChild:
         self._on_line, self._is_open = on_line, True
         FakeChild.running += 1
         FakeChild.most = max(FakeChild.most, FakeChild.running)
-        self._tell('running', None)
+        self._tell('running', math.nan)
 
-    def _tell(self, state: str, score: float | None) -> None:
+    def _tell(self, state: str, score: float) -> None:
         facts = {'state': state, 'folder': f'run{self.seed}', 'envstep': 50, 'train_iter': 5}
-        line = MESSAGE + json.dumps({**facts, 'mean_return': None, 'score': score})
+        line = MESSAGE + json.dumps({**facts, 'mean_return': math.nan, 'score': score})
         assert self._on_line(line)
         assert not self._on_line('noise of an env')
 
@@ -58,7 +58,7 @@ class FakeChild:
     def terminate(self) -> None:
         self.terminated.append(f'seed {self.seed}')
         self._asked = 2
-        self._tell('interrupted', None)
+        self._tell('interrupted', math.nan)
 
     def end(self, seconds: float) -> None:
         FakeChild.running -= self._is_open
