@@ -14,6 +14,7 @@ from rlframe.config.compile import compile_config
 from rlframe.config.schema import ExperimentConfig, find_schema
 from rlframe.config.writer import as_code
 from rlframe.errors import ConfigError, ConfigErrors, ConfigWarning
+from rlframe.pipeline import build, memory_needs
 from rlframe.pipeline.saying import row, space_text
 from rlframe.registry import import_modules
 from rlframe.run.progress import BUDGETS, set_budgets
@@ -42,26 +43,23 @@ def config_text(head: str, facts: Sequence[str], main: Mapping[str, Any], create
     with warnings.catch_warnings():
         warnings.simplefilter('ignore')  # they are shown when the config is used
         cfg = compile_config(main, create)
-    fields = dict(flat_fields(find_schema(to_plain(cfg), [])[1]))
     modules: set[str] = set()
     inexpressible: list[str] = []
     options = as_code(to_plain(main), 'main_config', modules, inexpressible)
-    components = as_code(to_plain(create), 'create_config', modules, inexpressible)
+    components = as_code({'import_names': [], **to_plain(create)}, 'create_config', modules, inexpressible)
     if inexpressible:
         raise ConfigError('this value cannot be written as source', where=inexpressible[0])
-    lines = [f'"""{head}', '', *facts, '"""', '', *(f'import {module}' for module in sorted(modules))]
-    lines += [*([''] if modules else []), 'from easydict import EasyDict', '']
-    lines += ['main_config = EasyDict(', '    dict(', *_section(options, fields, '', 2), '    )', ')', '']
-    components = {'import_names': [], **components}
-    lines += [
-        'create_config = EasyDict(',
-        '    dict(',
-        *map(_component, components.items()),
-        '    )',
-        ')',
-        '',
+    imports = ''.join(f'import {module}\n' for module in sorted(modules)) + ('\n' if modules else '')
+    parts = {
+        'main_config': _section(options, _options(cfg), '', 2),
+        'create_config': map(_component, components.items()),
+    }
+    sources = [
+        '\n'.join([f'{name} = EasyDict(', '    dict(', *lines, '    )', ')\n'])
+        for name, lines in parts.items()
     ]
-    return '\n'.join(lines)
+    doc = '\n'.join([f'"""{head}', '', *facts, '"""', ''])
+    return '\n'.join([doc, f'{imports}from easydict import EasyDict\n', *sources])
 
 
 def write_new(file: Path, text: str) -> None:
@@ -91,6 +89,11 @@ def _section(section: Code, fields: Mapping[str, Field], prefix: str, depth: int
     return lines
 
 
+def _options(cfg: Any) -> dict[str, Field]:
+    """Returns the options of a compiled config by dotted keys."""
+    return dict(flat_fields(find_schema(to_plain(cfg), [])[1]))
+
+
 def _is_argument(name: str) -> bool:
     """Whether a key can be written as an argument of ``dict()``."""
     return name.isidentifier() and not keyword.iskeyword(name)
@@ -111,39 +114,36 @@ def _meaning(field: Field | None) -> str:
     """Returns the meaning of an option as a comment."""
     if field is None:
         return ''
-    names_unit = not field.unit or field.unit.split()[0] in field.doc
-    text = field.doc if names_unit else f'{field.doc} ({field.unit})'.lstrip()
-    return f'  # {text}' if text else ''
+    unit = f' ({field.unit})' if field.unit and field.unit.split()[0] not in field.doc else ''
+    return f'  # {field.doc}{unit}'.rstrip(' #')
 
 
 Facts = Mapping[str, Any]
-UNITS = ('B', 'KiB', 'MiB', 'GiB', 'TiB')
 
 
 def text_of(found: Facts, width: int) -> str:
     """Returns the result of ``check_config`` as text of at most ``width`` columns."""
-    lines = [f'{found["config"]}: no mistakes']
-    for text in found['warnings']:
-        lines += row('warning', text, width)
-    lines += row('trains', _what(found), width)
-    if 'observation_space' in found:
-        lines += row('observes', found['observation_space'], width)
-        lines += row('acts', found['action_space'], width)
-        lines += row('network', _network_text(found['network']), width)
-    lines += row('buffer', _buffer_text(found['buffer']), width)
-    lines += row('ends', _end(found['budget']), width)
-    options = found['changed']
-    lines += row('options', f'{len(options)} differ from their defaults' + (':' if options else ''), width)
-    for key, values in options.items():
-        lines.append(f'    {key} = {values["value"]!r} (default: {values["default"]!r})')
-    return '\n'.join(lines)
-
-
-def _what(found: Facts) -> str:
     envs = f'{found["env_num"]} envs, manager {found["env_manager"]}' if found['env_num'] else 'no envs'
-    where = '' if found['backend'] == 'local' else f', backend {found["backend"]}'
+    backend = '' if found['backend'] == 'local' else f', backend {found["backend"]}'
     mode = ' in parallel mode' if found['mode'] == 'parallel' else ''
-    return f'{found["policy"]} on {found["env"]}{mode}; collector {found["collector"]} with {envs}{where}'
+    trains = f'{found["policy"]} on {found["env"]}{mode}; collector {found["collector"]} with {envs}{backend}'
+    facts = [('warning', text) for text in found['warnings']] + [('trains', trains)]
+    if 'observation_space' in found:
+        facts += [('observes', found['observation_space']), ('acts', found['action_space'])]
+        facts.append(('network', _network_text(found['network'])))
+    facts += [('buffer', _buffer_text(found['buffer'])), ('ends', _end(found['budget']))]
+    options = found['changed']
+    facts.append(('options', f'{len(options)} differ from their defaults' + (':' if options else '')))
+    return '\n'.join(
+        [
+            f'{found["config"]}: no mistakes',
+            *(line for label, text in facts for line in row(label, text, width)),
+            *(
+                f'    {key} = {each["value"]!r} (default: {each["default"]!r})'
+                for key, each in options.items()
+            ),
+        ]
+    )
 
 
 def _network_text(network: Facts | None) -> str:
@@ -159,29 +159,15 @@ def _buffer_text(buffer: Facts | None) -> str:
     if buffer['size'] is None:
         return str(buffer['type'])
     size = f'{buffer["type"]}: {buffer["size"]:,} items'
-    return size if buffer['bytes'] is None else f'{size}, about {_bytes(buffer["bytes"])}'
-
-
-def _bytes(number: float) -> str:
-    unit = 0
-    while number >= 1000 and unit < len(UNITS) - 1:
-        number, unit = number / 1024, unit + 1
-    return f'{number:.3g} {UNITS[unit]}'
+    return size if buffer['bytes'] is None else f'{size}, about {buffer["bytes"] / 2**20:,.1f} MiB'
 
 
 def _end(budget: Facts) -> str:
-    limits = [
-        f'after {budget[key]:,} {unit}'
-        for key, unit in (('max_env_step', 'env steps'), ('max_train_iter', 'train iterations'))
-        if budget[key] is not None
-    ]
+    units = {'max_env_step': 'env steps', 'max_train_iter': 'train iterations'}
+    limits = [f'after {budget[key]:,} {unit}' for key, unit in units.items() if budget[key] is not None]
     if budget['stop_value'] is not None:
         limits.append(f'at a mean return of {exact_text(budget["stop_value"])}')
-    return (
-        ', or '.join(limits)
-        if limits
-        else 'never by itself: set max_env_step, max_train_iter or env.stop_value'
-    )
+    return ', or '.join(limits) or 'never by itself: set max_env_step, max_train_iter or env.stop_value'
 
 
 SHOWN_ANYWAY = (
@@ -215,21 +201,26 @@ def check_config(given: Any, overrides: Sequence[str] = (), with_env: bool = Tru
     except ConfigErrors as error:
         error.where = name
         raise
+    given_budgets, buffer = set_budgets(cfg), cfg.policy.other.replay_buffer
     found = {
         'config': name,
         'warnings': [str(one.message) for one in caught if issubclass(one.category, ConfigWarning)],
         'mode': 'parallel' if 'parallel' in cfg else 'serial',
         'policy': cfg.policy.type,
-        'env': _env_name(cfg),
+        'env': build.env_name(cfg.env),
         'env_num': cfg.env.get('collector_env_num'),
         'env_manager': cfg.env.manager.type,
         'collector': cfg.policy.collect.collector.type,
         'backend': cfg.policy.collect.collector.get('backend', 'local'),
-        'budget': _budget(cfg),
-        'buffer': _buffer(cfg),
+        'budget': {key: int(cfg[key]) if key in given_budgets else None for key in BUDGETS}
+        | {'stop_value': plain(cfg.env.get('stop_value'))},
+        'buffer': buffer
+        and {'type': buffer['type'], 'size': buffer.get('replay_buffer_size'), 'bytes': None},
         'changed': _changed(cfg),
     }
-    return found | (_of_env(cfg, name) if with_env else {})
+    if with_env:
+        _add_facts_of_env(found, cfg)
+    return found
 
 
 def mistakes_of(error: ConfigError) -> list[dict[str, Any]]:
@@ -246,31 +237,10 @@ def mistakes_of(error: ConfigError) -> list[dict[str, Any]]:
     ]
 
 
-def _env_name(cfg: ExperimentConfig) -> str:
-    from rlframe.pipeline.build import env_name
-
-    return env_name(cfg.env)
-
-
-def _budget(cfg: ExperimentConfig) -> dict[str, Any]:
-    """Returns the limits that end the run; None for those that are not set."""
-    given = set_budgets(cfg)
-    limits = {key: int(cfg[key]) if key in given else None for key in BUDGETS}
-    return {**limits, 'stop_value': plain(cfg.env.get('stop_value'))}
-
-
-def _buffer(cfg: ExperimentConfig) -> dict[str, Any] | None:
-    section = cfg.policy.other.replay_buffer
-    if section is None:
-        return None
-    return {'type': section['type'], 'size': section.get('replay_buffer_size'), 'bytes': None}
-
-
 def _changed(cfg: Any) -> dict[str, Any]:
     """Returns the options that differ from their defaults, apart from those that ``check_config`` returns anyway."""
-    options = dict(flat_fields(find_schema(to_plain(cfg), [])[1]))
     found = {}
-    for key, field in options.items():
+    for key, field in _options(cfg).items():
         *path, name = key.split('.')
         if key in cfg._user_keys and name not in SHOWN_ANYWAY:
             value = dict(to_plain(config.section_at(cfg, path)))[name]
@@ -290,50 +260,35 @@ def _differing(key: str, value: Any, default: Any) -> dict[str, Any]:
     return {key: {'value': plain(value), 'default': plain(default)}}
 
 
-def _of_env(cfg: ExperimentConfig, name: str) -> dict[str, Any]:
-    """Returns the facts that depend on the spaces of the env.
+def _add_facts_of_env(found: dict[str, Any], cfg: ExperimentConfig) -> None:
+    """Adds the facts that depend on the spaces of the env.
 
     Raises:
         ConfigError: If the env cannot be created, the policy cannot act in it, or the replay buffer does not fit.
+        ConfigErrors: If several of these are so.
     """
-    from rlframe.pipeline import build, memory_needs
-
     import_modules(cfg.import_names)
     spec = build.make_factory(cfg).spec
     errors: list[ConfigError] = []
-    network: Mapping[str, Any] | None = None
-    try:
-        build.check_policy(cfg, spec)
-        network = _network(cfg, spec)
-    except ConfigError as error:
-        errors.append(error)
-    try:
-        memory_needs.check_memory(cfg, spec)
-    except ConfigError as error:
-        errors.append(error)
+    for check in (build.check_policy, memory_needs.check_memory):
+        try:
+            check(cfg, spec)
+        except ConfigError as error:
+            errors.append(error)
     if errors:
-        raise errors[0] if len(errors) == 1 else ConfigErrors(errors, name)
-    buffer = _buffer(cfg)
-    if buffer is not None and buffer['size'] is not None:
-        buffer['bytes'] = memory_needs.buffer_nbytes(cfg, spec)
-    budget = _budget(cfg)
-    if budget['stop_value'] is None:
-        budget['stop_value'] = plain(spec.reward_threshold)
-    return {
-        'env': spec.name,
-        'observation_space': space_text(spec.observation_space),
-        'action_space': space_text(spec.action_space),
-        'network': network,
-        'buffer': buffer,
-        'budget': budget,
-    }
+        raise errors[0] if len(errors) == 1 else ConfigErrors(errors, found['config'])
+    if found['buffer'] is not None and found['buffer']['size'] is not None:
+        found['buffer']['bytes'] = memory_needs.buffer_nbytes(cfg, spec)
+    if found['budget']['stop_value'] is None:
+        found['budget']['stop_value'] = plain(spec.reward_threshold)
+    found['env'], found['network'] = spec.name, _network(cfg, spec)
+    found['observation_space'] = space_text(spec.observation_space)
+    found['action_space'] = space_text(spec.action_space)
 
 
 def _network(cfg: ExperimentConfig, spec: EnvSpec) -> dict[str, Any] | None:
     """Returns the size of the network; None if the policy or the network is custom."""
-    from rlframe.pipeline.memory_needs import blank_network
-
-    made = blank_network(cfg.policy, spec)
+    made = memory_needs.blank_network(cfg.policy, spec)
     if made is None:
         return None
     sizes = {
