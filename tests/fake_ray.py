@@ -10,8 +10,6 @@ from unittest import mock
 
 import numpy as np
 
-from rlframe.backend.ray import pool as ray_calls
-from rlframe.backend.ray import pool as ray_losses
 from rlframe.backend.ray import pool as ray_pool
 from rlframe.backend.ray import publisher as ray_publisher
 from rlframe.backend.ray import session as ray_session
@@ -165,16 +163,22 @@ class FakeRay:
 
 @contextlib.contextmanager
 def fake_ray() -> Iterator[FakeRay]:
-    """Puts it in Ray's place."""
-    ray = FakeRay()
+    """Puts it in Ray's place; its pools end with it, not when they are collected: that would move the clock of another."""
+    ray, init = FakeRay(), ActorPool.__init__
     with contextlib.ExitStack() as stack:
         for module in (ray_pool, ray_publisher, ray_session):
             stack.enter_context(mock.patch.object(module, 'ray', ray))
-        for module in (ray_pool, ray_calls, ray_losses, ray_session):
+        for module in (ray_pool, ray_session):
             stack.enter_context(mock.patch.object(module, 'time', ray))
         stack.enter_context(mock.patch.object(ray_session._Reserved, 'total', Counter()))
         session = lambda *given: ray_session.RaySession(False, 'fake')  # noqa: E731
         stack.enter_context(mock.patch.object(ray_pool, 'connect', session))
+
+        def init_and_close(pool: ActorPool, *args: Any, **given: Any) -> None:
+            init(pool, *args, **given)
+            stack.callback(pool.close)
+
+        stack.enter_context(mock.patch.object(ActorPool, '__init__', init_and_close))
         yield ray
 
 
