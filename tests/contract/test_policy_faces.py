@@ -12,7 +12,7 @@ import pytest
 import torch
 from test_policy import ENVS, collected, names, spec_for, train
 
-from rlframe.backend.ray.arguments import MakeFromPython
+from rlframe.backend.ray.arguments import ActorArguments, MakeFromPython
 from rlframe.data import Batch
 from rlframe.envs.env_manager import BaseEnvManager
 from rlframe.policy import Policy, create_policy
@@ -45,7 +45,7 @@ def greedy_parts(policy: Policy) -> Any:
     """Returns what collects in an actor of ``RayCollector(..., exploration_type='deterministic')``."""
     env: Any = ENVS[type(policy._spec.action_space).__name__]
     collector = {'type': 'sample', 'mark_episodes': True}
-    return MakeFromPython([env], [{}], policy, [collector], [4], None, False, ['cpu'], 0)(0, 0)
+    return MakeFromPython({0: ActorArguments(env, {}, 4, collector)}, policy, explores=False)(0, 0)
 
 
 def check_states(policy: Policy, rows: Batch) -> None:

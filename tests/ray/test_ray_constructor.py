@@ -186,7 +186,6 @@ def test_set_seed_and_states_repeat_what_was_collected(policy: Any) -> None:
             {'num_collectors': 2, 'create_env_kwargs': [{}] * 3},
             'create_env_kwargs has 3 entries for 2 collectors',
         ),
-        ({'num_collectors': 2, 'collector_kwargs': [{}]}, 'collector_kwargs has 1 entries for 2 collectors'),
         ({'remote_configs': [{}, {}]}, 'remote_configs has 2 entries for 1 collectors'),
         ({'policy_device': 'cuda:0'}, 'actor 0 should use cuda:0, but has no GPU'),
         ({'exploration_type': 'some'}, "exploration_type: bad value; got 'some'"),
@@ -254,11 +253,13 @@ def with_sum(batch: Batch) -> Batch:
     return batch.replace(sum=np.full(len(batch), batch['action'].sum()))
 
 
-def test_a_module_acts_in_an_env_that_was_given_itself_and_the_actors_end_with_the_iteration() -> None:
-    env, module = gymnasium.make('Pendulum-v1'), torch.nn.Linear(3, 1)
+def test_a_module_acts_and_the_actors_end_with_the_iteration() -> None:
+    module = torch.nn.Linear(3, 1)
     with torch.no_grad():
         module.weight.fill_(100.0)
-    with RayCollector(env, module, frames_per_batch=7, total_frames=20, num_workers_per_collector=2) as c:
+    with RayCollector(
+        'Pendulum-v1', module, frames_per_batch=7, total_frames=20, num_workers_per_collector=2
+    ) as c:
         (pid,) = (actor.pid for actor in c.actor_states())
         batches = list(c)
         assert [len(batch) for batch in batches] == [7, 7, 6]

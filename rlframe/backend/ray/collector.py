@@ -7,25 +7,22 @@ from typing import Any, NamedTuple
 
 from rlframe.backend.ray.actor import reseed
 from rlframe.backend.ray.arguments import (
+    ActorArguments,
     MakeFromPython,
     Postproc,
     check_batch_size,
-    check_data_is_usable,
     check_devices,
-    check_one_device,
+    check_policy,
+    checked_total_frames,
     collector_of,
-    env_makers,
-    exploration_of,
-    filled,
+    explores,
     number_of_actors,
     per_actor,
     trajectories,
-    without_devices,
 )
 from rlframe.backend.ray.options import RAY_OPTIONS, staleness_error, with_ray_options
 from rlframe.backend.ray.pool import ActorPool
-from rlframe.backend.ray.publisher import Publisher
-from rlframe.backend.ray.serial_collector import RaySerialCollector, check_policy, checked_total_frames
+from rlframe.backend.ray.serial_collector import RaySerialCollector
 from rlframe.errors import ConfigError
 from rlframe.utils.seed import component_rng
 
@@ -41,104 +38,19 @@ class ActorState(NamedTuple):
     node: str | None
 
 
-class ActorFacts:
-    """The properties of a RayCollector, under the names that TorchRL's class has."""
-
-    _pool: ActorPool
-    _publisher: Publisher
-    delivered: int
-    _devices: tuple[Any, list[Any], Any, list[Any]] = (None, [None], None, [None])
-
-    def remote_collectors(self) -> list[Any]:
-        """Returns Ray's handles of the actors, ordered by rank, but for those that wait to be replaced.
-
-        A call of their ``collect`` would not be counted.
-        """
-        slots = [self._pool.slots[rank] for rank in self._pool.ranks]
-        return [slot.actor for slot in slots if slot.actor is not None]
-
-    def actor_states(self) -> tuple[ActorState, ...]:
-        """Returns the state of each actor, ordered by rank."""
-        slots = [self._pool.slots[rank] for rank in self._pool.ranks]
-        return tuple(
-            ActorState(
-                slot.rank,
-                slot.incarnation,
-                slot.facts is not None,
-                slot.facts.pid if slot.facts else None,
-                slot.facts.node if slot.facts else None,
-            )
-            for slot in slots
-        )
-
-    @property
-    def num_workers(self) -> int:
-        """Number of actors."""
-        return len(self._pool.ranks)
-
-    @property
-    def num_collectors(self) -> int:
-        """Number of actors."""
-        return self.num_workers
-
-    @property
-    def collected_frames(self) -> int:
-        """Number of frames returned so far."""
-        return self.delivered
-
-    @property
-    def policy_weights(self) -> dict[str, Any]:
-        """Weights of the trained policy, as in its ``state_dict``; empty for a function."""
-        weights: dict[str, Any] = self._publisher.face.state_dict()
-        return weights
-
-    @property
-    def device(self) -> Any:
-        """Device of policies and batches, as given.
-
-        Another one can be set: batches are then on it unless a ``storing_device`` was given. Policies of running actors
-        stay where they are.
-
-        Raises:
-            ConfigError: If it is a list of another length, or of several devices without a ``storing_device``.
-        """
-        return self._devices[0]
-
-    @device.setter
-    def device(self, device: Any) -> None:
-        check_one_device(filled(self._devices[1], device))
-        self._devices = (device, *self._devices[1:])
-
-    @property
-    def storing_device(self) -> Any:
-        """Device of the batches; None if they contain numpy arrays."""
-        return filled(self._devices[1], self.device)[0]
-
-    @property
-    def env_device(self) -> Any:
-        """Device of the envs, as given."""
-        return self._devices[2]
-
-    @property
-    def policy_device(self) -> Any:
-        """Devices of the policies in the actors."""
-        return self._devices[3]
-
-
-class RayCollector(ActorFacts, RaySerialCollector):
+class RayCollector(RaySerialCollector):
     """Collects in Ray actors; iterating over it yields batches until ``total_frames`` were delivered.
 
     A config with ``collector.backend='ray'`` creates its base class. The parameters are those of TorchRL's class of
     this name; a frame is a training sample. A running Ray is reused, and ended only if it was started here.
 
     Args:
-        create_env_fn: Creates an env: a Gymnasium id, a class, a function, or an env, which is copied; or a list with
-            one for each collector.
+        create_env_fn: Creates an env: a Gymnasium id, a class or a function; or a list with one for each collector.
         policy: A policy of rlframe, or a module or function from observations to actions; None: random actions.
         frames_per_batch: Frames of a batch: of all collectors together with ``sync``, else of one.
         total_frames: Frames after which the iteration ends, at least 1; the last batch is smaller if necessary, except
             for an on-policy policy. -1 or None: it never ends.
-        device: Device of the policy in the actors and of the batches; 'cpu' if not given; or a list with one for each.
+        device: Device of the policy in the actors and of the batches; 'cpu' if not given.
         storing_device: Device of the batches, which then contain tensors; numpy arrays if neither it nor ``device`` is
             given.
         env_device: Device of the envs; only the CPU is supported.
@@ -150,11 +62,9 @@ class RayCollector(ActorFacts, RaySerialCollector):
         reset_at_each_iter: Whether every batch starts with new episodes.
         postproc: Transforms each batch before it is returned.
         split_trajs: Whether a batch is returned as a list of parts of episodes.
-        exploration_type: 'random' explores as the policy does for collection, 'deterministic' (or 'mode', 'mean',
-            'median') acts greedily; a name, or an enum's member of that name.
-        collector_class: Collector in the actors: a registered type or a class. TorchRL's 'single', 'sync' and 'async' are
-            'sample' here: how batches are joined is up to ``sync`` alone.
-        collector_kwargs: Its options, including ``device`` and the other devices; or a list.
+        exploration_type: 'random' explores as the policy does for collection, 'deterministic' acts greedily.
+        collector_class: Collector in the actors: a registered type or a class.
+        collector_kwargs: Its options.
         num_workers_per_collector: Number of envs of each actor.
         sync: Whether a batch contains an equal share of every actor, in order; else each is that of the first actor to
             answer.
@@ -185,6 +95,14 @@ class RayCollector(ActorFacts, RaySerialCollector):
     _given_policy: Any = None
     total_frames = -1
     """Frames after which the iteration ends; -1: never."""
+    device: Any = None
+    """Device of policies and batches, as given."""
+    storing_device: Any = None
+    """Device of the batches; None if they contain numpy arrays."""
+    env_device: Any = None
+    """Device of the envs, as given."""
+    policy_device: Any = None
+    """Device of the policies in the actors."""
 
     def __init__(  # noqa: PLR0913  # the public signature
         self,
@@ -217,34 +135,22 @@ class RayCollector(ActorFacts, RaySerialCollector):
         seed: int = 0,
         **options: Any,
     ) -> None:
+        if unknown := next((name for name in options if name not in RAY_OPTIONS), None):
+            raise ConfigError(f'{unknown} is not a known argument', where=unknown)
         count = number_of_actors(create_env_fn, num_collectors)
-        makers, mode = env_makers(create_env_fn), exploration_of(exploration_type)
-        name, kind = collector_of(collector_class)
-        given_devices = {
-            'device': device,
-            'storing_device': storing_device,
-            'env_device': env_device,
-            'policy_device': policy_device,
-        }
-        collector_options, given_devices = without_devices(collector_kwargs, count, given_devices)
-        device, storing_device, env_device, policy_device = given_devices.values()
-        frames_in_all = checked_total_frames(total_frames)
-        check_policy(policy)
+        self.total_frames = checked_total_frames(total_frames)
+        check_policy(policy, sync)
         check_batch_size(frames_per_batch, num_workers_per_collector * count if sync else 1)
         resources = per_actor(remote_configs or {}, count, 'remote_configs')
-        policy_devices = per_actor(
-            policy_device if policy_device is not None else device, count, 'policy_device'
-        )
-        check_devices(policy_devices, resources, 'policy_device')
-        check_devices(per_actor(env_device, count, 'env_device'), [{}] * count, 'env_device')
-        storing = per_actor(storing_device, count, 'storing_device')
-        check_data_is_usable(policy, sync)
-        check_one_device(filled(storing, device))
-        own = {name: options.pop(name) for name in list(options) if name in RAY_OPTIONS}
-        if options:
-            raise ConfigError(f'{next(iter(options))} is not a known argument', where=next(iter(options)))
+        devices = dict(device=device, storing_device=storing_device, env_device=env_device)
+        policy_device = device if policy_device is None else policy_device
+        check_devices({**devices, 'policy_device': policy_device}, resources)
+        self.device, self.env_device, self.policy_device = device, env_device, policy_device
+        self.storing_device = device if storing_device is None else storing_device
+        name, kind = collector_of(collector_class)
+        section = {'type': name, 'sync': sync, 'mark_episodes': split_trajs, **(collector_kwargs or {})}
         backend = {
-            **own,
+            **options,
             'num_collectors': count,
             'sync': sync,
             'update_after_each_batch': update_after_each_batch,
@@ -252,36 +158,30 @@ class RayCollector(ActorFacts, RaySerialCollector):
             'ray_init_config': dict(ray_init_config or {}),
             'remote_configs': resources,
         }
-        given = {'type': name, 'sync': sync, 'mark_episodes': split_trajs}
-        collectors = [{**given, **each} for each in collector_options]
-        for section in collectors:
-            with_ray_options(kind, section)
-        cfg: Any = with_ray_options(kind, {**collectors[0], **backend})
+        cfg: Any = with_ray_options(kind, {**section, **backend})
         if update_after_each_batch and (unreachable := staleness_error(cfg, 1)) is not None:
             raise unreachable
-        self._devices = device, storing, env_device, policy_devices
         self._frames, self._persistent, self._given_policy = frames_per_batch, persistent, policy
-        self._env_num = num_workers_per_collector
-        self.total_frames = frames_in_all
         self._random_frames, self._postproc, self._split = init_random_frames or -1, postproc, split_trajs
+        makers = per_actor(create_env_fn, count, 'create_env_fn')
+        kwargs = per_actor(create_env_kwargs or {}, count, 'create_env_kwargs')
         make = MakeFromPython(
-            per_actor(makers, count, 'create_env_fn'),
-            per_actor(create_env_kwargs, count, 'create_env_kwargs'),
+            {
+                rank: ActorArguments(makers[rank], kwargs[rank], num_workers_per_collector, section)
+                for rank in range(count)
+            },
             policy,
-            collectors,
-            [num_workers_per_collector],
-            max_frames_per_traj if max_frames_per_traj and max_frames_per_traj > 0 else None,
-            mode != 'deterministic',
-            policy_devices,
             seed,
-            kind if isinstance(collector_class, type) else None,
+            time_limit=max_frames_per_traj if max_frames_per_traj and max_frames_per_traj > 0 else None,
+            explores=explores(exploration_type),
+            device=policy_device,
+            collector_class=kind if isinstance(collector_class, type) else None,
         )
-        face = make.face(policy)
-        self._trained, self._random = face, make.random_face(policy, seed, 0)
+        self._trained, self._random = make.face(policy), make.random_face(policy, seed, 0)
         self._reset_always = reset_at_each_iter
         pool = ActorPool(cfg, section='', make=make)
         try:
-            super().__init__(kind, cfg, pool, face)
+            super().__init__(kind, cfg, pool, self._trained)
         except BaseException:
             pool.close()
             raise
@@ -333,10 +233,54 @@ class RayCollector(ActorFacts, RaySerialCollector):
         return self._finished(batch)
 
     def _finished(self, batch: Any) -> Any:
-        device = self.storing_device
-        if device is not None:
-            batch = batch.map(lambda column: column.copy()).to(device)
+        if self.storing_device is not None:
+            batch = batch.map(lambda column: column.copy()).to(self.storing_device)
         return batch if self._postproc is None else self._postproc(batch)
+
+    # facts
+
+    def remote_collectors(self) -> list[Any]:
+        """Returns Ray's handles of the actors, ordered by rank, but for those that wait to be replaced.
+
+        A call of their ``collect`` would not be counted.
+        """
+        slots = [self._pool.slots[rank] for rank in self._pool.ranks]
+        return [slot.actor for slot in slots if slot.actor is not None]
+
+    def actor_states(self) -> tuple[ActorState, ...]:
+        """Returns the state of each actor, ordered by rank."""
+        slots = [self._pool.slots[rank] for rank in self._pool.ranks]
+        return tuple(
+            ActorState(
+                slot.rank,
+                slot.incarnation,
+                slot.facts is not None,
+                slot.facts.pid if slot.facts else None,
+                slot.facts.node if slot.facts else None,
+            )
+            for slot in slots
+        )
+
+    @property
+    def num_workers(self) -> int:
+        """Number of actors."""
+        return len(self._pool.ranks)
+
+    @property
+    def num_collectors(self) -> int:
+        """Number of actors."""
+        return self.num_workers
+
+    @property
+    def collected_frames(self) -> int:
+        """Number of frames returned so far."""
+        return self.delivered
+
+    @property
+    def policy_weights(self) -> dict[str, Any]:
+        """Weights of the trained policy, as in its ``state_dict``; empty for a function."""
+        weights: dict[str, Any] = self._publisher.face.state_dict()
+        return weights
 
     # weights, seeds, states
 
@@ -347,20 +291,20 @@ class RayCollector(ActorFacts, RaySerialCollector):
 
         Args:
             worker_rank: Which actors, counted from 1 as in older releases of TorchRL: rank + 1. None: all.
-            worker_ids: The same by rank, counted from 0 as in newer releases.
+            worker_ids: The same by rank, counted from 0 as in newer releases; not used if ``worker_rank`` is given.
 
         Raises:
-            ConfigError: If there is no such actor, or both are given.
+            ConfigError: If there is no such actor.
             ValueError: If the actors were ended.
         """
         self._pool.check_open()
-        if worker_rank is not None and worker_ids is not None:
-            raise ConfigError('both say which actors; leave out worker_rank', where='worker_ids')
-        given, first, where = worker_ids, 0, 'worker_ids'
-        if worker_rank is not None:
-            given, first, where = worker_rank, 1, 'worker_rank'
-        ranks: Sequence[Any] = given if isinstance(given, list | tuple) else [given]
-        self._publisher.renew([known for rank in ranks for known in self._known(rank, where, first)])
+        name, first, given = (
+            ('worker_ids', 0, worker_ids) if worker_rank is None else ('worker_rank', 1, worker_rank)
+        )
+        numbers = [given] if isinstance(given, int) else given
+        ranks = self._pool.ranks if numbers is None else [number - first for number in numbers]
+        self._check_ranks(ranks, name, first)
+        self._publisher.renew(ranks)
 
     def set_seed(self, seed: int, static_seed: bool = False) -> int:
         """Restarts every env, with different seeds in each actor.
@@ -379,24 +323,12 @@ class RayCollector(ActorFacts, RaySerialCollector):
             reseed(self._publisher.face, seed, 0)
         return int(component_rng(seed, 'next_seed').integers(2**31))
 
-    def load_state_dict(self, state_dict: Mapping[str, Any] | Sequence[Any]) -> None:
-        """Continues from ``state_dict()``, or lets each actor continue from one of its ``actors``, given as a list.
-
-        Raises:
-            CheckpointMismatchError: If it was saved with another number of actors.
-        """
-        if not isinstance(state_dict, Mapping):
-            state_dict = {**self.state_dict(), 'actors': list(state_dict)}
-        super().load_state_dict(state_dict)
-
     # actors can be added and removed
 
-    def _known(self, number: int | None, where: str, first: int = 0) -> list[int]:
-        """Returns the rank that a number means, if ranks are counted from ``first``; all ranks for None."""
-        numbers = [rank + first for rank in self._pool.ranks]
-        if number is not None and number not in numbers:
-            raise ConfigError('no such actor', where=where, got=number, expected=f'one of {numbers}')
-        return self._pool.ranks if number is None else [number - first]
+    def _check_ranks(self, ranks: Sequence[int], where: str, first: int = 0) -> None:
+        known = [rank + first for rank in self._pool.ranks]
+        if missing := [rank + first for rank in ranks if rank + first not in known]:
+            raise ConfigError('no such actor', where=where, got=missing[0], expected=f'one of {known}')
 
     def add_collectors(
         self,
@@ -414,7 +346,7 @@ class RayCollector(ActorFacts, RaySerialCollector):
             create_env_fn: Creates their envs; or a list with one for each actor; by default, as before.
             num_envs: Number of envs of each actor; by default, as before.
             policy: Must be the trained policy.
-            collector_kwargs: Options of their collectors, or a list; by default, as before.
+            collector_kwargs: Options of their collectors, in addition to those before.
             remote_configs: Their resources, or a list; by default, as before.
             num_collectors: Number of actors; by default the length of a list, else 1.
 
@@ -426,15 +358,19 @@ class RayCollector(ActorFacts, RaySerialCollector):
         if policy is not None and policy is not self._given_policy:
             raise ConfigError('all actors act with the policy trained in this process', where='policy')
         count = number_of_actors(create_env_fn, num_collectors)
+        make = self._pool.make
+        last = make.own[max(make.own)]
+        last = last._replace(
+            env_num=last.env_num if num_envs is None else num_envs,
+            collector={**last.collector, **(collector_kwargs or {})},
+        )
         if self._sync and self._frames is not None:
-            here = self._env_num if num_envs is None else num_envs
-            units = self._env_num * len(self._pool.ranks) + here * count
+            units = sum(make.own[rank].env_num for rank in self._pool.ranks) + last.env_num * count
             check_batch_size(self._frames, units)
-        makers = per_actor(env_makers(create_env_fn), count, 'create_env_fn')
-        kwargs = per_actor(collector_kwargs, count, 'collector_kwargs')
-        make = self._pool.make.joined(self._pool.next_rank, makers, num_envs, kwargs)
+        makers = per_actor(last.env_fn if create_env_fn is None else create_env_fn, count, 'create_env_fn')
+        own = {self._pool.next_rank + i: last._replace(env_fn=maker) for i, maker in enumerate(makers)}
         resources = per_actor(remote_configs or {}, count, 'remote_configs')
-        ranks = self._pool.add(resources, make)
+        ranks = self._pool.add(resources, make.joined(own))
         self._to_reset.update(ranks)  # they do not know how to act now
         return ranks
 
@@ -445,8 +381,7 @@ class RayCollector(ActorFacts, RaySerialCollector):
             ConfigError: If there is no such actor, or none would remain.
         """
         self._pool.check_open()
-        for rank in ranks:
-            self._known(rank, 'ranks')
+        self._check_ranks(ranks, 'ranks')
         if len(set(ranks)) == len(self._pool.ranks):
             raise ConfigError('at least one actor must remain', where='ranks', got=list(ranks))
         while not self._pool.load.keys().isdisjoint(ranks):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import enum
+import types
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 import torch
 from fake_ray import FakeRay, fake_ray
+from gymnasium.envs.classic_control import CartPoleEnv
 
-from rlframe.backend.ray.arguments import MakeFromPython, env_makers, exploration_of, within_bounds
+from rlframe.backend.ray.arguments import ActorArguments, MakeFromPython, PlainFace
 from rlframe.backend.ray.collector import RayCollector
-from rlframe.errors import CheckpointMismatchError, ConfigError
+from rlframe.errors import ConfigError
 from rlframe.worker.collector.dataset_collector import DatasetSerialCollector
 from rlframe.worker.collector.serial_collector import SampleSerialCollector
 
@@ -42,9 +43,7 @@ class Pushy(torch.nn.Module):
 
 def parts_of(env: Any, policy: Any = None, env_num: int = 2) -> Any:
     """Makes what collects in an actor, here."""
-    make = MakeFromPython(
-        [env_makers(env)], [{}], policy, [{'type': 'sample'}], [env_num], None, True, [None], 0
-    )
+    make = MakeFromPython({0: ActorArguments(env, {}, env_num, {'type': 'sample'})}, policy)
     return make(0, 0)
 
 
@@ -58,69 +57,19 @@ def test_actions_of_a_network_that_knows_no_bounds_are_clipped_and_recorded_as_t
 
 def test_other_actions_than_those_of_a_box_stay_what_they_are() -> None:
     actions = np.array([7, 8])
-    assert within_bounds(actions, gymnasium.spaces.Discrete(3)) is actions
     free = gymnasium.spaces.Box(-np.inf, np.inf, (1,), np.float32)
-    assert within_bounds(np.full((2, 1), 1e9), free).tolist() == [[1e9], [1e9]]
-
-
-def test_an_env_itself_is_copied_for_every_env_of_every_actor() -> None:
-    given = gymnasium.make('CartPole-v1')
-    parts = parts_of(given)
-    rows = parts.collector.collect(40)
-    assert len({id(env.unwrapped) for env in parts.env.envs.values()} | {id(given.unwrapped)}) == 3
-    assert not np.array_equal(rows['obs'][0], rows['obs'][1]), 'with seeds of their own'
-    parts.collector.close()
-
-
-class Names(enum.Enum):
-    RANDOM, MODE, MEAN, DETERMINISTIC = range(4)
-
-
-@pytest.mark.parametrize(
-    ('given', 'meant'),
-    [(None, None), ('random', 'random'), ('MEAN', 'deterministic'), ('mode', 'deterministic')]
-    + [(name, 'random' if name is Names.RANDOM else 'deterministic') for name in Names],
-)
-def test_names_of_how_to_explore(given: Any, meant: str | None) -> None:
-    assert exploration_of(given) == meant
-
-
-@pytest.mark.parametrize('given', ['some', 3, Exception])
-def test_other_names_are_refused_with_those_that_there_are(given: Any) -> None:
-    with pytest.raises(ConfigError, match=r'exploration_type: bad value; got .*deterministic'):
-        exploration_of(given)
-
-
-def test_devices_may_stand_among_the_collector_s_options(ray: FakeRay) -> None:
-    c = collector_of(2, collector_kwargs={'device': 'cpu', 'storing_device': 'cpu'})
-    assert (c.device, c.storing_device, c.policy_device) == ('cpu', 'cpu', ['cpu', 'cpu'])
-    assert isinstance(c.next()['rank'], torch.Tensor)
-    own = [{'policy_device': 'cpu', 'mark_episodes': True}, {'mark_episodes': True}]
-    assert collector_of(2, collector_kwargs=own).policy_device == ['cpu', None]
-    assert own[0]['policy_device'] == 'cpu', "the caller's dict is not changed"
-    with pytest.raises(ConfigError, match='actor 1 should use cuda:0, but has no GPU'):
-        collector_of(2, collector_kwargs=[{}, {'device': 'cuda:0'}])
-
-
-def test_a_list_of_devices_is_where_batches_are_unless_another_place_is_given(ray: FakeRay) -> None:
-    c = collector_of(2, device=['cpu', 'cpu'])
-    assert c.storing_device == 'cpu' and isinstance(c.next()['rank'], torch.Tensor)
-    assert collector_of(2, collector_kwargs=[{'device': 'cpu'}] * 2).storing_device == 'cpu'
-    gpus = {'remote_configs': {'num_gpus': 1}, 'device': ['cuda:0', 'cuda:1']}
-    with pytest.raises(
-        ConfigError, match=r"storing_device: .*got .'cuda:0', 'cuda:1'.*Pass it as storing_device"
-    ):
-        collector_of(2, **gpus)
-    ray.nodes_have = [{'CPU': 8.0, 'GPU': 2.0}]
-    assert collector_of(2, **gpus, storing_device='cpu').storing_device == 'cpu'
+    for space, taken in ((gymnasium.spaces.Discrete(3), actions), (free, np.full((2, 1), 1e9))):
+        spec: Any = types.SimpleNamespace(action_space=space)
+        face = PlainFace(lambda obs, taken=taken: taken, spec, np.random.default_rng(0))
+        assert face.forward(np.zeros((2, 1)), np.arange(2))['action'].tolist() == taken.tolist()
 
 
 class Own(SampleSerialCollector):
     """A collector of the user's own, which is not registered."""
 
 
-@pytest.mark.parametrize('given', ['single', 'sync', 'async', 'sample', SampleSerialCollector, Own])
-def test_collector_class_may_be_a_class_a_type_or_a_name_of_torchrl(ray: FakeRay, given: Any) -> None:
+@pytest.mark.parametrize('given', ['sample', SampleSerialCollector, Own])
+def test_collector_class_may_be_a_class_or_a_type(ray: FakeRay, given: Any) -> None:
     c = collector_of(1, collector_class=given)
     assert c._kind is (given if isinstance(given, type) else SampleSerialCollector)
     parts = c._pool.make(0, 0)
@@ -128,15 +77,30 @@ def test_collector_class_may_be_a_class_a_type_or_a_name_of_torchrl(ray: FakeRay
     parts.collector.close()
 
 
-def test_collectors_of_torchrl_itself_collect_samples(ray: FakeRay) -> None:
-    theirs = type('MultiSyncDataCollector', (), {'__module__': 'torchrl.collectors'})
-    assert collector_of(1, collector_class=theirs)._kind is SampleSerialCollector
-
-
-@pytest.mark.parametrize('given', [dict, DatasetSerialCollector, None, 3])
-def test_what_is_no_collector_is_refused(ray: FakeRay, given: Any) -> None:
-    with pytest.raises(ConfigError, match=r"collector_class: .*subclass of SerialCollector, 'single'"):
-        collector_of(1, collector_class=given)
+@pytest.mark.parametrize(
+    ('given', 'message'),
+    [
+        ({'collector_class': dict}, 'collector_class: .*subclass of SerialCollector'),
+        ({'collector_class': DatasetSerialCollector}, 'collector_class: .*steps envs'),
+        ({'collector_class': 'sync'}, 'collector_class: .*leave it out: sync says how'),
+        ({'collector_class': None}, 'collector_class: .*subclass of SerialCollector'),
+        ({'exploration_type': Exception}, "exploration_type: bad value; got .*'random' or 'deterministic'"),
+        ({'exploration_type': 'MODE'}, "exploration_type: bad value; got .*'random' or 'deterministic'"),
+        (
+            {'device': ['cpu', 'cpu']},
+            r'device: one device for all collectors; got .*expected a single device',
+        ),
+        ({'storing_device': ['cpu', 'cuda']}, 'storing_device: one device for all collectors'),
+        ({'env_device': 'cuda'}, 'env_device: actor 0 should use cuda, but has no GPU'),
+        ({'collector_kwargs': {'device': 'cpu'}}, 'device'),
+        ({'create_env_fn': [CartPoleEnv()]}, 'create_env_fn: an env cannot be in several actors'),
+    ],
+)
+def test_rarer_spellings_of_torchrl_are_refused_with_what_to_say(
+    ray: FakeRay, given: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        RayCollector(**{'create_env_fn': 'CartPole-v1', 'frames_per_batch': 6, **given})
     assert not ray.actors
 
 
@@ -149,15 +113,9 @@ class Keyed(torch.nn.Module):
         return args
 
 
-class Typed(torch.nn.Module):
-    def forward(self, data: 'TensorDictBase') -> Any:  # noqa: F821, UP037
-        return data
-
-
-@pytest.mark.parametrize('policy', [Keyed(), Typed(), lambda td: td, lambda tensordict: tensordict])
-def test_a_policy_that_takes_a_tensordict_is_told_what_form_it_has_here(ray: FakeRay, policy: Any) -> None:
+def test_a_policy_that_takes_a_tensordict_is_told_what_form_it_has_here(ray: FakeRay) -> None:
     with pytest.raises(ConfigError, match=r'policy: this takes a tensordict.*policy.module of a TensorDictM'):
-        RayCollector('CartPole-v1', policy, frames_per_batch=6)
+        RayCollector('CartPole-v1', Keyed(), frames_per_batch=6)
     assert not ray.actors
 
 
@@ -197,13 +155,11 @@ def test_handles_of_actors_can_be_called(ray: FakeRay) -> None:
     assert [handle.rank for handle in c.remote_collectors()] == [2]
 
 
-def test_another_device_can_be_set_for_the_batches(ray: FakeRay) -> None:
-    c = collector_of()
-    assert isinstance(c.next()['rank'], np.ndarray)
-    c.device = 'cpu'
-    assert c.device == c.storing_device == 'cpu' and isinstance(c.next()['rank'], torch.Tensor)
-    with pytest.raises(ConfigError, match='device has 2 entries for 1 collectors'):
-        c.device = ['cpu', 'cpu']
+def test_batches_are_tensors_where_a_device_is_given(ray: FakeRay) -> None:
+    assert isinstance(collector_of().next()['rank'], np.ndarray)
+    for given in ({'device': 'cpu'}, {'storing_device': 'cpu'}):
+        c = collector_of(**given)
+        assert c.storing_device == 'cpu' and isinstance(c.next()['rank'], torch.Tensor)
 
 
 def test_without_sync_a_batch_may_have_any_size(ray: FakeRay) -> None:
@@ -263,43 +219,22 @@ def test_weights_go_to_the_ranks_that_are_named(ray: FakeRay) -> None:
         torch.nn.init.normal_(policy.weight)
         c.update_policy_weights_(**words)
         assert given() == [rank in ranks for rank in range(3)]
-    for words, message in (
-        ({'worker_rank': 0}, r'worker_rank: no such actor; got 0, expected one of \[1, 2, 3\]'),
-        ({'worker_ids': 3}, r'worker_ids: no such actor; got 3, expected one of \[0, 1, 2\]'),
-        ({'worker_rank': 1, 'worker_ids': 0}, 'both say which actors'),
-    ):
-        with pytest.raises(ConfigError, match=message):
-            c.update_policy_weights_(**words)
+    with pytest.raises(ConfigError, match=r'worker_rank: no such actor; got 0, expected one of \[1, 2, 3\]'):
+        c.update_policy_weights_(0)
+    with pytest.raises(ConfigError, match=r'worker_ids: no such actor; got 3, expected one of \[0, 1, 2\]'):
+        c.update_policy_weights_(worker_ids=3)
 
 
 def test_actors_join_with_the_arguments_that_torchrl_has(ray: FakeRay) -> None:
     policy = torch.nn.Linear(4, 2)
     c = RayCollector('CartPole-v1', policy, frames_per_batch=8, num_workers_per_collector=2)
     cart, acrobot = 'CartPole-v1', 'Acrobot-v1'
-    marked, cpus = [{}, {'mark_episodes': True}], [{'num_cpus': 2}, {}]
+    marked, cpus = {'mark_episodes': True}, [{'num_cpus': 2}, {}]
     assert c.add_collectors([cart, acrobot], 3, policy, marked, cpus) == [1, 2]
     make = c._pool.make
-    sizes = [make.factory(rank).spec.observation_space.shape[0] for rank in range(4)]
-    assert sizes == [4, 4, 6, 6], 'who joins later is like the last one'
-    assert make._env_num == [2, 3] and [own.get('mark_episodes') for own in make._collector] == [
-        False,
-        False,
-        True,
-    ]
+    sizes = [make.factory(rank).spec.observation_space.shape[0] for rank in range(3)]
+    assert sizes == [4, 4, 6] and [make.own[rank].env_num for rank in range(3)] == [2, 3, 3]
+    assert [make.own[rank].collector['mark_episodes'] for rank in range(3)] == [False, True, True]
     assert [c._pool.slots[rank].actor.options['num_cpus'] for rank in (0, 1, 2)] == [1, 2, 1]
     with pytest.raises(ConfigError, match='all actors act with the policy trained in this process'):
         c.add_collectors(policy=torch.nn.Linear(4, 2))
-    with pytest.raises(ConfigError, match='collector_kwargs has 1 entries for 2 collectors'):
-        c.add_collectors([cart, cart], collector_kwargs=[{}])
-
-
-def test_a_list_of_states_is_one_for_each_actor(ray: FakeRay) -> None:
-    c = collector_of(2)
-    ray.answers['state'] = {'collector': {'discarded': 0}, 'acting': None, 'rng': None, 'at_random': True}
-    states = c.state_dict()['actors']
-    c.next()
-    delivered = c.delivered
-    c.load_state_dict(state_dict=states)
-    assert c.delivered == delivered, 'what was counted here stays'
-    with pytest.raises(CheckpointMismatchError, match='3 actors there, 2 here'):
-        c.load_state_dict([*states, states[0]])

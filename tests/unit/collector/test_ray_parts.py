@@ -30,7 +30,6 @@ from rlframe.config import compile_config
 from rlframe.data import Batch
 from rlframe.envs.gym_env import GymEnvFactory
 from rlframe.errors import ActorFailedError, ConfigError, EnvCrashedError
-from rlframe.policy.dqn import DQNPolicy
 from rlframe.policy.ppo import PPOPolicy
 from rlframe.run.checkpoint_tree import Encoder, decode, to_json
 from rlframe.utils.serialize import to_bytes
@@ -281,10 +280,8 @@ def test_what_is_on_the_cpu_or_no_module_is_handed_on_as_it_is() -> None:
     assert on_cpu(network) is network and on_cpu(len) is len and on_cpu(None) is None
 
 
-def test_async_batches_are_no_data_for_an_on_policy_policy_and_come_to_one_place() -> None:
+def test_async_batches_are_no_data_for_an_on_policy_policy() -> None:
     spec = GymEnvFactory({'env_id': 'CartPole-v1'}).spec
     given: dict[str, Any] = {'frames_per_batch': 8, 'num_collectors': 2}
     with pytest.raises(ConfigError, match='fresh data only'):
         RayCollector('CartPole-v1', PPOPolicy({}, spec), **given)
-    with pytest.raises(ConfigError, match='on one device'):
-        RayCollector('CartPole-v1', DQNPolicy({}, spec), storing_device=['cpu', 'cuda:0'], **given)

@@ -156,7 +156,7 @@ def test_an_actor_that_gets_no_new_weights_is_named(ray: FakeRay, caplog: pytest
         loop = Loop(ray, 2, max_staleness=limit, update_after_each_batch=False)
         for _ in range(40):
             loop.run(1, FRAMES)
-            loop.collector.update_policy_weights_(worker_ids=0)
+            loop.collector.update_policy_weights_(worker_rank=1)
         assert ('were discarded' in caplog.text) is (limit is not None)
     told = [record.getMessage() for record in caplog.records if 'were discarded' in record.getMessage()]
     assert len(told) == 1 and loop.collector.stale > 0
