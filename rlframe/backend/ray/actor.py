@@ -114,17 +114,22 @@ ACTING = ('env', 'env_manager', 'policy', 'model', 'collector', 'evaluator')
 """Kinds of components that an actor may be made of."""
 
 
-def components_of_script(kinds: Iterable[str] = ACTING) -> dict[tuple[str, str], type]:
-    """Returns by kind and name the classes registered by the main program, which other processes cannot import.
+def components_of_script(kinds: Iterable[str] = ACTING) -> bytes:
+    """Returns by kind and name the classes registered by the main program, which other processes cannot import; pickled.
 
     Args:
         kinds: Kinds of components, as named in ``REGISTRIES``.
+
+    Raises:
+        SerializationError: If a class cannot be sent.
     """
-    return {
+    found = {
         (kind, name): cls
         for kind in kinds
         for name, cls in REGISTRIES[kind].registered_in('__main__').items()
     }
+    remedy = 'Move the registered class to a module of its own, and list that module in import_names.'
+    return to_bytes(found, 'components', remedy)
 
 
 class Failure(NamedTuple):
@@ -210,6 +215,10 @@ class RemoteActor:
 
         return self._answer(launch)
 
+    def close(self) -> Failure | None:
+        """Closes the first part: a collector or an evaluator, and its envs."""
+        return None if self._parts is None else self._answer(self._parts[0].close)
+
     def _made(self) -> Any:
         for (kind, name), cls in from_bytes(self._components).items():
             REGISTRIES[kind].register(name, cls, force_overwrite=True)
@@ -286,12 +295,6 @@ class CollectorActor(RemoteActor):
             reseed(self._parts.trained, seed, rank)
 
         return self._answer(set_seed)
-
-    def close(self) -> Failure | None:
-        """Closes the envs."""
-        if self._parts is None:
-            return None
-        return self._answer(self._parts.collector.close)
 
     def _collect(self, request: Request, weights: State | None) -> tuple[Header, Any]:
         parts = self._parts

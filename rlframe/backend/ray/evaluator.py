@@ -7,18 +7,17 @@ import logging
 import time
 import weakref
 from collections import deque
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import ray
 
 from rlframe.backend.ray.actor import Failure, RemoteActor, flatten, unflatten
 from rlframe.backend.ray.options import EVALUATOR_OPTIONS, mark_read, with_ray_options
-from rlframe.backend.ray.pool import ActorPool
+from rlframe.backend.ray.pool import ActorPool, Call
 from rlframe.errors import ConfigError
 from rlframe.registry import SERIAL_EVALUATOR_REGISTRY
-from rlframe.run.metrics import ScalarWriter
+from rlframe.run.metrics import ScalarWriter, write_record
 from rlframe.utils.seed import EVALUATE
 from rlframe.worker.evaluator.base_serial_evaluator import (
     EvalResult,
@@ -31,26 +30,16 @@ LOOK_SECONDS = 0.05
 """Minimum number of seconds between two checks for a result during training."""
 
 
-class Written(NamedTuple):
-    """A call of a method of a ``tb_logger``."""
-
-    method: str
-    args: tuple[Any, ...]
-    kwargs: Mapping[str, Any]
-
-
 class Recorder:
-    """Stands in for a ``tb_logger`` in an actor and records calls."""
+    """Stands in for a ``tb_logger`` in an actor and records calls: method, arguments, and those by name."""
 
     def __init__(self) -> None:
-        self.methods: tuple[str, ...] = ()
-        """Methods of the real ``tb_logger``."""
-        self.written: list[Written] = []
+        self.written: list[tuple[str, tuple[Any, ...], Mapping[str, Any]]] = []
 
     def __getattr__(self, name: str) -> Any:
-        if name not in self.__dict__.get('methods', ()):
+        if name != 'write' and not name.startswith('add_'):
             raise AttributeError(name)
-        return lambda *args, **kwargs: self.written.append(Written(name, args, kwargs))
+        return lambda *args, **kwargs: self.written.append((name, args, kwargs))
 
 
 class EvaluatorParts(NamedTuple):
@@ -74,8 +63,6 @@ class Order(NamedTuple):
     stop_value: Any
     state: Mapping[str, Any]
     """State of the evaluator, which contains the best score so far."""
-    methods: tuple[str, ...]
-    """Methods of the driver's ``tb_logger``."""
 
 
 class Verdict(NamedTuple):
@@ -85,9 +72,20 @@ class Verdict(NamedTuple):
     info: dict[str, Any]
     is_best: bool
     state: Mapping[str, Any]
-    written: list[Written]
+    written: list[tuple[str, tuple[Any, ...], Mapping[str, Any]]]
     logs: list[tuple[str, int, str]]
     """Name of the logger, level and text of each message."""
+
+
+class Messages(logging.Handler):
+    """Keeps the log messages of an actor for the driver."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.kept: list[tuple[str, int, str]] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.kept.append((record.name, record.levelno, record.getMessage()))
 
 
 class EvaluatorActor(RemoteActor):
@@ -97,71 +95,42 @@ class EvaluatorActor(RemoteActor):
         """Evaluates weights."""
         return self._answer(lambda: self._evaluate(order, weights))
 
-    def close(self) -> Failure | None:
-        """Closes the envs."""
-        if self._parts is None:
-            return None
-        return self._answer(self._parts.evaluator.close)
+    def _made(self) -> Any:
+        self._messages, logger = Messages(), logging.getLogger('rlframe')
+        logger.addHandler(self._messages)
+        logger.setLevel(logging.INFO)
+        logger.propagate = False
+        return super()._made()
 
     def _evaluate(self, order: Order, weights: Mapping[str, Any]) -> Verdict:
         evaluator, _, policy, recorder = self._parts
         policy.load_state_dict(unflatten(weights))
         evaluator.load_state_dict(order.state)
         evaluator.stop_value = order.stop_value
-        recorder.methods, recorder.written = order.methods, []
+        recorder.written, self._messages.kept = [], []
         best: list[str] = []
-        with _messages() as logs:
-            stop, info = evaluator.eval(best.append, order.train_iter, order.envstep, order.n_episode)
-        return Verdict(stop, info, bool(best), evaluator.state_dict(), recorder.written, logs)
+        stop, info = evaluator.eval(best.append, order.train_iter, order.envstep, order.n_episode)
+        state, kept = evaluator.state_dict(), self._messages.kept
+        return Verdict(stop, info, bool(best), state, recorder.written, kept)
 
 
-@contextmanager
-def _messages() -> Iterator[list[tuple[str, int, str]]]:
-    """Collects log messages of a block."""
-    messages: list[tuple[str, int, str]] = []
-    handler = logging.Handler(logging.INFO)
-    handler.emit = lambda record: messages.append((record.name, record.levelno, record.getMessage()))  # type: ignore[method-assign]  # a subclass would do no more
-    logger = logging.getLogger('rlframe')
-    level, propagates = logger.level, logger.propagate
-    logger.addHandler(handler)
-    logger.setLevel(logging.INFO)
-    logger.propagate = False
-    try:
-        yield messages
-    finally:
-        logger.removeHandler(handler)
-        logger.setLevel(level)
-        logger.propagate = propagates
+class Pending(NamedTuple):
+    """A requested evaluation."""
 
-
-class Pending:
-    """A requested evaluation.
-
-    Args:
-        weights: Weights to evaluate; they are copied.
-        train_iter: Train iterations so far.
-        envstep: Env steps so far.
-        n_episode: Episodes to play; None: as configured.
-        save_ckpt_fn: Called if the score is the best.
-    """
-
-    def __init__(
-        self,
-        weights: Mapping[str, Any],
-        train_iter: int,
-        envstep: int,
-        n_episode: int | None = None,
-        save_ckpt_fn: SaveCheckpoint | None = None,
-    ) -> None:
-        self.ref = ray.put(flatten(weights))
-        self._weights = ray.get(self.ref)  # read where the object store has them
-        self.train_iter, self.envstep, self.n_episode = train_iter, envstep, n_episode
-        self.save_ckpt_fn = save_ckpt_fn
+    weights: Any
+    """Reference to the weights to evaluate."""
+    train_iter: int
+    envstep: int
+    n_episode: int | None = None
+    """Episodes to play; None: as configured."""
+    save_ckpt_fn: SaveCheckpoint | None = None
+    """Called if the score is the best."""
 
     def state_dict(self) -> dict[str, Any]:
         """Returns all but the function."""
+        weights = copy.deepcopy(unflatten(ray.get(self.weights)))
         return {
-            'weights': copy.deepcopy(unflatten(self._weights)),
+            'weights': weights,
             'train_iter': self.train_iter,
             'envstep': self.envstep,
             'n_episode': self.n_episode,
@@ -253,7 +222,8 @@ class RaySerialEvaluator(ISerialEvaluator):
         self._pool.check_open()
         while len(self._pending) >= self._cfg.max_pending:
             self._wait_for_one()
-        self._pending.append(Pending(self._policy.state_dict(), train_iter, envstep, n_episode, save_ckpt_fn))
+        weights = ray.put(flatten(self._policy.state_dict()))
+        self._pending.append(Pending(weights, train_iter, envstep, n_episode, save_ckpt_fn))
         self._ask()
 
     def poll(self) -> list[EvalResult]:
@@ -289,29 +259,27 @@ class RaySerialEvaluator(ISerialEvaluator):
         if self._call is not None or not self._pending:
             return
         first = self._pending[0]
-        can = dir(self._tb_logger) if self._tb_logger is not None else ('write',)
-        methods = tuple(name for name in can if name == 'write' or name.startswith('add_'))
-        order = Order(
-            first.train_iter, first.envstep, first.n_episode, self.stop_value, self._scores(), methods
-        )
-        self._call = self._pool.ask(0, 'evaluate', order, first.ref)
+        order = Order(first.train_iter, first.envstep, first.n_episode, self.stop_value, super().state_dict())
+        self._call = self._pool.ask(0, 'evaluate', order, first.weights)
 
-    def _take(self, answer: Any) -> None:
+    def _take(self, call: Call | None) -> None:
         """Applies a result; one that is no longer wanted is ignored."""
-        if answer is None or answer.call is not self._call:
+        if call is None or call is not self._call:
             return
         self._call = None
-        if answer.lost:
+        if call.lost:
             self.repeated += 1
             self._logger.warning('the evaluation of train_iter %d is repeated', self._pending[0].train_iter)
         else:
-            self._apply(self._pending.popleft(), answer.value)
+            self._apply(self._pending.popleft(), call.value)
         self._ask()
 
     def _apply(self, asked: Pending, verdict: Verdict) -> None:
         super().load_state_dict({**verdict.state, 'last_eval_iter': self.last_eval_iter})
         for method, args, kwargs in verdict.written:
-            if self._tb_logger is not None:
+            if method == 'write':
+                write_record(self._tb_logger, *args, **kwargs)
+            elif hasattr(self._tb_logger, method):
                 getattr(self._tb_logger, method)(*args, **kwargs)
         for name, level, text in verdict.logs:
             logging.getLogger(name).log(level, '%s', text)
@@ -326,19 +294,16 @@ class RaySerialEvaluator(ISerialEvaluator):
     def close(self) -> None:
         self._pool.close()
 
-    def _scores(self) -> dict[str, Any]:
-        return super().state_dict()
-
     def state_dict(self) -> dict[str, Any]:
         """Returns the train iteration of the last evaluation, the best score, and the pending evaluations."""
-        return {**self._scores(), 'pending': [asked.state_dict() for asked in self._pending]}
+        return {**super().state_dict(), 'pending': [asked.state_dict() for asked in self._pending]}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         super().load_state_dict(state)
         self._call = None
         self._results.clear()
         self._pending = deque(
-            Pending(asked['weights'], asked['train_iter'], asked['envstep'], asked['n_episode'])
+            Pending(ray.put(flatten(asked['weights'])), *(asked[name] for name in Pending._fields[1:4]))
             for asked in state.get('pending', ())
         )
         self._ask()

@@ -40,8 +40,6 @@ LOOK_SECONDS, GONE_SECONDS = 2.0, 15.0
 """Seconds between two looks at the cluster, and of silence after which it counts as gone."""
 FETCH_SECONDS = 5.0
 """How long the outcome of a worker that has ended may take to arrive."""
-TO_A_MODULE = 'Move the registered class to a module of its own, and list that module in import_names.'
-"""Remedy for a class of the main program that cannot be sent to actors."""
 
 
 class MakeWorker:
@@ -165,8 +163,7 @@ class ActorLauncher(Launcher):
         self._watch = ClusterWatch(ray.get_runtime_context().gcs_address, GONE_SECONDS)
         try:
             self._options = _reserved(self._session, cfg)
-            components = to_bytes(components_of_script(REGISTRIES), 'components', TO_A_MODULE)
-            self._components = ray.put(components)
+            self._components = ray.put(components_of_script(REGISTRIES))
         except BaseException:
             self._session.close()
             raise
@@ -177,18 +174,14 @@ class ActorLauncher(Launcher):
 
         Raises:
             ActorLostError: If the cluster is gone.
-            ResourceError: If it can never start, as the cluster has lost nodes.
         """
         if self._watch.is_gone:
             raise ActorLostError(
                 f'the Ray cluster is gone: {self._watch.silence}',
                 remedy='Resume the run when there is a cluster again.',
             )
-        options = self._options[role]
-        demands = _demands(self._cfg, self._options)
-        self._session.check_room(actor_resources(options), demands, _key(role, 'num_cpus'))
         make = MakeWorker(self._config_of(role), role, name, self._server.address)
-        actor = self._remote.options(max_concurrency=THREADS, max_restarts=0, **options)
+        actor = self._remote.options(max_concurrency=THREADS, max_restarts=0, **self._options[role])
         given = to_bytes(make, 'config'), self._components, 0, 0, list(sys.path)
         return LaunchedActor(role, name, actor.remote(*given), self._watch)
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import logging
 import os
 import sys
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import Any
 
 import ray
 from ray.exceptions import RayError, RayTaskError
@@ -26,168 +26,68 @@ from rlframe.backend.ray.actor import (
 )
 from rlframe.backend.ray.options import remote_config_of
 from rlframe.backend.ray.session import actor_resources, cause_of, connect
-from rlframe.errors import ActorLostError, RLFrameError
+from rlframe.errors import ActorLostError
 from rlframe.utils.serialize import to_bytes
-
-FIRST_BACKOFF, LONGEST_BACKOFF = 0.5, 30.0
-"""Seconds before a lost actor is replaced; each further loss in the window doubles them."""
-
-
-class Call:
-    """A call of a method of an actor.
-
-    Args:
-        number: Number of the call, increasing over all actors.
-        rank: Which actor.
-        method: Name of the method.
-        args: Arguments; object references are passed on as such.
-        seconds: Time limit, in seconds.
-        size: Expected amount of data, in training samples or episodes.
-    """
-
-    def __init__(
-        self, number: int, rank: int, method: str, args: tuple[Any, ...], seconds: float, size: int = 0
-    ) -> None:
-        self.number, self.rank, self.method, self.args = number, rank, method, args
-        self.seconds, self.size = seconds, size
-        self.ref: Any = None
-        self.data: Any = None
-        self.is_wanted = True
-        """Whether the result is to be delivered."""
-
-
-class Answer(NamedTuple):
-    """The result of a call."""
-
-    call: Call
-    value: Any = None
-    data: Any = None
-    """Reference to the data of ``collect``."""
-    lost: str = ''
-    """Reason for a missing value; empty if there is a value."""
-
-
-class Slot:
-    """The slot of an actor, kept when the actor is replaced.
-
-    Args:
-        rank: Rank of the actor.
-        options: Resources of the actor.
-    """
-
-    def __init__(self, rank: int, options: Mapping[str, Any]) -> None:
-        self.rank, self.options = rank, options
-        self.incarnation = 0
-        self.actor: Any = None
-        self.due = 0.0
-        """When the next actor may be started."""
-        self.facts: Facts | None = None
-        """The actor's report when it was ready; None before."""
-        self.backoff = FIRST_BACKOFF
-        self.late_starts = 0
-        """Number of consecutive actors that took too long to start here."""
-        self.calls: list[Call] = []
-        """Pending calls, in the order of execution; sent once there is an actor."""
-        self.deadline = float('inf')
-        """Deadline of the first of them, which the actor is working on."""
-
-    def begin_next(self) -> None:
-        """Records that the actor starts its next call now."""
-        self.deadline = time.monotonic() + self.calls[0].seconds if self.calls else float('inf')
-
-
-MOST_LATE_STARTS = 3
-"""Number of consecutive slow starts of a rank that ends the run: they are too rare to exceed the limit in the
-window."""
-
-
-class Losses:
-    """Counts losses, and raises an error if there are too many.
-
-    Args:
-        cfg: Options of ``RAY_OPTIONS``.
-        section: Config key of the options.
-    """
-
-    def __init__(self, cfg: Mapping[str, Any], section: str) -> None:
-        self._cfg, self._prefix = cfg, f'{section}.' if section else ''
-        self._recent: deque[tuple[float, int, str]] = deque()
-        self.is_over = False
-        """Whether the run cannot continue, so nothing is waited for any more."""
-
-    def __len__(self) -> int:
-        return len(self._recent)
-
-    def count(self, rank: int, text: str) -> None:
-        """Counts a loss.
-
-        Args:
-            rank: Rank of the lost actor.
-            text: Description of the loss, with its cause.
-
-        Raises:
-            ActorLostError: If there were too many; with all causes.
-        """
-        now = time.monotonic()
-        self._recent.append((now, rank, text))
-        while now - self._recent[0][0] > self._cfg['restart_window']:
-            self._recent.popleft()
-        if len(self._recent) > self._cfg['max_actor_restarts']:
-            self.is_over = True
-            raise self._too_many()
-
-    @contextmanager
-    def ending(self) -> Iterator[None]:
-        """Marks the run as broken if an error is raised in this block."""
-        try:
-            yield
-        except RLFrameError:
-            self.is_over = True
-            raise
-
-    def check_starts(self, rank: int, late_starts: int) -> None:
-        """Raises an error if an actor keeps failing to start in time, instead of waiting forever.
-
-        Args:
-            rank: Rank of the actor.
-            late_starts: Number of consecutive starts that took too long.
-
-        Raises:
-            ActorLostError: If there were too many.
-        """
-        if late_starts >= MOST_LATE_STARTS:
-            raise ActorLostError(
-                f'Ray actor {rank} did not start within {self._cfg["start_timeout"]:g} s, {late_starts} times in a row',
-                where=f'{self._prefix}start_timeout',
-                remedy='Raise it if the envs start slowly. Otherwise no node has the resources that remote_configs requests.',
-            )
-
-    def _too_many(self) -> ActorLostError:
-        limit, window = self._cfg['max_actor_restarts'], self._cfg['restart_window']
-        listed = '\n'.join(f'  {cause}' for _, _, cause in self._recent)
-        times = Counter(rank for _, rank, _ in self._recent)
-        ranks = ', '.join(
-            f'Ray actor {rank}{f" {count} times" if count > 1 else ""}'
-            for rank, count in sorted(times.items())
-        )
-        count = f'{len(self._recent)} actor{"s were" if len(self._recent) > 1 else " was"}'
-        return ActorLostError(
-            f'{count} lost within {window:g} s ({ranks}), {limit} may be replaced:\n{listed}\n',
-            where=f'{self._prefix}max_actor_restarts',
-            remedy='Is there enough memory? Do the envs answer? The log files of the Ray session say more.',
-        )
-
 
 SECTION = 'policy.collect.collector'
 """Dotted key of the options in a config."""
 logger = logging.getLogger('rlframe.ray')
 
+FIRST_BACKOFF, LONGEST_BACKOFF = 0.5, 30.0
+"""Seconds before a lost actor is replaced; each further loss in the window doubles them."""
 TICK = 0.5
 """Seconds between two looks at the deadlines."""
-TO_A_MODULE = 'Move the registered class to a module of its own, and list that module in import_names.'
-"""Remedy for a class of the main program that cannot be sent to actors."""
 CLOSE_SECONDS = 5.0
 """Time for actors to close their envs before they are killed."""
+
+
+@dataclasses.dataclass(eq=False)
+class Call:
+    """A call of a method of an actor, and its result."""
+
+    number: int
+    """Number of the call, increasing over all actors."""
+    rank: int
+    method: str
+    args: tuple[Any, ...]
+    """Arguments; object references are passed on as such."""
+    seconds: float
+    """Time limit, from when the actor begins it."""
+    size: int = 0
+    """Expected amount of data, in training samples or episodes."""
+    is_wanted: bool = True
+    """Whether the result is to be delivered."""
+    ref: Any = None
+    data: Any = None
+    """Reference to the data of ``collect``."""
+    value: Any = None
+    lost: str = ''
+    """Reason for a missing value; empty if there is a value."""
+
+
+@dataclasses.dataclass(eq=False)
+class Slot:
+    """The slot of an actor, kept when the actor is replaced."""
+
+    rank: int
+    options: Mapping[str, Any]
+    """Resources of the actor."""
+    incarnation: int = 0
+    """Number of actors lost here before."""
+    actor: Any = None
+    due: float = 0.0
+    """When the next actor may be started."""
+    facts: Facts | None = None
+    """The actor's report when it was ready; None before."""
+    backoff: float = FIRST_BACKOFF
+    calls: list[Call] = dataclasses.field(default_factory=list)
+    """Pending calls, in the order of execution; sent once there is an actor."""
+    deadline: float = float('inf')
+    """Deadline of the first of them, which the actor is working on."""
+
+    def begin_next(self) -> None:
+        """Records that the actor starts its next call now."""
+        self.deadline = time.monotonic() + self.calls[0].seconds if self.calls else float('inf')
 
 
 class ActorPool:
@@ -219,8 +119,10 @@ class ActorPool:
         """Rank of the next actor: ranks are never reused, as seeds and versions of weights depend on them."""
         self.restarts = 0
         """Number of actors that replaced a lost one."""
-        self._answers: deque[Answer] = deque()
-        self._losses = Losses(cfg, section)
+        self.is_broken = False
+        """Whether too many actors were lost to go on, or one does not start."""
+        self._done: deque[Call] = deque()
+        self._losses: deque[tuple[float, str]] = deque()  # when, and what was lost, within ``restart_window``
         self._numbers = itertools.count()
         self._given: tuple[Any, ...] = ()  # references to ``make`` and its components, pickled
         self._closed = False
@@ -282,8 +184,7 @@ class ActorPool:
 
     def _start(self, options: Mapping[int, Mapping[str, Any]]) -> None:
         self.slots |= {rank: Slot(rank, own) for rank, own in options.items()}
-        components = to_bytes(components_of_script(), 'components', TO_A_MODULE)
-        self._given = ray.put(to_bytes(self.make, 'make')), ray.put(components)
+        self._given = ray.put(to_bytes(self.make, 'make')), ray.put(components_of_script())
         for rank in options:
             self._create(self.slots[rank])
         while any(self.slots[rank].facts is None for rank in options):
@@ -292,7 +193,7 @@ class ActorPool:
     def remove(self, rank: int) -> None:
         """Closes an actor; results of its pending calls are not delivered."""
         slot = self.slots.pop(rank)
-        self._answers = deque(answer for answer in self._answers if answer.call.rank != rank)
+        self._done = deque(call for call in self._done if call.rank != rank)
         if slot.actor is not None:
             ray.wait([slot.actor.close.remote()], timeout=CLOSE_SECONDS)
             self._kill(slot)
@@ -313,11 +214,6 @@ class ActorPool:
         return next(slot.facts for slot in self.slots.values() if slot.facts is not None)
 
     @property
-    def is_broken(self) -> bool:
-        """Whether too many actors were lost to go on, or one can never start."""
-        return self._losses.is_over
-
-    @property
     def calls(self) -> list[Call]:
         """The pending calls."""
         return [
@@ -328,22 +224,18 @@ class ActorPool:
         ]
 
     @property
-    def _is_asked(self) -> bool:
-        return any(slot.calls for slot in self.slots.values())
-
-    @property
     def load(self) -> Counter[int]:
         """Number of requests that each actor has pending or finished without the result having been taken."""
-        return Counter(call.rank for call in [*self.calls, *(answer.call for answer in self._answers)])
+        return Counter(call.rank for call in [*self.calls, *self._done])
 
     @property
     def under_way(self) -> int:
         """Expected amount of all requests not yet taken, in training samples or episodes."""
-        return sum(call.size for call in self.calls) + sum(answer.call.size for answer in self._answers)
+        return sum(call.size for call in [*self.calls, *self._done])
 
     def abandon(self) -> None:
         """Forgets the pending calls: their results are not delivered."""
-        self._answers.clear()
+        self._done.clear()
         for call in self.calls:
             call.is_wanted = False
 
@@ -359,27 +251,26 @@ class ActorPool:
             slot.begin_next()
         return call
 
-    def wait(self, on_tick: Callable[[], None] | None = None) -> Answer:
-        """Waits for the next answer to any call; if there are several, returns the one to the earliest call.
+    def wait(self, on_tick: Callable[[], None] | None = None) -> Call:
+        """Waits for the next call that has a result or was lost; if there are several, returns the earliest.
 
         Raises:
-            ActorLostError: If more actors were lost than the options allow, with all causes; or if an actor never
-                starts.
-            ResourceError: If an actor cannot start because the cluster no longer has the needed resources.
+            ActorLostError: If more actors were lost than the options allow, with all causes; or if an actor does not
+                start in time.
             Exception: Any exception raised in an actor.
         """
-        while not self._answers:
-            assert self._is_asked, 'nothing was asked'
+        while not self._done:
+            assert any(slot.calls for slot in self.slots.values()), 'nothing was asked'
             self._look()
             if on_tick is not None:
                 on_tick()
-        return self._answers.popleft()
+        return self._done.popleft()
 
-    def poll(self) -> Answer | None:
-        """Returns an answer if one is available, without waiting; raises like ``wait``."""
-        if self._is_asked and not self._answers:
+    def poll(self) -> Call | None:
+        """Returns a call that has ended, if there is one, without waiting; raises like ``wait``."""
+        if not self._done:
             self._look(0.0)
-        return self._answers.popleft() if self._answers else None
+        return self._done.popleft() if self._done else None
 
     def ask_all(
         self, method: str, args: Mapping[int, tuple[Any, ...]], if_broken: Any = None
@@ -398,20 +289,19 @@ class ActorPool:
             self.ask(rank, method, *given)
         values: dict[int, Any] = {}
         while len(values) < len(args):
-            answer = self.wait()
-            if answer.lost:
-                self.ask(answer.call.rank, method, *answer.call.args)
+            call = self.wait()
+            if call.lost:
+                self.ask(call.rank, method, *call.args)
             else:
-                values[answer.call.rank] = answer.value
+                values[call.rank] = call.value
         return dict(sorted(values.items()))
 
-    def get(self, answer: Answer) -> Any:
-        """Returns the data of an answer; None if they were lost with their actor."""
+    def get(self, call: Call) -> Any:
+        """Returns the data that a call collected; None if they were lost with their actor."""
         try:
-            return ray.get(answer.data, timeout=answer.call.seconds)
+            return ray.get(call.data, timeout=call.seconds)
         except RayError as error:
-            rank = answer.call.rank
-            self._losses.count(rank, f'the data of Ray actor {rank} were lost: {cause_of(error)}')
+            self._count_loss(f'the data of Ray actor {call.rank} were lost: {cause_of(error)}')
             return None
 
     def state_dict(self) -> dict[str, Any]:
@@ -438,7 +328,7 @@ class ActorPool:
         if self._closed:
             return
         self._closed = True
-        self._answers.clear()
+        self._done.clear()
         for slot in self.slots.values():
             slot.calls.clear()
         if ray.is_initialized():
@@ -511,21 +401,24 @@ class ActorPool:
         if isinstance(value, Failure):
             raise_failure(value, f'Ray actor {call.rank}')
         if call.method == 'launch':
-            slot.facts, slot.late_starts = value, 0
+            slot.facts = value
         else:
-            self._answers.append(Answer(call, value, call.data))
+            call.value = value
+            self._done.append(call)
 
     # losses
 
     def _give_up(self, slot: Slot) -> None:
-        """Counts an actor that does not answer in time as lost; one that can never start ends the run."""
+        """Counts an actor that does not answer in time as lost; one that does not start ends the run."""
         call = slot.calls[0]
         if call.method == 'launch':
-            slot.late_starts += 1
-            with self._losses.ending():
-                demands = [actor_resources(other.options) for other in self.slots.values()]
-                self._session.check_room(actor_resources(slot.options), demands, self.key('remote_configs'))
-                self._losses.check_starts(slot.rank, slot.late_starts)
+            self.is_broken = True
+            demands = [actor_resources(other.options) for other in self.slots.values()]
+            raise ActorLostError(
+                f'Ray actor {slot.rank} did not start within {call.seconds:g} s; {self._session.told(demands)}',
+                where=self.key('start_timeout'),
+                remedy='Raise it if the envs start slowly, or if other nodes will join.',
+            )
         self._lose(slot, f'no answer to {call.method} within {call.seconds:g} s')
 
     def _lose(self, slot: Slot, cause: str) -> None:
@@ -533,11 +426,12 @@ class ActorPool:
         self._kill(slot)
         was_ready, slot.actor, slot.facts = slot.facts is not None, None, None
         calls, slot.calls, slot.deadline = slot.calls, [], float('inf')
-        self._answers += [
-            Answer(call, lost=cause) for call in calls if call.method != 'launch' and call.is_wanted
-        ]
+        for call in calls:
+            if call.method != 'launch' and call.is_wanted:
+                call.lost = cause
+                self._done.append(call)
         name = f'Ray actor {slot.rank}'
-        self._losses.count(slot.rank, f'{name} {"was lost" if was_ready else "did not start"}: {cause}')
+        self._count_loss(f'{name} {"was lost" if was_ready else "did not start"}: {cause}')
         if len(self._losses) == 1:
             slot.backoff = FIRST_BACKOFF
         slot.incarnation += 1
@@ -545,3 +439,22 @@ class ActorPool:
         self.restarts += 1
         logger.warning('%s was lost (%s); another one starts in %g s', name, cause, slot.backoff)
         slot.backoff = min(2 * slot.backoff, LONGEST_BACKOFF)
+
+    def _count_loss(self, text: str) -> None:
+        """Counts a loss, which the text describes with its cause.
+
+        Raises:
+            ActorLostError: If there were too many; with all causes.
+        """
+        now, limit, window = time.monotonic(), self._cfg['max_actor_restarts'], self._cfg['restart_window']
+        self._losses.append((now, text))
+        while now - self._losses[0][0] > window:
+            self._losses.popleft()
+        if (count := len(self._losses)) > limit:
+            self.is_broken = True
+            listed = '\n'.join(f'  {cause}' for _, cause in self._losses)
+            raise ActorLostError(
+                f'{count} actor{"s were" if count > 1 else " was"} lost within {window:g} s, {limit} may be replaced:\n{listed}\n',
+                where=self.key('max_actor_restarts'),
+                remedy='Is there enough memory? Do the envs answer? The log files of the Ray session say more.',
+            )

@@ -10,7 +10,7 @@ from typing import Any
 from rlframe.backend.base import checked_actors, from_zero, in_actor, untold
 from rlframe.backend.ray.actor import Header, Request
 from rlframe.backend.ray.options import ActorsConfig, mark_read
-from rlframe.backend.ray.pool import ActorPool, Answer, Call, Slot
+from rlframe.backend.ray.pool import ActorPool, Call, Slot
 from rlframe.backend.ray.publisher import Publisher
 from rlframe.backend.ray.shares import (
     UNLIMITED,
@@ -298,8 +298,8 @@ class RaySerialCollector(ISerialCollector):
         self.requested += size
         return call
 
-    def _wait(self) -> Answer:
-        """Waits for the next answer; data replaced by an exception are lost."""
+    def _wait(self) -> Call:
+        """Waits for the next call that has ended; data replaced by an exception are lost."""
         before = self._pool.under_way
         try:
             return self._pool.wait(self.on_step)
@@ -308,23 +308,22 @@ class RaySerialCollector(ISerialCollector):
             self._has_failed = True
             raise
 
-    def _fetch(self, answer: Answer) -> Any:
-        """Returns the data of an answer; None if they were lost."""
-        rank, size = answer.call.rank, answer.call.size
-        self.lost += size  # until it is here
-        data = None if answer.lost else self._pool.get(answer)
+    def _fetch(self, call: Call) -> Any:
+        """Returns the data of a call; None if they were lost."""
+        self.lost += call.size  # until it is here
+        data = None if call.lost else self._pool.get(call)
         if data is None:
-            self._to_reset.add(rank)  # whoever takes its place knows neither episodes nor how to act
+            self._to_reset.add(call.rank)  # whoever takes its place knows neither episodes nor how to act
             self._log.logger.warning(
-                '%d training samples or episodes were lost with Ray actor %d', size, rank
+                '%d training samples or episodes were lost with Ray actor %d', call.size, call.rank
             )
         else:
-            self.lost -= size
+            self.lost -= call.size
         return data
 
-    def _count(self, answer: Answer, data: Any) -> None:
+    def _count(self, call: Call, data: Any) -> None:
         """Updates counters with the facts about received data."""
-        rank, header, counts = answer.call.rank, answer.value, answer.value.counts
+        rank, header, counts = call.rank, call.value, call.value.counts
         incarnation = self._pool.slots[rank].incarnation
         before, last = self._headers.get(rank, (incarnation, None))
         self.discarded += counts.discarded - (last.counts.discarded if last and before == incarnation else 0)
@@ -337,16 +336,16 @@ class RaySerialCollector(ISerialCollector):
         if header.statistics is not None:
             acting_of(self._publisher.face).absorb(*header.statistics)
 
-    def _take(self, answer: Answer) -> None:
-        """Adds the data of an answer to those that are ready, unless they are lost."""
-        rank, newest = answer.call.rank, self._publisher.version
+    def _take(self, call: Call) -> None:
+        """Adds the data of a call to those that are ready, unless they are lost."""
+        rank, newest = call.rank, self._publisher.version
         begun, self._begun[rank] = self._begun[rank], newest  # the next request of this actor begins now
-        data = self._fetch(answer)
+        data = self._fetch(call)
         if data is None:
             return
-        self._count(answer, data)
-        self._staleness.arrived(rank, begun - answer.value.version)
-        self._ready.append(Ready(answer.value.version, data, answer.call.size, newest - begun))
+        self._count(call, data)
+        self._staleness.arrived(rank, begun - call.value.version)
+        self._ready.append(Ready(call.value.version, data, call.size, newest - begun))
 
     def _delivered(self, parts: Sequence[Ready]) -> Any:
         """Counts and joins the data that are returned now."""
@@ -359,23 +358,23 @@ class RaySerialCollector(ISerialCollector):
         divided = self._shares(target)
         for rank, size in divided.items():
             self._ask(rank, size)
-        taken: dict[int, tuple[Answer, Any]] = {}
+        taken: dict[int, tuple[Call, Any]] = {}
         try:
             while len(taken) < len(divided):
-                answer = self._wait()
-                data = self._fetch(answer)
+                call = self._wait()
+                data = self._fetch(call)
                 if data is None:
-                    self._ask(answer.call.rank, answer.call.size)
+                    self._ask(call.rank, call.size)
                 else:
-                    taken[answer.call.rank] = answer, data
+                    taken[call.rank] = call, data
         except BaseException:  # a round is delivered whole or not at all
-            self.lost += sum(answer.call.size for answer, _ in taken.values()) + self._pool.under_way
+            self.lost += sum(call.size for call, _ in taken.values()) + self._pool.under_way
             self._pool.abandon()
             raise
         in_order = [taken[rank] for rank in sorted(taken)]
-        for answer, data in in_order:
-            self._count(answer, data)
-        return self._delivered([Ready(a.value.version, data, a.call.size) for a, data in in_order])
+        for call, data in in_order:
+            self._count(call, data)
+        return self._delivered([Ready(call.value.version, data, call.size) for call, data in in_order])
 
     # first ready, first served
 

@@ -8,12 +8,11 @@ import os
 import re
 import signal
 import socket
-import sys
 import textwrap
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -164,53 +163,47 @@ class RaySession:
         self._open = True
         self._reserved: Counter[str] = Counter()
 
-    def require(
-        self, demands: Sequence[Resources], where: str, remedy: str = '', wait_s: float = FREE_SECONDS
-    ) -> None:
+    def require(self, demands: Sequence[Resources], where: str, wait_s: float = FREE_SECONDS) -> None:
         """Reserves the resources of actors with these demands, until ``release`` or ``close``.
 
         Args:
             demands: Resources that each actor needs.
             where: Config key of the demand, for errors.
-            remedy: Remedy in the error, if not the default one.
             wait_s: Seconds to wait for resources that are being released.
 
         Raises:
             ResourceError: With the needed and the free amounts; at once if even all resources would not suffice.
         """
-        needed, rooms = _total(demands), _rooms()
-        limit = time.monotonic() + wait_s
-        is_hopeless = bool(_lacking(demands, needed, _total(rooms)))
-        while lacking := _lacking(demands, needed, free := _free()):
+        needed, limit = _total(demands), time.monotonic() + wait_s
+        is_hopeless = bool(_lacking(demands, needed, _amounts()[0]))
+        while lacking := _lacking(demands, needed, _amounts()[1]):
             if is_hopeless or time.monotonic() > limit:
-                raise _too_little(demands, lacking, free, where, remedy)
+                raise ResourceError(
+                    self.told(demands, lacking),
+                    where=where,
+                    remedy='Use fewer actors, request fewer resources for each, or add nodes to the cluster.',
+                )
             time.sleep(0.1)
         self._reserved.update(needed)
         _Reserved.total.update(needed)
 
-    def check_room(self, demand: Resources, demands: Sequence[Resources], where: str) -> None:
-        """Checks that the cluster currently has room for an actor besides everything reserved.
+    def told(self, demands: Sequence[Resources], names: Iterable[str] = ()) -> str:
+        """Returns what actors with these demands need and what is free, in words.
 
         Args:
-            demand: Resources that the actor needs.
-            demands: Resources that it and the other actors of this session need.
-            where: Config key of the demand, for errors.
-
-        Raises:
-            ResourceError: If the actor can never fit; with the numbers.
+            demands: Resources that each actor needs.
+            names: The resources to tell; by default, all that are needed.
         """
-        rooms = _rooms()
-        total = _total(rooms)
-        lacking = [
-            name
-            for name, size in demand.items()
-            if _Reserved.total[name] > total[name] + 1e-6
-            or not any(_times([room], {name: size}) for room in rooms)
-        ]
-        like_it = [other for other in demands if all(other.get(name, 0.0) >= demand[name] for name in demand)]
-        if lacking or len(like_it) > _times(rooms, demand):
-            free = {name: max(0.0, size) for name, size in ray.available_resources().items()}
-            raise _too_little(demands, lacking or [*demand], free, where, '')
+        kinds = Counter(
+            ', '.join(f'{name}: {demand[name]:g}' for name in sorted(demand)) for demand in demands
+        )
+        needed = ' + '.join(f'{count} x {{{kind}}}' for kind, count in kinds.items())
+        free, total = _amounts()[1], ray.cluster_resources()
+        have = ', '.join(
+            f'{name} {max(0.0, free.get(name, 0.0)):g} of {total.get(name, 0.0):g}'
+            for name in names or _total(demands)
+        )
+        return f'actors need {needed}; free: {have} on {len(_nodes())} node(s)'
 
     def release(self, demands: Sequence[Resources]) -> None:
         """Releases the reservations of actors that no longer exist."""
@@ -382,36 +375,25 @@ def _total(demands: Sequence[Resources]) -> Counter[str]:
     return total
 
 
-def _free() -> dict[str, float]:
-    """Returns the resources free for further actors; in a trial of Ray Tune, the rest of the trial's own."""
+def _amounts() -> tuple[Resources, Resources]:
+    """Returns all resources, and those free for further actors; in a trial of Ray Tune, of the rest of the trial's own."""
     group = ray.util.get_current_placement_group()
     if group is None:
-        free, limit = Counter(ray.available_resources()), Counter(ray.cluster_resources())
+        free, total = ray.available_resources(), Counter(ray.cluster_resources())
     else:
-        free = _total(group.bundle_specs)
-        free.subtract(ray.get_runtime_context().get_assigned_resources())
-        limit = free.copy()
-    limit.subtract(_Reserved.total)
-    return {name: min(size, limit[name]) for name, size in free.items()}
+        total = _total(group.bundle_specs)
+        total.subtract(ray.get_runtime_context().get_assigned_resources())
+        free = total
+    return total, {name: min(size, total[name] - _Reserved.total[name]) for name, size in free.items()}
 
 
-def _rooms() -> list[Resources]:
-    """Returns the resources of each place for an actor: of nodes or, in a trial of Ray Tune, of the trial's bundles."""
-    group = ray.util.get_current_placement_group()
-    if group is not None:
-        return list(group.bundle_specs)
+def _nodes() -> list[Resources]:
     return [node['Resources'] for node in ray.nodes() if node['Alive']]
-
-
-def _times(rooms: Sequence[Resources], demand: Resources) -> int:
-    """Returns the number of actors with this demand that would fit if nothing else used resources."""
-    each = (min(room.get(name, 0.0) / size for name, size in demand.items()) for room in rooms)
-    return sum(int(count + 1e-6) for count in each) if demand else sys.maxsize
 
 
 def _lacking(demands: Sequence[Resources], needed: Resources, free: Resources) -> list[str]:
     """Returns the names of the resources that are insufficient, in total or on every single node."""
-    nodes = [node['Resources'] for node in ray.nodes() if node['Alive']]
+    nodes = _nodes()
     lacking = []
     for name, size in needed.items():
         largest_node = max((node.get(name, 0.0) for node in nodes), default=0.0)
@@ -419,22 +401,3 @@ def _lacking(demands: Sequence[Resources], needed: Resources, free: Resources) -
         if size > free.get(name, 0.0) + 1e-6 or largest_demand > largest_node:
             lacking.append(name)
     return lacking
-
-
-def _too_little(
-    demands: Sequence[Resources], lacking: Sequence[str], free: Resources, where: str, remedy: str
-) -> ResourceError:
-    kinds = Counter(tuple(sorted(demand.items())) for demand in demands)
-    needed = ' + '.join(f'{count} x {{{_listed(dict(kind))}}}' for kind, count in kinds.items())
-    nodes = [node for node in ray.nodes() if node['Alive']]
-    total = ray.cluster_resources()
-    have = ', '.join(f'{name} {free.get(name, 0.0):g} of {total.get(name, 0.0):g}' for name in lacking)
-    return ResourceError(
-        f'actors need {needed}; free: {have} on {len(nodes)} node(s)',
-        where=where,
-        remedy=remedy or 'Use fewer actors, request fewer resources for each, or add nodes to the cluster.',
-    )
-
-
-def _listed(resources: Mapping[str, float]) -> str:
-    return ', '.join(f'{name}: {size:g}' for name, size in resources.items())
