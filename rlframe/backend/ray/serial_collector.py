@@ -171,7 +171,7 @@ class RaySerialCollector(ISerialCollector):
         self._to_reset: set[int] = set()
         self._request_size: int | None = None  # without sync; None: a share of the missing amount
         self._budget: int | None = None  # the total that may be delivered; None: no limit
-        self._staleness = Staleness(cfg, pool.key('max_staleness'))
+        self._staleness = Staleness(cfg.max_staleness)
         self.requested = self.delivered = self.lost = self.stale = 0
         """Training samples (or episodes) requested, returned, lost with an actor, and discarded as stale."""
         self.versions: list[int] = []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -117,16 +116,14 @@ def test_a_limit_that_most_batches_exceed_is_refused_in_a_config() -> None:
 
 
 @pytest.mark.parametrize('in_flight', [1, 2, 3])
-def test_a_straggler_delivers_what_it_began_in_time(
-    ray: FakeRay, in_flight: int, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_straggler_delivers_what_it_began_in_time(ray: FakeRay, in_flight: int) -> None:
     ray.seconds = {'collect': 1.0, (2, 'collect'): 10.0}
     limit = 3 * in_flight
     loop = Loop(ray, 3, max_staleness=limit, max_in_flight=in_flight)
     loop.run(400, FRAMES)
     c, asked = loop.collector, sum(request.target for request in ray.of(2).requests)
     assert c.stale < asked / 3, 'what waited for another batch of the straggler'
-    assert loop.staleness()[1] > limit and 'were discarded' not in caplog.text
+    assert loop.staleness()[1] > limit
     if in_flight == 1:
         assert c.stale == 0
 
@@ -151,14 +148,10 @@ def test_data_that_wait_here_for_too_long_are_discarded_also_after_a_resume(ray:
         assert other.collector.stale == stale
 
 
-def test_an_actor_that_gets_no_new_weights_is_named(ray: FakeRay, caplog: pytest.LogCaptureFixture) -> None:
+def test_batches_of_an_actor_that_gets_no_new_weights_are_discarded_if_there_is_a_limit(ray: FakeRay) -> None:
     for limit in (None, 2):
         loop = Loop(ray, 2, max_staleness=limit, update_after_each_batch=False)
         for _ in range(40):
             loop.run(1, FRAMES)
             loop.collector.update_policy_weights_(worker_rank=1)
-        assert ('were discarded' in caplog.text) is (limit is not None)
-    told = [record.getMessage() for record in caplog.records if 'were discarded' in record.getMessage()]
-    assert len(told) == 1 and loop.collector.stale > 0
-    assert re.match(r'Ray actor 1: \d+ % of its last 10 batches were discarded', told[0])
-    assert 'more than max_staleness=2 versions behind when they were begun' in told[0]
+        assert (loop.collector.stale > 0) is (limit is not None)
