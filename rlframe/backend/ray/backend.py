@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -14,13 +13,9 @@ from rlframe.backend.ray.options import (
     pool_options,
     remote_config_of,
 )
-from rlframe.backend.ray.session import (
-    actor_resources,
-    check_installed,
-)
+from rlframe.backend.ray.session import actor_resources, check_installed
 from rlframe.errors import ConfigError
 from rlframe.registry import BACKEND_REGISTRY, SERIAL_COLLECTOR_REGISTRY
-from rlframe.utils.lazy import LazyModule
 from rlframe.utils.serialize import to_bytes
 
 if TYPE_CHECKING:
@@ -54,7 +49,7 @@ class RayBackend(Backend):
 
         section = cfg.policy.collect.collector
         check_steps_envs(SERIAL_COLLECTOR_REGISTRY.get_cls(section))
-        _note_read(cfg.env.manager, section)
+        _mark_read(cfg.env.manager, section)
         self._actors = ActorPool(section, make=_portable(MakeCollector(cfg, self.factory)))
 
     def open_evaluator(self, cfg: ExperimentConfig) -> None:
@@ -72,7 +67,7 @@ class RayBackend(Backend):
 
         make = _portable(MakeEvaluator(cfg, self.factory))
         cfg.env.get('evaluator_env_num')
-        _note_read(cfg.env.manager, cfg.policy.eval.evaluator)
+        _mark_read(cfg.env.manager, cfg.policy.eval.evaluator)
         options = pool_options(cfg.policy.eval.evaluator)
         self._actors = ActorPool(options, EvaluatorActor, EVALUATOR, make)
 
@@ -159,10 +154,10 @@ class RayBackend(Backend):
         return bool(section['num_collectors'] == 1 and section['sync'] and section['update_after_each_batch'])
 
 
-def _note_read(*sections: Mapping[str, Any]) -> None:
+def _mark_read(*sections: Mapping[str, Any]) -> None:
     """Counts all options of sections as read: actors read them, in copies in their own processes."""
     for section in sections:
-        _note_read(*(value for value in section.values() if isinstance(value, Mapping)))
+        _mark_read(*(value for value in section.values() if isinstance(value, Mapping)))
 
 
 def _portable(make: Any) -> Any:
@@ -178,7 +173,3 @@ def _portable(make: Any) -> Any:
 def _stays_here(section: str, what: str) -> ConfigError:
     """Returns the error for a collector or an evaluator that needs the policy or data of the training process."""
     return ConfigError(f'{what}, not in actors', where=f'{section}.backend', got='ray', expected="'local'")
-
-
-ray = LazyModule('ray')
-logger = logging.getLogger('rlframe.ray')

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import ray
 
 from rlframe.backend.ray.actor import Failure, RemoteActor, flatten, unflatten
-from rlframe.backend.ray.options import EVALUATOR_OPTIONS, mark_read, with_ray_options
+from rlframe.backend.ray.options import EVALUATOR_OPTIONS, with_ray_options
 from rlframe.backend.ray.pool import ActorPool, Call
 from rlframe.errors import ConfigError
 from rlframe.registry import SERIAL_EVALUATOR_REGISTRY
@@ -185,7 +185,6 @@ class RaySerialEvaluator(ISerialEvaluator):
         self.repeated = 0
         """Number of evaluations repeated because their actor was lost."""
         options = with_ray_options(kind, cfg, EVALUATOR_OPTIONS)
-        mark_read(options)
         weakref.finalize(self, pool.close).atexit = False  # at exit Ray ends its actors by itself
         super().__init__(
             options, None, policy, tb_logger, exp_name, instance_name, seed=seed, purpose=purpose

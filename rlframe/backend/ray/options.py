@@ -94,9 +94,6 @@ def check_ray_options(cfg: Mapping[str, Any]) -> list[ConfigError]:
                 remedy='Give one dict for all actors, or a list with one for each.',
             )
         )
-    for i, config in enumerate(given if isinstance(given, list | tuple) else [given]):
-        where = f'remote_configs[{i}]' if isinstance(given, list | tuple) else 'remote_configs'
-        errors += _bad_remote_config(config, where)
     if (unreachable := staleness_error(cfg, cfg['num_collectors'])) is not None:
         errors.append(unreachable)
     return errors
@@ -138,27 +135,16 @@ def staleness_error(cfg: Mapping[str, Any], batches: int) -> ConfigError | None:
     )
 
 
-def _bad_remote_config(config: Any, where: str) -> list[ConfigError]:
-    if not isinstance(config, Mapping):
-        return [ConfigError('bad value', where=where, got=config, expected='a dict of resources')]
-    ours = [name for name in config if name in ONLY_OURS]
-    errors = [
-        ConfigError(
-            f'{name} is set by the backend itself',
-            where=where,
-            remedy='Leave it out; give resources only.',
-        )
-        for name in ours
-    ]
-    problem = '' if ours else unknown_key(config, ACTOR_KEYS)
-    return [*errors, ConfigError(problem, where=where)] if problem else errors
-
-
-def _check_actor(config: Mapping[str, Any]) -> str:
-    if set(ONLY_OURS) & set(config):
-        return f'a dict without {ONLY_OURS}'
-    problem = unknown_key(config, ACTOR_KEYS)
-    return f'a dict of resources; {problem}' if problem else ''
+def _check_actors(configs: Any) -> str:
+    """Returns the expected form of the options of an actor, or of a list of them, with all mistakes; else an empty string."""
+    problems = []
+    for config in configs if isinstance(configs, list | tuple) else [configs]:
+        ours = [f'{name} is set by the backend itself' for name in ONLY_OURS if name in config]
+        problems += ours or [
+            unknown_key(config, ACTOR_KEYS) if isinstance(config, Mapping) else f'got {config!r}'
+        ]
+    told = ' '.join(filter(None, problems))
+    return f'a dict of resources; {told}' if told else ''
 
 
 class StartConfig(Section):
@@ -233,6 +219,7 @@ class ActorsConfig(StartConfig):
     remote_configs: dict[str, Any] | list[Any] = option(
         {},
         doc='resources of an actor, such as num_cpus (1) and num_gpus (0), or a list with one dict for each',
+        check=_check_actors,
         may_change=True,
         reaches='process',
         harmless=are_plain_actors,
@@ -259,7 +246,7 @@ class ActorConfig(StartConfig):
     remote_config: dict[str, Any] = option(
         {},
         doc='resources of the actor, such as num_cpus (1) and num_gpus (0)',
-        check=_check_actor,
+        check=_check_actors,
         may_change=True,
         reaches='process',
         harmless=is_plain_actor,
@@ -293,13 +280,6 @@ def with_ray_options(kind: Any, cfg: Mapping[str, Any], declared: Options = RAY_
 def without_ray_options(cfg: Mapping[str, Any], declared: Options = RAY_OPTIONS) -> dict[str, Any]:
     """Returns the options of a collector or an evaluator alone."""
     return {name: value for name, value in cfg.items() if name != 'backend' and name not in declared}
-
-
-def mark_read(cfg: Any) -> None:
-    """Marks every option as read, as actors read them."""
-    for value in cfg.values():
-        if isinstance(value, ResolvedConfig):
-            mark_read(value)
 
 
 def pool_options(evaluator: Mapping[str, Any]) -> dict[str, Any]:

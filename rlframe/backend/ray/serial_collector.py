@@ -9,7 +9,7 @@ from typing import Any
 
 from rlframe.backend.base import checked_actors, from_zero, in_actor, untold
 from rlframe.backend.ray.actor import Header, Request
-from rlframe.backend.ray.options import ActorsConfig, mark_read
+from rlframe.backend.ray.options import ActorsConfig
 from rlframe.backend.ray.pool import ActorPool, Call, Slot
 from rlframe.backend.ray.publisher import Publisher
 from rlframe.backend.ray.shares import (
@@ -149,7 +149,6 @@ class RaySerialCollector(ISerialCollector):
     ) -> None:
         check_steps_envs(kind)
         self._cfg: ActorsConfig = cfg
-        mark_read(cfg)
         self._log: EpisodeLog = EpisodeLog(
             0,
             progress=progress,
