@@ -119,8 +119,8 @@ def in_process(state: State) -> State:
     check_state(state, {'log': dict.fromkeys(EPISODES, array('f'))})
     infos = {name: state['log'][name] for name in INFOS if name in state['log']}
     log = {**own['log'], **{name: state['log'][name] for name in EPISODES}, **infos}
-    counts = {name: state[name] for name in ('last_print_iter', 'discarded')}
-    return {**own, 'log': log, **counts}
+    discarded = state['discarded'] + own['discarded']
+    return {**own, 'log': log, 'last_print_iter': state['last_print_iter'], 'discarded': discarded}
 
 
 def in_actor(state: State, acting: Any) -> State:
@@ -138,7 +138,8 @@ def in_actor(state: State, acting: Any) -> State:
     log = state['log']
     nothing = {'return': np.zeros(0), 'length': np.zeros(0, np.int64)}
     running = {name: value for name, value in log.items() if name not in INFOS}
-    actor = {**state, 'log': {**running, **{name: np.zeros((0, 3)) for name in EPISODES}}}
+    empty = {name: np.zeros((0, 3)) for name in EPISODES}
+    actor = {**state, 'log': {**running, **empty}, 'discarded': 0}
     return {
         'actors': [
             {'collector': actor, 'acting': acting, 'rng': global_rng_state(), 'at_random': False},
@@ -151,29 +152,6 @@ def in_actor(state: State, acting: Any) -> State:
         'discarded': state['discarded'],
         'counts': [0, 0, 0, 0],
     }
-
-
-def from_zero(actor: State) -> State:
-    """Returns an actor's state with 0 discarded env steps, as earlier ones are counted elsewhere."""
-    return {**actor, 'collector': {**actor['collector'], 'discarded': 0}}
-
-
-def untold(
-    actors: Mapping[int, State | None], headers: Mapping[int, tuple[int, Any]], slots: Mapping[int, Any]
-) -> int:
-    """Returns the number of env steps that actors discarded since their last answers.
-
-    Args:
-        actors: State of each actor, by rank.
-        headers: Last answer of each actor, with its incarnation at that time.
-        slots: Current incarnation of each actor.
-    """
-    count = 0
-    for rank, state in actors.items():
-        incarnation, last = headers.get(rank, (-1, None))
-        told = last.counts.discarded if last is not None and incarnation == slots[rank].incarnation else 0
-        count += state['collector']['discarded'] - told if state is not None else 0
-    return count
 
 
 class Backend(Configurable):

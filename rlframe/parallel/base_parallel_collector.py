@@ -205,7 +205,7 @@ class BaseParallelCollector(Configurable, ABC):
         self._result: dict[str, Any] = {}
         self._settings: Mapping[str, Any] = {}
         self._at_random, self._is_torn = False, False
-        self._reported_steps, self._reported_discarded = 0, 0
+        self._reported_steps = 0
         self._interrupt: str | None = None
         self._closed, self._idle, self._worker = threading.Event(), threading.Event(), -1
         self._idle.set()
@@ -377,11 +377,10 @@ class BaseParallelCollector(Configurable, ABC):
         self.produced += len(data)
         envstep = parts.progress.envstep - self._reported_steps
         self._reported_steps = parts.progress.envstep
-        discarded, self._reported_discarded = counts.discarded - self._reported_discarded, counts.discarded
         results = self._results(collected)
         self._log.train_iter = held.train_iter
         self._log.add(envstep, len(data), counts.episodes[:, 0].tolist(), results)
-        facts = {**_facts_of(counts), 'discarded': discarded, 'results': results}
+        facts = {**_facts_of(counts), 'discarded': counts.discarded, 'results': results}
         part, version = self._log.parts - 1, max(held.version, 0)
         taken = self._send(
             joined(data, extras.take() if extras is not None else {}),

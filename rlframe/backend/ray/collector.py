@@ -388,7 +388,7 @@ class RayCollector(RaySerialCollector):
             self._take(self._wait())
         for rank in set(ranks):
             self._pool.remove(rank)
-            self._headers.pop(rank, None)
+            self._carried.pop(rank, None)
             self._to_reset.discard(rank)
 
     def stop_remote_collectors(self) -> None:

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from time import perf_counter
 from typing import Any
 
-from rlframe.backend.base import checked_actors, from_zero, in_actor, untold
-from rlframe.backend.ray.actor import Header, Request
+from rlframe.backend.base import checked_actors, in_actor
+from rlframe.backend.ray.actor import Request
 from rlframe.backend.ray.options import ActorsConfig
 from rlframe.backend.ray.pool import ActorPool, Call, Slot
 from rlframe.backend.ray.publisher import Publisher
@@ -165,7 +165,7 @@ class RaySerialCollector(ISerialCollector):
         self._sync = cfg.sync
         self._publisher = Publisher(policy, cfg.update_after_each_batch, cfg.max_weight_update_interval)
         self._ready, self._levels = ReadyQueue(), LevelSeeds()
-        self._headers: dict[int, tuple[int, Header]] = {}  # the last of each rank, with its incarnation
+        self._carried: dict[int, int] = {}  # env steps that each actor carries over to its next request
         self._begun: dict[int, int] = {}  # the newest version when each rank began its first request
         self._to_reset: set[int] = set()
         self._request_size: int | None = None  # without sync; None: a share of the missing amount
@@ -208,8 +208,7 @@ class RaySerialCollector(ISerialCollector):
     @property
     def carried(self) -> int:
         """Env steps carried over to the next call, in actors and here."""
-        in_actors = sum(header.counts.carried for _, header in self._headers.values())
-        return in_actors + sum(ready.steps for ready in self._ready)
+        return sum(self._carried.values()) + sum(ready.steps for ready in self._ready)
 
     @property
     def in_flight(self) -> int:
@@ -323,10 +322,8 @@ class RaySerialCollector(ISerialCollector):
     def _count(self, call: Call, data: Any) -> None:
         """Updates counters with the facts about received data."""
         rank, header, counts = call.rank, call.value, call.value.counts
-        incarnation = self._pool.slots[rank].incarnation
-        before, last = self._headers.get(rank, (incarnation, None))
-        self.discarded += counts.discarded - (last.counts.discarded if last and before == incarnation else 0)
-        self._headers[rank] = incarnation, header
+        self.discarded += counts.discarded
+        self._carried[rank] = counts.carried
         self._log.count(counts.envstep, counts.episode_count)
         self._log.add(counts.episodes, counts.infos)
         if isinstance(data, tuple):
@@ -453,7 +450,7 @@ class RaySerialCollector(ISerialCollector):
             'log': self._log.state_dict(),
             'players': self._players.state(),
             'last_print_iter': self._log.last_print_iter,
-            'discarded': self.discarded + untold(actors, self._headers, self._pool.slots),
+            'discarded': self.discarded,
             'counts': [self.requested, self.delivered, self.lost + self._pool.under_way, self.stale],
         }
 
@@ -468,7 +465,7 @@ class RaySerialCollector(ISerialCollector):
         saved = checked_actors(state, len(ranks))
         self._levels.is_given = any(own and own['collector'].get('levels') for own in saved)
         self._drain()
-        known = {rank: (from_zero(own),) for rank, own in zip(ranks, saved, strict=True) if own is not None}
+        known = {rank: (own,) for rank, own in zip(ranks, saved, strict=True) if own is not None}
         for rank, acting in self._pool.ask_all('load', known).items():
             self._take_acting(rank, acting)
         self._pool.load_state_dict(state.get('pool', {}))
@@ -477,7 +474,7 @@ class RaySerialCollector(ISerialCollector):
         self._to_reset = {*(here[rank] for rank in state['to_reset']), *(set(ranks) - set(known))}
         with part('ready'):
             self._ready.load_state_dict(state['ready'], self._publisher.version)
-        self._headers = {}
+        self._carried = {}
         with part('log'):
             self._log.load_state_dict(state['log'])
         with part('players'):

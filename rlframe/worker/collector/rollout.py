@@ -97,7 +97,7 @@ class Counts(NamedTuple):
     """Return, length and success of the ended episodes, [n, 3]."""
     episode_count: int
     discarded: int
-    """Env steps discarded since the start."""
+    """Env steps discarded since the previous call."""
     carried: int
     """Env steps carried over to the next request."""
     seconds: float
@@ -117,11 +117,12 @@ def collect_counted(parts: Parts, target: int | None, train_iter: int, **options
     collector, progress, start = parts.collector, parts.progress, perf_counter()
     envstep, episodes = progress.envstep, progress.episodes
     data = collector.collect(target, train_iter=train_iter, **options)
+    discarded, collector.discarded = collector.discarded, 0  # from now on, it is counted by who called
     return data, Counts(
         progress.envstep - envstep,
         collector.take_episodes(),
         progress.episodes - episodes,
-        collector.discarded,
+        discarded,
         getattr(collector, 'carried', 0),
         perf_counter() - start,
         collector.take_infos(),
@@ -130,12 +131,10 @@ def collect_counted(parts: Parts, target: int | None, train_iter: int, **options
 
 def numbered(data: Any, parts: Parts, rank: int) -> Any:
     """Returns data whose column ``env_id``, if there is one, is unique over the collectors of all ranks."""
-    if rank == 0:
-        return data
     if not isinstance(data, Batch):
         is_nested = isinstance(data, list | tuple)
         return type(data)(numbered(part, parts, rank) for part in data) if is_nested else data
-    if 'env_id' not in data:
+    if rank == 0 or 'env_id' not in data:
         return data
     first = rank * parts.env.env_num * parts.env.spec.player_num
     return data.replace(env_id=data['env_id'] + data['env_id'].dtype.type(first))
