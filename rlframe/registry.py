@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from rlframe.backend import Backend
     from rlframe.envs import EnvFactory, IEnvManager
-    from rlframe.parallel.launcher import Launcher
+    from rlframe.parallel.roles import Launcher
     from rlframe.parallel.transport.base import Transport
     from rlframe.policy import Policy
     from rlframe.run.logger import Logger
@@ -482,16 +482,16 @@ COMM_COLLECTOR_REGISTRY: Registry[BaseCommCollector] = Registry(
         'parallel',
         naive='comm_collector',
         in_process='comm_collector',
-        flask_fs='flask_fs_comm',
-        ray='flask_fs_comm',
+        flask_fs='comm',
+        ray='comm',
     ),
-    interface='rlframe.parallel.comm:BaseCommCollector',
+    interface='rlframe.parallel.comm_collector:BaseCommCollector',
 )
 """Comm collectors, which connect a parallel collector with a coordinator."""
 COMM_LEARNER_REGISTRY: Registry[BaseCommLearner] = Registry(
     'comm learner',
-    _in('parallel', in_process='comm_learner', flask_fs='flask_fs_comm', ray='flask_fs_comm'),
-    interface='rlframe.parallel.comm:BaseCommLearner',
+    _in('parallel', in_process='comm_learner', flask_fs='comm', ray='comm'),
+    interface='rlframe.parallel.comm_learner:BaseCommLearner',
 )
 """Comm learners, which connect a learner with a coordinator."""
 COMMANDER_REGISTRY: Registry[BaseSerialCommander] = Registry(
@@ -506,7 +506,7 @@ PARALLEL_COMMANDER_REGISTRY: Registry[BaseParallelCommander] = Registry(
         'parallel.coordinator',
         naive='solo_commander',
         solo='solo_commander',
-        one_vs_one='one_vs_one_commander',
+        one_vs_one='solo_commander',
     ),
     interface='rlframe.parallel.coordinator.base_parallel_commander:BaseParallelCommander',
 )
@@ -514,7 +514,7 @@ PARALLEL_COMMANDER_REGISTRY: Registry[BaseParallelCommander] = Registry(
 TRANSPORT_REGISTRY: Registry[Transport] = Registry(
     'transport',
     {
-        **_in('parallel.transport', in_process='answering', flask_fs='flask_fs_client'),
+        **_in('parallel.transport', in_process='answering', flask_fs='flask_fs'),
         **_in('backend.ray', ray='transport'),
     },
     interface='rlframe.parallel.transport.base:Transport',
@@ -523,10 +523,10 @@ TRANSPORT_REGISTRY: Registry[Transport] = Registry(
 LAUNCHER_REGISTRY: Registry[Launcher] = Registry(
     'launcher',
     {
-        **_in('parallel', in_process='launcher', flask_fs='launcher'),
+        **_in('parallel', in_process='roles', flask_fs='roles'),
         **_in('backend.ray', ray='launcher'),
     },
-    interface='rlframe.parallel.launcher:Launcher',
+    interface='rlframe.parallel.roles:Launcher',
 )
 """Launchers, which start the workers of a parallel run, by the transport that the workers use."""
 

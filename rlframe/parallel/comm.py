@@ -1,92 +1,22 @@
-"""The interfaces of comm collectors and comm learners, and their creation by registered names."""
+"""Comm collectors and comm learners: their creation by registered names, and those over HTTP and within a Ray cluster."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
+from rlframe.errors import ConfigError
 from rlframe.parallel.base_parallel_collector import BaseParallelCollector
+from rlframe.parallel.comm_collector import BaseCommCollector, TransportCollector
+from rlframe.parallel.comm_learner import BaseCommLearner, TransportLearner, TransportLearnerConfig
+from rlframe.parallel.comm_worker import CommConfig, CommWorker
 from rlframe.registry import (
     COMM_COLLECTOR_REGISTRY,
     COMM_LEARNER_REGISTRY,
     PARALLEL_COLLECTOR_REGISTRY,
     with_type,
 )
-from rlframe.utils.field import Configurable
-from rlframe.worker.learner.learner_hook import LearnerHook
-
-
-class BaseCommCollector(Configurable, ABC):
-    """Gets weights and sends data for a parallel collector.
-
-    Args:
-        cfg: Options.
-    """
-
-    def __init__(self, cfg: Mapping[str, Any] | None = None) -> None:
-        self._cfg = self.resolve_config(cfg)
-
-    @abstractmethod
-    def get_policy_update_info(self, path: str) -> Any:
-        """Returns the newest weights of a policy, by its name."""
-
-    @abstractmethod
-    def send_metadata(self, metadata: Any) -> Any:
-        """Sends facts about the data of ``send_stepdata``."""
-
-    @abstractmethod
-    def send_stepdata(self, stepdata: Any) -> Any:
-        """Takes training data."""
-
-    @abstractmethod
-    def start(self) -> None:
-        """Begins to work, in a thread."""
-
-    @abstractmethod
-    def close(self) -> None:
-        """Ends the work; may be called twice."""
-
-    @property
-    def collector_uid(self) -> str:
-        """The collector's id in the run; empty if it has none."""
-        return ''
-
-
-class BaseCommLearner(Configurable, ABC):
-    """Gets data for a learner, and sends its weights and what it reports.
-
-    Args:
-        cfg: Options.
-    """
-
-    def __init__(self, cfg: Mapping[str, Any] | None = None) -> None:
-        self._cfg = self.resolve_config(cfg)
-
-    @abstractmethod
-    def send_policy(self, state_dict: Mapping[str, Any]) -> None:
-        """Publishes weights."""
-
-    @abstractmethod
-    def get_data(self, batch_size: int) -> Any:
-        """Returns a batch to train on; None if there are to be no more."""
-
-    @abstractmethod
-    def send_learn_info(self, learn_info: Mapping[str, Any]) -> None:
-        """Reports on an update; see ``BaseLearner.learn_info``."""
-
-    @property
-    @abstractmethod
-    def hooks4call(self) -> list[LearnerHook]:
-        """The hooks by which a learner calls ``send_policy`` and ``send_learn_info``."""
-
-    @abstractmethod
-    def start(self) -> None:
-        """Begins to work, in a thread."""
-
-    @abstractmethod
-    def close(self) -> None:
-        """Ends the work; may be called twice."""
+from rlframe.utils.field import option
 
 
 def create_parallel_collector(cfg: Mapping[str, Any], **kwargs: Any) -> BaseParallelCollector:
@@ -134,3 +64,145 @@ def create_comm_learner(cfg: Mapping[str, Any], **kwargs: Any) -> BaseCommLearne
     """
     cfg = with_type(cfg, 'comm_learner_type')
     return COMM_LEARNER_REGISTRY.build(cfg, cfg, **kwargs)
+
+
+def _is_port(port: Any) -> bool:
+    first = port[0] if isinstance(port, list) and port else port
+    return isinstance(first, int) and not isinstance(first, bool) and 0 < first < 65536
+
+
+class OverHTTPConfig(CommConfig):
+    """Options of both, with DI-engine's names."""
+
+    host: str = option(
+        '127.0.0.1', doc='host of the coordinator, if no address is given', may_change=True, reaches='network'
+    )
+    port: int | list[int] = option(
+        7235,
+        doc='port of the coordinator, if no address is given',
+        check=lambda port: '' if _is_port(port) else 'a port, or a list of them of which the first counts',
+        may_change=True,
+        reaches='network',
+    )
+    path_data: str | None = option(
+        './data',
+        doc='folder for arrays, which all roles share',
+        may_change=True,
+        reaches='file',
+    )
+    path_policy: str = option(
+        './policy',
+        ignored='weights travel through path_data, as all arrays do',
+        may_change=True,
+        reaches='file',
+    )
+
+
+class FlaskFSLearnerConfig(OverHTTPConfig, TransportLearnerConfig):
+    """Options of ``FlaskFileSystemLearner``."""
+
+
+class _OverHTTP(CommWorker):
+    """What both have in common."""
+
+    _cfg: OverHTTPConfig
+    transport_type = 'flask_fs'
+
+    def _address(self) -> str:
+        port = self._cfg.port
+        return f'http://{self._cfg.host}:{port[0] if isinstance(port, list) else port}'
+
+    def _transport_options(self) -> dict[str, Any]:
+        if self._cfg.path_data is None:
+            raise ConfigError(
+                'the folder for arrays, which all roles share, is not known',
+                where='parallel.path_data',
+                got=None,
+                expected='the folder that the coordinator uses, as this machine sees it',
+            )
+        return {'path_data': self._cfg.path_data, **self._cfg.transport}
+
+
+@COMM_COLLECTOR_REGISTRY.register('flask_fs')
+class FlaskFileSystemCollector(_OverHTTP, TransportCollector):
+    """Collects for a coordinator that it reaches over HTTP; arrays travel through a shared folder."""
+
+    def send_stepdata(self, path: str, stepdata: Any) -> None:  # type: ignore[override]  # the public signature
+        """Takes the training data of the next ``send_metadata``, which sends both in one request.
+
+        Args:
+            path: A name for the data, which are sent under one of the transport's own.
+            stepdata: The data.
+        """
+        self._keep_stepdata(stepdata)
+
+
+@COMM_LEARNER_REGISTRY.register('flask_fs')
+class FlaskFileSystemLearner(_OverHTTP, TransportLearner):
+    """Learns for a coordinator that it reaches over HTTP; arrays travel through a shared folder."""
+
+    _cfg: FlaskFSLearnerConfig
+
+    @staticmethod
+    def load_data_fn(
+        path: str, meta: Mapping[str, Any] | None = None, decompressor: Callable[[Any], Any] | None = None
+    ) -> Any:
+        """Returns the arrays of a file in the shared folder.
+
+        Args:
+            path: The file.
+            meta: Facts about the data, which are added to them if they are a dict.
+            decompressor: Applied to the data; None: they are returned as they are.
+
+        Raises:
+            MessageError: If it is missing, or not what rlframe writes.
+        """
+        from pathlib import Path
+
+        from rlframe.parallel.transport.flask_fs_folder import read_file
+
+        data = read_file(Path(path), 2**40)
+        data = data if decompressor is None else decompressor(data)
+        return {**data, **meta} if meta and isinstance(data, dict) else data
+
+
+class InClusterConfig(CommConfig):
+    """Options of ``_InCluster``."""
+
+    num_cpus: float | None = option(
+        None,
+        range='[0, inf)',
+        unit='logical CPUs',
+        doc='CPUs that Ray reserves for each worker that -m parallel starts; None: 1 if all workers fit, else 0',
+        may_change=True,
+    )
+    num_gpus: float | None = option(
+        None,
+        range='[0, inf)',
+        unit='logical GPUs',
+        doc='GPUs that Ray reserves for the worker, which sees no others; None: 1 for a learner on a GPU, else 0',
+        may_change=True,
+    )
+
+
+class RayLearnerConfig(InClusterConfig, TransportLearnerConfig):
+    """Options of ``RayCommLearner``."""
+
+
+class _InCluster(CommWorker):
+    """What both have in common."""
+
+    _cfg: InClusterConfig
+    transport_type = 'ray'
+
+
+@COMM_COLLECTOR_REGISTRY.register('ray')
+class RayCommCollector(_InCluster, TransportCollector):
+    """Collects for a coordinator in the same Ray cluster; arrays travel through the object store."""
+
+
+@COMM_LEARNER_REGISTRY.register('ray')
+class RayCommLearner(_InCluster, TransportLearner):
+    """Learns for a coordinator in the same Ray cluster; arrays travel through the object store."""
+
+    _cfg: RayLearnerConfig

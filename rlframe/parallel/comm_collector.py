@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,7 +12,6 @@ from easydict import EasyDict
 from rlframe.data.timestep import Batch
 from rlframe.errors import RLFrameError
 from rlframe.parallel.base_parallel_collector import BaseParallelCollector
-from rlframe.parallel.comm import BaseCommCollector
 from rlframe.parallel.comm_worker import CommConfig, CommWorker
 from rlframe.parallel.held_weights import TaskAbandoned, Update
 from rlframe.parallel.parallel_collectors import ZerglingParallelCollector
@@ -27,7 +27,44 @@ from rlframe.parallel.transport.messages import (
 )
 from rlframe.registry import COMM_COLLECTOR_REGISTRY
 from rlframe.run.machine import usable_cores
-from rlframe.utils.field import option
+from rlframe.utils.field import Configurable, option
+
+
+class BaseCommCollector(Configurable, ABC):
+    """Gets weights and sends data for a parallel collector.
+
+    Args:
+        cfg: Options.
+    """
+
+    def __init__(self, cfg: Mapping[str, Any] | None = None) -> None:
+        self._cfg = self.resolve_config(cfg)
+
+    @abstractmethod
+    def get_policy_update_info(self, path: str) -> Any:
+        """Returns the newest weights of a policy, by its name."""
+
+    @abstractmethod
+    def send_metadata(self, metadata: Any) -> Any:
+        """Sends facts about the data of ``send_stepdata``."""
+
+    @abstractmethod
+    def send_stepdata(self, stepdata: Any) -> Any:
+        """Takes training data."""
+
+    @abstractmethod
+    def start(self) -> None:
+        """Begins to work, in a thread."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Ends the work; may be called twice."""
+
+    @property
+    def collector_uid(self) -> str:
+        """The collector's id in the run; empty if it has none."""
+        return ''
+
 
 PARTS = 19
 """Parts of fake data in a task."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -13,7 +14,6 @@ import numpy as np
 from easydict import EasyDict
 
 from rlframe.data.faces import acting_of
-from rlframe.parallel.comm import BaseCommLearner
 from rlframe.parallel.comm_worker import CLOSED, CommConfig, CommWorker
 from rlframe.parallel.held_weights import (
     ACTING,
@@ -41,9 +41,45 @@ from rlframe.parallel.transport.messages import (
 )
 from rlframe.registry import COMM_LEARNER_REGISTRY
 from rlframe.run.machine import usable_cores
-from rlframe.utils.field import option
+from rlframe.utils.field import Configurable, option
 from rlframe.worker.learner.base_learner import BaseLearner
 from rlframe.worker.learner.learner_hook import LearnerHook
+
+
+class BaseCommLearner(Configurable, ABC):
+    """Gets data for a learner, and sends its weights and what it reports.
+
+    Args:
+        cfg: Options.
+    """
+
+    def __init__(self, cfg: Mapping[str, Any] | None = None) -> None:
+        self._cfg = self.resolve_config(cfg)
+
+    @abstractmethod
+    def send_policy(self, state_dict: Mapping[str, Any]) -> None:
+        """Publishes weights."""
+
+    @abstractmethod
+    def get_data(self, batch_size: int) -> Any:
+        """Returns a batch to train on; None if there are to be no more."""
+
+    @abstractmethod
+    def send_learn_info(self, learn_info: Mapping[str, Any]) -> None:
+        """Reports on an update; see ``BaseLearner.learn_info``."""
+
+    @property
+    @abstractmethod
+    def hooks4call(self) -> list[LearnerHook]:
+        """The hooks by which a learner calls ``send_policy`` and ``send_learn_info``."""
+
+    @abstractmethod
+    def start(self) -> None:
+        """Begins to work, in a thread."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Ends the work; may be called twice."""
 
 
 class CallHook(LearnerHook):

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlframe.errors import InterfaceError, MessageError
-from rlframe.parallel.coordinator.running_tasks import Situation
+from rlframe.parallel.coordinator.base_parallel_commander import Situation
 from rlframe.parallel.transport.base import Envelope, decode, encode
 from rlframe.parallel.transport.messages import Task
 from rlframe.registry import PARALLEL_COMMANDER_REGISTRY, import_modules

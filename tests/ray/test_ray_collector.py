@@ -21,8 +21,8 @@ from ray_runs import BATTLES, RAY, columns, config_of, is_alive
 from runs import differences
 
 from rlframe.backend.ray.actor import RemoteActor
+from rlframe.backend.ray.backend import MakeCollector
 from rlframe.backend.ray.pool import ActorPool
-from rlframe.backend.ray.remote import MakeCollector
 from rlframe.config import compile_config
 from rlframe.errors import ActorLostError, EnvCrashedError, ResourceError, SerializationError
 from rlframe.pipeline import SerialPipeline, build

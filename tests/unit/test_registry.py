@@ -16,7 +16,7 @@ import rlframe.policy
 import rlframe.registry
 import rlframe.worker
 from rlframe.errors import ConfigError, RegistryError
-from rlframe.parallel.launcher import Launcher
+from rlframe.parallel.roles import Launcher
 from rlframe.parallel.transport.base import Transport
 from rlframe.registry import REGISTRIES, Registry, import_modules, nearest
 from rlframe.run.logger import Logger

@@ -18,8 +18,7 @@ from rlframe.backend.ray.session import (
     connect,
 )
 from rlframe.errors import ActorLostError, ResourceError
-from rlframe.parallel.launcher import Launched, Launcher
-from rlframe.parallel.roles import make_worker
+from rlframe.parallel.roles import Launched, Launcher, make_worker
 from rlframe.parallel.transport.base import Server
 from rlframe.registry import LAUNCHER_REGISTRY, REGISTRIES
 from rlframe.utils.lazy import LazyModule

@@ -11,9 +11,9 @@ from rlframe.backend.base import checked_actors, in_actor
 from rlframe.backend.ray.actor import Request
 from rlframe.backend.ray.options import ActorsConfig
 from rlframe.backend.ray.pool import ActorPool, Call, Slot
-from rlframe.backend.ray.publisher import Publisher
 from rlframe.backend.ray.shares import (
     UNLIMITED,
+    Publisher,
     Ready,
     ReadyQueue,
     Staleness,

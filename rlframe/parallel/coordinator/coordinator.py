@@ -11,8 +11,7 @@ from typing import Any
 from rlframe.errors import ConfigError, MessageError, WorkerLostError
 from rlframe.parallel.coordinator import assembly
 from rlframe.parallel.coordinator.assembly import CoordinatedRun, TrainingData, Version
-from rlframe.parallel.coordinator.base_parallel_commander import BaseParallelCommander
-from rlframe.parallel.coordinator.running_tasks import Situation
+from rlframe.parallel.coordinator.base_parallel_commander import BaseParallelCommander, Situation
 from rlframe.parallel.coordinator.workers import Answer, RequestHandler, Worker, WorkerTable
 from rlframe.parallel.transport import messages as m
 from rlframe.parallel.transport.base import Reply, Server

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rlframe.errors import MessageError
-from rlframe.parallel.coordinator.running_tasks import RANDOM_PLAYER, Snapshot
+from rlframe.parallel.coordinator.base_parallel_commander import RANDOM_PLAYER, Snapshot
 from rlframe.utils import schema
 from rlframe.utils.field import Section, option
 from rlframe.utils.schema import COUNT, FINITE, GENERATOR, TEXT, Schema, check_state, part

@@ -18,7 +18,7 @@ from rlframe.parallel.coordinator import assembly
 from rlframe.parallel.coordinator.solo_commander import NaiveCommander, SoloCommander
 from rlframe.parallel.transport import messages as m
 from rlframe.parallel.transport.answering import InProcessServer
-from rlframe.parallel.transport.flask_fs_server import FlaskFSServer
+from rlframe.parallel.transport.flask_fs import FlaskFSServer
 from rlframe.pipeline import build
 from rlframe.worker import AdvancedReplayBuffer, Coordinator
 

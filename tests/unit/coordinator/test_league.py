@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlframe.errors import CheckpointStateError, ConfigError
+from rlframe.parallel.coordinator.base_parallel_commander import RANDOM_PLAYER, Situation, Snapshot
 from rlframe.parallel.coordinator.league import DRAW, LOSS, WIN, League, pfsp_probs
-from rlframe.parallel.coordinator.one_vs_one_commander import OneVsOneCommander
-from rlframe.parallel.coordinator.running_tasks import RANDOM_PLAYER, Situation, Snapshot
+from rlframe.parallel.coordinator.solo_commander import OneVsOneCommander
 from rlframe.worker import create_parallel_commander
 
 READY = Situation(version=0)

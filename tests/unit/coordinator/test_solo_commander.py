@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlframe.errors import CheckpointStateError, ConfigError, MessageError
-from rlframe.parallel.coordinator.running_tasks import Situation
+from rlframe.parallel.coordinator.base_parallel_commander import Situation
 from rlframe.parallel.coordinator.solo_commander import SoloCommander
 from rlframe.worker import InteractionSerialEvaluator, create_parallel_commander
 

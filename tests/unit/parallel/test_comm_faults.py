@@ -25,7 +25,7 @@ from rlframe.parallel.parallel_collectors import ZerglingParallelCollector
 from rlframe.parallel.roles import collector_maker, evaluator_maker
 from rlframe.parallel.transport.answering import InProcessServer, InProcessTransport
 from rlframe.parallel.transport.base import Envelope, Reply
-from rlframe.parallel.transport.flask_fs_client import FlaskFSTransport
+from rlframe.parallel.transport.flask_fs import FlaskFSTransport
 from rlframe.parallel.transport.messages import AskTask, Collected, Message
 from rlframe.pipeline import build
 from rlframe.worker import create_buffer

@@ -16,11 +16,11 @@ from rlframe.errors import ConfigError, RegistryError
 from rlframe.parallel.comm import create_comm_collector, create_comm_learner, create_parallel_collector
 from rlframe.parallel.comm_collector import NaiveCollector
 from rlframe.parallel.comm_learner import Round
-from rlframe.parallel.flask_fs_comm import FlaskFileSystemCollector, FlaskFileSystemLearner
 from rlframe.parallel.parallel_collectors import ZerglingParallelCollector
 from rlframe.parallel.roles import collector_maker, evaluator_maker, learner_maker
+from rlframe.parallel.transport.flask_fs import FlaskFSServer
 from rlframe.parallel.transport.flask_fs_folder import pack, write_file
-from rlframe.parallel.transport.flask_fs_server import FlaskFSServer
+from rlframe.worker import FlaskFileSystemCollector, FlaskFileSystemLearner
 
 DQN = ('cartpole_dqn', 'policy.collect.n_sample=6')
 TOKEN = 'a token that all roles share'.replace(' ', '-')

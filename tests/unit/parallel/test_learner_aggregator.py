@@ -21,7 +21,7 @@ from rlframe.parallel.comm_learner import LearnerParts, TransportLearner
 from rlframe.parallel.roles import collector_maker, learner_maker
 from rlframe.parallel.transport import messages as m
 from rlframe.parallel.transport.base import Reply
-from rlframe.parallel.transport.flask_fs_server import FlaskFSServer
+from rlframe.parallel.transport.flask_fs import FlaskFSServer
 from rlframe.parallel.transport.messages import AskData, Data, LearnInfo, Orders, Wait
 from rlframe.worker import LearnerAggregator
 

@@ -15,9 +15,8 @@ from rlframe import config
 from rlframe.config.schema import ExperimentConfig
 from rlframe.data import Batch
 from rlframe.errors import CheckpointMismatchError, ConfigError, RunWarning, WorkerLostError
-from rlframe.parallel.launcher import Crew, Launched, Launcher
 from rlframe.parallel.pipeline import ParallelPipeline
-from rlframe.parallel.roles import make_worker
+from rlframe.parallel.roles import Crew, Launched, Launcher, make_worker
 from rlframe.parallel.transport.answering import InProcessServer
 from rlframe.pipeline import parallel_pipeline
 from rlframe.pipeline.resume import resume

@@ -31,14 +31,13 @@ from rlframe.errors import (
 )
 from rlframe.parallel.transport import messages as m
 from rlframe.parallel.transport.base import Reply
-from rlframe.parallel.transport.flask_fs_client import FlaskFSTransport
+from rlframe.parallel.transport.flask_fs import FlaskFSServer, FlaskFSTransport
 from rlframe.parallel.transport.flask_fs_folder import OWNER
 from rlframe.parallel.transport.flask_fs_http import (
     PROTOCOL_HEADER,
     TOKEN,
     parse_address,
 )
-from rlframe.parallel.transport.flask_fs_server import FlaskFSServer
 from rlframe.utils.secrets import shown_address
 
 SECRET = 'a-token-that-nobody-knows'
@@ -112,7 +111,7 @@ def test_token_is_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_worker_that_sees_another_folder_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr('rlframe.parallel.transport.flask_fs_client.SEEN_SECONDS', 0.1)
+    monkeypatch.setattr('rlframe.parallel.transport.flask_fs.SEEN_SECONDS', 0.1)
     coordinator = Coordinator()
     (tmp_path / 'other' / 'data').mkdir(parents=True)
     with serve(tmp_path, coordinator) as server:
@@ -425,7 +424,7 @@ SERVER = """
 import sys
 sys.path.insert(0, sys.argv[1])
 from transports import Coordinator
-from rlframe.parallel.transport.flask_fs_server import FlaskFSServer
+from rlframe.parallel.transport.flask_fs import FlaskFSServer
 server = FlaskFSServer({'path_data': sys.argv[2]}, run='one')
 server.start(Coordinator())
 print(server.address, flush=True)

@@ -14,12 +14,12 @@ import pytest
 from transports import Coordinator, joined, serving
 
 from rlframe.errors import CoordinatorLostError, NoRoomError
+from rlframe.parallel.transport import flask_fs as shared_payloads
 from rlframe.parallel.transport import flask_fs_folder as folders
-from rlframe.parallel.transport import flask_fs_server as shared_payloads
 from rlframe.parallel.transport import messages as m
 from rlframe.parallel.transport.base import Reply, Transport
+from rlframe.parallel.transport.flask_fs import MOST_NAMES, SharedPayloads
 from rlframe.parallel.transport.flask_fs_folder import OWNER, SharedFolder
-from rlframe.parallel.transport.flask_fs_server import MOST_NAMES, SharedPayloads
 
 KEPT = {'.lock', OWNER}
 ASK = m.AskWeights('main', -1)
