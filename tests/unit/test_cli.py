@@ -517,7 +517,7 @@ def test_without_a_terminal_there_are_plain_lines(cwd: Path) -> None:
     code, out, err = finish(start(*SHORT))
     assert code == 0 and '\x1b' not in out + err and '\r' not in out + err
     assert 6 <= out.count('\n') <= 10 and re.search(
-        r'^env steps 304 \| .*/s \| updates \d+ \|', err, re.MULTILINE
+        r'^\d:\d\d \| env steps 304 \| .*/s \| updates \d+', err, re.MULTILINE
     )
 
 
