@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import html
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -80,41 +79,6 @@ def _hint(name: str, by_name: Mapping[str, list[str]]) -> str:
         return f'. Did you mean {" or ".join(meant)}?'
     close = nearest_name(name, by_name)
     return f'. Did you mean {" or ".join(sorted(by_name[close]))}?' if close else ''
-
-
-def run_text(run: Run) -> str:
-    """Returns a run in one line."""
-    best = f', best evaluation {number_text(run.best)}' if not math.isnan(run.best) else ''
-    return (
-        f'Run({short_path(run.folder)!r}: {run.config.policy.type} on {run.env_name},'
-        f' {run.progress.envstep:,} env steps{best}{", solved" if run.solved else ""})'
-    )
-
-
-def run_table(run: Run) -> str:
-    """Returns the facts of a run as a table in HTML."""
-    facts = {
-        'folder': short_path(run.folder),
-        'policy': str(run.config.policy.type),
-        'env': run.env_name,
-        'env steps': f'{run.progress.envstep:,}',
-        'updates': f'{run.progress.train_iter:,}',
-        'best evaluation': _best(run),
-        'solved': 'yes' if run.solved else 'no',
-    }
-    left = 'style="text-align:left"'
-    rows = ''.join(
-        f'<tr><th {left}>{name}</th><td {left}>{html.escape(text)}</td></tr>' for name, text in facts.items()
-    )
-    return f'<table>{rows}</table>'
-
-
-def _best(run: Run) -> str:
-    if math.isnan(run.best):
-        return 'none'
-    found = evaluation_of(run.folder, run.best)
-    interval = None if found is None else found.interval
-    return number_text(run.best) + (f' (95 % interval {interval})' if interval is not None else '')
 
 
 class Iteration(NamedTuple):
@@ -437,10 +401,13 @@ class Run:
         ]
 
     def __repr__(self) -> str:
-        return run_text(self)
-
-    def _repr_html_(self) -> str:
-        return run_table(self)
+        found = None if math.isnan(self.best) else evaluation_of(self.folder, self.best)
+        interval = '' if found is None or found.interval is None else f' (95 % interval {found.interval})'
+        best = '' if math.isnan(self.best) else f', best evaluation {number_text(self.best)}{interval}'
+        return (
+            f'Run({short_path(self.folder)!r}: {self.config.policy.type} on {self.env_name},'
+            f' {self.progress.envstep:,} env steps{best}{", solved" if self.solved else ""})'
+        )
 
 
 def _run_quietly(pipeline: SerialPipeline | ParallelPipeline, is_stopped: Callable[[], bool]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import importlib
 import json
 import math
@@ -22,7 +21,7 @@ from rlframe.registry import nearest
 from rlframe.run.metrics import METRICS, records
 from rlframe.run.progress import KINDS
 from rlframe.run.run_folder import last_holder
-from rlframe.scores import exact_text, reaches
+from rlframe.scores import reaches
 from rlframe.utils import strict_json
 from rlframe.utils.files import LimitExceededError, check_limit, printable, printable_tree, remedy_of
 
@@ -126,13 +125,6 @@ class MetricColumns(Mapping[str, Array]):
 
     def __repr__(self) -> str:
         return f'MetricColumns({self._len} records of {", ".join(self) or "nothing"})'
-
-    def _repr_html_(self) -> str:
-        rows = [
-            f'<tr><td>{html.escape(name)}</td><td>{len(values)}</td><td>{exact_text(values[-1]) if values else ""}</td></tr>'
-            for name, (_, values) in self._found.items()
-        ]
-        return f'<table><tr><th>metric</th><th>values</th><th>last</th></tr>{"".join(rows)}</table>'
 
 
 def read_columns(folder: Path) -> MetricColumns:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import html
 import os
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -84,9 +83,6 @@ class Score(NamedTuple):
             f'return {number_text(self.mean)}{interval} over {played} (min {low}, max {high}),'
             f' {number_text(float(np.mean(self.lengths)))} env steps each'
         )
-
-    def _repr_html_(self) -> str:
-        return f'<p>{html.escape(repr(self))}</p>'
 
 
 class OwnParts(NamedTuple):
