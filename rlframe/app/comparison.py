@@ -21,16 +21,6 @@ LEVEL = 0.95
 Array = np.ndarray[Any, Any]
 
 
-class Estimate(NamedTuple):
-    """A statistic of several runs, with its interval."""
-
-    value: float
-    low: float
-    high: float
-    runs: int
-    """Number of runs. One run has no interval: ``low`` and ``high`` are its value."""
-
-
 def mean(scores: Array) -> Array:
     """Returns the mean along the last axis."""
     result: Array = np.asarray(scores, float).mean(axis=-1)
@@ -56,12 +46,12 @@ def bootstrap(scores: Array, statistic: Callable[[Array], Array] = mean) -> tupl
     return low, high
 
 
-def estimate(scores: list[float]) -> Estimate:
-    """Returns the interquartile mean of runs with its bootstrap interval."""
+def estimate(scores: Sequence[float]) -> dict[str, float]:
+    """Returns the interquartile mean of runs as ``value``, and its bootstrap interval; that of one run is its score."""
     array = np.asarray(scores, float)
     value = float(interquartile_mean(array))
     low, high = bootstrap(array, interquartile_mean) if len(scores) > 1 else (value, value)
-    return Estimate(value, float(low), float(high), len(scores))
+    return {'value': value, 'low': float(low), 'high': float(high)}
 
 
 OF_ONE_RUN = ('seed', 'exp_name')
@@ -132,12 +122,8 @@ def grouped(runs: Sequence[RunFiles]) -> list[Group]:
     return [Group(label, tuple(each)) for label, each in zip(_labels(members), members, strict=True)]
 
 
-def differing(groups: Sequence[Group]) -> dict[str, list[Any]]:
-    """Returns the options in which groups differ: a value for each group, ``None`` where a group lacks the option."""
-    return _differing([group.runs[0].options for group in groups])
-
-
 def _differing(options: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
+    """Returns the options that differ: a value for each of these configs, None where one lacks the option."""
     keys = dict.fromkeys(key for each in options for key in each if key not in OF_ONE_RUN)
     columns = {key: [each.get(key) for each in options] for key in keys}
     return {key: values for key, values in columns.items() if any(value != values[0] for value in values)}
@@ -181,48 +167,18 @@ def value_text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, default=str)
 
 
-def has_metric(run: RunFiles, tag: str) -> bool:
-    """Whether a run has values of a metric."""
-    return tag in run.metrics.tags
-
-
 def default_metric(groups: Sequence[Group]) -> str:
     """Returns the metric to show if none is asked for."""
     tags = [run.score_tag for group in groups for run in group.runs if run.metrics.tags]
     return tags[0] if tags else SCORE
 
 
-class Row(NamedTuple):
-    """The results of a group."""
-
-    group: Group
-    final: Estimate
-    """Interquartile mean over runs of the score of the last evaluation."""
-    best: Estimate
-    """The same of the best evaluation."""
-    steps_to_goal: float
-    """Mean env steps to the goal, of the runs that reached it; NaN if none did."""
-    reached: int
-    """Number of runs that reached the goal."""
-    seconds: float
-    """Mean seconds of a run."""
-    shares: Mapping[str, float]
-    """Shares of collection, learning and evaluation in the time; empty if the runs did not record them."""
-
-
-class Comparison(NamedTuple):
-    """The results of several groups."""
-
-    env: str
-    metric: str
-    """The metric that is the score."""
-    rows: tuple[Row, ...]
-    options: Mapping[str, list[Any]]
-    """Options that differ, with a value for each group."""
-
-
-def compare_runs(runs: Sequence[RunFiles]) -> Comparison:
+def compare_runs(runs: Sequence[RunFiles]) -> dict[str, Any]:
     """Compares runs, grouped by everything but their seeds.
+
+    Returns:
+        ``env``, ``metric``, and the results of each of the ``groups`` as plain data for JSON; numbers that do not exist are
+        None.
 
     Raises:
         ExperimentDirError: If they have different envs, or one has no score yet.
@@ -232,94 +188,71 @@ def compare_runs(runs: Sequence[RunFiles]) -> Comparison:
     for run in runs:
         if metric not in run.metrics.tags:
             raise ExperimentDirError(f'this run has not written {metric} yet', where=str(run.folder))
-    rows = tuple(_row(group, metric) for group in groups)
-    return Comparison(env, metric, rows, differing(groups))
-
-
-def _row(group: Group, metric: str) -> Row:
-    curves = group.curves(metric)
-    steps = [run.steps_to_goal() for run in group.runs]
-    reached = [each for each in steps if math.isfinite(each)]
-    splits = [run.time_split() for run in group.runs]
-    total = sum(sum(split.values()) for split in splits)
-    shares = (
-        {kind: sum(split[kind] for split in splits) / total for kind in splits[0]}
-        if all(splits) and total
-        else {}
-    )
-    return Row(
-        group,
-        final=estimate([float(curve.values[-1]) for curve in curves]),
-        best=estimate([float(curve.values.max()) for curve in curves]),
-        steps_to_goal=sum(reached) / len(reached) if reached else math.nan,
-        reached=len(reached),
-        seconds=sum(run.seconds for run in group.runs) / len(group.runs),
-        shares=shares,
-    )
-
-
-def as_data(comparison: Comparison) -> dict[str, Any]:
-    """Returns a comparison as plain data for JSON; numbers that do not exist are None."""
-    rows = [
-        {
-            'label': row.group.label,
-            'runs': [str(run.folder) for run in row.group.runs],
-            'final': _estimate_data(row.final),
-            'best': _estimate_data(row.best),
-            'reached_goal': row.reached,
-            'env_steps_to_goal': _or_none(row.steps_to_goal),
-            'seconds': _or_none(row.seconds),
-            'time_shares': dict(row.shares),
-            'options': {key: values[i] for key, values in comparison.options.items()},
-        }
-        for i, row in enumerate(comparison.rows)
-    ]
+    differ = _differing([group.runs[0].options for group in groups])
+    rows = [_row(group, metric) for group in groups]
+    for i, row in enumerate(rows):
+        row['options'] = {key: values[i] for key, values in differ.items()}
     how = {'statistic': 'interquartile mean over runs', 'interval': '95 % bootstrap', 'resamples': RESAMPLES}
-    return {'env': comparison.env, 'metric': comparison.metric, **how, 'groups': rows}
+    return {'env': env, 'metric': metric, **how, 'groups': rows}
 
 
-def _estimate_data(value: Estimate) -> dict[str, float]:
-    return {'value': value.value, 'low': value.low, 'high': value.high}
-
-
-def _or_none(value: float) -> float | None:
-    return value if math.isfinite(value) else None
+def _row(group: Group, metric: str) -> dict[str, Any]:
+    """Returns the results of a group: means over its runs, and over those that reached the goal of the steps to it."""
+    curves, runs = group.curves(metric), group.runs
+    reached = [steps for run in runs if math.isfinite(steps := run.steps_to_goal())]
+    seconds = sum(run.seconds for run in runs) / len(runs)
+    splits = [run.time_split() for run in runs]
+    spent = {kind: sum(split[kind] for split in splits) for kind in splits[0]} if all(splits) else {}
+    total = sum(spent.values())
+    return {
+        'label': group.label,
+        'runs': [str(run.folder) for run in runs],
+        'final': estimate([float(curve.values[-1]) for curve in curves]),
+        'best': estimate([float(curve.values.max()) for curve in curves]),
+        'reached_goal': len(reached),
+        'env_steps_to_goal': sum(reached) / len(reached) if reached else None,
+        'seconds': seconds if math.isfinite(seconds) else None,
+        'time_shares': {kind: each / total for kind, each in spent.items() if total},
+    }
 
 
 MOST_OPTIONS = 20
 """Options in a table of text."""
 
 
-def as_text(comparison: Comparison) -> str:
-    """Returns a comparison as tables, one column for each group."""
-    rows = comparison.rows
-    seeds = max(len(row.group.runs) for row in rows)
+def as_text(found: Mapping[str, Any]) -> str:
+    """Returns the result of ``compare_runs`` as tables, one column for each group."""
+    rows: list[dict[str, Any]] = found['groups']
+    seeds = max(len(row['runs']) for row in rows)
+    shares = [row['time_shares'] for row in rows]
+    head = ('', [row['label'] for row in rows])
     lines: list[tuple[str, list[str]]] = [
-        ('runs', [str(len(row.group.runs)) for row in rows]),
-        ('final score', [_estimate_text(row.final) for row in rows]),
-        ('best score', [_estimate_text(row.best) for row in rows]),
-        ('reached the goal', [f'{row.reached} of {len(row.group.runs)}' for row in rows]),
-        ('env steps to it', [_or_dash(row.steps_to_goal, '{:,.0f}'.format) for row in rows]),
-        ('seconds', [_or_dash(row.seconds, '{:,.1f}'.format) for row in rows]),
+        head,
+        ('runs', [str(len(row['runs'])) for row in rows]),
+        ('final score', [_estimate_text(row['final'], len(row['runs'])) for row in rows]),
+        ('best score', [_estimate_text(row['best'], len(row['runs'])) for row in rows]),
+        ('reached the goal', [f'{row["reached_goal"]} of {len(row["runs"])}' for row in rows]),
+        ('env steps to it', [_or_dash(row['env_steps_to_goal'], '{:,.0f}') for row in rows]),
+        ('seconds', [_or_dash(row['seconds'], '{:,.1f}') for row in rows]),
         *(
-            (f'  {kind}', [f'{100 * row.shares[kind]:.0f} %' if row.shares else '-' for row in rows])
+            (f'  {kind}', [_or_dash(each.get(kind) and 100 * each[kind], '{:.0f} %') for each in shares])
             for kind in KINDS
         ),
     ]
-    head = ('', [row.group.label for row in rows])
-    parts = [f'{comparison.env}, score: {comparison.metric}', _table([head, *lines])]
-    if comparison.options:
-        parts.append(_options_text(comparison.options, head))
+    parts = [f'{found["env"]}, score: {found["metric"]}', _table(lines)]
+    if options := [row['options'] for row in rows if row['options']]:
+        parts.append(_options_text(options, head))
     what = 'interquartile mean' if seeds > 3 else 'mean'  # the same for fewer than 4 runs
     parts.append(f'scores: {what} over runs [95 % bootstrap interval, {RESAMPLES:,} resamples]')
     return '\n\n'.join(parts)
 
 
-def _options_text(options: Mapping[str, list[Any]], head: tuple[str, list[str]]) -> str:
+def _options_text(options: Sequence[Mapping[str, Any]], head: tuple[str, list[str]]) -> str:
     """Returns the options that all groups have; those of single policies are counted."""
-    shared = [key for key, values in options.items() if None not in values] or list(options)
-    cells = [(key, list(map(shown, options[key]))) for key in shared[:MOST_OPTIONS]]
-    rest = len(options) - len(cells)
+    columns = {key: [each[key] for each in options] for key in options[0]}
+    shared = [key for key, values in columns.items() if None not in values] or list(columns)
+    cells = [(key, list(map(shown, columns[key]))) for key in shared[:MOST_OPTIONS]]
+    rest = len(columns) - len(cells)
     more = f'\n... and {rest} more, most of which only some of them have: see --json' if rest else ''
     return f'options that differ\n\n{_table([head, *cells])}{more}'
 
@@ -333,13 +266,12 @@ def _table(lines: Sequence[tuple[str, Sequence[str]]]) -> str:
     )
 
 
-def _or_dash(value: float, text: Callable[[float], str]) -> str:
-    return text(value) if math.isfinite(value) else '-'
+def _or_dash(value: float | None, text: str) -> str:
+    return '-' if value is None else text.format(value)
 
 
-def _estimate_text(value: Estimate) -> str:
+def _estimate_text(estimate: Mapping[str, float], runs: int) -> str:
     """Returns a score with its interval, ``418.3 [391.0, 452.5]``."""
-    digits = decimals_of(value.value)
-    if value.runs == 1:
-        return f'{value.value:.{digits}f}'
-    return f'{value.value:.{digits}f} [{value.low:.{digits}f}, {value.high:.{digits}f}]'
+    digits = decimals_of(estimate['value'])
+    interval = f' [{estimate["low"]:.{digits}f}, {estimate["high"]:.{digits}f}]' if runs > 1 else ''
+    return f'{estimate["value"]:.{digits}f}{interval}'

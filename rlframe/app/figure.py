@@ -16,12 +16,10 @@ import numpy as np
 
 from rlframe.app.comparison import (
     Band,
-    Comparison,
     Group,
     compare_runs,
     default_metric,
     grouped,
-    has_metric,
     smoothed,
 )
 from rlframe.app.run_files import Curve, RunFiles, check_one_env, read_runs
@@ -363,49 +361,40 @@ def plot(
     if title is None:
         title = f'{env}, {groups[0].label}' if len(groups) == 1 else env
     figure = curves_figure(groups, tags, title, smooth)
-    files = picture_files(runs, out, 'plot')
+    folder = runs[0].folder if len(runs) == 1 else Path()
+    files = [folder / f'plot{suffix}' for suffix in SUFFIXES] if out is None else [Path(out)]
     save_figure(figure, files, is_named=out is not None)
     return files
 
 
-def compare(
-    paths: Sequence[str | Path], out: str | None = None, needs_picture: bool = True
-) -> tuple[Comparison, Path | None]:
+def compare(paths: Sequence[str | Path], out: str | None = None) -> tuple[dict[str, Any], Path | None]:
     """Compares runs, and draws the score of each group in one picture.
 
     Args:
         paths: Run folders, or folders that contain runs.
-        out: The picture, a PNG or SVG file; by default ``compare.png`` in the working directory.
-        needs_picture: Whether it is an error if matplotlib is not installed.
+        out: The picture, a PNG or SVG file; None: ``compare.png`` in the working directory, if matplotlib is installed.
 
     Returns:
-        The comparison, and the picture; None if matplotlib is not installed and the picture is not needed.
+        The result of ``compare_runs``, and the picture, if there is one.
 
     Raises:
         ExperimentDirError: If a path is no run, runs have different envs, or nothing can be read or written.
         ConfigError: If ``out`` is invalid.
-        MissingDependencyError: If matplotlib is not installed.
+        MissingDependencyError: If ``out`` is given and matplotlib is not installed.
     """
     check_picture_name(out)
-    if needs_picture:
+    if out is not None:
         check_drawing()
-    comparison = compare_runs(read_runs(paths))
+    runs = read_runs(paths)
+    found = compare_runs(runs)
     if not can_draw():
         logger.warning('no picture, as matplotlib is not installed: %s', INSTALL)
-        return comparison, None
+        return found, None
     picture = Path(out or 'compare.png')
-    groups = [row.group for row in comparison.rows]
-    figure = curves_figure(groups, [comparison.metric], comparison.env)
-    save_figure(figure, [picture], is_named=out is not None)
-    return comparison, picture
-
-
-def picture_files(runs: Sequence[RunFiles], out: str | None, name: str) -> list[Path]:
-    """Returns the files that a picture is written to."""
-    if out is not None:
-        return [Path(out)]
-    folder = runs[0].folder if len(runs) == 1 else Path()
-    return [folder / f'{name}{suffix}' for suffix in SUFFIXES]
+    save_figure(
+        curves_figure(grouped(runs), [found['metric']], found['env']), [picture], is_named=out is not None
+    )
+    return found, picture
 
 
 def checked_metrics(groups: Sequence[Group], metrics: Sequence[str]) -> list[str]:
@@ -426,7 +415,7 @@ def checked_metrics(groups: Sequence[Group], metrics: Sequence[str]) -> list[str
             raise ConfigError(f'no run has the metric {tag!r}', where='--metric', remedy=close.strip())
     tags = list(dict.fromkeys(metrics)) or [default_metric(groups)]
     for tag in tags:
-        lacking = [str(run.folder) for run in runs if not has_metric(run, tag)]
+        lacking = [str(run.folder) for run in runs if tag not in run.metrics.tags]
         if lacking:
             logger.warning('without values of %s: %s', tag, ', '.join(lacking))
     return tags

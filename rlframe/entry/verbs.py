@@ -335,15 +335,15 @@ def plot(args: Args) -> int:
 )
 def compare(args: Args) -> int:
     """Compares runs."""
-    from rlframe.app.comparison import as_data, as_text
+    from rlframe.app.comparison import as_text
     from rlframe.app.figure import compare
     from rlframe.pipeline.saying import say
 
-    comparison, picture = compare(args.runs, args.out, needs_picture=args.out is not None)
+    found, picture = compare(args.runs, args.out)
     if args.json:
-        say(json.dumps(as_data(comparison) | {'picture': picture and str(picture)}))
+        say(json.dumps(found | {'picture': picture and str(picture)}))
     else:
-        say(as_text(comparison) + (f'\n\npicture: {picture}' if picture else ''))
+        say(as_text(found) + (f'\n\npicture: {picture}' if picture else ''))
     return 0
 
 

@@ -16,7 +16,6 @@ from written_runs import write_run
 from rlframe.app import comparison as statistics
 from rlframe.app import figure
 from rlframe.app.comparison import (
-    as_data,
     as_text,
     bootstrap,
     compare_runs,
@@ -72,7 +71,7 @@ def test_the_bootstrap_interval_equals_a_naive_one(scores: list[float]) -> None:
 
 def test_the_same_scores_give_the_same_interval_and_one_run_has_none() -> None:
     assert estimate([1.0, 2.0, 5.0]) == estimate([1.0, 2.0, 5.0])
-    assert estimate([3.0])[:3] == (3.0, 3.0, 3.0)
+    assert estimate([3.0]) == {'value': 3.0, 'low': 3.0, 'high': 3.0}
     columns = np.arange(12.0).reshape(3, 4)
     low, _ = bootstrap(columns, mean)
     assert low.shape == (3,) and low[1] == bootstrap(columns[1], mean)[0]
@@ -109,8 +108,7 @@ def test_a_solved_run_keeps_its_return_and_the_mean_ends_with_the_first_unsolved
 
 def test_compare_gives_scores_steps_and_differing_options(runs: Path) -> None:
     found = compare_runs(read_runs([runs]))
-    data = as_data(found)
-    dqn, ppo = data['groups']
+    dqn, ppo = found['groups']
     assert dqn['final'] == {'value': 30.5, 'low': 30.0, 'high': 31.0} and dqn['env_steps_to_goal'] == 100
     assert ppo['reached_goal'] == 0 and ppo['env_steps_to_goal'] is None and ppo['seconds'] == 2.0
     assert dqn['options'] == {'policy.type': 'dqn'}
