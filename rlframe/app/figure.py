@@ -15,14 +15,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rlframe.app.comparison import (
-    Band,
     Group,
     compare_runs,
     default_metric,
     grouped,
     smoothed,
 )
-from rlframe.app.run_files import Curve, RunFiles, check_one_env, read_runs
+from rlframe.app.run_files import Curve, check_one_env, read_runs
 from rlframe.errors import ConfigError, ExperimentDirError, MissingDependencyError
 from rlframe.registry import nearest
 from rlframe.scores import exact_text, tick_text
@@ -191,20 +190,8 @@ def _thinned(curve: Curve) -> Curve:
     return Curve(curve.steps[kept], smoothed(curve.values, window)[kept])
 
 
-def curve_svg(run: RunFiles, tag: str, band: Band | None = None, size: tuple[float, float] = (3.5, 2)) -> str:
-    """Draws one metric of a run, and returns the picture as SVG.
-
-    Args:
-        run: The run.
-        tag: The metric.
-        band: An interval around the curve.
-        size: Width and height, in inches.
-    """
-    figure, (axes,) = _panels(1, 1, *size)
-    _panel(axes, [Group('', (run,))], tag, smooth=1)
-    axes.set_ylabel('')
-    if band is not None:
-        axes.fill_between(band.steps, band.low, band.high, color=COLORS[0], alpha=0.18, linewidth=0)
+def svg_of(figure: Figure) -> str:
+    """Returns a figure as SVG."""
     drawn = io.StringIO()
     _save(figure, drawn, 'svg')
     return drawn.getvalue()

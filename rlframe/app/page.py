@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 
 from rlframe._version import __version__
-from rlframe.app.comparison import OF_ONE_RUN, Band, value_text
-from rlframe.app.figure import INSTALL, can_draw, curve_svg
+from rlframe.app.comparison import OF_ONE_RUN, Group, value_text
+from rlframe.app.figure import INSTALL, can_draw, curves_figure, svg_of
 from rlframe.app.run_files import SCORE, RunFiles, flat, is_run, not_a_run
 from rlframe.config.trust import known_options
 from rlframe.errors import CheckpointError, ExperimentDirError, RLFrameError
@@ -126,14 +126,15 @@ def _score_curve(run: RunFiles) -> str:
         return '<p>No evaluation yet.</p>'
     if not can_draw():
         return f'<p>Curves need matplotlib: {escape(INSTALL)}</p>'
+    figure, note = curves_figure([Group('', (run,))], [tag]), ''
+    figure.set_size_inches(9, 3)  # as wide as the page
     rows = run.metrics.rows([tag, 'eval/std_reward', 'eval/episodes'])
     half = np.array([_half_width(std, episodes) for _, _, std, episodes in rows])
-    band, note = None, ''
     if tag == SCORE and np.isfinite(half).any():
-        half = np.nan_to_num(half)
-        band = Band(rows[:, 0], rows[:, 1], rows[:, 1] - half, rows[:, 1] + half)
+        steps, mean, half = rows[:, 0], rows[:, 1], np.nan_to_num(half)
+        figure.axes[0].fill_between(steps, mean - half, mean + half, alpha=0.18, linewidth=0)
         note = '<p class="soft">band: 95 % interval of the mean over the episodes of an evaluation</p>'
-    return _picture('score', curve_svg(run, tag, band, size=(9, 3))) + note
+    return _picture('score', svg_of(figure)) + note
 
 
 def _half_width(std: float, episodes: float) -> float:
@@ -142,29 +143,22 @@ def _half_width(std: float, episodes: float) -> float:
     return math.nan if interval is None else interval.high
 
 
-def _picture(title: str, svg: str, last: str = '') -> str:
+def _picture(title: str, svg: str) -> str:
     data = base64.b64encode(svg.encode('utf-8', 'replace')).decode()
-    name = escape(title)
-    caption = f'<figcaption>{name}: {last}</figcaption>' if last else ''
-    return f'<figure>{caption}<img alt="{name}" src="data:image/svg+xml;base64,{data}"></figure>'
+    return f'<figure><img alt="{title}" src="data:image/svg+xml;base64,{data}"></figure>'
 
 
 def _other_curves(run: RunFiles) -> tuple[str, list[str]]:
     """Returns the curves of all metrics but the score, and notes on those that are not drawn."""
-    metrics = run.metrics
-    tags = [tag for tag in metrics.tags if tag not in (run.score_tag, *TIMES)]
-    moving = [tag for tag in tags[:MOST_CURVES] if np.ptp(metrics.curve(tag).values)]
-    still = [f'{tag} {digits_text(metrics.last(tag))}' for tag in tags[:MOST_CURVES] if tag not in moving]
-    pictures = [
-        _picture(tag, curve_svg(run, tag), digits_text(metrics.last(tag)))
-        for tag in (moving if can_draw() else ())
-    ]
-    notes = []
-    if still:
-        notes.append(f'constant: {", ".join(still)}')
+    tags = [tag for tag in run.metrics.tags if tag not in (run.score_tag, *TIMES)]
+    moving = [tag for tag in tags[:MOST_CURVES] if np.ptp(run.curve(tag).values)]
+    still = [f'{tag} {digits_text(run.metrics.last(tag))}' for tag in tags[:MOST_CURVES] if tag not in moving]
+    notes = [f'constant: {", ".join(still)}'] if still else []
     if len(tags) > MOST_CURVES:
         notes.append(f'{len(tags) - MOST_CURVES} more metrics: rlframe plot')
-    return ''.join(pictures), notes
+    if not moving or not can_draw():
+        return '', notes
+    return _picture('other metrics', svg_of(curves_figure([Group('', (run,))], moving))), notes
 
 
 def _evaluations(run: RunFiles) -> str:
