@@ -25,10 +25,10 @@ from rlframe.export.artifact import (
 from rlframe.export.function import PolicyFunction, action_function, check_agreement, example
 from rlframe.export.loaded import describe, reaching
 from rlframe.registry import nearest
-from rlframe.run.checkpoint_files import replace_file
 from rlframe.run.checkpoint_tree import Encoder
 from rlframe.run.read_checkpoint import OpenCheckpoint, local_path
 from rlframe.run.run_folder import check_links
+from rlframe.utils.files import whole_file
 from rlframe.utils.lazy import LazyModule
 
 torch = LazyModule('torch')
@@ -53,7 +53,8 @@ class Format(NamedTuple):
 
 def _replace(path: Path, data: bytes) -> None:
     try:
-        replace_file(path, data)
+        with whole_file(path) as draft:
+            draft.write_bytes(data)
     except OSError as error:
         raise not_written(path, error) from error
 

@@ -33,11 +33,12 @@ from rlframe.pipeline.hooks import LaterHooks, PipelineHooks
 from rlframe.pipeline.run_output import RunOutput, judge_again, nothing_left, write_counts
 from rlframe.pipeline.training import run_shown, starting_point
 from rlframe.registry import LAUNCHER_REGISTRY
-from rlframe.run.checkpoint_files import delete_folder, replace_file
+from rlframe.run.checkpoint_files import delete_folder
 from rlframe.run.metric_writer import MetricWriter
 from rlframe.run.metrics import write_record
 from rlframe.run.progress import Progress, spent_budgets
 from rlframe.run.read_checkpoint import OpenCheckpoint
+from rlframe.utils.files import whole_file
 from rlframe.utils.secrets import Secrets
 from rlframe.utils.seed import set_seed
 from rlframe.worker.collector.episode_log import EpisodeLog, checked_sums
@@ -165,7 +166,8 @@ class ParallelRun(CoordinatedRun):
             'evaluation at envstep %d, train_iter %d: score %.2f', progress.envstep, train_iter, score
         )
         if table := commander.table():
-            replace_file(self._folder / LEAGUE, json.dumps(table, indent=1).encode())
+            with whole_file(self._folder / LEAGUE) as draft:
+                draft.write_text(json.dumps(table, indent=1), encoding='ascii')
         self.on_evaluated(EvalResult(commander.stopped, info, train_iter, progress.envstep, score, is_best))
         if is_best and weights is not None:
             policy = {name: value for name, value in weights.weights.items() if name != ACTING}

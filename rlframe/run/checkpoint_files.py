@@ -41,20 +41,6 @@ def write_file(path: Path, data: bytes, private: bool = False) -> FileFacts:
     return {'size': len(data), 'sha256': hashlib.sha256(data).hexdigest()}
 
 
-def replace_file(path: Path, data: bytes) -> None:
-    """Replaces a file by a private one, atomically."""
-    handle, temporary = tempfile.mkstemp(prefix=TEMPORARY, dir=path.parent)
-    os.close(handle)
-    try:
-        os.unlink(temporary)
-        write_file(Path(temporary), data, private=True)
-        os.replace(temporary, path)
-        sync_folder(path.parent)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
-
-
 def link_file(source: Path, target: Path) -> None:
     """Creates a hard link to a file, or a copy if the file system does not support links."""
     try:

@@ -20,7 +20,6 @@ from rlframe.run.checkpoint_files import (
     delete_folder,
     link_file,
     publish_folder,
-    replace_file,
     staging_folder,
     sync_folder,
     unused_name,
@@ -48,6 +47,7 @@ from rlframe.run.manifest import (
 )
 from rlframe.run.read_checkpoint import RESUMABLE, local_path, manifests_in, newest_first, serial
 from rlframe.utils.field import defaults_of
+from rlframe.utils.files import whole_file
 from rlframe.utils.lazy import LazyModule
 from rlframe.utils.options import CHECKPOINT_FIELDS
 from rlframe.utils.secrets import Secrets
@@ -144,7 +144,9 @@ def strip_buffer(path: Path) -> None:
     if manifest['replay_buffer'] == SAVED:
         rest = {name: facts for name, facts in files.items() if not _is_of_buffer(name)}
         changed = {**manifest, 'replay_buffer': STRIPPED, 'files': rest}
-        replace_file(path / MANIFEST, write_text(changed, is_own=manifest.is_own))
+        with whole_file(path / MANIFEST) as draft:
+            draft.write_bytes(write_text(changed, is_own=manifest.is_own))
+        sync_folder(path)
     for entry in path.iterdir():
         if _is_of_buffer(entry.name):
             entry.unlink()

@@ -130,7 +130,7 @@ def whole_file(path: Path, is_private: bool = True) -> Iterator[Path]:
     """
     if os.path.lexists(path) and not path.is_symlink() and not path.is_file():
         raise OSError(errno.EINVAL, 'this is not a regular file', str(path))
-    handle, name = tempfile.mkstemp(prefix='.rlframe-', suffix=path.suffix, dir=path.parent)
+    handle, name = tempfile.mkstemp(prefix='.tmp-', suffix=path.suffix, dir=path.parent)
     os.close(handle)
     draft = Path(name)
     try:
@@ -138,6 +138,8 @@ def whole_file(path: Path, is_private: bool = True) -> Iterator[Path]:
             draft.unlink()
             os.close(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
         yield draft
+        with open(draft, 'rb') as file:
+            os.fsync(file.fileno())
         draft.replace(path)
     except BaseException:
         draft.unlink(missing_ok=True)

@@ -36,7 +36,7 @@ def test_no_verb_waits_for_a_pipe_in_a_run_folder(tmp_path: Path, verb: str) -> 
     folder = write_run(tmp_path / 'run')
     os.mkfifo(folder / WRITERS[verb][-1])
     assert main([verb, str(folder)]) == 2
-    assert not list(folder.glob('.rlframe-*')), 'no draft is left'
+    assert not list(folder.glob('.tmp-*')), 'no draft is left'
 
 
 def test_links_that_the_user_names_are_followed(tmp_path: Path) -> None:
