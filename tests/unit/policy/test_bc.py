@@ -56,8 +56,14 @@ def config_of(name: str, path: Path, **policy: Any) -> Any:
     return main, create
 
 
-@pytest.mark.parametrize('normalize_obs', [False, True])
-@pytest.mark.parametrize('name', ENVS)
+@pytest.mark.parametrize(
+    ('name', 'normalize_obs'),
+    [
+        ('Discrete', False),
+        ('Box', True),
+        *(pytest.param(name, False, marks=pytest.mark.slow) for name in ('MultiDiscrete', 'MultiBinary')),
+    ],
+)
 def test_it_learns_to_do_what_the_data_show(
     name: str, normalize_obs: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from typing import Any
 
 import gymnasium
@@ -98,17 +97,6 @@ def test_quantile_loss_equals_its_formula(count: int, samples: int, kappa: float
     np.testing.assert_allclose(got.numpy(), expected, rtol=2e-4, atol=1e-5)
 
 
-def test_quantiles_converge_to_those_of_a_distribution() -> None:
-    quantiles = torch.zeros(1, 4, requires_grad=True)
-    optimizer = torch.optim.Adam([quantiles], 0.02)
-    samples = torch.linspace(0, 1, 201)[None]
-    for _ in range(1500):
-        optimizer.zero_grad()
-        quantile_huber_loss(quantiles, samples, 0.01).sum().backward()
-        optimizer.step()
-    np.testing.assert_allclose(quantiles.detach().numpy()[0], [0.125, 0.375, 0.625, 0.875], atol=0.02)
-
-
 @pytest.mark.parametrize('name', ['qrdqn', 'c51'])
 @pytest.mark.parametrize('double', [True, False])
 @pytest.mark.parametrize('nstep', [1, 3])
@@ -134,17 +122,6 @@ def test_target_takes_the_action_of_the_best_mean_and_nothing_behind_a_terminal(
             support = policy._support.tolist()
             expected = projected(there[0, best].softmax(0).tolist(), float(row['reward']), discount, support)
         np.testing.assert_allclose(target[i], expected, rtol=1e-4, atol=1e-5)
-
-
-@pytest.mark.parametrize('name', ['qrdqn', 'c51'])
-@pytest.mark.parametrize('dueling', [True, False])
-@pytest.mark.parametrize('noisy', [True, False])
-def test_update_lowers_the_loss_and_gives_priorities(name: str, dueling: bool, noisy: bool) -> None:
-    policy = make(name, {'dueling': dueling, 'noisy': noisy}, priority=True, learn={'learning_rate': 1e-2})
-    data = batch_of()
-    outputs = [policy.learn_mode.forward(data) for _ in range(60)]
-    assert outputs[-1]['total_loss'] < outputs[0]['total_loss']
-    assert outputs[0]['priority'].shape == (6,) and bool((outputs[0]['priority'] >= 0).all())
 
 
 def test_priority_of_qrdqn_is_the_distance_of_the_means() -> None:
@@ -176,11 +153,9 @@ def test_priority_of_c51_is_the_divergence_of_what_it_says_from_its_target() -> 
     assert entropy > 0.01, 'so that cross entropy and divergence differ'
 
 
-@pytest.mark.parametrize(
-    'switches', list(itertools.product([True, False], repeat=5)), ids=lambda s: ''.join('01'[x] for x in s)
-)
-def test_every_part_of_rainbow_can_be_left_out(switches: tuple[bool, ...]) -> None:
-    noisy, dueling, double, priority, several = switches
+@pytest.mark.parametrize('switches', ['11111', '00000', '10101', '01010', '11000', '00111'])
+def test_every_part_of_rainbow_can_be_left_out(switches: str) -> None:
+    noisy, dueling, double, priority, several = (switch == '1' for switch in switches)
     more: dict[str, Any] = {'IS': np.linspace(0.1, 1, 6, dtype=np.float32)} if priority else {}
     if several:
         more['value_gamma'] = np.full(6, 0.9**3, np.float32)

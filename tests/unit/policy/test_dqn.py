@@ -13,13 +13,10 @@ import torch
 from torch import nn
 
 from rlframe.data import Batch, EnvSpec, TimeStep
-from rlframe.data.timestep import IntArray
-from rlframe.errors import CheckpointMismatchError, ConfigError, DeviceError, IncompatibleError
+from rlframe.errors import CheckpointMismatchError, ConfigError, DeviceError
 from rlframe.model.q_net import QNet
 from rlframe.policy import create_policy
 from rlframe.policy.dqn import DQNPolicy
-from rlframe.policy.parts.options import linear_decay
-from rlframe.registry import POLICY_REGISTRY
 
 BOX = gymnasium.spaces.Box(-1, 1, (3,), np.float32)
 GAMMA = 0.9
@@ -212,50 +209,11 @@ def test_actions_are_the_env_s_and_are_stored_small_from_0(actions: int, start: 
     np.testing.assert_array_equal(rows['action'].astype(int) + start, output['action'])
 
 
-def test_state_continues_identically() -> None:
-    policy = make(priority=True, learn={'target_update_freq': 3})
-    for i in range(4):
-        policy.learn_mode.forward(batch_of(seed=i))
-    state = copy.deepcopy(policy.learn_mode.state_dict())
-    other = make(seed=1, priority=True, learn={'target_update_freq': 3})
-    other.learn_mode.load_state_dict(state)
-    ids, obs = np.arange(100), np.zeros((100, 3), np.float32)
-    for i in range(5):
-        one, two = (p.learn_mode.forward(batch_of(seed=10 + i)) for p in (policy, other))
-        assert float(one['total_loss']) == float(two['total_loss'])
-        one, two = (p.collect_mode.forward(obs, ids, eps=0.5)['action'] for p in (policy, other))
-        np.testing.assert_array_equal(one, two)
-    assert same(policy._target_model, other._target_model)
-
-
 def test_weights_of_another_network_are_refused_with_both_shapes() -> None:
     other = make(model={'encoder_hidden_size_list': [9]})
     words = r'model\.encoder\.layers\.0\.weight: \(9, 3\) in the checkpoint, \(8, 3\) here'
     with pytest.raises(CheckpointMismatchError, match=words):
         make().collect_mode.load_state_dict(other.collect_mode.state_dict())
-
-
-def test_a_continuous_action_space_is_refused_with_alternatives() -> None:
-    pendulum = gymnasium.make('Pendulum-v1')
-    spec = EnvSpec(pendulum.observation_space, pendulum.action_space, name='Pendulum-v1')
-    with pytest.raises(IncompatibleError) as caught:
-        make(spec)
-    for word in ('DQNPolicy', 'Pendulum-v1', 'Box(-2.0, 2.0', 'Supported: Discrete', 'fit'):
-        assert word in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ('key', 'value', 'real'),
-    [('obs_shape', 5, '[3]'), ('obs_shape', [2, 2], '[3]'), ('action_shape', 7, '[4]')],
-)
-def test_a_size_that_is_not_the_env_s_is_refused_with_both(key: str, value: Any, real: str) -> None:
-    with pytest.raises(ConfigError) as caught:
-        make(model={key: value})
-    for word in (f'policy.model.{key}', repr(value), real, 'Leave it out'):
-        assert word in str(caught.value)
-    make(model={'obs_shape': 3, 'action_shape': 4})
-    with pytest.raises(ConfigError, match='needs the spec'):
-        DQNPolicy({})
 
 
 class Halved(DQNPolicy):
@@ -290,30 +248,3 @@ def test_devices_that_are_not_there_and_contradictions_are_refused() -> None:
         make(device='cpu', cuda=True)
     with pytest.raises(ConfigError, match="'cuda:1'"):
         make(device='gpu', cuda=None)
-
-
-def test_the_boltzmann_policy_of_the_design_works_as_written(monkeypatch: Any) -> None:
-    monkeypatch.setattr(POLICY_REGISTRY, '_classes', dict(POLICY_REGISTRY._classes))
-
-    @POLICY_REGISTRY.register('boltzmann_dqn')
-    class BoltzmannDQNPolicy(DQNPolicy):
-        """DQN that explores by sampling ``softmax(Q / temperature)`` instead of epsilon-greedy."""
-
-        config = dict(other=dict(temperature=dict(start=1.0, end=0.1, decay=10000)))  # decay in env steps
-
-        def get_setting_collect(self, info: dict) -> dict:
-            return {'temperature': linear_decay(info['envstep'], **self._cfg.other.temperature)}
-
-        def _forward_collect(self, obs: Any, env_id: IntArray, temperature: float) -> Batch:
-            logit = self._q_value(obs) / temperature  # [N, A]
-            action = torch.distributions.Categorical(logits=logit).sample()  # [N]
-            return Batch(action=action.numpy())
-
-    cfg = {'type': 'boltzmann_dqn', 'cuda': False, 'other': {'temperature': {'end': 0.2}}}
-    policy = create_policy(cfg, spec_of())
-    settings = policy.command_mode.get_setting_collect({'envstep': 5000})
-    assert settings == {'temperature': pytest.approx(0.6)}
-    obs = np.random.default_rng(0).normal(size=(200, 3)).astype(np.float32)
-    assert len(set(policy.collect_mode.forward(obs, np.arange(200), temperature=50.0)['action'])) == 4
-    cold = policy.collect_mode.forward(obs, np.arange(200), temperature=1e-6)['action']
-    np.testing.assert_array_equal(cold, policy.eval_mode.forward(obs, np.arange(200))['action'])

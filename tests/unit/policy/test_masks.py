@@ -189,25 +189,3 @@ def test_random_collection_of_several_choices_obeys_the_mask_of_each() -> None:
     assert all(space.contains(one) for one in action)
     assert (action[:, 0] == 1).all() and (action[:, 2] == 1).all()
     assert set(action[:, 1]) == {5, 7} and 240 < (action[:, 1] == 5).sum() < 360
-
-
-@pytest.mark.parametrize(
-    'space',
-    [
-        spaces.Discrete(3, start=-1),
-        spaces.MultiDiscrete([2, 3]),
-        spaces.MultiBinary(3),
-        spaces.Box(-1, 2, (2,)),
-        spaces.Box(-np.inf, np.inf, (2,)),
-    ],
-)
-def test_random_actions_of_every_space_are_in_it(space: Any) -> None:
-    spec = EnvSpec(spaces.Box(0, 1, (2,)), space)
-    runs = []
-    for _ in range(2):
-        actor = random_collect_mode(make('dqn').collect_mode, spec, np.random.default_rng(0))
-        action = actor.forward(np.zeros((50, 2)), np.arange(50))['action']
-        assert len(action) == 50 and all(space.contains(one) for one in action)
-        assert len(np.unique(action, axis=0)) > 1
-        runs.append(action)
-    np.testing.assert_array_equal(*runs)

@@ -14,7 +14,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlframe.data import Batch, EnvSpec, TimeStep
-from rlframe.data.observation import zero_obs
 from rlframe.errors import CheckpointMismatchError, IncompatibleError
 from rlframe.policy import create_policy
 from rlframe.policy.parts.normalize import ObsNormalizer, RewardNormalizer, RunningMoments
@@ -56,56 +55,6 @@ def test_obs_are_normalised_by_what_was_taken_into_use_and_clipped() -> None:
     assert got.dtype == np.float32 and got.shape == (5, 100, 3)
     np.testing.assert_allclose(got.reshape(-1, 3), (rows - rows.mean(0)) / rows.std(0), rtol=1e-3, atol=1e-3)
     assert normalizer(np.full((1, 3), 1e9, np.float32)).tolist() == [[10, 10, 10]]
-
-
-@pytest.mark.parametrize(
-    ('dtype', 'offset', 'scale'),
-    [
-        (np.float64, 1.7e9, 20.0),
-        (np.int64, 1.7e9, 20.0),
-        (np.int64, 1.7e18, 1e9),
-        (np.float32, 1e8, 500.0),
-        (np.float64, 0.3, 1e-6),
-        (np.float32, 0.0, 1e-6),
-        (np.float32, 0.0, 1e-30),
-    ],
-)
-def test_obs_far_from_zero_or_close_to_it_have_unit_variance(dtype: Any, offset: float, scale: float) -> None:
-    rows = (offset + scale * np.random.default_rng(0).normal(size=(500, 2))).astype(dtype)
-    lowest, highest = (
-        (np.iinfo(dtype).min, np.iinfo(dtype).max) if np.dtype(dtype).kind == 'i' else (-np.inf, np.inf)
-    )
-    box = gymnasium.spaces.Box(lowest, highest, (2,), dtype)
-    normalizer = ObsNormalizer(EnvSpec(box, SPEC.action_space))
-    for part in np.split(rows, 10):
-        normalizer.gather(part)
-    normalizer.refresh()
-    exact = rows.astype(np.float64)
-    np.testing.assert_allclose(normalizer(rows), (exact - exact.mean(0)) / exact.std(0), rtol=1e-5, atol=1e-5)
-
-
-@pytest.mark.parametrize('value', [0.0, 0.1, 1 / 3, -1.7e9, 1e-30])
-@pytest.mark.parametrize('dtype', [np.float32, np.float64])
-def test_constant_obs_become_zeros_and_rounding_is_not_blown_up(value: float, dtype: Any) -> None:
-    spec = EnvSpec(gymnasium.spaces.Box(-np.inf, np.inf, (1,), dtype), SPEC.action_space)
-    normalizer, other, rows = ObsNormalizer(spec), ObsNormalizer(spec), np.full((9, 1), value, dtype)
-    for count in (1, 2, 6):
-        before = normalizer.state_dict()
-        normalizer.gather(rows[:count])
-        other.absorb(before, normalizer.state_dict())
-        normalizer.refresh()
-        assert (normalizer(rows) == 0).all() and (other(rows) == 0).all()
-    normalizer.gather(np.nextafter(rows[:1], dtype(np.inf)))
-    normalizer.refresh()
-    assert np.abs(normalizer(rows)).max() <= 1
-
-
-def test_structured_obs_of_any_types_can_be_acted_on() -> None:
-    parts = dict(bit=gymnasium.spaces.MultiBinary(1), kind=gymnasium.spaces.Discrete(3), size=BOX)
-    spec = EnvSpec(gymnasium.spaces.Dict(parts), gymnasium.spaces.Discrete(2), name='Toy')
-    policy = create_policy({'type': 'dqn', 'device': 'cpu', 'normalize_obs': True}, spec)
-    action = policy.eval_mode.forward(zero_obs(spec.observation_space, 3), np.arange(3))['action']
-    assert action.shape == (3,)
 
 
 def test_of_structured_obs_only_real_numbers_are_normalised() -> None:

@@ -10,7 +10,6 @@ import pytest
 import torch
 
 from rlframe.data import Batch, EnvSpec, TimeStep
-from rlframe.errors import IncompatibleError
 from rlframe.policy import create_policy
 from rlframe.policy.ppo import PPOPolicy
 
@@ -196,12 +195,6 @@ def test_learning_rate_follows_its_schedule_and_state_continues_identically() ->
         policy.collect_mode.forward(obs, np.arange(50))['action'],
         other.collect_mode.forward(obs, np.arange(50))['action'],
     )
-
-
-def test_continuous_actions_without_bounds_are_refused() -> None:
-    space = gymnasium.spaces.Box(-np.inf, 1, (2,), np.float32)
-    with pytest.raises(IncompatibleError, match=r'Toy has no finite bounds for action dimension \[0\]'):
-        create_policy({'type': 'ppo'}, SPEC.__class__(SPEC.observation_space, space, name='Toy'))
 
 
 @pytest.mark.parametrize('norm', ['batch', 'round', None])

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from rlframe.data import Batch, EnvSpec, TimeStep
-from rlframe.errors import ConfigError, IncompatibleError, NonFiniteError
+from rlframe.errors import ConfigError, NonFiniteError
 from rlframe.model.qac import squashed_gaussian
 from rlframe.policy import create_policy
 from rlframe.policy.qac import QACPolicy
@@ -323,16 +323,6 @@ def test_correlated_noise_is_forgotten_by_resets_of_collection_only_and_is_part_
 
 
 # what is refused
-
-
-def test_wrong_spaces_are_refused_with_what_fits() -> None:
-    for name in CONTINUOUS:
-        with pytest.raises(IncompatibleError, match=r'Supported: Box\..*dqn.*sac_discrete'):
-            make(name, FOUR)
-    with pytest.raises(IncompatibleError, match=r'Supported: Discrete\..*fit: .*ddpg.*sac, td3'):
-        make('sac_discrete', BOX)
-    with pytest.raises(IncompatibleError, match=r'no finite bounds for action dimension \[1\]'):
-        make('sac', gymnasium.spaces.Box(np.array([-1, -np.inf]), np.array([1, 1]), dtype=np.float64))
 
 
 def test_weights_without_priorities_are_refused() -> None:
