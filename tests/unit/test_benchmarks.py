@@ -169,5 +169,3 @@ def test_benchmark_of_transports_measures_each(kind, monkeypatch):
     found = transport.measured(kind)
     assert list(found) == ['no payload', '10 KB'] and not transport.CHILDREN
     assert all(us > 0 and cpu >= 0 for us, cpu in found.values())
-
-
