@@ -14,23 +14,8 @@ from rlframe import config
 from rlframe.app.check_config import config_text, write_new
 from rlframe.app.explain import plain
 from rlframe.config.ding_convert import Change
-from rlframe.config.ding_table import ADVANTAGE, ON_POLICY
 from rlframe.errors import ConfigError
 from rlframe.pipeline.saying import wrapped
-
-DIFFERENCES: tuple[tuple[str, tuple[str, ...], str], ...] = (
-    ('policy.learn.ignore_done', (), 'values are bootstrapped at time limits only, and never where an episode terminated'),
-    ('policy.nstep', (), 'n-step windows continue across rounds of collection'),
-    ('policy.collect.n_sample', ON_POLICY, 'each env takes the same number of steps: n_sample is rounded up to a multiple of them'),
-    ('policy.collect.n_sample', ('r2d2',), 'n_sample counts env steps, not sequences'),
-    ('', ('dqn', 'c51', 'qrdqn', 'ppo', 'a2c'), 'heads are one linear layer: add a layer to encoder_hidden_size_list for the same depth'),
-    ('', ADVANTAGE, 'the value loss is the squared error, not half of it'),
-    ('', ('ppo',), 'advantages are computed once per round'),
-    ('', ('ddpg', 'td3', 'sac'), 'actions are always scaled to the bounds of the env'),
-    ('', (), 'each evaluation episode has a seed of its own'),
-    ('', (), 'checkpoints of DI-engine (.pth.tar) cannot be loaded, as a pickle can run code'),
-)  # fmt: skip
-"""An option that the config sets, if any, policies, if not all, and what behaves differently; docs/from_ding.md has all."""
 
 
 def import_ding(path: str, out: str | None = None, parallel: bool = False) -> dict[str, Any]:
@@ -42,8 +27,8 @@ def import_ding(path: str, out: str | None = None, parallel: bool = False) -> di
         parallel: Whether a config of DI-engine's parallel mode becomes one of rlframe's, or one with Ray actors.
 
     Returns:
-        The ``file``, what was ``renamed``, ``converted`` and ``dropped``, the ``defaults`` that were filled in, and what
-        ``differs``, as JSON-able data.
+        The ``file``, what was ``renamed``, ``converted`` and ``dropped``, and the ``defaults`` that were filled in, as
+        JSON-able data.
 
     Raises:
         ConfigError: If it is no config of DI-engine, cannot be translated, or the file exists.
@@ -62,13 +47,7 @@ def import_ding(path: str, out: str | None = None, parallel: bool = False) -> di
     name = re.sub(r'[^\w.-]', '_', Path(path).name)  # it becomes part of a docstring
     head = f'Translated from {name}, a config of DI-engine, by rlframe import-ding.'
     write_new(file, config_text(head, facts, translated.main_config, translated.create_config))
-    policy = str(config.section_at(translated.create_config, ['policy']).get('type'))
-    return {
-        'file': str(file),
-        **_told(translated.changes),
-        'differs': _differing(main, policy),
-        'next': command,
-    }
+    return {'file': str(file), **_told(translated.changes), 'next': command}
 
 
 def _told(changes: Iterable[Change]) -> dict[str, Any]:
@@ -89,17 +68,6 @@ def _told(changes: Iterable[Change]) -> dict[str, Any]:
     return found
 
 
-def _differing(main: Mapping[str, Any], policy: str) -> list[str]:
-    def is_set(key: str) -> bool:
-        *path, name = key.split('.')
-        return not key or name in config.section_at(main, path)
-
-    rows = [
-        text for key, policies, text in DIFFERENCES if is_set(key) and (not policies or policy in policies)
-    ]
-    return list(dict.fromkeys(rows))
-
-
 def text_of(found: Mapping[str, Any], width: int) -> str:
     """Returns the result of ``import_ding`` as text of at most ``width`` columns."""
     lines = [f'wrote {found["file"]}']
@@ -108,8 +76,8 @@ def text_of(found: Mapping[str, Any], width: int) -> str:
     lines += _block('dropped', _dropped(found['dropped']), width)
     filled = ', '.join(f'{key}={value!r}' for key, value in found['defaults'].items())
     lines += _block("filled in, DI-engine's defaults", [filled] if filled else [], width)
-    lines += _block('behaves differently (all in docs/from_ding.md)', found['differs'], width)
-    return '\n'.join([*lines, '', f'next: {found["next"]}'])
+    differs = wrapped('What behaves differently from DI-engine is in docs/from_ding.md.', 0, width)
+    return '\n'.join([*lines, '', *differs, f'next: {found["next"]}'])
 
 
 def _block(heading: str, texts: list[str], width: int) -> list[str]:

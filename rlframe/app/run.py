@@ -20,7 +20,6 @@ from rlframe.pipeline.resume import resume as find_resumption
 from rlframe.pipeline.saying import short_path
 from rlframe.pipeline.serial import SerialPipeline
 from rlframe.pipeline.training import run_shown
-from rlframe.registry import nearest_name
 from rlframe.run.exit_guard import Interrupt
 from rlframe.run.manifest import read_manifest
 from rlframe.run.progress import Progress, evaluation_of
@@ -28,7 +27,7 @@ from rlframe.run.read_checkpoint import OpenCheckpoint, open_checkpoint
 from rlframe.scores import number_text
 from rlframe.utils.field import ResolvedConfig
 from rlframe.utils.seed import preserved_rng
-from rlframe.utils.synonyms import meant_keys
+from rlframe.utils.synonyms import unknown_key
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -50,10 +49,10 @@ def full_keys(options: Mapping[str, Any], cfg: ResolvedConfig) -> dict[str, Any]
     keys = config.changeable(cfg)
     copies = {target for target, source in config.FORWARDED.items() if source in keys}
     by_name = by_last_part(key for key in keys if key not in copies)
-    return {_full_key(name, by_name): value for name, value in options.items()}
+    return {_full_key(name, by_name, cfg): value for name, value in options.items()}
 
 
-def _full_key(name: str, by_name: Mapping[str, list[str]]) -> str:
+def _full_key(name: str, by_name: Mapping[str, list[str]], cfg: ResolvedConfig) -> str:
     found = by_name.get(name, [])
     if name in found:  # an option of the whole config
         return name
@@ -65,20 +64,9 @@ def _full_key(name: str, by_name: Mapping[str, list[str]]) -> str:
             where=name,
             remedy=f'Name one: overrides={{{sorted(found)[0]!r}: ...}}.',
         )
-    raise ConfigError(
-        f'{name} is not an option of this config{_hint(name, by_name)}',
-        where=name,
-        remedy="Options have the names of docs/config.md; dotted keys go into overrides={'policy.learn.batch_size': 64}.",
-    )
-
-
-def _hint(name: str, by_name: Mapping[str, list[str]]) -> str:
-    keys = [key for found in by_name.values() for key in found]
-    meant = meant_keys(name, [*keys, 'policy'])  # the name of a section says that it is a whole config
-    if meant:
-        return f'. Did you mean {" or ".join(meant)}?'
-    close = nearest_name(name, by_name)
-    return f'. Did you mean {" or ".join(sorted(by_name[close]))}?' if close else ''
+    error = unknown_key(name, {}, cfg)
+    error.remedy = "Options have the names of docs/config.md; dotted keys go into overrides={'policy.learn.batch_size': 64}."
+    raise error
 
 
 class Iteration(NamedTuple):
