@@ -17,12 +17,11 @@ from typing import Any
 
 from results_rows import Row, replace_file
 
-from rlframe.app.scoring import Request, play
+from rlframe.app.scoring import Request, score
 from rlframe.entry.__main__ import main as rlframe
 from rlframe.run.machine import PACKAGES, machine
 from rlframe.run.metrics import records
 from rlframe.run.progress import MEAN
-from rlframe.run.read_checkpoint import open_checkpoint
 
 ELAPSED = 'time/elapsed'
 NEVER = '1e12'
@@ -119,7 +118,7 @@ def _record(job: Job, spent: Spent) -> dict[str, Any]:
     """Scores the best checkpoint, and returns the record of the run."""
     lines = list(records(Path('run')))
     curve = [[int(line['envstep']), round(line[MEAN], 3)] for line in lines if MEAN in line]
-    score = play(open_checkpoint(Path('run')), Request(job.row.episodes))
+    scored = score(Path('run'), Request(job.row.episodes))
     return {
         'row': job.row.name,
         'config': job.row.file.stem,
@@ -130,9 +129,9 @@ def _record(job: Job, spent: Spent) -> dict[str, Any]:
         'seconds': round(spent.seconds, 1),
         'cpu_seconds': round(spent.cpu_seconds, 1),
         'best': max(mean for _, mean in curve),
-        'mean': round(score.mean, 3),
-        'std': round(score.std, 3),
-        'returns': [round(float(value), 3) for value in score.returns],
+        'mean': round(scored.mean, 3),
+        'std': round(scored.std, 3),
+        'returns': [round(float(value), 3) for value in scored.returns],
         'curve': curve,
         'times': _times(lines),
         'where': _where(),

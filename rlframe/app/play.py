@@ -72,7 +72,7 @@ def play_run(
     request.check()
     _check(look)
     state = opened.state(buffer=False)  # verified before its config is used
-    cfg = played_config(opened, request.overrides, request.trust)
+    cfg = played_config(opened, request)
     set_seed(request.seed)
     build.set_threads(cfg)
     factory = build.make_factory(cfg)

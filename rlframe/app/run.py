@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
 from rlframe import config
 from rlframe.app.explain import by_last_part
 from rlframe.app.run_files import MetricColumns, read_columns
-from rlframe.app.scoring import OwnParts, Request, Score, play
+from rlframe.app.scoring import Request, Score, score
 from rlframe.config.schema import ExperimentConfig
 from rlframe.errors import ConfigError
 from rlframe.pipeline import build
@@ -250,10 +250,9 @@ class Run:
             which: ``'best'``: the checkpoint with the best evaluation, or the latest if there is none; ``'latest'``.
             video: Folder for films of the worst, the median and the best episode.
         """
-        request = Request(episodes, seed, video, trust=self._trust)
+        own: dict[str, Any] = dict(trust=self._trust, model=self._model, env=self._own_env)
         with preserved_rng():
-            own = OwnParts(self._model, self._own_env)
-            return play(open_checkpoint(self._checkpoint(which)), request, own)
+            return score(self._checkpoint(which), Request(episodes, seed, video, **own))
 
     @property
     def policy(self) -> LoadedPolicy:

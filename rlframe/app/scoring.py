@@ -85,17 +85,6 @@ class Score(NamedTuple):
         )
 
 
-class OwnParts(NamedTuple):
-    """Parts passed by the user in place of those that a config names; None: as the config says."""
-
-    model: Any = None
-    env: Any = None
-
-
-CONFIGURED = OwnParts()
-"""Everything as the config says."""
-
-
 class Request(NamedTuple):
     """The episodes that a user asks for."""
 
@@ -109,6 +98,10 @@ class Request(NamedTuple):
     """Options that replace those of the run."""
     trust: bool = False
     """Whether the config of a foreign run may reach beyond the run."""
+    model: Any = None
+    """A network to load the weights into, in place of the one named in the config."""
+    env: Any = None
+    """Id, class or factory of the env, in place of the one named in the config."""
     flag: str = ''
     """Start of the arguments' names in errors: ``--`` on the command line."""
 
@@ -133,50 +126,14 @@ TOLD_SECONDS = 5.0
 """Seconds between two lines about a long evaluation."""
 
 
-def score(  # what the command line has, and what it cannot have
-    path: Path,
-    episodes: int,
-    seed: int = 0,
-    overrides: list[str] | None = None,
-    video: str | None = None,
-    trust: bool = False,
-    *,
-    model: Any = None,
-    env: Any = None,
-) -> tuple[list[float], list[int]]:
+def score(
+    path: str | Path | OpenCheckpoint, request: Request, tell: Callable[[str], object] | None = None
+) -> Score:
     """Plays episodes with the policy of a checkpoint.
 
     Args:
-        path: The checkpoint.
-        episodes: How many episodes.
-        seed: Selects the episodes: episode k has the seed f(seed, k), which training never uses.
-        overrides: Options that replace those of the run.
-        video: Folder for films of the worst, the median and the best episode.
-        trust: Whether the config of a foreign run may reach beyond the run.
-        model: A network to load the weights into, in place of the one named in the config.
-        env: Id, class or factory of the env, in place of the one named in the config.
-
-    Returns:
-        Returns and lengths of the episodes.
-    """
-    parts = OwnParts(model, env)
-    request = Request(episodes, seed, video, overrides or (), trust)
-    found = play(open_checkpoint(path), request, parts)
-    return found.returns, found.lengths
-
-
-def play(
-    opened: OpenCheckpoint,
-    request: Request,
-    own: OwnParts = CONFIGURED,
-    tell: Callable[[str], object] | None = None,
-) -> Score:
-    """Plays episodes with the policy of an open checkpoint.
-
-    Args:
-        opened: The checkpoint.
+        path: The checkpoint, or a run folder.
         request: The episodes.
-        own: Parts passed by the user in place of those that the config names.
         tell: Told the progress of a long evaluation from time to time.
 
     Raises:
@@ -184,8 +141,9 @@ def play(
         CheckpointError: If the checkpoint is damaged, or of another network.
     """
     request.check()
+    opened = open_checkpoint(path)
     state = opened.state(buffer=False)  # verified before its config is used
-    cfg = played_config(opened, request.overrides, request.trust, own)
+    cfg = played_config(opened, request)
     cfg.policy.eval.evaluator.backend = 'local'
     _film_or_not(cfg, request)
     set_seed(request.seed)
@@ -201,7 +159,7 @@ def play(
                 where=f'{request.flag}video',
                 remedy='policy.eval.evaluator.render.render_freq=0 films evaluations during training.',
             )
-        policy = played_policy(opened, state, cfg, factory.spec, own.model)
+        policy = played_policy(opened, state, cfg, factory.spec, request.model)
         films = None if request.video is None else FilmFolder(Path(request.video))
         how: dict[str, Any] = {'seed': request.seed, 'purpose': SCORE, 'tb_logger': films}
         evaluator = build.make_evaluator(cfg, backend, policy, factory.spec, **how)
@@ -226,25 +184,23 @@ def _at_times(tell: Callable[[], object]) -> Callable[[], None]:
     return on_step
 
 
-def played_config(
-    opened: OpenCheckpoint, overrides: Sequence[str], trust: bool, own: OwnParts = CONFIGURED
-) -> ExperimentConfig:
-    """Returns the config that a checkpoint is played with; the arguments are those of ``score``.
+def played_config(opened: OpenCheckpoint, request: Request) -> ExperimentConfig:
+    """Returns the config that a checkpoint is played with.
 
     Raises:
         ConfigError: If it cannot be used, or is that of a foreign run and reaches beyond it.
     """
     path, manifest = str(opened.path), opened.manifest
     data = config.as_played(config.config_of(manifest, path))
-    if own.env is not None:
-        data = config.with_env(data, own.env)
+    if request.env is not None:
+        data = config.with_env(data, request.env)
     config.check_env_is_named(data, path)
     if not manifest.is_own:
-        config.check_trust(data, path, trust, overrides, own.env)
+        config.check_trust(data, path, request.trust, request.overrides, request.env)
     main, create = _with_episodes(data)
     with warnings.catch_warnings():
         warnings.simplefilter('ignore', ConfigWarning)  # they were shown when the run began
-        return config.compile_config(main, create, overrides=overrides)
+        return config.compile_config(main, create, overrides=request.overrides)
 
 
 def played_policy(

@@ -201,15 +201,11 @@ def tune(args: Args) -> int:
 )
 def eval_(args: Args) -> int:
     """Scores a checkpoint; tells the progress of a long evaluation on stderr."""
-    from rlframe.app.scoring import Request, play
+    from rlframe.app.scoring import Request, score
     from rlframe.pipeline.saying import say
-    from rlframe.run.read_checkpoint import open_checkpoint
 
     request = Request(args.episodes, args.seed, args.video, args.overrides, args.trust, flag='--')
-    request.check()
-    found = play(
-        open_checkpoint(args.checkpoint), request, tell=lambda text: sys.stderr.write(f'rlframe: {text}\n')
-    )
+    found = score(args.checkpoint, request, lambda text: sys.stderr.write(f'rlframe: {text}\n'))
     if args.json:
         say(json.dumps({**found.facts(), 'video': args.video}))
     else:

@@ -13,7 +13,7 @@ import pytest
 from fakes import config_pair
 from runs import differences, end_state
 
-from rlframe.app.scoring import score
+from rlframe.app.scoring import Request, score
 from rlframe.backend.ray.options import EVALUATOR_OPTIONS, RAY_OPTIONS
 from rlframe.config import (
     as_played,
@@ -179,7 +179,7 @@ def test_a_backend_of_ones_own_trains_in_a_thread_and_resumes_bit_for_bit(exampl
         pipeline.checkpoints.save_latest()
     assert not any('ThreadPoolExecutor' in thread.name for thread in threading.enumerate())
     assert not differences(end_state(Path('whole')), end_state(Path('cut')))
-    assert len(score(Path('cut') / 'ckpt' / 'best', episodes=2)[0]) == 2
+    assert len(score(Path('cut') / 'ckpt' / 'best', Request(2))[0]) == 2
 
 
 def test_a_backend_of_ones_own_is_code_in_a_foreign_config_and_its_options_are_checked(example: str) -> None:

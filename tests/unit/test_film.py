@@ -12,7 +12,7 @@ import pytest
 from fakes import config_pair
 
 from rlframe import config
-from rlframe.app.scoring import score
+from rlframe.app.scoring import Request, score
 from rlframe.entry.__main__ import main
 from rlframe.errors import MissingDependencyError
 from rlframe.pipeline import SerialPipeline
@@ -153,7 +153,7 @@ def test_films_are_of_the_worst_median_and_best_of_the_episodes_played(
         'max'
     ]
     assert [float(name.rpartition('_')[2]) for name in made] == [*lengths.values()]
-    returns = score(Path(folder), 9)[0]
+    returns = score(folder, Request(9))[0]
     assert lengths['median'] == np.median(returns), 'films change no episode'
 
 

@@ -13,7 +13,7 @@ import pytest
 from fakes import CountingEnv, config_pair
 from runs import DQN, ROOT
 
-from rlframe.app.scoring import score
+from rlframe.app.scoring import Request, score
 from rlframe.config import compile_config
 from rlframe.config.reader import own_parts
 from rlframe.entry.__main__ import main
@@ -54,8 +54,8 @@ def test_env_and_network_of_a_script_are_told_of_scored_exported_and_resumed(cwd
     folder = next(cwd.iterdir())
     assert ' at 0x' not in (folder / 'config.json').read_text()
     with pytest.raises(RLFrameError):
-        score(folder, 3, trust=True)
-    returns, lengths = score(folder, 3, trust=True, model=network(), env=make_env)
+        score(folder, Request(3, trust=True))
+    returns, lengths = score(folder, Request(3, trust=True, model=network(), env=make_env))[:2]
     assert lengths == [5] * 3 and len(returns) == 3
     assert export_policy(folder, ['state_dict'], model=network(), env=make_env, trust=True)
     with pytest.warns(ConfigWarning):

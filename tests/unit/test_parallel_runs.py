@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from rlframe import config
-from rlframe.app.scoring import score
+from rlframe.app.scoring import Request, score
 from rlframe.config import compile_config, config_data, split_config
 from rlframe.entry.__main__ import main
 from rlframe.errors import ConfigError, ConfigWarning, UnsafeCheckpointError
@@ -96,7 +96,7 @@ def test_env_and_policy_of_an_evaluation_are_built_from_it() -> None:
 
 
 def test_run_is_scored_exported_and_started_from(run: Path) -> None:
-    assert len(score(run, 2)[0]) == 2
+    assert len(score(run, Request(2))[0]) == 2
     export_policy(run, out=run / 'exported')
     assert (run / 'exported').is_dir()
     cfg = compiled(f'policy.init_from={run}')

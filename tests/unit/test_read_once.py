@@ -13,7 +13,7 @@ from runs import DQN, ROOT, Run
 
 import rlframe
 from rlframe import config
-from rlframe.app.scoring import score
+from rlframe.app.scoring import Request, score
 from rlframe.entry.__main__ import main
 from rlframe.errors import CheckpointCorruptError, RunWarning
 from rlframe.export import export_policy
@@ -171,7 +171,7 @@ def test_eval_and_export_open_each_file_once(trained: Path, opened: Opened, tmp_
     for use in (
         lambda: main(['eval', str(trained), '-n', '1']),
         lambda: main(['export', str(trained), '--out', str(tmp_path / 'out')]),
-        lambda: score(trained, episodes=1),
+        lambda: score(trained, Request(1)),
         lambda: export_policy(trained, out=tmp_path / 'again'),
     ):
         use()

@@ -16,7 +16,7 @@ from tripwire import armed
 
 import rlframe
 from rlframe import config
-from rlframe.app.scoring import score
+from rlframe.app.scoring import Request, score
 from rlframe.entry.__main__ import main
 from rlframe.errors import RLFrameError
 from rlframe.export import export_policy
@@ -434,8 +434,8 @@ def test_env_that_the_user_hands_over_needs_no_trust(run: Path) -> None:
         def __call__(self, **kwargs: Any) -> Any:
             return gymnasium.make('CartPole-v1', **kwargs)
 
-    refused(lambda: score(path, 1), run.parent, "env.env_id='payload:X'")
-    assert len(score(path, 1, env=Factory())[0]) == 1
+    refused(lambda: score(path, Request(1)), run.parent, "env.env_id='payload:X'")
+    assert len(score(path, Request(1, env=Factory()))[0]) == 1
     export_policy(path, env=Factory())
     figures = set_config(path, policy__eval__evaluator__figure_path='/tmp/figures')
-    refused(lambda: score(figures, 1, env=Factory()), run.parent, 'figure_path')
+    refused(lambda: score(figures, Request(1, env=Factory())), run.parent, 'figure_path')

@@ -19,7 +19,7 @@ from tripwire import armed
 
 import rlframe
 from rlframe import config
-from rlframe.app.scoring import score
+from rlframe.app.scoring import Request, score
 from rlframe.errors import RLFrameError
 from rlframe.export.artifact import open_source
 from rlframe.pipeline import build
@@ -117,7 +117,7 @@ def act_on(what: str, path: Path) -> None:
         if what == 'resume':
             build.make_factory(resume(path).cfg)
         elif what == 'eval':
-            score(path, 1)
+            score(path, Request(1))
         elif what == 'export':
             open_source(path)
         else:

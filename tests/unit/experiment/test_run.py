@@ -14,7 +14,7 @@ import pytest
 from fakes import CountingEnv, config_pair
 
 import rlframe
-from rlframe.app.scoring import OwnParts, Request, play
+from rlframe.app.scoring import Request, score
 from rlframe.errors import (
     CheckpointError,
     ConfigError,
@@ -23,7 +23,6 @@ from rlframe.errors import (
     MissingDependencyError,
     UnsafeCheckpointError,
 )
-from rlframe.run.read_checkpoint import open_checkpoint
 
 EPISODE = 5
 
@@ -84,9 +83,9 @@ def test_an_evaluation_that_cannot_be_filmed_names_the_argument_of_the_caller(
     with pytest.raises(MissingDependencyError) as missing:
         run.evaluate(1, video='films')
     assert bad.value.where == missing.value.where == 'video'
-    asked = Request(1, video='films', trust=True, flag='--')
+    asked = Request(1, video='films', trust=True, model=network(), env=make_env, flag='--')
     with pytest.raises(MissingDependencyError) as missing:
-        play(open_checkpoint(run.folder), asked, OwnParts(network(), make_env))
+        score(run.folder, asked)
     assert missing.value.where == '--video'
 
 

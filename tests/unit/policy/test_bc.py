@@ -12,7 +12,7 @@ from action_envs import BoxEnv, MultiBinaryEnv, MultiDiscreteEnv
 from fakes import IdentityEnv
 
 from rlframe import config
-from rlframe.app.scoring import score
+from rlframe.app.scoring import Request, score
 from rlframe.data import Batch, EnvSpec
 from rlframe.errors import ConfigError
 from rlframe.pipeline import SerialPipeline
@@ -82,7 +82,7 @@ def test_it_learns_to_do_what_the_data_show(
     )
     _, scored = evaluator.eval()
     assert scored == {'accuracy': 1.0} if name != 'Box' else scored['mse'] < 0.05
-    returns, _ = score(pipeline.folder / 'ckpt' / 'best', 5)
+    returns = score(pipeline.folder / 'ckpt' / 'best', Request(5)).returns
     assert np.mean(returns) >= 7.8
 
 
