@@ -47,13 +47,6 @@ NUMPY_BOOL = 'truncates after 1 step'
 NOT_SAVED = 'A resumed run begins new episodes. For exact resume, give it get_state() and set_state(state).'
 """What follows if a state cannot be saved, and the remedy."""
 Severity = Literal['error', 'warning', 'note']
-NEEDS = {
-    'steps': ('spaces',),
-    'gymnasium': ('steps',),
-    'determinism': ('steps',),
-    'saving': ('steps', 'determinism'),
-}
-"""Checks that make sense only if others have passed."""
 FIXES = (
     ('expected a bool', 'Return bool(...) of it.'),
     ('gave the reward', 'Return float(reward).'),
@@ -159,7 +152,7 @@ class Checks:
         self.factory = GymEnvFactory(self.section)
         self.findings: list[Finding] = []
         self.results: dict[str, str] = {}
-        """Names of checks to ``passed``, ``failed`` or the reason why it was skipped."""
+        """Names of checks to ``passed``, ``failed`` or ``skipped``."""
         self.facts: dict[str, Any] = {}
         self.refused: RLFrameError | None = None
         """The error that ends the command: there is no such env."""
@@ -172,16 +165,18 @@ class Checks:
         self.call, self.since = call, monotonic()
 
     def run(self) -> None:
-        """Runs all checks; those that need an earlier one to pass are skipped if it failed."""
-        if not self._passes('constructor', self._create):
-            return
-        for check in (self._spaces, self._steps, self._gymnasium, self._determinism, self._saving):
-            name = check.__name__.removeprefix('_')
-            failed = [needed for needed in NEEDS.get(name, ()) if self.results.get(needed) != 'passed']
-            if failed:
-                self.results[name] = f'skipped: {failed[0]} failed'
-            else:
-                self._passes(name, check)
+        """Runs the checks until one fails: each needs what those before it have established."""
+        checks = (
+            self._constructor,
+            self._spaces,
+            self._steps,
+            self._gymnasium,
+            self._determinism,
+            self._saving,
+        )
+        names = [check.__name__.removeprefix('_') for check in checks]
+        self.results = dict.fromkeys(names, 'skipped')
+        all(self._passes(name, check) for name, check in zip(names, checks, strict=True))
 
     def create(self) -> Any:
         """Returns a new env."""
@@ -211,7 +206,7 @@ class Checks:
         self.results[name] = 'failed' if errors else 'passed'
         return not errors
 
-    def _create(self) -> None:
+    def _constructor(self) -> None:
         if self.factory.only_vector:
             seen = 'it is a vector env, which is checked while it trains'
             raise EnvError(seen, where='env.env_id', remedy='Name the class of one env.')
@@ -428,10 +423,10 @@ def text_of(report: Facts, width: int) -> str:
         lines += wrapped(finding['fix'], 2, width)
     results: dict[str, list[str]] = {'passed': [], 'failed': [], 'skipped': []}
     for name, result in report['checks'].items():
-        results[result.partition(':')[0]].append(name)
+        results[result].append(name)
     facts = {'passed': ', '.join(results['passed']) or 'nothing', 'failed': ', '.join(results['failed'])}
     if results['skipped']:
-        facts['skipped'] = f'{", ".join(results["skipped"])}: they need a check that failed'
+        facts['skipped'] = f'{", ".join(results["skipped"])}, until it is mended'
     facts |= {**_facts(report['facts']), 'next': report['next']}
     return '\n'.join(
         [*lines, '', *(line for label, text in facts.items() if text for line in row(label, text, width))]

@@ -21,7 +21,7 @@ from rlframe.app.comparison import (
     grouped,
     smoothed,
 )
-from rlframe.app.run_files import Curve, check_one_env, read_runs
+from rlframe.app.run_files import Curve, RunFiles, check_one_env, read_runs
 from rlframe.errors import ConfigError, ExperimentDirError, MissingDependencyError
 from rlframe.registry import nearest
 from rlframe.scores import exact_text, tick_text
@@ -238,18 +238,15 @@ def scatter_panels(
 
 def _places(axes: Axes, values: Sequence[Any], is_log: bool) -> list[float]:
     """Prepares the x axis for the values of an option, and returns the place of each value."""
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
-
     numbers = [value for value in values if isinstance(value, int | float) and not isinstance(value, bool)]
     if len(numbers) < len(values) or len(set(numbers)) <= FEW:
         return _categories(axes, values, numbers)
-    ratio = max(numbers) / min(numbers) if min(numbers) > 0 else 0
-    if ratio and (is_log or ratio > WIDE_RANGE):
+    low, high = min(numbers), max(numbers)
+    if low > 0 and (is_log or high / low > WIDE_RANGE):
         axes.set_xscale('log')
-        subs = (1, 2, 5) if ratio < 40 else (1, 3) if ratio < 400 else (1,)
-        axes.xaxis.set_major_locator(LogLocator(subs=subs, numticks=8))
-        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f'{value:g}'))
-        axes.xaxis.set_minor_formatter(NullFormatter())
+        ticks = [float(f'{tick:.2g}') for tick in np.geomspace(low, high, 4)]
+        axes.set_xticks(ticks, [f'{tick:g}' for tick in ticks])
+        axes.minorticks_off()
     else:
         axes.locator_params(axis='x', nbins=5)
     return [float(number) for number in numbers]
@@ -257,17 +254,18 @@ def _places(axes: Axes, values: Sequence[Any], is_log: bool) -> list[float]:
 
 def _categories(axes: Axes, values: Sequence[Any], numbers: Sequence[float]) -> list[float]:
     """Labels the x axis with the different values, numbers first, and returns the place of each value."""
-    texts = [f'{value:g}' if isinstance(value, float) else str(value) for value in values]
-    order = [f'{value:g}' if isinstance(value, float) else str(value) for value in sorted(numbers)]
-    names = list(dict.fromkeys([*order, *sorted(texts)]))
+    names = list(dict.fromkeys([*map(_value, sorted(numbers)), *sorted(map(_value, values))]))
     labels = [name if len(name) <= LONGEST else f'{name[: LONGEST - 3]}...' for name in names]
-    is_tight = max(map(len, labels)) * len(labels) > ROOM
-    look: dict[str, Any] = (
-        dict(rotation=35, ha='right', rotation_mode='anchor', fontsize=8) if is_tight else {}
-    )
-    axes.set_xticks(range(len(names)), labels, **look)
+    axes.set_xticks(range(len(names)), labels)
+    if max(map(len, labels)) * len(labels) > ROOM:
+        for label in axes.get_xticklabels():
+            label.set(rotation=35, ha='right', rotation_mode='anchor', fontsize=8)
     axes.set_xlim(-0.6, len(names) - 0.4)
-    return [float(names.index(text)) for text in texts]
+    return [float(names.index(_value(value))) for value in values]
+
+
+def _value(value: Any) -> str:
+    return f'{value:g}' if isinstance(value, float) else str(value)
 
 
 def _text(text: str) -> str:
@@ -338,20 +336,27 @@ def plot(
         ConfigError: If an argument is invalid, or no run has a metric.
         MissingDependencyError: If matplotlib is not installed.
     """
-    check_drawing()
     check_picture_name(out)
-    if smooth < 1:
-        raise ConfigError('bad value', where='--smooth', got=smooth, expected='an int >= 1')
     runs = read_runs(paths)
-    env, groups = check_one_env(runs), grouped(runs)
-    tags = checked_metrics(groups, metrics)
-    if title is None:
-        title = f'{env}, {groups[0].label}' if len(groups) == 1 else env
-    figure = curves_figure(groups, tags, title, smooth)
+    figure = figure_of(runs, metrics, title, smooth)
     folder = runs[0].folder if len(runs) == 1 else Path()
     files = [folder / f'plot{suffix}' for suffix in SUFFIXES] if out is None else [Path(out)]
     save_figure(figure, files, is_named=out is not None)
     return files
+
+
+def figure_of(
+    runs: Sequence[RunFiles], metrics: Sequence[str] = (), title: str | None = None, smooth: int = 1
+) -> Figure:
+    """Draws the curves of runs; the arguments and errors are those of ``plot``."""
+    check_drawing()
+    if smooth < 1:
+        raise ConfigError('bad value', where='--smooth', got=smooth, expected='an int >= 1')
+    env, groups = check_one_env(runs), grouped(runs)
+    tags = checked_metrics(groups, metrics)
+    if title is None:
+        title = f'{env}, {groups[0].label}' if len(groups) == 1 else env
+    return curves_figure(groups, tags, title, smooth)
 
 
 def compare(paths: Sequence[str | Path], out: str | None = None) -> tuple[dict[str, Any], Path | None]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
 
 from rlframe import config
 from rlframe.app.explain import by_last_part
-from rlframe.app.run_files import MetricColumns, read_columns
+from rlframe.app.run_files import MetricColumns, RunFiles, read_columns
 from rlframe.app.scoring import Request, Score, score
 from rlframe.config.schema import ExperimentConfig
 from rlframe.errors import ConfigError
@@ -284,16 +284,11 @@ class Run:
             ConfigError: If the run has no metric of that name.
             MissingDependencyError: If matplotlib is not installed.
         """
-        from rlframe.app.comparison import grouped
-        from rlframe.app.figure import check_drawing, checked_metrics, curves_figure
-        from rlframe.app.run_files import read_runs
+        from rlframe.app.figure import figure_of
 
-        check_drawing()
         if self._pipeline is not None:
             self._pipeline.writer.flush()
-        groups = grouped(read_runs([self.folder]))
-        title = f'{self.env_name}, {groups[0].label}'
-        return curves_figure(groups, checked_metrics(groups, metrics), title, smooth)
+        return figure_of([RunFiles(self.folder)], metrics, smooth=smooth)
 
     # state
 

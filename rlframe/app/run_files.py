@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import math
 import os
@@ -16,7 +15,7 @@ import numpy as np
 
 from rlframe.config.tree import user_tree
 from rlframe.data.timestep import Array
-from rlframe.errors import ExperimentDirError, MissingDependencyError
+from rlframe.errors import ExperimentDirError
 from rlframe.registry import nearest
 from rlframe.run.metrics import METRICS, records
 from rlframe.run.progress import KINDS
@@ -109,20 +108,6 @@ class MetricColumns(Mapping[str, Array]):
         columns: Array = np.stack([self['envstep'], *(self.get(tag, none) for tag in tags)], axis=1)
         return columns.compress(np.isfinite(columns[:, 1]), axis=0)
 
-    def to_pandas(self) -> Any:
-        """Returns a ``pandas.DataFrame`` with a row for each record.
-
-        Raises:
-            MissingDependencyError: If pandas is not installed.
-        """
-        try:
-            pandas: Any = importlib.import_module('pandas')
-        except ImportError as error:
-            raise MissingDependencyError(
-                'to_pandas needs pandas', where='to_pandas', remedy='pip install pandas'
-            ) from error
-        return pandas.DataFrame(dict(self))
-
     def __repr__(self) -> str:
         return f'MetricColumns({self._len} records of {", ".join(self) or "nothing"})'
 
@@ -152,8 +137,6 @@ UNREACHABLE = 1e9
 """Stop values as large as this only say that the run is not to stop."""
 DEPTH = 3
 """Levels of folders in which runs are searched."""
-MOST_RUNS = 1_000
-"""Runs of one command."""
 
 
 class RunFiles:
@@ -271,8 +254,6 @@ def find_runs(paths: Sequence[str | Path]) -> list[Path]:
         if not runs:
             raise not_a_run(path)
         found |= {run.resolve(): run for run in runs}
-    if len(found) > MOST_RUNS:
-        raise ExperimentDirError(f'{len(found):,} runs, at most {MOST_RUNS:,} at a time', where=str(paths[0]))
     return list(found.values())
 
 
