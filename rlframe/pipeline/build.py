@@ -7,7 +7,7 @@ import dataclasses
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from rlframe.config.schema import ExperimentConfig
 from rlframe.data.timestep import EnvSpec
@@ -27,7 +27,7 @@ from rlframe.run.progress import Progress
 from rlframe.run.read_checkpoint import load_checkpoint
 from rlframe.utils import schema
 from rlframe.utils.field import ResolvedConfig
-from rlframe.utils.seed import component_rng, global_rng_state, set_global_rng_state, set_seed
+from rlframe.utils.seed import component_rng, set_seed
 
 if TYPE_CHECKING:
     from torch import nn
@@ -49,7 +49,7 @@ ROUND: schema.Schema = {
     'evaluated_at': schema.INT,
     'idle_rounds': schema.COUNT,
     'stopped': schema.FLAG,
-    'past_goal?': schema.FLAG,
+    'past_goal': schema.FLAG,
 }
 """State of a ``LoopState``."""
 
@@ -78,8 +78,17 @@ class Inexactness:
             logger.warning('this run cannot be repeated or resumed bit for bit: %s', reason)
 
 
-class CollectorPart:
-    """A collector, which may continue from the state that a collector of another backend saved.
+class Part(NamedTuple):
+    """A part of a run whose state two functions return and restore."""
+
+    state_dict: Callable[[], State]
+    load_state_dict: Callable[[State], object]
+
+
+def collector_part(
+    collector: ISerialCollector, convert: Callable[[State], State], note: Callable[[str], None]
+) -> Part:
+    """Returns a collector as a part that may continue from the state of a collector of another backend.
 
     Args:
         collector: The collector.
@@ -87,51 +96,12 @@ class CollectorPart:
         note: Receives a reason for each env whose state could not be restored.
     """
 
-    def __init__(
-        self, collector: ISerialCollector, convert: Callable[[State], State], note: Callable[[str], None]
-    ) -> None:
-        self._collector, self._convert, self._note = collector, convert, note
+    def load(state: State) -> None:
+        collector.load_state_dict(convert(state))
+        for env, why in collector.unsaved.items():
+            note(f'the state of env {env} could not be restored: {why}')
 
-    def state_dict(self) -> State:
-        """Returns the state of the collector."""
-        return self._collector.state_dict()
-
-    def load_state_dict(self, state: State, /) -> None:
-        """Restores the collector."""
-        self._collector.load_state_dict(self._convert(state))
-        for env, why in self._collector.unsaved.items():
-            self._note(f'the state of env {env} could not be restored: {why}')
-
-
-class MonitorPart:
-    """The training variables that a learner has not shown yet; a learner gets a new monitor with another policy.
-
-    Args:
-        learner: The learner.
-    """
-
-    def __init__(self, learner: BaseLearner) -> None:
-        self._learner = learner
-
-    def state_dict(self) -> State:
-        """Returns the state of the current monitor."""
-        return self._learner.monitor.state_dict()
-
-    def load_state_dict(self, state: State, /) -> None:
-        """Restores the current monitor."""
-        self._learner.monitor.load_state_dict(state)
-
-
-class GlobalRng:
-    """The global random generators of Python, numpy and torch."""
-
-    def state_dict(self) -> State:
-        """Returns the state of all three."""
-        return global_rng_state()
-
-    def load_state_dict(self, state: State, /) -> None:
-        """Restores all three."""
-        set_global_rng_state(state)
+    return Part(collector.state_dict, load)
 
 
 @dataclasses.dataclass
@@ -168,16 +138,13 @@ class LoopState:
             )
 
     def state_dict(self) -> State:
-        """Returns all fields; ``past_goal`` only if it is set."""
-        state = dataclasses.asdict(self)
-        if not self.past_goal:
-            del state['past_goal']
-        return state
+        """Returns all fields."""
+        return dataclasses.asdict(self)
 
     def load_state_dict(self, state: State, /) -> None:
         """Restores all fields."""
         for field in dataclasses.fields(self):
-            setattr(self, field.name, state.get(field.name, field.default))
+            setattr(self, field.name, state[field.name])
 
 
 class HasGoal:

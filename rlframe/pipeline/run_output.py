@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from rlframe import config
 from rlframe.config.schema import ExperimentConfig
@@ -21,43 +21,15 @@ from rlframe.run.write_checkpoint import clean_leftovers
 from rlframe.utils.secrets import Secrets
 
 if TYPE_CHECKING:
-    from rlframe.pipeline.build import LoopState
+    from rlframe.parallel.pipeline import ParallelPipeline
     from rlframe.pipeline.serial import SerialPipeline
     from rlframe.worker import IBuffer
 
 
-class Scores(Protocol):
-    """The scores of a run."""
-
-    @property
-    def best(self) -> Any:
-        """The best one so far."""
-
-    def reached(self, score: Any, /) -> bool:
-        """Whether a score ends training."""
+Run: TypeAlias = 'SerialPipeline | ParallelPipeline'
 
 
-class TrainingRun(Protocol):
-    """A run, serial or parallel."""
-
-    cfg: ExperimentConfig
-    progress: Progress
-    loop: LoopState
-
-    @property
-    def evaluator(self) -> Scores:
-        """Knows the scores."""
-
-    @property
-    def stopped(self) -> bool:
-        """Whether training ended because the goal was reached."""
-
-    @property
-    def solved(self) -> bool:
-        """Whether the goal was reached."""
-
-
-def judge_again(pipeline: TrainingRun, saved: Mapping[str, Any]) -> None:
+def judge_again(pipeline: Run, saved: Mapping[str, Any]) -> None:
     """Decides whether a restored run is over under the config that it continues with.
 
     If the goal has changed, the best score so far decides. If a solved run gets a new budget above what it has used, it
@@ -80,7 +52,7 @@ def judge_again(pipeline: TrainingRun, saved: Mapping[str, Any]) -> None:
         pipeline.loop.stopped = not budgets
 
 
-def _has_room(pipeline: TrainingRun, key: str) -> bool:
+def _has_room(pipeline: Run, key: str) -> bool:
     """Whether part of a budget is left."""
     return bool(getattr(pipeline.progress, BUDGETS[key][0]) < pipeline.cfg[key])
 
@@ -91,7 +63,7 @@ def _goal(main: Mapping[str, Any]) -> tuple[Any, Any]:
     return main['env'].get('stop_value'), evaluator.get('stop_value')
 
 
-def nothing_left(pipeline: TrainingRun) -> str:
+def nothing_left(pipeline: Run) -> str:
     """Returns the reason why a run has ended, and the option to set to train further."""
     progress = pipeline.progress
     if pipeline.stopped:

@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Any
 from rlframe.config.rules import check_serial
 from rlframe.config.schema import ExperimentConfig
 from rlframe.pipeline import build, memory_needs
-from rlframe.pipeline.build import CollectorPart, GlobalRng, HasGoal, Inexactness, LoopState, MonitorPart
+from rlframe.pipeline.build import HasGoal, Inexactness, LoopState, Part, collector_part
 from rlframe.pipeline.checkpoints import Checkpoints, RunFacts
 from rlframe.pipeline.hooks import PipelineHooks
 from rlframe.pipeline.run_output import RunOutput, judge_again, unused, write_counts
 from rlframe.run.child_process import StallDetector
-from rlframe.run.exit_guard import ended_from_inside
+from rlframe.run.exit_guard import told
 from rlframe.run.progress import COLLECT, EVALUATE, LEARN, Progress, TimeSplit, spent_budgets
 from rlframe.run.read_checkpoint import OpenCheckpoint, open_checkpoint
 from rlframe.utils.secrets import Secrets
-from rlframe.utils.seed import set_seed
+from rlframe.utils.seed import global_rng_state, set_global_rng_state, set_seed
 from rlframe.worker.commander import asked
 
 if TYPE_CHECKING:
@@ -145,11 +145,14 @@ class SerialPipeline(HasGoal):
             {  # in the order in which they are restored
                 'policy': self.policy.learn_mode,
                 'progress': self.progress,
-                'monitor': MonitorPart(self.learner),
-                'collector': CollectorPart(self.collector, convert, self._inexact.note),
+                'monitor': Part(  # a learner gets a new monitor with another policy
+                    lambda: self.learner.monitor.state_dict(),
+                    lambda state: self.learner.monitor.load_state_dict(state),
+                ),
+                'collector': collector_part(self.collector, convert, self._inexact.note),
                 'replay_buffer?': self.replay_buffer,
                 'evaluator': self.evaluator,
-                'rng': GlobalRng(),
+                'rng': Part(global_rng_state, set_global_rng_state),
                 'round': self.loop,
                 'commander?': self.commander,
                 'hooks?': self.hooks,
@@ -316,20 +319,17 @@ class SerialPipeline(HasGoal):
         self._beat = stall.beat
         self.evaluator.on_step, self.collector.on_step = on_eval_step, self.hooks.on_step(stall.beat)
         try:
-            if not self._begun:
-                self._begun = True
-                self.learner.call_hook('before_run')
-                self.hooks.call('before_run')
-            while not self.finished:
-                self.step()
-                stall.beat()
-                if after_step is not None and after_step(self):
-                    break
-            self._end(supervised)
-        except SystemExit as error:
-            ended = ended_from_inside(error)
-            self.hooks.failed(ended, self.checkpoints)
-            raise ended from error
+            with told():
+                if not self._begun:
+                    self._begun = True
+                    self.learner.call_hook('before_run')
+                    self.hooks.call('before_run')
+                while not self.finished:
+                    self.step()
+                    stall.beat()
+                    if after_step is not None and after_step(self):
+                        break
+                self._end(supervised)
         except BaseException as error:
             self.hooks.failed(error, self.checkpoints)
             raise

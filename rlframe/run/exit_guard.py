@@ -132,6 +132,12 @@ class Interrupt(StopSignal):
         raise KeyboardInterrupt
 
 
+def place_of(error: BaseException) -> str:
+    """Returns the place that raised an error, as `` (file:line)``."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return f' ({Path(frames[-1].filename).name}:{frames[-1].lineno})' if frames else ''
+
+
 @contextmanager
 def told() -> Iterator[None]:
     """Turns ``sys.exit`` in the code of a run, such as an env, into an error.
@@ -142,22 +148,7 @@ def told() -> Iterator[None]:
     try:
         yield
     except SystemExit as error:
-        raise ended_from_inside(error) from error
-
-
-def place_of(error: BaseException) -> str:
-    """Returns the place that raised an error, as `` (file:line)``."""
-    frames = traceback.extract_tb(error.__traceback__)
-    return f' ({Path(frames[-1].filename).name}:{frames[-1].lineno})' if frames else ''
-
-
-def ended_from_inside(error: SystemExit) -> RunEndedError:
-    """Returns the error about code that tried to end the process of a run."""
-    ended = RunEndedError(
-        f'the code of the run tried to end the process, by sys.exit({error.code!r}){place_of(error)}',
-        remedy='An env, or other code of the run, called it. If there is a checkpoint, --resume continues from it.',
-    )
-    ended.__cause__ = error
-    for note in getattr(error, '__notes__', ()):
-        ended.add_note(note)
-    return ended
+        raise RunEndedError(
+            f'the code of the run tried to end the process, by sys.exit({error.code!r}){place_of(error)}',
+            remedy='An env, or other code of the run, called it. If there is a checkpoint, --resume continues from it.',
+        ) from error
