@@ -168,7 +168,7 @@ def test_worker_with_another_folder(
     run: ParallelPipeline, cwd: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (cwd / 'other').mkdir()
-    says = ('RequestRefusedError', 'is not the folder of the coordinator', 'path_data')
+    says = ('RequestRefusedError', 'sees another folder than', 'check path_data')
     for folder in ('other', '/proc', 'nowhere'):
         refused(capsys, worker(run, with_token(), f'parallel.path_data={folder}'), *says)
     assert list((cwd / 'other').iterdir()) == []

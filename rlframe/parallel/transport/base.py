@@ -127,27 +127,14 @@ def decode(tree: Any) -> Envelope:
 
 def _check(tree: Any, expected: Mapping[str, Schema], where: str) -> None:
     """Checks the fields of an untrusted dict: all of them, and no other."""
-    if not isinstance(tree, Mapping):
-        raise MessageError('a message is a dict', where=where, got=type(tree).__name__, expected='a dict')
-    if isinstance(tree.get('protocol'), int) and 'protocol' in expected and tree['protocol'] != PROTOCOL:
-        raise MessageError(
-            'another version of the messages',
-            where=where,
-            got=tree['protocol'],
-            expected=str(PROTOCOL),
-            remedy='Install the same version of rlframe everywhere.',
-        )
+    remedy = 'Install the same version of rlframe everywhere.'
+    try:
+        schema.check_state(tree, expected, where)
+    except CheckpointStateError as error:
+        facts = dict(where=error.where, got=error.got, expected=error.expected)
+        raise MessageError(error.message, **facts, remedy=remedy) from None
     if unknown := sorted(str(name)[:64] for name in tree.keys() - expected.keys()):
-        raise MessageError(f'unknown fields: {", ".join(unknown[:5])}', where=where)
-    if missing := sorted(expected.keys() - tree.keys()):
-        raise MessageError(f'missing fields: {", ".join(missing)}', where=where)
-    for name, kind in expected.items():
-        try:
-            schema.check_state(tree[name], kind, name)
-        except CheckpointStateError as error:
-            raise MessageError(
-                error.message, where=f'{where}.{error.where}', got=error.got, expected=error.expected
-            ) from None
+        raise MessageError(f'unknown fields: {", ".join(unknown[:5])}', where=where, remedy=remedy)
 
 
 class Reply(NamedTuple):

@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from contextlib import suppress
 from http.client import HTTPConnection, HTTPException, IncompleteRead, RemoteDisconnected
 from pathlib import Path
-from time import monotonic
 from typing import Any, NamedTuple
 
 from rlframe.errors import ConfigError, MessageError, NoRoomError, RequestRefusedError
@@ -34,7 +33,6 @@ from rlframe.parallel.transport.flask_fs_http import (
     FOLDER_HEADER,
     JSON_TYPE,
     MESSAGE_PATH,
-    OTHER_FOLDER,
     PROTOCOL_HEADER,
     SAME_FOLDER,
     TOKEN,
@@ -259,7 +257,7 @@ class FlaskFSServer(AnsweringServer[Sent]):
             )
         same = hmac.compare_digest(secret.encode('utf-8', 'replace'), self._secret)
         if isinstance(envelope.message, Join) and not same:
-            return OTHER_FOLDER, refused_body('the worker sees another folder', SAME_FOLDER)
+            return 200, refused_body(f'the worker sees another folder than {self._files.path}', SAME_FOLDER)
         try:
             return 200, self.answer(envelope, lambda: self._payload(envelope)).body
         except MessageError as error:
@@ -285,8 +283,8 @@ def _unprotected(host: str) -> ConfigError:
 
 MOST_ANSWER = 8 * 2**20
 """Bytes of the longest answer that is read."""
-SEEN_SECONDS, CONNECT_SECONDS = 3.0, 3.0
-"""How long a file may take to become visible on this machine, and a connection to open."""
+CONNECT_SECONDS = 3.0
+"""How long a connection may take to open."""
 
 
 class FlaskFSConfig(TransportConfig, SharedFolderConfig):
@@ -339,21 +337,7 @@ class FlaskFSTransport(Transport):
     def carry(self, envelope: Envelope, packed: Any, seconds: float) -> Reply:
         """Sends an envelope once and returns the reply; a request to join shows that this worker sees the folder."""
         body = json.dumps(strict_json.to_tagged(encode(envelope)), allow_nan=False).encode('ascii')
-        is_join = isinstance(envelope.message, Join)
-        status, tree = self._posted(body, seconds, is_join)
-        end = monotonic() + min(seconds, SEEN_SECONDS)
-        while is_join and status == OTHER_FOLDER:  # a new file may take a moment to be seen on this machine
-            if monotonic() >= end or self._closed.wait(0.05):
-                raise RequestRefusedError(
-                    f'{self._folder.path} is not the folder of the coordinator',
-                    where='path_data',
-                    remedy=SAME_FOLDER,
-                )
-            status, tree = self._posted(body, seconds, is_join)
-        try:
-            reply = decode(tree)
-        except MessageError as error:
-            raise self._unusual(f'it sent a bad message: {error}') from error
+        reply = self._posted(body, seconds, isinstance(envelope.message, Join))
         return Reply(reply.message, self._payload(envelope.seq) if reply.has_payload else None)
 
     def hurry(self, seconds: float) -> None:
@@ -378,8 +362,8 @@ class FlaskFSTransport(Transport):
             raise ConnectionError(f'the payload of the reply, {file.name}, is not in {self._folder.path}')
         return self._folder.take(file)
 
-    def _posted(self, body: bytes, seconds: float, is_join: bool) -> tuple[int, dict[str, Any]]:
-        """Sends a body and returns status and JSON of the answer.
+    def _posted(self, body: bytes, seconds: float, is_join: bool) -> Envelope:
+        """Sends a body and returns the answer.
 
         Raises:
             RequestRefusedError: If what answers is no coordinator, or one with another protocol.
@@ -410,19 +394,13 @@ class FlaskFSTransport(Transport):
                 if protocol is None
                 else f'it has version {protocol[:8]} of the messages, and this rlframe {PROTOCOL}'
             )
-        tree = self._parsed(data)
-        if answer.status == BUSY:
-            raise ConnectionError(f'the coordinator is busy: {str(tree.get("fields"))[:300]}')
-        return answer.status, tree
-
-    def _parsed(self, data: bytes) -> dict[str, Any]:
         try:
-            tree = strict_json.from_tagged(strict_json.loads(data, 'MANIFEST'))
+            reply = decode(strict_json.from_tagged(strict_json.loads(data, 'MANIFEST')))
         except (ValueError, TypeError) as error:
-            raise self._unusual(f'it sent bad JSON: {error}') from error
-        if not isinstance(tree, dict):
-            raise self._unusual('it sent something else than a message')
-        return tree
+            raise self._unusual(f'it sent a bad message: {error}') from error
+        if answer.status == BUSY:
+            raise ConnectionError(f'the coordinator is busy: {vars(reply.message)}')
+        return reply
 
     def _taken(self) -> HTTPConnection:
         """Returns a connection that no other thread uses; a new one is not open yet."""

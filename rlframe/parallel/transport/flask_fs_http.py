@@ -33,8 +33,8 @@ FOLDER_HEADER = 'RLFrame-Folder'
 """Header of a request to join, with the secret of the shared folder."""
 MESSAGE_PATH = '/message'
 JSON_TYPE = 'application/json'
-OTHER_FOLDER, BUSY = 409, 503
-"""Statuses of answers: the sender sees another folder; the request may be repeated."""
+BUSY = 503
+"""Status of an answer that says that the request may be repeated."""
 SAME_FOLDER = 'Both must see the same folder: check path_data here and in the config of the coordinator.'
 
 
