@@ -9,8 +9,8 @@ from typing import Any
 
 from easydict import EasyDict
 
-from rlframe.parallel.comm_learner import CHECKPOINT, SPARE, OneAhead
-from rlframe.parallel.comm_worker import CLOSED, CommConfig, CommWorker
+from rlframe.parallel.comm_learner import CHECKPOINT, SPARE, OneAhead, TransportLearnerConfig
+from rlframe.parallel.comm_worker import CLOSED, CommWorker
 from rlframe.parallel.held_weights import AVERAGED, TaskAbandoned
 from rlframe.parallel.learner_group import (
     LearnerGroup,
@@ -43,7 +43,7 @@ from rlframe.utils.field import option
 from rlframe.utils.options import DeadlinesConfig
 
 
-class AggregatorConfig(CommConfig, DeadlinesConfig):
+class AggregatorConfig(TransportLearnerConfig, DeadlinesConfig):
     """Options of ``LearnerAggregator``."""
 
     learner_num: int = option(
@@ -55,12 +55,6 @@ class AggregatorConfig(CommConfig, DeadlinesConfig):
         unit='seconds',
         doc='longest wait for all learners; then training begins with those that are there',
         may_change=True,
-    )
-    send_policy_freq: int = option(
-        1, range='[1, inf)', unit='train iterations', doc='interval between two publications of the weights'
-    )
-    lockstep: bool = option(
-        False, doc='publish after each round, as the option of that name of a learner does'
     )
     wait: float = option(
         0.01,
