@@ -23,7 +23,7 @@ from rlframe.parallel.held_weights import (
     networks_beside,
     take_in,
 )
-from rlframe.parallel.learner_group import batches_of
+from rlframe.parallel.learner_group import Round, batches_of
 from rlframe.parallel.transport.base import split
 from rlframe.parallel.transport.messages import (
     AskData,
@@ -194,16 +194,6 @@ class LearnerParts(NamedTuple):
     """Command face of the policy, which lets it follow its schedules; None: it has none."""
 
 
-class Round(NamedTuple):
-    """Data for one or several updates."""
-
-    batches: list[Any]
-    envstep: int
-    settings: Mapping[str, Any]
-    extras: Mapping[str, Any]
-    """What collectors report of their policy, see ``extras``."""
-
-
 class TransportLearnerConfig(CommConfig):
     """Options of ``TransportLearner``."""
 
@@ -220,8 +210,71 @@ class TransportLearnerConfig(CommConfig):
     )
 
 
+class RoundWorker(CommWorker):
+    """Trains in rounds, and asks for the data of the next one meanwhile unless collection and training take turns."""
+
+    _cfg: TransportLearnerConfig
+    role = 'learner'
+
+    def __init__(self, cfg: EasyDict | Mapping[str, Any] | None, **given: Any) -> None:
+        super().__init__(cfg, **given)
+        self._policy, self._interrupt, self._task_is_over = '', '', threading.Event()
+        self._published_at = self._save_at = self._saved_for = -1
+        self._ahead = OneAhead(self._fetched_round)
+
+    @property
+    @abstractmethod
+    def _updates(self) -> int:
+        """Train iterations so far."""
+
+    @abstractmethod
+    def _sizes(self, task: Task) -> tuple[int, int]:
+        """Returns the size of a batch, and the number of batches of a round."""
+
+    def _pause(self, seconds: float) -> None:
+        """Waits, but no longer than the task goes on."""
+        self._task_is_over.wait(seconds)
+
+    def _next_round(self) -> Round | None:
+        """Returns the data of the next round; None if the task is over."""
+        return self._fetched_round() if self._cfg.lockstep else self._ahead.take()
+
+    def _fetched_round(self) -> Round | None:
+        """Asks for data until there are some; the learner may be training meanwhile."""
+        task = self._task
+        while task is not None and not self._task_is_over.is_set():
+            message = AskData(task.task, *self._sizes(task), self._updates)
+            answer, payload = self._ask(message, (Data, Wait))
+            if isinstance(answer, Data):
+                data, extras = split(payload)
+                return Round(data, answer.rows, answer.envstep, answer.settings, extras)
+            if answer.stop:
+                return None
+            self._pause(min(max(answer.seconds, 0.0), self._cfg.timeout))
+        return None
+
+    def _takes_state(self) -> bool:
+        """Whether the state that the coordinator asked for is due, which is so once."""
+        is_due = 0 <= self._save_at <= self._updates and self._save_at != self._saved_for
+        self._saved_for = self._save_at if is_due else self._saved_for
+        return is_due
+
+    def _check_interrupt(self, learner: BaseLearner | None = None) -> None:
+        """Ends the task if it is over; called between updates, too, of which a batch may have many."""
+        if self._task_is_over.is_set():
+            raise TaskAbandoned(self._interrupt)
+
+    def _abandon(self, reason: str) -> None:
+        self._interrupt = reason
+        self._task_is_over.set()
+
+    def _obey(self, orders: Orders, task: str | None = None) -> None:
+        self._save_at = orders.save
+        super()._obey(orders, task)
+
+
 @COMM_LEARNER_REGISTRY.register('in_process')
-class TransportLearner(CommWorker, BaseCommLearner):
+class TransportLearner(RoundWorker, BaseCommLearner):
     """Asks for data, lets a learner train on them, and publishes its weights: one request for each.
 
     A task begins with the last state that a learner of this run sent, if there is one, and with the publication of the
@@ -234,9 +287,6 @@ class TransportLearner(CommWorker, BaseCommLearner):
         given: Further arguments of ``CommWorker``: ``transport`` or ``address``, ``name``, ``fingerprint``, ``slots``.
     """
 
-    _cfg: TransportLearnerConfig
-    role = 'learner'
-
     def __init__(
         self,
         cfg: EasyDict | Mapping[str, Any] | None = None,
@@ -244,14 +294,11 @@ class TransportLearner(CommWorker, BaseCommLearner):
         make_learner: Callable[[int, int], LearnerParts] | None = None,
         **given: Any,
     ) -> None:
-        CommWorker.__init__(self, cfg, **given)
+        RoundWorker.__init__(self, cfg, **given)
         self._make_learner = make_learner
         self._parts: LearnerParts | None = None
-        self._policy, self._interrupt, self._task_is_over = '', '', threading.Event()
-        self._published_at, self._policy_is_due, self._in_group = -1, False, False
-        self._save_at = self._saved_for = self._checkpoint_at = -1
+        self._policy_is_due, self._in_group, self._checkpoint_at = False, False, -1
         self._report_of_round = LearnReport()
-        self._ahead = OneAhead(self._fetched_round)
 
     # what a learner asks for
 
@@ -316,8 +363,8 @@ class TransportLearner(CommWorker, BaseCommLearner):
 
     def get_data(self, batch_size: int) -> Any:
         """Returns the data of the next update; None if there are to be no more."""
-        batches = self._fetched_round()
-        return None if batches is None else batches.batches[0]
+        data = self._fetched_round()
+        return None if data is None else batches_of(data.data, data.batches)[0]
 
     def send_learn_info(self, learn_info: Mapping[str, Any]) -> None:
         """Reports on the updates since the last report."""
@@ -351,26 +398,14 @@ class TransportLearner(CommWorker, BaseCommLearner):
 
     def deal_with_get_data(self) -> Round | None:
         """Returns the data of the next round; None if the task is over. With a round, the next one is requested."""
-        if self._cfg.lockstep:
-            return self._fetched_round()
-        return self._ahead.take()
+        return self._next_round()
 
-    def _fetched_round(self) -> Round | None:
-        """Asks for data until there are some; the learner may be training meanwhile."""
-        task, learner = self._task, self.learner
-        if task is None:
-            return None
-        size, per_round = self._attribute('batch_size', 1), self._attribute('update_per_collect', 1)
-        while not self._task_is_over.is_set():
-            message = AskData(task.task, size, task.target or per_round, learner.train_iter)
-            answer, payload = self._ask(message, (Data, Wait))
-            if isinstance(answer, Data):
-                data, extras = split(payload)
-                return Round(batches_of(data, answer.rows), answer.envstep, answer.settings, extras)
-            if answer.stop:
-                return None
-            self._task_is_over.wait(min(max(answer.seconds, 0.0), self._cfg.timeout))
-        return None
+    @property
+    def _updates(self) -> int:
+        return self.learner.train_iter
+
+    def _sizes(self, task: Task) -> tuple[int, int]:
+        return self._attribute('batch_size', 1), task.target or self._attribute('update_per_collect', 1)
 
     def _attribute(self, name: str, default: int) -> int:
         try:
@@ -385,15 +420,14 @@ class TransportLearner(CommWorker, BaseCommLearner):
         if AVERAGED in data.extras:
             load_networks(learner.policy, data.extras[AVERAGED])
         settings = self._settings(data)
-        for batch in data.batches:
+        for batch in batches_of(data.data, data.batches):
             learner.train(batch, data.envstep, settings)
             self._report_of_round.count_batch(learner)
             self._check_interrupt()
         if self._policy_is_due or self._cfg.lockstep or self._in_group:
             self._publish()
         self.send_learn_info(learner.learn_info)
-        if 0 <= self._save_at <= learner.train_iter and self._save_at != self._saved_for:
-            self._saved_for = self._save_at
+        if self._takes_state():
             self._send_state(SPARE)
         return learner.learn_info
 
@@ -402,11 +436,6 @@ class TransportLearner(CommWorker, BaseCommLearner):
         command = self._made().command
         info = {**self.learner.learn_info, 'envstep': data.envstep}
         return {**data.settings, **(command.get_setting_learn(info) if command is not None else {})}
-
-    def _check_interrupt(self, learner: BaseLearner | None = None) -> None:
-        """Ends the task if it is over; called between updates, too, of which a batch may have many."""
-        if self._task_is_over.is_set():
-            raise TaskAbandoned(self._interrupt)
 
     def deal_with_learner_close(self) -> dict[str, Any]:
         """Ends a task; returns the facts about it."""
@@ -451,14 +480,6 @@ class TransportLearner(CommWorker, BaseCommLearner):
         version = max(self._published_at, 0)
         state = task.kind if task is not None else 'idle'
         return Beat(state, task.task if task is not None else '', 0, train_iter, version, {})
-
-    def _abandon(self, reason: str) -> None:
-        self._interrupt = reason
-        self._task_is_over.set()
-
-    def _obey(self, orders: Orders, task: str | None = None) -> None:
-        self._save_at = orders.save
-        super()._obey(orders, task)
 
     def _release(self) -> None:
         self._ahead.close()

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import copy
-import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from easydict import EasyDict
 
-from rlframe.parallel.comm_learner import CHECKPOINT, SPARE, OneAhead, TransportLearnerConfig
-from rlframe.parallel.comm_worker import CLOSED, CommWorker
+from rlframe.parallel.comm_learner import CHECKPOINT, SPARE, RoundWorker, TransportLearnerConfig
+from rlframe.parallel.comm_worker import CLOSED
 from rlframe.parallel.held_weights import AVERAGED, TaskAbandoned
 from rlframe.parallel.learner_group import (
     LearnerGroup,
@@ -23,19 +22,15 @@ from rlframe.parallel.learner_group import (
     with_networks,
 )
 from rlframe.parallel.transport.answering import InProcessServer
-from rlframe.parallel.transport.base import Server, split
+from rlframe.parallel.transport.base import Server
 from rlframe.parallel.transport.messages import (
-    AskData,
     AskWeights,
     Beat,
-    Data,
     Finished,
     LearnInfo,
-    Orders,
     PutState,
     PutWeights,
     Task,
-    Wait,
     Weights,
 )
 from rlframe.run.machine import usable_cores
@@ -65,7 +60,7 @@ class AggregatorConfig(TransportLearnerConfig, DeadlinesConfig):
     )
 
 
-class LearnerAggregator(CommWorker):
+class LearnerAggregator(RoundWorker):
     """Lets several learners train one policy: synchronous data parallelism by averaging parameters.
 
     Towards a coordinator it is one learner. Towards its learners, which are ordinary comm learners, it is a coordinator
@@ -93,7 +88,6 @@ class LearnerAggregator(CommWorker):
     """
 
     _cfg: AggregatorConfig
-    role = 'learner'
 
     def __init__(
         self, cfg: EasyDict | Mapping[str, Any] | None = None, *, server: Server | None = None, **given: Any
@@ -104,12 +98,8 @@ class LearnerAggregator(CommWorker):
         """The end of a transport that the learners join, once this worker runs."""
         self._group = LearnerGroup(own, self.server, given.get('fingerprint', ''))
         self._part: list[Member] = []
-        self._policy, self._weights = '', dict[str, Any]()
-        self._train_iter, self._published_at = 0, -1
-        self._save_at = self._saved_for = -1
+        self._weights, self._train_iter = dict[str, Any](), 0
         self._is_due = self._owes_state = self._is_average = self._is_open = False
-        self._task_is_over, self._interrupt = threading.Event(), ''
-        self._ahead = OneAhead(self._fetched_round)
 
     # the steps of a task, under DI-engine's names
 
@@ -124,8 +114,10 @@ class LearnerAggregator(CommWorker):
         self._train_iter = saved.train_iter if state is not None else 0
         group, cfg = self._group, self._cfg
         group.begin(task, state)
-        group.wait_until(lambda: len(group.ready) >= cfg.learner_num, self._check, cfg.start_timeout)
-        group.wait_until(lambda: bool(group.ready), self._check)
+        group.wait_until(
+            lambda: len(group.ready) >= cfg.learner_num, self._check_interrupt, cfg.start_timeout
+        )
+        group.wait_until(lambda: bool(group.ready), self._check_interrupt)
         with group.lock:
             first = group.ready[0]
             self._take_weights([first])
@@ -138,32 +130,23 @@ class LearnerAggregator(CommWorker):
 
         With a round, the next one is requested, unless collection and training take turns.
         """
-        if self._cfg.lockstep:
-            return self._fetched_round()
-        return self._ahead.take()
+        return self._next_round()
 
-    def _fetched_round(self) -> Round | None:
-        """Asks for data until there are some; the learners may be training meanwhile."""
-        task = self._task
-        while task is not None and not self._task_is_over.is_set():
-            message = AskData(task.task, *self._sizes(task), self._train_iter)
-            answer, payload = self._ask(message, (Data, Wait))
-            if isinstance(answer, Data):
-                data, extras = split(payload)
-                return Round(data, answer.rows, answer.envstep, answer.settings, extras)
-            if answer.stop:
-                return None
-            self._group.wait_until(self._task_is_over.is_set, _nothing, max(answer.seconds, 0.0))
-        return None
+    @property
+    def _updates(self) -> int:
+        return self._train_iter
+
+    def _pause(self, seconds: float) -> None:
+        self._group.wait_until(self._task_is_over.is_set, _nothing, seconds)
 
     def deal_with_learn(self, task: Round) -> dict[str, Any]:
         """Lets the learners train on the data of a round; publishes their average, reports, and returns the report."""
-        self._check()
+        self._check_interrupt()
         group, part = self._group, list[Member]()
         while not any(not member.is_lost for member in part):
-            group.wait_until(lambda: bool(group.ready), self._check)
+            group.wait_until(lambda: bool(group.ready), self._check_interrupt)
             part = self._part = group.hand_out(task)
-            group.wait_until(self._round_is_over, self._check)
+            group.wait_until(self._round_is_over, self._check_interrupt)
         return self._collect()
 
     def deal_with_learner_close(self) -> dict[str, Any]:
@@ -244,8 +227,7 @@ class LearnerAggregator(CommWorker):
                 purpose = SPARE if self._stopped == CLOSED else message.purpose
                 self._owes_state = False
                 self._tell(PutState(purpose, at), state)
-        if 0 <= self._save_at <= self._train_iter and self._save_at != self._saved_for:
-            self._saved_for, self._owes_state = self._save_at, True
+        self._owes_state = self._takes_state() or self._owes_state
         group.wants_state = group.wants_state or self._owes_state
 
     # running
@@ -273,7 +255,7 @@ class LearnerAggregator(CommWorker):
             self.deal_with_learner_start(task)
             while (data := self.deal_with_get_data(task)) is not None:
                 self.deal_with_learn(data)
-            self._check()
+            self._check_interrupt()
         except TaskAbandoned:
             if not self._stopped:
                 self._end_learners(self._interrupt, is_abandoned=True)
@@ -307,19 +289,6 @@ class LearnerAggregator(CommWorker):
         facts = {'steps': float(group.progress), 'learners': float(len(group.members))}
         state, name = ('idle', '') if task is None else (task.kind, task.task)
         return Beat(state, name, 0, self._train_iter, max(self._published_at, 0), facts)
-
-    def _abandon(self, reason: str) -> None:
-        self._interrupt = reason
-        self._task_is_over.set()
-
-    def _obey(self, orders: Orders, task: str | None = None) -> None:
-        self._save_at = orders.save
-        super()._obey(orders, task)
-
-    def _check(self) -> None:
-        """Ends the task if it is over."""
-        if self._task_is_over.is_set():
-            raise TaskAbandoned(self._interrupt)
 
     def _release(self) -> None:
         group = self._group

@@ -15,7 +15,7 @@ from rlframe.data import Batch
 from rlframe.errors import ConfigError, RegistryError
 from rlframe.parallel.comm import create_comm_collector, create_comm_learner, create_parallel_collector
 from rlframe.parallel.comm_collector import NaiveCollector
-from rlframe.parallel.comm_learner import Round
+from rlframe.parallel.learner_group import Round
 from rlframe.parallel.parallel_collectors import ZerglingParallelCollector
 from rlframe.parallel.roles import collector_maker, evaluator_maker, learner_maker
 from rlframe.parallel.transport.flask_fs import FlaskFSServer
@@ -120,7 +120,7 @@ def test_the_steps_of_a_task_have_the_names_of_di_engine() -> None:
     learner._join()
     learner._task = task_of('learn')
     learner.deal_with_learner_start(learner._task)
-    assert learner.deal_with_learner_learn(Round([], 0, {}, {}))['learner_step'] == 0
+    assert learner.deal_with_learner_learn(Round([], 2, 0, {}, {}))['learner_step'] == 0
     assert learner.deal_with_get_data() is None and learner.deal_with_resource()['gpu'] == 0
     assert learner.deal_with_learner_close()['learner_done']
     learner.close()
