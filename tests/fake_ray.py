@@ -170,8 +170,8 @@ def fake_ray() -> Iterator[FakeRay]:
             stack.enter_context(mock.patch.object(module, 'ray', ray))
         for module in (ray_pool, ray_session):
             stack.enter_context(mock.patch.object(module, 'time', ray))
-        stack.enter_context(mock.patch.object(ray_session._Reserved, 'total', Counter()))
-        session = lambda *given: ray_session.RaySession(False, 'fake')  # noqa: E731
+        stack.enter_context(mock.patch.object(ray_session._Ours, 'reserved', Counter()))
+        session = lambda *given: ray_session.RaySession(False)  # noqa: E731
         stack.enter_context(mock.patch.object(ray_pool, 'connect', session))
 
         def init_and_close(pool: ActorPool, *args: Any, **given: Any) -> None:

@@ -130,13 +130,7 @@ class RayBackend(Backend):
         self._actors = ActorPool(section, make=_portable(MakeCollector(cfg, self.factory)))
 
     def open_evaluator(self, cfg: ExperimentConfig) -> None:
-        """Connects to Ray and checks that it has room for the actor.
-
-        Raises:
-            MissingDependencyError: If Ray cannot be imported.
-            ResourceError: If the cluster lacks the resources.
-            SerializationError: If a part of the config cannot be sent to the actor; with the path to it.
-        """
+        """Connects to Ray and checks that it has room for the actor; raises like ``open_collector``."""
         check_installed(f'{EVALUATOR}.backend')
         from rlframe.backend.ray.evaluator import EvaluatorActor
         from rlframe.backend.ray.pool import ActorPool

@@ -132,19 +132,15 @@ OF_A_NEW_RAY = frozenset(
 """Arguments of ``ray.init`` that cannot be set for a running cluster."""
 
 
-class _Started:
+class _Ours:
     """The Ray that this module started or connected to: there is one Ray per process, so one of this."""
 
     holders = 0
     """Open sessions."""
     job: str | None = None
     """Id that Ray gave this process; a different one means that Ray was shut down and started again."""
-
-
-class _Reserved:
-    """Resources reserved by the open sessions of this process: Ray reports those of a starting actor too late."""
-
-    total: Counter[str] = Counter()
+    reserved: Counter[str] = Counter()
+    """Resources reserved by all open sessions, as Ray reports those of a starting actor too late."""
 
 
 class RaySession:
@@ -152,14 +148,11 @@ class RaySession:
 
     Args:
         own: Whether ``connect`` started Ray.
-        description: Owner of the Ray, for the log.
     """
 
-    def __init__(self, own: bool, description: str) -> None:
+    def __init__(self, own: bool) -> None:
         self.own = own
         """Whether this module started Ray, so that the end of the last session ends Ray."""
-        self.description = description
-        """Owner of the Ray in use, in words."""
         self._open = True
         self._reserved: Counter[str] = Counter()
 
@@ -185,7 +178,7 @@ class RaySession:
                 )
             time.sleep(0.1)
         self._reserved.update(needed)
-        _Reserved.total.update(needed)
+        _Ours.reserved.update(needed)
 
     def told(self, demands: Sequence[Resources], names: Iterable[str] = ()) -> str:
         """Returns what actors with these demands need and what is free, in words.
@@ -208,18 +201,18 @@ class RaySession:
     def release(self, demands: Sequence[Resources]) -> None:
         """Releases the reservations of actors that no longer exist."""
         self._reserved.subtract(_total(demands))
-        _Reserved.total.subtract(_total(demands))
+        _Ours.reserved.subtract(_total(demands))
 
     def close(self) -> None:
         """Closes the session; may be called twice."""
         if not self._open:
             return
         self._open = False
-        _Reserved.total.subtract(self._reserved)
+        _Ours.reserved.subtract(self._reserved)
         if not self.own:
             return
-        _Started.holders -= 1
-        if _Started.holders == 0:
+        _Ours.holders -= 1
+        if _Ours.holders == 0:
             disconnect()
 
     def __enter__(self) -> RaySession:
@@ -254,23 +247,23 @@ def connect(ray_init_config: Mapping[str, Any] | None = None, where: str = 'ray_
         own = _is_ours()
         if given and not own:
             logger.warning('%s is not used: this process is already connected to Ray', where)
-        return _hold('the Ray of this run') if own else RaySession(False, 'the Ray of this process')
+        return _hold() if own else RaySession(False)
     address = given.pop('address', None) or os.environ.get('RAY_ADDRESS') or 'local'
     if address == 'local':
         _init(where, **_defaults_of_a_new_ray(given), **given, address='local')
-        return _hold('a Ray of its own')
+        return _hold()
     if address != 'auto':
         probe(address, f'{where}.address')
     if unused := sorted(given.keys() & OF_A_NEW_RAY):
         logger.warning('%s: %s not used: the Ray at %s runs already', where, ', '.join(unused), address)
     _init(where, **{k: v for k, v in given.items() if k not in OF_A_NEW_RAY}, address=address)
-    return _hold(f'the Ray at {address}')
+    return _hold()
 
 
 def disconnect() -> None:
     """Ends the Ray that ``connect`` started, even if sessions are open; one that ran before is left running."""
     if _is_ours():
-        _Started.holders, _Started.job = 0, None
+        _Ours.holders, _Ours.job = 0, None
         ray.shutdown()
 
 
@@ -303,15 +296,15 @@ def check_installed(where: str) -> None:
 
 
 def _is_ours() -> bool:
-    ours = _Started.job is not None and ray.is_initialized()
-    return ours and ray.get_runtime_context().get_job_id() == _Started.job
+    ours = _Ours.job is not None and ray.is_initialized()
+    return ours and ray.get_runtime_context().get_job_id() == _Ours.job
 
 
-def _hold(description: str) -> RaySession:
+def _hold() -> RaySession:
     job = ray.get_runtime_context().get_job_id()
-    _Started.holders = _Started.holders + 1 if job == _Started.job else 1
-    _Started.job = job
-    return RaySession(True, description)
+    _Ours.holders = _Ours.holders + 1 if job == _Ours.job else 1
+    _Ours.job = job
+    return RaySession(True)
 
 
 def _defaults_of_a_new_ray(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -384,7 +377,7 @@ def _amounts() -> tuple[Resources, Resources]:
         total = _total(group.bundle_specs)
         total.subtract(ray.get_runtime_context().get_assigned_resources())
         free = total
-    return total, {name: min(size, total[name] - _Reserved.total[name]) for name, size in free.items()}
+    return total, {name: min(size, total[name] - _Ours.reserved[name]) for name, size in free.items()}
 
 
 def _nodes() -> list[Resources]:
