@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fakes import FakeBoard, ScriptedPolicy, ShuffledEnvManager, counting_manager, envs_of
+from fakes import FakeBoard, ScriptedPolicy, ShuffledEnvManager, counting_manager
 from games import PLAYER, SEED, Nim, Script, counting_players, games_of, turn_games
 
 from rlframe.data import Batch
@@ -128,12 +128,6 @@ def test_an_abnormal_episode_is_played_again_in_the_same_seat() -> None:
     with pytest.raises(EnvContractError, match='abnormal'):
         always = counting_players(2, info=lambda *place: {'abnormal': True})
         make(always, ScriptedPolicy(), max_abnormal=3).eval()
-
-
-def test_no_length_is_favoured() -> None:
-    manager = counting_players(2, lengths=[lambda e: 2, lambda e: 50], reward=lambda n, e, s: 1.0 + n)
-    _, info = make(manager, ScriptedPolicy()).eval(n_episode=2)
-    assert info['eval_episode_return'] == [2.0, 100.0] and envs_of(manager)[0].frames == 2
 
 
 def test_wrong_numbers_of_players_are_refused() -> None:

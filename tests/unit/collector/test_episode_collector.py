@@ -12,11 +12,9 @@ from fakes import (
     NUMBER,
     STEP,
     CountingEnv,
-    FakeBoard,
     ScriptedPolicy,
     ShuffledEnvManager,
     counting_manager,
-    envs_of,
     frames_of,
 )
 from test_rollout import assert_paired
@@ -25,7 +23,7 @@ from rlframe.data import Batch
 from rlframe.envs.base_env import EnvFactory
 from rlframe.envs.gym_env import GymEnvFactory
 from rlframe.envs.vector_env import GymVectorEnvManager
-from rlframe.errors import ConfigError, EpisodeTooLongError
+from rlframe.errors import ConfigError
 from rlframe.worker import EpisodeSerialCollector, SampleSerialCollector
 
 
@@ -143,27 +141,6 @@ def test_an_abnormal_episode_is_replaced_and_its_steps_are_discarded() -> None:
     assert len(collector.collect(3)) == 3 and collector.discarded == 11
 
 
-def test_next_obs_of_a_truncated_episode_is_its_last_obs() -> None:
-    collector, _, _ = make(2, None, {'lengths': 4, 'ending': 'truncated'})
-    for episode in collector.collect(4):
-        assert_whole(episode, 4)
-        assert episode['truncated'][-1] and not episode['terminated'].any()
-        assert episode['next_obs'][-1, STEP] == 4
-
-
-def test_episodes_alias_nothing() -> None:
-    collector, _, manager = make(2, None, {'lengths': 3})
-    episodes = collector.collect(4)
-    frozen = copy.deepcopy(episodes)
-    for own in (manager.obs, *manager._sets):
-        assert not any(np.shares_memory(e['obs'], own) for e in episodes)
-    episodes[0]['obs'][:] = -1
-    collector.collect(4)
-    for episode, before in zip(episodes[1:], frozen[1:], strict=True):
-        for name, column in episode.items():
-            np.testing.assert_array_equal(column, before[name])
-
-
 def test_bad_numbers_of_episodes_are_refused() -> None:
     collector, _, _ = make()
     for n_episode in (None, 0, -1):
@@ -244,16 +221,6 @@ def test_rewards_are_shaped_before_samples_are_made(get_train_sample: bool) -> N
         make(2, cfg, {'lengths': 4})[0].collect(2)
 
 
-def test_random_episodes_may_stay_out_of_the_metrics() -> None:
-    for record in (False, True):
-        board = FakeBoard()
-        collector, _, _ = make(2, {'collect_print_freq': 1}, {'lengths': 2}, board)
-        collector.collect(4, train_iter=1, random_collect=True, record_random_collect=record)
-        assert ('rollout/ep_rew_mean' in board.tags()) == record
-        collector.collect(6, train_iter=2)
-        assert board.last('rollout/interval_episodes') == 6
-
-
 @pytest.mark.parametrize('mode', [{'mode': 'native'}, *({'mode': 'sync', 'autoreset': kind} for kind in (
     'next_step', 'same_step', 'disabled'))])  # fmt: skip
 def test_a_loaded_collector_goes_on_exactly(mode: dict[str, str]) -> None:
@@ -272,23 +239,6 @@ def test_a_loaded_collector_goes_on_exactly(mode: dict[str, str]) -> None:
         for one, two in zip(expected, got, strict=True):
             for name, column in one.items():
                 np.testing.assert_array_equal(two[name], column)
-
-
-def test_envs_whose_state_cannot_be_had_begin_new_episodes() -> None:
-    collector, _, _ = make(3, None, {'lengths': [4, 2, 5]})
-    collector.collect(4)
-    other, _, manager = make(3, None, {'lengths': [4, 2, 5]})
-    other.load_state_dict(collector.state_dict())
-    for episode in other.collect(5):
-        assert_whole(episode)
-    assert other.discarded == 0 and len(envs_of(manager)) == 3
-
-
-def test_endless_episode_is_an_error_that_names_the_env() -> None:
-    lengths = [lambda episode: 3, lambda episode: 10**9]
-    collector = make(2, {'max_episode_len': 20}, {'lengths': lengths})[0]
-    with pytest.raises(EpisodeTooLongError, match=r'collector\.max_episode_len: env 1: .* more than 20'):
-        collector.collect(4)
 
 
 def test_envs_that_live_play_what_a_dropped_one_owes() -> None:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import random
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from fakes import (
     FakeBoard,
     IdentityEnv,
@@ -65,13 +63,6 @@ def test_an_env_beyond_its_quota_is_not_stepped_and_one_that_must_be_does_not_co
     assert info == alone
 
 
-def test_should_eval_is_true_first_and_then_every_eval_freq_iterations() -> None:
-    evaluator = make(counting_manager(1), eval_freq=1000)
-    asked = [evaluator.should_eval(train_iter) for train_iter in (0, 0, 1, 999, 1000, 1001)]
-    assert asked == [True, False, False, False, True, False]
-    assert evaluator.should_eval(2500) and not evaluator.should_eval(3499) and evaluator.should_eval(3500)
-
-
 def test_best_is_saved_when_strictly_greater_and_survives_loading() -> None:
     manager, saved, score = counting_manager(2, lengths=1, reward=lambda *place: score), [], 1.0
     evaluator = make(manager)
@@ -92,14 +83,6 @@ def test_stop_value_ends_training_but_not_before_it_began() -> None:
         assert evaluator.eval(train_iter=train_iter)[0] is stops
 
 
-def test_submit_and_poll_are_eval_in_two_halves() -> None:
-    evaluator = make(counting_manager(2, lengths=3, reward=lambda *p: 1.0), stop_value=1.0)
-    evaluator.submit(None, 7, 70)
-    (result,) = evaluator.poll()
-    assert (result.stop, result.train_iter, result.envstep) == (True, 7, 70) and evaluator.poll() == []
-    assert result.info['eval_episode_return'] == [3.0] * 4
-
-
 def test_every_evaluation_plays_the_same_episodes_and_none_twice() -> None:
     manager = BaseEnvManager([IdentityEnv] * 3)
     evaluator = make(manager, seed=5)
@@ -113,24 +96,6 @@ def test_every_evaluation_plays_the_same_episodes_and_none_twice() -> None:
     score = counting_manager(3, lengths=2)
     make(score, seed=5, purpose=SCORE).eval(n_episode=7)
     assert not set(seeds) & {seed for env in envs_of(score) for seed in env.seeds}
-
-
-def test_global_randomness_is_left_alone() -> None:
-    class Drawing(ScriptedPolicy):
-        def forward(self, obs: Any, env_id: Any, **settings: Any) -> Any:
-            random.random(), np.random.random(), torch.rand(1)  # noqa: NPY002
-            return super().forward(obs, env_id)
-
-    def draws() -> tuple[float, float, float]:
-        return random.random(), float(np.random.random()), float(torch.rand(1))  # noqa: NPY002
-
-    evaluator = make(counting_manager(2), policy=Drawing())
-    random.seed(1), np.random.seed(1), torch.manual_seed(1)  # noqa: NPY002
-    expected = [draws(), draws()]
-    random.seed(1), np.random.seed(1), torch.manual_seed(1)  # noqa: NPY002
-    first = draws()
-    evaluator.eval()
-    assert [first, draws()] == expected
 
 
 def test_an_abnormal_episode_is_played_again_and_does_not_count() -> None:
@@ -205,12 +170,3 @@ def test_policy_settings_are_passed_on_and_missing_parts_are_named() -> None:
             evaluator.eval()
     with pytest.raises(ValueError, match='needs a policy'):
         InteractionSerialEvaluator({}).reset_policy()
-
-
-def test_closing_twice_closes_the_envs() -> None:
-    manager = counting_manager(2)
-    evaluator = make(manager)
-    evaluator.close()
-    evaluator.close()
-    assert manager.closed
-    InteractionSerialEvaluator({}).close()

@@ -87,18 +87,6 @@ def test_shuffling_leaves_the_randomness_of_training_alone() -> None:
     assert torch.equal(torch.rand(3), expected)
 
 
-def test_the_state_is_a_copy_and_holds_the_scores() -> None:
-    evaluator, line = make(slope=1.0)
-    assert evaluator.best is None and evaluator.state_dict()['best'] is None
-    evaluator.eval(train_iter=1)
-    state = evaluator.state_dict()
-    line.slope = 2.0
-    evaluator.eval(train_iter=2)
-    other, _ = make()
-    other.load_state_dict(state)
-    assert other.best['mse'] == other.latest['mse'] == 28.5 and evaluator.best['mse'] == 0.0
-
-
 def test_bad_pairs_and_empty_loaders_are_refused() -> None:
     for bad in ([1, 2, 3], (np.zeros(3), 'metric'), 7):
         with pytest.raises(TypeError, match=r'takes a pair \(loader, IMetric\)'):

@@ -32,7 +32,7 @@ def assert_paired(rows: Any) -> None:
     np.testing.assert_array_equal(rows['reward'], counted_reward(*np.moveaxis(next_obs, -1, 0)))
 
 
-@pytest.mark.parametrize('seed', range(12))
+@pytest.mark.parametrize('seed', range(6))
 def test_every_row_pairs_when_envs_answer_in_random_order(seed: int) -> None:
     manager = ShuffledEnvManager(counting_manager(1 + seed % 6, lengths=[3, 1, 4, 2]), seed)
     collector = SampleSerialCollector({}, manager, ScriptedPolicy().collect_mode)
@@ -40,15 +40,6 @@ def test_every_row_pairs_when_envs_answer_in_random_order(seed: int) -> None:
         rows = collector.collect(23)
         assert_paired(rows)
     assert collector.envstep == frames_of(manager) == 230 + collector.carried
-
-
-def test_every_step_comes_out_once_and_in_time_order_per_env() -> None:
-    manager = ShuffledEnvManager(counting_manager(4, lengths=5), 3)
-    rows = SampleSerialCollector({}, manager, ScriptedPolicy().collect_mode).collect(400)
-    for env in range(4):
-        own = rows['obs'][rows['obs'][:, NUMBER] == env]
-        at = own[:, EPISODE] * 5 + own[:, STEP]
-        np.testing.assert_array_equal(at, np.arange(len(own)))
 
 
 def test_finished_envs_and_their_policy_state_are_reset_once() -> None:
@@ -97,17 +88,6 @@ def test_the_seed_of_the_next_episode_is_the_caller_s() -> None:
     for _ in range(4):
         rollout.step()
     assert [env.seeds for env in envs_of(manager)] == [[None, 70, 70], [None, 71, 71]]
-
-
-def test_arrays_of_a_step_are_not_written_by_the_next_one() -> None:
-    manager = counting_manager(3, lengths=[2, 3, 1])
-    manager.reset()
-    rollout, before = Rollout(manager, ScriptedPolicy().collect_mode), None
-    for _ in range(12):
-        step = rollout.step()
-        if before is not None:
-            np.testing.assert_array_equal(before[0], before[1])
-        before = (step.timestep.obs, step.timestep.obs.copy())
 
 
 def test_a_loaded_rollout_pairs_the_answers_of_envs_that_were_busy() -> None:

@@ -198,13 +198,6 @@ def test_collect_iter_is_that_of_the_call_in_which_a_row_was_stepped() -> None:
     assert collector.collect(3, train_iter=2)['collect_iter'].tolist() == [1, 1, 2]
 
 
-def test_sequences_are_what_unroll_len_asks_for() -> None:
-    collector, _, manager = make(2, None, {'lengths': 5}, unroll_len=3)
-    rows = collector.collect(8)
-    assert rows['obs'].shape == (8, 3, 3) and rows['mask'].sum(1).tolist() == [3, 3, 2, 2] * 2
-    assert frames_of(manager) == rows['mask'].sum()
-
-
 def test_reset_and_reset_counters_zero_own_counters() -> None:
     collector, policy, manager = make(2, None, {'lengths': 3})
     collector.collect(10)
@@ -267,14 +260,6 @@ def test_an_env_s_own_episode_return_replaces_the_sum() -> None:
     assert collector.mean_return() == 5.5
 
 
-def test_closing_twice_closes_the_envs_and_no_writer() -> None:
-    collector, _, manager = make(2)
-    envs = envs_of(manager)
-    collector.close()
-    collector.close()
-    assert all(env.is_closed for env in envs) and manager.closed
-
-
 def test_to_tensor_transitions_keeps_each_obs_once() -> None:
     rows = [
         {'obs': np.full(2, i, np.float64), 'next_obs': np.full(2, i + 1.0), 'done': False} for i in range(3)
@@ -287,24 +272,6 @@ def test_to_tensor_transitions_keeps_each_obs_once() -> None:
     assert isinstance(rows[0]['obs'], np.ndarray) and shared[0]['done'] is False
     batch = to_tensor_transitions(Batch.from_rows(rows))
     assert isinstance(batch, Batch) and batch['obs'].dtype == torch.float32
-
-
-def test_a_loaded_collector_goes_on_where_its_envs_are() -> None:
-    for nstep in (1, 3):
-        collector, _, manager = make(3, None, {'lengths': [4, 2, 5]}, nstep=nstep, discount_factor=0.5)
-        collector.collect(11)
-        state = copy.deepcopy({k: v for k, v in collector.state_dict().items() if k != 'env'})
-        twin = copy.deepcopy(manager)
-        expected = [collector.collect(7) for _ in range(3)]
-        other, _, fresh = make(3, None, {'lengths': [4, 2, 5]}, nstep=nstep, discount_factor=0.5)
-        vars(fresh).update(vars(twin))
-        fresh.load_state_dict = lambda state: np.zeros(0, np.int64)
-        other.load_state_dict(state | {'env': {}})
-        for rows in expected:
-            got = other.collect(7)
-            for name, column in rows.items():
-                np.testing.assert_array_equal(got[name], column)
-        assert other.mean_return() == collector.mean_return()
 
 
 @pytest.mark.parametrize('nstep', [1, 3])
