@@ -1,4 +1,4 @@
-"""``rlframe play``: shows a trained policy in its env: in a window, as text in the terminal, or as a film."""
+"""``rlframe play``: shows a trained policy in its env: in a window, or as text in the terminal."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import os
 import sys
 from collections.abc import Callable
 from contextlib import closing
-from pathlib import Path
 from time import sleep
 from typing import Any, NamedTuple
 
@@ -14,31 +13,17 @@ import numpy as np
 
 from rlframe.app.scoring import Request, played_config, played_policy
 from rlframe.envs.env_manager import BaseEnvManager
-from rlframe.errors import ConfigError, EnvStartError, MissingDependencyError
+from rlframe.errors import ConfigError, EnvStartError
 from rlframe.pipeline import build
-from rlframe.run.film import DEFAULT_FPS, check_encoder, is_installed, write_film, write_gif
 from rlframe.run.read_checkpoint import OpenCheckpoint
 from rlframe.scores import exact_text
 from rlframe.utils.seed import SCORE, env_seed, set_seed
 from rlframe.worker.collector.rollout import EpisodeLimit
 
-WINDOW, TEXT, FILM = 'human', 'ansi', 'rgb_array'
+WINDOW, TEXT = 'human', 'ansi'
 """Render modes of Gymnasium, by what they are used for here."""
 DISPLAYS = ('DISPLAY', 'WAYLAND_DISPLAY', 'SDL_VIDEODRIVER')
 """Environment variables of which one is set where windows can be opened on Linux."""
-NEEDED = {'.mp4': 'moviepy', '.gif': 'PIL'}
-"""Endings of films, and the packages that write them."""
-
-
-class Look(NamedTuple):
-    """How the user wants to see episodes."""
-
-    fps: float | None = None
-    """Env steps per second; None: as the env does it, and as fast as possible in text."""
-    human: bool = False
-    """Whether it has to be a window."""
-    save: Path | None = None
-    """The file of a film."""
 
 
 class Episode(NamedTuple):
@@ -52,15 +37,20 @@ class Episode(NamedTuple):
 
 
 def play_run(
-    opened: OpenCheckpoint, request: Request, look: Look, say: Callable[[str], None]
+    opened: OpenCheckpoint,
+    request: Request,
+    say: Callable[[str], None],
+    fps: float | None = None,
+    human: bool = False,
 ) -> list[Episode]:
     """Plays episodes with the policy of a checkpoint.
 
     Args:
         opened: The checkpoint.
         request: The episodes.
-        look: How they are shown.
         say: Takes lines of text.
+        fps: Env steps per second; None: as the env does it, and as fast as possible in text.
+        human: Whether it has to be a window.
 
     Returns:
         The episodes.
@@ -70,13 +60,17 @@ def play_run(
         EnvCrashedError: If the env fails.
     """
     request.check()
-    _check(look)
+    if fps is not None and not 0 < fps < float('inf'):
+        raise ConfigError('bad value', where='--fps', got=fps, expected='a number > 0')
+    if human and not has_display():
+        remedy = 'Without --human it is shown as text; rlframe eval --video makes films.'
+        raise ConfigError('there is no display to open a window on', where='--human', remedy=remedy)
     state = opened.state(buffer=False)  # verified before its config is used
     cfg = played_config(opened, request)
     set_seed(request.seed)
     build.set_threads(cfg)
     factory = build.make_factory(cfg)
-    mode = _mode_for(factory, look)
+    mode = _mode_for(factory, human)
     policy = played_policy(opened, state, cfg, factory.spec)
     try:
         env = factory.create(mode)
@@ -85,8 +79,16 @@ def play_run(
             f'the env cannot be shown: {type(error).__name__}: {error}', where=f'render mode {mode!r}'
         ) from error
     limit = EpisodeLimit(factory.spec, 1, cfg.policy.eval.evaluator.max_episode_len).max_episode_len
-    frames: list[Any] = []
-    show = _stage(env, mode, look.fps, say, frames)
+
+    def show(line: str) -> None:
+        """Shows the env after a reset or a step, which a line describes."""
+        if mode == TEXT:
+            say(f'{str(env.render()).rstrip()}\n{line}')
+        elif mode is None:
+            say(line)
+        if fps is not None:
+            sleep(1 / fps)
+
     with closing(BaseEnvManager([lambda: env])) as manager:
         episodes = []
         for number in range(request.episodes):
@@ -94,58 +96,10 @@ def play_run(
             name = f'episode {number + 1}'
             episodes.append(found := _play(manager, policy.eval_mode, seed, limit, show, name))
             say(f'{name}: return {exact_text(found.return_)} in {found.length} steps, {found.ending}')
-        fps = look.fps or (env.metadata or {}).get('render_fps') or DEFAULT_FPS
-    if look.save is not None:
-        is_gif = look.save.suffix == '.gif'
-        write, file = (write_gif, look.save) if is_gif else (write_film, look.save.with_suffix(''))
-        write(file, frames, fps)
-        say(f'film: {look.save}')
     return episodes
 
 
-def _stage(
-    env: Any, mode: str | None, fps: float | None, say: Callable[[str], None], frames: list[Any]
-) -> Callable[[str], None]:
-    """Returns a function that shows an env after a reset or a step, which a line describes, or adds a frame of the film."""
-
-    def show(line: str) -> None:
-        if mode == FILM:
-            frames.append(env.render())
-        elif mode == TEXT:
-            say(f'{str(env.render()).rstrip()}\n{line}')
-        elif mode is None:
-            say(line)
-        if fps is not None and mode != FILM:
-            sleep(1 / fps)
-
-    return show
-
-
-def _check(look: Look) -> None:
-    """Checks that episodes can be shown as the user wants, as far as that depends on no env."""
-    file = look.save
-    if look.fps is not None and not 0 < look.fps < float('inf'):
-        raise ConfigError('bad value', where='--fps', got=look.fps, expected='a number > 0')
-    if look.human and not has_display():
-        remedy = 'Without --human it is shown as text; --save FILE.mp4 makes a film.'
-        raise ConfigError('there is no display to open a window on', where='--human', remedy=remedy)
-    if file is None:
-        return
-    if file.suffix not in NEEDED:
-        raise ConfigError(
-            'bad value', where='--save', got=str(file), expected='a path that ends with .mp4 or .gif'
-        )
-    if file.exists():
-        raise ConfigError(f'{file} exists already', where='--save', remedy='Choose another name.')
-    if not file.parent.is_dir():
-        raise ConfigError(f'the folder {file.parent} does not exist', where='--save')
-    check_encoder('--save')
-    if not is_installed(NEEDED[file.suffix]):
-        needs = f'{file.suffix} files need {NEEDED[file.suffix]}'
-        raise MissingDependencyError(needs, where='--save', remedy='pip install "rlframe[video]"')
-
-
-def _mode_for(factory: Any, look: Look) -> str | None:
+def _mode_for(factory: Any, human: bool) -> str | None:
     """Returns the render mode that shows an env best here; None: it cannot be drawn.
 
     Raises:
@@ -161,15 +115,10 @@ def _mode_for(factory: Any, look: Look) -> str | None:
         )
     with closing(factory.create()) as probe:
         modes = list((probe.metadata or {}).get('render_modes') or [])
-    if not look.human and look.save is None:
-        return WINDOW if WINDOW in modes and has_display() else TEXT if TEXT in modes else None
-    flag, mode = ('--human', WINDOW) if look.human else ('--save', FILM)
-    if mode not in modes:
-        what = f'{factory.spec.name} has no render mode {mode!r}'
-        raise ConfigError(what, where=flag, got=modes, expected=f'one with {mode!r}')
-    if mode == FILM:
-        os.environ.setdefault('SDL_VIDEODRIVER', 'dummy')  # pygame draws into memory; no display is needed
-    return mode
+    if human and WINDOW not in modes:
+        what = f'{factory.spec.name} has no render mode {WINDOW!r}'
+        raise ConfigError(what, where='--human', got=modes, expected=f'one with {WINDOW!r}')
+    return WINDOW if WINDOW in modes and has_display() else TEXT if TEXT in modes else None
 
 
 def has_display() -> bool:

@@ -218,35 +218,29 @@ def eval_(args: Args) -> int:
 
 @verb(
     USE,
-    'show a trained policy in a window, as text, or as a film',
+    'show a trained policy in a window or as text',
     (
         'cartpole_dqn_seed0',
         'cartpole_dqn_seed0 --episodes 3 --human',
-        'cartpole_dqn_seed0 --save film.gif',
     ),
     CHECKPOINT,
     *episodes(default=1),
-    arg('--fps', 'env steps shown per second, also in a film', 'N', type=float),
+    arg('--fps', 'env steps shown per second', 'N', type=float),
     flag(
         '--human',
         'show a window (default: if there is a display; otherwise the text that the env draws, or a line per step)',
     ),
-    arg('--save', 'write a film instead: FILE.mp4 or FILE.gif (needs rlframe[video])', 'FILE'),
     TRUST,
     JSON,
     overrides('run'),
 )
 def play(args: Args) -> int:
     """Plays episodes; with ``--json``, they are shown on stderr."""
-    from pathlib import Path
-
-    from rlframe.app.play import Look, play_run
+    from rlframe.app.play import play_run
     from rlframe.app.scoring import Request
     from rlframe.pipeline.saying import say
     from rlframe.run.read_checkpoint import open_checkpoint
 
-    if args.human and args.save:
-        args.parser.error('--human and --save do not go together')
     stream = sys.stderr if args.json else sys.stdout
     is_coloured = stream.isatty() and not os.environ.get('NO_COLOR')
 
@@ -255,8 +249,8 @@ def play(args: Args) -> int:
         stream.flush()
 
     request = Request(args.episodes, args.seed, None, args.overrides, args.trust, flag='--')
-    look, opened = Look(args.fps, args.human, args.save and Path(args.save)), open_checkpoint(args.checkpoint)
-    played = play_run(opened, request, look, show)
+    opened = open_checkpoint(args.checkpoint)
+    played = play_run(opened, request, show, args.fps, args.human)
     if args.json:
         returns, lengths, endings = map(list, zip(*played, strict=True))
         found = {'checkpoint': str(opened.path), 'returns': returns, 'lengths': lengths, 'endings': endings}

@@ -1,4 +1,4 @@
-"""``rlframe play``: a trained policy is shown as text, as a film or in a window, and nothing is shown of foreign code."""
+"""``rlframe play``: a trained policy is shown as text or in a window, and nothing is shown of foreign code."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from rlframe.app import play as playing
-from rlframe.app.play import DISPLAYS, Look, play_run
+from rlframe.app.play import DISPLAYS, play_run
 from rlframe.app.scoring import Request
 from rlframe.entry.__main__ import main
 from rlframe.errors import ConfigError
@@ -61,7 +61,7 @@ def test_an_env_without_pictures_is_shown_as_a_line_per_step_and_the_same_seed_p
         request = Request(1, seed, overrides=['env.kwargs.is_slippery=True'])
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(playing, 'TEXT', 'no such mode')
-            (episode,) = play_run(open_checkpoint(run), request, Look(), lines.append)
+            (episode,) = play_run(open_checkpoint(run), request, lines.append)
         assert len(lines) == episode.length + 2
         return lines
 
@@ -75,19 +75,10 @@ def test_json_is_all_that_stdout_gets(run: Path, capsys: pytest.CaptureFixture[s
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize('suffix', ['.gif', '.mp4'])
-def test_a_film_is_written(run: Path, suffix: str, tmp_path: Path) -> None:
-    file = tmp_path / f'film{suffix}'
-    assert main(['play', str(run), '--save', str(file), '--fps', '4']) == 0
-    assert file.stat().st_size > 1000
-    assert main(['play', str(run), '--save', str(file)]) == 2  # it exists
-
-
-@pytest.mark.slow
 def test_a_window_is_opened_where_there_is_a_display(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv('SDL_VIDEODRIVER', 'dummy')
     lines: list[str] = []
-    play_run(open_checkpoint(run), Request(1), Look(human=True), lines.append)
+    play_run(open_checkpoint(run), Request(1), lines.append, human=True)
     assert len(lines) == 1 and lines[0].startswith('episode 1: return')
 
 
@@ -113,8 +104,6 @@ def test_ctrl_c_ends_it_quietly_and_closes_the_env(
         (['--fps', '0'], '--fps'),
         (['--seed', '-1'], '--seed'),
         (['--human'], 'no display'),
-        (['--save', 'film.avi'], '.mp4 or .gif'),
-        (['--save', 'no/film.gif'], 'does not exist'),
         (['env.env_id=Pendulum-v1'], 'Pendulum'),
     ],
 )  # fmt: skip
@@ -142,4 +131,4 @@ def test_a_game_of_several_players_is_refused() -> None:
             name, player_num = 'chess', 2
 
     with pytest.raises(ConfigError, match='2 players'):
-        playing._mode_for(Game, Look())
+        playing._mode_for(Game, human=False)
