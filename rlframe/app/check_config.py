@@ -225,16 +225,9 @@ def check_config(given: Any, overrides: Sequence[str] = (), with_env: bool = Tru
 
 def mistakes_of(error: ConfigError) -> list[dict[str, Any]]:
     """Returns the mistakes that an error holds, as JSON-able data."""
-    return [
-        {
-            'where': e.where,
-            'message': e.message,
-            'got': plain(e.got),
-            'expected': e.expected,
-            'remedy': e.remedy,
-        }
-        for e in (error.errors if isinstance(error, ConfigErrors) else [error])
-    ]
+    names = ('where', 'message', 'got', 'expected', 'remedy')
+    errors = error.errors if isinstance(error, ConfigErrors) else [error]
+    return [{name: plain(getattr(each, name)) for name in names} for each in errors]
 
 
 def _changed(cfg: Any) -> dict[str, Any]:

@@ -106,10 +106,7 @@ def _free(name: str, folder: Path) -> Path:
         expected = 'a Python identifier such as my_policy'
         raise ConfigError('this cannot be the name of a module', where='NAME', got=name, expected=expected)
     file = folder / f'{name}.py'
-    if file.exists():
-        remedy = 'Choose another name; nothing is overwritten.'
-        raise ConfigError(f'{file.name} exists already', where='NAME', remedy=remedy)
-    if importlib.util.find_spec(name) is not None:
+    if not file.exists() and importlib.util.find_spec(name) is not None:
         remedy = f'Choose another name: {file.name} would hide it.'
         raise ConfigError(f'there is a module {name!r} already', where='NAME', remedy=remedy)
     return file

@@ -20,6 +20,7 @@ import numpy as np
 
 from rlframe._version import __version__
 from rlframe.app.comparison import OF_ONE_RUN, Group, value_text
+from rlframe.app.explain import plain
 from rlframe.app.figure import INSTALL, can_draw, curves_figure, svg_of
 from rlframe.app.run_files import SCORE, RunFiles, flat, is_run, not_a_run
 from rlframe.config.trust import known_options
@@ -81,8 +82,8 @@ def report(run: RunFiles) -> str:
         'last score': digits_text(metrics.last(run.score_tag)),
         'best score': digits_text(float(scores.max())) if len(scores) else '-',
         'goal': digits_text(run.goal),
-        'env steps': f'{metrics.largest("envstep"):,}',
-        'updates': f'{metrics.largest("train_iter"):,}',
+        'env steps': f'{np.nan_to_num(metrics.last("envstep")):,.0f}',
+        'updates': f'{np.nan_to_num(metrics.last("train_iter")):,.0f}',
         'time': duration_text(run.seconds),
     }
     text = {
@@ -208,17 +209,13 @@ def changed_options(run: RunFiles) -> list[tuple[str, str, str]]:
     for key, value in run.options.items():
         default = defaults.get(key, REQUIRED)
         is_empty = _is_empty(value) and (default is REQUIRED or _is_empty(default))
-        if key not in OF_ONE_RUN and not is_empty and _plain(value) != _plain(default):
+        if key not in OF_ONE_RUN and not is_empty and plain(value) != plain(default):
             found.append((key, value_text(value), '' if default is REQUIRED else value_text(default)))
     return found
 
 
 def _is_empty(value: Any) -> bool:
     return value is None or value is False or value in ('', [], {})
-
-
-def _plain(value: Any) -> Any:
-    return [_plain(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def machine_facts(run: RunFiles) -> dict[str, str]:

@@ -97,11 +97,6 @@ class MetricColumns(Mapping[str, Array]):
         values = self._found.get(name, ((), ()))[1]
         return values[-1] if values else math.nan
 
-    def largest(self, name: str) -> int:
-        """Returns the largest value of a count; 0 if there is none."""
-        values = self._found.get(name, ((), ()))[1]
-        return int(max((value for value in values if value <= MOST_STEPS), default=0))
-
     def rows(self, tags: Sequence[str]) -> Array:
         """Returns env step and values of tags that are written together, the first of which exists; float64 [K, 1 + tags]."""
         none = np.full(self._len, math.nan)

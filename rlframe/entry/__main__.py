@@ -101,18 +101,15 @@ def _has_no_reader(stream: TextIO) -> bool:
 def _run(words: list[str]) -> int:
     """Runs a command line, and returns the exit code."""
     args = parse(words)
-    from rlframe.entry.trusted import set_import_path
+    from rlframe.entry.trusted import set_import_path, telling_what_is_trusted
 
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # names that it cannot encode are no reason to fail
             stream.reconfigure(errors='backslashreplace')
     try:
         set_import_path(args)
-        if getattr(args, 'trust', False):
-            from rlframe.entry.trusted import tell_what_is_trusted
-
-            tell_what_is_trusted()
-        return VERBS[args.verb].run(args)
+        with telling_what_is_trusted(args):
+            return VERBS[args.verb].run(args)
     except RLFrameError as error:
         if args.debug:
             raise

@@ -11,11 +11,8 @@ Args = argparse.Namespace
 """A parsed command line; ``args.parser`` is the parser of the verb, whose ``error`` ends the process with its usage."""
 
 
-class Argument(NamedTuple):
-    """An argument of a verb, as ``ArgumentParser.add_argument`` takes it."""
-
-    names: list[str]
-    options: dict[str, Any]
+Argument = tuple[list[str], dict[str, Any]]
+"""Names and options of an argument, as ``ArgumentParser.add_argument`` takes them."""
 
 
 class Verb(NamedTuple):
@@ -89,12 +86,12 @@ def count(text: str) -> int:
 
 def arg(names: str, help: str, metavar: str | None = None, **options: Any) -> Argument:
     """Describes an argument, whose names are separated by spaces."""
-    return Argument(names.split(), {'help': help, 'metavar': metavar, **options})
+    return names.split(), {'help': help, 'metavar': metavar, **options}
 
 
 def flag(name: str, help: str) -> Argument:
     """Describes an argument that is there or not."""
-    return Argument([name], {'help': help, 'action': 'store_true'})
+    return [name], {'help': help, 'action': 'store_true'}
 
 
 def seed(of: str, **options: Any) -> Argument:

@@ -5,27 +5,24 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from typing import TextIO
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from rlframe.entry.arguments import Args
 from rlframe.errors import RLFrameError
 
 
-class _ToStderr(logging.StreamHandler[TextIO]):
-    """Writes to the current ``sys.stderr``."""
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.stream = sys.stderr
-        super().emit(record)
-
-
-def tell_what_is_trusted() -> None:
+@contextmanager
+def telling_what_is_trusted(args: Args) -> Iterator[None]:
     """Prints each value that ``--trust`` accepts to stderr before it is used."""
-    logger = logging.getLogger('rlframe.trust')
-    if not any(isinstance(handler, _ToStderr) for handler in logger.handlers):
-        handler = _ToStderr()
-        handler.setFormatter(logging.Formatter('rlframe: %(message)s'))
+    logger, handler = logging.getLogger('rlframe.trust'), logging.StreamHandler()
+    handler.setFormatter(logging.Formatter('rlframe: %(message)s'))
+    if getattr(args, 'trust', False):
         logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
 
 
 def set_import_path(args: Args) -> None:

@@ -22,7 +22,7 @@ def test_a_run_is_read_as_it_was_written(tmp_path: Path) -> None:
     assert (run.env, run.policy, run.seed, run.goal) == ('CartPole-v1', 'dqn', 4, 30.0)
     steps, scores = run.curve('eval/mean_reward')
     assert steps.tolist() == [0.0, 200.0] and scores.tolist() == [1.0, 35.0], 'null is a missing value'
-    assert run.steps_to_goal() == 200 and run.metrics.largest('train_iter') == 20 and run.seconds == 2.0
+    assert run.steps_to_goal() == 200 and run.metrics.last('train_iter') == 20 and run.seconds == 2.0
     assert run.state() == 'ended'
 
 
