@@ -84,7 +84,7 @@ def play(
         calling: Told each call.
         remarks: Collects what the contract remarks.
         last: Observation, packed, with which a running episode continues; None: begins one.
-        seconds: Time after which it ends.
+        seconds: Time after which it ends, but for the first env step.
 
     Raises:
         RLFrameError: If the env violates the contract. What the env itself raises passes unchanged.
@@ -109,8 +109,6 @@ def play(
     if last is None:
         begin(seed=seed)
     for _ in range(steps):
-        if perf_counter() > end:
-            break
         action = draw(played.last)
         reward, terminated, truncated = timed('step()', checked.step, action)
         total, length = total + float(reward), length + 1
@@ -120,6 +118,8 @@ def play(
             contract.check_values(step, spec, [(len(played.returns) + 1, length)].__getitem__)
         row = _content(played.last), float(reward), bool(terminated), bool(truncated), repr(action)
         played.rows.append(row)
+        if perf_counter() > end:
+            break
         if terminated or truncated:
             played.returns.append(total)
             played.lengths.append(length)

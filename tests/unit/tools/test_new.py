@@ -27,7 +27,7 @@ QUICK = ['--env-step', '200', 'env.n_evaluator_episode=2', 'env.evaluator_env_nu
 def cwd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """An empty working directory; what its modules register is forgotten afterwards."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(new, 'SPEED_SECONDS', 0.005)
+    monkeypatch.setattr(new, 'SPEED_SECONDS', 0.0)  # less than a reset takes
     yield tmp_path
     own = [file.stem for file in tmp_path.glob('*.py')]
     for registry in REGISTRIES.values():
