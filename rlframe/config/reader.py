@@ -25,7 +25,7 @@ from rlframe.errors import ConfigError, ConfigErrors, ConfigWarning, MissingDepe
 from rlframe.registry import BACKEND_REGISTRY, Registry
 from rlframe.utils import strict_json
 from rlframe.utils.field import ResolvedConfig, raw_items, to_plain
-from rlframe.utils.files import check_limit, remedy_of
+from rlframe.utils.files import LimitExceededError, check_limit, remedy_of
 
 
 def warn_of_own_parts(cfg: ResolvedConfig, model: Any = None) -> None:
@@ -375,7 +375,7 @@ def _check_size(file: Path) -> None:
         raise ConfigError('this is not a regular file', where=str(file), remedy=_accepted())
     try:
         strict_json.check_size(file.stat().st_size, 'CONFIG')
-    except strict_json.LimitExceededError as error:
+    except LimitExceededError as error:
         raise ConfigError(f'the file is too large: {error}', where=str(file), remedy=error.remedy) from error
 
 

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import IO, Any, TypedDict
 
 from rlframe.errors import CheckpointCorruptError, UnsafeCheckpointError
-from rlframe.utils.files import private_opener
-from rlframe.utils.strict_json import LimitExceededError, check_size
+from rlframe.utils.files import LimitExceededError, private_opener
+from rlframe.utils.strict_json import check_size
 
 MANIFEST = 'manifest.json'
 TEMPORARY, REPLACED = '.tmp-', '.old-'

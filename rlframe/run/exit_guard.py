@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import json
 import os
-import platform
 import signal
 import sys
 import threading
@@ -17,17 +15,17 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from rlframe._version import __version__
 from rlframe.errors import RunEndedError
+from rlframe.run.machine import machine
 from rlframe.utils.files import write_private
 from rlframe.utils.secrets import Secrets
-
-PACKAGES = ('rlframe', 'torch', 'numpy', 'gymnasium', 'ray')
 
 
 def write_crash_report(
     folder: Path, name: str, error: BaseException, facts: Mapping[str, Any], secrets: Secrets | None = None
 ) -> Path:
-    """Writes a text file with the traceback, the versions of the packages involved, and facts about the run.
+    """Writes a text file with the traceback, machine and versions, and facts about the run.
 
     Only its owner can read it.
 
@@ -41,9 +39,7 @@ def write_crash_report(
     parts = {
         'when': datetime.now().astimezone().isoformat(timespec='seconds'),
         'error': ''.join(traceback.format_exception(error)),
-        'versions': '\n'.join(
-            [f'python {platform.python_version()} on {platform.platform()}', *map(_version, PACKAGES)]
-        ),
+        'versions': {'rlframe': __version__, **machine()},
         **facts,
     }
     path = folder / f'{name}.txt'
@@ -53,13 +49,6 @@ def write_crash_report(
     ]
     write_private(path, (secrets or Secrets()).scrub('\n'.join(text)))
     return path
-
-
-def _version(package: str) -> str:
-    try:
-        return f'{package} {importlib.metadata.version(package)}'
-    except importlib.metadata.PackageNotFoundError:
-        return f'{package} not installed'
 
 
 SHOW_CURSOR = b'\x1b[?25h\n'

@@ -7,7 +7,7 @@ import json
 import logging
 import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from time import time
 from typing import IO, Any
@@ -183,11 +183,11 @@ class MetricWriter:
         told = self._secrets.scrub(' '.join(f'{type(error).__name__}: {error}'.split()))
         log.warning('the logger %r is switched off; metrics.jsonl has all records. It raised %s', name, told)
 
-    def _tell(self, method: str, *args: Any) -> None:
-        """Calls a method of every logger."""
+    def _tell(self, call: Callable[[Logger], object]) -> None:
+        """Calls something of every logger."""
         for name, each in list(self._loggers.items()):
             try:
-                getattr(each, method)(*args)
+                call(each)
             except Exception as error:
                 self._refuse_or_switch_off(name, type(each), error)
 
@@ -215,11 +215,7 @@ class MetricWriter:
             if self._styles
             else own
         )
-        for name, each in list(self._loggers.items()):
-            try:
-                each.write(styled if each.follows_tag_style else own)
-            except Exception as error:
-                self._refuse_or_switch_off(name, type(each), error)
+        self._tell(lambda each: each.write(styled if each.follows_tag_style else own))
 
     def add_scalar(self, tag: str, value: float, step: int) -> None:
         """Writes a record of one number."""
@@ -227,11 +223,11 @@ class MetricWriter:
 
     def add_histogram(self, tag: str, values: Any, step: int) -> None:
         """Hands an array, whose histogram is of interest, to every logger."""
-        self._tell('add_histogram', self._secrets.scrub(tag), values, step)
+        self._tell(lambda each: each.add_histogram(self._secrets.scrub(tag), values, step))
 
     def add_video(self, tag: str, video: Any, step: int, fps: int = 30) -> None:
         """Hands clips, uint8 [N, T, C, H, W], to every logger."""
-        self._tell('add_video', self._secrets.scrub(tag), video, step, fps)
+        self._tell(lambda each: each.add_video(self._secrets.scrub(tag), video, step, fps))
 
     def add_films(self, films: Sequence[Film], step: int, fps: int) -> None:
         """Writes films of episodes to the folder ``films`` of the run."""
@@ -250,8 +246,8 @@ class MetricWriter:
 
     def flush(self) -> None:
         """Flushes all records."""
-        self._tell('flush')
+        self._tell(lambda each: each.flush())
 
     def close(self) -> None:
         """Closes the loggers; may be called twice."""
-        self._tell('close')
+        self._tell(lambda each: each.close())

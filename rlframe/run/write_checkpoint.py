@@ -47,11 +47,11 @@ from rlframe.run.manifest import (
 )
 from rlframe.run.read_checkpoint import RESUMABLE, local_path, manifests_in, newest_first, serial
 from rlframe.utils.field import defaults_of
-from rlframe.utils.files import whole_file
+from rlframe.utils.files import LimitExceededError, whole_file
 from rlframe.utils.lazy import LazyModule
 from rlframe.utils.options import CHECKPOINT_FIELDS
 from rlframe.utils.secrets import Secrets
-from rlframe.utils.strict_json import LimitExceededError, check_size
+from rlframe.utils.strict_json import check_size
 
 safetensors = LazyModule('safetensors.numpy')
 

@@ -9,7 +9,7 @@ import json
 import math
 from typing import Any
 
-from rlframe.utils.files import LimitExceededError, check_limit, limit
+from rlframe.utils.files import check_limit, limit
 
 FLOAT = '__float__'
 """Key of a dict that encodes a float that JSON cannot represent."""
@@ -114,15 +114,3 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         twice = next(name for i, name in enumerate(names) if name in names[:i])
         raise JSONRefusedError(f'the key {twice!r} is duplicated')
     return found
-
-
-__all__ = [
-    'JSONRefusedError',
-    'LimitExceededError',
-    'check_nesting',
-    'check_size',
-    'checked_leaf',
-    'from_tagged',
-    'loads',
-    'to_tagged',
-]
