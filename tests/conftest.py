@@ -25,7 +25,7 @@ os.environ['XDG_CONFIG_HOME'] = CONFIG_HOME
 os.environ.pop('RLFRAME_TRUST_KEY', None)
 
 LONG = (
-    r'\[.*(async|Patient)',
+    r'\[.*async',
     r'test_env_spaces\.py.*-20\]',
     r'test_subprocess_training\.py',
     r'test_film\.py.*subprocess',
@@ -38,7 +38,6 @@ LONG = (
     r"whoever_acts.*\[(Discrete-obs|MultiDiscrete-info)-\('subprocess'",
     r"every_kind_of_action.*\[\('subprocess', {}\)-(Discrete|MultiBinary)\]",
     r"outside_the_space_is_refused_with.*\[\('subprocess', {}\)-Multi",
-    r'goes_on_elsewhere.*\[(copied-dqn naive|once-dqn advanced)\]',
     # the same faults with the other answer to them
     r'outlived_and_its_episode.*\[drop-subprocess',
     r'test_raise_names_the_env.*\[subprocess-(exit_python|leave|kill)',
@@ -49,7 +48,7 @@ LONG = (
     r'test_http_fuzz\.py.*\[[1-9]',
     r'test_worker_with_another_folder',
     r'test_benchmark_of_transports',
-    r'gone_soon_after_the_parent.*-(fork-main|hold_the_lock-thread)\]',
+    r'gone_soon_after_the_parent.*\[(fork-main|hold_the_lock-thread)\]',
 )
 """Tests that start many processes or train for seconds, by their names; each has quicker sisters, which are not slow."""
 REGISTERED = pytest.StashKey[registrations.Registered]()

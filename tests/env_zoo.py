@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import datetime
 import enum
-import functools
 import itertools
 import mmap
-import os
 import random
-import threading
-import weakref
-from collections import OrderedDict, defaultdict, deque
+from collections import OrderedDict, deque
 from typing import Any
 
 import gymnasium
@@ -95,17 +90,6 @@ class SharedGenerator(ZooEnv):
 
 
 @saved
-class SharedDict(ZooEnv):
-    def begin(self):
-        self.stats = {'hits': 0}
-        self.views = {'a': self.stats, 'b': [self.stats]}
-
-    def move(self, action):
-        self.stats['hits'] += action
-        return self.views['b'][0]['hits']
-
-
-@saved
 class Views(ZooEnv):
     def begin(self):
         self.board = np.zeros((6, 6), np.int32)
@@ -160,19 +144,6 @@ class SpaceOfItsClass(ZooEnv):
 class NewSpace(ZooEnv):
     def begin(self):
         self.inner = gymnasium.spaces.Box(-1, 1, (40, 40), seed=int(self.np_random.integers(99)))
-
-    def move(self, action):
-        self.inner.high[0, 0] += 1
-        return self.inner.sample().tobytes(), float(self.inner.high[0, 0])
-
-
-@saved
-class ChangedSpace(ZooEnv):
-    def make(self):
-        self.inner = gymnasium.spaces.Box(-1, 1, (40, 40))
-
-    def begin(self):
-        self.inner.seed(3)
 
     def move(self, action):
         self.inner.high[0, 0] += 1
@@ -299,12 +270,6 @@ class Grid(list):
         self.name = name
 
 
-class AttrDict(dict):
-    def __init__(self, **items) -> None:
-        super().__init__(items)
-        self.__dict__ = self
-
-
 @saved
 class Cycles(ZooEnv):
     def begin(self):
@@ -341,15 +306,6 @@ class Generators(ZooEnv):
             drawn, self.twin.random(), self.old.standard_normal(), self.python.gauss(0, 1), spawned,
             self.twin.bit_generator is self.bits,
         )  # fmt: skip
-
-
-@saved
-class PartialCall(ZooEnv):
-    def make(self):
-        self.twice = functools.partial(lambda env: env.count, self)
-
-    def move(self, action):
-        return self.twice()
 
 
 SENTINEL = object()
@@ -437,51 +393,6 @@ class LambdaOfReset(ZooEnv):
         return self.rule()
 
 
-@refused('MethodOfReset.mode')
-class MethodOfReset(ZooEnv):
-    def a(self):
-        return 1
-
-    def begin(self):
-        self.mode = self.a
-
-    def move(self, action):
-        return self.mode()
-
-
-@refused('DictOfDefaults.counts')
-class DictOfDefaults(ZooEnv):
-    def begin(self):
-        self.counts: Any = defaultdict(int)
-
-    def move(self, action):
-        return self.counts[action]
-
-
-@refused('OpenFile.file')
-class OpenFile(ZooEnv):
-    def make(self):
-        self.file = open(os.devnull, 'rb')  # noqa: SIM115  that it stays open is what matters
-
-    def move(self, action):
-        return self.file.read(1)
-
-    def close(self):
-        self.file.close()
-
-
-@refused('HeldLock.lock')
-class HeldLock(ZooEnv):
-    def make(self):
-        self.lock = threading.Lock()
-
-    def begin(self):
-        self.lock.acquire(blocking=False)
-
-    def move(self, action):
-        return self.lock.locked()
-
-
 @refused('Iterators.steps')
 class Iterators(ZooEnv):
     def make(self):
@@ -489,34 +400,6 @@ class Iterators(ZooEnv):
 
     def move(self, action):
         return next(self.steps)
-
-
-@refused('PythonGenerator.script')
-class PythonGenerator(ZooEnv):
-    def make(self):
-        self.script = (n * n for n in itertools.count())
-
-    def move(self, action):
-        return next(self.script)
-
-
-@refused('WeakReference.ref')
-class WeakReference(ZooEnv):
-    def begin(self):
-        self.body = Body()
-        self.ref = weakref.ref(self.body)
-
-    def move(self, action):
-        return self.ref().x
-
-
-@refused('SetOfObjects.bodies')
-class SetOfObjects(ZooEnv):
-    def begin(self):
-        self.bodies = {Body(index) for index in range(5)}
-
-    def move(self, action):
-        return next(iter(self.bodies)).x
 
 
 @refused('LocalClass.thing')
@@ -607,25 +490,6 @@ class DerivedTypes(ZooEnv):
         return len(self.grid)
 
 
-@refused('AttributesAsItems.config')
-class AttributesAsItems(ZooEnv):
-    def begin(self):
-        self.config = AttrDict(x=1)
-
-    def move(self, action):
-        self.config.x += 1
-        return self.config['x']
-
-
-@refused('Moments.when')
-class Moments(ZooEnv):
-    def begin(self):
-        self.when = datetime.datetime(2020, 1, 2, tzinfo=datetime.UTC)
-
-    def move(self, action):
-        return str(self.when)
-
-
 @refused('Closures.count_calls')
 class Closures(ZooEnv):
     """A function of the constructor keeps a state of its own."""
@@ -653,21 +517,6 @@ class MethodOfList(ZooEnv):
     def move(self, action):
         self.note(action)
         return len(self.log)
-
-
-@refused('ChangedClosure.add')
-class ChangedClosure(ZooEnv):
-    def make(self):
-        held = [0]
-
-        def add() -> int:
-            held[0] += 1
-            return held[0]
-
-        self.add = add
-
-    def move(self, action):
-        return self.add()
 
 
 @refused('ObjectOfModule.cells[0]')

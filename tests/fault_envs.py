@@ -17,8 +17,6 @@ import fork_server
 import gymnasium
 import numpy as np
 
-from rlframe.envs.async_manager import AsyncSubprocessEnvManager
-
 
 class OwnError(Exception):
     """An env's own kind of error."""
@@ -223,17 +221,6 @@ class Bad(Steady):
             else:
                 obs = np.zeros(7, np.float32)
         return obs, reward, *rest
-
-
-class Patient(AsyncSubprocessEnvManager):
-    """Waits for all envs in every step and reset, so that time decides about nothing."""
-
-    def __init__(self, env_fn: Any, cfg: Any = None) -> None:
-        super().__init__(env_fn, {'wait_num': len(env_fn), **(cfg or {})})
-
-    def reset(self, *args: Any, **kwargs: Any) -> None:
-        super().reset(*args, **kwargs)
-        self._finish(self._all)
 
 
 def processes() -> dict[int, tuple[str, int, int]]:

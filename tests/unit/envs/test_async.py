@@ -19,7 +19,7 @@ from rlframe.data import Batch
 from rlframe.envs import BaseEnvManager
 from rlframe.envs.async_manager import AsyncSubprocessEnvManager
 from rlframe.errors import ActionError, EnvCrashedError, EnvTimeoutError
-from rlframe.worker import EpisodeSerialCollector, InteractionSerialEvaluator, SampleSerialCollector
+from rlframe.worker import SampleSerialCollector
 from rlframe.worker.collector.rollout import Rollout
 
 SEEDS = [11, 12, 13, 14, 15]
@@ -205,79 +205,6 @@ def test_what_was_answered_before_a_reset_of_all_is_forgotten(make: Any) -> None
 
 
 # collectors and evaluators
-
-
-def test_on_policy_blocks_hold_as_many_steps_of_each_env(make: Any) -> None:
-    env_fn = [partial(Uneven, i, 3 + i, 0.004 * i) for i in range(4)]
-    policy = Choosing(on_policy=True, n_sample=24)
-    collector = SampleSerialCollector({}, make(env_fn), policy.collect_mode)
-    for call in range(4):
-        assert len(collector.collect(train_iter=call)) == 24 and collector.carried == 0
-        block = policy.blocks[-1]
-        assert block['reward'].shape == (6, 4) and 'mask' not in block
-        assert (block['collect_iter'] == call).all()
-        assert_paired(block)
-    streams = [np.concatenate([b['next_obs'][:, env] for b in policy.blocks]) for env in range(4)]
-    for env, stream in enumerate(streams):
-        at = (stream[:, 1] - 1) * (3 + env) + stream[:, 2]
-        np.testing.assert_array_equal(at, np.arange(1, 25))
-
-
-def test_blocks_are_ragged_where_an_env_was_given_up(make: Any) -> None:
-    env_fn = [partial(FaultEnv, i, 'raise_own' if i == 1 else '', at=9, length=3) for i in range(4)]
-    policy = ScriptedPolicy(on_policy=True, n_sample=32)
-    collector = SampleSerialCollector({}, make(env_fn, on_error='drop'), policy.collect_mode)
-    sizes = [len(collector.collect()) for _ in range(3)]
-    # env 1 fails in its 9th step: the step before is thrown away with its episode, in the second block
-    assert sizes == [32, 24, 24] and [block['reward'].shape for block in policy.blocks] == [(8, 4)] * 3
-    assert policy.blocks[1]['mask'].sum(0).tolist() == [8, 0, 8, 8]
-
-
-@pytest.mark.parametrize('worker_num', [None, 2])
-def test_episodes_are_the_first_of_each_env_however_long_they_take(make: Any, worker_num: int | None) -> None:
-    # the slow env has the short episodes: whoever took the first that end would see few of them
-    env_fn = [
-        partial(Uneven, i, length, delay) for i, (length, delay) in enumerate([(2, 0.02), (9, 0), (5, 0.002)])
-    ]
-    manager = make(env_fn, worker_num=worker_num)
-    collector = EpisodeSerialCollector({}, manager, Choosing().collect_mode)
-    begun = [0, 0, 0]
-    for n_episode in (7, 1, 6, 2):
-        episodes = collector.collect(n_episode)
-        quota = [n_episode // 3 + (env < n_episode % 3) for env in range(3)]
-        assert np.bincount([int(e['obs'][0, 0]) for e in episodes], minlength=3).tolist() == quota
-        for episode in episodes:
-            assert_paired(episode)
-            env = int(episode['obs'][0, 0])
-            assert len(episode) == [2, 9, 5][env] and episode['obs'][0, 2] == 0
-            begun[env] += 1
-            assert episode['obs'][0, 1] == begun[env], 'no episode was begun and thrown away'
-    assert collector.discarded == collector.carried == 0
-
-
-def test_an_evaluation_is_that_of_base(make: Any) -> None:
-    env_fn = [partial(Uneven, i, length, 0.003) for i, length in enumerate([2, 9, 5])]
-    infos = []
-    for manager in (BaseEnvManager(env_fn), make(env_fn), make(env_fn, worker_num=2, wait_num=2)):
-        evaluator = InteractionSerialEvaluator({'n_episode': 7}, manager, Choosing().eval_mode)
-        infos.append([evaluator.eval()[1] for _ in range(2)])
-    assert infos[0] == infos[1] == infos[2] and infos[0][0]['eval_episode_len'] == [2, 2, 2, 9, 9, 5, 5]
-
-
-def test_a_filmed_episode_has_a_picture_of_each_of_its_steps(make: Any) -> None:
-    class Board:
-        def add_scalar(self, *values: Any) -> None: ...
-
-        def add_video(self, tag: str, video: Any, step: int) -> None:
-            self.video = video
-
-    boards = []
-    env_fn = [partial(Uneven, i, length, 0.003) for i, length in enumerate([2, 6])]
-    for manager in (BaseEnvManager(env_fn), make(env_fn)):
-        boards.append(Board())
-        evaluator = InteractionSerialEvaluator({'n_episode': 2}, manager, Choosing().eval_mode, boards[-1])
-        evaluator.eval(force_render=True)
-    np.testing.assert_array_equal(boards[0].video, boards[1].video)
 
 
 # checkpoints

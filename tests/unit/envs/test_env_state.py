@@ -149,19 +149,12 @@ def test_what_cannot_be_saved_is_named_with_its_place_and_type(name: str, tmp_pa
 
 
 WRAPPED = {
-    'normalize obs': lambda env: wrappers.NormalizeObservation(env),
     'normalize reward': lambda env: wrappers.NormalizeReward(env),
     'statistics': lambda env: wrappers.RecordEpisodeStatistics(env, buffer_length=5),
-    'frames': lambda env: wrappers.FrameStackObservation(env, 3),
-    'delay': lambda env: wrappers.DelayObservation(env, 2),
     'time': lambda env: wrappers.TimeAwareObservation(env),
     'flat': lambda env: wrappers.FlattenObservation(wrappers.TimeAwareObservation(env, flatten=False)),
-    'clipped': lambda env: wrappers.ClipAction(gymnasium.make('Pendulum-v1')),
-    'max and skip': lambda env: wrappers.MaxAndSkipObservation(env, 3),
     'sticky actions': lambda env: wrappers.StickyAction(env, 0.4),
-    'time limit': lambda env: wrappers.TimeLimit(env, 13),
     'reward': lambda env: wrappers.TransformReward(env, lambda reward: 2 * reward),
-    'obs': lambda env: wrappers.TransformObservation(env, lambda obs: obs * 2, env.observation_space),
     'autoreset': lambda env: wrappers.Autoreset(env),
     'all': lambda env: wrappers.NormalizeReward(
         wrappers.NormalizeObservation(wrappers.FrameStackObservation(wrappers.StickyAction(env, 0.3), 2))
@@ -270,7 +263,7 @@ def test_a_state_makes_objects_of_the_env_s_own_classes_only(name: str) -> None:
     assert set(sys.modules) == before
 
 
-@pytest.mark.parametrize('seed', range(60))
+@pytest.mark.parametrize('seed', range(30))
 def test_a_damaged_state_is_an_error_that_says_so(seed: int) -> None:
     make = env_zoo.SAVED[list(env_zoo.SAVED)[seed % len(env_zoo.SAVED)]]
     rng = np.random.default_rng(seed)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Iterator
 from functools import partial
@@ -16,7 +15,6 @@ from fault_envs import (
     FaultEnv,
     Handle,
     OwnError,
-    Patient,
     RandomlyFailing,
     Steady,
     children,
@@ -35,7 +33,7 @@ from rlframe.worker.collector.rollout import Rollout
 SEEDS = [11, 12, 13, 14]
 LIMIT, PATIENCE = 4.0, 120.0
 """What a call may take, and what no machine needs to notice that it took longer, in seconds."""
-KINDS = {'base': BaseEnvManager, 'subprocess': SubprocessEnvManager, 'async': Patient}
+KINDS = 'base', 'subprocess'
 WORDS = {
     'raise_own': 'raised OwnError: the simulator lost its mind',
     'exit_python': 'raised SystemExit: 3',
@@ -63,7 +61,7 @@ def make() -> Iterator[Any]:
             made.append(BaseEnvManager(env_fn, cfg))
         else:
             limits = {'worker_num': 2, 'step_timeout': 30.0, 'reset_timeout': 30.0}
-            made.append(KINDS[kind](env_fn, limits | cfg))
+            made.append(SubprocessEnvManager(env_fn, limits | cfg))
         return made[-1]
 
     yield build
@@ -83,19 +81,11 @@ QUICK = [
     ('subprocess', 'kill', 'step'),
     ('subprocess', 'sleep', 'step'),
     ('subprocess', 'leave', 'reset'),
-    ('async', 'raise_own', 'reset'),
-    ('async', 'exit_python', 'step'),
-    ('async', 'kill', 'step'),
-    ('async', 'sleep', 'reset'),
-    ('async', 'leave', 'reset'),
 ]
 ALL = [('base', fault, place) for fault in ('raise_own', 'exit_python') for place in ('step', 'reset')]
-ALL += [
-    (kind, fault, place) for kind in ('subprocess', 'async') for fault in WORDS for place in ('step', 'reset')
-]
+ALL += [('subprocess', fault, place) for fault in WORDS for place in ('step', 'reset')]
 CASES = [pytest.param(*case, marks=[] if case in QUICK else pytest.mark.slow) for case in ALL]
 each_kind = pytest.mark.parametrize('kind', KINDS)
-each_process_kind = pytest.mark.parametrize('kind', ['subprocess', 'async'])
 each_case = pytest.mark.parametrize(('kind', 'fault', 'place'), CASES)
 
 
@@ -187,9 +177,8 @@ def test_a_void_row_is_the_last_obs_without_reward_and_says_why(make: Any, kind:
     assert manager.step(np.zeros(4, np.int64), manager.ready).obs[:, 2].tolist() == [4, 1, 4, 4]
 
 
-@each_process_kind
-def test_a_worker_killed_between_steps_is_noticed_and_its_envs_are_replaced(make: Any, kind: str) -> None:
-    manager = make(kind, [partial(Steady, i) for i in range(4)], on_error='restart')
+def test_a_worker_killed_between_steps_is_noticed_and_its_envs_are_replaced(make: Any) -> None:
+    manager = make('subprocess', [partial(Steady, i) for i in range(4)], on_error='restart')
     manager.reset(seed=SEEDS)
     rollout = Rollout(manager, ScriptedPolicy().collect_mode)
     rollout.step()
@@ -201,11 +190,8 @@ def test_a_worker_killed_between_steps_is_noticed_and_its_envs_are_replaced(make
     assert rollout.step().timestep.obs[:, 2].tolist() == [3, 3, 1, 1]
 
 
-@each_process_kind
-def test_envs_given_up_behind_the_back_of_a_running_episode_give_a_last_void_step(
-    make: Any, kind: str
-) -> None:
-    manager = make(kind, [partial(Steady, i) for i in range(4)], on_error='drop')
+def test_envs_given_up_behind_the_back_of_a_running_episode_give_a_last_void_step(make: Any) -> None:
+    manager = make('subprocess', [partial(Steady, i) for i in range(4)], on_error='drop')
     manager.reset(seed=SEEDS)
     manager.step(np.zeros(4, np.int64), manager.ready)
     victim = manager._pool.running[1]
@@ -264,16 +250,13 @@ def test_a_reset_that_never_succeeds_uses_the_budget_up(make: Any, kind: str) ->
         manager.step(np.zeros(2, np.int64), np.array([0, 1]))
 
 
-@each_process_kind
-def test_the_others_of_a_worker_that_dies_in_a_reset_give_a_void_step(
-    make: Any, tmp_path: Path, kind: str
-) -> None:
+def test_the_others_of_a_worker_that_dies_in_a_reset_give_a_void_step(make: Any, tmp_path: Path) -> None:
     env_fn = [
         partial(Steady, 0, 9),
         partial(FaultEnv, 1, 'kill', 'reset', 2, str(tmp_path / 'once'), 2),
         partial(Steady, 2, 9),
     ]
-    manager = make(kind, env_fn, on_error='restart', worker_num=1)
+    manager = make('subprocess', env_fn, on_error='restart', worker_num=1)
     manager.reset(seed=[1, 2, 3])
     rollout = Rollout(manager, ScriptedPolicy().collect_mode)
     steps = [rollout.step() for _ in range(5)]
@@ -282,54 +265,30 @@ def test_the_others_of_a_worker_that_dies_in_a_reset_give_a_void_step(
     assert steps[3].obs[:, 2].tolist() == [0, 1, 0]
 
 
-@each_process_kind
-def test_a_limit_holds_for_each_env_not_for_all_of_a_worker(make: Any, kind: str) -> None:
+def test_a_limit_holds_for_each_env_not_for_all_of_a_worker(make: Any) -> None:
     class Slow(Steady):
         def step(self, action: Any) -> Any:
             time.sleep(0.5)
             return super().step(action)
 
-    manager = make(kind, [Slow] * 4, worker_num=1, step_timeout=1.5)  # 2 s in all
+    manager = make('subprocess', [Slow] * 4, worker_num=1, step_timeout=1.5)  # 2 s in all
     manager.reset()
     manager.step(np.zeros(4, np.int64), manager.ready)
 
 
-@each_process_kind
-def test_limits_hold_in_other_threads_and_whatever_the_wall_clock_says(
-    make: Any, monkeypatch: Any, kind: str
-) -> None:
-    monkeypatch.setattr(time, 'time', lambda: 0.0)
-    caught: list[Any] = []
-
-    def work() -> None:
-        manager = make(kind, failing('sleep', at=1), step_timeout=LIMIT)
-        manager.reset()
-        start = time.monotonic()
-        try:
-            manager.step(np.zeros(4, np.int64), manager.ready)
-        except EnvTimeoutError as error:
-            caught.append((error, time.monotonic() - start))
-
-    thread = threading.Thread(target=work)
-    thread.start()
-    thread.join()
-    ((error, seconds),) = caught
-    assert 'env 1' in str(error) and LIMIT <= seconds < PATIENCE
-
-
-@each_process_kind
-def test_a_constructor_that_hangs_is_a_timeout_of_the_start(make: Any, kind: str) -> None:
+@pytest.mark.slow
+def test_a_constructor_that_hangs_is_a_timeout_of_the_start(make: Any) -> None:
     start = time.monotonic()
     with pytest.raises(
         EnvTimeoutError, match=r'reset_timeout: env 1 \(worker pid \d+\) in its constructor did not answer'
     ):
-        make(kind, failing('spin', 'init'), reset_timeout=10.0)  # time to start a worker on a busy machine
+        # time to start a worker on a busy machine
+        make('subprocess', failing('spin', 'init'), reset_timeout=10.0)
     assert 10 <= time.monotonic() - start < PATIENCE and children() == set()
 
 
-@each_process_kind
-def test_close_does_not_wait_for_an_env_that_hangs(make: Any, kind: str) -> None:
-    manager = make(kind, failing('spin', at=2), step_timeout=2 * PATIENCE)
+def test_close_does_not_wait_for_an_env_that_hangs(make: Any) -> None:
+    manager = make('subprocess', failing('spin', at=2), step_timeout=2 * PATIENCE)
     manager.reset()
     manager.step(np.zeros(4, np.int64), manager.ready)
     pids = children()
@@ -340,18 +299,16 @@ def test_close_does_not_wait_for_an_env_that_hangs(make: Any, kind: str) -> None
     assert time.monotonic() - start < PATIENCE and not members(pids)
 
 
-@each_process_kind
-def test_a_flood_of_output_harms_nothing(make: Any, capfd: Any, kind: str) -> None:
-    manager = make(kind, failing('flood'))
+def test_a_flood_of_output_harms_nothing(make: Any, capfd: Any) -> None:
+    manager = make('subprocess', failing('flood'))
     manager.reset(seed=SEEDS)
     for _ in range(4):
         assert manager.step(np.zeros(4, np.int64), manager.ready).obs[:, 0].tolist() == [0, 1, 2, 3]
     assert len(capfd.readouterr().out) >= 10**6
 
 
-@each_process_kind
-def test_what_an_env_forked_and_started_ends_with_its_worker(make: Any, kind: str) -> None:
-    manager = make(kind, failing('fork', at=1), on_error='restart')
+def test_what_an_env_forked_and_started_ends_with_its_worker(make: Any) -> None:
+    manager = make('subprocess', failing('fork', at=1), on_error='restart')
     manager.reset()
     manager.step(np.zeros(4, np.int64), manager.ready)
     groups = children()
@@ -371,8 +328,6 @@ def test_what_an_env_forked_and_started_ends_with_its_worker(make: Any, kind: st
         ('base', 'drop'),
         ('subprocess', 'restart'),
         pytest.param('subprocess', 'drop', marks=pytest.mark.slow),
-        ('async', 'restart'),
-        ('async', 'drop'),
     ],
 )
 def test_restarts_are_part_of_the_state(make: Any, kind: str, on_error: str) -> None:
@@ -452,9 +407,8 @@ def test_a_block_is_as_much_smaller_as_envs_were_given_up(make: Any, tmp_path: P
         assert counts.tolist() == [16, 0, 16, 16]
 
 
-@each_process_kind
-def test_an_evaluation_replaces_what_fails(make: Any, tmp_path: Path, kind: str) -> None:
-    env = make(kind, failing('kill', at=3, once=tmp_path / 'once'), on_error='restart')
+def test_an_evaluation_replaces_what_fails(make: Any, tmp_path: Path) -> None:
+    env = make('subprocess', failing('kill', at=3, once=tmp_path / 'once'), on_error='restart')
     evaluator = InteractionSerialEvaluator({'n_episode': 8}, env, ScriptedPolicy().eval_mode)
     _, info = evaluator.eval()
     assert info['eval_episode_len'] == [5] * 8 and len(env._budget.causes) == 1

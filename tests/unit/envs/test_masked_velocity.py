@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from rlframe.envs.gym_env import GymEnvFactory
-from rlframe.envs.state import EnvState
 
 CARTPOLE = 'rlframe/CartPoleNoVelocity-v1'
 PENDULUM = 'rlframe/PendulumNoVelocity-v1'
@@ -39,21 +38,6 @@ def test_what_is_seen_is_that_of_the_whole_env(
     spec = factory.spec
     assert (spec.name, spec.max_episode_steps, spec.reward_threshold) == (env_id, steps, threshold)
     assert spec.observation_space.shape == (2,)
-
-
-@pytest.mark.parametrize('env_id', [CARTPOLE, PENDULUM])
-def test_its_state_can_be_put_back(env_id: str) -> None:
-    env, other = (GymEnvFactory({'env_id': env_id}).make() for _ in range(2))
-    own, others = EnvState(env), EnvState(other)
-    env.reset(seed=1), other.reset(seed=2)
-    action = env.action_space.sample()
-    for _ in range(4):
-        env.step(action)
-    state = own.capture()
-    assert isinstance(state, dict)
-    others.restore(state)
-    for _ in range(3):
-        np.testing.assert_array_equal(env.step(action)[0], other.step(action)[0])
 
 
 def test_the_id_is_known_without_an_import_and_to_gymnasium_with_one() -> None:

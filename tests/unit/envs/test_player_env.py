@@ -12,9 +12,8 @@ import pytest
 from games import CountingPlayers, Nim, TurnGame, turn_games
 from gymnasium import spaces
 
-from rlframe.data.players import PlayerLayout, outcome
+from rlframe.data.players import PlayerLayout
 from rlframe.envs import BaseEnvManager
-from rlframe.envs.async_manager import SubprocessEnvManager
 from rlframe.envs.pettingzoo_env import PettingZooEnvFactory
 from rlframe.envs.player_env import PlayerEnv, player_env
 from rlframe.errors import (
@@ -106,26 +105,15 @@ def test_a_game_that_is_not_decided_by_its_seed_cannot_go_on() -> None:
         env.set_state(env.get_state())
 
 
-def test_worker_processes_give_the_same_games() -> None:
-    factory = PettingZooEnvFactory({'env_id': 'games:TurnGame', 'kwargs': {'players': 3, 'leaves': True}})
-    managers = [
-        BaseEnvManager.from_factory(factory, 3),
-        SubprocessEnvManager.from_factory(factory, 3, {'worker_num': 2}),
-    ]
-    assert factory.spec.player is None and factory.spec.player_num == 3
-    rng = np.random.default_rng(0)
-    for manager in managers:
-        manager.reset(seed=[5, 6, 7])
-    for _ in range(40):
-        action = rng.integers(0, 3, (3, 3))
-        one, two = (manager.step(action, manager.ready) for manager in managers)
-        for name in ('obs', 'reward', 'terminated', 'truncated'):
-            np.testing.assert_array_equal(getattr(one, name), getattr(two, name))
-        for manager in managers:
-            if one.done.any():
-                manager.reset(one.env_id[one.done])
-    for manager in managers:
-        manager.close()
+def test_the_seed_decides_all_games_that_follow() -> None:
+    played = []
+    for _ in range(2):
+        env = player_env(TurnGame(), 'Turns')
+        env.reset(seed=5)
+        for _ in range(3):
+            env.reset()
+        played.append(env.game.played)
+    assert played[0] == played[1] and len(set(played[0])) == 4
 
 
 def test_players_of_different_spaces_are_refused() -> None:
@@ -201,12 +189,6 @@ def test_continuous_actions_and_nested_observations_pass_unchanged() -> None:
     assert view.obs['0'].tolist() == [[1, 2], [1, 2]] and view.active.all()
     np.testing.assert_array_equal(view.obs['1']['at'], action)
     np.testing.assert_array_equal(view.obs['1']['far'][:, 1], [[0, 1, 0]] * 2)
-
-
-def test_outcome_is_won_alone_or_shared() -> None:
-    wins, draws = outcome(np.array([[1.0, -1.0, 0.0], [2.0, 2.0, 0.0], [0.0, 0.0, 0.0]]))
-    assert wins.tolist() == [[True, False, False], [False] * 3, [False] * 3]
-    assert draws.tolist() == [[False] * 3, [True, True, False], [True] * 3]
 
 
 @pytest.mark.parametrize('env_id', ['classic.tictacto_v3', 'classic.tictactoe_v2', 'clasic.tictactoe_v3'])

@@ -275,32 +275,6 @@ def test_observations_of_several_parts_are_those_that_envpool_gives(make: Any, t
     pool.close()
 
 
-@pytest.mark.parametrize('batch_size', [None, 2])
-@pytest.mark.parametrize('task_id', ['Game2048-v1', 'MiniGrid-Empty-5x5-v0'])
-def test_training_on_observations_of_several_parts(
-    task_id: str, batch_size: int | None, tmp_path: Any, monkeypatch: Any
-) -> None:
-    pytest.importorskip('envpool')
-    monkeypatch.chdir(tmp_path)
-    pair = config_pair(
-        env_id=task_id,
-        manager='env_pool',
-        manager_=dict(batch_size=batch_size),
-        env=dict(kwargs=dict(max_episode_steps=9)),
-        policy_=dict(random_collect_size=50),
-    )
-    with SerialPipeline(config.compile_config(*pair, seed=3)) as pipeline:
-        for _ in range(20):
-            pipeline.step()
-        assert pipeline.progress.train_iter > 10
-        rows = Batch.cat([Batch(pipeline.replay_buffer.sample(16, 0)) for _ in range(10)])
-        obs, following = rows['obs'], rows['next_obs']
-        assert any((column != parts_of(following)[name]).any() for name, column in parts_of(obs).items())
-        if 'action_mask' in obs.dtype.names:
-            assert obs['action_mask'][np.arange(len(obs)), rows['action'].ravel()].all()
-            assert (obs['action_mask'] == 0).any()
-
-
 @pytest.mark.parametrize(
     ('task_id', 'kwargs', 'threshold'),
     [

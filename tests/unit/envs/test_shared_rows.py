@@ -7,11 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fault_envs import Steady, leftovers
+from fault_envs import leftovers
 
-from rlframe.envs import BaseEnvManager
-from rlframe.envs.async_manager import SubprocessEnvManager
-from rlframe.envs.env_manager import FEW
 from rlframe.envs.env_worker import SharedRows
 from rlframe.envs.worker_process import HEADER, REPLY, message, parsed
 
@@ -64,23 +61,6 @@ def test_answers_as_declared_are_copied(reward: Any) -> None:
 )
 def test_anything_else_is_left_to_the_checked_way(answer: Any) -> None:
     assert not rows(2).take([FINE, answer])
-
-
-@pytest.mark.parametrize('env_num', [1, FEW, FEW + 1])
-def test_few_and_many_envs_of_a_worker_step_as_those_of_this_process(env_num: int) -> None:
-    make = [lambda i=i: Steady(i) for i in range(env_num)]
-    here, there = BaseEnvManager(make), SubprocessEnvManager(make, {'worker_num': 1})
-    for manager in (here, there):
-        manager.reset(seed=list(range(env_num)))
-    for turn in range(40):
-        answers = [manager.step(np.full(env_num, turn % 2), manager.ready) for manager in (here, there)]
-        for one, other in zip(*answers, strict=True):
-            np.testing.assert_equal(list(one), list(other))
-        for manager in (here, there):
-            if answers[0].done.any():
-                manager.reset(answers[0].env_id[answers[0].done])
-        assert (here.obs == there.obs).all()
-    there.close()
 
 
 def test_a_message_is_parsed_only_when_it_is_complete() -> None:

@@ -174,11 +174,6 @@ def test_env_and_manager_that_do_not_fit_are_refused() -> None:
         GymVectorEnvManager.from_factory(GymEnvFactory(dict(env_id=TorchCartPole)), 2)
 
 
-def test_a_factory_names_the_spaces_without_a_manager() -> None:
-    spec = GymEnvFactory(dict(env_id='rlframe.envs.tensor:TorchPendulum')).spec
-    assert spec.name == 'Pendulum-v1' and spec.action_space.shape == (1,) and spec.max_episode_steps == 200
-
-
 @pytest.mark.parametrize('kind', [TorchCartPole, TorchPendulum])
 def test_steps_by_arrays_equal_steps_by_tensors(kind: type[TensorVectorEnv]) -> None:
     by_array, by_tensor = TensorEnvManager(kind(6, 'cpu')), TensorEnvManager(kind(6, 'cpu'))

@@ -8,7 +8,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
-from fakes import CountingEnv, IdentityEnv, ScriptedPolicy, counted_reward, envs_of
+from fakes import CountingEnv, IdentityEnv, ScriptedPolicy, envs_of
 from fault_envs import Handle
 
 from rlframe.envs import BaseEnvManager
@@ -170,20 +170,6 @@ def test_a_nan_in_a_vector_env_names_env_episode_and_step() -> None:
             rollout.step()
 
 
-def test_closed_managers_say_so_and_launch_again() -> None:
-    factory = GymEnvFactory({'env_id': IdentityEnv})
-    for manager in (
-        BaseEnvManager.from_factory(factory, 2),
-        GymVectorEnvManager.from_factory(factory, 2, {'mode': 'sync'}),
-    ):
-        manager.close()
-        manager.close()
-        assert manager.closed
-        manager.reset(seed=[1, 2])
-        assert not manager.closed and manager.obs.shape == (2, 4)
-        manager.close()
-
-
 @pytest.mark.parametrize('autoreset', ['next_step', 'same_step', 'disabled'])
 def test_envs_whose_state_cannot_be_had_all_begin_anew_with_their_own_obs(autoreset: str) -> None:
     def build() -> GymVectorEnvManager:
@@ -231,10 +217,6 @@ def test_envs_without_state_begin_the_same_episode_after_a_checkpoint(mode: str,
     finally:
         manager.close()
         other.close()
-
-
-def test_counted_rewards_are_exact() -> None:
-    assert float(np.float32(counted_reward(15, 90, 900))) == counted_reward(15, 90, 900)
 
 
 def test_a_constructor_that_raises_is_named_as_by_the_other_managers() -> None:

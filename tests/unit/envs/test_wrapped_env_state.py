@@ -13,7 +13,6 @@ from gymnasium import wrappers
 from gymnasium.wrappers import vector
 
 from rlframe import config
-from rlframe.envs.async_manager import SubprocessEnvManager
 from rlframe.envs.env_manager import BaseEnvManager
 from rlframe.envs.vector_env import GymVectorEnvManager
 from rlframe.pipeline import SerialPipeline
@@ -48,7 +47,6 @@ MANAGERS = {
     'vector of wrapped envs': lambda: GymVectorEnvManager(sync),
     'wrapped vector': lambda: GymVectorEnvManager(lambda: whole(plain)),
     'wrapped native vector': lambda: GymVectorEnvManager(lambda: whole(native)),
-    'subprocess': lambda: SubprocessEnvManager([wrapped] * 3),
 }
 
 
@@ -63,9 +61,7 @@ def play(manager: Any, steps: int, rng: np.random.Generator) -> list[Any]:
     return told
 
 
-@pytest.mark.parametrize(
-    'name', [pytest.param(n, marks=pytest.mark.slow) if n == 'subprocess' else n for n in MANAGERS]
-)
+@pytest.mark.parametrize('name', MANAGERS)
 def test_2n_steps_equal_n_steps_saved_loaded_and_n_steps(name: str, tmp_path: Path) -> None:
     manager, other = MANAGERS[name](), MANAGERS[name]()
     try:
