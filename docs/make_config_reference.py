@@ -71,7 +71,7 @@ def reference() -> str:
         listed = dict(_builtin(REGISTRIES[kind]))
         parts += [''.join(_title(name, cls) for name, cls in listed.items())]
         parts += [_table_of_all({name: flat_fields(cls.config_fields()) for name, cls in listed.items()})]
-    hooks = dict(_builtin(REGISTRIES['hook']))
+    hooks = dict(_builtin(REGISTRIES['run_hook']))
     parts.append(
         '## hook: `hooks`\n\nA key is the name of a hook, or any name of yours with `dict(type=NAME, OPTION=...)`.\n'
     )

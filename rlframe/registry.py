@@ -444,7 +444,7 @@ LEARNER_HOOK_REGISTRY: Registry[LearnerHook] = Registry(
 )
 """Learner hooks, which run before or after training or one iteration of it."""
 HOOK_REGISTRY: Registry[RunHook] = Registry(
-    'hook',
+    'run hook',
     _in(
         'worker.hooks',
         doctor='doctor',
@@ -562,7 +562,7 @@ REGISTRIES: dict[str, Registry[Any]] = {
     'backend': BACKEND_REGISTRY,
     'learner': LEARNER_REGISTRY,
     'learner_hook': LEARNER_HOOK_REGISTRY,
-    'hook': HOOK_REGISTRY,
+    'run_hook': HOOK_REGISTRY,
     'replay_buffer': BUFFER_REGISTRY,
     'commander': COMMANDER_REGISTRY,
     'parallel_collector': PARALLEL_COLLECTOR_REGISTRY,

@@ -53,8 +53,8 @@ MAY_IMPORT = {
         *BASE, 'data', 'run', 'config', 'envs', 'policy.parts', 'worker.collector', 'pipeline', 'parallel', 'export',
     ),
     'app.templates': (
-        *BASE, 'data', 'run', 'model', 'policy', 'worker.collector', 'worker.learner', 'worker.replay_buffer',
-        'backend',
+        *BASE, 'data', 'run', 'model', 'policy', 'worker.collector', 'worker.hooks', 'worker.learner',
+        'worker.replay_buffer', 'backend',
     ),
     'entry': (*BASE, 'run', 'config', 'pipeline', 'parallel', 'backend.ray', 'export', 'tune', 'app'),
     '': ('_version', 'app', 'export'),

@@ -85,7 +85,7 @@ def fields_of(kind: str, name: str) -> list[tuple[str, Field]]:
         return []  # policies declare the options of their networks; a custom one declares its own
     cls: Any = registry_of(kind, name).get(name)
     fields = cls.config_fields() if hasattr(cls, 'config_fields') else {}
-    section = f'{HOOKS}.{name}' if kind == 'hook' else SECTIONS.get(kind, '')
+    section = f'{HOOKS}.{name}' if kind == 'run_hook' else SECTIONS.get(kind, '')
     return flat_fields(fields, f'{section}.' if section else '')
 
 
@@ -97,7 +97,7 @@ def all_declared() -> list[Declared]:
     for kind in REGISTRIES:
         if kind in SECTIONS:
             rows.append(_type_of(kind, SECTIONS[kind]))
-        for name in names_of(kind) if kind in (*SECTIONS, 'hook') else ():
+        for name in names_of(kind) if kind in (*SECTIONS, 'run_hook') else ():
             rows += [Declared(key, f'{kind} {name}', field) for key, field in fields_of(kind, name)]
     for role, path in ROLES.items():
         start = '.'.join(path)

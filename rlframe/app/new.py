@@ -43,13 +43,19 @@ def new_file(kind: str, name: str, folder: Path) -> tuple[Path, list[str]]:
     """
     file = _free(name, folder)
     text = (TEMPLATES / f'{kind}.py').read_text(encoding='utf-8')
-    title = ''.join(part[:1].upper() + part[1:] for part in name.split('_'))
+    title = _title(name)
     if keyword.iskeyword(title) or re.search(rf'\b{title}\b', text):
         remedy = f'Choose another name: the file uses {title} for something else.'
         raise ConfigError(f'this cannot be the name of a {kind}', where='NAME', got=name, remedy=remedy)
-    text = text.replace(f'new_{kind}', name).replace(f'New{kind.capitalize()}', title)
+    own = f'new_{kind}'
+    text = text.replace(own, name).replace(_title(own), title)
     write_new(file, text)
     return file, COMMAND.findall(text)
+
+
+def _title(name: str) -> str:
+    """Returns the name of the class of a component: my_policy, MyPolicy."""
+    return ''.join(part[:1].upper() + part[1:] for part in name.split('_'))
 
 
 def new_config(name: str, folder: Path, env: str, policy: str | None = None) -> tuple[Path, list[str]]:

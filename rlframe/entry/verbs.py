@@ -353,14 +353,14 @@ def report(args: Args) -> int:
     return 0
 
 
-KINDS = ('config', 'policy', 'model', 'hook', 'buffer', 'env', 'backend', 'logger')
+KINDS = ('config', 'policy', 'model', 'learner_hook', 'run_hook', 'buffer', 'env', 'backend', 'logger')
 """What ``rlframe new`` can begin."""
 
 
 @verb(
     OWN,
     'begin your own config, policy, model, hook, env or other part',
-    ('config my_config --env CartPole-v1 --policy ppo', 'policy my_policy', 'hook my_hook'),
+    ('config my_config --env CartPole-v1 --policy ppo', 'policy my_policy', 'learner_hook my_hook'),
     arg('kind', f'one of {", ".join(KINDS)}', 'KIND', choices=KINDS),
     arg('name', 'name of the file without .py, and of the component in configs', 'NAME'),
     arg(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import logging
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -28,13 +29,13 @@ class Own(RunHook):
 
 
 @pytest.fixture(autouse=True)
-def plugins(monkeypatch: pytest.MonkeyPatch) -> Plugins:
+def plugins(monkeypatch: pytest.MonkeyPatch) -> Iterator[Plugins]:
     """A process that has not looked for plug-ins yet."""
     own = Plugins()
     monkeypatch.setattr(base_registry, 'PLUGINS', own)
     monkeypatch.setattr(listing, 'PLUGINS', own)
-    monkeypatch.setattr(HOOK_REGISTRY, '_classes', dict(HOOK_REGISTRY._classes))
-    return own
+    yield own
+    HOOK_REGISTRY._classes.pop('from_a_plugin', None)  # what a test has imported stays registered
 
 
 @pytest.fixture
@@ -81,7 +82,9 @@ def test_a_function_is_called_and_a_broken_plugin_is_skipped_with_one_warning(
     install(site, 'rlplug_bad', 'bad = rlplug_bad', 'raise ValueError("no\\nlicence")')
     with caplog.at_level(logging.WARNING, 'rlframe.registry'):
         assert HOOK_REGISTRY.get('from_a_plugin').__name__ == 'Own'
-        with pytest.raises(RegistryError, match=r"unknown hook 'from_a_plugn'. Did you mean 'from_a_plugin'"):
+        with pytest.raises(
+            RegistryError, match=r"unknown run hook 'from_a_plugn'. Did you mean 'from_a_plugin'"
+        ):
             HOOK_REGISTRY.get('from_a_plugn')
     (record,) = caplog.records
     assert record.getMessage() == "the plug-in 'bad' of rlplug_bad 1.5 is skipped: ValueError: no licence"
@@ -94,8 +97,8 @@ def test_plugins_are_listed_with_what_they_add(site: Path, capsys: pytest.Captur
     out, err = capsys.readouterr()
     rows = [line.split() for line in out.splitlines()]
     assert rows[0][:4] == ['bad', 'rlplug_bad', '1.5', 'skipped:'] and 'missing' in out
-    assert rows[-1] == ['good', 'rlplug_good', '1.5', 'loaded:', 'hook', 'from_a_plugin'] and err == ''
-    assert main(['list', 'hook']) == 0 and 'from_a_plugin' in capsys.readouterr().out
+    assert rows[-1] == ['good', 'rlplug_good', '1.5', 'loaded:', 'run', 'hook', 'from_a_plugin'] and err == ''
+    assert main(['list', 'run_hook']) == 0 and 'from_a_plugin' in capsys.readouterr().out
 
 
 def test_without_plugins_the_list_says_so(site: Path, capsys: pytest.CaptureFixture[str]) -> None:

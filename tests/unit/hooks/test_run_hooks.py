@@ -187,7 +187,10 @@ def test_a_state_that_does_not_fit_is_named() -> None:
 @pytest.mark.parametrize(
     ('hooks', 'told'),
     [
-        (dict(erly_stop=True), "hooks.erly_stop.type: unknown hook 'erly_stop'. Did you mean 'early_stop'?"),
+        (
+            dict(erly_stop=True),
+            "hooks.erly_stop.type: unknown run hook 'erly_stop'. Did you mean 'early_stop'?",
+        ),
         (dict(early_stop=dict(patienc=3)), 'Did you mean hooks.early_stop.patience?'),
         (dict(early_stop=dict(patience=0)), 'hooks.early_stop.patience: bad value'),
         (dict(early_stop=3), 'hooks.early_stop: bad value; got 3, expected a dict of options, True or False'),

@@ -68,13 +68,13 @@ def test_there_is_a_template_for_each_kind() -> None:
     assert {file.stem for file in TEMPLATES.glob('*.py')} == {'__init__', *TEMPLATE_KINDS}
 
 
-@pytest.mark.parametrize('kind', ['policy', 'hook', 'logger', 'env'])
+@pytest.mark.parametrize('kind', ['policy', 'learner_hook', 'run_hook', 'logger', 'env'])
 def test_a_component_takes_at_most_15_lines_of_code(kind: str) -> None:
     assert code_lines(TEMPLATES / f'{kind}.py') <= 15
 
 
 @pytest.mark.parametrize(
-    'kind', [pytest.param(kind, marks=[] if kind == 'hook' else [pytest.mark.slow]) for kind in TEMPLATE_KINDS]
+    'kind', [pytest.param(kind, marks=[] if kind == 'learner_hook' else [pytest.mark.slow]) for kind in TEMPLATE_KINDS]
 )  # fmt: skip
 def test_a_new_file_runs_by_the_commands_that_are_printed(
     kind: str, capsys: pytest.CaptureFixture[str]
@@ -90,7 +90,7 @@ def test_a_new_file_runs_by_the_commands_that_are_printed(
         assert main([verb, *words, *(QUICK if verb == 'train' else [])]) == 0
     (run,) = [folder for folder in Path.cwd().iterdir() if folder.is_dir() and folder.name != '__pycache__']
     written = (run / 'metrics.jsonl').read_text(encoding='utf-8')
-    if kind == 'hook':
+    if kind == 'learner_hook':
         assert 'smooth_loss' in written
     if kind == 'logger':
         assert 'env steps: ' in (run / 'scores.txt').read_text(encoding='utf-8')
@@ -125,8 +125,8 @@ def test_a_slow_env_gets_processes(cwd: Path, monkeypatch: pytest.MonkeyPatch) -
     [
         (['policy', 'torch'], "there is a module 'torch' already"),
         (['policy', 'a-b'], 'expected a Python identifier'),
-        (['hook', 'class'], 'expected a Python identifier'),
-        (['hook', '../up'], 'expected a Python identifier'),
+        (['learner_hook', 'class'], 'expected a Python identifier'),
+        (['run_hook', '../up'], 'expected a Python identifier'),
         (['config', 'own_file', '--env', 'CartPol-v1'], 'CartPole-v1'),
         (['config', 'own_file', '--env', 'CartPole-v1', '--policy', 'sac'], 'Policies that fit'),
         (['config', 'own_file'], '--env'),
@@ -145,7 +145,7 @@ def test_bad_input_writes_nothing(
 
 
 def test_nothing_is_overwritten(cwd: Path) -> None:
-    new_file('hook', 'own_file', cwd)
+    new_file('learner_hook', 'own_file', cwd)
     before = (cwd / 'own_file.py').read_bytes()
     assert main(['new', 'policy', 'own_file']) == 2
     assert (cwd / 'own_file.py').read_bytes() == before
