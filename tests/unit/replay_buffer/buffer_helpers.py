@@ -40,17 +40,3 @@ class FakeClock:
 
     def __call__(self) -> float:
         return self.now
-
-
-class FakeWriter:
-    """Remembers what was logged."""
-
-    def __init__(self) -> None:
-        self.scalars: list[tuple[str, float, int]] = []
-
-    def add_scalar(self, tag: str, value: float, step: int) -> None:
-        self.scalars.append((tag, value, step))
-
-    def tags(self) -> set[str]:
-        """Returns the tags seen."""
-        return {tag for tag, _, _ in self.scalars}

@@ -12,7 +12,7 @@ from buffer_helpers import assert_rows_intact, transitions
 from rlframe.data import Batch
 from rlframe.errors import NonFiniteError, ResourceError
 from rlframe.run import machine
-from rlframe.worker.replay_buffer import AdvancedReplayBuffer
+from rlframe.worker.replay_buffer import AdvancedReplayBuffer, NaiveReplayBuffer
 
 EPS = 1e-5
 
@@ -185,6 +185,7 @@ def test_push_beyond_the_capacity_keeps_the_newest(count: int) -> None:
     assert sorted(priorities(buffer)) == list(range(count + 3 - 8, count + 3))
 
 
+@pytest.mark.parametrize('kind', [NaiveReplayBuffer, AdvancedReplayBuffer])
 @pytest.mark.parametrize(
     ('pushed', 'age', 'expected'),
     [
@@ -195,12 +196,12 @@ def test_push_beyond_the_capacity_keeps_the_newest(count: int) -> None:
     ],
 )
 def test_sample_range_is_over_age_also_when_wrapped_or_part_filled(
-    pushed: int, age: slice, expected: set[int]
+    kind: type[NaiveReplayBuffer], pushed: int, age: slice, expected: set[int]
 ) -> None:
-    buffer = AdvancedReplayBuffer(dict(replay_buffer_size=8))
+    buffer = kind(dict(replay_buffer_size=8))
     for i in range(pushed):
         buffer.push(transitions(i, 1), i)
-    seen = {int(a) for _ in range(40) for a in buffer.sample(5, 0, age)['action']}
+    seen = {int(a) for _ in range(40) for a in buffer.sample(len(expected), 0, age)['action']}
     assert seen == expected
     assert buffer.sample(1, 0, slice(3, 3)) is None
 

@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from buffer_helpers import transitions
+from buffer_helpers import FakeClock, transitions
+from fakes import FakeBoard
 
 from rlframe.errors import ConfigError
 from rlframe.worker.replay_buffer.advanced_buffer import ElasticReplayBuffer
@@ -76,9 +77,7 @@ def test_state_keeps_the_size() -> None:
 
 
 def test_an_item_that_is_not_sampled_is_not_counted_as_removed() -> None:
-    from buffer_helpers import FakeClock, FakeWriter
-
-    board, clock = FakeWriter(), FakeClock()
+    board, clock = FakeBoard(), FakeClock()
     buffer = pushed(size=8, count=7, tb_logger=board, clock=clock)
     clock.now = 1000.0
     buffer.push(transitions(7, 3), 10)

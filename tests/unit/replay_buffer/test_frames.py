@@ -287,7 +287,7 @@ def trained(
     return load_checkpoint(folder / 'ckpt' / 'latest')[0]
 
 
-@pytest.mark.parametrize('case', ['dqn naive', 'dqn advanced'])
+@pytest.mark.parametrize('case', [pytest.param('dqn naive', marks=pytest.mark.slow), 'dqn advanced'])
 def test_training_is_the_same_to_the_bit_and_can_be_resumed(case: str, tmp_path: Path) -> None:
     copied = trained(tmp_path / 'copied', case, 60, 'replay_buffer.frames=copied')
     once = trained(tmp_path / 'once', case, 60)

@@ -6,11 +6,12 @@ import logging
 
 import numpy as np
 import pytest
-from buffer_helpers import FakeClock, FakeWriter, transitions
+from buffer_helpers import FakeClock, transitions
+from fakes import FakeBoard
 
 from rlframe.errors import BufferUnderflowError
 from rlframe.worker.replay_buffer import AdvancedReplayBuffer, NaiveReplayBuffer, ThroughputLimitError
-from rlframe.worker.replay_buffer.base_buffer import SampledDataAttrMonitor, ThroughputControl
+from rlframe.worker.replay_buffer.base_buffer import ThroughputControl
 
 
 def test_old_counts_fade_to_a_hundredth_in_the_window() -> None:
@@ -59,7 +60,7 @@ def test_refused_sample_gives_none_and_takes_no_step(caplog: pytest.LogCaptureFi
 
 @pytest.mark.parametrize('cls', [NaiveReplayBuffer, AdvancedReplayBuffer])
 def test_throughput_is_logged_when_its_time_has_come(cls, caplog: pytest.LogCaptureFixture) -> None:
-    clock, writer = FakeClock(), FakeWriter()
+    clock, writer = FakeClock(), FakeBoard()
     buffer = cls(dict(replay_buffer_size=8), writer, clock=clock)
     buffer.push(transitions(0, 12), 3)
     buffer.sample(4, 0)
@@ -74,7 +75,7 @@ def test_throughput_is_logged_when_its_time_has_come(cls, caplog: pytest.LogCapt
 
 
 def test_averages_are_logged_every_print_freq_samples_at_the_last_envstep() -> None:
-    writer = FakeWriter()
+    writer = FakeBoard()
     cfg = dict(monitor=dict(sampled_data_attr=dict(average_range=2, print_freq=5)), anneal_step=0)
     buffer = AdvancedReplayBuffer(cfg, writer)
     buffer.push(transitions(0, 4, collect_iter=np.full(4, 3)), 77)
@@ -89,9 +90,3 @@ def test_averages_are_logged_every_print_freq_samples_at_the_last_envstep() -> N
     assert values['buffer/use_avg'] == pytest.approx(4.5)
     assert values['buffer/staleness_avg'] == 7
     assert (values['buffer/count'], values['buffer/beta']) == (4, 0.4)
-
-
-def test_nothing_is_logged_without_a_writer() -> None:
-    monitor = SampledDataAttrMonitor(5, 1, None)
-    monitor.record(np.ones(1), np.ones(1), np.ones(1), beta=0.4, count=1, envstep=0)
-    assert monitor.state_dict()['calls'] == 0

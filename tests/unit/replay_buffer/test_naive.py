@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import re
 from typing import Any
 
 import numpy as np
@@ -44,12 +43,6 @@ def test_rows_dicts_and_batches_give_the_same_columns() -> None:
             np.testing.assert_array_equal(sample[name], samples[0][name])
 
 
-def test_pushed_dicts_are_left_as_they_are() -> None:
-    row = {'obs': np.zeros(2), 'reward': 1.0}
-    NaiveReplayBuffer(None).push([row], 0)
-    assert list(row) == ['obs', 'reward']
-
-
 @pytest.mark.parametrize(
     ('first', 'second'),
     [
@@ -84,23 +77,6 @@ def test_objects_come_back_as_a_list_and_dicts_as_copies() -> None:
     assert deep.sample(1, 0) == [[['inner']]]
 
 
-@pytest.mark.parametrize(
-    ('have', 'options', 'text'),
-    [
-        (0, {}, r'has 0 items .* need 5.*policy.random_collect_size'),
-        (3, {}, r'has 3 items .* need 5'),
-        (50, {'sample_range': slice(-2, None)}, r'has 2 items .* need 5'),
-        (0, {'replace': True}, r'has 0 items'),
-    ],
-)
-def test_asking_for_more_than_there_is_gives_none_and_names_both_numbers_and_the_key(
-    have: int, options: dict[str, Any], text: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    assert filled(have).sample(5, 0, **options) is None
-    assert re.search(text, caplog.text)
-    assert len(filled(3).sample(5, 0, replace=True)) == 5
-
-
 def test_sampling_nothing_gives_nothing() -> None:
     assert NaiveReplayBuffer(None).sample(0, 0) == []
     rows = filled(3).sample(0, 0)
@@ -109,24 +85,6 @@ def test_sampling_nothing_gives_nothing() -> None:
     assert [len(batch) for batch in filled(3).batches(2, 0, 0)] == [0, 0]
     assert list(filled(3).batches(0, 5, 0)) == []
     assert NaiveReplayBuffer(None).push([], 0) == 0
-
-
-@pytest.mark.parametrize(
-    ('pushed', 'age', 'expected'),
-    [
-        (12, slice(-4, None), [8, 9, 10, 11]),
-        (12, slice(0, 3), [4, 5, 6]),
-        (5, slice(-4, None), [1, 2, 3, 4]),
-        (5, slice(None, None, 2), [0, 2, 4]),
-    ],
-)
-def test_sample_range_is_over_age_also_when_wrapped_or_part_filled(
-    pushed: int, age: slice, expected: list[int]
-) -> None:
-    buffer = NaiveReplayBuffer(dict(replay_buffer_size=8))
-    for i in range(pushed):
-        buffer.push(transitions(i, 1), i)
-    assert sorted(buffer.sample(len(expected), 0, sample_range=age)['action'].tolist()) == expected
 
 
 def test_batches_are_distinct_rows_fixed_at_the_call() -> None:
@@ -159,15 +117,6 @@ def test_batches_of_objects_are_lists() -> None:
     buffer.push([f'episode {i}' for i in range(9)], 0)
     batches = list(buffer.batches(3, 4, 0))
     assert all(type(batch) is list and len(set(batch)) == 4 for batch in batches)
-
-
-def test_clear_forgets_items_and_the_push_count() -> None:
-    buffer = filled(30)
-    assert buffer.push_count == 30
-    buffer.clear()
-    assert (buffer.count(), buffer.push_count) == (0, 0)
-    buffer.push(transitions(5, 3), 0)
-    assert sorted(buffer.sample(3, 0)['action']) == [5, 6, 7]
 
 
 def test_update_says_once_that_there_are_no_priorities(caplog: pytest.LogCaptureFixture) -> None:

@@ -8,7 +8,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlframe.data import FloatArray
-from rlframe.utils.arithmetic import ALIGNMENT
 from rlframe.worker.replay_buffer.kernels import kernel
 from rlframe.worker.replay_buffer.sum_tree import FANOUT, SumTree, ask_for, level_blocks, tree_nbytes
 
@@ -71,14 +70,6 @@ def test_cleared_tree_is_empty_and_bytes_are_as_foretold() -> None:
         tree.set(np.array([capacity - 1]), np.array([2.0]))
         tree.clear()
         assert (tree.sum(), tree.min()) == (0, np.inf)
-
-
-def test_a_block_of_leaves_or_sums_is_one_cache_line() -> None:
-    for capacity in (1, 9, 4096, 100001):
-        tree = SumTree(capacity)
-        for array in (tree.leaf, tree.total):
-            assert array[0].nbytes == ALIGNMENT
-            assert array.ctypes.data % ALIGNMENT == 0
 
 
 def test_asking_for_a_line_changes_nothing_even_beyond_an_array() -> None:
