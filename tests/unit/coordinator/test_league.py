@@ -158,12 +158,6 @@ def test_the_newest_past_self_is_not_dropped_and_a_dropped_one_has_no_rating() -
     assert set(league.elo.ratings) == {'main', 'main_30', 'main_40'}
 
 
-def test_the_newest_past_self_is_kept_even_if_all_others_are_harder() -> None:
-    league = league_of({10: LOSS, 20: LOSS}, keep=2)
-    league.take_snapshot(30)
-    assert league.table()['players'] == ['main', 'main_20', 'main_30']
-
-
 def test_a_past_self_has_the_rating_that_the_main_player_had() -> None:
     league = league_of({10: WIN})
     league.take_snapshot(20)

@@ -56,20 +56,6 @@ def test_a_win_rate_is_the_mean_result_with_decaying_weights(
     assert payoff.games('a', 'b') == len(seen)
 
 
-def test_recent_games_count_more() -> None:
-    payoff = Payoff(0.5, 1)
-    payoff.add('a', 'b', [LOSS, WIN])
-    assert payoff.win_rate('a', 'b') == pytest.approx(2 / 3)
-
-
-def test_the_number_of_games_is_not_decayed() -> None:
-    payoff = Payoff(0.1, 8)
-    payoff.add('a', 'b', [WIN] * 7)
-    assert payoff.win_rate('a', 'b') == 0.5
-    payoff.add('b', 'a', [LOSS])
-    assert payoff.win_rate('a', 'b') == 1
-
-
 @given(games=GAMES)
 def test_a_restored_payoff_continues_identically(games: Games) -> None:
     payoff, restored = Payoff(0.9, 2), Payoff(0.9, 2)

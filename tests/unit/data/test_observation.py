@@ -244,37 +244,3 @@ def test_space_without_numbers_is_refused_with_a_remedy_that_works(shape: tuple[
     whole = spaces.Dict(empty=empty, full=spaces.Box(0, 1, (2,)))
     with pytest.raises(IncompatibleError, match=r"obs\['empty'\].*filter_keys=\['full'\]"):
         obs_dtype(whole)
-
-
-UNSUPPORTED: dict[str, gymnasium.Space[Any]] = {
-    'graph': spaces.Graph(spaces.Box(0, 1, (2,)), None),
-    'sequence': spaces.Sequence(spaces.Discrete(3)),
-    'stacked sequence': spaces.Sequence(spaces.Box(0, 1, (2,)), stack=True),
-    'one of': spaces.OneOf([spaces.Discrete(3), spaces.Box(0, 1, (2,))]),
-    'text': spaces.Text(5),
-    'empty': spaces.Dict({}),
-    'sequence in a dict': spaces.Dict(a=spaces.Sequence(spaces.Discrete(3))),
-}
-
-
-class Shown(gymnasium.Env[Any, Any]):
-    """Shows samples of a space."""
-
-    def __init__(self, space: gymnasium.Space[Any]) -> None:
-        self.observation_space = space
-        self.action_space: Any = spaces.Discrete(2)
-
-    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
-        return self.observation_space.sample(), {}
-
-
-@pytest.mark.parametrize('kind', UNSUPPORTED)
-def test_remedy_for_an_unsupported_space_works(kind: str) -> None:
-    env = Shown(UNSUPPORTED[kind])
-    with pytest.raises(IncompatibleError) as caught:
-        obs_dtype(env.observation_space)
-    if 'FlattenObservation' in caught.value.remedy:
-        flat = gymnasium.wrappers.FlattenObservation(env)
-        assert obs_dtype(flat.observation_space) and flat.observation_space.contains(flat.reset()[0])
-    else:
-        assert 'wrapper' not in str(caught.value) and kind not in ('one of', 'text')

@@ -74,26 +74,6 @@ def test_gae_equals_the_sum_of_td_errors_within_the_episode(
         assert got[t, n] == pytest.approx(total)
 
 
-@settings(max_examples=30, deadline=None)
-@given(blocks(), FACTORS)
-def test_gae_with_lambda_1_is_return_minus_value_and_with_0_the_td_error(
-    block: dict[str, np.ndarray], gamma: float
-) -> None:
-    reward, next_value, done = block['reward'], block['next_value'], block['done']
-    value = np.concatenate([block['value'][:1], next_value[:-1]])
-    value[1:][done[:-1]] = 0.7  # the first value of the next episode
-    follows = np.concatenate([value[1:], next_value[-1:]])
-    follows[done] = next_value[done]
-    np.testing.assert_allclose(
-        gae(reward, value, follows, done, gamma, 1.0),
-        discounted_return(reward, done, follows, gamma) - value,
-        atol=1e-12,
-    )
-    np.testing.assert_allclose(
-        gae(reward, value, follows, done, gamma, 0.0), n_step_return(reward, done, follows, gamma, 1) - value
-    )
-
-
 def test_other_shapes_and_a_window_of_nothing_are_refused() -> None:
     ones = np.ones((3, 2))
     with pytest.raises(ValueError, match='shapes must agree'):

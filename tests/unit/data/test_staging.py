@@ -183,16 +183,3 @@ def test_a_copy_has_buffers_of_its_own(again: Any) -> None:
     other = again(staging)
     assert (other.device, other._turns) == (CPU, {})
     assert other(np.arange(4)).tolist() == [0, 1, 2, 3]
-
-
-def test_policy_on_the_cpu_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    from fakes import config_pair
-
-    from rlframe import config
-    from rlframe.pipeline import build
-    from rlframe.policy import base_policy, create_policy
-
-    monkeypatch.setattr(base_policy, 'Staging', lambda device: pytest.fail('made'))
-    cfg = config.compile_config(*config_pair())
-    policy = create_policy(cfg.policy, build.make_factory(cfg).spec)
-    assert policy._tensor is to_tensor

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import traceback
 from typing import Any
 
@@ -218,24 +217,3 @@ def test_add_and_merge_keep_order() -> None:
 def test_an_unknown_position_is_refused() -> None:
     with pytest.raises(ValueError, match='no hook position'):
         learner_with().call_hook('after_epoch')
-
-
-def test_the_stop_on_nan_hook_of_the_design_works_as_written(registry: Any) -> None:
-    @register_learner_hook('stop_on_nan')
-    class StopOnNanHook(LearnerHook):
-        """Fails at the first non-finite training variable instead of training on garbage."""
-
-        position, priority = 'after_iter', 10  # lower runs earlier
-
-        def __call__(self, learner: BaseLearner) -> None:
-            bad = [name for name, value in learner.log_buffer['scalar'].items() if not math.isfinite(value)]
-            if bad:
-                raise FloatingPointError(f'non-finite {bad} at train_iter {learner.train_iter}')
-
-    losses = iter([1.0, 2.0, math.nan])
-    cfg = {'hook': NO_HOOKS | {'nan': {'type': 'stop_on_nan'}}}
-    learner = BaseLearner(cfg, ScriptedPolicy(lambda data: {'total_loss': next(losses)}).learn_mode)
-    learner.train({})
-    learner.train({})
-    with pytest.raises(FloatingPointError, match=r"non-finite \['total_loss'\] at train_iter 3"):
-        learner.train({})

@@ -49,16 +49,6 @@ def test_unrolling_sequences_equals_their_steps_and_so_do_the_gradients(core: Co
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
 
 
-def test_the_order_of_sequences_only_changes_the_order_of_results(core: Core) -> None:
-    features, state = torch.randn(sum(LENGTHS), 3), torch.randn(len(LENGTHS), *core.state_shape)
-    step, sequence = sequences()
-    whole = core(features, Unroll(step, sequence, max(LENGTHS), state), state)
-    new = torch.tensor([2, 0, 1])  # new number of each sequence
-    moved = state[new.argsort()]
-    permuted = core(features, Unroll(step, new[sequence], max(LENGTHS), moved), moved)
-    torch.testing.assert_close(permuted, whole, rtol=1e-5, atol=1e-6)
-
-
 def test_more_padding_and_sequences_of_others_change_nothing(core: Core) -> None:
     features, state = torch.randn(sum(LENGTHS), 3), torch.randn(len(LENGTHS), *core.state_shape)
     step, sequence = sequences()
