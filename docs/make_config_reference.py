@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rlframe.app.explain import flat_fields, told
+from rlframe.app.explain import flat_fields, meaning_of
 from rlframe.config import FORWARDED
 from rlframe.config.backends import BACKENDS, ROLES
 from rlframe.config.schema import PARALLEL_FIELDS, TOP
@@ -142,7 +142,7 @@ def _table_of_all(options: dict[str, list[tuple[str, Field]]]) -> str:
 
 def _cells(key: str, field: Field, default: str) -> tuple[str, ...]:
     accepted = dataclasses.replace(field, unit='').expected()
-    return (f'`{key}`', default, told(field), accepted, field.unit, 'may change' if field.may_change else '')
+    return (f'`{key}`', default, meaning_of(field), accepted, field.unit, 'may change' if field.may_change else '')
 
 
 def _default(field: Field) -> str:

@@ -54,7 +54,7 @@ def flat_fields(options: Mapping[str, Any], prefix: str = '') -> list[tuple[str,
     return rows
 
 
-def told(field: Field) -> str:
+def meaning_of(field: Field) -> str:
     """Returns the description of an option and its reach."""
     return f'{field.doc} (reaches: {field.reaches})'.lstrip() if field.reaches else field.doc
 

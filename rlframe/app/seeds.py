@@ -19,7 +19,7 @@ from rlframe.config.rules import check_serial
 from rlframe.errors import ConfigError, RLFrameError, WorkerLostError
 from rlframe.pipeline import build
 from rlframe.run.child_process import ChildProcess
-from rlframe.run.exit_guard import told
+from rlframe.run.exit_guard import exits_as_errors
 from rlframe.run.machine import usable_cores
 from rlframe.utils.serialize import from_bytes, to_bytes
 
@@ -229,7 +229,7 @@ def main() -> None:
     cfg, resumes = from_bytes(sys.stdin.buffer.read())
     signal.signal(signal.SIGTERM, lambda number, _: stopped.append(number))
     try:
-        with told(), _pipeline(cfg, resumes) as pipeline:
+        with exits_as_errors(), _pipeline(cfg, resumes) as pipeline:
             last = monotonic()
 
             def is_over(_: Any = None) -> bool:

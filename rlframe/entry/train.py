@@ -16,7 +16,7 @@ from rlframe.config.schema import ExperimentConfig
 from rlframe.entry.arguments import Args
 from rlframe.errors import ConfigWarning
 from rlframe.pipeline.saying import say, say_warnings, short_path
-from rlframe.run.exit_guard import StopSignal, told
+from rlframe.run.exit_guard import StopSignal, exits_as_errors
 
 if TYPE_CHECKING:
     from rlframe.pipeline.resume import Pair
@@ -29,7 +29,7 @@ AUTO = 'auto'
 def run(args: Args) -> int:
     """Runs the verb and returns the exit code."""
     _check(args)
-    with told():
+    with exits_as_errors():
         return _train(args) if args.seeds is None else _train_seeds(args)
 
 
@@ -121,9 +121,9 @@ def _new_folder(cfg: ExperimentConfig, args: Args) -> Path | Callable[[], Path] 
 
         begun = unbegun_run(cfg, args.exp_name)
         where = '' if begun is None else short_path(begun)
-        told = f'{where} ended before its first checkpoint; starting again in the same folder'
+        begins_anew = f'{where} ended before its first checkpoint; starting again in the same folder'
         none = 'found no run of this config to resume; starting a new one'
-        sys.stderr.write(f'rlframe: {told if where else none}\n')
+        sys.stderr.write(f'rlframe: {begins_anew if where else none}\n')
     return chosen_folder(begun, args.exp_name)
 
 

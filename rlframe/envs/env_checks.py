@@ -109,7 +109,7 @@ UNSEEDED = (
 )
 
 
-class Habits:
+class FirstSteps:
     """Checks one env around its first steps and resets.
 
     Args:

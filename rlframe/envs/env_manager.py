@@ -14,7 +14,7 @@ from rlframe.data.observation import BAD_OBS, pack, pack_rows, zero_obs
 from rlframe.data.timestep import NO_INFO, Array, EnvSpec, IntArray, TimeStep
 from rlframe.envs import contract
 from rlframe.envs.base_env import EnvFactory, MakeEnv, picture_of, seed_spaces, spec_of
-from rlframe.envs.env_checks import Habits
+from rlframe.envs.env_checks import FirstSteps
 from rlframe.envs.faults import (
     FATAL,
     SHOWN_CAUSES,
@@ -114,7 +114,7 @@ class BaseEnvManager(IEnvManager):
         self.remarks = contract.Remarks(hold=self.in_worker)
         """Remarks on envs that meet the contract only loosely."""
         self._step_of: dict[int, Step] = {}
-        self._habits: dict[int, Habits] = {}  # envs that are still checked in full
+        self._first_steps: dict[int, FirstSteps] = {}  # envs that are still checked in full
         self._states: dict[int, EnvState] = {}
 
     def launch(self) -> None:
@@ -415,7 +415,7 @@ class BaseEnvManager(IEnvManager):
     def _remove(self, env: int) -> None:
         """Closes and forgets an env."""
         self._step_of.pop(env, None)
-        self._habits.pop(env, None)
+        self._first_steps.pop(env, None)
         self._states.pop(env, None)
         if (made := self.envs.pop(env, None)) is not None:
             try:
@@ -446,7 +446,7 @@ class BaseEnvManager(IEnvManager):
                 self.at(env)
                 if seed is not None:
                     seed_spaces(self.envs[env], seed)
-                habits = self._habits_of(env)
+                first_steps = self._first_steps_of(env)
                 answer = self.envs[env].reset(seed=seed)
             except FATAL:
                 raise
@@ -457,19 +457,19 @@ class BaseEnvManager(IEnvManager):
             self._episodes.number[env] += 1
             episode = int(self._episodes.number[env])
             obs[env] = contract.first_obs(answer, self.spec, env, episode, self.remarks)
-            if habits is not None:
-                habits.after(answer[0])
+            if first_steps is not None:
+                first_steps.after(answer[0])
         return faults
 
-    def _habits_of(self, env: int) -> Habits | None:
+    def _first_steps_of(self, env: int) -> FirstSteps | None:
         """Returns the habit checker of an env; None once the env has been checked in full."""
         if not self._episodes.unchecked[env]:
-            self._habits.pop(env, None)
+            self._first_steps.pop(env, None)
             return None
-        if env not in self._habits:
-            self._habits[env] = Habits(self.spec.name, env, self.remarks)
-        self._habits[env].before()
-        return self._habits[env]
+        if env not in self._first_steps:
+            self._first_steps[env] = FirstSteps(self.spec.name, env, self.remarks)
+        self._first_steps[env].before()
+        return self._first_steps[env]
 
     def _fault(self, env: int, what: str, error: BaseException) -> Fault:
         """Removes an env that failed."""
@@ -505,9 +505,9 @@ class BaseEnvManager(IEnvManager):
             except FAILURES as error:
                 faults.append(self._fault(listed[len(answers)], 'step()', error))
                 answers.append((self._nothing, 0.0, False, False, {}))
-        if self._habits:
-            for env in self._habits.keys() & set(listed):
-                self._habits[env].check_apart(len(self._all) - 1)
+        if self._first_steps:
+            for env in self._first_steps.keys() & set(listed):
+                self._first_steps[env].check_apart(len(self._all) - 1)
         return answers, faults
 
     def columns(self, answers: Sequence[Any], env_id: IntArray, rows: Array) -> TimeStep:
@@ -531,12 +531,12 @@ class BaseEnvManager(IEnvManager):
     def _checked(self, env: int, step: Step) -> Step:
         def checked(action: Any) -> Any:
             contract.check_action(action, self.spec, env)
-            habits = self._habits_of(env)
+            first_steps = self._first_steps_of(env)
             answer = step(action)
-            if habits is not None:
+            if first_steps is not None:
                 self._episodes.unchecked[env] -= 1
                 contract.check_step(answer, self.spec, env, *self._episodes.place(env), self.remarks)
-                habits.after(answer[0])
+                first_steps.after(answer[0])
             return answer
 
         return checked

@@ -35,7 +35,7 @@ from rlframe.envs.state_objects import (
 from rlframe.envs.state_write import (
     BITS,
     CONTAINERS,
-    Born,
+    Originals,
     RefusedError,
     Writer,
     digest_of,
@@ -63,7 +63,7 @@ class Reader:
     Args:
         graph: The output.
         classes: The classes that it may name; by default none.
-        born: What the env had when it was created.
+        originals: What the env had when it was created.
 
     Raises:
         MismatchError: If the state needs an object that the env does not have.
@@ -71,9 +71,9 @@ class Reader:
     """
 
     def __init__(
-        self, graph: Mapping[str, Any], classes: Classes | None = None, born: Born | None = None
+        self, graph: Mapping[str, Any], classes: Classes | None = None, originals: Originals | None = None
     ) -> None:
-        self._classes, self._born = classes or Classes(), born or Born()
+        self._classes, self._originals = classes or Classes(), originals or Originals()
         text = graph['graph']
         plain = strict_json.loads(text.encode(), 'STATE') if isinstance(text, str) else text
         self._nodes, self._own = plain['nodes'], graph['own']
@@ -139,7 +139,7 @@ class Reader:
 
     def _live(self, node: Node) -> Any:
         place, kind = node['at'], node['kind']
-        live = self._born.objects.get(place)
+        live = self._originals.objects.get(place)
         if live is None:
             raise MismatchError(f'{place} is missing')
         is_filled = is_env(live) or is_space(live)
@@ -357,13 +357,13 @@ class EnvState:
         self._classes = Classes([*self._layers, *_members(self._layers[-1])])
         kinds = dict.fromkeys(kind for layer in self._layers for kind in type(layer).__mro__)
         self._shared = [(kind, name) for kind in kinds for name in _shared_by_all(kind)]
-        self._born = Born()
-        Writer(self._classes, self._born, is_survey=True).write(self._roots())
+        self._originals = Originals()
+        Writer(self._classes, self._originals, is_survey=True).write(self._roots())
 
     def capture(self) -> dict[str, Any] | Refusal:
         """Returns the state as plain data, or the reason why it cannot be saved."""
         try:
-            return Writer(self._classes, self._born).write(self._roots())
+            return Writer(self._classes, self._originals).write(self._roots())
         except RefusedError as error:
             kind = type_name(error.kind).replace(':', '.').removeprefix('builtins.').lstrip('.')
             return Refusal(f'{self._shown(error.path)} ({kind}) {error.why}')
@@ -378,7 +378,7 @@ class EnvState:
             CheckpointStateError: If it is not a state.
         """
         try:
-            reader = Reader(state, self._classes, self._born)
+            reader = Reader(state, self._classes, self._originals)
             roots = self._roots()
             if reader.roots.keys() != roots.keys():
                 raise MismatchError(f'its spaces are {[*roots]}, and were {[*reader.roots]}')

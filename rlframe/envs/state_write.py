@@ -58,7 +58,7 @@ class RefusedError(Exception):
         self.path, self.kind, self.why = path, kind, why
 
 
-class Born:
+class Originals:
     """What an env had when it was created and still has: found in another env, created in the same way, by its path."""
 
     def __init__(self) -> None:
@@ -80,14 +80,18 @@ class Writer:
 
     Args:
         classes: The classes that a state may name; by default none.
-        born: What the env had when it was created.
+        originals: What the env had when it was created.
         is_survey: Whether to note what the env has been created with, and to refuse nothing.
     """
 
     def __init__(
-        self, classes: Classes | None = None, born: Born | None = None, is_survey: bool = False
+        self, classes: Classes | None = None, originals: Originals | None = None, is_survey: bool = False
     ) -> None:
-        self._classes, self._born, self._is_survey = classes or Classes(), born or Born(), is_survey
+        self._classes, self._originals, self._is_survey = (
+            classes or Classes(),
+            originals or Originals(),
+            is_survey,
+        )
         self._objects: list[Any] = []
         self._paths: list[str] = []
         self._numbers: dict[int, int] = {}
@@ -166,9 +170,9 @@ class Writer:
         """Notes an object that has just been created with its env, and continues with all that it refers to."""
         is_fixed = is_constant(value, self._layers)
         if is_fixed or (id(value) in self._shared and is_data(value)):
-            self._born.digests[id(value)] = digest_of(value)
-        if is_fixed or id(value) in self._born.digests or is_env(value) or is_space(value):
-            self._born.add(value, path)
+            self._originals.digests[id(value)] = digest_of(value)
+        if is_fixed or id(value) in self._originals.digests or is_env(value) or is_space(value):
+            self._originals.add(value, path)
         if is_fixed:
             return
         self._classes.remember(type(value))
@@ -187,7 +191,7 @@ class Writer:
             self._survey(value, path)
             return {}
         kind = type(value)
-        place = self._born.places.get(id(value))
+        place = self._originals.places.get(id(value))
         if not (is_env(value) or is_space(value)) and (found := self._found(value, path, place)):
             return found
         if (write := WRITE.get(kind)) is not None:
@@ -206,7 +210,7 @@ class Writer:
     def _found(self, value: Any, path: str, place: str | None) -> Node | None:
         """Returns the node of what another env has at the same place, too; None if this is no such thing."""
         kind, is_shared = type(value), id(value) in self._shared and not is_constant(value)
-        known = self._born.digests.get(id(value), '')
+        known = self._originals.digests.get(id(value), '')
         if place is not None and known == digest_of(value):
             return {'kind': 'constant', 'at': place, 'type': type_name(named_type(value)), 'digest': known}
         if is_shared:

@@ -30,7 +30,7 @@ from rlframe.pipeline import build, memory_needs
 from rlframe.pipeline.build import HasGoal, Inexactness, LoopState
 from rlframe.pipeline.checkpoints import Checkpoints, RunFacts
 from rlframe.pipeline.hooks import LaterHooks, PipelineHooks
-from rlframe.pipeline.run_output import RunOutput, judge_again, nothing_left, write_counts
+from rlframe.pipeline.run_output import RunOutput, decide_whether_over, nothing_left, write_counts
 from rlframe.pipeline.training import run_shown, starting_point
 from rlframe.registry import LAUNCHER_REGISTRY
 from rlframe.run.checkpoint_files import delete_folder
@@ -407,7 +407,7 @@ class ParallelPipeline(HasGoal):
         whole = {'policy': self.record.policy.state, 'progress': self.progress.state_dict()}
         self.coordinator.keep_state(whole, at)
         if 'config' in saved.manifest:
-            judge_again(self, saved.manifest['config']['main_config'])
+            decide_whether_over(self, saved.manifest['config']['main_config'])
             commander = self.coordinator.commander
             commander.stopped = self.loop.stopped
             if self.loop.past_goal:

@@ -212,11 +212,11 @@ class Checkpoints:
         """Saves the policy alone, as ``best``."""
         self.publish_best(self._policy_state(), self._facts.score())
 
-    def hold_policy(self) -> None:
+    def keep_until_scored(self) -> None:
         """Keeps a copy of the current policy until its evaluation is available."""
         self._held.append(copy.deepcopy(self._policy_state()))
 
-    def let_go(self, score: float, is_best: bool) -> None:
+    def save_if_best(self, score: float, is_best: bool) -> None:
         """Saves the policy that has been held for the longest time, as ``best``, or forgets it."""
         state = self._held.pop(0)
         if is_best:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 Run: TypeAlias = 'SerialPipeline | ParallelPipeline'
 
 
-def judge_again(pipeline: Run, saved: Mapping[str, Any]) -> None:
+def decide_whether_over(pipeline: Run, saved: Mapping[str, Any]) -> None:
     """Decides whether a restored run is over under the config that it continues with.
 
     If the goal has changed, the best score so far decides. If a solved run gets a new budget above what it has used, it

@@ -14,9 +14,9 @@ from rlframe.pipeline import build, memory_needs
 from rlframe.pipeline.build import HasGoal, Inexactness, LoopState, Part, collector_part
 from rlframe.pipeline.checkpoints import Checkpoints, RunFacts
 from rlframe.pipeline.hooks import PipelineHooks
-from rlframe.pipeline.run_output import RunOutput, judge_again, unused, write_counts
+from rlframe.pipeline.run_output import RunOutput, decide_whether_over, unused, write_counts
 from rlframe.run.child_process import StallDetector
-from rlframe.run.exit_guard import told
+from rlframe.run.exit_guard import exits_as_errors
 from rlframe.run.progress import COLLECT, EVALUATE, LEARN, Progress, TimeSplit, spent_budgets
 from rlframe.run.read_checkpoint import OpenCheckpoint, open_checkpoint
 from rlframe.utils.secrets import Secrets
@@ -277,7 +277,7 @@ class SerialPipeline(HasGoal):
             None if later else self.checkpoints.save_best, progress.train_iter, progress.envstep
         )
         if later:
-            self.checkpoints.hold_policy()
+            self.checkpoints.keep_until_scored()
 
     def _take_evaluations(self) -> None:
         for result in self.evaluator.poll():
@@ -285,7 +285,7 @@ class SerialPipeline(HasGoal):
             self.loop.stopped = self.stopped or (result.stop and not self.past_goal)
             self.hooks.evaluated(result)
             if self.evaluator.answers_later:
-                self.checkpoints.let_go(result.score, result.is_best)
+                self.checkpoints.save_if_best(result.score, result.is_best)
 
     def _finish_evaluations(self) -> None:
         """Waits for the results of pending evaluations; aborted ones are saved in the checkpoint."""
@@ -319,7 +319,7 @@ class SerialPipeline(HasGoal):
         self._beat = stall.beat
         self.evaluator.on_step, self.collector.on_step = on_eval_step, self.hooks.on_step(stall.beat)
         try:
-            with told():
+            with exits_as_errors():
                 if not self._begun:
                     self._begun = True
                     self.learner.call_hook('before_run')
@@ -381,7 +381,7 @@ class SerialPipeline(HasGoal):
         self.learner.ckpt_name = saved.path.name
         self.times.resume(saved.manifest.get('seconds', {}))
         if 'config' in saved.manifest:
-            judge_again(self, saved.manifest['config']['main_config'])
+            decide_whether_over(self, saved.manifest['config']['main_config'])
 
     def _settle(self, name: str) -> None:
         """Brings the workers to a state that a run can resume from; ``name`` is that of the checkpoint."""

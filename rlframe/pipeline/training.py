@@ -27,11 +27,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger('rlframe.pipeline')
 
 
-def never() -> bool:
-    """Returns False: nothing stops the run."""
-    return False
-
-
 def no_commands(pipeline: object, interrupted: bool) -> tuple[str, ...]:
     """Returns nothing: no command can create the parts of this run."""
     return ()
@@ -40,7 +35,7 @@ def no_commands(pipeline: object, interrupted: bool) -> tuple[str, ...]:
 def run_shown(
     pipeline: SerialPipeline | ParallelPipeline,
     saved: OpenCheckpoint | None = None,
-    is_stopped: Callable[[], bool] = never,
+    is_stopped: Callable[[], bool] = lambda: False,
     *,
     since: float,
     more: str = '',

@@ -128,7 +128,7 @@ def place_of(error: BaseException) -> str:
 
 
 @contextmanager
-def told() -> Iterator[None]:
+def exits_as_errors() -> Iterator[None]:
     """Turns ``sys.exit`` in the code of a run, such as an env, into an error.
 
     Raises:

@@ -415,7 +415,7 @@ class ActorPool:
             self.is_broken = True
             demands = [actor_resources(other.options) for other in self.slots.values()]
             raise ActorLostError(
-                f'Ray actor {slot.rank} did not start within {call.seconds:g} s; {self._session.told(demands)}',
+                f'Ray actor {slot.rank} did not start within {call.seconds:g} s; {self._session.needed_and_free(demands)}',
                 where=self.key('start_timeout'),
                 remedy='Raise it if the envs start slowly, or if other nodes will join.',
             )

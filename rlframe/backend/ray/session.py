@@ -172,7 +172,7 @@ class RaySession:
         while lacking := _lacking(demands, needed, _amounts()[1]):
             if is_hopeless or time.monotonic() > limit:
                 raise ResourceError(
-                    self.told(demands, lacking),
+                    self.needed_and_free(demands, lacking),
                     where=where,
                     remedy='Use fewer actors, request fewer resources for each, or add nodes to the cluster.',
                 )
@@ -180,7 +180,7 @@ class RaySession:
         self._reserved.update(needed)
         _Ours.reserved.update(needed)
 
-    def told(self, demands: Sequence[Resources], names: Iterable[str] = ()) -> str:
+    def needed_and_free(self, demands: Sequence[Resources], names: Iterable[str] = ()) -> str:
         """Returns what actors with these demands need and what is free, in words.
 
         Args:
