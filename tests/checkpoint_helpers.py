@@ -17,7 +17,6 @@ import torch
 from rlframe.data import Batch
 from rlframe.run import checkpoint_tree as rows_module
 from rlframe.run.manifest import write_text
-from rlframe.run.read_checkpoint import open_newest
 from rlframe.run.write_checkpoint import publish_checkpoint
 from rlframe.worker.replay_buffer import IBuffer, create_buffer
 
@@ -30,12 +29,6 @@ MEMBERS = [
     'replay_buffer-13-24.safetensors',
     'replay_buffer-24-33.safetensors',
 ]
-
-
-def newest_good(folder: Any) -> tuple[Path, list[Any]]:
-    """Returns the newest checkpoint that is whole, and the damaged ones with the damage of each."""
-    opened, damaged = open_newest(folder)
-    return opened.path, damaged
 
 
 def transitions(start: int, count: int) -> Batch:

@@ -15,8 +15,9 @@ from rlframe.config.schema import ExperimentConfig
 from rlframe.errors import CheckpointError, CheckpointNotFoundError, ConfigError
 from rlframe.run import run_folder
 from rlframe.run.checkpoint_files import MANIFEST, delete_folder
+from rlframe.run.manifest import read_manifest
 from rlframe.run.metrics import METRICS, cut_off
-from rlframe.run.read_checkpoint import RESUMABLE, OpenCheckpoint, find_checkpoint, open_newest
+from rlframe.run.read_checkpoint import RESUMABLE, OpenCheckpoint, find_checkpoint, manifests_in, open_newest
 from rlframe.run.run_folder import check_links
 
 logger = logging.getLogger('rlframe.pipeline.resume')
@@ -121,9 +122,18 @@ def find_start(path: str | Path) -> Start:
     path = Path(path).expanduser()
     if _is_run(path):
         return _newest_of(path)
-    saved = OpenCheckpoint(find_checkpoint(path))
+    saved = OpenCheckpoint(_original(find_checkpoint(path)))
     saved.verify()
     return Start(saved, saved.is_newest())
+
+
+def _original(path: Path) -> Path:
+    """Returns the checkpoint that a copy of a link to it stands for, as ``latest`` where links were followed."""
+    if path.parent.name != CKPT or path.name.startswith(RESUMABLE):
+        return path
+    manifest = read_manifest(path)
+    same = [one for one, other in manifests_in(path.parent, RESUMABLE)[0] if other == manifest]
+    return same[0] if same else path
 
 
 def _newest_of(path: Path) -> Start:

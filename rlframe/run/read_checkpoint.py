@@ -10,7 +10,8 @@ from __future__ import annotations
 import csv
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -217,15 +218,17 @@ class OpenCheckpoint:
             secrets: Values of the secrets that the state only names; by default ``'***'``.
 
         Raises:
-            CheckpointCorruptError: If a file is missing or does not match the manifest.
+            CheckpointCorruptError: If a file is missing or does not match the manifest; the last intact one next to it is
+                named.
             UnsafeCheckpointError: If a file holds a pickle.
         """
-        text, arrays = self._bytes(STATE), self._arrays(TENSORS)
-        state = self._tree(STATE, text, arrays, secrets)
-        if not isinstance(state, dict):
-            raise refusal(self.path / STATE, 'this is not the state of a checkpoint')
-        if buffer and self.manifest.get('replay_buffer') == SAVED:
-            state['replay_buffer'] = self._buffer(secrets)
+        with _alternative_named(self.path):
+            text, arrays = self._bytes(STATE), self._arrays(TENSORS)
+            state = self._tree(STATE, text, arrays, secrets)
+            if not isinstance(state, dict):
+                raise refusal(self.path / STATE, 'this is not the state of a checkpoint')
+            if buffer and self.manifest.get('replay_buffer') == SAVED:
+                state['replay_buffer'] = self._buffer(secrets)
         self._held.clear()
         return state
 
@@ -324,12 +327,14 @@ def open_checkpoint(path: str | Path | OpenCheckpoint) -> OpenCheckpoint:
 
     Raises:
         CheckpointNotFoundError: If there is none.
-        CheckpointCorruptError: If the manifest is damaged.
+        CheckpointCorruptError: If the manifest is damaged; the last intact one next to it is named.
         CheckpointVersionError: If a newer rlframe wrote it.
     """
     if isinstance(path, OpenCheckpoint):
         return path
-    return OpenCheckpoint(find_checkpoint(path))
+    path = find_checkpoint(path)
+    with _alternative_named(path):
+        return OpenCheckpoint(path)
 
 
 def load_checkpoint(
@@ -348,7 +353,8 @@ def load_checkpoint(
 
     Raises:
         CheckpointNotFoundError: If there is none.
-        CheckpointCorruptError: If a file is missing or does not match the manifest.
+        CheckpointCorruptError: If a file is missing or does not match the manifest; the last intact one next to it is
+            named.
         CheckpointVersionError: If a newer rlframe wrote it.
         UnsafeCheckpointError: If a file holds a pickle.
     """
@@ -394,6 +400,12 @@ def open_newest(folder: str | Path) -> tuple[OpenCheckpoint, Damaged]:
     raise not_found(folder, f'no checkpoint of a training state here (no {RESUMABLE}*)')
 
 
+def newest_good(folder: str | Path) -> tuple[Path, Damaged]:
+    """Finds the newest checkpoint that a run can resume from; like ``open_newest``, but returns its path."""
+    opened, damaged = open_newest(folder)
+    return opened.path, damaged
+
+
 def _kind_of(name: str) -> str:
     """Returns the kind of JSON that a file contains, which has a limit; empty for tensors."""
     return 'STATE' if name.endswith('.json') else ''
@@ -410,3 +422,22 @@ def _is_intact(path: Path, manifest: Manifest) -> bool:
     except CheckpointError:
         return False
     return True
+
+
+@contextmanager
+def _alternative_named(path: Path) -> Iterator[None]:
+    """Adds to an error about a damaged checkpoint which one next to it is intact."""
+    try:
+        yield
+    except CheckpointCorruptError as error:
+        error.remedy = error.remedy or _alternative(path)
+        raise
+
+
+def _alternative(path: Path) -> str:
+    found, _ = manifests_in(path.parent, RESUMABLE)
+    manifests = {other: manifest for other, manifest in found if other != path}
+    for other in newest_first(list(manifests.items())):
+        if _is_intact(other, manifests[other]):
+            return f'The last intact one next to it is {other}.'
+    return 'There is no other intact one next to it.'

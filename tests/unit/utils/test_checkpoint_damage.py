@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from checkpoint_helpers import MEMBERS, edit_manifest, facts_of, newest_good, payload, state, zipped
+from checkpoint_helpers import MEMBERS, edit_manifest, facts_of, payload, state, zipped
 
 from rlframe import __version__
 from rlframe.errors import (
@@ -25,7 +25,7 @@ from rlframe.errors import (
 )
 from rlframe.run.checkpoint_tree import compare_configs, compare_states
 from rlframe.run.manifest import FORMAT_VERSION, read_manifest
-from rlframe.run.read_checkpoint import find_checkpoint, load_checkpoint, verify_checkpoint
+from rlframe.run.read_checkpoint import find_checkpoint, load_checkpoint, newest_good, verify_checkpoint
 from rlframe.run.write_checkpoint import save_checkpoint
 
 
@@ -69,6 +69,9 @@ def test_a_damaged_member_is_named_and_the_checkpoint_before_takes_over(
         with pytest.raises(CheckpointCorruptError) as caught:
             read(run / 'iteration_2')
         assert caught.value.where == str(member)
+    with pytest.raises(CheckpointCorruptError) as caught:
+        load_checkpoint(run / 'latest')
+    assert str(run / 'iteration_1') in caught.value.remedy
     path, damaged = newest_good(run)
     assert path == run / 'iteration_1' and [p for p, _ in damaged] == [run / 'iteration_2']
     assert str(member) in str(damaged[0][1])
@@ -126,6 +129,8 @@ def test_the_newest_of_no_checkpoints_and_of_damaged_ones_only(run: Path, tmp_pa
         (run / f'iteration_{number}' / 'state.json').write_text('{}')
     with pytest.raises(CheckpointCorruptError, match=r'iteration_2/state\.json.*iteration_1/state\.json'):
         newest_good(run)
+    with pytest.raises(CheckpointCorruptError, match='no other intact one'):
+        load_checkpoint(run / 'iteration_2')
     with pytest.raises(CheckpointNotFoundError, match='no checkpoint of a training state'):
         newest_good(tmp_path / 'nowhere')
 
@@ -177,17 +182,17 @@ BAD: dict[str, tuple[Callable[[Path], Path], type[CheckpointError], list[str]]] 
     '54 cut': (
         spoiled('tensors.safetensors', cut(0.5)),
         CheckpointCorruptError,
-        ['tensors.safetensors', 'got {half}', 'expected {size} bytes'],
+        ['tensors.safetensors', 'got {half}', 'expected {size} bytes', 'iteration_1'],
     ),
     '54 zero byte': (
         spoiled('state.json', cut(0)),
         CheckpointCorruptError,
-        ['state.json', 'got 0'],
+        ['state.json', 'got 0', 'iteration_1'],
     ),
     '54 flipped': (
         spoiled('tensors.safetensors', flip(0.9, 1)),
         CheckpointCorruptError,
-        ['tensors.safetensors', 'SHA-256', 'got', 'expected'],
+        ['tensors.safetensors', 'SHA-256', 'got', 'expected', 'iteration_1'],
     ),
     '54 a text file': (a_file(b'hello\n'), CheckpointCorruptError, ['model.pt', 'a checkpoint is a folder']),
     '54 an empty file': (a_file(b''), CheckpointCorruptError, ['model.pt', 'a checkpoint is a folder']),

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from checkpoint_helpers import edit_manifest, filled_buffer, newest_good, payload, save_run, state
+from checkpoint_helpers import edit_manifest, filled_buffer, payload, save_run, state
 
 from rlframe.errors import CheckpointWriteError
 from rlframe.run import manifest as manifest_module
 from rlframe.run.manifest import read_manifest
-from rlframe.run.read_checkpoint import find_checkpoint, load_checkpoint, verify_checkpoint
+from rlframe.run.read_checkpoint import find_checkpoint, load_checkpoint, newest_good, verify_checkpoint
 from rlframe.run.write_checkpoint import (
     clean_leftovers,
     keep,

@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from checkpoint_helpers import newest_good, save_run, state
+from checkpoint_helpers import save_run, state
 
 from rlframe.data import Batch
 from rlframe.errors import CheckpointError, CheckpointWriteError
-from rlframe.run.read_checkpoint import load_checkpoint
+from rlframe.run.read_checkpoint import load_checkpoint, newest_good
 from rlframe.run.write_checkpoint import clean_leftovers, publish_checkpoint, save_checkpoint
 from rlframe.worker.replay_buffer import create_buffer
 
@@ -176,8 +176,8 @@ import os, random, signal, sys, time
 from pathlib import Path
 sys.path.insert(0, {tests!r})
 import checkpoint_helpers
-from checkpoint_helpers import newest_good, save_run
-from rlframe.run.read_checkpoint import load_checkpoint
+from checkpoint_helpers import save_run
+from rlframe.run.read_checkpoint import load_checkpoint, newest_good
 from rlframe.run.write_checkpoint import clean_leftovers
 checkpoint_helpers.filled_buffer()
 mode, folder = sys.argv[1], Path(sys.argv[2])
