@@ -76,6 +76,6 @@ def test_a_hook_that_is_to_load_a_pickle_is_refused_with_the_config(tmp_path: Pa
     hook = dict(load_ckpt_before_run=str(tmp_path / 'model.pt'))
     with pytest.raises(ConfigError) as caught:
         make(learn=dict(batch_size=16, learner=dict(hook=hook)))
-    assert type(caught.value) is UnsafeCheckpointError and 'model.pt: this file is a pickle' in str(
+    assert type(caught.value) is UnsafeCheckpointError and 'model.pt: this file contains a pickle' in str(
         caught.value
     )

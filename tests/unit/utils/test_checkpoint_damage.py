@@ -196,17 +196,13 @@ BAD: dict[str, tuple[Callable[[Path], Path], type[CheckpointError], list[str]]] 
     ),
     '54 a text file': (a_file(b'hello\n'), CheckpointCorruptError, ['model.pt', 'a checkpoint is a folder']),
     '54 an empty file': (a_file(b''), CheckpointCorruptError, ['model.pt', 'a checkpoint is a folder']),
-    '58 a zip': (a_file(zipped(a=b'1')), UnsafeCheckpointError, ['model.pt', 'a zip']),
+    '54 a zip': (a_file(zipped(a=b'1')), CheckpointCorruptError, ['model.pt', 'a checkpoint is a folder']),
     '57 newer': (
         newer,
         CheckpointVersionError,
         ['format version 7', 'rlframe 7.0', __version__, f'up to {FORMAT_VERSION}', 'pip install --upgrade'],
     ),
-    '58 pickle': (
-        a_file(payload(Path('marker'))),
-        UnsafeCheckpointError,
-        ['model.pt', 'this file is a pickle'],
-    ),
+    '58 pickle': (a_file(payload(Path('marker'))), UnsafeCheckpointError, ['model.pt', 'posix.mkdir']),
     'R27 URI': (
         lambda run: Path('s3://bucket/run'),
         CheckpointNotFoundError,
