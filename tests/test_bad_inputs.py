@@ -196,7 +196,9 @@ def test_unpicklable_closure(where: str, cwd: Path, tmp_path: Path) -> None:
             'evaluator': {'evaluator': {'backend': 'ray'}, 'env_id': lambda: (handle, Stepper())[1]},
         }
         main_config, create_config = config_pair(**{'env_id': make, **sections[where]})
-        with pytest.raises(SerializationError, match=r'files.*module-level factory'):
+        with pytest.raises(
+            SerializationError, match=r'<closure>\.handle is a TextIOWrapper.*module-level factory'
+        ):
             serial_pipeline((main_config, create_config), max_env_step=10)
     assert list(cwd.iterdir()) == []
 

@@ -270,7 +270,9 @@ def test_reference_has_one_row_for_an_option_of_several_policies() -> None:
     rows = (ROOT / 'docs' / 'config.md').read_text(encoding='utf-8').splitlines()
     (row,) = [row for row in rows if row.startswith('| `policy.learn.actor_update_freq` ')]
     owners = '`ddpg`, `sac`, `sac_discrete`, `td3`'
-    assert row.startswith(f'| `policy.learn.actor_update_freq` | {owners} | `1`, `2` (`td3`) | between two')
+    assert row.startswith(
+        f'| `policy.learn.actor_update_freq` | {owners} | `1`, `2` (`td3`) | interval between'
+    )
     assert sum(row.startswith('| `policy.cuda` | all |') for row in rows) == 1
 
 

@@ -14,14 +14,14 @@ class CheckpointConfig(Section):
         2,
         range='[1, inf)',
         unit='checkpoints',
-        doc='number of checkpoints of the whole training state that are kept, the newest',
+        doc='number of states of the whole training that are kept, the newest',
         may_change=True,
     )
     keep_best: int = option(
         1,
         range='[1, inf)',
         unit='checkpoints',
-        doc='number of checkpoints of the policy that are kept, those with the best scores',
+        doc='number of policies that are kept, those with the best scores',
         may_change=True,
     )
     replay_buffer: Literal['every', 'latest', 'incremental', 'none'] = option(

@@ -17,7 +17,10 @@ def test_components_that_only_the_program_itself_registers_are_known_in_actors(t
 
 def test_component_of_the_program_that_cannot_be_handed_over_is_named(tmp_path: Path) -> None:
     out = output_of(tmp_path, str(PROGRAM), 'unpicklable')
-    assert 'components cannot be sent' in out and 'list that module in import_names' in out
+    assert (
+        "components[('collector', 'locked')].lock is a lock" in out
+        and 'list that module in import_names' in out
+    )
 
 
 ELSEWHERE = """

@@ -36,7 +36,12 @@ def test_new_writes_no_class_under_a_name_that_its_file_needs(
     tmp_path: Path, monkeypatch: Any, kind: str, capsys: Any
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    taken = {'hook': 'learner_hook', 'buffer': 'field', 'logger': 'logger', 'model': 'any', 'policy': 'field'}
+    taken = {kind: kind for kind in ('learner_hook', 'run_hook')} | {
+        'buffer': 'field',
+        'logger': 'logger',
+        'model': 'any',
+        'policy': 'field',
+    }
     for name in ('none', 'true', taken.get(kind, 'any'), 'a' * 300):
         assert main(['new', kind, name]) == 2, name
         assert capsys.readouterr().err.count('\n') == 1

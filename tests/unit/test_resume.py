@@ -381,7 +381,7 @@ def test_crash_leaves_a_report_and_an_emergency_checkpoint(run: Run, cwd: Path) 
     for text in (
         'Traceback',
         'RuntimeError: the hook exploded',
-        'torch 2.',
+        '"torch": "2.',
         '"train_iter": 25',
         '"main_config"',
         'last metrics',

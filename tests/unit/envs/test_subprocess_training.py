@@ -176,7 +176,7 @@ CASES = [
     (
         'lambda: Steady(length=LOCK)',
         'SerializationError',
-        ['lock', 'module-level factory'],
+        ['LOCK is a lock', 'module-level factory'],
         SerializationError,
     ),
     (
