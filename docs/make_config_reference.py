@@ -142,7 +142,14 @@ def _table_of_all(options: dict[str, list[tuple[str, Field]]]) -> str:
 
 def _cells(key: str, field: Field, default: str) -> tuple[str, ...]:
     accepted = dataclasses.replace(field, unit='').expected()
-    return (f'`{key}`', default, meaning_of(field), accepted, field.unit, 'may change' if field.may_change else '')
+    return (
+        f'`{key}`',
+        default,
+        meaning_of(field),
+        accepted,
+        field.unit,
+        'may change' if field.may_change else '',
+    )
 
 
 def _default(field: Field) -> str:
