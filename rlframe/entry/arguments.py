@@ -90,7 +90,7 @@ def arg(names: str, help: str, metavar: str | None = None, **options: Any) -> Ar
 
 
 def flag(name: str, help: str) -> Argument:
-    """Describes an argument that is there or not."""
+    """Describes a flag, an argument without a value."""
     return [name], {'help': help, 'action': 'store_true'}
 
 

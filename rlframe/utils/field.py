@@ -115,12 +115,10 @@ class ResolvedConfig(AttributeDict):
 
         def __getattr__(self, name: str) -> Any:
             try:
-                value = dict.__getitem__(self, name)
+                return self[name]
             except KeyError:
                 near = nearest(name, dict.keys(self))
                 raise AttributeError(f'the config has no key {name!r}.{near}') from None
-            self._read.add(name)
-            return value
 
         __setattr__ = __setitem__
 

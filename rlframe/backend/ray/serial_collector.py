@@ -311,7 +311,7 @@ class RaySerialCollector(ISerialCollector):
         self.lost += call.size  # until it is here
         data = None if call.lost else self._pool.get(call)
         if data is None:
-            self._to_reset.add(call.rank)  # whoever takes its place knows neither episodes nor how to act
+            self._to_reset.add(call.rank)  # its replacement has no episodes, and has not been told how to act
             self._log.logger.warning(
                 '%d training samples or episodes were lost with Ray actor %d', call.size, call.rank
             )

@@ -181,7 +181,7 @@ class RaySession:
         _Ours.reserved.update(needed)
 
     def needed_and_free(self, demands: Sequence[Resources], names: Iterable[str] = ()) -> str:
-        """Returns what actors with these demands need and what is free, in words.
+        """Describes the resources that actors need, and those that are free.
 
         Args:
             demands: Resources that each actor needs.

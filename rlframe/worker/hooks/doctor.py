@@ -197,7 +197,7 @@ CHECKS: dict[str, Callable[[Exam, float], str]] = {
 }
 """What the doctor looks for, in the order of its warnings, by the name of the option that is its threshold and of its metric.
 
-A check returns one line: what was seen, and what to change; an empty text if all is well.
+A check returns one line that says what was seen and what to change, or an empty string.
 """
 logger = logging.getLogger('rlframe.doctor')
 

@@ -315,8 +315,7 @@ class BaseLearner(Configurable):
         self._envstep = envstep
         if not self._hooks_shown:
             self._show_hooks()
-        if self._hooks['before_iter']:
-            self._run_hooks('before_iter')
+        self._run_hooks('before_iter')
         outputs: list[dict[str, Any]] = []
         try:
             answer = self._policy.forward(
