@@ -23,6 +23,7 @@ from rlframe.config.rules import check_serial
 from rlframe.config.schema import ExperimentConfig
 from rlframe.data.timestep import EnvSpec
 from rlframe.errors import (
+    CheckpointCorruptError,
     CheckpointNotFoundError,
     ConfigError,
     ExperimentDirError,
@@ -305,6 +306,7 @@ def restore_tuner(
 
     Raises:
         CheckpointNotFoundError: If there is no search to resume.
+        CheckpointCorruptError: If it was killed while its state was saved.
     """
     folder = Path(path).expanduser().absolute()
     if not (folder / 'tuner.pkl').is_file():
@@ -314,8 +316,33 @@ def restore_tuner(
         raise CheckpointNotFoundError(
             f'no search to resume: there is no tuner.pkl, but {seen or "nothing"}', where=str(folder)
         )
+    _check_saved(folder)
     connect(ray_init_config)
     return Tuner.restore(str(folder), trainable=RLTrainable, restart_errored=restart_errored)
+
+
+def _check_saved(folder: Path) -> None:
+    """Checks that the newest saved state of a search is whole: without one, Ray begins a search that has no options."""
+    states = sorted(folder.glob('experiment_state-*.json'))
+    if not states:
+        message = 'the search was killed before its state was saved'
+        raise CheckpointNotFoundError(
+            message, where=str(folder), remedy='Start it again with another --name.'
+        )
+    session = states[-1].stem.partition('-')[2]
+    for path in folder.glob(f'*-{session}.*'):
+        data = path.read_bytes()
+        try:
+            is_whole = data.endswith(b'.') if path.suffix == '.pkl' else isinstance(json.loads(data), dict)
+        except ValueError:
+            is_whole = False
+        if not is_whole:
+            raise CheckpointCorruptError(
+                'the search was killed while its state was saved, and the file is not whole',
+                where=str(path),
+                remedy='The checkpoints of its trials are: train one further with'
+                f' python -m rlframe.entry --resume {folder}/TRIAL/CHECKPOINT/latest.',
+            )
 
 
 def _absolute_paths(cfg: ExperimentConfig) -> dict[str, str]:

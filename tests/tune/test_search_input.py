@@ -17,6 +17,7 @@ from rlframe.backend.ray import session as ray_session
 from rlframe.config import compile_config, read_config
 from rlframe.entry.__main__ import main
 from rlframe.errors import (
+    CheckpointError,
     ConfigError,
     EnvError,
     ExperimentDirError,
@@ -278,6 +279,25 @@ def test_score_on_data_is_compared_by_its_own_name() -> None:
 def test_there_must_be_a_search_to_go_on_with(path: str) -> None:
     with pytest.raises(ConfigError, match=r'no search to resume: there is no tuner\.pkl, but nothing'):
         restore_tuner(path)
+
+
+@pytest.mark.parametrize(
+    ('state', 'searcher', 'said'),
+    [
+        (None, b'.', 'killed before its state was saved'),
+        (b'{"trial_data": [', b'.', r'experiment_state-1\.json: .* is not whole.*--resume'),
+        (b'{}', b'', r'searcher-state-1\.pkl: .* is not whole.*--resume'),
+    ],
+)
+def test_search_killed_while_it_is_saved_does_not_begin_anew_without_its_options(
+    state: bytes | None, searcher: bytes, said: str, tmp_path: Path
+) -> None:
+    (tmp_path / 'tuner.pkl').touch()
+    (tmp_path / 'searcher-state-1.pkl').write_bytes(searcher)
+    if state is not None:
+        (tmp_path / 'experiment_state-1.json').write_bytes(state)
+    with pytest.raises(CheckpointError, match=said):
+        restore_tuner(tmp_path)
 
 
 # the command line

@@ -102,13 +102,17 @@ def rows(trial: Path) -> list[dict[str, Any]]:
 def until_it_runs(
     process: subprocess.Popen[str], folder: Path, is_far_enough: Callable[[], bool] = lambda: True
 ) -> None:
-    """Waits until both trials have checkpoints that a snapshot of the search knows of, and it is far enough."""
+    """Waits until both trials have checkpoints that a whole snapshot of the search knows of, and it is far enough."""
     limit = time.monotonic() + 400
 
     def is_known() -> bool:
         snapshots = [path.stat().st_mtime for path in folder.glob('experiment_state-*.json')]
         checkpoints = [path.stat().st_mtime for path in folder.glob('trial_*/checkpoint_000001')]
-        return len(checkpoints) == 2 and bool(snapshots) and max(snapshots) > max(checkpoints) + 0.5
+        if len(checkpoints) < 2 or not snapshots or max(snapshots) < max(checkpoints) + 0.5:
+            return False
+        return (
+            time.time() > max(snapshots) + 0.5
+        )  # it is no longer being written; the next one comes after 10 s
 
     while not (is_known() and is_far_enough()):
         assert process.poll() is None, process.communicate()
