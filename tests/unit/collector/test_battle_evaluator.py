@@ -43,9 +43,8 @@ def make(manager: Any, *policies: Any, board: Any = None, **cfg: Any) -> BattleI
     return BattleInteractionSerialEvaluator({'n_episode': 12} | cfg, manager, given, board)
 
 
-@pytest.mark.parametrize('shuffled', [False, True])
 @pytest.mark.parametrize(
-    'players, env_num, n_episode', [(2, 3, 12), (2, 4, 12), (2, 1, 5), (3, 4, 18), (3, 3, 9)]
+    ('players', 'env_num', 'n_episode', 'shuffled'), [(2, 4, 12, False), (2, 1, 5, False), (3, 4, 18, True)]
 )
 def test_the_first_policy_sits_everywhere_equally_often_and_returns_are_its_own(
     players: int, env_num: int, n_episode: int, shuffled: bool
@@ -102,17 +101,6 @@ def test_the_random_opponent_plays_the_same_in_every_evaluation() -> None:
     assert lengths[0] == lengths[1] and len(set(lengths[0])) > 1
     other = make(manager, Perfect(), random_opponent(manager.spec.player, 6)).eval(n_episode=40)[1]
     assert other['eval_episode_len'] != lengths[0]
-
-
-def test_the_random_opponent_keeps_to_the_mask() -> None:
-    manager = turn_games(3, masked=True)  # asserts that actions are legal
-    spec = manager.spec.player
-    _, info = make(manager, random_opponent(spec, 0), random_opponent(spec, 0, 1)).eval(n_episode=50)
-    assert len(info['eval_episode_return']) == 50
-    mask = np.zeros(3000, [('action_mask', np.int8, (3,))])
-    mask['action_mask'][:, 1:] = 1
-    drawn = random_opponent(spec, 0).forward(mask, np.arange(3000))['action']
-    assert np.bincount(drawn, minlength=3)[0] == 0 and abs(np.mean(drawn == 1) - 0.5) < 0.05
 
 
 def test_an_abnormal_episode_is_played_again_in_the_same_seat() -> None:

@@ -49,12 +49,9 @@ def quota(env_num: int, n_episode: int, env: int) -> int:
     return n_episode // env_num + (env < n_episode % env_num)
 
 
-@pytest.mark.parametrize('seed', [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 2))])
-def test_the_first_episodes_of_each_env_come_back_and_frames_are_conserved_in_100_random_cases(
-    seed: int,
-) -> None:
-    rng = np.random.default_rng(seed)
-    for case in range(100):
+def test_the_first_episodes_of_each_env_come_back_and_frames_are_conserved() -> None:
+    rng = np.random.default_rng(0)
+    for case in range(16):
         env_num = int(rng.integers(1, 6))
         lengths = [int(n) for n in rng.integers(1, 9, size=4)]
         manager: Any = counting_manager(env_num, lengths=lengths)
@@ -100,15 +97,14 @@ class CountingFactory(EnvFactory):
 
 
 @pytest.mark.parametrize('autoreset', ['next_step', 'same_step', 'disabled'])
-@pytest.mark.parametrize('n_episode', [1, 2, 3, 8])
-def test_a_vector_env_that_cannot_wait_discards_what_its_idle_envs_do(autoreset: str, n_episode: int) -> None:
+def test_a_vector_env_that_cannot_wait_discards_what_its_idle_envs_do(autoreset: str) -> None:
     lengths = [2, 7, 3, 5, 1]
     factory = CountingFactory(lengths)
     manager = GymVectorEnvManager.from_factory(factory, 3, {'mode': 'sync', 'autoreset': autoreset})
     collector = EpisodeSerialCollector({}, manager, ScriptedPolicy().collect_mode)
     envs = [env.unwrapped for env in manager._env.unwrapped.envs]
     returned = 0
-    for _ in range(6):
+    for n_episode in (2, 1, 8, 3, 8, 1, 2, 3):
         before = [env.episode for env in envs]
         episodes = collector.collect(n_episode)
         places = [assert_whole(episode) for episode in episodes]
@@ -172,7 +168,7 @@ def test_after_a_failure_the_next_call_begins_anew_and_accounts_for_every_frame(
     assert collector.envstep == returned + collector.discarded
 
 
-@pytest.mark.parametrize(('nstep', 'unroll_len'), [(1, 1), (3, 1), (1, 3), (2, 4)])
+@pytest.mark.parametrize(('nstep', 'unroll_len'), [(3, 1), (2, 4)])
 def test_train_samples_are_those_of_a_sample_collector(nstep: int, unroll_len: int) -> None:
     facts = {'nstep': nstep, 'unroll_len': unroll_len, 'discount_factor': 0.9}
     env = {'lengths': [4, 7, 1, 5]}
@@ -221,8 +217,7 @@ def test_rewards_are_shaped_before_samples_are_made(get_train_sample: bool) -> N
         make(2, cfg, {'lengths': 4})[0].collect(2)
 
 
-@pytest.mark.parametrize('mode', [{'mode': 'native'}, *({'mode': 'sync', 'autoreset': kind} for kind in (
-    'next_step', 'same_step', 'disabled'))])  # fmt: skip
+@pytest.mark.parametrize('mode', [{'mode': 'native'}, {'mode': 'sync', 'autoreset': 'disabled'}])
 def test_a_loaded_collector_goes_on_exactly(mode: dict[str, str]) -> None:
     def build() -> EpisodeSerialCollector:
         manager = GymVectorEnvManager.from_factory(GymEnvFactory({'env_id': 'CartPole-v1'}), 3, mode)

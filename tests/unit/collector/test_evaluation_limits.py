@@ -13,7 +13,6 @@ import pytest
 from fakes import CountingEnv, FakeBoard, ScriptedPolicy, ShuffledEnvManager, counting_manager, envs_of
 from games import counting_players
 
-from rlframe.envs.async_manager import AsyncSubprocessEnvManager, SubprocessEnvManager
 from rlframe.envs.gym_env import GymEnvFactory
 from rlframe.envs.vector_env import GymVectorEnvManager
 from rlframe.worker import BattleInteractionSerialEvaluator, InteractionSerialEvaluator
@@ -37,25 +36,16 @@ def vector(mode: str, lengths: int = ENDLESS) -> Any:
     return GymVectorEnvManager(gymnasium.vector.SyncVectorEnv([make_one] * 2, autoreset_mode=kind), {})
 
 
-def processes(kind: Any) -> Any:
-    return kind([partial(CountingEnv, i, lengths=ENDLESS, reward=one) for i in range(2)], {'worker_num': 2})
-
-
 MANAGERS: dict[str, Callable[[], Any]] = {
     'base': lambda: counting_manager(2, lengths=ENDLESS, reward=one),
     'shuffled': lambda: ShuffledEnvManager(counting_manager(2, lengths=ENDLESS, reward=one)),
-    'subprocess': lambda: processes(SubprocessEnvManager),
-    'async': lambda: processes(AsyncSubprocessEnvManager),
-    **{mode: partial(vector, mode) for mode in ('next_step', 'same_step', 'disabled')},
+    **{mode: partial(vector, mode) for mode in ('next_step', 'same_step')},
 }
 
 
 @pytest.fixture(params=MANAGERS)
 def manager(request: pytest.FixtureRequest) -> Any:
-    made = MANAGERS[request.param]()
-    yield made
-    if not made.closed and hasattr(made, 'close'):
-        made.close()
+    return MANAGERS[request.param]()
 
 
 def test_endless_episodes_are_cut_and_count_with_their_return_so_far(
@@ -87,11 +77,10 @@ def test_budget_of_env_steps_ends_an_evaluation(manager: Any, caplog: pytest.Log
     assert 'evaluator.max_env_step' in caplog.text and '2 of 6 episodes count' in caplog.text
 
 
-@pytest.mark.parametrize('mode', ['base', 'next_step', 'same_step', 'disabled'])
+@pytest.mark.parametrize('mode', ['next_step', 'disabled'])
 def test_episodes_that_end_by_themselves_are_not_cut(mode: str) -> None:
-    made = counting_manager(2, lengths=7, reward=one) if mode == 'base' else vector(mode, 7)
     board = FakeBoard()
-    _, info = make(made, board, max_episode_len=7).eval()
+    _, info = make(vector(mode, 7), board, max_episode_len=7).eval()
     assert info['eval_episode_cut'] == [False] * 4 and info['eval_episode_len'] == [7] * 4
     assert 'eval/cut_episodes' not in {tag for tag, *_ in board.scalars}
 
@@ -102,14 +91,6 @@ def test_only_the_episodes_that_are_too_long_are_cut() -> None:
     assert info['eval_episode_len'] == [3, 3, 30, 30]
     assert info['eval_episode_cut'] == [False, False, True, True]
     assert [env.frames for env in envs_of(manager)] == [6, 60]
-
-
-def test_abnormal_episodes_do_not_count_towards_the_length() -> None:
-    manager = counting_manager(
-        1, lengths=10, reward=one, info=lambda n, e, s, d: {'abnormal': e == 0 and s == 8}
-    )
-    _, info = make(manager, max_episode_len=10, n_episode=1).eval()
-    assert info['eval_episode_len'] == [10] and info['eval_episode_cut'] == [False]
 
 
 def test_cut_games_are_judged_by_the_returns_so_far() -> None:

@@ -33,17 +33,15 @@ def make(
     )
 
 
-@pytest.mark.parametrize('shuffled', [False, True])
-def test_mean_is_over_exactly_the_first_quota_episodes_of_lengths_1_to_1000(shuffled: bool) -> None:
-    lengths = np.random.default_rng(0).permutation(np.r_[1, 1000, np.geomspace(1, 1000, 30).astype(int)])
+def test_mean_is_over_exactly_the_first_quota_episodes_of_lengths_1_to_300() -> None:
+    lengths = np.random.default_rng(0).permutation(np.r_[1, 300, np.geomspace(1, 300, 30).astype(int)])
     per_env = lengths.reshape(8, 4)
     manager = counting_manager(
         8,
         lengths=[lambda episode, own=own: int(own[episode % 4]) for own in per_env],
         reward=lambda n, e, s: 1.0,
     )
-    manager = ShuffledEnvManager(manager, 1) if shuffled else manager
-    evaluator = make(manager)
+    evaluator = make(ShuffledEnvManager(manager, 1))
     for n_episode, quotas in ((8, [1] * 8), (19, [3, 3, 3, 2, 2, 2, 2, 2]), (3, [1, 1, 1, 0, 0, 0, 0, 0])):
         first = [envs_of(manager)[i].episode + 1 for i in range(8)]
         expected = [int(per_env[i][(first[i] + k) % 4]) for i in range(8) for k in range(quotas[i])]
@@ -61,26 +59,6 @@ def test_an_env_beyond_its_quota_is_not_stepped_and_one_that_must_be_does_not_co
     _, info = make(vector).eval(n_episode=3)
     _, alone = make(BaseEnvManager.from_factory(factory, 3)).eval(n_episode=3)
     assert info == alone
-
-
-def test_best_is_saved_when_strictly_greater_and_survives_loading() -> None:
-    manager, saved, score = counting_manager(2, lengths=1, reward=lambda *place: score), [], 1.0
-    evaluator = make(manager)
-    for score, expected in ((1.0, 1), (1.0, 1), (0.5, 1), (1.5, 2)):  # noqa: B007
-        evaluator.eval(saved.append, train_iter=5)
-        assert saved == ['ckpt_best.pth.tar'] * expected
-    other = make(manager)
-    other.load_state_dict(evaluator.state_dict())
-    for each in (evaluator, other):
-        assert each.best == 1.5
-        each.eval(saved.append, train_iter=6)
-        assert len(saved) == 2
-
-
-def test_stop_value_ends_training_but_not_before_it_began() -> None:
-    for stop_value, train_iter, stops in ((3.0, 1, True), (3.0, 0, False), (3.1, 1, False), (None, 1, False)):
-        evaluator = make(counting_manager(2, lengths=3, reward=lambda *p: 1.0), stop_value=stop_value)
-        assert evaluator.eval(train_iter=train_iter)[0] is stops
 
 
 def test_every_evaluation_plays_the_same_episodes_and_none_twice() -> None:
@@ -106,13 +84,8 @@ def test_an_abnormal_episode_is_played_again_and_does_not_count() -> None:
     assert info['eval_episode_return'] == [4.0] * 4 and info['eval_episode_len'] == [4] * 4
 
 
-@pytest.mark.parametrize('shuffled', [False, True])
-def test_an_always_abnormal_env_is_an_error_and_no_hang(shuffled: bool) -> None:
-    def manager(**options: Any) -> Any:
-        inner = counting_manager(2, **options)
-        return ShuffledEnvManager(inner) if shuffled else inner
-
-    void = manager(info=lambda n, e, s, d: {'abnormal': n == 1})
+def test_an_always_abnormal_env_is_an_error_and_no_hang() -> None:
+    void = ShuffledEnvManager(counting_manager(2, info=lambda n, e, s, d: {'abnormal': n == 1}))
     with pytest.raises(EnvContractError, match=r'1[12] episodes of one evaluation were declared abnormal'):
         make(void, max_abnormal=10).eval()
 

@@ -79,14 +79,6 @@ def test_no_stop_value_never_stops_and_numbers_are_written() -> None:
     assert evaluator.default_config()['eval_freq'] == 50
 
 
-def test_shuffling_leaves_the_randomness_of_training_alone() -> None:
-    torch.manual_seed(0)
-    expected = torch.rand(3)
-    torch.manual_seed(0)
-    make()[0].eval()
-    assert torch.equal(torch.rand(3), expected)
-
-
 def test_bad_pairs_and_empty_loaders_are_refused() -> None:
     for bad in ([1, 2, 3], (np.zeros(3), 'metric'), 7):
         with pytest.raises(TypeError, match=r'takes a pair \(loader, IMetric\)'):

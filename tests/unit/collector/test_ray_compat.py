@@ -162,11 +162,6 @@ def test_batches_are_tensors_where_a_device_is_given(ray: FakeRay) -> None:
         assert c.storing_device == 'cpu' and isinstance(c.next()['rank'], torch.Tensor)
 
 
-def test_without_sync_a_batch_may_have_any_size(ray: FakeRay) -> None:
-    c = collector_of(2, frames=7, num_workers_per_collector=3)
-    assert [len(c.next()) for _ in range(3)] == [7, 7, 7]
-
-
 @pytest.mark.parametrize('is_sync', [True, False])
 def test_the_iteration_returns_total_frames_and_ends_its_actors_unless_they_are_to_stay(
     is_sync: bool, ray: FakeRay
@@ -181,13 +176,6 @@ def test_the_iteration_returns_total_frames_and_ends_its_actors_unless_they_are_
             with pytest.raises(ValueError, match='have been shut down'):
                 c.collect(4)
         c.shutdown()
-
-
-def test_breaking_off_the_iteration_ends_nothing(ray: FakeRay) -> None:
-    c = collector_of(total_frames=20)
-    for _ in c:
-        break
-    assert len(c.next()) == 6
 
 
 def test_counts_have_the_names_that_users_of_torchrl_know(ray: FakeRay) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import json
 import pickle
 from typing import Any
@@ -20,7 +21,6 @@ from rlframe.backend.ray.actor import (
     failure_of,
     flatten,
     is_same,
-    on_cpu,
     raise_failure,
     unflatten,
 )
@@ -75,9 +75,7 @@ def test_weights_come_back_bit_for_bit_and_are_copied_only_by_whoever_takes_them
     assert unflatten(there)['normalizer']['obs.mean'].tolist() == [0, 1, 2]
 
 
-@pytest.mark.parametrize(
-    'part', ['model.a.weight', 'model.half', 'model.count', 'normalizer.flag', 'version']
-)
+@pytest.mark.parametrize('part', ['model.half', 'normalizer.flag', 'version'])
 def test_weights_are_the_same_only_if_each_bit_is(part: str) -> None:
     tree = tree_of_weights()
     tree['model']['half'][0] = torch.nan
@@ -95,25 +93,14 @@ def test_weights_are_the_same_only_if_each_bit_is(part: str) -> None:
     assert not is_same(flatten(changed), weights) and not is_same(weights, flatten(changed))
 
 
-def test_a_large_tensor_is_compared_to_its_end() -> None:
-    one = {'a': torch.zeros(100_003)}
-    other = copy.deepcopy(one)
-    other['a'][-1] = 1
-    assert not is_same(flatten(one), flatten(other)) and is_same(
-        flatten(one), flatten({'a': torch.zeros(100_003)})
-    )
-    assert not is_same(flatten(one), flatten({'a': torch.zeros(100_003, dtype=torch.int32)}))
-
-
-@pytest.mark.parametrize('total', range(1, 30))
-@pytest.mark.parametrize('actors', [1, 2, 3, 7])
-def test_shares_add_up_and_differ_by_one_at_most(total: int, actors: int) -> None:
-    ranks = [3 * i for i in range(actors)]
-    divided = shares(total, ranks, 1, 'here')
-    assert sum(divided.values()) == total and 0 not in divided.values()
-    assert max(divided.values()) - min(divided.values()) <= 1
-    assert list(divided) == ranks[: len(divided)]
-    assert list(divided.values()) == sorted(divided.values(), reverse=True)
+def test_shares_add_up_and_differ_by_one_at_most() -> None:
+    for total, actors in itertools.product((1, 2, 7, 8, 29), (1, 3, 7)):
+        ranks = [3 * i for i in range(actors)]
+        divided = shares(total, ranks, 1, 'here')
+        assert sum(divided.values()) == total and 0 not in divided.values()
+        assert max(divided.values()) - min(divided.values()) <= 1
+        assert list(divided) == ranks[: len(divided)]
+        assert list(divided.values()) == sorted(divided.values(), reverse=True)
 
 
 def test_equal_shares_that_are_not_possible_name_the_nearest_totals() -> None:
@@ -212,7 +199,7 @@ def test_an_exception_keeps_type_message_and_traceback_or_says_them() -> None:
     assert 'In Ray actor 4' in plain.value.__notes__[0]
 
 
-@pytest.mark.parametrize('error', [KeyboardInterrupt(), SystemExit(5), SystemExit(0)])
+@pytest.mark.parametrize('error', [KeyboardInterrupt(), SystemExit(0)])
 def test_what_would_end_the_driver_without_a_word_is_named_instead(error: BaseException) -> None:
     def interrupt(rank: int, incarnation: int) -> Any:
         raise error
@@ -273,11 +260,6 @@ def test_what_needs_the_policy_that_is_trained_stays_in_its_process() -> None:
     main['policy']['eval'] = {'evaluator': {'type': 'metric', 'backend': 'ray'}}
     with pytest.raises(ConfigError, match=r'recorded data are read in this process, not in actors'):
         compile_config(main, create)
-
-
-def test_what_is_on_the_cpu_or_no_module_is_handed_on_as_it_is() -> None:
-    network = torch.nn.Linear(2, 2)
-    assert on_cpu(network) is network and on_cpu(len) is len and on_cpu(None) is None
 
 
 def test_async_batches_are_no_data_for_an_on_policy_policy() -> None:

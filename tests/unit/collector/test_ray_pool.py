@@ -80,14 +80,13 @@ def test_requests_of_an_actor_that_starts_wait_for_it(ray: FakeRay) -> None:
     assert [pool.wait().lost for _ in range(2)] == [''] * 2 and ray.of(0).incarnation == 1
 
 
-@pytest.mark.parametrize('seconds', [0.3, 30.0])
-def test_an_actor_may_be_removed_while_it_is_restarted(ray: FakeRay, seconds: float) -> None:
+def test_an_actor_may_be_removed_while_it_is_restarted(ray: FakeRay) -> None:
     pool = started(num_collectors=2, collect_timeout=10.0)
     ray.seconds = {'collect': 0.1, (1, 'collect'): NEVER, 'launch': 60.0}
     collect(pool, 1)
     assert pool.wait().lost
     collect(pool, 1)
-    until = ray.now + seconds
+    until = ray.now + 30
     while ray.now < until:
         assert pool.poll() is None
         ray.now += 0.1
@@ -98,14 +97,6 @@ def test_an_actor_may_be_removed_while_it_is_restarted(ray: FakeRay, seconds: fl
         collect(pool, 0)
         assert pool.wait().rank == 0
     assert pool.restarts == 1
-
-
-def test_of_a_removed_actor_no_answer_is_left(ray: FakeRay) -> None:
-    pool = started(num_collectors=2)
-    collect(pool, 0, 1, 1)
-    assert pool.wait().rank == 0 and pool.load == {1: 2}
-    pool.remove(1)
-    assert pool.under_way == 0 and pool.poll() is None
 
 
 def test_an_exception_is_raised_once_and_the_other_answers_stay(ray: FakeRay) -> None:

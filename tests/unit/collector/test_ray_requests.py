@@ -12,11 +12,9 @@ import numpy as np
 import pytest
 import torch
 from fake_ray import NEVER, FakeRay, fake_ray
-from ray.exceptions import GetTimeoutError
 
 from rlframe.backend.ray.actor import Facts, failure_of
 from rlframe.backend.ray.collector import RayCollector
-from rlframe.backend.ray.pool import ActorPool
 from rlframe.errors import ActorLostError, ConfigError, ResourceError
 from rlframe.policy.dqn import DQNPolicy
 
@@ -48,21 +46,6 @@ def test_no_actor_has_more_requests_than_it_may_and_none_is_passed_over(ray: Fak
         seen += ranks_of(c.next())
         assert is_conserved(c) and max(c._pool.load.values()) == 2 and set(c._pool.load) == {0, 1, 2}
     assert seen == [0, 1, 2] * 4
-
-
-def test_requests_under_way_are_listed_once_a_batch_however_many_actors_there_are(ray: FakeRay) -> None:
-    ray.nodes_have = [{'CPU': 100.0}]
-    listed = []
-    own = ActorPool.calls.fget
-    assert own is not None
-    counted = property(lambda pool: listed.append(1) or own(pool))
-    with mock.patch.object(ActorPool, 'calls', counted):
-        for count in (2, 40):
-            c = collector_of(count)
-            listed.clear()
-            c.next()
-            assert len(listed) < 10
-            c.shutdown()
 
 
 def test_what_a_removed_actor_has_answered_is_kept(ray: FakeRay) -> None:
@@ -162,20 +145,6 @@ def test_what_came_before_an_exception_waits_for_the_next_call(ray: FakeRay) -> 
     assert c.lost == 6 and is_conserved(c)
 
 
-def test_nothing_that_was_taken_is_dropped_when_the_last_actor_fails(ray: FakeRay) -> None:
-    c = collector_of(3)
-    ray.seconds = {'collect': 1.0, (2, 'collect'): 7.0}
-    c.next()
-    ray.of(2).refs[-1].value = failure_of(ZeroDivisionError('in an env'))
-    with pytest.raises(ZeroDivisionError):
-        c.collect(600)
-    kept = c._ready.size
-    assert kept >= 60 and c.delivered == 6 and c.lost == 6 and is_conserved(c)
-    before = [*c._ready]
-    batch = c.collect(kept)
-    assert batch['rank'].tolist() == [rank for ready in before for rank in ready.data['rank']]
-
-
 @pytest.mark.parametrize('is_sync', [True, False])
 def test_losses_that_end_the_run_are_counted_once_also_in_the_last_checkpoint(
     ray: FakeRay, is_sync: bool
@@ -189,17 +158,6 @@ def test_losses_that_end_the_run_are_counted_once_also_in_the_last_checkpoint(
     assert is_conserved(c)
     requested, delivered, lost, stale = c.state_dict()['counts']
     assert requested == delivered + lost + stale + c._ready.size and (c._pool.under_way > 0) is not is_sync
-
-
-def test_lost_data_that_end_the_run_are_counted(ray: FakeRay) -> None:
-    c = collector_of(1, max_actor_restarts=0)
-    c.next()
-    with (
-        mock.patch.object(ray, 'get', side_effect=[ray.of(0).refs[-1].value, GetTimeoutError()]),
-        pytest.raises(ActorLostError, match='data of Ray actor 0 were lost'),
-    ):
-        c.next()
-    assert c.lost == 6 and is_conserved(c)
 
 
 def test_random_frames_are_shared_by_all_actors_and_no_more_than_are_missing(ray: FakeRay) -> None:
@@ -219,7 +177,7 @@ def test_random_frames_are_shared_by_all_actors_and_no_more_than_are_missing(ray
 
 @pytest.mark.parametrize('is_sync', [True, False])
 def test_after_total_frames_there_is_no_next_batch(ray: FakeRay, is_sync: bool) -> None:
-    c = collector_of(1, total_frames=12, sync=is_sync, persistent=True)
+    c = collector_of(1, total_frames=np.int64(12), sync=is_sync, persistent=True)
     batches = iter(c)
     assert [len(next(batches)) for _ in range(2)] == [6, 6]
     with pytest.raises(StopIteration):
@@ -260,8 +218,7 @@ def test_after_shutdown_nothing_touches_ray_and_everything_is_counted(ray: FakeR
     assert [actor.rank for actor in c.actor_states()] == [0, 1] and is_conserved(c)
 
 
-@pytest.mark.parametrize('is_sync', [True, False])
-@pytest.mark.parametrize('failing', [(0, 1), (0, 1, 2), (1, 2)])
+@pytest.mark.parametrize(('is_sync', 'failing'), [(True, (1, 2)), (False, (0, 1, 2))])
 def test_after_one_failure_a_state_can_be_had_whatever_else_fails(
     ray: FakeRay, is_sync: bool, failing: tuple[int, ...], caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -293,44 +250,11 @@ def own_get(ray: FakeRay, failing: tuple[int, ...]) -> Any:
     return failing_get
 
 
-def test_a_failure_while_a_state_is_taken_is_raised_if_nothing_failed_before(ray: FakeRay) -> None:
-    ray.seconds = {'collect': 1.0, (1, 'collect'): 5.0}
-    c = collector_of(2)
-    c.next()
-    ray.of(1).refs[-1].value = failure_of(ZeroDivisionError('in rank 1'))
-    with pytest.raises(ZeroDivisionError):
-        c.state_dict()
-    assert is_conserved(c) and len(c.state_dict()['actors']) == 2
-
-
-@pytest.mark.parametrize('is_sync', [True, False])
-@pytest.mark.parametrize('given', [None, -1, 12, 12.0, np.int64(12)])
-def test_total_frames_that_mean_something(ray: FakeRay, given: Any, is_sync: bool) -> None:
-    c = collector_of(1, total_frames=given, sync=is_sync)
-    ended = given not in (None, -1)
-    assert c.total_frames == (12 if ended else -1)
-    sizes = [len(batch) for batch, _ in zip(c, range(5), strict=False)]
-    assert sizes == [6] * (2 if ended else 5)
-
-
-@pytest.mark.parametrize('given', [0, -5, 1.5, 'many', True, float('nan')])
+@pytest.mark.parametrize('given', [0, 1.5, True])
 def test_other_total_frames_are_refused_before_an_actor_starts(ray: FakeRay, given: Any) -> None:
     with pytest.raises(ConfigError, match=r'total_frames: bad value; got .*int >= 1, or -1 or None'):
         collector_of(1, total_frames=given)
     assert not ray.actors
-
-
-def test_actors_of_a_collector_that_cannot_be_made_are_ended(ray: FakeRay) -> None:
-    own = ActorPool.start
-
-    def start(pool: ActorPool, make: Any = None) -> None:
-        own(pool, make)
-        raise ZeroDivisionError
-
-    with mock.patch.object(ActorPool, 'start', start), pytest.raises(ZeroDivisionError):
-        collector_of(2)
-    assert len(ray.actors) == 2 and not any(actor.is_alive for actor in ray.actors)
-    assert len(collector_of(8)._pool.ranks) == 8, 'all CPUs are free'
 
 
 def test_a_collector_that_is_deleted_gives_its_cpus_back(ray: FakeRay) -> None:
@@ -343,9 +267,7 @@ def test_a_collector_that_is_deleted_gives_its_cpus_back(ray: FakeRay) -> None:
         assert not any(actor.is_alive for actor in ray.actors)
 
 
-@pytest.mark.parametrize(
-    ('config', 'count'), [({}, 9), ({'num_cpus': 6}, 1), ({'num_gpus': 1}, 1), ({'num_cpus': 3}, 3)]
-)
+@pytest.mark.parametrize(('config', 'count'), [({}, 9), ({'num_gpus': 1}, 1), ({'num_cpus': 3}, 3)])
 def test_more_than_the_cluster_has_is_refused_at_once(
     ray: FakeRay, config: dict[str, Any], count: int
 ) -> None:
@@ -364,7 +286,7 @@ def of_two(obs: Any, state: Any) -> Any:
     return obs
 
 
-@pytest.mark.parametrize('policy', [Net, functools.partial(Net), DQNPolicy, 'dqn', {'type': 'dqn'}])
+@pytest.mark.parametrize('policy', [functools.partial(Net), DQNPolicy, 'dqn'])
 def test_a_factory_given_as_policy_is_refused_before_an_actor_starts(ray: FakeRay, policy: Any) -> None:
     with pytest.raises(
         ConfigError, match=r'policy: this is not a policy; got .*, expected a policy of rlframe'
@@ -403,7 +325,7 @@ def test_level_seeds_are_those_of_the_envs_of_all_actors(ray: FakeRay, form: Any
     assert levels_of(ray, 2)[3:] == [None]
 
 
-@pytest.mark.parametrize('seeds', [[1, 2, 3], [1, 2, 3, 4, 5], {0: 1}, {0: 1, 1: 2, 2: 3, 7: 4}], ids=str)
+@pytest.mark.parametrize('seeds', [[1, 2, 3], {0: 1, 1: 2, 2: 3, 7: 4}], ids=str)
 def test_level_seeds_that_lack_an_env_of_an_actor_are_refused_before_anything_is_asked(
     ray: FakeRay, seeds: Any
 ) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from fake_ray import FakeRay, fake_ray
@@ -53,8 +52,7 @@ class Loop:
         return metrics['ray/staleness_mean'], metrics['ray/staleness_max']
 
 
-@pytest.mark.parametrize('actors', [1, 2, 3, 4])
-@pytest.mark.parametrize('in_flight', [1, 2, 3])
+@pytest.mark.parametrize(('actors', 'in_flight'), [(1, 2), (2, 3), (4, 1)])
 def test_staleness_of_equal_actors_is_what_the_formula_says(
     ray: FakeRay, actors: int, in_flight: int
 ) -> None:
@@ -69,28 +67,7 @@ def test_staleness_of_equal_actors_is_what_the_formula_says(
         loop.collector.shutdown()
 
 
-def test_a_batch_of_few_samples_counts_for_few(ray: FakeRay) -> None:
-    loop = Loop(ray, 3)
-    loop.collector._request_size = None  # as from a config: 34 + 34 + 34 for 100
-    loop.run(20, 100)
-    loop.staleness()
-    loop.run(60, 100)
-    mean, most = loop.staleness()
-    assert most == 2 and 1.0 < mean < 1.3, 'what is left over is 34 samples at most'
-
-
-def test_an_actor_that_has_more_to_do_is_asked_after_the_update_and_never_idle(ray: FakeRay) -> None:
-    loop = Loop(ray, 2, max_in_flight=2)
-    loop.run(30, FRAMES)
-    for rank in (0, 1):
-        actor = ray.of(rank)
-        ends = [ref.at for ref in actor.refs[1:]]
-        assert np.diff(ends[:-2]).max() == 1.0, 'each request follows the one before without a gap'
-
-
-@pytest.mark.parametrize(
-    ('actors', 'in_flight', 'limit', 'least'), [(4, 2, 2, 7), (4, 2, 6, 7), (2, 1, 1, 2), (1, 1, 0, 1)]
-)
+@pytest.mark.parametrize(('actors', 'in_flight', 'limit', 'least'), [(4, 2, 6, 7), (1, 1, 0, 1)])
 def test_a_limit_that_most_batches_exceed_is_refused_from_python(
     ray: FakeRay, actors: int, in_flight: int, limit: int, least: int
 ) -> None:
@@ -115,7 +92,7 @@ def test_a_limit_that_most_batches_exceed_is_refused_in_a_config() -> None:
             compiled(**given, max_staleness=least - 1)
 
 
-@pytest.mark.parametrize('in_flight', [1, 2, 3])
+@pytest.mark.parametrize('in_flight', [1, 2])
 def test_a_straggler_delivers_what_it_began_in_time(ray: FakeRay, in_flight: int) -> None:
     ray.seconds = {'collect': 1.0, (2, 'collect'): 10.0}
     limit = 3 * in_flight

@@ -87,7 +87,7 @@ def naive_samples(kind: Any, policy: Any, batch: Any, seeds: list[int]) -> dict[
 
 @pytest.mark.parametrize(
     ('kind', 'policy_kind'),
-    [(TorchCartPole, PPOPolicy), (Short, PPOPolicy), (ShortPendulum, A2CPolicy), (TorchPendulum, PPOPolicy)],
+    [(Short, PPOPolicy), (ShortPendulum, A2CPolicy)],
 )
 def test_samples_equal_those_of_a_loop_over_single_envs(kind: Any, policy_kind: Any) -> None:
     env = TensorEnvManager(kind(N))
@@ -137,7 +137,7 @@ def test_truncated_envs_bootstrap_from_their_last_obs_and_terminated_ones_do_not
     lambda_=st.floats(0.0, 1.0),
     seed=st.integers(0, 99),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 def test_advantages_of_tensors_are_those_of_arrays(
     steps: int, envs: int, discount: float, lambda_: float, seed: int
 ) -> None:
@@ -257,14 +257,6 @@ def test_a_saved_collector_goes_on_to_the_bit(kind: Any) -> None:
     assert one._rollout.state_dict()['return'].tolist() == other._rollout.state_dict()['return'].tolist()
 
 
-def test_the_seed_decides_the_actions() -> None:
-    batches = []
-    for seed in (0, 0, 1):
-        env = TensorEnvManager(TorchCartPole(N, 'cpu'))
-        batches.append(collector_for(env, policy_for(env), seed=seed).collect()['action'])
-    assert torch.equal(batches[0], batches[1]) and not torch.equal(batches[0], batches[2])
-
-
 def test_a_generator_of_another_device_does_not_continue_exactly_and_says_so() -> None:
     env = TensorEnvManager(TorchCartPole(N, 'cpu'))
     collector = collector_for(env, policy_for(env))
@@ -335,8 +327,6 @@ def config(*overrides: str, **parts: Any) -> Any:
     [
         (('env_manager.type=base',), 'env.manager.type'),
         (('policy.normalize_obs=true',), 'policy.normalize_obs'),
-        (('policy.normalize_reward=true',), 'policy.normalize_reward'),
-        (('policy.model.core=lstm',), 'policy.model.core'),
         (('collector.backend=ray',), 'policy.collect.collector.backend'),
         (('collector.info_metrics=all',), 'policy.collect.collector.info_metrics'),
         (('collector.mark_episodes=true',), 'policy.collect.collector.mark_episodes'),
@@ -368,12 +358,10 @@ def test_there_is_no_parallel_mode_with_it() -> None:
     assert 'there is no parallel mode with it: its rows stay on the device of the policy' in str(caught.value)
 
 
-@pytest.mark.parametrize('collector', ['tensor', 'sample'])
-def test_it_trains_in_a_pipeline(collector: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_trains_in_a_pipeline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    small = ('env.n_evaluator_episode=2', 'env.evaluator_env_num=2', 'max_env_step=8192')
-    cfg = config(f'collector.type={collector}', *small)
-    with SerialPipeline(cfg) as pipeline:
+    small = ('env.n_evaluator_episode=2', 'env.evaluator_env_num=2', 'max_env_step=4096')
+    with SerialPipeline(config(*small)) as pipeline:
         pipeline.run()
-        assert pipeline.progress.envstep == 8192 and pipeline.exact
+        assert pipeline.progress.envstep == 4096 and pipeline.exact
         assert pipeline.result()['rollout/ep_rew_mean'] > 5
