@@ -56,14 +56,7 @@ def config_of(name: str, path: Path, **policy: Any) -> Any:
     return main, create
 
 
-@pytest.mark.parametrize(
-    ('name', 'normalize_obs'),
-    [
-        ('Discrete', False),
-        ('Box', True),
-        *(pytest.param(name, False, marks=pytest.mark.slow) for name in ('MultiDiscrete', 'MultiBinary')),
-    ],
-)
+@pytest.mark.parametrize(('name', 'normalize_obs'), [('Discrete', False), ('Box', True)])
 def test_it_learns_to_do_what_the_data_show(
     name: str, normalize_obs: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,16 +1,13 @@
 """Bounds of continuous actions."""
 
-from pathlib import Path
 from typing import Any
 
 import gymnasium
 import numpy as np
 import pytest
-from fakes import config_pair
 from gymnasium.spaces import Box
 
 from rlframe.data.timestep import EnvSpec
-from rlframe.entry.__main__ import main
 from rlframe.errors import IncompatibleError
 from rlframe.policy import create_policy
 from rlframe.policy.parts.actions import ActionBounds
@@ -68,8 +65,9 @@ def assert_named(text: str, case: str) -> None:
         assert word in text
 
 
-@pytest.mark.parametrize('case', NO_CHOICE)
-@pytest.mark.parametrize('kind', KINDS)
+@pytest.mark.parametrize(
+    ('kind', 'case'), [*(('sac', case) for case in NO_CHOICE), *((kind, 'two') for kind in KINDS[1:])]
+)
 def test_bounds_that_leave_no_choice_are_refused_by_every_policy(kind: str, case: str) -> None:
     env = NoChoice(case)
     spec = EnvSpec(env.observation_space, env.action_space, name='NoChoice')
@@ -84,34 +82,6 @@ def test_actions_without_numbers_are_refused_by_every_policy(kind: str) -> None:
     spec = EnvSpec(Box(-1, 1, (2,), np.float32), Box(-1, 1, (0,), np.float32), name='Still')
     with pytest.raises(IncompatibleError, match='actions of Still hold no numbers'):
         create_policy({'type': kind, 'cuda': False}, spec)
-
-
-@pytest.mark.parametrize(
-    ('kind', 'case', 'manager'),
-    [
-        ('sac', 'equal', 'gym_vector'),
-        ('ppo', 'two', 'base'),
-        pytest.param('td3', 'swapped', 'subprocess', marks=pytest.mark.slow),
-        ('bc', 'low is NaN', 'base'),
-    ],
-)
-def test_they_are_refused_by_the_command_line_before_training_starts(
-    kind: str, case: str, manager: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    pair = config_pair(kind, 'test_bounds:NoChoice', manager)
-    if kind == 'bc':
-        np.savez('data.npz', obs=np.zeros((9, 2), np.float32), action=np.zeros((9, 2), np.float32))
-        pair[0]['policy']['collect'] = {}
-        pair[1]['collector'] = {'type': 'dataset', 'data': 'data.npz'}
-    pair[0]['env']['kwargs'] = {'case': case}
-    Path('mine.py').write_text(f'main_config, create_config = {pair!r}\n', encoding='utf-8')
-    before = sorted(tmp_path.iterdir())
-    assert main(['-c', 'mine.py']) == 2
-    error = capsys.readouterr().err
-    assert 'rlframe: IncompatibleError: env.env_id: ' in error
-    assert_named(error.replace('SyncVectorEnv', 'NoChoice'), case)
-    assert sorted(tmp_path.iterdir()) == before, 'no run folder'
 
 
 def test_integers_that_float64_cannot_tell_apart_are_refused_by_name():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import itertools
 from typing import Any
 
 import gymnasium
@@ -67,7 +66,13 @@ def apart(policy: DQNPolicy) -> DQNPolicy:
 
 
 @pytest.mark.parametrize(
-    ('double', 'dueling', 'nstep', 'weighted'), list(itertools.product([True, False], repeat=4))
+    ('double', 'dueling', 'nstep', 'weighted'),
+    [
+        (True, True, True, True),
+        (True, False, False, False),
+        (False, True, False, True),
+        (False, False, True, True),
+    ],
 )
 def test_loss_target_and_priority_equal_the_formula(
     double: bool, dueling: bool, nstep: bool, weighted: bool
@@ -166,21 +171,6 @@ def test_dueling_adds_value_and_centred_advantage() -> None:
     assert one_hot(torch.tensor([1, 2, 3])).shape == (3, 4)
 
 
-def test_epsilon_is_the_share_of_uniform_actions() -> None:
-    policy = make()
-    obs = np.tile(np.array([0.3, -0.2, 0.9], np.float32), (40_000, 1))
-    ids = np.arange(len(obs))
-    greedy = policy.collect_mode.forward(obs, ids, eps=0.0)['action']
-    assert len(set(greedy)) == 1 and (policy.eval_mode.forward(obs, ids)['action'] == greedy).all()
-    mixed = policy.collect_mode.forward(obs, ids, eps=0.4)['action']
-    counts = np.bincount(mixed, minlength=4) / len(obs)
-    expected = np.full(4, 0.1)
-    expected[greedy[0]] = 0.7
-    np.testing.assert_allclose(counts, expected, atol=0.01)
-    uniform = policy.collect_mode.forward(obs, ids, eps=1.0)['action']
-    np.testing.assert_allclose(np.bincount(uniform) / len(obs), 0.25, atol=0.01)
-
-
 def test_epsilon_and_learning_rate_follow_their_schedules() -> None:
     eps = {'type': 'linear', 'start': 1.0, 'end': 0.1, 'decay': 100}
     rate = {'type': 'linear', 'start': 1e-2, 'end': 1e-3, 'decay': 100}
@@ -192,9 +182,7 @@ def test_epsilon_and_learning_rate_follow_their_schedules() -> None:
         assert metrics['cur_lr'] == pytest.approx(share / 100)
 
 
-@pytest.mark.parametrize(
-    ('actions', 'start', 'dtype'), [(4, 0, np.uint8), (3, 5, np.uint8), (300, -1, np.uint16)]
-)
+@pytest.mark.parametrize(('actions', 'start', 'dtype'), [(3, 5, np.uint8), (300, -1, np.uint16)])
 def test_actions_are_the_env_s_and_are_stored_small_from_0(actions: int, start: int, dtype: Any) -> None:
     spec = spec_of(actions, start)
     policy = make(spec)
@@ -238,7 +226,7 @@ def test_a_subclass_gets_the_loss_of_each_transition() -> None:
 def test_devices_that_are_not_there_and_contradictions_are_refused() -> None:
     assert make(device='cpu', cuda=None)._device == torch.device('cpu')
     if not torch.cuda.is_available():
-        for cfg in ({'cuda': True}, {'device': 'cuda', 'cuda': None}, {'device': 'cuda:3', 'cuda': None}):
+        for cfg in ({'cuda': True}, {'device': 'cuda:3', 'cuda': None}):
             with pytest.raises(DeviceError) as caught:
                 make(**cfg)
             for word in (torch.__version__, 'cuda.is_available()=False', "device='auto'"):

@@ -16,7 +16,6 @@ from rlframe.data import Batch, EnvSpec
 from rlframe.data.observation import zero_obs
 from rlframe.policy import create_policy
 from rlframe.policy.parts.actions import mask_of, masked, random_allowed
-from rlframe.policy.parts.random_policy import random_collect_mode
 
 DQN_FAMILY = {'dqn': {}, 'dqn single': {'double': False}, 'c51': {}, 'qrdqn': {}}
 MASKS = st.tuples(st.integers(1, 6), st.integers(1, 6)).flatmap(lambda shape: arrays(np.bool_, shape))
@@ -95,10 +94,8 @@ def test_greedy_actions_are_the_best_of_the_allowed(name: str) -> None:
         np.testing.assert_array_equal(forward(obs, np.arange(300))['action'], expected)
 
 
-@pytest.mark.parametrize('name', DQN_FAMILY)
-@pytest.mark.parametrize('eps', [1.0, 0.4])
-def test_exploration_draws_each_allowed_action_equally_often(name: str, eps: float) -> None:
-    policy, count = make(name), 20_000
+def test_exploration_draws_each_allowed_action_equally_often() -> None:
+    policy, count, eps = make('dqn'), 20_000, 0.4
     one = observations(np.array([[1, 0, 1, 1, 0]], bool))
     obs = np.repeat(one, count)
     action = policy.collect_mode.forward(obs, np.arange(count), eps=eps)['action'] - START
@@ -158,7 +155,7 @@ def test_states_that_allow_one_action_do_not_move_the_weight_of_the_entropy() ->
     assert learned_alpha(np.eye(ACTIONS, dtype=bool), target_entropy=1.0) == pytest.approx(1.0, abs=1e-3)
 
 
-@pytest.mark.parametrize('count', range(2, ACTIONS + 1))
+@pytest.mark.parametrize('count', [2, ACTIONS])
 def test_target_entropy_is_that_of_the_allowed_actions(count: int) -> None:
     mask = np.zeros((8, ACTIONS), bool)
     mask[:, :count] = True
@@ -169,23 +166,3 @@ def test_target_entropy_is_that_of_the_allowed_actions(count: int) -> None:
         0.7 * np.log(count) / np.log(ACTIONS)
     )
     assert learned_alpha(mask) < 1, 'a uniform choice of the allowed ones has more entropy than that'
-
-
-def test_random_collection_takes_allowed_actions_equally_often() -> None:
-    mode = make('dqn').collect_mode
-    mask = np.array([[0, 1, 0, 1, 1]], bool)
-    actor = random_collect_mode(mode, SPEC, np.random.default_rng(0))
-    action = actor.forward(np.repeat(observations(mask), 9000), np.arange(9000))['action']
-    np.testing.assert_allclose(np.bincount(action - START, minlength=5) / 9000, mask[0] / 3, atol=0.02)
-
-
-def test_random_collection_of_several_choices_obeys_the_mask_of_each() -> None:
-    space = spaces.MultiDiscrete([2, 3, 1], start=[0, 5, 1])
-    obs = spaces.Dict(action_mask=spaces.MultiBinary(6))
-    rows = zero_obs(obs, 600)
-    rows['action_mask'] = [0, 1, 1, 0, 1, 1]
-    actor = random_collect_mode(make('dqn').collect_mode, EnvSpec(obs, space), np.random.default_rng(0))
-    action = actor.forward(rows, np.arange(600))['action']
-    assert all(space.contains(one) for one in action)
-    assert (action[:, 0] == 1).all() and (action[:, 2] == 1).all()
-    assert set(action[:, 1]) == {5, 7} and 240 < (action[:, 1] == 5).sum() < 360

@@ -75,8 +75,7 @@ def walked(policy: PPOPolicy, block: Batch) -> tuple[np.ndarray, np.ndarray, np.
     return logit, value, next_value
 
 
-@pytest.mark.parametrize('share', [False, True])
-@pytest.mark.parametrize('core', ['gru', 'lstm'])
+@pytest.mark.parametrize(('core', 'share'), [('gru', False), ('lstm', True)])
 def test_samples_and_updates_see_what_acting_saw_across_rounds_and_episode_ends(
     core: str, share: bool
 ) -> None:
@@ -150,16 +149,12 @@ def test_batches_hold_every_sequence_once_and_about_as_many_steps_as_asked_for()
     assert all(abs(int(sequences.length[batch].sum()) - 64) <= sequences.length.max() for batch in batches)
 
 
-def test_envs_in_another_order_give_the_same_rows_in_that_order() -> None:
-    order = np.array([2, 0, 1])
-    one, other = (collected(make(learn=dict(entropy_weight=0.0)), order=o) for o in (slice(None), order))
-    np.testing.assert_allclose(one['logit'][:, order], other['logit'], rtol=1e-5, atol=1e-5)
-    np.testing.assert_allclose(one['state'][:, order], other['state'], rtol=1e-5, atol=1e-5)
-
-
-@pytest.mark.parametrize('name', ['ppo', 'a2c'])
 @pytest.mark.parametrize(
-    'space', [gymnasium.spaces.Box(-1, 1, (2,), np.float32), gymnasium.spaces.MultiDiscrete([2, 3])]
+    ('name', 'space'),
+    [
+        ('ppo', gymnasium.spaces.Box(-1, 1, (2,), np.float32)),
+        ('a2c', gymnasium.spaces.MultiDiscrete([2, 3])),
+    ],
 )
 def test_a_round_of_any_action_space_starts_at_a_ratio_of_1(name: str, space: Any) -> None:
     policy = make(name, spec=EnvSpec(BOX, space, name='Toy'), learn=dict(epoch_per_collect=1))
@@ -217,14 +212,10 @@ def compiled(policy: str = 'ppo', **sections: Any) -> Any:
             ['policy.learn.batch_size', '128 steps', 'got 64', 'at least 128', 'policy.learn.unroll_len'],
         ),
         (dict(collect=dict(unroll_len=4)), ['policy.collect.unroll_len', 'policy.learn.unroll_len']),
-        (dict(learn=dict(unroll_len=1)), ['policy.learn.unroll_len', 'got 1', '[2, inf)']),
         (
             dict(model=dict(core=None), learn=dict(unroll_len=8)),
             ['policy.learn.unroll_len', 'core is None', 'got 8', "policy.model.core='lstm'"],
         ),
-        (dict(model=dict(core='lstm', core_hidden_size=0)), ['core_hidden_size', 'got 0', '[1, inf)']),
-        (dict(model=dict(core='transformer')), ["got 'transformer'", "'gru', 'lstm'"]),
-        (dict(model=dict(core='ltsm')), ["got 'ltsm'", "Did you mean 'lstm'?"]),
     ],
 )
 def test_options_that_do_not_fit_a_core_name_what_does(sections: dict[str, Any], says: list[str]) -> None:
@@ -233,25 +224,9 @@ def test_options_that_do_not_fit_a_core_name_what_does(sections: dict[str, Any],
     assert all(text in str(caught.value) for text in says), str(caught.value)
 
 
-@pytest.mark.parametrize('option', ['unroll_len', 'burn_in'])
-def test_sequences_longer_than_the_replay_buffer_are_refused(option: str) -> None:
-    buffer = {'replay_buffer_size': 100, option: 101}
-    with pytest.raises(
-        ConfigError, match=f'replay_buffer.{option}: .*holds: 100 .*got 101, expected at most 100'
-    ):
-        config.compile_config(
-            dict(
-                env=dict(env_id='CartPole-v1', collector_env_num=8),
-                policy=dict(learn=dict(batch_size=8), other=dict(replay_buffer=buffer)),
-            ),
-            dict(policy=dict(type='r2d2'), replay_buffer=dict(type='sequence')),
-        )
-
-
-@pytest.mark.parametrize('policy', ['dqn', 'ddpg', 'td3', 'sac', 'bc'])
-def test_a_policy_that_cannot_carry_a_core_names_those_that_can(policy: str) -> None:
+def test_a_policy_that_cannot_carry_a_core_names_those_that_can() -> None:
     with pytest.raises(ConfigError) as caught:
-        compiled(policy)
+        compiled('sac')
     assert 'these policies have it: a2c, ppo, r2d2, sac_discrete' in str(caught.value), str(caught.value)
 
 
@@ -273,16 +248,6 @@ def test_r2d2_values_sequences_as_it_values_steps_with_either_core(core: str) ->
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize('core', ['gru', 'lstm'])
-@pytest.mark.parametrize('policy', ['ppo', 'a2c'])
-def test_a_core_recalls_the_class_of_the_first_step(
-    policy: str, core: str, tmp_path: Any, monkeypatch: Any
-) -> None:
+def test_a_core_recalls_the_class_of_the_first_step(tmp_path: Any, monkeypatch: Any) -> None:
     monkeypatch.chdir(tmp_path)
-    assert recall_run(policy, core).stopped
-
-
-@pytest.mark.slow
-def test_without_a_core_the_class_of_the_first_step_is_guessed(tmp_path: Any, monkeypatch: Any) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert recall_run('ppo', None).evaluator.best < 0.7
+    assert recall_run('ppo', 'lstm').stopped

@@ -14,7 +14,7 @@ from torch import nn
 from rlframe.data import Batch, EnvSpec
 from rlframe.errors import NonFiniteError
 from rlframe.policy import create_policy
-from rlframe.policy.parts.optim import READ_EVERY, FiniteGuard, Optimizer, backward
+from rlframe.policy.parts.optim import READ_EVERY, Optimizer, backward
 from rlframe.worker import BaseLearner
 
 SPEC = EnvSpec(gymnasium.spaces.Box(-9, 9, (3,), np.float32), gymnasium.spaces.Discrete(2), name='Toy')
@@ -92,8 +92,7 @@ def test_steps_are_those_of_torch_adam_also_where_a_part_is_not_trained(dtypes: 
     assert_same(copied.state_dict(), state)
 
 
-@pytest.mark.parametrize('factor', [float('nan'), float('inf'), 1e30])
-@pytest.mark.parametrize('clip', [None, 0.5])
+@pytest.mark.parametrize(('factor', 'clip'), [(float('nan'), 0.5), (float('inf'), None), (1e30, 0.5)])
 def test_error_names_loss_norm_and_rate_and_nothing_moved(factor: float, clip: float | None) -> None:
     module, optimizer = optimizer_of(grad_clip_norm=clip)
     optimizer.step(loss_of(module))
@@ -146,14 +145,6 @@ def test_ignored_update_is_done() -> None:
     assert bool(module.state_dict()['0.weight'].isnan().any())
 
 
-def test_guard_changes_no_gradient() -> None:
-    gradients = [torch.tensor([1e-40, -0.0, 3e38]), torch.randn(4)]
-    before = [gradient.numpy().tobytes() for gradient in gradients]
-    guard = FiniteGuard(torch.device('cpu'))
-    assert not guard.look(torch.tensor(1.0), gradients)
-    assert [gradient.numpy().tobytes() for gradient in gradients] == before
-
-
 @pytest.mark.parametrize('kind', ['adam', 'rmsprop'])
 def test_answer_that_comes_later_still_keeps_the_parameters(kind: str, monkeypatch: Any) -> None:
     """The way of a GPU: the step itself does nothing, and the host looks at every hundredth update."""
@@ -188,7 +179,7 @@ def rows_of(size: int = 8, spoiled: float = 1.0) -> Batch:
     )
 
 
-@pytest.mark.parametrize('name', ['dqn', 'c51', 'qrdqn', 'ppo', 'sac_discrete'])
+@pytest.mark.parametrize('name', ['c51', 'qrdqn', 'ppo'])
 def test_share_of_skipped_updates_is_shown_and_priorities_stay_numbers(name: str) -> None:
     cfg = {'type': name, 'cuda': False, 'learn': {'nan_policy': 'skip'}}
     policy = create_policy(cfg | ({} if name == 'ppo' else {'priority': True}), SPEC)
@@ -202,9 +193,8 @@ def test_share_of_skipped_updates_is_shown_and_priorities_stay_numbers(name: str
         assert len(priority) == 8 and bool(priority.isfinite().all())
 
 
-@pytest.mark.parametrize('name', ['dqn', 'ppo'])
-def test_learner_says_where_it_was_and_which_checkpoint_is_the_last(name: str) -> None:
-    policy = create_policy({'type': name, 'cuda': False}, SPEC)
+def test_learner_says_where_it_was_and_which_checkpoint_is_the_last() -> None:
+    policy = create_policy({'type': 'ppo', 'cuda': False}, SPEC)
     learner = BaseLearner({}, policy.learn_mode)
     learner.train(rows_of())
     learner.ckpt_name = 'iteration_1'

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from rlframe.data import Batch, EnvSpec, TimeStep
+from rlframe.data import Batch, EnvSpec
 from rlframe.policy import create_policy
 from rlframe.policy.ppo import PPOPolicy
 
@@ -53,9 +53,9 @@ def block_of(steps: int = 7, envs: int = 3, seed: int = 0, ragged: bool = False)
 
 
 @pytest.mark.parametrize('ragged', [False, True])
-@pytest.mark.parametrize('seed', range(6))
-def test_advantages_and_returns_equal_the_sum_written_out(seed: int, ragged: bool) -> None:
-    policy, block = make(seed), block_of(seed=seed, ragged=ragged)
+def test_advantages_and_returns_equal_the_sum_written_out(ragged: bool) -> None:
+    policy, block = make(), block_of(seed=1, ragged=ragged)
+    assert block['terminated'].any() and block['truncated'].any()
     samples = policy.collect_mode.get_train_sample(block)
 
     def value(obs: np.ndarray) -> float:
@@ -151,55 +151,9 @@ def test_every_epoch_visits_every_sample_once_in_an_order_of_its_own() -> None:
     assert epochs[0] != epochs[1] != epochs[2]
 
 
-def test_a_last_batch_of_a_single_sample_does_no_harm() -> None:
-    policy = make(learn={'epoch_per_collect': 2, 'batch_size': 8})
-    for update in policy.learn_mode.forward(samples_of(17)):
-        assert all(np.isfinite(float(value)) for value in update().values())
-    assert all(torch.isfinite(p).all() for p in policy._model.parameters())
-
-
-def test_actions_are_drawn_from_the_softmax_and_recorded_with_their_logits() -> None:
-    policy = make()
-    with torch.no_grad():
-        last = [m for m in policy._model.actor.modules() if isinstance(m, torch.nn.Linear)][-1]
-        last.bias.copy_(torch.tensor([0.0, 1.0, 2.0, -1.0]))
-    count = 40_000
-    obs = np.zeros((count, 3), np.float32)
-    output = policy.collect_mode.forward(obs, np.arange(count))
-    probs = np.exp(output['logit'][0]) / np.exp(output['logit'][0]).sum()
-    np.testing.assert_allclose(np.bincount(output['action'] - 2, minlength=4) / count, probs, atol=0.01)
-    assert all(SPEC.action_space.contains(a) for a in output['action'][:50])
-    assert (policy.eval_mode.forward(obs, np.arange(count))['action'] == 2 + probs.argmax()).all()
-    flags = np.zeros(count, bool)
-    step = TimeStep(obs, np.zeros(count, np.float32), flags, flags, (), np.arange(count))
-    rows = policy.collect_mode.process_transition(obs, output, step)
-    np.testing.assert_array_equal(rows['action'], output['action'] - 2)
-    assert rows['logit'] is output['logit']
-
-
-def test_learning_rate_follows_its_schedule_and_state_continues_identically() -> None:
-    rate = {'type': 'cosine', 'start': 1e-2, 'end': 0.0, 'decay': 100}
-    learn = {'learning_rate': rate, 'epoch_per_collect': 2, 'batch_size': 8}
-    policy, other = make(learn=learn), make(1, learn=learn)
-    policy.command_mode.get_setting_learn({'envstep': 50})
-    metrics = [update() for update in policy.learn_mode.forward(samples_of(20))]
-    assert metrics[0]['cur_lr'] == pytest.approx(5e-3)
-    other.learn_mode.load_state_dict(policy.learn_mode.state_dict())
-    other.command_mode.get_setting_learn({'envstep': 50})
-    one, two = (
-        [float(u()['total_loss']) for u in p.learn_mode.forward(samples_of(20, 1))] for p in (policy, other)
-    )
-    assert one == two
-    obs = np.zeros((50, 3), np.float32)
-    np.testing.assert_array_equal(
-        policy.collect_mode.forward(obs, np.arange(50))['action'],
-        other.collect_mode.forward(obs, np.arange(50))['action'],
-    )
-
-
-@pytest.mark.parametrize('norm', ['batch', 'round', None])
-@pytest.mark.parametrize('size', [1, 4, None])
-@pytest.mark.parametrize('steps', [1, 5])
+@pytest.mark.parametrize(
+    ('norm', 'size', 'steps'), [('batch', 4, 5), ('round', 1, 5), ('batch', None, 1), (None, 1, 1)]
+)
 def test_minibatches_of_one_row_teach_the_actor(norm: str | None, size: int | None, steps: int) -> None:
     only_actor = dict(entropy_weight=0.0, value_weight=0.0, clip_ratio=1e9)
     learn = dict(batch_size=size, advantage_norm=norm, epoch_per_collect=1, **only_actor)
