@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from gpu_cells import MODES, REFUSED, SYNC, Cell, allocated, cells, host_waits, policies, refusal, why_skipped
+from gpu_cells import MODES, REFUSED, SYNC, Cell, cells, host_waits, policies, refusal
 from toys import toy_of_policy
 
 
@@ -38,16 +38,6 @@ def test_a_policy_takes_every_mode_on_a_gpu_but_those_that_are_listed(
         assert bool(why) == ((policy, mode) in REFUSED), why
 
 
-def test_a_cell_without_its_device_or_its_option_says_why_it_is_skipped(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(torch.cuda, 'is_available', lambda: False)
-    assert why_skipped(Cell('dqn', 'eager', 'cuda')).startswith('no CUDA device: torch ')
-    assert why_skipped(Cell('dqn', 'compile', 'cpu')) == ''
-    monkeypatch.setitem(MODES, 'magic', dict(magic=True))
-    assert why_skipped(Cell('dqn', 'magic', 'cpu')) == 'dqn has no option policy.magic'
-
-
 def test_on_the_cpu_each_value_that_is_read_counts_as_a_wait() -> None:
     tensor = torch.ones(3)
     with host_waits('cpu') as places:
@@ -70,12 +60,3 @@ def test_on_a_gpu_each_warning_of_torch_counts_as_a_wait_and_no_other_one(
     assert modes == ['warn', 'default']
     with pytest.warns(UserWarning, match='back to normal'):
         warnings.warn('back to normal', UserWarning, stacklevel=1)
-
-
-def test_tensors_that_are_kept_count_as_memory_each_once() -> None:
-    before = allocated('cpu')
-    kept = torch.ones(1000)
-    views = [kept[:10], kept[:20]]
-    assert allocated('cpu') - before == kept.nbytes
-    del kept, views
-    assert allocated('cpu') == before

@@ -293,20 +293,3 @@ def test_policies_switches_and_envs_that_do_not_fit_are_refused() -> None:
     with pytest.raises(ConfigError, match='episode_1v1'):
         policy = Player(on_policy=True).collect_mode
         BattleSampleSerialCollector({}, turn_games(2), policy).collect(6)
-
-
-def test_another_policy_or_env_takes_over() -> None:
-    collector, manager = sampler(3, 2)
-    first, _ = collector.collect(4)
-    other = [Player(1), Player(2)]
-    collector.reset_policy([policy.collect_mode for policy in other])
-    data, _ = collector.collect(30)
-    for player in range(2):
-        check_rows(Batch.cat([first[player], data[player]]), player, 2, manager)
-        assert other[player].given_settings
-    bigger = turn_games(5, players=3)
-    collector.reset(Player().collect_mode, bigger)
-    data, _ = collector.collect(30)
-    assert len(data) == 3
-    for player in range(3):
-        check_rows(data[player], player, 3, bigger)

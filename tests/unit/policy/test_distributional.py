@@ -10,8 +10,9 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from test_dqn import batch_of
 
-from rlframe.data import Batch, EnvSpec
+from rlframe.data import EnvSpec
 from rlframe.errors import ConfigError
 from rlframe.model.core import NoisyLinear
 from rlframe.policy import create_policy
@@ -25,19 +26,6 @@ def make(name: str, model: Any = None, **cfg: Any) -> Any:
     torch.manual_seed(0)
     cfg = {'type': name, 'cuda': False, 'model': {'encoder_hidden_size_list': [8], **(model or {})}, **cfg}
     return create_policy(cfg, SPEC, seed=0)
-
-
-def batch_of(size: int = 6, seed: int = 0, **more: Any) -> Batch:
-    rng = np.random.default_rng(seed)
-    return Batch(
-        obs=rng.normal(size=(size, 3)).astype(np.float32),
-        next_obs=rng.normal(size=(size, 3)).astype(np.float32),
-        action=rng.integers(4, size=size).astype(np.uint8),
-        reward=rng.normal(size=size).astype(np.float32),
-        terminated=np.arange(size) % 3 == 0,
-        truncated=np.arange(size) % 3 == 1,
-        **more,
-    )
 
 
 def projected(probability: list[float], reward: float, discount: float, support: list[float]) -> list[float]:

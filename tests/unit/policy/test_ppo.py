@@ -8,6 +8,7 @@ import gymnasium
 import numpy as np
 import pytest
 import torch
+from test_ppo_options import samples_of
 
 from rlframe.data import Batch, EnvSpec
 from rlframe.policy import create_policy
@@ -82,17 +83,6 @@ def test_advantages_and_returns_equal_the_sum_written_out(ragged: bool) -> None:
     np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-5)
     np.testing.assert_array_equal(samples['obs'], block['obs'][mask])
     assert samples['collect_iter'].tolist() == [3] * int(mask.sum())
-
-
-def samples_of(size: int, seed: int = 0) -> Batch:
-    rng = np.random.default_rng(seed)
-    return Batch(
-        obs=rng.normal(size=(size, 3)).astype(np.float32),
-        action=rng.integers(4, size=size),
-        log_prob=np.log(rng.uniform(0.05, 0.6, size)).astype(np.float32),
-        advantage=rng.normal(size=size).astype(np.float32),
-        return_=rng.normal(size=size).astype(np.float32),
-    )
 
 
 def test_loss_equals_the_clipped_objective_written_out_row_by_row() -> None:

@@ -208,18 +208,6 @@ def test_rmsprop_continues_from_its_state_and_leaves_bad_updates_out() -> None:
         assert torch.equal(a, b)
 
 
-def test_shared_encoder_gets_the_gradient_of_both_losses() -> None:
-    policy = make(model={'share_encoder': True}, batch_size=None, epoch_per_collect=1)
-    assert {name.partition('.')[0] for name, _ in policy._model.named_parameters()} == {
-        'encoder',
-        'actor',
-        'critic',
-    }
-    run(policy, samples_of(20))
-    assert all(float(p.grad.abs().sum()) > 0 for p in policy._model.parameters())
-    run(make(model={'share_encoder': True}, value_norm=True, value_clip=0.2), samples_of(20))
-
-
 def one_step(policy: PPOPolicy, spec: EnvSpec, count: int = 2000) -> tuple[Batch, dict[str, np.ndarray]]:
     obs = np.zeros((count, 4), np.float32)
     output, flags = policy.collect_mode.forward(obs, np.arange(count)), np.zeros(count, bool)
