@@ -24,6 +24,8 @@ def test_is_a_sequence_of_rows() -> None:
     np.testing.assert_array_equal(rows[1]['obs'], [2, 3])
     assert rows[1]['inner']['x'] == 10 and rows[1]['action'] == 1
     assert batch[-1]['inner']['x'] == 20
+    with pytest.raises(TypeError, match=r'Batch\.replace\(reward='):
+        rows[0]['reward'] = 1.0
     for i in (3, -4):
         with pytest.raises(IndexError, match='Batch of 3'):
             batch[i]
@@ -37,11 +39,6 @@ def test_slices_masks_and_integers_give_batches(index: object) -> None:
     assert isinstance(part, Batch) and len(part) == 2
     np.testing.assert_array_equal(part['obs'], [[2, 3], [4, 5]])
     assert part['action'].tolist() == [1, 2] and part['inner']['x'].tolist() == [10, 20]
-
-
-def test_rows_are_read_only_and_say_what_to_do_instead() -> None:
-    with pytest.raises(TypeError, match=r'Batch\.replace\(reward='):
-        make()[0]['reward'] = 1.0
 
 
 def test_an_unknown_column_names_the_nearest_one() -> None:

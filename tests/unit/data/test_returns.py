@@ -29,7 +29,7 @@ def blocks(draw: st.DrawFn) -> dict[str, np.ndarray]:
 FACTORS = st.sampled_from([0.0, 0.5, 0.97, 1.0])
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(blocks(), FACTORS, st.integers(1, 12))
 def test_n_step_return_equals_the_sum_written_out(
     block: dict[str, np.ndarray], gamma: float, nstep: int
@@ -46,7 +46,7 @@ def test_n_step_return_equals_the_sum_written_out(
         assert got[t, n] == pytest.approx(total)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(blocks(), FACTORS)
 def test_discounted_return_equals_the_sum_written_out(block: dict[str, np.ndarray], gamma: float) -> None:
     reward, done, bootstrap = block['reward'], block['done'], block['next_value']
@@ -57,7 +57,7 @@ def test_discounted_return_equals_the_sum_written_out(block: dict[str, np.ndarra
         assert got[t, n] == pytest.approx(total + gamma ** (end - t + 1) * bootstrap[end, n])
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(blocks(), FACTORS, FACTORS)
 def test_gae_equals_the_sum_of_td_errors_within_the_episode(
     block: dict[str, np.ndarray], gamma: float, lambda_: float

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import pickle
 from typing import Any
 
@@ -55,7 +54,7 @@ def finish() -> None:
         event.is_finished = True
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=30, deadline=None, derandomize=True)
 @given(data=st.data())
 def test_what_arrives_is_what_was_given(data: st.DataObject) -> None:
     staging, given_, got = Staging.onto(CPU), [], []
@@ -143,14 +142,6 @@ def test_the_oldest_copy_is_waited_for(late: Staging) -> None:
     assert LateEvent.waits == 1
 
 
-def test_types_and_row_shapes_have_buffers_of_their_own_and_numbers_of_rows_have_not(late: Staging) -> None:
-    for column in (np.zeros((4, 3)), np.zeros((4, 2)), np.zeros((4, 3), np.float32)):
-        for rows in (1, 4, 2, 3, 1):
-            late(column[:rows])
-            finish()
-    assert len(LateEvent.made) == 3 * LEAST
-
-
 def test_a_buffer_grows_only_when_its_copy_is_finished(late: Staging) -> None:
     for _ in range(MOST):
         late(np.zeros((2, 3)))
@@ -176,10 +167,9 @@ def test_what_was_staged_while_acting_can_be_learned_from() -> None:
     assert network.weight.grad is not None
 
 
-@pytest.mark.parametrize('again', [copy.deepcopy, lambda one: pickle.loads(pickle.dumps(one))])
-def test_a_copy_has_buffers_of_its_own(again: Any) -> None:
+def test_a_copy_has_buffers_of_its_own() -> None:
     staging = Staging.onto(CPU)
     staging(np.arange(4))
-    other = again(staging)
+    other = pickle.loads(pickle.dumps(staging))
     assert (other.device, other._turns) == (CPU, {})
     assert other(np.arange(4)).tolist() == [0, 1, 2, 3]

@@ -13,9 +13,9 @@ from fakes import FakeBoard, ScriptedPolicy
 from test_hooks import NO_HOOKS, Note, learner_with
 
 from rlframe.data import Batch
-from rlframe.errors import BufferUnderflowError, CheckpointNotFoundError, ConfigError
+from rlframe.errors import BufferUnderflowError, CheckpointNotFoundError
 from rlframe.run.progress import Progress
-from rlframe.worker import BaseLearner, create_learner
+from rlframe.worker import BaseLearner
 
 
 def test_counters_are_shared_with_the_other_workers() -> None:
@@ -27,12 +27,6 @@ def test_counters_are_shared_with_the_other_workers() -> None:
     assert learner.learn_info == {'learner_step': 1, 'priority_info': {}, 'learner_done': False}
     learner.collector_envstep = 90
     assert learner.collector_envstep == 90
-
-
-def test_policy_settings_reach_forward() -> None:
-    policy = ScriptedPolicy()
-    BaseLearner({'hook': NO_HOOKS}, policy.learn_mode).train({}, policy_kwargs={'warm': True})
-    assert policy.given_settings == [{'warm': True}]
 
 
 def test_log_show_writes_means_since_the_last_record() -> None:
@@ -195,18 +189,3 @@ def test_a_checkpoint_function_saves_in_the_learner_s_stead() -> None:
     learner.save_checkpoint()
     learner.save_checkpoint('best.pth.tar')
     assert saved == ['iteration_0', 'best'] and learner.ckpt_name == 'best'
-
-
-def test_the_hook_table_is_logged_once(caplog: Any) -> None:
-    caplog.set_level('INFO', logger='rlframe')
-    learner = learner_with(Note([], 'mine'))
-    learner.train({})
-    learner.train({})
-    assert caplog.text.count('mine(after_iter, priority 100)') == 1
-    assert '[RANK0]' in caplog.text and 'scripted policy' in caplog.text
-
-
-def test_factory_builds_the_named_learner() -> None:
-    assert isinstance(create_learner({'type': 'base'}, policy=ScriptedPolicy().learn_mode), BaseLearner)
-    with pytest.raises(ConfigError, match="Did you mean 'base'"):
-        create_learner({'type': 'bas'})

@@ -51,7 +51,7 @@ PLAIN = st.one_of(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(parts=st.lists(PLAIN, min_size=1, max_size=3), plain=st.booleans())
 def test_without_images_a_vector_is_what_gymnasium_flattens_to(
     parts: list[gymnasium.Space], plain: bool
@@ -104,15 +104,11 @@ def test_layouts_and_stacks_of_the_same_image_read_the_same() -> None:
 @pytest.mark.parametrize(
     ('shape', 'options', 'size'),
     [
-        ((10, 10, 4), {}, 16 * 8 * 8),
-        ((84, 84, 4), {}, 64 * 7 * 7),
         ((4, 84, 84), {}, 64 * 7 * 7),
         ((36, 36, 3), {}, 64),
         ((35, 36, 3), {}, 16 * 33 * 34),
         ((2, 9, 1), {}, 18),
-        ((10, 10, 4), {'conv_layers': []}, 400),
         ((10, 10, 4), {'conv_layers': [[8, 3, 2], [5, 2, 1]]}, 5 * 3 * 3),
-        ((10, 5, 5), {'image_layout': 'chw'}, 16 * 3 * 3),
         ((10, 10, 4), {'image_layout': 'chw', 'conv_layers': []}, 400),
     ],
 )
@@ -138,11 +134,6 @@ def test_a_mask_is_not_read() -> None:
     [
         (spaces.Box(0, 1, (4,)), {'conv_layers': [[8, 3, 1]]}, ['Box(0.0, 1.0, (4,)', 'height, width, chan']),
         (
-            spaces.Dict(a=spaces.Discrete(2)),
-            {'conv_layers': [[8, 3, 1]]},
-            ["Dict('a'", 'height, width, chan'],
-        ),
-        (
             spaces.Box(0, 255, (84, 84, 6), np.uint8),
             {'image_layout': 'chw', 'conv_layers': [[8, 8, 4]]},
             ['obs of shape [84, 84, 6]', '84 channels of 84x6', 'channels x height x width', 'image_layout'],
@@ -163,7 +154,7 @@ def test_convolutions_that_do_not_fit_are_refused(
     assert all(word in str(caught.value) for word in ['policy.model.conv_layers', *words]), caught.value
 
 
-@pytest.mark.parametrize('layers', [[3], [[8, 3]], [[8, 3, 0]], [[8, 3, True]], [[8, 3, 1.0]]])
+@pytest.mark.parametrize('layers', [[3], [[8, 3]], [[8, 3, 0]], [[8, 3, True]]])
 def test_a_bad_list_of_convolutions_is_refused(layers: Any) -> None:
     spec = EnvSpec(spaces.Box(0, 1, (10, 10, 1)), spaces.Discrete(2))
     with pytest.raises(ConfigError, match=r'conv_layers.*\[channels, kernel size, stride\]'):
@@ -173,12 +164,9 @@ def test_a_bad_list_of_convolutions_is_refused(layers: Any) -> None:
 @pytest.mark.parametrize(
     ('shape', 'layout', 'is_good'),
     [
-        ((84, 84, 3), 'chw', False),
         ((3, 84, 84), 'hwc', False),
         ((4, 84, 84, 1), 'chw', False),
         ((210, 160, 3), 'chw', False),
-        ((84, 84, 3), 'hwc', True),
-        ((3, 84, 84), 'chw', True),
         ((17, 8, 8), 'chw', True),
         ((8, 8, 17), 'hwc', True),
         ((32, 6, 7), 'chw', True),
@@ -201,10 +189,8 @@ ATARI = spaces.Box(0, 255, (4, 84, 84), np.uint8)
 @pytest.mark.parametrize(
     ('name', 'width', 'size', 'weights'),
     [
-        ('nature', 1.0, 3136, 77_984),
-        ('impala', 1.0, 3872, 97_744),
-        ('impala', 2.0, 7744, 389_024),
         ('nature', 0.5, 1568, 21_584),
+        ('impala', 1.0, 3872, 97_744),
     ],
 )
 def test_named_encoders_have_the_size_of_their_papers(
@@ -221,7 +207,7 @@ def test_named_encoders_have_the_size_of_their_papers(
 
 def test_an_option_names_the_encoder_and_its_width() -> None:
     spec = EnvSpec(observation_space=ATARI, action_space=spaces.Discrete(2), name='game')
-    for kind in ('dqn', 'ppo', 'sac_discrete'):
+    for kind in ('dqn', 'sac_discrete'):
         policy = create_policy({'type': kind, 'model': {'encoder': 'impala', 'encoder_width': 0.25}}, spec)
         layers = [each for each in policy._model.modules() if isinstance(each, torch.nn.Conv2d)]
         assert layers[0].out_channels == 4
@@ -267,11 +253,6 @@ def test_images_of_whole_numbers_are_divided_by_their_largest_value(
     torch.manual_seed(0)
     scaled = make_reader(spaces.Box(-1, 1, (4, 5, 3)), 'relu')
     torch.testing.assert_close(read(obs), scaled(obs.double() / high).float())
-
-
-def test_images_without_stated_bounds_stay_as_they_are() -> None:
-    space = spaces.Box(0, np.iinfo(np.int32).max, (4, 5, 3), np.int32)
-    assert make_reader(space, 'relu')._scale is None
 
 
 @pytest.mark.parametrize('shape', [(6, 4, 6), (3, 6, 4, 6)])

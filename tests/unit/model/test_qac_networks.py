@@ -34,8 +34,7 @@ def test_log_prob_is_that_of_torch_distributions() -> None:
     torch.testing.assert_close(log_prob[inside], reference.log_prob(action)[inside], rtol=1e-6, atol=1e-6)
 
 
-@pytest.mark.parametrize('mean', [-300.0, -30.0, 30.0, 300.0])
-@pytest.mark.parametrize('log_std', [-20.0, 2.0])
+@pytest.mark.parametrize(('mean', 'log_std'), [(-300.0, -20.0), (30.0, -20.0), (300.0, 2.0)])
 def test_far_out_values_and_gradients_stay_finite(mean: float, log_std: float) -> None:
     means = torch.full((4, 2), mean, requires_grad=True)
     log_stds = torch.full((4, 2), log_std, requires_grad=True)
@@ -49,10 +48,11 @@ def test_far_out_values_and_gradients_stay_finite(mean: float, log_std: float) -
 
 
 @pytest.mark.parametrize(
-    'obs', [OBS, gymnasium.spaces.Discrete(5), gymnasium.spaces.Box(0, 255, (2, 3), np.uint8)]
-)
-@pytest.mark.parametrize(
-    'action', [BOX, gymnasium.spaces.Box(-1, 1, (2, 3)), gymnasium.spaces.Discrete(4, start=1)]
+    ('obs', 'action'),
+    [
+        (gymnasium.spaces.Discrete(5), gymnasium.spaces.Box(-1, 1, (2, 3))),
+        (gymnasium.spaces.Box(0, 255, (2, 3), np.uint8), gymnasium.spaces.Discrete(4, start=1)),
+    ],
 )
 def test_shapes_for_many_spaces(obs: Any, action: Any) -> None:
     is_discrete = isinstance(action, gymnasium.spaces.Discrete)

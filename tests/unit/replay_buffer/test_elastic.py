@@ -31,7 +31,7 @@ def seen(buffer: ElasticReplayBuffer, **options: Any) -> list[int]:
 
 def test_the_newest_k_are_sampled_and_k_follows_the_env_step() -> None:
     rng = np.random.default_rng(0)
-    for case in range(50):
+    for case in range(15):
         size, sizes = int(rng.integers(1, 15)), [int(n) for n in rng.integers(1, 20, size=31)]
         buffer = ElasticReplayBuffer(
             dict(replay_buffer_size=size, set_buffer_size=lambda step, sizes=sizes: sizes[step]), seed=case

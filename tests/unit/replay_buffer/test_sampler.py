@@ -22,7 +22,7 @@ def filled(count: int) -> ObjectStorage:
     return storage
 
 
-@pytest.mark.parametrize(('size', 'population'), [(1, 1), (7, 7), (3, 9), (3, 8), (64, 5000), (256, 1000)])
+@pytest.mark.parametrize(('size', 'population'), [(7, 7), (3, 8), (256, 1000)])
 def test_batches_hold_distinct_ages_within_the_storage(size: int, population: int) -> None:
     age = UniformSampler(np.random.default_rng(0)).sample_batches(50, size, filled(population))
     assert age.shape == (50, size)
@@ -31,20 +31,14 @@ def test_batches_hold_distinct_ages_within_the_storage(size: int, population: in
     assert all(len(set(row)) == size for row in age.tolist())
 
 
-@pytest.mark.parametrize('population', [4, 5])
-def test_every_set_of_distinct_items_is_equally_likely(population: int) -> None:
-    draws = 6000
+def test_every_set_of_distinct_items_is_equally_likely() -> None:
+    draws, population = 6000, 5
     age = UniformSampler(np.random.default_rng(1)).sample_batches(draws, 2, filled(population))
     found = Counter(tuple(sorted(row)) for row in age.tolist())
     sets = list(itertools.combinations(range(population), 2))
     expected = draws / len(sets)
     assert set(found) == set(sets)
     assert sum((found[s] - expected) ** 2 / expected for s in sets) < 27.9  # chi-square, 9 degrees, p = 0.001
-
-
-def test_sampling_with_replacement_can_ask_for_more_than_there_is() -> None:
-    age = UniformSampler(np.random.default_rng(0)).sample_with_replacement(100, filled(3))
-    assert set(age.tolist()) == {0, 1, 2}
 
 
 class GeometricAgeSampler(Sampler):

@@ -85,7 +85,7 @@ def interleaved(rng: np.random.Generator, env_num: int, count: int, breaks: bool
 def test_every_sequence_is_that_of_the_reference_in_random_cases(priority: bool) -> None:
     rng = np.random.default_rng(1)
     padded = whole = 0
-    for case in range(60):
+    for case in range(20):
         capacity, env_num = int(rng.integers(4, 60)), int(rng.integers(1, 5))
         burn_in, length = int(rng.integers(0, 4)), int(rng.integers(1, 8))
         cfg = dict(replay_buffer_size=capacity, burn_in=burn_in, priority=priority)
@@ -109,7 +109,7 @@ def test_every_sequence_is_that_of_the_reference_in_random_cases(priority: bool)
                 assert sequence in expected.values()
                 padded += None in sequence
                 whole += None not in sequence
-    assert padded > 500 and whole > 500
+    assert padded > 150 and whole > 150
 
 
 def test_every_step_is_the_drawn_one_equally_often() -> None:
@@ -179,17 +179,6 @@ def test_what_is_no_steps_is_refused_by_name() -> None:
     assert buffer.push([], 0) == buffer.count() == 0
 
 
-def test_rows_as_dicts_and_nested_columns_are_taken() -> None:
-    buffer = SequenceReplayBuffer(dict(replay_buffer_size=20))
-    rows = without(steps(0, 0, 0, 5, 5), 'obs', 'next_obs').replace(
-        obs=Batch(place=np.arange(5), other=np.ones((5, 2)))
-    )
-    buffer.push([dict(row) | {'obs': dict(row['obs'])} for row in rows], 0)
-    batch = buffer.sample(2, 8, 0)
-    assert batch['obs']['place'].tolist() == [[0, 1, 2, 3, 4, 0, 0, 0]] * 2
-    assert batch['obs']['other'].shape == (2, 8, 2) and batch['mask'].sum() == 10
-
-
 def test_priorities_decide_what_is_drawn_and_stale_ones_are_passed_over() -> None:
     cfg = dict(replay_buffer_size=20, priority=True, alpha=1.0, beta=1.0, is_normalization='batch')
     buffer = SequenceReplayBuffer(cfg)
@@ -226,8 +215,7 @@ def test_beta_moves_with_each_sample() -> None:
     assert least[0] > least[1] == least[2] == least[3], 'beta is 0, .5, 1, 1 in samples 1 to 4'
 
 
-@pytest.mark.parametrize('priority', [False, True])
-@pytest.mark.parametrize('through_file', [False, True])
+@pytest.mark.parametrize(('priority', 'through_file'), [(False, False), (True, True)])
 def test_state_holds_links_running_episodes_and_priorities(
     priority: bool, through_file: bool, tmp_path
 ) -> None:

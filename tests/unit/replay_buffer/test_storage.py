@@ -75,11 +75,6 @@ def test_block_of_other_columns_is_refused_by_name_and_nothing_is_written(change
     assert ring.gather(ring.window())['action'].tolist() == [0, 1, 2]
 
 
-def test_column_that_holds_no_numbers_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"'name'.*columns hold numbers"):
-        RingStorage(2).push(Batch(name=np.array(['a', 'b'])))
-
-
 def test_columns_that_do_not_fit_into_memory_are_refused_before_allocation(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -88,12 +83,6 @@ def test_columns_that_do_not_fit_into_memory_are_refused_before_allocation(
     with pytest.raises(ResourceError, match=r'needs 419.1 GiB, 1.0 GiB are free'):
         RingStorage(10**10).push(transitions(0, 1))
     check_memory(2**30, 'x')
-
-
-def test_memory_is_unlimited_where_the_system_does_not_tell(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert machine.available_memory() > 0
-    monkeypatch.setattr('builtins.open', lambda *a: (_ for _ in ()).throw(OSError()))
-    assert machine.available_memory() == float('inf')
 
 
 def test_state_of_another_capacity_or_length_is_refused() -> None:

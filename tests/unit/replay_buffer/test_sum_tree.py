@@ -7,9 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlframe.data import FloatArray
-from rlframe.worker.replay_buffer.kernels import kernel
-from rlframe.worker.replay_buffer.sum_tree import FANOUT, SumTree, ask_for, level_blocks, tree_nbytes
+from rlframe.worker.replay_buffer.sum_tree import FANOUT, SumTree, level_blocks, tree_nbytes
 
 weights = st.one_of(st.just(0.0), st.floats(2**-20, 2**20, width=32))
 
@@ -70,14 +68,3 @@ def test_cleared_tree_is_empty_and_bytes_are_as_foretold() -> None:
         tree.set(np.array([capacity - 1]), np.array([2.0]))
         tree.clear()
         assert (tree.sum(), tree.min()) == (0, np.inf)
-
-
-def test_asking_for_a_line_changes_nothing_even_beyond_an_array() -> None:
-    @kernel
-    def ask(array: FloatArray) -> float:
-        for row in range(-(10**6), 10**12, 10**9):
-            ask_for(array, row)
-        return float(array.sum())
-
-    assert ask(np.ones((3, 4), np.float32)) == 12
-    assert ask(np.ones(0)) == 0
