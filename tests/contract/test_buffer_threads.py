@@ -122,7 +122,7 @@ def pushed_to(buffer: IBuffer) -> Iterator[None]:
 
 def test_samples_never_mix_columns_of_two_pushes(buffer: IBuffer, restless: None) -> None:
     with pushed_to(buffer):
-        for train_iter in range(150):
+        for train_iter in range(40):
             assert len(numbers(draw(buffer, 16, train_iter))) == 16
             buffer.update(places(buffer))
     twin = create_buffer({'type': type_of(buffer), 'replay_buffer_size': 64})
@@ -137,7 +137,7 @@ def type_of(buffer: IBuffer) -> str:
 
 def test_states_that_are_saved_meanwhile_are_whole(buffer: IBuffer, restless: None) -> None:
     with pushed_to(buffer):
-        states = [buffer.state_dict() for _ in range(30)]
+        states = [buffer.state_dict() for _ in range(10)]
     for state in states:
         twin = create_buffer({'type': type_of(buffer), 'replay_buffer_size': 64})
         twin.load_state_dict(state)

@@ -71,31 +71,25 @@ def test_the_minimal_classes_define_what_is_abstract_and_nothing_else(interface:
 
 @pytest.mark.parametrize(
     'parts',
-    [
-        ('collector',),
-        ('evaluator',),
-        ('replay_buffer',),
-        ('hook',),
-        ('collector', 'evaluator', 'replay_buffer', 'hook'),
-    ],
+    [('collector',), ('replay_buffer', 'evaluator'), ('collector', 'evaluator', 'replay_buffer', 'hook')],
     ids='+'.join,
 )
 def test_minimal_parts_train_and_resume_to_the_same_bits(parts: tuple[str, ...], tmp_path: Path) -> None:
     def finish(pipeline: SerialPipeline, name: str) -> Any:
         pipeline.run()
-        assert pipeline.progress.train_iter == 40 and pipeline.result()['eval/mean_reward'] > 0
+        assert pipeline.progress.train_iter == 20 and pipeline.result()['eval/mean_reward'] > 0
         state = load_checkpoint(pipeline.save_checkpoint(tmp_path / name))[0]
         state['progress']['wall_time'] = 0
         return state
 
-    cfg = compile_config(*pair(*parts), max_train_iter=40)
+    cfg = compile_config(*pair(*parts), max_train_iter=20)
     with SerialPipeline(cfg) as straight:
-        while straight.progress.train_iter < 20:
+        while straight.progress.train_iter < 10:
             straight.step()
         saved = straight.save_checkpoint(tmp_path / 'saved')
         expected = finish(straight, 'straight')
     with SerialPipeline(cfg, resume=saved) as resumed:
-        assert resumed.progress.train_iter == 20
+        assert resumed.progress.train_iter == 10
         assert differences(finish(resumed, 'resumed'), expected) == []
         assert resumed.exact
 
