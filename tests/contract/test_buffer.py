@@ -5,16 +5,16 @@ To check your own: ``RLFRAME_IMPORT=my_module,other_module pytest tests/contract
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
+from checked_names import names_of
 
 from rlframe.data import Batch
 from rlframe.errors import BufferUnderflowError, ConfigError
-from rlframe.registry import BUFFER_REGISTRY, import_modules
+from rlframe.registry import BUFFER_REGISTRY
 from rlframe.worker.replay_buffer import (
     EpisodeReplayBuffer,
     IBuffer,
@@ -23,17 +23,10 @@ from rlframe.worker.replay_buffer import (
     get_buffer_cls,
 )
 
-
-def names() -> list[str]:
-    """Returns the buffers to check."""
-    import_modules([name for name in os.environ.get('RLFRAME_IMPORT', '').split(',') if name])
-    return BUFFER_REGISTRY.names()
-
-
 Make = Callable[..., IBuffer]
 
 
-@pytest.fixture(params=names())
+@pytest.fixture(params=names_of(BUFFER_REGISTRY))
 def make(request: pytest.FixtureRequest) -> Make:
     """Builds the buffer under test."""
     return lambda size=32, **kwargs: create_buffer(

@@ -15,9 +15,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_buffer import draw, names, numbers, push, rows
+from checked_names import names_of
+from test_buffer import draw, numbers, push, rows
 
 from rlframe.data import Batch
+from rlframe.registry import BUFFER_REGISTRY
 from rlframe.worker.replay_buffer import IBuffer, create_buffer
 
 PATIENCE = 0.05
@@ -43,7 +45,7 @@ def places(buffer: IBuffer) -> dict[str, Any]:
     }
 
 
-@pytest.fixture(params=names())
+@pytest.fixture(params=names_of(BUFFER_REGISTRY))
 def buffer(request: pytest.FixtureRequest) -> IBuffer:
     """The buffer under test, with 32 rows in it."""
     made = create_buffer({'type': request.param, 'replay_buffer_size': 64})
@@ -132,7 +134,9 @@ def test_samples_never_mix_columns_of_two_pushes(buffer: IBuffer, restless: None
 
 def type_of(buffer: IBuffer) -> str:
     """Returns the name that a buffer is registered under."""
-    return next(name for name in names() if type(create_buffer({'type': name})) is type(buffer))
+    return next(
+        name for name in BUFFER_REGISTRY.names() if type(create_buffer({'type': name})) is type(buffer)
+    )
 
 
 def test_states_that_are_saved_meanwhile_are_whole(buffer: IBuffer, restless: None) -> None:

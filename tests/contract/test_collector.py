@@ -6,26 +6,25 @@ To check your own: ``RLFRAME_IMPORT=my_module pytest tests/contract/test_collect
 from __future__ import annotations
 
 import copy
-import os
 from typing import Any
 
 import numpy as np
 import pytest
+from checked_names import names_of
 from fakes import NUMBER, STEP, FakeBoard, ScriptedPolicy, counting_manager, envs_of, frames_of
 from games import counting_players
 from tensor_envs import ScriptedTensors, counting_tensors
 
 from rlframe.data import Batch
 from rlframe.errors import ConfigError
-from rlframe.registry import SERIAL_COLLECTOR_REGISTRY, import_modules
+from rlframe.registry import SERIAL_COLLECTOR_REGISTRY
 from rlframe.run.progress import Progress
 from rlframe.worker import ISerialCollector, create_serial_collector, get_serial_collector_cls
 
 
 def names() -> list[str]:
     """Returns the collectors to check: those that step envs."""
-    import_modules([name for name in os.environ.get('RLFRAME_IMPORT', '').split(',') if name])
-    names = SERIAL_COLLECTOR_REGISTRY.names()
+    names = names_of(SERIAL_COLLECTOR_REGISTRY)
     return [name for name in names if 'open_data' not in vars(SERIAL_COLLECTOR_REGISTRY.get(name))]
 
 

@@ -6,20 +6,14 @@ To check your own: ``RLFRAME_IMPORT=my_module pytest tests/contract/test_eval_me
 from __future__ import annotations
 
 import inspect
-import os
 from typing import Any
 
 import numpy as np
 import pytest
+from checked_names import names_of
 
-from rlframe.registry import EVAL_METRIC_REGISTRY, import_modules
+from rlframe.registry import EVAL_METRIC_REGISTRY
 from rlframe.worker import EvalMetric, PlayedEpisodes
-
-
-def names() -> list[str]:
-    """Returns the metrics to check."""
-    import_modules([name for name in os.environ.get('RLFRAME_IMPORT', '').split(',') if name])
-    return EVAL_METRIC_REGISTRY.names()
 
 
 def played(returns: list[float], lengths: list[float] | None = None, infos: Any = None) -> PlayedEpisodes:
@@ -32,7 +26,7 @@ def played(returns: list[float], lengths: list[float] | None = None, infos: Any 
     )
 
 
-@pytest.mark.parametrize('name', names())
+@pytest.mark.parametrize('name', names_of(EVAL_METRIC_REGISTRY))
 @pytest.mark.parametrize(
     'episodes',
     [

@@ -5,25 +5,18 @@ To check your own: ``RLFRAME_IMPORT=my_module pytest tests/contract/test_evaluat
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
+from checked_names import names_of
 from fakes import FakeBoard, ScriptedPolicy, counting_manager
 from games import counting_players
 
 from rlframe.errors import ConfigError
-from rlframe.registry import SERIAL_EVALUATOR_REGISTRY, import_modules
+from rlframe.registry import SERIAL_EVALUATOR_REGISTRY
 from rlframe.worker import IMetric, ISerialEvaluator, create_serial_evaluator
-
-
-def names() -> list[str]:
-    """Returns the evaluators to check."""
-    import_modules([name for name in os.environ.get('RLFRAME_IMPORT', '').split(',') if name])
-    return SERIAL_EVALUATOR_REGISTRY.names()
-
 
 Make = Any
 
@@ -57,7 +50,7 @@ def number(score: Any) -> float:
     return float(score['score']) if isinstance(score, dict) else score
 
 
-@pytest.fixture(params=names())
+@pytest.fixture(params=names_of(SERIAL_EVALUATOR_REGISTRY))
 def make(request: pytest.FixtureRequest) -> Make:
     """Builds the evaluator under test around what scores 3."""
 

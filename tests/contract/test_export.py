@@ -17,19 +17,19 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from checked_names import names_of
 from exported import WideEnv, as_eval_builds_it, observations, same, trained
 
 import rlframe
 from rlframe.errors import IncompatibleError
 from rlframe.export import export_policy
 from rlframe.export.function import action_function
-from rlframe.registry import POLICY_REGISTRY, import_modules
+from rlframe.registry import POLICY_REGISTRY
 
 ROOT = Path(__file__).parents[2]
-import_modules([name for name in os.environ.get('RLFRAME_IMPORT', '').split(',') if name])
 KINDS = {
     name: POLICY_REGISTRY.get(name).supported_actions.split(', ')  # type: ignore[attr-defined]
-    for name in POLICY_REGISTRY.names()
+    for name in names_of(POLICY_REGISTRY)
 }
 FIRST = [f'{name} {kinds[0]}' for name, kinds in KINDS.items()]
 OTHERS = [f'ppo {kind}' for kind in KINDS['ppo'][1:]]

@@ -6,26 +6,20 @@ To check your own: ``RLFRAME_IMPORT=my_module pytest tests/contract/test_hook.py
 from __future__ import annotations
 
 import inspect
-import os
 from pathlib import Path
 from typing import Any
 
 import pytest
+from checked_names import names_of
 from fakes import FakeBoard, ScriptedPolicy
 
-from rlframe.registry import LEARNER_HOOK_REGISTRY, import_modules
+from rlframe.registry import LEARNER_HOOK_REGISTRY
 from rlframe.worker import BaseLearner, LearnerHook, build_learner_hook_by_cfg
 
 POSITIONS = ('before_run', 'after_run', 'before_iter', 'after_iter')
 
 
-def names() -> list[str]:
-    """Returns the hooks to check."""
-    import_modules([name for name in os.environ.get('RLFRAME_IMPORT', '').split(',') if name])
-    return LEARNER_HOOK_REGISTRY.names()
-
-
-@pytest.fixture(params=names())
+@pytest.fixture(params=names_of(LEARNER_HOOK_REGISTRY))
 def name(request: pytest.FixtureRequest) -> str:
     return request.param
 

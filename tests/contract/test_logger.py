@@ -8,14 +8,14 @@ from __future__ import annotations
 import inspect
 import json
 import math
-import os
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from checked_names import names_of
 
-from rlframe.registry import LOGGER_REGISTRY, import_modules
+from rlframe.registry import LOGGER_REGISTRY
 from rlframe.run.logger import LoggedRun, Logger, Record
 from rlframe.run.metric_writer import MetricWriter
 
@@ -26,8 +26,7 @@ CONFIG = {'main_config': {'seed': 1, 'policy': {'learn': {'batch_size': 8}}}, 'c
 
 def names() -> list[Any]:
     """Returns the loggers to check."""
-    import_modules([name for name in os.environ.get('RLFRAME_IMPORT', '').split(',') if name])
-    every = LOGGER_REGISTRY.names()
+    every = names_of(LOGGER_REGISTRY)
     return [pytest.param(name, marks=[pytest.mark.slow] if name in SERVERS else []) for name in every]
 
 

@@ -6,7 +6,6 @@ To check your own: ``RLFRAME_IMPORT=my_module pytest tests/contract/test_policy.
 from __future__ import annotations
 
 import copy
-import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
@@ -18,6 +17,7 @@ import gymnasium
 import numpy as np
 import pytest
 import torch
+from checked_names import names_of
 from fakes import IdentityEnv, TargetEnv
 from moved_memory import moved
 
@@ -26,16 +26,9 @@ from rlframe.data import Batch, EnvSpec
 from rlframe.envs import BaseEnvManager
 from rlframe.errors import ConfigError, DeviceError, IncompatibleError
 from rlframe.policy import CollectMode, CommandMode, EvalMode, LearnMode, Policy, create_policy
-from rlframe.registry import POLICY_REGISTRY, import_modules
+from rlframe.registry import POLICY_REGISTRY
 from rlframe.utils.field import Field
 from rlframe.worker import SampleSerialCollector, SequenceReplayBuffer
-
-
-def names() -> list[str]:
-    """Returns the policies to check."""
-    import_modules([name for name in os.environ.get('RLFRAME_IMPORT', '').split(',') if name])
-    return POLICY_REGISTRY.names()
-
 
 SPECS = {
     'Discrete': EnvSpec(IdentityEnv.observation_space, IdentityEnv.action_space, name='Identity'),
@@ -51,7 +44,7 @@ def spec_for(name: str) -> EnvSpec:
     return SPECS[supported[0]]
 
 
-@pytest.fixture(params=names())
+@pytest.fixture(params=names_of(POLICY_REGISTRY))
 def name(request: pytest.FixtureRequest) -> str:
     return request.param
 

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from test_policy import ENVS, collected, names, spec_for, train
+from checked_names import names_of
+from test_policy import ENVS, collected, spec_for, train
 
 from rlframe.backend.ray.arguments import ActorArguments, MakeFromPython
 from rlframe.data import Batch
@@ -18,6 +19,7 @@ from rlframe.envs.env_manager import BaseEnvManager
 from rlframe.policy import Policy, create_policy
 from rlframe.policy.parts.random_policy import random_collect_mode
 from rlframe.policy.r2d2 import R2D2Policy
+from rlframe.registry import POLICY_REGISTRY
 from rlframe.worker import SampleSerialCollector, SequenceReplayBuffer
 from rlframe.worker.collector.joint_policy import Snapshot
 
@@ -26,7 +28,7 @@ SETTINGS = {'eps': 0.9, 'unknown': 1}
 """What a collector may pass to a face that does not explore."""
 
 
-@pytest.fixture(params=names())
+@pytest.fixture(params=names_of(POLICY_REGISTRY))
 def name(request: pytest.FixtureRequest) -> str:
     return request.param
 

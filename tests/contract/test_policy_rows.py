@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from checked_names import names_of
 from space_envs import SpaceEnv
-from test_policy import collected, names, spec_for
+from test_policy import collected, spec_for
 
 from rlframe.data import EnvSpec
 from rlframe.data.observation import pack_rows, zero_obs
@@ -22,11 +23,9 @@ from rlframe.registry import POLICY_REGISTRY
 from rlframe.worker import BaseLearner, to_tensor_transitions
 
 NO_HOOKS = dict.fromkeys(('log_show_after_iter', 'save_ckpt_after_iter', 'save_ckpt_after_run'), False)
-KINDS = [('', ''), ('Dict', 'obs')]
-"""Observations, and where action masks are."""
 
 
-@pytest.fixture(params=names())
+@pytest.fixture(params=names_of(POLICY_REGISTRY))
 def name(request: pytest.FixtureRequest) -> str:
     return request.param
 
@@ -60,32 +59,17 @@ def test_rows_that_do_not_fit_together_are_named() -> None:
         learner.train([{'obs': 1, 'action': 0}, {'obs': 1}])
 
 
-def specs_of(name: str, obs: str, mask: str) -> tuple[EnvSpec, list[Any]]:
-    """Returns the spec of an env that the policy can act in, and five observations as the env gives them."""
-    if not obs and not mask:
-        spec = spec_for(name)
-        space: Any = spec.observation_space
-        space.seed(3)
-        return spec, [space.sample() for _ in range(5)]
-    actions = POLICY_REGISTRY.get(name).supported_actions.split(', ')
-    env = SpaceEnv(obs, actions[0], mask)
+@pytest.fixture
+def case(name: str) -> tuple[str, EnvSpec, list[Any]]:
+    """A policy, the spec of an env and five observations of it, which have parts and, if it can be, a mask."""
+    kind = POLICY_REGISTRY.get(name).supported_actions.split(', ')[0]
+    env = SpaceEnv('Dict', kind, 'obs' if 'Discrete' in kind else '')
     spec = EnvSpec(env.observation_space, env.action_space, name='Space')
-    seen = [env.reset(seed=3)[0]]
-    return spec, seen + [env._answer()[0] for _ in range(4)]
-
-
-@pytest.fixture(params=KINDS, ids=lambda kind: ' '.join(kind).strip() or 'own')
-def case(request: pytest.FixtureRequest, name: str) -> tuple[str, EnvSpec, list[Any]]:
-    """A policy, the spec of an env and observations of it."""
-    obs, mask = request.param
-    if mask and 'Discrete' not in POLICY_REGISTRY.get(name).supported_actions.split(', ')[0]:
-        pytest.skip('there are no masks for continuous actions')
-    spec, seen = specs_of(name, obs, mask)
     try:
         make(name, spec)
     except RLFrameError as error:
         pytest.skip(f'{name} cannot act there: {error}')
-    return name, spec, seen
+    return name, spec, [env.reset(seed=3)[0], *(env._answer()[0] for _ in range(4))]
 
 
 def rows_of(spec: EnvSpec, seen: list[Any]) -> np.ndarray:
@@ -122,7 +106,10 @@ def test_observations_by_env_give_outputs_by_env(case: tuple[str, EnvSpec, list[
 
 def test_normalised_observations_by_env_give_outputs_by_env(name: str) -> None:
     cfg = {'normalize_obs': True, 'normalize_reward': True}
-    spec, seen = specs_of(name, '', '')
+    spec = spec_for(name)
+    space: Any = spec.observation_space
+    space.seed(3)
+    seen = [space.sample() for _ in range(5)]
     policy = make(name, **cfg)
     collected(policy)
     policy.eval_mode.reset(None)

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import copy
 import inspect
-import os
 import pickle
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from checked_names import names_of
 from foreign import CREATE, MAIN
 from test_reaches import NAMES, WORDS, leaves
 
@@ -21,7 +21,7 @@ from rlframe import config
 from rlframe.config.schema import EVERY_RUN
 from rlframe.errors import UnsafeCheckpointError
 from rlframe.pipeline import SerialPipeline
-from rlframe.registry import HOOK_REGISTRY, import_modules
+from rlframe.registry import HOOK_REGISTRY
 from rlframe.run.read_checkpoint import load_checkpoint
 from rlframe.utils.field import REQUIRED
 from rlframe.worker.hooks import RunHook
@@ -35,13 +35,7 @@ GIVEN: dict[str, dict[str, Any]] = {
 """Options of hooks that need some, or are quicker with them."""
 
 
-def names() -> list[str]:
-    """Returns the hooks to check."""
-    import_modules([name for name in os.environ.get('RLFRAME_IMPORT', '').split(',') if name])
-    return HOOK_REGISTRY.names()
-
-
-@pytest.fixture(params=names())
+@pytest.fixture(params=names_of(HOOK_REGISTRY))
 def name(request: pytest.FixtureRequest) -> str:
     return request.param
 

@@ -6,12 +6,12 @@ To check your own policy: ``RLFRAME_IMPORT=my_module pytest tests/contract/test_
 from __future__ import annotations
 
 import importlib.util
-import os
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from checked_names import names_of
 from space_envs import ACTIONS, OBS, SpaceEnv
 
 from rlframe import config
@@ -23,10 +23,9 @@ from rlframe.pipeline import SerialPipeline
 from rlframe.policy import create_policy
 from rlframe.policy.parts.fit import fitting
 from rlframe.policy.parts.random_policy import random_opponent
-from rlframe.registry import POLICY_REGISTRY, import_modules
+from rlframe.registry import POLICY_REGISTRY
 
 PATH = Path(__file__).parents[2] / 'docs' / 'make_support_table.py'
-import_modules([name for name in os.environ.get('RLFRAME_IMPORT', '').split(',') if name])
 
 
 def load() -> Any:
@@ -40,7 +39,7 @@ def load() -> Any:
 DOCS = load()
 CELLS = [
     (policy, obs, action, mask)
-    for policy in POLICY_REGISTRY.names()
+    for policy in names_of(POLICY_REGISTRY)
     for obs in OBS
     for action in ACTIONS
     for mask in (('', 'info') if action in ('Discrete', 'MultiDiscrete') else ('',))

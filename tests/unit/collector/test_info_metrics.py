@@ -13,7 +13,6 @@ from fakes import FakeBoard, ScriptedPolicy, config_pair, counting_manager
 from runs import differences, end_state, records
 
 from rlframe import config
-from rlframe.backend.base import in_actor, in_process
 from rlframe.pipeline import SerialPipeline
 from rlframe.utils.schema import CheckpointStateError
 from rlframe.worker import SampleSerialCollector
@@ -111,16 +110,6 @@ def test_a_log_without_infos_loads_and_a_wrong_one_is_refused() -> None:
     ):
         with pytest.raises(CheckpointStateError):
             other.load_state_dict({**state, **bad})
-
-
-def test_infos_move_with_a_state_to_an_actor_and_back() -> None:
-    log = EpisodeLog(2)
-    log.add(np.ones((1, 3)), {'drag': [3.0, 2.0]})
-    state = {'log': log.state_dict(), 'last_print_iter': 0, 'discarded': 0}
-    there = in_actor(state, None)
-    assert 'info_sums' in there['log'] and 'info_sums' not in there['actors'][0]['collector']['log']
-    back = in_process(there)['log']
-    assert differences(back, state['log']) == []
 
 
 def test_info_is_logged_and_after_a_resume_to_the_same_bits(

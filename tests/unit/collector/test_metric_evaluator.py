@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from fakes import FakeBoard
 from torch.utils.data import DataLoader, TensorDataset
 
 from rlframe.data import Batch
@@ -68,15 +67,6 @@ def test_less_error_is_better_and_an_equal_one_is_not() -> None:
     assert errors == [256.5, 28.5, 28.5, 28.5, 0.0]
     assert evaluator.best == {'mse': 0.0, 'count': 5.0} and line.rows == 50
     assert evaluator.eval(train_iter=0)[0] is False, 'not before training began'
-
-
-def test_no_stop_value_never_stops_and_numbers_are_written() -> None:
-    board = FakeBoard()
-    evaluator, _ = make(board=board)
-    assert evaluator.eval(train_iter=3, envstep=30) == (False, {'mse': 0.0, 'count': 5.0})
-    assert board.last('eval/mse') == 0.0 and board.last('eval/data_length') == 10
-    assert board.last('time/eval_seconds') > 0 and {step for _, _, step in board.scalars} == {30}
-    assert evaluator.default_config()['eval_freq'] == 50
 
 
 def test_bad_pairs_and_empty_loaders_are_refused() -> None:

@@ -52,16 +52,6 @@ def test_frames_stepped_are_returned_or_carried() -> None:
                 assert collector.carried <= env_num * (nstep - 1)
 
 
-def test_next_obs_of_a_truncated_env_is_its_last_obs() -> None:
-    for ending in ('terminated', 'truncated'):
-        collector, _, _ = make(3, None, {'lengths': 4, 'ending': ending})
-        rows = collector.collect(36)
-        assert_paired(rows)
-        last = rows['next_obs'][:, STEP] == 4
-        np.testing.assert_array_equal(rows[ending], last)
-        assert not rows['terminated' if ending == 'truncated' else 'truncated'].any()
-
-
 def test_obs_and_next_obs_alias_nothing_of_the_manager() -> None:
     for shuffled in (False, True):
         manager = counting_manager(3, lengths=4)

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from fakes import STEP, FakeBoard, ScriptedPolicy, counting_manager
+from fakes import FakeBoard, ScriptedPolicy, counting_manager
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tensor_envs import Changed, CountingTensors, ScriptedTensors, StatelessCartPole, counting_tensors
+from tensor_envs import Changed, ScriptedTensors, StatelessCartPole, counting_tensors
 
 from rlframe.config import compile_config
 from rlframe.data.returns import gae, gae_of_tensors
@@ -105,29 +105,6 @@ def test_samples_equal_those_of_a_loop_over_single_envs(kind: Any, policy_kind: 
         log_prob, _ = policy._distribution.evaluate(logit, batch['action'])
     np.testing.assert_allclose(batch['log_prob'].numpy(), log_prob.numpy(), rtol=1e-5, atol=1e-5)
     assert batch['collect_iter'].tolist() == [3] * T * N
-
-
-@pytest.mark.parametrize('ending', ['terminated', 'truncated'])
-def test_next_obs_of_an_env_that_ended_is_its_last_one(ending: str) -> None:
-    env, policy = counting_tensors(3, lengths=[2, 3, 5], ending=ending), ScriptedTensors(n_sample=30)
-    collector_for(env, policy).collect()
-    block = policy.blocks[0]
-    assert torch.equal(block['next_obs'][..., STEP], block['obs'][..., STEP] + 1)
-    assert torch.equal(block['next_obs'][..., 1], block['obs'][..., 1])
-    lengths = torch.tensor([2, 3, 5]).float()
-    assert torch.equal(block[ending], block['next_obs'][..., STEP] == lengths.expand(10, 3))
-    assert torch.equal(block['obs'], block['told']), 'the policy acts on what is recorded'
-
-
-def test_truncated_envs_bootstrap_from_their_last_obs_and_terminated_ones_do_not() -> None:
-    for ending in ('terminated', 'truncated'):
-        env = TensorEnvManager(CountingTensors(2, lengths=3, ending=ending))
-        policy = policy_for(env, collect=dict(n_sample=6, discount_factor=0.5, gae_lambda=0.0))
-        policy._model.value = lambda obs: 1000.0 + obs[:, STEP]  # 1003 at the last obs, 1000 at the first
-        batch = collector_for(env, policy).collect()
-        last_reward = torch.tensor([3.0, 100_003.0])
-        behind = 0.5 * 1003.0 if ending == 'truncated' else 0.0
-        torch.testing.assert_close(batch['return_'].reshape(3, 2)[-1], last_reward + behind)
 
 
 @given(

@@ -116,13 +116,6 @@ def test_playing_its_own_data_is_refused() -> None:
     assert config.compile_config(main, {'policy': {'type': 'bc'}}).policy.collect.collector.type == 'dataset'
 
 
-def test_data_that_are_not_there_leave_no_run_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(ConfigError, match='no such file'):
-        SerialPipeline(config.compile_config(*config_of('Discrete', Path('data.npz'))))
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_metrics_weigh_rows_equally_and_know_which_score_is_better() -> None:
     output = Batch(action=np.array([[0, 1], [1, 1], [1, 0]], np.int8))
     accuracy, error = AccuracyMetric(), SquaredErrorMetric()

@@ -15,7 +15,7 @@ from hypothesis.extra.numpy import arrays
 from rlframe.data import Batch, EnvSpec
 from rlframe.data.observation import zero_obs
 from rlframe.policy import create_policy
-from rlframe.policy.parts.actions import mask_of, masked, random_allowed
+from rlframe.policy.parts.actions import random_allowed
 
 DQN_FAMILY = {'dqn': {}, 'dqn single': {'double': False}, 'c51': {}, 'qrdqn': {}}
 MASKS = st.tuples(st.integers(1, 6), st.integers(1, 6)).flatmap(lambda shape: arrays(np.bool_, shape))
@@ -47,20 +47,6 @@ def make(name: str, **cfg: Any) -> Any:
 
 
 @settings(max_examples=50, deadline=None)
-@given(mask=MASKS, data=st.data())
-def test_masked_maximum_is_the_largest_of_the_allowed(mask: np.ndarray, data: Any) -> None:
-    value = data.draw(arrays(np.float32, mask.shape, elements=st.floats(-100, 100, width=32)))
-    got = masked(torch.from_numpy(value), torch.from_numpy(mask))
-    for row, allowed, values in zip(got.numpy(), mask, value, strict=True):
-        if allowed.any():
-            assert row.max() == values[allowed].max() and (row[~allowed] == -np.inf).all()
-            assert (row[allowed] == values[allowed]).all()
-        else:
-            assert (row == values).all()
-    assert masked(got, None) is got
-
-
-@settings(max_examples=50, deadline=None)
 @given(mask=MASKS, uniform=st.one_of(st.floats(0, 1, exclude_max=True), st.just(np.nextafter(1.0, 0))))
 def test_random_action_is_the_nth_allowed(mask: np.ndarray, uniform: float) -> None:
     mask[:, -1] = True
@@ -68,17 +54,6 @@ def test_random_action_is_the_nth_allowed(mask: np.ndarray, uniform: float) -> N
     for allowed, action in zip(mask, chosen, strict=True):
         at = np.flatnonzero(allowed)
         assert action == at[min(int(uniform * len(at)), len(at) - 1)]
-
-
-def test_mask_is_read_from_arrays_and_tensors_and_missing_where_there_is_none() -> None:
-    mask = random_masks(4)
-    rows = observations(mask)
-    assert mask_of(rows).dtype == np.bool_ and (mask_of(rows) == mask).all()
-    tensors = {name: torch.from_numpy(rows[name]) for name in rows.dtype.names}
-    assert mask_of(tensors).dtype is torch.bool and (mask_of(tensors).numpy() == mask).all()
-    nothing: list[Any] = [np.zeros((3, 2)), torch.zeros(3), {'observation': torch.zeros(2)}]
-    nothing += [np.zeros(3, [('action', np.int8)])]
-    assert all(mask_of(obs) is None for obs in nothing)
 
 
 @pytest.mark.parametrize('name', DQN_FAMILY)

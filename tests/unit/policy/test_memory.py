@@ -104,30 +104,6 @@ def test_samples_and_updates_see_what_acting_saw_across_rounds_and_episode_ends(
             np.testing.assert_allclose(values.detach().numpy(), want, rtol=1e-4, atol=1e-5)
 
 
-def test_gradients_equal_those_of_a_loop_over_envs_and_steps() -> None:
-    policy = make(core='gru', learn=dict(epoch_per_collect=1, batch_size=None, grad_clip_norm=None))
-    block = collected(policy)
-    samples = policy.collect_mode.get_train_sample(block)
-    (rows,) = policy._minibatches(policy._columns(samples), samples, 100)
-    parameters = list(policy._model.parameters())
-    logit, value = policy._model(rows['obs'], rows['unroll'])
-    weight = torch.randn(len(rows['obs']), 5)
-    loss = (weight * torch.cat([logit, value[:, None]], 1)).sum()
-    fused = torch.autograd.grad(loss, parameters)
-    total = torch.zeros(())
-    begins, order = samples['begins'], {obs.tobytes(): i for i, obs in enumerate(rows['obs'].numpy())}
-    for i, obs in enumerate(samples['obs']):
-        if begins[i]:
-            state = torch.from_numpy(samples['state'][i : i + 1])
-        one = torch.from_numpy(obs[None])
-        out, after = policy._model.step(one, state)
-        each = policy._model.value_step(one, state)[0]
-        total = total + (weight[order[obs.tobytes()]] * torch.cat([out[0], each])).sum()
-        state = after
-    for one, other in zip(fused, torch.autograd.grad(total, parameters), strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
-
-
 def test_sequences_are_cut_at_episode_ends_and_at_unroll_len() -> None:
     done = np.zeros((6, 2), bool)
     done[1, 0] = done[5, 1] = True

@@ -18,7 +18,6 @@ from rlframe.errors import ConfigError, ResourceError
 from rlframe.run import machine
 from rlframe.worker.replay_buffer import NaiveReplayBuffer, create_buffer
 from rlframe.worker.replay_buffer import device as device_store
-from rlframe.worker.replay_buffer.device import DeviceColumn
 from rlframe.worker.replay_buffer.frames import FrameStorage
 from rlframe.worker.replay_buffer.ring import RingStorage
 
@@ -171,45 +170,6 @@ def on_device(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 def buffer_of(kind: str, **options: Any) -> Any:
     return create_buffer({'type': kind, 'replay_buffer_size': 24, **options}, seed=3)
-
-
-def fill(buffer: Any, start: int) -> None:
-    rng = np.random.default_rng(start)
-    for count in (5, 30, 1, 7):
-        buffer.push(rows(rng, count), start)
-
-
-def draws(buffer: Any, kind: str, rounds: int = 4) -> Iterator[Batch]:
-    """Yields batches, between which rows are pushed and priorities are reported."""
-    for step in range(rounds):
-        yield buffer.sample(6, 100 + step)
-        for batch in buffer.batches(3, 5, 100 + step):
-            if kind == 'advanced':
-                info = {name: batch[name] for name in ('replay_unique_id', 'replay_buffer_idx')}
-                buffer.update({**info, 'priority': torch.arange(1.0, 6.0) * (step + 1)})
-            yield batch
-        buffer.push(rows(np.random.default_rng(step), 3), step)
-
-
-@pytest.mark.parametrize(
-    ('kind', 'options'),
-    [
-        ('naive', {}),
-        ('advanced', dict(max_use=9)),
-        ('advanced', dict(max_staleness=60)),
-    ],
-)
-def test_buffers_draw_the_same_rows_wherever_they_are(kind: str, options: Any, on_device: Any) -> None:
-    host, there = buffer_of(kind, **options), on_device(buffer_of, kind, **options)
-    for buffer in (host, there):
-        fill(buffer, 0)
-    assert isinstance(there._storage._columns['obs'], DeviceColumn)
-    for one, other in zip(draws(host, kind), draws(there, kind), strict=True):
-        assert_same(one, other)
-        assert isinstance(other['reward'], torch.Tensor)
-        assert isinstance(other['obs']['rest']['0'], torch.Tensor)
-    assert_same(host.state_dict()['storage'], there.state_dict()['storage'])
-    assert len(there.sample(0, 0)) == 0
 
 
 def test_a_device_keeps_no_objects(on_device: Any) -> None:

@@ -110,14 +110,6 @@ def filled(steps: int, capacity: int = 10_000) -> FrameStorage:
     return storage
 
 
-def test_each_frame_is_kept_once() -> None:
-    storage = filled(1000)
-    assert storage._pool is not None and storage._pool.stop == 10 * 101
-    assert (
-        storage.nbytes() < 1.2 * (slots_of(10_000) * SIDE**2 + 10_000 * (2 * 8 * STACK + 8 + 4 + 2)) + 2**20
-    )
-
-
 def test_images_that_the_table_mixes_up_are_kept_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(0)
     block = rows_of_episode(rng, 40, 1, 256)

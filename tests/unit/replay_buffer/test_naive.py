@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import logging
-
-import numpy as np
 import pytest
-import torch
 from buffer_helpers import assert_rows_intact, transitions
 
-from rlframe.data import Batch
 from rlframe.errors import (
     BufferUnderflowError,
     CheckpointCorruptError,
@@ -25,20 +20,6 @@ def filled(count: int, size: int = 100, **kwargs) -> NaiveReplayBuffer:
     buffer = NaiveReplayBuffer(dict(replay_buffer_size=size), **kwargs)
     buffer.push(transitions(0, count), 0)
     return buffer
-
-
-def test_rows_dicts_and_batches_give_the_same_columns() -> None:
-    rows = [dict(row) for row in transitions(0, 10)]
-    buffers = [NaiveReplayBuffer(None) for _ in range(3)]
-    buffers[0].push(transitions(0, 10), 0)
-    buffers[1].push(rows, 0)
-    for row in rows:
-        buffers[2].push({**row, 'obs': torch.from_numpy(row['obs'])}, 0)
-    samples = [buffer.sample(10, 0) for buffer in buffers]
-    for name in ('obs', 'action', 'reward', 'done', 'next_obs'):
-        for sample in samples[1:]:
-            assert sample[name].dtype == samples[0][name].dtype
-            np.testing.assert_array_equal(sample[name], samples[0][name])
 
 
 @pytest.mark.parametrize(
@@ -73,16 +54,6 @@ def test_objects_come_back_as_a_list_and_dicts_as_copies() -> None:
     assert deep.sample(1, 0) == [[['inner']]]
 
 
-def test_sampling_nothing_gives_nothing() -> None:
-    assert NaiveReplayBuffer(None).sample(0, 0) == []
-    rows = filled(3).sample(0, 0)
-    assert isinstance(rows, Batch)
-    assert len(rows) == 0
-    assert [len(batch) for batch in filled(3).batches(2, 0, 0)] == [0, 0]
-    assert list(filled(3).batches(0, 5, 0)) == []
-    assert NaiveReplayBuffer(None).push([], 0) == 0
-
-
 def test_batches_are_distinct_rows_fixed_at_the_call() -> None:
     buffer, twin = filled(100), filled(100)
     batches = buffer.batches(6, 16, 0)
@@ -106,14 +77,6 @@ def test_batches_of_a_subclass_use_its_own_sample() -> None:
     buffer = Newest(None)
     buffer.push(transitions(0, 50), 0)
     assert all(sorted(batch['action']) == [48, 49] for batch in buffer.batches(4, 2, 0))
-
-
-def test_update_says_once_that_there_are_no_priorities(caplog: pytest.LogCaptureFixture) -> None:
-    buffer = filled(3)
-    with caplog.at_level(logging.WARNING):
-        buffer.update({'priority': [1.0]})
-        buffer.update({'priority': [1.0]})
-    assert caplog.text.count('no priorities to update') == 1
 
 
 def test_missing_and_other_checkpoints_are_refused_by_name(tmp_path) -> None:

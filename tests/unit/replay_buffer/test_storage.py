@@ -104,12 +104,6 @@ def test_smallest_number_of_a_row_is_taken_over_all_its_axes() -> None:
     assert np.isnan(objects.row_min('collect_iter', np.arange(3))[2])
 
 
-def test_object_bytes_count_the_arrays_inside() -> None:
-    objects = ObjectStorage(4)
-    objects.push([{'obs': np.zeros(1000)}, [np.zeros(500)], transitions(0, 10), None])
-    assert objects.nbytes() >= 8000 + 4000 + 450
-
-
 def test_numbers_arrays_and_tensors_make_columns_and_nothing_else_does() -> None:
     assert is_numeric({'a': 1, 'b': np.zeros(2), 'c': torch.zeros(1), 'd': {'e': True}, 'f': np.float32(1)})
     assert not is_numeric({'a': 'text'})
