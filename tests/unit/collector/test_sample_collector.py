@@ -34,7 +34,7 @@ def make(
 
 def test_frames_stepped_are_returned_or_carried() -> None:
     rng = np.random.default_rng(0)
-    for _ in range(80):
+    for _ in range(40):
         env_num, nstep = int(rng.integers(1, 6)), int(rng.integers(1, 5))
         lengths = [int(n) for n in rng.integers(1, 8, size=3)]
         collector, _, manager = make(
