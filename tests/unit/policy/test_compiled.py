@@ -52,7 +52,7 @@ def test_losses_and_weights_are_those_without_it() -> None:
         for one, other in zip(updated(plain, data), updated(fast, data), strict=True):
             assert one.keys() == other.keys()
             for name in one:
-                assert other[name] == pytest.approx(one[name], rel=1e-4, abs=1e-5), name
+                assert float(other[name]) == pytest.approx(float(one[name]), rel=1e-4, abs=1e-5), name
     for name, value in weights(plain).items():
         torch.testing.assert_close(weights(fast)[name], value, rtol=1e-3, atol=1e-5)
     assert not counters['graph_break'] and counters['stats']['unique_graphs'] == len(fast.compiled_parts)
