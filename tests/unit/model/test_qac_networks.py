@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import gymnasium
@@ -45,30 +44,6 @@ def test_far_out_values_and_gradients_stay_finite(mean: float, log_std: float) -
     assert means.grad is not None and log_stds.grad is not None
     assert bool(action.abs().le(1).all()) and bool(log_prob.isfinite().all())
     assert bool(means.grad.isfinite().all()) and bool(log_stds.grad.isfinite().all())
-
-
-@pytest.mark.parametrize(
-    ('obs', 'action'),
-    [
-        (gymnasium.spaces.Discrete(5), gymnasium.spaces.Box(-1, 1, (2, 3))),
-        (gymnasium.spaces.Box(0, 255, (2, 3), np.uint8), gymnasium.spaces.Discrete(4, start=1)),
-    ],
-)
-def test_shapes_for_many_spaces(obs: Any, action: Any) -> None:
-    is_discrete = isinstance(action, gymnasium.spaces.Discrete)
-    size = 4 if is_discrete else math.prod(action.shape)
-    rows = torch.from_numpy(np.stack([obs.sample() for _ in range(7)]))
-    critic = QAC(spec_of(action, obs), 'categorical' if is_discrete else 'gaussian', [8], critic_num=3).critic
-    if is_discrete:
-        assert critic(rows).shape == (3, 7, 4)
-        assert QAC(spec_of(action, obs), 'categorical', [8]).actor(rows).shape == (7, 4)
-        return
-    assert critic(rows, torch.zeros(7, size)).shape == (3, 7)
-    assert critic(rows, torch.zeros(7, size), count=1).shape == (1, 7)
-    mean, log_std = QAC(spec_of(action, obs), 'gaussian', [8]).actor(rows)
-    assert mean.shape == log_std.shape == (7, size)
-    acted = QAC(spec_of(action, obs), 'deterministic', [8]).actor(rows)
-    assert acted.shape == (7, size) and bool(acted.abs().le(1).all())
 
 
 def test_log_std_is_bounded() -> None:

@@ -14,7 +14,7 @@ from torch import nn
 from rlframe.data import Batch, EnvSpec
 from rlframe.errors import NonFiniteError
 from rlframe.policy import create_policy
-from rlframe.policy.parts.optim import READ_EVERY, Optimizer, backward
+from rlframe.policy.parts.optim import READ_EVERY, Optimizer
 from rlframe.worker import BaseLearner
 
 SPEC = EnvSpec(gymnasium.spaces.Box(-9, 9, (3,), np.float32), gymnasium.spaces.Discrete(2), name='Toy')
@@ -36,35 +36,6 @@ def state_of(module: nn.Module, optimizer: Optimizer) -> Any:
 
 def assert_same(one: Any, other: Any) -> None:
     torch.testing.assert_close(one, other, rtol=0, atol=0)
-
-
-def test_backward_does_what_torch_does() -> None:
-    module, _ = optimizer_of()
-    extra, unused = nn.Parameter(torch.ones(1)), nn.Parameter(torch.ones(1))
-    trained = [*module.parameters(), unused]
-
-    def loss() -> torch.Tensor:
-        return (module(torch.ones(2, 3)) * extra).square().mean()
-
-    backward(loss(), trained)
-    wanted = torch.autograd.grad(loss(), list(module.parameters()))
-    assert_same([p.grad for p in module.parameters()], list(wanted))
-    assert unused.grad is None
-    assert extra.grad is None  # not asked for
-    assert not any(p.grad.requires_grad for p in module.parameters() if p.grad is not None)
-    once = loss()
-    backward(once, trained)
-    assert_same([p.grad for p in module.parameters()], [2 * gradient for gradient in wanted])
-    with pytest.raises(RuntimeError, match='second time'):  # its graph is freed
-        backward(once, trained)
-    backward(loss(), [unused])
-    assert unused.grad is None
-    backward(loss(), [])
-    assert extra.grad is not None  # all that the loss depends on
-    with pytest.raises(RuntimeError, match='scalar'):
-        backward(module(torch.ones(2, 3)), trained)
-    with pytest.raises(RuntimeError, match='does not require grad'):
-        backward(loss().detach(), trained)
 
 
 @pytest.mark.parametrize('dtypes', [('float32', 'float32'), ('float32', 'float64')])
