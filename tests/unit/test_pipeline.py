@@ -17,13 +17,8 @@ from moved_memory import arrays_at
 
 from rlframe import config
 from rlframe.errors import (
-    BufferUnderflowError,
-    CheckpointCorruptError,
-    CheckpointMismatchError,
     CheckpointNotFoundError,
-    ConfigError,
     ConfigWarning,
-    IncompatibleError,
     ResourceError,
 )
 from rlframe.pipeline import SerialPipeline, serial_pipeline
@@ -38,26 +33,19 @@ def in_tmp(tmp_path: Path, monkeypatch: Any) -> Path:
 
 PRIORITIES = dict(buffer=dict(type='advanced'), policy_=dict(priority=True, priority_IS_weight=True, nstep=3))
 CASES = {
-    'dqn naive': dict(),
-    'dqn advanced': PRIORITIES,
     'dqn soft target, random start': dict(
         learn=dict(target_update_freq=None, target_theta=0.05, batch_size=16),
         policy_=dict(random_collect_size=20),
     ),
-    'ppo': dict(policy='ppo'),
-    'ppo options': dict(
+    'ppo normalised': dict(
         policy='ppo',
         model=dict(share_encoder=True),
+        collect=dict(n_sample=None, n_episode=4),
+        collector=dict(type='episode', get_train_sample=True),
         learn=dict(value_norm=True, value_clip=0.2, target_kl=1e-5),
         policy_=dict(normalize_obs=True, normalize_reward=True),
     ),
-    'ppo episodes': dict(
-        policy='ppo',
-        collect=dict(n_sample=None, n_episode=4),
-        collector=dict(type='episode', get_train_sample=True),
-        policy_=dict(normalize_obs=True, normalize_reward=True),
-    ),
-    'ppo continuous': dict(policy='ppo', env_id='action_envs:BoxEnv'),
+    'ppo continuous': dict(policy='ppo', env_id='action_envs:BoxEnv', manager='gym_vector'),
     'a2c': dict(policy='a2c', learn=dict(batch_size=None), collect=dict(n_sample=20)),
     'bc': dict(
         policy='bc',
@@ -68,32 +56,25 @@ CASES = {
     'dqn normalised': dict(
         policy_=dict(normalize_obs=True, normalize_reward=True, nstep=2, random_collect_size=20)
     ),
-    'dqn qrdqn, noisy': dict(policy='qrdqn', model=dict(noisy=True)),
-    'dqn c51': dict(policy='c51', policy_=dict(priority=True)),
-    'dqn rainbow': dict(policy='c51', model=dict(noisy=True)) | PRIORITIES,
-    'dqn native vector': dict(manager='gym_vector'),
-    'ppo native vector': dict(policy='ppo', manager='gym_vector'),
-    'dqn sync vector': dict(manager='gym_vector', manager_=dict(mode='sync'), policy_=dict(nstep=2)),
+    'rainbow': dict(policy='c51', model=dict(noisy=True)) | PRIORITIES,
+    'dqn native vector': dict(manager='gym_vector', env_id='FrozenLake-v1'),
     'dqn sync vector same step': dict(
         manager='gym_vector', manager_=dict(mode='sync', autoreset='same_step')
     ),
-    'dqn subprocess': dict(manager='subprocess', manager_=dict(worker_num=2)),
     'ppo subprocess': dict(policy='ppo', manager='subprocess', manager_=dict(worker_num=2)),
-    'sac': dict(policy='sac', env_id='Pendulum-v1', policy_=dict(random_collect_size=40)),
-    'sac correlated': dict(
-        policy='sac', env_id='Pendulum-v1', collect=dict(n_sample=12, noise_correlation=0.9)
+    'sac': dict(
+        policy='sac',
+        env_id='Pendulum-v1',
+        collect=dict(n_sample=12, noise_correlation=0.9),
+        policy_=dict(random_collect_size=40),
     ),
     'td3 advanced': dict(policy='td3', env_id='Pendulum-v1', **PRIORITIES),
-    'ddpg correlated': dict(policy='ddpg', env_id='Pendulum-v1', collect=dict(noise_correlation=0.9)),
-    'sac_discrete': dict(policy='sac_discrete'),
     'ppo lstm': dict(policy='ppo', model=dict(core='lstm'), policy_=dict(normalize_obs=True)),
     'sac_discrete gru': RECALLING['sac_discrete']
     | dict(policy='sac_discrete', model=dict(core='gru'), learn=dict(batch_size=8, update_per_collect=2)),
-    'dqn r2d2': R2D2,
-    'dqn r2d2, random start, vector': R2D2
-    | dict(manager='gym_vector', policy_=R2D2['policy_'] | dict(random_collect_size=30)),
-    'dqn frozen lake': dict(env_id='FrozenLake-v1'),
+    'dqn r2d2': R2D2 | dict(manager='gym_vector', policy_=R2D2['policy_'] | dict(random_collect_size=30)),
 }
+"""Cases that differ in the parts of a run; ``tests/contract`` has those of each policy, manager and buffer."""
 
 
 def demonstrations() -> dict[str, Any]:
@@ -152,7 +133,7 @@ def full_state(pipeline: SerialPipeline) -> dict[str, Any]:
 @pytest.mark.parametrize('name', CASES)
 def test_2n_steps_equal_n_steps_saved_loaded_and_n_steps(name: str, in_tmp: Path) -> None:
     """Also if every array lies elsewhere in memory than in the run that was not interrupted."""
-    rounds = 17 if name.startswith(('dqn', 'bc')) else 5
+    rounds = 9 if name.startswith(('dqn', 'bc')) else 3
     with arrays_at(0), start(**dict(CASES[name])) as whole:
         for _ in range(2 * rounds):
             whole.step()
@@ -200,14 +181,14 @@ def test_same_seed_same_numbers_and_another_seed_others() -> None:
     assert runs[0][0] != runs[2][0]
 
 
-@pytest.mark.parametrize('name', ['dqn naive', 'dqn normalised', 'dqn r2d2', 'ppo', 'ppo options', 'bc'])
+@pytest.mark.parametrize('name', ['rainbow', 'dqn r2d2', 'ppo normalised'])
 def test_evaluating_or_not_does_not_change_training(name: str) -> None:
     states = []
     for evaluates in (True, False):
         with start(**dict(CASES[name]), evaluator=dict(eval_freq=2)) as pipeline:
             if not evaluates:
                 pipeline.evaluator.should_eval = lambda train_iter: False
-            for _ in range(10):
+            for _ in range(5):
                 pipeline.step()
             assert np.isnan(pipeline.evaluator.latest) != evaluates
             states.append({k: v for k, v in full_state(pipeline).items() if k != 'evaluator'})
@@ -242,11 +223,10 @@ def test_init_from_loads_weights_into_both_networks_and_nothing_else(in_tmp: Pat
             pipeline.step()
         weights = pipeline.policy.collect_mode.state_dict()['model']
         pipeline.save_checkpoint(in_tmp / 'saved')
-    for place in ('saved', str(in_tmp)) if (in_tmp / 'latest').exists() else ('saved',):
-        with start(seed=8, overrides=[f'policy.init_from={in_tmp / place}']) as other:
-            assert_same_tree(weights, other.policy.collect_mode.state_dict()['model'])
-            assert_same_tree(weights, other.policy.learn_mode.state_dict()['target_model'])
-            assert other.progress.envstep == other.replay_buffer.count() == 0
+    with start(seed=8, overrides=[f'policy.init_from={in_tmp / "saved"}']) as other:
+        assert_same_tree(weights, other.policy.collect_mode.state_dict()['model'])
+        assert_same_tree(weights, other.policy.learn_mode.state_dict()['target_model'])
+        assert other.progress.envstep == other.replay_buffer.count() == 0
 
 
 def test_load_ckpt_before_run_takes_a_checkpoint_of_a_pipeline(in_tmp: Path) -> None:
@@ -262,20 +242,8 @@ def test_load_ckpt_before_run_takes_a_checkpoint_of_a_pipeline(in_tmp: Path) -> 
         assert other.progress.train_iter == train_iter
 
 
-def test_a_missing_checkpoint_is_named(in_tmp: Path) -> None:
-    with pytest.raises(CheckpointNotFoundError, match='nowhere: no such file'):
-        start(overrides=[f'policy.init_from={in_tmp / "nowhere"}'])
-    (in_tmp / 'empty').mkdir()
-    with start() as pipeline, pytest.raises(CheckpointNotFoundError, match=r'no manifest\.json'):
-        pipeline.load_checkpoint(in_tmp / 'empty')
-
-
 FAILING = [
-    (dict(env_id='CartPol-v1'), ConfigError),
-    (dict(env_id='Pendulum-v1'), IncompatibleError),
-    (dict(model=dict(obs_shape=7)), ConfigError),
     (dict(policy_=dict(init_from='nowhere')), CheckpointNotFoundError),
-    (dict(other=dict(replay_buffer=dict(replay_buffer_size=10**13))), ResourceError),
     (dict(model=dict(encoder_hidden_size_list=[10**6, 10**6])), ResourceError),
     (dict(model=dict(encoder_hidden_size_list=[10**12])), ResourceError),
     (dict(env=dict(frame_stack=10**12)), ResourceError),
@@ -293,45 +261,6 @@ def test_a_failing_config_leaves_no_run_folder(
     with pytest.raises(error):
         start(**sections)
     assert list(in_tmp.iterdir()) == [] and logging.getLogger('rlframe').handlers == handlers
-
-
-def test_a_cut_and_a_changed_checkpoint_are_named(in_tmp: Path) -> None:
-    with start() as pipeline:
-        pipeline.step()
-        for name, spoil, words in (
-            ('tensors.safetensors', lambda b: b[:-5], 'cut or changed'),
-            ('tensors.safetensors', lambda b: b[:-1] + bytes([b[-1] ^ 1]), 'SHA-256'),
-            ('state.json', lambda b: b.replace(b'1', b'2', 1), 'SHA-256'),
-            ('state.json', None, 'missing'),
-            ('manifest.json', lambda b: b[:40], 'does not end with its SHA-256'),
-        ):
-            path = pipeline.save_checkpoint(in_tmp / 'saved')
-            if spoil is None:
-                (path / name).unlink()
-            else:
-                (path / name).write_bytes(spoil((path / name).read_bytes()))
-            with pytest.raises(CheckpointCorruptError, match=words) as caught:
-                pipeline.load_checkpoint(path)
-            assert str(path / name) in str(caught.value)
-
-
-def test_a_checkpoint_of_another_policy_or_env_is_refused(in_tmp: Path) -> None:
-    with start() as pipeline:
-        pipeline.save_checkpoint(in_tmp / 'saved')
-        pipeline.step()
-        best = pipeline.folder / 'ckpt' / 'best'
-        with pytest.raises(CheckpointMismatchError, match='only a policy'):
-            pipeline.load_checkpoint(best)
-    with (
-        start(policy='ppo') as other,
-        pytest.raises(CheckpointMismatchError, match="'dqn' there, 'ppo' here"),
-    ):
-        other.load_checkpoint(in_tmp / 'saved')
-    with (
-        start(env_id='MountainCar-v0') as other,
-        pytest.raises(CheckpointMismatchError, match='MountainCar-v0'),
-    ):
-        other.load_checkpoint(in_tmp / 'saved')
 
 
 def test_keys_that_nothing_read_are_reported(caplog: Any) -> None:
@@ -373,14 +302,6 @@ def test_reset_config_starts_over_in_a_folder_of_its_own(tmp_path: Path, monkeyp
         assert pipeline.reset_config(config.compile_config(main, create, seed=3))
         assert pipeline.folder != folder and pipeline.progress.envstep == 0
         assert pipeline.cfg.policy.learn.batch_size == 8 and pipeline.step()['envstep'] >= 8
-
-
-def test_too_little_data_for_an_update_ends_with_an_error(monkeypatch: Any) -> None:
-    monkeypatch.setattr('rlframe.pipeline.serial.MAX_IDLE_ROUNDS', 3)
-    with start() as pipeline, pytest.raises(BufferUnderflowError, match='still holds 0 of the 16'):
-        pipeline.replay_buffer.count = lambda: 0
-        for _ in range(5):
-            pipeline.step()
 
 
 def test_the_run_folder_tells_its_story_and_the_resolved_config_runs_again() -> None:
