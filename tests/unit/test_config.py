@@ -1,4 +1,4 @@
-"""Compiling configs, on toy components that need neither torch nor gymnasium."""
+"""Compiling configs: what is in the tree, what is refused, overrides, and what was read."""
 
 from __future__ import annotations
 
@@ -8,118 +8,17 @@ import pickle
 import subprocess
 import sys
 import warnings
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from easydict import EasyDict
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
-from rlframe.backend import LocalBackend
-from rlframe.backend.ray.backend import RayBackend
 from rlframe.config import compile_config, read_config, split_config, unread_user_keys, write_total_config
 from rlframe.config.rules import cross_errors
-from rlframe.errors import ConfigError, ConfigErrors, ConfigWarning, RegistryError
+from rlframe.errors import ConfigError, ConfigErrors, ConfigWarning
+from rlframe.policy.dqn import DQNPolicy
 from rlframe.registry import REGISTRIES
-from rlframe.utils.field import REQUIRED, Configurable, Field, ResolvedConfig
-
-
-class ToyEnv(Configurable):
-    config = dict(
-        env_id=Field(REQUIRED, type=str, doc="gymnasium id such as 'CartPole-v1'"),
-        collector_env_num=Field(8, range='[1, inf)', unit='envs'),
-        evaluator_env_num=Field(5, range='[1, inf)', unit='envs'),
-        n_evaluator_episode=Field(10, range='[1, inf)', unit='episodes'),
-        stop_value=Field(None, type=float),
-        kwargs=Field({}),
-        wrappers=Field([]),
-    )
-
-
-class ToyManager(Configurable):
-    config = dict(step_timeout=Field(60.0, range='(0, inf)', unit='seconds'))
-
-
-def check_rate(value: Any) -> str:
-    if isinstance(value, dict):
-        return '' if {'type', 'start'} <= set(value) else 'a schedule with type and start'
-    return ''
-
-
-class ToyPolicy(Configurable):
-    config = dict(
-        on_policy=Field(False),
-        cuda=Field(None, type=bool),
-        device=Field('auto'),
-        priority=False,
-        nstep=Field(1, range='[1, inf)'),
-        discount_factor=Field(0.97, range='[0, 1]'),
-        model=dict(
-            type=Field(None, type=str),
-            obs_shape=Field(None, type=(int, list)),
-            encoder_hidden_size_list=[128, 128, 64],
-            dueling=True,
-        ),
-        learn=dict(
-            update_per_collect=Field(1, range='[1, inf)'),
-            batch_size=Field(64, range='[1, inf)', unit='transitions'),
-            learning_rate=Field(1e-3, type=(float, dict), range='(0, inf)', check=check_rate),
-        ),
-        collect=dict(
-            n_sample=Field(8, type=(int, type(None)), range='[1, inf)'),
-            n_episode=Field(None, type=int, range='[1, inf)'),
-            unroll_len=1,
-        ),
-        eval=dict(),
-        other=dict(eps=dict(type='exp', start=0.95, end=0.1, decay=10000)),
-    )
-
-
-class ToyOnPolicy(ToyPolicy):
-    config = dict(on_policy=True, collect=dict(n_sample=64))
-
-
-class ToyLearner(Configurable):
-    config = dict(hook=Field({}))
-
-
-class ToyCollector(Configurable):
-    config = dict(
-        backend=Field('local', choices=('local', 'ray')),
-        num_collectors=Field(1, range='[1, inf)'),
-        log_freq=100,
-        get_train_sample=Field(None, type=bool),
-        mark_episodes=Field(None, type=bool),
-    )
-
-    @classmethod
-    def check_config(cls, cfg: ResolvedConfig) -> list[ConfigError]:
-        if cfg.backend == 'local' and cfg.num_collectors > 1:
-            return [
-                ConfigError('needs backend ray', where='num_collectors', got=cfg.num_collectors, expected='1')
-            ]
-        return []
-
-
-class ToyEvaluator(Configurable):
-    config = dict(
-        eval_freq=Field(1000, range='[1, inf)'),
-        n_episode=Field(REQUIRED, type=int, range='[1, inf)', unit='episodes'),
-        stop_value=Field(math.inf, type=(float, type(None))),
-    )
-
-
-class ToyScore(Configurable):
-    config = dict(stop_value=Field(None, type=object, unit='score'))
-
-
-class ToyBuffer(Configurable):
-    config = dict(replay_buffer_size=Field(10000, range='[1, inf)', unit='transitions'))
-
-
-class ToyCommander(Configurable):
-    config: dict[str, Any] = {}
+from rlframe.utils.field import Configurable, Field, ResolvedConfig
 
 
 class OpenModel:
@@ -130,32 +29,10 @@ class StrictModel(Configurable):
     config = dict(width=Field(32, range='[1, inf)'))
 
 
-@pytest.fixture(autouse=True, scope='module')
-def toys() -> Iterator[None]:
-    replaced = {
-        kind: r for kind, r in REGISTRIES.items() if kind not in ('logger', 'eval_metric')
-    }  # defaults
-    saved = {kind: (dict(r._builtin), dict(r._classes), r.interface) for kind, r in replaced.items()}
-    for registry in replaced.values():
-        registry._builtin, registry._classes, registry.interface = {}, {}, ''
-    classes = dict(
-        env=dict(gym=ToyEnv),
-        env_manager=dict(base=ToyManager, subprocess=ToyManager),
-        policy=dict(dqn=ToyPolicy, ppo=ToyOnPolicy),
-        learner=dict(base=ToyLearner),
-        collector=dict(sample=ToyCollector, episode=ToyCollector),
-        evaluator=dict(interaction=ToyEvaluator, metric=ToyScore),
-        backend=dict(local=LocalBackend, ray=RayBackend),
-        replay_buffer=dict(naive=ToyBuffer, advanced=ToyBuffer, sequence=ToyBuffer, episode=ToyBuffer),
-        model=dict(open_model=OpenModel, strict_model=StrictModel),
-        commander=dict(base=ToyCommander),
-    )
-    for kind, named in classes.items():
-        REGISTRIES[kind]._classes.update(named)
-    yield
-    for kind, (builtin, known, interface) in saved.items():
-        REGISTRIES[kind]._builtin, REGISTRIES[kind]._classes = builtin, known
-        REGISTRIES[kind].interface = interface
+@pytest.fixture(autouse=True)
+def models(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, cls in (('open_model', OpenModel), ('strict_model', StrictModel)):
+        monkeypatch.setitem(REGISTRIES['model']._classes, name, cls)
 
 
 def compile_(
@@ -188,10 +65,11 @@ def test_defaults_classes_and_forwarded_keys_are_in_one_tree() -> None:
     assert cfg.policy.learn.learner.type == 'base'
     assert cfg.policy.other.replay_buffer.type == 'advanced'
     assert cfg.policy.other.replay_buffer.import_names == []
-    assert (cfg.policy.learn.batch_size, cfg.policy.learn.update_per_collect) == (32, 1)
+    assert (cfg.policy.learn.batch_size, cfg.policy.learn.update_per_collect) == (32, 3)
     assert (cfg.policy.eval.evaluator.n_episode, cfg.policy.eval.evaluator.stop_value) == (10, 475.0)
     assert (cfg.seed, cfg.num_threads, cfg.tag_style) == (0, 1, 'sb3')
     assert cfg.max_env_step == cfg.max_train_iter == 10**10
+    assert compile_({}, {'policy': {'type': 'ppo'}}).policy.other.replay_buffer is None
 
 
 def test_create_section_keys_go_to_their_section() -> None:
@@ -200,20 +78,17 @@ def test_create_section_keys_go_to_their_section() -> None:
         'env_manager': {'type': 'subprocess'},
         'replay_buffer': {'type': 'naive', 'replay_buffer_size': 500},
     }
+    create['collector']['get_train_sample'] = True
     cfg = compile_({'policy': {'collect': {'n_sample': None, 'n_episode': 4}}}, create)
     assert cfg.policy.collect.collector.backend == 'ray'
     assert (cfg.policy.collect.collector.type, cfg.env.manager.type) == ('episode', 'subprocess')
     assert cfg.policy.other.replay_buffer.replay_buffer_size == 500
 
 
-def test_on_policy_has_no_buffer() -> None:
-    assert compile_({}, {'policy': {'type': 'ppo'}}).policy.other.replay_buffer is None
-
-
 def test_the_pair_is_left_as_it_is() -> None:
     main, create = EasyDict(env=dict(env_id='X')), EasyDict(policy=dict(type='dqn_command'))
     before = copy.deepcopy((main, create))
-    compile_config(main, create, overrides=['env.env_id=Y', 'collector.log_freq=3'])
+    compile_config(main, create, overrides=['env.env_id=Y', 'collector.collect_print_freq=3'])
     assert (main, create) == before
 
 
@@ -230,34 +105,19 @@ def test_two_types_for_one_component_are_refused() -> None:
 
 
 BAD_VALUES = [
-    ('policy.learn.learning_rate', '3e-4', ["'3e-4'", 'str', 'float', '(0, inf)', 'quotes']),
-    ('policy.learn.learning_rate', 0, ['(0, inf)']),
-    ('policy.learn.learning_rate', -1.0, ['(0, inf)']),
-    ('policy.learn.learning_rate', math.nan, ['nan', '(0, inf)']),
-    ('policy.learn.learning_rate', math.inf, ['got inf', '(0, inf)']),
-    ('policy.learn.learning_rate', {'start': 1}, ['a schedule with type and start']),
-    ('policy.discount_factor', 1.5, ['[0, 1]']),
+    ('policy.learn.learning_rate', '3e-4', ["'3e-4'", 'str', 'float', 'quotes']),
+    ('policy.learn.learning_rate', {'start': 1}, ['linear|exp|cosine']),
     ('env.collector_env_num', True, ['True', 'int', 'bool is not']),
-    ('env.collector_env_num', 0, ['int in [1, inf)']),
-    ('env.collector_env_num', -3, ['int in [1, inf)']),
-    ('env.collector_env_num', 2.5, ['2.5', 'int in [1, inf)']),
-    ('policy.collect.n_sample', -1, ['int', '[1, inf)']),
     ('policy.collect.n_sample', 0, ['int', '[1, inf)']),
     ('policy.collect.collector.backend', 'rays', ["'local', 'ray'"]),
-    ('seed', -1, ['[0, 4294967296)']),
-    ('seed', 2**40, ['[0, 4294967296)']),
-    ('seed', 'abc', ["'abc'", 'int']),
-    ('exp_name', '../../x', ['A-Z a-z 0-9 . _ -']),
     ('exp_name', '.hidden', ['not start with a dot']),
     ('exp_name', 'a\n', ['allowed characters']),
-    ('env.n_evaluator_episode', 0, ['[1, inf)']),
-    ('env.stop_value', 'high', ["'high'", 'float']),
     ('max_train_iter', 0, ['[1, inf)']),
     ('tag_style', 'tb', ["'sb3', 'di'"]),
     ('import_names', [3], ['module names']),
     ('policy.on_policy', True, ['False']),
     ('policy.learn', 3, ['section']),
-    ('policy.other.eps', 3, ['a dict']),
+    ('policy.other.eps', 3, ['float or dict in [0, 1]']),
     ('env.manager', None, ['section']),
 ]
 
@@ -272,9 +132,6 @@ def test_bad_value_names_key_value_and_what_was_expected(key: str, value: Any, w
 
 
 UNKNOWN = [
-    ('policy.learn.lerning_rate', 'Did you mean policy.learn.learning_rate?'),
-    ('policy.learn.batchsize', 'Did you mean policy.learn.batch_size?'),
-    ('policy.batch_size', 'it belongs to policy.learn.batch_size'),
     ('env.eval_freq', 'it belongs to policy.eval.evaluator.eval_freq'),
     ('collector', 'it belongs to policy.collect.collector'),
     ('env.bachsize', 'Did you mean policy.learn.batch_size?'),
@@ -290,24 +147,12 @@ def test_unknown_key_names_the_nearest_right_one(key: str, hint: str) -> None:
     assert f'{key} is not a known key' in str(error) and hint in str(error)
 
 
-def test_required_key_is_named_with_an_example() -> None:
-    with pytest.raises(ConfigError, match=r'env\.env_id.*required.*CartPole-v1'):
-        compile_config({}, {'policy': {'type': 'dqn'}})
-
-
 def test_policy_type_is_required() -> None:
     (error,) = errors_of({}, {'policy': {}})
-    assert error.where == 'policy.type' and "['dqn', 'ppo']" in str(error)
+    assert error.where == 'policy.type' and "'dqn', 'ppo'" in str(error)
 
 
-def test_unknown_type_names_registry_neighbour_and_import_names() -> None:
-    (error,) = errors_of({'policy': {'nstep': 3}}, {'policy': {'type': 'dqnn'}})
-    assert isinstance(error, RegistryError)
-    for word in ("policy.type: unknown policy 'dqnn'", "'dqn'", 'ppo', 'import_names'):
-        assert word in str(error)
-
-
-@pytest.mark.parametrize('name', [3, ['dqn'], {'a': 1}])
+@pytest.mark.parametrize('name', [3, ['dqn']])
 def test_type_that_is_no_text_is_refused(name: Any) -> None:
     (error,) = errors_of({}, {'policy': {'type': name}})
     assert error.where == 'policy.type'
@@ -324,24 +169,20 @@ def test_bad_create_sections_are_refused(create: dict[str, Any]) -> None:
     assert any(f'create_config.{next(iter(create))}' in str(error) for error in errors_of({}, create))
 
 
-@pytest.mark.parametrize(
-    'pair', [(None, {}), ([], {'policy': {'type': 'dqn'}}), ({'env': {'env_id': 'X'}}, 3)]
-)
+@pytest.mark.parametrize('pair', [(None, {}), ({'env': {'env_id': 'X'}}, 3)])
 def test_a_config_that_is_no_dict_is_refused(pair: tuple[Any, Any]) -> None:
     with pytest.raises(ConfigError, match='expected a dict'):
         compile_config(*pair)
 
 
-@pytest.mark.parametrize(
-    'name', ['items', 'keys', 'values', 'get', 'update', 'pop', 'copy', 'clear', 'was_read']
-)
+@pytest.mark.parametrize('name', ['items', 'update', 'was_read'])
 def test_reserved_keys_are_refused_everywhere(name: str) -> None:
     for section in ({'kwargs': {name: 1}}, {'wrappers': [{'type': 'm:C', name: 1}]}, {name: 1}):
         (error,) = errors_of({'env': section})
         assert 'reserved' in str(error) and error.where.startswith('env') and error.where.endswith(name)
 
 
-@pytest.mark.parametrize('name', [1, None, ('a',), 2.0, True, '_read', '', 'a.b'])
+@pytest.mark.parametrize('name', [1, ('a',), '_read', '', 'a.b'])
 def test_impossible_keys_are_refused(name: Any) -> None:
     (error,) = errors_of({'env': {'kwargs': {name: 1}}})
     assert repr(name) in str(error)
@@ -367,13 +208,9 @@ def test_all_mistakes_are_reported_together() -> None:
 
 
 def test_n_sample_and_n_episode_exclude_each_other() -> None:
-    (both,) = errors_of({'policy': {'collect': {'n_episode': 4}}})
-    assert 'n_sample (8)' in str(both) and 'n_episode (4)' in str(both) and 'exactly one' in str(both)
-    (neither,) = errors_of({'policy': {'collect': {'n_sample': None}}})
-    assert 'neither' in str(neither)
     (episodes,) = errors_of({'policy': {'collect': {'n_sample': None, 'n_episode': 4}}})
     assert episodes.where == 'policy.collect.n_episode' and 'n_sample set' in str(episodes)
-    create = {'collector': {'type': 'episode'}}
+    create = {'collector': {'type': 'episode', 'get_train_sample': True}}
     (samples,) = errors_of({}, create)
     assert samples.where == 'policy.collect.n_sample' and 'n_episode set' in str(samples)
     (both,) = errors_of({'policy': {'collect': {'n_episode': 4}}}, create)
@@ -447,18 +284,6 @@ def test_on_policy_n_sample_is_divisible_by_the_envs() -> None:
     compile_({'policy': {'collect': {'n_sample': 60}}})
 
 
-def test_batch_fits_the_buffer() -> None:
-    (error,) = errors_of({'policy': {'other': {'replay_buffer': {'replay_buffer_size': 50}}}})
-    assert error.where == 'policy.learn.batch_size' and '64' in str(error) and '50' in str(error)
-
-
-def test_policy_and_buffer_must_pair() -> None:
-    (error,) = errors_of({}, {'policy': {'type': 'ppo'}, 'replay_buffer': {'type': 'naive'}})
-    assert "on-policy policy 'ppo'" in str(error)
-    (error,) = errors_of({}, {'replay_buffer': None})
-    assert "off-policy policy 'dqn'" in str(error)
-
-
 def test_no_buffer_and_options_of_one_contradict_each_other() -> None:
     main = {'policy': {'other': {'replay_buffer': {'replay_buffer_size': 500}}}}
     (error,) = errors_of(main, {'replay_buffer': None})
@@ -472,24 +297,15 @@ def test_loop_in_a_config_is_refused_by_name() -> None:
     assert error.where.startswith('env.kwargs.b') and '32 nested sections' in str(error)
 
 
-@pytest.mark.parametrize(
-    ('main', 'text'),
-    [({'max_train_iter': 10}, 'will not be evaluated'), ({'max_env_step': 5}, 'after one round')],
-)
-def test_pointless_limits_warn_with_the_consequence(main: dict[str, Any], text: str) -> None:
-    with pytest.warns(ConfigWarning, match=text):
-        compile_(main)
-
-
-def test_fewer_evaluator_episodes_than_envs_are_allowed() -> None:
-    compile_({'env': {'n_evaluator_episode': 2, 'evaluator_env_num': 5}})
-
-
-def test_a_component_checks_its_own_options() -> None:
-    (error,) = errors_of({}, {'collector': {'num_collectors': 2}})
-    assert error.where == 'policy.collect.collector.num_collectors' and 'needs backend ray' in str(error)
-    with pytest.raises(ConfigError, match='needs backend ray'):
-        ToyCollector.resolve_config({'num_collectors': 2})
+def test_a_run_of_one_round_warns_with_the_consequence() -> None:
+    with pytest.warns(ConfigWarning, match='after one round'):
+        compile_(
+            {
+                'max_env_step': 5,
+                'policy': {'learn': {'batch_size': 8}},
+                'env': {'n_evaluator_episode': 2, 'evaluator_env_num': 5},
+            }
+        )
 
 
 def test_forwarded_keys_may_be_set_at_either_end_but_not_differently() -> None:
@@ -502,19 +318,13 @@ def test_forwarded_keys_may_be_set_at_either_end_but_not_differently() -> None:
 
 OVERRIDES = [
     ('policy.learn.batch_size=128', 'policy.learn.batch_size', 128),
-    ('policy.learn.learning_rate=1e-4', 'policy.learn.learning_rate', 1e-4),
     ('policy.priority=true', 'policy.priority', True),
     ('policy.cuda=None', 'policy.cuda', None),
-    ('policy.cuda=False', 'policy.cuda', False),
     ('env.env_id=Pong-v5', 'env.env_id', 'Pong-v5'),
-    ('policy.model.encoder_hidden_size_list=[64, 64]', 'policy.model.encoder_hidden_size_list', [64, 64]),
-    ('env_manager.step_timeout=3', 'env.manager.step_timeout', 3.0),
-    ('env_manager.step_timeout=1_000', 'env.manager.step_timeout', 1000.0),
-    ('collector.log_freq=7', 'policy.collect.collector.log_freq', 7),
+    ('env_manager.max_restarts=1_000', 'env.manager.max_restarts', 1000),
     ('evaluator.eval_freq = 9', 'policy.eval.evaluator.eval_freq', 9),
     ('evaluator.n_episode=2', 'env.n_evaluator_episode', 2),
-    ('replay_buffer.type=naive', 'policy.other.replay_buffer.type', 'naive'),
-    ('learner.hook={"a": 1}', 'policy.learn.learner.hook', {'a': 1}),
+    ('env.kwargs={"a": 1}', 'env.kwargs', {'a': 1}),
     ('max_env_step=1e6', 'max_env_step', 1000000),
     ('env.kwargs.text=a=b', 'env.kwargs', {'text': 'a=b'}),
     ('policy.other.eps={"start": 0.5}', 'policy.other.eps.start', 0.5),
@@ -524,7 +334,6 @@ OVERRIDES = [
         'env.wrappers',
         [{'type': 'm:C', 'kwargs': {'n': [1]}}],
     ),
-    ("env.wrappers=['m:C', dict()]", 'env.wrappers', ['m:C', {}]),
     ('env.kwargs=dict(a=-1.5, b=(None, True))', 'env.kwargs', {'a': -1.5, 'b': (None, True)}),
 ]
 
@@ -546,22 +355,12 @@ def test_override_changes_the_class_before_the_schema_is_built() -> None:
 @pytest.mark.parametrize(
     'text',
     [
-        *(
-            '[dict(a=open("x"))]',
-            '[dict({})]',
-            '[dict(**{})]',
-            '[dict(dict=list())]',
-            'dict.fromkeys("ab")',
-            'x(dict(a=1))',
-        ),
-        *(
-            '[dict(type=m:C)]',
-            '[FlattenObservation]',
-            'FlattenObservation',
-            '(lambda: [])()',
-            '[dict(a=b)]',
-            '[' * 3000,
-        ),
+        '[dict(a=open("x"))]',
+        '[dict(**{})]',
+        'x(dict(a=1))',
+        '[FlattenObservation]',
+        '(lambda: [])()',
+        '[' * 3000,
     ],
 )
 def test_text_that_is_no_literal_calls_nothing_and_says_how_a_list_is_written(text: str) -> None:
@@ -570,7 +369,7 @@ def test_text_that_is_no_literal_calls_nothing_and_says_how_a_list_is_written(te
     assert ('quotes for the shell' if '[dict' in text or '[F' in text else 'expected list') in str(error)
 
 
-@pytest.mark.parametrize('text', ['', 'abc', '=3', 'a..b=3', '.a=3', 'a b=3', 'policy.learn.=3'])
+@pytest.mark.parametrize('text', ['', '=3', 'a..b=3', 'a b=3', 'policy.learn.=3'])
 def test_malformed_override_is_named_with_the_right_form(text: str) -> None:
     (error,) = errors_of({}, overrides=[text])
     assert repr(text) in str(error) and 'key=value' in str(error)
@@ -587,7 +386,7 @@ def test_malformed_override_is_named_with_the_right_form(text: str) -> None:
     ],
 )
 def test_override_that_cannot_be_applied(text: str, word: str) -> None:
-    main = {'policy': {'learn': {'learning_rate': {'type': 'linear', 'start': 1}}}}
+    main = {'policy': {'learn': {'learning_rate': {'type': 'linear', 'start': 1, 'end': 0, 'decay': 9}}}}
     (error,) = errors_of(main, overrides=[text])
     assert word in str(error)
 
@@ -618,9 +417,9 @@ def test_a_policy_that_declares_nothing_takes_what_is_written_but_its_parts_are_
     class Undeclared: ...
 
     monkeypatch.setitem(REGISTRIES['policy']._classes, 'undeclared', Undeclared)
-    main = {'policy': {'x': 1, 'learn': {'y': 2, 'learner': {'hook': {'a': 1}}}}}
+    main = {'policy': {'x': 1, 'learn': {'y': 2, 'learner': {'hook': {'x': {'type': 'log_show'}}}}}}
     cfg = compile_(main, {'policy': {'type': 'undeclared'}})
-    assert (cfg.policy.x, cfg.policy.learn.y, cfg.policy.learn.learner.hook) == (1, 2, {'a': 1})
+    assert (cfg.policy.x, cfg.policy.learn.y, cfg.policy.learn.learner.hook.x.type) == (1, 2, 'log_show')
     assert compile_config(*split_config(cfg)) == cfg
     main['policy']['learn']['learner']['hok'] = 1  # type: ignore[index]
     (error,) = errors_of(main, {'policy': {'type': 'undeclared'}})
@@ -630,17 +429,29 @@ def test_a_policy_that_declares_nothing_takes_what_is_written_but_its_parts_are_
 def test_a_policy_may_choose_the_default_class_and_options_of_its_parts(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    class Episodic(ToyPolicy):
-        config = dict(collect=dict(n_sample=None, n_episode=4, collector=dict(type='episode', log_freq=3)))
+    class Episodic(DQNPolicy):
+        config = dict(
+            collect=dict(
+                n_sample=None,
+                n_episode=4,
+                collector=dict(type='episode', get_train_sample=True, collect_print_freq=3),
+            )
+        )
 
     monkeypatch.setitem(REGISTRIES['policy']._classes, 'episodic', Episodic)
     cfg = compile_({}, {'policy': {'type': 'episodic'}})
-    assert (cfg.policy.collect.collector.type, cfg.policy.collect.collector.log_freq) == ('episode', 3)
+    assert (cfg.policy.collect.collector.type, cfg.policy.collect.collector.collect_print_freq) == (
+        'episode',
+        3,
+    )
     cfg = compile_(
         {'policy': {'collect': {'collector': {'type': 'sample'}, 'n_sample': 2, 'n_episode': None}}},
         {'policy': {'type': 'episodic'}},
     )
-    assert (cfg.policy.collect.collector.type, cfg.policy.collect.collector.log_freq) == ('sample', 3)
+    assert (cfg.policy.collect.collector.type, cfg.policy.collect.collector.collect_print_freq) == (
+        'sample',
+        3,
+    )
 
 
 def test_unread_keys_are_those_that_the_user_set_and_nothing_read() -> None:
@@ -650,20 +461,23 @@ def test_unread_keys_are_those_that_the_user_set_and_nothing_read() -> None:
         'policy': {'nstep': 3, 'learn': {'batch_size': 32}, 'priority': False},
     }
     cfg = compile_(
-        main, {'collector': {'type': 'sample'}}, overrides=['env.kwargs.a=1', 'collector.log_freq=5']
+        main,
+        {'collector': {'type': 'sample'}},
+        overrides=['env.kwargs.a=1', 'collector.collect_print_freq=5'],
     )
     assert unread_user_keys(cfg) == [
         'env.env_id',
         'env.kwargs',
         'env.stop_value',
-        'policy.collect.collector.log_freq',
+        'policy.collect.collector.collect_print_freq',
         'policy.learn.batch_size',
         'policy.nstep',
     ]
     assert cfg.policy.learn.batch_size and cfg.policy.eval.evaluator.stop_value
     dict(**cfg.env)
-    assert copy.deepcopy(cfg.policy.collect).collector.log_freq == 5
+    assert copy.deepcopy(cfg.policy.collect).collector.collect_print_freq == 5
     assert unread_user_keys(cfg) == ['policy.nstep']
+    split_config(cfg)
     assert unread_user_keys(pickle.loads(pickle.dumps(cfg)))[-1] == 'policy.nstep'
 
 
@@ -675,78 +489,49 @@ def test_compiled_config_is_copied_and_pickled_whole() -> None:
     assert cfg.env.env_id == 'CartPole-v1'
 
 
-def test_splitting_reads_nothing() -> None:
-    cfg = compile_({'policy': {'nstep': 3}})
-    split_config(cfg)
-    assert 'policy.nstep' in unread_user_keys(cfg)
-
-
-JSON_LIKE = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
-    lambda below: (
-        st.lists(below, max_size=2)
-        | st.dictionaries(st.sampled_from(['a', 'bb', 'c-d', 'type']), below, max_size=2)
+PAIRS = [
+    ({'env': {'env_id': 'X'}}, {'policy': {'type': 'dqn_command'}}),
+    (
+        {
+            'seed': 2**32 - 1,
+            'exp_name': 'b-1.x_',
+            'tag_style': 'di',
+            'env': {
+                'env_id': 'a"\'\\',
+                'kwargs': {'x': [None, {'c-d': 0.1, 'type': True}], 'type': {}},
+                'wrappers': [{'type': 'm:C'}, 'm:D'],
+                'stop_value': math.inf,
+                'n_evaluator_episode': 99,
+            },
+            'policy': {
+                'learn': {
+                    'learning_rate': {'type': 'exp', 'start': 1, 'end': 0, 'decay': 9},
+                    'learner': {'hook': {'log_show_after_iter': 5}},
+                },
+                'model': {'type': 'open_model', 'x': [[-1], {'bb': 1e-9}]},
+                'collect': {'n_sample': 16},
+            },
+        },
+        {
+            'policy': {'type': 'ppo'},
+            'env_manager': {'type': 'subprocess', 'step_timeout': 9},
+            'collector': {'backend': 'ray', 'import_names': ['json']},
+            'import_names': ['json', 'math'],
+        },
     ),
-    max_leaves=4,
-)
-MAINS = st.fixed_dictionaries(
-    {
-        'env': st.fixed_dictionaries(
-            {'env_id': st.text(max_size=5)},
-            optional={
-                'kwargs': st.dictionaries(st.sampled_from(['x', 'y', 'type']), JSON_LIKE, max_size=2),
-                'wrappers': st.lists(JSON_LIKE, max_size=2),
-                'stop_value': st.none() | st.floats(allow_nan=False),
-                'n_evaluator_episode': st.integers(1, 99),
-            },
-        ),
-        'policy': st.fixed_dictionaries(
-            {},
-            optional={
-                'learn': st.fixed_dictionaries(
-                    {},
-                    optional={
-                        'learning_rate': st.floats(1e-9, 1) | st.just({'type': 'exp', 'start': 1}),
-                        'learner': st.fixed_dictionaries(
-                            {'hook': st.dictionaries(st.sampled_from('ab'), JSON_LIKE)}
-                        ),
-                    },
-                ),
-                'model': st.fixed_dictionaries({'type': st.just('open_model'), 'x': JSON_LIKE}),
-                'collect': st.fixed_dictionaries({'n_sample': st.sampled_from([8, 16, 64])}),
-            },
-        ),
-    },
-    optional={
-        'seed': st.integers(0, 2**32 - 1),
-        'exp_name': st.sampled_from(['a', 'b-1.x_']),
-        'tag_style': st.just('di'),
-    },
-)
-CREATES = st.fixed_dictionaries(
-    {'policy': st.fixed_dictionaries({'type': st.sampled_from(['dqn', 'ppo', 'dqn_command'])})},
-    optional={
-        'env_manager': st.fixed_dictionaries(
-            {'type': st.just('subprocess'), 'step_timeout': st.integers(1, 9)}
-        ),
-        'collector': st.fixed_dictionaries({'backend': st.just('ray'), 'import_names': st.just(['json'])}),
-        'import_names': st.lists(st.sampled_from(['json', 'math']), max_size=2),
-    },
-)
+]
 
 
-@settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
-@given(MAINS, CREATES)
+@pytest.mark.parametrize(('main', 'create'), PAIRS)
 def test_split_and_total_config_compile_to_the_same(
-    tmp_path: Any, main: dict[str, Any], create: dict[str, Any]
+    tmp_path: Any, monkeypatch: pytest.MonkeyPatch, main: dict[str, Any], create: dict[str, Any]
 ) -> None:
-    path = list(sys.path)
+    monkeypatch.setattr(sys, 'path', list(sys.path))
     cfg = compile_config(main, create)
     assert compile_config(*split_config(cfg)) == cfg
     write_total_config(tmp_path, *split_config(cfg))
-    assert compile_config(*read_config(tmp_path / 'total_config.py')) == cfg
-    assert compile_config(*read_config(tmp_path / 'config.json')) == cfg
-    sys.path[:] = path
+    for name in ('total_config.py', 'config.json'):
+        assert compile_config(*read_config(tmp_path / name)) == cfg
 
 
 def test_import_needs_no_heavy_package() -> None:
