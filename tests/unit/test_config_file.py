@@ -10,13 +10,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy
 import pytest
 
 from rlframe.config import compile_config, config_pair, reader, split_config
 from rlframe.config.reader import find_config, read_config, read_written
 from rlframe.config.writer import write_total_config
-from rlframe.errors import ConfigError, ConfigErrors, MissingDependencyError
-from rlframe.pipeline import serial_pipeline
+from rlframe.errors import ConfigError, MissingDependencyError
 
 PAIR = """main_config = dict(exp_name="x", env=dict(env_id="CartPole-v1"))
 create_config = dict(policy=dict(type="dqn"))
@@ -70,9 +70,12 @@ def test_nothing_stays_after_reading() -> None:
 
 
 @pytest.mark.parametrize(
-    'create', ['dict(import_names=["own"])', 'dict(policy=dict(type="p", import_names=["own"]))']
+    ('create', 'suffix'),
+    [
+        ('dict(import_names=["own"])', '.py'),
+        ('dict(policy=dict(type="p", import_names=["own"]))', '.json'),
+    ],
 )
-@pytest.mark.parametrize('suffix', ['.py', '.json'])
 def test_folder_stays_importable_for_import_names(folder: Path, create: str, suffix: str) -> None:
     if suffix == '.py':
         file = write('c.py', f'main_config = dict()\ncreate_config = {create}\n')
@@ -83,7 +86,7 @@ def test_folder_stays_importable_for_import_names(folder: Path, create: str, suf
     assert sys.path[0] == str(folder) and sys.path.count(str(folder)) == 1
 
 
-def test_packages_installed_below_the_folder_are_not_forgotten(
+def test_modules_of_folders_that_were_on_the_path_before_are_not_forgotten(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write('venv/installed_below.py', '')
@@ -95,14 +98,10 @@ def test_packages_installed_below_the_folder_are_not_forgotten(
     read_config(folder / sub)
     assert 'installed_below' in sys.modules
     assert not {'own_package', 'own_package.part'} & set(sys.modules)
-
-
-def test_modules_of_a_folder_that_was_on_the_path_before_stay(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write('beside.py', '')
+    (folder / 'beside.py').write_text('')
     monkeypatch.syspath_prepend(folder)
-    read_config(write('c.py', f'import beside\n{PAIR}'))
+    (folder / 'd.py').write_text(f'import beside\n{PAIR}')
+    read_config(folder / 'd.py')
     assert 'beside' in sys.modules
 
 
@@ -125,86 +124,33 @@ def test_missing_file_names_absolute_path_and_similar_files(folder: Path) -> Non
     assert 'does not exist either' in error_of('nowhere/x.py')
 
 
-@pytest.mark.parametrize(
-    ('name', 'word'), [('d.py', 'directory'), ('c.txt', "'.txt'"), ('e.py', 'empty'), ('c', "''")]
-)
-def test_wrong_kind_of_file_names_path_and_suffixes(folder: Path, name: str, word: str) -> None:
-    Path('d.py').mkdir()
-    for other in ('c.txt', 'c', 'e.py'):
-        write(other, ' \n' if other == 'e.py' else PAIR)
-    text = error_of(name)
-    assert str(folder / name) in text and word in text and '.py, .json, .yaml, .yml' in text
-
-
-def test_syntax_error_shows_line_source_and_caret(folder: Path) -> None:
-    file = write('c.py', 'x = 1\nmain_config = dict(a=1,, b=2)\n')
-    with pytest.raises(ConfigError) as caught:
-        read_config(file)
-    lines = str(caught.value).splitlines()
-    assert lines[0].startswith(f'{folder / "c.py"}:2: SyntaxError')
-    assert lines[1].strip() == 'main_config = dict(a=1,, b=2)'
-    assert lines[1][lines[2].index('^')] == ','
-    assert isinstance(caught.value.__cause__, SyntaxError)
-
-
-@pytest.mark.parametrize(
-    ('line', 'word'),
-    [
-        ('undefined_name', 'NameError'),
-        ('import no_such_pkg', 'ModuleNotFoundError'),
-        ('raise SystemExit(3)', 'SystemExit: 3'),
-    ],
-)
-def test_config_that_raises_is_named_with_line_and_type(folder: Path, line: str, word: str) -> None:
+def test_config_that_raises_is_named_with_line_and_type(folder: Path) -> None:
     path = list(sys.path)
-    write('helper.py', f'def f():\n    {line}\n')
+    write('helper.py', 'def f():\n    raise SystemExit(3)\n')
     text = error_of(write('c.py', f'from helper import f\n{PAIR}f()\n'))
-    assert f'{folder / "c.py"}:4' in text and word in text
+    assert f'{folder / "c.py"}:4' in text and 'SystemExit: 3' in text
     assert sys.path == path and 'helper' not in sys.modules
 
 
-def test_missing_names_are_listed_with_those_present() -> None:
-    text = error_of(write('c.py', 'main_confg = {}\ncreate_config = 3\n'))
-    for word in ('main_config nor create_config', "'main_confg'", 'Needed: main_config, create_config'):
-        assert word in text
-
-
-def test_bad_keys_are_refused_before_easydict_sees_them() -> None:
-    with pytest.raises(ConfigErrors) as caught:
-        read_config(
-            write('c.py', 'main_config = {"env": {"kwargs": {"items": 1, 2: 3}}}\ncreate_config = {}\n')
-        )
-    assert 'main_config.env.kwargs.items' in str(caught.value) and 'bad key 2' in str(caught.value)
-
-
-def test_null_bytes_and_other_encodings_are_refused() -> None:
-    Path('c.py').write_bytes(b'main_config = {}\x00')
-    assert 'c.py' in error_of('c.py')
-    Path('l.py').write_bytes('x = "é"'.encode('latin-1'))
-    assert 'l.py' in error_of('l.py')
-    Path('l.json').write_bytes('{"é": 1}'.encode('latin-1'))
-    assert 'UTF-8' in error_of('l.json')
-
-
-@pytest.mark.parametrize('name', ['a.yaml', 'a.json', 'a.py'])
-def test_other_encodings_are_named_with_the_line(folder: Path, name: str) -> None:
+@pytest.mark.parametrize('name', ['a.json', 'a.py'])
+def test_null_bytes_and_other_encodings_are_named_with_the_line(folder: Path, name: str) -> None:
+    (folder / name).write_bytes(b'main_config = {}\x00')
+    assert name in error_of(name)
     (folder / name).write_bytes(b'\n\n"\xe9"\n')
     with pytest.raises(ConfigError, match=rf'{name}:3: .*(UTF-8|utf-8)'):
         read_config(name)
 
 
-@pytest.mark.parametrize('name', ['a.yaml', 'a.json'])
-def test_nesting_without_end_is_refused(folder: Path, name: str) -> None:
-    (folder / name).write_text('{"main_config": ' + '[' * 1500 + ']' * 1500 + '}')
-    with pytest.raises(ConfigError, match=rf'{name}: .*nested too deeply|more than 32 sections'):
-        read_config(name)
+def test_nesting_without_end_is_refused() -> None:
+    deep = '{"main_config": {"a": %s}, "create_config": {}}'
+    for count in (150, 100_000):
+        assert 'nested too deeply' in error_of(write('a.json', deep % ('[' * count + ']' * count)))
 
 
-@pytest.mark.parametrize('given', [None, 3, {}, [], ({},), ({}, {}, {})])
+@pytest.mark.parametrize('given', [{}, ({}, {}, {})])
 def test_what_is_no_config_is_refused_with_the_two_forms(given: Any) -> None:
-    for run in (serial_pipeline, config_pair):
-        with pytest.raises(ConfigError, match=r'config: no config; got .*path of a config file, or the pair'):
-            run(given)
+    with pytest.raises(ConfigError, match=r'config: no config; got .*path of a config file, or the pair'):
+        config_pair(given)
 
 
 def test_json() -> None:
@@ -228,8 +174,6 @@ def test_json_beyond_the_limits_is_refused_and_says_how_to_raise_them(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     deep = '{"main_config": {"a": %s}, "create_config": {}}'
-    assert 'nested too deeply' in error_of(write('deep.json', deep % ('[' * 100_000 + ']' * 100_000)))
-    assert 'nested too deeply' in error_of(write('less.json', deep % ('[' * 150 + ']' * 150)))
     many = deep % ('[' + '[],' * 500_000 + '[]]')
     assert 'RLFRAME_MAX_CONFIG_VALUES=' in error_of(write('many.json', many))
     with open('long.json', 'wb') as file:
@@ -278,33 +222,20 @@ def test_yaml_without_pyyaml_says_what_to_install(monkeypatch: pytest.MonkeyPatc
         read_config(write('c.yaml', 'main_config: {}\n'))
 
 
-def test_shipped_configs_are_found_from_any_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    shipped = write('site/configs/cartpole_dqn.py', PAIR).parent.absolute()
-    monkeypatch.setattr(reader, 'shipped_configs', lambda: shipped)
-    assert (
-        find_config('configs/cartpole_dqn.py')
-        == find_config('cartpole_dqn.py')
-        == shipped / 'cartpole_dqn.py'
-    )
-    assert 'configs/cartpole_dqn.py' in error_of('configs/cartpole_dnq.py')
-    own = write('configs/cartpole_dqn.py', PAIR)
-    assert find_config(own) == folder / own
-
-
-def test_a_config_is_found_by_its_name_and_one_of_the_working_directory_comes_first(
+def test_a_shipped_config_is_found_by_path_or_name_and_one_of_the_working_directory_comes_first(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shipped = write('site/configs/cartpole_dqn.py', PAIR).parent.absolute()
     monkeypatch.setattr(reader, 'shipped_configs', lambda: shipped)
     (folder / 'cartpole_dqn').mkdir()  # a run folder of that name is no config
-    assert find_config('cartpole_dqn') == shipped / 'cartpole_dqn.py'
+    for name in ('configs/cartpole_dqn.py', 'cartpole_dqn.py', 'cartpole_dqn'):
+        assert find_config(name) == shipped / 'cartpole_dqn.py'
+    assert 'configs/cartpole_dqn.py' in error_of('configs/cartpole_dnq.py')
     assert "no config named 'cartpole_dnq'" in error_of('cartpole_dnq')
+    own = write('configs/cartpole_dqn.py', PAIR)
+    assert find_config(own) == folder / own
     write('cartpole_dqn.yaml', PAIR)
     assert find_config('cartpole_dqn') == folder / 'cartpole_dqn.yaml'
-
-
-def make_env() -> None:
-    """Something importable to put into a config."""
 
 
 def test_total_config_reloads_equal(folder: Path) -> None:
@@ -316,6 +247,7 @@ def test_total_config_reloads_equal(folder: Path) -> None:
         'nested': {'a-b': {'c': None, 'd': True, 'e': b'x'}},
         'cls': OrderedDict,
         'big': 10**10,
+        'numpy': [numpy.float32(0.5), numpy.int64(3)],
     }
     create = {'policy': {'type': 'dqn'}, 'import_names': []}
     write_total_config(folder, main, create)
@@ -346,16 +278,6 @@ def test_what_no_source_gives_is_written_as_text_and_said(folder: Path) -> None:
     assert '<lambda>' in read_config('total_config.py')[0].env.env_id
 
 
-def test_numpy_numbers_are_written_as_python_ones(folder: Path) -> None:
-    numpy = pytest.importorskip('numpy')
-    write_total_config(folder, {'a': numpy.float32(0.5), 'b': numpy.int64(3)}, {})
-    assert (
-        read_config('total_config.py')[0]
-        == {'a': 0.5, 'b': 3}
-        == json.loads(Path('config.json').read_text())['main_config']
-    )
-
-
 def test_an_override_may_replace_a_class_of_a_complete_config() -> None:
     """Whose sections state the defaults of the class before; what the user chose for that one is still refused."""
     complete = split_config(compile_config(*read_config('configs/cartpole_dqn.py')))
@@ -371,12 +293,9 @@ def test_an_override_may_replace_a_class_of_a_complete_config() -> None:
     [
         ({'cuda': False}, 'policy.device=cuda', 'cuda', None),
         ({'cuda': True}, 'policy.device=cpu', 'cpu', None),
-        ({'cuda': False}, 'policy.device=auto', 'auto', None),
         ({'device': 'cuda'}, 'policy.cuda=false', 'auto', False),
-        ({'device': 'cpu'}, 'policy.cuda=none', 'cpu', None),
         ({'device': 'cuda:1'}, 'policy.cuda=true', 'cuda:1', True),  # they agree
         ({'device': 'cpu'}, 'policy.cuda=true', 'auto', True),
-        ({'cuda': False}, 'policy.learn.batch_size=8', 'auto', False),
         ({'cuda': False}, {'policy': {'device': 'cuda:1'}}, 'cuda:1', None),
         # a contradiction, which the policy refuses
         ({'cuda': False}, {'policy.device': 'cpu', 'policy.cuda': True}, 'cpu', True),

@@ -54,10 +54,6 @@ def test_section_has_the_options_of_the_run_the_coordinator_and_the_workers() ->
     cfg = compiled({'parallel.collector_num': 1, 'parallel.collector.print_freq': 7})
     parallel = cfg.parallel
     assert (parallel.collector_num, parallel.learner_num, parallel.path_data) == (1, 1, None)
-    assert (parallel.max_restarts, parallel.restart_window, parallel.close_timeout) == (3, 600.0, 20.0)
-    coordinator = parallel.coordinator
-    assert (coordinator.host, coordinator.port, coordinator.transport) == ('127.0.0.1', None, {})
-    assert (coordinator.beat_interval, coordinator.worker_deadline) == (1.0, 15.0)
     assert (parallel.collector.type, parallel.collector.print_freq) == ('zergling', 7)
     assert parallel.comm_collector.type == parallel.comm_learner.type == 'flask_fs'
     assert (parallel.comm_learner.send_policy_freq, parallel.comm_collector.port) == (1, 7235)
@@ -152,6 +148,7 @@ def test_parallel_mode_needs_its_sections() -> None:
         (GAME, 'parallel.collector.type', ["'marine'"]),
         ({'commander': {'type': 'one_vs_one'}}, 'policy.collect.collector.type', ["'sample_1v1'", "'solo'"]),
         ({'evaluator': {'type': 'metric', 'data': 'x.npz'}}, 'policy.eval.evaluator.type', ['-m serial']),
+        ({'collector': {'backend': 'ray'}}, 'policy.collect.collector.backend', ["'local'"]),
         ({'comm_collector': None}, 'parallel.comm_collector.type', ["comm_collector=dict(type='flask_fs')"]),
         ({'comm_collector': 'flask_fs'}, 'create_config.comm_collector', ["dict(type='...')"]),
     ],
@@ -166,29 +163,23 @@ def test_wrong_component_is_refused_with_what_fits(create: Any, where: str, word
 @pytest.mark.parametrize(
     ('main', 'create', 'where', 'words'),
     [
-        ({'policy.collect.collector.backend': 'ray'}, {}, 'policy.collect.collector.backend', ["'local'"]),
-        ({'parallel.collector_num': 0}, {}, 'parallel.collector_num', ['[1, inf)']),
-        ({'parallel.comm_learner.lockstep': True}, {}, 'parallel.comm_learner.lockstep', ['(False)']),
+        ({'parallel.collector_num': 0}, {}, 'collector_num', ['[1, inf)']),
+        ({'parallel.comm_learner.lockstep': True}, {}, 'comm_learner.lockstep', ['(False)']),
         (
             {'parallel.comm_learner.lockstep': True, 'policy.other.commander.lockstep': True},
             {},
-            'parallel.collector_num',
+            'collector_num',
             ['2', 'expected 1'],
         ),
-        ({'parallel.coordinator.host': '0.0.0.0'}, IN_PROCESS, 'parallel.coordinator.host', ["'flask_fs'"]),
-        ({'parallel.coordinator.port': 7000}, IN_PROCESS, 'parallel.coordinator.port', ["'flask_fs'"]),
-        ({'parallel.coordinator.port': 7000}, RAY, 'parallel.coordinator.port', ['one Ray cluster']),
+        ({'parallel.coordinator.host': '0.0.0.0'}, IN_PROCESS, 'coordinator.host', ["'flask_fs'"]),
+        ({'parallel.coordinator.port': 7000}, RAY, 'coordinator.port', ['one Ray cluster']),
+        ({'parallel.colector_num': 3}, {}, 'colector_num', ['parallel.collector_num']),
+        ({'parallel.coordinator.beat': 3}, {}, 'coordinator.beat', ['beat_interval']),
         (
             {'parallel.coordinator.transport': {'max_worker': 5}},
             {},
-            'parallel.coordinator.transport.max_worker',
+            'coordinator.transport.max_worker',
             ['max_workers'],
-        ),
-        (
-            {'parallel.comm_learner.transport': {'path_data': '/x'}},
-            {},
-            'parallel.comm_learner.transport.path_data',
-            ['not a known key'],
         ),
         (
             {
@@ -196,19 +187,13 @@ def test_wrong_component_is_refused_with_what_fits(create: Any, where: str, word
                 'parallel.comm_learner.transport.token': TOKEN[::-1],
             },
             {},
-            'parallel.comm_learner.transport.token',
+            'comm_learner.transport.token',
             ['not that of parallel.coordinator.transport', 'RLFRAME_TOKEN'],
-        ),
-        (
-            {'policy.collect.collector.past_selves.snapshot_freq': 5},
-            {**GAME, 'parallel_collector': {'type': 'marine'}},
-            'policy.collect.collector.past_selves.snapshot_freq',
-            ['one_vs_one', 'league.snapshot_freq'],
         ),
         (
             {'parallel.comm_collector.path_data': '/x', 'parallel.comm_learner.path_data': '/y'},
             {},
-            'parallel.comm_learner.path_data',
+            'comm_learner.path_data',
             ['two values'],
         ),
     ],
@@ -217,10 +202,14 @@ def test_option_that_does_not_fit_is_refused_with_what_does(
     main: dict[str, Any], create: dict[str, Any], where: str, words: list[str]
 ) -> None:
     error = refused(main, **create)
-    assert not isinstance(error, ConfigErrors), str(error)
-    assert error.where == where
-    assert all(word in str(error) for word in words), str(error)
-    assert TOKEN not in str(error)
+    assert not isinstance(error, ConfigErrors) and error.where == f'parallel.{where}', str(error)
+    assert all(word in str(error) for word in words) and TOKEN not in str(error), str(error)
+
+
+def test_past_selves_are_those_of_the_league() -> None:
+    key = 'policy.collect.collector.past_selves.snapshot_freq'
+    error = refused({key: 5}, **GAME, parallel_collector={'type': 'marine'})
+    assert error.where == key and 'one_vs_one' in str(error) and 'league.snapshot_freq' in str(error)
 
 
 def test_fingerprint_is_that_of_what_all_roles_share() -> None:

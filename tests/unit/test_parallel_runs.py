@@ -12,7 +12,6 @@ import pytest
 from rlframe import config
 from rlframe.app.scoring import Request, score
 from rlframe.config import compile_config, config_data, split_config
-from rlframe.entry.__main__ import main
 from rlframe.errors import ConfigError, ConfigWarning, UnsafeCheckpointError
 from rlframe.export import export_policy
 from rlframe.pipeline import SerialPipeline, build, serial_pipeline
@@ -71,28 +70,12 @@ def test_serial_mode_refuses_a_config_of_parallel_mode_before_anything_is_create
     assert list(tmp_path.iterdir()) == []
 
 
-def test_command_line_refuses_to_train_it_in_serial_mode(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / 'c.py').write_text(f'main_config = {ONE!r}\ncreate_config = {PARALLEL!r}\n')
-    assert main(['train', '-c', 'c.py']) == 2
-    assert '-m parallel' in capsys.readouterr().err
-    assert [entry.name for entry in tmp_path.iterdir()] == ['c.py']
-
-
+@pytest.mark.slow
 def test_a_search_refuses_it_before_ray_starts() -> None:
     from rlframe.tune.tuner import make_tuner
 
     with pytest.raises(ConfigError, match='-m parallel'):
         make_tuner((ONE, PARALLEL), {'policy.learn.learning_rate': [1e-3]})
-
-
-def test_env_and_policy_of_an_evaluation_are_built_from_it() -> None:
-    cfg = compiled()
-    factory = build.make_factory(cfg)
-    env = build.make_eval_env(cfg, factory, 1)
-    assert build.make_policy(cfg, factory.spec, fields=('eval',)).eval_mode is not None
-    env.close()
 
 
 def test_run_is_scored_exported_and_started_from(run: Path) -> None:
@@ -131,15 +114,6 @@ def test_resumed_run_may_have_other_workers_addresses_folders_and_deadlines() ->
         key.replace('parallel.collector.', 'parallel_collector.').replace('parallel.comm_', 'comm_')
         for key in keys
     }
-
-
-def test_resumed_run_may_have_another_transport() -> None:
-    in_process = {name: {'type': 'in_process'} for name in COMM}
-    keys = changed(**in_process)
-    assert {'parallel.comm_collector.type', 'parallel.comm_learner.type', 'parallel.comm_learner.port'} <= {
-        *keys
-    }
-    assert 'parallel.comm_learner.type' in changed(before=in_process)
 
 
 @pytest.mark.parametrize(
