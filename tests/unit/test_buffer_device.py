@@ -43,7 +43,6 @@ def policy_on(device: str) -> Any:
 @pytest.mark.parametrize(
     ('words', 'expected'),
     [
-        (('policy.cuda=False',), r"the policy learns on 'cpu'.*got 'cuda:1', expected 'cpu'"),
         ((AUTO, 'policy.device=cpu'), r"the policy learns on 'cpu'.*got 'cuda:1', expected 'cpu'"),
         (
             (AUTO, 'policy.device=cuda:2'),
@@ -54,7 +53,6 @@ def policy_on(device: str) -> Any:
             (AUTO, 'policy.normalize_obs=True'),
             r"policy.normalize_obs=True changes.*expected 'cpu', or .*=False",
         ),
-        ((AUTO, 'policy.normalize_reward=True'), r"expected 'cpu', or policy.normalize_reward=False"),
         (
             (AUTO, 'env.env_id=image_env:Dot', 'policy.learn.random_shift=2'),
             r"policy.learn.random_shift=2 changes.*expected 'cpu', or policy.learn.random_shift=0",
@@ -67,8 +65,7 @@ def test_options_that_contradict_a_device_are_refused(words: tuple[str, ...], ex
     assert caught.value.where == KEY
 
 
-@pytest.mark.parametrize('policy', ['cuda', 'cuda:0', 'auto'])
-@pytest.mark.parametrize('buffer', ['cuda', 'cuda:0'])
+@pytest.mark.parametrize(('policy', 'buffer'), [('cuda', 'cuda:0'), ('cuda:0', 'cuda'), ('auto', 'cuda')])
 def test_the_first_gpu_has_two_names(policy: str, buffer: str, gpus: Gpus) -> None:
     cfg = config_of('dqn naive', AUTO, f'policy.device={policy}', f'{KEY}={buffer}')
     gpus(1)
@@ -77,29 +74,25 @@ def test_the_first_gpu_has_two_names(policy: str, buffer: str, gpus: Gpus) -> No
     memory_needs.check_memory(cfg, spec, policy_on('cuda'))
 
 
-@pytest.mark.parametrize('bad', ['auto', 'gpu', 'cuda:', 'cuda:x', 'meta', ''])
+@pytest.mark.parametrize('bad', ['auto', 'cuda:x', ''])
 def test_devices_of_other_names_are_refused(bad: str) -> None:
     with pytest.raises(ConfigError, match="expected 'cpu', 'cuda' or 'cuda:0', 'cuda:1'") as caught:
         create_buffer({'type': 'naive', 'device': bad})
     assert caught.value.where.endswith('device')
 
 
-@pytest.mark.parametrize(('kind', 'case'), [('sequence', 'r2d2'), ('episode', None)])
-def test_buffers_of_sequences_and_episodes_are_in_main_memory(
-    kind: str, case: str | None, gpus: Gpus
-) -> None:
+def test_buffers_of_sequences_and_episodes_are_in_main_memory(gpus: Gpus) -> None:
     gpus(1)
     expected = r"expected 'cpu'.*'naive', 'advanced' and 'elastic' can keep transitions on a GPU"
+    for kind in ('sequence', 'episode'):
+        with pytest.raises(ConfigError, match=expected):
+            create_buffer({'type': kind, 'device': 'cuda'})
     with pytest.raises(ConfigError, match=expected) as caught:
-        create_buffer({'type': kind, 'device': 'cuda'})
-    assert caught.value.where.endswith('device')
-    if case is not None:
-        with pytest.raises(ConfigError, match=expected) as caught:
-            config_of(case, AUTO, f'{KEY}=cuda')
-        assert caught.value.where == KEY
+        config_of('r2d2', AUTO, f'{KEY}=cuda')
+    assert caught.value.where == KEY
 
 
-@pytest.mark.parametrize(('count', 'name'), [(0, 'cuda'), (0, 'cuda:1'), (1, 'cuda:1')])
+@pytest.mark.parametrize(('count', 'name'), [(0, 'cuda'), (1, 'cuda:1')])
 def test_a_device_that_does_not_exist_is_refused(count: int, name: str, gpus: Gpus) -> None:
     gpus(count)
     cfg = config_of('dqn naive', AUTO, f'{KEY}={name}')
@@ -109,18 +102,6 @@ def test_a_device_that_does_not_exist_is_refused(count: int, name: str, gpus: Gp
     assert caught.value.where == KEY
     with pytest.raises(DeviceError, match=expected):
         create_buffer({'type': 'advanced', 'device': name})
-
-
-def test_a_policy_that_chose_another_device_is_named(gpus: Gpus) -> None:
-    cfg = config_of('dqn naive', AUTO, f'{KEY}=cuda:1')
-    gpus(2)
-    spec = build.make_factory(cfg).spec
-    for of_policy, expected in (('cuda', "'cuda' or 'cpu'"), ('cpu', "got 'cuda:1', expected 'cpu'")):
-        with pytest.raises(ConfigError, match=f'the policy learns on {of_policy} .*{expected}') as caught:
-            memory_needs.check_memory(cfg, spec, policy_on(of_policy))
-        assert caught.value.where == KEY
-    memory_needs.check_memory(cfg, spec, policy_on('cuda:1'))
-    memory_needs.check_memory(cfg, spec)  # of a run elsewhere
 
 
 def test_a_run_without_a_gpu_leaves_nothing(tmp_path: Path, gpus: Gpus) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Any
 
@@ -43,24 +42,6 @@ def test_the_weights_of_pipelines_and_learners_are_taken(saved: Path, tmp_path: 
             assert all(
                 torch.equal(t, state['policy']['model'][name]) for name, t in model.state_dict().items()
             )
-
-
-def test_another_network_is_refused_with_layers_shapes_and_config_keys(saved: Path) -> None:
-    with pytest.raises(CheckpointMismatchError) as caught:
-        make(saved, model=dict(encoder_hidden_size_list=[8]))
-    words = str(caught.value)
-    assert words.startswith(f'{saved}: the weights belong to another network')
-    assert 'model.encoder.layers.0.weight: (16, 4) in the checkpoint, (8, 4) here' in words
-    assert words.endswith(
-        'Keys that differ: policy.model.encoder_hidden_size_list: [16] in the checkpoint, [8] here.'
-    )
-
-
-def test_another_algorithm_is_refused_with_both_names(saved: Path) -> None:
-    with pytest.raises(
-        CheckpointMismatchError, match=re.escape("policy.type: 'dqn' in the checkpoint, 'ppo' here")
-    ):
-        make(saved, policy='ppo')
 
 
 def test_what_holds_no_network_is_refused(tmp_path: Path) -> None:

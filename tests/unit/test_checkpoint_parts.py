@@ -12,8 +12,8 @@ import pytest
 from runs import ROOT
 
 from rlframe import config
-from rlframe.errors import CheckpointMismatchError, CheckpointStateError
-from rlframe.pipeline.build import Inexactness, LoopState, Stateful, collector_part
+from rlframe.errors import CheckpointStateError
+from rlframe.pipeline.build import Inexactness, Stateful
 from rlframe.pipeline.checkpoints import Checkpoints, RunFacts
 from rlframe.run.metric_writer import MetricWriter
 from rlframe.run.progress import Progress
@@ -51,14 +51,6 @@ class Buffer(Part):
     def checkpoint_state(self) -> dict[str, Any]:
         assert self.is_locked
         return self.state_dict()
-
-
-class Collector(Part):
-    """A collector that cannot restore an env."""
-
-    @property
-    def unsaved(self) -> dict[int, str]:
-        return {3: 'it is a robot'} if self.calls else {}
 
 
 @pytest.fixture
@@ -141,15 +133,6 @@ def test_replay_buffer_is_locked_while_it_is_saved_in_files_of_its_own(make: Mak
     assert 'begins with an empty one' in inexact.reasons[0]
 
 
-def test_best_contains_the_policy_and_the_progress_only(make: Make, tmp_path: Path) -> None:
-    checkpoints = make(policy=Part(weights=1), progress=Progress(train_iter=3), league=Part(x=1))
-    checkpoints.save_best('best')
-    state, manifest = load_checkpoint(tmp_path / 'ckpt' / 'best')
-    assert state.keys() == {'policy', 'progress'} and manifest['score'] == 7.5
-    with pytest.raises(CheckpointMismatchError, match='this checkpoint contains only a policy'):
-        restore(checkpoints, tmp_path / 'ckpt' / 'best')
-
-
 def test_requested_checkpoint_is_saved_at_the_end_of_the_round_when_its_parts_are_settled(
     make: Make, tmp_path: Path
 ) -> None:
@@ -163,24 +146,3 @@ def test_requested_checkpoint_is_saved_at_the_end_of_the_round_when_its_parts_ar
     assert (tmp_path / 'ckpt' / 'latest').resolve().name == 'iteration_2'
     make(settled.append, policy=Part(), progress=Progress(train_iter=3)).save_emergency()
     assert settled == ['iteration_2'], 'an emergency waits for nothing'
-
-
-def test_collector_converts_its_state_and_reports_envs_that_were_not_restored(
-    make: Make, tmp_path: Path
-) -> None:
-    both, inexact = {'policy': Part(), 'progress': Progress()}, Inexactness()
-    path = make(**both, collector=Part(envs=2)).save(tmp_path / 'saved')
-    collector: Any = Collector()
-    part = collector_part(collector, lambda state: {**state, 'actors': 1}, inexact.note)
-    restore(make(**both, collector=part, inexact=inexact), path)
-    assert collector.state == {'envs': 2, 'actors': 1}
-    assert inexact.reasons == ['the state of env 3 could not be restored: it is a robot']
-    again = make(**both, inexact=inexact).save(tmp_path / 'again')
-    assert load_checkpoint(again)[1]['exact'] is False
-
-
-def test_state_of_the_loop_is_restored() -> None:
-    loop = LoopState(warm=True, evaluated_at=4, idle_rounds=1, stopped=True)
-    other = LoopState(past_goal=True)
-    other.load_state_dict(loop.state_dict())
-    assert other == loop

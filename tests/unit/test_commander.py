@@ -6,10 +6,8 @@ import re
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pytest
 from fakes import ScriptedPolicy, config_pair
 from runs import ROOT, differences
@@ -21,26 +19,6 @@ from rlframe.registry import COMMANDER_REGISTRY
 from rlframe.run.read_checkpoint import load_checkpoint
 from rlframe.utils.field import Field
 from rlframe.worker import BaseSerialCommander, create_commander
-
-
-def test_settings_are_asked_with_the_counters_of_learner_and_collector() -> None:
-    learner = SimpleNamespace(learn_info={'learner_step': 5, 'learner_done': False})
-    collector = SimpleNamespace(envstep=70)
-    policy = ScriptedPolicy(settings={'eps': 0.5}).command_mode
-    commander = BaseSerialCommander({}, learner, collector, None, None, policy)
-    told = {'learner_step': 5, 'learner_done': False, 'envstep': 70}
-    assert commander.step() == {'eps': 0.5, 'told': told}
-    collector.envstep = 90
-    assert commander.step()['told'] == told | {'envstep': 90}
-    assert commander.learn_settings() == {'eps': 0.5} and commander.policy is policy
-
-
-def test_each_answer_is_the_caller_s_own() -> None:
-    learner, collector = SimpleNamespace(learn_info={}), SimpleNamespace(envstep=0)
-    policy = ScriptedPolicy(settings={'noise': np.zeros(2)}).command_mode
-    commander = BaseSerialCommander({}, learner, collector, None, None, policy)
-    commander.learn_settings().clear()
-    assert set(commander.learn_settings()) == {'noise'}
 
 
 class EveryThirdRound(BaseSerialCommander):
@@ -122,13 +100,6 @@ def test_what_a_commander_remembers_is_saved_and_restored(tmp_path: Path) -> Non
 
 
 @pytest.mark.usefixtures('own')
-def test_a_commander_that_remembers_nothing_is_in_no_checkpoint(tmp_path: Path) -> None:
-    with SerialPipeline(compile_config(*config_pair())) as pipeline:
-        pipeline.step()
-        assert 'commander' not in load_checkpoint(pipeline.save_checkpoint(tmp_path / 'saved'))[0]
-
-
-@pytest.mark.usefixtures('own')
 def test_runs_from_before_the_commander_was_in_the_config_can_be_resumed() -> None:
     cfg = compile_config(*config_pair())
     main, create = split_config(cfg)
@@ -144,11 +115,6 @@ def test_runs_from_before_the_commander_was_in_the_config_can_be_resumed() -> No
     ('kind', 'options', 'message'),
     [
         ('every_thrid', {}, r"commander\.type: unknown commander 'every_thrid'. Did you mean 'every_third'"),
-        (
-            'every_third',
-            {'updats': 1},
-            r'commander\.updats is not a known key. Did you mean .*commander\.updates',
-        ),
         ('every_third', {'updates': -1}, r'commander\.updates: .*got -1, expected int in \[0, inf\)'),
         ('base', {'updates': 1}, r'commander\.updates is not a known key'),
     ],
@@ -172,7 +138,6 @@ def test_an_answer_that_is_no_count_is_named(name: str, answer: Any, monkeypatch
 
 
 @pytest.mark.usefixtures('own')
-@pytest.mark.usefixtures('own')
 def test_playing_episodes_needs_no_commander() -> None:
     data = as_played(config_data(*split_config(compile_config(*pair(updates=5)))))
     cfg = compile_config(data['main_config'], data['create_config'])
@@ -195,9 +160,9 @@ def test_the_example_of_the_page_grows_its_rounds(tmp_path: Path) -> None:
     names: dict[str, Any] = {}
     exec(example, names)
     pair = names['main_config'], names['create_config']
-    quick = {'commander.duration': 300, 'env.n_evaluator_episode': 1, 'env.evaluator_env_num': 1}
+    quick = {'commander.duration': 100, 'env.n_evaluator_episode': 1, 'env.evaluator_env_num': 1}
     with SerialPipeline(compile_config(*pair, overrides=quick)) as pipeline:
-        counts = sizes(pipeline, 30)
+        counts = sizes(pipeline, 14)
         assert pipeline.commander.collect_target() == 32 and counts[0] == (8, 0) and counts[-1] == (32, 8)
     assert max(updates for _, updates in counts) > 16
     assert compile_config(*pair).policy.other.commander.duration == 20_000

@@ -21,7 +21,6 @@ from rlframe.worker.evaluator.base_serial_evaluator import Clips
 
 LENGTH = 7
 BAD = {'nothing': None, 'text': 'a b', 'flat': np.zeros((4, 4), np.uint8), 'float': np.zeros((4, 4, 3))}
-ONLY_ENVPOOL = 'HighwayFast-v0'
 
 
 class Filmed(gymnasium.Env[Any, Any]):
@@ -80,32 +79,10 @@ def film(folder: str) -> int:
     return main(['eval', folder, '--episodes', '1', '--video', 'films'])
 
 
-@pytest.mark.parametrize(
-    ('manager', 'options'),
-    [
-        ('base', {}),
-        ('subprocess', {'worker_num': 2}),
-        ('async_subprocess', {}),
-        ('gym_vector', {'mode': 'sync'}),
-    ],
-)
-def test_a_film_has_every_step_and_the_last_picture(manager: str, options: Any, films: Any) -> None:
-    folder = trained('test_film:Filmed', manager, manager_=options)
-    assert film(folder) == 0
+def test_a_film_has_every_step_and_the_last_picture(films: Any) -> None:
+    assert film(trained('test_film:Filmed', 'gym_vector', manager_={'mode': 'sync'})) == 0
     ((frames, fps),) = films
     assert [int(picture[0, 0, 0]) for picture in frames] == list(range(LENGTH + 1)) and fps == 12
-
-
-@pytest.mark.parametrize('batch_size', [None, 2])
-def test_an_env_that_only_envpool_knows_is_filmed(batch_size: int | None, films: Any, capsys: Any) -> None:
-    pytest.importorskip('envpool')
-    assert ONLY_ENVPOOL not in gymnasium.registry
-    folder = trained(ONLY_ENVPOOL, 'env_pool', manager_=dict(batch_size=batch_size))
-    assert film(folder) == 0, capsys.readouterr().err
-    ((frames, fps),) = films
-    assert len(frames) > 2 and frames[0].ndim == 3 and fps == 30
-    assert not np.array_equal(frames[0], frames[-1])
-    assert f'{len(frames) - 1} env steps each' in capsys.readouterr().out, 'the first episode is scored, too'
 
 
 def test_the_film_is_a_file(cwd: Path) -> None:
@@ -129,9 +106,8 @@ class Lengths(Filmed):
         return np.full((16, 16, 3), self.length - self.steps, np.uint8)
 
 
-@pytest.mark.parametrize('manager', ['base', 'gym_vector'])
 def test_films_are_of_the_worst_median_and_best_of_the_episodes_played(
-    manager: str, cwd: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+    cwd: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
     made: dict[str, list[int]] = {}
 
@@ -139,9 +115,7 @@ def test_films_are_of_the_worst_median_and_best_of_the_episodes_played(
         made[path.name] = [int(picture[0, 0, 0]) for picture in frames]
 
     monkeypatch.setattr('rlframe.run.film.write_film', write)
-    folder = trained(
-        'test_film:Lengths', manager, manager_={'mode': 'sync'} if manager == 'gym_vector' else {}
-    )
+    folder = trained('test_film:Lengths')
     capsys.readouterr()
     assert main(['eval', folder, '--episodes', '9', '--video', 'films', '--json']) == 0
     result = json.loads(capsys.readouterr().out)
@@ -200,25 +174,21 @@ def test_only_clips_that_may_be_shown_are_kept() -> None:
 
 
 @pytest.mark.parametrize(
-    ('env_id', 'manager', 'options', 'told'),
+    ('manager', 'options', 'told'),
     [
-        ('test_film:Filmed', 'base', {'picture': 'nothing'}, 'got None'),
-        ('test_film:Filmed', 'subprocess', {'picture': 'text'}, "got 'a b'"),
-        ('test_film:Filmed', 'base', {'picture': 'unknown'}, "got 'NotImplementedError'"),
-        ('test_film:Filmed', 'base', {'picture': 'float'}, "got 'float64 [4, 4, 3]'"),
-        ('test_film:Filmed', 'gym_vector', {'picture': 'flat'}, "got 'uint8 [4, 4]'"),
-        ('Catch-v0', 'env_pool', {}, 'render not implemented'),
+        ('base', {'picture': 'nothing'}, 'got None'),
+        ('subprocess', {'picture': 'text'}, "got 'a b'"),
+        ('base', {'picture': 'unknown'}, "got 'NotImplementedError'"),
+        ('gym_vector', {'picture': 'flat'}, "got 'uint8 [4, 4]'"),
     ],
 )
 def test_an_env_without_pictures_is_named_with_the_remedy(
-    env_id: str, manager: str, options: Any, told: str, capsys: Any, cwd: Path
+    manager: str, options: Any, told: str, capsys: Any, cwd: Path
 ) -> None:
-    if manager == 'env_pool':
-        pytest.importorskip('envpool')
-    folder = trained(env_id, manager, env=dict(kwargs=options) if manager != 'env_pool' else {})
+    folder = trained('test_film:Filmed', manager, env=dict(kwargs=options))
     assert film(folder) == 2
     error = capsys.readouterr().err
-    name = 'SyncVectorEnv' if manager == 'gym_vector' else env_id.rpartition(':')[2]
+    name = 'SyncVectorEnv' if manager == 'gym_vector' else 'Filmed'
     for word in (
         f'env.env_id: evaluation: {name} cannot be rendered',
         told,

@@ -93,14 +93,11 @@ def test_an_unbegun_folder_in_the_working_directory_is_not_written_through(
     assert unbegun_run(cfg) == folder
 
 
-READERS: dict[str, tuple[tuple[str, ...], Callable[[Path, Path], Any]]] = {
-    'resume': (('',), lambda run, _: main(['train', '--resume', str(run), '--train-iter', '2'])),
-    'eval': (('ckpt/best',), lambda run, _: main(['eval', str(run), '--episodes', '1'])),
-    'plot': (('config.json', 'metrics'), lambda run, _: main(['plot', str(run)])),
-    'report': (('config.json', 'metrics'), lambda run, _: main(['report', str(run)])),
-    'compare': (('config.json', 'metrics'), lambda run, other: main(['compare', str(run), str(other)])),
-    'export': (('ckpt/best',), lambda run, _: main(['export', str(run), '--out', 'exported'])),
-    'load': (('export/',), lambda run, _: rlframe.load(run)),
+READERS: dict[str, tuple[tuple[str, ...], Callable[[Path], Any]]] = {
+    'resume': (('',), lambda run: main(['train', '--resume', str(run), '--train-iter', '2'])),
+    'eval': (('ckpt/best',), lambda run: main(['eval', str(run), '--episodes', '1'])),
+    'report': (('config.json', 'metrics'), lambda run: main(['report', str(run)])),
+    'load': (('export/',), lambda run: rlframe.load(run)),
 }
 """Who reads a run: the beginnings of the names of the files that it needs, and the call."""
 
@@ -123,7 +120,7 @@ def within(seconds: float) -> Iterator[None]:
 
 @pytest.mark.parametrize('verb', READERS)
 def test_pipe_in_place_of_a_file_of_a_run_is_refused_at_once(
-    run: Path, small_run: Path, verb: str, capfd: pytest.CaptureFixture[str]
+    run: Path, verb: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     beginnings, call = READERS[verb]
     names = [str(file.relative_to(run)) for file in sorted(run.rglob('*')) if file.is_file()]
@@ -135,7 +132,7 @@ def test_pipe_in_place_of_a_file_of_a_run_is_refused_at_once(
         os.mkfifo(run / name)
         with within(60):
             try:
-                code = call(run, small_run)
+                code = call(run)
             except CheckpointCorruptError as error:  # of Python's verb
                 code = 2 if 'not a regular file' in str(error) else 1
                 print('rlframe:', error)
@@ -145,17 +142,16 @@ def test_pipe_in_place_of_a_file_of_a_run_is_refused_at_once(
         kept.rename(run / name)
 
 
-@pytest.mark.parametrize('name', ['log.txt', 'events.jsonl'])
-def test_socket_in_a_run_folder_is_refused(run: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    (run / name).unlink(missing_ok=True)
+def test_socket_in_a_run_folder_is_refused(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (run / 'log.txt').unlink(missing_ok=True)
     monkeypatch.chdir(run)  # addresses of sockets are short
     with socket.socket(socket.AF_UNIX) as server:
-        server.bind(name)
+        server.bind('log.txt')
     with pytest.raises(UnsafeCheckpointError, match='not a regular file'):
         resume(run)
 
 
-@pytest.mark.parametrize('suffix', ['py', 'json', 'yaml'])
+@pytest.mark.parametrize('suffix', ['py', 'json'])
 def test_pipe_as_config_is_refused_at_once(tmp_path: Path, suffix: str) -> None:
     file = tmp_path / f'config.{suffix}'
     os.mkfifo(file)
@@ -176,13 +172,11 @@ def test_file_named_like_a_checkpoint_of_ding_is_that_file_or_an_error(run: Path
 # copies, trackers and searches
 
 
-@pytest.mark.parametrize('place', ['', 'ckpt/latest'])
 def test_run_whose_links_were_followed_when_it_was_copied_resumes_trains_and_saves(
     small_run: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
-    place: str,
 ) -> None:
     monkeypatch.chdir(tmp_path)
     folder = tmp_path / small_run.name
@@ -190,7 +184,7 @@ def test_run_whose_links_were_followed_when_it_was_copied_resumes_trains_and_sav
     links = [entry.name for entry in (small_run / 'ckpt').iterdir() if entry.is_symlink()]
     assert links and not any((folder / 'ckpt' / name).is_symlink() for name in links)
     more = int(newest(small_run).name.rpartition('_')[2]) + 10
-    code = main(['train', '--resume', str(folder / place), '--train-iter', str(more)])
+    code = main(['train', '--resume', str(folder / 'ckpt/latest'), '--train-iter', str(more)])
     assert code == 0, capsys.readouterr().err
     assert (folder / 'ckpt' / 'latest').is_symlink()
     best = next((folder / 'ckpt').glob('best_*'))
@@ -241,20 +235,8 @@ def test_foreign_checkpoint_is_not_judged_by_what_lies_beside_it(
     (downloads / 'unrelated').symlink_to(victim)
     (downloads / 'metrics.jsonl').symlink_to(victim)
     assert resume(downloads / 'mail' / 'theirs').folder is None
-    assert (
-        main(
-            [
-                'train',
-                '--resume',
-                str(downloads / 'mail' / 'theirs'),
-                '--train-iter',
-                '1000',
-                '--env-step',
-                '1',
-            ]
-        )
-        == 0
-    )
+    limits = ['--train-iter', '1000', '--env-step', '1']
+    assert main(['train', '--resume', str(downloads / 'mail' / 'theirs'), *limits]) == 0
     assert all('precious' not in path.read_text() for path in Path.cwd().rglob('metrics.jsonl'))
     assert main(['export', str(downloads / 'mail' / 'theirs')]) == 0
     assert victim.read_text() == 'precious'

@@ -14,8 +14,6 @@ from fakes import CountingEnv, config_pair
 from runs import DQN, ROOT
 
 from rlframe.app.scoring import Request, score
-from rlframe.config import compile_config
-from rlframe.config.reader import own_parts
 from rlframe.entry.__main__ import main
 from rlframe.errors import ConfigWarning, RLFrameError
 from rlframe.export import export_policy
@@ -63,11 +61,6 @@ def test_env_and_network_of_a_script_are_told_of_scored_exported_and_resumed(cwd
     assert resume(folder, pair).folder == folder, 'the same config, whatever the addresses of its functions'
 
 
-def test_what_a_module_has_is_not_told_of() -> None:
-    cfg = compile_config(*config_pair(env_id=CountingEnv))
-    assert own_parts(cfg) == []
-
-
 @pytest.mark.slow
 def test_script_is_warned_of_what_it_registers_and_defines(cwd: Path) -> None:
     (cwd / 'script.py').write_text(
@@ -94,23 +87,6 @@ def test_script_is_warned_of_what_it_registers_and_defines(cwd: Path) -> None:
 
 def _env() -> dict[str, str]:
     return {**os.environ, 'PYTHONPATH': str(ROOT)}
-
-
-def test_class_in_a_config_file_is_told_of_on_the_command_line(
-    cwd: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (cwd / 'mine.py').write_text(
-        'import gymnasium\n'
-        'def make_env(**options):\n    return gymnasium.make("CartPole-v1")\n'
-        'main_config = dict(env=dict(env_id=make_env))\n'
-        "create_config = dict(policy=dict(type='dqn'))\n"
-    )
-    assert (
-        main(['-c', 'mine.py', '--train-iter', '2', 'env.n_evaluator_episode=1', 'policy.learn.batch_size=8'])
-        == 0
-    )
-    err = capsys.readouterr().err
-    assert 'rlframe: warning: env.env_id is make_env' in err and 'module:Name' in err
 
 
 @pytest.mark.slow
