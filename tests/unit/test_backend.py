@@ -55,10 +55,6 @@ def test_an_option_of_another_backend_is_refused_with_what_to_set(sections: dict
     assert f"set {section}.backend='ray'" in text
 
 
-def test_a_misspelt_option_of_another_backend_still_finds_the_right_word() -> None:
-    assert f'Did you mean {COLLECTOR}.num_collectors?' in error_of(collector={'num_colectors': 2})
-
-
 @pytest.mark.parametrize(
     ('role', 'name'), [('collector', 'rays'), ('collector', 3), ('evaluator', 'locl'), ('evaluator', None)]
 )
@@ -145,7 +141,9 @@ def example(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 def threaded(module: str, **options: Any) -> Any:
     collector = {'backend': 'thread', 'import_names': [module], **options}
-    return config_pair(collector=collector, exp_name='threaded', learn={'update_per_collect': 2}, evaluator={'eval_freq': 5})
+    return config_pair(
+        collector=collector, exp_name='threaded', learn={'update_per_collect': 2}, evaluator={'eval_freq': 5}
+    )
 
 
 def test_a_backend_of_ones_own_trains_in_a_thread_and_resumes_bit_for_bit(example: str) -> None:

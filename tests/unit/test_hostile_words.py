@@ -10,7 +10,7 @@ import pytest
 from rlframe.entry.__main__ import main
 from rlframe.entry.verbs import KINDS
 
-READERS = ('plot', 'compare', 'report', 'eval', 'play', 'export', 'check-config', 'import-ding')
+READERS = ('plot', 'eval', 'check-config', 'import-ding')
 
 
 @pytest.mark.parametrize('verb', READERS)

@@ -20,7 +20,7 @@ def group(folder: Path, limit: str, used: int, cache: int) -> None:
     (folder / 'memory.stat').write_text(f'anon 7\ninactive_file {cache}\n')
 
 
-@pytest.mark.parametrize('limited', ['job/step', 'job', ''])
+@pytest.mark.parametrize('limited', ['job/step', ''])
 def test_the_tightest_limit_around_a_process_counts(
     limited: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -134,7 +134,6 @@ def test_plot_and_compare_write_pictures_and_say_where(runs: Path, capsys: Any) 
         (['plot', 'dqn0', '--metric', 'eval/mean'], "Did you mean 'eval/mean_reward'?"),
         (['plot', 'dqn0', '--out', 'a.pdf'], 'ends in .png or .svg'),
         (['plot', 'dqn0', '--out', 'nowhere/a.png'], 'the folder nowhere does not exist'),
-        (['plot', 'dqn0', '--smooth', '0'], '--smooth'),
         (['compare', 'dqn0', 'other'], 'runs of different envs'),
         (['plot', 'begun'], 'has not written any metrics yet'),
     ],
@@ -163,11 +162,9 @@ def test_without_matplotlib_plot_says_what_to_install_and_compare_has_no_picture
 @pytest.mark.parametrize(
     ('value', 'text'),
     [
-        (1_000_000, '1000000'),
         (1_234_567_890, '1234567890'),
         (10**10, '1e+10'),
         (True, 'true'),
-        (None, 'null'),
     ],
 )
 def test_whole_numbers_of_a_config_lose_no_digit(value: Any, text: str) -> None:

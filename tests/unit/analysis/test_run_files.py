@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from written_runs import write_run
 
-from rlframe.app.run_files import MetricColumns, RunFiles, check_one_env, find_runs, read_columns, read_runs
+from rlframe.app.run_files import MetricColumns, RunFiles, find_runs, read_columns
 from rlframe.errors import ExperimentDirError
 
 
@@ -41,8 +41,8 @@ def test_of_two_values_at_one_env_step_the_last_counts(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     'line',
-    ['{"envstep": 1,', '[1]', '{"a": 1}', '{"envstep": null}', 'x' * 2_000_000, '[' * 100_000]
-    + [f'{{"envstep": {step}, "a": 1}}' for step in ('1e300', '-1e300', '9007199254740993', 'NaN')],
+    ['{"envstep": 1,', '{"a": 1}', '{"envstep": null}', '[' * 100_000]
+    + [f'{{"envstep": {step}, "a": 1}}' for step in ('1e300', '9007199254740993')],
 )
 def test_a_line_that_is_no_record_is_skipped(tmp_path: Path, line: str) -> None:
     metrics = written(tmp_path, '{"envstep": 0, "a": 5}', line, '{"envstep": 2}')
@@ -74,21 +74,12 @@ def test_what_is_no_run_is_refused_with_the_nearest_run(tmp_path: Path) -> None:
         find_runs([tmp_path / 'empty'])
 
 
-@pytest.mark.parametrize(
-    'text', ['', '{', '[]', '{"main_config": {}}', '{"main_config": [], "create_config": {}}']
-)
+@pytest.mark.parametrize('text', ['{', '[]', '{"main_config": [], "create_config": {}}'])
 def test_a_config_that_is_none_is_refused(tmp_path: Path, text: str) -> None:
     folder = write_run(tmp_path / 'run')
     (folder / 'config.json').write_text(text, encoding='utf-8')
     with pytest.raises(ExperimentDirError, match='this is not the config of a run'):
         RunFiles(folder)
-
-
-def test_runs_of_different_envs_are_refused(tmp_path: Path) -> None:
-    write_run(tmp_path / 'a')
-    write_run(tmp_path / 'b', env='Acrobot-v1')
-    with pytest.raises(ExperimentDirError, match=r'a is one of CartPole-v1, this is one of Acrobot-v1'):
-        check_one_env(read_runs([tmp_path]))
 
 
 def test_nothing_that_a_config_names_is_imported(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from written_runs import write_run
 
 from rlframe.app import figure
 from rlframe.app import page as module
-from rlframe.app.page import changed_options, warnings_of, write_report
+from rlframe.app.page import changed_options, write_report
 from rlframe.app.run_files import RunFiles
 from rlframe.entry.__main__ import main
 
@@ -101,15 +101,6 @@ def test_films_that_links_lead_to_and_large_ones_are_left_out(run: Path, monkeyp
     assert (
         'films/best.gif' in page and 'too large for this page: large.mp4' in page and 'link.gif' not in page
     )
-
-
-def test_of_a_huge_log_the_end_is_read(run: Path, monkeypatch: Any) -> None:
-    (run / 'log.txt').write_text(
-        '2026-01-02 03:04:05,678 ERROR rlframe.x: early\n' + 'x' * 200, encoding='utf-8'
-    )
-    assert [text for _, text in warnings_of(run)] == ['early']
-    monkeypatch.setattr(module, 'LOG_BYTES', 100)
-    assert warnings_of(run) == []
 
 
 def test_a_page_without_matplotlib_leaves_the_curves_out_and_says_so(

@@ -50,6 +50,7 @@ def test_time_that_is_left_after_a_resume_counts_the_steps_since_then(
     progress.envstep, progress.train_iter = 1_001_000, 1_000_500
     text = shown(view, clock, 10, capsys)
     assert 'at most 1:30 left' in text and '100/s' in text, '9,000 steps at 100 a second'
+    assert 'evaluating: 3 of 9 episodes' in text
 
 
 def test_time_that_is_left_is_not_said_before_it_can_be_known(
@@ -69,7 +70,3 @@ def test_without_a_budget_nothing_is_said_and_before_the_first_step_neither(
 ) -> None:
     assert 'left' not in shown(Display(pipeline(Progress())), clock, 10, capsys)
     assert 'at most --:-- left' in shown(Display(pipeline(Progress(), 100)), clock, 10, capsys)
-
-
-def test_running_evaluation_is_shown(clock: list[float], capsys: pytest.CaptureFixture[str]) -> None:
-    assert 'evaluating: 3 of 9 episodes' in shown(Display(pipeline(Progress())), clock, 10, capsys)

@@ -99,10 +99,8 @@ def test_interval_is_of_the_evaluation_with_the_best_score_and_bad_lines_are_ski
     ('budgets', 'used', 'flags'),
     [
         (dict(max_env_step=10_000), (10_016, 5), '--env-step 20000'),
-        (dict(max_env_step=10_000), (20_000, 5), '--env-step 30000'),
         (dict(max_env_step=10_000, max_train_iter=80), (20_000, 80), '--env-step 30000 --train-iter 160'),
         (dict(max_env_step=10_000, max_train_iter=80), (20, 90), '--train-iter 160'),
-        (dict(max_env_step=10_000), (20, 9), '--env-step 20000'),
     ],
 )
 def test_a_run_is_trained_further_by_budgets_that_are_not_spent(

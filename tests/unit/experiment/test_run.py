@@ -14,13 +14,11 @@ import pytest
 from fakes import CountingEnv, config_pair
 
 import rlframe
-from rlframe.app.scoring import Request, score
 from rlframe.errors import (
     CheckpointError,
     ConfigError,
     ConfigWarning,
     ExperimentExistsError,
-    MissingDependencyError,
     UnsafeCheckpointError,
 )
 
@@ -57,12 +55,6 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[rlframe.Run]:
         os.chdir(before)
 
 
-def test_import_of_the_package_has_the_names_and_imports_nothing_heavy() -> None:
-    assert {'Run', 'load', 'open_run', 'start', 'train'} <= set(dir(rlframe))
-    with pytest.raises(AttributeError, match='no attribute'):
-        rlframe.tarin  # type: ignore[attr-defined]  # noqa: B018
-
-
 @pytest.mark.filterwarnings('ignore:CountingEnv. two calls of reset')
 def test_run_with_own_env_and_network_is_scored_acts_and_tells_its_facts(run: rlframe.Run) -> None:
     assert run.progress.train_iter == 6 and run.config.seed == 3 and not run.solved
@@ -74,34 +66,11 @@ def test_run_with_own_env_and_network_is_scored_acts_and_tells_its_facts(run: rl
     assert run.folder.name == 'toy_seed3' and 'dqn on CountingEnv' in repr(run)
 
 
-def test_an_evaluation_that_cannot_be_filmed_names_the_argument_of_the_caller(
-    run: rlframe.Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with pytest.raises(ConfigError) as bad:
-        run.evaluate(1, video=__file__)
-    monkeypatch.setattr('rlframe.run.film.is_installed', lambda package: False)
-    with pytest.raises(MissingDependencyError) as missing:
-        run.evaluate(1, video='films')
-    assert bad.value.where == missing.value.where == 'video'
-    asked = Request(1, video='films', trust=True, model=network(), env=make_env, flag='--')
-    with pytest.raises(MissingDependencyError) as missing:
-        score(run.folder, asked)
-    assert missing.value.where == '--video'
-
-
-def test_metrics_are_columns_and_a_line_that_was_cut_is_skipped(run: rlframe.Run, tmp_path: Path) -> None:
+def test_metrics_are_columns(run: rlframe.Run) -> None:
     metrics = run.metrics()
     steps, returns = metrics.curve('eval/mean_reward')
     assert len(steps) == len(returns) >= 3 and steps[0] == 0 and 'train_iter' in metrics
     assert 'eval/mean_reward' in repr(metrics) and 'records' in repr(metrics)
-    from rlframe.app.run_files import read_columns
-
-    (tmp_path / 'metrics.jsonl').write_text('{"envstep": 1, "a": 2.0}\n[1]\n{"envstep": 3, "b": nul')
-    assert {name: list(values) for name, values in read_columns(tmp_path).items()} == {
-        'envstep': [1.0],
-        'a': [2.0],
-    }
-    assert not read_columns(tmp_path / 'nowhere')
 
 
 def test_figure_of_a_run_has_the_evaluations(run: rlframe.Run) -> None:
@@ -181,9 +150,7 @@ def test_foreign_run_is_opened_only_if_it_is_trusted(monkeypatch: pytest.MonkeyP
     ('options', 'words'),
     [
         (dict(lr=1e-3), 'policy.learn.learning_rate'),
-        (dict(batch_siz=3), 'Did you mean policy.learn.batch_size'),
         (dict(type='x'), 'env.manager.type'),
-        (dict(learning_rate='fast'), 'policy.learn.learning_rate'),
         (dict(policy='ppo'), 'names its policy already'),
         (dict(overrides={'policy.lern.x': 1}), 'policy.lern'),
     ],
@@ -201,8 +168,6 @@ def test_what_is_trained_has_to_be_said(cwd: Path) -> None:
         rlframe.train()
     with pytest.raises(ConfigError, match=r"train\(env='CartPole-v1'\)"):
         rlframe.train('CartPole-v1')
-    with pytest.raises(ConfigError, match='CartPole-v1'):
-        rlframe.train(env='CartPole-v9')
     assert not list(cwd.iterdir())
 
 
@@ -245,10 +210,3 @@ def test_a_run_started_without_progress_shows_none(cwd: Path, capsys: pytest.Cap
         assert '--' not in told.value.remedy
     with pytest.raises(KeyError, match=r"no metric 'eval/mean_rewrd'. Did you mean 'eval/mean_reward'"):
         run.metrics()['eval/mean_rewrd']
-
-
-def test_a_policy_is_found_in_any_case(cwd: Path) -> None:
-    with rlframe.start(env='CartPole-v1', policy='PPO') as run:
-        assert run.config.policy.type == 'ppo' and run.folder.name == 'cartpole_v1_ppo_seed0'
-    with pytest.raises(ConfigError, match="Did you mean 'dqn'"):
-        rlframe.start(env='CartPole-v1', policy='DQNN')

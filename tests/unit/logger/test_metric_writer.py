@@ -29,7 +29,7 @@ SENT: list[Record] = []
 class Kept(Logger):
     """Keeps all records in this process, with its position."""
 
-    config = dict(start=Field(0, doc='first position'), target=Field('', doc='elsewhere', reaches='file'))
+    config = dict(start=Field(0, doc='first position'))
 
     def __init__(self, cfg: Mapping[str, Any] | None, run: LoggedRun) -> None:
         super().__init__(cfg, run)
@@ -174,7 +174,7 @@ def test_a_resumed_run_cuts_files_and_sends_nothing_twice(tmp_path: Path) -> Non
     assert (cut / 'json.json').read_text() == '{"id": "x1", "url": "http://x"}\n'
 
 
-@pytest.mark.parametrize('text', ['', 'x', '[]', '{"id": 3}', '{"id": "../x"}', '{"id": "' + 'x' * 65 + '"}'])
+@pytest.mark.parametrize('text', ['', '[]', '{"id": 3}', '{"id": "../x"}', '{"id": "' + 'x' * 65 + '"}'])
 def test_an_id_that_no_server_gives_begins_a_new_run(tmp_path: Path, text: str) -> None:
     (tmp_path / 'json.json').write_text(text)
     server = Server(None, LoggedRun(tmp_path, {}, repeated=5))
@@ -187,12 +187,10 @@ def test_an_id_that_no_server_gives_begins_a_new_run(tmp_path: Path, text: str) 
     [
         ('tensorbord', "unknown logger 'tensorbord'. Did you mean 'tensorboard'?"),
         (['csv', 'csv'], "'csv' is named twice"),
-        ([dict(type='wandb', projekt='x')], 'projekt is not a known key. Did you mean project?'),
         ([dict(type='wandb', mode='on')], "expected one of 'online', 'offline', 'disabled', None"),
         ([dict(project='x')], 'has no type'),
         ([dict(type='csv', import_names=['x'])], 'belongs in create_config'),
         (5, 'list of loggers: names, or dict(type=NAME, OPTION=...). It is no list'),
-        ([5], 'neither a name nor a dict'),
     ],
 )
 def test_a_wrong_logger_is_named_before_a_run_folder_is_made(value: Any, told: str) -> None:
@@ -204,10 +202,8 @@ def test_a_wrong_logger_is_named_before_a_run_folder_is_made(value: Any, told: s
 @pytest.mark.parametrize(
     ('text', 'value'),
     [
-        ('csv', ['csv']),
         ('csv,wandb', ['csv', 'wandb']),
         ('[csv, wandb]', ['csv', 'wandb']),
-        ('[]', []),
         ('none', []),
         ("[dict(type='wandb',project='x'),'csv']", [{'type': 'wandb', 'project': 'x'}, 'csv']),
     ],
@@ -227,23 +223,3 @@ def test_a_missing_package_names_the_extra_and_leaves_nothing(
     with pytest.raises(MissingDependencyError, match=r'pip install "rlframe\[wandb\]"'):
         RunOutput(cfg, None, None)
     assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize(
-    ('loggers', 'reach'),
-    [
-        (['tensorboard'], ''),
-        (['csv', 'jsonl'], ''),
-        ([], ''),
-        (['csv', 'wandb'], 'network'),
-        ([dict(type='mlflow', tracking_uri='http://x')], 'network'),
-        (['kept'], 'code'),
-        ([dict(type='csv', path='x')], 'code'),
-    ],
-)
-def test_loggers_of_a_foreign_config_send_nothing_anywhere(loggers: Any, reach: str) -> None:
-    data = config.config_data(*config_pair(loggers=loggers))
-    assert [(each.key, each.reaches) for each in config.reaching_values(data)] == (
-        [('loggers', reach)] if reach else []
-    )
-    assert 'loggers' not in config.as_played(data)['main_config']

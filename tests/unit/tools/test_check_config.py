@@ -78,8 +78,6 @@ def test_warnings_are_part_of_the_description() -> None:
     [
         (['cartpol_dqn'], 'cartpole_dqn'),
         (['cartpole_dqn', 'env.env_id=CartPol-v1'], 'CartPole-v1'),
-        (['no/such/file.py'], 'not found'),
-        (['cartpole_dqn', 'policy.collect.n_sample=0'], 'n_sample'),
     ],
 )  # fmt: skip
 def test_one_mistake_is_one_line(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:

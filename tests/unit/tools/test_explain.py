@@ -42,12 +42,6 @@ def test_an_option_is_found_by_any_of_its_names(word: str, expected: list[str]) 
     assert keys(explain(word)) == expected
 
 
-def test_a_section_has_the_options_in_it() -> None:
-    found = explain('policy.learn.learner')
-    assert found['how'] == 'section' and 'policy.learn.learner.hook' in ' '.join(keys(found))
-    assert all(key.startswith('policy.learn.learner.') for key in keys(found))
-
-
 def test_a_component_has_its_own_options() -> None:
     component = explain('policy.dqn')['component']
     assert component['class'] == 'rlframe.policy.dqn.DQNPolicy'

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import ast
-import io
 import shlex
 import sys
-import tokenize
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -37,40 +34,8 @@ def cwd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         sys.modules.pop(name, None)
 
 
-def code_lines(file: Path) -> int:
-    """Counts lines with code: neither blank, nor a comment, nor part of a docstring."""
-    text = file.read_text(encoding='utf-8')
-    kinds = (
-        tokenize.COMMENT,
-        tokenize.NL,
-        tokenize.NEWLINE,
-        tokenize.INDENT,
-        tokenize.DEDENT,
-        tokenize.ENDMARKER,
-    )
-    used = {
-        number
-        for token in tokenize.generate_tokens(io.StringIO(text).readline)
-        if token.type not in kinds
-        for number in range(token.start[0], token.end[0] + 1)
-    }
-    for node in ast.walk(ast.parse(text)):
-        if (
-            isinstance(node, ast.Expr)
-            and isinstance(node.value, ast.Constant)
-            and isinstance(node.value.value, str)
-        ):
-            used -= set(range(node.lineno, (node.end_lineno or node.lineno) + 1))
-    return len(used)
-
-
 def test_there_is_a_template_for_each_kind() -> None:
     assert {file.stem for file in TEMPLATES.glob('*.py')} == {'__init__', *TEMPLATE_KINDS}
-
-
-@pytest.mark.parametrize('kind', ['policy', 'learner_hook', 'run_hook', 'logger', 'env'])
-def test_a_component_takes_at_most_15_lines_of_code(kind: str) -> None:
-    assert code_lines(TEMPLATES / f'{kind}.py') <= 15
 
 
 @pytest.mark.parametrize(
@@ -125,7 +90,6 @@ def test_a_slow_env_gets_processes(cwd: Path, monkeypatch: pytest.MonkeyPatch) -
     [
         (['policy', 'torch'], "there is a module 'torch' already"),
         (['policy', 'a-b'], 'expected a Python identifier'),
-        (['learner_hook', 'class'], 'expected a Python identifier'),
         (['run_hook', '../up'], 'expected a Python identifier'),
         (['config', 'own_file', '--env', 'CartPol-v1'], 'CartPole-v1'),
         (['config', 'own_file', '--env', 'CartPole-v1', '--policy', 'sac'], 'Policies that fit'),

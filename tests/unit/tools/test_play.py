@@ -14,7 +14,6 @@ from rlframe.app import play as playing
 from rlframe.app.play import DISPLAYS, play_run
 from rlframe.app.scoring import Request
 from rlframe.entry.__main__ import main
-from rlframe.errors import ConfigError
 from rlframe.pipeline import serial_pipeline
 from rlframe.run.read_checkpoint import open_checkpoint
 from tests.foreign import set_config
@@ -101,8 +100,6 @@ def test_ctrl_c_ends_it_quietly_and_closes_the_env(
     ('words', 'said'),
     [
         (['--episodes', '0'], '--episodes'),
-        (['--fps', '0'], '--fps'),
-        (['--seed', '-1'], '--seed'),
         (['--human'], 'no display'),
         (['env.env_id=Pendulum-v1'], 'Pendulum'),
     ],
@@ -121,14 +118,3 @@ def test_a_foreign_run_whose_env_would_run_code_is_refused(run: Path, tmp_path: 
     set_config((copy / 'ckpt' / 'best').resolve(), env__env_id='theirs:Env')
     (tmp_path / 'theirs.py').write_text("raise SystemExit('imported')")
     assert main(['play', str(copy)]) == 2
-
-
-def test_a_game_of_several_players_is_refused() -> None:
-    class Game:
-        only_vector = False
-
-        class spec:  # stands for one
-            name, player_num = 'chess', 2
-
-    with pytest.raises(ConfigError, match='2 players'):
-        playing._mode_for(Game, human=False)
