@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import json
 import subprocess
 import sys
 from pathlib import Path
@@ -13,63 +12,22 @@ import pytest
 BENCHMARKS = Path(__file__).parents[2] / 'benchmarks'
 
 
-@pytest.fixture
-def report(monkeypatch):
+def test_the_ratio_shown_is_the_median_of_ratios_of_one_round_each(monkeypatch):
     monkeypatch.syspath_prepend(BENCHMARKS)
-    return importlib.import_module('report')
-
-
-@pytest.fixture
-def cases(report):
-    return importlib.import_module('cases')
-
-
-@pytest.fixture
-def make_case(cases):
-    def make(measure='seconds', goals=()):
-        return cases.Case(
-            name='c',
-            title='W1 fabricated',
-            script='s.py',
-            side='w1',
-            measure=measure,
-            peers=('a', 'b'),
-            goals=goals,
-            sizes=(1,),
-        )
-
-    return make
-
-
-@pytest.fixture
-def make_records(report):
-    def make(measure='seconds', **sides):
-        return [
-            report.Record('c', side, i, {measure: value, 'env_steps': 800, 'updates': 40 + i})
-            for side, values in sides.items()
-            for i, value in values.items()
-        ]
-
-    return make
-
-
-def test_the_ratio_shown_is_the_median_of_ratios_not_the_ratio_of_medians(report, make_case, make_records):
-    records = make_records(rlframe={1: 1.0, 2: 2.0, 3: 10.0}, a={1: 4.0, 2: 2.0, 3: 30.0})
-    line = report.rows(records, make_case(), {})[1]
-    assert line.ratio == (3.0, 1.0, 4.0)
-    assert line.value == (4.0, 2.0, 30.0)
-
-
-def test_a_run_replaces_what_was_measured_of_its_workloads_and_keeps_the_rest(report):
-    def run(name, *names):
-        records = [report.Record(case, 'rlframe', 1, {'seconds': 1.0}) for case in names]
-        return report.Run(name, {}, 1, tuple(case[:2] for case in names), {}, records)
-
-    first, second = run('first', 'w1', 'w4'), run('second', 'w4')
-    one, two = report.with_run([first], second)
-    assert (one.workloads, [record.case for record in one.records]) == (('w1',), ['w1']) and two == second
-    assert report.with_run([second], run('third', 'w4'))[0].command == 'third'
-    assert report.Run.from_json(json.loads(json.dumps(first.to_json()))) == first
+    report, cases = importlib.import_module('report'), importlib.import_module('cases')
+    case = cases.Case(
+        name='c', title='W1', script='s.py', side='w1', measure='seconds', peers=('a',), sizes=(1,),
+        goals=(cases.Goal('a', 1.5),),
+    )  # fmt: skip
+    seconds = {'rlframe': (1.0, 2.0, 10.0), 'a': (4.0, 2.0, 30.0)}
+    records = [
+        report.Record('c', side, i, {'seconds': value, 'env_steps': 800, 'updates': 40})
+        for side, values in seconds.items()
+        for i, value in enumerate(values)
+    ]
+    own, peer = report.rows(records, case, {})
+    assert (peer.ratio, peer.value, peer.verdict) == ((3.0, 1.0, 4.0), (4.0, 2.0, 30.0), 'met')
+    assert own.verdict == ''
 
 
 @pytest.mark.slow

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,7 +11,7 @@ import torch
 from ray_runs import config_of
 
 from rlframe.errors import ConfigError, DeviceError, ResourceError
-from rlframe.pipeline import SerialPipeline, build, memory_needs
+from rlframe.pipeline import build, memory_needs
 from rlframe.run import machine
 from rlframe.worker.replay_buffer import create_buffer
 
@@ -102,15 +101,6 @@ def test_a_device_that_does_not_exist_is_refused(count: int, name: str, gpus: Gp
     assert caught.value.where == KEY
     with pytest.raises(DeviceError, match=expected):
         create_buffer({'type': 'advanced', 'device': name})
-
-
-def test_a_run_without_a_gpu_leaves_nothing(tmp_path: Path, gpus: Gpus) -> None:
-    gpus(0)
-    cfg = config_of('dqn naive', AUTO, f'{KEY}=cuda')
-    folder = tmp_path / 'run'
-    with pytest.raises(DeviceError, match="no device 'cuda'"):
-        SerialPipeline(cfg, lambda: folder.mkdir() or folder)  # type: ignore[func-returns-value]
-    assert not folder.exists()
 
 
 def test_a_buffer_that_the_device_cannot_hold_is_refused_and_main_memory_is_not_needed(

@@ -11,31 +11,13 @@ from pathlib import Path
 import pytest
 
 BENCHMARKS = Path(__file__).parents[2] / 'benchmarks'
-POPEN = subprocess.Popen
 MACHINE = {'GPU': 'Abacus 1', 'driver': '1.2', 'CUDA': '13.0'}
 
 
-def load(name):
-    sys.path.insert(0, str(BENCHMARKS))
-    try:
-        return importlib.import_module(name)
-    finally:
-        sys.path.remove(str(BENCHMARKS))
-
-
 @pytest.fixture
-def gpu():
-    return load('gpu')
-
-
-@pytest.fixture
-def workloads():
-    return load('gpu_workloads')
-
-
-@pytest.fixture
-def pages():
-    return load('gpu_page')
+def pages(monkeypatch):
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    return importlib.import_module('gpu_page')
 
 
 def figures(median, low=None, high=None):
@@ -69,7 +51,7 @@ def rows(text, first):
 
 
 @pytest.mark.parametrize('data', [None, measured(**{'ppo/eager': {'error': 'KeyError: 1'}})])
-def test_a_page_without_figures_says_so_and_how_to_measure(pages, workloads, data):
+def test_a_page_without_figures_says_so_and_how_to_measure(pages, data):
     text = pages.page(data)
     assert 'Nothing was measured on a GPU yet' in text and 'makes no claim about its speed' in text
     assert 'python -m pytest -m gpu ; python benchmarks/gpu.py\n```' in text
@@ -106,40 +88,8 @@ def test_a_goal_is_met_by_the_fastest_side_with_a_graph_only(pages):
     assert rows(text, 'PPO, MLP')[0][2:] == ['not measured', ''], 'there is nothing to compare it with'
 
 
-class Process:
-    """Stands for a worker: a program that prints lines and ends."""
-
-    def __init__(self, folder, *programs):
-        self._folder, self._programs, self.given = folder, list(programs), []
-
-    def __call__(self, command, **options):
-        self.given.append(command[2:])
-        file = self._folder / f'{len(self.given)}.py'
-        file.write_text(self._programs.pop(0), encoding='utf-8')
-        return POPEN([sys.executable, str(file)], **options)
-
-
-def lines(*messages):
-    return '\n'.join(f'print({json.dumps(message)!r}, flush=True)' for message in messages) + '\n'
-
-
-def test_a_process_that_dies_fails_its_cell_and_the_others_are_measured_in_another(
-    gpu, tmp_path, monkeypatch
-):
-    died = lines({'cell': 'ppo/eager'}) + "import sys\nsys.exit('a fault\\nof the GPU')\n"
-    rest = 'print("a library talks")\n' + lines(
-        {'cell': 'ppo/compile'}, {'cell': 'ppo/compile', **figures(5)}
-    )
-    start = Process(tmp_path, died, rest)
-    monkeypatch.setattr(gpu.subprocess, 'Popen', start)
-    found = dict(gpu.results_of(['ppo/eager', 'ppo/compile'], ['cpu', '1', '0'], gpu.Clock(10)))
-    assert found['ppo/eager'] == {'error': 'the process ended with status 1: of the GPU'}
-    assert found['ppo/compile']['median'] == 5
-    assert start.given == [['cpu', '1', '0', 'ppo/eager', 'ppo/compile'], ['cpu', '1', '0', 'ppo/compile']]
-
-
 @pytest.mark.slow
-def test_on_a_cpu_each_kind_of_cell_gets_a_number_or_a_reason(gpu, tmp_path):
+def test_on_a_cpu_each_kind_of_cell_gets_a_number_or_a_reason(tmp_path):
     wanted = ['ppo/eager', 'r2d2/by hand', 'sac/eager', 'td3/cuda_graph']
     command = [sys.executable, str(BENCHMARKS / 'gpu.py'), '--device', 'cpu', '--seconds', '0.01']
     words = ['--batch-size', '2', '--out', str(tmp_path), '--only', *wanted]

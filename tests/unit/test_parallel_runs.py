@@ -135,12 +135,6 @@ def test_resumed_run_keeps_what_training_depends_on(words: list[str], create: di
         changed(*words, **create)
 
 
-def test_serial_run_is_not_resumed_in_parallel_mode() -> None:
-    saved = config_data(*split_config(compile_config(SMALL, {'policy': {'type': 'dqn'}})))
-    with pytest.raises(ConfigError, match=r"policy\.other\.commander\.type: 'base' before, 'solo' now"):
-        config.check_changes(saved, compiled(), 'here')
-
-
 def test_token_is_in_no_file_and_has_to_be_given_again(tmp_path: Path) -> None:
     cfg = compiled(f'parallel.coordinator.transport={{"token": "{TOKEN}"}}')
     config.write_total_config(tmp_path, *split_config(cfg))

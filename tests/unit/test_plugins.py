@@ -101,13 +101,6 @@ def test_plugins_are_listed_with_what_they_add(site: Path, capsys: pytest.Captur
     assert main(['list', 'run_hook']) == 0 and 'from_a_plugin' in capsys.readouterr().out
 
 
-def test_without_plugins_the_list_says_so(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(['list', '--plugins']) == 0
-    assert capsys.readouterr().out.startswith(
-        'No installed package has an entry point of the group rlframe.registry'
-    )
-
-
 def test_a_foreign_config_that_names_a_component_of_a_package_is_refused_before_the_package_is_imported(
     site: Path,
 ) -> None:
