@@ -69,7 +69,12 @@ CASES = {
         policy_=dict(random_collect_size=40),
     ),
     'td3 advanced': dict(policy='td3', env_id='Pendulum-v1', **PRIORITIES),
-    'ppo lstm': dict(policy='ppo', model=dict(core='lstm'), policy_=dict(normalize_obs=True)),
+    'ppo lstm': dict(
+        policy='ppo',
+        model=dict(core='lstm'),
+        learn=dict(epoch_per_collect=2),
+        policy_=dict(normalize_obs=True),
+    ),
     'sac_discrete gru': RECALLING['sac_discrete']
     | dict(policy='sac_discrete', model=dict(core='gru'), learn=dict(batch_size=8, update_per_collect=2)),
     'dqn r2d2': R2D2 | dict(manager='gym_vector', policy_=R2D2['policy_'] | dict(random_collect_size=30)),

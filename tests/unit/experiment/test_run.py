@@ -64,6 +64,9 @@ def test_run_with_own_env_and_network_is_scored_acts_and_tells_its_facts(run: rl
     assert '95 % interval' in repr(score) and run.best == max(run.metrics()['eval/mean_reward'])
     assert run.policy.act(np.zeros(3, np.float32)) in (0, 1)
     assert run.folder.name == 'toy_seed3' and 'dqn on CountingEnv' in repr(run)
+    with pytest.raises(ConfigError) as bad:
+        run.evaluate(1, video=__file__)
+    assert bad.value.where == 'video'
 
 
 def test_metrics_are_columns(run: rlframe.Run) -> None:

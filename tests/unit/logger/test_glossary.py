@@ -111,7 +111,7 @@ def test_glossary_explains_the_tags_of_runs(
     if policy != 'ppo':
         overrides += ['replay_buffer.type=advanced', 'replay_buffer.monitor.sampled_data_attr.print_freq=2']
     with SerialPipeline(config.compile_config(*pair, overrides=overrides, seed=1)) as pipeline:
-        for _ in range(8 if policy == 'ppo' else 60):
+        for _ in range(8 if policy == 'ppo' else 20):
             pipeline.step()
         lines = (pipeline.folder / 'metrics.jsonl').read_text().splitlines()
     tags = {tag for line in lines for tag in json.loads(line) if '/' in tag}
