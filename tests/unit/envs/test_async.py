@@ -13,12 +13,13 @@ from typing import Any
 import numpy as np
 import pytest
 from fakes import ScriptedPolicy
-from fault_envs import FaultEnv, Steady, Uneven, children, leftovers, uneven_reward, wait_until
+from fault_envs import FaultEnv, Steady, Uneven, leftovers, uneven_reward, wait_until
+from quick_workers import forked_workers, quick_workers  # noqa: F401
 
 from rlframe.data import Batch
 from rlframe.envs import BaseEnvManager
 from rlframe.envs.async_manager import AsyncSubprocessEnvManager
-from rlframe.errors import ActionError, EnvCrashedError, EnvTimeoutError
+from rlframe.errors import EnvTimeoutError
 from rlframe.worker import SampleSerialCollector
 from rlframe.worker.collector.rollout import Rollout
 
@@ -86,28 +87,19 @@ def assert_steps_of_base(parts: list[Any], env_fn: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ('env_num', 'cfg'),
-    [
-        (1, {}),
-        (5, {}),
-        pytest.param(5, {'wait_num': 3}, marks=pytest.mark.slow),
-        (5, {'wait_num': 4, 'wait_timeout': 0.001}),
-        pytest.param(5, {'worker_num': 2}, marks=pytest.mark.slow),
-        (5, {'worker_num': 3, 'wait_num': 99}),
-    ],
+    'cfg', [{}, {'wait_num': 4, 'wait_timeout': 0.001}, {'worker_num': 2, 'wait_num': 99}], ids=str
 )
-def test_each_env_takes_the_steps_of_base_however_long_they_take(make: Any, env_num: int, cfg: Any) -> None:
+def test_each_env_takes_the_steps_that_it_takes_in_this_process(make: Any, cfg: Any) -> None:
     lengths = [3, 1, 4, 2, 6]
-    env_fn = [partial(Uneven, i, lengths[i], 0.003) for i in range(env_num)]
+    env_fn = [partial(Uneven, i, lengths[i], 0.003) for i in range(5)]
     collector = SampleSerialCollector({}, make(env_fn, **cfg), Choosing().collect_mode)
-    parts = [collector.collect(37) for _ in range(5)]
+    parts = [collector.collect(37) for _ in range(3)]
     for rows in parts:
         assert_paired(rows)
-    assert collector.carried + 185 == collector.envstep and collector.discarded == 0
-    streams = per_env(Batch.cat(parts), env_num)
+    assert collector.carried + 111 == collector.envstep and collector.discarded == 0
+    streams = per_env(Batch.cat(parts), 5)
     assert min(map(len, streams)) > 10
-    fast = [partial(Uneven, i, lengths[i]) for i in range(env_num)]
-    assert_steps_of_base(streams, fast)
+    assert_steps_of_base(streams, [partial(Uneven, i, lengths[i]) for i in range(5)])
 
 
 def gated(tmp_path: Path, what: str, env_num: int = 4, length: int = 5) -> tuple[list[Any], Path]:
@@ -158,23 +150,19 @@ def test_a_reset_that_does_not_end_holds_up_nobody(make: Any, tmp_path: Path) ->
 
 
 def test_a_step_waits_for_as_many_as_it_is_told_to_or_until_its_time_is_up(make: Any, tmp_path: Path) -> None:
-    env_fn, gate = gated(tmp_path, 'step', 5)
-    for cfg in ({'wait_num': 4}, {'wait_num': 5, 'wait_timeout': 0.3}):
+    env_fn, gate = gated(tmp_path, 'step', 3)
+    for cfg in ({'wait_num': 2}, {'wait_num': 3, 'wait_timeout': 0.3}):
         manager = make(env_fn, **cfg)
-        manager.reset(seed=SEEDS)
+        manager.reset(seed=SEEDS[:3])
         gate.touch()
-        step = manager.step(np.zeros(5, np.int64), manager.ready)
-        assert step.env_id.tolist() == [1, 2, 3, 4] == manager.ready.tolist()
+        step = manager.step(np.zeros(3, np.int64), manager.ready)
+        assert step.env_id.tolist() == [1, 2] == manager.ready.tolist()
         gate.unlink()
         waited = manager.step(np.zeros(0, np.int64), manager.ready[:0])
-        assert waited.env_id.tolist() == [0] and manager.ready.tolist() == [0, 1, 2, 3, 4]
-        everyone = manager.ready
-        if 'wait_timeout' not in cfg:
-            continue
-        assert manager.step(np.zeros(5, np.int64), everyone).env_id is everyone
+        assert waited.env_id.tolist() == [0] and manager.ready.tolist() == [0, 1, 2]
 
 
-def test_envs_that_are_not_ready_and_wrong_numbers_of_actions_are_refused(make: Any, tmp_path: Path) -> None:
+def test_envs_that_are_not_ready_are_refused(make: Any, tmp_path: Path) -> None:
     env_fn, gate = gated(tmp_path, 'step', 3)
     manager = make(env_fn, wait_num=2)
     manager.reset()
@@ -183,9 +171,6 @@ def test_envs_that_are_not_ready_and_wrong_numbers_of_actions_are_refused(make: 
     with pytest.raises(ValueError, match=r'step\(\) of env \[0, 1\], of which only \[1, 2\] are ready'):
         manager.step(np.zeros(2, np.int64), np.array([0, 1]))
     assert not manager.closed
-    with pytest.raises(ActionError, match='1 actions were given for 2 envs'):
-        manager.step(np.zeros(1, np.int64), np.array([1, 2]))
-    assert manager.closed
 
 
 def test_what_was_answered_before_a_reset_of_all_is_forgotten(make: Any) -> None:
@@ -204,14 +189,8 @@ def test_what_was_answered_before_a_reset_of_all_is_forgotten(make: Any) -> None
         assert steps == list(range(1, len(steps) + 1))
 
 
-# collectors and evaluators
-
-
-# checkpoints
-
-
 def test_a_run_saved_while_a_step_runs_goes_on_from_there(make: Any) -> None:
-    env_fn = [partial(Uneven, i, 3 + i, 0.2 if i == 0 else 0.002) for i in range(4)]
+    env_fn = [partial(Uneven, i, 3 + i, 0.1 if i == 0 else 0.002) for i in range(4)]
     manager, other = make(env_fn), make(env_fn)
     collectors = [SampleSerialCollector({}, env, Choosing().collect_mode) for env in (manager, other)]
     parts = [collectors[0].collect(30)]
@@ -223,7 +202,7 @@ def test_a_run_saved_while_a_step_runs_goes_on_from_there(make: Any) -> None:
     other.step(np.zeros(4, np.int64), other.ready)  # what it does meanwhile is forgotten
     collectors[1].load_state_dict(state)
     for collector in collectors:
-        rest = [collector.collect(20) for _ in range(4)]
+        rest = [collector.collect(20) for _ in range(3)]
         streams = per_env(Batch.cat([*parts, *rest]), 4)
         assert len(streams[0]) > len(per_env(Batch.cat(parts), 4)[0])
         for rows in (*parts, *rest):
@@ -270,7 +249,7 @@ def test_held_answers_keep_what_was_told_and_an_env_whose_answer_cannot_be_saved
 # faults
 
 
-@pytest.mark.parametrize('on_error', ['raise', 'restart', 'drop'])
+@pytest.mark.parametrize('on_error', ['restart', 'drop'])
 def test_the_others_go_on_while_a_worker_is_killed(make: Any, tmp_path: Path, on_error: str) -> None:
     env_fn, gate = gated(tmp_path, 'step', length=4)
     manager = make(env_fn, on_error=on_error)
@@ -283,14 +262,6 @@ def test_the_others_go_on_while_a_worker_is_killed(make: Any, tmp_path: Path, on
     os.kill(victim.pid, signal.SIGKILL)
     gate.unlink()
     steps = []
-    if on_error == 'raise':
-        with pytest.raises(
-            EnvCrashedError, match=r'env 0 \(worker pid \d+\) in step\(\), episode 1, step 1, was .*SIGKILL'
-        ):
-            for _ in range(10_000):
-                rollout.step()
-        assert manager.closed and children() == set()
-        return
     while not steps or len(steps[-1].abnormal) == 0:
         steps.append(rollout.step())
     assert steps[-1].abnormal.tolist() == [0] and len(manager._budget.causes) == 1
@@ -336,30 +307,15 @@ def test_an_answer_is_not_late_because_nobody_asked_for_it(make: Any) -> None:
 
 
 def test_a_reset_that_fails_is_tried_again_while_the_others_go_on(make: Any, tmp_path: Path) -> None:
-    for fault in ('raise_own', 'kill'):
-        once = str(tmp_path / fault)
-        env_fn = [partial(FaultEnv, i, fault if i == 0 else '', 'reset', 2, once, 2) for i in range(3)]
-        manager = make(env_fn, on_error='restart')
-        collector = SampleSerialCollector({}, manager, ScriptedPolicy().collect_mode)
-        parts = [collector.collect(50)]
-        while sum(int((rows['env_id'] == 0).sum()) for rows in parts) < 5:
-            parts.append(collector.collect(50))
-        rows = Batch.cat(parts)
-        assert len(manager._budget.causes) == 1 and collector.discarded == 0
-        own = rows[rows['env_id'] == 0]
-        np.testing.assert_array_equal(own['obs'][:, 2], np.arange(len(own)) % 2)
-        assert own['obs'][2:4, 1].tolist() == [1, 1], 'the second episode is the first of a new env'
-
-
-def test_a_worker_killed_while_it_has_nothing_to_do_gives_a_void_step(make: Any) -> None:
-    manager = make([partial(Steady, i, 50) for i in range(3)], on_error='restart', wait_num=3)
-    manager.reset(seed=SEEDS[:3])
-    rollout = Rollout(manager, ScriptedPolicy().collect_mode)
-    rollout.step()
-    victim = manager._pool.running[2]
-    os.kill(victim.pid, signal.SIGKILL)
-    assert wait_until(victim.has_exited, 5)
-    assert rollout.step().abnormal.tolist() == [2]
-    while 2 not in (step := rollout.step()).timestep.env_id:
-        pass
-    assert step.obs[step.timestep.env_id.tolist().index(2), 2] == 0
+    once = str(tmp_path / 'once')
+    env_fn = [partial(FaultEnv, i, 'kill' if i == 0 else '', 'reset', 2, once, 2) for i in range(3)]
+    manager = make(env_fn, on_error='restart')
+    collector = SampleSerialCollector({}, manager, ScriptedPolicy().collect_mode)
+    parts = [collector.collect(50)]
+    while sum(int((rows['env_id'] == 0).sum()) for rows in parts) < 5:
+        parts.append(collector.collect(50))
+    rows = Batch.cat(parts)
+    assert len(manager._budget.causes) == 1 and collector.discarded == 0
+    own = rows[rows['env_id'] == 0]
+    np.testing.assert_array_equal(own['obs'][:, 2], np.arange(len(own)) % 2)
+    assert own['obs'][2:4, 1].tolist() == [1, 1], 'the second episode is the first of a new env'

@@ -1,0 +1,80 @@
+"""Workers of env managers as forks of the process that runs the tests: a start takes 0.02 s instead of 0.7 s.
+
+All managers of a test module that imports ``quick_workers`` do so. In ``test_subprocess.py`` some start them as users do.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import subprocess
+import sys
+import traceback
+import warnings
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from types import SimpleNamespace
+from typing import Any, NoReturn
+
+import numpy as np
+import pytest
+
+from rlframe.envs import worker_process
+
+
+@pytest.fixture(autouse=True)
+def quick_workers(forked_workers: None) -> None:
+    """Lets env managers fork their workers, in every test."""
+
+
+@pytest.fixture
+def forked_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lets env managers fork their workers."""
+    of_tests = SimpleNamespace(Popen=Fork, DEVNULL=subprocess.DEVNULL)
+    monkeypatch.setattr(worker_process, 'subprocess', of_tests)
+
+
+class Fork:
+    """What a ``WorkerProcess`` needs of ``subprocess.Popen``."""
+
+    def __init__(self, words: Sequence[str], *, pass_fds: Any, env: Mapping[str, str], **_: Any) -> None:
+        self._status: int | None = None
+        with warnings.catch_warnings():
+            warnings.simplefilter('ignore', DeprecationWarning)  # of threads, which the fork does without
+            self.pid = os.fork()
+        if self.pid == 0:
+            _run(words[-1], sorted(pass_fds), env)
+        with suppress(OSError):  # whoever is first
+            os.setpgid(self.pid, self.pid)
+
+    def poll(self) -> int | None:
+        if self._status is None:
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            self._status = os.waitstatus_to_exitcode(status) if pid else None
+        return self._status
+
+    def kill(self) -> None:
+        os.kill(self.pid, signal.SIGKILL)
+
+
+def _run(program: str, kept: list[int], env: Mapping[str, str]) -> NoReturn:
+    """Runs a program in this fork, and ends it."""
+    code: Any = 1
+    try:
+        gc.freeze()  # what it inherited must not close files that are its own
+        os.setpgid(0, 0)
+        for low, high in zip([2, *kept], [*kept, 2**16], strict=True):
+            os.closerange(low + 1, high)
+        os.environ.clear()
+        os.environ.update(env)
+        sys.stdout, sys.stderr = (open(number, 'w', closefd=False) for number in (1, 2))  # noqa: SIM115
+        np.random.seed()  # noqa: NPY002  # as a new process seeds it
+        exec(program, {'__name__': '__main__'})
+        code = 0
+    except SystemExit as ended:
+        code = ended.code
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(code if isinstance(code, int) else 1)
