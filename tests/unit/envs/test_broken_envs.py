@@ -10,13 +10,15 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
-from broken_envs import EPISODE, FLAG, OBS, REWARD, BrokenEnv
+from broken_envs import EPISODE, OBS, REWARD, BrokenEnv
+from fakes import CountingEnv, counting_manager
+from quick_workers import forked_workers, quick_workers  # noqa: F401
 
 from rlframe.envs import BaseEnvManager
 from rlframe.envs.contract import CHECKED_STEPS
 from rlframe.envs.gym_env import GymEnvFactory
 from rlframe.envs.vector_env import GymVectorEnvManager
-from rlframe.errors import EnvContractError, EnvContractWarning, NonFiniteError
+from rlframe.errors import EnvContractError, EnvContractWarning, IncompatibleError, NonFiniteError
 from rlframe.registry import ENV_MANAGER_REGISTRY
 
 MANAGERS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -27,8 +29,9 @@ MANAGERS: dict[str, tuple[str, dict[str, Any]]] = {
     'sync, disabled': ('gym_vector', {'mode': 'sync', 'autoreset': 'disabled'}),
 }
 FEW = ('obs of 5', 'obs of texts', 'obs nan', 'reward inf', 'reward none', 'flag array')
-"""Faults to look at in workers, which do what ``base`` does, and in the other modes of a vector env."""
+"""Faults to look at in workers, which do what ``base`` does, and in the modes of a vector env."""
 EARLY, LATE = 3, 57  # steps of which the second is far behind what is checked in full
+LATE_EPISODE = CHECKED_STEPS + 4
 WORDS = {
     'obs of 5': ('obs of shape (5,)', 'declared is (4,)'),
     'obs with an axis too many': ('obs of shape (1, 4)',),
@@ -54,9 +57,13 @@ WORDS = {
 }
 
 
-def places(*faults: str) -> list[tuple[str, str]]:
-    """Returns managers and the faults to try with each."""
-    return [(kind, f) for kind in MANAGERS for f in faults if kind in ('base', 'sync') or f in FEW]
+STEPS = [('base', fault, LATE) for fault in (*OBS, *REWARD, 'flag array')]
+STEPS += [('base', fault, EARLY) for fault in (*FEW, 'flag int', 'flag none')]
+STEPS += [('sync', fault, LATE) for fault in FEW[:5]] + [('sync', fault, EARLY) for fault in (FEW[0], FEW[4])]
+STEPS += [(f'sync, {mode}', fault, LATE) for mode in ('same step', 'disabled') for fault in (FEW[0], FEW[3])]
+STEPS += [('subprocess', fault, LATE) for fault in (FEW[0], FEW[2], FEW[4])]
+RESETS = [('base', fault, LATE_EPISODE) for fault in OBS] + [('base', fault, 1) for fault in FEW[:3]]
+RESETS += [(kind, FEW[2], LATE_EPISODE) for kind in MANAGERS if kind != 'base'] + [('sync', FEW[0], 1)]
 
 
 def made(kind: str, env_num: int = 2, **kwargs: Any) -> Any:
@@ -93,21 +100,17 @@ def assert_refused(manager: Any, fault: str, place: str) -> None:
         assert word in str(caught.value)
 
 
-@pytest.mark.parametrize(('kind', 'fault'), places(*OBS, *REWARD, *FLAG))
-@pytest.mark.parametrize('at', [EARLY, LATE])
+@pytest.mark.parametrize(('kind', 'fault', 'at'), STEPS)
 def test_wrong_step_is_an_error_that_names_env_episode_step_and_value(
     kind: str, fault: str, at: int, closing: list[Any]
 ) -> None:
-    if at == LATE and (fault in ('flag int', 'flag none') or (fault in FLAG and kind.startswith('sync'))):
-        pytest.skip('flags are looked at in the first steps')
     manager = made(kind, fault=fault, at=at)
     closing.append(manager)
     episode, step = (at - 1) // EPISODE + 1, (at - 1) % EPISODE + 1
     assert_refused(manager, fault, f'env 0, episode {episode}, step {step}')
 
 
-@pytest.mark.parametrize(('kind', 'fault'), places(*OBS))
-@pytest.mark.parametrize('at', [1, CHECKED_STEPS + 4])
+@pytest.mark.parametrize(('kind', 'fault', 'at'), RESETS)
 def test_wrong_first_obs_is_an_error_in_every_episode(
     kind: str, fault: str, at: int, closing: list[Any]
 ) -> None:
@@ -148,8 +151,7 @@ def test_shapes_that_make_up_for_each_other_are_noticed() -> None:
         manager.step(np.zeros(2, np.int64), manager.ready)
 
 
-@pytest.mark.parametrize('env_num', [1, 3])
-@pytest.mark.parametrize('wrong', [np.array([2]), 2.5, None, 'a'])
+@pytest.mark.parametrize(('env_num', 'wrong'), [(1, np.array([2])), (3, 2.5), (3, None), (3, 'a')])
 def test_wrong_numbers_in_place_of_a_state_are_noticed_late_too(env_num: int, wrong: Any) -> None:
     late = {'obs': 2}
 
@@ -197,6 +199,48 @@ def test_flags_that_are_all_arrays_are_noticed_late_too() -> None:
         manager.step(np.zeros(2, np.int64), manager.ready)
 
 
+class Oldest(CountingEnv):
+    def reset(self, **kwargs: Any) -> Any:
+        return super().reset(**kwargs)[0]
+
+
+class Older(CountingEnv):
+    def step(self, action: Any) -> Any:
+        return super().step(action)[0], 0.0, False, {}
+
+
+class NoInfo(CountingEnv):
+    def step(self, action: Any) -> Any:
+        return *super().step(action)[:4], None
+
+
+class Nested(CountingEnv):
+    observation_space = gymnasium.spaces.Dict(a=gymnasium.spaces.Text(2))
+
+
+@pytest.mark.parametrize(
+    ('kinds', 'error', 'words'),
+    [
+        ([Oldest], EnvContractError, r'reset\(\) of env 0, .*expected \(obs, info\).*shimmy'),
+        ([CountingEnv, Older], EnvContractError, 'env 1.*4 values, expected 5.*shimmy'),
+        ([NoInfo], EnvContractError, 'info None'),
+        ([Nested], IncompatibleError, 'FlattenObservation'),
+        ([CountingEnv, BrokenEnv], IncompatibleError, 'env 1 has the spaces'),
+    ],
+)
+def test_other_ways_to_be_no_env_are_named(kinds: list[Any], error: type[Exception], words: str) -> None:
+    with pytest.raises(error, match=words):
+        manager = BaseEnvManager(kinds)
+        manager.reset()
+        manager.step(np.zeros(len(kinds), np.int64), manager.ready)
+
+
+def test_large_finite_numbers_are_no_error() -> None:
+    manager = counting_manager(2, reward=lambda *place: 3e38)
+    manager.reset()
+    assert (manager.step(np.zeros(2, np.int64), manager.ready).reward == 3e38).all()
+
+
 # what is told of, but not refused
 
 
@@ -212,25 +256,24 @@ def told(kind: str, rounds: int = 60, env_num: int = 3, **kwargs: Any) -> tuple[
     return [str(warning.message) for warning in caught], obs
 
 
-@pytest.mark.parametrize('kind', MANAGERS)
-@pytest.mark.parametrize('where', ['', 'reset: '])
+@pytest.mark.parametrize(
+    ('kind', 'where'), [('base', ''), ('subprocess', ''), ('sync', ''), ('sync, same step', 'reset: ')]
+)
 def test_doubles_are_converted_and_told_of_once(kind: str, where: str) -> None:
     (text,), obs = told(kind, fault=f'{where}float64')
     assert 'obs of dtype float64' in text and 'declared is float32 in [-1, 1]' in text and 'converted' in text
     assert obs.dtype == np.float32
 
 
-@pytest.mark.parametrize('kind', MANAGERS)
-@pytest.mark.parametrize('where', ['', 'reset: '])
+@pytest.mark.parametrize(('kind', 'where'), [('base', ''), ('base', 'reset: '), ('sync', 'reset: ')])
 def test_obs_beyond_the_bounds_is_told_of_once_with_both(kind: str, where: str) -> None:
     for fault, values in (('out of bounds', 'lies in [10, 40]'), ('below the bounds', 'lies in [-40, -10]')):
         (text,), _ = told(kind, fault=f'{where}{fault}')
         assert values in text and 'declared is float32 in [-1, 1]' in text
 
 
-@pytest.mark.parametrize('kind', [kind for kind in MANAGERS if not kind.startswith('sync')])
-def test_fractions_where_whole_numbers_are_declared_are_told_of_with_both(kind: str) -> None:
-    (text,), obs = told(kind, fault='float64', low=0, high=255, dtype='uint8')
+def test_fractions_where_whole_numbers_are_declared_are_told_of_with_both() -> None:
+    (text,), obs = told('base', fault='float64', low=0, high=255, dtype='uint8')
     assert 'lies in [0.1, 0.4]' in text and 'declared is uint8 in [0, 255]' in text
     assert 'cuts fractions off' in text and obs.tolist() == [[0] * 4] * 3
 
@@ -240,7 +283,7 @@ def test_nan_where_whole_numbers_are_declared_is_an_error_and_no_zero() -> None:
     assert_refused(manager, 'obs nan', 'env 0, episode 12, step 2')
 
 
-@pytest.mark.parametrize('kind', MANAGERS)
+@pytest.mark.parametrize('kind', ['base', 'sync'])
 def test_right_env_is_not_told_of_and_bounds_are_looked_at_at_first_only(kind: str) -> None:
     assert told(kind)[0] == []
     assert told(kind, fault='out of bounds', at=LATE, rounds=100)[0] == []
