@@ -60,7 +60,7 @@ def through_file(state: Any, folder: Path) -> Any:
     return load_checkpoint(save_checkpoint(folder / 'state', {'env': state}))[0]['env']
 
 
-def check_restored(make: Any, folder: Path, steps: int = 200) -> Refusal | None:
+def check_restored(make: Any, folder: Path, steps: int = 80) -> Refusal | None:
     """Compares an env with one that is put into its state after 50 random steps; returns why that cannot be done."""
     env, other = make(), make()
     of_env, of_other = EnvState(env), EnvState(other)
@@ -103,7 +103,8 @@ def test_every_env_that_is_installed_goes_on_exactly_or_says_why_not(tmp_path: P
     if 'MinAtar/Breakout-v1' not in gymnasium.registry:
         minatar.gym.register_envs()
     refused = {}
-    for number, env_id in enumerate(name for name in sorted(gymnasium.registry) if re.match(SLOW, name)):
+    names = {str(spec.entry_point): name for name, spec in sorted(gymnasium.registry.items())}
+    for number, env_id in enumerate(name for name in names.values() if re.match(SLOW, name)):
         factory = GymEnvFactory({'env_id': env_id})
         (tmp_path / str(number)).mkdir()
         with warnings.catch_warnings():
@@ -149,12 +150,8 @@ def test_what_cannot_be_saved_is_named_with_its_place_and_type(name: str, tmp_pa
 
 
 WRAPPED = {
-    'normalize reward': lambda env: wrappers.NormalizeReward(env),
     'statistics': lambda env: wrappers.RecordEpisodeStatistics(env, buffer_length=5),
-    'time': lambda env: wrappers.TimeAwareObservation(env),
     'flat': lambda env: wrappers.FlattenObservation(wrappers.TimeAwareObservation(env, flatten=False)),
-    'sticky actions': lambda env: wrappers.StickyAction(env, 0.4),
-    'reward': lambda env: wrappers.TransformReward(env, lambda reward: 2 * reward),
     'autoreset': lambda env: wrappers.Autoreset(env),
     'all': lambda env: wrappers.NormalizeReward(
         wrappers.NormalizeObservation(wrappers.FrameStackObservation(wrappers.StickyAction(env, 0.3), 2))
@@ -245,10 +242,7 @@ def changed(state: Any, change: Any) -> Any:
 
 @pytest.mark.parametrize(
     'name',
-    [
-        'subprocess:Popen', 'tempfile:_TemporaryFileCloser', 'os:_wrap_close', 'env_zoo:Closing', 'json:JSONDecoder',
-        'never_imported:Thing', 'builtins:list', 'env_zoo:SAVED', 'rlframe.pipeline:SerialPipeline', 'env_zoo:no',
-    ],
+    ['subprocess:Popen', 'env_zoo:Closing', 'env_zoo:SAVED', 'env_zoo:no', 'never_imported:Thing', 'builtins:list'],
 )  # fmt: skip
 def test_a_state_makes_objects_of_the_env_s_own_classes_only(name: str) -> None:
     make = env_zoo.SAVED['SharedEntities']
@@ -263,10 +257,8 @@ def test_a_state_makes_objects_of_the_env_s_own_classes_only(name: str) -> None:
     assert set(sys.modules) == before
 
 
-@pytest.mark.parametrize('seed', range(30))
-def test_a_damaged_state_is_an_error_that_says_so(seed: int) -> None:
-    make = env_zoo.SAVED[list(env_zoo.SAVED)[seed % len(env_zoo.SAVED)]]
-    rng = np.random.default_rng(seed)
+def test_a_damaged_state_is_an_error_that_says_so() -> None:
+    rng = np.random.default_rng(0)
     junk = [None, -1, 10**9, 'x', [], [-1], [10**6], ['np', '<f8', 'zz'], {}, [[1], [2]], 1.5]
 
     def change(nodes: Any) -> None:
@@ -275,10 +267,11 @@ def test_a_damaged_state_is_an_error_that_says_so(seed: int) -> None:
             if name := [key for key in node if key != 'class']:
                 node[name[rng.integers(len(name))]] = junk[rng.integers(len(junk))]
 
-    try:
-        EnvState(make()).restore(changed(captured(make()), change))
-    except (MismatchError, CheckpointCorruptError) as error:
-        assert str(error)
+    for make in env_zoo.SAVED.values():
+        try:
+            EnvState(make()).restore(changed(captured(make()), change))
+        except (MismatchError, CheckpointCorruptError) as error:
+            assert str(error)
 
 
 def test_a_state_of_another_env_does_not_fit() -> None:
@@ -342,7 +335,7 @@ def shape(value: Any, seen: dict[int, int]) -> Any:
 
 
 @hypothesis.given(structures())
-@hypothesis.settings(max_examples=60, deadline=None, suppress_health_check=list(hypothesis.HealthCheck))
+@hypothesis.settings(max_examples=30, deadline=None, suppress_health_check=list(hypothesis.HealthCheck))
 def test_any_structure_keeps_its_types_and_what_it_shares(structure: Any) -> None:
     env, other = Holder(), Holder()
     of_env, of_other = EnvState(env), EnvState(other)
