@@ -9,6 +9,7 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
+from quick_workers import forked_workers, quick_workers  # noqa: F401
 from space_envs import SpaceEnv
 
 from rlframe.data.observation import has_mask
@@ -19,15 +20,14 @@ from rlframe.errors import ActionMaskError, EnvContractError, IncompatibleError
 from rlframe.registry import ENV_MANAGER_REGISTRY
 from rlframe.worker.collector.rollout import Rollout
 
-MANAGERS = [
-    (name, {})
-    for name in ENV_MANAGER_REGISTRY.names()
-    if name not in ('env_pool', 'async_subprocess', 'torch_vector')
-] + [
-    ('async_subprocess', {'wait_num': 3}),
-    ('gym_vector', {'autoreset': 'same_step'}),
-    ('gym_vector', {'autoreset': 'disabled'}),
-]
+BASE, SUBPROCESS, ASYNC = (
+    ('base', {}),
+    ('subprocess', {'worker_num': 1}),
+    ('async_subprocess', {'worker_num': 1}),
+)
+NEXT_STEP, SAME_STEP, DISABLED = (
+    ('gym_vector', {'autoreset': mode}) for mode in ('next_step', 'same_step', 'disabled')
+)
 
 
 class AnyAllowed:
@@ -71,8 +71,19 @@ class Uneven(SpaceEnv):
         return answer
 
 
-@pytest.mark.parametrize('manager', MANAGERS, ids=str)
-@pytest.mark.parametrize(('where', 'action'), [('info', 'Discrete'), ('obs', 'MultiDiscrete')])
+@pytest.mark.parametrize(
+    ('manager', 'where', 'action'),
+    [
+        (BASE, 'info', 'Discrete'),
+        (BASE, 'obs', 'MultiDiscrete'),
+        (SUBPROCESS, 'info', 'MultiDiscrete'),
+        (NEXT_STEP, 'info', 'Discrete'),
+        (SAME_STEP, 'info', 'Discrete'),
+        (DISABLED, 'obs', 'MultiDiscrete'),
+        pytest.param(ASYNC, 'info', 'Discrete', marks=pytest.mark.slow),
+    ],
+    ids=str,
+)
 def test_masks_reach_whoever_acts_and_are_those_of_the_env(
     manager: Any, where: str, action: str, made: Any
 ) -> None:
@@ -142,8 +153,9 @@ class NativeMasks(gymnasium.vector.VectorEnv):
         return self._obs(), np.ones(self.num_envs), done, zeros, info
 
 
-@pytest.mark.parametrize('final', [True, False])
-@pytest.mark.parametrize('mode', ['NEXT_STEP', 'SAME_STEP', 'DISABLED'])
+@pytest.mark.parametrize(
+    ('mode', 'final'), [('NEXT_STEP', True), ('SAME_STEP', True), ('SAME_STEP', False), ('DISABLED', True)]
+)
 def test_masks_of_native_vector_envs(mode: str, final: bool, made: Any) -> None:
     kwargs = {'mode': mode, 'final': final}
     envs = make(made, ('gym_vector', {}), NativeMasks, kwargs=kwargs)
@@ -160,7 +172,7 @@ def test_masks_of_native_vector_envs(mode: str, final: bool, made: Any) -> None:
     assert ends >= 9
 
 
-@pytest.mark.parametrize('manager', MANAGERS, ids=str)
+@pytest.mark.parametrize('manager', [BASE, SAME_STEP], ids=str)
 def test_masks_can_be_ignored(manager: Any, made: Any) -> None:
     envs = make(made, manager, kwargs={'mask': 'info'}, action_mask=False)
     assert not has_mask(envs.spec.observation_space)
@@ -211,9 +223,18 @@ def play_on(envs: Any) -> None:
         rollout.step()
 
 
-@pytest.mark.parametrize('manager', MANAGERS, ids=str)
 @pytest.mark.parametrize(
-    ('at', 'action', 'mask'), [(0, 'Discrete', 'info'), (3, 'MultiDiscrete', 'obs'), (3, 'Discrete', 'info')]
+    ('manager', 'at', 'action', 'mask'),
+    [
+        (BASE, 0, 'Discrete', 'info'),
+        (BASE, 3, 'MultiDiscrete', 'obs'),
+        (SUBPROCESS, 3, 'Discrete', 'info'),
+        (NEXT_STEP, 0, 'Discrete', 'info'),
+        (SAME_STEP, 3, 'MultiDiscrete', 'obs'),
+        (SAME_STEP, 0, 'Discrete', 'info'),
+        (DISABLED, 3, 'Discrete', 'info'),
+    ],
+    ids=str,
 )
 def test_a_mask_that_allows_nothing_names_env_episode_and_step(
     manager: Any, at: int, action: str, mask: str, made: Any

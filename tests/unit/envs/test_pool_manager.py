@@ -21,7 +21,7 @@ from rlframe.pipeline import SerialPipeline
 from rlframe.worker import EpisodeSerialCollector, InteractionSerialEvaluator, SampleSerialCollector
 from rlframe.worker.collector.rollout import Rollout
 
-BATCHES = [None, 1, 2, 3]
+BATCHES = [None, 2]
 
 
 @pytest.fixture
@@ -184,24 +184,23 @@ def test_a_checkpoint_begins_all_envs_anew_in_both_runs(make: Any, batch_size: i
     np.testing.assert_array_equal(manager.obs[both], other.obs[both])
 
 
-@pytest.mark.parametrize('batch_size', [None, 2])
+@pytest.mark.parametrize(('policy', 'batch_size'), [('dqn', None), ('ppo', 2)])
 def test_training_on_envpool_and_going_on_with_it(
-    batch_size: int | None, tmp_path: Any, monkeypatch: Any
+    policy: str, batch_size: int | None, tmp_path: Any, monkeypatch: Any
 ) -> None:
     pytest.importorskip('envpool')
     monkeypatch.chdir(tmp_path)
-    for policy in ('dqn', 'ppo'):
-        pair = config_pair(policy, manager='env_pool', manager_=dict(batch_size=batch_size))
-        with SerialPipeline(config.compile_config(*pair, seed=3)) as pipeline:
-            for _ in range(20):
-                pipeline.step()
-            pipeline.save_checkpoint(tmp_path / policy)
-        with SerialPipeline(config.compile_config(*pair, seed=3)) as pipeline:
-            pipeline.load_checkpoint(tmp_path / policy)
-            before = pipeline.progress.train_iter
-            for _ in range(10):
-                pipeline.step()
-            assert pipeline.progress.train_iter > before > 0
+    pair = config_pair(policy, manager='env_pool', manager_=dict(batch_size=batch_size))
+    with SerialPipeline(config.compile_config(*pair, seed=3)) as pipeline:
+        for _ in range(10):
+            pipeline.step()
+        pipeline.save_checkpoint(tmp_path / policy)
+    with SerialPipeline(config.compile_config(*pair, seed=3)) as pipeline:
+        pipeline.load_checkpoint(tmp_path / policy)
+        before = pipeline.progress.train_iter
+        for _ in range(5):
+            pipeline.step()
+        assert pipeline.progress.train_iter > before > 0
 
 
 def test_what_cannot_be_made_is_refused_by_name(make: Any) -> None:
@@ -246,7 +245,7 @@ def parts_of(obs: Any, path: str = '') -> dict[str, Any]:
     return {key: part for name in names for key, part in parts_of(obs[name], f'{path}/{name}').items()}
 
 
-@pytest.mark.parametrize('task_id', ['MiniGrid-Empty-5x5-v0', 'Jumanji/Maze-v0', 'Parking-v0'])
+@pytest.mark.parametrize('task_id', ['MiniGrid-Empty-5x5-v0', 'Parking-v0'])
 def test_observations_of_several_parts_are_those_that_envpool_gives(make: Any, task_id: str) -> None:
     envpool = pytest.importorskip('envpool')
     seeds, options = [1, 2, 3], dict(num_envs=3, max_episode_steps=6)
