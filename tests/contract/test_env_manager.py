@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from fakes import ScriptedPolicy
 from fault_envs import Handle
+from quick_workers import forked_workers, quick_workers  # noqa: F401
 
 from rlframe.envs import IEnvManager
 from rlframe.envs.gym_env import GymEnvFactory
@@ -86,18 +87,24 @@ def play(manager: IEnvManager, steps: int) -> list[dict[str, Any]]:
     return sorted(rows, key=lambda row: row['env'])
 
 
-def test_facts_are_those_of_the_env(make: Make) -> None:
+def test_facts_are_those_of_the_env_and_closed_ones_are_launched_again(make: Make) -> None:
     manager = make()
     assert manager.env_num == 3 and manager.spec.name == 'CartPole-v1'
     assert manager.spec.observation_space.shape == (4,) and manager.spec.action_space.n == 2
     manager.reset(seed=[1, 2, 3])
     assert manager.obs.shape == (3, 4) and sorted(manager.ready) == [0, 1, 2]
+    manager.close()
+    manager.close()
+    assert manager.closed
+    manager.launch()
+    manager.reset(seed=[1, 2, 3])
+    assert not manager.closed and len(play(manager, 3)) == 9
 
 
 def test_steps_follow_each_other_and_the_last_obs_is_the_true_one(make: Make) -> None:
     manager = make()
     manager.reset(seed=[1, 2, 3])
-    rows = play(manager, 60)
+    rows = play(manager, 40)
     ends = 0
     for env in range(3):
         own = [row for row in rows if row['env'] == env]
@@ -108,7 +115,7 @@ def test_steps_follow_each_other_and_the_last_obs_is_the_true_one(make: Make) ->
             assert np.array_equal(row['next_obs'], following['obs']) != ended
             if ended:
                 assert abs(row['next_obs'][2]) > 0.2094 and (np.abs(following['obs']) <= 0.05).all()
-    assert ends >= 9
+    assert ends >= 6
 
 
 def test_a_time_limit_is_a_truncation(make: Make) -> None:
@@ -126,7 +133,7 @@ def test_same_seeds_give_the_same_steps(make: Make) -> None:
     for seeds in ([1, 2, 3], [1, 2, 3], [4, 5, 6]):
         manager = make()
         manager.reset(seed=seeds)
-        runs.append(np.concatenate([row['next_obs'] for row in play(manager, 40)]))
+        runs.append(np.concatenate([row['next_obs'] for row in play(manager, 15)]))
     np.testing.assert_array_equal(runs[0], runs[1])
     assert not np.array_equal(runs[0], runs[2])
 
@@ -134,37 +141,28 @@ def test_same_seeds_give_the_same_steps(make: Make) -> None:
 def test_arrays_of_a_step_outlive_the_next_one(make: Make) -> None:
     manager = make()
     manager.reset(seed=[1, 2, 3])
-    rollout, before = Rollout(manager, Pushing().collect_mode), None
-    for _ in range(40):
+    rollout, before = Rollout(manager, Pushing().collect_mode), []
+    for _ in range(25):
         step = rollout.step()
-        if before is not None:
-            np.testing.assert_array_equal(*before)
-        before = (step.timestep.obs, step.timestep.obs.copy())
+        for one, other in before:
+            np.testing.assert_array_equal(one, other)
+        before = [(column, column.copy()) for column in step.timestep[:4]]
 
 
 def test_state_goes_on_exactly_and_is_a_copy(make: Make) -> None:
     manager, other = make(needs_state=True), make(needs_state=True)
     manager.reset(seed=[1, 2, 3])
     other.reset(seed=[7, 8, 9])
-    for _ in range(15):
-        play(manager, 1)
+    for taken in (1, 2, 5):
+        play(manager, taken)
         state = manager.state_dict()
+        assert manager.restart_lost().tolist() == [] and manager.alive.tolist() == [0, 1, 2]
         assert len(other.load_state_dict(state)) == 0
         expected, got = play(manager, 12), play(other, 12)
         assert len(expected) == len(got)
         for one, two in zip(expected, got, strict=True):
             for name, value in one.items():
                 np.testing.assert_array_equal(value, two[name])
-
-
-def test_a_checkpoint_leaves_envs_alone_whose_state_can_be_had(make: Make) -> None:
-    manager, other = make(needs_state=True), make(needs_state=True)
-    manager.reset(seed=[1, 2, 3])
-    other.reset(seed=[1, 2, 3])
-    play(manager, 5)
-    play(other, 5)
-    assert manager.restart_lost().tolist() == [] and manager.alive.tolist() == [0, 1, 2]
-    np.testing.assert_array_equal(play(manager, 1)[0]['next_obs'], play(other, 1)[0]['next_obs'])
 
 
 def test_envs_without_state_begin_the_same_episode_with_and_without_an_interruption(make: Make) -> None:
@@ -192,16 +190,6 @@ def test_envs_without_state_begin_the_same_episode_with_and_without_an_interrupt
     for k in (0, 1):
         np.testing.assert_array_equal(runs[k][0]['obs'], runs[k + 2][0]['obs'])
         assert not np.array_equal(runs[k][0]['obs'], runs[k + 4][0]['obs'])
-
-
-def test_closed_envs_are_launched_again(make: Make) -> None:
-    manager = make()
-    manager.close()
-    manager.close()
-    assert manager.closed
-    manager.launch()
-    manager.reset(seed=[1, 2, 3])
-    assert not manager.closed and len(play(manager, 3)) == 9
 
 
 def test_one_env_is_enough(make: Make) -> None:

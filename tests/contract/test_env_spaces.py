@@ -10,12 +10,12 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
+from quick_workers import forked_workers, quick_workers  # noqa: F401
 from space_envs import ACTIONS, OBS, SpaceEnv
 
 from rlframe.data import Batch
 from rlframe.data.observation import fields_of, obs_dtype
 from rlframe.envs import BaseEnvManager, IEnvManager
-from rlframe.envs.async_manager import AsyncSubprocessEnvManager
 from rlframe.envs.gym_env import GymEnvFactory
 from rlframe.errors import (
     ActionError,
@@ -48,12 +48,22 @@ def assert_same(space: gymnasium.Space, obs: Any, row: Any) -> None:
         assert_same(part, obs[i] if isinstance(obs, tuple) else obs[name], row[name])
 
 
-@pytest.fixture(params=MANAGERS, ids=str)
-def make(request: pytest.FixtureRequest) -> Iterator[Any]:
+FIRST, *OTHERS = MANAGERS
+"""The manager that is tried with everything, and those that are tried with what they may treat in their own way."""
+
+
+def cells(every: Any, some: Any, managers: Any = OTHERS) -> list[Any]:
+    """Returns pairs of a manager and a case: the first manager with every case, the others with some."""
+    pairs = [(FIRST, case) for case in every] + [(manager, case) for manager in managers for case in some]
+    return [pytest.param(manager, case, id=f'{manager}-{case}') for manager, case in pairs]
+
+
+@pytest.fixture
+def make() -> Iterator[Any]:
     made: list[IEnvManager] = []
 
-    def build(env_id: Any = SpaceEnv, env_num: int = 3, **options: Any) -> IEnvManager:
-        name, cfg = request.param
+    def build(manager: Any, env_id: Any = SpaceEnv, env_num: int = 3, **options: Any) -> IEnvManager:
+        name, cfg = manager
         kind = ENV_MANAGER_REGISTRY.get(name)
         factory = GymEnvFactory({'env_id': env_id, **options})
         made.append(kind.from_factory(factory, env_num, kind.resolve_config(cfg)))
@@ -97,53 +107,53 @@ def check_against_env(manager: IEnvManager, env: Any, steps: int = 25) -> None:
     assert ends >= 3
 
 
-@pytest.mark.parametrize('obs', OBS)
-def test_rows_are_what_the_envs_gave(make: Any, obs: str) -> None:
-    check_against_env(make(kwargs={'obs': obs}), partial(SpaceEnv, obs))
+@pytest.mark.parametrize(('manager', 'obs'), cells(OBS, ['Discrete', 'Dict', 'Tuple']))
+def test_rows_are_what_the_envs_gave(make: Any, manager: Any, obs: str) -> None:
+    check_against_env(make(manager, kwargs={'obs': obs}), partial(SpaceEnv, obs))
 
 
-@pytest.mark.parametrize('action', ACTIONS)
-def test_every_kind_of_action_reaches_the_envs(make: Any, action: str) -> None:
-    check_against_env(make(kwargs={'action': action}), partial(SpaceEnv, action=action))
+@pytest.mark.parametrize(('manager', 'action'), cells(ACTIONS, ['MultiDiscrete', 'Box']))
+def test_every_kind_of_action_reaches_the_envs(make: Any, manager: Any, action: str) -> None:
+    check_against_env(make(manager, kwargs={'action': action}), partial(SpaceEnv, action=action))
 
 
-def test_state_of_structured_observations_continues(make: Any) -> None:
-    manager, other = make(kwargs={'obs': 'Dict'}), make(kwargs={'obs': 'Dict'})
-    if isinstance(manager, AsyncSubprocessEnvManager):
-        pytest.skip('which envs are ready when depends on time')
-    manager.reset(seed=SEEDS), other.reset(seed=[1, 2, 3])
+@pytest.mark.parametrize(
+    'manager', [own for own in MANAGERS if not own[1] and own[0] != 'async_subprocess'], ids=str
+)
+def test_state_of_structured_observations_continues(make: Any, manager: Any) -> None:
+    envs, other = make(manager, kwargs={'obs': 'Dict'}), make(manager, kwargs={'obs': 'Dict'})
+    envs.reset(seed=SEEDS), other.reset(seed=[1, 2, 3])
     action = np.full(3, 2)
     for _ in range(3):
-        manager.step(action, manager.ready)
-    manager.restart_lost()
-    other.load_state_dict(manager.state_dict())
+        envs.step(action, envs.ready)
+    envs.restart_lost()
+    other.load_state_dict(envs.state_dict())
     for _ in range(3):
-        one, two = manager.step(action, manager.ready), other.step(action, other.ready)
+        one, two = envs.step(action, envs.ready), other.step(action, other.ready)
         assert np.array_equal(one.obs, two.obs) and np.array_equal(one.reward, two.reward)
 
 
-BAD_ACTIONS: list[tuple[str, Any, str]] = [
-    ('Discrete', [2, 3, 9], r'9.* is not in Discrete\(4, start=2\)'),
-    ('MultiDiscrete', [[0, 1], [1, 1], [0, 2]], r'2\]\).* is not in MultiDiscrete'),
-    ('MultiDiscrete', [[0, 0.5], [1, 1], [0, 1]], r'0\.5\]\).* is not in MultiDiscrete'),
-    ('MultiBinary', [[0, 1], [2, 1], [0, 1]], r'\[2, 1\]\).* is not in MultiBinary'),
-    ('MultiBinary', [[0, 1], [256, 1], [0, 1]], r'\[256,   1\]\).* is not in MultiBinary'),
-    ('Box', [[0, 0.5], [1, 1], [0, 2.0]], r'is not in Box'),
-]
+BAD_ACTIONS: dict[str, tuple[str, Any, str]] = {
+    'class': ('Discrete', [2, 3, 9], r'9.* is not in Discrete\(4, start=2\)'),
+    'one of several': ('MultiDiscrete', [[0, 1], [1, 1], [0, 2]], r'2\]\).* is not in MultiDiscrete'),
+    'fraction': ('MultiDiscrete', [[0, 0.5], [1, 1], [0, 1]], r'0\.5\]\).* is not in MultiDiscrete'),
+    'bit': ('MultiBinary', [[0, 1], [2, 1], [0, 1]], r'\[2, 1\]\).* is not in MultiBinary'),
+    'overflow': ('MultiBinary', [[0, 1], [256, 1], [0, 1]], r'\[256,   1\]\).* is not in MultiBinary'),
+    'beyond': ('Box', [[0, 0.5], [1, 1], [0, 2.0]], r'is not in Box'),
+}
+TELLING = [own for own in OTHERS if 'async' not in str(own)]
+"""Managers that raise what an env says of an action in the same step."""
 
 
-@pytest.mark.parametrize(('kind', 'action', 'words'), BAD_ACTIONS)
+@pytest.mark.parametrize(('manager', 'case'), cells(BAD_ACTIONS, ['class', 'fraction', 'overflow'], TELLING))
 def test_an_action_outside_the_space_is_refused_with_value_and_space(
-    make: Any, kind: str, action: Any, words: str
+    make: Any, manager: Any, case: str
 ) -> None:
-    manager = make(kwargs={'action': kind})
-    if 'async' in str(vars(manager).get('_cfg')):
-        pytest.skip('gymnasium raises it there, after logging it')
-    if isinstance(manager, AsyncSubprocessEnvManager):
-        pytest.skip('it is told when that env answers, in this step or a later one')
-    manager.reset(seed=SEEDS)
+    kind, action, words = BAD_ACTIONS[case]
+    envs = make(manager, kwargs={'action': kind})
+    envs.reset(seed=SEEDS)
     with pytest.raises(ActionError, match=words):
-        manager.step(np.array(action), manager.ready)
+        envs.step(np.array(action), envs.ready)
 
 
 class Wrong(SpaceEnv):
@@ -183,22 +193,23 @@ ERRORS: dict[str, tuple[Any, str]] = {
 }
 
 
-@pytest.mark.parametrize('at', [pytest.param(3, marks=pytest.mark.slow), 20])
-@pytest.mark.parametrize('wrong', ERRORS)
-def test_what_is_wrong_with_a_field_names_the_field(wrong: str, at: int) -> None:
-    for name, options in MANAGERS:
-        if 'mode' in options:
-            continue
-        kind = ENV_MANAGER_REGISTRY.get(name)
-        factory = GymEnvFactory({'env_id': Wrong, 'kwargs': {'wrong': wrong, 'at': at}})
-        manager = kind.from_factory(factory, 2, kind.resolve_config(options))
-        error, words = ERRORS[wrong]
-        manager.reset(seed=[1, 2])
-        rollout = Rollout(manager, Acting(ACTIONS['Discrete'][0]))
-        with pytest.raises(error, match=words):
-            for _ in range(40):
-                rollout.step()
-        manager.close()
+@pytest.mark.parametrize(
+    ('manager', 'wrong', 'at'),
+    [
+        *((FIRST, wrong, 20) for wrong in ERRORS),
+        *((FIRST, wrong, 3) for wrong in ('nan', 'missing')),
+        *((own, 'missing', 20) for own in TELLING),
+    ],
+    ids=str,
+)
+def test_what_is_wrong_with_a_field_names_the_field(make: Any, manager: Any, wrong: str, at: int) -> None:
+    error, words = ERRORS[wrong]
+    envs = make(manager, Wrong, 2, kwargs={'wrong': wrong, 'at': at})
+    envs.reset(seed=[1, 2])
+    rollout = Rollout(envs, Acting(ACTIONS['Discrete'][0]))
+    with pytest.raises(error, match=words):
+        for _ in range(40):
+            rollout.step()
 
 
 @pytest.mark.parametrize(

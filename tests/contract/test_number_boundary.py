@@ -15,6 +15,7 @@ from fakes import ScriptedPolicy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from number_envs import LENGTH, NativeNumbers, Numbers, TensorNumbers, obs_at
+from quick_workers import forked_workers, quick_workers  # noqa: F401
 
 from rlframe.envs.gym_env import GymEnvFactory
 from rlframe.policy.parts.normalize import OBS_CLIP, ObsNormalizer
@@ -47,7 +48,6 @@ def cases() -> list[Any]:
             name,
             *form,
             id='-'.join([name, form[0].__name__, *map(str, (form[1] | form[2]).values())]),
-            marks=[pytest.mark.slow] if name in IN_PROCESSES else [],
         )
         for name in ENV_MANAGER_REGISTRY.names()
         if name not in LEFT_OUT
