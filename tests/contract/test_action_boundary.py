@@ -11,7 +11,7 @@ import pytest
 import torch
 from boundary import boundary
 from gymnasium import spaces
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from quick_workers import forked_workers, quick_workers  # noqa: F401
 
@@ -137,8 +137,12 @@ ACTING = [
 ]
 
 
+fewer = settings(boundary, max_examples=2 * boundary.max_examples // 5)
+"""For what all policies share, which many of them try."""
+
+
 @pytest.mark.parametrize(('name', 'kind'), ACTING)
-@boundary
+@fewer
 @given(data=st.data())
 def test_actions_of_a_policy_are_in_the_action_space(name: str, kind: str, data: Any) -> None:
     spec = EnvSpec(OBS, data.draw(KINDS[kind]), name='Any')

@@ -16,7 +16,7 @@ import torch
 from boundary import boundary
 from exported import trained
 from gymnasium import spaces
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from quick_workers import forked_workers, quick_workers  # noqa: F401
 from space_envs import SpaceEnv
@@ -128,7 +128,7 @@ MASKS = st.lists(
 
 
 @pytest.mark.parametrize(('policy', 'action'), CASES)
-@boundary
+@settings(boundary, max_examples=2 * boundary.max_examples // 5)
 @given(
     where=st.sampled_from(HERE),
     kind=st.one_of(st.sampled_from(FLOATS), st.sampled_from(list(KINDS))),

@@ -80,7 +80,7 @@ def fits(case: dict[str, Any]) -> bool:
 def test_numbers_are_the_env_s_own(
     name: str, env_id: Any, options: dict[str, Any], kwargs: dict[str, Any]
 ) -> None:
-    @(settings(boundary, max_examples=3) if name in IN_PROCESSES else boundary)
+    @settings(boundary, max_examples=3 if name in IN_PROCESSES else 2 * boundary.max_examples // 5)
     @given(numbers.filter(fits))
     def check(case: dict[str, Any]) -> None:
         factory = GymEnvFactory({'env_id': env_id, 'kwargs': case | kwargs, 'action_mask': False})
