@@ -133,9 +133,8 @@ def manager(options: dict[str, Any]) -> BaseEnvManager:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize('protocol', ['baselines', 'machado2018'])
-def test_a_restored_game_continues_exactly(protocol: str) -> None:
-    options = {'env_id': 'ALE/Breakout-v5', 'protocol': protocol}
+def test_a_restored_game_continues_exactly() -> None:
+    options = {'env_id': 'ALE/Breakout-v5', 'protocol': 'machado2018', 'life_loss': True}
     ours, other = manager(options), manager(options)
     ours.reset(seed=[1, 2])
     rng = np.random.default_rng(0)
@@ -218,9 +217,7 @@ def test_a_stack_of_frames_stays_as_it_was() -> None:
     [
         ('PongNoFrameskip-v4', "'ALE/Pong-v5': this id has a frame skip of its own"),
         ('Pong-v5', "'ALE/Pong-v5'"),
-        ('pong', "'ALE/Pong-v5'"),
         ('CartPole-v1', "the id of a game, such as 'ALE/Pong-v5'"),
-        ('os:system', "the id of a game, such as 'ALE/Pong-v5'"),
     ],
 )
 def test_an_id_that_names_no_game_is_refused(env_id: str, expected: str) -> None:
