@@ -151,7 +151,7 @@ def test_a_reset_that_does_not_end_holds_up_nobody(make: Any, tmp_path: Path) ->
 
 def test_a_step_waits_for_as_many_as_it_is_told_to_or_until_its_time_is_up(make: Any, tmp_path: Path) -> None:
     env_fn, gate = gated(tmp_path, 'step', 3)
-    for cfg in ({'wait_num': 2}, {'wait_num': 3, 'wait_timeout': 0.3}):
+    for cfg in ({'wait_num': 2}, {'wait_num': 3, 'wait_timeout': 1.0}):
         manager = make(env_fn, **cfg)
         manager.reset(seed=SEEDS[:3])
         gate.touch()
@@ -160,6 +160,7 @@ def test_a_step_waits_for_as_many_as_it_is_told_to_or_until_its_time_is_up(make:
         gate.unlink()
         waited = manager.step(np.zeros(0, np.int64), manager.ready[:0])
         assert waited.env_id.tolist() == [0] and manager.ready.tolist() == [0, 1, 2]
+    assert manager.step(np.zeros(3, np.int64), manager.ready).env_id.tolist() == [0, 1, 2], 'nobody is late'
 
 
 def test_envs_that_are_not_ready_are_refused(make: Any, tmp_path: Path) -> None:
