@@ -49,7 +49,6 @@ TOYS = {
         other=dict(eps=0.0),
         policy_=dict(discount_factor=0.5, priority=True, priority_IS_weight=True, nstep=2, double=True),
     ),
-    'dqn noisy': DQN | dict(model=dict(noisy=True)),
     'dqn episodes': DQN
     | dict(
         collect=dict(n_sample=None, n_episode=1),

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from fakes import config_pair
-from toys import DQN, RECURRENT, TOYS, toy
+from toys import RECURRENT, TOYS, toy
 
 from rlframe import config
 from rlframe.pipeline import SerialPipeline
@@ -50,52 +50,54 @@ def expected_value(nstep: int) -> float:
     return float(np.mean(rewards)) / (1 - goes_on * 0.9**nstep)
 
 
+ENDS = [(1, 'truncated', 10.0), (3, 'terminated', None)]
+"""Steps of a target, how the episode ends, and the value, if it is not that of ``expected_value``."""
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(('ending', 'value'), [('truncated', 10.0), ('terminated', None)])
-@pytest.mark.parametrize('nstep', [1, 3])
+@pytest.mark.parametrize(('nstep', 'ending', 'value'), ENDS)
 @pytest.mark.parametrize(
     ('policy', 'model'),
     [('dqn', {}), ('qrdqn', dict(num_quantiles=4)), ('c51', dict(v_min=0.0, v_max=12.0, n_atom=25))],
 )
 def test_value_of_endless_reward_1_is_10_behind_a_time_limit_and_less_before_an_end(
-    ending: str, value: float | None, nstep: int, policy: str, model: dict[str, Any]
+    nstep: int, ending: str, value: float | None, policy: str, model: dict[str, Any]
 ) -> None:
     pipeline = run(
         env_id='fakes:OneStateEnv',
         policy=policy,
         env=dict(kwargs=dict(ending=ending)),
-        learn=dict(batch_size=64, learning_rate=1e-2, target_update_freq=10, update_per_collect=8),
+        learn=dict(batch_size=64, learning_rate=3e-2, target_update_freq=10, update_per_collect=8),
         model=dict(encoder_hidden_size_list=[], **model),
         policy_=dict(discount_factor=0.9, nstep=nstep),
         other=dict(eps=0.5),
-        max_train_iter=2500,
+        max_train_iter=700,
     )
     with torch.no_grad():
         q = pipeline.policy._q_value(np.ones((1, 1), np.float32)).numpy()
     np.testing.assert_allclose(q, expected_value(nstep) if value is None else value, atol=0.5)
 
 
-@pytest.mark.parametrize(('ending', 'value'), [('truncated', 10.0), ('terminated', None)])
-@pytest.mark.parametrize('nstep', [1, 3])
+@pytest.mark.parametrize(('nstep', 'ending', 'value'), ENDS)
 @pytest.mark.parametrize(
     'policy',
     ['sac', *(pytest.param(name, marks=pytest.mark.slow) for name in ('ddpg', 'td3', 'sac_discrete'))],
 )
-def test_critics_say_so_too(ending: str, value: float | None, nstep: int, policy: str) -> None:
+def test_critics_say_so_too(nstep: int, ending: str, value: float | None, policy: str) -> None:
     is_discrete = policy == 'sac_discrete'
     pipeline = run(
         env_id='fakes:OneStateEnv' if is_discrete else 'fakes:OneStateBoxEnv',
         policy=policy,
         env=dict(kwargs=dict(ending=ending)),
         learn=dict(
-            **dict(batch_size=64, learning_rate_critic=2e-2, target_theta=0.2, update_per_collect=8),
+            **dict(batch_size=64, learning_rate_critic=5e-2, target_theta=0.2, update_per_collect=8),
             **(dict(alpha=0.0) if 'sac' in policy else {}),  # entropy is worth nothing
         ),
         collect=dict(n_sample=8) | ({} if 'sac' in policy else dict(noise_sigma=1.0)),
-        evaluator=dict(eval_freq=1500),
+        evaluator=dict(eval_freq=600),
         model=dict(encoder_hidden_size_list=[]),
         policy_=dict(discount_factor=0.9, nstep=nstep, random_collect_size=200),
-        max_train_iter=1500,
+        max_train_iter=600,
     )
     obs, action = torch.ones(1, 1), None if is_discrete else torch.zeros(1, 2)
     with torch.no_grad():
@@ -104,24 +106,21 @@ def test_critics_say_so_too(ending: str, value: float | None, nstep: int, policy
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize('policy', ['r2d2', 'dqn'])
-def test_memory_names_the_class_that_was_seen_five_steps_ago(policy: str) -> None:
+def test_memory_names_the_class_that_was_seen_five_steps_ago() -> None:
     pipeline = run(
         env_id='memory:RecallEnv',
         env=dict(stop_value=0.99, n_evaluator_episode=40),
         evaluator=dict(eval_freq=100),
-        max_env_step=24_000 if policy == 'r2d2' else 6000,
-        **(RECURRENT if policy == 'r2d2' else DQN),
+        max_env_step=24_000,
+        **RECURRENT,
     )
-    assert pipeline.stopped == (policy == 'r2d2')
-    assert pipeline.evaluator.best >= 0.99 or pipeline.evaluator.best < 0.7, 'by chance it is 1/3'
+    assert pipeline.stopped, 'by chance it is 1/3'
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize('ending', ['truncated', 'terminated'])
-@pytest.mark.parametrize(('nstep', 'scaled'), [(1, False), (3, True)])
+@pytest.mark.parametrize(('nstep', 'scaled', 'ending'), [(1, False, 'truncated'), (3, True, 'terminated')])
 def test_recurrent_value_of_endless_reward_1_is_10_behind_a_time_limit_and_what_is_left_before_an_end(
-    ending: str, nstep: int, scaled: bool
+    nstep: int, scaled: bool, ending: str
 ) -> None:
     pipeline = run(
         **RECURRENT
@@ -130,14 +129,14 @@ def test_recurrent_value_of_endless_reward_1_is_10_behind_a_time_limit_and_what_
             env=dict(kwargs=dict(ending=ending)),
             learn=dict(
                 batch_size=64,
-                learning_rate=dict(type='linear', start=1e-2, end=1e-3, decay=2500),
+                learning_rate=dict(type='linear', start=2e-2, end=1e-3, decay=900),
                 target_update_freq=10,
                 update_per_collect=8,
             ),
             policy_=dict(discount_factor=0.9, nstep=nstep, value_rescale=scaled),
             buffer=dict(type='sequence', unroll_len=4, burn_in=1),
             other=dict(eps=0.5),
-            max_train_iter=1500,
+            max_train_iter=900,
         )
     )
     policy, obs, values = pipeline.policy, torch.ones(1, 1), []
@@ -172,30 +171,35 @@ LAST_5 = np.mean([sum(0.9**k for k in range(left)) for left in (5, 4, 3, 2, 1)])
 """Mean return of the five steps of an episode that ends for good: one state cannot tell them apart."""
 
 
-@pytest.mark.parametrize(('ending', 'value'), [('truncated', 10.0), ('terminated', LAST_5)])
 @pytest.mark.parametrize(
-    ('policy', 'learn', 'normalize_obs'),
+    ('policy', 'learn', 'normalize_obs', 'ending', 'value'),
     [
-        ('ppo', {}, False),
-        ('ppo', dict(value_norm=True), False),
-        ('ppo', dict(value_clip=1.0), False),
-        ('ppo', {}, True),
-        ('a2c', dict(epoch_per_collect=1, optimizer='adam'), False),
+        ('ppo', {}, False, 'terminated', LAST_5),
+        ('ppo', dict(value_norm=True), False, 'truncated', 10.0),
+        ('ppo', dict(value_clip=1.0), True, 'truncated', 10.0),
+        pytest.param(
+            'a2c',
+            dict(epoch_per_collect=1, optimizer='adam'),
+            False,
+            'truncated',
+            10.0,
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_critic_values_endless_reward_1_at_10_behind_a_time_limit_and_at_less_before_an_end(
-    ending: str, value: float, policy: str, learn: dict[str, Any], normalize_obs: bool
+    policy: str, learn: dict[str, Any], normalize_obs: bool, ending: str, value: float
 ) -> None:
     pipeline = run(
         env_id='fakes:OneStateEnv',
         policy=policy,
         env=dict(kwargs=dict(ending=ending)),
-        learn=dict(batch_size=None, learning_rate=3e-2, epoch_per_collect=20) | learn,
+        learn=dict(batch_size=None, learning_rate=5e-2, epoch_per_collect=20) | learn,
         model=dict(encoder_hidden_size_list=[]),
         collect=dict(n_sample=20, discount_factor=0.9, gae_lambda=1.0),
         policy_=dict(normalize_obs=normalize_obs),
-        evaluator=dict(eval_freq=900),
-        max_train_iter=900,
+        evaluator=dict(eval_freq=500),
+        max_train_iter=500,
     )
     obs = np.full((1, 1), 0.0 if normalize_obs else 1.0, np.float32)
     np.testing.assert_allclose(pipeline.policy._values(obs), value, atol=0.1)
