@@ -132,7 +132,7 @@ NEEDED = {
 }
 """What must be installed for configs whose names begin so."""
 OFTEN = {'cartpole_dqn', 'cartpole_ppo', 'cartpole_bc', 'cartpole_novel_r2d2', 'pendulum_sac'}
-"""The configs that are tried every time."""
+"""The configs that are tried every time, and repeated from what the run wrote."""
 CONFIGS = [
     pytest.param(file, id=file.stem, marks=[] if file.stem in OFTEN else [pytest.mark.slow])
     for file in sorted((ROOT / 'configs').glob('*.py'))
@@ -141,7 +141,7 @@ CONFIGS = [
 
 
 @pytest.mark.parametrize('file', CONFIGS)
-def test_every_config_trains_is_scored_and_can_be_repeated(
+def test_every_config_trains_and_is_scored_and_can_be_repeated(
     file: Path, cwd: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     if (
@@ -165,6 +165,8 @@ def test_every_config_trains_is_scored_and_can_be_repeated(
         assert (folder / name).exists(), name
     first = score(folder, capsys)
     assert first['episodes'] == 2 and first['min'] <= first['mean'] <= first['max']
+    if file.stem not in OFTEN:
+        return
     again = train(str(folder / 'total_config.py'))
     assert again.name == f'{file.stem}_seed0_1'
     drop = ('checkpoint',)
@@ -212,14 +214,6 @@ def test_example_from_python_trains(cwd: Path, monkeypatch: pytest.MonkeyPatch) 
         names = runpy.run_path(str(EXAMPLES / 'from_python.py'))
     assert names['action'] in (0, 1) and names['score'].episodes == 20
     assert (cwd / 'cartpole_dqn_seed0' / 'ckpt' / 'latest').exists()
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings('ignore::rlframe.errors.ConfigWarning')
-def test_page_on_python_works(cwd: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with page_folder(cwd, monkeypatch):
-        run_blocks(blocks_of(ROOT / 'docs' / 'python_api.md'))
-    assert len(list(cwd.iterdir())) == 4
 
 
 @pytest.mark.slow

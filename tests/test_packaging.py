@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.metadata
-import json
 import os
 import re
 import shutil
@@ -17,7 +16,6 @@ from typing import Any
 
 import pytest
 from packaging.requirements import Requirement
-from packaging.version import Version
 
 ROOT = Path(__file__).parents[1]
 BUILT_WITH = {'opencv-python-headless': 'cv2', 'scikit-learn': 'sklearn', 'mkdocs-material': 'material'}
@@ -28,6 +26,7 @@ import numpy as np
 
 import rlframe
 from rlframe.data import Batch
+from rlframe.utils.field import Section, option
 from rlframe.worker import BaseLearner, LearnerHook, register_learner_hook
 
 
@@ -43,6 +42,19 @@ class Mine(LearnerHook):
         reveal_type(rlframe.load('run'))
         rlframe.load(step)
         len(batch).foo
+
+
+class Learn(Section):
+    lr: float = option(1e-3, unit='per update', doc='step size')
+
+
+class Config(Section):
+    size: int = option('4')
+    learn: Learn
+
+
+def read(cfg: Config) -> None:
+    print(cfg.lern.lr, cfg.learn.rl, cfg.learn.lr)
 '''
 
 
@@ -127,27 +139,20 @@ def test_no_extra_can_bring_a_version_of_years_ago(monkeypatch: pytest.MonkeyPat
     assert not unbounded, 'say from which version on it works'
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize('extras', ['all,test,docs', 'bench'])
-def test_extras_and_constraints_have_versions_that_go_together(
-    extras: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    report = tmp_path / 'report.json'
-    words = ('install', '--dry-run', '--quiet', '--report', report)
-    if subprocess.run(
-        [sys.executable, '-m', 'pip', 'download', '--no-deps', '-qd', tmp_path, 'easydict']
-    ).returncode:
-        pytest.skip('no package index can be reached')
-    run(sys.executable, '-m', 'pip', *words, '-c', 'constraints.txt', f'{ROOT}[{extras}]', cwd=ROOT)
+def test_versions_of_the_constraints_are_allowed_by_what_names_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = (ROOT / 'constraints.txt').read_text(encoding='utf-8').splitlines()
     chosen = {
-        re.sub('[-_.]+', '-', each['metadata']['name']).lower(): Version(each['metadata']['version'])
-        for each in json.loads(report.read_text(encoding='utf-8'))['install']
+        pin.name.lower(): next(iter(pin.specifier)).version
+        for pin in map(Requirement, (line.partition(' #')[0] for line in lines if line and line[0] != '#'))
     }
-    wanted = metadata(monkeypatch)['extras_require']
-    for requirement in map(Requirement, {each for name in extras.split(',') for each in wanted[name]}):
-        name = re.sub('[-_.]+', '-', requirement.name).lower()
-        version = chosen.get(name) or Version(importlib.metadata.version(name))
-        assert version in requirement.specifier, f'{requirement}: {version} came out'
+    given = metadata(monkeypatch)
+    wanted = {
+        *given['install_requires'],
+        *(each for name in given['extras_require'].values() for each in name),
+    }
+    named = [wish for wish in map(Requirement, wanted) if wish.name.lower() in chosen]
+    assert len(named) > 10
+    assert not [wish for wish in named if chosen[wish.name.lower()] not in wish.specifier]
 
 
 def test_classifiers_name_the_python_that_tests_run_on(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -263,4 +268,7 @@ def test_type_checkers_read_the_types_of_the_installed_package(venv: Path, tmp_p
     lines = done.stdout.splitlines()
     assert 'Revealed type is "rlframe.export.loaded.LoadedPolicy"' in lines[0], done.stdout + done.stderr
     assert '"load" has incompatible type "int"' in lines[1] and '"int" has no attribute "foo"' in lines[2]
-    assert len(lines) == 4, done.stdout  # the last line counts: the file has no other errors
+    assert 'expression has type "str", variable has type "int"' in lines[3]
+    assert '"Config" has no attribute "lern"; maybe "learn"?' in lines[4]
+    assert '"Learn" has no attribute "rl"' in lines[5]
+    assert len(lines) == 7, done.stdout  # the last line counts: the file has no other errors

@@ -60,6 +60,7 @@ def test_few_blocks_are_not_run_and_each_says_why() -> None:
             assert (ROOT / test).exists(), f'{page}: {test}'
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(torch.cuda.is_available(), reason='there is a GPU')
 def test_commands_for_a_gpu_have_valid_configs_and_then_ask_for_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -6,7 +6,6 @@ import importlib
 import json
 import os
 import signal
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -223,31 +222,6 @@ def test_a_run_goes_on_to_its_budget_and_is_scored(tool: Tool, monkeypatch: pyte
     assert tool.queue.collect(tool.work) == 1 and not tool.queue.left(order(tool, 0))
     tool.make.write()
     assert 'return' in tool.config.read_text(encoding='utf-8').split('\n')[0]
-
-
-@pytest.mark.slow
-def test_a_killed_run_is_resumed_and_ends_like_one_that_was_not_killed(tool: Tool) -> None:
-    saves = 'policy.learn.learner.hook.save_ckpt_after_iter=200'
-    facts = {'tiny': {'env_steps': 3000, 'overrides': [saves, 'policy.eval.evaluator.eval_freq=300']}}
-    tool.rows.ROWS.write_text(json.dumps(facts), encoding='utf-8')
-    killed = tool.queue.Queue(order(tool, 0))
-    assert killed._step()
-    ((job, child),) = killed.running.values()
-    try:
-        while not (Path(job.folder) / 'run' / 'ckpt' / 'latest').exists():
-            assert child.ended is None
-            time.sleep(0.05)
-        os.kill(child.pid, signal.SIGKILL)
-    finally:
-        child.end(5.0)
-    assert not Path(job.done).exists()
-    assert tool.queue.Queue(order(tool, 0)).run() == 0
-    (resumed,) = tool.rows.read_runs()
-    tool.records.write_text('{"runs": []}', encoding='utf-8')
-    assert tool.queue.Queue(tool.queue.Order(list, [0], tool.work.parent / 'other')).run() == 0
-    (whole,) = tool.rows.read_runs()
-    same = ('env_steps', 'updates', 'mean', 'returns', 'curve')
-    assert [resumed[key] for key in same] == [whole[key] for key in same]
 
 
 @pytest.mark.slow

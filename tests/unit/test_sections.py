@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import ast
-import os
 import re
-import subprocess
 import sys
 from collections.abc import Iterator
 from functools import partial
@@ -148,37 +146,3 @@ def test_every_key_named_in_a_string_is_an_option() -> None:
             ):
                 key = f'{chain(node.func).partition("cfg.")[2].removesuffix("get")}{node.args[0].value}'
                 assert any(f'.{one}'.endswith(f'.{key}') for one in known), f'{path}:{node.lineno}: {key}'
-
-
-SNIPPET = """
-from rlframe.utils.field import Section, option
-
-
-class Learn(Section):
-    lr: float = option(1e-3, unit='per update', doc='step size')
-
-
-class Config(Section):
-    size: int = option('4')
-    learn: Learn
-
-
-def read(cfg: Config) -> None:
-    print(cfg.lern.lr, cfg.learn.rl, cfg.learn.lr)
-"""
-
-
-@pytest.mark.slow
-def test_type_checkers_name_a_misspelt_key_and_a_default_of_another_type(tmp_path: Path) -> None:
-    (tmp_path / 'mine.py').write_text(SNIPPET, encoding='utf-8')
-    done = subprocess.run(
-        [sys.executable, '-m', 'mypy', '--strict', '--config-file=', '--follow-imports=silent', 'mine.py'],
-        cwd=tmp_path,
-        env={**os.environ, 'MYPYPATH': str(Path(rlframe.__file__).parents[1])},
-        capture_output=True,
-        text=True,
-    )
-    wrong_default, section, key, _ = done.stdout.splitlines()
-    assert 'expression has type "str", variable has type "int"' in wrong_default
-    assert '"Config" has no attribute "lern"; maybe "learn"?' in section
-    assert '"Learn" has no attribute "rl"' in key

@@ -112,15 +112,17 @@ def replaced(path: Path_, value: Any) -> Callable[[Any], None]:
 
 
 def changes(path: Path) -> list[tuple[str, Path_, str, Callable[[Any], None]]]:
-    """Returns, for every part of the JSON files of a checkpoint, its deletion and three other types."""
+    """Returns, for every part of the JSON files of a checkpoint, its deletion or another type."""
     found, draw = [], random.Random(0)
     for name in (STATE, BUFFER):
         if (path / name).exists():
             tree = json.loads((path / name).read_bytes())
             for way in places(tree):
-                found.append((name, way, 'deleted', deleted(way)))
                 others = [other for other in OTHERS if type(other) is not type(at(tree, way))]
-                found += [(name, way, repr(other), replaced(way, other)) for other in draw.sample(others, 3)]
+                other = draw.choice(others)
+                is_deleted = draw.random() < 0.25
+                edit = deleted(way) if is_deleted else replaced(way, other)
+                found.append((name, way, 'deleted' if is_deleted else repr(other), edit))
     return found
 
 

@@ -159,15 +159,10 @@ def check_mutations(work: Path, number: int, seed: int) -> dict[str, int]:
     return counts
 
 
-def test_a_hundred_changed_configs_reach_nothing(work: Path) -> None:
-    counts = check_mutations(work, 100, seed=0)
-    assert counts['refused'] > 30 and counts['done'] > 5, 'both ways are gone'
-
-
-@pytest.mark.slow
-def test_two_thousand_changed_configs_reach_nothing(work: Path) -> None:
-    counts = check_mutations(work, 2000, seed=1)
-    assert counts['refused'] > 600 and counts['done'] > 100
+def test_changed_configs_reach_nothing(work: Path) -> None:
+    number = int(os.environ.get('RLFRAME_EXAMPLES', '100'))
+    counts = check_mutations(work, number, seed=0)
+    assert counts['refused'] > 0.3 * number and counts['done'] > 0.05 * number, 'both ways are gone'
 
 
 def test_the_tripwire_sees_what_it_must(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
