@@ -30,7 +30,7 @@ FILES = {
         pair("dict(env=dict(env_id='X', kwargs={'items': 1}))"), "'items'", 'reserved', 'EasyDict'
     ),
     'encoding': file('', 'a.yaml:1', 'UTF-8', name='a.yaml', edit='latin'),
-    'nested': file('a: ' + '[' * 60_000, 'nested too deeply', name='a.yaml'),
+    'nested': file('a: ' + '[' * 6_000, 'nested too deeply', name='a.yaml'),
 }
 OPTIONS = {
     '6': option(

@@ -15,12 +15,10 @@ import rlframe
 from rlframe import config
 from rlframe.app.scoring import Request, score
 from rlframe.entry.__main__ import main
-from rlframe.errors import CheckpointCorruptError, RunWarning
+from rlframe.errors import CheckpointCorruptError
 from rlframe.export import export_policy
-from rlframe.pipeline import SerialPipeline, serial_pipeline
-from rlframe.pipeline.resume import resume
+from rlframe.pipeline import SerialPipeline
 from rlframe.run.read_checkpoint import OpenCheckpoint, load_checkpoint
-from rlframe.tune.trial import Trial
 
 pytestmark = pytest.mark.filterwarnings('ignore::rlframe.errors.ConfigWarning')
 
@@ -107,34 +105,6 @@ def test_resume_of_a_checkpoint_opens_each_file_once(number: int, trained: Path,
     assert names_of(trained / 'ckpt' / f'iteration_{number}') <= counts.keys() and set(counts.values()) == {1}
 
 
-def test_damaged_checkpoint_and_the_one_before_are_opened_once(
-    trained: Path, opened: Opened, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    damaged = trained / 'ckpt' / 'iteration_40' / 'state.json'
-    content = damaged.read_bytes()
-    damaged.write_bytes(content + b' ')
-    before = opened()
-    try:
-        found = resume(trained)
-        with SerialPipeline(found.cfg, resume=found.saved) as pipeline:
-            assert pipeline.progress.train_iter == 20
-    finally:
-        counts = opened() - before
-        damaged.write_bytes(content)
-    assert counts.pop('ckpt/iteration_40/state.json') == 2, (
-        'to verify it, and to see whether it holds a pickle'
-    )
-    assert names_of(trained / 'ckpt' / 'iteration_20') <= counts.keys() and set(counts.values()) == {1}
-
-
-def test_python_opens_each_file_once(trained: Path, opened: Opened) -> None:
-    with pytest.warns(RunWarning, match='nothing is left to do'):
-        serial_pipeline(None, resume_from=trained)
-    counts = opened()
-    assert names_of(trained / 'ckpt' / 'iteration_40') <= counts.keys() and set(counts.values()) == {1}
-
-
 @pytest.mark.parametrize('how', ['argument', 'method'])
 def test_pipeline_opens_each_file_of_its_checkpoint_once(
     how: str, trained: Path, opened: Opened, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -146,19 +116,6 @@ def test_pipeline_opens_each_file_of_its_checkpoint_once(
             pipeline.load_checkpoint(path)
     counts = opened()
     assert counts.keys() == names_of(path) and set(counts.values()) == {1}
-
-
-@pytest.mark.parametrize('key', ['policy.init_from', 'policy.learn.learner.hook.load_ckpt_before_run'])
-def test_weights_are_taken_over_by_opening_each_file_once(
-    key: str, trained: Path, opened: Opened, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    path = trained / 'ckpt' / 'iteration_40'
-    with SerialPipeline(compiled(overrides=[f'{key}={path}'], max_train_iter=2)) as pipeline:
-        pipeline.run()
-    counts = opened()
-    assert set(counts) == {f'ckpt/iteration_40/{name}' for name in WITHOUT_BUFFER}
-    assert set(counts.values()) == {1}
 
 
 WITHOUT_BUFFER = ('manifest.json', 'state.json', 'tensors.safetensors')
@@ -184,16 +141,6 @@ def test_exported_policy_is_loaded_by_opening_each_file_once(trained: Path, open
     rlframe.load(trained)
     folder = trained / 'export' / 'artifact'
     assert opened() == {str(file.relative_to(trained)): 1 for file in folder.iterdir()}
-
-
-def test_trial_is_restored_by_opening_each_file_once(trained: Path, tmp_path: Path, opened: Opened) -> None:
-    pair = dict(zip(('main_config', 'create_config'), config.split_config(compiled()), strict=True))
-    other = Trial(pair, tmp_path, 'other')
-    (tmp_path / 'latest').symlink_to(trained / 'ckpt' / 'iteration_40')
-    other.load(tmp_path)
-    other.close()
-    counts = opened()
-    assert counts.keys() == names_of(trained / 'ckpt' / 'iteration_40') and set(counts.values()) == {1}
 
 
 def test_verified_bytes_are_used_even_if_the_files_change_afterwards(trained: Path) -> None:

@@ -45,13 +45,6 @@ class Recent:
         self.args, self.kwargs = args, kwargs
 
 
-def test_register_as_call_and_as_decorator_returns_the_class() -> None:
-    registry = Registry('buffer')
-    assert registry.register('recent', Recent) is Recent
-    assert registry.register('also')(Recent) is Recent
-    assert registry.names() == ['also', 'recent'] and registry.get('recent') is Recent
-
-
 def test_unknown_name_gives_neighbour_known_names_and_remedy() -> None:
     registry = Registry('replay buffer', {'naive': 'json'})
     registry.register('recent', Recent)
@@ -68,18 +61,6 @@ def test_unknown_name_gives_neighbour_known_names_and_remedy() -> None:
         assert word in text
 
 
-def test_second_class_under_a_name_is_refused_with_both_places(module: Any) -> None:
-    module('first_of_two', 'class Mine: ...\n')
-    module('second_of_two', '\n\nclass Mine: ...\n')
-    import first_of_two  # type: ignore[import-not-found]
-    import second_of_two  # type: ignore[import-not-found]
-
-    registry = Registry('policy')
-    registry.register('mine', first_of_two.Mine)
-    with pytest.raises(RegistryError, match=r'first_of_two\.py:1.*second_of_two\.py:3'):
-        registry.register('mine', second_of_two.Mine)
-
-
 def test_a_class_may_be_registered_again_after_a_reload(module: Any) -> None:
     module('reloaded_mod', 'class Mine: ...\n')
     registry = Registry('policy')
@@ -91,31 +72,6 @@ def test_a_class_may_be_registered_again_after_a_reload(module: Any) -> None:
         spec.loader.exec_module(loaded)
         registry.register('mine', loaded.Mine)
     assert registry.get('mine') is loaded.Mine
-
-
-def test_a_builtin_name_cannot_be_taken(module: Any) -> None:
-    registry = Registry('policy', {'dqn': 'builtin_mod'})
-    module('builtin_mod', 'class DQN: ...\n')
-    import builtin_mod  # type: ignore[import-not-found]
-
-    builtin_mod.DQN.__module__ = 'builtin_mod'
-    registry.register('dqn', builtin_mod.DQN)
-    with pytest.raises(RegistryError, match='registered twice'):
-        registry.register('dqn', Recent)
-
-
-def test_builtin_is_imported_when_first_asked_for(module: Any) -> None:
-    registry = Registry('policy', {'lazy': 'lazy_mod'})
-    REGISTRIES['test'] = registry
-    try:
-        module(
-            'lazy_mod',
-            "import rlframe.registry as r\n@r.REGISTRIES['test'].register('lazy')\nclass Lazy: ...\n",
-        )
-        assert registry.names() == ['lazy'] and registry.is_builtin('lazy') and 'lazy_mod' not in sys.modules
-        assert registry.get('lazy').__name__ == 'Lazy'
-    finally:
-        del REGISTRIES['test']
 
 
 def test_get_cls_imports_the_named_modules_first(module: Any) -> None:
@@ -222,10 +178,6 @@ def test_missing_module_is_a_config_error_but_a_broken_one_is_left_alone(module:
     with pytest.raises(ModuleNotFoundError, match='no_such_module_z') as caught:
         import_modules(['broken_mod'])
     assert not isinstance(caught.value, ConfigError)
-
-
-def test_nearest_is_silent_where_nothing_is_near() -> None:
-    assert nearest('qqq', ['dqn']) == '' and nearest('dqnn', ['dqn', 'ppo']) == " Did you mean 'dqn'?"
 
 
 def test_a_builtin_module_that_registers_nothing_is_named() -> None:

@@ -16,7 +16,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
-from checkpoint_helpers import edit_manifest, facts_of, payload
+from checkpoint_helpers import edit_manifest
 from fakes import config_pair
 from runs import DQN, ROOT, differences, end_state, records
 
@@ -28,7 +28,6 @@ from rlframe.errors import (
     ConfigError,
     ExperimentDirError,
     ExperimentLockedError,
-    UnsafeCheckpointError,
 )
 from rlframe.pipeline import SerialPipeline, serial_pipeline
 from rlframe.pipeline.resume import resume
@@ -65,11 +64,20 @@ def run(capsys: pytest.CaptureFixture[str]) -> Run:
     return call
 
 
+@pytest.fixture(scope='module')
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run to be copied."""
+    folder = tmp_path_factory.mktemp('trained')
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        assert main(['-c', str(ROOT / DQN[1]), *DQN[2:], SAVES, '--train-iter', '40']) == 0
+    return folder / 'cartpole_dqn_seed0'
+
+
 @pytest.fixture
-def stopped(run: Run, cwd: Path) -> Path:
+def stopped(trained: Path, cwd: Path) -> Path:
     """The folder of a run of 40 train iterations with checkpoints at 20 and 40."""
-    assert run(*DQN, SAVES, '--train-iter', '40')[0] == 0
-    return cwd / 'cartpole_dqn_seed0'
+    return shutil.copytree(trained, cwd / trained.name, symlinks=True)
 
 
 def test_resumed_run_equals_one_with_the_longer_budget(run: Run, stopped: Path, cwd: Path) -> None:
@@ -84,19 +92,11 @@ def test_resumed_run_equals_one_with_the_longer_budget(run: Run, stopped: Path, 
     assert differences(one, other) == []
 
 
-@pytest.mark.parametrize('manager', ['base', 'subprocess'])
-def test_resumed_run_with_fields_and_masks_equals_an_uninterrupted_one(
-    run: Run, cwd: Path, manager: str
-) -> None:
+def test_resumed_run_with_fields_and_masks_equals_an_uninterrupted_one(run: Run, cwd: Path) -> None:
     words = (
         *(*DQN, SAVES, 'env.env_id=space_envs:SpaceEnv', 'env.kwargs={"obs": "Tuple", "mask": "info"}'),
-        *('env.frame_stack=2', f'env_manager.type={manager}', 'checkpoint.replay_buffer=incremental'),
-        *(
-            'replay_buffer.type=advanced',
-            'policy.priority=true',
-            'policy.nstep=3',
-            'policy.eval.evaluator.eval_freq=20',
-        ),
+        *('env.frame_stack=2', 'checkpoint.replay_buffer=incremental', 'replay_buffer.type=advanced'),
+        *('policy.priority=true', 'policy.nstep=3', 'policy.eval.evaluator.eval_freq=20'),
     )
     for length in ('40', '80'):
         code, _, err = run(*words, '--train-iter', length)
@@ -200,30 +200,6 @@ def test_code_beside_a_checkpoint_is_not_run(run: Run, stopped: Path, cwd: Path)
     assert not (cwd / 'marker').exists()
 
 
-@pytest.mark.parametrize(
-    ('path', 'value'),
-    [
-        (('main_config', 'env', 'env_id'), 'subprocess:check_call'),
-        (('main_config', 'env', 'wrappers'), [{'type': 'os:system'}]),
-        (('create_config', 'import_names'), ['antigravity']),
-        (('create_config', 'policy', 'import_names'), ['antigravity']),
-    ],
-)
-def test_config_of_a_checkpoint_imports_nothing_unasked(
-    run: Run, stopped: Path, path: tuple[str, ...], value: Any
-) -> None:
-    _, manifest = load_checkpoint(stopped / 'ckpt' / 'latest')
-    data = manifest['config']
-    section = data
-    for name in path[:-1]:
-        section = section[name]
-    section[path[-1]] = value
-    with pytest.raises(UnsafeCheckpointError, match='--trust') as caught:
-        config.check_trust(data, 'here', False)
-    assert '.'.join(path[1:]) in str(caught.value)
-    config.check_trust(data, 'here', True)
-
-
 # what is refused: rows 50 to 53, 56, 59
 
 
@@ -273,13 +249,6 @@ def test_folder_that_cannot_be_written_is_refused_before_anything_starts(where: 
     with pytest.raises(ExperimentDirError) as caught:
         run_folder.check_writable(Path(where))
     assert where in str(caught.value) and str(os.getuid()) in str(caught.value)
-
-
-def test_unwritable_working_directory_is_refused_by_the_command_line(run: Run, monkeypatch: Any) -> None:
-    config_file = str(ROOT / 'configs' / 'cartpole_dqn.py')
-    monkeypatch.chdir('/proc/self')
-    code, out, err = run('-c', config_file)
-    assert (code, out) == (2, '') and 'ExperimentDirError' in err and '/proc/' in err
 
 
 def test_run_folder_whose_name_is_a_file_is_refused(run: Run, cwd: Path) -> None:
@@ -396,38 +365,7 @@ def test_crash_leaves_a_report_and_an_emergency_checkpoint(run: Run, cwd: Path) 
     assert not (folder / '.lock').exists()
 
 
-# damaged, foreign and dangerous checkpoints on the command line: rows 54 to 58 and 61
-
-
-def cut_off(path: Path) -> str:
-    tensors = next(path.glob('tensors*'))
-    tensors.write_bytes(tensors.read_bytes()[:100])
-    return tensors.name
-
-
-def emptied(path: Path) -> str:
-    (path / 'state.json').write_bytes(b'')
-    return 'state.json'
-
-
-def turned_into_text(path: Path) -> str:
-    (path / 'manifest.json').write_text('hello')
-    return 'manifest.json'
-
-
-def turned_into_a_pickle(path: Path) -> str:
-    content = payload(path / 'marker')
-    name = next(path.glob('tensors*')).name
-    (path / name).write_bytes(content)
-    edit_manifest(path, lambda manifest: manifest['files'].update({name: facts_of(content)}))
-    return name
-
-
-def made_by_a_newer_version(path: Path) -> str:
-    file = path / 'manifest.json'
-    body = file.read_bytes().rpartition(b',"sha256"')[0].replace(b'"format_version":2', b'"format_version":7')
-    file.write_bytes(body + b',"sha256":"' + facts_of(body)['sha256'].encode() + b'"}\n')
-    return 'format'
+# checkpoints of something else; the table of bad inputs has the damaged and dangerous ones
 
 
 def made_for_another_env(path: Path) -> str:
@@ -448,16 +386,7 @@ def with_another_network(path: Path) -> str:
     return 'encoder.layers.0.weight: (16, 4) in the checkpoint, (32, 4) here'
 
 
-REFUSALS = {
-    cut_off: 'CheckpointCorruptError',
-    emptied: 'CheckpointCorruptError',
-    turned_into_text: 'CheckpointCorruptError',
-    turned_into_a_pickle: 'UnsafeCheckpointError',
-    made_by_a_newer_version: 'CheckpointVersionError',
-    made_for_another_env: 'CheckpointMismatchError',
-    made_by_another_policy: 'CheckpointMismatchError',
-    with_another_network: 'CheckpointMismatchError',
-}
+REFUSALS = (made_for_another_env, made_by_another_policy, with_another_network)
 
 
 @pytest.mark.parametrize('spoil', REFUSALS, ids=lambda f: f.__name__)
@@ -468,8 +397,7 @@ def test_spoiled_checkpoint_is_refused_by_the_command_line(
     word = spoil(path)
     before = sorted(str(p) for p in cwd.rglob('*'))
     code, _, err = run('--resume', str(path))
-    assert code == 2 and 'Traceback' not in err and REFUSALS[spoil] in err and word in err, err
-    assert 'weights_only=False' not in err and not (path / 'marker').exists()
+    assert code == 2 and 'Traceback' not in err and 'CheckpointMismatchError' in err and word in err, err
     assert sorted(str(p) for p in cwd.rglob('*')) == before, 'nothing is left behind'
 
 

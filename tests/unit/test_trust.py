@@ -74,23 +74,8 @@ ATTACKS: dict[str, dict[str, Any]] = {
     **{
         f'env_id {name!r}': {'env__env_id': name}
         for name in (
-            *(
-                'payload:1',
-                'payload:',
-                'payload: X',
-                'payload:X',
-                ':payload',
-                'payload',
-                'payload.x:CartPole-v1',
-            ),
-            *(
-                'payload:CartPole-v1',
-                'CartPole-v1:payload',
-                ' payload:X',
-                'GymV26Environment-v0',
-                'Nowhere-v0',
-            ),
-            *({'payload': 1}, ['payload:X'], 1),
+            *('payload:1', 'payload: X', ':payload', 'payload', 'payload.x:CartPole-v1', 'Nowhere-v0'),
+            *('CartPole-v1:payload', 'GymV26Environment-v0', {'payload': 1}, ['payload:X']),
         )
     },
     'kwargs': {'env__kwargs': {'env_id': 'payload:X'}},
@@ -98,12 +83,9 @@ ATTACKS: dict[str, dict[str, Any]] = {
     **{
         f'wrapper {value!r}': {'env__wrappers': [value]}
         for value in (
-            *('payload:1x', 'm:1x', 'payload', 'RecordVideo', {'type': 'payload:X'}, {'type': ['payload:X']}),
-            *(
-                {'type': 'RecordVideo', 'video_folder': '/tmp/x'},
-                {'type': 'TimeLimit', 'max_episode_steps': 'x:y'},
-                3,
-            ),
+            *('m:1x', 'RecordVideo', {'type': ['payload:X']}, 3),
+            {'type': 'RecordVideo', 'video_folder': '/tmp/x'},
+            {'type': 'TimeLimit', 'max_episode_steps': 'x:y'},
         )
     },
     'set_buffer_size': {
@@ -118,25 +100,15 @@ ATTACKS: dict[str, dict[str, Any]] = {
     'hook': {f'{LEARNER}hook': {'x': {'type': 'payload'}}},
     'hook load_ckpt': {f'{LEARNER}hook': {'x': {'type': 'load_ckpt', 'load_path': '/tmp/other'}}},
     **{
-        f'import_names at {key} as {type(value).__name__}': {f'{key}import_names': value}
+        f'import_names at {key}': {f'{key}import_names': ['payload']}
         for key in (
-            *('', 'create_config__', 'create_config__policy__', 'create_config__env__', 'policy__', 'env__'),
-            *(
-                'policy__model__',
-                'env__manager__',
-                COLLECTOR,
-                f'{LEARNER}hook__x__',
-                LEARNER,
-                f'{LEARNER}hook__',
-            ),
+            *('', 'create_config__', 'create_config__policy__', 'create_config__env__', 'policy__'),
+            *('env__manager__', 'policy__model__', f'{LEARNER}hook__x__'),
         )
-        for value in (
-            ['payload'],
-            {'payload': 1},
-            'payload',
-            ['ok', ['payload']],
-            {1: 'payload'},
-        )
+    },
+    **{
+        f'import_names at create as {value}': {'create_config__import_names': value}
+        for value in ({'payload': 1}, 'payload', ['ok', ['payload']], {1: 'payload'})
     },
     'own policy': {'create_config__policy__type': 'payload'},
     'own model': {'policy__model__type': 'payload'},

@@ -6,25 +6,18 @@ import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pytest
 import torch
-from checkpoint_helpers import MEMBERS, edit_manifest, facts_of, payload, state, zipped
+from checkpoint_helpers import MEMBERS, state, zipped
 
-from rlframe import __version__
 from rlframe.errors import (
     CheckpointCorruptError,
     CheckpointError,
-    CheckpointMismatchError,
     CheckpointNotFoundError,
-    CheckpointVersionError,
-    CheckpointWriteError,
-    UnsafeCheckpointError,
 )
 from rlframe.run.checkpoint_tree import compare_configs, compare_states
-from rlframe.run.manifest import FORMAT_VERSION, read_manifest
+from rlframe.run.manifest import read_manifest
 from rlframe.run.read_checkpoint import find_checkpoint, load_checkpoint, newest_good, verify_checkpoint
 from rlframe.run.write_checkpoint import save_checkpoint
 
@@ -48,11 +41,10 @@ def cut(share: float) -> Callable[[bytes], bytes]:
 
 
 DAMAGE: dict[str, Callable[[bytes], bytes]] = {
-    **{f'{mask:#x} at {at:.0%}': flip(at, mask) for at in (0, 0.1, 0.3, 0.5, 0.8, 1) for mask in (1, 0x20, 0xFF)},
-    **{f'cut at {share:.0%}': cut(share) for share in (0, 0.5, 0.99)},
+    **{f'{mask:#x} at {at:.0%}': flip(at, mask) for at, mask in ((0, 1), (0.4, 0x20), (0.8, 0xFF), (1, 1))},
+    **{f'cut at {share:.0%}': cut(share) for share in (0, 0.99)},
     'longer': lambda content: content + b'\n',
     'text': lambda content: b'some text that is no checkpoint\n',
-    'zeros': lambda content: bytes(len(content)),
 }  # fmt: skip
 
 
@@ -78,18 +70,16 @@ def test_a_damaged_member_is_named_and_the_checkpoint_before_takes_over(
     assert load_checkpoint(path)[0]['progress'] == {'train_iter': 1}
 
 
-@pytest.mark.slow
-def test_every_single_bit_of_the_manifest_is_guarded(run: Path) -> None:
+def test_every_byte_of_the_manifest_is_guarded(run: Path) -> None:
     member = run / 'iteration_2' / 'manifest.json'
     content = member.read_bytes()
     for place in range(len(content)):
-        for bit in range(8):
-            changed = bytearray(content)
-            changed[place] ^= 1 << bit
-            member.write_bytes(changed)
-            with pytest.raises(CheckpointCorruptError) as caught:
-                read_manifest(run / 'iteration_2')
-            assert caught.value.where == str(member)
+        changed = bytearray(content)
+        changed[place] ^= 1 << place % 8
+        member.write_bytes(changed)
+        with pytest.raises(CheckpointCorruptError) as caught:
+            read_manifest(run / 'iteration_2')
+        assert caught.value.where == str(member)
 
 
 @pytest.mark.parametrize('name', MEMBERS)
@@ -135,11 +125,7 @@ def test_the_newest_of_no_checkpoints_and_of_damaged_ones_only(run: Path, tmp_pa
         newest_good(tmp_path / 'nowhere')
 
 
-# bad inputs, by their numbers in the list of those that are promised a good error
-
-
-def missing_folder(run: Path) -> Path:
-    return run.parent / 'nowhere'
+# bad inputs beside the table of them
 
 
 def empty_folder(run: Path) -> Path:
@@ -166,44 +152,21 @@ def spoiled(name: str, spoil: Callable[[bytes], bytes]) -> Callable[[Path], Path
     return make
 
 
-def newer(run: Path) -> Path:
-    member = run / 'iteration_2' / 'manifest.json'
-    edit_manifest(run / 'iteration_2', lambda m: m.update(rlframe='7.0'))
-    body = (
-        member.read_bytes().rpartition(b',"sha256"')[0].replace(b'"format_version":2', b'"format_version":7')
-    )
-    member.write_bytes(body + b',"sha256":"' + facts_of(body)['sha256'].encode() + b'"}\n')
-    return run
-
-
 BAD: dict[str, tuple[Callable[[Path], Path], type[CheckpointError], list[str]]] = {
-    '53 missing': (missing_folder, CheckpointNotFoundError, ['nowhere', 'no such file or directory']),
-    '53 nothing there': (empty_folder, CheckpointNotFoundError, ['no manifest.json', 'notes.txt']),
-    '54 cut': (
+    'nothing there': (empty_folder, CheckpointNotFoundError, ['no manifest.json', 'notes.txt']),
+    'cut': (
         spoiled('tensors.safetensors', cut(0.5)),
         CheckpointCorruptError,
         ['tensors.safetensors', 'got {half}', 'expected {size} bytes', 'iteration_1'],
     ),
-    '54 zero byte': (
-        spoiled('state.json', cut(0)),
-        CheckpointCorruptError,
-        ['state.json', 'got 0', 'iteration_1'],
-    ),
-    '54 flipped': (
+    'flipped': (
         spoiled('tensors.safetensors', flip(0.9, 1)),
         CheckpointCorruptError,
         ['tensors.safetensors', 'SHA-256', 'got', 'expected', 'iteration_1'],
     ),
-    '54 a text file': (a_file(b'hello\n'), CheckpointCorruptError, ['model.pt', 'a checkpoint is a folder']),
-    '54 an empty file': (a_file(b''), CheckpointCorruptError, ['model.pt', 'a checkpoint is a folder']),
-    '54 a zip': (a_file(zipped(a=b'1')), CheckpointCorruptError, ['model.pt', 'a checkpoint is a folder']),
-    '57 newer': (
-        newer,
-        CheckpointVersionError,
-        ['format version 7', 'rlframe 7.0', __version__, f'up to {FORMAT_VERSION}', 'pip install --upgrade'],
-    ),
-    '58 pickle': (a_file(payload(Path('marker'))), UnsafeCheckpointError, ['model.pt', 'posix.mkdir']),
-    'R27 URI': (
+    'text': (a_file(b'hello\n'), CheckpointCorruptError, ['model.pt', 'a checkpoint is a folder']),
+    'zip': (a_file(zipped(a=b'1')), CheckpointCorruptError, ['model.pt', 'a checkpoint is a folder']),
+    'URI': (
         lambda run: Path('s3://bucket/run'),
         CheckpointNotFoundError,
         ['on a local file system', 's3:/'],
@@ -252,22 +215,3 @@ def test_55_layers_and_keys_that_differ_are_listed_with_both_values() -> None:
         'policy.gone: True in the checkpoint, None here',
     ]
     assert compare_configs({'sizes': [1]}, {'sizes': (1,)}) == []
-
-
-def test_61_no_space_is_foreseen_and_the_missing_bytes_are_named(run: Path, monkeypatch: Any) -> None:
-    before = sorted(path.name for path in run.iterdir())
-    usage = shutil.disk_usage(run)._replace(free=1000)
-    monkeypatch.setattr(shutil, 'disk_usage', lambda path: usage)
-    with pytest.raises(CheckpointWriteError) as caught:
-        save_checkpoint(run / 'iteration_3', state(3) | {'big': np.zeros(10**6)})
-    words = str(caught.value)
-    needed = int(words.partition('it needs ')[2].split()[0])
-    assert 8 * 10**6 < needed < 8.1 * 10**6 and f'1000 are free, so {needed - 1000} are missing' in words
-    assert 'No space left on device' in words and f'untouched: {run / "iteration_2"}' in words
-    assert sorted(path.name for path in run.iterdir()) == before
-    assert newest_good(run) == (run / 'iteration_2', [])
-
-
-def test_errors_of_checkpoints_are_mistakes_in_what_was_given() -> None:
-    assert issubclass(CheckpointMismatchError, CheckpointError) and CheckpointError.exit_code == 2
-    assert CheckpointWriteError.exit_code == 1

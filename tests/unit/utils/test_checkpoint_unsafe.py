@@ -58,11 +58,15 @@ def payloads(marker: Path) -> dict[str, tuple[bytes, str]]:
 
 
 PAYLOADS = list(payloads(Path('marker')))
+MEETINGS = [
+    (MEMBERS[(i + 3 * signed) % len(MEMBERS)], kind, signed)
+    for i, kind in enumerate(PAYLOADS)
+    for signed in (True, False)
+]
+"""Each member, each payload and whether its hash is right."""
 
 
-@pytest.mark.parametrize('signed', [True, False])
-@pytest.mark.parametrize('kind', PAYLOADS)
-@pytest.mark.parametrize('name', MEMBERS)
+@pytest.mark.parametrize(('name', 'kind', 'signed'), MEETINGS)
 def test_a_pickle_in_a_member_is_refused_and_not_run(
     name: str, kind: str, signed: bool, run: Path, tmp_path: Path
 ) -> None:
@@ -89,11 +93,11 @@ def test_the_payload_would_have_worked(tmp_path: Path) -> None:
 @pytest.mark.parametrize('kind', PAYLOADS)
 def test_a_single_file_that_holds_a_pickle_is_refused(kind: str, tmp_path: Path) -> None:
     content, words = payloads(tmp_path / 'marker')[kind]
-    for name in ('model.pt', 'model.pth.tar', 'model.zip'):
-        (tmp_path / name).write_bytes(content)
-        with pytest.raises(UnsafeCheckpointError, match='loading a pickle runs code') as caught:
-            load_checkpoint(tmp_path / name)
-        assert caught.value.where == str(tmp_path / name) and words in str(caught.value)
+    file = tmp_path / 'model.pt'
+    file.write_bytes(content)
+    with pytest.raises(UnsafeCheckpointError, match='loading a pickle runs code') as caught:
+        load_checkpoint(file)
+    assert caught.value.where == str(file) and words in str(caught.value)
     assert not (tmp_path / 'marker').exists()
 
 

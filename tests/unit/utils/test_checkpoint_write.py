@@ -133,10 +133,10 @@ def test_a_file_that_cannot_grow_leaves_the_checkpoint_before(
 
 
 @pytest.mark.parametrize('place', range(9))
-@pytest.mark.parametrize('number', [errno.ENOSPC, errno.EDQUOT, errno.EIO])
 def test_a_failing_disk_leaves_the_checkpoint_before_wherever_it_fails(
-    number: int, place: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    place: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    number = (errno.ENOSPC, errno.EDQUOT, errno.EIO)[place % 3]
     save_run(tmp_path, [1, 2])
     before, left, real = names(tmp_path), [place], os.fsync
 
@@ -172,7 +172,7 @@ def test_what_cannot_be_saved_says_how_to_go_on_without_the_buffer(tmp_path: Pat
 # killed processes
 
 CHILD = """
-import os, random, signal, sys, time
+import os, sys
 from pathlib import Path
 sys.path.insert(0, {tests!r})
 import checkpoint_helpers
@@ -180,7 +180,7 @@ from checkpoint_helpers import save_run
 from rlframe.run.read_checkpoint import load_checkpoint, newest_good
 from rlframe.run.write_checkpoint import clean_leftovers
 checkpoint_helpers.filled_buffer()
-mode, folder = sys.argv[1], Path(sys.argv[2])
+folder = Path(sys.argv[1])
 save_run(folder, [0], keep_last=2)
 load_checkpoint(folder / 'latest')  # imports what is imported late
 
@@ -207,26 +207,6 @@ def check(kept):
     assert all(name.startswith(('iteration_', 'latest')) for name in names), names
     return number
 
-def random_kills():
-    rng = random.Random(3)
-    number = 0
-    for _ in range(10):
-        saved, says = os.pipe()
-        def work():
-            for i in range(number + 1, number + 10**6):
-                save_run(folder, [i, i], keep_last=2)  # the second save replaces the first
-                os.write(says, b'.')
-        pid = child(work)
-        for _ in range(rng.choice((0, 1, 2))):
-            os.read(saved, 1)
-        time.sleep(rng.uniform(0, 0.05))
-        os.kill(pid, signal.SIGKILL)
-        os.waitpid(pid, 0)
-        os.close(saved)
-        os.close(says)
-        number = check(3)
-    print(number)
-
 def every_place():
     calls = ('fsync', 'rename', 'replace', 'unlink', 'rmdir', 'link', 'symlink', 'chmod')
     place = 0
@@ -248,19 +228,16 @@ def every_place():
         place += 1
     print(place)
 
-{{'random': random_kills, 'every': every_place}}[mode]()
+every_place()
 """
 
 
-@pytest.mark.parametrize(('mode', 'least'), [('random', 10), ('every', 30)])
-def test_a_process_killed_while_it_saves_leaves_a_checkpoint_that_loads(
-    mode: str, least: int, tmp_path: Path
-) -> None:
-    code = CHILD.format(tests=str(Path(__file__).parents[2])).replace('{{', '{').replace('}}', '}')
-    command = [sys.executable, '-W', 'ignore', '-c', code, mode, str(tmp_path / 'ckpt')]
+def test_a_process_killed_while_it_saves_leaves_a_checkpoint_that_loads(tmp_path: Path) -> None:
+    code = CHILD.format(tests=str(Path(__file__).parents[2]))
+    command = [sys.executable, '-W', 'ignore', '-c', code, str(tmp_path / 'ckpt')]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=Path(__file__).parents[3])
     assert done.returncode == 0, done.stderr
-    assert int(done.stdout) >= least  # so many were saved, or so many places were tried
+    assert int(done.stdout) >= 30  # so many places were tried
 
 
 # cost
