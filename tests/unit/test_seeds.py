@@ -210,17 +210,6 @@ def started(folder: Path, *words: str) -> subprocess.Popen[str]:
     return subprocess.Popen(command, cwd=folder, **pipes)
 
 
-@pytest.mark.slow
-def test_each_seed_has_a_run_folder_and_equals_the_run_of_that_seed_alone(tmp_path: Path) -> None:
-    out, err = started(tmp_path, '--seeds', '0,1', '--jobs', '2', '--env-step', '200').communicate()
-    assert 'mean of the last evaluations: 5 over 2 seeds' in out, err
-    (tmp_path / 'alone').mkdir()
-    started(tmp_path / 'alone', '--seed', '1', '--env-step', '200').communicate()
-    weights = [next(path.glob('env_dqn_seed1/ckpt/latest*')) for path in (tmp_path, tmp_path / 'alone')]
-    files = [sorted(folder.glob('*.safetensors')) for folder in weights]
-    assert files[0] and [f.read_bytes() for f in files[0]] == [f.read_bytes() for f in files[1]]
-
-
 def wait_for(condition: Callable[[], Any]) -> None:
     while not condition():
         os.sched_yield()
@@ -240,7 +229,12 @@ def test_seeds_end_with_their_parent_and_are_saved_if_it_can_wait(tmp_path: Path
     if number == signal.SIGINT:
         assert process.returncode == 130
         assert 'resume: the same command with --resume auto' in out
-        more = ('--seeds', '0-1', '--resume', 'auto', '--env-step', '300')
+        more = ('--seeds', '0-1', '--jobs', '2', '--resume', 'auto', '--env-step', '300')
         out, err = started(tmp_path, *more).communicate()
         assert 'over 2 seeds' in out, err
         assert {path.name for path in tmp_path.glob('env_*')} == {'env_dqn_seed0', 'env_dqn_seed1'}
+        (tmp_path / 'alone').mkdir()
+        started(tmp_path / 'alone', '--seed', '1', '--env-step', '300').communicate()
+        folders = [path / 'env_dqn_seed1' / 'ckpt' / 'latest' for path in (tmp_path, tmp_path / 'alone')]
+        one, other = ([file.read_bytes() for file in path.glob('*.safetensors')] for path in folders)
+        assert one and sorted(one) == sorted(other)

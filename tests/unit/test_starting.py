@@ -157,9 +157,7 @@ def test_run_of_an_env_is_scored_and_resumed_without_its_command_line(
     [
         (('--env', 'Carpole-v1'), "Did you mean 'CartPole-v1'?"),
         (('--env', 'CartPole-v1', '--policy', 'pppo'), "Did you mean 'ppo'?"),
-        (('--env', 'CartPole-v1', 'policy.type=dqnn'), "Did you mean 'dqn'?"),
         (('--env', 'MiniGrid-Doorkey-5x5-v0'), "Did you mean 'MiniGrid-DoorKey-5x5-v0'?"),
-        (('--env', 'minatar/Freeway-v1'), "Did you mean 'MinAtar/Freeway-v1'?"),
         (('--env', 'nowhere:Env'), "no module named 'nowhere'"),
         (('--env', 'CartPole-v1', 'policy.learn.lr=1'), 'policy.learn.learning_rate'),
         (('--env', 'CartPole-v1', 'env.kwargs=3'), 'env.kwargs'),
@@ -202,10 +200,8 @@ def test_env_whose_package_is_missing_says_what_to_install(
         starting_config(env)
 
 
-@pytest.mark.parametrize(
-    ('policy', 'n_sample'), [('ppo', 2048), ('a2c', 40), ('dqn', 8), ('sac_discrete', 8)]
-)
-@pytest.mark.parametrize('budget', [60_000, 6e4, None, 3_000, 10**9])
+@pytest.mark.parametrize(('policy', 'n_sample'), [('ppo', 2048), ('dqn', 8)])
+@pytest.mark.parametrize('budget', [6e4, None, 3_000])
 def test_a_smaller_budget_has_as_many_evaluations_as_the_default_one(
     policy: str, n_sample: int, budget: float | None
 ) -> None:

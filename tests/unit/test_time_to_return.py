@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import importlib
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -73,14 +71,6 @@ def test_the_goal_is_missed_if_one_clock_says_so(w8, name):
     assert w8.table(records)[0][-1] == 'missed'
 
 
-def test_the_terminal_gets_one_line_a_pair_of_80_columns(w8):
-    records = runs('rlframe', 2.0, reached=(0,), config='mountaincar_continuous_sac')
-    records += runs('sb3', 1234.5, config='mountaincar_continuous_sac')
-    (row,) = w8.table(records)
-    assert len(w8.line(row)) <= 80
-    assert w8.line(row).endswith('rlframe       2 s, SB3 > 1,234 s: > 617.2x, met')
-
-
 def test_a_pair_with_one_side_only_is_not_in_the_table_but_its_runs_are_listed(w8):
     text = w8.page(runs('rlframe', 2.0, reached=(0,)))
     assert '[cartpole_dqn]' not in text and '| cartpole_dqn | 0 | rlframe | 2 |' in text
@@ -139,13 +129,3 @@ def test_the_time_of_looks_is_counted_apart(until_return, monkeypatch, capsys):
     watch.print_result('rlframe', 50)
     printed = json.loads(capsys.readouterr().out)
     assert (printed['seconds'], printed['look_seconds'], printed['reached']) == (20.0, 10.0, None)
-
-
-@pytest.mark.slow
-def test_rlframes_side_trains_and_prints_a_record(tmp_path):
-    command = [sys.executable, str(BENCHMARKS / 'return_side.py'), 'cartpole_dqn', '0', '200']
-    answer = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
-    assert answer.returncode == 0, answer.stderr
-    measured = json.loads(answer.stdout.splitlines()[-1])
-    assert measured['env_steps'] == 200 and measured['reached'] is None
-    assert not list(tmp_path.iterdir())

@@ -133,7 +133,7 @@ def test_weights_alone_are_a_state_dict(run: Path) -> None:
 # damage
 
 SPOIL = {
-    **{f'bit at {at:.0%}': at for at in (0, 0.2, 0.5, 0.8, 1)},
+    **{f'bit at {at:.0%}': at for at in (0, 0.5, 1)},
     'cut': -1.0,
 }
 
@@ -283,13 +283,14 @@ def test_onnx_without_its_packages_names_the_extra(run: Path, monkeypatch: pytes
         export_policy(run, ['onnx'])
 
 
-@pytest.mark.parametrize('obs', ['Dict', 'MultiBinary'])
 def test_observations_that_are_not_one_tensor_are_refused_with_what_is_possible(
-    obs: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    run = trained('dqn', dict(env_id=SpaceEnv, kwargs=dict(obs=obs)))
-    with pytest.raises(IncompatibleError, match=rf'of kind {obs}.*artifact and state_dict take every policy'):
+    run = trained('dqn', dict(env_id=SpaceEnv, kwargs=dict(obs='MultiBinary')))
+    with pytest.raises(
+        IncompatibleError, match=r'of kind MultiBinary.*artifact and state_dict take every policy'
+    ):
         export_policy(run, ['artifact', 'torch_export'])
     assert not (run.parents[1] / 'export').exists()
 

@@ -10,7 +10,6 @@ import pytest
 from checkpoint_helpers import edit_manifest, filled_buffer, payload, save_run, state
 
 from rlframe.errors import CheckpointWriteError
-from rlframe.run import manifest as manifest_module
 from rlframe.run.manifest import read_manifest
 from rlframe.run.read_checkpoint import find_checkpoint, load_checkpoint, newest_good, verify_checkpoint
 from rlframe.run.write_checkpoint import (
@@ -88,23 +87,6 @@ def test_nothing_older_goes_while_the_newest_is_damaged(tmp_path: Path, caplog: 
     assert str(member) in caplog.text and 'no older one is deleted' in caplog.text
     member.write_bytes(content)
     assert keep(tmp_path, keep_last=1) == [tmp_path / 'iteration_2', tmp_path / 'iteration_1']
-
-
-def test_files_that_were_compared_once_are_not_read_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    read: list[str] = []
-    real = manifest_module.check_file
-    monkeypatch.setattr(
-        manifest_module, 'check_file', lambda path, facts: (read.append(path.name), real(path, facts))
-    )
-    buffer = filled_buffer()
-    for number in range(3):
-        options = {'replay_buffer': 'incremental', 'keep_last': 1}
-        path = tmp_path / f'iteration_{number}'
-        publish_checkpoint(path, state(), buffer=buffer.checkpoint_state(), options=options)
-    rest = ['replay_buffer.json', 'replay_buffer.safetensors', 'state.json', 'tensors.safetensors']
-    assert sorted(read) == sorted(2 * rest)
 
 
 def test_the_names_are_set_in_one_step_and_a_disk_that_refuses_leaves_them(

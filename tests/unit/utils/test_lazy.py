@@ -32,9 +32,8 @@ def test_names_of_a_stub_are_all_and_can_be_listed_and_imported(package: str) ->
         _ = module.nothing
 
 
-@pytest.mark.parametrize('package', PACKAGES)
-def test_importing_a_package_imports_none_of_its_names(package: str) -> None:
-    code = f'import sys, {package}; print(*(name for name in ("torch", "ray", "gymnasium") if name in sys.modules))'
+def test_importing_packages_imports_none_of_their_names() -> None:
+    code = f'import sys, {", ".join(PACKAGES)}; print(*(name for name in ("torch", "ray", "gymnasium") if name in sys.modules))'
     heavy = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True, check=True)
     assert heavy.stdout.split() == []
 
@@ -46,10 +45,3 @@ def test_every_package_with_lazy_names_is_found() -> None:
 def test_a_package_without_a_stub_says_which_file_is_missing(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r'__init__\.pyi'):
         lazy_exports('package', str(tmp_path / '__init__.py'))
-
-
-def test_stubs_are_part_of_what_is_installed(tmp_path: Path) -> None:
-    build = [sys.executable, 'setup.py', '-q', 'build_py', '-d', str(tmp_path)]
-    subprocess.run(build, cwd=ROOT.parent, check=True, capture_output=True)
-    built = {stub.relative_to(tmp_path / 'rlframe') for stub in tmp_path.rglob('*.pyi')}
-    assert built == {stub.relative_to(ROOT) for stub in STUBS}
