@@ -119,20 +119,6 @@ def test_every_extra_that_a_message_or_a_page_names_exists(monkeypatch: pytest.M
     assert {'video', 'http', 'onnx'} <= named <= set(extras)
 
 
-def test_extra_atari_installs_what_the_wrappers_of_gymnasium_import(monkeypatch: pytest.MonkeyPatch) -> None:
-    from gymnasium.wrappers import AtariPreprocessing
-
-    needed = {'cv2'} & set(
-        re.findall(
-            r'import (\w+)', Path(sys.modules[AtariPreprocessing.__module__].__file__ or '').read_text()
-        )
-    )
-    atari = metadata(monkeypatch)['extras_require']['atari']
-    assert needed == {'cv2'} <= modules(atari) and 'gymnasium[atari]' in {
-        each.partition(' ')[0] for each in atari
-    }
-
-
 def test_no_extra_can_bring_a_version_of_years_ago(monkeypatch: pytest.MonkeyPatch) -> None:
     extras = metadata(monkeypatch)['extras_require']
     unbounded = {each for packages in extras.values() for each in packages if '>=' not in each}
@@ -153,13 +139,6 @@ def test_versions_of_the_constraints_are_allowed_by_what_names_them(monkeypatch:
     named = [wish for wish in map(Requirement, wanted) if wish.name.lower() in chosen]
     assert len(named) > 10
     assert not [wish for wish in named if chosen[wish.name.lower()] not in wish.specifier]
-
-
-def test_classifiers_name_the_python_that_tests_run_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    given = metadata(monkeypatch)
-    versions = [name for name in given['classifiers'] if re.search(r':: 3\.\d+$', name)]
-    assert versions == ['Programming Language :: Python :: 3.11'] and given['python_requires'] == '>=3.11'
-    assert 'url' not in given and 'project_urls' not in given  # there is no public address yet
 
 
 def run(*words: str | Path, cwd: Path, env: dict[str, str] | None = None) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from doc_blocks import QUICK, ROOT, Block, blocks_of, page_folder, run_blocks
+from doc_blocks import QUICK, ROOT, blocks_of, page_folder, run_blocks
 
 from rlframe.entry.__main__ import main
 
@@ -80,16 +80,6 @@ def test_commands_for_a_gpu_have_valid_configs_and_then_ask_for_one(
 def test_pages_that_are_run_elsewhere_are_read_there() -> None:
     for page, test in ELSEWHERE.items():
         assert page in PAGES and Path(page).name in (ROOT / test).read_text(encoding='utf-8')
-
-
-def test_a_block_that_fails_fails_its_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with page_folder(tmp_path, monkeypatch):
-        with pytest.raises(AssertionError, match='is no command of rlframe'):
-            run_blocks([Block('bash', 'rm -r x\n', '', '')])
-        with pytest.raises(AssertionError, match='eval no_run'):
-            run_blocks([Block('bash', 'rlframe eval no_run  # there is none\n', '', '')])
-        with pytest.raises(ZeroDivisionError):
-            run_blocks([Block('python', 'a = 0\n', '', ''), Block('python', '1 / a\n', '', '')])
 
 
 def test_new_pages_are_short() -> None:

@@ -165,38 +165,6 @@ def test_changed_settings_make_records_stale_and_changed_comments_do_not(tool: T
     assert [run['mean'] for run in tool.record(new[2])] == [7.0] * 3
 
 
-def test_page_shows_the_interval_and_what_falls_short_of_published_results(tool: Tool) -> None:
-    runs = tool.record(tool.run(0, 10.0), tool.run(1, 20.0), tool.run(2, 21.0))
-    low, high = tool.page.interval(runs)
-    assert low == 10.0 and high == 21.0
-    text = tool.page.page(runs, tool.rows.read_rows())
-    start = '| [tiny](../configs/tiny.py) | 17.0 | 10.0 to 21.0 | 15.8 | 3 | 400 | 2 |'
-    assert f'{start} **20.0 (a book, 100 env steps)** |' in text
-    assert '- [tiny](../configs/tiny.py): 17.0 against 20.0, and 400 env steps against 100.' in text
-    assert '| 2 | 21.0 +- 1.0 | 21.0 | 400 | 90 | 2 | 9 | 200 env steps, 2 s |' in text
-    assert '`tiny`: scored on 3 episodes.' in text
-    lines = tool.page.first_lines(runs, tool.rows.read_rows())
-    returns = 'return 17.0, seeds 0-2 (worst 10.0), 400 env steps, 2 s of CPU time'
-    assert lines == {'tiny': f'"""DQN on CartPole-v1: {returns}."""'}
-    _, _, rest = TINY.partition('\n')
-    tool.config.write_text(f'"""DQN on CartPole-v1."""\n{rest}', encoding='utf-8')
-    tool.page.write_first_lines(runs, tool.rows.read_rows())
-    assert tool.config.read_text(encoding='utf-8') == f'{lines["tiny"]}\n{rest}'
-
-
-def test_rows_with_options_of_their_own_share_a_config(tool: Tool) -> None:
-    rows = {
-        name: tool.rows.Row(name, 'tiny', name, [f'env.env_id={name}'], folder=str(tool.config.parent))
-        for name in ('Acrobot-v1', 'CartPole-v1')
-    }
-    runs = [tool.run(0, mean, row=name) for name, mean in (('Acrobot-v1', -80.0), ('CartPole-v1', 500.0))]
-    first = tool.page.first_lines(runs, rows)['tiny']
-    assert 'return -80.0 (Acrobot-v1), 500.0 (CartPole-v1), seed 0' in first
-    assert rows['Acrobot-v1'].fingerprint != rows['CartPole-v1'].fingerprint
-    assert 'tiny with `env.env_id=Acrobot-v1`' in tool.page.page(runs, rows)
-    assert [row.name for row in tool.rows.chosen(rows, ['configs/tiny.py'])] == list(rows)
-
-
 def test_unknown_rows_and_bad_numbers_are_refused_in_one_line(
     tool: Tool, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -26,12 +26,10 @@ from rlframe.utils.seed import set_seed
 
 UPDATES = 40
 CASES = {
-    'dqn': ('cartpole_dqn', 'policy.learn.batch_size=8'),
-    'dqn warm': ('cartpole_dqn', 'policy.learn.batch_size=8', 'policy.random_collect_size=30'),
-    'ppo': ('cartpole_ppo', 'policy.collect.n_sample=24', 'policy.learn.epoch_per_collect=2'),
-    'normalised': ('cartpole_ppo', 'policy.collect.n_sample=24', 'policy.normalize_obs=true'),
-    'scheduled': (
+    'dqn': ('cartpole_dqn', 'policy.learn.batch_size=8', 'policy.random_collect_size=30'),
+    'ppo': (
         *('cartpole_ppo', 'policy.collect.n_sample=24', 'policy.learn.epoch_per_collect=2'),
+        'policy.normalize_obs=true',
         "policy.learn.learning_rate={'type': 'linear', 'start': 0.01, 'end': 0.0001, 'decay': 200}",
         "policy.learn.clip_ratio={'type': 'linear', 'start': 0.3, 'end': 0.01, 'decay': 200}",
     ),

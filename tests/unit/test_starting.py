@@ -69,13 +69,6 @@ def test_config_names_the_run_its_goal_and_its_budget() -> None:
     assert create_config.policy.type == 'dqn'
 
 
-def test_help_names_the_default_budgets(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        main(['train', '--help'])
-    said = ' '.join(capsys.readouterr().out.split())
-    assert f'{ON_POLICY_STEPS:,} on-policy, {OFF_POLICY_STEPS:,} off-policy' in said
-
-
 def test_env_without_time_limit_gets_one_in_evaluations_only() -> None:
     main_config, _ = starting_config('CliffWalking-v1', 'ppo')
     assert main_config.policy.eval.evaluator.max_episode_len == 3000
@@ -87,11 +80,6 @@ def test_parts_that_no_network_reads_are_left_out_unless_the_user_chooses_wrappe
     main_config, _ = starting_config(TextEnv)
     assert main_config.env.wrappers == [{'type': 'FilterObservation', 'filter_keys': ['seen']}]
     assert starting_config(TextEnv, None, {'wrappers': []})[0].env.wrappers == []
-
-
-def test_small_grid_of_integers_is_read_as_numbers_and_an_image_by_convolutions() -> None:
-    kwargs = {'kwargs': {'obs': 'Box (image)'}}
-    assert starting_config(space_envs.SpaceEnv, 'ppo', kwargs)[0].policy.model.conv_layers == []
 
 
 def test_envs_of_tensors_are_stepped_on_their_device_where_the_policy_can() -> None:
@@ -187,17 +175,11 @@ def test_bad_input_is_refused_before_anything_is_created(
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize(
-    ('package', 'env', 'extra'),
-    [('minigrid', 'MiniGrid-Empty-5x5-v0', 'minigrid'), ('minatar.gym', 'MinAtar/Freeway-v1', 'minatar')],
-)
-def test_env_whose_package_is_missing_says_what_to_install(
-    package: str, env: str, extra: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, package, None)
-    monkeypatch.delitem(gymnasium.registry, env, raising=False)
-    with pytest.raises(MissingDependencyError, match=rf'pip install "rlframe\[{extra}\]"'):
-        starting_config(env)
+def test_env_whose_package_is_missing_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, 'minatar.gym', None)
+    monkeypatch.delitem(gymnasium.registry, 'MinAtar/Freeway-v1', raising=False)
+    with pytest.raises(MissingDependencyError, match=r'pip install "rlframe\[minatar\]"'):
+        starting_config('MinAtar/Freeway-v1')
 
 
 @pytest.mark.parametrize(('policy', 'n_sample'), [('ppo', 2048), ('dqn', 8)])

@@ -196,7 +196,7 @@ def test_the_part_is_named_with_what_was_expected(
 
 
 @only('dqn')
-@pytest.mark.parametrize('fact', ['policy', 'env', 'progress', 'score', 'exact', 'config', 'logs', 'serial'])
+@pytest.mark.parametrize('fact', ['policy', 'progress', 'score', 'logs'])
 def test_facts_of_the_manifest_of_another_kind_are_named(saved: Saved, changed: Any, fact: str) -> None:
     path = changed(STATE, lambda tree: None)
     edit_manifest(path, lambda manifest: manifest.update({fact: [object.__name__]}))

@@ -71,11 +71,6 @@ def test_the_goal_is_missed_if_one_clock_says_so(w8, name):
     assert w8.table(records)[0][-1] == 'missed'
 
 
-def test_a_pair_with_one_side_only_is_not_in_the_table_but_its_runs_are_listed(w8):
-    text = w8.page(runs('rlframe', 2.0, reached=(0,)))
-    assert '[cartpole_dqn]' not in text and '| cartpole_dqn | 0 | rlframe | 2 |' in text
-
-
 def test_finished_runs_are_kept_on_disk_and_not_measured_again(w8, tmp_path, monkeypatch):
     file, measured = tmp_path / 'records.json', []
 

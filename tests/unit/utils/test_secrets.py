@@ -40,24 +40,19 @@ TEXTS = {
 }
 
 
-@pytest.mark.parametrize('name', SECRET_NAMES)
-def test_keys_that_name_a_secret_are_recognised(name: str) -> None:
-    assert is_secret_name(name)
-    assert redacted({name: 'hunter2', 'x': {name: ['hunter2']}}) == {name: '***', 'x': {name: ['***']}}
+def test_keys_that_name_a_secret_are_recognised_and_those_that_only_look_like_one_are_not() -> None:
+    assert [name for name in SECRET_NAMES if not is_secret_name(name)] == []
+    assert [name for name in HARMLESS_NAMES if is_secret_name(name)] == []
+    config = {'token': 'hunter2', 'x': {'pwd': ['hunter2']}, 'tokenizer': 'value'}
+    assert redacted(config) == {'token': '***', 'x': {'pwd': ['***']}, 'tokenizer': 'value'}
 
 
-@pytest.mark.parametrize('name', HARMLESS_NAMES)
-def test_keys_that_only_look_like_one_are_left_alone(name: str) -> None:
-    assert not is_secret_name(name)
-    assert redacted({name: 'value'}) == {name: 'value'}
-
-
-@pytest.mark.parametrize(('text', 'written'), TEXTS.items())
-def test_urls_with_passwords_are_secret_and_no_other_text(text: str, written: str) -> None:
-    assert redacted({'address': text}) == {'address': written}
-    assert redacted([text]) == [written]
-    assert bool(redacted_keys({'address': written})) == (text != written)
-    assert redacted_keys({'address': text}) == []
+def test_urls_with_passwords_are_secret_and_no_other_text() -> None:
+    for text, written in TEXTS.items():
+        assert redacted({'address': text}) == {'address': written}
+        assert redacted([text]) == [written]
+        assert bool(redacted_keys({'address': written})) == (text != written)
+        assert redacted_keys({'address': text}) == []
 
 
 def test_what_stands_below_a_secret_name_is_secret_but_numbers_of_no_use_are_not() -> None:
