@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-import itertools
 import mmap
 import random
 from collections import OrderedDict, deque
@@ -81,15 +80,6 @@ class SharedEntities(ZooEnv):
 
 
 @saved
-class SharedGenerator(ZooEnv):
-    def begin(self):
-        self.rng = self.np_random
-
-    def move(self, action):
-        return self.rng.integers(1000), self.rng is self.np_random
-
-
-@saved
 class Views(ZooEnv):
     def begin(self):
         self.board = np.zeros((6, 6), np.int32)
@@ -100,19 +90,6 @@ class Views(ZooEnv):
         self.row[action] += 1
         self.one[0, 0] += 3
         return self.board.tolist(), self.back.tolist(), int(self.bits.sum()), self.row.base is self.board
-
-
-@saved
-class NumericClock(ZooEnv):
-    def begin(self):
-        self.clock, self.window, self.screen, self.surf = 0.0, [], {'x': 0}, 1
-
-    def move(self, action):
-        self.clock += 0.1
-        self.window.append(action)
-        self.screen['x'] += action
-        self.isopen = self.viewer = self.clock
-        return self.clock, len(self.window), self.screen['x']
 
 
 @saved
@@ -334,18 +311,6 @@ class Functions(ZooEnv):
         return self.method(), self.mode(), self.read(), self.sentinel is SENTINEL
 
 
-NAMES = ['a', 'b']
-
-
-@saved
-class ConstantsOfModule(ZooEnv):
-    def make(self):
-        self.names, self.held = NAMES, [NAMES]
-
-    def move(self, action):
-        return self.names is NAMES, self.held[0] is NAMES
-
-
 @saved
 class KeptObjects(ZooEnv):
     """Objects of a class that cannot be imported, but of which the constructor made one."""
@@ -391,27 +356,6 @@ class LambdaOfReset(ZooEnv):
 
     def move(self, action):
         return self.rule()
-
-
-@refused('Iterators.steps')
-class Iterators(ZooEnv):
-    def make(self):
-        self.steps = itertools.count()
-
-    def move(self, action):
-        return next(self.steps)
-
-
-@refused('LocalClass.thing')
-class LocalClass(ZooEnv):
-    def begin(self):
-        class Thing:
-            x = 1
-
-        self.thing = Thing()
-
-    def move(self, action):
-        return self.thing.x
 
 
 class Closing:
@@ -506,17 +450,6 @@ class Closures(ZooEnv):
 
     def move(self, action):
         return self.count_calls()
-
-
-@refused('MethodOfList.note')
-class MethodOfList(ZooEnv):
-    def make(self):
-        self.log: Any = []
-        self.note = self.log.append
-
-    def move(self, action):
-        self.note(action)
-        return len(self.log)
 
 
 @refused('ObjectOfModule.cells[0]')
