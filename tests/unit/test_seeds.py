@@ -5,10 +5,10 @@ from __future__ import annotations
 import io
 import json
 import math
-import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -212,7 +212,7 @@ def started(folder: Path, *words: str) -> subprocess.Popen[str]:
 
 def wait_for(condition: Callable[[], Any]) -> None:
     while not condition():
-        os.sched_yield()
+        time.sleep(0.01)
 
 
 @pytest.mark.slow
