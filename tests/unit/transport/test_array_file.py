@@ -14,7 +14,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import load_file
 
 from rlframe.data.timestep import Batch
 from rlframe.errors import MessageError, PayloadError
@@ -27,37 +27,14 @@ PAYLOAD = {
 }
 
 
-def write(path: Path, payload: Any) -> Path:
-    write_file(path, pack(payload))
-    return path
-
-
-def test_file_is_one_that_safetensors_reads(tmp_path: Path) -> None:
-    arrays = load_file(write(tmp_path / 'x.safetensors', PAYLOAD))
+def test_file_is_private_one_that_safetensors_reads_and_of_the_size_that_was_told(tmp_path: Path) -> None:
+    file, packed = tmp_path / 'x.safetensors', pack(PAYLOAD)
+    write_file(file, packed)
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600 and file.stat().st_size == packed.nbytes
+    assert os.listdir(tmp_path) == ['x.safetensors'], 'no draft is left'
+    arrays = load_file(file)
     assert sorted(array.tolist() for array in arrays.values() if array.dtype == np.int64) == [[0, 1, 2]]
     assert len(arrays) == 3
-
-
-def test_file_is_private_and_no_draft_is_left(tmp_path: Path) -> None:
-    file = write(tmp_path / 'x.safetensors', PAYLOAD)
-    assert stat.S_IMODE(file.stat().st_mode) == 0o600
-    assert os.listdir(tmp_path) == ['x.safetensors']
-
-
-def test_size_of_the_file_is_known_before_it_is_written(tmp_path: Path) -> None:
-    packed = pack(PAYLOAD)
-    write_file(tmp_path / 'x.safetensors', packed)
-    assert (tmp_path / 'x.safetensors').stat().st_size == packed.nbytes
-
-
-def test_failed_write_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*_: Any) -> None:
-        raise OSError(28, 'No space left on device')
-
-    monkeypatch.setattr(os, 'rename', full)
-    with pytest.raises(OSError, match='No space'):
-        write(tmp_path / 'x.safetensors', PAYLOAD)
-    assert os.listdir(tmp_path) == []
 
 
 def test_arrays_are_not_copied_when_packed() -> None:
@@ -144,11 +121,6 @@ def test_file_that_rlframe_did_not_write_is_refused(name: str, tmp_path: Path) -
         read_file(file, MOST)
 
 
-def test_the_good_file_beside_the_bad_ones_is_read(tmp_path: Path) -> None:
-    file = file_of(tmp_path / 'x.safetensors', header(), b'\0' * 8)
-    assert read_file(file, MOST).tolist() == [0.0, 0.0]
-
-
 def test_bool_that_is_neither_is_refused(tmp_path: Path) -> None:
     file = file_of(tmp_path / 'x.safetensors', header(dtype='BOOL', shape=[8]), b'\1' * 7 + b'\7')
     with pytest.raises(MessageError, match='neither 0 nor 1'):
@@ -158,13 +130,7 @@ def test_bool_that_is_neither_is_refused(tmp_path: Path) -> None:
 def test_arrays_at_odd_places_are_aligned(tmp_path: Path) -> None:
     text = json.dumps(header()).encode()
     file = file_of(tmp_path / 'x.safetensors', text + b' ' * (-len(text) % 8 + 3), b'\0' * 8)
-    assert read_file(file, MOST).flags.aligned
-
-
-def test_file_of_others_with_safetensors_is_refused(tmp_path: Path) -> None:
-    save_file({'a': np.zeros(3)}, tmp_path / 'x.safetensors')
-    with pytest.raises(MessageError, match='not what rlframe wrote'):
-        read_file(tmp_path / 'x.safetensors', MOST)
+    assert read_file(file, MOST).flags.aligned and read_file(file, MOST).tolist() == [0.0, 0.0]
 
 
 def test_large_file_is_refused_before_it_is_read(tmp_path: Path) -> None:
@@ -175,8 +141,8 @@ def test_large_file_is_refused_before_it_is_read(tmp_path: Path) -> None:
 
 
 def test_only_regular_files_are_read(tmp_path: Path) -> None:
-    good = write(tmp_path / 'good.safetensors', PAYLOAD)
-    (tmp_path / 'link').symlink_to(good)
+    write_file(tmp_path / 'good.safetensors', pack(PAYLOAD))
+    (tmp_path / 'link').symlink_to(tmp_path / 'good.safetensors')
     os.mkfifo(tmp_path / 'pipe')
     (tmp_path / 'folder').mkdir()
     for name in ('link', 'pipe', 'folder', 'missing'):
@@ -187,7 +153,7 @@ def test_only_regular_files_are_read(tmp_path: Path) -> None:
 CONTENT = b''.join(bytes(chunk) for chunk in pack(PAYLOAD).chunks)
 
 
-@settings(max_examples=300, deadline=None, derandomize=True)
+@settings(max_examples=120, deadline=None, derandomize=True)
 @given(
     cut=st.none() | st.integers(0, len(CONTENT)),
     changes=st.dictionaries(st.integers(0, len(CONTENT) - 1), st.integers(0, 255), max_size=8),

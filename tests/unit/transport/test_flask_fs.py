@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import socket
-import subprocess
 import sys
 import threading
 import traceback
@@ -16,7 +15,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import transports
 from transports import Coordinator, collected, join, joined, serving, with_faults
 
 from rlframe.errors import (
@@ -25,7 +23,6 @@ from rlframe.errors import (
     ExperimentDirError,
     MissingDependencyError,
     NotJoinedError,
-    PayloadError,
     RequestRefusedError,
     RLFrameError,
 )
@@ -68,7 +65,7 @@ def no_token(monkeypatch: pytest.MonkeyPatch) -> None:
 # who may connect
 
 
-@pytest.mark.parametrize('host', ['0.0.0.0', '::', '192.168.1.1', 'example.com', ''])
+@pytest.mark.parametrize('host', ['0.0.0.0', '::', 'example.com', ''])
 def test_other_addresses_need_a_token(host: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cfg = {'path_data': str(tmp_path), 'host': host}
     with pytest.raises(ConfigError, match='there is no token'):
@@ -81,9 +78,7 @@ def test_other_addresses_need_a_token(host: str, tmp_path: Path, monkeypatch: py
     FlaskFSServer(compiled)
 
 
-@pytest.mark.parametrize(
-    'token', ['short', 'with spaces in the middle', 'ümlaute-sind-nicht-erlaubt', 'line\nbreak-in-the-token']
-)
+@pytest.mark.parametrize('token', ['short', 'with spaces in the middle', 'ümlaute-sind-nicht-erlaubt'])
 def test_bad_token_is_refused_and_not_shown(
     token: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -145,15 +140,6 @@ def test_address_may_lack_the_scheme() -> None:
     assert parse_address('[::1]:80') == ('::1', 80)
 
 
-def test_nobody_at_the_address_is_said_in_time(tmp_path: Path) -> None:
-    with socket.socket() as free:
-        free.bind(('127.0.0.1', 0))
-        address = f'http://127.0.0.1:{free.getsockname()[1]}'
-        error = refusal_of(client(address, tmp_path, timeout=0.2))
-    assert isinstance(error, CoordinatorLostError)
-    assert address in str(error) and 'refused' in str(error) and 'Is it running' in str(error)
-
-
 @contextmanager
 def answering(data: bytes | None) -> Iterator[str]:
     """A server that reads a request and sends these bytes to everyone; none: it keeps silent."""
@@ -197,7 +183,6 @@ STRANGERS = {
         'version 2 of the messages, and this rlframe 1',
     ),
     'no JSON': (http(b'<html>', f'{PROTOCOL_HEADER}: 1'), 'a bad message'),
-    'NaN': (http(b'[NaN]', f'{PROTOCOL_HEADER}: 1'), 'a bad message'),
     'a list': (http(b'[]', f'{PROTOCOL_HEADER}: 1'), 'a bad message'),
     'no message': (http(b'{}', f'{PROTOCOL_HEADER}: 1'), 'a bad message'),
 }
@@ -225,30 +210,17 @@ def test_server_that_does_not_answer_is_lost_in_time(data: bytes | None, tmp_pat
 # what is in use
 
 
-def test_port_in_use_is_refused(tmp_path: Path) -> None:
-    with serve(tmp_path / 'a') as server:
-        port = int(server.address.rpartition(':')[2])
-        second = FlaskFSServer({'path_data': str(tmp_path / 'b'), 'port': port}, run='two')
-        with pytest.raises(ConfigError, match='Address already in use') as caught:
-            second.start(Coordinator())
-    assert caught.value.where == 'port' and f':{port}' in str(caught.value) and 'port=0' in str(caught.value)
-    assert not (tmp_path / 'b').exists()
-
-
-@pytest.mark.parametrize('host', ['127.0.0.77.example', '203.0.113.1'])
-def test_host_that_is_not_this_machine_is_refused(
-    host: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_host_that_is_not_this_machine_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def unknown(*_: Any, **__: Any) -> None:
         raise socket.gaierror(-2, 'Name or service not known')
 
-    if host.endswith('example'):
+    for _ in range(2):
+        with (
+            pytest.raises(ConfigError, match='cannot listen'),
+            serve(tmp_path, host='203.0.113.1', token=SECRET),
+        ):
+            pass
         monkeypatch.setattr(socket, 'create_server', unknown)
-    with (
-        pytest.raises(ConfigError, match='cannot listen'),
-        serve(tmp_path, host=host, token=SECRET),
-    ):
-        pass
     assert os.listdir(tmp_path) == []
 
 
@@ -286,16 +258,12 @@ def test_nothing_is_left_after_close(tmp_path: Path) -> None:
 def test_no_payload_waits_after_its_request(tmp_path: Path) -> None:
     reply = Reply(m.Weights('main', 1, 1), {'a': np.zeros(3)})
     with serve(tmp_path, Coordinator(lambda e, p: reply)) as server, joined(server) as transport:
-        for i in range(3):
+        for i in range(2):
             transport.request(collected(i), {'a': np.zeros(3)})
             assert set(os.listdir(tmp_path / 'data')) == KEPT
-
-
-def test_upload_of_a_lost_request_is_deleted_by_the_sender(tmp_path: Path) -> None:
-    with serve(tmp_path) as server, joined(server) as transport:
         with_faults(transport, ['lose_request'] * 10**6)
         with pytest.raises(CoordinatorLostError):
-            transport.request(collected(0), {'a': np.zeros(3)}, timeout=0.05)
+            transport.request(collected(2), {'a': np.zeros(3)}, timeout=0.05)
         assert set(os.listdir(tmp_path / 'data')) == KEPT
 
 
@@ -325,15 +293,6 @@ def test_files_of_a_forgotten_worker_are_deleted(tmp_path: Path) -> None:
         server.forget('lost.1')
         names = set(os.listdir(tmp_path / 'data')) - KEPT
         assert names == {f'{other._number}-9-up.safetensors'}
-
-
-def test_full_folder_is_told_to_the_sender_and_nothing_is_sent(tmp_path: Path) -> None:
-    coordinator = Coordinator()
-    with serve(tmp_path, coordinator, max_folder_bytes=4096) as server, joined(server) as transport:
-        with pytest.raises(PayloadError, match='the shared folder is full'):
-            transport.request(collected(0, rows=7), {'a': np.zeros(1000)})
-        transport.request(collected(1, rows=3), {'a': np.zeros(10)})
-    assert sum(coordinator.rows.values()) == 3
 
 
 def test_reply_for_which_there_is_no_room_is_refused_and_the_worker_goes_on(tmp_path: Path) -> None:
@@ -419,45 +378,6 @@ def test_worker_finds_a_coordinator_that_was_restarted(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == []
 
 
-SERVER = """
-import sys
-sys.path.insert(0, sys.argv[1])
-from transports import Coordinator
-from rlframe.parallel.transport.flask_fs import FlaskFSServer
-server = FlaskFSServer({'path_data': sys.argv[2]}, run='one')
-server.start(Coordinator())
-print(server.address, flush=True)
-sys.stdin.read()
-"""
-
-
-def test_worker_of_a_coordinator_that_was_killed_fails_in_time_or_joins_its_successor(tmp_path: Path) -> None:
-    path = tmp_path / 'data'
-    command = [sys.executable, '-c', SERVER, str(Path(transports.__file__).parent), str(path)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
-        assert child.stdout is not None
-        address = child.stdout.readline().strip()
-        transport = client(address, tmp_path)
-        transport.request(join())
-        transport.request(collected(0), {'a': np.zeros(3)})
-        child.kill()
-        child.wait(30)
-    with pytest.raises(CoordinatorLostError, match=r'refused|cut|reset'):
-        transport.request(collected(1), {'a': np.zeros(3)}, timeout=0.2)
-    port, coordinator = parse_address(address)[1], Coordinator()
-    server = FlaskFSServer({'path_data': str(path), 'port': port}, run='one')
-    with ThreadPoolExecutor(1) as pool:
-        waiting = pool.submit(transport.request, collected(1), {'a': np.zeros(3)})
-        server.start(coordinator)
-        with pytest.raises(NotJoinedError):
-            waiting.result(30)
-    transport.request(join())
-    transport.request(collected(1), {'a': np.zeros(3)})
-    transport.close()
-    server.close()
-    assert sum(coordinator.rows.values()) == 1 and os.listdir(tmp_path) == []
-
-
 @pytest.mark.parametrize('package', ['flask', 'waitress'])
 def test_missing_package_is_named_and_nothing_is_opened(
     package: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -470,19 +390,10 @@ def test_missing_package_is_named_and_nothing_is_opened(
 
 
 @pytest.mark.parametrize(
-    'address',
-    [
-        f'http://{SECRET}@127.0.0.1:7235',
-        f'http://user:{SECRET}@127.0.0.1:7235',
-        f'{SECRET}@127.0.0.1:7235',
-        f'http://127.0.0.1:7235/{SECRET}',
-        f'http://127.0.0.1:7235/?token={SECRET}',
-        f'http://127.0.0.1:7235#{SECRET}',
-        f'http://us/er:{SECRET}@127.0.0.1:7235',
-        f'http://127.0.0.1:7235?a@{SECRET}',
-    ],
-)
+    'address', ['http://{}@h:1', 'http://user:{}@h:1', '{}@h:1', 'http://h:1/{}', 'http://h:1/?a={}', 'http://h:1#{}', 'http://us/er:{}@h:1', 'http://h:1?a@{}']
+)  # fmt: skip
 def test_an_address_with_a_token_is_refused_and_never_shown(address: str, tmp_path: Path) -> None:
+    address = address.format(SECRET)
     with pytest.raises(ConfigError) as caught:
         client(address, tmp_path)
     shown = ''.join(traceback.format_exception(caught.value, chain=True)).splitlines()

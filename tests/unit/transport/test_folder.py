@@ -5,8 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
-import subprocess
-import sys
+import shutil
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -44,11 +43,6 @@ def test_folder_is_made_private_and_deleted_at_the_end(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == []
 
 
-def test_folder_that_was_there_stays(tmp_path: Path) -> None:
-    owned(tmp_path).close()
-    assert os.listdir(tmp_path) == []
-
-
 def test_payload_is_deleted_when_it_is_read(tmp_path: Path) -> None:
     folder, worker = owned(tmp_path), shared(tmp_path)
     file = worker.payload_file(1, 2, UP)
@@ -62,37 +56,25 @@ def test_payload_is_deleted_when_it_is_read(tmp_path: Path) -> None:
     folder.close()
 
 
-def test_second_coordinator_is_refused_with_who_holds_the_folder(tmp_path: Path) -> None:
+def test_second_coordinator_is_refused_until_the_first_has_closed(tmp_path: Path) -> None:
     first = owned(tmp_path)
     with pytest.raises(ExperimentLockedError, match=rf'the shared folder is in use: .*"pid": {os.getpid()}'):
         owned(tmp_path)
-    first.close()
-    owned(tmp_path).close()
-
-
-def test_close_of_the_first_leaves_the_files_of_the_next(tmp_path: Path) -> None:
-    first = owned(tmp_path)
     first.close()
     second = owned(tmp_path)
     second.write(second.payload_file(1, 1, DOWN), {})
     first.close()
     assert second.payload_file(1, 1, DOWN).exists()
     second.close()
-
-
-KILLED = """
-import os, signal, sys
-from rlframe.parallel.transport.flask_fs_folder import UP, OwnedFolder
-folder = OwnedFolder(sys.argv[1], 10000, 10000, 'run')
-folder.write(folder.payload_file(1, 2, UP), {'a': 1})
-open(os.path.join(sys.argv[1], '5-6-up.tmp'), 'w').close()
-os.kill(os.getpid(), signal.SIGKILL)
-"""
+    assert os.listdir(tmp_path) == [], 'the folder stays, as it was there'
 
 
 def test_leftovers_of_a_killed_coordinator_are_its_own_runs_to_delete(tmp_path: Path) -> None:
-    path = tmp_path / 'data'
-    subprocess.run([sys.executable, '-c', KILLED, str(path)], check=False)
+    living, path = owned(tmp_path / 'living'), tmp_path / 'data'
+    living.write(living.payload_file(1, 2, UP), {'a': 1})
+    (living.path / '5-6-up.tmp').touch()
+    shutil.copytree(living.path, path)  # as a process leaves it that is killed
+    living.close()
     left = {'.lock', OWNER, '1-2-up.safetensors', '5-6-up.tmp'}
     assert set(os.listdir(path)) == left
     with pytest.raises(ExperimentDirError, match="another run, 'run', and this is 'other'"):
@@ -111,7 +93,7 @@ def test_folder_with_other_files_is_refused_and_not_touched(tmp_path: Path) -> N
     assert os.listdir(tmp_path) == ['thesis.tex']
 
 
-@pytest.mark.parametrize('text', ['', '{}', '[]', '{"run": 1, "run": 2}', 'x' * 9000])
+@pytest.mark.parametrize('text', ['', '[]', '{"run": 1, "run": 2}', 'x' * 9000])
 def test_folder_with_a_damaged_owner_is_refused(text: str, tmp_path: Path) -> None:
     (tmp_path / OWNER).write_text(text)
     with pytest.raises(ExperimentDirError, match='another run'):
@@ -140,10 +122,16 @@ def test_links_are_neither_followed_nor_overwritten(tmp_path: Path) -> None:
     assert secret.read_text() == json.dumps({'run': 'run', 'is_new': True}) and os.listdir(path) == []
 
 
-def test_folder_that_cannot_be_written_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_folder_that_cannot_be_written_or_made_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def refused(*_: Any, **__: Any) -> None:
         raise PermissionError(errno.EACCES, 'Permission denied')
 
+    (tmp_path / 'file').write_text('')
+    with pytest.raises(ExperimentDirError, match='cannot make the shared folder'):
+        owned(tmp_path / 'file' / 'data')
+    (tmp_path / 'file').unlink()
     monkeypatch.setattr(tempfile, 'mkdtemp', refused)
     with pytest.raises(ExperimentDirError, match='cannot write here: Permission denied'):
         owned(tmp_path)
@@ -161,12 +149,6 @@ def test_folder_that_others_may_change_is_refused(tmp_path: Path, monkeypatch: p
     with pytest.raises(ExperimentDirError, match='belongs to user'):
         owned(path)
     assert os.listdir(path) == []
-
-
-def test_folder_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
-    (tmp_path / 'file').write_text('')
-    with pytest.raises(ExperimentDirError, match='cannot make the shared folder'):
-        owned(tmp_path / 'file' / 'data')
 
 
 def test_payload_above_its_limit_is_refused_by_the_sender(tmp_path: Path) -> None:

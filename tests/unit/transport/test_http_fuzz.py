@@ -1,4 +1,4 @@
-"""A thousand malformed requests: each is refused, none of them is handled, and nothing is left of them."""
+"""Hundreds of malformed requests: each is refused, none of them is handled, and nothing is left of them."""
 
 from __future__ import annotations
 
@@ -14,14 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 from transports import MESSAGES, REPLIES, Coordinator, collected, join, joined, serving
 
 from rlframe.parallel.transport.base import Envelope, Reply, Transport, encode
 from rlframe.parallel.transport.flask_fs_http import PROTOCOL_HEADER, parse_address
 
 TOKEN = 'the-token-of-the-fuzz-test'
-COUNT = 1000
+COUNT = 260
 MAX_BODY = 2**16
 PATHS = [
     '../../etc/passwd',
@@ -273,9 +272,8 @@ def answered(place: tuple[str, int], data: bytes) -> tuple[int, bytes]:
     return status, body if is_ours else b''
 
 
-@pytest.mark.parametrize('seed', [0])
-def test_malformed_requests_are_refused_and_leave_nothing(seed: int, tmp_path: Path) -> None:
-    rng, coordinator, statuses = random.Random(seed), Coordinator(), Counter[int]()
+def test_malformed_requests_are_refused_and_leave_nothing(tmp_path: Path) -> None:
+    rng, coordinator, statuses = random.Random(0), Coordinator(), Counter[int]()
     with (
         serving('flask_fs', tmp_path, coordinator, token=TOKEN, max_body=MAX_BODY) as server,
         joined(server) as transport,

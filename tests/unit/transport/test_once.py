@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -51,16 +49,11 @@ def test_reply_is_kept_until_its_receiver_asks_something_else(
 
 
 def test_reply_that_another_thread_waits_for_is_kept(replies: Replies[str], released: list[str]) -> None:
-    replies.once(sent(1), lambda: 'one')
-    for seq in range(2, 300):
+    replies.once(sent(2, 1), lambda: 'two')
+    assert replies.once(sent(1), lambda: 'one') == 'one', 'the other one overtook it'
+    for seq in range(3, 100):
         replies.once(sent(seq, 1), lambda: 'more')
     assert replies.once(sent(1), never) == 'one' and 'one' not in released
-
-
-def test_request_that_others_overtook_is_handled(replies: Replies[str]) -> None:
-    replies.once(sent(2, 1), lambda: 'two')
-    assert replies.once(sent(1), lambda: 'one') == 'one'
-    assert replies.once(sent(1), never) == 'one'
 
 
 def test_late_copy_of_a_join_admits_nobody(replies: Replies[str]) -> None:
@@ -97,28 +90,6 @@ def test_reply_to_a_farewell_can_be_repeated_although_the_handler_forgets_the_wo
     assert replies.once(sent(1), never) == 'farewell'
 
 
-def test_id_of_another_connection_is_refused(replies: Replies[str]) -> None:
-    replies.once(joining('t'), lambda: 'joined')
-    replies.joined('t', 'v')
-    with pytest.raises(MessageError, match='another connection'):
-        replies.once(sent(1, session='t'), never)
-
-
-def test_repeated_request_is_told_to_come_back_while_the_first_is_handled(replies: Replies[str]) -> None:
-    go_on = threading.Event()
-
-    def slow() -> str:
-        with pytest.raises(TimeoutError, match='still being handled'):
-            replies.once(sent(1), never)
-        assert go_on.wait(30)
-        return 'one'
-
-    with ThreadPoolExecutor(1) as pool:
-        first = pool.submit(replies.once, sent(1), slow)
-        go_on.set()
-        assert first.result(30) == 'one'
-
-
 def test_reply_of_a_request_that_was_given_up_is_released(replies: Replies[str], released: list[str]) -> None:
     def slow() -> str:
         replies.once(sent(2), lambda: 'two')  # its sender no longer waits for request 1
@@ -142,17 +113,11 @@ def test_strangers_are_forgotten_and_workers_are_not(replies: Replies[str], rele
     assert replies.once(joining(), never) == 'joined'
 
 
-def test_close_releases_all_replies(replies: Replies[str], released: list[str]) -> None:
-    replies.once(sent(1), lambda: 'one')
-    replies.close()
-    assert released == ['joined', 'one']
-
-
 @pytest.mark.parametrize(
     'change',
     [
         {'seq': 2**53 + 1}, {'seq': True}, {'unanswered': list(range(MOST_AT_ONCE + 1))}, {'unanswered': [-1]},
-        {'unanswered': 3}, {'session': '../x'}, {'session': 'x' * 65},
+        {'unanswered': 3}, {'session': 'x' * 65},
     ],
 )  # fmt: skip
 def test_head_of_an_envelope_is_checked(change: dict[str, Any]) -> None:
