@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from parallel_parts import compiled
 
 from rlframe import config
 from rlframe._version import __version__
@@ -92,6 +91,8 @@ def test_server_has_the_address_and_the_folder_of_the_config(tmp_path: Path) -> 
     path = tmp_path / 'data'
     cfg = parallel('flask_fs', path_data=str(path), coordinator={'transport': {'max_workers': 3}})
     coordinator = Coordinator(cfg)
+    server: Any = assembly.make_server(cfg, path_data=str(tmp_path / 'other'), run='r')
+    assert (server._cfg.path_data, server._run) == (str(tmp_path / 'other'), 'r')
     server = coordinator.server
     assert isinstance(server, FlaskFSServer) and server._cfg.max_workers == 3
     coordinator.start()
@@ -102,12 +103,6 @@ def test_server_has_the_address_and_the_folder_of_the_config(tmp_path: Path) -> 
     finally:
         coordinator.close()
     assert os.listdir(tmp_path) == []
-
-
-def test_another_folder_and_the_id_of_the_run_may_be_given(tmp_path: Path) -> None:
-    cfg = parallel('flask_fs', path_data=str(tmp_path / 'data'))
-    server: Any = assembly.make_server(cfg, path_data=str(tmp_path / 'other'), run='r')
-    assert (server._cfg.path_data, server._run) == (str(tmp_path / 'other'), 'r')
 
 
 def test_parts_that_are_given_are_used() -> None:
@@ -138,11 +133,7 @@ def test_a_plain_main_config_is_enough() -> None:
     )
 
 
-def test_on_policy_data_have_no_buffer() -> None:
-    assert assembly.make_data(compiled('cartpole_ppo', 'policy.collect.n_sample=24')).buffer is None
-
-
-@pytest.mark.parametrize('cfg', [None, {}, {'wait': 0.1}])
+@pytest.mark.parametrize('cfg', [None, {'wait': 0.1}])
 def test_without_an_experiment_and_without_parts_the_error_says_what_is_needed(cfg: Any) -> None:
     with pytest.raises(ConfigError, match='needs the config of an experiment'):
         Coordinator(cfg, server=InProcessServer())

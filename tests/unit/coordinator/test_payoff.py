@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import itertools
-import json
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlframe.errors import CheckpointStateError, MessageError
@@ -23,19 +22,10 @@ GAMES = st.lists(
     max_size=30,
 )
 Games = list[tuple[str, str, list[float]]]
+few = settings(max_examples=40, deadline=None)
 
 
-@given(games=GAMES, decay=st.floats(0.1, 1.0), min_games=st.integers(1, 5))
-def test_the_win_rates_of_two_players_add_up_to_1(games: Games, decay: float, min_games: int) -> None:
-    payoff = Payoff(decay, min_games)
-    for game in games:
-        payoff.add(*game)
-    for home, away in itertools.product(PLAYERS, repeat=2):
-        assert payoff.win_rate(home, away) + payoff.win_rate(away, home) == 1
-        assert 0 <= payoff.win_rate(home, away) <= 1
-        assert payoff.games(home, away) == payoff.games(away, home)
-
-
+@few
 @given(games=GAMES, decay=st.floats(0.1, 1.0), min_games=st.integers(1, 5))
 def test_a_win_rate_is_the_mean_result_with_decaying_weights(
     games: Games, decay: float, min_games: int
@@ -47,24 +37,11 @@ def test_a_win_rate_is_the_mean_result_with_decaying_weights(
         if (home, away) in (('a', 'b'), ('b', 'a')):
             seen += [result if home == 'a' else 1 - result for result in results]
     weights = [decay**age for age in reversed(range(len(seen)))]
-    expected = (
-        sum(w * r for w, r in zip(weights, seen, strict=True)) / sum(weights)
-        if len(seen) >= min_games
-        else 0.5
-    )
-    assert payoff.win_rate('a', 'b') == pytest.approx(expected)
-    assert payoff.games('a', 'b') == len(seen)
-
-
-@given(games=GAMES)
-def test_a_restored_payoff_continues_identically(games: Games) -> None:
-    payoff, restored = Payoff(0.9, 2), Payoff(0.9, 2)
-    for game in games:
-        payoff.add(*game)
-    restored.load_state_dict(json.loads(json.dumps(payoff.state_dict())))
-    for each in (payoff, restored):
-        each.add('a', 'b', [WIN, DRAW])
-    assert payoff.table(PLAYERS) == restored.table(PLAYERS)
+    mean = sum(w * r for w, r in zip(weights, seen, strict=True)) / sum(weights) if seen else 0.5
+    assert payoff.win_rate('a', 'b') == pytest.approx(mean if len(seen) >= min_games else 0.5)
+    assert payoff.games('a', 'b') == payoff.games('b', 'a') == len(seen)
+    for home, away in itertools.product(PLAYERS, repeat=2):
+        assert payoff.win_rate(home, away) + payoff.win_rate(away, home) == 1
 
 
 def test_a_forgotten_player_has_no_games() -> None:
@@ -75,14 +52,7 @@ def test_a_forgotten_player_has_no_games() -> None:
     assert payoff.games('a', 'b') == 0 and payoff.games('a', 'c') == 1 and payoff.win_rate('a', 'b') == 0.5
 
 
-def test_the_table_is_plain_and_in_the_order_of_the_players() -> None:
-    payoff = Payoff(1.0, 1)
-    payoff.add('b', 'a', [WIN, DRAW])
-    table = payoff.table(['b', 'a'])
-    assert json.loads(json.dumps(table)) == table
-    assert table['win_rate'] == [[0.5, 0.75], [0.25, 0.5]] and table['games'] == [[0, 2], [2, 0]]
-
-
+@few
 @given(games=GAMES)
 def test_what_a_player_wins_in_rating_the_other_loses(games: Games) -> None:
     elo = Elo()
