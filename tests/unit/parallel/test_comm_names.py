@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -66,11 +65,6 @@ def test_the_same_data_arrive_over_http_as_in_process(http: Any) -> None:
     for (_, batch), (_, same) in zip(one.parts, other.parts, strict=True):
         assert differences(dict(batch.items()), dict(same.items())) == []
     assert [f.facts['reward_raw'] for f in one.finished] == [f.facts['reward_raw'] for f in other.finished]
-    assert (
-        os.listdir(shared['path_data'] + '/run') == []
-        if os.path.isdir(shared['path_data'] + '/run')
-        else True
-    )
 
 
 def test_a_learner_over_http_ends_with_the_bits_of_one_in_process(http: Any) -> None:
