@@ -163,18 +163,6 @@ def test_collectors_wait_for_a_learner_that_is_behind() -> None:
     assert isinstance(collector(m.AskTask()), m.Task)
 
 
-def test_fresh_data_are_used_once_in_order() -> None:
-    experiment = Experiment(on_policy=True)
-    learner, task = learning(experiment)
-    collector = experiment.join('collector', 'c')
-    evaluated(collector, 1.0)
-    job = collector(m.AskTask())
-    for number in range(3):
-        collector(m.Collected(job.task, number, 4, 4, 0, 0, {}), rows(4, number))
-    drawn = [learner(m.AskData(task, 4, 1, 0))[1]['obs'][0, 0] for _ in range(3)]
-    assert drawn == [0, 1, 2] and isinstance(learner(m.AskData(task, 4, 1, 0)), m.Wait)
-
-
 def test_data_of_a_task_that_is_over_are_dropped_and_counted() -> None:
     experiment = Experiment()
     learning(experiment)
@@ -353,12 +341,6 @@ def test_run_without_workers_ends_within_its_deadline_saying_who_was_lost() -> N
     experiment.clock.now = 95.0
     with pytest.raises(WorkerLostError, match=r'no learner for 6\d s; lost: learner l .*-m learner --join'):
         experiment.coordinator.check()
-
-
-@pytest.mark.parametrize('other', [{'version': '0.0.1'}, {'fingerprint': 'another'}])
-def test_worker_that_does_not_fit_is_refused(other: dict[str, str]) -> None:
-    with pytest.raises(RequestRefusedError, match='same version of rlframe and the same config'):
-        Experiment().join('collector', 'c', **other)
 
 
 def test_requests_that_do_not_fit_are_refused() -> None:

@@ -9,12 +9,12 @@ import pytest
 from parallel_parts import NONE, PATIENCE, ScriptedCoordinator, compiled, task_of, wait_until, weights_of
 from runs import differences
 
-from rlframe.errors import CoordinatorLostError, NoRoomError, PayloadError, RequestRefusedError
+from rlframe.errors import CoordinatorLostError, NoRoomError, PayloadError
 from rlframe.parallel.comm_collector import TransportCollector
 from rlframe.parallel.parallel_collectors import ZerglingParallelCollector
 from rlframe.parallel.roles import collector_maker, evaluator_maker
 from rlframe.parallel.transport.base import Reply
-from rlframe.parallel.transport.messages import AskTask, Beat, Collected, Join, Orders, Refused, Taken, Wait
+from rlframe.parallel.transport.messages import AskTask, Beat, Collected, Orders, Refused, Taken, Wait
 
 DQN = ('cartpole_dqn', 'policy.collect.n_sample=6')
 
@@ -205,49 +205,37 @@ def test_a_restarted_coordinator_is_joined_again() -> None:
     assert coordinator.produced == 12  # since it joined again, and those without a confirmation
 
 
-def test_a_refusal_for_good_ends_the_worker_with_the_reason() -> None:
-    cfg = compiled(*DQN)
-    coordinator = ScriptedCoordinator()
-    coordinator.on[Join] = lambda message, payload: Reply(Refused('another config', 'Use the same.', True))
-    with pytest.raises(RequestRefusedError, match='another config'):
-        connect(coordinator, cfg).run()
-    assert coordinator.kinds == ['Join']
+def failing(comm: TransportCollector, monkeypatch: pytest.MonkeyPatch, *errors: Exception) -> list[Exception]:
+    """Lets requests with data fail by these errors in turn; returns those that are left."""
+    transport, left = comm._connected(), list(errors)
+    request = transport.request
+
+    def fail(message: Any, payload: Any = None, timeout: Any = None) -> Reply:
+        if payload is not None and left:
+            raise left.pop()
+        return request(message, payload, timeout)
+
+    monkeypatch.setattr(transport, 'request', fail)
+    return left
 
 
 def test_data_without_room_are_sent_when_there_is_room_again(monkeypatch: pytest.MonkeyPatch) -> None:
     cfg = compiled(*DQN)
     coordinator = ScriptedCoordinator([task_of(parts=2)], {0: weights_of(cfg, 1)})
     comm = connect(coordinator, cfg)
-    transport, failures = comm._connected(), [NoRoomError('no room'), NoRoomError('no room')]
-    request = transport.request
-
-    def without_room(message: Any, payload: Any = None, timeout: Any = None) -> Reply:
-        if payload is not None and failures:
-            raise failures.pop()
-        return request(message, payload, timeout)
-
-    monkeypatch.setattr(transport, 'request', without_room)
+    left = failing(comm, monkeypatch, NoRoomError('no room'), NoRoomError('no room'))
     comm.run()
-    assert not failures and (comm.produced, comm.pushed, comm.dropped) == (12, 12, 0)
+    assert not left and (comm.produced, comm.pushed, comm.dropped) == (12, 12, 0)
 
 
 def test_data_that_can_never_be_sent_end_the_worker_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     cfg = compiled(*DQN)
     coordinator = ScriptedCoordinator([task_of(parts=2)], {0: weights_of(cfg, 1)})
     comm = connect(coordinator, cfg)
-    transport, attempts = comm._connected(), []
-    request = transport.request
-
-    def too_large(message: Any, payload: Any = None, timeout: Any = None) -> Reply:
-        if payload is not None:
-            attempts.append(message)
-            raise PayloadError('the payload is too large')
-        return request(message, payload, timeout)
-
-    monkeypatch.setattr(transport, 'request', too_large)
+    left = failing(comm, monkeypatch, PayloadError('not again'), PayloadError('the payload is too large'))
     with pytest.raises(PayloadError, match='too large'):
         comm.run()
-    assert len(attempts) == 1 and (comm.produced, comm.pushed, comm.dropped) == (6, 0, 6)
+    assert len(left) == 1 and (comm.produced, comm.pushed, comm.dropped) == (6, 0, 6)
     assert 'too large' in coordinator.finished[0].reason and is_conserved(comm, coordinator)
 
 
@@ -257,7 +245,7 @@ def test_an_error_of_an_env_is_told_and_raised() -> None:
     comm = connect(coordinator, cfg)
     make = comm._collector._make_collector
 
-    def failing(rank: int, incarnation: int) -> Any:
+    def failing_later(rank: int, incarnation: int) -> Any:
         parts = make(rank, incarnation)
         collect = parts.collector.collect
 
@@ -269,7 +257,7 @@ def test_an_error_of_an_env_is_told_and_raised() -> None:
         parts.collector.collect = collect_once
         return parts
 
-    comm._collector._make_collector = failing
+    comm._collector._make_collector = failing_later
     with pytest.raises(ZeroDivisionError):
         comm.run()
     (finished,) = coordinator.finished

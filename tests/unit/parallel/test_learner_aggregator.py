@@ -307,27 +307,6 @@ def test_a_learner_that_leaves_is_not_missed() -> None:
     assert_trained(coordinator, batches)
 
 
-def test_the_average_stays_if_a_learner_is_lost_before_the_end() -> None:
-    batches = lines(4)
-    coordinator = scripted(batches)
-    gate = Gate(coordinator, 4)
-    team = Team(coordinator, descending(), 2, send_policy_freq=100)
-    with started(team):
-        wait_until(lambda: len(coordinator.infos) == 4)
-        group, lost = team.aggregator._group, team.learners[1]
-        with group.lock:
-            worker = group.workers.find('learner', 'l1')
-            assert worker is not None
-            group._lose(worker, 'a test')
-        lost.stop()
-        gate.opened.set()
-        assert team.aggregator.wait(PATIENCE)
-    assert [message.train_iter for message, _ in coordinator.put] == [0, 4]
-    assert_trained(coordinator, batches)
-    state = coordinator.states[-1][1]
-    assert float(state['policy']['model']['w']) == pytest.approx(whole(batches), rel=1e-5)
-
-
 def test_a_state_that_a_lost_learner_owes_is_requested_of_another() -> None:
     begun, release = threading.Event(), threading.Event()
     batches = lines(8)
@@ -411,19 +390,6 @@ def state_of(policy: Descent, train_iter: int) -> dict[str, Any]:
     """Returns the state of a learner of a policy."""
     progress = {**descending()(0, 0).learner.state_dict()['progress'], 'train_iter': train_iter}
     return {'policy': policy.state_dict(), 'progress': progress}
-
-
-def test_a_task_begins_with_the_state_of_the_coordinator() -> None:
-    batches = lines(2)
-    coordinator = scripted(batches)
-    policy = Descent(start=5.0)
-    policy.updates = 9
-    coordinator.state = state_of(policy, 9)
-    Team(coordinator, descending(), 2).run()
-    assert [message.train_iter for message, _ in coordinator.put] == [9, 10, 11]
-    for batch in batches:
-        policy.forward(batch)
-    assert float(coordinator.put[-1][1]['model']['w']) == pytest.approx(float(policy.weight), rel=1e-5)
 
 
 def test_an_aggregator_that_is_closed_sends_its_state_and_lets_its_learners_leave() -> None:
