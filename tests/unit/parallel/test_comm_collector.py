@@ -19,6 +19,11 @@ from rlframe.parallel.transport.messages import AskTask, Beat, Collected, Orders
 DQN = ('cartpole_dqn', 'policy.collect.n_sample=6')
 
 
+@pytest.fixture(scope='module')
+def cfg() -> Any:
+    return compiled(*DQN)
+
+
 def columns(batch: Any) -> dict[str, Any]:
     return dict(batch.items())
 
@@ -36,8 +41,7 @@ def is_conserved(comm: TransportCollector, coordinator: ScriptedCoordinator) -> 
     return comm.produced == comm.pushed + comm.dropped and coordinator.pushed <= comm.produced
 
 
-def test_data_of_several_rounds_equal_those_of_the_serial_collector() -> None:
-    cfg = compiled(*DQN)
+def test_data_of_several_rounds_equal_those_of_the_serial_collector(cfg: Any) -> None:
     size, settings = 6, {'eps': 0.3}
     weights = {0: weights_of(cfg, 10), 1: weights_of(cfg, 11)}
     tasks = [task_of(task=f't{i}', target=size, parts=2, settings=settings) for i in range(2)]
@@ -62,8 +66,7 @@ def test_data_of_several_rounds_equal_those_of_the_serial_collector() -> None:
     assert [finished.completed for finished in coordinator.finished] == [True, True]
 
 
-def test_messages_come_in_the_order_of_the_conversation() -> None:
-    cfg = compiled(*DQN)
+def test_messages_come_in_the_order_of_the_conversation(cfg: Any) -> None:
     tasks = [task_of('collect_at_random', task='warm', target=5), task_of(target=0, parts=2, newer_than=0)]
     coordinator = ScriptedCoordinator(tasks, {0: weights_of(cfg, 1)})
     connect(coordinator, cfg).run()
@@ -76,8 +79,7 @@ def test_messages_come_in_the_order_of_the_conversation() -> None:
     assert [message.rows for message, _ in coordinator.parts] == [5, 6, 6]
 
 
-def test_an_evaluation_equals_that_of_the_serial_evaluator() -> None:
-    cfg = compiled(*DQN)
+def test_an_evaluation_equals_that_of_the_serial_evaluator(cfg: Any) -> None:
     weights = {3: weights_of(cfg, 5)}
     coordinator = ScriptedCoordinator([task_of('evaluate', target=0, newer_than=3)], weights)
     connect(coordinator, cfg).run()
@@ -96,8 +98,7 @@ def test_an_evaluation_equals_that_of_the_serial_evaluator() -> None:
     assert facts['avg_time_per_episode'] == facts['duration'] / 3
 
 
-def test_a_task_waits_for_the_version_that_it_requires() -> None:
-    cfg = compiled(*DQN)
+def test_a_task_waits_for_the_version_that_it_requires(cfg: Any) -> None:
     coordinator = ScriptedCoordinator([task_of(newer_than=4)], {3: weights_of(cfg, 1)})
     comm = connect(coordinator, cfg)
     comm.start()
@@ -109,8 +110,7 @@ def test_a_task_waits_for_the_version_that_it_requires() -> None:
     comm.close()
 
 
-def test_a_task_ends_when_the_coordinator_has_enough() -> None:
-    cfg = compiled(*DQN)
+def test_a_task_ends_when_the_coordinator_has_enough(cfg: Any) -> None:
     coordinator = ScriptedCoordinator([task_of(parts=0)], {0: weights_of(cfg, 1)})
 
     def enough(message: Any, payload: Any) -> Reply | None:
@@ -126,8 +126,7 @@ def test_a_task_ends_when_the_coordinator_has_enough() -> None:
     assert (comm.produced, comm.pushed, comm.dropped) == (24, 20, 4) and is_conserved(comm, coordinator)
 
 
-def test_an_abandoned_task_ends_in_the_middle_of_a_rollout_and_the_next_one_starts_anew() -> None:
-    cfg = compiled(*DQN)
+def test_an_abandoned_task_ends_in_the_middle_of_a_rollout_and_the_next_one_starts_anew(cfg: Any) -> None:
     tasks = [task_of(task='endless', target=300_000), task_of(task='next', target=6)]
     coordinator = ScriptedCoordinator(tasks, {0: weights_of(cfg, 1)})
     comm = connect(coordinator, cfg)
@@ -145,8 +144,7 @@ def test_an_abandoned_task_ends_in_the_middle_of_a_rollout_and_the_next_one_star
     comm.close()
 
 
-def test_close_in_the_middle_of_a_rollout_ends_with_a_farewell() -> None:
-    cfg = compiled(*DQN)
+def test_close_in_the_middle_of_a_rollout_ends_with_a_farewell(cfg: Any) -> None:
     coordinator = ScriptedCoordinator([task_of(target=300_000)], {0: weights_of(cfg, 1)})
     comm = connect(coordinator, cfg)
     comm.start()
@@ -168,8 +166,7 @@ def test_an_evaluation_is_abandoned_in_the_middle_too() -> None:
     assert not coordinator.finished[0].completed and coordinator.kinds[-1] == 'Farewell'
 
 
-def test_a_coordinator_that_dies_is_named_after_the_timeout_and_its_rows_count_as_dropped() -> None:
-    cfg = compiled(*DQN)
+def test_a_coordinator_that_dies_is_named_after_the_timeout_and_its_rows_count_as_dropped(cfg: Any) -> None:
     coordinator = ScriptedCoordinator([task_of(parts=5)], {0: weights_of(cfg, 1)})
 
     def die(message: Any, payload: Any) -> Reply | None:
@@ -184,8 +181,7 @@ def test_a_coordinator_that_dies_is_named_after_the_timeout_and_its_rows_count_a
     assert comm.produced == 24 and (comm.pushed, comm.dropped) == (18, 6)
 
 
-def test_a_restarted_coordinator_is_joined_again() -> None:
-    cfg = compiled(*DQN)
+def test_a_restarted_coordinator_is_joined_again(cfg: Any) -> None:
     tasks = [task_of(task='a', parts=3), task_of(task='b', parts=1)]
     coordinator = ScriptedCoordinator(tasks, {5: weights_of(cfg, 1)})
 
@@ -219,8 +215,9 @@ def failing(comm: TransportCollector, monkeypatch: pytest.MonkeyPatch, *errors: 
     return left
 
 
-def test_data_without_room_are_sent_when_there_is_room_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    cfg = compiled(*DQN)
+def test_data_without_room_are_sent_when_there_is_room_again(
+    cfg: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     coordinator = ScriptedCoordinator([task_of(parts=2)], {0: weights_of(cfg, 1)})
     comm = connect(coordinator, cfg)
     left = failing(comm, monkeypatch, NoRoomError('no room'), NoRoomError('no room'))
@@ -228,8 +225,9 @@ def test_data_without_room_are_sent_when_there_is_room_again(monkeypatch: pytest
     assert not left and (comm.produced, comm.pushed, comm.dropped) == (12, 12, 0)
 
 
-def test_data_that_can_never_be_sent_end_the_worker_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    cfg = compiled(*DQN)
+def test_data_that_can_never_be_sent_end_the_worker_at_once(
+    cfg: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     coordinator = ScriptedCoordinator([task_of(parts=2)], {0: weights_of(cfg, 1)})
     comm = connect(coordinator, cfg)
     left = failing(comm, monkeypatch, PayloadError('not again'), PayloadError('the payload is too large'))
@@ -239,8 +237,7 @@ def test_data_that_can_never_be_sent_end_the_worker_at_once(monkeypatch: pytest.
     assert 'too large' in coordinator.finished[0].reason and is_conserved(comm, coordinator)
 
 
-def test_an_error_of_an_env_is_told_and_raised() -> None:
-    cfg = compiled(*DQN)
+def test_an_error_of_an_env_is_told_and_raised(cfg: Any) -> None:
     coordinator = ScriptedCoordinator([task_of(parts=3)], {0: weights_of(cfg, 1)})
     comm = connect(coordinator, cfg)
     make = comm._collector._make_collector
@@ -265,8 +262,7 @@ def test_an_error_of_an_env_is_told_and_raised() -> None:
     assert 'in an env' in coordinator.messages[-1].reason and is_conserved(comm, coordinator)
 
 
-def test_signs_of_life_report_progress_while_a_rollout_runs() -> None:
-    cfg = compiled(*DQN)
+def test_signs_of_life_report_progress_while_a_rollout_runs(cfg: Any) -> None:
     coordinator = ScriptedCoordinator([task_of(target=300_000)], {0: weights_of(cfg, 1)})
     seen: list[Any] = []
     coordinator.on[Beat] = lambda message, payload: seen.append(message)
@@ -277,8 +273,7 @@ def test_signs_of_life_report_progress_while_a_rollout_runs() -> None:
     assert {'collect'} <= {beat.state for beat in seen} and seen[-1].metrics['produced'] == 0
 
 
-def test_waiting_ends_when_the_worker_is_closed() -> None:
-    cfg = compiled(*DQN)
+def test_waiting_ends_when_the_worker_is_closed(cfg: Any) -> None:
     coordinator = ScriptedCoordinator()
     coordinator.on[AskTask] = lambda message, payload: Reply(Wait(1000.0, False, 'nothing to do'))
     comm = connect(coordinator, cfg)
@@ -288,8 +283,7 @@ def test_waiting_ends_when_the_worker_is_closed() -> None:
     assert coordinator.kinds == ['Join', 'AskTask', 'Farewell']
 
 
-def test_a_worker_that_never_ran_can_be_closed() -> None:
-    cfg = compiled(*DQN)
+def test_a_worker_that_never_ran_can_be_closed(cfg: Any) -> None:
     coordinator = ScriptedCoordinator()
     connect(coordinator, cfg).close()
     assert coordinator.kinds == []

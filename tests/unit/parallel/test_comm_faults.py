@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from parallel_parts import PATIENCE, ScriptedCoordinator, compiled, task_of, wait_until, weights_of
 from runs import differences
+from transports import with_faults
 
 from rlframe.errors import CoordinatorLostError, RequestRefusedError
 from rlframe.parallel.comm_collector import NaiveCollector, TransportCollector
@@ -33,52 +34,21 @@ from rlframe.worker import create_buffer
 DQN = ('cartpole_dqn', 'policy.collect.n_sample=6')
 
 
-class FaultyTransport(InProcessTransport):
-    """Loses, repeats and delays messages at random.
-
-    Args:
-        coordinator: The other end.
-    """
-
-    def __init__(self, coordinator: ScriptedCoordinator) -> None:
-        super().__init__({}, coordinator.server)
-        self._rng = np.random.default_rng(0)
-        self._first_pause = 0.0
-        self._late: list[tuple[Envelope, Any]] = []
-        self.faults = 0
-
-    def carry(self, envelope: Envelope, packed: Any, seconds: float) -> Reply:
-        fault = self._rng.choice(['lost', 'reply lost', 'repeated', 'late'])
-        late, self._late = self._late, []
-        for early in late:  # copies that come after later requests are refused or answered as before
-            super().carry(*early, seconds)
-        if self._rng.random() < 0.5:
-            return super().carry(envelope, packed, seconds)
-        self.faults += 1
-        if fault == 'lost':
-            raise ConnectionError('the request was lost')
-        reply = super().carry(envelope, packed, seconds)
-        if fault == 'reply lost':
-            raise TimeoutError('the reply was lost')
-        if fault == 'late':
-            self._late.append((envelope, packed))
-            return reply
-        return super().carry(envelope, packed, seconds)
-
-
 def test_data_arrive_once_and_in_order_whatever_happens_to_messages() -> None:
     cfg = compiled(*DQN)
     tasks = [task_of(task=f't{i}', parts=5, settings={'eps': 0.2}) for i in range(4)]
     runs = [ScriptedCoordinator(tasks, {0: weights_of(cfg, 1)}, {'eps': 0.2}) for _ in range(2)]
     for run in runs:
         run.beat_interval = 1000.0
-    faulty, sound = FaultyTransport(runs[0]), runs[1].server.connect()
-    for transport, run in zip((faulty, sound), runs, strict=True):
+    transports = [run.server.connect() for run in runs]
+    plan = np.random.default_rng(0).choice(['lose_request', 'lose_reply', 'double', 'late', ''], 10_000)
+    with_faults(transports[0], map(str, plan))
+    for transport, run in zip(transports, runs, strict=True):
         collector = ZerglingParallelCollector(None, collector_maker(cfg), evaluator_maker(cfg))
         comm = TransportCollector({}, collector=collector, transport=transport, name='c')
         comm.run()
         assert comm.produced == comm.pushed == run.pushed == run.produced == 120 and comm.dropped == 0
-    assert faulty.faults > 10 and runs[0].kinds == runs[1].kinds
+    assert runs[0].kinds == runs[1].kinds
     for (one, batch), (other, same) in zip(runs[0].parts, runs[1].parts, strict=True):
         assert (one.task, one.part, one.rows) == (other.task, other.part, other.rows)
         assert differences(dict(batch.items()), dict(same.items())) == []

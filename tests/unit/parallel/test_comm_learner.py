@@ -27,6 +27,11 @@ PPO = ('cartpole_ppo', 'policy.collect.n_sample=24', 'policy.learn.epoch_per_col
 PER = (*DQN, 'replay_buffer.type=advanced', 'policy.priority=true', 'policy.priority_IS_weight=true')
 
 
+@pytest.fixture(scope='module')
+def cfg() -> Any:
+    return compiled(*DQN)
+
+
 def connect(coordinator: ScriptedCoordinator, cfg: Any, **options: Any) -> TransportLearner:
     """Returns a comm learner that has not started."""
     transport = coordinator.server.connect()
@@ -84,8 +89,7 @@ def test_the_same_batches_give_the_same_bits_and_priorities_as_in_a_serial_run(
         )
 
 
-def test_several_batches_of_one_payload_are_trained_on_one_after_the_other() -> None:
-    cfg = compiled(*DQN)
+def test_several_batches_of_one_payload_are_trained_on_one_after_the_other(cfg: Any) -> None:
     batches = batches_of(cfg, 4)
     coordinator = ScriptedCoordinator(
         [task_of(**LEARN)], batches=[Batch.cat(batches[:2]), Batch.cat(batches[2:])]
@@ -101,8 +105,7 @@ def test_several_batches_of_one_payload_are_trained_on_one_after_the_other() -> 
     assert coordinator.infos[0][0].info.keys() >= {'total_loss'}
 
 
-def test_published_weights_do_not_change_with_training() -> None:
-    cfg = compiled(*DQN)
+def test_published_weights_do_not_change_with_training(cfg: Any) -> None:
     coordinator = ScriptedCoordinator([task_of(**LEARN)], batches=batches_of(cfg, 3))
     copies: list[Any] = []
     coordinator.on[PutWeights] = lambda message, payload: copies.append(copy.deepcopy(payload))
@@ -111,15 +114,13 @@ def test_published_weights_do_not_change_with_training() -> None:
     assert differences(copies[0], copies[1]) != []
 
 
-def test_weights_are_published_as_often_as_configured_and_at_the_end() -> None:
-    cfg = compiled(*DQN)
+def test_weights_are_published_as_often_as_configured_and_at_the_end(cfg: Any) -> None:
     coordinator = ScriptedCoordinator([task_of(**LEARN)], batches=batches_of(cfg, 8))
     connect(coordinator, cfg, send_policy_freq=3).run()
     assert [message.version for message, _ in coordinator.put] == [0, 3, 6, 8]
 
 
-def test_the_state_is_sent_once_when_it_is_asked_for_and_another_learner_continues_from_it() -> None:
-    cfg = compiled(*DQN)
+def test_the_state_is_sent_once_when_it_is_asked_for_and_another_learner_continues_from_it(cfg: Any) -> None:
     batches = batches_of(cfg, 6)
     coordinator = ScriptedCoordinator([task_of(**LEARN)], batches=batches[:4])
     coordinator.on[LearnInfo] = lambda message, payload: Reply(Orders(False, False, 3, ''))
@@ -138,8 +139,7 @@ def test_the_state_is_sent_once_when_it_is_asked_for_and_another_learner_continu
     assert other.put[0][0].train_iter == message.train_iter and comm.learner.train_iter == 6
 
 
-def test_a_request_for_data_is_one_ahead_of_training_only_without_lockstep() -> None:
-    cfg = compiled(*DQN)
+def test_a_request_for_data_is_one_ahead_of_training_only_without_lockstep(cfg: Any) -> None:
     for lockstep in (True, False):
         coordinator = ScriptedCoordinator([task_of(**LEARN)], batches=batches_of(cfg, 6))
         asked: list[int] = []
@@ -165,8 +165,7 @@ def test_a_request_for_data_is_one_ahead_of_training_only_without_lockstep() -> 
         assert trained == [n + (1 if lockstep else 2) for n in range(6)]
 
 
-def test_a_learner_waits_for_data_and_ends_when_it_is_closed() -> None:
-    cfg = compiled(*DQN)
+def test_a_learner_waits_for_data_and_ends_when_it_is_closed(cfg: Any) -> None:
     for lockstep in (True, False):
         coordinator = ScriptedCoordinator([task_of(**LEARN)])
         coordinator.on[AskData] = lambda message, payload: Reply(Wait(1000.0, False, 'no data yet'))
@@ -179,8 +178,7 @@ def test_a_learner_waits_for_data_and_ends_when_it_is_closed() -> None:
         assert not coordinator.finished[0].completed
 
 
-def test_an_abandoned_task_ends_and_the_next_one_is_done() -> None:
-    cfg = compiled(*DQN)
+def test_an_abandoned_task_ends_and_the_next_one_is_done(cfg: Any) -> None:
     coordinator = ScriptedCoordinator([task_of(**LEARN, task='a'), task_of(**LEARN, task='b')])
     coordinator.on[AskData] = lambda message, payload: (
         Reply(Wait(0.001, False, 'no data yet')) if message.task == 'a' else None
@@ -236,8 +234,7 @@ def test_an_end_between_the_updates_of_a_batch_takes_effect_at_once(how: str) ->
     assert [(state.purpose, state.train_iter) for state, _ in coordinator.states] == expected[how]
 
 
-def test_a_batch_whose_last_update_was_made_counts_as_used_if_the_learner_is_closed() -> None:
-    cfg = compiled(*DQN)
+def test_a_batch_whose_last_update_was_made_counts_as_used_if_the_learner_is_closed(cfg: Any) -> None:
     coordinator = ScriptedCoordinator([task_of(**LEARN)], batches=batches_of(cfg, 5))
     comm = connect(coordinator, cfg, lockstep=True)
     comm.learner.register_hook(AfterUpdate('end', act=comm.stop))
@@ -246,8 +243,7 @@ def test_a_batch_whose_last_update_was_made_counts_as_used_if_the_learner_is_clo
     assert [state.train_iter for state, _ in coordinator.states] == [3]
 
 
-def test_batches_of_an_abandoned_task_are_not_reported_with_the_next_one() -> None:
-    cfg = compiled(*DQN)
+def test_batches_of_an_abandoned_task_are_not_reported_with_the_next_one(cfg: Any) -> None:
     batches = [Batch.cat(batches_of(cfg, 2)) for _ in range(2)]
     coordinator = ScriptedCoordinator(
         [task_of(**LEARN, task='a'), task_of(**LEARN, task='b')], batches=batches

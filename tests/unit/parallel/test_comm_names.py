@@ -25,6 +25,11 @@ DQN = ('cartpole_dqn', 'policy.collect.n_sample=6')
 TOKEN = 'a token that all roles share'.replace(' ', '-')
 
 
+@pytest.fixture(scope='module')
+def cfg() -> Any:
+    return compiled(*DQN)
+
+
 @pytest.fixture
 def http(tmp_path: Path) -> Any:
     """Returns a function that lets a scripted coordinator answer over HTTP, and its options."""
@@ -42,8 +47,7 @@ def http(tmp_path: Path) -> Any:
         server.close()
 
 
-def test_the_same_data_arrive_over_http_as_in_process(http: Any) -> None:
-    cfg = compiled(*DQN)
+def test_the_same_data_arrive_over_http_as_in_process(cfg: Any, http: Any) -> None:
     tasks = [
         task_of('collect_at_random', task='a'),
         task_of(task='b', parts=2),
@@ -67,8 +71,7 @@ def test_the_same_data_arrive_over_http_as_in_process(http: Any) -> None:
     assert [f.facts['reward_raw'] for f in one.finished] == [f.facts['reward_raw'] for f in other.finished]
 
 
-def test_a_learner_over_http_ends_with_the_bits_of_one_in_process(http: Any) -> None:
-    cfg = compiled(*DQN)
+def test_a_learner_over_http_ends_with_the_bits_of_one_in_process(cfg: Any, http: Any) -> None:
     batches = batches_of(cfg, 3)
     task = task_of('learn', target=0, parts=0)
     coordinators = [ScriptedCoordinator([task], batches=batches) for _ in range(2)]
@@ -85,8 +88,7 @@ def test_a_learner_over_http_ends_with_the_bits_of_one_in_process(http: Any) -> 
     assert [message.version for message, _ in coordinators[0].put] == [0, 1, 2, 3]
 
 
-def test_the_steps_of_a_task_have_the_names_of_di_engine() -> None:
-    cfg = compiled(*DQN)
+def test_the_steps_of_a_task_have_the_names_of_di_engine(cfg: Any) -> None:
     coordinator = ScriptedCoordinator([], {0: weights_of(cfg, 1)})
     collector = ZerglingParallelCollector(None, collector_maker(cfg), evaluator_maker(cfg))
     comm = FlaskFileSystemCollector({}, collector=collector, transport=coordinator.server.connect(), name='c')

@@ -26,6 +26,11 @@ from rlframe.worker.collector.rollout import Parts
 CONFIG = ('tictactoe_selfplay_dqn', 'env.n_evaluator_episode=6')
 
 
+@pytest.fixture(scope='module')
+def cfg() -> Any:
+    return compiled(*CONFIG)
+
+
 def faces_of(cfg: Any, field: str) -> tuple[list[Any], list[Any], Any]:
     """Returns a face for each player, one that acts at random for each, and the factory of envs."""
     set_seed(cfg.seed)
@@ -71,8 +76,7 @@ def pair(first: str, second: str, active: tuple[bool, bool], kind: str = 'collec
     return task_of(kind, policies=[first, second], active=list(active), **fields)
 
 
-def test_self_play_equals_the_serial_collector_with_one_policy_in_all_seats() -> None:
-    cfg = compiled(*CONFIG)
+def test_self_play_equals_the_serial_collector_with_one_policy_in_all_seats(cfg: Any) -> None:
     weights = {0: weights_of(cfg, 1)}
     coordinator = ScriptedCoordinator([pair('main', 'main', (True, True), parts=2)], weights)
     run(coordinator, cfg)
@@ -88,8 +92,7 @@ def test_self_play_equals_the_serial_collector_with_one_policy_in_all_seats() ->
     assert coordinator.kinds.count('AskWeights') == 1
 
 
-def test_only_the_moves_of_active_policies_are_returned_and_each_pair_gets_its_own_weights() -> None:
-    cfg = compiled(*CONFIG)
+def test_only_the_moves_of_active_policies_are_returned_and_each_pair_gets_its_own_weights(cfg: Any) -> None:
     trees = {name: weights_of(cfg, seed) for seed, name in enumerate(('main', 'past_1', 'past_2'))}
     tasks = [
         pair('main', 'past_1', (True, False), task='a'),
@@ -111,8 +114,9 @@ def test_only_the_moves_of_active_policies_are_returned_and_each_pair_gets_its_o
     assert collector.produced == 18
 
 
-def test_policies_change_seats_after_a_number_of_games_and_results_are_those_of_the_trained_one() -> None:
-    cfg = compiled(*CONFIG)
+def test_policies_change_seats_after_a_number_of_games_and_results_are_those_of_the_trained_one(
+    cfg: Any,
+) -> None:
     tasks = [pair('main', 'random', (True, False), task=f't{i}', target=40) for i in range(4)]
     coordinator = ScriptedCoordinator(tasks, {0: weights_of(cfg, 1)})
     seats: list[int] = []
@@ -135,8 +139,7 @@ def test_policies_change_seats_after_a_number_of_games_and_results_are_those_of_
     ]
 
 
-def test_an_evaluation_against_an_opponent_counts_its_games_for_the_first_policy() -> None:
-    cfg = compiled(*CONFIG)
+def test_an_evaluation_against_an_opponent_counts_its_games_for_the_first_policy(cfg: Any) -> None:
     tasks = [
         task_of('evaluate', task='a', target=0),
         pair('main', 'past_1', (False, False), 'evaluate', task='b', target=0),
@@ -151,8 +154,7 @@ def test_an_evaluation_against_an_opponent_counts_its_games_for_the_first_policy
     assert len(games) == 6 and against['score'] == pytest.approx(wins)
 
 
-def test_collection_at_random_plays_and_records_all_seats() -> None:
-    cfg = compiled(*CONFIG)
+def test_collection_at_random_plays_and_records_all_seats(cfg: Any) -> None:
     tasks = [
         pair('main', 'main', (True, True), 'collect_at_random', task='a', target=10),
         pair('main', 'main', (True, True), task='b'),
@@ -162,16 +164,14 @@ def test_collection_at_random_plays_and_records_all_seats() -> None:
     assert [message.rows for message, _ in coordinator.parts] == [20, 12]
 
 
-def test_a_task_that_does_not_fit_the_game_is_told_and_refused() -> None:
-    cfg = compiled(*CONFIG)
+def test_a_task_that_does_not_fit_the_game_is_told_and_refused(cfg: Any) -> None:
     coordinator = ScriptedCoordinator([task_of(policies=['a', 'b', 'c'], active=[True] * 3)])
     with pytest.raises(MessageError, match='a game of 2 players'):
         run(coordinator, cfg)
     assert not coordinator.finished[0].completed
 
 
-def test_a_task_in_which_no_game_ended_reports_no_results() -> None:
-    cfg = compiled(*CONFIG)
+def test_a_task_in_which_no_game_ended_reports_no_results(cfg: Any) -> None:
     coordinator = ScriptedCoordinator(
         [pair('main', 'main', (True, True), target=1, parts=1)], {0: weights_of(cfg, 1)}
     )

@@ -105,20 +105,16 @@ def test_token_is_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert coordinator.joins == ['collector']
 
 
-def test_worker_that_sees_another_folder_is_refused(tmp_path: Path) -> None:
+def test_worker_has_to_see_the_same_folder_by_whatever_path(tmp_path: Path) -> None:
     coordinator = Coordinator()
     (tmp_path / 'other' / 'data').mkdir(parents=True)
+    (tmp_path / 'mount').symlink_to(tmp_path)
     with serve(tmp_path, coordinator) as server:
         for folder in (tmp_path / 'other', tmp_path / 'missing'):
             error = refusal_of(client(server.address, folder))
             assert isinstance(error, RequestRefusedError) and error.is_fatal
             assert 'sees another folder than' in str(error) and 'Both must see the same folder' in str(error)
-    assert coordinator.joins == []
-
-
-def test_folder_may_have_another_path_at_the_worker(tmp_path: Path) -> None:
-    with serve(tmp_path) as server:
-        (tmp_path / 'mount').symlink_to(tmp_path)
+        assert coordinator.joins == []
         with closing(client(server.address, tmp_path / 'mount')) as transport:
             transport.request(join())
             transport.request(collected(0), {'a': np.zeros(3)})
@@ -295,25 +291,21 @@ def test_files_of_a_forgotten_worker_are_deleted(tmp_path: Path) -> None:
         assert names == {f'{other._number}-9-up.safetensors'}
 
 
-def test_reply_for_which_there_is_no_room_is_refused_and_the_worker_goes_on(tmp_path: Path) -> None:
+def test_worker_goes_on_after_a_reply_without_room_but_not_after_one_that_can_never_be_sent(
+    tmp_path: Path,
+) -> None:
     def reply(envelope: Any, payload: Any) -> Reply:
         return Reply(m.Weights('main', 1, 1), {'a': np.zeros(envelope.message.newer_than)})
 
-    with serve(tmp_path, Coordinator(reply), max_folder_bytes=4096) as server, joined(server) as transport:
+    limits = {'max_folder_bytes': 4096, 'max_payload_bytes': 4096}
+    with serve(tmp_path, Coordinator(reply), **limits) as server, joined(server) as transport:
         waiting = transport._folder.payload_file(transport._number, 99, 'up')
         transport._folder.write(waiting, {'a': np.zeros(300)})
-        with pytest.raises(RequestRefusedError, match='the shared folder is full') as caught:
-            transport.request(m.AskWeights('main', 200))
-        assert not caught.value.is_fatal
+        for size, words, is_fatal in ((200, 'the shared folder is full', False), (1000, 'max_payload', True)):
+            with pytest.raises(RequestRefusedError, match=words) as caught:
+                transport.request(m.AskWeights('main', size))
+            assert caught.value.is_fatal is is_fatal
         assert len(transport.request(m.AskWeights('main', 3)).payload['a']) == 3
-
-
-def test_reply_that_can_never_be_sent_ends_the_worker(tmp_path: Path) -> None:
-    reply = Reply(m.Weights('main', 1, 1), {'a': np.zeros(1000)})
-    with serve(tmp_path, Coordinator(lambda e, p: reply), max_payload_bytes=4096) as server:
-        with joined(server) as transport, pytest.raises(RequestRefusedError, match='max_payload') as caught:
-            transport.request(m.AskWeights('main', -1))
-        assert caught.value.is_fatal
 
 
 def test_payload_that_vanished_is_refused_and_the_worker_goes_on(tmp_path: Path) -> None:
