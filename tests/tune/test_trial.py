@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -30,7 +27,9 @@ from rlframe.config import read_config
 from rlframe.errors import CheckpointError, ConfigError, NonFiniteError
 from rlframe.tune.trial import CHECKPOINT, Trial, TrialBase, compile_trial, trial_options
 
-THREE = pytest.mark.parametrize('case', ['dqn naive', 'ppo', pytest.param('sac', marks=pytest.mark.slow)])
+THREE = pytest.mark.parametrize(
+    'case', ['dqn naive', *(pytest.param(case, marks=pytest.mark.slow) for case in ('ppo', 'sac'))]
+)
 
 
 Begin = Callable[..., Trial]
@@ -54,47 +53,15 @@ def trial() -> Iterator[Begin]:
 # results
 
 
-@THREE
-def test_every_result_has_the_same_keys_and_is_plain(case: str, trial: Begin, tmp_path: Path) -> None:
-    running = trial(tmp_path, trial_config(case))
-    results = [running.step() for _ in range(4)]
-    running.close()
-    assert len({tuple(sorted(result)) for result in results}) == 1
-    for result in results:
-        assert json.loads(json.dumps(result)).keys() == result.keys()
-        assert {type(value) for value in result.values()} <= {int, float, bool}
-        assert result['eval_is_fresh'] is True and result['done'] is False
-
-
-@THREE
-def test_steps_and_episodes_add_up_to_the_counters_also_after_load(
-    case: str, trial: Begin, tmp_path: Path
-) -> None:
-    config = trial_config(case, {'policy.random_collect_size': 30} if case != 'ppo' else None)
-    first, second = trial(tmp_path / 'a', config), trial(tmp_path / 'b', config)
-    results = [first.step() for _ in range(3)]
-    first.save(tmp_path / 'saved')
-    first.close()
-    second.load(tmp_path / 'saved')
-    results += [second.step() for _ in range(3)]
-    second.close()
-    steps = episodes = 0
-    for result in results:
-        steps, episodes = steps + result['timesteps_this_iter'], episodes + result['episodes_this_iter']
-        assert (steps, episodes) == (result['envstep'], result['episodes'])
-    assert steps > 200
-
-
 def test_new_best_score_asks_for_a_checkpoint(trial: Begin, tmp_path: Path) -> None:
-    running = trial(tmp_path, trial_config('sac'))
+    running = trial(tmp_path, trial_config(options={RATE: 0.05}))
     best, asked = -math.inf, []
-    for _ in range(5):
+    for _ in range(4):
         result = running.step()
         asked.append(result['should_checkpoint'])
         assert asked[-1] == (result['eval/mean_reward'] > best)
         best = max(best, result['eval/mean_reward'])
         assert result['eval/best_mean_reward'] == best
-    running.close()
     assert True in asked[1:]
 
 
@@ -117,221 +84,132 @@ def test_trial_says_when_it_is_done(options: dict[str, Any], end: Any, trial: Be
     assert again['done'] is True and again['timesteps_this_iter'] == 0 and again['eval_is_fresh'] is False
     assert again.keys() == results[0].keys()
     running.save(tmp_path / 'saved')
-    running.close()
     taken = trial(tmp_path / 'b', trial_config(options=options))
     taken.load(tmp_path / 'saved')
     assert comparable(taken.step()) == comparable(again), 'a finished trial that is restored is finished'
-    taken.close()
 
 
 @pytest.mark.filterwarnings('ignore:max_env_step')
-def test_score_that_is_no_number_is_an_error(trial: Begin, tmp_path: Path) -> None:
-    config = trial_config(options={'metric': 'rollout/ep_rew_mean', 'max_env_step': 6})
-    running = trial(tmp_path, config)
-    with pytest.raises(NonFiniteError, match='rollout/ep_rew_mean: the score of the trial is nan'):
-        running.step()
-    running.close()
-
-
 def test_trial_compared_by_its_rollouts_waits_for_the_first_one(trial: Begin, tmp_path: Path) -> None:
-    running = trial(tmp_path, trial_config(options={'metric': 'rollout/ep_rew_mean'}))
+    options = {'metric': 'rollout/ep_rew_mean'}
+    running = trial(tmp_path / 'a', trial_config(options=options))
     results = [running.step() for _ in range(2)]
-    running.close()
     assert all(math.isfinite(result['rollout/ep_rew_mean']) for result in results)
+    short = trial(tmp_path / 'b', trial_config(options={**options, 'max_env_step': 6}))
+    with pytest.raises(NonFiniteError, match='rollout/ep_rew_mean: the score of the trial is nan'):
+        short.step()
 
 
 def test_metric_that_no_result_has_is_an_error(trial: Begin, tmp_path: Path) -> None:
     running = trial(tmp_path, trial_config(options={'metric': 'eval/mean_rewrad'}))
     with pytest.raises(ConfigError, match=r'metric.*eval/mean_rewrad.*Did you mean .eval/mean_reward'):
         running.step()
-    running.close()
-
-
-@pytest.mark.parametrize('fault', ['reward nan', 'obs nan'])
-def test_env_that_yields_nan_is_an_error_of_the_trial(fault: str, trial: Begin, tmp_path: Path) -> None:
-    kwargs = {'fault': fault, 'at': 30}
-    config = trial_config(options={'env.env_id': 'broken_envs:BrokenEnv', 'env.kwargs': kwargs})
-    running = trial(tmp_path, config)
-    with pytest.raises(NonFiniteError):
-        for _ in range(5):
-            running.step()
-    running.close()
 
 
 # held and taken over
 
 
 @THREE
-def test_taken_over_trial_goes_on_with_the_same_bits(case: str, trial: Begin, tmp_path: Path) -> None:
-    config = trial_config(case)
+def test_taken_over_trial_goes_on_with_the_same_bits_from_a_checkpoint_that_was_moved(
+    case: str, trial: Begin, tmp_path: Path
+) -> None:
+    config = trial_config(case, {'policy.random_collect_size': 30} if case != 'ppo' else None)
     first, second = trial(tmp_path / 'a', config), trial(tmp_path / 'b', config)
-    for _ in range(3):
-        first.step()
+    before = [first.step() for _ in range(2)]
     first.save(tmp_path / 'saved')
-    straight = [comparable(first.step()) for _ in range(3)]
+    after = [first.step() for _ in range(2)]
     first.save(tmp_path / 'straight')
     first.close()
-    second.load(tmp_path / 'saved')
+    moved = tmp_path / 'elsewhere' / 'moved'
+    shutil.copytree(tmp_path / 'saved', moved)
+    shutil.rmtree(tmp_path / 'saved'), shutil.rmtree(tmp_path / 'a')
+    content = {path: path.read_bytes() for path in moved.rglob('*') if path.is_file()}
+    assert not [path for path in moved.rglob('*') if path.is_symlink()]
+    second.load(moved)
     second.save(tmp_path / 'loaded')
-    assert_same_state(tmp_path / 'saved', tmp_path / 'loaded')
-    assert [comparable(second.step()) for _ in range(3)] == straight
+    assert_same_state(moved, tmp_path / 'loaded')
+    assert [comparable(second.step()) for _ in range(2)] == [comparable(result) for result in after]
     second.save(tmp_path / 'taken over')
     second.close()
     assert_same_state(tmp_path / 'straight', tmp_path / 'taken over')
+    assert content == {path: path.read_bytes() for path in moved.rglob('*') if path.is_file()}
+    assert str(tmp_path) not in (moved / 'trial.json').read_text()
     state = saved_state(tmp_path / 'straight')
     assert {'progress', 'policy', 'collector', 'rng'} <= state.keys() and state['policy']['optimizers']
     assert case == 'ppo' or len(state['replay_buffer']['storage']['columns']['obs']) > 100
-    assert differences(state, saved_state(tmp_path / 'saved')), 'the steps in between change something'
+    assert differences(state, saved_state(moved)), 'the steps in between change something'
+
+    results, steps, episodes = before + after, 0, 0
+    assert len({tuple(sorted(result)) for result in results}) == 1, 'every result has the same keys'
+    for result in results:
+        assert json.loads(json.dumps(result)).keys() == result.keys()
+        assert {type(value) for value in result.values()} <= {int, float, bool}
+        assert result['eval_is_fresh'] is True and result['done'] is False
+        steps, episodes = steps + result['timesteps_this_iter'], episodes + result['episodes_this_iter']
+        assert (steps, episodes) == (result['envstep'], result['episodes'])
 
 
 @THREE
-def test_loaded_trial_has_its_own_learning_rate_and_the_moments_of_the_donor(
+def test_clone_has_its_own_learning_rate_and_numbers_and_the_weights_and_moments_of_the_donor(
     case: str, trial: Begin, tmp_path: Path
 ) -> None:
     rates = ('learning_rate_actor', 'learning_rate_critic') if case == 'sac' else ('learning_rate',)
     config = trial_config(case)
     donor = trial(tmp_path / 'a', config, 'donor')
-    donor.step(), donor.step()
+    donor.step()
     donor.save(tmp_path / 'saved')
-    donor_rates = learning_rates(donor.pipeline.policy)
-    donor.close()
-    clone = trial(tmp_path / 'b', config | {f'policy.learn.{name}': 0.0123 for name in rates}, 'clone')
-    clone.load(tmp_path / 'saved')
-    clone.save(tmp_path / 'loaded')
-    saved, loaded = saved_state(tmp_path / 'saved'), saved_state(tmp_path / 'loaded')
-    assert differences(saved['policy']['optimizers'], loaded['policy']['optimizers']) == []
-    assert differences(saved['policy']['model'], loaded['policy']['model']) == []
-    clone.step()
-    assert learning_rates(clone.pipeline.policy).count(0.0123) == len(rates)
-    assert 0.0123 not in donor_rates
-    clone.close()
-
-
-def test_schedules_are_those_of_the_trial_that_loads(trial: Begin, tmp_path: Path) -> None:
-    donor = trial(tmp_path / 'a', trial_config(), 'donor')
-    donor.step(), donor.step()
-    donor.save(tmp_path / 'saved')
-    donor.close()
-    options = {'policy.other.eps': {'type': 'linear', 'start': 0.5, 'end': 0.25, 'decay': 10}}
-    clone = trial(tmp_path / 'b', trial_config(options=options), 'clone')
-    clone.load(tmp_path / 'saved')
-    assert clone.pipeline.commander.step()['eps'] == 0.25
-    clone.close()
-
-
-@THREE
-def test_clone_draws_other_numbers_with_the_weights_of_the_donor(
-    case: str, trial: Begin, tmp_path: Path
-) -> None:
-    config = trial_config(case)
-    donor = trial(tmp_path / 'a', config, 'donor')
-    donor.step(), donor.step()
-    donor.save(tmp_path / 'saved')
-    donor.close()
-    saved, drawn = saved_state(tmp_path / 'saved'), []
+    assert 0.0123 not in learning_rates(donor.pipeline.policy)
+    states = [saved_state(tmp_path / 'saved')]
     for name in ('left', 'right'):
-        clone = trial(tmp_path / name, config, name)
+        clone = trial(tmp_path / name, config | {f'policy.learn.{rate}': 0.0123 for rate in rates}, name)
         clone.load(tmp_path / 'saved')
         clone.save(tmp_path / name / 'saved')
-        clone.close()
-        loaded = saved_state(tmp_path / name / 'saved')
-        assert differences(saved['policy']['model'], loaded['policy']['model']) == []
-        assert differences(saved['progress'], loaded['progress']) == []
-        drawn.append(generators(loaded) | {'torch': loaded['rng']['torch'].tolist()})
-    drawn.append(generators(saved) | {'torch': saved['rng']['torch'].tolist()})
+        states.append(saved_state(tmp_path / name / 'saved'))
+        for part in ('model', 'optimizers'):
+            assert differences(states[0]['policy'][part], states[-1]['policy'][part]) == []
+        assert differences(states[0]['progress'], states[-1]['progress']) == []
+    clone.step()
+    assert learning_rates(clone.pipeline.policy).count(0.0123) == len(rates)
+    drawn = [generators(state) | {'torch': state['rng']['torch'].tolist()} for state in states]
     assert len(drawn[0]) > (1 if case == 'ppo' else 2)
     for one, other in ((0, 1), (0, 2), (1, 2)):
         assert [key for key in drawn[one] if drawn[one][key] == drawn[other][key]] == []
 
 
-IN_A_NEW_PROCESS = """
-import json, sys
-from pathlib import Path
-from tune_runs import comparable, trial_config
-from rlframe.tune.trial import Trial
-saved, home, case = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3]
-running = Trial(trial_config(case), home, 'one')
-running.load(saved)
-results = [comparable(running.step()) for _ in range(3)]
-running.save(home / 'end')
-running.close()
-print(json.dumps(results))
-"""
+def test_schedules_are_those_of_the_trial_that_loads(trial: Begin, tmp_path: Path) -> None:
+    donor = trial(tmp_path / 'a', trial_config(), 'donor')
+    donor.step()
+    donor.save(tmp_path / 'saved')
+    options = {'policy.other.eps': {'type': 'linear', 'start': 0.5, 'end': 0.25, 'decay': 10}}
+    clone = trial(tmp_path / 'b', trial_config(options=options), 'clone')
+    clone.load(tmp_path / 'saved')
+    assert clone.pipeline.commander.step()['eps'] == 0.25
 
 
-@pytest.mark.slow
-def test_checkpoint_can_be_moved_and_is_only_read(trial: Begin, tmp_path: Path) -> None:
-    first = trial(tmp_path / 'a', trial_config('sac'))
-    first.step(), first.step()
-    first.save(tmp_path / 'saved')
-    straight = [comparable(first.step()) for _ in range(3)]
-    first.save(tmp_path / 'straight')
-    first.close()
-    moved, home = tmp_path / 'elsewhere' / 'moved', tmp_path / 'home'
-    home.mkdir()
-    shutil.copytree(tmp_path / 'saved', moved)
-    shutil.rmtree(tmp_path / 'saved')
-    shutil.rmtree(tmp_path / 'a')
-    for path in [*moved.rglob('*'), moved]:
-        path.chmod(path.stat().st_mode & ~0o222)
-    before = {path: path.read_bytes() for path in moved.rglob('*') if path.is_file()}
-    assert not [path for path in moved.rglob('*') if path.is_symlink()]
-    done = subprocess.run(
-        [sys.executable, '-c', IN_A_NEW_PROCESS, str(moved), str(home), 'sac'],
-        env={**os.environ, 'PYTHONPATH': os.pathsep.join([str(ROOT), *sys.path])},
-        cwd=home,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout) == straight
-    assert_same_state(tmp_path / 'straight', home / 'end')
-    assert before == {path: path.read_bytes() for path in moved.rglob('*') if path.is_file()}
-    assert str(tmp_path) not in (moved / 'trial.json').read_text()
-
-
-@pytest.mark.parametrize('harm', ['flip', 'cut', 'missing'])
-def test_damaged_checkpoint_is_named(harm: str, trial: Begin, tmp_path: Path) -> None:
-    first = trial(tmp_path / 'a', trial_config())
+def test_damaged_checkpoint_is_named(trial: Begin, tmp_path: Path) -> None:
+    first, second = (trial(tmp_path / name, trial_config()) for name in 'ab')
     first.step()
     first.save(tmp_path / 'saved')
-    first.close()
     file = tmp_path / 'saved' / CHECKPOINT / 'tensors.safetensors'
     content = bytearray(file.read_bytes())
     content[-3] ^= 1
-    if harm == 'missing':
-        file.unlink()
-    else:
-        file.write_bytes(content if harm == 'flip' else content[:-3])
-    second = trial(tmp_path / 'b', trial_config())
+    file.write_bytes(content)
     with pytest.raises(CheckpointError, match=str(tmp_path / 'saved')):
         second.load(tmp_path / 'saved')
-    second.close()
 
 
 def test_trial_without_steps_can_be_saved_and_closed_twice(trial: Begin, tmp_path: Path) -> None:
-    config = trial_config()
-    first, second = trial(tmp_path / 'a', config), trial(tmp_path / 'b', config)
+    first, second, unused = (trial(tmp_path / name, trial_config()) for name in 'abc')
     first.save(tmp_path / 'saved')
     straight = first.step()
     first.close(), first.close()
     second.load(tmp_path / 'saved')
     assert comparable(second.step()) == comparable(straight)
-    second.close(), second.close()
-    unused = trial(tmp_path / 'c', config)
-    unused.close()
-    assert list((tmp_path / 'c').iterdir()) == []
-
-
-def test_each_pipeline_of_a_trial_has_a_run_folder_of_its_own(trial: Begin, tmp_path: Path) -> None:
-    running = trial(tmp_path / 'a', trial_config())
-    running.step()
-    running.save(tmp_path / 'saved')
-    running.load(tmp_path / 'saved')
-    running.step()
-    running.close()
-    assert sorted(path.name for path in (tmp_path / 'a').iterdir()) == ['run', 'run_1']
+    second.load(tmp_path / 'saved')
+    second.step()
+    second.close(), unused.close()
+    runs = [sorted(path.name for path in (tmp_path / name).iterdir()) for name in 'bc']
+    assert runs == [['run', 'run_1'], []], 'one for each pipeline'
 
 
 # forms of a config
@@ -362,7 +240,7 @@ def test_forms_of_a_config_mean_the_same(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     'config',
-    [{'config': 'configs/cartpole_dqn.py'}, {'config': None}, {}, {'config': {}}, {'main_config': {}}],
+    [{'config': 'configs/cartpole_dqn.py'}, {}, {'main_config': {}}],
 )
 def test_trial_without_an_absolute_config_is_refused(
     config: dict[str, Any], monkeypatch: pytest.MonkeyPatch
