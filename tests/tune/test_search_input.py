@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import os
+import signal
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,6 +19,7 @@ from runs import CASES, ROOT
 from rlframe.backend.ray import session as ray_session
 from rlframe.config import compile_config, read_config
 from rlframe.entry.__main__ import main
+from rlframe.entry.tune import _interruptible
 from rlframe.errors import (
     CheckpointError,
     ConfigError,
@@ -82,39 +86,17 @@ def test_domain_is_read_from_text(text: str, kind: type, expected: list[Any]) ->
     assert ends(domain) == expected
     assert [type(value) for value in ends(domain)][-1] is type(expected[-1]) or kind is Float
     assert described(domain)
-
-
-@pytest.mark.parametrize('text', ['quniform(0,1,0.25)', 'qrandint(8,64,8)', 'loguniform(1e-4,1e-2)'])
-def test_domain_of_text_draws_within_its_ends(text: str) -> None:
-    domain = parse_domain(text)
-    low, high = ends(domain)
-    assert all(low <= domain.sample() <= high for _ in range(200))
+    if kind is not dict and kind is not Categorical:
+        assert all(expected[0] <= domain.sample() <= expected[-1] for _ in range(50))
 
 
 @pytest.mark.parametrize(
     'text',
     [
-        *('', '0.1', 'uniform', 'uniform(', 'uniform()', 'uniform(1)', 'uniform(a,b)', 'uniform(1,0)'),
-        *('loguniform(0,1)', 'loguniform(-1,1)', 'loguniform(1e-2,1e-4)', 'randint(1)', 'randint(0.5,2)'),
-        *(
-            'randint(5,5)',
-            'uniform(1,1)',
-            'choice()',
-            'choice([])',
-            'grid()',
-            'unifrom(0,1)',
-            'uniform(0,1',
-            'uniform(0,1))',
-        ),
-        *(
-            'uniform(0,nan)',
-            'uniform(0,inf)',
-            'uniform(a=1)',
-            'choice(*[1])',
-            'uniform(0,1,q=2)',
-            '__import__("os").system("true")',
-        ),
-        *('uniform(0,1);uniform(0,1)', 'uniform(true,2)', 'loguniform(none,1)'),
+        *('', '0.1', 'uniform', 'uniform(', 'uniform(1)', 'uniform(a,b)', 'uniform(1,0)', 'loguniform(0,1)'),
+        *('randint(0.5,2)', 'randint(5,5)', 'choice()', 'grid()', 'unifrom(0,1)', 'uniform(0,1))'),
+        *('uniform(0,nan)', 'uniform(a=1)', 'choice(*[1])', 'uniform(0,1,q=2)', 'uniform(0,1);uniform(0,1)'),
+        *('__import__("os").system("true")', 'uniform(true,2)', 'loguniform(none,1)'),
     ],
 )
 def test_text_that_is_no_domain_is_refused_with_examples(text: str) -> None:
@@ -139,21 +121,10 @@ def test_domain_runs_no_code(cwd: Path) -> None:
 Space = dict[str, Any]
 REFUSED: dict[str, tuple[Space, dict[str, Any], str]] = {
     'unknown option': ({'policy.learn.lr': tune.uniform(0, 1)}, {}, r'policy\.learn\.lr.*learning_rate'),
-    'unknown option, nested': (
-        {'policy': {'learn': {'lr': tune.uniform(0, 1)}}},
-        {},
-        r'policy\.learn\.lr.*learning_rate',
-    ),
     'unknown option drawn by a function': (
         {'policy.learn.lr': tune.sample_from(lambda spec: 1)},
         {},
         r'policy\.learn\.lr is not a known key',
-    ),
-    'unknown fixed option': ({'policy.learn.lr': 0.1}, {}, r'policy\.learn\.lr.*learning_rate'),
-    'unknown option in a grid': (
-        {'policy.learn.lr': tune.grid_search([1])},
-        {},
-        r'policy\.learn\.lr.*learning_rate',
     ),
     'impossible upper end': (
         {'policy.discount_factor': tune.uniform(0.5, 2.0)},
@@ -168,29 +139,12 @@ REFUSED: dict[str, tuple[Space, dict[str, Any], str]] = {
     ),
     'impossible in a grid': ({'policy.learn.batch_size': tune.grid_search([8, 0])}, {}, r'batch_size.*got 0'),
     'a name of ours': ({'metric': 'x'}, {}, 'metric.*make_tuner'),
-    'unknown metric': (
-        RATE,
-        {'metric': 'reward_mean'},
-        r"metric: .*'reward_mean'.*expected one of eval/mean_reward",
-    ),
     'misspelt metric': (RATE, {'metric': 'eval/mean_rewrad'}, "Did you mean 'eval/mean_reward'"),
-    'unknown stop key': (RATE, {'stop': {'reward_typo': 4}}, "stop: .*'reward_typo'"),
-    'misspelt stop key': (RATE, {'stop': {'training_iterations': 4}}, "Did you mean 'training_iteration'"),
-    'time_budget_s': (RATE, {'time_budget_s': -1}, 'time_budget_s.*> ?='),
-    'max_failures': (RATE, {'max_failures': -2}, 'max_failures.*>= -1'),
     'interval': (RATE, {'interval': 0}, 'interval.*>= 1'),
-    'stop value': (RATE, {'stop': {'envstep': 'many'}}, 'stop.*envstep.*a number'),
     'empty interval': ({'policy.learn.learning_rate': tune.uniform(1, 0)}, {}, 'learning_rate.*lower end'),
     'mode': (RATE, {'mode': 'maximum'}, "mode.*'max' or 'min'"),
-    'num_samples': (RATE, {'num_samples': 0}, 'num_samples.*>= 1'),
     'checkpoint_frequency': (RATE, {'checkpoint_frequency': 0}, 'checkpoint_frequency.*>= 1'),
-    'unknown scheduler': (RATE, {'scheduler': 'ahsa'}, "'ahsa'.*Did you mean 'asha'"),
     'unknown search': (RATE, {'search': 'optunna'}, "'optunna'.*Did you mean 'optuna'"),
-    'no budget for hyperband': (
-        RATE,
-        {'scheduler': 'hyperband', 'max_env_step': None, 'overrides': ['max_env_step=1e10']},
-        'max_env_step: hyperband',
-    ),
     'pbt over a network': (
         {'policy.model.encoder_hidden_size_list': tune.choice([[8], [16]])},
         {'scheduler': 'pbt'},
@@ -212,9 +166,7 @@ REFUSED: dict[str, tuple[Space, dict[str, Any], str]] = {
         {'search': 'optuna'},
         'Optuna.*grid',
     ),
-    'override': (RATE, {'overrides': ['policy.learn.lr=1']}, r'policy\.learn\.lr.*learning_rate'),
     'URI': (RATE, {'storage_path': 's3://bucket/x'}, 'storage_path.*folder'),
-    'storage_path that is not there': (RATE, {'storage_path': 'nowhere'}, 'storage_path.*no such folder'),
     'name with a path': (RATE, {'name': '../x'}, 'not the name of a folder'),
     'empty name': (RATE, {'name': ''}, 'not the name of a folder'),
 }
@@ -345,15 +297,35 @@ def refused(cwd: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]
 
 
 @pytest.mark.parametrize('what', COMMANDS)
-def test_bad_command_line_ends_with_2_and_writes_nothing(
-    what: str, refused: Callable[..., str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_bad_command_line_ends_with_2_and_writes_nothing(what: str, refused: Callable[..., str]) -> None:
     words, says = COMMANDS[what]
     assert says in refused(*words)
 
 
-def test_command_line_knows_what_there_is() -> None:
+def test_command_line_without_ray_says_what_is_missing(
+    refused: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, 'ray', None)
+    says = refused('-c', CONFIG, '-n', '2')
+    assert 'Ray cannot be imported' in says and 'pip install' in says
+
+
+@pytest.mark.parametrize('number', [signal.SIGINT, signal.SIGTERM])
+def test_signal_ends_a_search_in_order(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv('TUNE_DISABLE_SIGINT_HANDLER', '0')
+    before = signal.getsignal(number)
+    with pytest.raises(KeyboardInterrupt), _interruptible() as received:
+        signal.raise_signal(number)
+    assert received == [number] and os.environ['TUNE_DISABLE_SIGINT_HANDLER'] == '1'
+    assert signal.getsignal(number) == before
+
+
+def test_command_line_knows_what_there_is_and_makes_it() -> None:
     assert tuple(MAKERS) == SCHEDULERS
+    cfg = compile_config(*read_config(CONFIG), overrides=['max_env_step=2700'])
+    hyperband, median = (make_scheduler(name, cfg, RATE, 3) for name in ('hyperband', 'median'))
+    assert (hyperband._time_attr, hyperband._max_t_attr, hyperband._eta) == ('budget_parts', 27, 3)
+    assert (median._time_attr, median._grace_period) == ('training_iteration', 3)
 
 
 def test_asha_without_a_budget_compares_after_evaluations() -> None:
@@ -390,10 +362,8 @@ def test_each_env_that_is_searched_over_is_made(cwd: Path) -> None:
 @pytest.mark.parametrize(
     'space',
     [
-        {'policy': {'learn': {'batch_size': 8}}, 'policy.learn.batch_size': 16},
         {'policy.learn': {'batch_size': 8}, 'policy.learn.batch_size': tune.choice([16, 32])},
         {'collector.collect_print_freq': 8, 'policy.collect.collector.collect_print_freq': 16},
-        {'collector': {'collect_print_freq': 8}, 'collector.collect_print_freq': 16},
     ],
 )
 def test_option_that_is_set_nested_and_dotted_is_refused(space: Any, cwd: Path) -> None:
@@ -406,7 +376,7 @@ def test_neighbours_may_be_set_nested_and_dotted() -> None:
     assert flat_space(space) == {'policy.learn.batch_size': 8, 'policy.learn.learning_rate': 0.1}
 
 
-@pytest.mark.parametrize('config', [None, 3, (None,)])
+@pytest.mark.parametrize('config', [None, (None,)])
 def test_what_is_no_config_is_refused(config: Any) -> None:
     with pytest.raises(
         ConfigError, match=r'config: no config; got .*the pair \(main_config, create_config\)'
