@@ -1,248 +1,241 @@
-"""RLTrainable keeps the contract of ray.tune.Trainable, method by method, in a process of Ray."""
+"""``RLTrainable`` does what ``ray.tune.Trainable`` promises, without a Ray: own states, stopped trials, repeated samples."""
 
 from __future__ import annotations
 
 import copy
-import json
-import os
 import pickle
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
-import ray
 import torch
 from ray import tune
 from ray.cloudpickle import dumps, loads
-from ray.tune.utils import validate_save_restore
 from runs import ROOT
-from torch import nn
-from tune_runs import RATE, RESULTS, assert_same_state, comparable, learning_rates, trial_config
+from test_search_input import CONFIG
+from tune_runs import RATE, assert_same_state, comparable, trial_config
 
 import rlframe
 from rlframe import errors
 from rlframe.config import read_config
+from rlframe.errors import CheckpointError, NonFiniteError, TrialStoppedError
 from rlframe.tune import RLTrainable
+from rlframe.tune.trial import compile_trial
+from rlframe.tune.tuner import Repeats, SeededVariants
 
-pytestmark = pytest.mark.ray
-Remote = Any
+SINCE = ('iterations_since_restore', 'timesteps_since_restore')
 
 
-class Watched(RLTrainable):
-    """Tells what only its own process can see."""
+def results_of(*trials: Any) -> list[dict[str, Any]]:
+    """Returns the next result of each trial but for what only a restored one has."""
+    return [{k: v for k, v in comparable(trial.train()).items() if k not in SINCE} for trial in trials]
 
-    def __init__(self, *args: Any, **given: Any) -> None:
-        import ray.tune.trainable.trainable as module
 
-        module.DEFAULT_STORAGE_PATH = os.environ[RESULTS]
-        super().__init__(*args, **given)
+class Plain(RLTrainable):
+    """Makes its folder where the test says."""
 
-    def rates(self) -> list[float]:
-        return learning_rates(self._running.pipeline.policy)
+    home: Path
 
-    def threads(self) -> int:
-        return torch.get_num_threads()
+    def _setup_logdir(self) -> None:
+        self._logdir = str(self.home)
+        Path(self._logdir).mkdir(exist_ok=True)
 
-    def place(self) -> str:
-        return self.logdir
 
-    def model_type(self) -> str:
-        return type(self._running.pipeline.policy._model).__name__
+class Counting(Plain):
+    """Saves more than the run does."""
+
+    def setup(self, config: Any, **given: Any) -> None:
+        super().setup(config, **given)
+        self.seen: list[int] = []
+
+    def step(self) -> dict[str, Any]:
+        result = super().step()
+        self.seen.append(result['train_iter'])
+        return result
+
+    def save_checkpoint(self, checkpoint_dir: str) -> Any:
+        super().save_checkpoint(checkpoint_dir)
+        return {'seen': self.seen, 'weights': torch.arange(3.0), 'table': np.arange(4), 'note': None}
+
+    def load_checkpoint(self, checkpoint: Any) -> None:
+        super().load_checkpoint(checkpoint)
+        self.seen, self.loaded = list(checkpoint['seen']), checkpoint
+
+
+class Further(Counting):
+    """Adds to what its base saves."""
+
+    def save_checkpoint(self, checkpoint_dir: str) -> Any:
+        return {**super().save_checkpoint(checkpoint_dir), 'further': len(self.seen)}
+
+    def load_checkpoint(self, checkpoint: Any) -> None:
+        super().load_checkpoint(checkpoint)
+        self.further = checkpoint['further']
+
+
+class Alone(Plain):
+    """Keeps nothing but a dict."""
+
+    def save_checkpoint(self, checkpoint_dir: str) -> Any:
+        return {'number': 7}
+
+    def load_checkpoint(self, checkpoint: Any) -> None:
+        self.number = checkpoint['number']
 
 
 @pytest.fixture
-def begin(two_cpus: None) -> Iterator[Any]:
-    """Makes trials in processes of Ray, which end with the test."""
-    made: list[Remote] = []
+def begin(tmp_path: Path) -> Iterator[Any]:
+    """Makes trials in this process, which end with the test."""
+    made: list[RLTrainable] = []
 
-    def start(config: Any, kind: Any = Watched) -> Remote:
-        made.append(ray.remote(num_cpus=1)(kind).remote(config=config))
+    def start(kind: type[Plain] = Plain, **config: Any) -> Any:
+        home = tmp_path / f'trial{len(made)}'
+        made.append(type(kind.__name__, (kind,), {'home': home})(config or trial_config()))
         return made[-1]
 
     yield start
-    for actor in made:
-        ray.kill(actor)
+    for trial in made:
+        trial.stop()
 
 
-def ask(method: Any, *arguments: Any) -> Any:
-    return ray.get(method.remote(*arguments), timeout=60)
+# states
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize('case', ['dqn naive', 'ppo', 'sac'])
-def test_save_and_restore_pass_the_check_of_ray(case: str, two_cpus: None) -> None:
-    assert validate_save_restore(Watched, trial_config(case))
-
-
-@pytest.mark.slow
-def test_every_method_does_what_tune_expects(begin: Any, tmp_path: Path) -> None:
-    config = trial_config(options={RATE: 0.02})
-    one, other = begin(config), begin(config)
-    results = [ask(one.train) for _ in range(2)] + ask(one.train_buffered, 0.0, 5)
-    assert [result['training_iteration'] for result in results] == [1, 2, 3]
-    assert (
-        results[-1]['timesteps_total']
-        == sum(r['timesteps_this_iter'] for r in results)
-        == results[-1]['envstep']
-    )
+def test_restored_trial_goes_on_with_the_same_bits_and_counts(begin: Any, tmp_path: Path) -> None:
+    one, other = begin(), begin()
+    results = [one.train(), *one.train_buffered(0.0, 5)]
+    assert [result['training_iteration'] for result in results] == [1, 2]
+    steps = sum(result['timesteps_this_iter'] for result in results)
+    assert results[-1]['timesteps_total'] == steps == results[-1]['envstep']
     assert results[-1]['episodes_total'] == results[-1]['episodes']
-    assert len({tuple(r) for r in (sorted(r.keys() - {'timesteps_since_restore'}) for r in results)}) == 1
-    assert ask(one.rates) == [0.02]
-    assert ask(one.is_actor) is True and ask(one.get_current_ip_pid)[1] == results[0]['pid']
-    assert ask(one.get_config)[RATE] == 0.02
-    assert ask(one.get_auto_filled_metrics)['pid'] == results[0]['pid']
-    state = ask(one.get_state)
-    assert (state['iteration'], state['timesteps_total']) == (3, results[-1]['envstep'])
-    saved = ask(one.save, str(tmp_path / 'saved'))
-    assert isinstance(saved.checkpoint, tune.Checkpoint) and saved.metrics['training_iteration'] == 3
-    ask(other.restore, saved)
-    after = [ask(actor.train) for actor in (one, other)]
-    assert comparable(after[0]).items() >= {'training_iteration': 4}.items()
-    since = ('iterations_since_restore', 'timesteps_since_restore')
-    assert len({json.dumps({k: v for k, v in comparable(r).items() if k not in since}) for r in after}) == 1
-    for i, actor in enumerate((one, other)):
-        ask(actor.save, str(tmp_path / f'end{i}'))
+    saved = one.save(str(tmp_path / 'saved'))
+    assert isinstance(saved.checkpoint, tune.Checkpoint) and saved.metrics['training_iteration'] == 2
+    other.restore(saved)
+    after = results_of(one, other)
+    assert after[0] == after[1] and after[0]['training_iteration'] == 3
+    one.save(str(tmp_path / 'end0')), other.save(str(tmp_path / 'end1'))
     assert_same_state(tmp_path / 'end0', tmp_path / 'end1')
-    ask(other.restore, str(tmp_path / 'saved'))
-    assert ask(other.train)['envstep'] == after[0]['envstep'], 'a bare path restores what rlframe counts'
-    exported = ask(one.export_model, ['artifact', 'state_dict'], str(tmp_path / 'out'))
-    assert set(exported) == {'artifact', 'state_dict'}
-    ask(one.stop), ask(one.cleanup), ask(one.stop)
+    other.restore(str(tmp_path / 'saved'))
+    assert other.train()['envstep'] == after[0]['envstep'], 'a bare path restores what rlframe counts'
 
 
-@pytest.mark.slow
 def test_reset_leaves_nothing_of_the_trial_before(begin: Any, tmp_path: Path) -> None:
-    first, second = trial_config(options={RATE: 0.02}), trial_config('ppo')
-    used, fresh = begin(first), begin(second)
-    ask(used.train), ask(used.train)
-    before = ask(used.place)
-    assert ask(used.reset, dict(second)) is True
-    assert ask(used.place) != before
-    results = [[comparable(ask(actor.train)) for _ in range(3)] for actor in (used, fresh)]
-    assert results[0] == results[1]
-    for i, actor in enumerate((used, fresh)):
-        ask(actor.save, str(tmp_path / f'end{i}'))
+    second = trial_config('ppo')
+    used, fresh = begin(**trial_config(options={RATE: 0.02})), begin(**second)
+    used.train()
+    assert used.reset(dict(second)) is True
+    for _ in range(2):
+        assert results_of(used) == results_of(fresh)
+    used.save(str(tmp_path / 'end0')), fresh.save(str(tmp_path / 'end1'))
     assert_same_state(tmp_path / 'end0', tmp_path / 'end1')
 
 
-class Net(nn.Module):
-    """A network of a user's own."""
+def test_a_subclass_may_save_a_dict_and_gets_it_back(begin: Any, tmp_path: Path) -> None:
+    one, other = begin(Further), begin(Further)
+    one.train()
+    saved = one.save(str(tmp_path / 'saved'))
+    assert not list((tmp_path / 'saved').rglob('*.pkl')), 'a pickle would run code when it is read'
+    other.restore(saved)
+    assert other.seen == one.seen and isinstance(other.loaded, dict)
+    assert torch.equal(torch.as_tensor(other.loaded['weights']), torch.arange(3.0))
+    assert other.loaded['table'].tolist() == [0, 1, 2, 3] and other.loaded['note'] is None
+    assert other.further == 1
+    after = results_of(one, other)
+    assert after[0] == after[1] and other.seen == one.seen
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.body = nn.Linear(4, 2)
 
-    def forward(self, obs: torch.Tensor) -> torch.Tensor:
-        return self.body(obs.float())
+def test_a_dict_alone_is_what_is_loaded_and_holds_no_run(begin: Any, tmp_path: Path) -> None:
+    one, other, third = begin(Alone), begin(Alone), begin(Counting)
+    saved = one.save(str(tmp_path / 'saved'))
+    other.restore(saved)
+    assert other.number == 7
+    with pytest.raises(CheckpointError):
+        third.restore(saved)
+
+
+def test_what_cannot_be_kept_as_data_is_named(begin: Any, tmp_path: Path) -> None:
+    class Bad(Plain):
+        def save_checkpoint(self, checkpoint_dir: str) -> Any:
+            return {'inner': {'thing': object()}}
+
+    with pytest.raises(CheckpointError, match=r'inner.*thing'):
+        begin(Bad).save(str(tmp_path / 'saved'))
+
+
+def test_a_stopped_trial_refuses_to_go_on(begin: Any, tmp_path: Path) -> None:
+    trial = begin()
+    trial.train()
+    saved = trial.save(str(tmp_path / 'saved'))
+    trial.stop()
+    for use in (
+        trial.train,
+        lambda: trial.save(str(tmp_path / 'late')),
+        lambda: trial.restore(saved),
+        lambda: trial.export_model(['state_dict'], str(tmp_path / 'out')),
+    ):
+        with pytest.raises(TrialStoppedError, match='was stopped'):
+            use()
+    trial.stop(), trial.cleanup()
+    error = TrialStoppedError('was stopped', remedy='none')
+    assert str(copy.copy(error)) == str(pickle.loads(pickle.dumps(error))) == str(error)
+    assert isinstance(error, RuntimeError)
+    assert trial.reset_config(trial_config()) and trial.train()['train_iter'] > 0
+
+
+# what it writes and raises
 
 
 @pytest.mark.slow
-def test_network_is_given_by_with_parameters_and_resources_by_with_resources(
-    begin: Any, tmp_path: Path
-) -> None:
-    with_model = tune.with_parameters(Watched, model=Net())
-    actor = begin(trial_config(), with_model)
-    results = [comparable(ask(actor.train)) for _ in range(3)]
-    assert ask(actor.model_type) == 'Net'
-    ask(actor.save, str(tmp_path / 'first'))
-    assert ask(actor.reset, trial_config()) is True
-    assert [comparable(ask(actor.train)) for _ in range(3)] == results
-    ask(actor.save, str(tmp_path / 'second'))
-    assert_same_state(tmp_path / 'first', tmp_path / 'second')
-    assert with_model.default_resource_request(trial_config()).bundles == [{'CPU': 1.0}]
-    smaller = tune.with_resources(RLTrainable, {'CPU': 0.5})
-    assert smaller.default_resource_request(trial_config()).required_resources == {'CPU': 0.5}
-    assert issubclass(smaller, RLTrainable) and issubclass(RLTrainable, tune.Trainable)
-
-
-@pytest.fixture
-def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RLTrainable]:
-    """A trial outside of Tune, in this process."""
-    import ray.tune.trainable.trainable as module
-
-    monkeypatch.setattr(module, 'DEFAULT_STORAGE_PATH', str(tmp_path))
-    trainable = RLTrainable(trial_config())
-    yield trainable
-    trainable.stop()
-
-
-def test_exported_policies_are_written_and_unknown_formats_refused(bare: RLTrainable, tmp_path: Path) -> None:
-    bare.train()
+def test_exported_policies_are_written_and_unknown_formats_refused(begin: Any, tmp_path: Path) -> None:
+    trial, out = begin(), tmp_path / 'out'
+    trial.train()
+    assert {name for name in vars(trial) if 'exp' in name} == {'_exp', '_exp_model'}
+    assert [path.name for path in Path(trial.logdir).iterdir()] == ['run']
     formats = ['artifact', 'state_dict', 'torch_export']
-    written = bare.export_model(formats, str(tmp_path / 'out'))
+    written = trial.export_model(formats, str(out))
     assert sorted(written) == sorted(formats) and all(Path(path).exists() for path in written.values())
-    obs = torch.zeros(1, 4)
-    policy = rlframe.load(written['artifact'])
-    assert int(policy.act(obs[0].numpy())) in (0, 1)
+    assert int(rlframe.load(written['artifact']).act(np.zeros(4, np.float32))) in (0, 1)
     assert isinstance(torch.load(written['state_dict'], weights_only=True), dict)
     with pytest.raises(ValueError, match=r"(?s)'savedmodel'.*artifact.*onnx.*state_dict.*torch_export"):
-        bare.export_model('savedmodel', str(tmp_path / 'other'))
+        trial.export_model('savedmodel', str(tmp_path / 'other'))
     assert not (tmp_path / 'other').exists()
-
-
-def test_onnx_is_written_or_says_what_is_missing(bare: RLTrainable, tmp_path: Path) -> None:
-    bare.train()
     try:
         import onnx  # noqa: F401
     except ImportError:
         with pytest.raises(errors.MissingDependencyError, match='onnx'):
-            bare.export_model('onnx', str(tmp_path / 'out'))
+            trial.export_model('onnx', str(out))
     else:
-        assert Path(bare.export_model('onnx', str(tmp_path / 'out'))['onnx']).is_file()
+        assert Path(trial.export_model('onnx', str(out))['onnx']).is_file()
 
 
-def test_trial_keeps_to_its_folder_and_to_its_own_attribute(bare: RLTrainable, tmp_path: Path) -> None:
-    bare.train()
-    assert {name for name in vars(bare) if 'exp' in name} == {'_exp', '_exp_model'}
-    run = Path(bare.logdir) / 'run'
-    assert (run / 'metrics.jsonl').is_file() and list(run.glob('tensorboard/events*'))
-    assert [path.name for path in Path(bare.logdir).iterdir()] == ['run']
-
-
-def test_cleanup_never_raises(bare: RLTrainable, monkeypatch: pytest.MonkeyPatch) -> None:
-    bare.train()
-    exp = bare._running
+def test_cleanup_never_raises(begin: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    trial = begin()
+    trial.train()
+    exp = trial._running
 
     def fail() -> None:
         raise RuntimeError('cannot')
 
     with monkeypatch.context() as patch:
         patch.setattr(exp, 'close', fail)
-        bare.cleanup()
-    bare.cleanup(), bare.cleanup()
+        trial.cleanup()
+    trial.cleanup(), trial.cleanup()
     assert exp._pipeline is None
 
 
-def test_exception_of_a_step_keeps_its_type_and_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import ray.tune.trainable.trainable as module
-
-    monkeypatch.setattr(module, 'DEFAULT_STORAGE_PATH', str(tmp_path))
-    kwargs = {'fault': 'obs nan', 'at': 30}
-    trainable = RLTrainable(
-        trial_config(options={'env.env_id': 'broken_envs:BrokenEnv', 'env.kwargs': kwargs})
-    )
-    with pytest.raises(errors.NonFiniteError, match=r'obs is .* nan') as caught:
-        for _ in range(5):
-            trainable.train()
-    trainable.stop()
-    for other in (
-        copy.copy(caught.value),
-        pickle.loads(pickle.dumps(caught.value)),
-        loads(dumps(caught.value)),
-    ):
-        assert type(other) is errors.NonFiniteError
-        assert str(other) == str(caught.value) and vars(other).keys() >= {
-            'where',
-            'got',
-            'expected',
-            'remedy',
-        }
+def test_exception_of_a_step_keeps_its_type_and_text(begin: Any) -> None:
+    broken = {'env.env_id': 'broken_envs:BrokenEnv', 'env.kwargs': {'fault': 'obs nan', 'at': 30}}
+    with pytest.raises(NonFiniteError, match=r'obs is .* nan') as caught:
+        begin(**trial_config(options=broken)).train()
+    error = caught.value
+    for other in (copy.copy(error), pickle.loads(pickle.dumps(error)), loads(dumps(error))):
+        assert type(other) is NonFiniteError and str(other) == str(error)
+        assert vars(other).keys() >= {'where', 'got', 'expected', 'remedy'}
 
 
-# resources
+# resources, pickling
 
 
 def test_each_actor_has_a_bundle_and_the_learner_the_first() -> None:
@@ -258,9 +251,6 @@ def test_each_actor_has_a_bundle_and_the_learner_the_first() -> None:
     assert all(name in text for name in ('resources', 'num_collectors', 'remote_config'))
 
 
-# pickling, imports
-
-
 def test_class_and_configs_can_be_copied_and_pickled() -> None:
     assert loads(dumps(RLTrainable)) is RLTrainable
     for path in sorted((ROOT / 'configs').glob('*.py')):
@@ -269,26 +259,45 @@ def test_class_and_configs_can_be_copied_and_pickled() -> None:
         assert copy.deepcopy(config) == config == loads(dumps(config)), path
 
 
-WITHOUT_RAY = """
-import sys
-sys.path.insert(0, sys.argv[2])
-sys.modules['ray'] = None
-import rlframe, rlframe.pipeline
-from rlframe.entry.__main__ import main
-sys.exit(main(['tune', '-c', sys.argv[1], '-n', '2']))
-"""
+# repeated samples
 
 
-@pytest.mark.slow
-def test_rlframe_can_be_imported_without_ray_and_a_search_says_what_is_missing(tmp_path: Path) -> None:
-    config = str(ROOT / 'configs' / 'cartpole_dqn.py')
-    done = subprocess.run(
-        [sys.executable, '-c', WITHOUT_RAY, config, str(ROOT)],
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-        check=False,
+def sampled(space: dict[str, Any], num_samples: int, is_searched: bool = False, draws: int = 0) -> list[Any]:
+    """Returns the configs of the trials of a search."""
+    search = SeededVariants(Repeats(10, is_searched), random_state=draws)
+    search.add_configurations({'test': {'run': Plain, 'config': space, 'num_samples': num_samples}})
+    found = []
+    while (trial := search.next_trial()) is not None:
+        found.append(trial.config)
+    return found
+
+
+def test_repeated_samples_get_seeds_of_their_own() -> None:
+    configs = sampled({RATE: tune.grid_search([0.1, 0.2]), 'policy.nstep': 3}, 3)
+    assert [(c[RATE], c.get('seed')) for c in configs] == [
+        (0.1, None), (0.2, None), (0.1, 11), (0.2, 11), (0.1, 12), (0.2, 12),
+    ]  # fmt: skip
+    assert [c.get('seed') for c in sampled({}, 4)] == [None, 11, 12, 13]
+    assert [c.get('seed') for c in sampled({'seed': 5}, 3)] == [5, 6, 7]
+    drawn = sampled({RATE: tune.loguniform(1e-4, 1e-2)}, 5)
+    assert len({c[RATE] for c in drawn}) == 5 and not any('seed' in c for c in drawn)
+    seeds = sampled({'seed': tune.grid_search([0, 1])}, 2, is_searched=True)
+    assert [c['seed'] for c in seeds] == [0, 1, 0, 1]
+
+
+def test_a_search_that_goes_on_still_knows_what_it_had() -> None:
+    search = SeededVariants(Repeats(0, False))
+    search.add_configurations({'test': {'run': Plain, 'config': {}, 'num_samples': 4}})
+    first = [search.next_trial().config.get('seed') for _ in range(2)]
+    other = SeededVariants(Repeats(0, False))
+    other.set_state(loads(dumps(search.get_state())))
+    assert first + [other.next_trial().config.get('seed') for _ in range(2)] == [None, 1, 2, 3]
+
+
+def test_repetitions_by_a_repeater_of_ray_have_seeds_of_their_own() -> None:
+    config = {'config': CONFIG, 'seed': 4}
+    assert [compile_trial(config | {'__trial_index__': i}).seed for i in range(3)] == [4, 5, 6]
+    assert (
+        compile_trial({'config': CONFIG}).seed + 2
+        == compile_trial({'config': CONFIG, '__trial_index__': 2}).seed
     )
-    assert done.returncode == 2, done.stderr
-    assert 'Ray cannot be imported' in done.stderr and 'pip install' in done.stderr
-    assert 'Traceback' not in done.stderr
