@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 import threading
 import time
 from pathlib import Path
@@ -12,12 +13,17 @@ from typing import Any
 import numpy as np
 import pytest
 import ray
+import torch
 from ray import tune
+from ray.tune.utils import validate_save_restore
+from ray_runs import descendants
+from runs import DQN, ROOT
+from torch import nn
 from tune_runs import (
     RATE,
+    RESULTS,
     SCORED,
     assert_same_state,
-    children,
     comparable,
     has_free_cpus,
     ray_results,
@@ -28,124 +34,125 @@ from tune_runs import (
 )
 
 import rlframe
+from rlframe.entry.__main__ import main
 from rlframe.errors import ResourceError
 from rlframe.pipeline import SerialPipeline
-from rlframe.tune import write_report
+from rlframe.tune import RLTrainable, write_report
 from rlframe.tune.schedulers import make_scheduler
-from rlframe.tune.trial import Trial, compile_trial
+from rlframe.tune.trial import compile_trial
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
 FAULT = 'env.kwargs.fault'
+COMMAND = ('tune', '-c', str(ROOT / DQN[1]), *DQN[2:])
 
 
 @pytest.fixture(autouse=True)
 def nothing_is_left(two_cpus: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Every search leaves the working directory, Ray's own folder for results and all CPUs as they were, and no thread."""
+    """Every search leaves the working directory, Ray, its own folder for results and all CPUs as they were, and no thread."""
     cwd = tmp_path / 'cwd'
     cwd.mkdir()
     monkeypatch.chdir(cwd)
     threads, before = threading.active_count(), ray_results()
+    job = ray.get_runtime_context().get_job_id()
     yield
     assert list(cwd.iterdir()) == [] and ray_results() == before
     assert threading.active_count() <= threads + 1, [thread.name for thread in threading.enumerate()]
+    assert ray.get_runtime_context().get_job_id() == job, 'it is the Ray of the user'
     assert has_free_cpus(), ray.available_resources()
 
 
-def rows(result: Any) -> list[dict[str, Any]]:
+def rows(trial: str | Path) -> list[dict[str, Any]]:
     """Returns the results of a trial as they were written, one line each."""
-    return [json.loads(line) for line in (Path(result.path) / 'result.json').read_text().splitlines()]
+    return [json.loads(line) for line in (Path(trial) / 'result.json').read_text().splitlines()]
 
 
-# schedulers
+# the command line
 
 
-def test_asha_stops_the_worst_early_and_says_what_was_best(tmp_path: Path) -> None:
-    scores = [7, 0, 5, 1, 6, 2, 4, 3]
-    options = {'env.kwargs.score': tune.grid_search(scores)}
-    results = search(
-        tmp_path, options, SCORED, scheduler='asha', max_env_step=1500, name='found', max_concurrent_trials=1
-    )
-    assert len(results) == 8 and results.num_errors == 0
-    steps = {result.config['env.kwargs.score']: result.metrics['timesteps_total'] for result in results}
-    assert steps[7] >= 1500
-    assert all(steps[score] < 700 for score in scores if score < 7)
-    assert all(steps[score] < 300 for score in (0, 1, 2))
-    for result in results:
-        lines = rows(result)
+def test_asha_stops_the_worst_early_and_the_command_line_says_what_was_best(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = ('--search', 'env.kwargs.score=grid(7,0,5,1)', 'env.env_id=tune_envs:ScoredEnv')
+    words += ('--scheduler', 'asha', '--env-step', '900', '--name', 'found', '--max-concurrent', '1')
+    assert main([*COMMAND, *words]) == 0
+    out, err = capsys.readouterr()
+    assert 'env.kwargs.score each of [7, 0, 5, 1]' in out and 'found | trials: 4 done' in err
+    assert 'best of 4 trials' in out and 'done: eval/mean_reward 7 ' in out
+    steps = {}
+    for trial in Path('found').glob('trial_*/'):
+        lines = rows(trial)
+        score = json.loads((trial / 'params.json').read_text())['env.kwargs.score']
+        steps[score] = lines[-1]['timesteps_total']
         assert [line['training_iteration'] for line in lines] == list(range(1, len(lines) + 1))
-        assert (
-            lines[-1]['timesteps_total']
-            == lines[-1]['envstep']
-            == sum(r['timesteps_this_iter'] for r in lines)
-        )
+        assert steps[score] == lines[-1]['envstep'] == sum(r['timesteps_this_iter'] for r in lines)
         assert lines[-1]['episodes_total'] == lines[-1]['episodes']
-        header = (Path(result.path) / 'progress.csv').read_text().splitlines()[0].split(',')
+        header = (trial / 'progress.csv').read_text().splitlines()[0].split(',')
         assert {'eval/mean_reward', 'rollout/ep_rew_mean', 'eval_is_fresh', 'timesteps_total'} <= set(header)
-        run = Path(result.path) / 'run'
-        assert list(run.glob('tensorboard/events*')) and run_records(run)
-        assert len(list(Path(result.path).glob('checkpoint_*'))) <= 4
-        assert 'nothing read it' not in (run / 'log.txt').read_text()
-    report = write_report(results)
-    assert report.folder == tmp_path / 'found' and report.notes == () and report.errors == []
-    assert report.best is not None and report.best.options == {'env.kwargs.score': 7}
-    assert [round(row.score) for row in report.rows] == sorted(scores, reverse=True)
-    with open(report.folder / 'trials.csv', encoding='utf-8') as file:
-        table = list(csv.DictReader(file))
-    assert [row['env.kwargs.score'] for row in table] == ['7', '6', '5', '4', '3', '2', '1', '0']
-    assert (report.folder / 'scores.png').stat().st_size > 5000
-    best = compile_trial({'config': str(report.folder / 'best_config.py')})
-    assert best.env.kwargs.score == 7 and best.max_env_step == 1500
-    assert rlframe.load(report.folder / 'best_policy').act(np.zeros(2, np.float32)) in (0, 1)
+        assert list(trial.glob('run/tensorboard/events*')) and run_records(trial / 'run')
+        assert 1 <= len(list(trial.glob('checkpoint_*'))) <= 4
+        assert 'nothing read it' not in (trial / 'run' / 'log.txt').read_text()
+    assert steps[7] >= 900 and all(steps[score] < 500 for score in (0, 5, 1))
+    with open('found/trials.csv', encoding='utf-8') as file:
+        assert [row['env.kwargs.score'] for row in csv.DictReader(file)] == ['7', '5', '1', '0']
+    assert Path('found/scores.png').stat().st_size > 5000
+
+    said = dict(line.split(': ', 1) for line in out.splitlines() if ': ' in line)
+    best = compile_trial({'config': str(tmp_path / 'found' / 'best_config.py')})
+    assert best.env.kwargs.score == 7 and best.max_env_step == 900
+    assert said['train'].split()[3:] == ['-c', 'found/best_config.py']
+    assert main(['-c', 'found/best_config.py', '--env-step', '200', '--exp-name', 'again']) == 0
+    assert Path('again/metrics.jsonl').is_file()
+    assert said['use it'] == "rlframe.load('found/best_policy').act(obs)"
+    assert rlframe.load('found/best_policy').act(np.zeros(2, np.float32)) in (0, 1)
+    checkpoint = next(Path('found').glob('trial_*/checkpoint_*/latest'))
+    assert main(['eval', str(checkpoint), '--episodes', '2', '--json']) == 0
 
 
-def test_pbt_clones_train_with_their_own_rates_and_the_moments_of_the_donor(tmp_path: Path) -> None:
+def test_search_in_which_every_trial_fails_ends_with_1_and_says_why(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ('--search', 'env.kwargs.at=grid(1,2)', '--storage', str(tmp_path), '--env-step', '600')
+    assert main([*COMMAND, *words, 'env.env_id=tune_envs:ScoredEnv', f'{FAULT}=raise']) == 1
+    out, err = capsys.readouterr()
+    assert all(f': evaluation: env 0, episode 1, step {at}: step() raised' in out for at in (1, 2))
+    assert out.count('lost its mind') == 2 and 'no trial has a score' in out
+    assert 'train: ' not in out and 'Traceback' not in out + err
+    folder = tmp_path / 'cartpole_dqn_tune'
+    assert [path.name for path in folder.glob('*.csv')] == ['trials.csv']
+    assert not (folder / 'best_config.py').exists()
+
+
+# schedulers and searchers
+
+
+def test_pbt_clones_have_their_own_rates_and_the_moments_of_the_donor_and_failures_stop_nobody(
+    tmp_path: Path,
+) -> None:
+    """Three trials share two CPUs; Ray's own PBT would wait for the failed one for ever."""
+    env = {**SCORED, 'env.env_id': 'tune_envs:FirstFails', 'env.kwargs.folder': str(tmp_path)}
+    space = {RATE: tune.uniform(0.001, 0.01)}
     results = search(
-        tmp_path,
-        {RATE: tune.uniform(0.001, 0.01)},
-        SCORED,
-        scheduler='pbt',
-        interval=2,
-        num_samples=2,
-        seed=1,
-        max_env_step=900,
+        tmp_path, space, env, scheduler='pbt', interval=2, num_samples=3, seed=1, max_env_step=900
     )
-    assert results.num_errors == 0
-    exploits = (Path(results.experiment_path) / 'pbt_global.txt').read_text().splitlines()
-    assert exploits
+    assert results.num_errors == 1
+    assert (Path(results.experiment_path) / 'pbt_global.txt').read_text()
     clones = 0
-    for result in results:
-        runs = sorted((path for path in Path(result.path).glob('run*')), key=lambda p: int(p.name[4:] or 0))
+    for result in [result for result in results if not result.error]:
+        runs = sorted(Path(result.path).glob('run*'), key=lambda path: int(path.name[4:] or 0))
         used = [
-            record['train/learning_rate']
-            for record in run_records(runs[-1])
-            if 'train/learning_rate' in record
+            line['train/learning_rate'] for line in run_records(runs[-1]) if 'train/learning_rate' in line
         ]
         assert used and used[-1] == pytest.approx(result.config[RATE], rel=1e-6)
-        lines = rows(result)
-        totals = [line['timesteps_total'] for line in lines]
+        lines = rows(result.path)
         assert all(line['timesteps_total'] == line['envstep'] for line in lines)
-        assert totals[-1] >= 900
+        assert lines[-1]['timesteps_total'] >= 900
         clones += len({line['config'][RATE] for line in lines}) > 1 and len(runs) > 1
         state = saved_state(Path(result.checkpoint.path))
         for moment in state['policy']['optimizers']['model'].values():
-            assert int(moment['steps']) == state['progress']['train_iter'], (
-                "moments are of all steps, also the donor's"
-            )
+            assert int(moment['steps']) == state['progress']['train_iter'], "also the donor's"
     assert clones > 0, 'a trial was given another rate'
     assert write_report(results).best is not None
-
-
-def test_pbt_goes_on_without_a_trial_that_failed(tmp_path: Path) -> None:
-    """Four trials share two CPUs; Ray's own PBT would wait for the failed one for ever."""
-    env = {**SCORED, 'env.env_id': 'tune_envs:FirstFails', 'env.kwargs.folder': str(tmp_path)}
-    space = {RATE: tune.choice([0.001, 0.002, 0.004])}
-    results = search(
-        tmp_path, space, env, scheduler='pbt', interval=2, num_samples=4, seed=0, max_env_step=900
-    )
-    assert results.num_errors == 1
-    ended = sorted((result.metrics or {}).get('timesteps_total', 0) >= 900 for result in results)
-    assert ended == [False, True, True, True]
-    assert (Path(results.experiment_path) / 'pbt_global.txt').read_text().count('\n') >= 2
 
 
 class SlowToSave(tune.Trainable):
@@ -168,13 +175,11 @@ class SlowToSave(tune.Trainable):
 @pytest.mark.filterwarnings('ignore:Consider boosting PBT')
 def test_trial_that_is_being_saved_when_it_takes_over_goes_on_to_its_end(tmp_path: Path) -> None:
     space = {RATE: tune.grid_search([0.001, 0.002])}
-    cfg = compile_trial(trial_config())
+    scheduler = make_scheduler('pbt', compile_trial(trial_config()), space, 2)
     tuner = tune.Tuner(
         SlowToSave,
         param_space=space,
-        tune_config=tune.TuneConfig(
-            metric='eval/mean_reward', mode='max', scheduler=make_scheduler('pbt', cfg, space, 2)
-        ),
+        tune_config=tune.TuneConfig(metric='eval/mean_reward', mode='max', scheduler=scheduler),
         run_config=tune.RunConfig(
             storage_path=str(tmp_path),
             name='slow',
@@ -188,207 +193,23 @@ def test_trial_that_is_being_saved_when_it_takes_over_goes_on_to_its_end(tmp_pat
 
 
 @pytest.mark.filterwarnings('ignore:The optimal value found for dimension', 'ignore:scipy.optimize')
-@pytest.mark.parametrize(
-    ('scheduler', 'package', 'options'),
-    [
-        ('hyperband', 'ray', {'num_samples': 4}),
-        ('median', 'ray', {'num_samples': 3, 'interval': 1}),
-        ('pb2', 'sklearn', {'num_samples': 2, 'interval': 2}),
-    ],
-)
-def test_scheduler_brings_a_search_to_its_end(
-    scheduler: str, package: str, options: dict[str, Any], tmp_path: Path
-) -> None:
-    pytest.importorskip(package)
+def test_pb2_brings_a_search_to_its_end(tmp_path: Path) -> None:
+    pytest.importorskip('sklearn')
     space = {RATE: tune.uniform(0.001, 0.01)}
-    results = search(tmp_path, space, scheduler=scheduler, max_env_step=900, seed=0, **options)
-    assert results.num_errors == 0 and len(results) == options['num_samples']
-    assert max(result.metrics['timesteps_total'] for result in results) >= 900
-    assert all(rows(result)[-1]['timesteps_total'] == rows(result)[-1]['envstep'] for result in results)
-    assert write_report(results).best is not None
+    results = search(tmp_path, space, scheduler='pb2', max_env_step=600, seed=0, num_samples=2, interval=2)
+    assert results.num_errors == 0 and len(results) == 2
+    assert all(rows(result.path)[-1]['timesteps_total'] >= 600 for result in results)
 
 
 def test_optuna_searches_and_its_trials_are_stopped_by_a_scheduler(tmp_path: Path) -> None:
     pytest.importorskip('optuna')
     space = {'env.kwargs.score': tune.uniform(1, 2), 'policy.learn.batch_size': tune.choice([8, 16])}
-    results = search(
-        tmp_path,
-        space,
-        SCORED,
-        search='optuna',
-        scheduler='asha',
-        num_samples=4,
-        seed=0,
-        max_env_step=600,
-        max_concurrent_trials=1,
-    )
-    assert results.num_errors == 0 and len(results) == 4
+    options = {'max_env_step': 600, 'max_concurrent_trials': 1, 'num_samples': 3, 'seed': 0}
+    results = search(tmp_path, space, SCORED, search='optuna', scheduler='asha', **options)
+    assert results.num_errors == 0
     report = write_report(results)
     assert report.best is not None and 1 <= report.best.options['env.kwargs.score'] <= 2
-    assert len({row.options['env.kwargs.score'] for row in report.rows}) == 4
-
-
-def test_reused_process_gives_what_a_new_one_gives_and_both_what_a_plain_run_gives(tmp_path: Path) -> None:
-    space = {RATE: tune.grid_search([0.001, 0.003]), 'seed': 5}
-    found = []
-    for reuse_actors in (True, False):
-        results = search(
-            tmp_path, space, max_concurrent_trials=1, max_env_step=600, reuse_actors=reuse_actors
-        )
-        assert results.num_errors == 0
-        found.append(list(results))
-    pids = [{row['pid'] for result in half for row in rows(result)} for half in found]
-    assert len(pids[0]) == 1 and len(pids[1]) == 2
-    for reused, fresh in zip(*found, strict=True):
-        lines = [[comparable(row) for row in rows(result)] for result in (reused, fresh)]
-        assert lines[0] == lines[1] and len(lines[0]) > 2
-        assert_same_state(Path(reused.checkpoint.path), Path(fresh.checkpoint.path))
-        kept = [run_records(Path(result.path) / 'run') for result in (reused, fresh)]
-        assert kept[0] == kept[1]
-    options = {RATE: 0.003, 'seed': 5, 'max_env_step': 600}
-    (tmp_path / 'straight').mkdir()
-    with SerialPipeline(compile_trial(trial_config(options=options)), tmp_path / 'straight') as pipeline:
-        pipeline.run()
-        assert pipeline.progress.envstep == found[0][1].metrics['envstep']
-        pipeline.save_checkpoint(tmp_path / 'plain' / 'latest')
-    assert_same_state(tmp_path / 'plain', Path(found[0][1].checkpoint.path))
-
-
-# failures
-
-
-def told(results: Any, name: str) -> tuple[Any, Any]:
-    """Returns the error of the one trial that failed, and its row in the report; the other trial is a success."""
-    report = write_report(results)
-    assert results.num_errors == len(report.errors) == 1 and len(results) == 2
-    row = report.errors[0]
-    assert report.best is not None and report.best is not row
-    assert report.best.result.metrics['timesteps_total'] >= 600
-    assert name in row.error and '\n' not in row.error
-    assert name in (report.folder / 'trials.csv').read_text()
-    return next(result.error for result in results if result.error), row
-
-
-@pytest.mark.parametrize(
-    ('fault', 'says'),
-    [
-        ('raise', 'SimulatorError: joint 3: lost its mind'),
-        ('nan', 'NonFiniteError: env 0'),
-        ('hang', 'StallError: stall_timeout: no progress for 1.5 seconds'),
-    ],
-)
-def test_fault_of_an_env_is_the_error_of_its_trial(fault: str, says: str, tmp_path: Path) -> None:
-    space = {FAULT: tune.grid_search(['', fault])} | ({'stall_timeout': 1.5} if fault == 'hang' else {})
-    results = search(tmp_path, space, SCORED, max_env_step=600)
-    error, row = told(results, says)
-    assert says.partition(': ')[2] in str(error)
-    reports = list((Path(row.result.path) / 'run').glob('crash_iteration_*.txt'))
-    assert len(reports) == 1 and 'Traceback' in reports[0].read_text()
-    if fault == 'hang':
-        assert 'time.sleep' in reports[0].read_text()
-
-
-def test_env_that_hangs_in_a_worker_process_is_the_error_of_its_trial(tmp_path: Path) -> None:
-    before = children()
-    manager = {'env.manager.type': 'subprocess', 'env.manager.worker_num': 1, 'env.manager.step_timeout': 1.5}
-    results = search(tmp_path, {FAULT: tune.grid_search(['', 'hang']), **manager}, SCORED, max_env_step=600)
-    told(results, 'EnvTimeoutError: env.manager.step_timeout: env ')
-    assert [pid for pid in children() - before if 'env_worker' in command(pid)] == []
-
-
-def command(pid: int) -> str:
-    try:
-        return Path(f'/proc/{pid}/cmdline').read_text().replace('\0', ' ')
-    except OSError:
-        return ''
-
-
-def test_search_of_failures_only_has_a_report_without_a_best(tmp_path: Path) -> None:
-    space = {FAULT: 'raise', 'env.kwargs.at': tune.grid_search([1, 2])}
-    results = search(tmp_path, space, SCORED, max_env_step=600)
-    report = write_report(results)
-    assert report.best is None and len(report.errors) == 2
-    assert sorted(path.name for path in report.folder.glob('*.csv')) == ['trials.csv']
-    assert not (report.folder / 'best_config.py').exists()
-
-
-def test_trial_that_is_begun_again_after_an_error_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
-    once = tmp_path / 'once'
-    options = {**SCORED, 'env.env_id': 'tune_envs:FailsOnce', 'env.kwargs.file': str(once)}
-    results = search(
-        tmp_path, {'env.kwargs.at': tune.grid_search([60])}, options, max_env_step=600, max_failures=1
-    )
-    assert once.exists() and results.num_errors == 0
-    lines = rows(results[0])
-    assert lines[-1]['timesteps_total'] == lines[-1]['envstep'] >= 600
-    assert [line['training_iteration'] for line in lines] == list(range(1, len(lines) + 1))
-    assert sorted(path.name for path in Path(results[0].path).glob('run*')) == ['run', 'run_1']
-
-
-# resources
-
-
-NESTED = {
-    'collector.backend': 'ray',
-    'collector.num_collectors': 1,
-    'collector.remote_configs': {'num_cpus': 0.5},
-    'resources': {'CPU': 0.5},
-}
-
-
-def test_nested_collectors_of_more_trials_than_fit_wait_and_finish(tmp_path: Path) -> None:
-    """Each trial takes a CPU and a half of the two that there are."""
-    before = children()
-    nested = {k: v for k, v in NESTED.items() if k != 'resources'}
-    results = search(
-        tmp_path, {RATE: tune.grid_search([0.001, 0.01, 0.1])}, nested, max_env_step=400, resources={'CPU': 1}
-    )
-    assert results.num_errors == 0 and len(results) == 3
-    assert all(result.metrics['timesteps_total'] >= 400 for result in results)
-    for result in results:
-        records = run_records(Path(result.path) / 'run')
-        assert any(key.startswith('ray/') for record in records for key in record)
-    assert [command(pid) for pid in children() - before if 'Collector' in command(pid)] == []
-    assert [actor for actor in ray.util.list_named_actors(True) if actor] == []
-
-
-def test_request_larger_than_the_cluster_is_refused_with_the_numbers(tmp_path: Path) -> None:
-    big = {'collector.backend': 'ray', 'collector.num_collectors': 3}
-    with pytest.raises(
-        ResourceError, match=r'a trial needs 4 CPU in 4 bundle\(s\).*the cluster has 2 on 1 node'
-    ):
-        search(tmp_path, {RATE: tune.uniform(0.1, 0.2)}, big)
-    with pytest.raises(ResourceError, match=r'a trial needs 9 CPU'):
-        search(tmp_path, {RATE: tune.uniform(0.1, 0.2)}, resources={'CPU': 9})
-    assert list(tmp_path.iterdir()) == [tmp_path / 'cwd'], 'nothing was made'
-
-
-def test_sampled_request_that_never_fits_ends_the_search_with_the_numbers(tmp_path: Path) -> None:
-    seven = {'collector.num_collectors': tune.grid_search([1, 7]), 'collector.backend': 'ray'}
-    with pytest.raises(ResourceError, match=r'a trial needs 8 CPU in 8 bundle\(s\).*the cluster has 2'):
-        search(tmp_path, seven)
-    assert list(tmp_path.iterdir()) == [tmp_path / 'cwd'], 'nothing was made'
-    seven['collector.num_collectors'] = tune.sample_from(lambda spec: 7)  # known when it is drawn
-    with pytest.raises(ResourceError, match=r'trial_\w+ needs 8 CPU in 8 bundle\(s\).*the cluster has 2'):
-        search(tmp_path, seven)
-
-
-# what a user gave
-
-
-def test_ray_of_the_user_is_used_and_stays(tmp_path: Path) -> None:
-    job = ray.get_runtime_context().get_job_id()
-    results = search(tmp_path, {RATE: tune.grid_search([0.01])}, max_env_step=300)
-    assert results.num_errors == 0
-    assert ray.is_initialized() and ray.get_runtime_context().get_job_id() == job
-
-
-def test_path_in_a_space_is_that_of_the_driver_whatever_the_folder_of_the_trial(tmp_path: Path) -> None:
-    (tmp_path / 'first').mkdir()
-    with SerialPipeline(compile_trial(trial_config()), tmp_path / 'first') as pipeline:
-        pipeline.save_checkpoint(tmp_path / 'old')
-    results = search(tmp_path, {'policy.init_from': '../old'}, max_env_step=200)
-    assert results.num_errors == 0
+    assert len({row.options['env.kwargs.score'] for row in report.rows}) == 3
 
 
 def test_trials_can_be_stopped_by_a_score_and_compared_by_rollouts(tmp_path: Path) -> None:
@@ -400,7 +221,7 @@ def test_trials_can_be_stopped_by_a_score_and_compared_by_rollouts(tmp_path: Pat
         mode='min',
         stop={'eval/mean_reward': 8.0},
         checkpoint_frequency=3,
-        max_env_step=1500,
+        max_env_step=600,
     )
     assert results.num_errors == 0
     by_score = {result.config['env.kwargs.score']: result.metrics for result in results}
@@ -411,11 +232,164 @@ def test_trials_can_be_stopped_by_a_score_and_compared_by_rollouts(tmp_path: Pat
     assert next(iter(results)).get_best_checkpoint('rollout/ep_rew_mean', 'min') is not None
 
 
-def test_checkpoint_of_a_trial_is_one_of_the_command_line(tmp_path: Path) -> None:
-    results = search(tmp_path, {RATE: tune.grid_search([0.01])}, max_env_step=300, storage='results here')
-    folder = Path(results[0].checkpoint.path)
-    taken = Trial(trial_config(options={RATE: 0.01, 'max_env_step': 900}), tmp_path / 'home', 'other')
-    (tmp_path / 'home').mkdir()
-    taken.load(folder)
-    assert taken.step()['envstep'] > 300
-    taken.close()
+# trials
+
+
+def test_reused_process_gives_what_a_new_one_gives_and_both_what_a_plain_run_gives(tmp_path: Path) -> None:
+    (tmp_path / 'first').mkdir(), (tmp_path / 'straight').mkdir()
+    with SerialPipeline(compile_trial(trial_config()), tmp_path / 'first') as pipeline:
+        pipeline.save_checkpoint(tmp_path / 'old')
+    space = {RATE: tune.grid_search([0.001, 0.003]), 'seed': 5, 'policy.init_from': '../old'}
+    found = []
+    for reuse_actors in (True, False):
+        options = {'max_concurrent_trials': 1, 'max_env_step': 400, 'reuse_actors': reuse_actors}
+        found.append(list(search(tmp_path, space, storage='results here', **options)))
+        assert not any(result.error for result in found[-1])
+    pids = [{row['pid'] for result in half for row in rows(result.path)} for half in found]
+    assert len(pids[0]) == 1 and len(pids[1]) == 2
+    for reused, fresh in zip(*found, strict=True):
+        lines = [[comparable(row) for row in rows(result.path)] for result in (reused, fresh)]
+        assert lines[0] == lines[1] and len(lines[0]) > 1
+        assert_same_state(Path(reused.checkpoint.path), Path(fresh.checkpoint.path))
+        kept = [run_records(Path(result.path) / 'run') for result in (reused, fresh)]
+        assert kept[0] == kept[1]
+    last = Path(found[0][1].checkpoint.path)
+    options = {RATE: 0.003, 'seed': 5, 'max_env_step': 400, 'policy.init_from': str(tmp_path / 'old')}
+    with SerialPipeline(compile_trial(trial_config(options=options)), tmp_path / 'straight') as pipeline:
+        pipeline.run()
+        assert pipeline.progress.envstep == found[0][1].metrics['envstep']
+        pipeline.save_checkpoint(tmp_path / 'plain' / 'latest')
+    assert_same_state(tmp_path / 'plain', last)
+
+
+class Watched(RLTrainable):
+    """A trial outside of Tune, which tells what only its own process can see."""
+
+    def __init__(self, *args: Any, **given: Any) -> None:
+        import ray.tune.trainable.trainable as module
+
+        module.DEFAULT_STORAGE_PATH = os.environ[RESULTS]
+        super().__init__(*args, **given)
+
+    def model_type(self) -> str:
+        return type(self._running.pipeline.policy._model).__name__
+
+
+class Net(nn.Module):
+    """A network of a user's own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = nn.Linear(4, 2)
+
+    def forward(self, obs: torch.Tensor) -> torch.Tensor:
+        return self.body(obs.float())
+
+
+def test_save_and_restore_pass_the_check_of_ray() -> None:
+    assert validate_save_restore(Watched, trial_config())
+
+
+def test_network_is_given_by_with_parameters_and_resources_by_with_resources() -> None:
+    def ask(method: Any, *arguments: Any) -> Any:
+        return ray.get(method.remote(*arguments), timeout=60)
+
+    with_model = tune.with_parameters(Watched, model=Net())
+    actor = ray.remote(num_cpus=1)(with_model).remote(config=trial_config())
+    results = [comparable(ask(actor.train)) for _ in range(2)]
+    assert ask(actor.model_type) == 'Net'
+    assert ask(actor.reset, trial_config()) is True
+    assert [comparable(ask(actor.train)) for _ in range(2)] == results
+    ray.kill(actor)
+    assert with_model.default_resource_request(trial_config()).bundles == [{'CPU': 1.0}]
+    smaller = tune.with_resources(RLTrainable, {'CPU': 0.5})
+    assert smaller.default_resource_request(trial_config()).required_resources == {'CPU': 0.5}
+
+
+# failures
+
+
+def test_fault_of_an_env_is_the_error_of_its_trial(tmp_path: Path) -> None:
+    says = {
+        'raise': 'SimulatorError: joint 3: lost its mind',
+        'nan': 'NonFiniteError: env 0',
+        'hang': 'StallError: stall_timeout: no progress for 8 seconds',
+    }
+    space = {FAULT: tune.grid_search(['', *says]), 'stall_timeout': 8}
+    results = search(tmp_path, space, SCORED, max_env_step=400)
+    report = write_report(results)
+    assert results.num_errors == len(report.errors) == 3
+    assert report.best is not None and report.best.result.metrics['timesteps_total'] >= 400
+    for row in report.errors:
+        fault = row.options[FAULT]
+        assert says[fault] in row.error and '\n' not in row.error
+        assert says[fault].partition(': ')[2] in str(row.result.error)
+        assert says[fault] in (report.folder / 'trials.csv').read_text()
+        (told,) = (Path(row.result.path) / 'run').glob('crash_iteration_*.txt')
+        assert 'Traceback' in told.read_text() and (fault != 'hang' or 'time.sleep' in told.read_text())
+
+
+def command(pid: int) -> str:
+    try:
+        return Path(f'/proc/{pid}/cmdline').read_text().replace('\0', ' ')
+    except OSError:
+        return ''
+
+
+def test_env_that_hangs_in_a_worker_process_is_the_error_of_its_trial(tmp_path: Path) -> None:
+    before = descendants(os.getpid())
+    manager = {'env.manager.type': 'subprocess', 'env.manager.worker_num': 1, 'env.manager.step_timeout': 1.5}
+    results = search(tmp_path, {FAULT: 'hang', **manager}, SCORED, max_env_step=600)
+    (row,) = write_report(results).errors
+    assert 'EnvTimeoutError: env.manager.step_timeout: env ' in row.error
+    assert [pid for pid in descendants(os.getpid()) - before if 'env_worker' in command(pid)] == []
+
+
+def test_trial_that_is_begun_again_after_an_error_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
+    once = tmp_path / 'once'
+    options = {**SCORED, 'env.env_id': 'tune_envs:FailsOnce', 'env.kwargs.file': str(once)}
+    results = search(tmp_path, {'env.kwargs.at': 60}, options, max_env_step=600, max_failures=1)
+    assert once.exists() and results.num_errors == 0
+    lines = rows(results[0].path)
+    assert lines[-1]['timesteps_total'] == lines[-1]['envstep'] >= 600
+    assert [line['training_iteration'] for line in lines] == list(range(1, len(lines) + 1))
+    assert sorted(path.name for path in Path(results[0].path).glob('run*')) == ['run', 'run_1']
+
+
+# resources
+
+
+def test_nested_collectors_of_more_trials_than_fit_wait_and_finish(tmp_path: Path) -> None:
+    """Each trial takes a CPU and a half of the two that there are."""
+    before = descendants(os.getpid())
+    nested = {'collector.backend': 'ray', 'collector.num_collectors': 1}
+    nested['collector.remote_configs'] = {'num_cpus': 0.5}
+    results = search(
+        tmp_path, {RATE: tune.grid_search([0.001, 0.01])}, nested, max_env_step=400, resources={'CPU': 1}
+    )
+    assert results.num_errors == 0 and len(results) == 2
+    for result in results:
+        assert result.metrics['timesteps_total'] >= 400
+        assert any(
+            key.startswith('ray/') for record in run_records(Path(result.path) / 'run') for key in record
+        )
+    assert [command(pid) for pid in descendants(os.getpid()) - before if 'Collector' in command(pid)] == []
+    assert [actor for actor in ray.util.list_named_actors(True) if actor] == []
+
+
+def test_request_larger_than_the_cluster_is_refused_with_the_numbers(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    actors = ('collector.backend=ray', 'collector.num_collectors=5000')
+    assert main([*COMMAND, *actors, '-n', '2']) == 2
+    said = r'a trial needs 5001 CPU in 5001 bundle(s)'
+    assert said in (err := capsys.readouterr().err) and 'the cluster has 2 on 1 node' in err
+    with pytest.raises(ResourceError, match=r'a trial needs 9 CPU'):
+        search(tmp_path, {RATE: tune.uniform(0.1, 0.2)}, resources={'CPU': 9})
+    seven = {'collector.num_collectors': tune.grid_search([1, 7]), 'collector.backend': 'ray'}
+    with pytest.raises(ResourceError, match=r'a trial needs 8 CPU in 8 bundle\(s\).*the cluster has 2'):
+        search(tmp_path, seven)
+    assert list(tmp_path.iterdir()) == [tmp_path / 'cwd'], 'nothing was made'
+    seven['collector.num_collectors'] = tune.sample_from(lambda spec: 7)  # known when it is drawn
+    with pytest.raises(ResourceError, match=r'trial_\w+ needs 8 CPU in 8 bundle\(s\).*the cluster has 2'):
+        search(tmp_path, seven)

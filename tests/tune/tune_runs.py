@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -121,20 +120,3 @@ def has_free_cpus(seconds: float = 30) -> bool:
     while not (free := ray.available_resources().get('CPU', 0) >= CPUS) and time.monotonic() < until:
         time.sleep(0.05)
     return free
-
-
-def children() -> set[int]:
-    """Returns the ids of the processes that come from this one."""
-    parents: dict[int, int] = {}
-    for entry in Path('/proc').iterdir():
-        if entry.name.isdigit():
-            try:
-                fields = (entry / 'stat').read_text().rpartition(')')[2].split()
-            except OSError:
-                continue
-            if fields[0] != 'Z':
-                parents[int(entry.name)] = int(fields[1])
-    found, new = set(), {os.getpid()}
-    while new := {pid for pid, parent in parents.items() if parent in new} - found:
-        found |= new
-    return found
