@@ -88,43 +88,29 @@ def test_workers_of_both_roles_join_and_leave_when_the_coordinator_says_so(tmp_p
     assert sorted(coordinator.left) == ['collector-0.1', 'learner.1']
 
 
-def test_worker_that_is_asked_to_end_says_farewell(tmp_path: Path) -> None:
+def test_killed_workers_are_seen_with_the_reason_and_others_say_farewell_or_are_killed(
+    tmp_path: Path,
+) -> None:
     coordinator = Idle()
     with launching(tmp_path, coordinator) as launch:
-        worker = launch('collector', 'collector-0')
-        assert wait_until(lambda: coordinator.joined, 60) and worker.ended is None
-        worker.end(30.0)
-        worker.end(30.0)
-        assert worker.ended == '' and coordinator.left == ['collector-0.1']
-        pid = coordinator.joined['collector-0'].pid
-        assert wait_until(lambda: not is_alive(pid), 10)
-
-
-def test_worker_that_was_killed_is_seen_with_the_reason(tmp_path: Path) -> None:
-    coordinator = Idle()
-    with launching(tmp_path, coordinator) as launch:
-        worker, other = launch('collector', 'collector-0'), launch('collector', 'collector-1')
-        assert wait_until(lambda: len(coordinator.joined) == 2, 60)
-        killed = coordinator.joined['collector-0'].pid
-        os.kill(killed, signal.SIGKILL)
-        assert wait_until(lambda: worker.ended is not None, 30)
-        assert worker.ended.startswith('ActorDiedError: The actor died'), worker.ended
-        assert other.ended is None and coordinator.left == []
+        names = (('collector', 'collector-0'), ('collector', 'collector-1'), ('learner', 'learner'))
+        killed, asked, frozen = (launch(*each) for each in names)
+        assert wait_until(lambda: len(coordinator.joined) == 3, 60)
+        pids = {name: join.pid for name, join in coordinator.joined.items()}
+        os.kill(pids['collector-0'], signal.SIGKILL)
+        assert wait_until(lambda: killed.ended is not None, 30)
+        assert killed.ended.startswith('ActorDiedError: The actor died'), killed.ended
+        assert asked.ended is None and frozen.ended is None and coordinator.left == []
         again = launch('collector', 'collector-0')
-        assert wait_until(lambda: coordinator.joined['collector-0'].pid != killed, 60)
+        assert wait_until(lambda: coordinator.joined['collector-0'].pid != pids['collector-0'], 60)
         assert again.ended is None
-
-
-def test_frozen_worker_is_killed_after_the_time_to_end(tmp_path: Path) -> None:
-    coordinator = Idle()
-    with launching(tmp_path, coordinator) as launch:
-        worker = launch('learner', 'learner')
-        assert wait_until(lambda: coordinator.joined, 60)
-        pid = coordinator.joined['learner'].pid
-        os.kill(pid, signal.SIGSTOP)
-        worker.end(0.2)
-        assert worker.ended == 'killed, because it did not end within 0.2 s'
-        assert wait_until(lambda: not is_alive(pid), 10)
+        asked.end(30.0)
+        asked.end(30.0)
+        assert asked.ended == '' and coordinator.left == ['collector-1.1']
+        os.kill(pids['learner'], signal.SIGSTOP)
+        frozen.end(0.2)
+        assert frozen.ended == 'killed, because it did not end within 0.2 s'
+        assert wait_until(lambda: not any(map(is_alive, pids.values())), 10)
 
 
 def test_error_of_a_worker_is_told_in_words(tmp_path: Path) -> None:
