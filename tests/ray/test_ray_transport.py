@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from fault_envs import wait_until
-from ray_runs import is_alive, output_of
+from ray_runs import is_alive
 from runs import ROOT
 from transports import ORDERS, Coordinator, collected, join, joined, server_of, serving
 
@@ -150,20 +150,16 @@ def test_request_is_answered_although_the_mailbox_dies(ray_of_tests: Any, tmp_pa
     assert coordinator.rows == {'collector.1': 1}
 
 
-def test_two_coordinators_of_a_cluster_need_different_names(ray_of_tests: Any, tmp_path: Path) -> None:
+def test_name_is_of_one_coordinator_and_the_next_one_of_that_name_is_found(
+    ray_of_tests: Any, tmp_path: Path
+) -> None:
     with serving('ray', tmp_path, Coordinator(), name='mine') as server:
         assert server.address.startswith('ray://mine@')
         with pytest.raises(ConfigError, match=r"name: another coordinator .*'mine'"):
             server_of('ray', tmp_path, name='mine').start(Coordinator())
-        with joined(server) as transport:
-            transport.request(m.AskTask())
-
-
-def test_coordinator_that_was_restarted_under_its_name_is_found(ray_of_tests: Any, tmp_path: Path) -> None:
-    with serving('ray', tmp_path, Coordinator(), name='again') as server:
         transport = server.connect()
         transport.request(join())
-    with serving('ray', tmp_path, Coordinator(), name='again'):
+    with serving('ray', tmp_path, Coordinator(), name='mine'):
         assert transport.request(join(), timeout=60).message.worker == 'collector.1'  # type: ignore[attr-defined]
     transport.close()
 
@@ -219,20 +215,13 @@ server = TRANSPORT_REGISTRY.get('ray').server_cls({'ray_init_config': options})
 server.start(handle)
 print(server.address, flush=True)
 sys.stdin.readline()
-server.close()
-import ray
-print('Ray runs:', ray.is_initialized(), flush=True)
 """
 
 
 def started(program: str, *words: str) -> subprocess.Popen[str]:
-    pipe, env = (
-        subprocess.PIPE,
-        {**os.environ, 'PYTHONPATH': str(ROOT), 'RAY_AUTH_MODE': 'token'},
-    )  # SERVER's Ray has one
-    return subprocess.Popen(
-        [sys.executable, '-c', program, *words], stdin=pipe, stdout=pipe, stderr=pipe, text=True, env=env
-    )
+    pipes = dict.fromkeys(('stdin', 'stdout', 'stderr'), subprocess.PIPE)
+    env = {**os.environ, 'PYTHONPATH': str(ROOT), 'RAY_AUTH_MODE': 'token'}  # SERVER's Ray has one
+    return subprocess.Popen([sys.executable, '-c', program, *words], text=True, env=env, **pipes)  # type: ignore[call-overload,no-any-return]
 
 
 def line_of(process: subprocess.Popen[str]) -> str:
@@ -258,63 +247,14 @@ def test_process_outside_of_the_cluster_joins_by_the_address_and_leaves_it(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize('is_killed', [False, True])
-def test_worker_is_told_when_the_coordinator_and_its_ray_are_gone(is_killed: bool) -> None:
+def test_worker_is_told_when_the_coordinator_and_its_ray_are_gone() -> None:
     coordinator = started(SERVER)
     worker = started(WORKER, line_of(coordinator))
     assert line_of(worker) == 'far.1'
     line_of(worker)
-    if is_killed:
-        coordinator.kill()
-    out, err = coordinator.communicate('' if is_killed else 'go\n', timeout=60)
-    assert out.strip() == ('' if is_killed else 'Ray runs: False'), out + err
+    coordinator.kill()
+    coordinator.communicate(timeout=60)
     out, err = worker.communicate('go\n', timeout=60)
     lost, left = out.splitlines()
-    assert lost.startswith('CoordinatorLostError ray://coordinator-') and 'does not answer AskTask' in lost, (
-        out + err
-    )
-    assert left == 'is in the cluster: False'
-
-
-TWO_NODES = """
-import numpy as np, ray
-from ray.cluster_utils import Cluster
-import rlframe
-from rlframe.registry import TRANSPORT_REGISTRY
-from rlframe.parallel.transport import messages as m
-from rlframe.parallel.transport.base import Reply
-
-RAY = dict(num_cpus=1, object_store_memory=200 * 2**20, include_dashboard=False)
-cluster = Cluster(initialize_head=True, head_node_args=RAY)
-cluster.add_node(**{**RAY, 'resources': {'far': 1}})
-
-def handle(envelope, payload):
-    joined = m.Joined('far.1', 'run', 1.0, 10.0)
-    return Reply(joined if isinstance(envelope.message, m.Join) else m.Weights('main', 1, 1), payload)
-
-kind = TRANSPORT_REGISTRY.get('ray')
-server = kind.server_cls({'ray_init_config': {'address': cluster.address}})
-server.start(handle)
-
-@ray.remote(resources={'far': 1})
-def work(address):
-    transport = TRANSPORT_REGISTRY.get('ray')({}, address)
-    transport.request(m.Join('collector', 'far', rlframe.__version__, '', 1, 'host', 1))
-    answer = transport.request(m.Collected('task', 0, 3, 3, 0, 0, {}), {'a': np.arange(1_000_000.0)})
-    transport.close()
-    return float(answer.payload['a'].sum()), ray.get_runtime_context().get_node_id(), ray.is_initialized()
-
-total, node, is_left = ray.get(work.remote(server.address), timeout=60)
-print(total, node != ray.get_runtime_context().get_node_id(), is_left)
-server.close()
-print('in the cluster:', ray.is_initialized())
-cluster.shutdown()
-"""
-
-
-@pytest.mark.slow
-def test_payloads_travel_between_nodes_and_a_cluster_that_was_there_is_left_running(tmp_path: Path) -> None:
-    program = tmp_path / 'two_nodes.py'
-    program.write_text(TWO_NODES, encoding='utf-8')
-    out = output_of(tmp_path, str(program))
-    assert out.splitlines() == [f'{np.arange(1_000_000.0).sum()} True True', 'in the cluster: False']
+    assert lost.startswith('CoordinatorLostError ray://coordinator-'), out + err
+    assert 'does not answer AskTask' in lost and left == 'is in the cluster: False'
