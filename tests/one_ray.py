@@ -14,7 +14,7 @@ OPTIONS = {
     'address': 'local',
     'include_dashboard': False,
     'configure_logging': False,
-    'object_store_memory': 200 * 2**20,
+    'object_store_memory': 75 * 2**20,  # the smallest that Ray takes
 }
 """Arguments of ``ray.init`` for a Ray of tests."""
 CPUS = 4
