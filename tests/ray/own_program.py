@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 from typing import Any
 
@@ -76,7 +75,7 @@ class OwnEvaluator(InteractionSerialEvaluator):
 
 
 def compiled() -> Any:
-    ray = dict(num_cpus=3, object_store_memory=10**8)
+    ray = dict(num_cpus=6, object_store_memory=10**8)
     main = dict(
         exp_name='own',
         env=dict(env_id='Still-v0', stop_value=1e9, collector_env_num=2, evaluator_env_num=2),
@@ -93,15 +92,15 @@ def compiled() -> Any:
 
 
 if __name__ == '__main__':
-    if 'unpicklable' in sys.argv:
+    with SerialPipeline(compiled()) as pipeline:
+        pipeline.run()
+        print('trained', pipeline.progress.train_iter, 'return', pipeline.evaluator.latest)
 
         @SERIAL_COLLECTOR_REGISTRY.register('locked')
         class Locked(SampleSerialCollector):
             lock = LOCK
 
-    try:
-        with SerialPipeline(compiled()) as pipeline:
-            pipeline.run()
-            print('trained', pipeline.progress.train_iter, 'return', pipeline.evaluator.latest)
-    except SerializationError as error:
-        print(error)
+        try:
+            SerialPipeline(compiled())
+        except SerializationError as error:
+            print(error)
