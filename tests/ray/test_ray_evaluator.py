@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import os
 import signal
 from pathlib import Path
@@ -13,7 +12,7 @@ from ray_runs import config_of
 from runs import differences, records
 
 from rlframe.entry.__main__ import main
-from rlframe.errors import ActorLostError, MissingDependencyError
+from rlframe.errors import ActorLostError
 from rlframe.pipeline import SerialPipeline
 from rlframe.run.read_checkpoint import load_checkpoint
 
@@ -51,8 +50,7 @@ def left_of(folder: Path) -> dict[str, Any]:
     ('case', 'words'),
     [
         ('dqn naive', ('policy.normalize_obs=true', 'policy.model.noisy=true')),
-        ('ppo', ('policy.normalize_obs=true',)),
-        ('r2d2', ()),
+        ('ppo', ('policy.normalize_obs=true', 'policy.model.core=lstm')),
     ],
 )
 def test_evaluation_beside_training_is_that_of_the_process_itself(
@@ -67,14 +65,8 @@ def test_evaluation_beside_training_is_that_of_the_process_itself(
     assert differences(here, beside) == []
 
 
-def actor_pid(pipeline: SerialPipeline) -> int:
-    return int(pipeline.evaluator._pool.slots[0].facts.pid)
-
-
-def freeze_when_asked(
-    pipeline: SerialPipeline, times: int, train_iter: int = 0, kill: bool = False
-) -> list[int]:
-    """Stops the actor before it is asked for an evaluation, so that it cannot answer, however fast it is.
+def freeze_when_asked(pipeline: SerialPipeline, times: int, train_iter: int = 0, kills: int = 0) -> list[int]:
+    """Stops the actor before it is asked for an evaluation, so that it cannot answer; the first few are then killed.
 
     Returns:
         The process ids, which grow with each actor that is stopped.
@@ -88,7 +80,7 @@ def freeze_when_asked(
             return ask(rank, *words)
         os.kill(facts.pid, signal.SIGSTOP)
         call = ask(rank, *words)
-        if kill:
+        if len(frozen) < kills:
             os.kill(facts.pid, signal.SIGKILL)
         frozen.append(facts.pid)
         return call
@@ -115,36 +107,20 @@ def test_training_goes_on_while_the_policy_is_evaluated_and_stops_at_the_answer(
     assert manifest['score'] == pipeline.evaluator.best
 
 
-def test_best_has_the_weights_that_were_evaluated(tmp_path: Path) -> None:
-    with start(tmp_path, 'dqn naive', *BESIDE) as pipeline:
-        states = {0: copy.deepcopy(pipeline.policy.learn_mode.state_dict()['model'])}
-
-        def note(p: SerialPipeline) -> bool:
-            states[p.progress.train_iter] = copy.deepcopy(p.policy.learn_mode.state_dict()['model'])
-            return False
-
-        pipeline.run(note)
-    best, manifest = load_checkpoint(tmp_path / 'ckpt' / 'best')
-    at = manifest['progress']['train_iter']
-    assert differences(best['policy']['model'], states[at]) == []
-    scores = {record['train_iter']: record['eval/mean_reward'] for record in evaluations(tmp_path)}
-    assert scores[at] == manifest['score'] == max(scores.values())
-
-
-def test_evaluation_of_an_actor_that_is_killed_is_repeated(tmp_path: Path) -> None:
+def test_evaluation_of_an_actor_that_is_killed_or_hangs_is_repeated(tmp_path: Path) -> None:
     with start(tmp_path / 'here', 'dqn naive', *HERE) as pipeline:
         pipeline.run()
-    with start(tmp_path / 'beside', 'dqn naive', *BESIDE) as pipeline:
-        killed = freeze_when_asked(pipeline, times=2, kill=True)
+    with start(tmp_path / 'beside', 'dqn naive', *BESIDE, 'evaluator.eval_timeout=6') as pipeline:
+        lost = freeze_when_asked(pipeline, times=2, kills=1)
         pipeline.run()
-        assert len(set(killed)) == 2 and pipeline.evaluator.repeated == 2
+        assert len(set(lost)) == 2 and pipeline.evaluator.repeated >= 2
     assert differences(left_of(tmp_path / 'here'), left_of(tmp_path / 'beside')) == []
 
 
 def test_too_many_lost_actors_end_the_run_with_causes_and_a_checkpoint(tmp_path: Path) -> None:
     words = (*BESIDE, 'evaluator.max_actor_restarts=0', 'env.n_evaluator_episode=500')
     with start(tmp_path, 'dqn naive', *words) as pipeline:
-        freeze_when_asked(pipeline, times=1, kill=True)
+        freeze_when_asked(pipeline, times=1, kills=1)
         with pytest.raises(
             ActorLostError, match=r'evaluator\.max_actor_restarts: 1 actor was lost'
         ) as caught:
@@ -155,14 +131,6 @@ def test_too_many_lost_actors_end_the_run_with_causes_and_a_checkpoint(tmp_path:
     assert len(state['evaluator']['pending']) == len(state['held']) >= 1
 
 
-def test_frozen_actor_is_replaced_after_the_timeout(tmp_path: Path) -> None:
-    with start(tmp_path, 'dqn naive', *BESIDE, 'evaluator.eval_timeout=8', train_iter=70) as pipeline:
-        frozen = freeze_when_asked(pipeline, times=1)
-        pipeline.run()
-        assert pipeline.evaluator.repeated == 1 and actor_pid(pipeline) != frozen[0]
-    assert len(evaluations(tmp_path)) >= 2
-
-
 def test_endless_episodes_are_cut_in_the_actor_and_told_of_here(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -170,43 +138,6 @@ def test_endless_episodes_are_cut_in_the_actor_and_told_of_here(
         pipeline.run()
     assert [record['eval/cut_episodes'] for record in evaluations(tmp_path)] == [5.0, 5.0]
     assert '5 of 5 evaluated episodes did not end within 3 env steps' in caplog.text
-
-
-def test_error_of_the_evaluator_in_the_actor_is_that_of_the_run(tmp_path: Path) -> None:
-    words = (*BESIDE, f'evaluator.figure_path={tmp_path / "dqn" / "metrics.jsonl"}')
-    with (
-        start(tmp_path / 'dqn', 'dqn naive', *words) as pipeline,
-        pytest.raises((FileExistsError, MissingDependencyError)) as caught,
-    ):
-        pipeline.run()
-    assert any('Traceback' in note for note in caught.value.__notes__)
-
-
-def test_run_that_is_interrupted_during_an_evaluation_resumes_it(tmp_path: Path) -> None:
-    words = (*BESIDE, 'env.n_evaluator_episode=40')
-    with start(tmp_path / 'straight', 'dqn naive', *words) as pipeline:
-        pipeline.run()
-    with start(tmp_path / 'parts', 'dqn naive', *words) as pipeline:
-        stopped, frozen = [], freeze_when_asked(pipeline, times=1, train_iter=60)
-
-        def stop(p: SerialPipeline) -> bool:
-            if p.progress.train_iter >= 60 and p.evaluator._pending:
-                stopped.append(p.progress.train_iter)
-            return bool(stopped)
-
-        pipeline.run(stop, lambda: bool(stopped))
-        pipeline.checkpoints.save_latest()
-        assert stopped
-        for pid in frozen:  # none, if the evaluation before was still running
-            os.kill(pid, signal.SIGCONT)
-    saved, _ = load_checkpoint(tmp_path / 'parts' / 'ckpt' / 'latest')
-    assert len(saved['evaluator']['pending']) == len(saved['held']) >= 1
-    cfg = config_of('dqn naive', *words, 'max_train_iter=180')
-    latest = (tmp_path / 'parts' / 'ckpt' / 'latest').resolve()
-    with SerialPipeline(cfg, tmp_path / 'parts', resume=latest) as pipeline:
-        pipeline.run()
-    straight, parts = left_of(tmp_path / 'straight'), left_of(tmp_path / 'parts')
-    assert differences(straight, parts) == []
 
 
 @pytest.mark.parametrize('where', [BESIDE, HERE], ids=['beside', 'here'])
