@@ -19,7 +19,8 @@ def example() -> str:
     (code,) = re.findall(
         r'```python\n(.*?)```', (ROOT / 'docs' / 'scaling.md').read_text(encoding='utf-8'), re.S
     )
-    return str(code)
+    assert '40_000' in code and '20_000' in code
+    return str(code).replace('40_000', '20_000').replace('>= 20_000', '>= 6_000')
 
 
 def test_training_survives_the_loss_of_a_node_and_uses_a_new_one(tmp_path: Path) -> None:
@@ -37,5 +38,5 @@ def test_training_survives_the_loss_of_a_node_and_uses_a_new_one(tmp_path: Path)
     )
     assert done.returncode == 0, done.stdout + done.stderr
     last = [record for record in records(tmp_path / 'two_nodes_seed0') if 'ray/lost' in record][-1]
-    assert last['envstep'] > 30_000
+    assert last['envstep'] > 15_000
     assert last['ray/actor_restarts'] >= 1 and last['ray/lost'] > 0
