@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import html
 import io
 import logging
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from time import monotonic
-from typing import Any
+from typing import Any, Self
 
 from rich.console import Console, RenderableType
 from rich.live import Live
@@ -154,29 +153,16 @@ class NotebookScreen(PlainScreen):
     _handle: Any = None
 
     def show(self, picture: Picture) -> None:
-        drawn = Console(file=io.StringIO(), width=NOTEBOOK_COLUMNS, force_jupyter=False, color_system=None)
-        drawn.print(picture(NOTEBOOK_COLUMNS), highlight=False)
-        lines = drawn.file.getvalue().splitlines()  # type: ignore[attr-defined]  # a StringIO
-        shown = Preformatted('\n'.join(line.rstrip() for line in lines))
-        if self._handle is None:
-            from IPython.display import display
+        from IPython.display import Pretty, display
 
-            self._handle = display(shown, display_id=True)  # type: ignore[no-untyped-call]  # IPython's function has no annotations
+        drawn = io.StringIO()
+        console = Console(file=drawn, width=NOTEBOOK_COLUMNS, force_jupyter=False, color_system=None)
+        console.print(picture(NOTEBOOK_COLUMNS), highlight=False)
+        shown = Pretty(drawn.getvalue().rstrip())  # type: ignore[no-untyped-call]  # IPython's functions have no annotations
+        if self._handle is None:
+            self._handle = display(shown, display_id=True)  # type: ignore[no-untyped-call]
         else:
             self._handle.update(shown)
-
-
-class Preformatted:
-    """Text that notebooks show as it is."""
-
-    def __init__(self, text: str) -> None:
-        self._text = text
-
-    def __repr__(self) -> str:
-        return self._text
-
-    def _repr_html_(self) -> str:
-        return f'<pre style="margin:0">{html.escape(self._text)}</pre>'
 
 
 def screen_of(console: Console) -> PlainScreen:
@@ -191,47 +177,59 @@ MEASURED_SECONDS, LONGEST_SECONDS = 5.0, 100 * 86_400.0
 """Seconds of training before the remaining time is shown, and the longest remaining time that is shown."""
 
 
-class Display:
-    """Shows the progress of a run while it is entered as a context.
+class Shown:
+    """Shows a picture that changes, from time to time while it is entered as a context."""
+
+    def __init__(self) -> None:
+        self._console = Console(stderr=True)
+        self._screen = screen_of(self._console)
+        self._begin = monotonic()
+        self._next = self._begin + self._screen.first
+
+    def __enter__(self) -> Self:
+        self._screen.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._screen.stop()
+
+    def _show(self, picture: Picture, final: bool) -> None:
+        """Shows the present state if it is time to, or if it is the last one."""
+        now = monotonic()
+        if now >= self._next or final:
+            self._next = now + self._screen.period
+            self._screen.show(picture)
+
+
+class Display(Shown):
+    """Shows the progress of a run.
 
     Args:
         pipeline: The run, serial or parallel.
     """
 
     def __init__(self, pipeline: Any) -> None:
+        super().__init__()
         self._pipeline = pipeline
-        self._console = Console(stderr=True)
-        self._screen = screen_of(self._console)
-        self._begin = monotonic()
-        self._next = self._begin + self._screen.first
         self._first = dataclasses.replace(pipeline.progress)
         self._handler: logging.Handler = RichHandler(
             logging.WARNING, console=self._console, show_time=False, show_path=False, markup=False
         )
 
-    def __enter__(self) -> Display:
+    def __enter__(self) -> Self:
         logging.getLogger('rlframe').addHandler(self._handler)
-        self._screen.start()
+        super().__enter__()
         self.show()
         return self
 
     def __exit__(self, *exception: object) -> None:
         self.show(final=True)
-        self._screen.stop()
+        super().__exit__(*exception)
         logging.getLogger('rlframe').removeHandler(self._handler)
 
     def show(self, final: bool = False) -> None:
         """Shows the present state if it is time to."""
-        now = monotonic()
-        if now < self._next and not final:
-            return
-        self._next = now + self._screen.period
-        seconds = max(now - self._begin, 1e-9)
-        self._screen.show(lambda width: self._picture(joined(self._parts(seconds)), width))
-
-    def _picture(self, line: Text, width: int | None) -> RenderableType:
-        """Returns the picture of the run in so many columns; None: in one line."""
-        return line
+        self._show(lambda _: joined(self._parts(max(monotonic() - self._begin, 1e-9))), final)
 
     def _parts(self, seconds: float) -> Iterator[Part]:
         """Yields the facts of the line after so many seconds, the most important first."""

@@ -1,90 +1,45 @@
-"""Tables of the workers of a run, and of several seeds, while they train, and the lines at the end."""
+"""What is shown of the workers of a run and of several seeds while they train, and the lines at the end."""
 
 from __future__ import annotations
 
 import math
 import shlex
 from collections.abc import Iterator, Sequence
-from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from rich.console import Console, Group, RenderableType
+from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from rlframe.pipeline.live import Display, screen_of
+from rlframe.pipeline.live import Display, Shown
 from rlframe.pipeline.saying import count_of, program, short_path
 from rlframe.scores import clock_text, interval_of, number_text
 
 if TYPE_CHECKING:
     from rlframe.app.seeds import SeedRun
 
-WORKER_COLUMNS = ('worker', 'state', 'steps', 'steps/s', 'updates', 'weights', 'behind', 'loss')
-STATES = {'collect_at_random': 'random'}
-"""Shorter words for states."""
-
 
 class ParallelDisplay(Display):
-    """Shows the state and the speed of each worker, its weights, and their lag behind the newest, in updates."""
-
-    def __init__(self, pipeline: Any) -> None:
-        super().__init__(pipeline)
-        self._joined: dict[str, tuple[float, int]] = {}  # when a worker was first seen, and its env steps
-
-    def _picture(self, line: Text, width: int | None) -> RenderableType:
-        if width is None:
-            return line
-        table = Table(box=None, pad_edge=False, header_style='bold')
-        for name in WORKER_COLUMNS:
-            table.add_column(name, justify='left' if name in WORKER_COLUMNS[:2] else 'right', no_wrap=True)
-        for row in self.rows():
-            table.add_row(*row)
-        return Group(table, line)
-
-    def rows(self) -> list[list[str]]:
-        """Returns the table's row of every present worker, the learner first."""
-        coordinator, loss = self._pipeline.coordinator, self._loss()
-        newest, rows = coordinator.version(coordinator.name), []
-        workers = sorted(coordinator.workers.counts().items(), key=lambda item: item[1]['role'] != 'learner')
-        for name, facts in workers:
-            if facts['role'] == 'learner':
-                updates, shown_loss = f'{facts["train_iter"]:,}', '' if loss is None else number_text(loss)
-                shown = ['', '', updates, f'{newest:,}', '', shown_loss]
-            else:
-                speed, behind = self._speed(name, facts['envstep']), max(newest - facts['version'], 0)
-                shown = [
-                    f'{facts["envstep"]:,}',
-                    f'{speed:,.0f}',
-                    '',
-                    f'{facts["version"]:,}',
-                    f'{behind:,}',
-                    '',
-                ]
-            is_silent = facts['silent'] > coordinator.patience / 2
-            state = STATES.get(facts['state'], facts['state'])
-            rows.append([name, f'silent {facts["silent"]:.0f} s' if is_silent else state, *shown])
-        return rows
-
-    def _speed(self, name: str, envstep: int) -> float:
-        """Returns the env steps per second of a worker since it was first seen, or last replaced."""
-        now = monotonic()
-        since, before = self._joined.setdefault(name, (now, envstep))
-        if envstep < before:
-            since, before = self._joined[name] = now, envstep
-        return (envstep - before) / max(now - since, 1e-9)
+    """Shows the progress of a run of parallel mode, with the number of its workers, and those that are silent."""
 
     def _mean_return(self) -> float:
         return float(self._pipeline.record.episodes.window_mean())
 
     def _statuses(self) -> list[str]:
-        workers, crew = self._pipeline.coordinator.workers, self._pipeline.crew
+        coordinator, crew = self._pipeline.coordinator, self._pipeline.crew
+        workers, patience = coordinator.workers, coordinator.patience
         present = {role: workers.present(role) for role in ('learner', 'collector')}
         texts = [', '.join(count_of(present[role], role) for role in ('collector', 'learner'))]
-        is_over = self._pipeline.coordinator.system_shutdown_flag
-        if not is_over and (not present['collector'] or not present['learner']):
+        if not coordinator.system_shutdown_flag and (not present['collector'] or not present['learner']):
             texts.append('waiting for workers')
         if workers.lost:
             texts.append(f'{len(workers.lost)} lost')
+        counts = workers.counts().items()
+        texts += [
+            f'{name} silent {facts["silent"]:.0f} s'
+            for name, facts in counts
+            if facts['silent'] > patience / 2
+        ]
         if crew is not None and crew.restarts:
             texts.append(f'{crew.restarts} restarted')
         return texts
@@ -98,28 +53,17 @@ class ParallelDisplay(Display):
 SEED_COLUMNS = ('seed', 'state', 'env steps', 'steps/s', 'return', 'eval', 'time')
 
 
-class SeedDisplay:
-    """Shows the progress of the runs while it is entered as a context."""
+class SeedDisplay(Shown):
+    """Shows the progress of the runs."""
 
-    def __init__(self) -> None:
-        self._screen = screen_of(Console(stderr=True))
-        self._next = 0.0
-        self._is_over = False
-
-    def __enter__(self) -> SeedDisplay:
-        self._screen.start()
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self._screen.stop()
+    _is_over = False
 
     def show(self, runs: Sequence[SeedRun]) -> None:
         """Shows the present state if it is time to."""
-        now, is_over = monotonic(), all(run.state not in ('waiting', 'running') for run in runs)
-        if self._is_over or (now < self._next and not is_over):
-            return
-        self._next, self._is_over = now + self._screen.period, is_over
-        self._screen.show(lambda width: picture(runs, width))
+        is_over = all(run.state not in ('waiting', 'running') for run in runs)
+        if not self._is_over:
+            self._show(lambda width: picture(runs, width), is_over)
+        self._is_over = is_over
 
 
 def picture(runs: Sequence[SeedRun], width: int | None) -> RenderableType:
