@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import math
 from collections.abc import Callable
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -72,7 +71,6 @@ def play(
     *,
     remarks: contract.Remarks | None = None,
     last: Any = None,
-    seconds: float = math.inf,
 ) -> Played:
     """Plays random actions, with every step checked in full if ``remarks`` are collected.
 
@@ -84,13 +82,12 @@ def play(
         calling: Told each call.
         remarks: Collects what the contract remarks.
         last: Observation, packed, with which a running episode continues; None: begins one.
-        seconds: Time after which it ends, but for the first env step.
 
     Raises:
         RLFrameError: If the env violates the contract. What the env itself raises passes unchanged.
     """
     checked: Any = env if remarks is None else CheckedEnv(env, 0, remarks, steps + 1)
-    draw, played, end = _random_actions(spec, seed), Played(last), perf_counter() + seconds
+    draw, played = _random_actions(spec, seed), Played(last)
     total, length = 0.0, 0
 
     def timed(call: str, method: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -118,8 +115,6 @@ def play(
             contract.check_values(step, spec, [(len(played.returns) + 1, length)].__getitem__)
         row = _content(played.last), float(reward), bool(terminated), bool(truncated), repr(action)
         played.rows.append(row)
-        if perf_counter() > end:
-            break
         if terminated or truncated:
             played.returns.append(total)
             played.lengths.append(length)

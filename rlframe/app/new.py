@@ -5,24 +5,16 @@ from __future__ import annotations
 import importlib.util
 import keyword
 import re
-from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 from rlframe.app.check_config import config_text, write_new
-from rlframe.app.env_play import play
 from rlframe.app.training import starting_config
 from rlframe.envs.gym_env import GymEnvFactory
 from rlframe.errors import ConfigError
 from rlframe.pipeline.saying import space_text
-from rlframe.run.machine import usable_cores
 from rlframe.utils.field import to_plain
 
 TEMPLATES = Path(__file__).with_name('templates')
-SLOW_STEPS = 2000.0
-"""Env steps per second below which envs are stepped in processes: a message to one takes about 0.1 ms."""
-MOST_STEPS, SPEED_SECONDS = 3000, 0.5
-"""Env steps, and seconds, of the measurement of speed, whichever end first."""
 COMMAND = re.compile(r'^    (rlframe .*)$', re.MULTILINE)
 """A line of a template's docstring with a command to run."""
 
@@ -59,7 +51,7 @@ def _title(name: str) -> str:
 
 
 def new_config(name: str, folder: Path, env: str, policy: str | None = None) -> tuple[Path, list[str]]:
-    """Writes a config for an env: with a policy that suits its spaces and a manager that suits its speed.
+    """Writes a config for an env: with a policy that suits its spaces.
 
     Args:
         name: Name of the file without suffix.
@@ -76,30 +68,12 @@ def new_config(name: str, folder: Path, env: str, policy: str | None = None) -> 
     file = _free(name, folder)
     main, create = (to_plain(part) for part in starting_config(env, policy))
     main['exp_name'] = name
-    factory = GymEnvFactory(
-        {key: value for key, value in main['env'].items() if key in ('env_id', 'wrappers')}
-    )
-    facts = [
-        f'{factory.spec.name}: {space_text(factory.spec.observation_space)}; {space_text(factory.spec.action_space)}'
-    ]
-    if not factory.only_vector:
-        with closing(factory.create()) as made:
-            played = play(made, factory.spec, MOST_STEPS, 0, lambda call: None, seconds=SPEED_SECONDS)
-        facts.append(_choose_manager(create, played.speed()['steps_per_second']))
+    spec = GymEnvFactory({key: main['env'][key] for key in ('env_id', 'wrappers') if key in main['env']}).spec
+    spaces = f'{spec.name}: {space_text(spec.observation_space)}; {space_text(spec.action_space)}'
     head = f'{create["policy"]["type"]} on {env}, written by rlframe new config.'
     command = f'rlframe train -c {file.name}'
-    write_new(file, config_text(head, [*facts, '', f'    {command}'], main, create))
+    write_new(file, config_text(head, [spaces, '', f'    {command}'], main, create))
     return file, [command, f'rlframe check-config {file.name}']
-
-
-def _choose_manager(create: dict[str, Any], rate: float) -> str:
-    """Chooses the env manager, and returns the reason."""
-    cores = usable_cores()
-    speed = f'One env takes about {float(f"{rate:.1g}"):,.0f} steps/s here'
-    if rate < SLOW_STEPS and cores > 1:
-        create['env_manager']['type'] = 'subprocess'
-        return f'{speed}, which is slow: the envs run in {cores} processes.'
-    return f'{speed}, so processes for the envs would not pay.'
 
 
 def _free(name: str, folder: Path) -> Path:

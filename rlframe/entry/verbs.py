@@ -365,7 +365,7 @@ KINDS = ('config', 'policy', 'model', 'learner_hook', 'run_hook', 'buffer', 'env
     arg('name', 'name of the file without .py, and of the component in configs', 'NAME'),
     arg(
         '--env',
-        'with config: the env, whose spaces and speed decide the settings: a Gymnasium id, MODULE:ID or MODULE:CLASS',
+        'with config: the env, whose spaces decide the settings: a Gymnasium id, MODULE:ID or MODULE:CLASS',
         'ID',
     ),
     arg('--policy', 'with config: the policy (default: one that fits)', 'NAME'),

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from rlframe import config
-from rlframe.app import new
 from rlframe.app.new import TEMPLATES, new_config, new_file
 from rlframe.entry.__main__ import main
 from rlframe.entry.verbs import KINDS, VERBS
@@ -24,7 +23,6 @@ QUICK = ['--env-step', '200', 'env.n_evaluator_episode=2', 'env.evaluator_env_nu
 def cwd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """An empty working directory; what its modules register is forgotten afterwards."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(new, 'SPEED_SECONDS', 0.0)  # less than a reset takes
     yield tmp_path
     own = [file.stem for file in tmp_path.glob('*.py')]
     for registry in REGISTRIES.values():
@@ -62,27 +60,18 @@ def test_a_new_file_runs_by_the_commands_that_are_printed(
 
 
 def test_a_new_config_says_what_each_option_means_and_compiles_to_the_starting_config(
-    cwd: Path, monkeypatch: pytest.MonkeyPatch
+    cwd: Path,
 ) -> None:
-    fast = {'steps_per_second': 1e5}  # however fast this machine is
-    monkeypatch.setattr('rlframe.app.env_play.Played.speed', lambda _: fast)
     file, commands = new_config('own_file', cwd, 'Pendulum-v1', 'sac')
     assert commands[0] == 'rlframe train -c own_file.py'
     text = file.read_text(encoding='utf-8')
-    assert 'Box (3,) float32 in [-8, 8]' in text and 'steps/s here' in text
+    assert 'Box (3,) float32 in [-8, 8]' in text
     assert 'max_env_step=200000,  # the run ends after the round that reaches it (env steps)' in text
     from rlframe.app.training import starting_config
 
     main_config, create_config = starting_config('Pendulum-v1', 'sac')
     expected = config.compile_config({**main_config, 'exp_name': 'own_file'}, create_config)
     assert config.compile_config(*config.read_config(file)) == expected
-
-
-def test_a_slow_env_gets_processes(cwd: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr('rlframe.app.new.SLOW_STEPS', float('inf'))
-    monkeypatch.setattr('os.sched_getaffinity', lambda pid: {0, 1})
-    file, _ = new_config('own_file', cwd, 'CartPole-v1')
-    assert "env_manager=dict(type='subprocess')" in file.read_text(encoding='utf-8')
 
 
 @pytest.mark.parametrize(

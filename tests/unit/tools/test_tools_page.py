@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from rlframe.app import new
 from rlframe.entry.__main__ import main
 
 PAGE = (Path(__file__).parents[3] / 'docs' / 'tools.md').read_text(encoding='utf-8')
@@ -24,7 +23,6 @@ def test_the_commands_of_the_page_print_what_it_shows(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv('COLUMNS', '80')
-    monkeypatch.setattr(new, 'SPEED_SECONDS', 0.005)
     assert len(SHOWN) >= 6
     for command, expected in SHOWN:
         program, *words = shlex.split(command)
