@@ -253,12 +253,12 @@ def main() -> None:
 
 def _pipeline(cfg: ExperimentConfig, resumes: bool) -> SerialPipeline:
     """Returns a new run of a config, or the newest one, to be resumed; without such a run, a new one."""
-    from rlframe.pipeline.resume import newest_run, resume, unbegun_run
+    from rlframe.pipeline.resume import Start, newest_run, resume
     from rlframe.pipeline.serial import SerialPipeline
 
     start = newest_run(cfg) if resumes else None
-    if start is None:
-        return SerialPipeline(cfg, unbegun_run(cfg) if resumes else None)
+    if not isinstance(start, Start):
+        return SerialPipeline(cfg, start)
     found = resume(start, split_config(cfg))
     return SerialPipeline(found.cfg, found.folder, resume=found.saved)
 

@@ -17,6 +17,7 @@ from rlframe.entry.arguments import Args
 from rlframe.errors import ConfigWarning
 from rlframe.pipeline.saying import say, say_warnings, short_path
 from rlframe.run.exit_guard import StopSignal, exits_as_errors
+from rlframe.run.run_folder import chosen_folder
 
 if TYPE_CHECKING:
     from rlframe.pipeline.resume import Pair
@@ -71,7 +72,7 @@ def _check(args: Args) -> None:
 def _train(args: Args) -> int:
     given = dict(seed=args.seed, max_env_step=args.env_step, max_train_iter=args.train_iter)
     is_parallel = args.mode not in (None, 'serial')
-    pair, start, found = config_of(args), args.resume, None
+    pair, start, found, begun = config_of(args), args.resume, None, None
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter('always', ConfigWarning)
         if start in (None, AUTO):
@@ -82,6 +83,9 @@ def _train(args: Args) -> int:
             from rlframe.pipeline.resume import newest_run
 
             start = newest_run(cfg, args.exp_name)
+            if start is None or isinstance(start, Path):
+                begun, start = start, None
+                _say_what_starts(begun)
         if start is not None:
             from rlframe.pipeline.resume import resume
 
@@ -97,7 +101,7 @@ def _train(args: Args) -> int:
         from rlframe.entry.parallel import work
 
         return work(cfg, args)
-    return _run(cfg, args, is_parallel, _new_folder(cfg, args))
+    return _run(cfg, args, is_parallel, chosen_folder(begun, args.exp_name))
 
 
 def config_of(args: Args) -> Pair | None:
@@ -111,20 +115,12 @@ def config_of(args: Args) -> Pair | None:
     return starting_config(args.env, policy, env_options(args.overrides), budget)
 
 
-def _new_folder(cfg: ExperimentConfig, args: Args) -> Path | Callable[[], Path] | None:
-    """Returns the folder of a new run; with ``--resume auto``, that of a run that ended before its first checkpoint."""
-    from rlframe.run.run_folder import chosen_folder
-
-    begun = None
-    if args.resume == AUTO:
-        from rlframe.pipeline.resume import unbegun_run
-
-        begun = unbegun_run(cfg, args.exp_name)
-        where = '' if begun is None else short_path(begun)
-        begins_anew = f'{where} ended before its first checkpoint; starting again in the same folder'
-        none = 'found no run of this config to resume; starting a new one'
-        sys.stderr.write(f'rlframe: {begins_anew if where else none}\n')
-    return chosen_folder(begun, args.exp_name)
+def _say_what_starts(begun: Path | None) -> None:
+    """Says that ``--resume auto`` resumes nothing: it starts again in this folder, or in a new one."""
+    what = 'found no run of this config to resume; starting a new one'
+    if begun is not None:
+        what = f'{short_path(begun)} ended before its first checkpoint; starting again in the same folder'
+    sys.stderr.write(f'rlframe: {what}\n')
 
 
 def _run(

@@ -164,7 +164,7 @@ def _is_run(path: Path) -> bool:
     return path.name == CKPT or (path / CKPT).is_dir() or (path / METRICS).is_file()
 
 
-def newest_run(cfg: ExperimentConfig, folder_name: str | None = None) -> Start | None:
+def newest_run(cfg: ExperimentConfig, folder_name: str | None = None) -> Start | Path | None:
     """Finds the newest run of this config in the working directory that can be resumed.
 
     Args:
@@ -172,36 +172,23 @@ def newest_run(cfg: ExperimentConfig, folder_name: str | None = None) -> Start |
         folder_name: Name of the only folder that counts, if the user set one.
 
     Returns:
-        Its newest complete checkpoint; None if there is no such run.
+        Its newest complete checkpoint. Without such a run, the folder of the newest one that ended before its first
+        checkpoint, to start again in; None if there is none.
 
     Raises:
         ExperimentLockedError: If another process is writing to that folder.
+        UnsafeCheckpointError: If a link in a folder to start again in leads elsewhere.
     """
+    unbegun: list[Path] = []
     for folder in _runs_of(cfg, folder_name):
         try:
             return _newest_of(folder)
         except CheckpointError as error:
             logger.info('%s is not resumed: %s', folder, error)
-    return None
-
-
-def unbegun_run(cfg: ExperimentConfig, folder_name: str | None = None) -> Path | None:
-    """Returns the newest run folder of this config that ended before its first checkpoint, None if there is none.
-
-    Args:
-        cfg: The config.
-        folder_name: Name of the only folder that counts, if the user set one.
-
-    Raises:
-        ExperimentLockedError: If another process is writing to that folder.
-        UnsafeCheckpointError: If a link in it leads elsewhere.
-    """
-    for folder in _runs_of(cfg, folder_name):
-        with run_folder.held(folder):
-            if _is_unbegun(folder):
-                check_links(folder)
-                return folder
-    return None
+        unbegun += [folder] if _is_unbegun(folder) else []
+    for folder in unbegun[:1]:
+        check_links(folder)
+    return unbegun[0] if unbegun else None
 
 
 def _runs_of(cfg: ExperimentConfig, folder_name: str | None) -> list[Path]:

@@ -25,7 +25,7 @@ from rlframe.errors import (
     ExperimentDirError,
     UnsafeCheckpointError,
 )
-from rlframe.pipeline.resume import resume, unbegun_run
+from rlframe.pipeline.resume import newest_run, resume
 from rlframe.run.read_checkpoint import find_checkpoint, verify_checkpoint
 from rlframe.run.write_checkpoint import clean_leftovers, link_checkpoint
 
@@ -88,9 +88,9 @@ def test_an_unbegun_folder_in_the_working_directory_is_not_written_through(
         {'exp_name': 'x', 'env': {'env_id': 'CartPole-v1'}}, {'policy': {'type': 'dqn'}}
     )
     with pytest.raises(UnsafeCheckpointError, match='leads out'):
-        unbegun_run(cfg)
+        newest_run(cfg)
     (folder / 'log.txt').unlink()
-    assert unbegun_run(cfg) == folder
+    assert newest_run(cfg) == folder
 
 
 READERS: dict[str, tuple[tuple[str, ...], Callable[[Path], Any]]] = {
