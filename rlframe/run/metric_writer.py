@@ -6,16 +6,16 @@ import csv
 import json
 import logging
 import math
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from time import time
-from typing import IO, Any
+from typing import Any
 
 from rlframe.registry import LOGGER_REGISTRY
 from rlframe.run.film import Film, write_film
 from rlframe.run.logger import LOGGERS, LoggedRun, Logger, Record
 from rlframe.run.metrics import METRICS, cut_off, sizes_of
+from rlframe.utils.files import whole_file
 from rlframe.utils.secrets import Secrets
 
 
@@ -59,46 +59,26 @@ FIRST = ('envstep', 'train_iter', 'time')
 class CsvLogger(Logger):
     """Writes the records to metrics.csv, a row each and a column per tag; cells without a number are empty.
 
-    The table is always that of ``metrics.jsonl``: if a record has a new tag, and when a run is resumed, it is written again
-    from that file, with all columns.
+    The table is made from ``metrics.jsonl`` when the run saves a checkpoint, and when it ends.
     """
 
-    def __init__(self, cfg: Mapping[str, Any] | None, run: LoggedRun) -> None:
-        super().__init__(cfg, run)
-        self._path, self._file = run.folder / TABLE, _nothing()
-        self._columns: dict[str, None] = dict.fromkeys(FIRST)
-        self._write_again()
-
     def write(self, record: Record) -> None:
-        row = line_of(record)
-        if row.keys() <= self._columns.keys():
-            self._rows.writerow(row)
-        else:  # metrics.jsonl has this record already
-            self._write_again()
-
-    def _write_again(self) -> None:
-        """Writes the table from ``metrics.jsonl``, and then replaces the file, which is whole at any time."""
-        self._file.close()
-        source, new = self._run.folder / METRICS, self._path.with_suffix('.csv.new')
-        for row in _records(source):
-            self._columns |= dict.fromkeys(row)
-        self._file = open(new, 'w', encoding='utf-8', newline='')  # noqa: SIM115  closed by close()
-        self._rows = csv.DictWriter(self._file, list(self._columns), restval='', lineterminator='\n')
-        self._rows.writeheader()
-        for row in _records(source):
-            self._rows.writerow(row)
-        self._file.flush()
-        os.replace(new, self._path)
+        """Leaves the record to the file that the table is made from."""
 
     def flush(self) -> None:
-        self._file.flush()
+        source, columns = self._run.folder / METRICS, dict.fromkeys(FIRST)
+        for row in _records(source):
+            columns |= dict.fromkeys(row)
+        with (
+            whole_file(self._run.folder / TABLE, is_private=False) as draft,
+            open(draft, 'w', encoding='utf-8', newline='') as file,
+        ):
+            table = csv.DictWriter(file, list(columns), restval='', lineterminator='\n')
+            table.writeheader()
+            table.writerows(_records(source))
 
     def close(self) -> None:
-        self._file.close()
-
-
-def _nothing() -> IO[str]:
-    return open(os.devnull, 'w', encoding='utf-8')  # a file to close
+        self.flush()
 
 
 def _records(path: Path) -> Iterator[dict[str, Any]]:
