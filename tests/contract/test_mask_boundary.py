@@ -214,7 +214,19 @@ def test_every_manager_gives_the_masks_of_its_envs(manager: str, where: str, kin
 
 
 OTHERS = st.one_of(
-    st.sampled_from([-np.inf, np.inf, np.nan, 2.0, -1.0, 0.5, 255.0, -1e9, float(np.nextafter(1, 0))]),
+    st.sampled_from(
+        [
+            -np.inf,
+            np.inf,
+            np.nan,
+            2.0,
+            -1.0,
+            0.5,
+            255.0,
+            -1e9,
+            float(np.nextafter(np.float32(1), np.float32(0))),
+        ]
+    ),
     st.floats(width=32).filter(lambda value: value not in (0, 1)),
 )
 
