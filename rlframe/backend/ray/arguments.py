@@ -144,21 +144,28 @@ def check_policy(policy: Any, sync: bool) -> None:
         )
 
 
+def one_device(given: Any, name: str) -> Any:
+    """Returns the device of all collectors; a list, as TorchRL takes it, has to name the same one for each.
+
+    Raises:
+        ConfigError: If it names several.
+    """
+    each = list(given) if isinstance(given, list | tuple) else [given]
+    if len(set(map(str, each))) != 1:
+        raise ConfigError('one device for all collectors', where=name, got=given, expected='a single device')
+    return each[0]
+
+
 def check_devices(devices: Mapping[str, Any], remote_configs: Sequence[Mapping[str, Any]]) -> None:
-    """Checks that there is one device of each kind, and that no actor is to use a GPU that it does not have.
+    """Checks that no actor is to use a GPU that it does not have.
 
     Args:
         devices: Those that were given, by the names of the arguments.
         remote_configs: Resources of each actor.
 
     Raises:
-        ConfigError: If there are several, or an actor has no GPU.
+        ConfigError: If an actor has no GPU.
     """
-    for name, device in devices.items():
-        if isinstance(device, list | tuple):
-            raise ConfigError(
-                'one device for all collectors', where=name, got=device, expected='a single device'
-            )
     for name, device in (('env_device', devices['env_device']), ('policy_device', devices['policy_device'])):
         for rank, resources in enumerate(remote_configs):
             has_gpu = name == 'policy_device' and resources.get('num_gpus')
@@ -175,12 +182,14 @@ def collector_of(given: Any) -> tuple[str, Any]:
     """Returns the name and the class of the collector in an actor.
 
     Args:
-        given: A registered type, or a class of collectors.
+        given: A registered type, or a class of collectors. TorchRL's ``'single'``, ``'sync'`` and ``'async'`` say how a
+            collector steps its envs, which an env manager does here: each is ``'sample'``.
 
     Raises:
         ConfigError: If it is another object.
     """
-    if isinstance(given, str) and given not in ('single', 'sync', 'async'):
+    if isinstance(given, str):
+        given = 'sample' if given in ('single', 'sync', 'async') else given
         return given, SERIAL_COLLECTOR_REGISTRY.get(given)
     if not isinstance(given, type) or not issubclass(given, SerialCollector):
         raise ConfigError(
@@ -188,7 +197,7 @@ def collector_of(given: Any) -> tuple[str, Any]:
             where='collector_class',
             got=given,
             expected=f'a subclass of SerialCollector, or one of {SERIAL_COLLECTOR_REGISTRY.names()}',
-            remedy="For TorchRL's classes, 'single', 'sync' and 'async', leave it out: sync says how batches are joined.",
+            remedy="For TorchRL's classes, leave it out: sync says how batches are joined.",
         )
     return given.__name__, given
 

@@ -17,6 +17,7 @@ from rlframe.backend.ray.arguments import (
     collector_of,
     explores,
     number_of_actors,
+    one_device,
     per_actor,
     trajectories,
 )
@@ -142,9 +143,13 @@ class RayCollector(RaySerialCollector):
         check_policy(policy, sync)
         check_batch_size(frames_per_batch, num_workers_per_collector * count if sync else 1)
         resources = per_actor(remote_configs or {}, count, 'remote_configs')
-        devices = dict(device=device, storing_device=storing_device, env_device=env_device)
+        device, storing_device = one_device(device, 'device'), one_device(storing_device, 'storing_device')
+        env_device, policy_device = (
+            one_device(env_device, 'env_device'),
+            one_device(policy_device, 'policy_device'),
+        )
         policy_device = device if policy_device is None else policy_device
-        check_devices({**devices, 'policy_device': policy_device}, resources)
+        check_devices({'env_device': env_device, 'policy_device': policy_device}, resources)
         self.device, self.env_device, self.policy_device = device, env_device, policy_device
         self.storing_device = device if storing_device is None else storing_device
         name, kind = collector_of(collector_class)

@@ -454,14 +454,14 @@ class RaySerialCollector(ISerialCollector):
             'counts': [self.requested, self.delivered, self.lost + self._pool.under_way, self.stale],
         }
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Restores the state from ``state_dict()``.
 
         Raises:
             CheckpointMismatchError: If it was saved with another number of actors.
             CheckpointStateError: If a part is missing or invalid.
         """
-        ranks, state = self._pool.ranks, in_actor(state, self._acting(self._pool.ranks[0]))
+        ranks, state = self._pool.ranks, in_actor(state_dict, self._acting(self._pool.ranks[0]))
         saved = checked_actors(state, len(ranks))
         self._levels.is_given = any(own and own['collector'].get('levels') for own in saved)
         self._drain()

@@ -68,7 +68,7 @@ class Own(SampleSerialCollector):
     """A collector of the user's own, which is not registered."""
 
 
-@pytest.mark.parametrize('given', ['sample', SampleSerialCollector, Own])
+@pytest.mark.parametrize('given', ['sample', 'single', 'sync', 'async', SampleSerialCollector, Own])
 def test_collector_class_may_be_a_class_or_a_type(ray: FakeRay, given: Any) -> None:
     c = collector_of(1, collector_class=given)
     assert c._kind is (given if isinstance(given, type) else SampleSerialCollector)
@@ -82,12 +82,11 @@ def test_collector_class_may_be_a_class_or_a_type(ray: FakeRay, given: Any) -> N
     [
         ({'collector_class': dict}, 'collector_class: .*subclass of SerialCollector'),
         ({'collector_class': DatasetSerialCollector}, 'collector_class: .*steps envs'),
-        ({'collector_class': 'sync'}, 'collector_class: .*leave it out: sync says how'),
         ({'collector_class': None}, 'collector_class: .*subclass of SerialCollector'),
         ({'exploration_type': Exception}, "exploration_type: bad value; got .*'random' or 'deterministic'"),
         ({'exploration_type': 'MODE'}, "exploration_type: bad value; got .*'random' or 'deterministic'"),
         (
-            {'device': ['cpu', 'cpu']},
+            {'device': ['cpu', 'cuda']},
             r'device: one device for all collectors; got .*expected a single device',
         ),
         ({'storing_device': ['cpu', 'cuda']}, 'storing_device: one device for all collectors'),
@@ -102,6 +101,12 @@ def test_rarer_spellings_of_torchrl_are_refused_with_what_to_say(
     with pytest.raises(ConfigError, match=message):
         RayCollector(**{'create_env_fn': 'CartPole-v1', 'frames_per_batch': 6, **given})
     assert not ray.actors
+
+
+def test_one_device_may_be_listed_for_each_actor_and_a_state_be_given_by_torchrl_s_name(ray: FakeRay) -> None:
+    c = collector_of(2, device=['cpu', 'cpu'])
+    assert (c.device, c.storing_device, c.policy_device) == ('cpu', 'cpu', 'cpu')
+    c.load_state_dict(state_dict=c.state_dict())
 
 
 class Keyed(torch.nn.Module):
