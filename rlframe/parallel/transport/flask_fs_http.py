@@ -128,7 +128,7 @@ logger = logging.getLogger('rlframe.transport')
 
 Serve = Callable[[bytes, str], tuple[int, bytes]]
 """Returns status and JSON for the body of a message and the secret of the folder that came with it."""
-IDLE_SECONDS = 60
+IDLE_SECONDS = 10
 """Seconds after which a connection is closed over which nothing comes."""
 
 
@@ -235,6 +235,7 @@ class HTTPServer:
             connection_limit=connections,
             max_request_body_size=max_body,
             channel_timeout=IDLE_SECONDS,
+            cleanup_interval=IDLE_SECONDS // 2 or 1,
             ident=None,
         )
         self._is_closing = False

@@ -26,6 +26,7 @@ from rlframe.errors import (
     RequestRefusedError,
     RLFrameError,
 )
+from rlframe.parallel.transport import flask_fs_http
 from rlframe.parallel.transport import messages as m
 from rlframe.parallel.transport.base import Reply
 from rlframe.parallel.transport.flask_fs import FlaskFSServer, FlaskFSTransport
@@ -336,6 +337,23 @@ def test_connection_is_kept_for_the_next_request(tmp_path: Path) -> None:
             transport.request(m.AskTask())
             sockets.add(transport._idle[0].sock.getsockname())
     assert len(sockets) == 1
+
+
+def test_connections_that_hold_back_their_request_keep_no_worker_out_for_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(flask_fs_http, 'IDLE_SECONDS', 1)
+    coordinator = Coordinator()
+    with serve(tmp_path, coordinator, max_workers=1) as server:
+        host, port = server.address.removeprefix('http://').split(':')
+        halves = [socket.create_connection((host, int(port))) for _ in range(30)]  # 20 at once is the most
+        for half in halves:
+            half.sendall(b'POST /message HTTP/1.1\r\nContent-Le')
+        with closing(client(server.address, tmp_path)) as transport:
+            transport.request(join())
+        for half in halves:
+            half.close()
+    assert coordinator.joins == ['collector']
 
 
 def test_close_ends_a_request_that_waits_for_the_network(tmp_path: Path) -> None:
