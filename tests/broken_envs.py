@@ -85,5 +85,5 @@ class BrokenEnv(gymnasium.Env):
             REWARD.get(fault, 1.0),
             FLAG.get(fault, False),
             truncated,
-            {},
+            ['x'] if fault == 'facts are a list' else {},  # type: ignore[return-value]
         )

@@ -31,7 +31,7 @@ class WideEnv(gymnasium.Env):
 
     OBS = {
         'Box': spaces.Box(np.float32([-1, -5, 0, 3]), np.float32([1, 5, 90, 4])),
-        'double': spaces.Box(-9.0, 9.0, (2, 2), np.float64),
+        'double': spaces.Box(1.7e9, 1.7e9 + 9, (2, 2), np.float64),  # a clock
         'image': spaces.Box(0, 255, (8, 8, 3), np.uint8),
         'Discrete': spaces.Discrete(6, start=2),
         'MultiDiscrete': spaces.MultiDiscrete([3, 4]),

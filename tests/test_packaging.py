@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import json
 import os
 import re
 import shutil
@@ -16,6 +17,7 @@ from typing import Any
 
 import pytest
 from packaging.requirements import Requirement
+from packaging.version import Version
 
 ROOT = Path(__file__).parents[1]
 BUILT_WITH = {'opencv-python-headless': 'cv2', 'scikit-learn': 'sklearn', 'mkdocs-material': 'material'}
@@ -139,6 +141,28 @@ def test_versions_of_the_constraints_are_allowed_by_what_names_them(monkeypatch:
     named = [wish for wish in map(Requirement, wanted) if wish.name.lower() in chosen]
     assert len(named) > 10
     assert not [wish for wish in named if chosen[wish.name.lower()] not in wish.specifier]
+
+
+@pytest.mark.slow
+def test_extras_and_constraints_have_versions_that_go_together(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    extras, report = 'all,test,docs', tmp_path / 'report.json'
+    words = ('install', '--dry-run', '--quiet', '--report', report)
+    if subprocess.run(
+        [sys.executable, '-m', 'pip', 'download', '--no-deps', '-qd', tmp_path, 'easydict']
+    ).returncode:
+        pytest.skip('no package index can be reached')
+    run(sys.executable, '-m', 'pip', *words, '-c', 'constraints.txt', f'{ROOT}[{extras}]', cwd=ROOT)
+    chosen = {
+        re.sub('[-_.]+', '-', each['metadata']['name']).lower(): Version(each['metadata']['version'])
+        for each in json.loads(report.read_text(encoding='utf-8'))['install']
+    }
+    wanted = metadata(monkeypatch)['extras_require']
+    for requirement in map(Requirement, {each for name in extras.split(',') for each in wanted[name]}):
+        name = re.sub('[-_.]+', '-', requirement.name).lower()
+        version = chosen.get(name) or Version(importlib.metadata.version(name))
+        assert version in requirement.specifier, f'{requirement}: {version} came out'
 
 
 def run(*words: str | Path, cwd: Path, env: dict[str, str] | None = None) -> str:

@@ -90,6 +90,13 @@ def test_best_is_strictly_greater_and_the_stop_rule_needs_training(make: Make) -
         assert len(evaluator.eval(n_episode=2)[1]['eval_episode_return']) == 2
 
 
+def test_a_return_that_is_the_goal_but_for_rounding_reaches_it(make: Make) -> None:
+    assert sum([0.3] * 3) < 0.9
+    if make.kind == 'metric':
+        pytest.skip('its own gt compares')
+    assert make(lambda *place: 0.3, stop_value=0.9).eval(train_iter=5)[0] is True
+
+
 def test_submit_and_poll_give_what_eval_gives(make: Make) -> None:
     evaluator = make(stop_value=3.0)
     evaluator.submit(None, 5, 50)

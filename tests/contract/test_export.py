@@ -82,6 +82,19 @@ def test_the_function_of_tensors_gives_the_same_actions(run: Path) -> None:
     )
 
 
+def test_a_clock_is_normalised_as_the_policy_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    run = trained('dqn', dict(env_id=WideEnv, kwargs=dict(obs='double')), dict(normalize_obs=True))
+    policy = as_eval_builds_it(run)
+    function: Any = action_function(policy, policy._spec)
+    rows = observations(WideEnv.OBS['double'], 50)
+    wanted = policy.eval_mode.forward(rows, np.arange(50))['action']
+    same(answer(function(torch.from_numpy(rows)))[0], wanted)
+    assert len(np.unique(function._normalized(torch.from_numpy(rows)).numpy())) > 100, (
+        'float32 has steps of 128 there'
+    )
+
+
 Answer = tuple[np.ndarray, list[np.ndarray]]
 """Actions, and the recurrent states behind them, if there are any."""
 

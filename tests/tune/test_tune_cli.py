@@ -17,6 +17,7 @@ from fault_envs import wait_until
 from runs import DQN, finish, train
 from tune_runs import ENVIRONMENT, assert_same_state, trial_config
 
+from rlframe.run.read_checkpoint import find_checkpoint
 from rlframe.tune.trial import Trial
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.usefixtures('copies')]
@@ -173,6 +174,8 @@ def test_search_is_ended_by_a_signal_then_killed_and_ends_elsewhere_with_the_sam
     kill(process, home)
     out, _ = finish(start(elsewhere, 'tune', '--resume', str(moved)))
     assert 'done: eval/mean_reward' in out and list(elsewhere.iterdir()) == []
+    (command,) = [line for line in out.splitlines() if line.startswith('continue the best trial: ')]
+    assert find_checkpoint(command.split()[-1]).is_relative_to(moved)
     for trial in trials(moved):
         assert rows(trial)[-1]['iterations_since_restore'] < rows(trial)[-1]['training_iteration']
     options = {'env.env_id': 'tune_envs:SlowEnv', 'max_env_step': BUDGET}

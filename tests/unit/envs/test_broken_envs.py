@@ -54,6 +54,7 @@ WORDS = {
     'flag int': ('terminated=1 (int)', 'expected a bool'),
     'flag none': ('terminated=None', 'expected a bool'),
     'flag array': ('terminated=an array of shape (1,)', 'expected a bool'),
+    'facts are a list': ("the info ['x']", 'expected a dict'),
 }
 
 
@@ -61,7 +62,8 @@ STEPS = [('base', fault, LATE) for fault in (*OBS, *REWARD, 'flag array')]
 STEPS += [('base', fault, EARLY) for fault in (*FEW, 'flag int', 'flag none')]
 STEPS += [('sync', fault, LATE) for fault in FEW[:5]] + [('sync', fault, EARLY) for fault in (FEW[0], FEW[4])]
 STEPS += [(f'sync, {mode}', fault, LATE) for mode in ('same step', 'disabled') for fault in (FEW[0], FEW[3])]
-STEPS += [('subprocess', fault, LATE) for fault in (FEW[0], FEW[2], FEW[4])]
+STEPS += [('subprocess', fault, LATE) for fault in (FEW[0], FEW[2], FEW[4], 'facts are a list')]
+STEPS += [('base', 'facts are a list', LATE)]
 RESETS = [('base', fault, LATE_EPISODE) for fault in OBS] + [('base', fault, 1) for fault in FEW[:3]]
 RESETS += [(kind, FEW[2], LATE_EPISODE) for kind in MANAGERS if kind != 'base'] + [('sync', FEW[0], 1)]
 

@@ -17,6 +17,7 @@ from runs import differences
 from transports import with_faults
 
 from rlframe.errors import CoordinatorLostError, RequestRefusedError
+from rlframe.parallel import comm_worker
 from rlframe.parallel.comm_collector import NaiveCollector, TransportCollector
 from rlframe.parallel.comm_worker import FIRST_SECONDS
 from rlframe.parallel.coordinator.assembly import TrainingData
@@ -130,7 +131,8 @@ class Silence(InProcessTransport):
 def test_worker_that_is_stopped_does_not_wait_for_a_coordinator_that_is_gone(
     is_early: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr('rlframe.parallel.comm_worker.STOP_SECONDS', 0.1)
+    assert comm_worker.STOP_SECONDS <= 3, 'with two seconds to end the process, the 5 s of docs/parallel.md'
+    monkeypatch.setattr(comm_worker, 'STOP_SECONDS', 0.1)
     transport = Silence({}, InProcessServer())
     comm = TransportCollector({'timeout': 1000.0}, transport=transport, name='c')
     if is_early:
