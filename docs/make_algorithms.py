@@ -35,6 +35,9 @@ OPTIONS = {
     'dqn': (*VALUE_BASED, 'model.dueling', 'model.noisy'),
     'c51': (*VALUE_BASED, 'model.v_min', 'model.v_max', 'model.n_atom'),
     'qrdqn': (*VALUE_BASED, 'model.num_quantiles', 'learn.kappa'),
+    'iqn': (*VALUE_BASED, 'model.num_quantiles', 'model.quantile_embedding_size'),
+    'mdqn': (*VALUE_BASED, 'entropy_tau', 'm_alpha'),
+    'rainbow': (*VALUE_BASED, 'model.n_atom', 'model.noisy'),
     'r2d2': (*VALUE_BASED, 'value_rescale', 'learn.burn_in', 'model.lstm_hidden_size'),
     'ppo': (
         *ON_POLICY,

@@ -377,6 +377,9 @@ POLICY_REGISTRY: Registry[Policy] = Registry(
         dqn='dqn',
         c51='c51',
         qrdqn='qrdqn',
+        iqn='qrdqn',
+        mdqn='dqn',
+        rainbow='c51',
         r2d2='r2d2',
         ppo='ppo',
         a2c='ppo',
@@ -393,6 +396,7 @@ MODEL_REGISTRY: Registry[nn.Module] = Registry(
     _in(
         'model',
         q_net='q_net',
+        implicit_q_net='q_net',
         recurrent_q_net='q_net',
         actor_critic='actor_critic',
         recurrent_actor_critic='actor_critic',

@@ -41,13 +41,15 @@ TOYS = {
     ),
     'qrdqn': DQN | dict(policy='qrdqn', model=dict(num_quantiles=8)),
     'c51': DQN | dict(policy='c51', model=dict(v_min=0.0, v_max=4.0, n_atom=21)),
+    'iqn': DQN | dict(policy='iqn', model=dict(num_quantiles=8, quantile_embedding_size=16)),
+    'mdqn': DQN | dict(policy='mdqn'),
     'rainbow': DQN
     | dict(
-        policy='c51',
-        model=dict(v_min=0.0, v_max=4.0, n_atom=21, noisy=True, dueling=True),
+        policy='rainbow',
+        model=dict(v_min=0.0, v_max=4.0, n_atom=21),
         buffer=dict(type='advanced'),
-        other=dict(eps=0.0),
-        policy_=dict(discount_factor=0.5, priority=True, priority_IS_weight=True, nstep=2, double=True),
+        other={},
+        policy_=dict(discount_factor=0.5),
     ),
     'dqn episodes': DQN
     | dict(

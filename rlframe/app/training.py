@@ -121,7 +121,8 @@ def starting_config(
         collector=dict(type=collector),
     )
     if not on_policy:
-        create['replay_buffer'] = dict(type='sequence' if kind.is_recurrent else 'naive')
+        replay = 'advanced' if fields['priority'].default else 'naive'
+        create['replay_buffer'] = dict(type='sequence' if kind.is_recurrent else replay)
     return EasyDict(main), EasyDict(create)
 
 
@@ -306,6 +307,12 @@ def _c51(facts: Facts) -> Settings:
     return {**_dqn(facts), 'normalize_reward': True}  # returns within its fixed range of values
 
 
+def _rainbow(facts: Facts) -> Settings:
+    settings = _c51(facts)
+    del settings['other']['eps'], settings['model']['dueling']  # noisy heads explore
+    return settings
+
+
 def _r2d2(facts: Facts) -> Settings:
     settings = _dqn(facts)
     settings['model'] = _encoder(facts, [64])
@@ -330,6 +337,7 @@ def _actor_critic(facts: Facts) -> Settings:
 FAMILIES: dict[str, Callable[[Facts], Settings]] = {
     'A2CPolicy': _a2c,
     'PPOPolicy': _ppo,
+    'RainbowPolicy': _rainbow,
     'C51Policy': _c51,
     'R2D2Policy': _r2d2,
     'DQNPolicy': _dqn,

@@ -61,20 +61,20 @@ REWARD_MODELS = ('reward_model', 'world_model')
 """Sections without a counterpart in rlframe that change how a policy learns."""
 
 INSTEAD = {
-    'rainbow': "'c51' with policy.model.noisy=True, policy.priority=True and policy.nstep=3 is Rainbow.",
     'ppo_offpolicy': "'ppo' is the on-policy one.",
     'ppof': "'ppo' has its network and loss as options.",
 }
 """Advice for some policies that do not exist in rlframe."""
 
-Q_LEARNING = ('dqn', 'c51', 'qrdqn', 'r2d2')
+Q_LEARNING = ('dqn', 'mdqn', 'c51', 'rainbow', 'qrdqn', 'iqn', 'r2d2')
+ONE_STEP = tuple(name for name in Q_LEARNING if name != 'r2d2')
 ACTOR_CRITIC = ('ddpg', 'td3', 'sac', 'sac_discrete')
 SAC = ('sac', 'sac_discrete')
 ON_POLICY = ('ppo', 'a2c', 'bc')
 ADVANTAGE = ('ppo', 'a2c')
 
 RENAMED: tuple[tuple[str, str, tuple[str, ...]], ...] = (
-    ('policy.unroll_len', 'policy.collect.unroll_len', ('dqn', 'c51', 'qrdqn', *ACTOR_CRITIC, *ON_POLICY)),
+    ('policy.unroll_len', 'policy.collect.unroll_len', (*ONE_STEP, *ACTOR_CRITIC, *ON_POLICY)),
     ('policy.unroll_len', 'policy.other.replay_buffer.unroll_len', ('r2d2',)),
     ('policy.noisy_net', 'policy.model.noisy', Q_LEARNING),
     ('policy.model.noise', 'policy.model.noisy', Q_LEARNING),
@@ -306,6 +306,15 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     'dqn': _EPS,
     'c51': _EPS | {'policy.model.dueling': False},
     'qrdqn': _EPS | {'policy.model.dueling': False},
+    'iqn': _EPS | {'policy.model.dueling': False, 'policy.model.quantile_embedding_size': 128},
+    'mdqn': _EPS,
+    'rainbow': {
+        'policy.learn.update_per_collect': 1,
+        'policy.learn.batch_size': 32,
+        'policy.collect.n_sample': 32,
+        'policy.other.replay_buffer.replay_buffer_size': 100_000,
+        'policy.other.eps': {'type': 'exp', 'start': 0.95, 'end': 0.1, 'decay': 100_000},
+    },
     'r2d2': _EPS
     | {
         'policy.priority': True,

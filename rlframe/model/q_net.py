@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -35,6 +36,9 @@ class QNet(nn.Module):
         distributions as in Hessel et al., Rainbow (2018), atom by atom.
     """
 
+    has_heads = False
+    """Whether the encoder ends before the outputs, even with a single linear head."""
+
     def __init__(
         self,
         spec: EnvSpec,
@@ -49,7 +53,7 @@ class QNet(nn.Module):
         super().__init__()
         space: Any = spec.action_space
         self._actions, self._atoms = int(space.n), atoms
-        is_plain = not dueling and not noisy
+        is_plain = not dueling and not noisy and not self.has_heads
         size = self._actions * atoms
         self.encoder = MLP(
             spec.observation_space,
@@ -74,6 +78,46 @@ class QNet(nn.Module):
         state_value = self.value_head(features)
         state_value = state_value if self._atoms == 1 else state_value.unsqueeze(1)
         return value - value.mean(1, keepdim=True) + state_value
+
+
+@MODEL_REGISTRY.register('implicit_q_net')
+class ImplicitQNet(QNet):
+    """Encoder and a head that gives the quantile of each action's return at any fraction.
+
+    Args:
+        spec: Spaces of the env.
+        atoms: Fractions at even distances, at which it gives quantiles by default.
+        embedding_size: Cosines that a fraction is read as.
+        options: Further arguments of ``QNet``.
+
+    Source:
+        Dabney et al., Implicit Quantile Networks for Distributional Reinforcement Learning (2018), eq. 4.
+    """
+
+    has_heads = True
+    _waves: torch.Tensor
+    _midpoints: torch.Tensor
+
+    def __init__(self, spec: EnvSpec, atoms: int = 32, embedding_size: int = 64, **options: Any) -> None:
+        super().__init__(spec, **options)
+        self.embedding = nn.Linear(embedding_size, self.encoder.out_size)
+        self.register_buffer('_waves', math.pi * torch.arange(embedding_size), persistent=False)
+        self.register_buffer('_midpoints', (torch.arange(atoms)[None] + 0.5) / atoms, persistent=False)
+
+    def forward(self, obs: Obs, tau: torch.Tensor | None = None) -> torch.Tensor:
+        """Maps observations [B, ...] to quantiles of each action's return, float32 [B, A, N].
+
+        Args:
+            obs: Observations.
+            tau: Fractions in [0, 1], float32 [B, N]; None: those at even distances.
+        """
+        assert self.advantage_head is not None
+        cosines = ((self._midpoints if tau is None else tau).unsqueeze(2) * self._waves).cos()
+        features = self.encoder(obs).unsqueeze(1) * self.embedding(cosines).relu()  # [B, N, F]
+        value: torch.Tensor = self.advantage_head(features)  # [B, N, A]
+        if self.value_head is not None:
+            value = value - value.mean(2, keepdim=True) + self.value_head(features)
+        return value.transpose(1, 2)
 
 
 @MODEL_REGISTRY.register('recurrent_q_net')

@@ -8,7 +8,8 @@ from easydict import EasyDict
 
 from rlframe.data.faces import Metrics
 from rlframe.errors import ConfigError
-from rlframe.policy.dqn import DQNConfig, DQNModel, DQNPolicy
+from rlframe.policy.dqn import DQNConfig, DQNModel, DQNPolicy, soft_policy
+from rlframe.policy.parts.actions import mask_of
 from rlframe.policy.parts.sequences import Rows
 from rlframe.registry import POLICY_REGISTRY
 from rlframe.utils.field import option
@@ -75,7 +76,9 @@ class C51Policy(DQNPolicy):
         return output.softmax(2) @ self._support
 
     def _losses(self, rows: Rows) -> tuple[torch.Tensor, torch.Tensor, Metrics]:
-        log_probability = self._chosen(self._model(rows['obs']), rows['action']).log_softmax(1)  # [B, M]
+        log_probability = self._chosen(self._valued(self._model, rows, 'obs'), rows['action']).log_softmax(
+            1
+        )  # [B, M]
         target = self._target(rows)  # [B, M]
         losses = -(target * log_probability).sum(1)
         # rounding can make it negative
@@ -86,8 +89,40 @@ class C51Policy(DQNPolicy):
 
     def _target(self, rows: Rows) -> torch.Tensor:
         with torch.no_grad():
-            probability = self._next_output(rows['next_obs']).softmax(1)
-            return project(probability, rows['reward'], self._targets.discount(rows), self._support)
+            reward, discount = self._reward(rows), self._targets.discount(rows)
+            if self._tau is None:
+                return project(self._next_output(rows).softmax(1), reward, discount, self._support)
+            output = self._valued(self._target_model, rows, 'next_obs')  # [B, A, M]
+            policy, log_policy = soft_policy(self._expected(output), self._tau, mask_of(rows['next_obs']))
+            count = policy.shape[1]
+            rewards = reward[:, None] - discount[:, None] * log_policy  # [B, A]
+            parts = project(
+                output.softmax(2).flatten(0, 1),
+                rewards.flatten(),
+                discount.repeat_interleave(count),
+                self._support,
+            )
+            return (policy[:, :, None] * parts.unflatten(0, (-1, count))).sum(1)
+
+
+@POLICY_REGISTRY.register('rainbow')
+class RainbowPolicy(C51Policy):
+    """Rainbow: C51 with double and dueling networks, noisy heads, n-step returns and prioritized replay.
+
+    It needs the replay buffer 'advanced'. Noise in its heads explores, so ``eps`` is 0.
+
+    Source:
+        Hessel et al., Rainbow: Combining Improvements in Deep Reinforcement Learning (2018).
+    """
+
+    config: dict[str, Any] = dict(
+        priority=True,
+        priority_IS_weight=True,
+        discount_factor=0.99,
+        nstep=3,
+        model=dict(noisy=True),
+        other=dict(eps=0.0),
+    )
 
 
 def project(

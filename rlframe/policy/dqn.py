@@ -13,7 +13,7 @@ from rlframe.data.faces import Metrics
 from rlframe.data.timestep import Array, Batch, IntArray, TimeStep
 from rlframe.errors import ConfigError
 from rlframe.policy.base_policy import OtherConfig, Policy, smallest_int
-from rlframe.policy.parts.actions import mask_of, masked, random_allowed
+from rlframe.policy.parts.actions import IMPOSSIBLE, mask_of, masked, random_allowed
 from rlframe.policy.parts.optim import Optimizer
 from rlframe.policy.parts.options import (
     BATCH_SIZE,
@@ -36,6 +36,10 @@ if TYPE_CHECKING:
     import torch
 else:
     torch = LazyModule('torch')
+
+
+LEAST_BONUS = -1.0
+"""Lower bound of what the log-policy adds to a reward, before its weight."""
 
 
 class DQNModel(ImageModel):
@@ -84,7 +88,21 @@ class DQNConfig(TDConfig):
     """Options of a DQN."""
 
     double: bool = option(
-        True, doc='whether the online network picks the action that the target network values'
+        True,
+        doc='whether the online network picks the action that the target network values; without effect if'
+        ' entropy_tau is set',
+    )
+    entropy_tau: float | None = option(
+        None,
+        range='(0, inf)',
+        doc="temperature of the soft policy in Munchausen's targets; None: ordinary targets",
+        may_change=True,
+    )
+    m_alpha: float = option(
+        0.9,
+        range='[0, 1]',
+        doc="weight of the log-policy that Munchausen's targets add to the (first) reward",
+        may_change=True,
     )
     model: DQNModel
     learn: DQNLearn
@@ -97,7 +115,8 @@ class DQNPolicy(Policy):
 
     Source:
         Mnih et al., Human-level control through deep reinforcement learning (2015). Double: van Hasselt et al. (2016),
-        dueling: Wang et al. (2016), prioritized replay: Schaul et al. (2016).
+        dueling: Wang et al. (2016), prioritized replay: Schaul et al. (2016), ``entropy_tau``: Vieillard et al.,
+        Munchausen Reinforcement Learning (2020), section 3.
     """
 
     _cfg: DQNConfig
@@ -132,6 +151,7 @@ class DQNPolicy(Policy):
         self._target_update_freq = self._cfg.learn.target_update_freq
         self._target_theta = self._cfg.learn.target_theta
         self._double = self._cfg.double
+        self._tau, self._bonus_weight = self._cfg.entropy_tau, self._cfg.m_alpha
         # a subclass may change the loss of each transition; otherwise their mean is one operation
         is_own = type(self)._losses is DQNPolicy._losses
         self._reduction = 'mean' if is_own and not self._targets.has_weights else 'none'
@@ -177,7 +197,7 @@ class DQNPolicy(Policy):
         The loss is float32 [B], or the mean of it where neither weights nor a subclass need more; the TD error, or another
         measure whose absolute value becomes the priority, is float32 [B].
         """
-        value = self._chosen(self._model(rows['obs']), rows['action'])  # [B]
+        value = self._chosen(self._valued(self._model, rows, 'obs'), rows['action'])  # [B]
         target = self._target(rows)
         loss = torch.nn.functional.mse_loss(value, target, reduction=self._reduction)
         value = value.detach()
@@ -196,12 +216,32 @@ class DQNPolicy(Policy):
     def _target(self, rows: Rows) -> torch.Tensor:
         """Returns the value that each transition says its action has, float32 [B]."""
         with torch.no_grad():
-            next_value = self._next_output(rows['next_obs'])
-            return rows['reward'] + self._targets.discount(rows) * next_value
+            return self._reward(rows) + self._targets.discount(rows) * self._next_output(rows)
 
-    def _next_output(self, next_obs: Any) -> torch.Tensor:
-        """Returns the target network's output for the best action in the next state, [B, ...]."""
-        output = self._target_model(next_obs)  # [B, A, ...]
+    def _valued(self, model: Any, rows: Rows, column: str) -> torch.Tensor:
+        """Returns the output of a network for a column of observations, [B, A, ...]."""
+        output: torch.Tensor = model(rows[column])
+        return output
+
+    def _reward(self, rows: Rows) -> torch.Tensor:
+        """Returns the reward of each transition, float32 [B], with Munchausen's bonus for likely actions."""
+        reward: torch.Tensor = rows['reward']
+        if self._tau is None:
+            return reward
+        value = self._expected(self._valued(self._target_model, rows, 'obs'))
+        _, log_policy = soft_policy(value, self._tau, mask_of(rows['obs']))
+        bonus = self._chosen(log_policy, rows['action']).clamp(LEAST_BONUS, 0)
+        return reward + self._bonus_weight * bonus
+
+    def _next_output(self, rows: Rows) -> torch.Tensor:
+        """Returns the target network's output for the best action in the next state, or the soft mean of all, [B, ...]."""
+        next_obs = rows['next_obs']
+        output = self._valued(self._target_model, rows, 'next_obs')  # [B, A, ...]
+        if self._tau is not None:
+            policy, log_policy = soft_policy(self._expected(output), self._tau, mask_of(next_obs))
+            if output.dim() == 3:
+                policy, log_policy = policy.unsqueeze(2), log_policy.unsqueeze(2)
+            return (policy * (output - log_policy)).sum(1)
         if not self._double and not self._has_mask and output.dim() == 2:
             return output.amax(1)
         value = self._expected(self._model(next_obs) if self._double else output)
@@ -275,3 +315,32 @@ class DQNPolicy(Policy):
 
     def _monitor_vars(self) -> list[str]:
         return [*super()._monitor_vars(), 'q_value', 'target_q_value']
+
+
+def soft_policy(
+    value: torch.Tensor, tau: float, mask: torch.Tensor | None = None
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Returns the probability of each action by softmax(value / tau), and tau times its logarithm, [B, A] each.
+
+    Args:
+        value: Action values, float32 [B, A].
+        tau: Temperature.
+        mask: Allowed actions, bool [B, A]; a forbidden one has probability 0 and a finite logarithm.
+
+    Source:
+        Vieillard et al., Munchausen Reinforcement Learning (2020), section 3.
+    """
+    log_prob = torch.log_softmax(masked(value, mask, IMPOSSIBLE) / tau, 1)
+    return log_prob.exp(), tau * log_prob
+
+
+@POLICY_REGISTRY.register('mdqn')
+class MDQNPolicy(DQNPolicy):
+    """Munchausen DQN: DQN whose rewards and targets have the entropy of a soft policy.
+
+    Source:
+        Vieillard et al., Munchausen Reinforcement Learning (2020), section 3 and table 2: temperature 0.03 and weight
+        0.9 of the log-policy.
+    """
+
+    config: dict[str, Any] = dict(entropy_tau=0.03)

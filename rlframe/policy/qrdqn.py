@@ -1,10 +1,13 @@
-"""QR-DQN: DQN that learns quantiles of the return."""
+"""QR-DQN and IQN: DQN that learns quantiles of the return, at fixed fractions or at any."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from rlframe.data.faces import Metrics
+from rlframe.data.timestep import Batch
 from rlframe.policy.dqn import DQNConfig, DQNLearn, DQNModel, DQNPolicy
 from rlframe.policy.parts.sequences import Rows
 from rlframe.registry import POLICY_REGISTRY
@@ -65,25 +68,79 @@ class QRDQNPolicy(DQNPolicy):
         return output.mean(2)
 
     def _losses(self, rows: Rows) -> tuple[torch.Tensor, torch.Tensor, Metrics]:
-        quantiles = self._chosen(self._model(rows['obs']), rows['action'])  # [B, M]
+        quantiles = self._chosen(self._valued(self._model, rows, 'obs'), rows['action'])  # [B, M]
         target = self._target(rows)  # [B, M]
-        losses = quantile_huber_loss(quantiles, target, self._kappa)
+        losses = quantile_huber_loss(quantiles, target, self._kappa, rows.get('obs_tau'))
         value, wanted = quantiles.detach().mean(1), target.mean(1)
         return losses, wanted - value, {'q_value': value.mean(), 'target_q_value': wanted.mean()}
 
     def _target(self, rows: Rows) -> torch.Tensor:
         with torch.no_grad():
-            reward, discount = rows['reward'], self._targets.discount(rows)
-            return reward[:, None] + discount[:, None] * self._next_output(rows['next_obs'])
+            reward, discount = self._reward(rows), self._targets.discount(rows)
+            return reward[:, None] + discount[:, None] * self._next_output(rows)
 
 
-def quantile_huber_loss(quantiles: torch.Tensor, target: torch.Tensor, kappa: float = 1.0) -> torch.Tensor:
+class IQNModel(QRDQNModel):
+    """Section ``model`` of IQN."""
+
+    num_quantiles: int = option(
+        32,
+        range='[2, inf)',
+        unit='quantiles',
+        doc='number of fractions that are drawn for an update, and of those at even distances that are acted by',
+    )
+    quantile_embedding_size: int = option(
+        64, range='[1, inf)', unit='cosines', doc='number of cosines that a fraction is read as'
+    )
+
+
+class IQNConfig(QRDQNConfig):
+    """Options of IQN."""
+
+    model: IQNModel
+
+
+@POLICY_REGISTRY.register('iqn')
+class IQNPolicy(QRDQNPolicy):
+    """DQN whose network gives the quantile of an action's return at any fraction; an update draws fractions.
+
+    Acting compares actions by the mean of the quantiles at the midpoints of ``num_quantiles`` even parts, where the paper
+    draws 32 fractions, so that an evaluation and an exported policy have no noise of their own.
+
+    Source:
+        Dabney et al., Implicit Quantile Networks for Distributional Reinforcement Learning (2018), eq. 3 and 4.
+    """
+
+    _cfg: IQNConfig
+
+    def default_model(self) -> str:
+        return 'implicit_q_net'
+
+    def model_kwargs(self) -> dict[str, Any]:
+        kwargs = super().model_kwargs()
+        return kwargs | {'embedding_size': kwargs.pop('quantile_embedding_size')}
+
+    def _columns(self, data: Batch) -> Rows:
+        rows, size = super()._columns(data), (len(data), self._cfg.model.num_quantiles)
+        for name in ('obs_tau', 'next_obs_tau'):
+            rows[name] = self._tensor(self._rng.random(size, np.float32))
+        return rows
+
+    def _valued(self, model: Any, rows: Rows, column: str) -> torch.Tensor:
+        output: torch.Tensor = model(rows[column], rows[f'{column}_tau'])
+        return output
+
+
+def quantile_huber_loss(
+    quantiles: torch.Tensor, target: torch.Tensor, kappa: float = 1.0, tau: torch.Tensor | None = None
+) -> torch.Tensor:
     """Returns the loss of estimated quantiles against samples of the distribution they are of.
 
     Args:
-        quantiles: Estimates at the midpoints (2i + 1) / 2M, float32 [B, M].
+        quantiles: Estimates, float32 [B, M].
         target: Samples, float32 [B, K].
         kappa: Error from which the loss grows linearly.
+        tau: The fractions that the estimates are at, float32 [B, M]; None: the midpoints (2i + 1) / 2M.
 
     Returns:
         The loss of each row, summed over estimates and averaged over samples, float32 [B].
@@ -91,8 +148,9 @@ def quantile_huber_loss(quantiles: torch.Tensor, target: torch.Tensor, kappa: fl
     Source:
         Dabney et al. (2018), eq. 9 and 10.
     """
-    count = quantiles.shape[1]
-    midpoints = (torch.arange(count, device=quantiles.device) + 0.5) / count  # [M]
+    if tau is None:
+        count = quantiles.shape[1]
+        tau = ((torch.arange(count, device=quantiles.device) + 0.5) / count)[None]  # [1, M]
     error = target[:, None, :] - quantiles[:, :, None]  # [B, M, K]
     huber = torch.nn.functional.huber_loss(
         quantiles[:, :, None].expand_as(error),
@@ -100,5 +158,5 @@ def quantile_huber_loss(quantiles: torch.Tensor, target: torch.Tensor, kappa: fl
         reduction='none',
         delta=kappa,
     )
-    weight = (midpoints[None, :, None] - (error.detach() < 0).float()).abs()
+    weight = (tau[:, :, None] - (error.detach() < 0).float()).abs()
     return (weight * huber / kappa).mean(2).sum(1)

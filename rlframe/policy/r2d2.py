@@ -8,7 +8,7 @@ import numpy as np
 
 from rlframe.data.faces import Metrics
 from rlframe.data.timestep import Array, Batch, IntArray, TimeStep
-from rlframe.policy.dqn import DQNConfig, DQNLearn, DQNModel, DQNPolicy
+from rlframe.policy.dqn import LEAST_BONUS, DQNConfig, DQNLearn, DQNModel, DQNPolicy, soft_policy
 from rlframe.policy.parts.actions import mask_of, masked
 from rlframe.policy.parts.memory import BURN_IN, PRIORITY_ETA
 from rlframe.policy.parts.options import HIDDEN_SIZES
@@ -140,10 +140,7 @@ class R2D2Policy(DQNPolicy):
         online, target, allowed = self._values(rows)
         value = online[:, :-1].gather(2, action.long().unsqueeze(2)).squeeze(2)
         with torch.no_grad():
-            choice = (online if self._double else target).flatten(0, 1)
-            best = masked(choice, allowed).argmax(1).view(len(online), -1, 1)
-            reached = target.gather(2, best).squeeze(2)  # [B, T + 1]
-            reached = unscale(reached) if self._rescales else reached
+            reached, reward = self._reached(online, target, allowed, action, reward)
             wanted = sequence_targets(
                 reward, terminated, mask, reached, self._targets.discount_factor, self._window
             )
@@ -157,6 +154,26 @@ class R2D2Policy(DQNPolicy):
             'target_q_value': (wanted * mask).sum() / count,
         }
         return error.square().sum(1) / steps, priority, metrics
+
+    def _reached(
+        self,
+        online: torch.Tensor,
+        target: torch.Tensor,
+        allowed: torch.Tensor | None,
+        action: torch.Tensor,
+        reward: torch.Tensor,
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Returns the value of each step's obs, float32 [B, T + 1], and the rewards with Munchausen's bonus, [B, T]."""
+        choice = (online if self._double else target).flatten(0, 1)
+        if self._tau is None:
+            best = masked(choice, allowed).argmax(1).view(len(online), -1, 1)
+            reached = target.gather(2, best).squeeze(2)
+            return unscale(reached) if self._rescales else reached, reward
+        value = unscale(target) if self._rescales else target
+        policy, log_policy = soft_policy(value.flatten(0, 1), self._tau, allowed)
+        policy, log_policy = policy.view_as(value), log_policy.view_as(value)
+        bonus = log_policy[:, :-1].gather(2, action.long().unsqueeze(2)).squeeze(2).clamp(LEAST_BONUS, 0)
+        return (policy * (value - log_policy)).sum(2), reward + self._bonus_weight * bonus
 
     def _values(self, rows: Rows) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
         """Returns the networks' outputs for each step and for the obs after the last one.

@@ -292,7 +292,7 @@ def test_env_that_is_not_known_has_to_be_given() -> None:
             {'policy.type': 'impala_command'},
             r"policy 'impala_command' does not exist in rlframe\. .*r2d2",
         ),
-        ({}, {'policy.type': 'rainbow'}, r"policy 'rainbow' does not exist in rlframe\. 'c51' with"),
+        ({}, {'policy.type': 'ppof'}, r"policy 'ppof' does not exist in rlframe\. 'ppo' has"),
         ({}, {'reward_model.type': 'rnd'}, 'reward model does not exist'),
         ({'world_model.train_freq': 1}, {}, 'world model does not exist'),
         ({'policy.action_space': 'hybrid'}, {}, 'hybrid action spaces'),
