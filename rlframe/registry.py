@@ -386,7 +386,11 @@ POLICY_REGISTRY: Registry[Policy] = Registry(
         ddpg='ddpg',
         td3='ddpg',
         sac='sac',
-        sac_discrete='sac',
+        crossq='sac',
+        tqc='sac',
+        redq='sac',
+        droq='sac',
+        sac_discrete='sac_discrete',
         bc='bc',
     ),
 )

@@ -31,6 +31,7 @@ PRELOADED = (
         'rlframe.policy.dqn',
         'rlframe.policy.ppo',
         'rlframe.policy.sac',
+        'rlframe.policy.sac_discrete',
         'rlframe.envs.gym_env',
         'rlframe.worker',
     ),

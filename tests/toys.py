@@ -65,6 +65,16 @@ TOYS = {
         policy_=QAC['policy_'] | dict(priority=True, priority_IS_weight=True, nstep=2),
     ),
     'sac': SOFT | dict(policy='sac'),
+    'crossq': QAC
+    | dict(
+        policy='crossq',
+        model=dict(encoder_hidden_size_list=[64, 64]),
+        learn=dict(batch_size=64, learning_rate_alpha=1e-2),
+    ),
+    'tqc': SOFT | dict(policy='tqc', model=dict(num_quantiles=9)),
+    'redq': SOFT
+    | dict(policy='redq', model=dict(n_critic=4), learn=SOFT['learn'] | dict(actor_update_freq=2)),
+    'droq': SOFT | dict(policy='droq', learn=SOFT['learn'] | dict(actor_update_freq=2)),
     'sac correlated': SOFT | dict(policy='sac', collect=dict(n_sample=8, noise_correlation=0.9)),
     'sac_discrete': DISCRETE | dict(policy='sac_discrete'),
     'r2d2': RECURRENT | dict(model=dict(encoder_hidden_size_list=[32], lstm_hidden_size=16)),

@@ -122,6 +122,107 @@ class MLP(nn.Module):
         return features
 
 
+MOMENTUM, WARM_UP = 0.01, 100_000
+"""Share of a batch in the running statistics of ``BatchRenorm``, and training passes until they correct a batch's own."""
+MOST_SCALE, MOST_SHIFT = 3.0, 5.0
+"""Bounds of that correction, in standard deviations."""
+EPS = 1e-3
+"""Added to a variance before its root."""
+
+
+class BatchRenorm(nn.Module):
+    """Normalises each feature: in training by the batch, corrected towards running statistics, otherwise by these alone.
+
+    Args:
+        size: Features.
+
+    Source:
+        Ioffe, Batch Renormalization (2017), algorithm 1; momentum, warm-up and bounds: Bhatt et al., CrossQ (2024),
+        appendix A.
+    """
+
+    mean: torch.Tensor
+    var: torch.Tensor
+    passes: torch.Tensor
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.weight, self.bias = nn.Parameter(torch.ones(size)), nn.Parameter(torch.zeros(size))
+        self.register_buffer('mean', torch.zeros(size))
+        self.register_buffer('var', torch.ones(size))
+        self.register_buffer('passes', torch.zeros(()))
+
+    def forward(self, features: torch.Tensor, is_training: bool = False) -> torch.Tensor:
+        """Maps [B, size] to the same shape; in training it also updates the running statistics."""
+        if not is_training:
+            scale = self.weight * torch.rsqrt(self.var + EPS)
+            return torch.addcmul(self.bias - self.mean * scale, features, scale)
+        var, mean = torch.var_mean(features, 0, correction=0)
+        with torch.no_grad():
+            is_warm = self.passes > WARM_UP
+            spread = torch.sqrt(self.var + EPS)
+            ratio = (torch.sqrt(var + EPS) / spread).clamp(1 / MOST_SCALE, MOST_SCALE)
+            shift = ((mean - self.mean) / spread).clamp(-MOST_SHIFT, MOST_SHIFT)
+            ratio, shift = torch.where(is_warm, ratio, 1.0), torch.where(is_warm, shift, 0.0)
+            self.mean.lerp_(mean, MOMENTUM)
+            self.var.lerp_(var, MOMENTUM)
+            self.passes += 1
+        scale = torch.rsqrt(var + EPS) * ratio
+        return torch.addcmul(self.bias, self.weight, torch.addcmul(shift, features - mean, scale))
+
+
+class NormedMLP(MLP):
+    """Hidden layers that are normalised, or drop some of their units in training.
+
+    Args:
+        space: Space of the input.
+        hidden_sizes: Widths of the hidden layers.
+        activation: Nonlinearity behind each.
+        out_size: Width of the last layer.
+        norm: 'batch': the input and every hidden layer, behind its nonlinearity; 'layer': every hidden layer, in front
+            of it.
+        dropout: Probability of dropping a unit in training, in front of the norm.
+
+    Source:
+        'batch': Bhatt et al., CrossQ: Batch Normalization in Deep Reinforcement Learning for Greater Sample Efficiency and
+        Simplicity (2024), section 4. 'layer' with dropout: Hiraoka et al., Dropout Q-Functions for Doubly Efficient
+        Reinforcement Learning (2022), figure 2.
+    """
+
+    def __init__(
+        self,
+        space: gymnasium.Space[Any],
+        hidden_sizes: Sequence[int],
+        activation: str,
+        out_size: int,
+        norm: str | None = None,
+        dropout: float = 0.0,
+        **images: Any,
+    ) -> None:
+        super().__init__(space, hidden_sizes, activation, out_size, **images)
+        self._dropout, self._is_batch = dropout, norm == 'batch'
+        sizes = [self.read.size, *hidden_sizes] if self._is_batch else hidden_sizes if norm else []
+        self.norms = nn.ModuleList(map(BatchRenorm if self._is_batch else nn.LayerNorm, sizes))
+
+    def forward(self, obs: Obs, is_training: bool = False) -> torch.Tensor:
+        """Maps [B, ...], or a dict of such, to float32 [B, out_size]; ``is_training``: by batch statistics, with dropout."""
+        features = self.read(obs)
+        norms = list(self.norms)
+        if self._is_batch:
+            features = norms.pop(0)(features, is_training)
+        for i, (weight, bias) in enumerate(self._steps):
+            features = nn.functional.linear(features, weight, bias)
+            if i == self._activated:
+                break
+            if self._dropout and is_training:
+                features = nn.functional.dropout(features, self._dropout)
+            if self._is_batch:
+                features = norms[i](self._activation(features), is_training)
+            else:
+                features = self._activation(norms[i](features) if norms else features)
+        return features
+
+
 STATES_OF_CORE = {'gru': 1, 'lstm': 2}
 """Vectors in the recurrent state of each kind of core, P."""
 

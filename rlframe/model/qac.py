@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from rlframe.data.timestep import EnvSpec
-from rlframe.model.core import MLP, STATES_OF_CORE, RecurrentEncoder, Unroll
+from rlframe.model.core import MLP, STATES_OF_CORE, NormedMLP, RecurrentEncoder, Unroll
 from rlframe.model.encoder import Obs
 from rlframe.registry import MODEL_REGISTRY
 
@@ -57,6 +57,14 @@ def squashed_gaussian(
     return unsquashed.tanh(), log_prob.sum(1)
 
 
+class NormedGaussianActor(NormedMLP):
+    """The same with hidden layers that are normalised by batches; see ``NormedMLP``."""
+
+    def forward(self, obs: Obs, is_training: bool = False) -> tuple[torch.Tensor, torch.Tensor]:  # type: ignore[override]  # two heads
+        mean, log_std = super().forward(obs, is_training).chunk(2, 1)
+        return mean, log_std.clamp(LOG_STD_MIN, LOG_STD_MAX)
+
+
 class QCritics(nn.Module):
     """Several Q-functions that share nothing except the observation encoder.
 
@@ -66,8 +74,10 @@ class QCritics(nn.Module):
         hidden_sizes: Widths of the hidden layers of each.
         activation: Nonlinearity behind each.
         count: Critics.
-        conv_layers: Channels, kernel size and stride of each convolution that reads images.
-        image_layout: Position of the channels of images.
+        quantiles: Numbers that describe the return of a continuous action: 1 is its mean.
+        norm: Norm of the hidden layers: 'batch' or 'layer', or None; see ``NormedMLP``.
+        dropout: Probability of dropping a hidden unit in training.
+        images: Options of the encoder of images; see ``MLP``.
     """
 
     def __init__(
@@ -76,33 +86,49 @@ class QCritics(nn.Module):
         hidden_sizes: Sequence[int],
         activation: str,
         count: int,
-        conv_layers: Sequence[Sequence[int]] | None = None,
-        image_layout: str = 'auto',
+        *,
+        quantiles: int = 1,
+        norm: str | None = None,
+        dropout: float = 0.0,
+        **images: Any,
     ) -> None:
         super().__init__()
         space: Any = spec.action_space
         self._takes_action = not hasattr(space, 'n')
-        in_size, out_size = (math.prod(space.shape), 1) if self._takes_action else (0, int(space.n))
-        self.encoder = MLP(spec.observation_space, [], activation, None, conv_layers, image_layout)
+        self._takes_mode, self._quantiles = norm == 'batch' or dropout > 0, quantiles
+        in_size, out_size = (math.prod(space.shape), quantiles) if self._takes_action else (0, int(space.n))
+        self.encoder = MLP(spec.observation_space, [], activation, None, **images)
         features = gymnasium.spaces.Box(-math.inf, math.inf, (self.encoder.out_size + in_size,))
-        self.nets = nn.ModuleList(MLP(features, hidden_sizes, activation, out_size) for _ in range(count))
+        normed = dict(norm=norm, dropout=dropout) if norm or dropout else {}
+        kind: Any = NormedMLP if normed else MLP
+        self.nets = nn.ModuleList(
+            kind(features, hidden_sizes, activation, out_size, **normed) for _ in range(count)
+        )
 
-    def forward(self, obs: Obs, action: torch.Tensor | None = None, count: int | None = None) -> torch.Tensor:
+    def forward(
+        self,
+        obs: Obs,
+        action: torch.Tensor | None = None,
+        count: int | None = None,
+        is_training: bool = False,
+    ) -> torch.Tensor:
         """Values actions.
 
         Args:
             obs: Observations, [B, ...].
             action: Continuous actions in [-1, 1], float32 [B, A].
             count: How many critics to ask; all by default.
+            is_training: Whether to normalise by the batch and to drop units.
 
         Returns:
-            float32 [count, B], or with discrete actions [count, B, A].
+            float32 [count, B], of quantile critics [count, B, quantiles], or with discrete actions [count, B, A].
         """
         features = self.encoder(obs)
         if action is not None:
             features = torch.cat([features, action], 1)
-        value = torch.stack([net(features) for net in list(self.nets)[:count]])
-        return value.squeeze(2) if self._takes_action else value
+        mode = (is_training,) if self._takes_mode else ()
+        value = torch.stack([net(features, *mode) for net in list(self.nets)[:count]])
+        return value.squeeze(2) if self._takes_action and self._quantiles == 1 else value
 
 
 @MODEL_REGISTRY.register('qac')
@@ -117,8 +143,8 @@ class QAC(nn.Module):
         encoder_hidden_size_list: Widths of the hidden layers of each.
         activation: Nonlinearity behind each.
         critic_num: Critics.
-        conv_layers: Channels, kernel size and stride of each convolution that reads images.
-        image_layout: Position of the channels of images.
+        options: Further arguments of ``QCritics``: norms, dropout and quantiles of the critics, and the encoder of
+            images, which an actor also has; a Gaussian actor has norms by batches, too.
     """
 
     def __init__(
@@ -128,22 +154,23 @@ class QAC(nn.Module):
         encoder_hidden_size_list: Sequence[int] = (256, 256),
         activation: str = 'relu',
         critic_num: int = 2,
-        conv_layers: Sequence[Sequence[int]] | None = None,
-        image_layout: str = 'auto',
+        **options: Any,
     ) -> None:
         super().__init__()
         space, sizes = spec.observation_space, encoder_hidden_size_list
-        images = conv_layers, image_layout
+        images = {name: options[name] for name in ('conv_layers', 'image_layout') if name in options}
         if actor == 'categorical':
             actions: Any = spec.action_space
-            self.actor = MLP(space, sizes, activation, int(actions.n), *images)
+            self.actor = MLP(space, sizes, activation, int(actions.n), **images)
         else:
             size = math.prod(spec.action_space.shape)
-            if actor == 'gaussian':
-                self.actor = GaussianActor(space, sizes, activation, 2 * size, *images)
+            if actor == 'gaussian' and options.get('norm') == 'batch':
+                self.actor = NormedGaussianActor(space, sizes, activation, 2 * size, 'batch', **images)
+            elif actor == 'gaussian':
+                self.actor = GaussianActor(space, sizes, activation, 2 * size, **images)
             else:
-                self.actor = DeterministicActor(space, sizes, activation, size, *images)
-        self.critic = QCritics(spec, sizes, activation, critic_num, *images)
+                self.actor = DeterministicActor(space, sizes, activation, size, **images)
+        self.critic = QCritics(spec, sizes, activation, critic_num, **options)
 
 
 class RecurrentNet(nn.Module):

@@ -106,6 +106,8 @@ class QACPolicy(Policy):
     target_parts: tuple[str, ...] = ('critic',)
     """Parts of the network that have a target network."""
     _noise: ExplorationNoise | None = None
+    _follows: bool | None = None
+    """Whether the target networks follow in every update; None: in those of the actor."""
 
     def default_model(self) -> str:
         return 'qac'
@@ -118,7 +120,8 @@ class QACPolicy(Policy):
 
     def model_kwargs(self) -> dict[str, Any]:
         kwargs = super().model_kwargs()
-        return kwargs | {'critic_num': 2 if kwargs.pop('twin_critic') else 1, 'actor': 'deterministic'}
+        twin, own = kwargs.pop('twin_critic'), kwargs.pop('n_critic', None)
+        return kwargs | {'critic_num': own or (2 if twin else 1), 'actor': 'deterministic'}
 
     @classmethod
     def check_config(cls, cfg: EasyDict) -> list[ConfigError]:
@@ -128,7 +131,8 @@ class QACPolicy(Policy):
 
     def _init_learn(self) -> None:
         cfg = self._cfg.learn
-        online = {name: getattr(self._model, name) for name in self.target_parts}
+        parts = self.target_parts if cfg.get('target_network', True) else ()
+        online = {name: getattr(self._model, name) for name in parts}
         copied = torch.nn.ModuleDict(copy.deepcopy(online))
         self._targets = Targets(self._cfg, copied, list(online.values()), self._device)
         self._target_model = self._targets.network
@@ -185,7 +189,12 @@ class QACPolicy(Policy):
         """Returns the loss of the critics, the mean error of each transition, float32 [B], and the values to log."""
         with torch.no_grad():
             target = rows['reward'] + self._targets.discount(rows) * self._next_value(rows)  # [B]
-        value = self._value(rows['obs'], rows['action'])
+        return self._regression(self._value(rows['obs'], rows['action']), target, rows)
+
+    def _regression(
+        self, value: torch.Tensor, target: torch.Tensor, rows: Rows
+    ) -> tuple[torch.Tensor, torch.Tensor, Metrics]:
+        """Returns the loss of critics whose values, [critics, B], should be the target, [B]; see ``_critic_loss``."""
         error = target - value  # [critics, B]
         losses = error.square()
         if self._targets.has_weights:
@@ -209,6 +218,7 @@ class QACPolicy(Policy):
             total_loss = total_loss + actor_loss.detach()
             metrics |= {'actor_loss': actor_loss.detach(), **variables}
             self._after_actor(metrics)
+        if self._follows or (self._follows is None and is_turn):
             self._targets.follow(self._target_theta)
         return self._targets.with_priority(
             metrics | {'total_loss': total_loss}, self._priority_of(error, rows)

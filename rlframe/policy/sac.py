@@ -1,32 +1,22 @@
-"""SAC: an actor that is rewarded for entropy too, for continuous and for discrete actions."""
+"""SAC for continuous actions: an actor that is rewarded for entropy too; CrossQ, TQC, REDQ and DroQ are its switches."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from easydict import EasyDict
 
 from rlframe.data.faces import Metrics
-from rlframe.data.timestep import Array, Batch, IntArray, TimeStep
+from rlframe.data.timestep import Array, Batch, IntArray
 from rlframe.errors import ConfigError
-from rlframe.model.distributions import perturbed
-from rlframe.policy.base_policy import Policy, StochasticEval, smallest_int
-from rlframe.policy.parts.actions import IMPOSSIBLE, mask_of, masked
-from rlframe.policy.parts.memory import (
-    BURN_IN,
-    PRIORITY_ETA,
-    MemoryModel,
-    Remembered,
-    priority_of_sequences,
-    remembered,
-)
+from rlframe.policy.base_policy import StochasticEval
 from rlframe.policy.parts.optim import Optimizer
 from rlframe.policy.parts.options import Schedule, learning_rate
-from rlframe.policy.parts.sequences import Rows, visited
-from rlframe.policy.qac import QACCollect, QACConfig, QACLearn, QACModel, QACPolicy
+from rlframe.policy.parts.sequences import Rows
+from rlframe.policy.qac import QACConfig, QACLearn, QACModel, QACPolicy
 from rlframe.registry import POLICY_REGISTRY
 from rlframe.utils.field import option
 from rlframe.utils.lazy import LazyModule
@@ -63,10 +53,68 @@ class SACLearn(QACLearn):
 
 
 class SACConfig(QACConfig):
-    """Options of SAC."""
+    """Options of every SAC."""
 
     learn: SACLearn
     eval: StochasticEval
+
+
+class ContinuousSACModel(QACModel):
+    """Section ``model`` of SAC for continuous actions."""
+
+    n_critic: int | None = option(
+        None, range='[1, inf)', unit='critics', doc='number of critics; None: 2, or 1 without twin_critic'
+    )
+    norm: Literal[None, 'batch', 'layer'] = option(
+        None,
+        doc="norm of hidden layers: 'batch' (of actor and critics, as in CrossQ) or 'layer' (of critics, as in DroQ)",
+    )
+    dropout: float = option(
+        0.0, range='[0, 1)', doc='probability of dropping a hidden unit of a critic in training'
+    )
+    num_quantiles: int = option(
+        1, range='[1, inf)', unit='quantiles', doc='numbers that a critic describes a return by; 1: its mean'
+    )
+
+
+class ContinuousSACLearn(SACLearn):
+    """Section ``learn`` of SAC for continuous actions."""
+
+    target_network: bool = option(
+        True, doc='whether targets come from slow copies of the critics; False: from the critics themselves'
+    )
+    target_follows: Literal['actor', 'critic'] = option(
+        'actor', doc='whose updates the target networks follow', may_change=True
+    )
+    target_critics: int | None = option(
+        None,
+        range='[1, inf)',
+        unit='critics',
+        doc='critics, drawn anew in every update, whose smallest value is the target; None: all',
+    )
+    dropped_quantiles: int = option(
+        0,
+        range='[0, inf)',
+        unit='quantiles for each critic',
+        doc='largest quantiles, of those of all critics together, that targets leave out',
+        may_change=True,
+    )
+    actor_value: Literal['min', 'mean'] = option(
+        'min', doc='value that the actor raises: the smallest of the critics, or their mean', may_change=True
+    )
+    adam_beta1: float = option(
+        0.9,
+        range='[0, 1)',
+        doc='decay of the mean of gradients in Adam, of actor and critics',
+        may_change=True,
+    )
+
+
+class ContinuousSACConfig(SACConfig):
+    """Options of SAC for continuous actions."""
+
+    model: ContinuousSACModel
+    learn: ContinuousSACLearn
 
 
 class EntropyWeight:
@@ -123,20 +171,64 @@ class EntropyWeight:
 
 @POLICY_REGISTRY.register('sac')
 class SACPolicy(QACPolicy):
-    """Soft actor-critic with a tanh-Gaussian actor.
+    """Soft actor-critic with a tanh-Gaussian actor; CrossQ, TQC, REDQ and DroQ are its switches.
 
     Source:
         Haarnoja et al., Soft Actor-Critic Algorithms and Applications (2018), algorithm 1, eq. 5, 7 and 18; the
         temperature is learned by its logarithm, as the authors' code does.
     """
 
-    _cfg: SACConfig
+    _cfg: ContinuousSACConfig
+
+    @classmethod
+    def check_config(cls, cfg: EasyDict) -> list[ConfigError]:
+        own: ContinuousSACConfig = cfg
+        model, learn, errors = own.model, own.learn, super().check_config(cfg)
+        count = model.n_critic or (2 if model.twin_critic else 1)
+        if model.norm == 'batch' and learn.target_network:
+            message = 'batch norm needs one pass of this and the next state through the same critics'
+            errors.append(ConfigError(message, where='learn.target_network', got=True, expected='False'))
+        if learn.target_critics is not None and learn.target_critics > count:
+            message = 'there are fewer critics'
+            errors.append(
+                ConfigError(
+                    message,
+                    where='learn.target_critics',
+                    got=learn.target_critics,
+                    expected=f'at most {count}',
+                )
+            )
+        if learn.dropped_quantiles and learn.dropped_quantiles >= model.num_quantiles:
+            what = 'a critic has no quantiles' if model.num_quantiles == 1 else 'no quantile would be left'
+            errors.append(
+                ConfigError(
+                    what,
+                    where='learn.dropped_quantiles',
+                    got=learn.dropped_quantiles,
+                    expected=f'fewer than model.num_quantiles={model.num_quantiles}',
+                )
+            )
+        return errors
 
     def model_kwargs(self) -> dict[str, Any]:
-        return super().model_kwargs() | {'actor': 'gaussian'}
+        kwargs = super().model_kwargs() | {'actor': 'gaussian'}
+        quantiles = kwargs.pop('num_quantiles')
+        switches = {'norm': kwargs.pop('norm'), 'dropout': kwargs.pop('dropout')}
+        own = {name: value for name, value in switches.items() if value}  # networks of users may know none
+        return kwargs | own | ({'quantiles': quantiles} if quantiles > 1 else {})
 
     def _init_learn(self) -> None:
         super()._init_learn()
+        model, learn = self._cfg.model, self._cfg.learn
+        self._has_target, self._quantiles = learn.target_network, model.num_quantiles
+        self._subset, self._dropped = learn.target_critics, learn.dropped_quantiles
+        self._raises_mean = learn.actor_value == 'mean'
+        self._mode = {'is_training': True} if model.norm == 'batch' or model.dropout else {}
+        self._actor_mode = (True,) if model.norm == 'batch' else ()
+        # the norm of the critics keeps its statistics while the actor learns
+        self._judging = {'is_training': True} if model.dropout and model.norm != 'batch' else {}
+        if not self._has_target or learn.target_follows == 'critic':
+            self._follows = self._has_target
         self._entropy = EntropyWeight(
             self._cfg.learn, -float(math.prod(self._spec.action_space.shape)), self._device
         )
@@ -148,20 +240,68 @@ class SACPolicy(QACPolicy):
     def _noises(self) -> Sequence[str]:
         return ('next_noise', 'noise') if self._is_turn else ('next_noise',)
 
-    def _draw(self, obs: torch.Tensor, noise: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Returns actions of the actor, [B, A], and their log densities, [B]."""
+    def _columns(self, data: Batch) -> Rows:
+        rows = super()._columns(data)
+        if self._subset is not None:
+            count = len(self._model.critic.nets)
+            rows['critics'] = self._tensor(self._rng.permutation(count)[: self._subset])
+        return rows
+
+    def _draw(self, obs: torch.Tensor, noise: torch.Tensor, *mode: bool) -> tuple[torch.Tensor, torch.Tensor]:
+        """Returns actions of the actor, [B, A], and their log densities, [B]; ``mode``: whether it is in training."""
         from rlframe.model.qac import squashed_gaussian
 
-        mean, log_std = self._model.actor(obs)
+        mean, log_std = self._model.actor(obs, *mode)
         return squashed_gaussian(mean, log_std, noise)
 
-    def _next_value(self, rows: Rows) -> torch.Tensor:
-        action, log_prob = self._draw(rows['next_obs'], rows['next_noise'])
-        return self._target_model['critic'](rows['next_obs'], action).amin(0) - self._alpha * log_prob
+    def _critic_loss(self, rows: Rows) -> tuple[torch.Tensor, torch.Tensor, Metrics]:
+        next_obs = rows['next_obs']
+        with torch.no_grad():
+            next_action, log_prob = self._draw(next_obs, rows['next_noise'])
+        if self._has_target:
+            value = self._model.critic(rows['obs'], rows['action'], **self._mode)
+            with torch.no_grad():
+                next_value = self._target_model['critic'](next_obs, next_action, **self._mode)
+        else:
+            both = joined(rows['obs'], next_obs), torch.cat([rows['action'], next_action])
+            value, next_value = self._model.critic(*both, **self._mode).chunk(2, 1)
+            next_value = next_value.detach()
+        with torch.no_grad():
+            if self._subset is not None:
+                next_value = next_value[rows['critics']]
+            reward, discount, bonus = rows['reward'], self._targets.discount(rows), self._alpha * log_prob
+            if self._quantiles == 1:
+                target = reward + discount * (next_value.amin(0) - bonus)  # [B]
+            else:
+                kept = truncated(next_value, self._dropped)  # [B, K]
+                target = reward[:, None] + discount[:, None] * (kept - bonus[:, None])
+        if self._quantiles == 1:
+            return self._regression(value, target, rows)
+        return self._quantile_regression(value, target, rows)
+
+    def _quantile_regression(
+        self, value: torch.Tensor, target: torch.Tensor, rows: Rows
+    ) -> tuple[torch.Tensor, torch.Tensor, Metrics]:
+        """Returns the loss of critics whose quantiles, [critics, B, M], should be those of samples, [B, K]."""
+        from rlframe.policy.qrdqn import quantile_huber_loss
+
+        losses = torch.stack([quantile_huber_loss(quantiles, target) for quantiles in value])
+        if self._targets.has_weights:
+            losses = losses * rows['IS']
+        loss, mean = losses.mean(1).sum(), target.mean(1)
+        error = mean - value.detach().mean(2)  # [critics, B]
+        metrics = {
+            'critic_loss': loss.detach(),
+            'target_q_value': mean.mean(),
+            'q_value': value.detach().mean(),
+        }
+        return loss, error.abs().mean(0), metrics
 
     def _actor_loss(self, rows: Rows) -> tuple[torch.Tensor, Metrics]:
-        action, log_prob = self._draw(rows['obs'], rows['noise'])
-        value = self._model.critic(rows['obs'], action).amin(0)
+        action, log_prob = self._draw(rows['obs'], rows['noise'], *self._actor_mode)
+        value = self._model.critic(rows['obs'], action, **self._judging)
+        value = value if self._quantiles == 1 else value.mean(2)
+        value = value.mean(0) if self._raises_mean else value.amin(0)
         return (self._alpha * log_prob - value).mean(), {'entropy': -log_prob.detach().mean()}
 
     def _after_actor(self, metrics: Metrics) -> None:
@@ -189,202 +329,91 @@ class SACPolicy(QACPolicy):
         return [*super()._monitor_vars(), 'entropy', 'alpha']
 
 
-class SACDiscreteModel(QACModel, MemoryModel):
-    """Section ``model`` of discrete SAC."""
+def joined(first: Any, second: Any) -> Any:
+    """Returns two columns of observations, tensors or dicts of them, one behind the other."""
+    if isinstance(first, dict):
+        return {name: joined(part, second[name]) for name, part in first.items()}
+    return torch.cat([first, second])
 
 
-class SACDiscreteLearn(SACLearn):
-    """Section ``learn`` of discrete SAC."""
+def truncated(quantiles: torch.Tensor, dropped: int) -> torch.Tensor:
+    """Returns the quantiles of all critics together, without the largest ones.
 
-    batch_size: int = option(
-        256,
-        range='[1, inf)',
-        unit='transitions, or sequences with a core',
-        doc='size of the batch of one update',
-        may_change=True,
-    )
-    burn_in: int = option(BURN_IN)
+    Args:
+        quantiles: float32 [critics, B, M].
+        dropped: How many to leave out for each critic.
 
-
-class SACDiscreteCollect(QACCollect):
-    """Section ``collect`` of discrete SAC."""
-
-    noise_correlation: float = option(
-        0.0,
-        range='[0, 0]',
-        doc='correlation of exploration noise from step to step; 0, there is no such noise',
-    )
-
-
-class SACDiscreteConfig(SACConfig):
-    """Options of discrete SAC."""
-
-    priority_eta: float = option(PRIORITY_ETA)
-    model: SACDiscreteModel
-    learn: SACDiscreteLearn
-    collect: SACDiscreteCollect
-
-
-@POLICY_REGISTRY.register('sac_discrete')
-class SACDiscretePolicy(QACPolicy):
-    """SAC for discrete actions: every expectation over actions is a sum.
+    Returns:
+        float32 [B, critics * (M - dropped)], in rising order.
 
     Source:
-        Christodoulou, Soft Actor-Critic for Discrete Action Settings (2019), eq. 10 to 12. The target entropy is half
-        of the maximum, not 98 % of it as in the paper: on CartPole-v1 no useful policy has so much entropy, and its
-        weight would grow without bound. With a core, it learns from replayed sequences that begin with the recurrent
-        state that was acted on: Kapturowski et al., Recurrent Experience Replay in Distributed Reinforcement Learning
-        (2019), section 3. Its burn-in has no loss.
+        Kuznetsov et al., Controlling Overestimation Bias with Truncated Mixture of Continuous Distributional Quantile
+        Critics (2020), section 3.
+    """
+    critics, _, count = quantiles.shape
+    mixture = quantiles.transpose(0, 1).flatten(1).sort(1).values
+    return mixture[:, : critics * (count - dropped)]
+
+
+OFTEN: dict[str, Any] = dict(
+    update_per_collect=160, actor_update_freq=20, target_follows='critic', actor_value='mean'
+)
+"""Section ``learn`` of SACs that do 20 updates of the critics for each env step, and one of the actor."""
+
+
+@POLICY_REGISTRY.register('crossq')
+class CrossQPolicy(SACPolicy):
+    """SAC with batch norm and without target networks, which needs a fraction of the env steps.
+
+    Source:
+        Bhatt et al., CrossQ: Batch Normalization in Deep Reinforcement Learning for Greater Sample Efficiency and
+        Simplicity (2024), section 4; the paper's critics have 2,048 units a layer.
     """
 
-    _cfg: SACDiscreteConfig
-    supported_actions = 'Discrete'
-    supports_action_mask = True
-    sequence_option = 'policy.other.replay_buffer.unroll_len'
+    config: dict[str, Any] = dict(
+        model=dict(norm='batch'),
+        learn=dict(
+            target_network=False,
+            actor_update_freq=3,
+            adam_beta1=0.5,
+            learning_rate_actor=1e-3,
+            learning_rate_critic=1e-3,
+            learning_rate_alpha=1e-3,
+        ),
+    )
 
-    @classmethod
-    def cores(cls, cfg: EasyDict) -> int:
-        return 3 if cfg.model.twin_critic else 2
 
-    @classmethod
-    def check_config(cls, cfg: EasyDict) -> list[ConfigError]:
-        errors = super().check_config(cfg)
-        if cfg.model.core is not None and cfg.nstep != 1:
-            message = 'with a core, the target of a step of a sequence has one reward'
-            errors.append(ConfigError(message, where='nstep', got=cfg.nstep, expected='1'))
-        return errors
+@POLICY_REGISTRY.register('tqc')
+class TQCPolicy(SACPolicy):
+    """SAC whose critics learn quantiles of the return, and whose targets leave out the largest ones.
 
-    def default_model(self) -> str:
-        return 'recurrent_qac' if self._has_core else super().default_model()
+    Source:
+        Kuznetsov et al., Controlling Overestimation Bias with Truncated Mixture of Continuous Distributional Quantile
+        Critics (2020), algorithm 1; the paper has five critics.
+    """
 
-    def model_kwargs(self) -> dict[str, Any]:
-        return super().model_kwargs() | {'actor': 'categorical'}
+    config: dict[str, Any] = dict(
+        model=dict(num_quantiles=25), learn=dict(dropped_quantiles=2, actor_value='mean')
+    )
 
-    # learning
 
-    def _init_learn(self) -> None:
-        super()._init_learn()
-        self._entropy = EntropyWeight(self._cfg.learn, 0.5 * math.log(self._action_space.n), self._device)
-        self._alpha = self._entropy.value
-        self._learned.append(self._entropy)
-        if self._entropy.is_learned:
-            self._optimizers['alpha'] = self._entropy.optimizer
+@POLICY_REGISTRY.register('redq')
+class REDQPolicy(SACPolicy):
+    """SAC with ten critics, of which two drawn ones make the target, and 20 updates for each env step.
 
-    def _after_actor(self, metrics: Metrics) -> None:
-        self._entropy.update(metrics)
+    Source:
+        Chen et al., Randomized Ensembled Double Q-Learning: Learning Fast Without a Model (2021), algorithm 1.
+    """
 
-    def _noises(self) -> Sequence[str]:
-        return ()
+    config: dict[str, Any] = dict(model=dict(n_critic=10), learn=OFTEN | dict(target_critics=2))
 
-    def _columns(self, data: Batch) -> Rows:
-        """Returns transitions; with a core, the steps of sequences that are learned from, [K]."""
-        if not self._has_core:
-            return super()._columns(data)
-        seen = visited(data['obs'], data['next_obs'], np.asarray(data['mask']), self._cfg.learn.burn_in)
-        start = data['state'][np.arange(len(seen.first)), seen.first]
-        obs, next_obs = remembered(seen, start, self._tensor)
-        sequence = seen.sequence[seen.own]
-        steps = {name: self._tensor(data[name][seen.learned]) for name in ('action', 'reward', 'terminated')}
-        weights = {'IS': self._tensor(np.asarray(data['IS'])[sequence])} if self._targets.has_weights else {}
-        return {'obs': obs, 'next_obs': next_obs, 'sequence': self._tensor(sequence), **steps, **weights}
 
-    def _priority_of(self, error: torch.Tensor, rows: Rows) -> torch.Tensor:
-        if not (self._has_core and self._targets.has_priority):
-            return error
-        count = len(rows['obs'].unroll.state)
-        return priority_of_sequences(error, rows['sequence'], count, self._cfg.priority_eta)
+@POLICY_REGISTRY.register('droq')
+class DroQPolicy(SACPolicy):
+    """SAC whose critics have dropout and layer norm, and 20 updates for each env step.
 
-    def _log_probs(self, obs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Returns the probability of each action and its logarithm, [B, A]."""
-        log_prob = torch.log_softmax(self._logit(obs), 1)
-        return log_prob.exp(), log_prob
+    Source:
+        Hiraoka et al., Dropout Q-Functions for Doubly Efficient Reinforcement Learning (2022), algorithm 2.
+    """
 
-    def _all_values(self, critic: Any, obs: Any) -> torch.Tensor:
-        """Returns each critic's values of all actions, float32 [critics, B, A]."""
-        if isinstance(obs, Remembered):
-            value: torch.Tensor = critic(obs.obs, obs.unroll)
-            return value[:, obs.row]
-        value = critic(obs)
-        return value
-
-    def _value(self, obs: torch.Tensor, action: torch.Tensor) -> torch.Tensor:
-        value = self._all_values(self._model.critic, obs)
-        return value.gather(2, action.long()[None, :, None].expand(len(value), -1, 1)).squeeze(2)
-
-    def _next_value(self, rows: Rows) -> torch.Tensor:
-        next_obs = rows['next_obs']
-        prob, log_prob = self._log_probs(next_obs)
-        value = self._all_values(self._target_model['critic'], next_obs).amin(0)
-        return (prob * (value - self._alpha * log_prob)).sum(1)
-
-    def _actor_loss(self, rows: Rows) -> tuple[torch.Tensor, Metrics]:
-        obs = rows['obs']
-        prob, log_prob = self._log_probs(obs)
-        with torch.no_grad():
-            value = self._all_values(self._model.critic, obs).amin(0)
-        loss = (prob * (self._alpha * log_prob - value)).sum(1).mean()
-        metrics = {'entropy': -(prob * log_prob).detach().sum(1).mean()}
-        if self._entropy.is_learned and self._has_mask:
-            metrics['target_entropy'] = self._masked_target_entropy(obs)
-        return loss, metrics
-
-    def _masked_target_entropy(self, obs: Any) -> torch.Tensor:
-        """Returns the mean of the target entropies of states, each scaled to the largest entropy of its allowed actions."""
-        mask = mask_of(obs.obs)[obs.row] if isinstance(obs, Remembered) else mask_of(obs)
-        largest = math.log(self._action_space.n) or 1.0
-        return self._entropy.target / largest * mask.sum(1).clamp(min=1).float().log().mean()
-
-    # acting
-
-    def _init_collect(self) -> None:
-        self._action_dtype = smallest_int(int(self._action_space.n))
-
-    def _init_eval(self) -> None: ...
-
-    def _logit(self, obs: Any) -> torch.Tensor:
-        """Returns the logit of each action, float32 [B, A]; forbidden ones have none to speak of."""
-        if isinstance(obs, Remembered):
-            logit = self._model.logit(obs.obs, obs.unroll)
-            return masked(logit, mask_of(obs.obs), IMPOSSIBLE)[obs.row]
-        logit = self._step(obs) if self._has_core else self._model.actor(obs)
-        return masked(logit, mask_of(obs), IMPOSSIBLE)
-
-    def best_action(self, obs: torch.Tensor) -> torch.Tensor:
-        return self._logit(obs).argmax(1)
-
-    def best_step(self, obs: torch.Tensor, state: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Returns the best action, and the recurrent state after the step, [B, P, H], of a network with a core."""
-        output, after = self._model.act(obs, state)
-        return output.argmax(1), after
-
-    def _acting_logit(self, obs: Array) -> Array:
-        with torch.inference_mode():
-            logit: Array = self._logit(self._tensor(obs)).cpu().numpy()
-        return logit
-
-    def _forward_collect(self, obs: Array, env_id: IntArray, **settings: Any) -> Batch:
-        before = self._remember(env_id)
-        return self._chosen(perturbed(self._acting_logit(obs), self._rng), before)
-
-    def _forward_greedy(self, obs: Array, env_id: IntArray) -> Batch:
-        before = self._remember(env_id)
-        return self._chosen(self._acting_logit(obs), before)
-
-    def _forward_eval(self, obs: Array, env_id: IntArray, **settings: Any) -> Batch:
-        self._remember(env_id, is_evaluation=True)
-        logit = self._acting_logit(obs)
-        return self._chosen(perturbed(logit, self._eval_rng) if self._draws_in_eval else logit, {})
-
-    def _chosen(self, logit: Array, before: dict[str, Array]) -> Batch:
-        """Returns the actions of the largest logits, with the column ``state`` if there is a core."""
-        action = logit.argmax(1)
-        action = (action + int(self._action_space.start)).astype(self._action_space.dtype, copy=False)
-        return Batch.unchecked({'action': action, **before}, len(action))
-
-    def _process_transition(self, obs: Array, output: Batch, timestep: TimeStep) -> dict[str, Array]:
-        rows = Policy._process_transition(self, obs, output, timestep)
-        action = (rows['action'] - int(self._action_space.start)).astype(self._action_dtype)
-        return rows | {'action': action} | ({'state': output['state']} if self._has_core else {})
-
-    def _monitor_vars(self) -> list[str]:
-        return [*super()._monitor_vars(), 'entropy', 'alpha']
+    config: dict[str, Any] = dict(model=dict(norm='layer', dropout=0.01), learn=OFTEN)

@@ -92,7 +92,8 @@ class Targets:
 
     def copy(self) -> None:
         """Makes the target network equal to the network."""
-        torch._foreach_copy_(*self._states)
+        if self._states[0]:
+            torch._foreach_copy_(*self._states)
 
     def follow(self, share: float) -> None:
         """Moves the weights of the target network towards those of the network, by this share of the distance."""

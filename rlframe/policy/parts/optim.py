@@ -125,7 +125,7 @@ class Optimizer:
     Args:
         module: Module to train.
         cfg: ``learning_rate`` (number or schedule over env steps), ``grad_clip_norm`` (or ``None``) and, optionally,
-            ``adam_eps`` and ``nan_policy``.
+            ``adam_beta1``, ``adam_eps`` and ``nan_policy``.
         rate: Name of the option with the learning rate.
 
     Source:
@@ -138,7 +138,7 @@ class Optimizer:
         ]
         self._names, self._parameters = [name for name, _ in named], [parameter for _, parameter in named]
         self._rate, self._schedule, self._clip = rate, cfg[rate], cfg['grad_clip_norm']
-        self._eps = cfg.get('adam_eps', 1e-8)
+        self._eps, self._beta1 = cfg.get('adam_eps', 1e-8), cfg.get('adam_beta1', BETAS[0])
         self.learning_rate = value_at(self._schedule, 0)
         """Step size at present."""
         self._device_rate: torch.Tensor | None = None
@@ -226,7 +226,7 @@ class Optimizer:
             [],
             steps,
             amsgrad=False,
-            beta1=BETAS[0],
+            beta1=self._beta1,
             beta2=BETAS[1],
             lr=self._rate_now,
             weight_decay=0.0,

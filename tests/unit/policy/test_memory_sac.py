@@ -14,7 +14,7 @@ from rlframe import config
 from rlframe.data import Batch, EnvSpec
 from rlframe.errors import ConfigError
 from rlframe.policy import create_policy
-from rlframe.policy.sac import SACDiscretePolicy
+from rlframe.policy.sac_discrete import SACDiscretePolicy
 
 SPEC = EnvSpec(
     gymnasium.spaces.Box(-9, 9, (3,), np.float32), gymnasium.spaces.Discrete(4, start=2), name='Toy'

@@ -1,0 +1,237 @@
+"""SAC for discrete actions, also with a memory."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from easydict import EasyDict
+
+from rlframe.data.faces import Metrics
+from rlframe.data.timestep import Array, Batch, IntArray, TimeStep
+from rlframe.errors import ConfigError
+from rlframe.model.distributions import perturbed
+from rlframe.policy.base_policy import Policy, smallest_int
+from rlframe.policy.parts.actions import IMPOSSIBLE, mask_of, masked
+from rlframe.policy.parts.memory import (
+    BURN_IN,
+    PRIORITY_ETA,
+    MemoryModel,
+    Remembered,
+    priority_of_sequences,
+    remembered,
+)
+from rlframe.policy.parts.sequences import Rows, visited
+from rlframe.policy.qac import QACCollect, QACModel, QACPolicy
+from rlframe.policy.sac import EntropyWeight, SACConfig, SACLearn
+from rlframe.registry import POLICY_REGISTRY
+from rlframe.utils.field import option
+from rlframe.utils.lazy import LazyModule
+
+if TYPE_CHECKING:
+    import torch
+else:
+    torch = LazyModule('torch')
+
+
+class SACDiscreteModel(QACModel, MemoryModel):
+    """Section ``model`` of discrete SAC."""
+
+
+class SACDiscreteLearn(SACLearn):
+    """Section ``learn`` of discrete SAC."""
+
+    batch_size: int = option(
+        256,
+        range='[1, inf)',
+        unit='transitions, or sequences with a core',
+        doc='size of the batch of one update',
+        may_change=True,
+    )
+    burn_in: int = option(BURN_IN)
+
+
+class SACDiscreteCollect(QACCollect):
+    """Section ``collect`` of discrete SAC."""
+
+    noise_correlation: float = option(
+        0.0,
+        range='[0, 0]',
+        doc='correlation of exploration noise from step to step; 0, there is no such noise',
+    )
+
+
+class SACDiscreteConfig(SACConfig):
+    """Options of discrete SAC."""
+
+    priority_eta: float = option(PRIORITY_ETA)
+    model: SACDiscreteModel
+    learn: SACDiscreteLearn
+    collect: SACDiscreteCollect
+
+
+@POLICY_REGISTRY.register('sac_discrete')
+class SACDiscretePolicy(QACPolicy):
+    """SAC for discrete actions: every expectation over actions is a sum.
+
+    Source:
+        Christodoulou, Soft Actor-Critic for Discrete Action Settings (2019), eq. 10 to 12. The target entropy is half
+        of the maximum, not 98 % of it as in the paper: on CartPole-v1 no useful policy has so much entropy, and its
+        weight would grow without bound. With a core, it learns from replayed sequences that begin with the recurrent
+        state that was acted on: Kapturowski et al., Recurrent Experience Replay in Distributed Reinforcement Learning
+        (2019), section 3. Its burn-in has no loss.
+    """
+
+    _cfg: SACDiscreteConfig
+    supported_actions = 'Discrete'
+    supports_action_mask = True
+    sequence_option = 'policy.other.replay_buffer.unroll_len'
+
+    @classmethod
+    def cores(cls, cfg: EasyDict) -> int:
+        return 3 if cfg.model.twin_critic else 2
+
+    @classmethod
+    def check_config(cls, cfg: EasyDict) -> list[ConfigError]:
+        errors = super().check_config(cfg)
+        if cfg.model.core is not None and cfg.nstep != 1:
+            message = 'with a core, the target of a step of a sequence has one reward'
+            errors.append(ConfigError(message, where='nstep', got=cfg.nstep, expected='1'))
+        return errors
+
+    def default_model(self) -> str:
+        return 'recurrent_qac' if self._has_core else super().default_model()
+
+    def model_kwargs(self) -> dict[str, Any]:
+        return super().model_kwargs() | {'actor': 'categorical'}
+
+    # learning
+
+    def _init_learn(self) -> None:
+        super()._init_learn()
+        self._entropy = EntropyWeight(self._cfg.learn, 0.5 * math.log(self._action_space.n), self._device)
+        self._alpha = self._entropy.value
+        self._learned.append(self._entropy)
+        if self._entropy.is_learned:
+            self._optimizers['alpha'] = self._entropy.optimizer
+
+    def _after_actor(self, metrics: Metrics) -> None:
+        self._entropy.update(metrics)
+
+    def _noises(self) -> Sequence[str]:
+        return ()
+
+    def _columns(self, data: Batch) -> Rows:
+        """Returns transitions; with a core, the steps of sequences that are learned from, [K]."""
+        if not self._has_core:
+            return super()._columns(data)
+        seen = visited(data['obs'], data['next_obs'], np.asarray(data['mask']), self._cfg.learn.burn_in)
+        start = data['state'][np.arange(len(seen.first)), seen.first]
+        obs, next_obs = remembered(seen, start, self._tensor)
+        sequence = seen.sequence[seen.own]
+        steps = {name: self._tensor(data[name][seen.learned]) for name in ('action', 'reward', 'terminated')}
+        weights = {'IS': self._tensor(np.asarray(data['IS'])[sequence])} if self._targets.has_weights else {}
+        return {'obs': obs, 'next_obs': next_obs, 'sequence': self._tensor(sequence), **steps, **weights}
+
+    def _priority_of(self, error: torch.Tensor, rows: Rows) -> torch.Tensor:
+        if not (self._has_core and self._targets.has_priority):
+            return error
+        count = len(rows['obs'].unroll.state)
+        return priority_of_sequences(error, rows['sequence'], count, self._cfg.priority_eta)
+
+    def _log_probs(self, obs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Returns the probability of each action and its logarithm, [B, A]."""
+        log_prob = torch.log_softmax(self._logit(obs), 1)
+        return log_prob.exp(), log_prob
+
+    def _all_values(self, critic: Any, obs: Any) -> torch.Tensor:
+        """Returns each critic's values of all actions, float32 [critics, B, A]."""
+        if isinstance(obs, Remembered):
+            value: torch.Tensor = critic(obs.obs, obs.unroll)
+            return value[:, obs.row]
+        value = critic(obs)
+        return value
+
+    def _value(self, obs: torch.Tensor, action: torch.Tensor) -> torch.Tensor:
+        value = self._all_values(self._model.critic, obs)
+        return value.gather(2, action.long()[None, :, None].expand(len(value), -1, 1)).squeeze(2)
+
+    def _next_value(self, rows: Rows) -> torch.Tensor:
+        next_obs = rows['next_obs']
+        prob, log_prob = self._log_probs(next_obs)
+        value = self._all_values(self._target_model['critic'], next_obs).amin(0)
+        return (prob * (value - self._alpha * log_prob)).sum(1)
+
+    def _actor_loss(self, rows: Rows) -> tuple[torch.Tensor, Metrics]:
+        obs = rows['obs']
+        prob, log_prob = self._log_probs(obs)
+        with torch.no_grad():
+            value = self._all_values(self._model.critic, obs).amin(0)
+        loss = (prob * (self._alpha * log_prob - value)).sum(1).mean()
+        metrics = {'entropy': -(prob * log_prob).detach().sum(1).mean()}
+        if self._entropy.is_learned and self._has_mask:
+            metrics['target_entropy'] = self._masked_target_entropy(obs)
+        return loss, metrics
+
+    def _masked_target_entropy(self, obs: Any) -> torch.Tensor:
+        """Returns the mean of the target entropies of states, each scaled to the largest entropy of its allowed actions."""
+        mask = mask_of(obs.obs)[obs.row] if isinstance(obs, Remembered) else mask_of(obs)
+        largest = math.log(self._action_space.n) or 1.0
+        return self._entropy.target / largest * mask.sum(1).clamp(min=1).float().log().mean()
+
+    # acting
+
+    def _init_collect(self) -> None:
+        self._action_dtype = smallest_int(int(self._action_space.n))
+
+    def _init_eval(self) -> None: ...
+
+    def _logit(self, obs: Any) -> torch.Tensor:
+        """Returns the logit of each action, float32 [B, A]; forbidden ones have none to speak of."""
+        if isinstance(obs, Remembered):
+            logit = self._model.logit(obs.obs, obs.unroll)
+            return masked(logit, mask_of(obs.obs), IMPOSSIBLE)[obs.row]
+        logit = self._step(obs) if self._has_core else self._model.actor(obs)
+        return masked(logit, mask_of(obs), IMPOSSIBLE)
+
+    def best_action(self, obs: torch.Tensor) -> torch.Tensor:
+        return self._logit(obs).argmax(1)
+
+    def best_step(self, obs: torch.Tensor, state: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Returns the best action, and the recurrent state after the step, [B, P, H], of a network with a core."""
+        output, after = self._model.act(obs, state)
+        return output.argmax(1), after
+
+    def _acting_logit(self, obs: Array) -> Array:
+        with torch.inference_mode():
+            logit: Array = self._logit(self._tensor(obs)).cpu().numpy()
+        return logit
+
+    def _forward_collect(self, obs: Array, env_id: IntArray, **settings: Any) -> Batch:
+        before = self._remember(env_id)
+        return self._chosen(perturbed(self._acting_logit(obs), self._rng), before)
+
+    def _forward_greedy(self, obs: Array, env_id: IntArray) -> Batch:
+        before = self._remember(env_id)
+        return self._chosen(self._acting_logit(obs), before)
+
+    def _forward_eval(self, obs: Array, env_id: IntArray, **settings: Any) -> Batch:
+        self._remember(env_id, is_evaluation=True)
+        logit = self._acting_logit(obs)
+        return self._chosen(perturbed(logit, self._eval_rng) if self._draws_in_eval else logit, {})
+
+    def _chosen(self, logit: Array, before: dict[str, Array]) -> Batch:
+        """Returns the actions of the largest logits, with the column ``state`` if there is a core."""
+        action = logit.argmax(1)
+        action = (action + int(self._action_space.start)).astype(self._action_space.dtype, copy=False)
+        return Batch.unchecked({'action': action, **before}, len(action))
+
+    def _process_transition(self, obs: Array, output: Batch, timestep: TimeStep) -> dict[str, Array]:
+        rows = Policy._process_transition(self, obs, output, timestep)
+        action = (rows['action'] - int(self._action_space.start)).astype(self._action_dtype)
+        return rows | {'action': action} | ({'state': output['state']} if self._has_core else {})
+
+    def _monitor_vars(self) -> list[str]:
+        return [*super()._monitor_vars(), 'entropy', 'alpha']

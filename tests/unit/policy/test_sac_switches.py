@@ -1,0 +1,229 @@
+"""The switches of SAC, of which CrossQ, TQC, REDQ and DroQ are made, do what their papers' formulas say."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+
+from rlframe.data import Batch, EnvSpec
+from rlframe.errors import ConfigError
+from rlframe.model.core import EPS, MOMENTUM, WARM_UP, BatchRenorm
+from rlframe.policy import create_policy
+from rlframe.policy.qrdqn import quantile_huber_loss
+from rlframe.policy.sac import truncated
+
+OBS = spaces.Box(-1, 1, (3,), np.float32)
+SPEC: Any = EnvSpec(OBS, spaces.Box(-1, 1, (2,), np.float32), name='Toy-v0')
+SIZE = 8
+
+
+def make(name: str = 'sac', spec: Any = SPEC, **cfg: Any) -> Any:
+    torch.manual_seed(0)
+    model = {'encoder_hidden_size_list': [16], **cfg.pop('model', {})}
+    return create_policy({'type': name, 'cuda': False, 'model': model, **cfg}, spec, seed=0)
+
+
+def batch_of(seed: int = 0) -> Batch:
+    rng = np.random.default_rng(seed)
+    return Batch(
+        obs=rng.normal(size=(SIZE, 3)).astype(np.float32),
+        next_obs=rng.normal(size=(SIZE, 3)).astype(np.float32),
+        action=rng.uniform(-1, 1, (SIZE, 2)).astype(np.float32),
+        reward=rng.normal(size=SIZE).astype(np.float32),
+        terminated=np.arange(SIZE) % 4 == 0,
+        truncated=np.zeros(SIZE, bool),
+    )
+
+
+# the norm
+
+
+def test_norm_of_a_batch_is_corrected_towards_running_statistics_after_its_warm_up() -> None:
+    norm, torch_norm = BatchRenorm(4), torch.nn.BatchNorm1d(4, EPS, MOMENTUM)
+    first, second = torch.randn(2, 64, 4, generator=torch.Generator().manual_seed(0)) * 2 + 1
+    torch.testing.assert_close(norm(first, True), torch_norm(first))
+    share = 63 / 64  # torch keeps the unbiased variance
+    np.testing.assert_allclose(norm.var - 0.99, (torch_norm.running_var - 0.99) * share, rtol=1e-3)
+    norm.passes.fill_(WARM_UP + 1)
+    norm.mean.copy_(second.mean(0) + 0.1), norm.var.copy_(second.var(0) * 1.2)
+    expected = (second - norm.mean) * torch.rsqrt(norm.var + EPS)
+    torch.testing.assert_close(norm(second, True), expected)  # as in evaluation, within the bounds
+    norm.mean.copy_(second.mean(0) + 100)
+    assert float((norm(second, True).detach().mean(0) + 5).abs().max()) < 1e-4, 'the correction is bounded'
+
+
+def test_acting_and_evaluation_use_running_statistics_and_change_none() -> None:
+    policy = make('crossq')
+    policy.learn_mode.forward(batch_of())
+    before = {name: value.clone() for name, value in policy._model.state_dict().items()}
+    obs, env_id = batch_of()['obs'], np.arange(SIZE)
+    together = policy.eval_mode.forward(obs, env_id)['action']
+    alone = [policy.eval_mode.forward(obs[i : i + 1], env_id[:1])['action'][0] for i in range(SIZE)]
+    np.testing.assert_allclose(together, alone, rtol=1e-5, atol=1e-6)
+    policy.collect_mode.forward(obs, env_id)
+    assert all(bool((before[name] == value).all()) for name, value in policy._model.state_dict().items())
+
+
+def test_crossq_values_both_states_in_one_pass_and_has_no_target_network() -> None:
+    policy = make('crossq')
+    rows = policy._columns(batch_of())
+    passes = [float(net.norms[0].passes) for net in policy._model.critic.nets]
+    loss = policy._critic_loss(rows)[0]
+    assert [
+        float(net.norms[0].passes) - n for net, n in zip(policy._model.critic.nets, passes, strict=True)
+    ] == [
+        1,
+        1,
+    ]
+    twin = make('crossq')
+    with torch.no_grad():
+        action, log_prob = twin._draw(rows['next_obs'], rows['next_noise'])
+        obs = torch.cat([rows['obs'], rows['next_obs']])
+        value = twin._model.critic(obs, torch.cat([rows['action'], action]), is_training=True)
+        goes_on = 0.99 * ~rows['terminated']
+        target = rows['reward'] + goes_on * (value[:, SIZE:].amin(0) - twin._alpha * log_prob)
+        expected = (target - value[:, :SIZE]).square().mean(1).sum()
+    torch.testing.assert_close(loss.detach(), expected)
+    assert policy.learn_mode.state_dict()['target_model'] == {}
+
+
+def test_delayed_actor_and_the_decay_of_adam_are_those_of_crossq() -> None:
+    policy = make('crossq')
+    assert [optimizer._beta1 for name, optimizer in policy._optimizers.items() if name != 'alpha'] == [
+        0.5,
+        0.5,
+    ]
+    learned = ['actor_loss' in policy.learn_mode.forward(batch_of(i)) for i in range(6)]
+    assert learned == [True, False, False, True, False, False]
+
+
+# quantiles
+
+
+def test_truncated_mixture_leaves_out_the_largest_of_all_critics() -> None:
+    quantiles = torch.tensor([[[1.0, 9.0, 3.0]], [[2.0, 8.0, 7.0]]])
+    assert truncated(quantiles, 1).tolist() == [[1.0, 2.0, 3.0, 7.0]]
+    assert truncated(quantiles, 0).tolist() == [[1.0, 2.0, 3.0, 7.0, 8.0, 9.0]]
+
+
+def test_tqc_regresses_each_critic_to_the_truncated_mixture() -> None:
+    policy = make('tqc', model=dict(num_quantiles=5, n_critic=3), learn=dict(alpha=0.3))
+    rows = policy._columns(batch_of())
+    loss, error, _ = policy._critic_loss(rows)
+    with torch.no_grad():
+        action, log_prob = policy._draw(rows['next_obs'], rows['next_noise'])
+        then = policy._target_model['critic'](rows['next_obs'], action)
+        now = policy._model.critic(rows['obs'], rows['action'])
+        loss = loss.detach()
+    assert now.shape == (3, SIZE, 5)
+    expected = 0.0
+    for i in range(SIZE):
+        kept = sorted(then[:, i].flatten().tolist())[: 3 * 3]
+        goes_on = 0.0 if bool(rows['terminated'][i]) else 0.99
+        samples = [float(rows['reward'][i]) + goes_on * (z - 0.3 * float(log_prob[i])) for z in kept]
+        losses = [quantile_huber_loss(now[c, i][None], torch.tensor([samples])) for c in range(3)]
+        expected += float(sum(losses)) / SIZE
+        distances = [abs(np.mean(samples) - float(now[c, i].mean())) for c in range(3)]
+        assert float(error[i]) == pytest.approx(np.mean(distances), abs=1e-4)
+    assert float(loss) == pytest.approx(expected, rel=1e-4)
+
+
+def test_actor_raises_the_mean_of_all_quantiles_or_the_smallest_critic() -> None:
+    found = {}
+    for which in ('mean', 'min'):
+        policy = make(model=dict(n_critic=4), learn=dict(actor_value=which, alpha=0.0))
+        rows = policy._columns(batch_of())
+        with torch.no_grad():
+            loss = policy._actor_loss(rows)[0]
+            value = policy._model.critic(rows['obs'], policy._draw(rows['obs'], rows['noise'])[0])
+        found[which] = float(loss)
+        expected = value.mean(0) if which == 'mean' else value.amin(0)
+        assert float(loss) == pytest.approx(-float(expected.mean()), rel=1e-4)
+    assert found['mean'] < found['min']
+
+
+# many critics, dropout
+
+
+def test_redq_takes_the_smaller_of_two_drawn_critics() -> None:
+    policy = make('redq', learn=dict(alpha=0.0))
+    pairs = set()
+    for _ in range(20):
+        rows = policy._columns(batch_of())
+        pairs.add(tuple(sorted(rows['critics'].tolist())))
+        with torch.no_grad():
+            _, _, metrics = policy._critic_loss(rows)
+            action, _ = policy._draw(rows['next_obs'], rows['next_noise'])
+            then = policy._target_model['critic'](rows['next_obs'], action)[rows['critics']].amin(0)
+        expected = rows['reward'] + 0.99 * ~rows['terminated'] * then
+        assert float(metrics['target_q_value']) == pytest.approx(float(expected.mean()), rel=1e-4)
+    assert len(pairs) > 10 and all(len(set(pair)) == 2 for pair in pairs)
+
+
+def test_targets_of_redq_follow_in_every_update_and_its_actor_in_every_twentieth() -> None:
+    policy = make('redq')
+    for i in range(3):
+        before = [value.clone() for value in policy._target_model.state_dict().values()]
+        metrics = policy.learn_mode.forward(batch_of(i))
+        assert ('actor_loss' in metrics) == (i == 0)
+        after = policy._target_model.state_dict().values()
+        assert not all(bool((a == b).all()) for a, b in zip(before, after, strict=True))
+
+
+def test_dropout_is_drawn_while_learning_only() -> None:
+    policy = make('droq', model=dict(dropout=0.5))
+    rows = policy._columns(batch_of())
+    critic = policy._model.critic
+    learning = [critic(rows['obs'], rows['action'], is_training=True) for _ in range(2)]
+    asked = [critic(rows['obs'], rows['action']) for _ in range(2)]
+    assert not bool((learning[0] == learning[1]).all()) and bool((asked[0] == asked[1]).all())
+    assert isinstance(critic.nets[0].norms[0], torch.nn.LayerNorm)
+
+
+@pytest.mark.parametrize('name', ['crossq', 'tqc', 'redq', 'droq'])
+def test_learning_goes_on_from_its_state_with_the_same_bits(name: str) -> None:
+    def update(policy: Any, i: int) -> list[float]:
+        torch.manual_seed(i)
+        return [float(value) for value in policy.learn_mode.forward(batch_of(i)).values()]
+
+    policy, other = make(name), make(name)
+    for i in range(3):
+        update(policy, i)
+    other.learn_mode.load_state_dict(policy.learn_mode.state_dict())
+    for i in range(3, 6):
+        assert update(policy, i) == update(other, i)
+
+
+# bad options
+
+
+@pytest.mark.parametrize(
+    ('cfg', 'said'),
+    [
+        (dict(model=dict(norm='batch')), r'learn\.target_network: batch norm .*got True, expected False'),
+        (dict(model=dict(num_quantiles=3), learn=dict(dropped_quantiles=3)), 'no quantile would be left'),
+        (dict(learn=dict(dropped_quantiles=1)), 'a critic has no quantiles'),
+        (dict(learn=dict(target_critics=3)), 'there are fewer critics; got 3, expected at most 2'),
+        (dict(learn=dict(actor_update_freq=0)), r'actor_update_freq.*\[1, inf\)'),
+    ],
+)
+def test_options_that_contradict_each_other_are_named(cfg: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        make(**cfg)
+
+
+def test_names_are_sac_with_other_defaults() -> None:
+    own = dict(
+        model=dict(norm='layer', dropout=0.01), learn=dict(update_per_collect=160, actor_update_freq=20)
+    )
+    own['learn'] |= dict(target_follows='critic', actor_value='mean')
+    named, made = make('droq')._cfg, make(**own)._cfg
+    same = [
+        {key: value for key, value in vars(cfg).items() if key not in ('type', 'cfg_type')}
+        for cfg in (named, made)
+    ]
+    assert same[0] == same[1]
