@@ -95,8 +95,11 @@ def starting_config(
     kind = POLICY_REGISTRY.get(name)
     _check(name, kind, spec)
     facts, fields = _facts(spec), kind.config_fields()
-    family = next((FAMILIES[base.__name__] for base in kind.__mro__ if base.__name__ in FAMILIES), None)
-    settings = family(facts) if family else {}
+    bases = [base.__name__ for base in kind.__mro__]
+    first = next((i for i, base in enumerate(bases) if base in FAMILIES), len(bases))
+    settings = FAMILIES[bases[first]](facts) if first < len(bases) else {}
+    for base in reversed(kind.__mro__[:first]):  # the defaults of a variation are what it is
+        _lay_over(settings, vars(base).get('config', {}))
     on_policy, manager, collector = bool(fields['on_policy'].default), 'base', 'sample'
     if factory.only_vector:
         manager = 'torch_vector' if factory.gives_tensors else 'gym_vector'
@@ -121,9 +124,19 @@ def starting_config(
         collector=dict(type=collector),
     )
     if not on_policy:
-        replay = 'advanced' if fields['priority'].default else 'naive'
+        priority = fields.get('priority')
+        replay = 'advanced' if priority is not None and priority.default else 'naive'
         create['replay_buffer'] = dict(type='sequence' if kind.is_recurrent else replay)
     return EasyDict(main), EasyDict(create)
+
+
+def _lay_over(settings: Settings, own: Mapping[str, Any]) -> None:
+    """Replaces settings by the defaults that a variation of a policy has of its own."""
+    for name, value in own.items():
+        if isinstance(value, Mapping) and isinstance(settings.get(name), dict):
+            _lay_over(settings[name], value)
+        else:
+            settings[name] = value
 
 
 def env_options(overrides: Sequence[str]) -> dict[str, Any]:
@@ -307,12 +320,6 @@ def _c51(facts: Facts) -> Settings:
     return {**_dqn(facts), 'normalize_reward': True}  # returns within its fixed range of values
 
 
-def _rainbow(facts: Facts) -> Settings:
-    settings = _c51(facts)
-    del settings['other']['eps'], settings['model']['dueling']  # noisy heads explore
-    return settings
-
-
 def _r2d2(facts: Facts) -> Settings:
     settings = _dqn(facts)
     settings['model'] = _encoder(facts, [64])
@@ -337,7 +344,6 @@ def _actor_critic(facts: Facts) -> Settings:
 FAMILIES: dict[str, Callable[[Facts], Settings]] = {
     'A2CPolicy': _a2c,
     'PPOPolicy': _ppo,
-    'RainbowPolicy': _rainbow,
     'C51Policy': _c51,
     'R2D2Policy': _r2d2,
     'DQNPolicy': _dqn,

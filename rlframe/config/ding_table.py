@@ -175,8 +175,12 @@ UNUSED: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ('policy.model.head_hidden_size', _HEADS, ()),
     ('policy.model.head_layer_num', _HEADS, ()),
     ('policy.model.share_encoder', 'actor and critics share nothing', ACTOR_CRITIC),
-    ('policy.model.norm_type', 'networks have no such layers', ()),
-    ('policy.model.dropout', 'networks have no such layers', ()),
+    ('policy.model.norm_type', 'only sac has norms: policy.model.norm', ()),
+    (
+        'policy.model.dropout',
+        'only critics of sac have dropout',
+        (*Q_LEARNING, 'ddpg', 'td3', 'sac_discrete', *ON_POLICY),
+    ),
     (
         'policy.model.sigma_type',
         'the standard deviation of a Gaussian actor is one parameter per action',
@@ -312,8 +316,9 @@ DEFAULTS: dict[str, dict[str, Any]] = {
         'policy.learn.update_per_collect': 1,
         'policy.learn.batch_size': 32,
         'policy.collect.n_sample': 32,
+        'policy.random_collect_size': 2000,
         'policy.other.replay_buffer.replay_buffer_size': 100_000,
-        'policy.other.eps': {'type': 'exp', 'start': 0.95, 'end': 0.1, 'decay': 100_000},
+        'policy.other.eps': {'type': 'exp', 'start': 0.05, 'end': 0.05, 'decay': 100_000},
     },
     'r2d2': _EPS
     | {

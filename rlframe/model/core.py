@@ -133,6 +133,9 @@ EPS = 1e-3
 class BatchRenorm(nn.Module):
     """Normalises each feature: in training by the batch, corrected towards running statistics, otherwise by these alone.
 
+    A training pass changes nothing but ``batch``; ``update`` lets the running statistics follow, so that a loss stays a
+    function without effects, which may be compiled, or be done again.
+
     Args:
         size: Features.
 
@@ -144,6 +147,8 @@ class BatchRenorm(nn.Module):
     mean: torch.Tensor
     var: torch.Tensor
     passes: torch.Tensor
+    batch: tuple[torch.Tensor, torch.Tensor] | None = None
+    """Variance and mean of the last training pass that is not in the running statistics."""
 
     def __init__(self, size: int) -> None:
         super().__init__()
@@ -153,22 +158,32 @@ class BatchRenorm(nn.Module):
         self.register_buffer('passes', torch.zeros(()))
 
     def forward(self, features: torch.Tensor, is_training: bool = False) -> torch.Tensor:
-        """Maps [B, size] to the same shape; in training it also updates the running statistics."""
+        """Maps [B, size] to float32 of the same shape."""
+        features = features.float()
         if not is_training:
             scale = self.weight * torch.rsqrt(self.var + EPS)
             return torch.addcmul(self.bias - self.mean * scale, features, scale)
         var, mean = torch.var_mean(features, 0, correction=0)
         with torch.no_grad():
-            is_warm = self.passes > WARM_UP
+            is_cold = self.passes < WARM_UP
             spread = torch.sqrt(self.var + EPS)
             ratio = (torch.sqrt(var + EPS) / spread).clamp(1 / MOST_SCALE, MOST_SCALE)
             shift = ((mean - self.mean) / spread).clamp(-MOST_SHIFT, MOST_SHIFT)
-            ratio, shift = torch.where(is_warm, ratio, 1.0), torch.where(is_warm, shift, 0.0)
-            self.mean.lerp_(mean, MOMENTUM)
-            self.var.lerp_(var, MOMENTUM)
-            self.passes += 1
+            ratio, shift = ratio.masked_fill(is_cold, 1.0), shift.masked_fill(is_cold, 0.0)
+        self.batch = var.detach(), mean.detach()
         scale = torch.rsqrt(var + EPS) * ratio
         return torch.addcmul(self.bias, self.weight, torch.addcmul(shift, features - mean, scale))
+
+    def update(self) -> None:
+        """Lets the running statistics follow the last training pass, unless its features were not finite."""
+        if self.batch is None:
+            return
+        var, mean = self.batch
+        share = torch.where((var + mean).isfinite().all(), MOMENTUM, 0.0)
+        self.var.lerp_(var.nan_to_num(0.0, 0.0, 0.0), share)
+        self.mean.lerp_(mean.nan_to_num(0.0, 0.0, 0.0), share)
+        self.passes += 1
+        self.batch = None
 
 
 class NormedMLP(MLP):

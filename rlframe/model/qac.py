@@ -58,7 +58,7 @@ def squashed_gaussian(
 
 
 class NormedGaussianActor(NormedMLP):
-    """The same with hidden layers that are normalised by batches; see ``NormedMLP``."""
+    """A ``GaussianActor`` whose layers are normalised by batches; see ``NormedMLP``."""
 
     def forward(self, obs: Obs, is_training: bool = False) -> tuple[torch.Tensor, torch.Tensor]:  # type: ignore[override]  # two heads
         mean, log_std = super().forward(obs, is_training).chunk(2, 1)

@@ -120,7 +120,7 @@ class RainbowPolicy(C51Policy):
         priority_IS_weight=True,
         discount_factor=0.99,
         nstep=3,
-        model=dict(noisy=True),
+        model=dict(noisy=True, dueling=True),
         other=dict(eps=0.0),
     )
 

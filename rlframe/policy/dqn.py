@@ -101,7 +101,8 @@ class DQNConfig(TDConfig):
     m_alpha: float = option(
         0.9,
         range='[0, 1]',
-        doc="weight of the log-policy that Munchausen's targets add to the (first) reward",
+        doc="weight of the log-policy that Munchausen's targets add to the reward, of n-step returns to the first one;"
+        ' without effect if entropy_tau is None',
         may_change=True,
     )
     model: DQNModel

@@ -44,7 +44,7 @@ class QACModel(ImageModel):
     encoder_hidden_size_list: list[int] = option(
         [256, 256], unit='units', doc='widths of the hidden layers of actor and critics', check=check_widths
     )
-    twin_critic: bool = option(True, doc='whether to use two critics and the smaller of their values')
+    twin_critic: bool = option(True, doc='whether to use two critics')
 
 
 class QACLearn(TDLearn):
@@ -57,7 +57,7 @@ class QACLearn(TDLearn):
     target_theta: float = option(
         0.005,
         range='(0, 1]',
-        doc='share of a soft update of the target networks, whenever the actor is updated',
+        doc='share of a soft update of the target networks, whenever the actor (or what target_follows names) is updated',
         may_change=True,
     )
     actor_update_freq: int = option(
@@ -93,8 +93,8 @@ class QACPolicy(Policy):
     """Body of policies with an actor and Q-critics.
 
     The actor is deterministic, as that of DDPG and TD3, with noise on its actions and on those of its target network. A
-    subclass with another kind of actor defines it (``model_kwargs``), the value of the next state (``_next_value``), the
-    actor's loss (``_actor_loss``) and how it acts (``_explore``, ``best_action``). Internally, and in recorded rows,
+    subclass with another kind of actor defines it (``model_kwargs``), the value of the next state (``_next_value``, or the
+    whole ``_critic_loss``), the actor's loss (``_actor_loss``) and how it acts (``_explore``, ``best_action``). Internally, and in recorded rows,
     actions are float32 [n, A] in [-1, 1].
     """
 

@@ -140,10 +140,11 @@ class R2D2Policy(DQNPolicy):
         online, target, allowed = self._values(rows)
         value = online[:, :-1].gather(2, action.long().unsqueeze(2)).squeeze(2)
         with torch.no_grad():
-            reached, reward = self._reached(online, target, allowed, action, reward)
+            reached, bonus = self._reached(online, target, allowed, action)
             wanted = sequence_targets(
                 reward, terminated, mask, reached, self._targets.discount_factor, self._window
             )
+            wanted = wanted if bonus is None else wanted + bonus
             wanted = rescale(wanted) if self._rescales else wanted
         error, steps = (wanted - value) * mask, mask.sum(1)
         size = error.detach().abs()
@@ -161,19 +162,18 @@ class R2D2Policy(DQNPolicy):
         target: torch.Tensor,
         allowed: torch.Tensor | None,
         action: torch.Tensor,
-        reward: torch.Tensor,
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Returns the value of each step's obs, float32 [B, T + 1], and the rewards with Munchausen's bonus, [B, T]."""
-        choice = (online if self._double else target).flatten(0, 1)
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Returns the value of each step's obs, float32 [B, T + 1], and Munchausen's bonus for its action, [B, T]."""
         if self._tau is None:
+            choice = (online if self._double else target).flatten(0, 1)
             best = masked(choice, allowed).argmax(1).view(len(online), -1, 1)
             reached = target.gather(2, best).squeeze(2)
-            return unscale(reached) if self._rescales else reached, reward
+            return unscale(reached) if self._rescales else reached, None
         value = unscale(target) if self._rescales else target
         policy, log_policy = soft_policy(value.flatten(0, 1), self._tau, allowed)
         policy, log_policy = policy.view_as(value), log_policy.view_as(value)
         bonus = log_policy[:, :-1].gather(2, action.long().unsqueeze(2)).squeeze(2).clamp(LEAST_BONUS, 0)
-        return (policy * (value - log_policy)).sum(2), reward + self._bonus_weight * bonus
+        return (policy * (value - log_policy)).sum(2), self._bonus_weight * bonus
 
     def _values(self, rows: Rows) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
         """Returns the networks' outputs for each step and for the obs after the last one.

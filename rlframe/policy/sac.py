@@ -90,7 +90,7 @@ class ContinuousSACLearn(SACLearn):
         None,
         range='[1, inf)',
         unit='critics',
-        doc='critics, drawn anew in every update, whose smallest value is the target; None: all',
+        doc='critics, drawn anew in every update, that make the target; None: all',
     )
     dropped_quantiles: int = option(
         0,
@@ -198,6 +198,14 @@ class SACPolicy(QACPolicy):
                     expected=f'at most {count}',
                 )
             )
+        if model.n_critic and model.n_critic > 1 and not model.twin_critic:
+            message = 'twin_critic=False is one critic'
+            errors.append(
+                ConfigError(message, where='model.n_critic', got=model.n_critic, expected='None or 1')
+            )
+        if model.norm == 'batch' and learn.batch_size == 1:
+            message = 'a batch of one transition has no spread to normalise by'
+            errors.append(ConfigError(message, where='learn.batch_size', got=1, expected='2 or more'))
         if learn.dropped_quantiles and learn.dropped_quantiles >= model.num_quantiles:
             what = 'a critic has no quantiles' if model.num_quantiles == 1 else 'no quantile would be left'
             errors.append(
@@ -220,12 +228,16 @@ class SACPolicy(QACPolicy):
     def _init_learn(self) -> None:
         super()._init_learn()
         model, learn = self._cfg.model, self._cfg.learn
+        from rlframe.model.core import BatchRenorm
+
+        self._norms = [norm for norm in self._model.modules() if isinstance(norm, BatchRenorm)]
+        self._count = model.n_critic or (2 if model.twin_critic else 1)
         self._has_target, self._quantiles = learn.target_network, model.num_quantiles
         self._subset, self._dropped = learn.target_critics, learn.dropped_quantiles
         self._raises_mean = learn.actor_value == 'mean'
         self._mode = {'is_training': True} if model.norm == 'batch' or model.dropout else {}
-        self._actor_mode = (True,) if model.norm == 'batch' else ()
-        # the norm of the critics keeps its statistics while the actor learns
+        self._actor_mode = {'is_training': True} if model.norm == 'batch' else {}
+        # while the actor learns, the critics drop units, but have the norm of evaluation
         self._judging = {'is_training': True} if model.dropout and model.norm != 'batch' else {}
         if not self._has_target or learn.target_follows == 'critic':
             self._follows = self._has_target
@@ -243,15 +255,16 @@ class SACPolicy(QACPolicy):
     def _columns(self, data: Batch) -> Rows:
         rows = super()._columns(data)
         if self._subset is not None:
-            count = len(self._model.critic.nets)
-            rows['critics'] = self._tensor(self._rng.permutation(count)[: self._subset])
+            rows['critics'] = self._tensor(self._rng.permutation(self._count)[: self._subset])
         return rows
 
-    def _draw(self, obs: torch.Tensor, noise: torch.Tensor, *mode: bool) -> tuple[torch.Tensor, torch.Tensor]:
+    def _draw(
+        self, obs: torch.Tensor, noise: torch.Tensor, **mode: bool
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         """Returns actions of the actor, [B, A], and their log densities, [B]; ``mode``: whether it is in training."""
         from rlframe.model.qac import squashed_gaussian
 
-        mean, log_std = self._model.actor(obs, *mode)
+        mean, log_std = self._model.actor(obs, **mode)
         return squashed_gaussian(mean, log_std, noise)
 
     def _critic_loss(self, rows: Rows) -> tuple[torch.Tensor, torch.Tensor, Metrics]:
@@ -279,6 +292,12 @@ class SACPolicy(QACPolicy):
             return self._regression(value, target, rows)
         return self._quantile_regression(value, target, rows)
 
+    def _update_tensors(self, rows: Rows, is_turn: bool) -> Metrics:
+        metrics = super()._update_tensors(rows, is_turn)
+        for norm in self._norms:
+            norm.update()  # those of the actor have something new only if it was its turn
+        return metrics
+
     def _quantile_regression(
         self, value: torch.Tensor, target: torch.Tensor, rows: Rows
     ) -> tuple[torch.Tensor, torch.Tensor, Metrics]:
@@ -298,7 +317,7 @@ class SACPolicy(QACPolicy):
         return loss, error.abs().mean(0), metrics
 
     def _actor_loss(self, rows: Rows) -> tuple[torch.Tensor, Metrics]:
-        action, log_prob = self._draw(rows['obs'], rows['noise'], *self._actor_mode)
+        action, log_prob = self._draw(rows['obs'], rows['noise'], **self._actor_mode)
         value = self._model.critic(rows['obs'], action, **self._judging)
         value = value if self._quantiles == 1 else value.mean(2)
         value = value.mean(0) if self._raises_mean else value.amin(0)

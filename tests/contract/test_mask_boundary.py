@@ -18,6 +18,7 @@ from exported import trained
 from gymnasium import spaces
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from policies import tried_policies
 from quick_workers import forked_workers, quick_workers  # noqa: F401
 from space_envs import SpaceEnv
 
@@ -36,7 +37,7 @@ from rlframe.registry import ENV_MANAGER_REGISTRY, POLICY_REGISTRY, import_modul
 from rlframe.worker.collector.rollout import Rollout
 
 import_modules([name for name in os.environ.get('RLFRAME_IMPORT', '').split(',') if name])
-POLICIES = [name for name in POLICY_REGISTRY.names() if POLICY_REGISTRY.get(name).supports_action_mask]
+POLICIES = [name for name in tried_policies() if POLICY_REGISTRY.get(name).supports_action_mask]
 MASKABLE = 'Discrete', 'MultiDiscrete'
 CASES = [
     (policy, action)
@@ -284,7 +285,7 @@ def test_recorded_masks_and_those_of_games_are_refused_alike(value: float) -> No
 
 
 @pytest.mark.parametrize('action', ['Box', 'MultiBinary'])
-@pytest.mark.parametrize('policy', POLICY_REGISTRY.names())
+@pytest.mark.parametrize('policy', tried_policies())
 def test_a_mask_of_actions_that_cannot_be_masked_is_refused_with_a_remedy(policy: str, action: str) -> None:
     space = SpaceEnv(action=action).action_space
     spec = EnvSpec(spaces.Dict(board=spaces.MultiBinary(3), action_mask=KINDS['int8']), space, name='Odd')

@@ -61,6 +61,15 @@ def test_every_policy_gets_a_config_for_every_space_that_it_supports(
             assert cfg.policy.type == name and cfg.max_env_step < 10**7
 
 
+def test_a_variation_of_a_policy_keeps_what_it_is() -> None:
+    main, create = starting_config('CartPole-v1', 'rainbow')
+    assert main.policy.model.noisy and main.policy.model.dueling and main.policy.other.eps == 0
+    assert create.replay_buffer.type == 'advanced'
+    learn = starting_config('Pendulum-v1', 'crossq')[0].policy.learn
+    assert learn.learning_rate_actor == 1e-3 and learn.target_network is False
+    assert starting_config('Pendulum-v1', 'redq')[0].policy.learn.update_per_collect == 160
+
+
 def test_config_names_the_run_its_goal_and_its_budget() -> None:
     main_config, create_config = starting_config('CartPole-v1', 'dqn')
     assert main_config.exp_name == 'cartpole_v1_dqn'

@@ -96,7 +96,7 @@ def test_target_looks_at_allowed_actions_only_and_stays_finite_where_none_is(nam
         output = policy._target_model(tensors)
         chooser = output if not policy._double else policy._model(tensors)
         value = policy._expected(chooser).numpy()
-        got = policy._next_output(tensors).numpy()
+        got = policy._next_output({'next_obs': tensors}).numpy()
         target = policy._target(policy._columns(data))
     assert torch.isfinite(target).all()
     for i in range(5, count):

@@ -97,13 +97,13 @@ def test_munchausen_target_is_that_of_the_paper(name: str, spec: EnvSpec) -> Non
 
 
 @pytest.mark.parametrize('rescale', [True, False])
-def test_munchausen_adds_its_bonus_to_every_reward_of_a_sequence(rescale: bool) -> None:
+def test_munchausen_of_a_sequence_is_that_of_each_step(rescale: bool) -> None:
     cfg = dict(entropy_tau=TAU, m_alpha=ALPHA, value_rescale=rescale)
     policy = make('r2d2', PLAIN, **cfg)
     generator = torch.Generator().manual_seed(0)
     online, target = torch.randn(2, 2, 4, 4, generator=generator)
-    action, reward = torch.tensor([[0, 1, 2], [3, 0, 1]]), torch.zeros(2, 3)
-    reached, paid = policy._reached(online, target, None, action, reward)
+    action = torch.tensor([[0, 1, 2], [3, 0, 1]])
+    reached, paid = policy._reached(online, target, None, action)
     raw = (unscale(target) if rescale else target).double().numpy()
     for i, t in np.ndindex(2, 4):
         share, log = soft(raw[i, t], np.ones(4, bool))
