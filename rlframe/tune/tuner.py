@@ -332,8 +332,8 @@ def _check_saved(folder: Path) -> None:
     session = states[-1].stem.partition('-')[2]
     for path in folder.glob(f'*-{session}.*'):
         data = path.read_bytes()
-        try:
-            is_whole = data.endswith(b'.') if path.suffix == '.pkl' else isinstance(json.loads(data), dict)
+        try:  # the others are pickles, also those called .json: their last byte is that of STOP
+            is_whole = isinstance(json.loads(data), dict) if path == states[-1] else data.endswith(b'.')
         except ValueError:
             is_whole = False
         if not is_whole:

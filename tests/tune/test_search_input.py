@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import os
+import pickle
 import signal
 import sys
 from collections.abc import Callable
@@ -246,6 +247,7 @@ def test_search_killed_while_it_is_saved_does_not_begin_anew_without_its_options
 ) -> None:
     (tmp_path / 'tuner.pkl').touch()
     (tmp_path / 'searcher-state-1.pkl').write_bytes(searcher)
+    (tmp_path / 'basic-variant-state-1.json').write_bytes(pickle.dumps({}))
     if state is not None:
         (tmp_path / 'experiment_state-1.json').write_bytes(state)
     with pytest.raises(CheckpointError, match=said):
