@@ -17,8 +17,10 @@ from fault_envs import wait_until
 from runs import DQN, finish, train
 from tune_runs import ENVIRONMENT, assert_same_state, trial_config
 
+from rlframe.errors import CheckpointError
 from rlframe.run.read_checkpoint import find_checkpoint
 from rlframe.tune.trial import Trial
+from rlframe.tune.tuner import _check_saved
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.usefixtures('copies')]
 
@@ -121,8 +123,16 @@ def until_it_runs(
         time.sleep(0.05)
 
 
-def kill(process: subprocess.Popen[str], home: Path) -> None:
-    """Kills a search, and waits for the end of everything that it started."""
+def kill(process: subprocess.Popen[str], home: Path, folder: Path) -> None:
+    """Kills a search while no record of it is being written, and waits for the end of everything that it started."""
+    while True:
+        process.send_signal(signal.SIGSTOP)
+        try:
+            _check_saved(folder)
+            break
+        except CheckpointError:
+            process.send_signal(signal.SIGCONT)
+            time.sleep(0.2)
     process.kill()
     process.communicate()
     until_all_end(home, 30)
@@ -171,7 +181,7 @@ def test_search_is_ended_by_a_signal_then_killed_and_ends_elsewhere_with_the_sam
     seen = {path: path.stat().st_size for path in moved.glob('trial_*/result.json')}
     process = start(elsewhere, 'tune', '--resume', str(moved))
     assert wait_until(lambda: any(path.stat().st_size > seen[path] for path in seen), 300)
-    kill(process, home)
+    kill(process, home, moved)
     out, _ = finish(start(elsewhere, 'tune', '--resume', str(moved)))
     assert 'done: eval/mean_reward' in out and list(elsewhere.iterdir()) == []
     (command,) = [line for line in out.splitlines() if line.startswith('continue the best trial: ')]
@@ -189,7 +199,7 @@ def test_killed_population_goes_on_to_its_end(start: Start, home: Path, tmp_path
     folder = tmp_path / 'mine'
     taken_over = folder / 'pbt_global.txt'
     until_it_runs(process, folder, lambda: taken_over.is_file())
-    kill(process, home)
+    kill(process, home, folder)
     before = len(taken_over.read_text().splitlines())
     out, err = finish(start(tmp_path, 'tune', '--resume', 'mine'))
     assert 'done: eval/mean_reward' in out and 'Traceback' not in err
