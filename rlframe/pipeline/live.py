@@ -160,7 +160,7 @@ class NotebookScreen(PlainScreen):
         console.print(picture(NOTEBOOK_COLUMNS), highlight=False)
         shown = Pretty(drawn.getvalue().rstrip())  # type: ignore[no-untyped-call]  # IPython's functions have no annotations
         if self._handle is None:
-            self._handle = display(shown, display_id=True)  # type: ignore[no-untyped-call]
+            self._handle = display(shown, display_id=True)  # type: ignore[no-untyped-call]  # nor has this one
         else:
             self._handle.update(shown)
 

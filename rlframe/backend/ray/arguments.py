@@ -160,13 +160,13 @@ def check_devices(devices: Mapping[str, Any], remote_configs: Sequence[Mapping[s
     """Checks that no actor is to use a GPU that it does not have.
 
     Args:
-        devices: Those that were given, by the names of the arguments.
+        devices: Those of envs and policy, by the names of the arguments.
         remote_configs: Resources of each actor.
 
     Raises:
         ConfigError: If an actor has no GPU.
     """
-    for name, device in (('env_device', devices['env_device']), ('policy_device', devices['policy_device'])):
+    for name, device in devices.items():
         for rank, resources in enumerate(remote_configs):
             has_gpu = name == 'policy_device' and resources.get('num_gpus')
             if device is not None and str(device) != 'cpu' and not has_gpu:

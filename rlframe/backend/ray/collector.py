@@ -144,10 +144,8 @@ class RayCollector(RaySerialCollector):
         check_batch_size(frames_per_batch, num_workers_per_collector * count if sync else 1)
         resources = per_actor(remote_configs or {}, count, 'remote_configs')
         device, storing_device = one_device(device, 'device'), one_device(storing_device, 'storing_device')
-        env_device, policy_device = (
-            one_device(env_device, 'env_device'),
-            one_device(policy_device, 'policy_device'),
-        )
+        env_device = one_device(env_device, 'env_device')
+        policy_device = one_device(policy_device, 'policy_device')
         policy_device = device if policy_device is None else policy_device
         check_devices({'env_device': env_device, 'policy_device': policy_device}, resources)
         self.device, self.env_device, self.policy_device = device, env_device, policy_device

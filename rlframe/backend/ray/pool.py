@@ -122,9 +122,8 @@ class ActorPool:
         self.is_broken = False
         """Whether too many actors were lost to go on, or one does not start."""
         self._done: deque[Call] = deque()
-        self._losses: deque[tuple[float, str]] = (
-            deque()
-        )  # time and text of each loss within ``restart_window``
+        # time and text of each loss within ``restart_window``
+        self._losses: deque[tuple[float, str]] = deque()
         self._numbers = itertools.count()
         self._given: tuple[Any, ...] = ()  # references to ``make`` and its components, pickled
         self._closed = False
