@@ -15,7 +15,7 @@ from easydict import EasyDict
 from rlframe import config
 from rlframe.app.run import Run, full_keys
 from rlframe.config.schema import ExperimentConfig
-from rlframe.config.tree import parse_overrides, set_path
+from rlframe.config.tree import merge, parse_overrides, set_path
 from rlframe.data.observation import ACTION_MASK, check_maskable, fields_of
 from rlframe.data.timestep import EnvSpec
 from rlframe.envs.gym_env import GymEnvFactory
@@ -99,7 +99,7 @@ def starting_config(
     first = next((i for i, base in enumerate(bases) if base in FAMILIES), len(bases))
     settings = FAMILIES[bases[first]](facts) if first < len(bases) else {}
     for base in reversed(kind.__mro__[:first]):  # the defaults of a variation are what it is
-        _lay_over(settings, vars(base).get('config', {}))
+        merge(settings, vars(base).get('config', {}))
     on_policy, manager, collector = bool(fields['on_policy'].default), 'base', 'sample'
     if factory.only_vector:
         manager = 'torch_vector' if factory.gives_tensors else 'gym_vector'
@@ -128,15 +128,6 @@ def starting_config(
         replay = 'advanced' if priority is not None and priority.default else 'naive'
         create['replay_buffer'] = dict(type='sequence' if kind.is_recurrent else replay)
     return EasyDict(main), EasyDict(create)
-
-
-def _lay_over(settings: Settings, own: Mapping[str, Any]) -> None:
-    """Replaces settings by the defaults that a variation of a policy has of its own."""
-    for name, value in own.items():
-        if isinstance(value, Mapping) and isinstance(settings.get(name), dict):
-            _lay_over(settings[name], value)
-        else:
-            settings[name] = value
 
 
 def env_options(overrides: Sequence[str]) -> dict[str, Any]:

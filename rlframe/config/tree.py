@@ -115,7 +115,7 @@ def user_tree(
     _drop_non_sections(main, (), errors)
     _check_types_agree(tree, main, errors)
     _check_no_buffer(create, main, errors)
-    _merge(tree, main)
+    merge(tree, main)
     if isinstance(overrides, Mapping):
         for key, value in overrides.items():
             _override(tree, str(key), value, repr(key), errors)
@@ -282,10 +282,11 @@ def _check_no_buffer(create: Tree, main: Tree, errors: list[ConfigError]) -> Non
         )
 
 
-def _merge(base: Tree, over: Tree) -> None:
+def merge(base: Tree, over: Mapping[str, Any]) -> None:
+    """Lays options over others, section by section."""
     for name, value in over.items():
         if isinstance(value, dict) and isinstance(base.get(name), dict):
-            _merge(base[name], value)
+            merge(base[name], value)
         else:
             base[name] = value
 
@@ -366,7 +367,7 @@ def _override(tree: Tree, key: str, value: Any, what: str, errors: list[ConfigEr
 
 def _laid_over(section: Mapping[str, Any], value: Tree) -> Tree:
     merged: Tree = _clean(section, '', [])
-    _merge(merged, value)
+    merge(merged, value)
     return merged
 
 
