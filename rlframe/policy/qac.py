@@ -89,6 +89,11 @@ class QACConfig(TDConfig):
     collect: QACCollect
 
 
+def critic_num(model: Mapping[str, Any]) -> int:
+    """Returns the number of critics that a section ``model`` asks for."""
+    return model.get('n_critic') or (2 if model['twin_critic'] else 1)
+
+
 class QACPolicy(Policy):
     """Body of policies with an actor and Q-critics.
 
@@ -106,8 +111,8 @@ class QACPolicy(Policy):
     target_parts: tuple[str, ...] = ('critic',)
     """Parts of the network that have a target network."""
     _noise: ExplorationNoise | None = None
-    _follows: bool | None = None
-    """Whether the target networks follow in every update; None: in those of the actor."""
+    _follows_critic = False
+    """Whether the target networks follow in every update, and not only in those of the actor."""
 
     def default_model(self) -> str:
         return 'qac'
@@ -120,8 +125,9 @@ class QACPolicy(Policy):
 
     def model_kwargs(self) -> dict[str, Any]:
         kwargs = super().model_kwargs()
-        twin, own = kwargs.pop('twin_critic'), kwargs.pop('n_critic', None)
-        return kwargs | {'critic_num': own or (2 if twin else 1), 'actor': 'deterministic'}
+        for name in ('twin_critic', 'n_critic'):
+            kwargs.pop(name, None)
+        return kwargs | {'critic_num': critic_num(self._cfg.model), 'actor': 'deterministic'}
 
     @classmethod
     def check_config(cls, cfg: EasyDict) -> list[ConfigError]:
@@ -189,14 +195,20 @@ class QACPolicy(Policy):
         """Returns the loss of the critics, the mean error of each transition, float32 [B], and the values to log."""
         with torch.no_grad():
             target = rows['reward'] + self._targets.discount(rows) * self._next_value(rows)  # [B]
-        return self._regression(self._value(rows['obs'], rows['action']), target, rows)
+        value = self._value(rows['obs'], rows['action'])
+        return self._critic_losses((target - value).square(), value, target, rows)
 
-    def _regression(
-        self, value: torch.Tensor, target: torch.Tensor, rows: Rows
+    def _critic_losses(
+        self, losses: torch.Tensor, value: torch.Tensor, target: torch.Tensor, rows: Rows
     ) -> tuple[torch.Tensor, torch.Tensor, Metrics]:
-        """Returns the loss of critics whose values, [critics, B], should be the target, [B]; see ``_critic_loss``."""
-        error = target - value  # [critics, B]
-        losses = error.square()
+        """Returns what ``_critic_loss`` does.
+
+        Args:
+            losses: Of each critic and transition, float32 [critics, B].
+            value: Each critic's value of the actions taken, float32 [critics, B].
+            target: What it should be, float32 [B].
+            rows: What the update reads.
+        """
         if self._targets.has_weights:
             losses = losses * rows['IS']
         loss = losses.mean(1).sum()
@@ -205,7 +217,7 @@ class QACPolicy(Policy):
             'target_q_value': target.mean(),
             'q_value': value.detach().mean(),
         }
-        return loss, error.detach().abs().mean(0), metrics
+        return loss, (target - value.detach()).abs().mean(0), metrics
 
     def _update_tensors(self, rows: Rows, is_turn: bool) -> Metrics:
         """Updates the critics, and actor and target networks if it is their turn; only reads and changes tensors."""
@@ -218,7 +230,7 @@ class QACPolicy(Policy):
             total_loss = total_loss + actor_loss.detach()
             metrics |= {'actor_loss': actor_loss.detach(), **variables}
             self._after_actor(metrics)
-        if self._follows or (self._follows is None and is_turn):
+        if is_turn or self._follows_critic:
             self._targets.follow(self._target_theta)
         return self._targets.with_priority(
             metrics | {'total_loss': total_loss}, self._priority_of(error, rows)

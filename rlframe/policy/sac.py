@@ -16,7 +16,8 @@ from rlframe.policy.base_policy import StochasticEval
 from rlframe.policy.parts.optim import Optimizer
 from rlframe.policy.parts.options import Schedule, learning_rate
 from rlframe.policy.parts.sequences import Rows
-from rlframe.policy.qac import QACConfig, QACLearn, QACModel, QACPolicy
+from rlframe.policy.qac import QACConfig, QACLearn, QACModel, QACPolicy, critic_num
+from rlframe.policy.qrdqn import quantile_huber_loss
 from rlframe.registry import POLICY_REGISTRY
 from rlframe.utils.field import option
 from rlframe.utils.lazy import LazyModule
@@ -184,7 +185,7 @@ class SACPolicy(QACPolicy):
     def check_config(cls, cfg: EasyDict) -> list[ConfigError]:
         own: ContinuousSACConfig = cfg
         model, learn, errors = own.model, own.learn, super().check_config(cfg)
-        count = model.n_critic or (2 if model.twin_critic else 1)
+        count = critic_num(model)
         if model.norm == 'batch' and learn.target_network:
             message = 'batch norm needs one pass of this and the next state through the same critics'
             errors.append(ConfigError(message, where='learn.target_network', got=True, expected='False'))
@@ -226,12 +227,12 @@ class SACPolicy(QACPolicy):
         return kwargs | own | ({'quantiles': quantiles} if quantiles > 1 else {})
 
     def _init_learn(self) -> None:
-        super()._init_learn()
-        model, learn = self._cfg.model, self._cfg.learn
         from rlframe.model.core import BatchRenorm
 
+        super()._init_learn()
+        model, learn = self._cfg.model, self._cfg.learn
         self._norms = [norm for norm in self._model.modules() if isinstance(norm, BatchRenorm)]
-        self._count = model.n_critic or (2 if model.twin_critic else 1)
+        self._count = critic_num(model)
         self._has_target, self._quantiles = learn.target_network, model.num_quantiles
         self._subset, self._dropped = learn.target_critics, learn.dropped_quantiles
         self._raises_mean = learn.actor_value == 'mean'
@@ -239,8 +240,7 @@ class SACPolicy(QACPolicy):
         self._actor_mode = {'is_training': True} if model.norm == 'batch' else {}
         # while the actor learns, the critics drop units, but have the norm of evaluation
         self._judging = {'is_training': True} if model.dropout and model.norm != 'batch' else {}
-        if not self._has_target or learn.target_follows == 'critic':
-            self._follows = self._has_target
+        self._follows_critic = learn.target_follows == 'critic'
         self._entropy = EntropyWeight(
             self._cfg.learn, -float(math.prod(self._spec.action_space.shape)), self._device
         )
@@ -289,32 +289,15 @@ class SACPolicy(QACPolicy):
                 kept = truncated(next_value, self._dropped)  # [B, K]
                 target = reward[:, None] + discount[:, None] * (kept - bonus[:, None])
         if self._quantiles == 1:
-            return self._regression(value, target, rows)
-        return self._quantile_regression(value, target, rows)
+            return self._critic_losses((target - value).square(), value, target, rows)
+        losses = torch.stack([quantile_huber_loss(quantiles, target) for quantiles in value])
+        return self._critic_losses(losses, value.mean(2), target.mean(1), rows)
 
     def _update_tensors(self, rows: Rows, is_turn: bool) -> Metrics:
         metrics = super()._update_tensors(rows, is_turn)
         for norm in self._norms:
             norm.update()  # those of the actor have something new only if it was its turn
         return metrics
-
-    def _quantile_regression(
-        self, value: torch.Tensor, target: torch.Tensor, rows: Rows
-    ) -> tuple[torch.Tensor, torch.Tensor, Metrics]:
-        """Returns the loss of critics whose quantiles, [critics, B, M], should be those of samples, [B, K]."""
-        from rlframe.policy.qrdqn import quantile_huber_loss
-
-        losses = torch.stack([quantile_huber_loss(quantiles, target) for quantiles in value])
-        if self._targets.has_weights:
-            losses = losses * rows['IS']
-        loss, mean = losses.mean(1).sum(), target.mean(1)
-        error = mean - value.detach().mean(2)  # [critics, B]
-        metrics = {
-            'critic_loss': loss.detach(),
-            'target_q_value': mean.mean(),
-            'q_value': value.detach().mean(),
-        }
-        return loss, error.abs().mean(0), metrics
 
     def _actor_loss(self, rows: Rows) -> tuple[torch.Tensor, Metrics]:
         action, log_prob = self._draw(rows['obs'], rows['noise'], **self._actor_mode)

@@ -92,12 +92,13 @@ class Targets:
 
     def copy(self) -> None:
         """Makes the target network equal to the network."""
-        if self._states[0]:
+        if self._states[0]:  # there may be no target network
             torch._foreach_copy_(*self._states)
 
     def follow(self, share: float) -> None:
         """Moves the weights of the target network towards those of the network, by this share of the distance."""
-        torch._foreach_lerp_(*self._weights, share)
+        if self._weights[0]:
+            torch._foreach_lerp_(*self._weights, share)
 
     def discount(self, rows: Rows) -> torch.Tensor:
         """Returns the weight of the bootstrap value of each transition, float32 [B]: 0 after a terminal state."""
