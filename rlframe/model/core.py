@@ -163,16 +163,16 @@ class BatchRenorm(nn.Module):
         if not is_training:
             scale = self.weight * torch.rsqrt(self.var + EPS)
             return torch.addcmul(self.bias - self.mean * scale, features, scale)
-        var, mean = torch.var_mean(features, 0, correction=0)
         with torch.no_grad():
+            mean, var = torch.batch_norm_update_stats(features, None, None, 0.0)
             is_cold = self.passes < WARM_UP
             spread = torch.sqrt(self.var + EPS)
             ratio = (torch.sqrt(var + EPS) / spread).clamp(1 / MOST_SCALE, MOST_SCALE)
             shift = ((mean - self.mean) / spread).clamp(-MOST_SHIFT, MOST_SHIFT)
             ratio, shift = ratio.masked_fill(is_cold, 1.0), shift.masked_fill(is_cold, 0.0)
-        self.batch = var.detach(), mean.detach()
-        scale = torch.rsqrt(var + EPS) * ratio
-        return torch.addcmul(self.bias, self.weight, torch.addcmul(shift, features - mean, scale))
+        self.batch = var, mean
+        weight, bias = self.weight * ratio, torch.addcmul(self.bias, self.weight, shift)
+        return torch.nn.functional.batch_norm(features, None, None, weight, bias, True, 0.0, EPS)
 
     def update(self) -> None:
         """Lets the running statistics follow the last training pass, unless its features were not finite."""
