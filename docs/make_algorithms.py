@@ -39,6 +39,14 @@ OPTIONS = {
     'mdqn': (*VALUE_BASED, 'entropy_tau', 'm_alpha'),
     'rainbow': (*VALUE_BASED, 'model.n_atom', 'model.noisy'),
     'r2d2': (*VALUE_BASED, 'value_rescale', 'learn.burn_in', 'model.lstm_hidden_size'),
+    'pqn': (
+        'collect.n_sample',
+        'collect.q_lambda',
+        'learn.learning_rate',
+        'learn.epoch_per_collect',
+        'model.norm',
+        'other.eps',
+    ),
     'ppo': (
         *ON_POLICY,
         'learn.epoch_per_collect',

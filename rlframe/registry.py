@@ -381,6 +381,7 @@ POLICY_REGISTRY: Registry[Policy] = Registry(
         mdqn='dqn',
         rainbow='c51',
         r2d2='r2d2',
+        pqn='pqn',
         ppo='ppo',
         a2c='ppo',
         ddpg='ddpg',

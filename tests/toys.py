@@ -22,6 +22,13 @@ RECURRENT = R2D2 | dict(
         replay_buffer=dict(replay_buffer_size=5000),
     ),
 )
+FRESH = dict(
+    policy='pqn',
+    learn=dict(batch_size=64, learning_rate=3e-3),
+    collect=dict(n_sample=128),
+    other=dict(eps=dict(type='linear', start=1.0, end=0.05, decay=1500)),
+    policy_=dict(discount_factor=0.5),
+)
 PPO = dict(policy='ppo', learn=dict(batch_size=64, learning_rate=3e-3), collect=dict(n_sample=128))
 QAC = dict(
     env_id='fakes:TargetEnv',
@@ -78,6 +85,7 @@ TOYS = {
     'sac correlated': SOFT | dict(policy='sac', collect=dict(n_sample=8, noise_correlation=0.9)),
     'sac_discrete': DISCRETE | dict(policy='sac_discrete'),
     'r2d2': RECURRENT | dict(model=dict(encoder_hidden_size_list=[32], lstm_hidden_size=16)),
+    'pqn': FRESH,
     'ppo': PPO,
     'ppo episodes': PPO
     | dict(collect=dict(n_sample=None, n_episode=16), collector=dict(type='episode', get_train_sample=True)),

@@ -307,6 +307,16 @@ def _dqn(facts: Facts) -> Settings:
     )
 
 
+def _pqn(facts: Facts) -> Settings:
+    return dict(
+        normalize_obs=facts.has_numbers,
+        model=_encoder(facts, [128, 128]),
+        learn=dict(epoch_per_collect=4, batch_size=256, learning_rate=1e-3),
+        collect=dict(n_sample=1024),
+        other=dict(eps=dict(type='linear', start=1.0, end=0.05, decay=ON_POLICY_STEPS // 5)),
+    )
+
+
 def _c51(facts: Facts) -> Settings:
     return {**_dqn(facts), 'normalize_reward': True}  # returns within its fixed range of values
 
@@ -337,6 +347,7 @@ FAMILIES: dict[str, Callable[[Facts], Settings]] = {
     'PPOPolicy': _ppo,
     'C51Policy': _c51,
     'R2D2Policy': _r2d2,
+    'PQNPolicy': _pqn,
     'DQNPolicy': _dqn,
     'QACPolicy': _actor_critic,
 }

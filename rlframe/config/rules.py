@@ -339,7 +339,7 @@ def _stays_on_the_device(known: Known) -> list[ConfigError]:
     ]
     if known.get('policy.on_policy') is False:
         message = f'the collector {TENSOR!r} needs a policy that learns from fresh data and acts by tensors'
-        errors.append(_bad(known, 'policy.type', message, "'ppo' or 'a2c'"))
+        errors.append(_bad(known, 'policy.type', message, "'ppo', 'a2c' or 'pqn'"))
     return errors
 
 

@@ -193,7 +193,7 @@ class NormedMLP(MLP):
         space: Space of the input.
         hidden_sizes: Widths of the hidden layers.
         activation: Nonlinearity behind each.
-        out_size: Width of the last layer.
+        out_size: Width of the last layer; see ``MLP``.
         norm: 'batch': the input and every hidden layer, behind its nonlinearity; 'layer': every hidden layer, in front
             of it.
         dropout: Probability of dropping a unit in training, in front of the norm.
@@ -209,7 +209,7 @@ class NormedMLP(MLP):
         space: gymnasium.Space[Any],
         hidden_sizes: Sequence[int],
         activation: str,
-        out_size: int,
+        out_size: int | None = None,
         norm: str | None = None,
         dropout: float = 0.0,
         **images: Any,

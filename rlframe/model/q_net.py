@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import gymnasium
 import numpy as np
@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from rlframe.data.timestep import EnvSpec
-from rlframe.model.core import MLP, STATES_OF_CORE, NoisyLinear
+from rlframe.model.core import MLP, STATES_OF_CORE, NoisyLinear, NormedMLP
 from rlframe.model.encoder import Obs
 from rlframe.registry import MODEL_REGISTRY
 
@@ -28,8 +28,8 @@ class QNet(nn.Module):
         dueling: Whether value and advantage have heads of their own.
         atoms: Numbers that describe the return of an action: 1 is its mean, more are a distribution.
         noisy: Whether the heads explore by noise in their weights.
-        conv_layers: Channels, kernel size and stride of each convolution that reads images.
-        image_layout: Position of the channels of images.
+        norm: 'layer': a norm of the hidden layers; see ``NormedMLP``.
+        images: Options of the encoder of images; see ``MLP``.
 
     Source:
         Dueling: Wang et al., Dueling Network Architectures for Deep Reinforcement Learning (2016), eq. 9; for
@@ -47,22 +47,17 @@ class QNet(nn.Module):
         dueling: bool = True,
         atoms: int = 1,
         noisy: bool = False,
-        conv_layers: Sequence[Sequence[int]] | None = None,
-        image_layout: str = 'auto',
+        norm: Literal[None, 'layer'] = None,
+        **images: Any,
     ) -> None:
         super().__init__()
         space: Any = spec.action_space
         self._actions, self._atoms = int(space.n), atoms
         is_plain = not dueling and not noisy and not self.has_heads
         size = self._actions * atoms
-        self.encoder = MLP(
-            spec.observation_space,
-            encoder_hidden_size_list,
-            activation,
-            size if is_plain else None,
-            conv_layers,
-            image_layout,
-        )
+        last = size if is_plain else None
+        kind, options = (NormedMLP, images | {'norm': norm}) if norm else (MLP, images)
+        self.encoder = kind(spec.observation_space, encoder_hidden_size_list, activation, last, **options)
         linear = NoisyLinear if noisy else nn.Linear
         self.advantage_head = None if is_plain else linear(self.encoder.out_size, size)
         self.value_head = linear(self.encoder.out_size, atoms) if dueling else None

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from easydict import EasyDict
 
 from rlframe.data.faces import Metrics
-from rlframe.data.timestep import Array, Batch, IntArray, TimeStep
+from rlframe.data.timestep import Batch
 from rlframe.errors import ConfigError
-from rlframe.policy.base_policy import OtherConfig, Policy, smallest_int
-from rlframe.policy.parts.actions import IMPOSSIBLE, mask_of, masked, random_allowed
+from rlframe.policy.parts.actions import IMPOSSIBLE, mask_of, masked
 from rlframe.policy.parts.optim import Optimizer
 from rlframe.policy.parts.options import (
     BATCH_SIZE,
@@ -21,12 +18,11 @@ from rlframe.policy.parts.options import (
     UPDATE_PER_COLLECT,
     ImageModel,
     Schedule,
-    check_schedule,
     grad_clip_norm,
     learning_rate,
-    value_at,
 )
 from rlframe.policy.parts.sequences import Rows
+from rlframe.policy.q_policy import QConfig, QPolicy
 from rlframe.policy.td import INPUTS, Targets, TDConfig, TDLearn, check_priority
 from rlframe.registry import POLICY_REGISTRY
 from rlframe.utils.field import option
@@ -72,19 +68,7 @@ class DQNLearn(TDLearn):
     grad_clip_norm: float | None = option(grad_clip_norm())
 
 
-class DQNOther(OtherConfig):
-    """Section ``other`` of a DQN."""
-
-    eps: Schedule = option(
-        dict(type='exp', start=0.95, end=0.1, decay=10000),
-        range='[0, 1]',
-        doc='probability of a random action; a schedule over env steps',
-        check=check_schedule,
-        may_change=True,
-    )
-
-
-class DQNConfig(TDConfig):
+class DQNConfig(TDConfig, QConfig):
     """Options of a DQN."""
 
     double: bool = option(
@@ -107,11 +91,10 @@ class DQNConfig(TDConfig):
     )
     model: DQNModel
     learn: DQNLearn
-    other: DQNOther
 
 
 @POLICY_REGISTRY.register('dqn')
-class DQNPolicy(Policy):
+class DQNPolicy(QPolicy):
     """Deep Q-network.
 
     Source:
@@ -122,7 +105,6 @@ class DQNPolicy(Policy):
 
     _cfg: DQNConfig
     config: dict[str, Any] = dict(discount_factor=0.97, collect=dict(n_sample=8))
-    supports_action_mask = True
     compiled_parts = ('_losses',)
     captured_part = '_update_tensors'
 
@@ -141,9 +123,6 @@ class DQNPolicy(Policy):
             )
         return errors
 
-    def default_model(self) -> str:
-        return 'q_net'
-
     def _init_learn(self) -> None:
         self._targets = Targets(self._cfg, copy.deepcopy(self._model), [self._model], self._device)
         self._target_model = self._targets.network
@@ -156,14 +135,6 @@ class DQNPolicy(Policy):
         # a subclass may change the loss of each transition; otherwise their mean is one operation
         is_own = type(self)._losses is DQNPolicy._losses
         self._reduction = 'mean' if is_own and not self._targets.has_weights else 'none'
-
-    def _init_eval(self) -> None:
-        self._noisy = bool(self._cfg.model.get('noisy'))
-
-    def _init_collect(self) -> None:
-        space = self._action_space
-        self._action_num, self._first_action = int(space.n), int(space.start)
-        self._action_dtype = smallest_int(self._action_num)
 
     @property
     def _is_turn(self) -> bool:
@@ -204,16 +175,6 @@ class DQNPolicy(Policy):
         value = value.detach()
         return loss, target - value, {'q_value': value.mean(), 'target_q_value': target.mean()}
 
-    def _acting_output(self, obs: Any) -> tuple[torch.Tensor, int]:
-        return self._model(obs), int(self._action_space.n)
-
-    def _chosen(self, output: torch.Tensor, action: torch.Tensor) -> torch.Tensor:
-        """Selects the network's output for an action in each row: [B, A, ...] to [B, ...]."""
-        action = action.long()
-        if output.dim() == 2:
-            return output.gather(1, action.unsqueeze(1)).squeeze(1)
-        return output[torch.arange(len(action), device=action.device), action]
-
     def _target(self, rows: Rows) -> torch.Tensor:
         """Returns the value that each transition says its action has, float32 [B]."""
         with torch.no_grad():
@@ -249,10 +210,6 @@ class DQNPolicy(Policy):
         best = (masked(value, mask_of(next_obs)) if self._has_mask else value).argmax(1)
         return self._chosen(output, best)
 
-    def _expected(self, output: torch.Tensor) -> torch.Tensor:
-        """Converts the network's output to action values, float32 [B, A]."""
-        return output
-
     def _update_target(self) -> None:
         if self._target_theta is None:
             self._targets.copy()
@@ -261,61 +218,6 @@ class DQNPolicy(Policy):
 
     def reset_targets(self) -> None:
         self._targets.copy()
-
-    def best_action(self, obs: torch.Tensor) -> torch.Tensor:
-        """Returns the action of the highest value, counted from 0, int64 [B], as a part of a torch graph."""
-        return self._expected(self._model(obs)).argmax(1)
-
-    def _q_value(self, obs: Array) -> torch.Tensor:
-        """Returns the value of each action, -inf if a mask forbids it, float32 [n, A]."""
-        with torch.inference_mode():
-            tensor = self._tensor(obs)
-            value = self._expected(self._model(tensor))
-            value = masked(value, mask_of(tensor)) if self._has_mask else value
-            return value if self._on_cpu else value.cpu()
-
-    def _forward_collect(self, obs: Array, env_id: IntArray, eps: float = 0.0, **settings: Any) -> Batch:
-        action = self._q_value(obs).numpy().argmax(1)
-        if eps > 0 and self._has_mask:
-            draw = self._rng.random(len(action)) / eps
-            action = np.where(draw < 1, random_allowed(mask_of(obs), draw % 1), action)
-        elif eps > 0:
-            # A number below eps, divided by eps, is again uniform in [0, 1), so it also picks the random action. Few
-            # numbers are below eps, and after a network's forward each NumPy call costs several times as much as an
-            # iteration of this loop: with two vectorised draws, one that tests and one that picks, a forward takes
-            # 5-7 us longer for 8 envs, and a round of collection in 8 CartPoles 3-8 %, in 64 CartPoles 0-3 %. Median
-            # CPU time of 40 interleaved blocks per form, one thread, with eps 0.1 and 0.95.
-            scale = self._action_num / eps
-            for i, draw in enumerate(self._rng.random(len(action)).tolist()):
-                if draw * scale < self._action_num:
-                    action[i] = draw * scale
-        return self._output(action)
-
-    def _forward_eval(self, obs: Array, env_id: IntArray, **settings: Any) -> Batch:
-        if self._noisy:
-            self._model.eval()
-        action = self._q_value(obs).numpy().argmax(1)
-        if self._noisy:
-            self._model.train()
-        return self._output(action)
-
-    def _output(self, action: Array) -> Batch:
-        """Returns actions that are counted from 0, [n], as the env counts them, and in its type."""
-        if self._action_space.start:
-            action = action + int(self._action_space.start)
-        return Batch.unchecked({'action': action.astype(self._action_space.dtype, copy=False)}, len(action))
-
-    def _process_transition(self, obs: Array, output: Batch, timestep: TimeStep) -> dict[str, Array]:
-        rows = super()._process_transition(obs, output, timestep)
-        action = rows['action'] - self._first_action if self._first_action else rows['action']
-        rows['action'] = action.astype(self._action_dtype)
-        return rows
-
-    def get_setting_collect(self, info: Mapping[str, Any]) -> dict[str, Any]:
-        return {'eps': value_at(self._cfg.other.eps, info['envstep'])}
-
-    def _monitor_vars(self) -> list[str]:
-        return [*super()._monitor_vars(), 'q_value', 'target_q_value']
 
 
 def soft_policy(

@@ -27,8 +27,17 @@ from rlframe.policy.parts.options import (
     learning_rate,
     value_at,
 )
-from rlframe.policy.parts.sequences import Rows, begins_of, env_by_env, flat, standardised, take
-from rlframe.policy.parts.tensor_acting import TensorActing
+from rlframe.policy.parts.sequences import (
+    Rows,
+    apart_rows,
+    begins_of,
+    env_by_env,
+    flat,
+    shuffled_batches,
+    standardised,
+    values_after,
+)
+from rlframe.policy.parts.tensor_acting import ActorTensorActing
 from rlframe.registry import POLICY_REGISTRY
 from rlframe.utils.field import option
 from rlframe.utils.lazy import LazyModule
@@ -193,9 +202,7 @@ class PPOPolicy(Policy):
         """Divides the shuffled rows of a round, or its sequences if there is a core, into batches of ``size`` rows."""
         if self._has_core:
             return sequence_batches(columns, data, self._cfg.learn.unroll_len, size, self._rng, self._tensor)
-        count = len(data)
-        shuffled = take(columns, self._tensor(self._rng.permutation(count)))
-        return (take(shuffled, slice(start, start + size)) for start in range(0, count, size))
+        return shuffled_batches(columns, self._tensor(self._rng.permutation(len(data))), size)
 
     def _columns(self, data: Batch) -> Rows:
         """Returns the inputs of a round's updates, as tensors [M, ...]."""
@@ -320,11 +327,7 @@ class PPOPolicy(Policy):
         )
 
     def _get_train_sample(self, block: Batch) -> Batch:
-        done = block['terminated'] | block['truncated']
-        apart = done.copy()  # rows whose next obs is not the obs of the row below
-        apart[-1] = True
-        if 'mask' in block:
-            apart[:-1] |= ~block['mask'][1:]
+        apart = apart_rows(block)
         value, next_value = self._block_values(block, apart)
         next_value[block['terminated']] = 0.0
         cfg = self._cfg.collect
@@ -333,13 +336,14 @@ class PPOPolicy(Policy):
         columns = {
             'obs': block['obs'],
             'action': block['action'],
-            'log_prob': log_prob.reshape(done.shape),
+            'log_prob': log_prob.reshape(apart.shape),
             'advantage': advantage,
             'return_': advantage + value,
             'collect_iter': block['collect_iter'],
         }
-        real = block['mask'] if 'mask' in block else np.ones(done.shape, bool)
+        real = block['mask'] if 'mask' in block else np.ones(apart.shape, bool)
         if self._has_core:
+            done = block['terminated'] | block['truncated']
             columns, real = env_by_env(columns | {'state': block['state'], 'begins': begins_of(done)}), real.T
         return Batch({name: column[real] for name, column in columns.items()})
 
@@ -355,14 +359,11 @@ class PPOPolicy(Policy):
             behind = self._step_values(block['next_obs'][apart], after[apart.reshape(-1)])[0]
         else:
             value, behind = self._values(flat(block['obs'])), self._values(block['next_obs'][apart])
-        value = value.reshape(apart.shape)
-        next_value = np.concatenate([value[1:], value[-1:]])
-        next_value[apart] = behind
-        return value, next_value
+        return values_after(value, behind, apart)
 
     def _get_tensor_mode(self) -> TensorMode:
         """Returns the interface for a collector of tensors."""
-        return TensorActing(self).mode()
+        return ActorTensorActing(self).mode()
 
     def _values(self, obs: Array) -> FloatArray:
         """Returns the value of observations in the env's own units, float32 [n]."""

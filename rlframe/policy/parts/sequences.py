@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from rlframe.data.timestep import Array, Batch, BoolArray, IntArray
+from rlframe.data.timestep import Array, Batch, BoolArray, FloatArray, IntArray
 from rlframe.utils.arithmetic import ALIGNMENT, aligned
 from rlframe.utils.lazy import LazyModule
 
@@ -59,6 +59,46 @@ def standardised(advantage: Any) -> Any:
 def flat(column: Any) -> Any:
     """Maps a column [T, N, ...], an array or a tensor, to [T * N, ...]."""
     return column.reshape(-1, *column.shape[2:])
+
+
+def apart_rows(block: Any) -> Any:
+    """Returns where the next observation of a row is not the observation of the row below, bool [T, N].
+
+    Args:
+        block: Columns [T, N, ...], arrays or tensors, among them ``terminated``, ``truncated`` and, where rows are
+            missing, ``mask``.
+    """
+    apart = block['terminated'] | block['truncated']
+    apart[-1] = True
+    if 'mask' in block:
+        apart[:-1] |= ~block['mask'][1:]
+    return apart
+
+
+def values_after(value: FloatArray, behind: FloatArray, apart: BoolArray) -> tuple[FloatArray, FloatArray]:
+    """Returns the values of the observation of each row and of its next observation, float32 [T, N].
+
+    Args:
+        value: Values of the observations of all rows, float32 [T * N].
+        behind: Values of the next observations of the rows that are apart, float32 [n].
+        apart: See ``apart_rows``, bool [T, N].
+    """
+    value = value.reshape(apart.shape)
+    next_value = np.concatenate([value[1:], value[-1:]])
+    next_value[apart] = behind
+    return value, next_value
+
+
+def shuffled_batches(columns: Rows, order: Any, size: int) -> Iterator[Rows]:
+    """Divides the rows of a round into batches of ``size`` rows; the last one may have fewer.
+
+    Args:
+        columns: Columns [M, ...], tensors.
+        order: Order of the rows, a tensor int64 [M].
+        size: Rows of a batch.
+    """
+    shuffled = take(columns, order)
+    return (take(shuffled, slice(start, start + size)) for start in range(0, len(order), size))
 
 
 class Chosen(NamedTuple):

@@ -11,7 +11,7 @@ from rlframe.data.timestep import Batch, EnvSpec
 from rlframe.errors import IncompatibleError
 from rlframe.policy.parts.actions import float_bounds
 from rlframe.policy.parts.normalize import RunningMoments
-from rlframe.policy.parts.sequences import flat
+from rlframe.policy.parts.sequences import apart_rows, flat
 from rlframe.utils.lazy import LazyModule
 
 if TYPE_CHECKING:
@@ -24,22 +24,23 @@ REPLACED = '_forward_collect', '_process_transition', '_get_train_sample'
 
 
 class TensorActing:
-    """Acts and makes training samples on the device of an on-policy policy with an actor and a critic.
+    """Acts and makes training samples on the device of a policy that learns from fresh data.
 
     It does the same as the policy's methods for arrays, without a recurrent core, normalisation and action masks. A subclass
     of the policy that changes one of those methods has to define ``_get_tensor_mode`` as well.
 
     Args:
-        policy: Its network, distribution and statistics of returns are used.
+        policy: Its network is used.
+        discount_factor: Per env step.
+        lambda_: Weight of later steps in a return.
 
     Raises:
         IncompatibleError: If an option or the env needs arrays.
     """
 
-    def __init__(self, policy: Any) -> None:
+    def __init__(self, policy: Any, discount_factor: float, lambda_: float) -> None:
         self._cfg, self._spec, self._device = policy._cfg, policy._spec, policy._device
-        self._model, self._distribution = policy._model, policy._distribution
-        self._returns: RunningMoments | None = policy._returns
+        self._model, self._weights = policy._model, (discount_factor, lambda_)
         self._check(type(policy))
         self._to_env = action_map(self._spec, self._device)
 
@@ -52,7 +53,7 @@ class TensorActing:
         for key, is_set in (
             ('normalize_obs', self._cfg.normalize_obs),
             ('normalize_reward', self._cfg.normalize_reward),
-            ('model.core', self._cfg.model.core is not None),
+            ('model.core', self._cfg.model.get('core') is not None),
         ):
             if is_set:
                 raise IncompatibleError(
@@ -80,49 +81,87 @@ class TensorActing:
     def _forward_tensors(
         self, obs: torch.Tensor, generator: torch.Generator, **settings: Any
     ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
-        """Draws actions for observations [N, ...]."""
+        """Draws actions for observations [N, ...]; returns them as the env takes them, and columns to record."""
+        raise NotImplementedError
+
+    def _value(self, obs: torch.Tensor) -> torch.Tensor:
+        """Returns the values of observations [n, ...] in the env's own units, float32 [n]."""
+        raise NotImplementedError
+
+    def _columns(self, block: Batch, advantage: torch.Tensor) -> dict[str, torch.Tensor]:
+        """Returns the columns that an update reads beside those that all policies read, [T * N, ...]."""
+        return {}
+
+    def _tensor_samples(self, block: Batch) -> Batch:
+        """Turns a block of columns [T, N, ...] into training samples [T * N, ...]."""
+        apart = apart_rows(block)
+        with torch.no_grad():
+            value = self._value(flat(block['obs'])).reshape(apart.shape)
+            next_value = torch.cat([value[1:], value[-1:]])
+            rows = apart.nonzero(as_tuple=True)  # waits for the device, which alone knows their number
+            next_value[rows] = self._value(block['next_obs'][rows])
+            next_value.masked_fill_(block['terminated'], 0.0)
+            advantage = gae_of_tensors(block['reward'], value, next_value, apart, *self._weights)
+            columns = {name: flat(block[name]) for name in ('obs', 'action')} | self._columns(
+                block, advantage
+            )
+        return Batch(columns, return_=flat(advantage + value))
+
+
+class ActorTensorActing(TensorActing):
+    """Acts by the distribution of an actor, and values by a critic.
+
+    Args:
+        policy: Its network, distribution and statistics of returns are used.
+    """
+
+    def __init__(self, policy: Any) -> None:
+        cfg = policy._cfg.collect
+        super().__init__(policy, cfg.discount_factor, cfg.gae_lambda)
+        self._distribution = policy._distribution
+        self._returns: RunningMoments | None = policy._returns
+
+    def _forward_tensors(
+        self, obs: torch.Tensor, generator: torch.Generator, **settings: Any
+    ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
         with torch.no_grad():
             logit = self._model.logit(obs)
             action = self._distribution.sample_tensor(logit, generator)
             return self._to_env(action), {'action': action, 'logit': logit}
 
-    def _tensor_samples(self, block: Batch) -> Batch:
-        """Turns a block of columns [T, N, ...] into training samples [T * N, ...]."""
-        cfg, done = self._cfg.collect, block['terminated'] | block['truncated']
-        apart = done.clone()  # rows whose next obs is not the obs of the row below
-        apart[-1] = True
-        with torch.no_grad():
-            value, next_value = self._tensor_values(block, apart)
-            next_value.masked_fill_(block['terminated'], 0.0)
-            advantage = gae_of_tensors(
-                block['reward'], value, next_value, apart, cfg.discount_factor, cfg.gae_lambda
-            )
-            log_prob, _ = self._distribution.evaluate(flat(block['logit']), flat(block['action']))
-        columns = {name: flat(block[name]) for name in ('obs', 'action')}
-        return Batch(
-            columns,
-            log_prob=log_prob,
-            advantage=flat(advantage),
-            return_=flat(advantage + value),
-        )
-
-    def _tensor_values(self, block: Batch, apart: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Returns the values of the obs of each row and of its next obs, in the env's own units, float32 [T, N].
-
-        Args:
-            block: The rows.
-            apart: True where the next obs of a row is not the obs of the row below, bool [T, N].
-        """
-        value = self._in_units(self._model.value(flat(block['obs']))).reshape(apart.shape)
-        next_value = torch.cat([value[1:], value[-1:]])
-        rows = apart.nonzero(as_tuple=True)  # waits for the device, which alone knows their number
-        next_value[rows] = self._in_units(self._model.value(block['next_obs'][rows]))
-        return value, next_value
-
-    def _in_units(self, value: torch.Tensor) -> torch.Tensor:
+    def _value(self, obs: torch.Tensor) -> torch.Tensor:
+        value: torch.Tensor = self._model.value(obs)
         if self._returns is None:
             return value
         return value * float(self._returns.std) + float(self._returns.mean)
+
+    def _columns(self, block: Batch, advantage: torch.Tensor) -> dict[str, torch.Tensor]:
+        log_prob, _ = self._distribution.evaluate(flat(block['logit']), flat(block['action']))
+        return {'log_prob': log_prob, 'advantage': flat(advantage)}
+
+
+class GreedyTensorActing(TensorActing):
+    """Acts by the action of the highest value, or with probability ``eps`` by a random one.
+
+    Args:
+        policy: Its network, which values every action, is used.
+    """
+
+    def __init__(self, policy: Any) -> None:
+        super().__init__(policy, policy._cfg.discount_factor, policy._cfg.collect.q_lambda)
+
+    def _forward_tensors(
+        self, obs: torch.Tensor, generator: torch.Generator, eps: float = 0.0, **settings: Any
+    ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+        with torch.no_grad():
+            value = self._model(obs)
+            is_random = torch.rand(len(value), generator=generator, device=value.device) < eps
+            drawn = torch.randint(value.shape[1], (len(value),), generator=generator, device=value.device)
+            action = torch.where(is_random, drawn, value.argmax(1))
+            return self._to_env(action), {'action': action}
+
+    def _value(self, obs: torch.Tensor) -> torch.Tensor:
+        return self._model(obs).amax(1)
 
 
 def action_map(spec: EnvSpec, device: torch.device) -> Callable[[torch.Tensor], torch.Tensor]:

@@ -215,7 +215,7 @@ def _mode_of(policy: Any, device: torch.device) -> TensorMode:
     mode = tensor_mode_of(policy)
     if mode is None:
         raise IncompatibleError(
-            "the collector 'tensor' needs a policy that acts by tensors and learns from fresh data, such as ppo or a2c",
+            "the collector 'tensor' needs a policy that acts by tensors and learns from fresh data, such as ppo or pqn",
             where='policy.type',
             remedy="collector.type='sample' works with every policy.",
         )

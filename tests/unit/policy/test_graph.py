@@ -72,7 +72,7 @@ def make(kind: str, **options: Any) -> Any:
     action = spaces.Box(-1, 1, (2,)) if kind in CONTINUOUS else spaces.Discrete(3)
     torch.manual_seed(0)
     cfg = dict(type=kind, cuda=False, model=model, priority=kind in ('dqn', 'sac'), **options)
-    if kind in ('ppo', 'a2c', 'bc'):
+    if 'priority' not in POLICY_REGISTRY.get(kind).config_fields():
         del cfg['priority']
     return create_policy(cfg, EnvSpec(SPACE, action), seed=0)
 

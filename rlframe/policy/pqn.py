@@ -1,0 +1,154 @@
+"""PQN: Q-learning by lambda-returns of fresh data, without replay buffer and target network."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from rlframe.data.faces import Metrics, TensorMode
+from rlframe.data.returns import gae
+from rlframe.data.timestep import Array, Batch, FloatArray
+from rlframe.policy.base_policy import CollectConfig, LearnConfig
+from rlframe.policy.parts.optim import NAN_POLICY, Optimizer
+from rlframe.policy.parts.options import (
+    DISCOUNT_FACTOR,
+    HIDDEN_SIZES,
+    ImageModel,
+    Schedule,
+    grad_clip_norm,
+    learning_rate,
+)
+from rlframe.policy.parts.sequences import Rows, apart_rows, flat, shuffled_batches, values_after
+from rlframe.policy.parts.tensor_acting import GreedyTensorActing
+from rlframe.policy.q_policy import QConfig, QPolicy
+from rlframe.registry import POLICY_REGISTRY
+from rlframe.utils.field import option
+from rlframe.utils.lazy import LazyModule
+
+if TYPE_CHECKING:
+    import torch
+else:
+    torch = LazyModule('torch')
+
+
+class PQNModel(ImageModel):
+    """Section ``model`` of PQN."""
+
+    encoder_hidden_size_list: list[int] = option(HIDDEN_SIZES.having([128, 128]))
+    norm: Literal[None, 'layer'] = option(
+        'layer', doc='norm in front of the nonlinearity of each hidden layer; without one, PQN may diverge'
+    )
+    dueling: bool = option(False, doc='whether value and advantage have separate heads')
+
+
+class PQNLearn(LearnConfig):
+    """Section ``learn`` of PQN."""
+
+    epoch_per_collect: int = option(
+        4, range='[1, inf)', unit='epochs', doc='passes over the data of one round', may_change=True
+    )
+    batch_size: int = option(
+        256,
+        range='[1, inf)',
+        unit='transitions',
+        doc='size of the batch of one update',
+        may_change=True,
+    )
+    learning_rate: Schedule = option(learning_rate(1e-3))
+    grad_clip_norm: float | None = option(grad_clip_norm(default=10.0))
+    nan_policy: Literal['raise', 'skip', 'ignore'] = option(NAN_POLICY)
+
+
+class PQNCollect(CollectConfig):
+    """Section ``collect`` of PQN."""
+
+    q_lambda: float = option(
+        0.65,
+        range='[0, 1]',
+        doc='weight of later steps in a return: 0 bootstraps after one step, 1 at the end of the round',
+    )
+
+
+class PQNConfig(QConfig):
+    """Options of PQN."""
+
+    discount_factor: float = option(DISCOUNT_FACTOR)
+    model: PQNModel
+    learn: PQNLearn
+    collect: PQNCollect
+
+
+@POLICY_REGISTRY.register('pqn')
+class PQNPolicy(QPolicy):
+    """Parallelised Q-network: it acts as DQN does, and learns from fresh data as PPO does.
+
+    Source:
+        Gallici et al., Simplifying Deep Temporal Difference Learning (2025), algorithm 1; Q(lambda) as in Daley & Amato,
+        Reconciling lambda-Returns with Experience Replay (2019), eq. 4. The optimizer here is Adam, there RAdam.
+    """
+
+    _cfg: PQNConfig
+    config: dict[str, Any] = dict(on_policy=True, collect=dict(n_sample=1024))
+    compiled_parts = ('_losses',)
+    captured_part = '_update_tensors'
+
+    def model_kwargs(self) -> dict[str, Any]:
+        kwargs = super().model_kwargs()
+        if kwargs['norm'] is None:  # networks of users may know none
+            del kwargs['norm']
+        return kwargs
+
+    def _init_learn(self) -> None:
+        self._optimizer = self._optimizers['model'] = Optimizer(self._model, self._cfg.learn)
+
+    def _forward_learn(self, data: Batch) -> Iterator[Callable[[], Metrics]]:
+        columns = {name: self._tensor(data[name]) for name in ('obs', 'action', 'return_')}
+        for _ in range(self._cfg.learn.epoch_per_collect):
+            order = self._tensor(self._rng.permutation(len(data)))
+            for rows in shuffled_batches(columns, order, self._cfg.learn.batch_size):
+                yield partial(self._update, rows)
+
+    def _update(self, rows: Rows) -> Metrics:
+        return self._update_tensors(rows) | self._optimizer.metrics()
+
+    def _update_tensors(self, rows: Rows) -> Metrics:
+        """Updates the network; only reads and changes tensors."""
+        loss, metrics = self._losses(rows)
+        self._optimizer.step(loss)
+        return metrics
+
+    def _losses(self, rows: Rows) -> tuple[torch.Tensor, Metrics]:
+        """Returns the loss of a batch, and the values to log."""
+        value, target = self._chosen(self._model(rows['obs']), rows['action']), rows['return_']  # [B]
+        loss = torch.nn.functional.mse_loss(value, target)
+        metrics = {
+            'total_loss': loss.detach(),
+            'q_value': value.detach().mean(),
+            'target_q_value': target.mean(),
+        }
+        return loss, metrics
+
+    def _get_train_sample(self, block: Batch) -> Batch:
+        apart = apart_rows(block)
+        value, behind = self._values(flat(block['obs'])), self._values(block['next_obs'][apart])
+        value, next_value = values_after(value, behind, apart)
+        next_value[block['terminated']] = 0.0
+        cfg = self._cfg
+        # a lambda-return is the value plus the generalised advantage
+        advantage = gae(block['reward'], value, next_value, apart, cfg.discount_factor, cfg.collect.q_lambda)
+        columns = {name: block[name] for name in ('obs', 'action', 'collect_iter')}
+        columns['return_'] = advantage + value
+        real = block['mask'] if 'mask' in block else np.ones(apart.shape, bool)
+        return Batch({name: column[real] for name, column in columns.items()})
+
+    def _values(self, obs: Array) -> FloatArray:
+        """Returns the value of the best action in each state, float32 [n]."""
+        value: FloatArray = self._q_value(obs).numpy().max(1)
+        return value
+
+    def _get_tensor_mode(self) -> TensorMode:
+        """Returns the interface for a collector of tensors."""
+        return GreedyTensorActing(self).mode()

@@ -1,0 +1,137 @@
+"""PQN's returns are those of the paper, and those of tensors are those of arrays."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from fakes import config_pair
+from gymnasium import spaces
+
+from rlframe.config import compile_config
+from rlframe.data import Batch, EnvSpec
+from rlframe.errors import ConfigError, RLFrameError
+from rlframe.policy import create_policy
+
+OBS = spaces.Box(-1, 1, (3,), np.float32)
+PLAIN: Any = EnvSpec(OBS, spaces.Discrete(4), name='Toy-v0')
+MASKED: Any = EnvSpec(
+    spaces.Dict(observation=OBS, action_mask=spaces.MultiBinary(4)), spaces.Discrete(4), name='Toy-v0'
+)
+GAMMA, LAMBDA = 0.9, 0.7
+
+
+def make(spec: EnvSpec = PLAIN, **cfg: Any) -> Any:
+    torch.manual_seed(0)
+    collect = {'q_lambda': LAMBDA, 'n_sample': 10}
+    own = {'type': 'pqn', 'cuda': False, 'discount_factor': GAMMA, 'collect': collect}
+    return create_policy({**own, 'model': {'encoder_hidden_size_list': [8]}, **cfg}, spec, seed=0)
+
+
+def block_of(spec: EnvSpec, steps: int = 5, envs: int = 2) -> Batch:
+    """Returns rows of two envs: in the first an episode terminates at step 1, in the second one is truncated at step 2."""
+    rng = np.random.default_rng(0)
+    seen = rng.normal(size=(steps + 1, envs, 3)).astype(np.float32)
+    terminated, truncated = np.zeros((2, steps, envs), bool)
+    terminated[1, 0] = truncated[2, 1] = True
+    after = seen[1:].copy()
+    after[terminated | truncated] = rng.normal(
+        size=(2, 3)
+    )  # the last observation, not the first of the next episode
+
+    def obs(numbers: np.ndarray) -> Any:
+        if spec is PLAIN:
+            return numbers
+        row = np.zeros(numbers.shape[:2], [('action_mask', np.int8, 4), ('observation', np.float32, 3)])
+        row['observation'], row['action_mask'] = numbers, [1, 0, 1, 1]
+        return row
+
+    return Batch(
+        obs=obs(seen[:-1]),
+        next_obs=obs(after),
+        action=rng.integers(4, size=(steps, envs)),
+        reward=rng.normal(size=(steps, envs)).astype(np.float32),
+        terminated=terminated,
+        truncated=truncated,
+        collect_iter=np.zeros((steps, envs), np.int32),
+    )
+
+
+@pytest.mark.parametrize('spec', [PLAIN, MASKED], ids=['all actions', 'a mask'])
+def test_returns_are_those_of_the_paper(spec: EnvSpec) -> None:
+    policy, block = make(spec), block_of(spec)
+    numbers = block['next_obs'] if spec is PLAIN else block['next_obs']['observation']
+    with torch.no_grad():
+        flat = torch.from_numpy(numbers.reshape(-1, 3).copy())
+        obs = flat if spec is PLAIN else {'observation': flat, 'action_mask': torch.ones(10, 4)}
+        value = policy._model(obs).numpy().reshape(5, 2, 4)
+    allowed = [0, 1, 2, 3] if spec is PLAIN else [0, 2, 3]
+    best = value[..., allowed].max(-1)
+    expected = np.zeros((5, 2))
+    for env in range(2):
+        for t in reversed(range(5)):
+            later = best[t, env]
+            if t < 4 and not block['truncated'][t, env]:
+                later = LAMBDA * expected[t + 1, env] + (1 - LAMBDA) * later
+            going_on = 0.0 if block['terminated'][t, env] else GAMMA
+            expected[t, env] = block['reward'][t, env] + going_on * later
+    samples = policy.collect_mode.get_train_sample(block)
+    np.testing.assert_allclose(samples['return_'].reshape(5, 2), expected, rtol=1e-5)
+    assert len(samples) == 10 and samples['action'].tolist() == block['action'].reshape(-1).tolist()
+
+
+def test_tensors_have_the_returns_of_arrays() -> None:
+    policy, block = make(), block_of(PLAIN)
+    tensors = Batch({name: torch.as_tensor(column) for name, column in block.items()})
+    mode = policy.collect_mode.get_attribute('tensor_mode')
+    returns = mode.get_train_sample(tensors)['return_']
+    np.testing.assert_allclose(returns, policy.collect_mode.get_train_sample(block)['return_'], rtol=1e-5)
+
+
+def test_a_tensor_acts_greedily_but_for_a_share_of_its_steps() -> None:
+    policy = make()
+    forward = policy.collect_mode.get_attribute('tensor_mode').forward
+    obs = torch.randn(4000, 3)
+    best = policy.best_action(obs)
+    action, columns = forward(obs, torch.Generator().manual_seed(0), eps=0.4)
+    assert (action == columns['action']).all() and action.dtype == torch.int64
+    assert (action != best).float().mean() == pytest.approx(0.4 * 3 / 4, abs=0.03)
+    assert (forward(obs, torch.Generator(), eps=0.0)[0] == best).all()
+
+
+def test_each_epoch_learns_from_every_row_once() -> None:
+    policy = make(learn={'batch_size': 4, 'epoch_per_collect': 3})
+    samples = policy.collect_mode.get_train_sample(block_of(PLAIN))
+    sizes, seen = [], []
+    policy._update = lambda rows: (sizes.append(len(rows['action'])), seen.extend(rows['return_'].tolist()))
+    for update in policy.learn_mode.forward(samples):
+        update()
+    assert sizes == [4, 4, 2] * 3
+    for epoch in range(3):
+        assert sorted(seen[epoch * 10 : epoch * 10 + 10]) == sorted(samples['return_'].tolist())
+    assert seen[:10] != seen[10:20]
+
+
+def test_a_batch_learns_the_values_of_its_actions() -> None:
+    policy = make(learn={'batch_size': 10, 'learning_rate': 1e-2, 'epoch_per_collect': 400})
+    samples = policy.collect_mode.get_train_sample(block_of(PLAIN))
+    losses = [update()['total_loss'].item() for update in policy.learn_mode.forward(samples)]
+    assert losses[-1] < 0.05 * losses[0]
+
+
+@pytest.mark.parametrize(
+    ('sections', 'words'),
+    [
+        (dict(buffer=dict(type='naive')), ['replay_buffer']),
+        (dict(policy_=dict(nstep=3)), ['policy.nstep']),
+        (dict(learn=dict(target_update_freq=100)), ['policy.learn.target_update_freq']),
+        (dict(policy_=dict(priority=True)), ['policy.priority']),
+    ],
+    ids=['a replay buffer', 'n-step', 'a target network', 'priorities'],
+)
+def test_what_needs_replay_is_refused_by_name(sections: Any, words: list[str]) -> None:
+    with pytest.raises((ConfigError, RLFrameError)) as caught:
+        compile_config(*config_pair('pqn', **sections))
+    assert all(word in str(caught.value) for word in words), str(caught.value)
