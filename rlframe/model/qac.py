@@ -65,6 +65,13 @@ class NormedGaussianActor(NormedMLP):
         return mean, log_std.clamp(LOG_STD_MIN, LOG_STD_MAX)
 
 
+class NormedDeterministicActor(NormedMLP):
+    """A ``DeterministicActor`` whose layers are normalised by batches; see ``NormedMLP``."""
+
+    def forward(self, obs: Obs, is_training: bool = False) -> torch.Tensor:
+        return super().forward(obs, is_training).tanh()
+
+
 class QCritics(nn.Module):
     """Several Q-functions that share nothing except the observation encoder.
 
@@ -131,6 +138,15 @@ class QCritics(nn.Module):
         return value.squeeze(2) if self._takes_action and self._quantiles == 1 else value
 
 
+ACTORS: dict[tuple[str, str], tuple[Any, int]] = {
+    ('deterministic', 'plain'): (DeterministicActor, 1),
+    ('deterministic', 'normed'): (NormedDeterministicActor, 1),
+    ('gaussian', 'plain'): (GaussianActor, 2),
+    ('gaussian', 'normed'): (NormedGaussianActor, 2),
+}
+"""Kind of actor, and of its hidden layers, to its class and its outputs for each number of an action."""
+
+
 @MODEL_REGISTRY.register('qac')
 class QAC(nn.Module):
     """An actor and Q-critics that share nothing.
@@ -144,7 +160,7 @@ class QAC(nn.Module):
         activation: Nonlinearity behind each.
         critic_num: Critics.
         options: Further arguments of ``QCritics``: norms, dropout and quantiles of the critics, and the encoder of
-            images, which an actor also has; a Gaussian actor has norms by batches, too.
+            images, which an actor also has; an actor of continuous actions has norms by batches, too.
     """
 
     def __init__(
@@ -163,13 +179,10 @@ class QAC(nn.Module):
             actions: Any = spec.action_space
             self.actor = MLP(space, sizes, activation, int(actions.n), **images)
         else:
-            size = math.prod(spec.action_space.shape)
-            if actor == 'gaussian' and options.get('norm') == 'batch':
-                self.actor = NormedGaussianActor(space, sizes, activation, 2 * size, 'batch', **images)
-            elif actor == 'gaussian':
-                self.actor = GaussianActor(space, sizes, activation, 2 * size, **images)
-            else:
-                self.actor = DeterministicActor(space, sizes, activation, size, **images)
+            normed = {'norm': 'batch'} if options.get('norm') == 'batch' else {}
+            kind, outputs = ACTORS[actor, 'normed' if normed else 'plain']
+            size = outputs * math.prod(spec.action_space.shape)
+            self.actor = kind(space, sizes, activation, size, **normed, **images)
         self.critic = QCritics(spec, sizes, activation, critic_num, **options)
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from rlframe.policy.parts.options import Schedule, check_schedule, learning_rate
-from rlframe.policy.qac import QACCollect, QACConfig, QACLearn, QACPolicy
+from rlframe.policy.qac import ContinuousLearn, ContinuousModel, QACCollect, QACConfig, QACPolicy
 from rlframe.registry import POLICY_REGISTRY
 from rlframe.utils.field import option
 
 
-class DDPGLearn(QACLearn):
+class DDPGLearn(ContinuousLearn):
     """Section ``learn`` of DDPG."""
 
     learning_rate_actor: Schedule = option(learning_rate(1e-3, 'Adam for the actor'))
@@ -45,6 +45,7 @@ class DDPGCollect(QACCollect):
 class DDPGConfig(QACConfig):
     """Options of DDPG."""
 
+    model: ContinuousModel
     learn: DDPGLearn
     collect: DDPGCollect
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from easydict import EasyDict
@@ -70,6 +70,35 @@ class QACLearn(TDLearn):
     grad_clip_norm: float | None = option(grad_clip_norm('the gradient of the actor, and of the critics'))
 
 
+class ContinuousModel(QACModel):
+    """Section ``model`` of actor-critics for continuous actions."""
+
+    n_critic: int | None = option(
+        None, range='[1, inf)', unit='critics', doc='number of critics; None: 2, or 1 without twin_critic'
+    )
+    norm: Literal[None, 'batch', 'layer'] = option(
+        None,
+        doc="norm of hidden layers: 'batch' (of actor and critics, as in CrossQ) or 'layer' (of critics, as in DroQ)",
+    )
+    dropout: float = option(
+        0.0, range='[0, 1)', doc='probability of dropping a hidden unit of a critic in training'
+    )
+
+
+class ContinuousLearn(QACLearn):
+    """Section ``learn`` of actor-critics for continuous actions."""
+
+    target_network: bool = option(
+        True, doc='whether targets come from slow copies of the networks; False: from the networks themselves'
+    )
+    adam_beta1: float = option(
+        0.9,
+        range='[0, 1)',
+        doc='decay of the mean of gradients in Adam, of actor and critics',
+        may_change=True,
+    )
+
+
 class QACCollect(CollectConfig):
     """Section ``collect`` of every actor-critic with Q-functions."""
 
@@ -94,13 +123,33 @@ def critic_num(model: Mapping[str, Any]) -> int:
     return model.get('n_critic') or (2 if model['twin_critic'] else 1)
 
 
+SWITCHES = 'norm', 'dropout'
+"""Options of a section ``model`` that are arguments of a network only if they are set."""
+
+
+def check_critics(cfg: EasyDict) -> list[ConfigError]:
+    """Refuses switches of critics that contradict each other."""
+    model, learn, errors = cfg.model, cfg.learn, []
+
+    def refuse(where: str, message: str, got: Any, expected: str) -> None:
+        errors.append(ConfigError(message, where=where, got=got, expected=expected))
+
+    if (model.get('n_critic') or 1) > 1 and not model.twin_critic:
+        refuse('model.n_critic', 'twin_critic=False is one critic', model.n_critic, 'None or 1')
+    if model.get('norm') == 'batch' and learn.target_network:
+        message = 'batch norm needs one pass of this and the next state through the same critics'
+        refuse('learn.target_network', message, True, 'False')
+    if model.get('norm') == 'batch' and learn.batch_size == 1:
+        refuse('learn.batch_size', 'a batch of one transition has no spread to normalise by', 1, '2 or more')
+    return errors
+
+
 class QACPolicy(Policy):
     """Body of policies with an actor and Q-critics.
 
     The actor is deterministic, as that of DDPG and TD3, with noise on its actions and on those of its target network. A
-    subclass with another kind of actor defines it (``model_kwargs``), the value of the next state (``_next_value``, or the
-    whole ``_critic_loss``), the actor's loss (``_actor_loss``) and how it acts (``_explore``, ``best_action``). Internally, and in recorded rows,
-    actions are float32 [n, A] in [-1, 1].
+    subclass with another kind of actor defines it (``model_kwargs``), the losses (``_critic_loss``, ``_actor_loss``) and how it
+    acts (``_explore``, ``best_action``). Internally, and in recorded rows, actions are float32 [n, A] in [-1, 1].
     """
 
     _cfg: QACConfig
@@ -127,11 +176,14 @@ class QACPolicy(Policy):
         kwargs = super().model_kwargs()
         for name in ('twin_critic', 'n_critic'):
             kwargs.pop(name, None)
+        for name in SWITCHES:
+            if not kwargs.get(name):
+                kwargs.pop(name, None)  # networks of users may know none
         return kwargs | {'critic_num': critic_num(self._cfg.model), 'actor': 'deterministic'}
 
     @classmethod
     def check_config(cls, cfg: EasyDict) -> list[ConfigError]:
-        return [*super().check_config(cfg), *check_priority(cfg)]
+        return [*super().check_config(cfg), *check_priority(cfg), *check_critics(cfg)]
 
     # learning
 
@@ -150,23 +202,57 @@ class QACPolicy(Policy):
             cfg.get('target_noise_clip'),
         )
         self._target_theta, self._actor_update_freq = cfg.target_theta, cfg.actor_update_freq
+        self._init_switches()
 
-    def _next_value(self, rows: Rows) -> torch.Tensor:
-        """Returns the target networks' value of the next states, float32 [B], without gradients."""
-        next_obs, clip = rows['next_obs'], self._target_noise_clip
-        action = self._target_model['actor'](next_obs)
+    def _init_switches(self) -> None:
+        """Reads what the switches of the critics change in an update."""
+        from rlframe.model.core import BatchRenorm
+
+        model = self._cfg.model
+        is_batch, drops = model.get('norm') == 'batch', bool(model.get('dropout'))
+        self._norms = [norm for norm in self._model.modules() if isinstance(norm, BatchRenorm)]
+        self._has_target = bool(self._target_model)
+        self._next_actor = self._model.actor
+        if 'actor' in self._target_model:
+            self._next_actor = self._target_model['actor']
+        self._mode = {'is_training': True} if is_batch or drops else {}
+        self._actor_mode = {'is_training': True} if is_batch else {}
+        # while the actor learns, the critics drop units, but have the norm of evaluation
+        self._judging = {'is_training': True} if drops and not is_batch else {}
+
+    def _next_action(self, rows: Rows) -> torch.Tensor:
+        """Returns the actions in the next states, float32 [B, A]."""
+        action, clip = self._next_actor(rows['next_obs']), self._target_noise_clip
         if self._target_noise:
             action = (action + (rows['next_noise'] * self._target_noise).clamp_(-clip, clip)).clamp_(-1, 1)
-        return self._target_model['critic'](next_obs, action).amin(0)
+        return action
+
+    def _values(self, rows: Rows, next_action: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Returns each critic's value of the actions taken and, without gradients, of the next ones.
+
+        Without target networks, both come from one pass, so that both are normalised alike.
+
+        Args:
+            rows: What the update reads.
+            next_action: Actions in the next states, float32 [B, A].
+
+        Returns:
+            float32 [critics, B] twice, or with a last axis of what describes a return.
+        """
+        obs, next_obs, action = rows['obs'], rows['next_obs'], rows['action']
+        if self._has_target:
+            value = self._model.critic(obs, action, **self._mode)
+            with torch.no_grad():
+                return value, self._target_model['critic'](next_obs, next_action, **self._mode)
+        both = joined(obs, next_obs), torch.cat([action, next_action])
+        value, next_value = self._model.critic(*both, **self._mode).chunk(2, 1)
+        return value, next_value.detach()
 
     def _actor_loss(self, rows: Rows) -> tuple[torch.Tensor, Metrics]:
         """Returns the loss of the actor, and the values to log."""
         obs = rows['obs']
-        return -self._model.critic(obs, self._model.actor(obs), count=1).mean(), {}
-
-    def _value(self, obs: torch.Tensor, action: torch.Tensor) -> torch.Tensor:
-        """Returns each critic's value of the actions taken, float32 [critics, B]."""
-        return self._model.critic(obs, action)
+        action = self._model.actor(obs, **self._actor_mode)
+        return -self._model.critic(obs, action, count=1, **self._judging).mean(), {}
 
     def _forward_learn(self, data: Batch) -> Metrics:
         metrics = self._update_tensors(self._columns(data), self._is_turn)
@@ -194,8 +280,10 @@ class QACPolicy(Policy):
     def _critic_loss(self, rows: Rows) -> tuple[torch.Tensor, torch.Tensor, Metrics]:
         """Returns the loss of the critics, the mean error of each transition, float32 [B], and the values to log."""
         with torch.no_grad():
-            target = rows['reward'] + self._targets.discount(rows) * self._next_value(rows)  # [B]
-        value = self._value(rows['obs'], rows['action'])
+            next_action = self._next_action(rows)
+        value, next_value = self._values(rows, next_action)
+        with torch.no_grad():
+            target = rows['reward'] + self._targets.discount(rows) * next_value.amin(0)  # [B]
         return self._critic_losses((target - value).square(), value, target, rows)
 
     def _critic_losses(
@@ -230,6 +318,8 @@ class QACPolicy(Policy):
             total_loss = total_loss + actor_loss.detach()
             metrics |= {'actor_loss': actor_loss.detach(), **variables}
             self._after_actor(metrics)
+        for norm in self._norms:
+            norm.update()  # those of the actor have something new only if it was its turn
         if is_turn or self._follows_critic:
             self._targets.follow(self._target_theta)
         return self._targets.with_priority(
@@ -323,3 +413,10 @@ class QACPolicy(Policy):
         if self._noise is not None:
             check_state(state, {'noise': {'last': array('f', (None, None)), 'kept': array('f')}})
             self._noise.load_state_dict(state['noise'])
+
+
+def joined(first: Any, second: Any) -> Any:
+    """Returns two columns of observations, tensors or dicts of them, one behind the other."""
+    if isinstance(first, dict):
+        return {name: joined(part, second[name]) for name, part in first.items()}
+    return torch.cat([first, second])

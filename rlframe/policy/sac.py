@@ -16,7 +16,14 @@ from rlframe.policy.base_policy import StochasticEval
 from rlframe.policy.parts.optim import Optimizer
 from rlframe.policy.parts.options import Schedule, learning_rate
 from rlframe.policy.parts.sequences import Rows
-from rlframe.policy.qac import QACConfig, QACLearn, QACModel, QACPolicy, critic_num
+from rlframe.policy.qac import (
+    ContinuousLearn,
+    ContinuousModel,
+    QACConfig,
+    QACLearn,
+    QACPolicy,
+    critic_num,
+)
 from rlframe.policy.qrdqn import quantile_huber_loss
 from rlframe.registry import POLICY_REGISTRY
 from rlframe.utils.field import option
@@ -60,30 +67,17 @@ class SACConfig(QACConfig):
     eval: StochasticEval
 
 
-class ContinuousSACModel(QACModel):
+class ContinuousSACModel(ContinuousModel):
     """Section ``model`` of SAC for continuous actions."""
 
-    n_critic: int | None = option(
-        None, range='[1, inf)', unit='critics', doc='number of critics; None: 2, or 1 without twin_critic'
-    )
-    norm: Literal[None, 'batch', 'layer'] = option(
-        None,
-        doc="norm of hidden layers: 'batch' (of actor and critics, as in CrossQ) or 'layer' (of critics, as in DroQ)",
-    )
-    dropout: float = option(
-        0.0, range='[0, 1)', doc='probability of dropping a hidden unit of a critic in training'
-    )
     num_quantiles: int = option(
         1, range='[1, inf)', unit='quantiles', doc='numbers that a critic describes a return by; 1: its mean'
     )
 
 
-class ContinuousSACLearn(SACLearn):
+class ContinuousSACLearn(SACLearn, ContinuousLearn):
     """Section ``learn`` of SAC for continuous actions."""
 
-    target_network: bool = option(
-        True, doc='whether targets come from slow copies of the critics; False: from the critics themselves'
-    )
     target_follows: Literal['actor', 'critic'] = option(
         'actor', doc='whose updates the target networks follow', may_change=True
     )
@@ -102,12 +96,6 @@ class ContinuousSACLearn(SACLearn):
     )
     actor_value: Literal['min', 'mean'] = option(
         'min', doc='value that the actor raises: the smallest of the critics, or their mean', may_change=True
-    )
-    adam_beta1: float = option(
-        0.9,
-        range='[0, 1)',
-        doc='decay of the mean of gradients in Adam, of actor and critics',
-        may_change=True,
     )
 
 
@@ -186,9 +174,6 @@ class SACPolicy(QACPolicy):
         own: ContinuousSACConfig = cfg
         model, learn, errors = own.model, own.learn, super().check_config(cfg)
         count = critic_num(model)
-        if model.norm == 'batch' and learn.target_network:
-            message = 'batch norm needs one pass of this and the next state through the same critics'
-            errors.append(ConfigError(message, where='learn.target_network', got=True, expected='False'))
         if learn.target_critics is not None and learn.target_critics > count:
             message = 'there are fewer critics'
             errors.append(
@@ -199,14 +184,6 @@ class SACPolicy(QACPolicy):
                     expected=f'at most {count}',
                 )
             )
-        if model.n_critic and model.n_critic > 1 and not model.twin_critic:
-            message = 'twin_critic=False is one critic'
-            errors.append(
-                ConfigError(message, where='model.n_critic', got=model.n_critic, expected='None or 1')
-            )
-        if model.norm == 'batch' and learn.batch_size == 1:
-            message = 'a batch of one transition has no spread to normalise by'
-            errors.append(ConfigError(message, where='learn.batch_size', got=1, expected='2 or more'))
         if learn.dropped_quantiles and learn.dropped_quantiles >= model.num_quantiles:
             what = 'a critic has no quantiles' if model.num_quantiles == 1 else 'no quantile would be left'
             errors.append(
@@ -222,24 +199,20 @@ class SACPolicy(QACPolicy):
     def model_kwargs(self) -> dict[str, Any]:
         kwargs = super().model_kwargs() | {'actor': 'gaussian'}
         quantiles = kwargs.pop('num_quantiles')
-        switches = {'norm': kwargs.pop('norm'), 'dropout': kwargs.pop('dropout')}
-        own = {name: value for name, value in switches.items() if value}  # networks of users may know none
-        return kwargs | own | ({'quantiles': quantiles} if quantiles > 1 else {})
+        return kwargs | ({'quantiles': quantiles} if quantiles > 1 else {})
 
     def _init_learn(self) -> None:
-        from rlframe.model.core import BatchRenorm
+        from rlframe.model.qac import squashed_gaussian
 
         super()._init_learn()
         model, learn = self._cfg.model, self._cfg.learn
-        self._norms = [norm for norm in self._model.modules() if isinstance(norm, BatchRenorm)]
-        self._count = critic_num(model)
-        self._has_target, self._quantiles = learn.target_network, model.num_quantiles
+        self._squashed, self._count, self._quantiles = (
+            squashed_gaussian,
+            critic_num(model),
+            model.num_quantiles,
+        )
         self._subset, self._dropped = learn.target_critics, learn.dropped_quantiles
         self._raises_mean = learn.actor_value == 'mean'
-        self._mode = {'is_training': True} if model.norm == 'batch' or model.dropout else {}
-        self._actor_mode = {'is_training': True} if model.norm == 'batch' else {}
-        # while the actor learns, the critics drop units, but have the norm of evaluation
-        self._judging = {'is_training': True} if model.dropout and model.norm != 'batch' else {}
         self._follows_critic = learn.target_follows == 'critic'
         self._entropy = EntropyWeight(
             self._cfg.learn, -float(math.prod(self._spec.action_space.shape)), self._device
@@ -262,23 +235,13 @@ class SACPolicy(QACPolicy):
         self, obs: torch.Tensor, noise: torch.Tensor, **mode: bool
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Returns actions of the actor, [B, A], and their log densities, [B]; ``mode``: whether it is in training."""
-        from rlframe.model.qac import squashed_gaussian
-
         mean, log_std = self._model.actor(obs, **mode)
-        return squashed_gaussian(mean, log_std, noise)
+        return self._squashed(mean, log_std, noise)
 
     def _critic_loss(self, rows: Rows) -> tuple[torch.Tensor, torch.Tensor, Metrics]:
-        next_obs = rows['next_obs']
         with torch.no_grad():
-            next_action, log_prob = self._draw(next_obs, rows['next_noise'])
-        if self._has_target:
-            value = self._model.critic(rows['obs'], rows['action'], **self._mode)
-            with torch.no_grad():
-                next_value = self._target_model['critic'](next_obs, next_action, **self._mode)
-        else:
-            both = joined(rows['obs'], next_obs), torch.cat([rows['action'], next_action])
-            value, next_value = self._model.critic(*both, **self._mode).chunk(2, 1)
-            next_value = next_value.detach()
+            next_action, log_prob = self._draw(rows['next_obs'], rows['next_noise'])
+        value, next_value = self._values(rows, next_action)
         with torch.no_grad():
             if self._subset is not None:
                 next_value = next_value[rows['critics']]
@@ -292,12 +255,6 @@ class SACPolicy(QACPolicy):
             return self._critic_losses((target - value).square(), value, target, rows)
         losses = torch.stack([quantile_huber_loss(quantiles, target) for quantiles in value])
         return self._critic_losses(losses, value.mean(2), target.mean(1), rows)
-
-    def _update_tensors(self, rows: Rows, is_turn: bool) -> Metrics:
-        metrics = super()._update_tensors(rows, is_turn)
-        for norm in self._norms:
-            norm.update()  # those of the actor have something new only if it was its turn
-        return metrics
 
     def _actor_loss(self, rows: Rows) -> tuple[torch.Tensor, Metrics]:
         action, log_prob = self._draw(rows['obs'], rows['noise'], **self._actor_mode)
@@ -329,13 +286,6 @@ class SACPolicy(QACPolicy):
 
     def _monitor_vars(self) -> list[str]:
         return [*super()._monitor_vars(), 'entropy', 'alpha']
-
-
-def joined(first: Any, second: Any) -> Any:
-    """Returns two columns of observations, tensors or dicts of them, one behind the other."""
-    if isinstance(first, dict):
-        return {name: joined(part, second[name]) for name, part in first.items()}
-    return torch.cat([first, second])
 
 
 def truncated(quantiles: torch.Tensor, dropped: int) -> torch.Tensor:

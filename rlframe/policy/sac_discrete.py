@@ -154,11 +154,19 @@ class SACDiscretePolicy(QACPolicy):
         value = critic(obs)
         return value
 
-    def _value(self, obs: torch.Tensor, action: torch.Tensor) -> torch.Tensor:
+    def _critic_loss(self, rows: Rows) -> tuple[torch.Tensor, torch.Tensor, Metrics]:
+        with torch.no_grad():
+            target = rows['reward'] + self._targets.discount(rows) * self._next_value(rows)  # [B]
+        value = self._value(rows['obs'], rows['action'])
+        return self._critic_losses((target - value).square(), value, target, rows)
+
+    def _value(self, obs: Any, action: torch.Tensor) -> torch.Tensor:
+        """Returns each critic's value of the actions taken, float32 [critics, B]."""
         value = self._all_values(self._model.critic, obs)
         return value.gather(2, action.long()[None, :, None].expand(len(value), -1, 1)).squeeze(2)
 
     def _next_value(self, rows: Rows) -> torch.Tensor:
+        """Returns the target networks' value of the next states, float32 [B], without gradients."""
         next_obs = rows['next_obs']
         prob, log_prob = self._log_probs(next_obs)
         value = self._all_values(self._target_model['critic'], next_obs).amin(0)

@@ -1,0 +1,85 @@
+"""The switches of critics that DDPG and TD3 share with SAC do what their papers' formulas say."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from test_sac_switches import SIZE, batch_of, make
+
+from rlframe.errors import ConfigError
+
+BATCH = dict(model=dict(norm='batch'), learn=dict(target_network=False))
+
+
+def test_td3_without_target_networks_values_both_states_in_one_pass() -> None:
+    policy, twin = make('td3', **BATCH), make('td3', **BATCH)
+    rows = policy._columns(batch_of())
+    loss = policy._critic_loss(rows)[0]
+    with torch.no_grad():
+        noise = (0.2 * rows['next_noise']).clamp(-0.5, 0.5)
+        action = (twin._model.actor(rows['next_obs']) + noise).clamp(-1, 1)
+        obs = torch.cat([rows['obs'], rows['next_obs']])
+        value = twin._model.critic(obs, torch.cat([rows['action'], action]), is_training=True)
+        target = rows['reward'] + 0.99 * ~rows['terminated'] * value[:, SIZE:].amin(0)
+        expected = (target - value[:, :SIZE]).square().mean(1).sum()
+    torch.testing.assert_close(loss.detach(), expected)
+    assert policy.learn_mode.state_dict()['target_model'] == {}
+
+
+def test_running_statistics_of_td3_follow_its_updates() -> None:
+    policy = make('td3', **BATCH)
+    for i in range(2):
+        policy.learn_mode.forward(batch_of(i))
+    passes = {name: float(value) for name, value in policy._model.named_buffers() if name.endswith('passes')}
+    assert set(passes.values()) == {1, 2}, 'the actor learns in every other update'
+    assert {name.split('.')[0] for name, count in passes.items() if count == 1} == {'actor'}
+
+
+@pytest.mark.parametrize('name', ['ddpg', 'td3'])
+def test_number_norm_and_dropout_of_critics_are_those_that_are_set(name: str) -> None:
+    model = dict(n_critic=3, twin_critic=True, norm='layer', dropout=0.5)
+    policy = make(name, model=model, learn=dict(adam_beta1=0.5))
+    critic, rows = policy._model.critic, policy._columns(batch_of())
+    learning = [critic(rows['obs'], rows['action'], is_training=True) for _ in range(2)]
+    assert learning[0].shape == (3, SIZE) and not torch.equal(*learning)
+    assert isinstance(critic.nets[2].norms[0], torch.nn.LayerNorm)
+    assert {optimizer._beta1 for optimizer in policy._optimizers.values()} == {0.5}
+    value = []
+    for seed in (1, 1, 2):  # torch's generator draws the units
+        again = make(name, model=model)
+        torch.manual_seed(seed)
+        value.append(float(again.learn_mode.forward(batch_of())['critic_loss']))
+    assert value[0] == value[1] != value[2]
+
+
+@pytest.mark.parametrize('name', ['ddpg', 'td3'])
+def test_learning_goes_on_from_its_state_with_the_same_bits(name: str) -> None:
+    policy, other = make(name, **BATCH), make(name, **BATCH)
+    for i in range(3):
+        policy.learn_mode.forward(batch_of(i))
+    other.learn_mode.load_state_dict(policy.learn_mode.state_dict())
+    for i in range(3, 6):
+        one, two = (which.learn_mode.forward(batch_of(i)) for which in (policy, other))
+        assert {key: float(value) for key, value in one.items()} == {
+            key: float(value) for key, value in two.items()
+        }
+
+
+@pytest.mark.parametrize(
+    ('name', 'cfg', 'said'),
+    [
+        (
+            'td3',
+            dict(model=dict(norm='batch')),
+            r'learn\.target_network: batch norm .*got True, expected False',
+        ),
+        ('td3', BATCH | dict(learn=dict(target_network=False, batch_size=1)), r'batch_size: .*no spread'),
+        ('ddpg', dict(model=dict(n_critic=2)), 'n_critic: twin_critic=False is one critic'),
+        ('td3', dict(model=dict(dropout=1.0)), r'dropout.*\[0, 1\)'),
+    ],
+)
+def test_options_that_contradict_each_other_are_named(name: str, cfg: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        make(name, **cfg)
