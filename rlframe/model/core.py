@@ -197,11 +197,15 @@ class NormedMLP(MLP):
         norm: 'batch': the input and every hidden layer, behind its nonlinearity; 'layer': every hidden layer, in front
             of it.
         dropout: Probability of dropping a unit in training, in front of the norm.
+        unit_layers: First layers in which the weights of every unit have norm 1, so that only the norm behind them sets
+            its scale. With norm 'batch', norms are in front of nonlinearities then, and hidden layers have no biases,
+            which those norms would take out again.
 
     Source:
         'batch': Bhatt et al., CrossQ: Batch Normalization in Deep Reinforcement Learning for Greater Sample Efficiency and
         Simplicity (2024), section 4. 'layer' with dropout: Hiraoka et al., Dropout Q-Functions for Doubly Efficient
-        Reinforcement Learning (2022), figure 2.
+        Reinforcement Learning (2022), figure 2. Weights of norm 1: Palenicek et al., XQC: Well-conditioned Optimization
+        Accelerates Deep Reinforcement Learning (2026), section 4.
     """
 
     def __init__(
@@ -212,12 +216,25 @@ class NormedMLP(MLP):
         out_size: int | None = None,
         norm: str | None = None,
         dropout: float = 0.0,
+        unit_layers: int = 0,
         **images: Any,
     ) -> None:
         super().__init__(space, hidden_sizes, activation, out_size, **images)
-        self._dropout, self._is_batch = dropout, norm == 'batch'
+        self._dropout, self._is_batch, self._unit_layers = dropout, norm == 'batch', unit_layers
+        self._is_behind = self._is_batch and not unit_layers
         sizes = [self.read.size, *hidden_sizes] if self._is_batch else hidden_sizes if norm else []
         self.norms = nn.ModuleList(map(BatchRenorm if self._is_batch else nn.LayerNorm, sizes))
+        if unit_layers:
+            for layer in self.layers[: self._activated] if self._is_batch else ():
+                layer.register_parameter('bias', None)
+            self._parameters_of_layers()
+            for weight in self.unit_rows:
+                weight.detach().div_(weight.detach().norm(dim=1, keepdim=True))
+
+    @property
+    def unit_rows(self) -> list[torch.Tensor]:
+        """Weights whose rows have norm 1; an optimizer keeps it so."""
+        return [layer.weight for layer in self.layers[: self._unit_layers]]
 
     def forward(self, obs: Obs, is_training: bool = False) -> torch.Tensor:
         """Maps [B, ...], or a dict of such, to float32 [B, out_size]; ``is_training``: by batch statistics, with dropout."""
@@ -231,8 +248,10 @@ class NormedMLP(MLP):
                 break
             if self._dropout and is_training:
                 features = nn.functional.dropout(features, self._dropout)
-            if self._is_batch:
+            if self._is_behind:
                 features = norms[i](self._activation(features), is_training)
+            elif self._is_batch:
+                features = self._activation(norms[i](features, is_training))
             else:
                 features = self._activation(norms[i](features) if norms else features)
         return features

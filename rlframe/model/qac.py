@@ -84,6 +84,7 @@ class QCritics(nn.Module):
         quantiles: Numbers that describe the return of a continuous action: 1 is its mean.
         norm: Norm of the hidden layers: 'batch' or 'layer', or None; see ``NormedMLP``.
         dropout: Probability of dropping a hidden unit in training.
+        weight_norm: Whether the weights of each hidden unit have norm 1.
         images: Options of the encoder of images; see ``MLP``.
     """
 
@@ -97,6 +98,7 @@ class QCritics(nn.Module):
         quantiles: int = 1,
         norm: str | None = None,
         dropout: float = 0.0,
+        weight_norm: bool = False,
         **images: Any,
     ) -> None:
         super().__init__()
@@ -106,7 +108,9 @@ class QCritics(nn.Module):
         in_size, out_size = (math.prod(space.shape), quantiles) if self._takes_action else (0, int(space.n))
         self.encoder = MLP(spec.observation_space, [], activation, None, **images)
         features = gymnasium.spaces.Box(-math.inf, math.inf, (self.encoder.out_size + in_size,))
-        normed = dict(norm=norm, dropout=dropout) if norm or dropout else {}
+        normed: dict[str, Any] = dict(norm=norm, dropout=dropout) if norm or dropout else {}
+        if weight_norm:
+            normed['unit_layers'] = len(hidden_sizes)
         kind: Any = NormedMLP if normed else MLP
         self.nets = nn.ModuleList(
             kind(features, hidden_sizes, activation, out_size, **normed) for _ in range(count)
@@ -160,7 +164,8 @@ class QAC(nn.Module):
         activation: Nonlinearity behind each.
         critic_num: Critics.
         options: Further arguments of ``QCritics``: norms, dropout and quantiles of the critics, and the encoder of
-            images, which an actor also has; an actor of continuous actions has norms by batches, too.
+            images, which an actor also has; an actor of continuous actions has norms by batches, with
+            such weights, too.
     """
 
     def __init__(
@@ -179,7 +184,9 @@ class QAC(nn.Module):
             actions: Any = spec.action_space
             self.actor = MLP(space, sizes, activation, int(actions.n), **images)
         else:
-            normed = {'norm': 'batch'} if options.get('norm') == 'batch' else {}
+            normed: dict[str, Any] = {'norm': 'batch'} if options.get('norm') == 'batch' else {}
+            if normed and options.get('weight_norm'):
+                normed['unit_layers'] = len(sizes)
             kind, outputs = ACTORS[actor, 'normed' if normed else 'plain']
             size = outputs * math.prod(spec.action_space.shape)
             self.actor = kind(space, sizes, activation, size, **normed, **images)

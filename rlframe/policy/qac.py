@@ -83,6 +83,10 @@ class ContinuousModel(QACModel):
     dropout: float = option(
         0.0, range='[0, 1)', doc='probability of dropping a hidden unit of a critic in training'
     )
+    weight_norm: bool = option(
+        False,
+        doc='whether the weights of each hidden unit in front of a norm have length 1 after each update, so that they do not grow',
+    )
 
 
 class ContinuousLearn(QACLearn):
@@ -123,24 +127,35 @@ def critic_num(model: Mapping[str, Any]) -> int:
     return model.get('n_critic') or (2 if model['twin_critic'] else 1)
 
 
-SWITCHES = 'norm', 'dropout'
+SWITCHES = 'norm', 'dropout', 'weight_norm'
 """Options of a section ``model`` that are arguments of a network only if they are set."""
 
 
-def check_critics(cfg: EasyDict) -> list[ConfigError]:
-    """Refuses switches of critics that contradict each other."""
+def check_critics(cls: type[QACPolicy], cfg: EasyDict) -> list[ConfigError]:
+    """Refuses switches of critics that contradict each other, or the policy."""
     model, learn, errors = cfg.model, cfg.learn, []
 
     def refuse(where: str, message: str, got: Any, expected: str) -> None:
         errors.append(ConfigError(message, where=where, got=got, expected=expected))
 
+    is_batch, has_unit_rows = model.get('norm') == 'batch', model.get('weight_norm', False)
     if (model.get('n_critic') or 1) > 1 and not model.twin_critic:
         refuse('model.n_critic', 'twin_critic=False is one critic', model.n_critic, 'None or 1')
-    if model.get('norm') == 'batch' and learn.target_network:
-        message = 'batch norm needs one pass of this and the next state through the same critics'
+    if is_batch and learn.target_network and 'actor' in cls.target_parts:
+        message = (
+            'batch norm needs one pass of this and the next state, and a target actor sees only the next one'
+        )
         refuse('learn.target_network', message, True, 'False')
-    if model.get('norm') == 'batch' and learn.batch_size == 1:
+    elif is_batch and learn.target_network and not has_unit_rows:
+        message = 'batch norm needs one pass of this and the next state through the same critics'
+        refuse(
+            'learn.target_network', message, True, 'False, as in CrossQ, or model.weight_norm=True, as in XQC'
+        )
+    if is_batch and learn.batch_size == 1:
         refuse('learn.batch_size', 'a batch of one transition has no spread to normalise by', 1, '2 or more')
+    if has_unit_rows and not model.norm:
+        message = 'only behind a norm does the length of weights not matter'
+        refuse('model.weight_norm', message, True, "False, or model.norm='batch' or 'layer'")
     return errors
 
 
@@ -183,7 +198,7 @@ class QACPolicy(Policy):
 
     @classmethod
     def check_config(cls, cfg: EasyDict) -> list[ConfigError]:
-        return [*super().check_config(cfg), *check_priority(cfg), *check_critics(cfg)]
+        return [*super().check_config(cfg), *check_priority(cfg), *check_critics(cls, cfg)]
 
     # learning
 
@@ -210,8 +225,12 @@ class QACPolicy(Policy):
 
         model = self._cfg.model
         is_batch, drops = model.get('norm') == 'batch', bool(model.get('dropout'))
-        self._norms = [norm for norm in self._model.modules() if isinstance(norm, BatchRenorm)]
+        self._norms, self._target_norms = (
+            [part for part in network.modules() if isinstance(part, BatchRenorm)]
+            for network in (self._model, self._target_model)
+        )
         self._has_target = bool(self._target_model)
+        self._sees_both = is_batch or not self._has_target
         self._next_actor = self._model.actor
         if 'actor' in self._target_model:
             self._next_actor = self._target_model['actor']
@@ -230,7 +249,8 @@ class QACPolicy(Policy):
     def _values(self, rows: Rows, next_action: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Returns each critic's value of the actions taken and, without gradients, of the next ones.
 
-        Without target networks, both come from one pass, so that both are normalised alike.
+        With batch norm, or without target networks, each network values both in one pass, so that both are normalised
+        alike.
 
         Args:
             rows: What the update reads.
@@ -240,12 +260,15 @@ class QACPolicy(Policy):
             float32 [critics, B] twice, or with a last axis of what describes a return.
         """
         obs, next_obs, action = rows['obs'], rows['next_obs'], rows['action']
-        if self._has_target:
+        if not self._sees_both:
             value = self._model.critic(obs, action, **self._mode)
             with torch.no_grad():
                 return value, self._target_model['critic'](next_obs, next_action, **self._mode)
         both = joined(obs, next_obs), torch.cat([action, next_action])
         value, next_value = self._model.critic(*both, **self._mode).chunk(2, 1)
+        if self._has_target:
+            with torch.no_grad():
+                next_value = self._target_model['critic'](*both, **self._mode).chunk(2, 1)[1]
         return value, next_value.detach()
 
     def _actor_loss(self, rows: Rows) -> tuple[torch.Tensor, Metrics]:
@@ -403,6 +426,8 @@ class QACPolicy(Policy):
 
     def reset_targets(self) -> None:
         self._targets.copy()
+        for norm in self._target_norms:
+            norm.passes.zero_()  # target networks normalise by batches alone: their running statistics follow nothing
 
     def _acting_state(self) -> dict[str, Any]:
         noise = {} if self._noise is None else {'noise': self._noise.state_dict()}

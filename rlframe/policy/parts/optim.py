@@ -128,6 +128,8 @@ class Optimizer:
             ``adam_beta1``, ``adam_eps`` and ``nan_policy``.
         rate: Name of the option with the learning rate.
 
+    A module may have ``unit_rows``, weights whose rows have norm 1: each step ends with their division by their norms.
+
     Source:
         Kingma & Ba, Adam: A Method for Stochastic Optimization (2015), algorithm 1.
     """
@@ -157,6 +159,7 @@ class Optimizer:
         watches = self._nan_policy != 'ignore' and self._parameters
         self._guard = FiniteGuard(self._parameters[0].device) if watches else None
         self._watched: tuple[dict[str, torch.Tensor], list[Any]] = {}, []
+        self._unit_rows = unit_rows(module)
         self.skipped = 0
         """Updates that were not done because they were not finite."""
 
@@ -198,6 +201,8 @@ class Optimizer:
                 self._step_rmsprop(trained, gradients, square, steps)
             else:
                 self._step_adam(trained, gradients, mean, square, steps)
+            if self._unit_rows:
+                to_unit_rows(self._unit_rows)
         if self._device_rate is None and self._guard is not None and not self._guard.answers_at_once:
             self.check()
 
@@ -321,3 +326,15 @@ class Optimizer:
             mean.copy_(state[name]['mean'])
             square.copy_(state[name]['square'])
             steps.copy_(state[name]['steps'])
+
+
+def unit_rows(module: nn.Module) -> list[torch.Tensor]:
+    """Returns the weights of a module whose rows have norm 1."""
+    return [weight for part in module.modules() for weight in getattr(part, 'unit_rows', ())]
+
+
+@torch.no_grad()
+def to_unit_rows(weights: Sequence[torch.Tensor]) -> None:
+    """Divides each row of some matrices by its norm."""
+    norms = [weight.norm(dim=1, keepdim=True).clamp_(min=1e-12) for weight in weights]
+    torch._foreach_div_(list(weights), norms)

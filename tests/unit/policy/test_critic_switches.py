@@ -75,6 +75,7 @@ def test_learning_goes_on_from_its_state_with_the_same_bits(name: str) -> None:
             dict(model=dict(norm='batch')),
             r'learn\.target_network: batch norm .*got True, expected False',
         ),
+        ('td3', dict(model=dict(norm='batch', weight_norm=True)), 'a target actor sees only the next one'),
         ('td3', BATCH | dict(learn=dict(target_network=False, batch_size=1)), r'batch_size: .*no spread'),
         ('ddpg', dict(model=dict(n_critic=2)), 'n_critic: twin_critic=False is one critic'),
         ('td3', dict(model=dict(dropout=1.0)), r'dropout.*\[0, 1\)'),

@@ -105,6 +105,56 @@ def test_delayed_actor_and_the_decay_of_adam_are_those_of_crossq() -> None:
     assert learned == [True, False, False, True, False, False]
 
 
+UNIT = dict(model=dict(norm='batch', weight_norm=True))
+
+
+@pytest.mark.parametrize('norm', ['batch', 'layer'])
+def test_weights_of_hidden_units_have_length_1_after_every_update(norm: str) -> None:
+    policy = make(model=dict(norm=norm, weight_norm=True, encoder_hidden_size_list=[16, 8]))
+    nets = [*policy._model.critic.nets, *([policy._model.actor] if norm == 'batch' else [])]
+    for i in range(3):
+        for net in nets:
+            for layer in net.layers[:2]:
+                torch.testing.assert_close(layer.weight.norm(dim=1), torch.ones(len(layer.weight)))
+                assert (layer.bias is None) == (norm == 'batch')
+            assert not torch.allclose(net.layers[2].weight.norm(dim=1), torch.ones(1))
+        policy.learn_mode.forward(batch_of(i))
+    assert policy._model.actor.layers[0].bias is None or norm == 'layer'
+
+
+def test_norm_in_front_of_a_nonlinearity_takes_out_the_length_of_weights() -> None:
+    critic = make(**UNIT)._model.critic
+    obs, action = torch.randn(64, 3), torch.rand(64, 2)
+    before = critic(obs, action, is_training=True)
+    with torch.no_grad():
+        critic.nets[0].layers[0].weight.mul_(torch.rand(16, 1) + 5)
+    torch.testing.assert_close(critic(obs, action, is_training=True), before, rtol=1e-3, atol=1e-3)
+    assert bool((critic(obs, action) != before).any())
+
+
+def test_target_critics_with_batch_norm_value_both_states_in_one_pass_too() -> None:
+    policy = make(**UNIT)
+    with torch.no_grad():
+        for parameter in policy._target_model.parameters():
+            parameter.add_(torch.randn_like(parameter))
+    rows = policy._columns(batch_of())
+    with torch.no_grad():
+        loss = policy._critic_loss(rows)[0]
+        action, log_prob = policy._draw(rows['next_obs'], rows['next_noise'])
+        both = torch.cat([rows['obs'], rows['next_obs']]), torch.cat([rows['action'], action])
+        value = policy._model.critic(*both, is_training=True)[:, :SIZE]
+        then = policy._target_model['critic'](*both, is_training=True)[:, SIZE:].amin(0)
+        target = rows['reward'] + 0.99 * ~rows['terminated'] * (then - policy._alpha * log_prob)
+    torch.testing.assert_close(loss, (target - value).square().mean(1).sum())
+    policy.learn_mode.forward(batch_of())
+    for name, value in policy._target_model.named_buffers():
+        assert not name.endswith('passes') or float(value) == 0
+    for norm in policy._norms:
+        norm.passes.fill_(WARM_UP + 1)
+    policy.reset_targets()
+    assert {float(norm.passes) for norm in policy._target_norms} == {0}
+
+
 # quantiles
 
 
@@ -213,6 +263,10 @@ def test_learning_goes_on_from_its_state_with_the_same_bits(name: str) -> None:
         (dict(learn=dict(dropped_quantiles=1)), 'a critic has no quantiles'),
         (dict(model=dict(n_critic=3, twin_critic=False)), 'n_critic: twin_critic=False is one critic'),
         (dict(learn=dict(target_critics=3)), 'there are fewer critics; got 3, expected at most 2'),
+        (
+            dict(model=dict(weight_norm=True)),
+            r'weight_norm: only behind a norm .*got True, expected False, or',
+        ),
         (dict(learn=dict(actor_update_freq=0)), r'actor_update_freq.*\[1, inf\)'),
     ],
 )
