@@ -60,6 +60,7 @@ OPTIONS = {
     'td3': (*ACTOR_CRITIC, 'collect.noise_sigma', 'learn.target_noise', 'learn.actor_update_freq'),
     'sac': (*ACTOR_CRITIC, 'learn.alpha', 'learn.target_entropy', 'collect.noise_correlation'),
     'crossq': (*ACTOR_CRITIC, 'model.norm', 'learn.actor_update_freq', 'learn.adam_beta1'),
+    'xqc': (*ACTOR_CRITIC, 'model.weight_norm', 'model.n_atom', 'model.v_min', 'model.v_max'),
     'tqc': (*ACTOR_CRITIC, 'model.n_critic', 'model.num_quantiles', 'learn.dropped_quantiles'),
     'redq': (*ACTOR_CRITIC, 'model.n_critic', 'learn.target_critics', 'learn.actor_value'),
     'droq': (*ACTOR_CRITIC, 'model.norm', 'model.dropout', 'learn.actor_value'),

@@ -388,6 +388,7 @@ POLICY_REGISTRY: Registry[Policy] = Registry(
         td3='ddpg',
         sac='sac',
         crossq='sac',
+        xqc='sac',
         tqc='sac',
         redq='sac',
         droq='sac',

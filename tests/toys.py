@@ -78,6 +78,12 @@ TOYS = {
         model=dict(encoder_hidden_size_list=[64, 64]),
         learn=dict(batch_size=64, learning_rate_alpha=1e-2),
     ),
+    'xqc': QAC
+    | dict(
+        policy='xqc',
+        model=dict(encoder_hidden_size_list=[64, 64]),
+        learn=QAC['learn'] | dict(learning_rate_alpha=1e-2, update_per_collect=8),
+    ),
     'tqc': SOFT | dict(policy='tqc', model=dict(num_quantiles=9)),
     'redq': SOFT
     | dict(policy='redq', model=dict(n_critic=4), learn=SOFT['learn'] | dict(actor_update_freq=2)),

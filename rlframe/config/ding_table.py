@@ -68,8 +68,8 @@ INSTEAD = {
 
 Q_LEARNING = ('dqn', 'mdqn', 'c51', 'rainbow', 'qrdqn', 'iqn', 'r2d2')
 ONE_STEP = tuple(name for name in Q_LEARNING if name != 'r2d2')
-ACTOR_CRITIC = ('ddpg', 'td3', 'sac', 'crossq', 'tqc', 'redq', 'droq', 'sac_discrete')
-SAC = ('sac', 'crossq', 'tqc', 'redq', 'droq', 'sac_discrete')
+ACTOR_CRITIC = ('ddpg', 'td3', 'sac', 'crossq', 'xqc', 'tqc', 'redq', 'droq', 'sac_discrete')
+SAC = ('sac', 'crossq', 'xqc', 'tqc', 'redq', 'droq', 'sac_discrete')
 ON_POLICY = ('ppo', 'a2c', 'bc')
 ADVANTAGE = ('ppo', 'a2c')
 

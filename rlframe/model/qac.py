@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import gymnasium
@@ -72,6 +72,18 @@ class NormedDeterministicActor(NormedMLP):
         return super().forward(obs, is_training).tanh()
 
 
+IMAGES = 'conv_layers', 'image_layout'
+"""Options of the encoder of images; see ``MLP``."""
+
+
+def hidden_options(options: Mapping[str, Any], hidden_sizes: Sequence[int]) -> dict[str, Any]:
+    """Returns the arguments of ``NormedMLP`` that some switches of critics ask for; none for a plain ``MLP``."""
+    found = {name: options[name] for name in ('norm', 'dropout') if options.get(name)}
+    if options.get('weight_norm'):
+        found['unit_layers'] = len(hidden_sizes) + ('atoms' in options)  # with atoms, outputs too
+    return found
+
+
 class QCritics(nn.Module):
     """Several Q-functions that share nothing except the observation encoder.
 
@@ -81,36 +93,27 @@ class QCritics(nn.Module):
         hidden_sizes: Widths of the hidden layers of each.
         activation: Nonlinearity behind each.
         count: Critics.
-        quantiles: Numbers that describe the return of a continuous action: 1 is its mean.
-        norm: Norm of the hidden layers: 'batch' or 'layer', or None; see ``NormedMLP``.
-        dropout: Probability of dropping a hidden unit in training.
-        weight_norm: Whether the weights of each hidden unit have norm 1.
-        images: Options of the encoder of images; see ``MLP``.
+        options: ``quantiles``, numbers that describe the return of a continuous action (1, its mean, by default), or ``atoms``,
+            returns that a categorical critic gives the logits of; ``norm`` and ``dropout`` of the hidden layers, see
+            ``NormedMLP``; ``weight_norm``, whether the weights of each hidden unit, and of each atom, have norm 1; and
+            options of the encoder of images, see ``MLP``.
     """
 
     def __init__(
-        self,
-        spec: EnvSpec,
-        hidden_sizes: Sequence[int],
-        activation: str,
-        count: int,
-        *,
-        quantiles: int = 1,
-        norm: str | None = None,
-        dropout: float = 0.0,
-        weight_norm: bool = False,
-        **images: Any,
+        self, spec: EnvSpec, hidden_sizes: Sequence[int], activation: str, count: int, **options: Any
     ) -> None:
         super().__init__()
         space: Any = spec.action_space
         self._takes_action = not hasattr(space, 'n')
-        self._takes_mode, self._quantiles = norm == 'batch' or dropout > 0, quantiles
-        in_size, out_size = (math.prod(space.shape), quantiles) if self._takes_action else (0, int(space.n))
+        self._outputs = options.get('atoms') or options.get('quantiles', 1)
+        in_size, out_size = (
+            (math.prod(space.shape), self._outputs) if self._takes_action else (0, int(space.n))
+        )
+        images = {name: options[name] for name in IMAGES if name in options}
         self.encoder = MLP(spec.observation_space, [], activation, None, **images)
         features = gymnasium.spaces.Box(-math.inf, math.inf, (self.encoder.out_size + in_size,))
-        normed: dict[str, Any] = dict(norm=norm, dropout=dropout) if norm or dropout else {}
-        if weight_norm:
-            normed['unit_layers'] = len(hidden_sizes)
+        normed = hidden_options(options, hidden_sizes)
+        self._takes_mode = normed.get('norm') == 'batch' or 'dropout' in normed
         kind: Any = NormedMLP if normed else MLP
         self.nets = nn.ModuleList(
             kind(features, hidden_sizes, activation, out_size, **normed) for _ in range(count)
@@ -132,14 +135,14 @@ class QCritics(nn.Module):
             is_training: Whether to normalise by the batch and to drop units.
 
         Returns:
-            float32 [count, B], of quantile critics [count, B, quantiles], or with discrete actions [count, B, A].
+            float32 [count, B], of quantile critics [count, B, quantiles], of categorical ones [count, B, atoms], or with discrete actions [count, B, A].
         """
         features = self.encoder(obs)
         if action is not None:
             features = torch.cat([features, action], 1)
         mode = (is_training,) if self._takes_mode else ()
         value = torch.stack([net(features, *mode) for net in list(self.nets)[:count]])
-        return value.squeeze(2) if self._takes_action and self._quantiles == 1 else value
+        return value.squeeze(2) if self._takes_action and self._outputs == 1 else value
 
 
 ACTORS: dict[tuple[str, str], tuple[Any, int]] = {
@@ -163,9 +166,8 @@ class QAC(nn.Module):
         encoder_hidden_size_list: Widths of the hidden layers of each.
         activation: Nonlinearity behind each.
         critic_num: Critics.
-        options: Further arguments of ``QCritics``: norms, dropout and quantiles of the critics, and the encoder of
-            images, which an actor also has; an actor of continuous actions has norms by batches, with
-            such weights, too.
+        options: Further arguments of ``QCritics``. An actor has those of the encoder of images, too, and one of continuous
+            actions norms by batches.
     """
 
     def __init__(
@@ -179,14 +181,14 @@ class QAC(nn.Module):
     ) -> None:
         super().__init__()
         space, sizes = spec.observation_space, encoder_hidden_size_list
-        images = {name: options[name] for name in ('conv_layers', 'image_layout') if name in options}
+        images = {name: options[name] for name in IMAGES if name in options}
         if actor == 'categorical':
             actions: Any = spec.action_space
             self.actor = MLP(space, sizes, activation, int(actions.n), **images)
         else:
-            normed: dict[str, Any] = {'norm': 'batch'} if options.get('norm') == 'batch' else {}
-            if normed and options.get('weight_norm'):
-                normed['unit_layers'] = len(sizes)
+            normed = (
+                hidden_options(options | {'dropout': 0.0}, sizes) if options.get('norm') == 'batch' else {}
+            )
             kind, outputs = ACTORS[actor, 'normed' if normed else 'plain']
             size = outputs * math.prod(spec.action_space.shape)
             self.actor = kind(space, sizes, activation, size, **normed, **images)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from easydict import EasyDict
@@ -48,18 +49,7 @@ class C51Policy(DQNPolicy):
 
     @classmethod
     def check_config(cls, cfg: EasyDict) -> list[ConfigError]:
-        errors = super().check_config(cfg)
-        model: C51Model = cfg.model
-        if model.v_min >= model.v_max:
-            errors.append(
-                ConfigError(
-                    'bad value',
-                    where='model.v_max',
-                    got=model.v_max,
-                    expected=f'more than v_min={model.v_min}',
-                )
-            )
-        return errors
+        return [*super().check_config(cfg), *check_atoms(cfg.model)]
 
     def model_kwargs(self) -> dict[str, Any]:
         kwargs = super().model_kwargs()
@@ -123,6 +113,14 @@ class RainbowPolicy(C51Policy):
         model=dict(noisy=True, dueling=True),
         other=dict(eps=0.0),
     )
+
+
+def check_atoms(model: Mapping[str, Any]) -> list[ConfigError]:
+    """Refuses a highest atom that is not above the lowest."""
+    low, high = model['v_min'], model['v_max']
+    if low < high:
+        return []
+    return [ConfigError('bad value', where='model.v_max', got=high, expected=f'more than v_min={low}')]
 
 
 def project(

@@ -1,4 +1,4 @@
-"""SAC for continuous actions: an actor that is rewarded for entropy too; CrossQ, TQC, REDQ and DroQ are its switches."""
+"""SAC for continuous actions: an actor that is rewarded for entropy too; CrossQ, XQC, TQC, REDQ and DroQ are its switches."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from rlframe.data.faces import Metrics
 from rlframe.data.timestep import Array, Batch, IntArray
 from rlframe.errors import ConfigError
 from rlframe.policy.base_policy import StochasticEval
+from rlframe.policy.c51 import check_atoms, project
 from rlframe.policy.parts.optim import Optimizer
 from rlframe.policy.parts.options import Schedule, learning_rate
 from rlframe.policy.parts.sequences import Rows
@@ -73,6 +74,14 @@ class ContinuousSACModel(ContinuousModel):
     num_quantiles: int = option(
         1, range='[1, inf)', unit='quantiles', doc='numbers that a critic describes a return by; 1: its mean'
     )
+    n_atom: int | None = option(
+        None,
+        range='[2, inf)',
+        unit='atoms',
+        doc='returns that a categorical critic tells apart, by cross-entropy; None: critics are not categorical',
+    )
+    v_min: float = option(-10.0, unit='discounted return', doc='lowest atom of the return distribution')
+    v_max: float = option(10.0, unit='discounted return', doc='highest atom of the return distribution')
 
 
 class ContinuousSACLearn(SACLearn, ContinuousLearn):
@@ -160,11 +169,12 @@ class EntropyWeight:
 
 @POLICY_REGISTRY.register('sac')
 class SACPolicy(QACPolicy):
-    """Soft actor-critic with a tanh-Gaussian actor; CrossQ, TQC, REDQ and DroQ are its switches.
+    """Soft actor-critic with a tanh-Gaussian actor; CrossQ, XQC, TQC, REDQ and DroQ are its switches.
 
     Source:
         Haarnoja et al., Soft Actor-Critic Algorithms and Applications (2018), algorithm 1, eq. 5, 7 and 18; the
-        temperature is learned by its logarithm, as the authors' code does.
+        temperature is learned by its logarithm, as the authors' code does. Categorical critics (``n_atom``): Bellemare et
+        al. (2017), algorithm 1, on the distribution of the critic whose mean is smallest, as the authors of XQC do.
     """
 
     _cfg: ContinuousSACConfig
@@ -172,8 +182,18 @@ class SACPolicy(QACPolicy):
     @classmethod
     def check_config(cls, cfg: EasyDict) -> list[ConfigError]:
         own: ContinuousSACConfig = cfg
-        model, learn, errors = own.model, own.learn, super().check_config(cfg)
+        model, learn, errors = own.model, own.learn, [*super().check_config(cfg), *check_atoms(cfg.model)]
         count = critic_num(model)
+        if model.n_atom is not None and model.num_quantiles > 1:
+            message = 'a critic describes a return by atoms or by quantiles'
+            errors.append(
+                ConfigError(
+                    message,
+                    where='model.num_quantiles',
+                    got=model.num_quantiles,
+                    expected='1, or model.n_atom=None',
+                )
+            )
         if learn.target_critics is not None and learn.target_critics > count:
             message = 'there are fewer critics'
             errors.append(
@@ -198,8 +218,8 @@ class SACPolicy(QACPolicy):
 
     def model_kwargs(self) -> dict[str, Any]:
         kwargs = super().model_kwargs() | {'actor': 'gaussian'}
-        quantiles = kwargs.pop('num_quantiles')
-        return kwargs | ({'quantiles': quantiles} if quantiles > 1 else {})
+        quantiles, atoms, *_ = (kwargs.pop(name) for name in ('num_quantiles', 'n_atom', 'v_min', 'v_max'))
+        return kwargs | ({'quantiles': quantiles} if quantiles > 1 else {'atoms': atoms} if atoms else {})
 
     def _init_learn(self) -> None:
         from rlframe.model.qac import squashed_gaussian
@@ -213,6 +233,9 @@ class SACPolicy(QACPolicy):
         )
         self._subset, self._dropped = learn.target_critics, learn.dropped_quantiles
         self._raises_mean = learn.actor_value == 'mean'
+        self._support: torch.Tensor | None = None
+        if model.n_atom is not None:
+            self._support = torch.linspace(model.v_min, model.v_max, model.n_atom, device=self._device)  # [M]
         self._follows_critic = learn.target_follows == 'critic'
         self._entropy = EntropyWeight(
             self._cfg.learn, -float(math.prod(self._spec.action_space.shape)), self._device
@@ -246,20 +269,46 @@ class SACPolicy(QACPolicy):
             if self._subset is not None:
                 next_value = next_value[rows['critics']]
             reward, discount, bonus = rows['reward'], self._targets.discount(rows), self._alpha * log_prob
-            if self._quantiles == 1:
+            if self._support is not None:
+                target = self._categorical_target(next_value, reward - discount * bonus, discount)  # [B, M]
+            elif self._quantiles == 1:
                 target = reward + discount * (next_value.amin(0) - bonus)  # [B]
             else:
                 kept = truncated(next_value, self._dropped)  # [B, K]
                 target = reward[:, None] + discount[:, None] * (kept - bonus[:, None])
+        if self._support is not None:
+            log_probability = value.log_softmax(2)  # [critics, B, M]
+            losses = -(target * log_probability).sum(2)
+            means = log_probability.detach().exp() @ self._support  # [critics, B]
+            return self._critic_losses(losses, means, target @ self._support, rows)
         if self._quantiles == 1:
             return self._critic_losses((target - value).square(), value, target, rows)
         losses = torch.stack([quantile_huber_loss(quantiles, target) for quantiles in value])
         return self._critic_losses(losses, value.mean(2), target.mean(1), rows)
 
+    def _categorical_target(
+        self, logit: torch.Tensor, reward: torch.Tensor, discount: torch.Tensor
+    ) -> torch.Tensor:
+        """Returns the distribution of the critic whose mean is smallest, moved by reward and discount, [B, M].
+
+        Args:
+            logit: Of each critic and atom in the next state, float32 [critics, B, M].
+            reward: float32 [B].
+            discount: Weight of the next state, float32 [B].
+        """
+        assert self._support is not None
+        probability = logit.softmax(2)
+        smallest = (probability @ self._support).argmin(0)[None, :, None]  # [1, B, 1]
+        chosen = probability.gather(0, smallest.expand(1, -1, len(self._support)))[0]
+        return project(chosen, reward, discount, self._support)
+
     def _actor_loss(self, rows: Rows) -> tuple[torch.Tensor, Metrics]:
         action, log_prob = self._draw(rows['obs'], rows['noise'], **self._actor_mode)
         value = self._model.critic(rows['obs'], action, **self._judging)
-        value = value if self._quantiles == 1 else value.mean(2)
+        if self._support is not None:
+            value = value.softmax(2) @ self._support
+        elif self._quantiles > 1:
+            value = value.mean(2)
         value = value.mean(0) if self._raises_mean else value.amin(0)
         return (self._alpha * log_prob - value).mean(), {'entropy': -log_prob.detach().mean()}
 
@@ -332,6 +381,26 @@ class CrossQPolicy(SACPolicy):
             learning_rate_critic=1e-3,
             learning_rate_alpha=1e-3,
         ),
+    )
+
+
+@POLICY_REGISTRY.register('xqc')
+class XQCPolicy(SACPolicy):
+    """CrossQ with weights of length 1, categorical critics, and target networks.
+
+    The paper's critics have four layers of 512 units and its actor four of 256, its learning rates fall to a tenth, and
+    its target entropy is half of SAC's (``learn.target_entropy``).
+
+    Source:
+        Palenicek et al., XQC: Well-conditioned Optimization Accelerates Deep Reinforcement Learning (2026), section 4.
+        Which weights have length 1 (all of actor and critics, outputs included), that target critics see both states,
+        and the initial temperature, are those of the authors' code; its batch norm has no renormalisation.
+    """
+
+    config: dict[str, Any] = dict(
+        normalize_reward=True,
+        model=dict(norm='batch', weight_norm=True, n_atom=101, v_min=-5.0, v_max=5.0),
+        learn=dict(update_per_collect=16, actor_update_freq=3, target_follows='critic', init_alpha=0.01),
     )
 
 

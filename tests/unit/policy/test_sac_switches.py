@@ -1,4 +1,4 @@
-"""The switches of SAC, of which CrossQ, TQC, REDQ and DroQ are made, do what their papers' formulas say."""
+"""The switches of SAC, of which CrossQ, XQC, TQC, REDQ and DroQ are made, do what their papers' formulas say."""
 
 from __future__ import annotations
 
@@ -200,6 +200,59 @@ def test_actor_raises_the_mean_of_all_quantiles_or_the_smallest_critic() -> None
     assert found['mean'] < found['min']
 
 
+# atoms
+
+
+def test_categorical_critics_learn_the_projected_distribution_of_the_smallest_by_cross_entropy() -> None:
+    atoms = dict(n_atom=11, v_min=-2.0, v_max=3.0)
+    policy = make(model=atoms | dict(n_critic=3), learn=dict(alpha=0.3))
+    with torch.no_grad():
+        for parameter in policy._target_model.parameters():
+            parameter.add_(torch.randn_like(parameter))
+    rows, support = policy._columns(batch_of()), np.linspace(-2, 3, 11)
+    with torch.no_grad():
+        loss, error, metrics = policy._critic_loss(rows)
+        action, log_prob = policy._draw(rows['next_obs'], rows['next_noise'])
+        then = policy._target_model['critic'](rows['next_obs'], action).softmax(2).numpy()
+        now = policy._model.critic(rows['obs'], rows['action']).log_softmax(2).numpy()
+    assert now.shape == (3, SIZE, 11)
+    expected, wanted = 0.0, []
+    for i in range(SIZE):
+        smallest = min(range(3), key=lambda c: then[c, i] @ support)
+        goes_on, target = 0.0 if bool(rows['terminated'][i]) else 0.99, np.zeros(11)
+        for probability, atom in zip(then[smallest, i], support, strict=True):
+            moved = float(rows['reward'][i]) + goes_on * (atom - 0.3 * float(log_prob[i]))
+            place = (np.clip(moved, -2, 3) + 2) / 0.5
+            low, share = int(place), place - int(place)
+            target[low] += probability * (1 - share)
+            target[min(low + 1, 10)] += probability * share
+        expected -= sum(target @ now[c, i] for c in range(3)) / SIZE
+        wanted.append(target @ support)
+        distances = [abs(wanted[i] - np.exp(now[c, i]) @ support) for c in range(3)]
+        assert float(error[i]) == pytest.approx(np.mean(distances), abs=1e-4)
+    assert float(loss) == pytest.approx(expected, rel=1e-4)
+    assert float(metrics['target_q_value']) == pytest.approx(np.mean(wanted), abs=1e-4)
+
+
+def test_actor_raises_the_smallest_mean_of_categorical_critics() -> None:
+    policy = make('xqc', learn=dict(alpha=0.0))
+    rows = policy._columns(batch_of())
+    with torch.no_grad():
+        loss = policy._actor_loss(rows)[0]
+        action = policy._draw(rows['obs'], rows['noise'], is_training=True)[0]
+        value = policy._model.critic(rows['obs'], action).softmax(2) @ torch.linspace(-5, 5, 101)
+    assert float(loss) == pytest.approx(-float(value.amin(0).mean()), abs=1e-5)
+
+
+def test_all_weights_of_xqc_have_length_1_after_every_update() -> None:
+    policy = make('xqc')
+    policy.learn_mode.forward(batch_of())
+    weights = [module.weight for module in policy._model.modules() if isinstance(module, torch.nn.Linear)]
+    assert len(weights) == 6
+    for weight in weights:
+        torch.testing.assert_close(weight.norm(dim=1), torch.ones(len(weight)))
+
+
 # many critics, dropout
 
 
@@ -238,7 +291,7 @@ def test_dropout_is_drawn_while_learning_only() -> None:
     assert isinstance(critic.nets[0].norms[0], torch.nn.LayerNorm)
 
 
-@pytest.mark.parametrize('name', ['crossq', 'tqc', 'redq', 'droq'])
+@pytest.mark.parametrize('name', ['crossq', 'xqc', 'tqc', 'redq', 'droq'])
 def test_learning_goes_on_from_its_state_with_the_same_bits(name: str) -> None:
     def update(policy: Any, i: int) -> list[float]:
         torch.manual_seed(i)
@@ -260,6 +313,9 @@ def test_learning_goes_on_from_its_state_with_the_same_bits(name: str) -> None:
     [
         (dict(model=dict(norm='batch')), r'learn\.target_network: batch norm .*got True, expected False'),
         (dict(model=dict(num_quantiles=3), learn=dict(dropped_quantiles=3)), 'no quantile would be left'),
+        (dict(model=dict(n_atom=11, num_quantiles=3)), 'num_quantiles: .* by atoms or by quantiles; got 3'),
+        (dict(model=dict(n_atom=11, v_min=2.0, v_max=2.0)), r'v_max: .*more than v_min=2\.0'),
+        (dict(model=dict(n_atom=11), learn=dict(dropped_quantiles=1)), 'a critic has no quantiles'),
         (dict(learn=dict(dropped_quantiles=1)), 'a critic has no quantiles'),
         (dict(model=dict(n_critic=3, twin_critic=False)), 'n_critic: twin_critic=False is one critic'),
         (dict(learn=dict(target_critics=3)), 'there are fewer critics; got 3, expected at most 2'),
