@@ -175,11 +175,11 @@ UNUSED: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ('policy.model.head_hidden_size', _HEADS, ()),
     ('policy.model.head_layer_num', _HEADS, ()),
     ('policy.model.share_encoder', 'actor and critics share nothing', ACTOR_CRITIC),
-    ('policy.model.norm_type', 'only sac has norms: policy.model.norm', ()),
+    ('policy.model.norm_type', 'policy.model.norm is that of sac, td3 and ddpg', ()),
     (
         'policy.model.dropout',
-        'only critics of sac have dropout',
-        (*Q_LEARNING, 'ddpg', 'td3', 'sac_discrete', *ON_POLICY),
+        'only critics of sac, td3 and ddpg have dropout',
+        (*Q_LEARNING, 'sac_discrete', *ON_POLICY),
     ),
     (
         'policy.model.sigma_type',
