@@ -257,6 +257,69 @@ class NormedMLP(MLP):
         return features
 
 
+class ResidualBlock(nn.Module):
+    """Adds to features what two layers make of their layer norm; the one between is four times as wide.
+
+    Args:
+        size: Features.
+        activation: Nonlinearity between the layers.
+    """
+
+    def __init__(self, size: int, activation: str) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(size)
+        self.widen, self.narrow = nn.Linear(size, 4 * size), nn.Linear(4 * size, size)
+        self._activation = ACTIVATIONS[activation]
+
+    def forward(self, features: torch.Tensor) -> torch.Tensor:
+        """Maps [B, size] to float32 of the same shape."""
+        return features + self.narrow(self._activation(self.widen(self.norm(features))))
+
+
+class ResidualMLP(MLP):
+    """Hidden layers, residual blocks behind them, and a layer norm in front of the last layer.
+
+    The last hidden layer has no nonlinearity: the blocks begin with a linear embedding.
+
+    Args:
+        space: Space of the input.
+        hidden_sizes: Widths of the hidden layers, at least one; the blocks are as wide as the last.
+        activation: Nonlinearity behind the others, and in each block.
+        out_size: Width of the last layer.
+        blocks: Residual blocks.
+        images: Options of the encoder of images; see ``MLP``.
+
+    Source:
+        Lee et al., SimBa: Simplicity Bias for Scaling Up Parameters in Deep Reinforcement Learning (2024), section 4;
+        weights begin as torch's do.
+    """
+
+    def __init__(
+        self,
+        space: gymnasium.Space[Any],
+        hidden_sizes: Sequence[int],
+        activation: str,
+        out_size: int,
+        blocks: int,
+        **images: Any,
+    ) -> None:
+        super().__init__(space, hidden_sizes, activation, out_size, **images)
+        size = hidden_sizes[-1]
+        self.blocks = nn.Sequential(*(ResidualBlock(size, activation) for _ in range(blocks)))
+        self.norm = nn.LayerNorm(size)
+
+    def forward(self, obs: Obs) -> torch.Tensor:
+        """Maps [B, ...], or a dict of such, to float32 [B, out_size]."""
+        features = self.read(obs)
+        for i, (weight, bias) in enumerate(self._steps):
+            if i == self._activated:
+                features = self.norm(self.blocks(features))
+            features = nn.functional.linear(features, weight, bias)
+            if i < self._activated - 1:
+                features = self._activation(features)
+        return features
+
+
 STATES_OF_CORE = {'gru': 1, 'lstm': 2}
 """Vectors in the recurrent state of each kind of core, P."""
 

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from rlframe.data.timestep import EnvSpec
-from rlframe.model.core import MLP, STATES_OF_CORE, NormedMLP, RecurrentEncoder, Unroll
+from rlframe.model.core import MLP, STATES_OF_CORE, NormedMLP, RecurrentEncoder, ResidualMLP, Unroll
 from rlframe.model.encoder import Obs
 from rlframe.registry import MODEL_REGISTRY
 
@@ -72,16 +72,47 @@ class NormedDeterministicActor(NormedMLP):
         return super().forward(obs, is_training).tanh()
 
 
+class ResidualGaussianActor(ResidualMLP):
+    """A ``GaussianActor`` with residual blocks; see ``ResidualMLP``."""
+
+    def forward(self, obs: Obs) -> tuple[torch.Tensor, torch.Tensor]:  # type: ignore[override]  # two heads
+        mean, log_std = super().forward(obs).chunk(2, 1)
+        return mean, log_std.clamp(LOG_STD_MIN, LOG_STD_MAX)
+
+
+class ResidualDeterministicActor(ResidualMLP):
+    """A ``DeterministicActor`` with residual blocks; see ``ResidualMLP``."""
+
+    def forward(self, obs: Obs) -> torch.Tensor:
+        return super().forward(obs).tanh()
+
+
 IMAGES = 'conv_layers', 'image_layout'
 """Options of the encoder of images; see ``MLP``."""
 
 
-def hidden_options(options: Mapping[str, Any], hidden_sizes: Sequence[int]) -> dict[str, Any]:
-    """Returns the arguments of ``NormedMLP`` that some switches of critics ask for; none for a plain ``MLP``."""
+def hidden_options(
+    options: Mapping[str, Any], hidden_sizes: Sequence[int], is_actor: bool = False
+) -> tuple[str, dict[str, Any]]:
+    """Returns the kind of hidden layers that the switches of critics ask for, a key of ``BODIES``, and its arguments.
+
+    Args:
+        options: Arguments of ``QCritics``.
+        hidden_sizes: Widths of the hidden layers.
+        is_actor: Whether they are an actor's, which has norms by batches only, and no dropout.
+    """
+    if blocks := options.get('residual_blocks'):
+        return 'residual', {'blocks': blocks}
+    if is_actor:
+        options = {'norm': None} if options.get('norm') != 'batch' else {**options, 'dropout': 0.0}
     found = {name: options[name] for name in ('norm', 'dropout') if options.get(name)}
     if options.get('weight_norm'):
         found['unit_layers'] = len(hidden_sizes) + ('atoms' in options)  # with atoms, outputs too
-    return found
+    return ('normed' if found else 'plain'), found
+
+
+BODIES: dict[str, Any] = {'plain': MLP, 'normed': NormedMLP, 'residual': ResidualMLP}
+"""Kinds of hidden layers."""
 
 
 class QCritics(nn.Module):
@@ -95,8 +126,8 @@ class QCritics(nn.Module):
         count: Critics.
         options: ``quantiles``, numbers that describe the return of a continuous action (1, its mean, by default), or ``atoms``,
             returns that a categorical critic gives the logits of; ``norm`` and ``dropout`` of the hidden layers, see
-            ``NormedMLP``; ``weight_norm``, whether the weights of each hidden unit, and of each atom, have norm 1; and
-            options of the encoder of images, see ``MLP``.
+            ``NormedMLP``; ``weight_norm``, whether the weights of each hidden unit, and of each atom, have norm 1;
+            ``residual_blocks``, see ``ResidualMLP``; and options of the encoder of images, see ``MLP``.
     """
 
     def __init__(
@@ -112,11 +143,10 @@ class QCritics(nn.Module):
         images = {name: options[name] for name in IMAGES if name in options}
         self.encoder = MLP(spec.observation_space, [], activation, None, **images)
         features = gymnasium.spaces.Box(-math.inf, math.inf, (self.encoder.out_size + in_size,))
-        normed = hidden_options(options, hidden_sizes)
-        self._takes_mode = normed.get('norm') == 'batch' or 'dropout' in normed
-        kind: Any = NormedMLP if normed else MLP
+        body, own = hidden_options(options, hidden_sizes)
+        self._takes_mode = own.get('norm') == 'batch' or 'dropout' in own
         self.nets = nn.ModuleList(
-            kind(features, hidden_sizes, activation, out_size, **normed) for _ in range(count)
+            BODIES[body](features, hidden_sizes, activation, out_size, **own) for _ in range(count)
         )
 
     def forward(
@@ -148,8 +178,10 @@ class QCritics(nn.Module):
 ACTORS: dict[tuple[str, str], tuple[Any, int]] = {
     ('deterministic', 'plain'): (DeterministicActor, 1),
     ('deterministic', 'normed'): (NormedDeterministicActor, 1),
+    ('deterministic', 'residual'): (ResidualDeterministicActor, 1),
     ('gaussian', 'plain'): (GaussianActor, 2),
     ('gaussian', 'normed'): (NormedGaussianActor, 2),
+    ('gaussian', 'residual'): (ResidualGaussianActor, 2),
 }
 """Kind of actor, and of its hidden layers, to its class and its outputs for each number of an action."""
 
@@ -167,7 +199,7 @@ class QAC(nn.Module):
         activation: Nonlinearity behind each.
         critic_num: Critics.
         options: Further arguments of ``QCritics``. An actor has those of the encoder of images, too, and one of continuous
-            actions norms by batches.
+            actions norms by batches and residual blocks.
     """
 
     def __init__(
@@ -186,12 +218,10 @@ class QAC(nn.Module):
             actions: Any = spec.action_space
             self.actor = MLP(space, sizes, activation, int(actions.n), **images)
         else:
-            normed = (
-                hidden_options(options | {'dropout': 0.0}, sizes) if options.get('norm') == 'batch' else {}
-            )
-            kind, outputs = ACTORS[actor, 'normed' if normed else 'plain']
+            body, own = hidden_options(options, sizes, is_actor=True)
+            kind, outputs = ACTORS[actor, body]
             size = outputs * math.prod(spec.action_space.shape)
-            self.actor = kind(space, sizes, activation, size, **normed, **images)
+            self.actor = kind(space, sizes, activation, size, **own, **images)
         self.critic = QCritics(spec, sizes, activation, critic_num, **options)
 
 

@@ -87,6 +87,12 @@ class ContinuousModel(QACModel):
         False,
         doc='whether the weights of each hidden unit in front of a norm have length 1 after each update, so that they do not grow',
     )
+    residual_blocks: int = option(
+        0,
+        range='[0, inf)',
+        unit='blocks',
+        doc='residual blocks of actor and critics, as wide as the last hidden layer, behind it; each has a layer norm',
+    )
 
 
 class ContinuousLearn(QACLearn):
@@ -127,7 +133,7 @@ def critic_num(model: Mapping[str, Any]) -> int:
     return model.get('n_critic') or (2 if model['twin_critic'] else 1)
 
 
-SWITCHES = 'norm', 'dropout', 'weight_norm'
+SWITCHES = 'norm', 'dropout', 'weight_norm', 'residual_blocks'
 """Options of a section ``model`` that are arguments of a network only if they are set."""
 
 
@@ -153,9 +159,29 @@ def check_critics(cls: type[QACPolicy], cfg: EasyDict) -> list[ConfigError]:
         )
     if is_batch and learn.batch_size == 1:
         refuse('learn.batch_size', 'a batch of one transition has no spread to normalise by', 1, '2 or more')
-    if has_unit_rows and not model.norm:
+    if has_unit_rows and not model.norm and not model.residual_blocks:
         message = 'only behind a norm does the length of weights not matter'
         refuse('model.weight_norm', message, True, "False, or model.norm='batch' or 'layer'")
+    return errors
+
+
+def check_blocks(model: Mapping[str, Any]) -> list[ConfigError]:
+    """Refuses residual blocks without a width, or beside other switches of hidden layers."""
+    if not model.get('residual_blocks'):
+        return []
+    errors, instead = [], ', or model.residual_blocks=0'
+    if not model['encoder_hidden_size_list']:
+        message, where = (
+            'residual blocks are as wide as the last hidden layer',
+            'model.encoder_hidden_size_list',
+        )
+        errors.append(ConfigError(message, where=where, got=[], expected=f'at least one width{instead}'))
+    for name, default in (('norm', None), ('dropout', 0.0), ('weight_norm', False)):
+        if (got := model[name]) != default:
+            message = 'residual blocks have layer norms of their own, and no other switch'
+            errors.append(
+                ConfigError(message, where=f'model.{name}', got=got, expected=f'{default}{instead}')
+            )
     return errors
 
 
@@ -198,7 +224,8 @@ class QACPolicy(Policy):
 
     @classmethod
     def check_config(cls, cfg: EasyDict) -> list[ConfigError]:
-        return [*super().check_config(cfg), *check_priority(cfg), *check_critics(cls, cfg)]
+        errors = super().check_config(cfg)
+        return [*errors, *check_priority(cfg), *check_critics(cls, cfg), *check_blocks(cfg.model)]
 
     # learning
 

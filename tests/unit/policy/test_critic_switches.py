@@ -67,6 +67,35 @@ def test_learning_goes_on_from_its_state_with_the_same_bits(name: str) -> None:
         }
 
 
+@pytest.mark.parametrize('name', ['ddpg', 'td3', 'sac'])
+def test_residual_blocks_are_those_of_simba_in_actor_and_critics(name: str) -> None:
+    policy = make(name, model=dict(encoder_hidden_size_list=[12, 16], residual_blocks=2))
+    nets = [policy._model.actor, *policy._model.critic.nets]
+    assert len(nets) == (2 if name == 'ddpg' else 3)
+    rows = policy._columns(batch_of())
+    for net in nets:
+        given = rows['obs'] if net is nets[0] else torch.cat([rows['obs'], rows['action']], 1)
+        first, second, head = net.layers
+        features = second(first(given).relu())
+        for block in net.blocks:
+            assert block.widen.weight.shape == (64, 16)
+            features = features + block.narrow(block.widen(block.norm(features)).relu())
+        expected = head(net.norm(features))
+        if net is nets[0]:
+            got, expected = net(rows['obs']), expected.tanh() if name != 'sac' else expected[:, :2]
+            got = got if name != 'sac' else got[0]
+        else:
+            got, expected = (
+                policy._model.critic(rows['obs'], rows['action'])[nets.index(net) - 1],
+                expected[:, 0],
+            )
+        torch.testing.assert_close(got, expected)
+    before = [parameter.clone() for parameter in policy._model.parameters()]
+    policy.learn_mode.forward(batch_of())
+    after = list(policy._model.parameters())
+    assert all(bool((one != other).any()) for one, other in zip(before, after, strict=True))
+
+
 @pytest.mark.parametrize(
     ('name', 'cfg', 'said'),
     [
@@ -78,6 +107,21 @@ def test_learning_goes_on_from_its_state_with_the_same_bits(name: str) -> None:
         ('td3', dict(model=dict(norm='batch', weight_norm=True)), 'a target actor sees only the next one'),
         ('td3', BATCH | dict(learn=dict(target_network=False, batch_size=1)), r'batch_size: .*no spread'),
         ('ddpg', dict(model=dict(n_critic=2)), 'n_critic: twin_critic=False is one critic'),
+        (
+            'sac',
+            dict(model=dict(residual_blocks=1, norm='layer')),
+            r"norm: residual .*got 'layer', expected None",
+        ),
+        (
+            'td3',
+            dict(model=dict(residual_blocks=1, dropout=0.1)),
+            'dropout: residual blocks have layer norms',
+        ),
+        (
+            'td3',
+            dict(model=dict(residual_blocks=1, encoder_hidden_size_list=[])),
+            'as wide as the last hidden',
+        ),
         ('td3', dict(model=dict(dropout=1.0)), r'dropout.*\[0, 1\)'),
     ],
 )
