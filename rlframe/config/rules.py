@@ -58,6 +58,7 @@ def cross_errors(known: Known) -> list[ConfigError]:
         _finds_episodes(known),
         _learns_from_sequences(known),
         _agrees_on_priorities(known),
+        _gives_weights(known),
         _fits_players(known, 'policy.collect.collector.type', ('sample_1v1', 'episode_1v1')),
         _fits_players(known, 'policy.eval.evaluator.type', ('battle_interaction',)),
         _learns_from_players(known),
@@ -217,6 +218,17 @@ def _agrees_on_priorities(known: Known) -> ConfigError | None:
         return None
     message = "the policy's priority says whether it reports priorities, the replay buffer's whether it draws by them"
     return _bad(known, key, message, f'policy.priority ({of_policy})')
+
+
+def _gives_weights(known: Known) -> ConfigError | None:
+    """Checks that losses weighted by importance sampling come from a replay buffer that gives weights."""
+    key, option = f'{BUFFER}.type', 'policy.priority_IS_weight'
+    if not known.get(option) or _is_recurrent(known) or known.get(key) not in ('naive', 'episode'):
+        return None
+    message = (
+        f'{option}=True weights losses by importance, and the replay buffer {known[key]!r} gives no weights'
+    )
+    return _bad(known, key, message, f"'advanced' or 'elastic', or {option}=False")
 
 
 def _fits_players(known: Known, key: str, of_players: tuple[str, ...]) -> ConfigError | None:

@@ -99,7 +99,7 @@ class C51Policy(DQNPolicy):
 class RainbowPolicy(C51Policy):
     """Rainbow: C51 with double and dueling networks, noisy heads, n-step returns and prioritized replay.
 
-    It needs the replay buffer 'advanced'. Noise in its heads explores, so ``eps`` is 0.
+    It needs the replay buffer 'advanced' or 'elastic'. Noise in its heads explores, so ``eps`` is 0.
 
     Source:
         Hessel et al., Rainbow: Combining Improvements in Deep Reinforcement Learning (2018).

@@ -7,9 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from fakes import config_pair
 from gymnasium import spaces
 
+from rlframe.config import compile_config
 from rlframe.data import Batch, EnvSpec
+from rlframe.errors import ConfigError
 from rlframe.model.q_net import ImplicitQNet
 from rlframe.policy import create_policy
 from rlframe.policy.c51 import project
@@ -188,3 +191,13 @@ def test_name_is_another_policy_with_other_defaults(name: str, same: str, option
     leave = {key: value for key, value in vars(named._cfg).items() if key not in ('type', 'cfg_type')}
     assert leave == {key: value for key, value in vars(own._cfg).items() if key not in ('type', 'cfg_type')}
     assert isinstance(named, type(own))
+
+
+@pytest.mark.parametrize('policy', ['rainbow', 'dqn'])
+def test_weighted_losses_need_a_replay_buffer_that_gives_weights(policy: str) -> None:
+    weighted = dict(policy=policy, policy_=dict(priority=True, priority_IS_weight=True))
+    said = r"replay_buffer\.type: policy\.priority_IS_weight=True .*got 'naive', expected 'advanced' or 'elastic', or"
+    with pytest.raises(ConfigError, match=said):
+        compile_config(*config_pair(**weighted, buffer=dict(type='naive')))
+    compile_config(*config_pair(**weighted, buffer=dict(type='advanced')))
+    compile_config(*config_pair(policy=policy, policy_=dict(priority_IS_weight=False)))
