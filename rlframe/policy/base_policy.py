@@ -203,7 +203,7 @@ class Policy(Configurable):
         for field in self._fields:
             getattr(self, f'_init_{field}')()
         if not self.is_recurrent and is_own(self) and not is_own(self._model):
-            check_network(self._model, self._acting_output, type(self).__name__, self._spec, self._tensor)
+            self._check_network()
         if 'learn' in self._fields:
             prepare_updates(self, self._cfg, self._device)
         if self._has_core:
@@ -523,6 +523,14 @@ class Policy(Configurable):
             message = f'{type(self).__name__} cannot use the network {name!r}: {error}'
             raise ConfigError(message, where='policy.model.type') from error
         return kind(**given)
+
+    def _check_network(self) -> None:
+        """Lets a network that is not rlframe's read observations.
+
+        Raises:
+            IncompatibleError: If it cannot.
+        """
+        check_network(self._model, self._acting_output, type(self).__name__, self._spec, self._tensor)
 
     def _acting_output(self, obs: Any) -> tuple[torch.Tensor, int] | None:
         """Returns the output that the network acts by, [B, size, ...], and its right size; None if there is no rule."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
@@ -12,10 +13,11 @@ from easydict import EasyDict
 
 from rlframe.data.faces import Metrics
 from rlframe.data.timestep import Array, Batch, EnvSpec, IntArray, TimeStep
-from rlframe.errors import ConfigError
+from rlframe.errors import ConfigError, IncompatibleError
 from rlframe.policy.base_policy import CollectConfig, Policy
 from rlframe.policy.parts.actions import ActionBounds, ExplorationNoise
-from rlframe.policy.parts.optim import Optimizer
+from rlframe.policy.parts.fit import check_network
+from rlframe.policy.parts.optim import Optimizer, unit_rows
 from rlframe.policy.parts.options import (
     BATCH_SIZE,
     UPDATE_PER_COLLECT,
@@ -28,6 +30,7 @@ from rlframe.policy.parts.options import (
 )
 from rlframe.policy.parts.sequences import Rows
 from rlframe.policy.td import INPUTS, Targets, TDConfig, TDLearn, check_priority
+from rlframe.registry import MODEL_REGISTRY
 from rlframe.utils.field import option
 from rlframe.utils.lazy import LazyModule
 from rlframe.utils.schema import array, check_state
@@ -135,6 +138,8 @@ def critic_num(model: Mapping[str, Any]) -> int:
 
 SWITCHES = 'norm', 'dropout', 'weight_norm', 'residual_blocks'
 """Options of a section ``model`` that are arguments of a network only if they are set."""
+OPTION_OF = {**dict(zip(SWITCHES, SWITCHES, strict=True)), 'quantiles': 'num_quantiles', 'atoms': 'n_atom'}
+"""Such arguments, to their options."""
 
 
 def check_critics(cls: type[QACPolicy], cfg: EasyDict) -> list[ConfigError]:
@@ -163,6 +168,30 @@ def check_critics(cls: type[QACPolicy], cfg: EasyDict) -> list[ConfigError]:
         message = 'only behind a norm does the length of weights not matter'
         refuse('model.weight_norm', message, True, "False, or model.norm='batch' or 'layer'")
     return errors
+
+
+def check_arguments(kind: Any, given: Mapping[str, Any], model: Mapping[str, Any]) -> None:
+    """Checks that a network takes the switches of critics that are set.
+
+    Args:
+        kind: Class of the network.
+        given: Arguments that it will be given.
+        model: Section ``model`` of the policy.
+
+    Raises:
+        ConfigError: If it does not; the option is named.
+    """
+    takes = inspect.signature(kind).parameters
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in takes.values()):
+        return
+    for argument, key in OPTION_OF.items():
+        if argument in given and argument not in takes:
+            raise ConfigError(
+                f'the network {model["type"]!r} has no argument {argument!r}',
+                where=f'policy.model.{key}',
+                got=model[key],
+                expected='its default, or a network that takes it',
+            )
 
 
 def check_blocks(model: Mapping[str, Any]) -> list[ConfigError]:
@@ -221,6 +250,43 @@ class QACPolicy(Policy):
             if not kwargs.get(name):
                 kwargs.pop(name, None)  # networks of users may know none
         return kwargs | {'critic_num': critic_num(self._cfg.model), 'actor': 'deterministic'}
+
+    def _create_model(self) -> Any:
+        cfg = self._cfg.model
+        if cfg.type is not None:
+            kind = MODEL_REGISTRY.get_cls({'type': cfg.type, 'import_names': cfg.import_names})
+            check_arguments(kind, self.model_kwargs(), cfg)
+        return super()._create_model()
+
+    def _check_network(self) -> None:
+        super()._check_network()
+        model, name = self._cfg.model, type(self._model).__name__
+        values = {key: model.get(key) for key in ('n_critic', *OPTION_OF.values())}
+        if values['num_quantiles'] == 1:
+            del values['num_quantiles']
+        found = [f'policy.model.{key}={value!r}' for key, value in values.items() if value]
+        if 'learn' not in self._fields or not found:
+            return
+        said, asked = ', '.join(found), type(self).__name__
+        check_network(
+            self._model,
+            self._judged,
+            f'{asked} with {said}',
+            self._spec,
+            self._tensor,
+            f'learn with {said} from',
+        )
+        if model.get('weight_norm') and not unit_rows(self._model.critic):
+            message = f'the network {name} names no weights of length 1 (unit_rows)'
+            raise IncompatibleError(message, where='policy.model.weight_norm', got=True, expected='False')
+
+    def _judged(self, obs: Any) -> tuple[torch.Tensor, int]:
+        """Returns what the critics say of two observations in an update, [2, size], and the right size."""
+        model, size = self._cfg.model, math.prod(self._spec.action_space.shape or ())
+        self._model.actor(obs, **self._actor_mode)
+        value = self._model.critic(obs, torch.zeros(2, size, device=self._device), **self._mode)
+        outputs = model.get('n_atom') or model.get('num_quantiles', 1)
+        return value.transpose(0, 1).flatten(1), critic_num(model) * outputs
 
     @classmethod
     def check_config(cls, cfg: EasyDict) -> list[ConfigError]:

@@ -310,7 +310,7 @@ def test_a_network_whose_output_does_not_fit_the_actions_is_named(name: str) -> 
     for kind in {*ACTIONS} & {*cls.supported_actions.split(', ')} if not cls.is_recurrent else ():
         right = 6 if name in ('ppo', 'a2c') and kind == 'Box' else 3
         spec = EnvSpec(gymnasium.spaces.Box(-1, 1, (4,), np.float32), ACTIONS[kind])
-        create_policy(dict(type=name), spec, model=Net(right))
+        create_policy(dict(type=name), spec, model=Net(right), enable_field=['eval'])
         with pytest.raises(IncompatibleError, match=rf'network Net .*got \[2, 4\], expected \[2, {right}\]'):
             create_policy(dict(type=name), spec, model=Net(4))
         wide = EnvSpec(gymnasium.spaces.Box(-1, 1, (7,), np.float32), ACTIONS[kind])

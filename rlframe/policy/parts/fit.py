@@ -84,6 +84,7 @@ def check_network(
     name: str,
     spec: EnvSpec,
     tensor: Callable[[Any], Any],
+    does: str = 'act on',
 ) -> None:
     """Lets a custom network read two observations of zeros.
 
@@ -93,6 +94,7 @@ def check_network(
         name: Class of the policy.
         spec: Spaces of the env.
         tensor: Brings observations to the device of the network.
+        does: What it does with observations, for the error.
 
     Raises:
         IncompatibleError: If it cannot read observations of the env, or its output does not fit the actions.
@@ -105,7 +107,7 @@ def check_network(
             found = forward(obs)
     except (RuntimeError, TypeError, ValueError, AttributeError, LookupError) as error:
         raise IncompatibleError(
-            f'the network {kind} cannot act on observations of {spec.observation_space}: {error}',
+            f'the network {kind} cannot {does} observations of {spec.observation_space}: {error}',
             where='policy.model',
         ) from error
     finally:
