@@ -205,6 +205,12 @@ def test_an_exported_function_gives_the_same_actions_without_rlframe(
     check_steps(as_eval_builds_it(run), partial(elsewhere, file, tmp_path))
 
 
+def near(got: np.ndarray, wanted: np.ndarray) -> None:
+    """Compares actions that were computed in another order."""
+    assert got.dtype == wanted.dtype and got.shape == wanted.shape
+    np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-5)
+
+
 ALIKE = ('a2c', 'bc', 'qrdqn', 'td3')
 """Policies whose actions are computed as those of another."""
 
@@ -217,12 +223,31 @@ def test_an_onnx_file_gives_the_same_actions(run: Path, tmp_path: Path) -> None:
     for name in ('onnx', 'onnxscript', 'onnxruntime'):
         pytest.importorskip(name)
     (file,) = export_policy(run, ['onnx'], tmp_path / 'out').values()
-
-    def near(got: np.ndarray, wanted: np.ndarray) -> None:
-        assert got.dtype == wanted.dtype and got.shape == wanted.shape
-        np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-5)
-
     check_steps(as_eval_builds_it(run), partial(by_onnxruntime, file, tmp_path), near)
+
+
+SWITCHED: dict[str, dict[str, Any]] = {
+    'sac residual': dict(model=dict(residual_blocks=2)),
+    'td3 residual': dict(model=dict(residual_blocks=1)),
+    'td3 batch': dict(model=dict(norm='batch'), learn=dict(batch_size=16, target_network=False)),
+}
+"""Networks of actors that no policy has by default."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('name', SWITCHED)
+def test_functions_of_networks_with_switches_give_the_same_actions(
+    name: str, elsewhere: Elsewhere, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    env = dict(env_id=WideEnv, kwargs=dict(action='Box'))
+    run = trained(name.split()[0], env, dict(normalize_obs=True) | SWITCHED[name])
+    (file,), policy = export_policy(run, ['torch_export']).values(), as_eval_builds_it(run)
+    check_steps(policy, partial(elsewhere, file, tmp_path))
+    for needed in ('onnx', 'onnxscript', 'onnxruntime'):
+        pytest.importorskip(needed)
+    (file,) = export_policy(run, ['onnx'], tmp_path / 'out').values()
+    check_steps(policy, partial(by_onnxruntime, file, tmp_path), near)
 
 
 @pytest.mark.parametrize('obs', ['image', 'Discrete'])
