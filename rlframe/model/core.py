@@ -234,7 +234,8 @@ class NormedMLP(MLP):
     @property
     def unit_rows(self) -> list[torch.Tensor]:
         """Weights whose rows have norm 1; an optimizer keeps it so."""
-        return [layer.weight for layer in self.layers[: self._unit_layers]]
+        layers: Any = self.layers[: self._unit_layers]
+        return [layer.weight for layer in layers]
 
     def forward(self, obs: Obs, is_training: bool = False) -> torch.Tensor:
         """Maps [B, ...], or a dict of such, to float32 [B, out_size]; ``is_training``: by batch statistics, with dropout."""
