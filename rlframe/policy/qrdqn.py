@@ -151,12 +151,13 @@ def quantile_huber_loss(
     if tau is None:
         count = quantiles.shape[1]
         tau = ((torch.arange(count, device=quantiles.device) + 0.5) / count)[None]  # [1, M]
-    error = target[:, None, :] - quantiles[:, :, None]  # [B, M, K]
-    huber = torch.nn.functional.huber_loss(
-        quantiles[:, :, None].expand_as(error),
-        target[:, None, :].expand_as(error),
-        reduction='none',
-        delta=kappa,
-    )
-    weight = (tau[:, :, None] - (error.detach() < 0).float()).abs()
-    return (weight * huber / kappa).mean(2).sum(1)
+    with (
+        torch.no_grad()
+    ):  # the derivative is known, and autograd would fill a dozen tensors of this size to find it
+        error = target[:, None, :] - quantiles[:, :, None]  # [B, M, K]
+        slope = error.clamp(-kappa, kappa)  # of the Huber loss
+        # times |tau - [error < 0]|, which is tau, and 1 - 2 tau more where the slope is negative
+        pull = slope.clamp(max=0).mul_(1 - 2 * tau[:, :, None]).addcmul_(slope, tau[:, :, None])
+        loss = error.sub_(slope, alpha=0.5).mul_(pull).mean(2) / kappa
+        derivative = pull.mean(2) / -kappa
+    return (loss + derivative * (quantiles - quantiles.detach())).sum(1)

@@ -84,6 +84,25 @@ def test_quantile_loss_equals_its_formula(count: int, samples: int, kappa: float
     np.testing.assert_allclose(got.numpy(), expected, rtol=2e-4, atol=1e-5)
 
 
+@given(st.integers(1, 6), st.integers(1, 6), st.floats(0.1, 3), st.integers(0, 2**32 - 1))
+def test_derivative_of_the_quantile_loss_is_that_of_its_formula(
+    count: int, samples: int, kappa: float, seed: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    quantiles, target = (
+        torch.tensor(rng.normal(size=(2, count)), requires_grad=True),
+        rng.normal(size=(2, samples)),
+    )
+    wanted, share = torch.tensor(target), torch.tensor([1.0, 0.3])
+    error = wanted[:, None, :] - quantiles[:, :, None]
+    huber = torch.nn.functional.huber_loss(error, torch.zeros_like(error), reduction='none', delta=kappa)
+    tau = (torch.arange(count)[:, None] + 0.5) / count
+    formula = ((tau - (error < 0).float()).abs() * huber / kappa).mean(2).sum(1)
+    expected = torch.autograd.grad((formula * share).sum(), quantiles)[0]
+    got = torch.autograd.grad((quantile_huber_loss(quantiles, wanted, kappa) * share).sum(), quantiles)[0]
+    torch.testing.assert_close(got, expected, rtol=1e-5, atol=1e-6)
+
+
 @pytest.mark.parametrize(
     ('name', 'double', 'nstep'),
     [('qrdqn', True, 3), ('qrdqn', False, 1), ('c51', True, 1), ('c51', False, 3)],
