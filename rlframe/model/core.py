@@ -133,8 +133,8 @@ EPS = 1e-3
 class BatchRenorm(nn.Module):
     """Normalises each feature: in training by the batch, corrected towards running statistics, otherwise by these alone.
 
-    A training pass changes nothing but ``batch``; ``update`` lets the running statistics follow, so that a loss stays a
-    function without effects, which may be compiled, or be done again.
+    A training pass changes nothing but ``batch``; ``update_norms`` lets the running statistics follow, so that a loss stays
+    a function without effects, which may be compiled, or be done again.
 
     Args:
         size: Features.
@@ -163,27 +163,46 @@ class BatchRenorm(nn.Module):
         if not is_training:
             scale = self.weight * torch.rsqrt(self.var + EPS)
             return torch.addcmul(self.bias - self.mean * scale, features, scale)
+        weight: torch.Tensor = self.weight
+        bias: torch.Tensor = self.bias
         with torch.no_grad():
             mean, var = torch.batch_norm_update_stats(features, None, None, 0.0)
-            is_cold = self.passes < WARM_UP
-            spread = torch.sqrt(self.var + EPS)
-            ratio = (torch.sqrt(var + EPS) / spread).clamp(1 / MOST_SCALE, MOST_SCALE)
-            shift = ((mean - self.mean) / spread).clamp(-MOST_SHIFT, MOST_SHIFT)
-            ratio, shift = ratio.masked_fill(is_cold, 1.0), shift.masked_fill(is_cold, 0.0)
         self.batch = var, mean
-        weight, bias = self.weight * ratio, torch.addcmul(self.bias, self.weight, shift)
+        if not self._is_known_cold:
+            ratio, shift = self._correction(mean, var)
+            weight, bias = weight * ratio, torch.addcmul(bias, weight, shift)
         return torch.nn.functional.batch_norm(features, None, None, weight, bias, True, 0.0, EPS)
 
-    def update(self) -> None:
-        """Lets the running statistics follow the last training pass, unless its features were not finite."""
-        if self.batch is None:
-            return
-        var, mean = self.batch
-        share = torch.where((var + mean).isfinite().all(), MOMENTUM, 0.0)
-        self.var.lerp_(var.nan_to_num(0.0, 0.0, 0.0), share)
-        self.mean.lerp_(mean.nan_to_num(0.0, 0.0, 0.0), share)
-        self.passes += 1
-        self.batch = None
+    @property
+    def _is_known_cold(self) -> bool:
+        """Whether there is nothing to correct yet; compiled code and GPUs are not asked: they would have to wait."""
+        return not torch.compiler.is_compiling() and self.passes.is_cpu and self.passes.item() < WARM_UP
+
+    @torch.no_grad()
+    def _correction(self, mean: torch.Tensor, var: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Returns the factor and the summand that correct what a batch of this mean and variance normalised, [size] each."""
+        is_cold, spread = self.passes < WARM_UP, torch.sqrt(self.var + EPS)
+        ratio = (torch.sqrt(var + EPS) / spread).clamp(1 / MOST_SCALE, MOST_SCALE)
+        shift = ((mean - self.mean) / spread).clamp(-MOST_SHIFT, MOST_SHIFT)
+        return ratio.masked_fill(is_cold, 1.0), shift.masked_fill(is_cold, 0.0)
+
+
+@torch.no_grad()
+def update_norms(norms: Iterable[BatchRenorm]) -> None:
+    """Lets the running statistics of norms follow their last training passes, unless a feature of these was not finite."""
+    trained = [norm for norm in norms if norm.batch is not None]
+    if not trained:
+        return
+    batch = [part for norm in trained for part in norm.batch or ()]
+    running = [part for norm in trained for part in (norm.var, norm.mean)]
+    torch._foreach_add_([norm.passes for norm in trained], 1)
+    for norm in trained:
+        norm.batch = None
+    found, one = batch[0].new_zeros(()), batch[0].new_ones(())
+    torch._amp_foreach_non_finite_check_and_unscale_(batch, found, one)  # division by 1 changes nothing
+    is_bad = found.bool()  # nothing waits for it
+    batch = [torch.where(is_bad, old, new) for old, new in zip(running, batch, strict=True)]
+    torch._foreach_lerp_(running, batch, MOMENTUM)
 
 
 class NormedMLP(MLP):

@@ -434,8 +434,10 @@ class QACPolicy(Policy):
             total_loss = total_loss + actor_loss.detach()
             metrics |= {'actor_loss': actor_loss.detach(), **variables}
             self._after_actor(metrics)
-        for norm in self._norms:
-            norm.update()  # those of the actor have something new only if it was its turn
+        if self._norms:
+            from rlframe.model.core import update_norms
+
+            update_norms(self._norms)  # those of the actor have something new only if it was its turn
         if is_turn or self._follows_critic:
             self._targets.follow(self._target_theta)
         return self._targets.with_priority(

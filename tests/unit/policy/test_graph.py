@@ -20,6 +20,7 @@ from policies import tried_policies
 from rlframe.data import Batch, EnvSpec
 from rlframe.data.faces import Metrics
 from rlframe.errors import ConfigError, DeviceError, NonFiniteError
+from rlframe.model.core import BatchRenorm
 from rlframe.policy import create_policy
 from rlframe.policy.dqn import DQNPolicy
 from rlframe.policy.parts.compiled import MOST_GRAPHS, WARM_UPS, GraphedUpdate, Packed, check_graph
@@ -146,7 +147,10 @@ def test_replayed_updates_are_those_that_were_recorded(kind: str) -> None:
 
 
 @pytest.mark.parametrize('kind', tried_policies())
-def test_an_update_reads_no_number_that_a_device_would_have_to_send(kind: str) -> None:
+def test_an_update_reads_no_number_that_a_device_would_have_to_send(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(BatchRenorm, '_is_known_cold', False)  # only those on a CPU are asked
     policy = make(kind, learn=OPTIONS.get(kind, {}).get('learn', {}) | dict(nan_policy='ignore'))
     updated(policy, samples(kind, 0, 7))
     with host_waits('cpu') as places:
