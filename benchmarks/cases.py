@@ -10,7 +10,7 @@ Measure = Literal['seconds', 'us_cycle', 'env_steps_per_s']
 
 DISTRIBUTIONS = {
     'sb3': 'stable_baselines3',
-    'sb3_contrib': 'sb3_contrib',
+    **dict.fromkeys(('sb3_contrib', 'contrib_crossq', 'contrib_tqc'), 'sb3_contrib'),
     'tianshou': 'tianshou',
     'ding': 'DI-engine',
     'cpprb': 'cpprb',
@@ -88,6 +88,9 @@ WORKLOADS = {
     'w10': 'Recurrent PPO, CartPole-v1 without velocities, by the hyper-parameters of rl-zoo3: 8 envs x 32 steps, 20 epochs of'
     ' minibatches of 256; actor and critic with an LSTM of 64 units and a hidden layer of 64 each; observations and rewards'
     ' normalised; 10,240 env steps. Seconds of the training loop alone.',
+    'w11': 'One update of CrossQ or TQC from a replay buffer of 20,000 transitions, batches of 256: obs float32 [17], action'
+    ' [6]; actor and two critics MLP 256-256 ReLU. CrossQ: batch renorm in its warm-up, Adam 1e-3 with beta1 0.5, the actor'
+    ' at every third update. TQC: 25 quantiles a critic, 2 dropped, Adam 3e-4. Microseconds of CPU time per update, including sampling and metrics.',
 }
 """What a workload is, for the report."""
 
@@ -146,6 +149,20 @@ def _update(policy: str) -> Case:
         goals=(Goal(f'{policy}_limit', 0.9),),
         sizes=(2000,),
         quick_sizes=(20,),
+    )
+
+
+def _contrib(policy: str, name: str) -> Case:
+    return Case(
+        name=f'w11-{policy}',
+        title=f'W11 one update of {name}',
+        script='w11_contrib.py',
+        side=f'w11_{policy}',
+        measure='us_cycle',
+        peers=(f'contrib_{policy}',),
+        goals=(Goal(f'contrib_{policy}', 1.3),),
+        sizes=(160,),
+        quick_sizes=(16,),
     )
 
 
@@ -277,4 +294,6 @@ CASES = (
         sizes=(10_240,),
         quick_sizes=(512,),
     ),
+    _contrib('crossq', 'CrossQ'),
+    _contrib('tqc', 'TQC'),
 )

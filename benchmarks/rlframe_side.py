@@ -1,11 +1,12 @@
 """rlframe's half of every workload, through its public components only. Prints one JSON line.
 
-usage: rlframe_side.py w1|w2|w2_native|w3|w4|w5|w6_sac|w6_td3|w7|w7_async|w9|w9_base|w9_pool|w9_halves|w9_update|w9_ppo|w10 [SIZE ...]
+usage: rlframe_side.py w1|w2|w2_native|w3|w4|w5|w6_sac|w6_td3|w7|w7_async|w9|w9_base|w9_pool|w9_halves|w9_update|w9_ppo|w10
+           |w11_crossq|w11_tqc [SIZE ...]
     w1 [ENV_STEPS], w2 [ENV_NUM] [ENV_STEPS], w2_native [ENV_NUM] [ENV_STEPS], w3 [CAPACITY] [CYCLES], w4 [ENV_STEPS],
     w5 [ACTORS] [MICROSECONDS] [ENV_STEPS],
     w6_sac [UPDATES], w6_td3 [UPDATES], w7 and w7_async [ENV_NUM] [MILLISECONDS] [SLOW_MILLISECONDS] [ENV_STEPS],
     w9, w9_base, w9_pool, w9_halves and w9_ppo [ENV_NUM] [ENV_STEPS], w9_update [UPDATES] [BATCH_SIZE],
-    w10 [ENV_STEPS]
+    w10 [ENV_STEPS], w11_crossq and w11_tqc [UPDATES]
 
 The peers' halves, with the same networks, sizes and counts, are in peers/.
 """
@@ -17,7 +18,8 @@ import tempfile
 from functools import partial
 from itertools import cycle
 from pathlib import Path
-from time import perf_counter
+from time import perf_counter, process_time
+from typing import Any
 
 import numpy as np
 import torch
@@ -173,32 +175,58 @@ def w5(actors: int = 1, microseconds: int = 0, env_steps: int = 40_000) -> dict:
     }
 
 
-def w6(updates: int = 2000, policy: str = 'sac') -> dict:
-    """One update of a policy for continuous actions, of batches that lie ready."""
+def continuous(policy: str, learn: dict) -> Any:
+    """The update of a policy in the spaces of HalfCheetah, as a function of a batch."""
     import gymnasium
 
-    rng, (obs, action, size) = np.random.default_rng(0), (17, 6, 256)
-    spaces = gymnasium.spaces.Box(-np.inf, np.inf, (obs,)), gymnasium.spaces.Box(-1, 1, (action,))
-    rates = {'learning_rate_actor': 3e-4, 'learning_rate_critic': 3e-4}
-    cfg = {'type': policy, 'device': 'cpu', 'learn': rates}
-    learn = create_policy(cfg, EnvSpec(*spaces, name='W6')).learn_mode.forward
-    batches = [
-        Batch(
-            obs=rng.standard_normal((size, obs), np.float32),
-            next_obs=rng.standard_normal((size, obs), np.float32),
-            action=rng.uniform(-1, 1, (size, action)).astype(np.float32),
-            reward=rng.standard_normal(size, np.float32),
-            terminated=rng.random(size) < 0.01,
-        )
-        for _ in range(16)
-    ]
-    stream = cycle(batches)
+    spaces = gymnasium.spaces.Box(-np.inf, np.inf, (17,)), gymnasium.spaces.Box(-1, 1, (6,))
+    cfg = {'type': policy, 'device': 'cpu', 'learn': learn}
+    return create_policy(cfg, EnvSpec(*spaces, name='HalfCheetah')).learn_mode.forward
+
+
+def transitions_of(rng: np.random.Generator, size: int) -> Batch:
+    """Random transitions in the spaces of HalfCheetah."""
+    return Batch(
+        obs=rng.standard_normal((size, 17), np.float32),
+        next_obs=rng.standard_normal((size, 17), np.float32),
+        action=rng.uniform(-1, 1, (size, 6)).astype(np.float32),
+        reward=rng.standard_normal(size, np.float32),
+        terminated=rng.random(size) < 0.01,
+    )
+
+
+def w6(updates: int = 2000, policy: str = 'sac') -> dict:
+    """One update of a policy for continuous actions, of batches that lie ready."""
+    rng = np.random.default_rng(0)
+    learn = continuous(policy, {'learning_rate_actor': 3e-4, 'learning_rate_critic': 3e-4})
+    stream = cycle([transitions_of(rng, 256) for _ in range(16)])
     for _ in range(20):
         learn(next(stream))
     start = perf_counter()
     for _ in range(updates):
         learn(next(stream))
     return {'us_cycle': (perf_counter() - start) / updates * 1e6, 'updates': updates}
+
+
+def w11(updates: int = 160, policy: str = 'crossq') -> dict:
+    """Updates of 256 from a full replay buffer, 8 at a time; the options are those of the policy."""
+    buffer = BUFFER_REGISTRY.get('naive')({'replay_buffer_size': 20_000})
+    buffer.push(transitions_of(np.random.default_rng(0), 20_000), 0)
+    learn, done = continuous(policy, {}), 0
+
+    def train() -> None:
+        nonlocal done
+        for batch in buffer.batches(8, 256, done):
+            learn(batch)
+            done += 1
+
+    for _ in range(3):
+        train()
+    start, before = process_time(), done
+    for _ in range(0, updates, 8):
+        train()
+    seconds, count = process_time() - start, done - before
+    return {'us_cycle': seconds / count * 1e6, 'updates': count}
 
 
 def w7(
@@ -346,6 +374,8 @@ WORKLOADS = {
     'w9_update': w9_update,
     'w9_ppo': w9_ppo,
     'w10': w10,
+    'w11_crossq': partial(w11, policy='crossq'),
+    'w11_tqc': partial(w11, policy='tqc'),
 }
 
 

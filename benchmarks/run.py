@@ -2,7 +2,7 @@
 
 Results of other workloads than the chosen ones are kept.
 
-usage: python benchmarks/run.py [--workloads w1 w2 w3 w4 w5 w6 w7 w9 w10] [--repeats 3] [--peers NAME ...] [--ding-python PATH] [--torchrl-python PATH]
+usage: python benchmarks/run.py [--workloads w1 w2 w3 w4 w5 w6 w7 w9 w10 w11] [--repeats 3] [--peers NAME ...] [--ding-python PATH] [--torchrl-python PATH]
        [--sb3-python PATH] [--quick] [--no-write]
 """
 
@@ -178,7 +178,7 @@ def machine_facts(versions: Mapping[str, str]) -> dict[str, str]:
         'processor': f'{cpu_model()}, {len(os.sched_getaffinity(0))} cores; load at the start {load}',
         'python': platform.python_version(),
         'packages': ', '.join(packages),
-        'peers': ', '.join(versions.values()) or 'hand-written loops only',
+        'peers': ', '.join(dict.fromkeys(versions.values())) or 'hand-written loops only',
     }
 
 
@@ -204,7 +204,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     args = parse(arguments)
     given = {
         'ding': args.ding_python,
-        **dict.fromkeys(('sb3', 'sb3_contrib'), args.sb3_python),
+        **dict.fromkeys(('sb3', 'sb3_contrib', 'contrib_crossq', 'contrib_tqc'), args.sb3_python),
         **dict.fromkeys(('torchrl_sync', 'torchrl_async'), args.torchrl_python),
     }
     pythons = {peer: python for peer, python in given.items() if python}
