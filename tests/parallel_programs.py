@@ -7,13 +7,13 @@ import re
 import signal
 import socket
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import fork_server
 import numpy as np
 import pytest
 from fault_envs import processes
@@ -25,14 +25,13 @@ ROOT = Path(__file__).parents[1]
 PATIENCE = 120.0
 """Seconds that a test waits for what has to happen."""
 BOOT = """
-import ctypes, faulthandler, os, runpy, signal, sys
+import faulthandler, runpy, signal
+import forked_roles
 faulthandler.register(signal.SIGUSR1)
-ctypes.CDLL(None).prctl(1, signal.SIGKILL)
-if os.getppid() != {parent}:
-    sys.exit(1)
+forked_roles.fork_workers()
 runpy.run_module('rlframe.entry', run_name='__main__', alter_sys=True)
 """
-"""The command line, as a process that dies with this one, and prints where its threads are at a SIGUSR1."""
+"""The command line, with quick workers, which prints where its threads are at a SIGUSR1."""
 COMM = {'type': 'flask_fs'}
 CREATE: dict[str, Any] = {
     'import_names': ['numbered_parts'],
@@ -95,19 +94,19 @@ class Site:
         return program
 
     def living(self) -> dict[int, str]:
-        """Returns the command lines of all living processes of this folder's programs."""
-        mark, found = f'{LEDGER}={self.ledger}'.encode(), {}
+        """Returns the names of all living processes of this folder's programs."""
+        found = {}
         for pid, (state, _, _) in processes().items():
             try:
-                if state != 'Z' and mark in Path(f'/proc/{pid}/environ').read_bytes().split(b'\0'):
-                    found[pid] = Path(f'/proc/{pid}/cmdline').read_bytes().decode()
+                if state != 'Z' and Path(f'/proc/{pid}/cwd').readlink() == self.folder:
+                    found[pid] = Path(f'/proc/{pid}/comm').read_text().strip()
             except OSError:  # it has ended meanwhile, or is somebody else's
                 continue
         return found
 
     def worker(self, name: str) -> int:
         """Returns the process of a worker that a run started; 0 if there is none."""
-        return next((pid for pid, line in self.living().items() if f", '{name}', " in line), 0)
+        return next((pid for pid, its_name in self.living().items() if its_name == name), 0)
 
     def rows(self, what: str, pid: int | None = None) -> int:
         """Returns how many rows were ``produced`` or ``confirmed``, by one collector or by all."""
@@ -134,8 +133,9 @@ class Program:
     def __init__(self, site: Site, words: tuple[str, ...]) -> None:
         path = os.pathsep.join([str(ROOT), str(ROOT / 'tests'), os.environ.get('PYTHONPATH', '')])
         own = {LEDGER: str(site.ledger), 'TMPDIR': str(site.temporary), 'PYTHONPATH': path}
-        self.process = subprocess.Popen(
-            [sys.executable, '-c', BOOT.format(parent=os.getpid()), *words],
+        self.process = fork_server.Copy(
+            fork_server.start(),
+            ['-c', BOOT, *words],
             cwd=site.folder,
             env={**os.environ, **own},
             stdin=subprocess.DEVNULL,
@@ -143,6 +143,7 @@ class Program:
             stderr=subprocess.STDOUT,
             text=True,
         )
+        self.pid = self.process.copy_pid
         self.lines: list[str] = []
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()

@@ -44,7 +44,7 @@ def test_killed_workers_are_started_again_until_one_dies_too_often(site: Site) -
 
 def test_collector_whose_env_hangs_is_replaced(site: Site) -> None:
     run = site.start(
-        *('-m', 'parallel', 'parallel.coordinator.stall_deadline=10'),
+        *('-m', 'parallel', 'parallel.coordinator.stall_deadline=6'),
         *(
             'parallel.coordinator.worker_deadline=4',
             'parallel.close_timeout=2',
@@ -58,7 +58,7 @@ def test_collector_whose_env_hangs_is_replaced(site: Site) -> None:
     run.until(lambda: site.worker('collector') not in (0, stuck))
     run.ends(0)
     log = (site.run / 'log.txt').read_text()
-    assert f'collector collector (pid {stuck} on' in log and 'is lost: no step of an env for 10 s' in log
+    assert f'collector collector (pid {stuck} on' in log and 'is lost: no step of an env for 6 s' in log
     assert_counted(site, (stuck,))
     assert_nothing_left(site, run.address)
 
@@ -69,6 +69,7 @@ def test_frozen_workers_are_lost_and_join_again_but_none_is_lost_while_the_run_i
     """Frozen for longer than ``worker_deadline``, but too short to be replaced."""
     run = site.start(
         *('-m', 'parallel', 'max_env_step=100000', 'parallel.coordinator.state_interval=1'),
+        'parallel.coordinator.worker_deadline=5',
     )
     run.until(lambda: site.rows('confirmed') >= 200)
     frozen = {name: site.worker(name) for name in BOTH}
@@ -76,7 +77,7 @@ def test_frozen_workers_are_lost_and_join_again_but_none_is_lost_while_the_run_i
     for pid in frozen.values():
         os.kill(pid, signal.SIGSTOP)
     log = site.run / 'log.txt'
-    run.until(lambda: log.read_text().count('no sign of life for 8 s') == 2)
+    run.until(lambda: log.read_text().count('no sign of life for 5 s') == 2)
     for pid in frozen.values():
         os.kill(pid, signal.SIGCONT)
     site.gate.unlink()
@@ -85,7 +86,7 @@ def test_frozen_workers_are_lost_and_join_again_but_none_is_lost_while_the_run_i
     before = site.rows('confirmed')
     run.until(lambda: site.rows('confirmed') > before + 200)
     run.signal(signal.SIGSTOP)
-    time.sleep(9.0)  # what is tested is a freeze of some length
+    time.sleep(6.0)  # what is tested is a freeze of some length
     run.signal(signal.SIGCONT)
     before = site.rows('confirmed')
     run.until(lambda: site.rows('confirmed') > before + 200)
@@ -99,7 +100,7 @@ def test_frozen_workers_are_lost_and_join_again_but_none_is_lost_while_the_run_i
 def test_workers_wait_for_room_in_a_full_folder_and_the_run_ends_if_it_stays_full(site: Site) -> None:
     run = site.start(
         *('-m', 'parallel', "parallel.coordinator.transport={'max_folder_bytes': 100000}"),
-        *('parallel.comm_collector.timeout=8', 'parallel.comm_learner.timeout=8', 'max_env_step=100000'),
+        *('parallel.comm_collector.timeout=5', 'parallel.comm_learner.timeout=5', 'max_env_step=100000'),
         'parallel.coordinator.worker_deadline=60',
         *('parallel.max_restarts=0', 'parallel.close_timeout=5', 'parallel.coordinator.state_interval=0.5'),
     )
@@ -112,7 +113,10 @@ def test_workers_wait_for_room_in_a_full_folder_and_the_run_ends_if_it_stays_ful
     assert site.rows('confirmed') == before
     filling.unlink()
     run.until(lambda: site.rows('confirmed') >= before + 200)
+    site.gate.touch()  # the next that is sent is what a collector collects
+    time.sleep(1.0)
     filling.write_bytes(bytes(100_000))
+    site.gate.unlink()
     text = run.ends(1)
     assert 'rlframe: WorkerLostError' in text and 'ended 1 times within 600 s' in text, text
     assert 'shared folder is full' in text or 'max_folder_bytes' in text
