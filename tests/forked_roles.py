@@ -42,7 +42,7 @@ def _run(program: str, kept: list[int]) -> NoReturn:
         for low, high in zip([2, *kept], [*kept, 2**16], strict=True):
             os.closerange(low + 1, high)
         for number, name in enumerate(('stdin', 'stdout', 'stderr')):
-            setattr(sys, name, open(number, 'w' if number else 'r', closefd=False))
+            setattr(sys, name, open(number, 'w' if number else 'r', closefd=False))  # noqa: SIM115
         found = re.search(r"main\(\*\('\w+', '([^']+)'", program)
         assert found is not None, program
         Path('/proc/self/comm').write_text(found[1])
