@@ -28,10 +28,11 @@ BOOT = """
 import faulthandler, runpy, signal
 import forked_roles
 faulthandler.register(signal.SIGUSR1)
-forked_roles.fork_workers()
+if {forks}:
+    forked_roles.fork_workers()
 runpy.run_module('rlframe.entry', run_name='__main__', alter_sys=True)
 """
-"""The command line, with quick workers, which prints where its threads are at a SIGUSR1."""
+"""The command line, whose workers are forks or what users have, and which prints where its threads are at a SIGUSR1."""
 COMM = {'type': 'flask_fs'}
 CREATE: dict[str, Any] = {
     'import_names': ['numbered_parts'],
@@ -86,10 +87,10 @@ class Site:
         """The run folder."""
         return self.folder / 'run_seed0'
 
-    def start(self, *words: str) -> Program:
+    def start(self, *words: str, forks: bool = True) -> Program:
         """Starts the command line with the config of this folder, or with the words alone if they name another run."""
         given = words if '--resume' in words else ('-c', 'c.py', *QUICK, *words)
-        program = Program(self, given)
+        program = Program(self, given, forks)
         self.programs.append(program)
         return program
 
@@ -99,7 +100,9 @@ class Site:
         for pid, (state, _, _) in processes().items():
             try:
                 if state != 'Z' and Path(f'/proc/{pid}/cwd').readlink() == self.folder:
-                    found[pid] = Path(f'/proc/{pid}/comm').read_text().strip()
+                    line = Path(f'/proc/{pid}/cmdline').read_text()
+                    name = re.search(r", '([\w-]+)', 'http", line)
+                    found[pid] = name[1] if name else Path(f'/proc/{pid}/comm').read_text().strip()
             except OSError:  # it has ended meanwhile, or is somebody else's
                 continue
         return found
@@ -128,14 +131,15 @@ class Program:
     Args:
         site: Where it works.
         words: The words.
+        forks: Whether its workers are forks.
     """
 
-    def __init__(self, site: Site, words: tuple[str, ...]) -> None:
+    def __init__(self, site: Site, words: tuple[str, ...], forks: bool) -> None:
         path = os.pathsep.join([str(ROOT), str(ROOT / 'tests'), os.environ.get('PYTHONPATH', '')])
         own = {LEDGER: str(site.ledger), 'TMPDIR': str(site.temporary), 'PYTHONPATH': path}
         self.process = fork_server.Copy(
             fork_server.start(),
-            ['-c', BOOT, *words],
+            ['-c', BOOT.format(forks=forks), *words],
             cwd=site.folder,
             env={**os.environ, **own},
             stdin=subprocess.DEVNULL,

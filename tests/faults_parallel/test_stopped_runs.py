@@ -59,7 +59,7 @@ def test_stop_signal_before_a_worker_has_joined_ends_the_start(site: Site) -> No
 
 
 def test_second_stop_signal_ends_everything_at_once(site: Site) -> None:
-    run = site.start('-m', 'parallel', LONG, 'parallel.close_timeout=60')
+    run = site.start('-m', 'parallel', LONG, 'parallel.close_timeout=60', forks=False)
     run.until(lambda: site.rows('confirmed') >= 40)
     frozen = site.worker('collector-0')
     os.kill(frozen, signal.SIGSTOP)  # the run waits for it

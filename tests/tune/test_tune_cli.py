@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -57,21 +58,24 @@ def start(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
     for process in started:
         process.kill()
         process.communicate()
-    until_all_end(home, 20)
+    until_all_end(home, 60)
     made = {path.relative_to(home).parts[:2] for path in home.rglob('*') if path.is_file()}
     assert made <= {('.ray', 'auth_token'), ('.cache', 'matplotlib'), ('.config', 'matplotlib')}
 
 
 AGENTS = 'ray::DashboardAgent', 'ray::RuntimeEnvAgent'
-"""Processes of Ray itself, which try for a minute to report to servers that were killed (seen: 61.5 s)."""
+"""Processes of Ray itself, which try for a minute to report to servers that were killed."""
 
 
 def until_all_end(home: Path, seconds: float) -> None:
-    """Waits until all processes with this home folder have ended: those of the search soon, Ray's own agents after a minute."""
+    """Waits until all processes with this home folder have ended but Ray's own agents, which it kills."""
     began = time.monotonic()
-    while left := [command(pid) for pid in processes_of(home)]:
-        is_own = not all(name.startswith(AGENTS) for name in left)
-        assert time.monotonic() - began < (seconds if is_own else 90), left
+    while left := {pid: command(pid) for pid in processes_of(home)}:
+        if all(name.startswith(AGENTS) for name in left.values()):
+            for pid in left:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+        assert time.monotonic() - began < seconds, left
         time.sleep(0.1)
 
 
@@ -135,7 +139,7 @@ def kill(process: subprocess.Popen[str], home: Path, folder: Path) -> None:
             time.sleep(0.2)
     process.kill()
     process.communicate()
-    until_all_end(home, 30)
+    until_all_end(home, 60)
 
 
 def assert_whole(folder: Path, options: dict[str, Any], tmp_path: Path) -> None:

@@ -32,14 +32,14 @@ def test_the_ratio_shown_is_the_median_of_ratios_of_one_round_each(monkeypatch):
 
 @pytest.mark.slow
 def test_the_command_runs_both_sides_and_shows_a_ratio():
-    options = ['--quick', '--workloads', 'w2', '--repeats', '1', '--peers', 'raw', '--no-write']
+    options = ['--quick', '--workloads', 'w3', '--repeats', '1', '--peers', 'raw_uniform', '--no-write']
     before = sorted(BENCHMARKS.parent.glob('docs/*')), sorted(BENCHMARKS.glob('*.json'))
     answer = subprocess.run(
         [sys.executable, str(BENCHMARKS / 'run.py'), *options], capture_output=True, text=True, check=False
     )
     assert answer.returncode == 0, answer.stderr
-    assert 'W2 collect, 8 envs (transitions/s)' in answer.stdout
-    assert 'w2-8 round 1/1: raw' in answer.stderr
+    assert 'W3 prioritized replay, 10,000 transitions' in answer.stdout
+    assert 'w3-10000 round 1/1: raw_uniform' in answer.stderr
     assert 'tianshou' not in answer.stdout
     assert (sorted(BENCHMARKS.parent.glob('docs/*')), sorted(BENCHMARKS.glob('*.json'))) == before
 
