@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fault_envs import wait_until
 from runs import DQN, finish, train
 from tune_runs import ENVIRONMENT, assert_same_state, trial_config
 
@@ -164,8 +163,8 @@ def assert_whole(folder: Path, options: dict[str, Any], tmp_path: Path) -> None:
         assert_same_state(checkpoint, tmp_path / trial.name / 'end')
 
 
-def test_search_is_ended_by_a_signal_then_killed_and_ends_elsewhere_with_the_same_bits(
-    start: Start, home: Path, tmp_path: Path
+def test_search_is_ended_by_a_signal_and_ends_elsewhere_with_the_same_bits(
+    start: Start, tmp_path: Path
 ) -> None:
     cwd, elsewhere = tmp_path / 'cwd', tmp_path / 'elsewhere'
     cwd.mkdir(), elsewhere.mkdir()
@@ -182,10 +181,6 @@ def test_search_is_ended_by_a_signal_then_killed_and_ends_elsewhere_with_the_sam
     os.rmdir(cwd)
 
     assert any(rows(trial)[-1]['envstep'] < BUDGET for trial in trials(moved))
-    seen = {path: path.stat().st_size for path in moved.glob('trial_*/result.json')}
-    process = start(elsewhere, 'tune', '--resume', str(moved))
-    assert wait_until(lambda: any(path.stat().st_size > seen[path] for path in seen), 300)
-    kill(process, home, moved)
     out, _ = finish(start(elsewhere, 'tune', '--resume', str(moved)))
     assert 'done: eval/mean_reward' in out and list(elsewhere.iterdir()) == []
     (command,) = [line for line in out.splitlines() if line.startswith('continue the best trial: ')]
