@@ -74,8 +74,8 @@ ATTACKS: dict[str, dict[str, Any]] = {
     **{
         f'env_id {name!r}': {'env__env_id': name}
         for name in (
-            *('payload:1', 'payload: X', ':payload', 'payload', 'payload.x:CartPole-v1', 'Nowhere-v0'),
-            *('CartPole-v1:payload', 'GymV26Environment-v0', {'payload': 1}, ['payload:X']),
+            *('payload:1', ':payload', 'payload.x:CartPole-v1', 'Nowhere-v0', 'GymV26Environment-v0'),
+            ['payload:X'],
         )
     },
     'kwargs': {'env__kwargs': {'env_id': 'payload:X'}},
