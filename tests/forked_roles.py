@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import gc
 import logging
 import os
 import re
 import signal
 import subprocess
 import sys
-import traceback
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, NoReturn
+from typing import Any
+
+import quick_workers
 
 from rlframe.run import child_process
 
@@ -26,38 +26,18 @@ class ForkedWorker(subprocess.Popen[bytes]):
         if self.pid == 0:
             for number, stream in enumerate((to_child, from_child, from_child)):
                 os.dup2(stream, number)
-            _run(words[-1], sorted(kept))
+            for end in (signal.SIGINT, signal.SIGTERM):
+                signal.signal(end, signal.SIG_DFL)
+            logging.getLogger('rlframe').handlers.clear()
+            sys.stdin = open(0, closefd=False)  # noqa: SIM115
+            name = re.findall(r"'([^']+)', 'http", words[-1])[-1]
+            Path('/proc/self/comm').write_text(name)
+            quick_workers._run(words[-1], sorted(kept), dict(os.environ))
         self._child_created = True
         self._close_pipe_fds(*given[9:15])  # type: ignore[attr-defined]
-
-
-def _run(program: str, kept: list[int]) -> NoReturn:
-    code: Any = 1
-    try:
-        gc.freeze()  # what it inherited must not close files that are its own
-        os.setpgid(0, 0)
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, signal.SIG_DFL)
-        logging.getLogger('rlframe').handlers.clear()
-        for low, high in zip([2, *kept], [*kept, 2**16], strict=True):
-            os.closerange(low + 1, high)
-        for number, name in enumerate(('stdin', 'stdout', 'stderr')):
-            setattr(sys, name, open(number, 'w' if number else 'r', closefd=False))  # noqa: SIM115
-        found = re.search(r"main\(\*\('\w+', '([^']+)'", program)
-        assert found is not None, program
-        Path('/proc/self/comm').write_text(found[1])
-        exec(program, {'__name__': '__main__'})
-        code = 0
-    except SystemExit as ended:
-        code = ended.code
-    except BaseException:
-        traceback.print_exc()
-    finally:
-        sys.stdout.flush(), sys.stderr.flush()
-        os._exit(code if isinstance(code, int) else 1)
 
 
 def fork_workers() -> None:
     """Lets this process fork the workers that it starts."""
     of_tests = SimpleNamespace(**{**vars(subprocess), 'Popen': ForkedWorker})
-    child_process.subprocess = of_tests  # type: ignore[attr-defined]
+    child_process.subprocess = of_tests  # type: ignore[assignment]

@@ -77,4 +77,5 @@ def _run(program: str, kept: list[int], env: Mapping[str, str]) -> NoReturn:
     except BaseException:
         traceback.print_exc()
     finally:
+        sys.stdout.flush(), sys.stderr.flush()
         os._exit(code if isinstance(code, int) else 1)
