@@ -39,8 +39,8 @@ policies that fit.
   whether `info` contains a mask, one env is created, reset and closed; set `env.action_mask=True` or `False` to avoid this. A
   mask is an array of 0 and 1, or of bool, of any type; it is never normalised, and networks do not read it. One of other values,
   such as an additive mask of 0 and -inf, or one that allows no action during an episode raises an `ActionMaskError`.
-- **Memory**: `a2c`, `ppo`, `r2d2` and `sac_discrete` may have a [recurrent core](how_to/memory.md) (`policy.model.core`), for all
-  spaces of their rows.
+- **Memory**: `a2c`, `ppo`, `r2d2`, `ddpg`, `td3`, `sac`, `tqc`, `redq` and `sac_discrete` may have a
+  [recurrent core](how_to/memory.md) (`policy.model.core`), for all spaces of their rows.
 """
 OBS: dict[str, spaces.Space[Any]] = {
     'Box': spaces.Box(-1, 1, (3,), np.float32),

@@ -29,6 +29,27 @@ class RecallEnv(gymnasium.Env):
         return np.zeros(3, np.float32), float(done and action == self._class), done, False, {}
 
 
+class RecallNumberEnv(RecallEnv):
+    """Shows a number in its first step; the action of the last of 6 steps earns 1, less its distance from it.
+
+    Without a memory, no policy earns more than 0.5 on average.
+    """
+
+    observation_space = gymnasium.spaces.Box(-1, 1, (2,), np.float32)
+    action_space = gymnasium.spaces.Box(-1, 1, (1,), np.float32)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[np.ndarray, dict[str, Any]]:
+        super().reset(seed=seed)
+        self._number = float(self.np_random.uniform(-1, 1))
+        return np.array([self._number, 1], np.float32), {}
+
+    def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        self._left -= 1
+        done = self._left == 0
+        reward = 1.0 - abs(float(action[0]) - self._number) if done else 0.0
+        return np.zeros(2, np.float32), reward, done, False, {}
+
+
 R2D2 = dict(
     policy='r2d2',
     buffer=dict(type='sequence', unroll_len=6, burn_in=2, priority=True),
@@ -60,19 +81,28 @@ RECALLING = {
     ),
 }
 """Policy to the sections for ``config_pair`` with which a core recalls in seconds."""
+CONTINUOUS = RECALLING['sac_discrete'] | dict(
+    env_id='memory:RecallNumberEnv',
+    learn={key: value for key, value in RECALLING['sac_discrete']['learn'].items() if key != 'alpha'},
+    env=dict(stop_value=0.85, n_evaluator_episode=40),
+)
+RECALLING |= {
+    'sac': CONTINUOUS | dict(learn=CONTINUOUS['learn'] | dict(alpha=0.02)),
+    'td3': CONTINUOUS,
+}
 
 
 def recall_run(policy: str, core: str | None, **sections: Any) -> SerialPipeline:
-    """Trains a policy on ``RecallEnv`` until it recalls, in the working directory."""
-    options = dict(
+    """Trains a policy until it recalls what an episode began with, in the working directory."""
+    options: dict[str, Any] = dict(
         env_id='memory:RecallEnv',
         policy=policy,
         env=dict(stop_value=0.99, n_evaluator_episode=40),
         evaluator=dict(eval_freq=40),
         model=dict(encoder_hidden_size_list=[16], core=core, core_hidden_size=16),
         max_env_step=16_000,
-        **RECALLING[policy],
     )
+    options |= RECALLING[policy]
     main, create = config_pair(**options | sections)
     with SerialPipeline(config.compile_config(main, create, seed=0)) as pipeline:
         pipeline.run()

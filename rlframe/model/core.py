@@ -357,6 +357,17 @@ class Unroll(NamedTuple):
     """Recurrent state before the first step of each sequence, float32 [B, P, H]."""
 
 
+class Remembered(NamedTuple):
+    """Some of the observations of sequences, for networks that go through all of these."""
+
+    obs: Any
+    """Observations of all steps of the sequences, tensors [R, ...]."""
+    unroll: Unroll
+    """Their places."""
+    row: torch.Tensor
+    """Those that are meant, int64 [K]."""
+
+
 class Core(nn.Module):
     """A GRU or an LSTM of one layer.
 

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from rlframe.data.timestep import EnvSpec
-from rlframe.model.core import MLP, STATES_OF_CORE, NormedMLP, RecurrentEncoder, ResidualMLP, Unroll
+from rlframe.model.core import MLP, STATES_OF_CORE, NormedMLP, RecurrentEncoder, Remembered, ResidualMLP
 from rlframe.model.encoder import Obs
 from rlframe.registry import MODEL_REGISTRY
 
@@ -226,29 +226,29 @@ class QAC(nn.Module):
 
 
 class RecurrentNet(nn.Module):
-    """A network with a memory: encoder, core and a linear head.
+    """A network with a memory: hidden layers, a core, and a head that reads what the core returns.
 
     Args:
-        spec: Spaces of the env; the head has an output for each action.
-        options: Further arguments of ``RecurrentEncoder``, in its order.
-        images: Options of the encoder of images; see ``MLP``.
+        memory: Hidden layers and core.
+        head: Network of the core's output, and of an action behind it if there is one.
+        place: Cores in front of its own in a recurrent state.
     """
 
-    def __init__(self, spec: EnvSpec, *options: Any, **images: Any) -> None:
+    def __init__(self, memory: RecurrentEncoder, head: nn.Module, place: int) -> None:
         super().__init__()
-        actions: Any = spec.action_space
-        self.memory = RecurrentEncoder(spec, *options, **images)
-        self.head = nn.Linear(self.memory.core.state_shape[1], int(actions.n))
+        self.memory, self.head = memory, head
+        vectors = memory.core.state_shape[0]
+        self._own = slice(place * vectors, (place + 1) * vectors)
 
-    def step(self, obs: Obs, state: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Maps observations [B, ...] and recurrent states to float32 [B, A], and the states after the step."""
+    def step(self, obs: Obs, state: torch.Tensor) -> tuple[Any, torch.Tensor]:
+        """Maps observations [B, ...] and states of its core to what the head returns, and the states after the step."""
         output, after = self.memory.step(obs, state)
         return self.head(output), after
 
-    def forward(self, obs: Obs, unroll: Unroll, state: torch.Tensor) -> torch.Tensor:
-        """Maps the observations of sequences, [R, ...], to float32 [R, A]; see ``Core``."""
-        output: torch.Tensor = self.head(self.memory(obs, unroll, state))
-        return output
+    def forward(self, seen: Remembered, action: torch.Tensor | None = None) -> Any:
+        """Returns what the head does for some steps of sequences, and for actions in them, float32 [K, A]."""
+        features = self.memory(seen.obs, seen.unroll, seen.unroll.state[:, self._own])[seen.row]
+        return self.head(features if action is None else torch.cat([features, action], 1))
 
 
 class RecurrentCritics(nn.Module):
@@ -258,24 +258,29 @@ class RecurrentCritics(nn.Module):
         super().__init__()
         self.nets = nn.ModuleList(nets)
 
-    def forward(self, obs: Obs, unroll: Unroll) -> torch.Tensor:
-        """Values the actions of all steps of sequences: observations [R, ...] to float32 [critics, R, A]."""
-        own = unroll.state.chunk(len(self.nets) + 1, 1)[1:]  # behind that of the actor
-        return torch.stack([net(obs, unroll, state) for net, state in zip(self.nets, own, strict=True)])
+    def forward(
+        self, seen: Remembered, action: torch.Tensor | None = None, count: int | None = None
+    ) -> torch.Tensor:
+        """Values actions in some steps of sequences; see ``QCritics``."""
+        value = torch.stack([net(seen, action) for net in list(self.nets)[:count]])
+        return value if action is None or value.shape[2] > 1 else value.squeeze(2)
 
 
 @MODEL_REGISTRY.register('recurrent_qac')
 class RecurrentQAC(nn.Module):
-    """An actor and Q-critics for discrete actions, each with a memory.
+    """An actor and Q-critics, each with a memory of the observations; a continuous action joins behind the core.
+
+    ``actor`` and ``critic`` are those of ``QAC``, with ``Remembered`` in place of observations.
 
     Args:
         spec: Spaces of the env.
         core: 'gru' or 'lstm'.
-        core_hidden_size: Units of each core.
-        actor: 'categorical': the actor gives logits.
+        core_hidden_size: Units of each core, and of the hidden layer of a critic that reads its output and an action.
+        actor: 'deterministic', 'gaussian' or 'categorical'; see ``QAC``.
         encoder_hidden_size_list: Widths of the hidden layers in front of each core.
         activation: Nonlinearity behind each.
         critic_num: Critics.
+        quantiles: Numbers that describe the return of a continuous action: 1 is its mean.
         images: Options of the encoder of images; see ``MLP``.
     """
 
@@ -288,17 +293,35 @@ class RecurrentQAC(nn.Module):
         encoder_hidden_size_list: Sequence[int] = (256, 256),
         activation: str = 'relu',
         critic_num: int = 2,
+        quantiles: int = 1,
         **images: Any,
     ) -> None:
         super().__init__()
-        assert actor == 'categorical', actor
-        options = encoder_hidden_size_list, activation, core, core_hidden_size
-        self.actor = RecurrentNet(spec, *options, **images)
-        self.critic = RecurrentCritics([RecurrentNet(spec, *options, **images) for _ in range(critic_num)])
+        actions: Any = spec.action_space
+        kind: type[MLP] = MLP
+        if actor == 'categorical':
+            read, outputs, values = 0, int(actions.n), int(actions.n)
+        else:
+            read, values = math.prod(actions.shape), quantiles
+            kind, outputs = (GaussianActor, 2 * read) if actor == 'gaussian' else (DeterministicActor, read)
+
+        def net(
+            place: int, kind: type[MLP], read: int, hidden_sizes: list[int], outputs: int
+        ) -> RecurrentNet:
+            options = encoder_hidden_size_list, activation, core, core_hidden_size
+            space = gymnasium.spaces.Box(-math.inf, math.inf, (core_hidden_size + read,))
+            head = kind(space, hidden_sizes, activation, outputs)
+            return RecurrentNet(RecurrentEncoder(spec, *options, **images), head, place)
+
+        hidden_sizes = [core_hidden_size] if read else []
+        self.actor = net(0, kind, 0, [], outputs)
+        self.critic = RecurrentCritics(
+            [net(1 + i, MLP, read, hidden_sizes, values) for i in range(critic_num)]
+        )
         self.state_shape = (STATES_OF_CORE[core] * (1 + critic_num), core_hidden_size)
         """Shape of the recurrent state of an episode: that of the actor, then those of the critics."""
 
-    def act(self, obs: Obs, state: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def act(self, obs: Obs, state: torch.Tensor) -> tuple[Any, torch.Tensor]:
         """Acts one step; of the recurrent state, only the actor's part is read and changed.
 
         Args:
@@ -306,24 +329,19 @@ class RecurrentQAC(nn.Module):
             state: Recurrent state before the step, float32 [B, P, H].
 
         Returns:
-            Logits, float32 [B, A], and the recurrent state after the step.
+            What the actor returns, and the recurrent state after the step.
         """
         own, *others = self._split(state)
-        logit, after = self.actor.step(obs, own)
-        return logit, torch.cat([after, *others], 1)
+        output, after = self.actor.step(obs, own)
+        return output, torch.cat([after, *others], 1)
 
-    def step(self, obs: Obs, state: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def step(self, obs: Obs, state: torch.Tensor) -> tuple[Any, torch.Tensor]:
         """Acts one step, like ``act``, and lets the critics see it."""
         own, *others = self._split(state)
-        logit, after = self.actor.step(obs, own)
+        output, after = self.actor.step(obs, own)
         critics: Any = self.critic.nets
         seen = [net.memory.step(obs, part)[1] for net, part in zip(critics, others, strict=True)]
-        return logit, torch.cat([after, *seen], 1)
-
-    def logit(self, obs: Obs, unroll: Unroll) -> torch.Tensor:
-        """Maps the observations of sequences, [R, ...], to logits float32 [R, A]."""
-        output: torch.Tensor = self.actor(obs, unroll, self._split(unroll.state)[0])
-        return output
+        return output, torch.cat([after, *seen], 1)
 
     def _split(self, state: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """Returns the state of each core."""

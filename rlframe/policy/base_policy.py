@@ -479,8 +479,8 @@ class Policy(Configurable):
         """Sets the episodes that the next action continues, and returns the column ``state`` if there is a core."""
         return {} if self._memory is None else self._memory.begin(env_id, is_evaluation)
 
-    def _step(self, obs: Any) -> torch.Tensor:
-        """Does a step of the network with a core in the episodes that ``_remember`` set, and returns its output, [n, ...]."""
+    def _step(self, obs: Any) -> Any:
+        """Does a step of the network with a core in the episodes that ``_remember`` set, and returns its output."""
         assert self._memory is not None  # the network has a core
         network = self._model.act if self._memory.is_evaluation else self._model.step
         return self._memory.step(network, obs, self._tensor)

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import copy
-import inspect
 import math
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from easydict import EasyDict
@@ -14,24 +13,30 @@ from easydict import EasyDict
 from rlframe.data.faces import Metrics
 from rlframe.data.timestep import Array, Batch, EnvSpec, IntArray, TimeStep
 from rlframe.errors import ConfigError, IncompatibleError
-from rlframe.policy.base_policy import CollectConfig, Policy
+from rlframe.policy.base_policy import Policy
 from rlframe.policy.parts.actions import ActionBounds, ExplorationNoise
 from rlframe.policy.parts.fit import check_network
+from rlframe.policy.parts.memory import (
+    priority_of_sequences,
+    remembered,
+)
 from rlframe.policy.parts.optim import Optimizer, unit_rows
 from rlframe.policy.parts.options import (
-    BATCH_SIZE,
-    UPDATE_PER_COLLECT,
-    ImageModel,
-    Schedule,
-    check_widths,
-    grad_clip_norm,
-    learning_rate,
     value_at,
 )
 from rlframe.policy.parts.sequences import Rows
-from rlframe.policy.td import INPUTS, Targets, TDConfig, TDLearn, check_priority
+from rlframe.policy.qac_options import (
+    OPTION_OF,
+    SWITCHES,
+    QACConfig,
+    check_arguments,
+    check_blocks,
+    check_critics,
+    check_memory,
+    critic_num,
+)
+from rlframe.policy.td import INPUTS, Targets, check_priority
 from rlframe.registry import MODEL_REGISTRY
-from rlframe.utils.field import option
 from rlframe.utils.lazy import LazyModule
 from rlframe.utils.schema import array, check_state
 
@@ -41,202 +46,44 @@ else:
     torch = LazyModule('torch')
 
 
-class QACModel(ImageModel):
-    """Section ``model`` of every actor-critic with Q-functions."""
-
-    encoder_hidden_size_list: list[int] = option(
-        [256, 256], unit='units', doc='widths of the hidden layers of actor and critics', check=check_widths
-    )
-    twin_critic: bool = option(True, doc='whether to use two critics')
-
-
-class QACLearn(TDLearn):
-    """Section ``learn`` of every actor-critic with Q-functions."""
-
-    update_per_collect: int = option(UPDATE_PER_COLLECT.having(8))
-    batch_size: int = option(BATCH_SIZE.having(256))
-    learning_rate_actor: Schedule = option(learning_rate(3e-4, 'Adam for the actor'))
-    learning_rate_critic: Schedule = option(learning_rate(3e-4, 'Adam for the critics'))
-    target_theta: float = option(
-        0.005,
-        range='(0, 1]',
-        doc='share of a soft update of the target networks, whenever the actor (or what target_follows names) is updated',
-        may_change=True,
-    )
-    actor_update_freq: int = option(
-        1,
-        range='[1, inf)',
-        unit='train iterations',
-        doc='interval between two updates of the actor',
-        may_change=True,
-    )
-    grad_clip_norm: float | None = option(grad_clip_norm('the gradient of the actor, and of the critics'))
-
-
-class ContinuousModel(QACModel):
-    """Section ``model`` of actor-critics for continuous actions."""
-
-    n_critic: int | None = option(
-        None, range='[1, inf)', unit='critics', doc='number of critics; None: 2, or 1 without twin_critic'
-    )
-    norm: Literal[None, 'batch', 'layer'] = option(
-        None,
-        doc="norm of hidden layers: 'batch' (of actor and critics, as in CrossQ) or 'layer' (of critics, as in DroQ)",
-    )
-    dropout: float = option(
-        0.0, range='[0, 1)', doc='probability of dropping a hidden unit of a critic in training'
-    )
-    weight_norm: bool = option(
-        False,
-        doc='whether the weights of each hidden unit in front of a norm have length 1 after each update, so that they do not grow',
-    )
-    residual_blocks: int = option(
-        0,
-        range='[0, inf)',
-        unit='blocks',
-        doc='residual blocks of actor and critics, as wide as the last hidden layer, behind it; each has a layer norm',
-    )
-
-
-class ContinuousLearn(QACLearn):
-    """Section ``learn`` of actor-critics for continuous actions."""
-
-    target_network: bool = option(
-        True, doc='whether targets come from slow copies of the networks; False: from the networks themselves'
-    )
-    adam_beta1: float = option(
-        0.9,
-        range='[0, 1)',
-        doc='decay of the mean of gradients in Adam, of actor and critics',
-        may_change=True,
-    )
-
-
-class QACCollect(CollectConfig):
-    """Section ``collect`` of every actor-critic with Q-functions."""
-
-    noise_correlation: float = option(
-        0.0,
-        range='[0, 1)',
-        doc="correlation of an env step's exploration noise with that of the step before",
-        may_change=True,
-    )
-
-
-class QACConfig(TDConfig):
-    """Options of every actor-critic with Q-functions."""
-
-    model: QACModel
-    learn: QACLearn
-    collect: QACCollect
-
-
-def critic_num(model: Mapping[str, Any]) -> int:
-    """Returns the number of critics that a section ``model`` asks for."""
-    return model.get('n_critic') or (2 if model['twin_critic'] else 1)
-
-
-SWITCHES = 'norm', 'dropout', 'weight_norm', 'residual_blocks'
-"""Options of a section ``model`` that are arguments of a network only if they are set."""
-OPTION_OF = {**dict(zip(SWITCHES, SWITCHES, strict=True)), 'quantiles': 'num_quantiles', 'atoms': 'n_atom'}
-"""Such arguments, to their options."""
-
-
-def check_critics(cls: type[QACPolicy], cfg: EasyDict) -> list[ConfigError]:
-    """Refuses switches of critics that contradict each other, or the policy."""
-    model, learn, errors = cfg.model, cfg.learn, []
-
-    def refuse(where: str, message: str, got: Any, expected: str) -> None:
-        errors.append(ConfigError(message, where=where, got=got, expected=expected))
-
-    is_batch, has_unit_rows = model.get('norm') == 'batch', model.get('weight_norm', False)
-    if (model.get('n_critic') or 1) > 1 and not model.twin_critic:
-        refuse('model.n_critic', 'twin_critic=False is one critic', model.n_critic, 'None or 1')
-    if is_batch and learn.target_network and 'actor' in cls.target_parts:
-        message = (
-            'batch norm needs one pass of this and the next state, and a target actor sees only the next one'
-        )
-        refuse('learn.target_network', message, True, 'False')
-    elif is_batch and learn.target_network and not has_unit_rows:
-        message = 'batch norm needs one pass of this and the next state through the same critics'
-        refuse(
-            'learn.target_network', message, True, 'False, as in CrossQ, or model.weight_norm=True, as in XQC'
-        )
-    if is_batch and learn.batch_size == 1:
-        refuse('learn.batch_size', 'a batch of one transition has no spread to normalise by', 1, '2 or more')
-    if has_unit_rows and not model.norm and not model.residual_blocks:
-        message = 'only behind a norm does the length of weights not matter'
-        refuse('model.weight_norm', message, True, "False, or model.norm='batch' or 'layer'")
-    return errors
-
-
-def check_arguments(kind: Any, given: Mapping[str, Any], model: Mapping[str, Any]) -> None:
-    """Checks that a network takes the switches of critics that are set.
-
-    Args:
-        kind: Class of the network.
-        given: Arguments that it will be given.
-        model: Section ``model`` of the policy.
-
-    Raises:
-        ConfigError: If it does not; the option is named.
-    """
-    takes = inspect.signature(kind).parameters
-    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in takes.values()):
-        return
-    for argument, key in OPTION_OF.items():
-        if argument in given and argument not in takes:
-            raise ConfigError(
-                f'the network {model["type"]!r} has no argument {argument!r}',
-                where=f'policy.model.{key}',
-                got=model[key],
-                expected='its default, or a network that takes it',
-            )
-
-
-def check_blocks(model: Mapping[str, Any]) -> list[ConfigError]:
-    """Refuses residual blocks without a width, or beside other switches of hidden layers."""
-    if not model.get('residual_blocks'):
-        return []
-    errors, instead = [], ', or model.residual_blocks=0'
-    if not model['encoder_hidden_size_list']:
-        message, where = (
-            'residual blocks are as wide as the last hidden layer',
-            'model.encoder_hidden_size_list',
-        )
-        errors.append(ConfigError(message, where=where, got=[], expected=f'at least one width{instead}'))
-    for name, default in (('norm', None), ('dropout', 0.0), ('weight_norm', False)):
-        if (got := model[name]) != default:
-            message = 'residual blocks have layer norms of their own, and no other switch'
-            errors.append(
-                ConfigError(message, where=f'model.{name}', got=got, expected=f'{default}{instead}')
-            )
-    return errors
-
-
 class QACPolicy(Policy):
     """Body of policies with an actor and Q-critics.
 
     The actor is deterministic, as that of DDPG and TD3, with noise on its actions and on those of its target network. A
     subclass with another kind of actor defines it (``model_kwargs``), the losses (``_critic_loss``, ``_actor_loss``) and how it
     acts (``_explore``, ``best_action``). Internally, and in recorded rows, actions are float32 [n, A] in [-1, 1].
+
+    With a core, it learns from replayed sequences that begin with the recurrent state that was acted on, and whose burn-in has
+    no loss; networks are given ``Remembered`` in place of observations.
+
+    Source:
+        Sequences: Kapturowski et al., Recurrent Experience Replay in Distributed Reinforcement Learning (2019), section 3.
     """
 
     _cfg: QACConfig
     config: dict[str, Any] = dict(collect=dict(n_sample=8))
     supported_actions = 'Box'
+    sequence_option = 'policy.other.replay_buffer.unroll_len'
     compiled_parts = '_critic_loss', '_actor_loss'
     captured_part = '_update_tensors'
     target_parts: tuple[str, ...] = ('critic',)
     """Parts of the network that have a target network."""
     _noise: ExplorationNoise | None = None
+    _actor: Callable[[Any], Any]
+    """Maps observations to what the actor returns, while acting."""
     _follows_critic = False
     """Whether the target networks follow in every update, and not only in those of the actor."""
 
-    def default_model(self) -> str:
-        return 'qac'
+    @classmethod
+    def cores(cls, cfg: EasyDict) -> int:
+        return 1 + critic_num(cfg.model)
 
-    def _acting_output(self, obs: Any) -> tuple[torch.Tensor, int]:
+    def default_model(self) -> str:
+        return 'recurrent_qac' if self._has_core else 'qac'
+
+    def _acting_output(self, obs: Any) -> tuple[torch.Tensor, int] | None:
+        if self._has_core:
+            return None
         output, space = self._model.actor(obs), self._action_space
         return output[0] if isinstance(output, tuple) else output, int(
             getattr(space, 'n', math.prod(space.shape))
@@ -265,7 +112,7 @@ class QACPolicy(Policy):
         if values['num_quantiles'] == 1:
             del values['num_quantiles']
         found = [f'policy.model.{key}={value!r}' for key, value in values.items() if value]
-        if 'learn' not in self._fields or not found:
+        if 'learn' not in self._fields or not found or self._has_core:
             return
         said, asked = ', '.join(found), type(self).__name__
         check_network(
@@ -290,8 +137,8 @@ class QACPolicy(Policy):
 
     @classmethod
     def check_config(cls, cfg: EasyDict) -> list[ConfigError]:
-        errors = super().check_config(cfg)
-        return [*errors, *check_priority(cfg), *check_critics(cls, cfg), *check_blocks(cfg.model)]
+        errors = [*super().check_config(cfg), *check_priority(cfg)]
+        return [*errors, *check_memory(cfg), *check_critics(cls, cfg), *check_blocks(cfg.model)]
 
     # learning
 
@@ -376,13 +223,25 @@ class QACPolicy(Policy):
         return metrics | self._optimizer_metrics()
 
     def _columns(self, data: Batch) -> Rows:
-        """Returns what an update reads, as tensors on the device."""
-        columns = data.columns
-        rows = {name: self._tensor(columns[name]) for name in INPUTS if name in columns}
-        size = len(data), math.prod(self._spec.action_space.shape or ())
+        """Returns what an update reads, as tensors on the device: transitions, or with a core the steps of sequences."""
+        if self._memory is None:
+            columns, count = data.columns, len(data)
+            rows = {name: self._tensor(columns[name]) for name in INPUTS if name in columns}
+        else:
+            rows = self._remembered(data)
+            count = len(rows['reward'])
+        size = count, math.prod(self._spec.action_space.shape or ())
         for name in self._noises():
             rows[name] = self._tensor(self._rng.standard_normal(size, np.float32))
         return rows
+
+    def _remembered(self, data: Batch) -> Rows:
+        """Returns the steps of sequences that are learned from, [K], each with the number of its sequence."""
+        columns = 'action', 'reward', 'terminated'
+        rows, sequence = remembered(data, self._cfg.learn.burn_in, columns, self._tensor)
+        if self._targets.has_weights:
+            rows['IS'] = self._tensor(np.asarray(data['IS'])[sequence])
+        return rows | {'sequence': self._tensor(sequence)}
 
     def _noises(self) -> Sequence[str]:
         """Returns the names of the standard normal numbers that the next update needs, float32 [B, A] each."""
@@ -445,8 +304,11 @@ class QACPolicy(Policy):
         )
 
     def _priority_of(self, error: torch.Tensor, rows: Rows) -> torch.Tensor:
-        """Returns the priorities of what was sampled, from the TD errors of the transitions, float32 [B]."""
-        return error
+        """Returns the priorities of what was sampled, from the TD errors of its transitions or steps, float32 [B]."""
+        if self._memory is None or not self._targets.has_priority:
+            return error
+        count = len(rows['obs'].unroll.state)
+        return priority_of_sequences(error, rows['sequence'], count, self._cfg.priority_eta)
 
     def _after_actor(self, metrics: Metrics) -> None:
         """Updates the parts that depend on the actor, from the values logged for it."""
@@ -473,33 +335,51 @@ class QACPolicy(Policy):
 
     def _init_eval(self) -> None:
         self._bounds, self._action_shape = ActionBounds(self._spec), self._spec.action_space.shape or ()
+        network: Any = self._model
+        self._actor = self._step if self._has_core else network.actor
 
     def _explore(self, obs: torch.Tensor, noise: torch.Tensor, **settings: Any) -> torch.Tensor:
         """Returns actions to collect with, float32 [n, A]; ``noise`` are standard normal numbers of that shape."""
-        return self._model.actor(obs).add_(noise, alpha=settings.get('noise_sigma', 0.0)).clamp_(-1, 1)
+        return self._actor(obs).add_(noise, alpha=settings.get('noise_sigma', 0.0)).clamp_(-1, 1)
 
     def best_action(self, obs: torch.Tensor) -> torch.Tensor:
         """Returns the actions that the actor thinks best, float32 [n, A]."""
-        return self._model.actor(obs)
+        return self._actor(obs)
+
+    def best_step(self, obs: torch.Tensor, state: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Returns the best action, and the recurrent state after the step, [B, P, H], of a network with a core."""
+        action, after = self._model.act(obs, state)
+        return action, after
 
     def _forward_collect(self, obs: Array, env_id: IntArray, **settings: Any) -> Batch:
         assert self._noise is not None
         noise = self._tensor(self._noise.draw(env_id))
+        before = None if self._memory is None else self._memory.begin(env_id)
         with torch.inference_mode():
-            return self._output(self._explore(self._tensor(obs), noise, **settings))
+            return self._output(self._explore(self._tensor(obs), noise, **settings), before)
+
+    def _forward_greedy(self, obs: Array, env_id: IntArray) -> Batch:
+        before = self._remember(env_id)
+        with torch.inference_mode():
+            return self._output(self.best_action(self._tensor(obs)), before)
 
     def _forward_eval(self, obs: Array, env_id: IntArray, **settings: Any) -> Batch:
+        if self._memory is not None:
+            self._memory.begin(env_id, is_evaluation=True)
         with torch.inference_mode():
             return self._output(self.best_action(self._tensor(obs)))
 
-    def _output(self, action: torch.Tensor) -> Batch:
-        """Returns actions in [-1, 1] both in the env's units and as the network output them."""
+    def _output(self, action: torch.Tensor, before: Mapping[str, Array] | None = None) -> Batch:
+        """Returns actions in [-1, 1] both in the env's units and as the network output them, and the column ``state``."""
         unit = action.cpu().numpy()
         env_action = self._bounds.to_env(unit.reshape(len(unit), *self._action_shape))
-        return Batch.unchecked({'action': env_action, 'unit_action': unit}, len(unit))
+        columns = {'action': env_action, 'unit_action': unit}
+        return Batch.unchecked(columns if before is None else columns | before, len(unit))
 
     def _process_transition(self, obs: Array, output: Batch, timestep: TimeStep) -> dict[str, Array]:
         rows = super()._process_transition(obs, output, timestep)
+        if self._memory is not None:
+            rows['state'] = output['state']
         if 'unit_action' in output:
             return rows | {'action': output['unit_action']}
         action = self._bounds.to_unit(output['action'])  # drawn at random, by someone else
@@ -536,7 +416,9 @@ class QACPolicy(Policy):
 
 
 def joined(first: Any, second: Any) -> Any:
-    """Returns two columns of observations, tensors or dicts of them, one behind the other."""
+    """Returns two columns of observations one behind the other: tensors, dicts of them, or steps of the same sequences."""
     if isinstance(first, dict):
         return {name: joined(part, second[name]) for name, part in first.items()}
-    return torch.cat([first, second])
+    if isinstance(first, torch.Tensor):
+        return torch.cat([first, second])
+    return first._replace(row=torch.cat([first.row, second.row]))

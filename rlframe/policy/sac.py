@@ -17,14 +17,8 @@ from rlframe.policy.c51 import check_atoms, project
 from rlframe.policy.parts.optim import Optimizer
 from rlframe.policy.parts.options import Schedule, learning_rate
 from rlframe.policy.parts.sequences import Rows
-from rlframe.policy.qac import (
-    ContinuousLearn,
-    ContinuousModel,
-    QACConfig,
-    QACLearn,
-    QACPolicy,
-    critic_num,
-)
+from rlframe.policy.qac import QACPolicy
+from rlframe.policy.qac_options import ContinuousLearn, ContinuousModel, QACConfig, QACLearn, critic_num
 from rlframe.policy.qrdqn import quantile_huber_loss
 from rlframe.registry import POLICY_REGISTRY
 from rlframe.utils.field import option
@@ -316,18 +310,21 @@ class SACPolicy(QACPolicy):
         self._entropy.update(metrics)
 
     def _explore(self, obs: torch.Tensor, noise: torch.Tensor, **settings: Any) -> torch.Tensor:
-        mean, log_std = self._model.actor(obs)
+        mean, log_std = self._actor(obs)
         return torch.addcmul(mean, log_std.exp(), noise).tanh_()
 
     def best_action(self, obs: torch.Tensor) -> torch.Tensor:
-        return self._model.actor(obs)[0].tanh()
+        mean: torch.Tensor = self._actor(obs)[0]
+        return mean.tanh()
 
-    def _forward_greedy(self, obs: Array, env_id: IntArray) -> Batch:
-        return super()._forward_eval(obs, env_id)
+    def best_step(self, obs: torch.Tensor, state: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        (mean, _), after = self._model.act(obs, state)
+        return mean.tanh(), after
 
     def _forward_eval(self, obs: Array, env_id: IntArray, **settings: Any) -> Batch:
         if not self._draws_in_eval:
             return super()._forward_eval(obs, env_id)
+        self._remember(env_id, is_evaluation=True)
         size = len(env_id), math.prod(self._action_shape)
         noise = self._tensor(self._eval_rng.standard_normal(size, np.float32))
         with torch.inference_mode():

@@ -6,26 +6,15 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from easydict import EasyDict
-
 from rlframe.data.faces import Metrics
 from rlframe.data.timestep import Array, Batch, IntArray, TimeStep
-from rlframe.errors import ConfigError
 from rlframe.model.distributions import perturbed
 from rlframe.policy.base_policy import Policy, smallest_int
 from rlframe.policy.parts.actions import IMPOSSIBLE, mask_of, masked
-from rlframe.policy.parts.memory import (
-    BURN_IN,
-    PRIORITY_ETA,
-    MemoryModel,
-    Remembered,
-    priority_of_sequences,
-    remembered,
-)
-from rlframe.policy.parts.sequences import Rows, visited
-from rlframe.policy.qac import QACCollect, QACModel, QACPolicy
-from rlframe.policy.sac import EntropyWeight, SACConfig, SACLearn
+from rlframe.policy.parts.sequences import Rows
+from rlframe.policy.qac import QACPolicy
+from rlframe.policy.qac_options import QACCollect
+from rlframe.policy.sac import EntropyWeight, SACConfig
 from rlframe.registry import POLICY_REGISTRY
 from rlframe.utils.field import option
 from rlframe.utils.lazy import LazyModule
@@ -34,23 +23,6 @@ if TYPE_CHECKING:
     import torch
 else:
     torch = LazyModule('torch')
-
-
-class SACDiscreteModel(QACModel, MemoryModel):
-    """Section ``model`` of discrete SAC."""
-
-
-class SACDiscreteLearn(SACLearn):
-    """Section ``learn`` of discrete SAC."""
-
-    batch_size: int = option(
-        256,
-        range='[1, inf)',
-        unit='transitions, or sequences with a core',
-        doc='size of the batch of one update',
-        may_change=True,
-    )
-    burn_in: int = option(BURN_IN)
 
 
 class SACDiscreteCollect(QACCollect):
@@ -66,9 +38,6 @@ class SACDiscreteCollect(QACCollect):
 class SACDiscreteConfig(SACConfig):
     """Options of discrete SAC."""
 
-    priority_eta: float = option(PRIORITY_ETA)
-    model: SACDiscreteModel
-    learn: SACDiscreteLearn
     collect: SACDiscreteCollect
 
 
@@ -79,30 +48,12 @@ class SACDiscretePolicy(QACPolicy):
     Source:
         Christodoulou, Soft Actor-Critic for Discrete Action Settings (2019), eq. 10 to 12. The target entropy is half
         of the maximum, not 98 % of it as in the paper: on CartPole-v1 no useful policy has so much entropy, and its
-        weight would grow without bound. With a core, it learns from replayed sequences that begin with the recurrent
-        state that was acted on: Kapturowski et al., Recurrent Experience Replay in Distributed Reinforcement Learning
-        (2019), section 3. Its burn-in has no loss.
+        weight would grow without bound.
     """
 
     _cfg: SACDiscreteConfig
     supported_actions = 'Discrete'
     supports_action_mask = True
-    sequence_option = 'policy.other.replay_buffer.unroll_len'
-
-    @classmethod
-    def cores(cls, cfg: EasyDict) -> int:
-        return 3 if cfg.model.twin_critic else 2
-
-    @classmethod
-    def check_config(cls, cfg: EasyDict) -> list[ConfigError]:
-        errors = super().check_config(cfg)
-        if cfg.model.core is not None and cfg.nstep != 1:
-            message = 'with a core, the target of a step of a sequence has one reward'
-            errors.append(ConfigError(message, where='nstep', got=cfg.nstep, expected='1'))
-        return errors
-
-    def default_model(self) -> str:
-        return 'recurrent_qac' if self._has_core else super().default_model()
 
     def model_kwargs(self) -> dict[str, Any]:
         return super().model_kwargs() | {'actor': 'categorical'}
@@ -123,36 +74,17 @@ class SACDiscretePolicy(QACPolicy):
     def _noises(self) -> Sequence[str]:
         return ()
 
-    def _columns(self, data: Batch) -> Rows:
-        """Returns transitions; with a core, the steps of sequences that are learned from, [K]."""
-        if not self._has_core:
-            return super()._columns(data)
-        seen = visited(data['obs'], data['next_obs'], np.asarray(data['mask']), self._cfg.learn.burn_in)
-        start = data['state'][np.arange(len(seen.first)), seen.first]
-        obs, next_obs = remembered(seen, start, self._tensor)
-        sequence = seen.sequence[seen.own]
-        steps = {name: self._tensor(data[name][seen.learned]) for name in ('action', 'reward', 'terminated')}
-        weights = {'IS': self._tensor(np.asarray(data['IS'])[sequence])} if self._targets.has_weights else {}
-        return {'obs': obs, 'next_obs': next_obs, 'sequence': self._tensor(sequence), **steps, **weights}
-
-    def _priority_of(self, error: torch.Tensor, rows: Rows) -> torch.Tensor:
-        if not (self._has_core and self._targets.has_priority):
-            return error
-        count = len(rows['obs'].unroll.state)
-        return priority_of_sequences(error, rows['sequence'], count, self._cfg.priority_eta)
-
-    def _log_probs(self, obs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Returns the probability of each action and its logarithm, [B, A]."""
-        log_prob = torch.log_softmax(self._logit(obs), 1)
+    def _log_probs(self, obs: Any) -> tuple[torch.Tensor, torch.Tensor]:
+        """Returns the probability of each action and its logarithm, [B, A]; forbidden ones have none to speak of."""
+        log_prob = torch.log_softmax(masked(self._model.actor(obs), self._allowed(obs), IMPOSSIBLE), 1)
         return log_prob.exp(), log_prob
 
-    def _all_values(self, critic: Any, obs: Any) -> torch.Tensor:
-        """Returns each critic's values of all actions, float32 [critics, B, A]."""
-        if isinstance(obs, Remembered):
-            value: torch.Tensor = critic(obs.obs, obs.unroll)
-            return value[:, obs.row]
-        value = critic(obs)
-        return value
+    def _allowed(self, obs: Any) -> torch.Tensor | None:
+        """Returns the actions that the observations of an update allow, bool [B, A]; None: all."""
+        if self._memory is None:
+            return mask_of(obs)
+        mask = mask_of(obs.obs)
+        return None if mask is None else mask[obs.row]
 
     def _critic_loss(self, rows: Rows) -> tuple[torch.Tensor, torch.Tensor, Metrics]:
         with torch.no_grad():
@@ -162,21 +94,21 @@ class SACDiscretePolicy(QACPolicy):
 
     def _value(self, obs: Any, action: torch.Tensor) -> torch.Tensor:
         """Returns each critic's value of the actions taken, float32 [critics, B]."""
-        value = self._all_values(self._model.critic, obs)
+        value = self._model.critic(obs)
         return value.gather(2, action.long()[None, :, None].expand(len(value), -1, 1)).squeeze(2)
 
     def _next_value(self, rows: Rows) -> torch.Tensor:
         """Returns the target networks' value of the next states, float32 [B], without gradients."""
         next_obs = rows['next_obs']
         prob, log_prob = self._log_probs(next_obs)
-        value = self._all_values(self._target_model['critic'], next_obs).amin(0)
+        value = self._target_model['critic'](next_obs).amin(0)
         return (prob * (value - self._alpha * log_prob)).sum(1)
 
     def _actor_loss(self, rows: Rows) -> tuple[torch.Tensor, Metrics]:
         obs = rows['obs']
         prob, log_prob = self._log_probs(obs)
         with torch.no_grad():
-            value = self._all_values(self._model.critic, obs).amin(0)
+            value = self._model.critic(obs).amin(0)
         loss = (prob * (self._alpha * log_prob - value)).sum(1).mean()
         metrics = {'entropy': -(prob * log_prob).detach().sum(1).mean()}
         if self._entropy.is_learned and self._has_mask:
@@ -185,8 +117,8 @@ class SACDiscretePolicy(QACPolicy):
 
     def _masked_target_entropy(self, obs: Any) -> torch.Tensor:
         """Returns the mean of the target entropies of states, each scaled to the largest entropy of its allowed actions."""
-        mask = mask_of(obs.obs)[obs.row] if isinstance(obs, Remembered) else mask_of(obs)
-        largest = math.log(self._action_space.n) or 1.0
+        mask, largest = self._allowed(obs), math.log(self._action_space.n) or 1.0
+        assert mask is not None
         return self._entropy.target / largest * mask.sum(1).clamp(min=1).float().log().mean()
 
     # acting
@@ -197,10 +129,7 @@ class SACDiscretePolicy(QACPolicy):
     def _init_eval(self) -> None: ...
 
     def _logit(self, obs: Any) -> torch.Tensor:
-        """Returns the logit of each action, float32 [B, A]; forbidden ones have none to speak of."""
-        if isinstance(obs, Remembered):
-            logit = self._model.logit(obs.obs, obs.unroll)
-            return masked(logit, mask_of(obs.obs), IMPOSSIBLE)[obs.row]
+        """Returns the logit of each action while acting, float32 [B, A]; forbidden ones have none to speak of."""
         logit = self._step(obs) if self._has_core else self._model.actor(obs)
         return masked(logit, mask_of(obs), IMPOSSIBLE)
 

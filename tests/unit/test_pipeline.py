@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 from fakes import config_pair
-from memory import R2D2
+from memory import R2D2, RECALLING
 from moved_memory import arrays_at
 
 from rlframe import config
@@ -71,6 +71,15 @@ CASES = {
         model=dict(core='lstm'),
         learn=dict(epoch_per_collect=2),
         policy_=dict(normalize_obs=True),
+    ),
+    'td3 lstm': RECALLING['td3']
+    | dict(
+        policy='td3',
+        env={},
+        model=dict(core='lstm'),
+        learn=dict(batch_size=8, update_per_collect=3),
+        collect=dict(n_sample=16, noise_correlation=0.9),
+        policy_=dict(priority=True, priority_IS_weight=True, random_collect_size=40),
     ),
     'dqn r2d2': R2D2 | dict(manager='gym_vector', policy_=R2D2['policy_'] | dict(random_collect_size=30)),
 }

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from easydict import EasyDict
@@ -11,15 +11,13 @@ from easydict import EasyDict
 from rlframe.data.timestep import Array, Batch, FloatArray, IntArray
 from rlframe.errors import ConfigError
 from rlframe.policy.parts.options import ImageModel
-from rlframe.policy.parts.sequences import Rows, Sequences, Visited, take
+from rlframe.policy.parts.sequences import Rows, Sequences, take, visited
 from rlframe.utils.field import Field, option
 from rlframe.utils.lazy import LazyModule
 from rlframe.utils.schema import array, check_state
 
 if TYPE_CHECKING:
     import torch
-
-    from rlframe.model.core import Unroll
 else:
     torch = LazyModule('torch')
 
@@ -56,17 +54,6 @@ class MemoryModel(ImageModel):
     core_hidden_size: int = option(
         64, range='[1, inf)', unit='units', doc='width of the recurrent core, if there is one'
     )
-
-
-class Remembered(NamedTuple):
-    """Some of the observations of sequences, for networks that go through all of these."""
-
-    obs: Any
-    """Observations of all steps of the sequences, tensors [R, ...]."""
-    unroll: Unroll
-    """Their places."""
-    row: torch.Tensor
-    """Those that are meant, int64 [K]."""
 
 
 class EpisodeStates:
@@ -130,8 +117,8 @@ class Memory:
         self._before = (self.evaluation if is_evaluation else self.collect).get(env_id)
         return {'state': self._before}
 
-    def step(self, network: Any, obs: Any, tensor: Callable[[Any], torch.Tensor]) -> torch.Tensor:
-        """Does a step of the network in these episodes, and returns its output, [n, ...].
+    def step(self, network: Any, obs: Any, tensor: Callable[[Any], torch.Tensor]) -> Any:
+        """Does a step of the network in these episodes, and returns its output.
 
         Args:
             network: Returns output and next states, [n, P, H], for observations and states.
@@ -141,8 +128,7 @@ class Memory:
         output, after = network(obs, tensor(self._before))
         episodes = self.evaluation if self.is_evaluation else self.collect
         episodes.set(self._env_id, after.cpu().numpy())
-        result: torch.Tensor = output
-        return result
+        return output
 
 
 def core_nbytes(model: Mapping[str, Any], cores: int) -> int:
@@ -208,23 +194,31 @@ def sequence_batches(
 
 
 def remembered(
-    seen: Visited, start: FloatArray, tensor: Callable[[Any], torch.Tensor]
-) -> tuple[Remembered, Remembered]:
-    """Returns the observations of the steps that are learned from, and those behind them.
+    data: Batch, burn_in: int, columns: Sequence[str], tensor: Callable[[Any], torch.Tensor]
+) -> tuple[Rows, IntArray]:
+    """Returns the steps of padded sequences that are learned from, and the sequence of each, [K].
 
     Args:
-        seen: The observations of sequences.
-        start: Recurrent state before the first step of each, float32 [B, P, H].
+        data: Sequences of a replay buffer, with the columns ``state`` and ``mask``, [B, T, ...].
+        burn_in: Steps of each that are not learned from.
+        columns: What is taken of each step, beside ``obs`` and ``next_obs``.
         tensor: Brings an array to the device.
-    """
-    from rlframe.model.core import Unroll
 
+    Returns:
+        The columns, [K, ...]; ``obs`` and ``next_obs`` are ``Remembered``, so that networks go through the whole sequences.
+    """
+    from rlframe.model.core import Remembered, Unroll
+
+    seen = visited(data['obs'], data['next_obs'], np.asarray(data['mask']), burn_in)
+    start = data['state'][np.arange(len(seen.first)), seen.first]
     step, sequence, own, following = (
         tensor(part) for part in (seen.step, seen.sequence, seen.own, seen.following)
     )
     unroll = Unroll(step, sequence, int(seen.step.max()) + 1, tensor(start))
     obs = tensor(seen.obs)
-    return Remembered(obs, unroll, own), Remembered(obs, unroll, following)
+    rows: Rows = {name: tensor(data[name][seen.learned]) for name in columns}
+    rows |= {'obs': Remembered(obs, unroll, own), 'next_obs': Remembered(obs, unroll, following)}
+    return rows, seen.sequence[seen.own]
 
 
 def priority_of_sequences(

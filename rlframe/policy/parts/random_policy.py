@@ -35,6 +35,7 @@ def random_collect_mode(
 
     def forward(obs: Array, env_id: IntArray, **settings: Any) -> Batch:
         said = dict(mode.forward(obs, env_id).items()) if is_recurrent else {}
+        said.pop('unit_action', None)  # that of another action
         return Batch.unchecked({**said, 'action': draw(obs, len(env_id))}, len(env_id))
 
     return mode.acting_at_random(by_env(forward, spec))

@@ -84,6 +84,7 @@ def test_other_faces_are_not_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         ('ppo', dict(model=dict(core='lstm')), ['a recurrent core', 'change their shapes']),
         ('sac_discrete', dict(model=dict(core='gru')), ['a recurrent core']),
+        ('td3', dict(model=dict(core='gru')), ['a recurrent core']),
     ],
 )
 def test_policies_that_cannot_be_compiled_say_why(kind: str, options: Any, says: list[str]) -> None:

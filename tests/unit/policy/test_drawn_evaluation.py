@@ -24,6 +24,7 @@ CASES: dict[str, tuple[EnvSpec, dict[str, Any]]] = {
     'ppo': (DISCRETE, {}),
     'ppo with a memory': (DISCRETE, {'model': {'core': 'gru'}}),
     'sac': (CONTINUOUS, {}),
+    'sac with a memory': (CONTINUOUS, {'model': {'core': 'gru'}}),
     'sac_discrete with a memory': (DISCRETE, {'model': {'core': 'lstm'}}),
 }
 ROWS = 64
