@@ -301,14 +301,15 @@ def test_workers_are_ended_at_the_same_time() -> None:
     assert all(one.was_ended for one in launcher.launched)
 
 
-@pytest.mark.parametrize('policy', ['ppo', 'r2d2'])
+@pytest.mark.parametrize('policy', ['ppo', 'r2d2', 'sac'])
 def test_policies_with_a_memory_run_in_parallel_and_go_on(policy: str, cwd: Path) -> None:
     create: dict[str, Any] = {**CREATE, 'policy': dict(type=policy)}
     own = ['policy.model.core=gru', 'policy.collect.n_sample=16', 'policy.learn.epoch_per_collect=1']
-    if policy == 'r2d2':
+    env = ENV | (dict(env_id='Pendulum-v1') if policy == 'sac' else {})
+    if policy != 'ppo':
         create |= dict(replay_buffer=dict(type='sequence'), collector=dict(mark_episodes=True))
-        own = ['replay_buffer.unroll_len=4', 'policy.collect.n_sample=8']
-    main = dict(exp_name='toy', env=ENV, policy=dict(cuda=False), max_env_step=80)
+        own = ['replay_buffer.unroll_len=4', 'policy.collect.n_sample=8', 'policy.model.core=gru']
+    main = dict(exp_name='toy', env=env, policy=dict(cuda=False), max_env_step=80)
     words = [*own, 'policy.learn.batch_size=8', 'parallel.coordinator.wait=0.005']
     cfg = config.compile_config(main, create, overrides=words, parallel=True)
     with ParallelPipeline(cfg) as pipeline:
