@@ -120,6 +120,7 @@ NEEDED = {
     'minigrid': 'minigrid',
     'tictactoe': 'pettingzoo',
     'halfcheetah': 'mujoco',
+    'mujoco': 'mujoco',
     'hopper': 'mujoco',
     'pong': 'ale_py',
     'breakout': 'ale_py',
