@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -74,6 +74,7 @@ class MLP(nn.Module):
         out_size: Width of the last layer; without one the last hidden layer is the output.
         conv_layers: Channels, kernel size and stride of each convolution that reads images; see ``make_reader``.
         image_layout: Position of the channels in the shape of an image: ``'hwc'``, ``'chw'`` or ``'auto'``.
+        head: Turns the output of the last layer into what a call returns; None: that output.
 
     Raises:
         IncompatibleError: If the convolutions do not fit the space.
@@ -89,6 +90,7 @@ class MLP(nn.Module):
         out_size: int | None = None,
         conv_layers: Sequence[Sequence[int]] | None = None,
         image_layout: str = 'auto',
+        head: Callable[[torch.Tensor], Any] | None = None,
     ) -> None:
         super().__init__()
         self.read = make_reader(space, activation, conv_layers, image_layout)
@@ -97,6 +99,7 @@ class MLP(nn.Module):
         self.out_size = sizes[-1]
         """Width of the output."""
         self._activation, self._activated = ACTIVATIONS[activation], len(hidden_sizes)
+        self._head = head
         self._parameters_of_layers()
 
     def trace_layers(self) -> None:
@@ -112,14 +115,14 @@ class MLP(nn.Module):
         self._parameters_of_layers()  # another device or dtype may have made new ones
         return self
 
-    def forward(self, obs: Obs) -> torch.Tensor:
-        """Maps [B, ...], or a dict of such, to float32 [B, out_size]."""
+    def forward(self, obs: Obs) -> Any:
+        """Maps [B, ...], or a dict of such, to float32 [B, out_size], or to what the head returns."""
         features = self.read(obs)
         for i, (weight, bias) in enumerate(self._steps):
             features = nn.functional.linear(features, weight, bias)
             if i < self._activated:
                 features = self._activation(features)
-        return features
+        return features if self._head is None else self._head(features)
 
 
 MOMENTUM, WARM_UP = 0.01, 100_000
@@ -219,6 +222,7 @@ class NormedMLP(MLP):
         unit_layers: First layers in which the weights of every unit have norm 1, so that only the norm behind them sets
             its scale. With norm 'batch', norms are in front of nonlinearities then, and hidden layers have no biases,
             which those norms would take out again.
+        options: Further arguments of ``MLP``.
 
     Source:
         'batch': Bhatt et al., CrossQ: Batch Normalization in Deep Reinforcement Learning for Greater Sample Efficiency and
@@ -236,9 +240,9 @@ class NormedMLP(MLP):
         norm: str | None = None,
         dropout: float = 0.0,
         unit_layers: int = 0,
-        **images: Any,
+        **options: Any,
     ) -> None:
-        super().__init__(space, hidden_sizes, activation, out_size, **images)
+        super().__init__(space, hidden_sizes, activation, out_size, **options)
         self._dropout, self._is_batch, self._unit_layers = dropout, norm == 'batch', unit_layers
         self._is_behind = self._is_batch and not unit_layers
         sizes = [self.read.size, *hidden_sizes] if self._is_batch else hidden_sizes if norm else []
@@ -256,8 +260,8 @@ class NormedMLP(MLP):
         layers: Any = self.layers[: self._unit_layers]
         return [layer.weight for layer in layers]
 
-    def forward(self, obs: Obs, is_training: bool = False) -> torch.Tensor:
-        """Maps [B, ...], or a dict of such, to float32 [B, out_size]; ``is_training``: by batch statistics, with dropout."""
+    def forward(self, obs: Obs, is_training: bool = False) -> Any:
+        """Maps [B, ...], or a dict of such, as ``MLP`` does; ``is_training``: by batch statistics, with dropout."""
         features = self.read(obs)
         norms = list(self.norms)
         if self._is_batch:
@@ -274,7 +278,7 @@ class NormedMLP(MLP):
                 features = self._activation(norms[i](features, is_training))
             else:
                 features = self._activation(norms[i](features) if norms else features)
-        return features
+        return features if self._head is None else self._head(features)
 
 
 class ResidualBlock(nn.Module):
@@ -307,7 +311,7 @@ class ResidualMLP(MLP):
         activation: Nonlinearity behind the others, and in each block.
         out_size: Width of the last layer.
         blocks: Residual blocks.
-        images: Options of the encoder of images; see ``MLP``.
+        options: Further arguments of ``MLP``.
 
     Source:
         Lee et al., SimBa: Simplicity Bias for Scaling Up Parameters in Deep Reinforcement Learning (2024), section 4;
@@ -321,15 +325,15 @@ class ResidualMLP(MLP):
         activation: str,
         out_size: int,
         blocks: int,
-        **images: Any,
+        **options: Any,
     ) -> None:
-        super().__init__(space, hidden_sizes, activation, out_size, **images)
+        super().__init__(space, hidden_sizes, activation, out_size, **options)
         size = hidden_sizes[-1]
         self.blocks = nn.Sequential(*(ResidualBlock(size, activation) for _ in range(blocks)))
         self.norm = nn.LayerNorm(size)
 
-    def forward(self, obs: Obs) -> torch.Tensor:
-        """Maps [B, ...], or a dict of such, to float32 [B, out_size]."""
+    def forward(self, obs: Obs) -> Any:
+        """Maps [B, ...], or a dict of such, as ``MLP`` does."""
         features = self.read(obs)
         for i, (weight, bias) in enumerate(self._steps):
             if i == self._activated:
@@ -337,7 +341,7 @@ class ResidualMLP(MLP):
             features = nn.functional.linear(features, weight, bias)
             if i < self._activated - 1:
                 features = self._activation(features)
-        return features
+        return features if self._head is None else self._head(features)
 
 
 STATES_OF_CORE = {'gru': 1, 'lstm': 2}

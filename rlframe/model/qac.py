@@ -19,19 +19,24 @@ LOG_STD_MIN, LOG_STD_MAX = -20.0, 2.0
 """Bounds of the logarithm of a Gaussian actor's standard deviation."""
 
 
-class DeterministicActor(MLP):
-    """Maps observations [B, ...] to actions in [-1, 1], float32 [B, A]."""
+def gaussian_of(output: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Returns the mean and the log standard deviation of a Gaussian, [B, A] each, of an actor's output, [B, 2 A]."""
+    mean, log_std = output.chunk(2, 1)
+    return mean, log_std.clamp(LOG_STD_MIN, LOG_STD_MAX)
 
-    def forward(self, obs: Obs) -> torch.Tensor:
-        return super().forward(obs).tanh()
+
+HEADS: dict[str, tuple[Any, int]] = {
+    'categorical': (None, 1),
+    'deterministic': (torch.tanh, 1),
+    'gaussian': (gaussian_of, 2),
+}
+"""Kind of actor to its head, and to its outputs for each number of a continuous action, or for each discrete one."""
 
 
-class GaussianActor(MLP):
-    """Maps observations [B, ...] to the mean and the log standard deviation of a Gaussian, float32 [B, A] each."""
-
-    def forward(self, obs: Obs) -> tuple[torch.Tensor, torch.Tensor]:  # type: ignore[override]  # two heads, where an MLP has one
-        mean, log_std = super().forward(obs).chunk(2, 1)
-        return mean, log_std.clamp(LOG_STD_MIN, LOG_STD_MAX)
+def action_size(spec: EnvSpec) -> int:
+    """Returns the number of discrete actions, or the numbers of a continuous one."""
+    space: Any = spec.action_space
+    return int(space.n) if hasattr(space, 'n') else math.prod(space.shape)
 
 
 def squashed_gaussian(
@@ -57,44 +62,14 @@ def squashed_gaussian(
     return unsquashed.tanh(), log_prob.sum(1)
 
 
-class NormedGaussianActor(NormedMLP):
-    """A ``GaussianActor`` whose layers are normalised by batches; see ``NormedMLP``."""
-
-    def forward(self, obs: Obs, is_training: bool = False) -> tuple[torch.Tensor, torch.Tensor]:  # type: ignore[override]  # two heads
-        mean, log_std = super().forward(obs, is_training).chunk(2, 1)
-        return mean, log_std.clamp(LOG_STD_MIN, LOG_STD_MAX)
-
-
-class NormedDeterministicActor(NormedMLP):
-    """A ``DeterministicActor`` whose layers are normalised by batches; see ``NormedMLP``."""
-
-    def forward(self, obs: Obs, is_training: bool = False) -> torch.Tensor:
-        return super().forward(obs, is_training).tanh()
-
-
-class ResidualGaussianActor(ResidualMLP):
-    """A ``GaussianActor`` with residual blocks; see ``ResidualMLP``."""
-
-    def forward(self, obs: Obs) -> tuple[torch.Tensor, torch.Tensor]:  # type: ignore[override]  # two heads
-        mean, log_std = super().forward(obs).chunk(2, 1)
-        return mean, log_std.clamp(LOG_STD_MIN, LOG_STD_MAX)
-
-
-class ResidualDeterministicActor(ResidualMLP):
-    """A ``DeterministicActor`` with residual blocks; see ``ResidualMLP``."""
-
-    def forward(self, obs: Obs) -> torch.Tensor:
-        return super().forward(obs).tanh()
-
-
 IMAGES = 'conv_layers', 'image_layout'
 """Options of the encoder of images; see ``MLP``."""
 
 
-def hidden_options(
+def hidden_layers(
     options: Mapping[str, Any], hidden_sizes: Sequence[int], is_actor: bool = False
-) -> tuple[str, dict[str, Any]]:
-    """Returns the kind of hidden layers that the switches of critics ask for, a key of ``BODIES``, and its arguments.
+) -> tuple[Any, dict[str, Any]]:
+    """Returns the class of the hidden layers that the switches of critics ask for, and its arguments.
 
     Args:
         options: Arguments of ``QCritics``.
@@ -102,17 +77,13 @@ def hidden_options(
         is_actor: Whether they are an actor's, which has norms by batches only, and no dropout.
     """
     if blocks := options.get('residual_blocks'):
-        return 'residual', {'blocks': blocks}
+        return ResidualMLP, {'blocks': blocks}
     if is_actor:
         options = {'norm': None} if options.get('norm') != 'batch' else {**options, 'dropout': 0.0}
     found = {name: options[name] for name in ('norm', 'dropout') if options.get(name)}
     if options.get('weight_norm'):
         found['unit_layers'] = len(hidden_sizes) + ('atoms' in options)  # with atoms, outputs too
-    return ('normed' if found else 'plain'), found
-
-
-BODIES: dict[str, Any] = {'plain': MLP, 'normed': NormedMLP, 'residual': ResidualMLP}
-"""Kinds of hidden layers."""
+    return (NormedMLP if found else MLP), found
 
 
 class QCritics(nn.Module):
@@ -134,19 +105,16 @@ class QCritics(nn.Module):
         self, spec: EnvSpec, hidden_sizes: Sequence[int], activation: str, count: int, **options: Any
     ) -> None:
         super().__init__()
-        space: Any = spec.action_space
-        self._takes_action = not hasattr(space, 'n')
+        self._takes_action, actions = not hasattr(spec.action_space, 'n'), action_size(spec)
         self._outputs = options.get('atoms') or options.get('quantiles', 1)
-        in_size, out_size = (
-            (math.prod(space.shape), self._outputs) if self._takes_action else (0, int(space.n))
-        )
+        in_size, out_size = (actions, self._outputs) if self._takes_action else (0, actions)
         images = {name: options[name] for name in IMAGES if name in options}
         self.encoder = MLP(spec.observation_space, [], activation, None, **images)
         features = gymnasium.spaces.Box(-math.inf, math.inf, (self.encoder.out_size + in_size,))
-        body, own = hidden_options(options, hidden_sizes)
+        kind, own = hidden_layers(options, hidden_sizes)
         self._takes_mode = own.get('norm') == 'batch' or 'dropout' in own
         self.nets = nn.ModuleList(
-            BODIES[body](features, hidden_sizes, activation, out_size, **own) for _ in range(count)
+            kind(features, hidden_sizes, activation, out_size, **own) for _ in range(count)
         )
 
     def forward(
@@ -175,17 +143,6 @@ class QCritics(nn.Module):
         return value.squeeze(2) if self._takes_action and self._outputs == 1 else value
 
 
-ACTORS: dict[tuple[str, str], tuple[Any, int]] = {
-    ('deterministic', 'plain'): (DeterministicActor, 1),
-    ('deterministic', 'normed'): (NormedDeterministicActor, 1),
-    ('deterministic', 'residual'): (ResidualDeterministicActor, 1),
-    ('gaussian', 'plain'): (GaussianActor, 2),
-    ('gaussian', 'normed'): (NormedGaussianActor, 2),
-    ('gaussian', 'residual'): (ResidualGaussianActor, 2),
-}
-"""Kind of actor, and of its hidden layers, to its class and its outputs for each number of an action."""
-
-
 @MODEL_REGISTRY.register('qac')
 class QAC(nn.Module):
     """An actor and Q-critics that share nothing.
@@ -212,16 +169,11 @@ class QAC(nn.Module):
         **options: Any,
     ) -> None:
         super().__init__()
-        space, sizes = spec.observation_space, encoder_hidden_size_list
+        space, sizes, actions = spec.observation_space, encoder_hidden_size_list, action_size(spec)
         images = {name: options[name] for name in IMAGES if name in options}
-        if actor == 'categorical':
-            actions: Any = spec.action_space
-            self.actor = MLP(space, sizes, activation, int(actions.n), **images)
-        else:
-            body, own = hidden_options(options, sizes, is_actor=True)
-            kind, outputs = ACTORS[actor, body]
-            size = outputs * math.prod(spec.action_space.shape)
-            self.actor = kind(space, sizes, activation, size, **own, **images)
+        kind, own = hidden_layers(options, sizes, is_actor=True)
+        head, outputs = HEADS[actor]
+        self.actor = kind(space, sizes, activation, outputs * actions, head=head, **own, **images)
         self.critic = QCritics(spec, sizes, activation, critic_num, **options)
 
 
@@ -297,27 +249,18 @@ class RecurrentQAC(nn.Module):
         **images: Any,
     ) -> None:
         super().__init__()
-        actions: Any = spec.action_space
-        kind: type[MLP] = MLP
-        if actor == 'categorical':
-            read, outputs, values = 0, int(actions.n), int(actions.n)
-        else:
-            read, values = math.prod(actions.shape), quantiles
-            kind, outputs = (GaussianActor, 2 * read) if actor == 'gaussian' else (DeterministicActor, read)
+        actions, (head, outputs) = action_size(spec), HEADS[actor]
+        read, values = (0, actions) if actor == 'categorical' else (actions, quantiles)
 
-        def net(
-            place: int, kind: type[MLP], read: int, hidden_sizes: list[int], outputs: int
-        ) -> RecurrentNet:
-            options = encoder_hidden_size_list, activation, core, core_hidden_size
+        def net(place: int, read: int, outputs: int, head: Any = None) -> RecurrentNet:
+            memory = encoder_hidden_size_list, activation, core, core_hidden_size
             space = gymnasium.spaces.Box(-math.inf, math.inf, (core_hidden_size + read,))
-            head = kind(space, hidden_sizes, activation, outputs)
-            return RecurrentNet(RecurrentEncoder(spec, *options, **images), head, place)
+            hidden_sizes = [core_hidden_size] if read else []
+            reader = MLP(space, hidden_sizes, activation, outputs, head=head)
+            return RecurrentNet(RecurrentEncoder(spec, *memory, **images), reader, place)
 
-        hidden_sizes = [core_hidden_size] if read else []
-        self.actor = net(0, kind, 0, [], outputs)
-        self.critic = RecurrentCritics(
-            [net(1 + i, MLP, read, hidden_sizes, values) for i in range(critic_num)]
-        )
+        self.actor = net(0, 0, outputs * actions, head)
+        self.critic = RecurrentCritics([net(1 + i, read, values) for i in range(critic_num)])
         self.state_shape = (STATES_OF_CORE[core] * (1 + critic_num), core_hidden_size)
         """Shape of the recurrent state of an episode: that of the actor, then those of the critics."""
 
