@@ -333,8 +333,8 @@ def unit_rows(module: nn.Module) -> list[torch.Tensor]:
     return [weight for part in module.modules() for weight in getattr(part, 'unit_rows', ())]
 
 
-@torch.no_grad()
 def to_unit_rows(weights: Sequence[torch.Tensor]) -> None:
     """Divides each row of some matrices by its norm."""
-    norms = [weight.norm(dim=1, keepdim=True).clamp_(min=1e-12) for weight in weights]
-    torch._foreach_div_(list(weights), norms)
+    with torch.no_grad():
+        norms = [weight.norm(dim=1, keepdim=True).clamp_(min=1e-12) for weight in weights]
+        torch._foreach_div_(list(weights), norms)
