@@ -104,7 +104,7 @@ policy.other.eps: exploration_fraction exploration_initial_eps exploration_final
 policy.collect.noise_sigma: action_noise exploration_noise expl_noise act_noise
 # returns
 policy.discount_factor|policy.collect.discount_factor: gamma discount discount_rate
-policy.collect.gae_lambda: lambda lambda_ gae_lam lam td_lambda gae
+policy.collect.gae_lambda|policy.collect.q_lambda: lambda lambda_ gae_lam lam td_lambda gae
 policy.nstep: n_step multi_step estimation_step nstep_return n_step_return n_step_return_horizon
 # updates
 policy.learn.learning_rate|policy.learn.learning_rate_actor+policy.learn.learning_rate_critic: lr learning_rate step_size
@@ -135,6 +135,10 @@ policy.learn.target_update_freq: target_update_interval target_network_frequency
     target_update_period
 policy.learn.target_theta: tau polyak soft_update target_update_tau polyak_coef
 policy.learn.actor_update_freq: policy_delay policy_frequency policy_freq actor_delay update_actor_freq
+policy.learn.target_critics: num_min_qs subset_size
+policy.learn.dropped_quantiles: top_quantiles_to_drop_per_net top_quantiles_to_drop
+policy.learn.adam_beta1: beta1 b1 adam_b1 betas
+policy.learn.target_network: use_target_network no_target_network
 policy.learn.target_noise: target_policy_noise policy_noise
 policy.learn.target_noise_clip: noise_clip target_policy_noise_clip noise_range
 # networks
@@ -150,6 +154,14 @@ policy.double: double_dqn is_double double_q use_double_dqn
 policy.model.noisy: noisy_net noisy_dqn use_noisy
 policy.model.n_atom: num_atoms atoms n_atoms
 policy.model.num_quantiles: n_quantiles quantiles
+policy.model.quantile_embedding_size: num_cosines n_cos cosine_embedding_size
+policy.entropy_tau: munchausen_tau munchausen
+policy.m_alpha: munchausen_alpha
+policy.model.n_critic: n_critics num_critics num_qs n_qs ensemble_size
+policy.model.norm: batch_norm layer_norm use_batch_norm use_layer_norm norm_type
+policy.model.dropout: dropout_rate
+policy.model.weight_norm: use_weight_norm weight_normalization
+policy.model.residual_blocks: num_blocks n_blocks
 policy.model.log_std_init: use_sde log_std init_log_std
 policy.normalize_obs: obs_norm normalize_observation norm_obs normalise_obs obs_rms
 policy.normalize_reward: rew_norm reward_normalization norm_reward reward_norm normalise_reward

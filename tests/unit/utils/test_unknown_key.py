@@ -33,6 +33,9 @@ MEANT = [
     ('ppo', 'policy.learn.CLIP-RANGE', 'policy.learn.clip_ratio'),
     ('dqn', 'policy.exploration_fraction', 'policy.other.eps'),
     ('dqn', 'device', 'policy.device'),
+    ('sac', 'policy.batch_norm', 'policy.model.norm'),
+    ('tqc', 'policy.top_quantiles_to_drop_per_net', 'policy.learn.dropped_quantiles'),
+    ('pqn', 'policy.td_lambda', 'policy.collect.q_lambda'),
 ]  # fmt: skip
 
 
