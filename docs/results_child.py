@@ -80,13 +80,12 @@ def main(text: str) -> None:
 
 def _train(job: Job, spent: Spent) -> int:
     """Trains until the run, its time or this process is to end, and returns the exit code."""
-    began, timer = time.monotonic(), None
+    began = time.monotonic()
+    signal.signal(signal.SIGTERM, lambda *_: _stop_after(1.0))  # until the run listens, which takes seconds
     if job.minutes is not None:
-        left = max(60 * job.minutes - spent.seconds, 1.0)
-        timer = threading.Timer(left, os.kill, (os.getpid(), signal.SIGTERM))
-        timer.daemon = True
-        timer.start()
+        _stop_after(max(60 * job.minutes - spent.seconds, 1.0))
     code = rlframe(_words(job))
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     spent.seconds += time.monotonic() - began
     spent.cpu_seconds += sum(os.times()[:4])
     if code == STOPPED and job.minutes is not None and spent.seconds >= 60 * job.minutes:
@@ -94,6 +93,13 @@ def _train(job: Job, spent: Spent) -> int:
         return 0
     spent.ended = '' if code else 'budget'
     return code
+
+
+def _stop_after(seconds: float) -> None:
+    """Sends SIGTERM to this process after some seconds."""
+    timer = threading.Timer(seconds, os.kill, (os.getpid(), signal.SIGTERM))
+    timer.daemon = True
+    timer.start()
 
 
 def _words(job: Job) -> list[str]:
