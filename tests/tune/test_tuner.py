@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import ray
 import torch
+from fault_envs import wait_until
 from ray import tune
 from ray.tune.utils import validate_save_restore
 from ray_runs import descendants
@@ -373,7 +374,11 @@ def test_nested_collectors_of_more_trials_than_fit_wait_and_finish(tmp_path: Pat
         assert any(
             key.startswith('ray/') for record in run_records(Path(result.path) / 'run') for key in record
         )
-    assert [command(pid) for pid in descendants(os.getpid()) - before if 'Collector' in command(pid)] == []
+
+    def collectors_are_gone() -> bool:
+        return not any('Collector' in command(pid) for pid in descendants(os.getpid()) - before)
+
+    assert wait_until(collectors_are_gone, 60), 'their processes end soon after the search'
     assert [actor for actor in ray.util.list_named_actors(True) if actor] == []
 
 
