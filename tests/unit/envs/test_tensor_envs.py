@@ -12,10 +12,10 @@ import pytest
 import torch
 from fakes import STEP, ScriptedPolicy
 from gymnasium import spaces
-from tensor_envs import Changed, CountingTensors, StatelessCartPole, counting_tensors
+from tensor_envs import Changed, counting_tensors
 
 from rlframe.envs.gym_env import GymEnvFactory
-from rlframe.envs.tensor import TensorVectorEnv, TorchCartPole, TorchPendulum, device_of
+from rlframe.envs.tensor import TorchCartPole, TorchPendulum, device_of
 from rlframe.envs.tensor_manager import TensorEnvManager
 from rlframe.envs.vector_env import GymVectorEnvManager
 from rlframe.errors import DeviceError, EnvContractError, EnvError, EnvStartError, IncompatibleError
@@ -72,19 +72,6 @@ def test_the_seed_decides_and_first_states_are_those_of_gymnasium(kind: Any) -> 
     high = np.array([0.05] * 4 if kind is TorchCartPole else [np.pi, 1.0])
     np.testing.assert_allclose(envs._state.numpy().max(0), high, rtol=0.01)
     np.testing.assert_allclose(envs._state.numpy().min(0), -high, rtol=0.01)
-
-
-def test_an_env_that_ended_gives_its_last_and_its_next_first_obs() -> None:
-    envs = TorchCartPole(64, 'cpu')
-    envs.reset(seed=0)
-    seen = 0
-    for _ in range(30):
-        obs, _, terminated, _, info = envs.step(torch.ones(64, dtype=torch.int64))
-        assert (info['final_obs'][terminated][:, 2].abs() > 0.2).all()
-        assert (obs[terminated].abs() <= 0.05).all()
-        assert torch.equal(obs[~terminated], info['final_obs'][~terminated])
-        seen += int(terminated.sum())
-    assert seen > 100
 
 
 def test_a_device_that_is_not_there_is_refused() -> None:
@@ -175,33 +162,6 @@ def test_env_and_manager_that_do_not_fit_are_refused() -> None:
         GymVectorEnvManager.from_factory(GymEnvFactory(dict(env_id=TorchCartPole)), 2)
 
 
-@pytest.mark.parametrize('kind', [TorchCartPole, TorchPendulum])
-def test_steps_by_arrays_equal_steps_by_tensors(kind: type[TensorVectorEnv]) -> None:
-    by_array, by_tensor = TensorEnvManager(kind(6, 'cpu')), TensorEnvManager(kind(6, 'cpu'))
-    rng = np.random.default_rng(0)
-    for manager in (by_array, by_tensor):
-        manager.reset(seed=list(range(6)))
-    ended = 0
-    for step in range(220):
-        obs = by_array.obs
-        np.testing.assert_array_equal(obs, by_tensor.device_obs.numpy())
-        act = cartpole_action if kind is TorchCartPole else pendulum_action
-        action = act(obs, step, rng).clip(-2, 2)
-        told = by_array.step(action, by_array.ready)
-        there = by_tensor.device_step(torch.from_numpy(action))
-        done = (there.terminated | there.truncated).numpy()
-        np.testing.assert_array_equal(told.done, done)
-        np.testing.assert_array_equal(told.reward, there.reward.numpy())
-        np.testing.assert_array_equal(told.obs[done], there.final_obs.numpy()[done])
-        if done.any():
-            by_array.reset(np.flatnonzero(done))
-        ended += done.sum()
-    assert ended >= 4
-    for name, value in by_array.state_dict().items():
-        if name != 'envs':
-            np.testing.assert_array_equal(value, by_tensor.state_dict()[name], err_msg=name)
-
-
 def test_arrays_and_tensors_may_take_turns() -> None:
     manager = counting_tensors(2, lengths=[3, 4])
     manager.reset(seed=[1, 2])
@@ -216,42 +176,6 @@ def test_arrays_and_tensors_may_take_turns() -> None:
         steps.append(final[:, STEP].tolist())
     assert steps == [[1, 1], [2, 2], [3, 3], [1, 4], [2, 1], [3, 2], [1, 3], [2, 4]]
     assert manager._episodes.steps.tolist() == [2, 0] and manager._episodes.number.tolist() == [3, 3]
-
-
-@pytest.mark.parametrize('kind', [TorchCartPole, TorchPendulum, CountingTensors])
-def test_a_saved_state_goes_on_to_the_bit_and_is_a_copy(kind: Any) -> None:
-    manager, other = TensorEnvManager(kind(5)), TensorEnvManager(kind(5))
-    manager.reset(seed=list(range(5)))
-    other.reset(seed=list(range(7, 12)))
-    rng = np.random.default_rng(0)
-    act = pendulum_action if kind is TorchPendulum else cartpole_action
-    for _ in range(3):
-        for step in range(25):
-            manager.device_step(torch.from_numpy(act(np.zeros((5, 4)), step, rng)))
-        assert manager.restart_lost().tolist() == []
-        state = manager.state_dict()
-        assert other.load_state_dict(state).tolist() == [] and not other.unsaved
-        for step in range(60):
-            action = torch.from_numpy(act(np.zeros((5, 4)), step, rng))
-            for one, two in zip(manager.device_step(action), other.device_step(action), strict=True):
-                assert torch.equal(one, two)
-
-
-def test_envs_without_a_state_begin_anew_at_checkpoints_in_both_runs() -> None:
-    manager, other = (
-        TensorEnvManager(StatelessCartPole(3, 'cpu')),
-        TensorEnvManager(StatelessCartPole(3, 'cpu')),
-    )
-    manager.reset(seed=[1, 2, 3])
-    action = torch.ones(3, dtype=torch.int64)
-    for _ in range(4):
-        manager.device_step(action)
-    assert manager.restart_lost().tolist() == [0, 1, 2]
-    assert set(manager.unsaved.values()) == {'StatelessCartPole has no state_dict and no load_state_dict'}
-    assert other.load_state_dict(manager.state_dict()).tolist() == []
-    for _ in range(30):
-        for one, two in zip(manager.device_step(action), other.device_step(action), strict=True):
-            assert torch.equal(one, two)
 
 
 def test_a_state_that_does_not_fit_begins_anew_and_says_so() -> None:
