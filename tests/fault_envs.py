@@ -206,23 +206,6 @@ class RandomlyFailing(Steady):
         return super().step(action)
 
 
-class Bad(Steady):
-    """Breaks the contract in its third step."""
-
-    def __init__(self, number: int = 0, what: str = 'nan') -> None:
-        super().__init__(number, 100)
-        self.what = what
-
-    def step(self, action: Any) -> Any:
-        obs, reward, *rest = super().step(action)
-        if self.steps == 3 and self.number == 1:
-            if self.what == 'nan':
-                reward = float('nan')
-            else:
-                obs = np.zeros(7, np.float32)
-        return obs, reward, *rest
-
-
 def processes() -> dict[int, tuple[str, int, int]]:
     """Returns state, parent and process group of every process."""
     found = {}

@@ -110,39 +110,23 @@ def gated(tmp_path: Path, what: str, env_num: int = 4, length: int = 5) -> tuple
     ], gate
 
 
-def test_a_step_that_does_not_end_holds_up_nobody(make: Any, tmp_path: Path) -> None:
-    env_fn, gate = gated(tmp_path, 'step')
+def test_a_step_or_a_reset_that_does_not_end_holds_up_nobody(make: Any, tmp_path: Path) -> None:
+    env_fn, _ = gated(tmp_path, 'step', length=2)
     manager = make(env_fn)
     manager.reset(seed=SEEDS[:4])
-    gate.touch()
-    rollout, seen = Rollout(manager, Choosing().collect_mode), []
-    while min(map(seen.count, (1, 2, 3))) < 10:
-        step = rollout.step()
-        seen += step.timestep.env_id.tolist()
-        assert 0 not in manager.ready
-    assert set(seen) == {1, 2, 3}, 'they went on for episodes'
-    gate.unlink()
-    while 0 not in (step := rollout.step()).timestep.env_id:
-        pass
-    row = step.timestep.env_id.tolist().index(0)
-    assert step.obs[row, :3].tolist() == [0, 1, 0] and step.timestep.obs[row, :3].tolist() == [0, 1, 1]
-    assert step.timestep.reward[row] == uneven_reward(step.timestep.obs[row], step.output['action'][row])
-
-
-def test_a_reset_that_does_not_end_holds_up_nobody(make: Any, tmp_path: Path) -> None:
-    env_fn, gate = gated(tmp_path, 'reset', length=2)
-    manager = make(env_fn)
-    manager.reset(seed=SEEDS[:4])
-    gate.touch()
-    rollout, seen = Rollout(manager, Choosing().collect_mode), []
-    while min(map(seen.count, (1, 2, 3))) < 10 or seen.count(0) < 2:
-        seen += rollout.step().timestep.env_id.tolist()
-    assert seen.count(0) == 2
-    gate.unlink()
-    while 0 not in (step := rollout.step()).timestep.env_id:
-        pass
-    row = step.timestep.env_id.tolist().index(0)
-    assert step.obs[row, :3].tolist() == [0, 2, 0]
+    rollout = Rollout(manager, Choosing().collect_mode)
+    for what, answered, place in (('step', 0, [0, 1, 0]), ('reset', 1, [0, 2, 0])):
+        gate, seen = tmp_path / f'gate.{what}', []
+        gate.touch()
+        while min(map(seen.count, (1, 2, 3))) < 10 or seen.count(0) < answered:
+            seen += rollout.step().timestep.env_id.tolist()
+        assert seen.count(0) == answered and 0 not in manager.ready, 'the others went on for episodes'
+        gate.unlink()
+        while 0 not in (step := rollout.step()).timestep.env_id:
+            pass
+        row = step.timestep.env_id.tolist().index(0)
+        reward = uneven_reward(step.timestep.obs[row], step.output['action'][row])
+        assert step.obs[row, :3].tolist() == place and step.timestep.reward[row] == reward
     gate.touch()
     manager.reset(np.arange(4))
     assert 0 not in manager.ready
@@ -157,21 +141,12 @@ def test_a_step_waits_for_as_many_as_it_is_told_to_or_until_its_time_is_up(make:
         gate.touch()
         step = manager.step(np.zeros(3, np.int64), manager.ready)
         assert step.env_id.tolist() == [1, 2] == manager.ready.tolist()
+        with pytest.raises(ValueError, match=r'step\(\) of env \[0, 1\], of which only \[1, 2\] are ready'):
+            manager.step(np.zeros(2, np.int64), np.array([0, 1]))
         gate.unlink()
         waited = manager.step(np.zeros(0, np.int64), manager.ready[:0])
         assert waited.env_id.tolist() == [0] and manager.ready.tolist() == [0, 1, 2]
     assert manager.step(np.zeros(3, np.int64), manager.ready).env_id.tolist() == [0, 1, 2], 'nobody is late'
-
-
-def test_envs_that_are_not_ready_are_refused(make: Any, tmp_path: Path) -> None:
-    env_fn, gate = gated(tmp_path, 'step', 3)
-    manager = make(env_fn, wait_num=2)
-    manager.reset()
-    gate.touch()
-    manager.step(np.zeros(3, np.int64), manager.ready)
-    with pytest.raises(ValueError, match=r'step\(\) of env \[0, 1\], of which only \[1, 2\] are ready'):
-        manager.step(np.zeros(2, np.int64), np.array([0, 1]))
-    assert not manager.closed
 
 
 def test_what_was_answered_before_a_reset_of_all_is_forgotten(make: Any) -> None:

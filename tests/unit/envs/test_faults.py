@@ -26,7 +26,7 @@ from quick_workers import forked_workers, quick_workers  # noqa: F401
 
 from rlframe.envs import BaseEnvManager
 from rlframe.envs.async_manager import SubprocessEnvManager
-from rlframe.envs.faults import FaultBudget, checkpoint_seed, restart_seed
+from rlframe.envs.faults import checkpoint_seed, restart_seed
 from rlframe.errors import EnvCrashedError, EnvStartError, EnvTimeoutError
 from rlframe.worker import SampleSerialCollector
 from rlframe.worker.collector.rollout import Rollout
@@ -217,8 +217,9 @@ def test_a_reset_that_never_succeeds_uses_the_budget_up(make: Any, kind: str) ->
     env_fn = [partial(FaultEnv, i, 'raise_own' if i == 1 else '', 'reset', 1) for i in range(3)]
     with pytest.raises(EnvStartError, match=r'env 1, episode 1: reset\(\) raised OwnError'):
         make(kind, env_fn).reset(seed=[1, 2, 3])
-    with pytest.raises(EnvCrashedError, match='3 faults of envs, 2 are allowed'):
+    with pytest.raises(EnvCrashedError, match=r'3 faults of envs, 2 are allowed.*OwnError.* \| ') as caught:
         make(kind, env_fn, on_error='restart', max_restarts=2).reset(seed=[1, 2, 3])
+    assert caught.value.where == 'env.manager.max_restarts'
     manager = make(kind, env_fn, on_error='drop')
     manager.reset(seed=[1, 2, 3])
     assert manager.ready.tolist() == manager.alive.tolist() == [0, 2]
@@ -324,34 +325,23 @@ def test_restarts_are_part_of_the_state(make: Any, kind: str, on_error: str, ste
     assert other._budget.causes == manager._budget.causes
 
 
-def test_all_managers_outlive_the_same_faults_in_the_same_way(make: Any) -> None:
+def test_all_managers_outlive_the_same_faults_in_the_same_way_and_no_end_is_invented(make: Any) -> None:
     env_fn = [partial(RandomlyFailing, i, 0.02) for i in range(4)]
     samples = []
     for kind in ('base', 'subprocess'):
         manager = make(kind, env_fn, on_error='restart', max_restarts=1000)
-        collector = SampleSerialCollector({}, manager, ScriptedPolicy().collect_mode)
-        rows = collector.collect(500)
-        assert collector.discarded > 0 and len(manager._budget.causes) >= 5
+        policy = ScriptedPolicy(nstep=3, discount_factor=1.0)
+        collector = SampleSerialCollector({}, manager, policy.collect_mode)
+        rows, faults = collector.collect(500), len(manager._budget.causes)
+        assert collector.discarded >= faults >= 5
+        assert collector.envstep + faults == 500 + collector.carried + collector.discarded
         samples.append((rows, collector.discarded, collector.envstep))
     (one, *counts), (other, *others) = samples
     for name, column in one.items():
         np.testing.assert_array_equal(other[name], column)
     assert counts == others
-
-
-def test_partial_episodes_are_counted_as_discarded_and_no_end_is_invented(make: Any) -> None:
-    manager = make(
-        'base', [partial(RandomlyFailing, i, 0.05) for i in range(4)], on_error='restart', max_restarts=999
-    )
-    policy = ScriptedPolicy(nstep=3, discount_factor=1.0)
-    collector = SampleSerialCollector({}, manager, policy.collect_mode)
-    rows = collector.collect(300)
-    assert len(manager._budget.causes) >= 5 and collector.discarded >= len(manager._budget.causes)
-    done = rows['terminated'] | rows['truncated']
-    np.testing.assert_array_equal(done, rows['next_obs'][:, 2] == 20)
-    assert (rows['obs'][:, 1] == rows['next_obs'][:, 1]).all()
-    all_steps = collector.envstep + len(manager._budget.causes)
-    assert all_steps == 300 + collector.carried + collector.discarded
+    np.testing.assert_array_equal(one['terminated'] | one['truncated'], one['next_obs'][:, 2] == 20)
+    assert (one['obs'][:, 1] == one['next_obs'][:, 1]).all()
 
 
 def test_a_block_is_as_much_smaller_as_envs_were_given_up(make: Any, tmp_path: Path) -> None:
@@ -374,21 +364,6 @@ def test_seeds_of_restarts_and_checkpoints_differ_from_each_other() -> None:
     ]
     assert len(set(drawn)) == 120 and all(0 <= seed < 2**32 for seed in drawn)
     assert restart_seed(None, 3) is checkpoint_seed(None, 3) is None
-
-
-def test_a_budget_keeps_one_line_of_each_cause() -> None:
-    budget = FaultBudget('restart', 2)
-    assert budget.handle(EnvCrashedError('what\nTraceback')) == 'restart' and budget.causes == ['what']
-    other = FaultBudget('drop', 2)
-    other.load_state_dict(budget.state_dict())
-    assert other.handle(EnvCrashedError('else')) == 'drop'
-    with pytest.raises(
-        EnvCrashedError, match=r'3 faults of envs, 2 are allowed.*what \| else \| third'
-    ) as caught:
-        other.handle(EnvCrashedError('third'))
-    assert caught.value.where == 'env.manager.max_restarts'
-    with pytest.raises(EnvCrashedError, match=r'^only$'):
-        FaultBudget('raise', 9).handle(EnvCrashedError('only'))
 
 
 def test_an_env_without_state_that_fails_is_no_longer_asked_for_it(make: Any) -> None:

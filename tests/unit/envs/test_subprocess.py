@@ -19,8 +19,8 @@ import fault_envs
 import gymnasium
 import numpy as np
 import pytest
+from broken_envs import BrokenEnv
 from fault_envs import (
-    Bad,
     FaultEnv,
     OwnError,
     Steady,
@@ -32,10 +32,11 @@ from quick_workers import forked_workers  # noqa: F401
 
 from rlframe.envs import BaseEnvManager
 from rlframe.envs.async_manager import SubprocessEnvManager
+from rlframe.envs.env_worker import SharedRows
 from rlframe.envs.gym_env import GymEnvFactory
+from rlframe.envs.worker_process import HEADER, REPLY, message, parsed
 from rlframe.errors import (
     ActionError,
-    EnvContractError,
     EnvError,
     EnvStartError,
     IncompatibleError,
@@ -68,15 +69,14 @@ def make(forked_workers: None) -> Iterator[Any]:  # noqa: F811
         manager.close()
 
 
-def history(manager: Any, steps: int, seed: list[int] | None = None, action: Any = None) -> list[Any]:
+def history(manager: Any, steps: int, seed: list[int] | None = None) -> list[Any]:
     """Returns everything that so many steps answer; envs of which it says so are left out of a step."""
     rows: list[Any] = []
     if seed is not None:
         manager.reset(seed=seed)
     for k in range(steps):
         acting = manager.ready if k % 3 else manager.ready[k % 2 :: 2].copy()
-        actions = np.full(len(acting), k % 2) if action is None else action(len(acting))
-        step = manager.step(actions, acting)
+        step = manager.step(np.full(len(acting), k % 2), acting)
         rows += [column.copy() for column in step[:4]] + [
             [dict(info) for info in step.info],
             step.env_id.copy(),
@@ -102,16 +102,6 @@ def test_steps_equal_those_of_base_also_when_some_envs_are_left_out(make: Any) -
     env_fn = [partial(Steady, i, 3 + i) for i in range(5)]
     expected = history(BaseEnvManager(env_fn), 40, [1, 2, 3, 4, 5])
     assert_same(history(make(env_fn), 40, [1, 2, 3, 4, 5]), expected)
-
-
-def test_steps_by_actions_of_another_type_equal_those_of_base() -> None:
-    factory, histories = GymEnvFactory({'env_id': 'Pendulum-v1'}), []
-    for cls, cfg in ((BaseEnvManager, {}), (SubprocessEnvManager, {'worker_num': 2})):
-        rng = np.random.default_rng(0)
-        manager = cls.from_factory(factory, 3, cfg)
-        histories.append(history(manager, 30, [1, 2, 3], lambda n, rng=rng: rng.random((n, 1))))
-        manager.close()
-    assert_same(*histories)
 
 
 def test_arrays_outlive_the_envs_which_say_that_they_are_closed_and_can_be_launched_again(make: Any) -> None:
@@ -220,15 +210,11 @@ def test_a_worker_that_cannot_start_is_an_error_of_the_start(monkeypatch: Any) -
 
 
 def test_errors_of_rlframe_keep_their_type_and_end_the_run(make: Any) -> None:
-    for what, error, words in (
-        ('nan', NonFiniteError, 'env 1, episode 1, step 3: reward is nan'),
-        ('shape', EnvContractError, r'step\(\) of env 1, episode 1, step 3, gave an obs of shape \(7,\)'),
-    ):
-        manager = make([partial(Bad, i, what) for i in range(2)], on_error='restart')
-        manager.reset()
-        with pytest.raises(error, match=words):
-            history(manager, 5)
-        assert manager.closed and children() == set()
+    manager = make([partial(BrokenEnv, 'reward nan', at=3)] * 2, on_error='restart')
+    manager.reset()
+    with pytest.raises(NonFiniteError, match='env 0, episode 1, step 3: reward is nan'):
+        history(manager, 5)
+    assert manager.closed and children() == set()
     with pytest.raises(EnvError, match="Did you mean 'CartPole-v1'"):
         SubprocessEnvManager.from_factory(GymEnvFactory({'env_id': 'CartPol-v1'}), 2)
 
@@ -321,3 +307,41 @@ def test_another_number_of_actions_than_of_envs_is_refused() -> None:
     manager.reset()
     with pytest.raises(ActionError, match='3 actions were given for 4 envs'):
         manager.step(np.zeros(3, np.int64), manager.ready)
+
+
+# answers that are exactly as declared go into the shared arrays one by one
+
+
+OBS = np.array([1.5, -2.5, 0.25], np.float32)
+FINE = (OBS, 0.5, True, False, {})
+
+
+@pytest.mark.parametrize(
+    'answer',
+    [
+        None,
+        FINE[:4],
+        list(FINE),
+        (OBS.tolist(), *FINE[1:]),
+        (OBS.astype(np.float64), *FINE[1:]),
+        (OBS[:1], *FINE[1:]),
+        (OBS[:, None], *FINE[1:]),
+        (OBS, 1, True, False, {}),
+        (OBS, np.ones(1), True, False, {}),
+        (OBS, 0.5, True, False, None),
+        (OBS, 0.5, 1, False, {}),
+        (OBS, 0.5, True, np.bool_(False), {}),
+        (OBS, 0.5, True, None, {}),
+    ],
+)
+def test_anything_else_is_left_to_the_checked_way(answer: Any) -> None:
+    rows = SharedRows(np.zeros((2, 3), np.float32), np.zeros(2, np.float32), *np.zeros((2, 2), np.bool_))
+    assert rows.take([FINE, FINE]) and not rows.take([FINE, answer])
+
+
+def test_a_message_is_parsed_only_when_it_is_complete() -> None:
+    data = message(REPLY, b'body')
+    assert parsed(data) == (REPLY, b'body')
+    assert parsed(message(REPLY)) == (REPLY, b'')
+    for count in (0, HEADER.size - 1, HEADER.size, len(data) - 1):
+        assert parsed(data[:count]) is None
