@@ -272,33 +272,3 @@ def test_gigantic_buffer_is_refused_before_allocation(monkeypatch: pytest.Monkey
     monkeypatch.setattr(machine, 'available_memory', lambda: 2**30)
     with pytest.raises(ResourceError, match='GiB are free'):
         AdvancedReplayBuffer(dict(replay_buffer_size=10**12))
-
-
-def test_continuing_after_a_load_equals_not_having_stopped(tmp_path) -> None:
-    cfg = dict(replay_buffer_size=50, max_use=6, monitor=dict(sampled_data_attr=dict(print_freq=7)))
-
-    def work(buffer: AdvancedReplayBuffer, steps: range) -> list[Batch]:
-        rng, samples = np.random.default_rng(steps.start), []
-        for i in steps:
-            buffer.push(transitions(20 * i, 20, collect_iter=np.full(20, i)), i)
-            samples.append(buffer.sample(16, i))
-            buffer.update(feedback(samples[-1], rng.random(16) * 4))
-        return samples
-
-    straight, stopped = (AdvancedReplayBuffer(cfg, seed=3, clock=lambda: 0.0) for _ in range(2))
-    work(straight, range(10))
-    work(stopped, range(10))
-    stopped.save_data(tmp_path / 'state')
-    loaded = AdvancedReplayBuffer(cfg, seed=99, clock=lambda: 0.0)
-    loaded.push(transitions(0, 3), 0)
-    state = stopped.state_dict()
-    stopped.clear()
-    loaded.load_data(tmp_path / 'state')
-    from_memory = AdvancedReplayBuffer(cfg, clock=lambda: 0.0)
-    from_memory.load_state_dict(state, deepcopy=True)
-    expected = work(straight, range(10, 25))
-    for buffer in (loaded, from_memory):
-        for sample, want in zip(work(buffer, range(10, 25)), expected, strict=True):
-            for name in list(want.keys()):
-                np.testing.assert_array_equal(sample[name], want[name])
-        assert buffer.push_count == straight.push_count

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from buffer_helpers import assert_same, leaves, tensors
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_frames import STACK, rows_of_episode, trained
+from runs import differences
+from test_frames import trained
 
-from rlframe.data import Array, Batch
+from rlframe.data import Batch
 from rlframe.errors import ConfigError, ResourceError
 from rlframe.run import machine
 from rlframe.worker.replay_buffer import NaiveReplayBuffer, create_buffer
 from rlframe.worker.replay_buffer import device as device_store
-from rlframe.worker.replay_buffer.frames import FrameStorage
 from rlframe.worker.replay_buffer.ring import RingStorage
 
 CPU = torch.device('cpu')
@@ -43,32 +43,6 @@ def rows(rng: np.random.Generator, count: int) -> Batch:
         collect_iter=rng.integers(0, 99, count),
         nested=Batch(speed=rng.random((count, 1)), deeper=Batch(x=rng.integers(-9, 9, count))),
     )
-
-
-def leaves(column: Any, path: str = '') -> Iterator[tuple[str, Array]]:
-    """Yields the plain arrays in a batch, a state, an array or a tensor, with their names."""
-    if isinstance(column, Batch | dict):
-        for name, part in column.items():
-            yield from leaves(part, f'{path}.{name}')
-    elif isinstance(column, np.ndarray) and column.dtype.names:
-        for name in column.dtype.names:
-            yield from leaves(column[name], f'{path}.{name}')
-    else:
-        yield path, column.numpy() if isinstance(column, torch.Tensor) else np.asarray(column)
-
-
-def assert_same(one: Any, other: Any) -> None:
-    """Makes sure that two batches or states are the same to the bit, arrays here and tensors there."""
-    ours, theirs = dict(leaves(one)), dict(leaves(other))
-    assert list(ours) == list(theirs)
-    for name, array in ours.items():
-        assert (array.dtype, array.shape) == (theirs[name].dtype, theirs[name].shape), name
-        assert array.tobytes() == theirs[name].tobytes(), name
-
-
-def tensors(batch: Batch) -> dict[str, Any]:
-    """Returns the columns of a batch that are tensors, or nested batches."""
-    return {name: column for name, column in batch.items() if not isinstance(column, np.ndarray)}
 
 
 @settings(max_examples=40, deadline=None, derandomize=True)
@@ -181,37 +155,6 @@ def test_a_device_keeps_no_objects(on_device: Any) -> None:
         there.load_state_dict(host.state_dict())
 
 
-@settings(max_examples=8, deadline=None, derandomize=True)
-@given(data=st.data())
-def test_stacks_are_gathered_on_a_device_from_frames_that_are_kept_once(data: st.DataObject) -> None:
-    draw = data.draw
-    rng = np.random.default_rng(draw(st.integers(0, 2**32)))
-    capacity = draw(st.integers(1, 60))
-    there: Any = FrameStorage(capacity, STACK, CPU)
-    copied: Any = RingStorage(capacity)
-    for what in draw(st.lists(st.sampled_from(['push', 'push', 'push', 'load', 'resize']), max_size=9)):
-        if what == 'push':
-            colors = draw(st.sampled_from([2, 256]))
-            for steps in draw(st.lists(st.integers(1, 20), min_size=1, max_size=4)):
-                block = rows_of_episode(rng, steps, draw(st.integers(1, 5)), colors)
-                there.push(block)
-                copied.push(block)
-        elif not copied.stop:
-            continue
-        elif what == 'load':
-            saved, there = there.state_dict(), FrameStorage(capacity, device=CPU)
-            there.load_state_dict(saved)
-        else:
-            capacity = max(len(copied), 1) + draw(st.integers(0, 20))
-            there, copied = there.resized(capacity), copied.resized(capacity)
-        if len(copied):
-            slot = copied.window()
-            sampled = there.gather(slot)
-            assert_same(sampled, copied.gather(slot))
-            assert list(tensors(sampled)) == ['obs', 'next_obs']
-            assert there.row_min('obs', slot).tobytes() == copied.row_min('obs', slot).tobytes()
-
-
 def test_what_does_not_fit_on_the_device_is_refused_before_it_is_allocated(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -223,15 +166,16 @@ def test_what_does_not_fit_on_the_device_is_refused_before_it_is_allocated(
         ring.push(block)
 
 
-def test_training_is_the_same_to_the_bit_and_goes_on_elsewhere(on_device: Any, tmp_path: Path) -> None:
-    case, words = 'dqn advanced', ('replay_buffer.frames=once',)
-    host = trained(tmp_path / 'host', case, 30, *words)
-    there = on_device(trained, tmp_path / 'there', case, 30, *words)
-    assert_same(host['policy']['model'], there['policy']['model'])
-    assert host['replay_buffer']['kind'] == there['replay_buffer']['kind']
-    assert_same(host['replay_buffer']['storage'], there['replay_buffer']['storage'])
-    on_device(trained, tmp_path / 'parts', case, 15, *words)
+def test_training_is_the_same_to_the_bit_with_shared_frames_and_on_a_device_and_goes_on_elsewhere(
+    on_device: Any, tmp_path: Path
+) -> None:
+    case = 'dqn advanced'
+    copied = trained(tmp_path / 'copied', case, 30, 'replay_buffer.frames=copied')
+    there = on_device(trained, tmp_path / 'there', case, 30)
+    assert there['replay_buffer']['kind'] == 'FrameStorage'
+    on_device(trained, tmp_path / 'parts', case, 15)
     latest = (tmp_path / 'parts' / 'ckpt' / 'latest').resolve()
-    resumed = trained(tmp_path / 'parts', case, 30, *words, resume=latest)
-    assert_same(host['policy']['model'], resumed['policy']['model'])
-    assert_same(host['replay_buffer']['storage'], resumed['replay_buffer']['storage'])
+    resumed = trained(tmp_path / 'parts', case, 30, resume=latest)
+    for other in (copied, resumed):
+        assert differences(there['policy'], other['policy']) == []
+    assert differences(there['replay_buffer'], resumed['replay_buffer']) == []

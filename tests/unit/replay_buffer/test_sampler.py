@@ -1,18 +1,17 @@
-"""Laws of uniform sampling, and the extension example of the design."""
+"""Laws of uniform sampling, and what a sampler of one's own is asked for."""
 
 from __future__ import annotations
 
 import itertools
 from collections import Counter
+from typing import Any
 
 import numpy as np
 import pytest
 from buffer_helpers import transitions
-from easydict import EasyDict
 
 from rlframe.data import IntArray
-from rlframe.registry import BUFFER_REGISTRY
-from rlframe.worker.replay_buffer import NaiveReplayBuffer, Sampler, Storage, UniformSampler, create_buffer
+from rlframe.worker.replay_buffer import NaiveReplayBuffer, Sampler, Storage, UniformSampler
 from rlframe.worker.replay_buffer.ring import ObjectStorage
 
 
@@ -41,31 +40,20 @@ def test_every_set_of_distinct_items_is_equally_likely() -> None:
     assert sum((found[s] - expected) ** 2 / expected for s in sets) < 27.9  # chi-square, 9 degrees, p = 0.001
 
 
-class GeometricAgeSampler(Sampler):
-    def __init__(self, mean_age: float, rng: np.random.Generator) -> None:
-        self._mean_age, self._rng = mean_age, rng
-
+class NewestFirst(Sampler):
     def sample(self, size: int, storage: Storage) -> IntArray:
-        age = self._rng.geometric(1 / self._mean_age, size) - 1
-        return len(storage) - 1 - age % len(storage)  # [size], 0 is the oldest
+        return len(storage) - 1 - np.arange(size) % len(storage)
 
 
-@BUFFER_REGISTRY.register('recent_of_test_sampler')
-class RecentReplayBuffer(NaiveReplayBuffer):
-    """Prefers fresh data: the age of a drawn transition is geometric with mean ``mean_age`` transitions."""
-
-    config = dict(mean_age=5000)
-
-    def _build_sampler(self, cfg: EasyDict) -> Sampler:
-        return GeometricAgeSampler(cfg.mean_age, self._rng)
+class NewestBuffer(NaiveReplayBuffer):
+    def _build_sampler(self, cfg: Any) -> Sampler:
+        return NewestFirst()
 
 
-def test_extension_of_the_design_samples_by_age() -> None:
-    buffer = create_buffer({'type': 'recent_of_test_sampler', 'mean_age': 10, 'replay_buffer_size': 1000})
-    buffer.push(transitions(0, 2500), 0)
-    age = 2499 - buffer.sample(900, 0)['action']
-    assert age.min() == 0
-    assert 8 < age.mean() < 11
-    assert (2499 - buffer.sample(90, 0, sample_range=slice(0, 100))['action']).min() == 900
-    assert [len(batch) for batch in buffer.batches(3, 16, 0)] == [16] * 3
-    assert len(buffer.sample(2000, 0, replace=True)) == 2000
+def test_a_sampler_of_one_s_own_is_asked_for_ages_among_the_items_in_question() -> None:
+    buffer = NewestBuffer(dict(replay_buffer_size=10))
+    buffer.push(transitions(0, 25), 0)
+    assert buffer.sample(3, 0)['action'].tolist() == [24, 23, 22]
+    assert buffer.sample(2, 0, sample_range=slice(0, 4))['action'].tolist() == [18, 17]
+    assert [batch['action'].tolist() for batch in buffer.batches(2, 2, 0)] == [[24, 23]] * 2
+    assert len(buffer.sample(30, 0, replace=True)) == 30

@@ -215,37 +215,6 @@ def test_beta_moves_with_each_sample() -> None:
     assert least[0] > least[1] == least[2] == least[3], 'beta is 0, .5, 1, 1 in samples 1 to 4'
 
 
-@pytest.mark.parametrize(('priority', 'through_file'), [(False, False), (True, True)])
-def test_state_holds_links_running_episodes_and_priorities(
-    priority: bool, through_file: bool, tmp_path
-) -> None:
-    rng = np.random.default_rng(5)
-    data = interleaved(rng, 3, 200, breaks=False)
-    cfg = dict(replay_buffer_size=70, burn_in=2, priority=priority, anneal_step=10)
-    buffer, other = SequenceReplayBuffer(cfg), SequenceReplayBuffer(cfg, seed=9)
-    reference = Reference(70)
-    buffer.push(data[:90], 0)
-    reference.push(data[:90])
-    batch = buffer.sample(30, 4, 0)
-    if priority:
-        ids = {name: batch[name] for name in ('replay_unique_id', 'replay_buffer_idx')}
-        buffer.update({**ids, 'priority': np.arange(30.0)})
-    if through_file:
-        buffer.save_data(str(tmp_path / 'state'))
-        other.load_data(str(tmp_path / 'state'))
-    else:
-        other.load_state_dict(buffer.state_dict())
-    for start in range(90, 200, 10):
-        for one in (buffer, other):
-            one.push(data[start : start + 10], start)
-        reference.push(data[start : start + 10])
-        expected = [reference.sequence(row, 2, 4) for row in reference.rows]
-        first, second = buffer.sample(20, 4, 0), other.sample(20, 4, 0)
-        for name, column in first.items():
-            np.testing.assert_array_equal(second[name], column)
-        assert all(sequence in expected for sequence in sequences(second))
-
-
 @pytest.mark.parametrize('priority', [False, True])
 def test_batches_have_the_configured_length_and_memory_is_told(priority: bool) -> None:
     cfg = dict(replay_buffer_size=50, unroll_len=6, burn_in=2, priority=priority)
