@@ -7,28 +7,21 @@ import enum
 import mmap
 import random
 from collections import OrderedDict, deque
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import gymnasium
 import numpy as np
+import pygame
 
 SAVED: dict[str, type[ZooEnv]] = {}
 """Envs that go on exactly."""
-REFUSED: dict[str, tuple[type[ZooEnv], str]] = {}
-"""Envs that have no state, and where the reason is."""
 
 
 def saved(env: Any) -> Any:
     SAVED[env.__name__] = env
     return env
-
-
-def refused(where: str) -> Any:
-    def register(env: Any) -> Any:
-        REFUSED[env.__name__] = env, where
-        return env
-
-    return register
 
 
 class ZooEnv(gymnasium.Env):
@@ -68,15 +61,26 @@ class Body:
         self.x = x
 
 
+class Ghost(Body):
+    pass
+
+
 @saved
 class SharedEntities(ZooEnv):
+    """Objects in two places, one of which changes its class."""
+
+    def make(self):
+        self.ghost = Body()
+
     def begin(self):
-        self.agent, self.ghost = Body(1), Body(5)
+        self.agent, self.ghost.x = Body(1), 5
+        self.ghost.__class__ = Ghost
         self.entities = [self.agent, self.ghost]
 
     def move(self, action):
         self.agent.x += action
-        return [body.x for body in self.entities], self.entities[0] is self.agent
+        told = [(type(body).__name__, body.x) for body in self.entities]
+        return told, self.entities[0] is self.agent
 
 
 @saved
@@ -85,129 +89,68 @@ class Views(ZooEnv):
         self.board = np.zeros((6, 6), np.int32)
         self.row, self.back, self.bits = self.board[2], self.board[::-1, ::2], self.board.view(np.uint8)
         self.one = self.board[1:2, 1:2]
+        self.rows = np.zeros(3, [('x', 'f8'), ('z', [('a', 'u1'), ('b', 'S3')])])
+        self.x = self.rows['x']
 
     def move(self, action):
         self.row[action] += 1
         self.one[0, 0] += 3
-        return self.board.tolist(), self.back.tolist(), int(self.bits.sum()), self.row.base is self.board
+        self.x[action % 3] += 1
+        told = self.board.tolist(), self.back.tolist(), int(self.bits.sum()), self.row.base is self.board
+        return *told, self.rows.tolist()
 
 
 @saved
-class DrawsFromSpace(ZooEnv):
+class Spaces(ZooEnv):
+    hidden = gymnasium.spaces.Discrete(1000)
+
     def make(self):
         self.goals = gymnasium.spaces.Dict(a=gymnasium.spaces.Discrete(9), b=gymnasium.spaces.Box(0, 1, (3,)))
 
     def begin(self):
-        self.goals.seed(int(self.np_random.integers(99)))
-        self.action_space.seed(int(self.np_random.integers(99)))
-
-    def move(self, action):
-        drawn = self.goals.sample()
-        return int(self.action_space.sample()), int(drawn['a']), drawn['b'].tolist()
-
-
-@saved
-class SpaceOfItsClass(ZooEnv):
-    hidden = gymnasium.spaces.Discrete(1000)
-
-    def begin(self):
-        self.hidden.seed(int(self.np_random.integers(99)))
-
-    def move(self, action):
-        return int(self.hidden.sample())
-
-
-@saved
-class NewSpace(ZooEnv):
-    def begin(self):
+        for space in (self.goals, self.hidden, self.action_space):
+            space.seed(int(self.np_random.integers(99)))
         self.inner = gymnasium.spaces.Box(-1, 1, (40, 40), seed=int(self.np_random.integers(99)))
 
     def move(self, action):
         self.inner.high[0, 0] += 1
-        return self.inner.sample().tobytes(), float(self.inner.high[0, 0])
-
-
-@saved
-class NumpyScalars(ZooEnv):
-    def begin(self):
-        self.total, self.half, self.flag = np.float64(0), np.float16(0.1), np.bool_(False)
-        self.letter, self.when = np.str_('a'), np.datetime64('2020-01-01', 'D')
-
-    def move(self, action):
-        self.total += np.float64(0.1)
-        self.half = self.half + np.float16(0.01)
-        self.flag = ~self.flag
-        self.when = self.when + 1
-        values = self.total, self.half, self.flag, self.letter, self.when
-        return [(type(value).__name__, str(value)) for value in values]
-
-
-@saved
-class ArrayOrders(ZooEnv):
-    def begin(self):
-        self.fortran = np.asfortranarray(self.np_random.random((30, 20)).astype(np.float32))
-        self.swapped = np.arange(4, dtype='>i4')
-        self.none, self.flat = np.zeros((0, 3)), np.float32(2) * np.ones(())
-        self.fixed = np.arange(5)
-        self.fixed.flags.writeable = False
-        self.text = np.array(['ab', 'c'])
-        self.whole = np.frombuffer(b'abcdef', np.uint8)
-
-    def move(self, action):
-        self.fortran += 0.1
-        self.swapped[0] += 1
-        return (
-            float(self.fortran.ravel('K').cumsum()[-1]), self.fortran.flags.f_contiguous,
-            self.swapped.dtype.str, self.swapped.tolist(), self.none.shape, self.flat.shape,
-            self.fixed.flags.writeable, self.text.tolist(), self.whole.tolist(), self.whole.flags.writeable,
-        )  # fmt: skip
-
-
-@saved
-class Structured(ZooEnv):
-    def begin(self):
-        self.rows = np.zeros(3, [('x', 'f8'), ('y', 'i4', (2,)), ('z', [('a', 'u1'), ('b', 'S3')])])
-        self.aligned = np.zeros(2, np.dtype({'names': ['a', 'b'], 'formats': ['u1', 'f8']}, align=True))
-        self.x = self.rows['x']
-
-    def move(self, action):
-        self.x[action % 3] += 1
-        self.aligned['b'] += 1
-        self.rows['z']['b'][0] = b'abc'
-        return self.rows.tolist(), self.aligned.tolist(), self.aligned.dtype.itemsize
+        drawn = self.goals.sample()
+        told = int(self.action_space.sample()), int(self.hidden.sample()), float(self.inner.high[0, 0])
+        return *told, int(drawn['a']), drawn['b'].tolist(), self.inner.sample().tobytes()
 
 
 class Facing(enum.IntEnum):
     NORTH = 0
-    EAST = 1
-    SOUTH = 2
-    WEST = 3
 
 
-@saved
-class NamedValues(ZooEnv):
+def fixed(array: Any) -> Any:
+    """Returns an array that nobody may write to."""
+    array.flags.writeable = False
+    return array
+
+
+def plain() -> list[Any]:
+    """Returns values of every kind that is data."""
+    return [
+        {(0, 0), (1, 2)}, OrderedDict(b=1, a=2), deque([1], maxlen=3), frozenset({1, 2, 3}), frozenset({'a'}),
+        {1: 'one', (2, 3): [4], None: 5, False: 6, 2.5: 7}, (1, [2], ()), Facing.NORTH,
+        b'\x00\xff', range(3, 9, 2), 10**400, 2**70, -0.0, float('inf'), float('nan'), '\ud800',
+        np.dtype('>f4'), np.dtype([('x', 'f8', (2,))]), np.float64(0), np.float16(0.1), np.bool_(False),
+        np.str_('a'), np.datetime64('2020-01-01', 'D'),
+        np.asfortranarray(np.arange(600.0, dtype=np.float32).reshape(30, 20)), np.arange(4, dtype='>i4'),
+        np.zeros((0, 3)), np.ones(()), fixed(np.arange(5)), np.array(['ab', 'c']), np.frombuffer(b'abc', np.uint8),
+        np.zeros(3, [('x', 'f8'), ('y', 'i4', (2,)), ('z', [('a', 'u1'), ('b', 'S3')])]),
+        np.ones(2, np.dtype({'names': ['a', 'b'], 'formats': ['u1', 'f8']}, align=True)),
+    ]  # fmt: skip
+
+
+class Holder(ZooEnv):
+    """Holds a content, or values of every kind."""
+
+    content: Any = None
+
     def begin(self):
-        self.facing = Facing.NORTH
-
-    def move(self, action):
-        self.facing = Facing((self.facing + action) % 4)
-        return self.facing.name, self.facing is Facing(int(self.facing))
-
-
-@saved
-class Containers(ZooEnv):
-    def begin(self):
-        self.seen: Any = {(0, 0), (1, 2)}
-        self.order: Any = OrderedDict(a=1, b=2)
-        self.last: Any = deque([1], maxlen=3)
-        self.frozen: Any = frozenset({1, 2, 3})
-        self.mixed: Any = {1: 'one', (2, 3): [4], None: 5, False: 6, 2.5: 7}
-
-    def move(self, action):
-        self.seen.add((action, self.count % 5))
-        self.order.move_to_end('a' if action % 2 else 'b')
-        self.last.append(action)
-        return list(self.seen), list(self.order), repr(self.last), list(self.frozen), repr(self.mixed)
+        self.held = plain() if self.content is None else self.content
 
 
 @saved
@@ -225,26 +168,6 @@ class ShrunkSet(ZooEnv):
         if len(self.free) < 5:
             self.free |= set(range(0, 64 * 9, 8 + action))
         return taken, list(self.few), list(self.free)
-
-
-@saved
-class Values(ZooEnv):
-    def begin(self):
-        self.values: Any = [
-            b'\x00\xff', range(3, 9, 2), 10**400, -0.0, float('inf'), float('nan'),
-            np.dtype('>f4'), np.dtype([('x', 'f8', (2,))]), '\ud800', (1, [2], ()), 2**70, frozenset('ab'),
-        ]  # fmt: skip
-
-    def move(self, action):
-        return repr(self.values[:-1]), sorted(self.values[-1]), [type(value) for value in self.values]
-
-
-class Grid(list):
-    """A list with attributes."""
-
-    def __init__(self, items=(), name='') -> None:
-        super().__init__(items)
-        self.name = name
 
 
 @saved
@@ -329,33 +252,7 @@ class KeptObjects(ZooEnv):
         return self.hidden.x, self.array.tolist(), self.parts['hidden'] is self.hidden
 
 
-class Ghost(Body):
-    pass
-
-
-@saved
-class ChangedClass(ZooEnv):
-    def make(self):
-        self.body = Body()
-
-    def begin(self):
-        self.body.__class__ = Ghost
-
-    def move(self, action):
-        return type(self.body).__name__
-
-
-# envs whose state cannot be saved
-
-
-@refused('LambdaOfReset.rule')
-class LambdaOfReset(ZooEnv):
-    def begin(self):
-        draw = int(self.np_random.integers(9))
-        self.rule = lambda: draw
-
-    def move(self, action):
-        return self.rule()
+# what cannot be saved
 
 
 class Closing:
@@ -363,79 +260,61 @@ class Closing:
         pass
 
 
-@refused('ObjectWithDel.handle')
-class ObjectWithDel(ZooEnv):
-    def begin(self):
-        self.handle = Closing()
-
-    def move(self, action):
-        return 0
-
-
-@refused('MappedMemory.board')
-class MappedMemory(ZooEnv):
-    def make(self):
-        self.board = np.frombuffer(mmap.mmap(-1, 64), np.uint8)
-
-    def move(self, action):
-        return int(self.board.sum())
-
-
-@refused('AttributesAsDict.all')
-class AttributesAsDict(ZooEnv):
-    def begin(self):
-        self.body = Body()
-        self.all = vars(self.body)
-
-    def move(self, action):
-        self.all['x'] += 1
-        return self.body.x
-
-
-@refused('MixedOrder.mixed')
-class MixedOrder(ZooEnv):
-    def begin(self):
-        self.mixed = np.copy(np.zeros((3, 4, 5)).transpose(1, 2, 0), order='K')
-
-    def move(self, action):
-        return self.mixed.strides
-
-
-@refused('ObjectArray.cells')
-class ObjectArray(ZooEnv):
-    def begin(self):
-        self.cells = np.empty((2, 2), object)
-
-    def move(self, action):
-        return 0
-
-
 class Slotted:
     __slots__ = ('x',)
 
+    def __init__(self) -> None:
+        self.x = 1
 
-@refused('Slots.point')
-class Slots(ZooEnv):
+
+@dataclasses.dataclass(frozen=True)
+class Cell:
+    x: int
+    y: tuple
+
+
+class Grid(list):
+    """A list with attributes."""
+
+
+UNSAVED: dict[str, Callable[[Any], Any]] = {
+    'function of a reset': lambda env: lambda: env.count,
+    'object that acts when it is deleted': lambda env: Closing(),
+    'memory of a file': lambda env: np.frombuffer(mmap.mmap(-1, 64), np.uint8),
+    'attributes of another object': lambda env: vars(env.body),
+    'array without an order': lambda env: np.copy(np.zeros((3, 4, 5)).transpose(1, 2, 0), order='K'),
+    'array of objects': lambda env: np.empty((2, 2), object),
+    'slots': lambda env: Slotted(),
+    'derived type': lambda env: Grid([1, 2]),
+    'object of the module, which it is compared with': lambda env: [EMPTY, Body(3)],
+    'list of the module': lambda env: BOARD.append(1) or BOARD,  # type: ignore[func-returns-value]
+    'objects as keys': lambda env: {Cell(0, (1,)): 1},
+    'picture, in which it may look': lambda env: pygame.Surface((4, 4)),
+}
+
+
+class Unsaved(ZooEnv):
+    """Holds from its reset on what cannot be saved.
+
+    Args:
+        name: Of what it holds.
+    """
+
+    held: Any
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        super().__init__()
+
     def begin(self):
-        self.point = Slotted()
-        self.point.x = 1
+        self.body = Body()
+        self.held = UNSAVED[self._name](self)
 
     def move(self, action):
-        self.point.x += 1
-        return self.point.x
+        return 0
 
 
-@refused('DerivedTypes.grid')
-class DerivedTypes(ZooEnv):
-    def begin(self):
-        self.grid = Grid([1, 2], 'g')
-
-    def move(self, action):
-        return len(self.grid)
-
-
-@refused('Closures.count_calls')
-class Closures(ZooEnv):
+class Closure(ZooEnv):
     """A function of the constructor keeps a state of its own."""
 
     def make(self):
@@ -446,68 +325,24 @@ class Closures(ZooEnv):
             total += 1
             return total
 
-        self.count_calls = count
+        self.held = count
 
     def move(self, action):
-        return self.count_calls()
+        return self.held()
 
 
-@refused('ObjectOfModule.cells[0]')
-class ObjectOfModule(ZooEnv):
-    """A copy would no longer be the object of the module that it is compared with."""
-
-    def begin(self):
-        self.cells: Any = [EMPTY, Body(3)]
-
-    def move(self, action):
-        return [cell is EMPTY for cell in self.cells]
-
-
-@refused('ListOfModule.board')
-class ListOfModule(ZooEnv):
-    def make(self):
-        self.board = BOARD
-
-    def begin(self):
-        self.board[0][0] += 1
-
-    def move(self, action):
-        return self.board is BOARD
-
-
-@dataclasses.dataclass(frozen=True)
-class Cell:
-    x: int
-    y: tuple
-
-
-@refused('KeysOfObjects.costs')
-class KeysOfObjects(ZooEnv):
-    def begin(self):
-        self.costs = {Cell(0, (1,)): 1}
-
-    def move(self, action):
-        return self.costs[Cell(0, (1,))]
-
-
-@refused('GeneratorOfClass.dice')
-class GeneratorOfClass(ZooEnv):
+class OfClass(ZooEnv):
     """All envs of the class draw from it."""
 
-    dice = np.random.default_rng(3)
+    held = np.random.default_rng(3)
 
     def move(self, action):
-        return self.dice.random()
+        return self.held.random()
 
 
-@refused('PictureToLookAt.canvas')
-class PictureToLookAt(ZooEnv):
-    """What it observes may be painted there."""
-
-    def begin(self):
-        import pygame
-
-        self.canvas = pygame.Surface((4, 4))
-
-    def move(self, action):
-        return tuple(self.canvas.get_at((0, 0)))
+REFUSED: dict[str, Callable[[], ZooEnv]] = {
+    **{name: partial(Unsaved, name) for name in UNSAVED},
+    'function with a state': Closure,
+    'generator of the class': OfClass,
+}
+"""Envs that have no state, because of what they hold as ``held``."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -13,7 +12,6 @@ import gymnasium
 import gymnasium.wrappers
 import numpy as np
 import pytest
-from tripwire import armed
 
 import rlframe.envs.gym_env  # noqa: F401  what is not loaded cannot be misused
 from rlframe.envs.state import EnvState, MismatchError
@@ -23,7 +21,6 @@ from rlframe.utils import serialize as bit_state
 from rlframe.utils.schema import GENERATOR
 
 Edit = Callable[[dict[str, Any]], None]
-LAYER = 'env'
 INNER = 'env.env.env.env'
 
 
@@ -50,54 +47,13 @@ def restored(edit: Edit, env_id: str = 'CartPole-v1') -> Any:
     return other
 
 
-def command(marker: Path) -> Edit:
-    """A wrapper whose function makes an env, which is a command."""
-
-    def edit(graph: dict[str, Any]) -> None:
-        cfg = add(
-            graph,
-            kind='dict',
-            items=[
-                ['env_id', 'os:system'],
-                ['kwargs', add(graph, kind='dict', items=[['command', f'touch {marker}']])],
-                ['wrappers', add(graph, kind='list', items=[])],
-            ],
-        )
-        factory = add(
-            graph, kind='object', attributes={'cfg': cfg}, **{'class': 'rlframe.envs.gym_env:GymEnvFactory'}
-        )
-        make = add(
-            graph,
-            kind='object',
-            attributes={'factory': factory, '_factory': factory, 'render_mode': None, '_render_mode': None},
-            **{'class': 'rlframe.envs.base_env:MakeEnv'},
-        )
-        inner = at(graph, LAYER)['attributes']['env']
-        at(graph, LAYER)['attributes']['env'] = add(
-            graph,
-            kind='object',
-            attributes={'env': inner, 'func': make, '_metadata': None},
-            **{'class': 'gymnasium.wrappers.transform_reward:TransformReward'},
-        )
-
-    return edit
-
-
-def test_a_state_cannot_run_a_command(tmp_path: Path) -> None:
-    with (
-        armed(tmp_path) as found,
-        pytest.raises(MismatchError, match=r'the class .* may not be part of a state'),
-    ):
-        restored(command(tmp_path / 'marker')).step(0)
-    assert found == []
-    assert not (tmp_path / 'marker').exists()
-
-
 @pytest.mark.parametrize(
     'name',
     [
         'gymnasium.wrappers.common:TimeLimit',
         'gymnasium.vector.utils.misc:CloudpickleWrapper',
+        'gymnasium.wrappers.transform_reward:TransformReward',  # calls a function: here one that makes an env by a name
+        'rlframe.envs.base_env:MakeEnv',
         'rlframe.envs.gym_env:GymEnvFactory',
     ],
 )

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import pickle
 import sys
 from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
-from games import CountingPlayers, Nim, TurnGame, turn_games
+from games import CountingPlayers, Nim, TurnGame
 from gymnasium import spaces
 
 from rlframe.data.players import PlayerLayout
@@ -60,35 +59,6 @@ def test_one_player_at_a_time_is_active_and_paid_when_it_is_his_turn() -> None:
     assert seen.obs[0].argmax(1).tolist() == [0, 0]
 
 
-@pytest.mark.parametrize(('masked', 'leaves'), [(False, True), (True, False)])
-def test_state_is_seed_and_moves(masked: bool, leaves: bool) -> None:
-    manager = turn_games(4, players=3, leaves=leaves, masked=masked)
-    manager.reset(seed=[1, 2, 3, 4])
-    rng = np.random.default_rng(0)
-
-    def play(manager: Any, rng: Any) -> list[Any]:
-        seen = []
-        for _ in range(60):
-            view = view_of(manager)
-            action = rng.integers(0, 3, (4, 3))
-            if masked:
-                action = np.where(view.obs['action_mask'] > 0, rng.random((4, 3, 3)), -1).argmax(2)
-            step = manager.step(action, manager.ready)
-            seen.append((step.obs.copy(), step.reward.copy(), step.done))
-            if step.done.any():
-                manager.reset(step.env_id[step.done])
-        return seen
-
-    play(manager, rng)
-    state, drawn = pickle.loads(pickle.dumps(manager.state_dict())), pickle.loads(pickle.dumps(rng))
-    expected = play(manager, rng)
-    other = turn_games(4, players=3, leaves=leaves, masked=masked)
-    assert len(other.load_state_dict(state)) == 0
-    for before, after in zip(expected, play(other, drawn), strict=True):
-        for one, two in zip(before, after, strict=True):
-            np.testing.assert_array_equal(one, two)
-
-
 def test_a_game_that_is_not_decided_by_its_seed_cannot_go_on() -> None:
     class Forgetful(Nim):
         games = 0
@@ -102,17 +72,6 @@ def test_a_game_that_is_not_decided_by_its_seed_cannot_go_on() -> None:
     env.reset(seed=0)
     with pytest.raises(EnvContractError, match=r'Forgetful: .* another position.*must decide'):
         env.set_state(env.get_state())
-
-
-def test_the_seed_decides_all_games_that_follow() -> None:
-    played = []
-    for _ in range(2):
-        env = player_env(TurnGame(), 'Turns')
-        env.reset(seed=5)
-        for _ in range(3):
-            env.reset()
-        played.append(env.game.played)
-    assert played[0] == played[1] and len(set(played[0])) == 4
 
 
 def test_players_of_different_spaces_are_refused() -> None:
