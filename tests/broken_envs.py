@@ -80,6 +80,8 @@ class BrokenEnv(gymnasium.Env):
         self._step += 1
         fault = self._fault if self._frames >= self._at else ''
         truncated: Any = np.bool_(self._step >= self._length)
+        if fault == 'flag array':
+            truncated = np.array([truncated])
         return (
             {**OBS, **HARMLESS}.get(fault, self._right),
             REWARD.get(fault, 1.0),

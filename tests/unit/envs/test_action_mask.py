@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import gymnasium
@@ -10,40 +11,21 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 from quick_workers import forked_workers, quick_workers  # noqa: F401
-from space_envs import SpaceEnv
+from space_envs import STEPS, SpaceEnv
 
 from rlframe.data.observation import has_mask
 from rlframe.envs import IEnvManager
 from rlframe.envs.action_mask import MaskedEnv
 from rlframe.envs.gym_env import GymEnvFactory
 from rlframe.errors import ActionMaskError, EnvContractError, IncompatibleError
+from rlframe.policy.parts.random_policy import random_opponent
 from rlframe.registry import ENV_MANAGER_REGISTRY
 from rlframe.worker.collector.rollout import Rollout
 
-BASE, SUBPROCESS, ASYNC = (
-    ('base', {}),
-    ('subprocess', {'worker_num': 1}),
-    ('async_subprocess', {'worker_num': 1}),
-)
+BASE, SUBPROCESS, VECTOR = ('base', {}), ('subprocess', {'worker_num': 1}), ('gym_vector', {})
 NEXT_STEP, SAME_STEP, DISABLED = (
     ('gym_vector', {'autoreset': mode}) for mode in ('next_step', 'same_step', 'disabled')
 )
-
-
-class AnyAllowed:
-    """Takes the last allowed action."""
-
-    def __init__(self, action_space: Any) -> None:
-        self._space, self.reset = action_space, lambda env_id: None
-
-    def forward(self, obs: Any, env_id: Any) -> Any:
-        from rlframe.data import Batch
-
-        mask = obs['action_mask'] != 0
-        last = lambda part: part.shape[1] - 1 - part[:, ::-1].argmax(1)  # noqa: E731
-        if isinstance(self._space, spaces.Discrete):
-            return Batch(action=last(mask) + self._space.start)
-        return Batch(action=np.stack([last(mask[:, :2]), last(mask[:, 2:])], 1))
 
 
 @pytest.fixture
@@ -71,27 +53,44 @@ class Uneven(SpaceEnv):
         return answer
 
 
+class VectorMasks(gymnasium.vector.SyncVectorEnv):
+    """Tells masks as vector envs do; without ``final`` neither those of last observations nor which envs have one."""
+
+    def __init__(self, num_envs: int, mode: str = 'NEXT_STEP', final: bool = True) -> None:
+        kind = gymnasium.vector.AutoresetMode[mode]
+        super().__init__([partial(Uneven, mask='info')] * num_envs, autoreset_mode=kind)
+        self._final = final
+
+    def reset(self, *, seed: Any = None, options: Any = None) -> Any:
+        return super().reset(seed=seed, options=dict(options or {}))  # which it changes
+
+    def step(self, actions: Any) -> Any:
+        *answer, info = super().step(actions)
+        left_out = () if self._final else ('_action_mask', 'final_info', '_final_info')
+        return *answer, {name: value for name, value in info.items() if name not in left_out}
+
+
+INFO, PARTS = {'mask': 'info'}, {'mask': 'obs', 'action': 'MultiDiscrete'}
+VECTORS: list[dict[str, Any]] = [{'mode': mode} for mode in ('NEXT_STEP', 'SAME_STEP', 'DISABLED')]
+
+
 @pytest.mark.parametrize(
-    ('manager', 'where', 'action'),
+    ('manager', 'env_id', 'kwargs'),
     [
-        (BASE, 'info', 'Discrete'),
-        (BASE, 'obs', 'MultiDiscrete'),
-        (SUBPROCESS, 'info', 'MultiDiscrete'),
-        (NEXT_STEP, 'info', 'Discrete'),
-        (SAME_STEP, 'info', 'Discrete'),
-        (DISABLED, 'obs', 'MultiDiscrete'),
-        pytest.param(ASYNC, 'info', 'Discrete', marks=pytest.mark.slow),
+        *((manager, Uneven, INFO) for manager in (BASE, NEXT_STEP, SAME_STEP)),
+        *((manager, Uneven, PARTS) for manager in (BASE, SUBPROCESS, DISABLED)),
+        *((VECTOR, VectorMasks, kwargs) for kwargs in (*VECTORS, {'mode': 'SAME_STEP', 'final': False})),
     ],
     ids=str,
 )
 def test_masks_reach_whoever_acts_and_are_those_of_the_env(
-    manager: Any, where: str, action: str, made: Any
+    manager: Any, env_id: Any, kwargs: dict[str, Any], made: Any
 ) -> None:
-    envs = make(made, manager, Uneven, kwargs={'mask': where, 'action': action})
-    space = envs.spec.observation_space
+    envs = make(made, manager, env_id, kwargs=kwargs)
+    space, knows_final = envs.spec.observation_space, kwargs.get('final', True)
     assert has_mask(space) and space['action_mask'].shape == (4,)
     envs.reset(seed=[1, 2, 3])
-    rollout = Rollout(envs, AnyAllowed(envs.spec.action_space))
+    rollout = Rollout(envs, random_opponent(envs.spec, 0))
     seen, ends, apart = set(), 0, 0
     for _ in range(40):
         step = rollout.step()  # SpaceEnv refuses what its mask forbids
@@ -99,77 +98,12 @@ def test_masks_reach_whoever_acts_and_are_those_of_the_env(
         assert (mask.max(1) == 1).all()
         seen |= {tuple(row) for row in mask.tolist()}
         final = step.timestep.obs['action_mask'][step.timestep.terminated]
-        assert not final.any(), 'of a finished episode it is the true last one'
+        assert (final == (0 if knows_final else 1)).all(), 'of a finished episode it is the true last one'
         ends += len(final)
         apart += 0 < len(step.finished) < len(step.done)
-        assert not any('action_mask' in info for info in step.timestep.info)
-        assert where == 'obs' or all(info['other'] == 1 for info in step.timestep.info)
+        assert manager is VECTOR or not any('action_mask' in info for info in step.timestep.info)
+        assert kwargs is PARTS or not knows_final or all(info['other'] == 1 for info in step.timestep.info)
     assert ends >= 6 and len(seen) >= 3 and apart >= 5
-
-
-class NativeMasks(gymnasium.vector.VectorEnv):
-    """Three envs in vector form, each allowing one action only: its number, plus 1 after every step; 4 steps an episode."""
-
-    def __init__(self, num_envs: int, mode: str = 'NEXT_STEP', final: bool = True) -> None:
-        self.num_envs, self._mode, self._final = num_envs, gymnasium.vector.AutoresetMode[mode], final
-        self.metadata = {'autoreset_mode': self._mode}
-        self.single_observation_space = spaces.Box(0, 9, (1,))
-        self.single_action_space = spaces.Discrete(5)
-        self.observation_space = spaces.Box(0, 9, (num_envs, 1))
-        self.action_space = spaces.MultiDiscrete([5] * num_envs)
-        self._time, self._over = np.zeros(num_envs, int), np.zeros(num_envs, bool)
-
-    def _allowed(self) -> np.ndarray:
-        return (np.arange(self.num_envs) + self._time) % 5
-
-    def _masks(self) -> np.ndarray:
-        return np.eye(5, dtype=bool)[self._allowed()] & (self._time < 4)[:, None]
-
-    def _obs(self) -> np.ndarray:
-        return self._time[:, None].astype(np.float32)
-
-    def reset(self, *, seed: Any = None, options: Any = None) -> Any:
-        due = (options or {}).get('reset_mask', np.ones(self.num_envs, bool))
-        self._time[due] = 0
-        self._over[due] = False
-        return self._obs(), {'action_mask': self._masks()}
-
-    def step(self, actions: Any) -> Any:
-        begins = self._over if self._mode.name == 'NEXT_STEP' else np.zeros(self.num_envs, bool)
-        assert (actions == self._allowed())[~begins].all(), 'an action that is not allowed'
-        self._time = np.where(begins, 0, self._time + 1)
-        self._over = self._time == 4
-        done, info = self._over.copy(), {'action_mask': self._masks()}
-        if self._mode.name == 'SAME_STEP' and done.any():
-            final = np.full(self.num_envs, None, object)
-            for i in np.flatnonzero(done):
-                final[i] = self._obs()[i]
-            info |= {'final_obs': final, '_final_obs': done}
-            if self._final:
-                info |= {'final_info': info.copy(), '_final_info': done}
-            self._time[done] = 0
-            info['action_mask'] = self._masks()
-        zeros = np.zeros(self.num_envs, bool)
-        return self._obs(), np.ones(self.num_envs), done, zeros, info
-
-
-@pytest.mark.parametrize(
-    ('mode', 'final'), [('NEXT_STEP', True), ('SAME_STEP', True), ('SAME_STEP', False), ('DISABLED', True)]
-)
-def test_masks_of_native_vector_envs(mode: str, final: bool, made: Any) -> None:
-    kwargs = {'mode': mode, 'final': final}
-    envs = make(made, ('gym_vector', {}), NativeMasks, kwargs=kwargs)
-    envs.reset(seed=[0, 1, 2])
-    rollout, ends = Rollout(envs, AnyAllowed(spaces.Discrete(5))), 0
-    for _ in range(18):
-        step = rollout.step()
-        assert (step.obs['action_mask'].sum(1) == 1).all()
-        last = step.timestep.obs[step.timestep.terminated]
-        assert (last['observation'] == 4).all()
-        known = mode != 'SAME_STEP' or final
-        assert (last['action_mask'] == (0 if known else 1)).all()
-        ends += len(last)
-    assert ends >= 9
 
 
 @pytest.mark.parametrize('manager', [BASE, SAME_STEP], ids=str)
@@ -189,63 +123,52 @@ def test_taxi_gives_its_mask_without_being_asked(made: Any) -> None:
 
 
 class NoneAllowed(SpaceEnv):
-    """Allows nothing at one step of the second episode, 0 is its reset; with ``late`` it no longer tells."""
+    """Allows none of the first two actions, or nothing, at one step of the second episode, 0 is its reset.
 
-    def __init__(self, at: int, mask: str = 'info', action: str = 'Discrete', late: bool = False) -> None:
-        super().__init__('Box', action, mask)
-        self._at, self._late, self._episode, self._number = at, late, 0, 0
+    Args:
+        at: The step.
+        action: Kind of the actions.
+        late: Whether it no longer tells then.
+    """
 
-    def _changed(self, obs: Any, info: Any) -> Any:
-        if self._episode == 2 and self._number >= self._at:
-            mask = obs['action_mask'] if self._where == 'obs' else info['action_mask']
-            mask[:2] = 0
-            if self._size == 4 and isinstance(self.action_space, spaces.Discrete):
-                mask[:] = 0
+    def __init__(self, at: int, action: str = 'Discrete', late: bool = False) -> None:
+        super().__init__('Box', action, 'info')
+        self._left_out, self._late = STEPS + 1 + at, late
+
+    def _answer(self) -> Any:
+        obs, info = super()._answer()
+        self._left_out -= 1
+        if self._left_out < 0:
+            info['action_mask'][: 4 if isinstance(self.action_space, spaces.Discrete) else 2] = 0
             if self._late:
                 del info['action_mask']
         return obs, info
 
-    def reset(self, **kwargs: Any) -> Any:
-        self._episode, self._number = self._episode + 1, 0
-        return self._changed(*super().reset(**kwargs))
-
-    def step(self, action: Any) -> Any:
-        obs, reward, terminated, truncated, info = super().step(action)
-        self._number += 1
-        obs, info = self._changed(obs, info)
-        return obs, reward, terminated, truncated, info
-
 
 def play_on(envs: Any) -> None:
     envs.reset(seed=[1, 2, 3])
-    rollout = Rollout(envs, AnyAllowed(envs.spec.action_space))
+    rollout = Rollout(envs, random_opponent(envs.spec, 0))
     for _ in range(40):
         rollout.step()
 
 
 @pytest.mark.parametrize(
-    ('manager', 'at', 'action', 'mask'),
+    ('manager', 'at', 'action'),
     [
-        (BASE, 0, 'Discrete', 'info'),
-        (BASE, 3, 'MultiDiscrete', 'obs'),
-        (SUBPROCESS, 3, 'Discrete', 'info'),
-        (NEXT_STEP, 0, 'Discrete', 'info'),
-        (SAME_STEP, 3, 'MultiDiscrete', 'obs'),
-        (SAME_STEP, 0, 'Discrete', 'info'),
-        (DISABLED, 3, 'Discrete', 'info'),
+        (BASE, 0, 'Discrete'),
+        (BASE, 3, 'MultiDiscrete'),
+        (SUBPROCESS, 3, 'Discrete'),
+        (NEXT_STEP, 0, 'Discrete'),
+        (SAME_STEP, 3, 'MultiDiscrete'),
+        (SAME_STEP, 0, 'Discrete'),
+        (DISABLED, 3, 'Discrete'),
     ],
     ids=str,
 )
 def test_a_mask_that_allows_nothing_names_env_episode_and_step(
-    manager: Any, at: int, action: str, mask: str, made: Any
+    manager: Any, at: int, action: str, made: Any
 ) -> None:
-    envs = make(
-        made,
-        manager,
-        NoneAllowed,
-        kwargs={'at': at, 'action': action, 'mask': mask},
-        action_mask=mask == 'info',
-    )
+    envs = make(made, manager, NoneAllowed, kwargs={'at': at, 'action': action}, action_mask=True)
     words = rf'env \d, episode 2, step {at}: action_mask is \[0, 0, .*allows no action of .*Discrete'
     with pytest.raises(ActionMaskError, match=words):
         play_on(envs)
@@ -286,7 +209,7 @@ def test_frames_are_stacked_and_the_mask_is_not(made: Any) -> None:
     envs = make(made, ('base', {}), SpaceEnv, kwargs={'mask': 'info'}, frame_stack=3)
     envs.reset(seed=[1, 2, 3])
     assert envs.obs['observation'].shape == (3, 3, 4) and envs.obs['action_mask'].shape == (3, 4)
-    rollout = Rollout(envs, AnyAllowed(envs.spec.action_space))
+    rollout = Rollout(envs, random_opponent(envs.spec, 0))
     first, second = rollout.step(), rollout.step()
     for step in (first, second):
         before, after = step.obs['observation'], step.timestep.obs['observation']

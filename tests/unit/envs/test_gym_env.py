@@ -9,7 +9,7 @@ import pytest
 from fakes import CountingEnv
 
 from rlframe.envs.gym_env import GymEnvFactory
-from rlframe.errors import ConfigError, EnvError, MissingDependencyError
+from rlframe.errors import ConfigError, EnvError
 
 
 def make(env_id: Any, **more: Any) -> gymnasium.Env:
@@ -36,16 +36,6 @@ def test_an_unknown_id_names_the_nearest_one() -> None:
         make(lambda: 3)
     with pytest.raises(ConfigError, match='a class or a factory'):
         make(3)
-
-
-@pytest.mark.parametrize(
-    ('env_id', 'extra'), [('ALE/NoSuchGame-v5', 'atari'), ('MinAtar/NoSuchGame-v1', 'minatar')]
-)
-def test_a_missing_package_names_the_extra_that_brings_it(env_id: str, extra: str) -> None:
-    with pytest.raises((MissingDependencyError, EnvError)) as caught:
-        make(env_id)
-    if isinstance(caught.value, MissingDependencyError):
-        assert f'rlframe[{extra}]' in str(caught.value)
 
 
 def test_namespace_of_an_id_is_imported() -> None:
