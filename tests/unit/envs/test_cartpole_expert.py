@@ -36,20 +36,3 @@ def test_cloning_leaves_its_run_folder_alone_and_goes_on_from_anywhere(
     assert main(['eval', 'cartpole_bc_seed0', '--episodes', '2']) == 0
     assert main(['--resume', 'cartpole_bc_seed0', '--train-iter', '60']) == 0
     assert '60 updates' in capsys.readouterr().out
-
-
-def test_it_can_be_scored_on_records_that_it_was_not_shown(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    words = (
-        '--train-iter',
-        '200',
-        'evaluator.type=metric',
-        f'evaluator.data={DATA}',
-        'evaluator.stop_value=0.8',
-    )
-    assert main([*BC, *words]) == 0
-    out = capsys.readouterr().out
-    assert 'solved: best evaluation accuracy 0.' in out and 'eval cartpole_bc_seed0\n' in out
-    assert main(['eval', 'cartpole_bc_seed0', '--episodes', '2']) == 0

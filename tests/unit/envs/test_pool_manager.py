@@ -9,15 +9,13 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
-from fakes import ScriptedPolicy, config_pair
+from fakes import ScriptedPolicy
 from fault_envs import Steady
 
-from rlframe import config
 from rlframe.data import Batch
 from rlframe.envs.gym_env import GymEnvFactory
 from rlframe.envs.pool_manager import EnvPoolManager
 from rlframe.errors import ActionError, ConfigError, EnvError, MissingDependencyError
-from rlframe.pipeline import SerialPipeline
 from rlframe.worker import EpisodeSerialCollector, InteractionSerialEvaluator, SampleSerialCollector
 from rlframe.worker.collector.rollout import Rollout
 
@@ -182,25 +180,6 @@ def test_a_checkpoint_begins_all_envs_anew_in_both_runs(make: Any, batch_size: i
     assert manager._episodes.begun == other._episodes.begun and len(set(manager._episodes.begun)) == 3
     both = np.intersect1d(manager.ready, other.ready)
     np.testing.assert_array_equal(manager.obs[both], other.obs[both])
-
-
-@pytest.mark.parametrize(('policy', 'batch_size'), [('dqn', None), ('ppo', 2)])
-def test_training_on_envpool_and_going_on_with_it(
-    policy: str, batch_size: int | None, tmp_path: Any, monkeypatch: Any
-) -> None:
-    pytest.importorskip('envpool')
-    monkeypatch.chdir(tmp_path)
-    pair = config_pair(policy, manager='env_pool', manager_=dict(batch_size=batch_size))
-    with SerialPipeline(config.compile_config(*pair, seed=3)) as pipeline:
-        for _ in range(10):
-            pipeline.step()
-        pipeline.save_checkpoint(tmp_path / policy)
-    with SerialPipeline(config.compile_config(*pair, seed=3)) as pipeline:
-        pipeline.load_checkpoint(tmp_path / policy)
-        before = pipeline.progress.train_iter
-        for _ in range(5):
-            pipeline.step()
-        assert pipeline.progress.train_iter > before > 0
 
 
 def test_what_cannot_be_made_is_refused_by_name(make: Any) -> None:
