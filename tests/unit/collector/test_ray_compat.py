@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import types
 from collections.abc import Iterator
 from typing import Any
@@ -15,7 +16,8 @@ from gymnasium.envs.classic_control import CartPoleEnv
 
 from rlframe.backend.ray.arguments import ActorArguments, MakeFromPython, PlainFace
 from rlframe.backend.ray.collector import RayCollector
-from rlframe.errors import ConfigError
+from rlframe.errors import ConfigError, ResourceError
+from rlframe.policy.dqn import DQNPolicy
 from rlframe.worker.collector.dataset_collector import DatasetSerialCollector
 from rlframe.worker.collector.serial_collector import SampleSerialCollector
 
@@ -77,6 +79,19 @@ def test_collector_class_may_be_a_class_or_a_type(ray: FakeRay, given: Any) -> N
     parts.collector.close()
 
 
+class Keyed(torch.nn.Module):
+    """Has the keys of a TensorDictModule."""
+
+    in_keys, out_keys = ('observation',), ('action',)
+
+    def forward(self, *args: Any) -> Any:
+        return args
+
+
+NO_POLICY = r'policy: this is not a policy; got .*, expected a policy of rlframe'
+NO_COUNT = r'total_frames: bad value; got .*int >= 1, or -1 or None'
+
+
 @pytest.mark.parametrize(
     ('given', 'message'),
     [
@@ -93,9 +108,12 @@ def test_collector_class_may_be_a_class_or_a_type(ray: FakeRay, given: Any) -> N
         ({'env_device': 'cuda'}, 'env_device: actor 0 should use cuda, but has no GPU'),
         ({'collector_kwargs': {'device': 'cpu'}}, 'device'),
         ({'create_env_fn': [CartPoleEnv()]}, 'create_env_fn: an env cannot be in several actors'),
+        ({'policy': Keyed()}, r'policy: this takes a tensordict.*policy.module of a TensorDictM'),
+        *(({'policy': bad}, NO_POLICY) for bad in (functools.partial(torch.nn.Identity), DQNPolicy, 'dqn')),
+        *(({'total_frames': bad}, NO_COUNT) for bad in (0, 1.5, True)),
     ],
 )
-def test_rarer_spellings_of_torchrl_are_refused_with_what_to_say(
+def test_arguments_of_another_kind_are_refused_with_what_to_say_before_an_actor_starts(
     ray: FakeRay, given: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(ConfigError, match=message):
@@ -103,25 +121,16 @@ def test_rarer_spellings_of_torchrl_are_refused_with_what_to_say(
     assert not ray.actors
 
 
+def test_any_function_of_observations_is_a_policy(ray: FakeRay) -> None:
+    of_two = functools.partial(lambda obs, state: obs, state=1)
+    for policy in (torch.nn.Identity(), np.zeros_like, of_two, lambda obs, scale=2: obs):
+        RayCollector('CartPole-v1', policy, frames_per_batch=6).shutdown()
+
+
 def test_one_device_may_be_listed_for_each_actor_and_a_state_be_given_by_torchrl_s_name(ray: FakeRay) -> None:
     c = collector_of(2, device=['cpu', 'cpu'])
     assert (c.device, c.storing_device, c.policy_device) == ('cpu', 'cpu', 'cpu')
     c.load_state_dict(state_dict=c.state_dict())
-
-
-class Keyed(torch.nn.Module):
-    """Has the keys of a TensorDictModule."""
-
-    in_keys, out_keys = ('observation',), ('action',)
-
-    def forward(self, *args: Any) -> Any:
-        return args
-
-
-def test_a_policy_that_takes_a_tensordict_is_told_what_form_it_has_here(ray: FakeRay) -> None:
-    with pytest.raises(ConfigError, match=r'policy: this takes a tensordict.*policy.module of a TensorDictM'):
-        RayCollector('CartPole-v1', Keyed(), frames_per_batch=6)
-    assert not ray.actors
 
 
 @pytest.mark.parametrize(
@@ -172,11 +181,14 @@ def test_the_iteration_returns_total_frames_and_ends_its_actors_unless_they_are_
     is_sync: bool, ray: FakeRay
 ) -> None:
     for persistent in (False, True):
-        c = collector_of(2, total_frames=20, sync=is_sync, persistent=persistent)
+        c = collector_of(2, total_frames=np.int64(20), sync=is_sync, persistent=persistent)
         assert [len(batch) for batch in c] == [6, 6, 6, 2]
         assert c.collected_frames == c.total_frames == 20 == c.requested
         if persistent:
-            assert len(c.collect(4)) == 4
+            for again in (c.next, lambda c=c: list(c)):
+                with pytest.raises(ValueError, match='all total_frames=20 were delivered'):
+                    again()
+            assert len(c.collect(4)) == 4, 'who asks for more by number gets it'
         else:
             with pytest.raises(ValueError, match='have been shut down'):
                 c.collect(4)
@@ -225,9 +237,16 @@ def test_actors_join_with_the_arguments_that_torchrl_has(ray: FakeRay) -> None:
     marked, cpus = {'mark_episodes': True}, [{'num_cpus': 2}, {}]
     assert c.add_collectors([cart, acrobot], 3, policy, marked, cpus) == [1, 2]
     make = c._pool.make
-    sizes = [make.factory(rank).spec.observation_space.shape[0] for rank in range(3)]
-    assert sizes == [4, 4, 6] and [make.own[rank].env_num for rank in range(3)] == [2, 3, 3]
+    assert [make.own[rank].env_num for rank in range(3)] == [2, 3, 3]
     assert [make.own[rank].collector['mark_episodes'] for rank in range(3)] == [False, True, True]
     assert [c._pool.slots[rank].actor.options['num_cpus'] for rank in (0, 1, 2)] == [1, 2, 1]
     with pytest.raises(ConfigError, match='all actors act with the policy trained in this process'):
         c.add_collectors(policy=torch.nn.Linear(4, 2))
+    c.remove_collectors([1])
+    c.add_collectors('MountainCar-v0')
+    c.add_collectors()  # as the last one
+    with pytest.raises(ResourceError):
+        c.add_collectors(acrobot, num_collectors=9)
+    assert c.add_collectors([cart]) == [5]
+    specs = [c._pool.make.factory(rank).spec for rank in range(6)]
+    assert [spec.observation_space.shape[0] for spec in specs] == [4, 4, 6, 2, 2, 4]

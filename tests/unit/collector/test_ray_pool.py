@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from fake_ray import NEVER, FakeRay, fake_ray, make_pool
 
-from rlframe.backend.ray.actor import Request, failure_of
+from rlframe.backend.ray.actor import Request
 from rlframe.backend.ray.pool import ActorPool
 from rlframe.backend.ray.session import actor_resources
 from rlframe.errors import ActorLostError, ResourceError
@@ -97,15 +97,6 @@ def test_an_actor_may_be_removed_while_it_is_restarted(ray: FakeRay) -> None:
         collect(pool, 0)
         assert pool.wait().rank == 0
     assert pool.restarts == 1
-
-
-def test_an_exception_is_raised_once_and_the_other_answers_stay(ray: FakeRay) -> None:
-    pool = started(num_collectors=2)
-    collect(pool, 0, 1)
-    ray.of(0).refs[-1].value = failure_of(ZeroDivisionError('here'))
-    with pytest.raises(ZeroDivisionError):
-        pool.wait()
-    assert pool.wait().rank == 1 and pool.load == {}
 
 
 def test_an_actor_that_does_not_start_in_time_ends_the_run_with_what_is_free(ray: FakeRay) -> None:

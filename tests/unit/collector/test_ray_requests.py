@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import gc
 from collections.abc import Iterator
 from typing import Any
@@ -10,13 +9,11 @@ from unittest import mock
 
 import numpy as np
 import pytest
-import torch
 from fake_ray import NEVER, FakeRay, fake_ray
 
 from rlframe.backend.ray.actor import Facts, failure_of
 from rlframe.backend.ray.collector import RayCollector
 from rlframe.errors import ActorLostError, ConfigError, ResourceError
-from rlframe.policy.dqn import DQNPolicy
 
 
 @pytest.fixture
@@ -79,23 +76,6 @@ def test_who_joins_later_acts_at_random_while_the_others_do(ray: FakeRay) -> Non
     (rank,) = c.add_collectors()
     c.next()
     assert [(request.at_random, request.reset_policy) for request in ray.of(rank).requests] == [(True, True)]
-
-
-def test_env_factories_are_those_of_their_ranks(ray: FakeRay) -> None:
-    def sizes(c: RayCollector) -> list[int]:
-        specs = [c._pool.make.factory(rank).spec for rank in range(c._pool.next_rank)]
-        return [spec.observation_space.shape[0] for spec in specs]
-
-    cart, car = 'CartPole-v1', 'MountainCar-v0'  # obs of 4 and of 2 numbers
-    c = collector_of(2)
-    c.remove_collectors([1])
-    c.add_collectors(car)
-    c.add_collectors()
-    c.remove_collectors([2, 3])
-    with pytest.raises(ResourceError):
-        c.add_collectors('Acrobot-v1', num_collectors=9)
-    c.add_collectors([cart] * 2)
-    assert sizes(c) == [4, 4, 2, 2, 4, 4]
 
 
 def test_an_actor_that_cannot_join_leaves_everything_as_it_was(ray: FakeRay) -> None:
@@ -175,19 +155,6 @@ def test_random_frames_are_shared_by_all_actors_and_no_more_than_are_missing(ray
     assert [few._pool.slots[rank].actor.requests[0].target for rank in range(4)] == [10] * 4
 
 
-@pytest.mark.parametrize('is_sync', [True, False])
-def test_after_total_frames_there_is_no_next_batch(ray: FakeRay, is_sync: bool) -> None:
-    c = collector_of(1, total_frames=np.int64(12), sync=is_sync, persistent=True)
-    batches = iter(c)
-    assert [len(next(batches)) for _ in range(2)] == [6, 6]
-    with pytest.raises(StopIteration):
-        next(batches)
-    for again in (c.next, lambda: list(c)):
-        with pytest.raises(ValueError, match='all total_frames=12 were delivered'):
-            again()
-    assert len(c.collect(4)) == 4 and is_conserved(c), 'who asks for more by number gets it'
-
-
 def test_after_shutdown_nothing_touches_ray_and_everything_is_counted(ray: FakeRay) -> None:
     c = collector_of(2, max_in_flight=2)
     c.next()
@@ -250,13 +217,6 @@ def own_get(ray: FakeRay, failing: tuple[int, ...]) -> Any:
     return failing_get
 
 
-@pytest.mark.parametrize('given', [0, 1.5, True])
-def test_other_total_frames_are_refused_before_an_actor_starts(ray: FakeRay, given: Any) -> None:
-    with pytest.raises(ConfigError, match=r'total_frames: bad value; got .*int >= 1, or -1 or None'):
-        collector_of(1, total_frames=given)
-    assert not ray.actors
-
-
 def test_a_collector_that_is_deleted_gives_its_cpus_back(ray: FakeRay) -> None:
     for is_sync in (True, False):
         c = collector_of(8, frames=16, sync=is_sync)
@@ -275,26 +235,6 @@ def test_more_than_the_cluster_has_is_refused_at_once(
     with pytest.raises(ResourceError, match='actors need'):
         collector_of(count, remote_configs=config, frames=18)
     assert ray.now == 0 and not ray.actors
-
-
-class Net(torch.nn.Module):
-    def forward(self, obs: Any) -> Any:
-        return obs
-
-
-def of_two(obs: Any, state: Any) -> Any:
-    return obs
-
-
-@pytest.mark.parametrize('policy', [functools.partial(Net), DQNPolicy, 'dqn'])
-def test_a_factory_given_as_policy_is_refused_before_an_actor_starts(ray: FakeRay, policy: Any) -> None:
-    with pytest.raises(
-        ConfigError, match=r'policy: this is not a policy; got .*, expected a policy of rlframe'
-    ):
-        RayCollector('CartPole-v1', policy, frames_per_batch=6)
-    assert not ray.actors
-    for good in (Net(), np.zeros_like, functools.partial(of_two, state=1), lambda obs, scale=2: obs):
-        RayCollector('CartPole-v1', good, frames_per_batch=6).shutdown()
 
 
 @pytest.mark.parametrize('resets', [False, True])
