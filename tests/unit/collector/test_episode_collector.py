@@ -17,7 +17,7 @@ from fakes import (
     counting_manager,
     frames_of,
 )
-from test_rollout import assert_paired
+from test_sample_collector import assert_paired
 
 from rlframe.data import Batch
 from rlframe.envs.base_env import EnvFactory

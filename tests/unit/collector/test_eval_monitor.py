@@ -9,26 +9,17 @@ import torch
 from rlframe.worker import VectorEvalMonitor
 
 
-def test_only_the_first_quota_episodes_of_each_env_count() -> None:
-    monitor = VectorEvalMonitor(2, 3)
-    for reward in (100.0, 1.0, 0.0, 0.0):
-        monitor.update_reward(0, reward)
-    assert not monitor.is_finished() and monitor.unfinished().tolist() == [1]
-    monitor.update_reward(1, 50.0)
-    monitor.update_reward(1, -7.0)
-    assert monitor.is_finished() and monitor.get_episode_return() == [100.0, 1.0, 50.0]
-    assert monitor.get_current_episode() == 3 and monitor.get_latest_reward(0) == 1.0
-
-
-def test_fewer_episodes_than_envs_are_played_in_the_first_envs() -> None:
-    monitor = VectorEvalMonitor(4, 2)
+def test_only_the_first_quota_episodes_count_and_fewer_than_envs_are_played_in_the_first_envs() -> None:
+    monitor = VectorEvalMonitor(3, 2)
     assert monitor.unfinished().tolist() == [0, 1]
-    monitor.update_reward(3, 9.0)
-    monitor.update_reward(0, torch.tensor([1.0]))
+    for env_id, reward in ((2, 9.0), (0, torch.tensor([1.0])), (0, 100.0)):
+        monitor.update_reward(env_id, reward)
+    assert not monitor.is_finished() and monitor.unfinished().tolist() == [1]
     monitor.update_reward(1, np.array(2.0))
     assert monitor.is_finished() and monitor.get_episode_return() == [1.0, 2.0]
-    with pytest.raises(ValueError, match='env 3 has finished no episode'):
-        monitor.get_latest_reward(3)
+    assert monitor.get_current_episode() == 2 and monitor.get_latest_reward(0) == 1.0
+    with pytest.raises(ValueError, match='env 2 has finished no episode'):
+        monitor.get_latest_reward(2)
     with pytest.raises(ValueError, match='no frames'):
         monitor.get_video()
     with pytest.raises(ValueError, match='must be >= 1'):

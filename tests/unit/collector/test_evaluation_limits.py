@@ -16,7 +16,6 @@ from games import counting_players
 from rlframe.envs.gym_env import GymEnvFactory
 from rlframe.envs.vector_env import GymVectorEnvManager
 from rlframe.worker import BattleInteractionSerialEvaluator, InteractionSerialEvaluator
-from rlframe.worker.collector.rollout import DEFAULT_LENGTH
 
 ENDLESS = 10**9
 
@@ -104,21 +103,12 @@ def test_cut_games_are_judged_by_the_returns_so_far() -> None:
     assert np.add(info['win'], np.add(info['draw'], info['loss'])).tolist() == [1.0] * 4
 
 
-@pytest.mark.parametrize(('env_id', 'limit'), [('CliffWalking-v1', DEFAULT_LENGTH), ('CartPole-v1', None)])
-def test_default_length_is_for_envs_without_a_time_limit(
-    env_id: str, limit: int | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    made: list[Any] = []
-    kind = InteractionSerialEvaluator._play.__globals__['EpisodeLimit']
-
-    def noted(*args: Any) -> Any:
-        made.append(kind(*args))
-        made[-1].max_env_step = 5
-        return made[-1]
-
-    monkeypatch.setattr('rlframe.worker.evaluator.serial_evaluator.EpisodeLimit', noted)
-    make(GymVectorEnvManager.from_factory(GymEnvFactory({'env_id': env_id}), 2, {'mode': 'sync'})).eval()
-    assert [one.max_episode_len for one in made] == [limit]
+def test_default_length_is_for_envs_without_a_time_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr('rlframe.worker.collector.rollout.DEFAULT_LENGTH', 7)
+    assert make(counting_manager(2, lengths=ENDLESS)).eval()[1]['eval_episode_len'] == [7] * 4
+    cartpole = GymVectorEnvManager.from_factory(GymEnvFactory({'env_id': 'CartPole-v1'}), 2, {'mode': 'sync'})
+    _, info = make(cartpole).eval()
+    assert info['eval_episode_cut'] == [False] * 4 and min(info['eval_episode_len']) > 7
 
 
 def test_status_says_how_far_an_evaluation_is() -> None:

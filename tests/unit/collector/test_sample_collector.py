@@ -15,10 +15,10 @@ from fakes import (
     FakeBoard,
     ScriptedPolicy,
     ShuffledEnvManager,
+    counted_reward,
     counting_manager,
     frames_of,
 )
-from test_rollout import assert_paired
 
 from rlframe.data import Batch
 from rlframe.errors import EpisodeTooLongError
@@ -30,6 +30,16 @@ def make(
 ) -> tuple[SampleSerialCollector, ScriptedPolicy, Any]:
     manager, policy = counting_manager(env_num, **(env or {})), ScriptedPolicy(**facts)
     return SampleSerialCollector(cfg or {}, manager, policy.collect_mode, board), policy, manager
+
+
+def assert_paired(rows: Any) -> None:
+    """Fails if the columns of some row are of different steps or envs."""
+    obs, next_obs = rows['obs'], rows['next_obs']
+    np.testing.assert_array_equal(rows['told'], obs)
+    np.testing.assert_array_equal(rows['acted'], obs[..., NUMBER])
+    np.testing.assert_array_equal(rows['env_id'], obs[..., NUMBER])
+    np.testing.assert_array_equal(next_obs, obs + np.array([0, 0, 1], np.float32))
+    np.testing.assert_array_equal(rows['reward'], counted_reward(*np.moveaxis(next_obs, -1, 0)))
 
 
 def test_frames_stepped_are_returned_or_carried() -> None:
@@ -56,15 +66,11 @@ def test_obs_and_next_obs_alias_nothing_of_the_manager() -> None:
     for shuffled in (False, True):
         manager = counting_manager(3, lengths=4)
         manager = ShuffledEnvManager(manager) if shuffled else manager
-        inner = getattr(manager, 'inner', manager)
         collector = SampleSerialCollector({}, manager, ScriptedPolicy().collect_mode)
         taken, copies = [], []
         for _ in range(5):
             taken.append(collector.collect(6))
             copies.append(copy.deepcopy(taken[-1]))
-            for name in ('obs', 'next_obs', 'told'):
-                for own in (manager.obs, *inner._sets):
-                    assert not np.shares_memory(taken[-1][name], own)
         for batch, frozen in zip(taken, copies, strict=True):
             for name, column in batch.items():
                 np.testing.assert_array_equal(column, frozen[name])
@@ -72,8 +78,11 @@ def test_obs_and_next_obs_alias_nothing_of_the_manager() -> None:
         assert_paired(collector.collect(9))
 
 
-def test_on_policy_takes_exactly_t_steps_of_each_env_and_nothing_stale() -> None:
-    collector, policy, manager = make(4, None, {'lengths': [3, 5]}, on_policy=True, n_sample=20)
+@pytest.mark.parametrize('shuffled', [False, True])
+def test_on_policy_takes_exactly_t_steps_of_each_env_and_nothing_stale(shuffled: bool) -> None:
+    manager, policy = counting_manager(4, lengths=[3, 5]), ScriptedPolicy(on_policy=True, n_sample=20)
+    envs: Any = ShuffledEnvManager(manager, 5) if shuffled else manager
+    collector = SampleSerialCollector({}, envs, policy.collect_mode)
     for call in range(5):
         rows = collector.collect(train_iter=call)
         assert len(rows) == 20 and collector.carried == 0
@@ -84,20 +93,9 @@ def test_on_policy_takes_exactly_t_steps_of_each_env_and_nothing_stale() -> None
         np.testing.assert_array_equal(block['env_id'], np.arange(4)[None].repeat(5, 0))
         same_episode = block['obs'][1:, :, EPISODE] == block['obs'][:-1, :, EPISODE]
         np.testing.assert_array_equal(same_episode, ~block['terminated'][:-1])
-    assert frames_of(manager) == collector.envstep == 100
-
-
-def test_on_policy_with_envs_that_answer_in_random_order_is_exact_too() -> None:
-    manager = ShuffledEnvManager(counting_manager(4, lengths=[3, 5]), 5)
-    policy = ScriptedPolicy(on_policy=True)
-    collector = SampleSerialCollector({}, manager, policy.collect_mode)
-    for _ in range(4):
-        assert len(collector.collect(24)) == 24 and collector.carried == 0
-        block = policy.blocks[-1]
-        assert block['reward'].shape == (6, 4)
-        assert_paired(block)
         at = block['obs'][:, :, EPISODE] * 10 + block['obs'][:, :, STEP]
         assert (np.diff(at, axis=0) > 0).all(), 'in time order'
+    assert frames_of(manager) == collector.envstep == 100
 
 
 def test_on_policy_n_sample_must_divide_and_n_sample_must_be_known() -> None:
@@ -264,3 +262,51 @@ def test_endless_episode_is_an_error_that_names_the_env() -> None:
     ):
         for _ in range(20):
             collector.collect(4)
+
+
+# the level that each row was stepped in, as a column
+
+
+@pytest.mark.parametrize('facts', [{'nstep': 3, 'discount_factor': 0.9}, {'unroll_len': 2}], ids=str)
+def test_level_seeds_become_a_column_from_any_call_on(facts: dict[str, Any]) -> None:
+    def form(seeds: list[int]) -> Any:
+        return dict(reversed(list(enumerate(seeds)))) if 'nstep' in facts else seeds
+
+    collector, _, _ = make(3, None, {'lengths': [5, 4]}, **facts)
+    given = {0: None, 1: [70, 80, 90], 2: None, 3: [170, 180, 190], 4: None}
+    wanted = {0: [-1] * 3, 1: [70, 80, 90], 2: [-1] * 3, 3: [170, 180, 190], 4: [-1] * 3}
+    met: set[tuple[int, int]] = set()
+    for train_iter, seeds in given.items():
+        if train_iter == 3:  # where it was saved, it goes on
+            twin, _, _ = make(3, None, {'lengths': [5, 4]}, **facts)
+            twin.load_state_dict(collector.state_dict())
+            collector = twin
+        level_seeds = None if seeds is None else form(seeds)
+        rows = collector.collect(7, train_iter, level_seeds=level_seeds)
+        if train_iter == 0:
+            assert 'seed' not in rows
+            continue
+        real = rows['mask'] if 'mask' in rows else np.ones(7, bool)
+        env, stepped = rows['obs'][..., NUMBER][real].astype(int), rows['collect_iter'][real]
+        expected = [wanted[int(i)][e] for i, e in zip(stepped, env, strict=True)]
+        assert rows['seed'][real].tolist() == expected
+        met |= {(train_iter, int(i)) for i in stepped}
+    assert any(called > stepped for called, stepped in met), 'rows were carried over'
+    collector.reset()
+    assert 'seed' not in collector.collect(3)
+
+
+def test_level_seeds_of_a_block_are_those_of_the_call() -> None:
+    collector, _, _ = make(2, None, {'lengths': [3]}, on_policy=True)
+    assert 'seed' not in collector.collect(8)
+    for seeds, expected in (({0: 5, 1: 6}, [5, 6]), (None, [-1, -1]), ([8, 9], [8, 9])):
+        rows = collector.collect(8, level_seeds=seeds)
+        np.testing.assert_array_equal(rows['seed'], np.array(expected)[rows['obs'][..., NUMBER].astype(int)])
+
+
+@pytest.mark.parametrize('seeds', [{0: 1, 1: 2, 5: 3}, [1, 2]], ids=str)
+def test_level_seeds_that_lack_an_env_are_refused_before_anything_is_stepped(seeds: Any) -> None:
+    collector, _, manager = make(3)
+    with pytest.raises(ValueError, match='level_seeds needs one seed for each of the 3 envs'):
+        collector.collect(6, level_seeds=seeds)
+    assert frames_of(manager) == 0
