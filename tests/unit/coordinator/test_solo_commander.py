@@ -6,13 +6,11 @@ from typing import Any
 
 import pytest
 from fakes import ScriptedPolicy
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from rlframe.errors import CheckpointStateError, ConfigError, MessageError
 from rlframe.parallel.coordinator.base_parallel_commander import Situation
 from rlframe.parallel.coordinator.solo_commander import SoloCommander
-from rlframe.worker import InteractionSerialEvaluator, create_parallel_commander
+from rlframe.worker import create_parallel_commander
 
 Events = list[tuple[Any, ...]]
 READY = Situation(version=0)
@@ -33,35 +31,8 @@ def kind_of(commander: SoloCommander, situation: Situation) -> str | None:
 # the schedule
 
 
-def serial_events(
-    eval_freq: int, updates: list[int], max_iter: int, fill: int, scores: list[float]
-) -> Events:
-    """Returns what ``SerialPipeline`` does: it evaluates if that is due, collects, trains, and evaluates at the end."""
-    evaluator = InteractionSerialEvaluator(dict(eval_freq=eval_freq, stop_value=1.0))
-    events: Events = [('collect_at_random', fill)] if fill else []
-    train_iter, evaluated_at, stopped, left = 0, -1, False, list(scores)
-
-    def evaluate() -> bool:
-        nonlocal evaluated_at
-        evaluated_at = train_iter
-        events.append(('evaluate', train_iter))
-        return evaluator.judge(left.pop(0), None, train_iter)
-
-    for owed in updates:
-        if stopped or train_iter >= max_iter:
-            break
-        if evaluator.should_eval(train_iter):
-            stopped = evaluate()
-        if not stopped:
-            events.append(('collect', train_iter))
-            train_iter += owed
-    if not stopped and (evaluator.should_eval(train_iter) or evaluated_at != train_iter):
-        evaluate()
-    return events
-
-
 def lockstep_events(
-    eval_freq: int, updates: list[int], max_iter: int, fill: int, scores: list[float]
+    eval_freq: int, updates: list[int], max_iter: int, scores: list[float], fill: int
 ) -> Events:
     """Returns what workers do for a coordinator in lockstep, which asks for every worker at every opportunity."""
     commander = SoloCommander(
@@ -96,19 +67,27 @@ def lockstep_events(
     raise AssertionError('training does not end')
 
 
-@settings(max_examples=60, deadline=None)
-@given(
-    eval_freq=st.integers(1, 12),
-    updates=st.lists(st.integers(0, 7), max_size=12),
-    max_iter=st.integers(1, 40),
-    fill=st.integers(0, 2),
-    scores=st.lists(st.sampled_from([0.0, 0.5, 1.0]), min_size=20, max_size=20),
-)
-def test_lockstep_has_the_schedule_of_the_serial_pipeline(
-    eval_freq: int, updates: list[int], max_iter: int, fill: int, scores: list[float]
-) -> None:
-    args = (eval_freq, updates, max_iter, fill, scores)
-    assert lockstep_events(*args) == serial_events(*args)
+EVALUATE, COLLECT = (lambda at, word=word: (word, at) for word in ('evaluate', 'collect'))
+SCHEDULES: list[tuple[tuple[Any, ...], Events]] = [
+    # evaluations as they are due, and one at the end
+    (
+        (10, [4, 4, 4], 100, [0.0, 0.0], 0),
+        [EVALUATE(0), COLLECT(0), COLLECT(4), COLLECT(8), EVALUATE(12)],
+    ),
+    # one at the end that is not due
+    ((10, [3], 100, [0.0, 0.0], 2), [('collect_at_random', 2), EVALUATE(0), COLLECT(0), EVALUATE(3)]),
+    # no second one of the same weights, nor at the budget
+    ((4, [4, 0], 100, [0.0, 0.0], 0), [EVALUATE(0), COLLECT(0), EVALUATE(4), COLLECT(4)]),
+    ((4, [4, 4], 4, [0.0, 0.0], 0), [EVALUATE(0), COLLECT(0), EVALUATE(4)]),
+    # the end at the stop value, but not of weights that were not trained
+    ((3, [5, 5], 100, [1.0, 1.0], 0), [EVALUATE(0), COLLECT(0), EVALUATE(5)]),
+]
+"""What ``SerialPipeline`` does: it evaluates if that is due, collects, trains, and evaluates at the end."""
+
+
+@pytest.mark.parametrize(('given', 'events'), SCHEDULES)
+def test_lockstep_has_the_schedule_of_the_serial_pipeline(given: tuple[Any, ...], events: Events) -> None:
+    assert lockstep_events(*given) == events
 
 
 def test_no_collector_works_before_a_learner_has_its_task() -> None:
@@ -225,16 +204,6 @@ def test_settings_are_asked_of_the_policy_with_the_counters() -> None:
     job = commander.get_collector_task('c', now)
     assert job is not None and job.kind == 'collect' and job.settings == {'eps': 0.5, 'told': told}
     assert commander.learn_settings(now) == {'eps': 0.5}
-
-
-def test_a_lost_learner_is_replaced_with_the_same_policy_and_buffer() -> None:
-    commander = SoloCommander({})
-    first = commander.get_learner_task('l', READY)
-    assert commander.worker_left('l') == ['learn_1']
-    second = commander.get_learner_task('m', READY)
-    assert first is not None and second is not None and first.task != second.task
-    assert (first.policies, first.buffer) == (second.policies, second.buffer)
-    assert commander.finish_learner_task(second.task, {}) == second.buffer
 
 
 def test_no_learner_begins_when_nothing_remains_to_be_learned() -> None:

@@ -10,11 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from parallel_parts import PATIENCE, ScriptedCoordinator, compiled, task_of, wait_until, weights_of
-from runs import differences
-from transports import with_faults
 
 from rlframe.errors import CoordinatorLostError, RequestRefusedError
 from rlframe.parallel import comm_worker
@@ -24,63 +21,14 @@ from rlframe.parallel.coordinator.assembly import TrainingData
 from rlframe.parallel.coordinator.coordinator import Coordinator
 from rlframe.parallel.coordinator.solo_commander import NaiveCommander
 from rlframe.parallel.parallel_collectors import ZerglingParallelCollector
-from rlframe.parallel.roles import collector_maker, evaluator_maker
+from rlframe.parallel.roles import collector_maker
 from rlframe.parallel.transport.answering import InProcessServer, InProcessTransport
 from rlframe.parallel.transport.base import Envelope, Reply
 from rlframe.parallel.transport.flask_fs import FlaskFSTransport
 from rlframe.parallel.transport.messages import AskTask, Message
-from rlframe.pipeline import build
 from rlframe.worker import create_buffer
 
 DQN = ('cartpole_dqn', 'policy.collect.n_sample=6')
-
-
-def test_data_arrive_once_and_in_order_whatever_happens_to_messages() -> None:
-    cfg = compiled(*DQN)
-    tasks = [task_of(task=f't{i}', parts=5, settings={'eps': 0.2}) for i in range(4)]
-    runs = [ScriptedCoordinator(tasks, {0: weights_of(cfg, 1)}, {'eps': 0.2}) for _ in range(2)]
-    for run in runs:
-        run.beat_interval = 1000.0
-    transports = [run.server.connect() for run in runs]
-    plan = np.random.default_rng(0).choice(['lose_request', 'lose_reply', 'double', 'late', ''], 10_000)
-    with_faults(transports[0], map(str, plan))
-    for transport, run in zip(transports, runs, strict=True):
-        collector = ZerglingParallelCollector(None, collector_maker(cfg), evaluator_maker(cfg))
-        comm = TransportCollector({}, collector=collector, transport=transport, name='c')
-        comm.run()
-        assert comm.produced == comm.pushed == run.pushed == run.produced == 120 and comm.dropped == 0
-    assert runs[0].kinds == runs[1].kinds
-    for (one, batch), (other, same) in zip(runs[0].parts, runs[1].parts, strict=True):
-        assert (one.task, one.part, one.rows) == (other.task, other.part, other.rows)
-        assert differences(dict(batch.items()), dict(same.items())) == []
-
-
-def test_a_worker_that_was_given_up_comes_back_and_every_row_is_accounted_for() -> None:
-    cfg = compiled(*DQN)
-    server = InProcessServer()
-    coordinator = Coordinator(
-        {'wait': 0.002, 'max_updates_due': 10**9},
-        server=server,
-        commander=NaiveCommander({'parts': 4, 'eps': 0.5}),
-        data=TrainingData(build.make_buffer(cfg), 16, 1),
-        name='test',
-    )
-    coordinator.start()
-    collector = ZerglingParallelCollector(
-        {'weights_timeout': 0.01}, collector_maker(cfg), evaluator_maker(cfg)
-    )
-    comm = TransportCollector({}, collector=collector, transport=server.connect(), name='c')
-    comm.start()
-    for loss in range(3):
-        wait_until(lambda loss=loss: coordinator.pushed > 30 * (loss + 1) and coordinator.workers.by_id)
-        with coordinator.lock:
-            (worker,) = coordinator.workers.by_id.values()
-            coordinator.leave(worker, 'it was silent')
-    wait_until(lambda: coordinator.pushed > 150)
-    comm.close()
-    coordinator.close()
-    assert coordinator.received == coordinator.pushed + coordinator.dropped == comm.produced
-    assert comm.pushed == coordinator.pushed and comm.wait(0)
 
 
 def test_close_ends_within_its_deadline_even_if_an_env_hangs() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,6 @@ from rlframe.parallel.comm_learner import TransportLearner
 from rlframe.parallel.roles import collector_maker, learner_maker
 from rlframe.parallel.transport.base import Reply
 from rlframe.parallel.transport.messages import AskData, LearnInfo, Orders, PutWeights, Wait
-from rlframe.pipeline.serial import SerialPipeline
 from rlframe.worker.learner.learner_hook import LearnerHook
 
 LEARN = {'kind': 'learn', 'target': 0, 'parts': 0}
@@ -24,7 +22,6 @@ DQN = ('cartpole_dqn', 'policy.collect.n_sample=12', 'policy.learn.update_per_co
 CONSTANT = ('policy.learn.learning_rate=1e-3', 'policy.learn.clip_ratio=0.2')
 """Instead of schedules, since scripted batches come without env steps."""
 PPO = ('cartpole_ppo', 'policy.collect.n_sample=24', 'policy.learn.epoch_per_collect=2', *CONSTANT)
-PER = (*DQN, 'replay_buffer.type=advanced', 'policy.priority=true', 'policy.priority_IS_weight=true')
 
 
 @pytest.fixture(scope='module')
@@ -38,69 +35,22 @@ def connect(coordinator: ScriptedCoordinator, cfg: Any, **options: Any) -> Trans
     return TransportLearner(options, make_learner=learner_maker(cfg), transport=transport, name='l')
 
 
-def of_serial_run(cfg: Any, rounds: int) -> tuple[list[Any], dict[str, Any], list[Any]]:
-    """Returns what the learner of a serial run trained on, its state at the end, and the priorities."""
-    pipeline = SerialPipeline(cfg)
-    payloads, priorities, train = [], [], pipeline.learner.train
-
-    def recorded(batch: Any, envstep: int = -1, settings: Any = None) -> Any:
-        payloads.append(Batch({name: np.array(column) for name, column in batch.items()}))
-        outputs = train(batch, envstep, settings)
-        priorities.append(copy.deepcopy(pipeline.learner.priority_info))
-        return outputs
-
-    pipeline.learner.train = recorded
-    try:
-        for _ in range(rounds):
-            pipeline.step()
-        return payloads, copy.deepcopy(pipeline.learner.state_dict()['policy']), priorities
-    finally:
-        pipeline.cleanup()
-
-
-def test_the_same_batches_give_the_same_bits_and_priorities_as_in_a_serial_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    cfg = compiled(*PER, 'policy.eval.evaluator.eval_freq=100000')
-    monkeypatch.chdir(tmp_path)
-    payloads, state, priorities = of_serial_run(cfg, 5)
-    assert len(payloads) >= 4
+def test_several_batches_of_one_payload_are_trained_on_one_after_the_other() -> None:
+    cfg = compiled(*DQN, 'replay_buffer.type=advanced', 'policy.priority=true')
+    columns = {'replay_buffer_idx': np.arange(16), 'IS': np.ones(16, np.float32)}
+    batches = [batch.replace(**columns) for batch in batches_of(cfg, 4)]
+    payloads = [Batch.cat(batches[:2]), Batch.cat(batches[2:])]
     coordinator = ScriptedCoordinator([task_of(**LEARN)], batches=payloads)
-    comm = connect(coordinator, cfg, lockstep=True)
-    comm.run()
-    got = comm.learner.state_dict()['policy']
-    for saved in (got, state):
-        saved.pop('rng')  # the collector goes on after the last update
-    assert differences(got, state) == []
-    assert coordinator.kinds[:5] == ['Join', 'AskTask', 'AskWeights', 'PutWeights', 'AskData']
-    assert coordinator.kinds[-5:] == ['AskData', 'PutState', 'Finished', 'AskTask', 'Farewell']
-    published = [message.train_iter for message, _ in coordinator.put]
-    assert (
-        published[0] == 0 and published[-1] == comm.learner.train_iter and published == sorted(set(published))
-    )
-    assert differences(coordinator.put[-1][1]['model'], comm._parts.face.state_dict()['model']) == []
-    for (_, sent), expected in zip(coordinator.infos, priorities, strict=True):
-        assert (
-            differences(
-                {k: np.asarray(v) for k, v in (sent or {}).items()},
-                {k: np.asarray(v) for k, v in expected.items()},
-            )
-            == []
-        )
-
-
-def test_several_batches_of_one_payload_are_trained_on_one_after_the_other(cfg: Any) -> None:
-    batches = batches_of(cfg, 4)
-    coordinator = ScriptedCoordinator(
-        [task_of(**LEARN)], batches=[Batch.cat(batches[:2]), Batch.cat(batches[2:])]
-    )
     coordinator.batches_each = 2
     comm = connect(coordinator, cfg)
     comm.run()
-    parts = learner_maker(cfg)(0, 0)
+    parts, priorities = learner_maker(cfg)(0, 0), []
     for batch in batches:
         parts.learner.train(batch)
+        priorities.append(parts.learner.priority_info['priority'].numpy().copy())
     assert differences(comm.learner.state_dict()['policy'], parts.learner.state_dict()['policy']) == []
+    told = [np.asarray(payload['priority']) for _, payload in coordinator.infos]
+    assert differences(told, [np.concatenate(priorities[:2]), np.concatenate(priorities[2:])]) == []
     assert [(info.batches, info.train_iter) for info, _ in coordinator.infos] == [(2, 2), (2, 4)]
     assert coordinator.infos[0][0].info.keys() >= {'total_loss'}
 

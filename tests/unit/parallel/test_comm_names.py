@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from parallel_parts import ScriptedCoordinator, batches_of, compiled, task_of, weights_of
+from parallel_parts import ScriptedCoordinator, compiled, task_of, weights_of
 from runs import differences
 
 from rlframe.data import Batch
 from rlframe.errors import ConfigError, RegistryError
-from rlframe.parallel.comm import create_comm_collector, create_comm_learner, create_parallel_collector
+from rlframe.parallel.comm import create_comm_collector, create_parallel_collector
 from rlframe.parallel.comm_collector import NaiveCollector
 from rlframe.parallel.learner_group import Round
 from rlframe.parallel.parallel_collectors import ZerglingParallelCollector
@@ -22,7 +22,7 @@ from rlframe.parallel.transport.flask_fs_folder import pack, write_file
 from rlframe.worker import FlaskFileSystemCollector, FlaskFileSystemLearner
 
 DQN = ('cartpole_dqn', 'policy.collect.n_sample=6')
-TOKEN = 'a token that all roles share'.replace(' ', '-')
+TOKEN = 'a-token-that-all-roles-share'
 
 
 @pytest.fixture(scope='module')
@@ -30,36 +30,22 @@ def cfg() -> Any:
     return compiled(*DQN)
 
 
-@pytest.fixture
-def http(tmp_path: Path) -> Any:
-    """Returns a function that lets a scripted coordinator answer over HTTP, and its options."""
-    servers: list[FlaskFSServer] = []
-
-    def listen(coordinator: ScriptedCoordinator) -> tuple[str, dict[str, Any]]:
-        shared = {'path_data': str(tmp_path / 'data'), 'token': TOKEN}
-        server = FlaskFSServer({**shared, 'port': 0}, 'run')
-        server.start(coordinator.handle)
-        servers.append(server)
-        return server.address, shared
-
-    yield listen
-    for server in servers:
-        server.close()
-
-
-def test_the_same_data_arrive_over_http_as_in_process(cfg: Any, http: Any) -> None:
+def test_the_same_data_arrive_over_http_as_in_process(cfg: Any, tmp_path: Path) -> None:
     tasks = [
         task_of('collect_at_random', task='a'),
         task_of(task='b', parts=2),
         task_of('evaluate', task='c', target=0),
     ]
     coordinators = [ScriptedCoordinator(tasks, {0: weights_of(cfg, 1)}) for _ in range(2)]
-    address, shared = http(coordinators[0])
+    shared = {'path_data': str(tmp_path / 'data')}
+    server = FlaskFSServer({**shared, 'token': TOKEN, 'port': 0}, 'run')
+    server.start(coordinators[0].handle)
     collectors = [
         ZerglingParallelCollector(None, collector_maker(cfg), evaluator_maker(cfg)) for _ in range(2)
     ]
-    over_http = {'type': 'flask_fs', 'path_data': shared['path_data'], 'transport': {'token': TOKEN}}
-    create_comm_collector(over_http, collector=collectors[0], address=address, name='c').run()
+    over_http = {'type': 'flask_fs', 'transport': {'token': TOKEN}, **shared}
+    create_comm_collector(over_http, collector=collectors[0], address=server.address, name='c').run()
+    server.close()
     transport = coordinators[1].server.connect()
     create_comm_collector(
         {'type': 'in_process'}, collector=collectors[1], transport=transport, name='c'
@@ -69,23 +55,6 @@ def test_the_same_data_arrive_over_http_as_in_process(cfg: Any, http: Any) -> No
     for (_, batch), (_, same) in zip(one.parts, other.parts, strict=True):
         assert differences(dict(batch.items()), dict(same.items())) == []
     assert [f.facts['reward_raw'] for f in one.finished] == [f.facts['reward_raw'] for f in other.finished]
-
-
-def test_a_learner_over_http_ends_with_the_bits_of_one_in_process(cfg: Any, http: Any) -> None:
-    batches = batches_of(cfg, 3)
-    task = task_of('learn', target=0, parts=0)
-    coordinators = [ScriptedCoordinator([task], batches=batches) for _ in range(2)]
-    address, shared = http(coordinators[0])
-    over_http = {'type': 'flask_fs', 'path_data': shared['path_data'], 'transport': {'token': TOKEN}}
-    one = create_comm_learner(over_http, make_learner=learner_maker(cfg), address=address, name='l')
-    transport = coordinators[1].server.connect()
-    other = create_comm_learner(
-        {'type': 'in_process'}, make_learner=learner_maker(cfg), transport=transport, name='l'
-    )
-    one.run()
-    other.run()
-    assert differences(one.learner.state_dict()['policy'], other.learner.state_dict()['policy']) == []
-    assert [message.version for message, _ in coordinators[0].put] == [0, 1, 2, 3]
 
 
 def test_the_steps_of_a_task_have_the_names_of_di_engine(cfg: Any) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,19 +10,13 @@ from parallel_parts import ScriptedCoordinator, compiled, task_of, weights_of
 from runs import differences
 
 from rlframe.errors import MessageError
-from rlframe.parallel.base_parallel_collector import Evaluation
 from rlframe.parallel.comm_collector import TransportCollector
 from rlframe.parallel.parallel_collectors import MarineParallelCollector
+from rlframe.parallel.roles import collector_maker, evaluator_maker
 from rlframe.parallel.transport.base import Reply
 from rlframe.parallel.transport.messages import AskWeights, Weights
-from rlframe.pipeline import build
-from rlframe.policy.parts.random_policy import random_opponent
-from rlframe.run.progress import Progress
-from rlframe.utils.seed import set_seed
-from rlframe.worker import create_serial_collector
-from rlframe.worker.collector.rollout import Parts
 
-CONFIG = ('tictactoe_selfplay_dqn', 'env.n_evaluator_episode=6')
+CONFIG = ('tictactoe_league', 'env.n_evaluator_episode=6')
 
 
 @pytest.fixture(scope='module')
@@ -31,43 +24,9 @@ def cfg() -> Any:
     return compiled(*CONFIG)
 
 
-def faces_of(cfg: Any, field: str) -> tuple[list[Any], list[Any], Any]:
-    """Returns a face for each player, one that acts at random for each, and the factory of envs."""
-    set_seed(cfg.seed)
-    factory = build.make_factory(cfg)
-    policies = [build.make_policy(cfg, factory.spec, None, (field,), rank) for rank in (0, 1)]
-    if field == 'collect':
-        random = [build.random_actor(cfg, policies[rank], rank) for rank in (0, 1)]
-    else:
-        random = [random_opponent(factory.spec, cfg.seed, rank) for rank in (0, 1)]
-    return [getattr(policy, f'{field}_mode') for policy in policies], random, factory
-
-
-def make_parts(cfg: Any) -> Callable[[int, int], Parts]:
-    def make(rank: int, incarnation: int) -> Parts:
-        faces, random, factory = faces_of(cfg, 'collect')
-        progress, env = Progress(), build.make_env(cfg, factory, cfg.env.collector_env_num)
-        given = {'seed': cfg.seed, 'rank': rank, 'progress': progress}
-        collector = create_serial_collector(cfg.policy.collect.collector, env=env, policy=faces, **given)
-        return Parts(collector, env, progress, faces, random)
-
-    return make
-
-
-def make_evaluation(cfg: Any) -> Callable[[int, int], Evaluation]:
-    def make(rank: int, incarnation: int) -> Evaluation:
-        faces, random, factory = faces_of(cfg, 'eval')
-        backend = build.evaluator_backend(cfg, factory)
-        policy = build.make_policy(cfg, factory.spec)
-        evaluator = build.make_evaluator(cfg, backend, policy, factory.spec)
-        return Evaluation(evaluator, backend.env, faces, random)
-
-    return make
-
-
 def run(coordinator: ScriptedCoordinator, cfg: Any, **options: Any) -> MarineParallelCollector:
     """Lets a collector do the coordinator's tasks."""
-    collector = MarineParallelCollector(options, make_parts(cfg), make_evaluation(cfg))
+    collector = MarineParallelCollector(options, collector_maker(cfg), evaluator_maker(cfg))
     TransportCollector({}, collector=collector, transport=coordinator.server.connect(), name='m').run()
     return collector
 
@@ -80,7 +39,7 @@ def test_self_play_equals_the_serial_collector_with_one_policy_in_all_seats(cfg:
     weights = {0: weights_of(cfg, 1)}
     coordinator = ScriptedCoordinator([pair('main', 'main', (True, True), parts=2)], weights)
     run(coordinator, cfg)
-    parts = make_parts(cfg)(0, 0)
+    parts = collector_maker(cfg)(0, 0)
     parts.trained[0].load_state_dict(weights[0])
     parts.collector.reset_policy(parts.trained[0])
     parts.collector.reset_env()
@@ -120,7 +79,7 @@ def test_policies_change_seats_after_a_number_of_games_and_results_are_those_of_
     tasks = [pair('main', 'random', (True, False), task=f't{i}', target=40) for i in range(4)]
     coordinator = ScriptedCoordinator(tasks, {0: weights_of(cfg, 1)})
     seats: list[int] = []
-    collector = MarineParallelCollector({'games_per_seat': 5}, make_parts(cfg), None)
+    collector = MarineParallelCollector({'games_per_seat': 5}, collector_maker(cfg), None)
     seat, infos = type(collector)._results, []
 
     def noted(collected: Any) -> list[str]:

@@ -8,12 +8,10 @@ import threading
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from rlframe import config
 from rlframe.config.schema import ExperimentConfig
-from rlframe.data import Batch
 from rlframe.errors import CheckpointMismatchError, ConfigError, RunWarning, WorkerLostError
 from rlframe.parallel.pipeline import ParallelPipeline
 from rlframe.parallel.roles import Crew, Launched, Launcher, make_worker
@@ -101,27 +99,6 @@ def test_what_is_counted_after_the_learner_has_left_is_saved_too(cwd: Path) -> N
         assert state['coordinator']['rows']['received'] == coordinator.received
 
 
-def test_an_on_policy_run_saves_the_parts_that_wait(cwd: Path) -> None:
-    main = dict(exp_name='toy', env=ENV, policy=dict(cuda=False, collect=dict(n_sample=8)))
-    words = [
-        'policy.eval.evaluator.eval_freq=10',
-        'policy.learn.batch_size=8',
-        'policy.learn.epoch_per_collect=1',
-        'parallel.coordinator.wait=0.005',
-    ]
-    cfg = config.compile_config(main, {**CREATE, 'policy': dict(type='ppo')}, overrides=words, parallel=True)
-    with ParallelPipeline(cfg) as pipeline:
-        pipeline.run(lambda run: run.progress.train_iter >= 4)
-        data = pipeline.coordinator.data
-        data.push(2, Batch(obs=np.ones((2, 4), np.float32)), 0)
-        path = pipeline.checkpoints.save(pipeline.folder / 'ckpt' / 'iteration_99')
-    with ParallelPipeline(cfg, resume=path) as again:
-        assert again.coordinator.data.owed == data.owed
-        while (drawn := again.coordinator.data.draw(0)[1]) is not None:
-            last = drawn
-        assert (last['obs'] == 1).all() and last['obs'].shape == (2, 4)
-
-
 def test_in_one_call_from_python(cwd: Path) -> None:
     main = dict(exp_name='toy', env=ENV, policy=dict(cuda=False, learn=dict(batch_size=16)))
     policy = parallel_pipeline((main, CREATE), max_env_step=40, overrides=['parallel.collector_num=1'])
@@ -158,16 +135,6 @@ def test_a_checkpoint_of_the_other_mode_is_refused(cwd: Path) -> None:
         ParallelPipeline(cfg, resume=path)
     with pytest.raises(ConfigError, match='this run is of serial mode'):
         parallel_pipeline(None, resume_from=pipeline.folder)
-
-
-def test_a_server_that_cannot_start_leaves_no_folder(cwd: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: Any) -> None:
-        raise ConfigError('port in use', where='port')
-
-    monkeypatch.setattr('rlframe.parallel.transport.answering.InProcessServer.start', refuse)
-    with pytest.raises(ConfigError, match='port in use'):
-        ParallelPipeline(compiled())
-    assert list(cwd.iterdir()) == []
 
 
 def test_workers_import_the_modules_of_the_config(cwd: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -218,17 +185,13 @@ class Books:
 
     def __init__(self) -> None:
         self.lost: list[tuple[str, str, str]] = []
-        self.away: dict[str, float] = {}
         self.workers = self
 
     def lose(self, role: str, name: str, cause: str) -> None:
         self.lost.append((role, name, cause))
 
     def lost_for(self, role: str, name: str) -> float:
-        return self.away.get(name, 0.0)
-
-    def forget_loss(self, role: str, name: str) -> None:
-        del self.away[name]
+        return 0.0
 
 
 def crew_of(clock: Clock, max_restarts: int = 2) -> tuple[Crew, Puppeteer, Books]:
@@ -273,23 +236,6 @@ def test_deaths_are_forgotten_after_the_window() -> None:
         clock.now += 61.0
         crew.look()
     assert crew.restarts == 5
-
-
-def test_a_lost_worker_that_does_not_come_back_is_replaced_and_one_that_comes_back_is_not() -> None:
-    clock = Clock()
-    crew, launcher, books = crew_of(clock)
-    books.away['collector-1'] = 14.0
-    crew.look()
-    assert not any(one.was_ended for one in launcher.launched)
-    books.away['collector-1'] = 16.0
-    crew.look()
-    frozen = launcher.launched[2]
-    assert frozen.was_ended
-    clock.now += 1.0
-    crew.look()
-    assert crew.members['collector-1'] is not frozen and len(launcher.launched) == 4
-    crew.end()
-    assert all(one.was_ended for one in launcher.launched)
 
 
 def test_workers_are_ended_at_the_same_time() -> None:
