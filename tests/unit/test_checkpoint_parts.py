@@ -12,7 +12,6 @@ import pytest
 from runs import ROOT
 
 from rlframe import config
-from rlframe.errors import CheckpointStateError
 from rlframe.pipeline.build import Inexactness, Stateful
 from rlframe.pipeline.checkpoints import Checkpoints, RunFacts
 from rlframe.run.metric_writer import MetricWriter
@@ -24,16 +23,15 @@ Make = Callable[..., Checkpoints]
 
 
 class Part:
-    """Holds any state, and tells when it is restored."""
+    """Holds any state."""
 
-    def __init__(self, name: str = '', calls: list[str] | None = None, **state: Any) -> None:
-        self.name, self.calls, self.state = name, calls if calls is not None else [], state
+    def __init__(self, **state: Any) -> None:
+        self.state = state
 
     def state_dict(self) -> dict[str, Any]:
         return dict(self.state)
 
     def load_state_dict(self, state: Mapping[str, Any], /) -> None:
-        self.calls.append(self.name)
         self.state = dict(state)
 
 
@@ -83,29 +81,6 @@ def restore(checkpoints: Checkpoints, path: Path) -> None:
     checkpoints.restore(saved.state(), saved.manifest, saved.path)
 
 
-def test_parts_are_restored_by_name_in_the_order_in_which_they_are_given(make: Make, tmp_path: Path) -> None:
-    weights = np.arange(3.0)
-    saving = {name: Part(x=i) for i, name in enumerate(('league', 'learner_0', 'learner_1'))}
-    path = make(policy=Part(weights=weights), progress=Progress(train_iter=5), **saving).save(
-        tmp_path / 'saved'
-    )
-    calls: list[str] = []
-    policy, progress = Part('policy', calls), Progress()
-    others = {name: Part(name, calls) for name in ('learner_1', 'learner_0', 'league')}
-    restore(make(progress=progress, policy=policy, **others), path)
-    assert calls == ['policy', 'learner_1', 'learner_0', 'league'], (
-        'the policy first: its errors say the most'
-    )
-    assert progress.train_iter == 5 and (policy.state['weights'] == weights).all()
-    assert [part.state for part in others.values()] == [{'x': 2}, {'x': 1}, {'x': 0}]
-
-
-def test_missing_part_is_named(make: Make, tmp_path: Path) -> None:
-    path = make(policy=Part(), progress=Progress()).save(tmp_path / 'saved')
-    with pytest.raises(CheckpointStateError, match='saved: league: this part of the state is missing'):
-        restore(make(policy=Part(), progress=Progress(), league=Part()), path)
-
-
 def test_optional_part_is_saved_if_it_has_a_state_and_restored_if_it_was_saved(
     make: Make, tmp_path: Path
 ) -> None:
@@ -114,9 +89,9 @@ def test_optional_part_is_saved_if_it_has_a_state_and_restored_if_it_was_saved(
     saved = make(**both, commander_if_any=Part(n_sample=8)).save(tmp_path / 'saved')
     assert load_checkpoint(without)[0].keys() == {'policy', 'progress'}
     assert load_checkpoint(saved)[0]['commander'] == {'n_sample': 8}
-    commander = Part()
+    commander = Part(n_sample=3)
     restore(make(**both, commander_if_any=commander), without)
-    assert commander.calls == []
+    assert commander.state == {'n_sample': 3}
     restore(make(**both, commander_if_any=commander), saved)
     assert commander.state == {'n_sample': 8}
 

@@ -43,19 +43,16 @@ def cwd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def words(at: int, *more: str) -> tuple[str, ...]:
-    return (*DQN, 'env.env_id=ending_env:Ending', f'env.kwargs.at={at}', *more)
-
-
-def given(*words: str) -> list[str]:
-    return [str(ROOT / word) if word.startswith('configs/') else word for word in words]
+def words(at: int, *more: str) -> list[str]:
+    given = (*DQN, 'env.env_id=ending_env:Ending', f'env.kwargs.at={at}', *more)
+    return [str(ROOT / word) if word.startswith('configs/') else word for word in given]
 
 
 def test_run_whose_env_ends_the_process_fails_with_a_word(
     cwd: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     more = ('env_manager.type=base', 'policy.learn.learner.hook.save_ckpt_after_iter=2')
-    assert main(given(*words(25, *more))) == 1
+    assert main(words(25, *more)) == 1
     err = capsys.readouterr().err
     assert 'SystemExit: 0' in err and 'Error' in err and 'crash report' in err
     folder = cwd / 'cartpole_dqn_seed0'
@@ -66,7 +63,7 @@ def test_run_whose_env_ends_the_process_fails_with_a_word(
 def test_env_that_ends_the_process_when_it_is_made_is_no_success(
     cwd: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(given(*words(0, 'env_manager.type=gym_vector'))) in (1, 2)
+    assert main(words(0, 'env_manager.type=gym_vector')) in (1, 2)
     err = capsys.readouterr().err
     assert 'Error' in err and 'xit' in err and not list(cwd.glob('cartpole*'))
 
