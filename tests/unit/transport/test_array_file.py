@@ -60,13 +60,6 @@ def test_value_that_cannot_be_sent_is_named(payload: Any, place: str) -> None:
     assert caught.value.where == place and 'checkpoint' not in str(caught.value)
 
 
-def test_payload_that_contains_itself_is_refused() -> None:
-    loop: list[Any] = []
-    loop.append(loop)
-    with pytest.raises(PayloadError, match='nested too deeply'):
-        pack(loop)
-
-
 def file_of(path: Path, header: Any, data: bytes) -> Path:
     text = header if isinstance(header, bytes) else json.dumps(header).encode()
     path.write_bytes(len(text).to_bytes(8, 'little') + text + data)
@@ -87,6 +80,7 @@ BAD = {
     'backwards': header(data_offsets=[8, 0]),
     'floats': header(shape=[2.0]),
     'bools': header(shape=[True, 2]),
+    'bools that are neither 0 nor 1': header(dtype='BOOL', shape=[8]),
     'text': header(shape='ab'),
     'unknown type': header(dtype='F8_E4M3'),
     'type that runs code': header(dtype='object'),
@@ -116,14 +110,8 @@ BAD = {
 
 @pytest.mark.parametrize('name', BAD)
 def test_file_that_rlframe_did_not_write_is_refused(name: str, tmp_path: Path) -> None:
-    file = file_of(tmp_path / 'x.safetensors', BAD[name], b'\0' * 8)
+    file = file_of(tmp_path / 'x.safetensors', BAD[name], b'\7' * 8)
     with pytest.raises(MessageError):
-        read_file(file, MOST)
-
-
-def test_bool_that_is_neither_is_refused(tmp_path: Path) -> None:
-    file = file_of(tmp_path / 'x.safetensors', header(dtype='BOOL', shape=[8]), b'\1' * 7 + b'\7')
-    with pytest.raises(MessageError, match='neither 0 nor 1'):
         read_file(file, MOST)
 
 

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
-from checkpoint_helpers import MEMBERS, state, zipped
+from checkpoint_helpers import MEMBERS, state
 
 from rlframe.errors import (
     CheckpointCorruptError,
-    CheckpointError,
     CheckpointNotFoundError,
 )
 from rlframe.run.checkpoint_tree import compare_configs, compare_states
@@ -125,70 +123,9 @@ def test_the_newest_of_no_checkpoints_and_of_damaged_ones_only(run: Path, tmp_pa
         newest_good(tmp_path / 'nowhere')
 
 
-# bad inputs beside the table of them
-
-
-def empty_folder(run: Path) -> Path:
-    shutil.rmtree(run)
-    run.mkdir()
-    (run / 'notes.txt').touch()
-    return run
-
-
-def a_file(content: bytes) -> Callable[[Path], Path]:
-    def make(run: Path) -> Path:
-        (run / 'model.pt').write_bytes(content)
-        return run / 'model.pt'
-
-    return make
-
-
-def spoiled(name: str, spoil: Callable[[bytes], bytes]) -> Callable[[Path], Path]:
-    def make(run: Path) -> Path:
-        member = run / 'iteration_2' / name
-        member.write_bytes(spoil(member.read_bytes()))
-        return run
-
-    return make
-
-
-BAD: dict[str, tuple[Callable[[Path], Path], type[CheckpointError], list[str]]] = {
-    'nothing there': (empty_folder, CheckpointNotFoundError, ['no manifest.json', 'notes.txt']),
-    'cut': (
-        spoiled('tensors.safetensors', cut(0.5)),
-        CheckpointCorruptError,
-        ['tensors.safetensors', 'got {half}', 'expected {size} bytes', 'iteration_1'],
-    ),
-    'flipped': (
-        spoiled('tensors.safetensors', flip(0.9, 1)),
-        CheckpointCorruptError,
-        ['tensors.safetensors', 'SHA-256', 'got', 'expected', 'iteration_1'],
-    ),
-    'text': (a_file(b'hello\n'), CheckpointCorruptError, ['model.pt', 'a checkpoint is a folder']),
-    'zip': (a_file(zipped(a=b'1')), CheckpointCorruptError, ['model.pt', 'a checkpoint is a folder']),
-    'URI': (
-        lambda run: Path('s3://bucket/run'),
-        CheckpointNotFoundError,
-        ['on a local file system', 's3:/'],
-    ),
-}
-
-
-@pytest.mark.parametrize('name', BAD)
-def test_bad_inputs_get_the_error_that_says_what_is_wrong(name: str, run: Path) -> None:
-    make, kind, words = BAD[name]
-    size = (run / 'iteration_1' / 'tensors.safetensors').stat().st_size
-    path = make(run)
-    with pytest.raises(CheckpointError) as caught:
-        load_checkpoint(path / 'iteration_2' if (path / 'iteration_2').exists() else path)
-    assert type(caught.value) is kind and caught.value.exit_code == 2
-    for word in words:
-        assert word.format(size=size, half=size // 2) in str(caught.value)
-
-
-@pytest.mark.parametrize('uri', ['s3://bucket/a', 'gs://b/a', 'hdfs:///a', 'file:///tmp/a', 'S3:/a'])
+@pytest.mark.parametrize('uri', ['s3://bucket/a', 'file:///tmp/a', 'S3:/a'])
 def test_uris_are_refused_when_saving_too(uri: str) -> None:
-    for function in (find_checkpoint, newest_good, lambda path: save_checkpoint(path, {})):
+    for function in (find_checkpoint, load_checkpoint, newest_good, lambda path: save_checkpoint(path, {})):
         with pytest.raises(CheckpointNotFoundError, match='on a local file system'):
             function(uri)
 

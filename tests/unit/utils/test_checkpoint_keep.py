@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from checkpoint_helpers import edit_manifest, filled_buffer, payload, save_run, state
+from checkpoint_helpers import edit_manifest, payload, save_run, state
 
 from rlframe.errors import CheckpointWriteError
 from rlframe.run.manifest import read_manifest
@@ -20,8 +20,6 @@ from rlframe.run.write_checkpoint import (
     save_checkpoint,
     strip_buffer,
 )
-from rlframe.utils.field import check_values, defaults_of
-from rlframe.utils.options import CHECKPOINT_FIELDS
 
 
 def names(folder: Path) -> list[str]:
@@ -186,26 +184,3 @@ def test_a_damaged_or_dangerous_neighbour_hinders_nobody(tmp_path: Path) -> None
     assert names(tmp_path) == ['iteration_1', 'iteration_3', 'iteration_4', 'latest']
     path, damaged = newest_good(tmp_path)
     assert path == tmp_path / 'iteration_4' and {p.name for p, _ in damaged} == {'iteration_1', 'iteration_3'}
-
-
-def test_the_options_have_defaults_and_limits() -> None:
-    assert defaults_of(CHECKPOINT_FIELDS) == {'keep_last': 2, 'keep_best': 1, 'replay_buffer': 'every'}
-    for bad in ({'keep_last': 0}, {'keep_best': 0}, {'replay_buffer': 'sometimes'}, {'keep_lats': 1}):
-        assert len(check_values(bad, CHECKPOINT_FIELDS)[1]) == 1
-
-
-def test_costs_are_those_on_the_disk(tmp_path: Path) -> None:
-    buffer = filled_buffer(size=2000, count=4000)
-    for how, copies in (('every', 2), ('latest', 1), ('incremental', 1), ('none', 0)):
-        for number in range(3):
-            publish_checkpoint(
-                tmp_path / how / f'iteration_{number}',
-                state(),
-                buffer=buffer.checkpoint_state(),
-                options={'replay_buffer': how},
-            )
-        inodes = {
-            file.stat().st_ino: file.stat().st_size for file in (tmp_path / how).rglob('*replay_buffer-*')
-        }
-        rows = 13 * 2000
-        assert copies * rows <= sum(inodes.values()) <= copies * rows * 1.1, how

@@ -51,27 +51,6 @@ def assert_equal(one: Any, other: Any) -> None:
 
 
 strided = torch.arange(24.0).reshape(4, 6)
-TYPES = [
-    'b',
-    'i1',
-    'i2',
-    'i4',
-    'i8',
-    'u1',
-    'u2',
-    'u4',
-    'u8',
-    'f2',
-    'f4',
-    'f8',
-    'c8',
-    'c16',
-    'g',
-    '>f4',
-    '<U5',
-    'S3',
-    'M8[s]',
-]
 VALUES: dict[str, Any] = {
     'nothing': [None, True, False, 0, -1, '', 'text', [], {}, ()],
     'ints': [2**63, -(2**64), 2**1000],
@@ -83,9 +62,7 @@ VALUES: dict[str, Any] = {
     'a mark alone': [{'__tuple__': []}, {'__float__': 'nan'}, {'__rows__': 0}, {'__metadata__': np.ones(2)}],
     'same names': {'a.b': torch.zeros(1), 'a': {'b': torch.ones(1)}, 'a.b.': np.ones(2)},
     'arrays': [np.array(3.5), np.empty((0, 3), np.int16), np.ones(3, bool), np.arange(6)[::2], np.ones((2, 3)).T],
-    'types': [
-        np.arange(3).astype(t) for t in TYPES
-    ],
+    'types': [np.arange(3).astype(t) for t in ['b', 'i1', 'i8', 'u1', 'u8', 'f2', 'f8', 'c8', 'c16', 'g', '>f4', '<U5', 'S3', 'M8[s]']],
     'texts in arrays': [np.array(['a', '\u20ac']), np.array('alone'), np.array([], 'U4'), np.zeros((2, 0), 'c16')],
     'nan in arrays': np.array([math.nan, math.inf, -0.0]),
     'tensors': [torch.tensor(2), torch.empty(0, 2), torch.ones(2, dtype=torch.bool), strided[:, ::2], strided.T],
