@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,8 +15,6 @@ from rlframe.parallel.coordinator import assembly
 from rlframe.parallel.coordinator.solo_commander import NaiveCommander, SoloCommander
 from rlframe.parallel.transport import messages as m
 from rlframe.parallel.transport.answering import InProcessServer
-from rlframe.parallel.transport.flask_fs import FlaskFSServer
-from rlframe.pipeline import build
 from rlframe.worker import AdvancedReplayBuffer, Coordinator
 
 DQN = {
@@ -87,24 +83,6 @@ def test_every_part_is_created_from_the_config_and_works() -> None:
     assert coordinator.system_shutdown_flag and not other.system_shutdown_flag
 
 
-def test_server_has_the_address_and_the_folder_of_the_config(tmp_path: Path) -> None:
-    path = tmp_path / 'data'
-    cfg = parallel('flask_fs', path_data=str(path), coordinator={'transport': {'max_workers': 3}})
-    coordinator = Coordinator(cfg)
-    server: Any = assembly.make_server(cfg, path_data=str(tmp_path / 'other'), run='r')
-    assert (server._cfg.path_data, server._run) == (str(tmp_path / 'other'), 'r')
-    server = coordinator.server
-    assert isinstance(server, FlaskFSServer) and server._cfg.max_workers == 3
-    coordinator.start()
-    try:
-        assert server.address.startswith('http://127.0.0.1:') and (path / 'owner.json').exists()
-        (joined,) = asked(coordinator, (join('collector'), None))
-        assert joined.worker == 'collector_1'
-    finally:
-        coordinator.close()
-    assert os.listdir(tmp_path) == []
-
-
 def test_parts_that_are_given_are_used() -> None:
     cfg, server = parallel('in_process', commander='naive'), InProcessServer()
     made = Coordinator(cfg, server=server)
@@ -137,17 +115,3 @@ def test_a_plain_main_config_is_enough() -> None:
 def test_without_an_experiment_and_without_parts_the_error_says_what_is_needed(cfg: Any) -> None:
     with pytest.raises(ConfigError, match='needs the config of an experiment'):
         Coordinator(cfg, server=InProcessServer())
-
-
-def test_a_coordinator_of_a_config_equals_that_of_the_pipeline() -> None:
-    cfg = parallel('in_process')
-    ours = Coordinator(cfg)
-    drawn = []
-    for buffer in (ours.data.buffer, build.make_buffer(cfg)):
-        buffer.push(Batch(obs=np.arange(20.0)), 0)
-        drawn.append([batch['obs'].tolist() for batch in buffer.batches(3, 8, 0)])
-    assert drawn[0] == drawn[1]  # as in a serial run
-    spec = build.make_factory(cfg).spec
-    commander = assembly.make_commander(cfg, spec, build.make_policy(cfg, spec).command_mode)
-    assert ours.commander.state_dict() == commander.state_dict()
-    assert ours.commander.stop_value == commander.stop_value

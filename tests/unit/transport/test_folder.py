@@ -6,7 +6,6 @@ import errno
 import json
 import os
 import shutil
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -86,13 +85,6 @@ def test_leftovers_of_a_killed_coordinator_are_its_own_runs_to_delete(tmp_path: 
     assert not path.exists(), 'the folder was made for this run'
 
 
-def test_folder_with_other_files_is_refused_and_not_touched(tmp_path: Path) -> None:
-    (tmp_path / 'thesis.tex').write_text('x')
-    with pytest.raises(ExperimentDirError, match=r"other files: \['thesis.tex'\]"):
-        owned(tmp_path)
-    assert os.listdir(tmp_path) == ['thesis.tex']
-
-
 @pytest.mark.parametrize('text', ['', '[]', '{"run": 1, "run": 2}', 'x' * 9000])
 def test_folder_with_a_damaged_owner_is_refused(text: str, tmp_path: Path) -> None:
     (tmp_path / OWNER).write_text(text)
@@ -120,22 +112,6 @@ def test_links_are_neither_followed_nor_overwritten(tmp_path: Path) -> None:
     folder.delete(1)
     folder.close()
     assert secret.read_text() == json.dumps({'run': 'run', 'is_new': True}) and os.listdir(path) == []
-
-
-def test_folder_that_cannot_be_written_or_made_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refused(*_: Any, **__: Any) -> None:
-        raise PermissionError(errno.EACCES, 'Permission denied')
-
-    (tmp_path / 'file').write_text('')
-    with pytest.raises(ExperimentDirError, match='cannot make the shared folder'):
-        owned(tmp_path / 'file' / 'data')
-    (tmp_path / 'file').unlink()
-    monkeypatch.setattr(tempfile, 'mkdtemp', refused)
-    with pytest.raises(ExperimentDirError, match='cannot write here: Permission denied'):
-        owned(tmp_path)
-    assert os.listdir(tmp_path) == []
 
 
 def test_folder_that_others_may_change_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
