@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,6 +24,7 @@ from rlframe.errors import (
     ExperimentDirError,
     UnsafeCheckpointError,
 )
+from rlframe.export import export_policy
 from rlframe.pipeline.resume import newest_run, resume
 from rlframe.run.read_checkpoint import find_checkpoint, verify_checkpoint
 from rlframe.run.write_checkpoint import clean_leftovers, link_checkpoint
@@ -67,14 +67,21 @@ def test_links_to_files_beside_ones_own_checkpoint_are_not_written_through(
     run: Path, victim: Path, tmp_path: Path
 ) -> None:
     assert verify_checkpoint(newest(run)).is_own
-    (run / 'log.txt').unlink(missing_ok=True)
-    (run / 'log.txt').symlink_to(victim)
-    with pytest.raises(UnsafeCheckpointError, match='leads out of the run folder'):
-        resume(run)
-    (run / 'log.txt').unlink()
+    for name in ('log.txt', 'ckpt/iteration_9'):
+        (run / name).unlink(missing_ok=True)
+        (run / name).symlink_to(victim)
+        with pytest.raises(UnsafeCheckpointError, match='leads out of the run folder'):
+            resume(run)
+        (run / name).unlink()
     shutil.move(run / 'tensorboard', tmp_path / 'other disk')
     (run / 'tensorboard').symlink_to(tmp_path / 'other disk')
     assert resume(run).folder == run
+    reseal(newest(run))
+    shutil.rmtree(run / 'export')
+    (run / 'export').symlink_to(tmp_path)
+    with pytest.raises(UnsafeCheckpointError, match='leads out of the run folder'):
+        export_policy(newest(run))
+    assert victim.read_text() == 'precious'
 
 
 def test_an_unbegun_folder_in_the_working_directory_is_not_written_through(
@@ -142,18 +149,8 @@ def test_pipe_in_place_of_a_file_of_a_run_is_refused_at_once(
         kept.rename(run / name)
 
 
-def test_socket_in_a_run_folder_is_refused(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (run / 'log.txt').unlink(missing_ok=True)
-    monkeypatch.chdir(run)  # addresses of sockets are short
-    with socket.socket(socket.AF_UNIX) as server:
-        server.bind('log.txt')
-    with pytest.raises(UnsafeCheckpointError, match='not a regular file'):
-        resume(run)
-
-
-@pytest.mark.parametrize('suffix', ['py', 'json'])
-def test_pipe_as_config_is_refused_at_once(tmp_path: Path, suffix: str) -> None:
-    file = tmp_path / f'config.{suffix}'
+def test_pipe_as_config_is_refused_at_once(tmp_path: Path) -> None:
+    file = tmp_path / 'config.py'
     os.mkfifo(file)
     with within(60), pytest.raises(ConfigError, match='not a regular file'):
         config.read_config(file)

@@ -60,17 +60,7 @@ RAY = {'runtime_env': {'py_executable': 'touch marker;python'}}
 COLLECTOR, LEARNER = 'policy__collect__collector__', 'policy__learn__learner__'
 ATTACKS: dict[str, dict[str, Any]] = {
     'ray.init': {f'{COLLECTOR}backend': 'ray', f'{COLLECTOR}ray_init_config': RAY},
-    'ray actor': {f'{COLLECTOR}backend': 'ray', f'{COLLECTOR}remote_configs': RAY},
-    'ray actors': {f'{COLLECTOR}num_collectors': 1, f'{COLLECTOR}remote_configs': [RAY]},
-    'ray address': {f'{COLLECTOR}ray_init_config': {'address': '10.0.0.1:6379'}},
     'env processes': {'create_config__env_manager__type': 'subprocess'},
-    'env processes that run ahead': {'create_config__env_manager__type': 'async_subprocess'},
-    'env vector in processes': {
-        'create_config__env_manager__type': 'gym_vector',
-        'env__manager__mode': 'async',
-    },
-    'ray alone': {f'{COLLECTOR}backend': 'ray'},
-    'ray evaluator': {'policy__eval__evaluator__remote_config': RAY},
     **{
         f'env_id {name!r}': {'env__env_id': name}
         for name in (
@@ -79,7 +69,6 @@ ATTACKS: dict[str, dict[str, Any]] = {
         )
     },
     'kwargs': {'env__kwargs': {'env_id': 'payload:X'}},
-    'kwargs path': {'env__kwargs': {'xml_file': '/etc/passwd'}},
     **{
         f'wrapper {value!r}': {'env__wrappers': [value]}
         for value in (
@@ -88,43 +77,25 @@ ATTACKS: dict[str, dict[str, Any]] = {
             {'type': 'TimeLimit', 'max_episode_steps': 'x:y'},
         )
     },
-    'set_buffer_size': {
-        'create_config__replay_buffer__type': 'elastic',
-        'policy__other__replay_buffer__set_buffer_size': 'payload:1',
-    },
-    'data': {'create_config__collector__type': 'dataset', f'{COLLECTOR}data': 'payload:1'},
     'file of data': {'create_config__collector__type': 'dataset', f'{COLLECTOR}data': '/etc/x.npz'},
     'figure_path': {'policy__eval__evaluator__figure_path': '/tmp/figures'},
     'init_from': {'policy__init_from': '/tmp/other'},
     'load_ckpt': {f'{LEARNER}hook': {'load_ckpt_before_run': '/tmp/other'}},
-    'hook': {f'{LEARNER}hook': {'x': {'type': 'payload'}}},
-    'hook load_ckpt': {f'{LEARNER}hook': {'x': {'type': 'load_ckpt', 'load_path': '/tmp/other'}}},
     **{
         f'import_names at {key}': {f'{key}import_names': ['payload']}
         for key in (
-            *('', 'create_config__', 'create_config__policy__', 'create_config__env__', 'policy__'),
-            *('env__manager__', 'policy__model__', f'{LEARNER}hook__x__'),
+            *('', 'create_config__', 'create_config__policy__', 'env__manager__', f'{LEARNER}hook__x__'),
         )
     },
     **{
         f'import_names at create as {value}': {'create_config__import_names': value}
         for value in ({'payload': 1}, 'payload', ['ok', ['payload']], {1: 'payload'})
     },
-    'own policy': {'create_config__policy__type': 'payload'},
     'own model': {'policy__model__type': 'payload'},
     'own env': {'create_config__env__type': 'payload'},
     'type of another type': {'create_config__env__type': ['payload']},
 }
-PLAYED = (
-    'env',
-    'kwargs',
-    'wrapper',
-    'own',
-    'type',
-    'figure',
-    'import_names at create',
-    'import_names at policy__i',
-)
+PLAYED = ('env', 'kwargs', 'wrapper', 'own', 'type', 'figure', 'import_names at create')
 """How the names of attacks begin that also ``eval`` would act on."""
 
 
@@ -144,13 +115,9 @@ def test_foreign_config_reaches_nothing_on_resume_eval_and_export(run: Path, att
 
 ARTIFACTS: dict[str, Callable[[dict[str, Any]], Any]] = {
     'mapping': lambda said: said['policy'].update(import_names={'payload': 1}),
-    'text': lambda said: said['policy'].update(import_names='payload'),
-    'list': lambda said: said['policy'].update(import_names=['payload']),
     'nested': lambda said: said['policy']['options']['model'].update(import_names=['payload']),
-    'nested mapping': lambda said: said['policy']['options']['model'].update(import_names={'payload': 1}),
     'deep': lambda said: said['policy']['options']['learn'].update(x={'import_names': 'payload'}),
     'policy': lambda said: said['policy'].update(type='payload'),
-    'model': lambda said: said['policy']['options']['model'].update(type='payload'),
     'list as type': lambda said: said['policy'].update(type=['payload']),
     'weights of others': lambda said: said['policy']['options'].update(init_from='/tmp/other'),
 }
@@ -225,24 +192,6 @@ def test_resume_with_a_config_of_ones_own_takes_nothing_from_that_of_the_checkpo
     own = verify_checkpoint(run / 'ckpt' / 'best')['config']
     cfg = resume(path, (own['main_config'], own['create_config'])).cfg
     assert cfg.policy.eval.evaluator.figure_path is None
-
-
-def test_links_out_of_a_foreign_run_folder_are_not_written_through(run: Path, tmp_path: Path) -> None:
-    reseal(newest(run))
-    victim = tmp_path / 'victim'
-    victim.write_text('precious')
-    for name in ('metrics.jsonl', 'log.txt', 'ckpt/iteration_9', 'export/x'):
-        link = run / name
-        link.unlink(missing_ok=True)
-        link.symlink_to(victim)
-        if name.startswith('export'):
-            continue
-        assert 'leads out of the run folder' in refused(lambda: resume(run), run.parent)
-        link.unlink()
-    shutil.rmtree(run / 'export')
-    (run / 'export').symlink_to(tmp_path)
-    refused(lambda: export_policy(newest(run)), run.parent, 'leads out of the run folder')
-    assert victim.read_text() == 'precious'
 
 
 # what this user made
