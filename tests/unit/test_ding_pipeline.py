@@ -22,7 +22,6 @@ from rlframe.entry import random_collect
 from rlframe.envs import BaseEnvManager, create_env_manager, get_vec_env_setting
 from rlframe.errors import ConfigError, ConfigWarning
 from rlframe.policy import create_policy
-from rlframe.utils import set_pkg_seed
 from rlframe.worker import (
     AdvancedReplayBuffer,
     BaseLearner,
@@ -66,7 +65,7 @@ from ding.worker import (
 )
 
 
-def parts(main_config, create_config, seed):
+def serial_pipeline(main_config, create_config, seed, max_train_iter):
     create_config.policy.type = create_config.policy.type + '_command'
     cfg = compile_config(
         main_config, seed=seed, env=None, auto=True, create_cfg=create_config, save_cfg=True, renew_dir=True
@@ -90,11 +89,6 @@ def parts(main_config, create_config, seed):
     evaluator = InteractionSerialEvaluator(
         cfg.policy.eval.evaluator, evaluator_env, policy.eval_mode, tb_logger, exp_name=cfg.exp_name
     )
-    return cfg, collector_env, policy, tb_logger, learner, collector, evaluator
-
-
-def serial_pipeline(main_config, create_config, seed, max_train_iter):
-    cfg, collector_env, policy, tb_logger, learner, collector, evaluator = parts(main_config, create_config, seed)
     replay_buffer = None
     if cfg.policy.other.replay_buffer is not None:
         replay_buffer = create_buffer(cfg.policy.other.replay_buffer, tb_logger=tb_logger, exp_name=cfg.exp_name)
@@ -418,11 +412,3 @@ def test_types_may_lie_under_di_engines_keys() -> None:
         cfg = compile_config(main, create, parallel=True)
     assert cfg.parallel.comm_learner.type == cfg.parallel.comm_collector.type == 'flask_fs'
     assert cfg.policy.learn.learner.type == 'base'
-
-
-def test_global_generators_are_seeded() -> None:
-    drawn = []
-    for _ in range(2):
-        set_pkg_seed(3, use_cuda=False)
-        drawn.append((float(torch.rand(1)), float(np.random.random())))  # noqa: NPY002  the global generator
-    assert drawn[0] == drawn[1]
