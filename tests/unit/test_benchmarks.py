@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from rlframe.config import read_config
+
 BENCHMARKS = Path(__file__).parents[2] / 'benchmarks'
 
 
@@ -53,3 +55,10 @@ def test_benchmark_of_transports_measures_each(kind, monkeypatch):
     found = transport.measured(kind)
     assert list(found) == ['no payload', '10 KB'] and not transport.CHILDREN
     assert all(us > 0 and cpu >= 0 for us, cpu in found.values())
+
+
+def test_every_pair_of_the_time_to_a_return_names_a_shipped_config_of_its_env(monkeypatch):
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    for pair in importlib.import_module('time_to_return').PAIRS:
+        main_config, _ = read_config(BENCHMARKS.parent / 'configs' / f'{pair.config}.py')
+        assert main_config['env']['env_id'] == pair.env_id and pair.every * 10 <= pair.budget
