@@ -60,6 +60,13 @@ def test_value_that_cannot_be_sent_is_named(payload: Any, place: str) -> None:
     assert caught.value.where == place and 'checkpoint' not in str(caught.value)
 
 
+def test_payload_that_contains_itself_is_refused() -> None:
+    loop: list[Any] = []
+    loop.append(loop)
+    with pytest.raises(PayloadError, match='nested too deeply'):
+        pack(loop)
+
+
 def file_of(path: Path, header: Any, data: bytes) -> Path:
     text = header if isinstance(header, bytes) else json.dumps(header).encode()
     path.write_bytes(len(text).to_bytes(8, 'little') + text + data)

@@ -38,10 +38,6 @@ def test_importing_packages_imports_none_of_their_names() -> None:
     assert heavy.stdout.split() == []
 
 
-def test_every_package_with_lazy_names_is_found() -> None:
-    assert {'rlframe.worker', 'rlframe.worker.collector', 'rlframe.tune'} <= set(PACKAGES)
-
-
 def test_a_package_without_a_stub_says_which_file_is_missing(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r'__init__\.pyi'):
         lazy_exports('package', str(tmp_path / '__init__.py'))
