@@ -144,28 +144,14 @@ def outcome(pipeline: SerialPipeline, path: Path, what: Any) -> str:
     return 'harmless'
 
 
-def walk(saved: Saved, changed: Any, count: int | None) -> Counter[str]:
-    pipeline, path = saved
-    all_changes = changes(path)
-    chosen = all_changes if count is None else random.Random(0).sample(all_changes, count)
-    found = Counter(
-        outcome(pipeline, changed(name, edit), (name, way, how)) for name, way, how, edit in chosen
-    )
-    assert found.keys() <= {'named', 'harmless'}, '\n'.join(found)
-    return found
-
-
-def test_a_sample_of_missing_and_retyped_parts_is_refused_by_name_or_harmless(
-    saved: Saved, changed: Any
-) -> None:
-    outcomes = walk(saved, changed, 20)
-    assert outcomes['named'] >= 5
-
-
 @pytest.mark.slow
 def test_every_missing_or_retyped_part_is_refused_by_name_or_harmless(saved: Saved, changed: Any) -> None:
-    outcomes = walk(saved, changed, None)
-    assert outcomes['named'] > sum(outcomes.values()) / 2, outcomes
+    pipeline, path = saved
+    found = Counter(
+        outcome(pipeline, changed(name, edit), (name, way, how)) for name, way, how, edit in changes(path)
+    )
+    assert found.keys() <= {'named', 'harmless'}, '\n'.join(found)
+    assert found['named'] > sum(found.values()) / 2, found
 
 
 @only('dqn')
@@ -173,17 +159,11 @@ def test_every_missing_or_retyped_part_is_refused_by_name_or_harmless(saved: Sav
     ('way', 'value', 'says'),
     [
         (('progress', 'envstep'), 'x', r"progress\.envstep.*got 'x', expected an int >= 0"),
-        (('progress', 'train_iter'), -1, r'progress\.train_iter'),
         (('policy', 'rng', 'state', 'state'), None, r'policy\.rng.*random generators'),
         (('policy', 'model'), {}, 'another network'),
         (('collector', 'env', 'steps'), [1, 2], r'collector\.env\.steps.*an array of ints of shape \(2,\)'),
         (('collector', 'env', 'faults'), {}, r'collector\.env\.faults\.causes.*missing'),
-        (('collector', 'log', 'window'), 1, r'collector\.log\.window'),
-        (('collector', 'recorder'), {}, r'collector\.recorder\.owner.*missing'),
-        (('evaluator', 'best'), 'x', r'evaluator\.best'),
         (('round', 'warm'), 1, r'round\.warm.*a bool'),
-        (('rng', 'torch'), 1, r'rng\.torch'),
-        (('monitor',), [], 'monitor'),
     ],
 )
 def test_the_part_is_named_with_what_was_expected(
