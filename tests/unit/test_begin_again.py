@@ -112,12 +112,9 @@ def test_auto_begins_a_run_again_that_has_no_checkpoint(run: Run, killed: Path, 
     assert len(list((tmp_path / NAME / 'tensorboard').iterdir())) == 1
 
 
-@pytest.mark.parametrize('files', [(), ('.lock', 'log.txt', 'metrics.jsonl')])
-def test_auto_takes_a_folder_over_that_has_no_config_yet(
-    run: Run, tmp_path: Path, files: tuple[str, ...]
-) -> None:
+def test_auto_takes_a_folder_over_that_has_no_config_yet(run: Run, tmp_path: Path) -> None:
     (tmp_path / NAME).mkdir()
-    for name in files:
+    for name in ('.lock', 'log.txt', 'metrics.jsonl'):
         (tmp_path / NAME / name).write_text('')
     assert run(*WORDS, '--resume', 'auto')[0] == 0
     assert [path.name for path in tmp_path.iterdir()] == [NAME]

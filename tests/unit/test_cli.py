@@ -61,12 +61,6 @@ def assert_says(text: str, words: tuple[str, ...]) -> None:
         assert word in text, text
 
 
-def test_unknown_gpu_is_refused(refused: Refused, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr('torch.cuda.is_available', lambda: False)
-    error = refused('-c', DQN, 'policy.device=cuda', 'policy.cuda=none')
-    assert_says(error, ('DeviceError', 'policy.device', 'is_available()=False', "policy.device='auto'"))
-
-
 @pytest.mark.parametrize(
     ('words', 'told'),
     [
@@ -175,13 +169,6 @@ def finish(process: subprocess.Popen[str]) -> tuple[int, str, str]:
     finally:
         process.kill()
     return process.returncode, out, err
-
-
-def test_a_process_ends_with_2_one_message_and_no_file(cwd: Path) -> None:
-    code, out, err = finish(start('-m', 'rlframe.entry', '-c', DQN, 'policy.learn.lerning_rate=1'))
-    assert (code, out) == (2, '') and 'learning_rate?' in err
-    assert err.startswith('rlframe: ') and err.count('\n') == 1
-    assert list(cwd.iterdir()) == []
 
 
 LIGHT = """

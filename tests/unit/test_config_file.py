@@ -13,7 +13,7 @@ from typing import Any
 import numpy
 import pytest
 
-from rlframe.config import compile_config, config_pair, reader, split_config
+from rlframe.config import compile_config, reader, split_config
 from rlframe.config.reader import find_config, read_config, read_written
 from rlframe.config.writer import write_total_config
 from rlframe.errors import ConfigError, MissingDependencyError
@@ -147,12 +147,6 @@ def test_nesting_without_end_is_refused() -> None:
         assert 'nested too deeply' in error_of(write('a.json', deep % ('[' * count + ']' * count)))
 
 
-@pytest.mark.parametrize('given', [{}, ({}, {}, {})])
-def test_what_is_no_config_is_refused_with_the_two_forms(given: Any) -> None:
-    with pytest.raises(ConfigError, match=r'config: no config; got .*path of a config file, or the pair'):
-        config_pair(given)
-
-
 def test_json() -> None:
     write('c.json', '{"main_config": {"a": {"__float__": "inf"}, "b": [1.5]}, "create_config": {}}')
     assert read_config('c.json')[0] == {'a': math.inf, 'b': [1.5]}
@@ -259,18 +253,6 @@ def test_total_config_reloads_equal(folder: Path) -> None:
     assert sorted(p.name for p in folder.iterdir() if p.name.startswith('.')) == []
 
 
-def test_secrets_are_in_neither_file(folder: Path) -> None:
-    main = {
-        'wandb': {'api_key': 'hunter2', 'API_TOKEN': 'hunter2', 'password': None},
-        'l': [{'my_secret': {'x': 'hunter2'}}],
-    }
-    write_total_config(folder, main, {})
-    for name in ('total_config.py', 'config.json'):
-        text = Path(name).read_text()
-        assert 'hunter2' not in text and text.count('***') == 3
-    assert main['wandb']['api_key'] == 'hunter2'  # type: ignore[call-overload]
-
-
 def test_what_no_source_gives_is_written_as_text_and_said(folder: Path) -> None:
     write_total_config(folder, {'env': {'env_id': lambda: None}}, {})
     source = Path('total_config.py').read_text()
@@ -291,9 +273,7 @@ def test_an_override_may_replace_a_class_of_a_complete_config() -> None:
 @pytest.mark.parametrize(
     ('given', 'override', 'device', 'cuda'),
     [
-        ({'cuda': False}, 'policy.device=cuda', 'cuda', None),
         ({'cuda': True}, 'policy.device=cpu', 'cpu', None),
-        ({'device': 'cuda'}, 'policy.cuda=false', 'auto', False),
         ({'device': 'cuda:1'}, 'policy.cuda=true', 'cuda:1', True),  # they agree
         ({'device': 'cpu'}, 'policy.cuda=true', 'auto', True),
         ({'cuda': False}, {'policy': {'device': 'cuda:1'}}, 'cuda:1', None),

@@ -50,30 +50,9 @@ def refused(main: Mapping[str, Any] | None = None, **create: Any) -> ConfigError
     return caught.value
 
 
-def test_section_has_the_options_of_the_run_the_coordinator_and_the_workers() -> None:
-    cfg = compiled({'parallel.collector_num': 1, 'parallel.collector.print_freq': 7})
-    parallel = cfg.parallel
-    assert (parallel.collector_num, parallel.learner_num, parallel.path_data) == (1, 1, None)
-    assert (parallel.collector.type, parallel.collector.print_freq) == ('zergling', 7)
-    assert parallel.comm_collector.type == parallel.comm_learner.type == 'flask_fs'
-    assert (parallel.comm_learner.send_policy_freq, parallel.comm_collector.port) == (1, 7235)
-    assert cfg.policy.other.commander.type == 'solo' and cfg.policy.collect.collector.type == 'sample'
-
-
 def test_commander_of_parallel_mode_is_solo_unless_named_and_on_policy_policies_have_no_buffer() -> None:
     cfg = compiled(commander=None, policy={'type': 'ppo'})
     assert cfg.policy.other.commander.type == 'solo' and cfg.policy.other.replay_buffer is None
-
-
-def test_league_of_two_players_has_marine_and_battle_workers() -> None:
-    cfg = compiled(
-        {'policy.other.commander.league.snapshot_freq': 50},
-        **GAME,
-        commander={'type': 'one_vs_one'},
-        parallel_collector={'type': 'marine'},
-    )
-    assert cfg.parallel.collector.games_per_seat == 20
-    assert cfg.policy.other.commander.league.snapshot_freq == 50
 
 
 def test_overrides_may_start_with_the_names_of_the_components() -> None:
@@ -125,9 +104,6 @@ def test_parallel_mode_needs_its_sections() -> None:
         compile_config(main, create, parallel=True)
     assert "comm_collector=dict(type='flask_fs'), comm_learner=dict(type='flask_fs')" in caught.value.remedy
     assert compile_config(*pair(), parallel=True) == compile_config(*pair())
-    error = refused({'parallel.collector_num': 2}, comm_learner=None)
-    assert error.where == 'parallel.comm_learner.type'
-    assert "comm_learner=dict(type='flask_fs')" in error.remedy
 
 
 @pytest.mark.parametrize(
@@ -149,7 +125,7 @@ def test_parallel_mode_needs_its_sections() -> None:
         ({'commander': {'type': 'one_vs_one'}}, 'policy.collect.collector.type', ["'sample_1v1'", "'solo'"]),
         ({'evaluator': {'type': 'metric', 'data': 'x.npz'}}, 'policy.eval.evaluator.type', ['-m serial']),
         ({'collector': {'backend': 'ray'}}, 'policy.collect.collector.backend', ["'local'"]),
-        ({'comm_collector': None}, 'parallel.comm_collector.type', ["comm_collector=dict(type='flask_fs')"]),
+        ({'comm_learner': None}, 'parallel.comm_learner.type', ["comm_learner=dict(type='flask_fs')"]),
         ({'comm_collector': 'flask_fs'}, 'create_config.comm_collector', ["dict(type='...')"]),
     ],
 )
@@ -174,7 +150,6 @@ def test_wrong_component_is_refused_with_what_fits(create: Any, where: str, word
         ({'parallel.coordinator.host': '0.0.0.0'}, IN_PROCESS, 'coordinator.host', ["'flask_fs'"]),
         ({'parallel.coordinator.port': 7000}, RAY, 'coordinator.port', ['one Ray cluster']),
         ({'parallel.colector_num': 3}, {}, 'colector_num', ['parallel.collector_num']),
-        ({'parallel.coordinator.beat': 3}, {}, 'coordinator.beat', ['beat_interval']),
         (
             {'parallel.coordinator.transport': {'max_worker': 5}},
             {},

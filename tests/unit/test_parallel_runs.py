@@ -119,13 +119,7 @@ def test_resumed_run_may_have_other_workers_addresses_folders_and_deadlines() ->
 @pytest.mark.parametrize(
     ('words', 'create'),
     [
-        (
-            [
-                'comm_learner.lockstep=true',
-                'commander.lockstep=true',
-            ],
-            {},
-        ),
+        (['comm_learner.lockstep=true', 'commander.lockstep=true'], {}),
         ([], {'commander': {'type': 'naive'}}),
         (['policy.nstep=3'], {}),
     ],
@@ -133,19 +127,3 @@ def test_resumed_run_may_have_other_workers_addresses_folders_and_deadlines() ->
 def test_resumed_run_keeps_what_training_depends_on(words: list[str], create: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match='a resumed run cannot change these keys'):
         changed(*words, **create)
-
-
-def test_token_is_in_no_file_and_has_to_be_given_again(tmp_path: Path) -> None:
-    cfg = compiled(f'parallel.coordinator.transport={{"token": "{TOKEN}"}}')
-    config.write_total_config(tmp_path, *split_config(cfg))
-    for name in ('total_config.py', 'config.json'):
-        text = (tmp_path / name).read_text()
-        assert TOKEN not in text and '***' in text
-    pair = config.read_config(tmp_path / 'total_config.py')
-    with pytest.raises(ConfigError, match='placeholder for a secret') as caught:
-        compile_config(*pair)
-    assert caught.value.where == 'parallel.coordinator.transport.token'
-    again = compile_config(*pair, overrides=[f'{caught.value.where}={TOKEN}'])
-    assert again == cfg
-    saved = config_data(*split_config(cfg))
-    assert config.check_changes(saved, cfg, 'here') == []

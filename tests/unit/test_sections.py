@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import re
-import sys
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -17,8 +16,7 @@ import rlframe
 from rlframe.config import compile_config, read_config
 from rlframe.config.schema import PARALLEL_FIELDS, ExperimentConfig, find_schema
 from rlframe.config.tree import ALL_COMPONENTS, IN_PARALLEL, Component
-from rlframe.registry import PARALLEL_COMMANDER_REGISTRY, REGISTRIES
-from rlframe.utils.field import REQUIRED, Configurable, Options, ResolvedConfig, defaults_of, to_plain
+from rlframe.utils.field import REQUIRED, Configurable, Options, ResolvedConfig, to_plain
 
 CONFIGS = sorted((Path(__file__).parents[2] / 'configs').glob('*.py'))
 SOMEWHERE_ELSE = ['policy.collect.collector.backend=ray', 'policy.eval.evaluator.backend=ray']
@@ -86,23 +84,6 @@ def test_types_of_a_whole_config_are_those_of_its_values() -> None:
     ):
         assert list(misfits(ExperimentConfig, cfg, seen)) == []
     assert seen == set(keys_of(ExperimentConfig))
-
-
-KINDS = {**REGISTRIES, 'parallel commander': PARALLEL_COMMANDER_REGISTRY}
-COMPONENTS = [(kind, name) for kind, registry in KINDS.items() for name in registry.names()]
-
-
-@pytest.mark.parametrize(('kind', 'name'), COMPONENTS, ids=lambda part: str(part))
-def test_types_of_a_component_are_those_of_its_defaults(kind: str, name: str) -> None:
-    cls = KINDS[kind].get(name)
-    for base in cls.__mro__ if issubclass(cls, Configurable) else ():
-        own = vars(base).get('__annotations__', {})
-        for view in (
-            eval(own[name], vars(sys.modules[base.__module__])) for name in ('_cfg', 'cfg') if name in own
-        ):
-            if view is not Any:
-                defaults, seen = ResolvedConfig(defaults_of(cls.config_fields())), set[str]()
-                assert list(misfits(view, defaults, seen)) == [] and seen == set(keys_of(view))
 
 
 def all_keys() -> set[str]:

@@ -170,7 +170,12 @@ def test_bad_input_starts_no_process(
     assert children.most == 0
 
 
-SMALL = ('policy.eval.evaluator.eval_freq=100000', 'env.evaluator_env_num=1', 'env.n_evaluator_episode=1')
+SMALL = (
+    *('--env', 'mine:Env', '--policy', 'dqn'),
+    'policy.eval.evaluator.eval_freq=100000',
+    'env.evaluator_env_num=1',
+    'env.n_evaluator_episode=1',
+)
 ENV = """
 import gymnasium
 
@@ -194,18 +199,7 @@ class Env(gymnasium.Env):
 
 def started(folder: Path, *words: str) -> subprocess.Popen[str]:
     (folder / 'mine.py').write_text(ENV, encoding='utf-8')
-    command = [
-        sys.executable,
-        '-m',
-        'rlframe',
-        'train',
-        '--env',
-        'mine:Env',
-        '--policy',
-        'dqn',
-        *SMALL,
-        *words,
-    ]
+    command = [sys.executable, '-m', 'rlframe', 'train', *SMALL, *words]
     pipes: dict[str, Any] = dict(stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     return subprocess.Popen(command, cwd=folder, **pipes)
 
