@@ -134,8 +134,8 @@ class MaskedVectorEnv(VectorWrapper):
         self._mask = np.ones((env.num_envs, sum(mask_parts(env.single_action_space))), np.int8)
 
     def reset(self, **given: Any) -> Any:
-        obs, info = self.env.reset(**given)
         due = (given.get('options') or {}).get('reset_mask', np.ones(self.num_envs, np.bool_))
+        obs, info = self.env.reset(**given)  # Gymnasium's own vector envs take the key out of the options
         self._take(info, 'reset()', due)
         return self._joined(obs), _without_mask(info)
 

@@ -61,9 +61,6 @@ class VectorMasks(gymnasium.vector.SyncVectorEnv):
         super().__init__([partial(Uneven, mask='info')] * num_envs, autoreset_mode=kind)
         self._final = final
 
-    def reset(self, *, seed: Any = None, options: Any = None) -> Any:
-        return super().reset(seed=seed, options=dict(options or {}))  # which it changes
-
     def step(self, actions: Any) -> Any:
         *answer, info = super().step(actions)
         left_out = () if self._final else ('_action_mask', 'final_info', '_final_info')
