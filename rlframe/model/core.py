@@ -208,6 +208,13 @@ def update_norms(norms: Iterable[BatchRenorm]) -> None:
     torch._foreach_lerp_(running, batch, MOMENTUM)
 
 
+@torch.no_grad()
+def to_unit_rows(weights: Sequence[torch.Tensor]) -> None:
+    """Divides each row of some matrices by its norm."""
+    norms = [weight.norm(dim=1, keepdim=True).clamp_(min=1e-12) for weight in weights]
+    torch._foreach_div_(list(weights), norms)
+
+
 class NormedMLP(MLP):
     """Hidden layers that are normalised, or drop some of their units in training.
 
@@ -251,8 +258,7 @@ class NormedMLP(MLP):
             for layer in self.layers[: self._activated] if self._is_batch else ():
                 layer.register_parameter('bias', None)
             self._parameters_of_layers()
-            for weight in self.unit_rows:
-                weight.detach().div_(weight.detach().norm(dim=1, keepdim=True))
+            to_unit_rows(self.unit_rows)
 
     @property
     def unit_rows(self) -> list[torch.Tensor]:

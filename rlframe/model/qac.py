@@ -133,7 +133,8 @@ class QCritics(nn.Module):
             is_training: Whether to normalise by the batch and to drop units.
 
         Returns:
-            float32 [count, B], of quantile critics [count, B, quantiles], of categorical ones [count, B, atoms], or with discrete actions [count, B, A].
+            float32 [count, B], of quantile critics [count, B, quantiles], of categorical ones [count, B, atoms], or with
+            discrete actions [count, B, A].
         """
         features = self.encoder(obs)
         if action is not None:

@@ -19,6 +19,7 @@ from rlframe.policy.parts.normalize import RunningMoments
 from rlframe.policy.parts.optim import NAN_POLICY, OPTIMIZER, Optimizer
 from rlframe.policy.parts.options import (
     DISCOUNT_FACTOR,
+    EPOCH_PER_COLLECT,
     Schedule,
     check_positive_schedule,
     check_schedule,
@@ -66,9 +67,7 @@ class PPOModel(MemoryModel):
 class PPOLearn(LearnConfig):
     """Section ``learn`` of PPO."""
 
-    epoch_per_collect: int = option(
-        4, range='[1, inf)', unit='epochs', doc='passes over the data of one round', may_change=True
-    )
+    epoch_per_collect: int = option(EPOCH_PER_COLLECT)
     batch_size: int | None = option(
         256,
         range='[1, inf)',

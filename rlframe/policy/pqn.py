@@ -14,7 +14,9 @@ from rlframe.data.timestep import Array, Batch, FloatArray
 from rlframe.policy.base_policy import CollectConfig, LearnConfig
 from rlframe.policy.parts.optim import NAN_POLICY, Optimizer
 from rlframe.policy.parts.options import (
+    BATCH_SIZE,
     DISCOUNT_FACTOR,
+    EPOCH_PER_COLLECT,
     HIDDEN_SIZES,
     ImageModel,
     Schedule,
@@ -47,16 +49,8 @@ class PQNModel(ImageModel):
 class PQNLearn(LearnConfig):
     """Section ``learn`` of PQN."""
 
-    epoch_per_collect: int = option(
-        4, range='[1, inf)', unit='epochs', doc='passes over the data of one round', may_change=True
-    )
-    batch_size: int = option(
-        256,
-        range='[1, inf)',
-        unit='transitions',
-        doc='size of the batch of one update',
-        may_change=True,
-    )
+    epoch_per_collect: int = option(EPOCH_PER_COLLECT)
+    batch_size: int = option(BATCH_SIZE.having(256))
     learning_rate: Schedule = option(learning_rate(1e-3))
     grad_clip_norm: float | None = option(grad_clip_norm(default=10.0))
     nan_policy: Literal['raise', 'skip', 'ignore'] = option(NAN_POLICY)

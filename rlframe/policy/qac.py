@@ -304,7 +304,7 @@ class QACPolicy(Policy):
         )
 
     def _priority_of(self, error: torch.Tensor, rows: Rows) -> torch.Tensor:
-        """Returns the priorities of what was sampled, from the TD errors of its transitions or steps, float32 [B]."""
+        """Returns the priority of each sampled transition or sequence, float32 [B], from the TD errors of its steps."""
         if self._memory is None or not self._targets.has_priority:
             return error
         count = len(rows['obs'].unroll.state)

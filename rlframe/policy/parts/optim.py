@@ -202,6 +202,8 @@ class Optimizer:
             else:
                 self._step_adam(trained, gradients, mean, square, steps)
             if self._unit_rows:
+                from rlframe.model.core import to_unit_rows
+
                 to_unit_rows(self._unit_rows)
         if self._device_rate is None and self._guard is not None and not self._guard.answers_at_once:
             self.check()
@@ -331,10 +333,3 @@ class Optimizer:
 def unit_rows(module: nn.Module) -> list[torch.Tensor]:
     """Returns the weights of a module whose rows have norm 1."""
     return [weight for part in module.modules() for weight in getattr(part, 'unit_rows', ())]
-
-
-def to_unit_rows(weights: Sequence[torch.Tensor]) -> None:
-    """Divides each row of some matrices by its norm."""
-    with torch.no_grad():
-        norms = [weight.norm(dim=1, keepdim=True).clamp_(min=1e-12) for weight in weights]
-        torch._foreach_div_(list(weights), norms)

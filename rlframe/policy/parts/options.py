@@ -76,6 +76,9 @@ BATCH_SIZE = Field(
     64, range='[1, inf)', unit='transitions', doc='size of the batch of one update', may_change=True
 )
 DISCOUNT_FACTOR = Field(0.99, range='[0, 1]', unit='per env step', doc='weight of the next reward')
+EPOCH_PER_COLLECT = Field(
+    4, range='[1, inf)', unit='epochs', doc='passes over the data of one round', may_change=True
+)
 UPDATE_PER_COLLECT = Field(
     3, range='[1, inf)', unit='train iterations', doc='updates per round of collection', may_change=True
 )
