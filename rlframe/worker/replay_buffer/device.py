@@ -135,7 +135,7 @@ class FrameCopy:
     """
 
     def __init__(self, device: torch.device) -> None:
-        self._staging = Staging.onto(device)
+        self._staging = Staging(device)
         self._frames: torch.Tensor | None = None
 
     def update(self, frames: Array, new: int, first: int, stop: int) -> None:

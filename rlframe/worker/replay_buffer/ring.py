@@ -237,7 +237,7 @@ class RingStorage(Ring):
 
     def __init__(self, capacity: int, device: torch.device | None = None) -> None:
         super().__init__(capacity)
-        self._staging = None if device is None else Staging.onto(device)
+        self._staging = None if device is None else Staging(device)
         self._columns: Columns = {}
         self._segments: dict[str, str] = {}  # files of checkpoints that hold rows of this ring
 
