@@ -91,10 +91,7 @@ class PrioritizedSampler:
             new.fill(self.max_priority + EPS)
         else:
             new = priority + EPS
-        tree = self._tree
-        self.count += sum_tree.append(
-            tree.leaf, tree.total, tree.low, tree.start, self._use, self.alpha, row, new
-        )
+        self.count += sum_tree.append(self._tree.nodes, self._use, self.alpha, row, new)
 
     def anneal(self) -> None:
         """Advances ``beta`` by one step, up to 1."""
@@ -107,10 +104,8 @@ class PrioritizedSampler:
             size: Items drawn.
             stop: Row number that the next item gets.
         """
-        tree, uniform = self._tree, self._rng.random(size)
-        slot, described = sum_tree.draw(
-            tree.leaf, tree.total, tree.low, tree.start, self._use, uniform, self.beta, stop, self._by_batch
-        )
+        uniform = self._rng.random(size)
+        slot, described = sum_tree.draw(self._tree.nodes, self._use, uniform, self.beta, stop, self._by_batch)
         return Draw(slot, *described)
 
     def draw_among(self, slot: IntArray, size: int, stop: int) -> Draw:
@@ -134,19 +129,8 @@ class PrioritizedSampler:
         Raises:
             NonFiniteError: If a priority is NaN, infinite or negative; nothing is changed.
         """
-        tree, capacity = self._tree, len(self._use)
         bad, first, highest = sum_tree.update(
-            tree.leaf,
-            tree.total,
-            tree.low,
-            tree.start,
-            capacity,
-            self.alpha,
-            EPS,
-            present,
-            row,
-            slot,
-            priority,
+            self._tree.nodes, len(self._use), self.alpha, EPS, present, row, slot, priority
         )
         if bad:
             refuse(bad, first, priority)
@@ -189,8 +173,7 @@ class PrioritizedSampler:
         self._assign(slot, priority)
 
     def _assign(self, slot: IntArray, new: FloatArray) -> None:
-        tree = self._tree
-        self.count += sum_tree.assign(tree.leaf, tree.total, tree.low, tree.start, self.alpha, slot, new)
+        self.count += sum_tree.assign(self._tree.nodes, self.alpha, slot, new)
 
 
 def overhead_nbytes(capacity: int) -> int:

@@ -47,6 +47,8 @@ ask_for = cast(Callable[[Any, Any], None], intrinsic(_prefetch))
 """Asks for the cache line where a row of an array begins, without waiting for it; for kernels."""
 
 
+Nodes = tuple[FloatArray, FloatArray, FloatArray, IntArray]
+"""``leaf``, ``total``, ``low`` and ``start`` of a tree."""
 FANOUT = 8
 MAX_PRIORITY = 1e30
 """Above it a sum of weights could overflow; an error of that size is a divergence, not a priority."""
@@ -75,15 +77,17 @@ class SumTree:
         self.low = aligned_zeros((sum(blocks[1:]), FANOUT), np.dtype(np.float32))
         """Smallest weight present below each node. float32 [blocks, FANOUT]."""
         self.low.fill(math.inf)
+        self.nodes: Nodes = (self.leaf, self.total, self.low, self.start)
+        """The arrays, as kernels take them."""
 
     def set(self, slot: IntArray, weight: FloatArray) -> None:
         """Sets weights, >= 0 and finite; of a slot that recurs the last one counts. Both [n]."""
         self.leaf[slot // FANOUT, WEIGHT, slot % FANOUT] = weight
-        refresh(self.leaf, self.total, self.low, self.start, slot)
+        refresh(self.nodes, slot)
 
     def find(self, mass: FloatArray) -> IntArray:
         """Returns the slots where the running sum of weights first exceeds ``mass``, in [0, sum()). [n]."""
-        return descend(self.leaf, self.total, self.start, np.array(mass, np.float64))
+        return descend(self.nodes, np.array(mass, np.float64))
 
     def weight(self, slot: IntArray) -> FloatArray:
         """Returns the weights of slots. float32 [n]."""
@@ -141,8 +145,9 @@ def parents(node: IntArray, count: int) -> int:
 
 
 @kernel
-def refresh(leaf: FloatArray, total: FloatArray, low: FloatArray, start: IntArray, slot: IntArray) -> None:
+def refresh(nodes: Nodes, slot: IntArray) -> None:
     """Recomputes all nodes above the leaves at ``slot`` [n], one that neighbours share only once."""
+    leaf, total, low, start = nodes
     node = slot.copy()
     count = parents(node, len(slot))
     for i in range(count):
@@ -186,8 +191,9 @@ def choose(child: FloatArray, mass: float) -> tuple[int, float]:
 
 
 @kernel
-def descend(leaf: FloatArray, total: FloatArray, start: IntArray, mass: FloatArray) -> IntArray:
+def descend(nodes: Nodes, mass: FloatArray) -> IntArray:
     """Returns the leaf that each ``mass`` [n] falls on; ``mass`` is used up."""
+    leaf, total, _, start = nodes
     node = np.zeros(len(mass), np.int64)
     for level in range(len(start) - 2, -1, -1):
         for i in range(len(mass)):
@@ -231,34 +237,17 @@ def row_in(slot: int, stop: int, capacity: int) -> int:
 
 
 @kernel
-def assign(
-    leaf: FloatArray,
-    total: FloatArray,
-    low: FloatArray,
-    start: IntArray,
-    alpha: float,
-    slot: IntArray,
-    new: FloatArray,
-) -> int:
+def assign(nodes: Nodes, alpha: float, slot: IntArray, new: FloatArray) -> int:
     """Sets new priorities [n] of slots [n], 0 makes an item absent; returns how many more items are present."""
     more = 0
     for i in range(len(slot)):
-        more += enter(leaf, slot[i], new[i], alpha)
-    refresh(leaf, total, low, start, slot)
+        more += enter(nodes[0], slot[i], new[i], alpha)
+    refresh(nodes, slot)
     return more
 
 
 @kernel
-def append(
-    leaf: FloatArray,
-    total: FloatArray,
-    low: FloatArray,
-    start: IntArray,
-    use: IntArray,
-    alpha: float,
-    row: int,
-    new: FloatArray,
-) -> int:
+def append(nodes: Nodes, use: IntArray, alpha: float, row: int, new: FloatArray) -> int:
     """Takes in new, unused items with the priorities ``new`` [n]; the first has the row number ``row``.
 
     Returns:
@@ -269,17 +258,14 @@ def append(
     for i in range(len(new)):
         slot[i] = (row + i) % len(use)
         use[slot[i]] = 0
-        more += enter(leaf, slot[i], new[i], alpha)
-    refresh(leaf, total, low, start, slot)
+        more += enter(nodes[0], slot[i], new[i], alpha)
+    refresh(nodes, slot)
     return more
 
 
 @kernel
-def update(  # noqa: PLR0913  # a kernel takes arrays, not objects
-    leaf: FloatArray,
-    total: FloatArray,
-    low: FloatArray,
-    start: IntArray,
+def update(
+    nodes: Nodes,
     capacity: int,
     alpha: float,
     eps: float,
@@ -291,10 +277,7 @@ def update(  # noqa: PLR0913  # a kernel takes arrays, not objects
     """Sets new priorities; items that were overwritten or removed meanwhile are skipped.
 
     Args:
-        leaf: Weights and priorities of the leaves. float32 [blocks, 2, FANOUT].
-        total: Sums of weights. float64 [blocks, FANOUT].
-        low: Smallest weights. float32 [blocks, FANOUT].
-        start: First block of each level above the leaves. int64 [levels].
+        nodes: The tree.
         capacity: Number of slots.
         alpha: Exponent of priorities.
         eps: Added to each new priority.
@@ -307,6 +290,7 @@ def update(  # noqa: PLR0913  # a kernel takes arrays, not objects
         The number of invalid priorities and the position of the first (nothing is changed then), and the largest new
         priority of the items that still exist, -1 if none does.
     """
+    leaf, total, low, _ = nodes
     bad, first_bad = 0, -1
     for i in range(len(new)):
         ask_for(leaf, slot[i] // FANOUT)
@@ -328,17 +312,8 @@ def update(  # noqa: PLR0913  # a kernel takes arrays, not objects
             highest = max(highest, new[i])
             changed[kept] = s
             kept += 1
-    refresh(leaf, total, low, start, changed[:kept])
+    refresh(nodes, changed[:kept])
     return 0, -1, highest
-
-
-@kernel
-def stratify(leaf: FloatArray, total: FloatArray, start: IntArray, uniform: FloatArray) -> IntArray:
-    """Draws a slot in each of n equal parts of the total weight; ``uniform`` [n] in [0, 1) is used up."""
-    size = len(uniform)
-    for i in range(size):
-        uniform[i] = (i + uniform[i]) * (total[-1, 0] / size)
-    return descend(leaf, total, start, uniform)
 
 
 @kernel
@@ -379,31 +354,23 @@ def describe(
 
 
 @kernel
-def draw(  # noqa: PLR0913  # a kernel takes arrays, not objects
-    leaf: FloatArray,
-    total: FloatArray,
-    low: FloatArray,
-    start: IntArray,
-    use: IntArray,
-    uniform: FloatArray,
-    beta: float,
-    stop: int,
-    by_batch: bool,
+def draw(
+    nodes: Nodes, use: IntArray, uniform: FloatArray, beta: float, stop: int, by_batch: bool
 ) -> tuple[IntArray, tuple[IntArray, FloatArray, FloatArray, IntArray]]:
-    """Runs ``stratify`` and ``describe`` in one call.
+    """Draws a slot in each of n equal parts of the total weight, and describes the items there.
 
     Args:
-        leaf: Weights and priorities of the leaves. float32 [blocks, 2, FANOUT].
-        total: Sums of weights. float64 [blocks, FANOUT].
-        low: Smallest weights. float32 [blocks, FANOUT].
-        start: First block of each level above the leaves. int64 [levels].
+        nodes: The tree.
         use: Uses of each slot so far. int32 [capacity].
         uniform: Numbers in [0, 1), used up. float64 [n].
         beta: Exponent of the importance.
         stop: Row number that the next item gets.
         by_batch: Whether the smallest weight of the batch has an importance of 1, or that of the tree.
     """
-    slot = stratify(leaf, total, start, uniform)
+    leaf, total, low, _ = nodes
+    for i in range(len(uniform)):
+        uniform[i] = (i + uniform[i]) * (total[-1, 0] / len(uniform))
+    slot = descend(nodes, uniform)
     least = low[-1, 0]
     if by_batch:
         least = np.float32(np.inf)
