@@ -52,14 +52,21 @@ def main() -> None:
                 'transitions': once.count(),
                 'frames per transition': round(pool.stop / once.count(), 4),
                 'bytes of a frame': int(np.prod(pool.shape)),
-                'GiB allocated for a million': round(once.nbytes() / 2**30, 2),  # type: ignore[attr-defined]
-                'GiB copied': round(copied.nbytes() / transitions * MILLION / 2**30, 2),  # type: ignore[attr-defined]
+                'GiB allocated for a million': round(nbytes(once) / 2**30, 2),
+                'GiB copied': round(nbytes(copied) / transitions * MILLION / 2**30, 2),
                 'push us': {name: round(1e6 * value, 1) for name, value in pushed.items()},
                 'sample us': {name: round(1e6 * median(values)) for name, values in drawn.items()},
                 'sample ratio': round(median(drawn['once']) / median(drawn['copied']), 2),
             }
         )
     )
+
+
+def nbytes(buffer: Any) -> int:
+    """Returns the bytes that the rows of a buffer occupy, and its frames if it keeps them apart."""
+    pool = getattr(buffer._storage, '_pool', None)
+    columns: int = sum(column.nbytes for column in buffer._storage._columns.values())
+    return columns + (0 if pool is None else pool._frames.nbytes)
 
 
 def blocks(env_id: str, transitions: int) -> Iterator[Batch]:

@@ -44,6 +44,8 @@ logger = logging.getLogger(__name__)
 
 ADDED = frozenset({'replay_unique_id', 'replay_buffer_idx', 'priority', 'IS', 'use', 'staleness'})
 """Columns that a sample has in addition to the pushed ones; pushed columns of these names are not stored."""
+SLOT_NBYTES = 14
+"""Bytes of the priority and the use count of an item, and of the sums above it."""
 SWEEP = 256
 """Items looked at together when stale ones are removed."""
 
@@ -123,7 +125,7 @@ class AdvancedReplayBuffer(NaiveReplayBuffer):
 
     def _build(self, cfg: EasyDict) -> None:
         super()._build(cfg)
-        check_memory(self.estimate_nbytes(cfg, 0), 'replay_buffer_size')
+        check_memory(SLOT_NBYTES * self._capacity, 'replay_buffer_size')
         own, control = self._cfg, self._cfg.thruput_controller
         self._max_use, self._max_staleness = own.max_use, own.max_staleness
         self._priorities = self._build_priorities(own)
@@ -146,14 +148,6 @@ class AdvancedReplayBuffer(NaiveReplayBuffer):
     @beta.setter
     def beta(self, beta: float) -> None:
         self._priorities.beta = beta
-
-    @classmethod
-    def estimate_nbytes(cls, cfg: Mapping[str, Any] | None, row_nbytes: int) -> int:
-        from rlframe.worker.replay_buffer.prioritized import overhead_nbytes
-
-        return super().estimate_nbytes(cfg, row_nbytes) + overhead_nbytes(
-            cls.resolve_config(cfg).replay_buffer_size
-        )
 
     def count(self) -> int:
         return self._priorities.count

@@ -262,21 +262,6 @@ class NaiveReplayBuffer(IBuffer):
         """Items accepted so far."""
         return self._push_count
 
-    @classmethod
-    def estimate_nbytes(cls, cfg: Mapping[str, Any] | None, row_nbytes: int) -> int:
-        """Returns the bytes that a buffer of columns will allocate, without allocating any.
-
-        Args:
-            cfg: Its options.
-            row_nbytes: Bytes of one transition, over all columns.
-        """
-        return int(cls.resolve_config(cfg).replay_buffer_size) * row_nbytes
-
-    def nbytes(self) -> int:
-        """Returns the bytes that are allocated."""
-        parts = (self._storage, self._priorities)
-        return sum(part.nbytes() for part in parts if part is not None)
-
     def count(self) -> int:
         return len(self._storage) if self._storage is not None else 0
 

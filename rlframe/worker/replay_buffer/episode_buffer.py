@@ -51,12 +51,6 @@ class EpisodeReplayBuffer(NaiveReplayBuffer):
         self._episodes = Episodes()
         self._max_steps = self._cfg.max_env_steps
 
-    @classmethod
-    def estimate_nbytes(cls, cfg: Mapping[str, Any] | None, row_nbytes: int) -> int:
-        """Returns the bytes of ``max_env_steps`` steps or, without a limit, the minimum, for one-step episodes."""
-        steps = cls.resolve_config(cfg).max_env_steps
-        return super().estimate_nbytes(cfg, row_nbytes) if steps is None else int(steps) * row_nbytes
-
     @property
     def episode_len(self) -> list[int]:
         """Env steps of each episode, oldest first."""

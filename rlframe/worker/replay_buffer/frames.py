@@ -98,11 +98,6 @@ class FramePool:
         begin = max(self.first, self.stop - self.window)
         kernels.find(self._frames, self._table, self._weight, begin, self.stop)
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes that are allocated."""
-        return self._frames.nbytes + self._table.nbytes + self._weight.nbytes
-
     def oldest_of(self, numbers: IntArray) -> int:
         """Returns a lower bound of the numbers of all frames of a row and of later rows.
 
@@ -280,10 +275,6 @@ class FrameStorage(RingStorage):
         if self._pool is not None:
             self._pool.fit(capacity)
         return other
-
-    def nbytes(self) -> int:
-        """Returns the bytes that are allocated."""
-        return super().nbytes() + (self._pool.nbytes if self._pool is not None else 0)
 
     def state_dict(self) -> dict[str, Any]:
         """Returns copies of the rows present and of their frames."""

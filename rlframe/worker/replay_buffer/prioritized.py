@@ -12,7 +12,7 @@ from rlframe.data import FloatArray, IntArray
 from rlframe.errors import NonFiniteError
 from rlframe.utils.schema import FINITE, array, check_state
 from rlframe.worker.replay_buffer import sum_tree
-from rlframe.worker.replay_buffer.sum_tree import MAX_PRIORITY, SumTree, tree_nbytes
+from rlframe.worker.replay_buffer.sum_tree import MAX_PRIORITY, SumTree
 
 EPS = 1e-5
 """Added to every priority, so that every item can be drawn."""
@@ -149,10 +149,6 @@ class PrioritizedSampler:
         self._tree.clear()
         self.max_priority, self.count = 1.0, 0
 
-    def nbytes(self) -> int:
-        """Returns the bytes that are allocated."""
-        return self._tree.nbytes() + self._use.nbytes
-
     def state_dict(self, slot: IntArray) -> dict[str, Any]:
         """Returns the data of the items at ``slot``, in that order. The tree follows from it."""
         return {
@@ -174,11 +170,6 @@ class PrioritizedSampler:
 
     def _assign(self, slot: IntArray, new: FloatArray) -> None:
         self.count += sum_tree.assign(self._tree.nodes, self.alpha, slot, new)
-
-
-def overhead_nbytes(capacity: int) -> int:
-    """Returns the bytes that a ``PrioritizedSampler`` allocates."""
-    return tree_nbytes(capacity) + 4 * capacity
 
 
 def refuse(count: int, first: int, priority: FloatArray) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import copy
 import math
 import numbers
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -321,10 +320,6 @@ class RingStorage(Ring):
         """Returns an empty ring of another size that keeps rows as this one does."""
         return RingStorage(capacity, None if self._staging is None else self._staging.device)
 
-    def nbytes(self) -> int:
-        """Returns the bytes that are allocated."""
-        return _nbytes(self._columns)
-
     def state_dict(self) -> dict[str, Any]:
         """Returns copies of the rows present, oldest first, and their numbers."""
         rows = _to_dict(_gather(self._columns, self.window()))
@@ -387,10 +382,6 @@ class ObjectStorage(Ring):
         """Forgets all items."""
         self._items = [None] * len(self._items)
         self.first = self.stop
-
-    def nbytes(self) -> int:
-        """Returns the bytes of the list and of the arrays in it, an array that occurs twice counted twice."""
-        return sys.getsizeof(self._items) + sum(_object_nbytes(item) for item in self._items)
 
     def state_dict(self) -> dict[str, Any]:
         """Returns copies of the objects present, oldest first, and their numbers."""
@@ -509,11 +500,3 @@ def _to_dict(rows: Batch) -> dict[str, Any]:
 
 def _nbytes(columns: Columns) -> int:
     return sum(_nbytes(column) if isinstance(column, dict) else column.nbytes for column in columns.values())
-
-
-def _object_nbytes(item: Any) -> int:
-    if isinstance(item, Mapping):
-        return sum(_object_nbytes(value) for value in item.values())
-    if isinstance(item, list | tuple):
-        return sum(_object_nbytes(value) for value in item)
-    return item.nbytes() if isinstance(item, Batch) else getattr(item, 'nbytes', sys.getsizeof(item))

@@ -97,10 +97,6 @@ class Trajectories:
             rows[:, column + 1] = np.where(here != NONE, self._after[here % self._capacity], NONE)
         return rows
 
-    def nbytes(self) -> int:
-        """Returns the bytes that are allocated."""
-        return self._before.nbytes + self._after.nbytes
-
     def state_dict(self, number: IntArray) -> dict[str, Any]:
         """Returns the data of the rows with these numbers, all that are present, oldest first."""
         running = np.array(list(self._running.items()), np.int64).reshape(-1, 2)
@@ -342,22 +338,6 @@ class SequenceReplayBuffer(NaiveReplayBuffer):
 
         slot = np.where(mask, row, storage.first) % self._capacity
         return storage.gather(slot.reshape(-1)).map(padded).replace(mask=mask)
-
-    @classmethod
-    def estimate_nbytes(cls, cfg: Mapping[str, Any] | None, row_nbytes: int) -> int:
-        from rlframe.worker.replay_buffer.prioritized import overhead_nbytes
-
-        resolved = cls.resolve_config(cfg)
-        size: int = resolved.replay_buffer_size
-        links = 2 * np.dtype(np.int64).itemsize * size
-        return (
-            super().estimate_nbytes(cfg, row_nbytes)
-            + links
-            + (overhead_nbytes(size) if resolved.priority else 0)
-        )
-
-    def nbytes(self) -> int:
-        return super().nbytes() + self._trajectories.nbytes()
 
     def state_dict(self) -> dict[str, Any]:
         number, slot = self._present()

@@ -113,10 +113,6 @@ class SumTree:
         self.total.fill(0.0)
         self.low.fill(math.inf)
 
-    def nbytes(self) -> int:
-        """Returns the bytes that are allocated."""
-        return self.leaf.nbytes + self.total.nbytes + self.low.nbytes
-
 
 def level_blocks(capacity: int) -> list[int]:
     """Returns the blocks of each level, leaves first; the last one has only the root."""
@@ -124,12 +120,6 @@ def level_blocks(capacity: int) -> list[int]:
     while blocks[-1] > 1:
         blocks.append(math.ceil(blocks[-1] / FANOUT))
     return [*blocks, 1]
-
-
-def tree_nbytes(capacity: int) -> int:
-    """Returns the bytes that a ``SumTree`` of this capacity allocates."""
-    leaves, *above = level_blocks(capacity)
-    return FANOUT * (8 * leaves + 12 * sum(above))
 
 
 @kernel

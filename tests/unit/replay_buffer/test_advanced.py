@@ -259,15 +259,6 @@ def test_two_items_cannot_give_three_samples_unless_told_so(caplog: pytest.LogCa
     assert 'need 8' in caplog.text
 
 
-def test_bytes_are_within_five_percent_of_the_estimate() -> None:
-    for size in (1, 100, 4096, 10**5):
-        buffer = filled(1, size=size)
-        assert buffer.nbytes() == pytest.approx(
-            AdvancedReplayBuffer.estimate_nbytes(dict(replay_buffer_size=size), 45), rel=0.05
-        )
-    assert buffer.nbytes() / 10**5 - 45 < 19  # priority, use count and both trees, per slot
-
-
 def test_gigantic_buffer_is_refused_before_allocation(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, 'available_memory', lambda: 2**30)
     with pytest.raises(ResourceError, match='GiB are free'):

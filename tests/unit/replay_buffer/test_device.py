@@ -59,7 +59,7 @@ def test_rows_are_those_of_a_ring_in_main_memory(data: st.DataObject) -> None:
             st.lists(st.sampled_from(['push', 'push', 'push', 'drop', 'clear', 'load', 'resize']), max_size=9)
         ):
             host, there = changed(what, host, there, rng, draw)
-            assert (there.first, there.stop, there.nbytes()) == (host.first, host.stop, host.nbytes())
+            assert (there.first, there.stop) == (host.first, host.stop)
             slot = host.window()
             if not len(slot):
                 continue

@@ -77,10 +77,6 @@ def test_the_size_counts_episodes_whatever_their_length_in_random_cases() -> Non
                 buffer = twin
             numbers = [number_of(drawn) for drawn in buffer.sample(buffer.count(), 0)]
             assert sorted(numbers) == list(range(len(lengths)))[-size:]
-        row = sum(column.nbytes for column in dict(episode(0, 1).items()).values())
-        assert buffer.nbytes() <= row * 2 * max(2 * sum(lengths[-size:]), size * 600, 1024), (
-            'old steps make room'
-        )
     with pytest.raises(CheckpointMismatchError, match='another size'):
         EpisodeReplayBuffer(dict(replay_buffer_size=size + 1)).load_state_dict(buffer.state_dict())
 
@@ -120,7 +116,7 @@ def test_what_is_no_whole_episode_is_refused_and_nothing_is_stored(
     buffer = EpisodeReplayBuffer(dict(max_env_steps=10))
     with pytest.raises(error, match=match):
         buffer.push(data, 0)
-    assert buffer.count() == buffer.push_count == buffer.nbytes() == 0
+    assert buffer.count() == buffer.push_count == 0
     assert buffer.push([], 0) == 0
 
 
@@ -131,11 +127,3 @@ def test_ranges_are_over_the_age_of_episodes_and_too_few_give_none(caplog: pytes
     assert len(buffer.sample(20, 0, replace=True)) == 20
     assert buffer.sample(6, 0) is None and 'has 5 items' in caplog.text
     assert buffer.sample(0, 0) == []
-
-
-def test_memory_is_that_of_the_steps() -> None:
-    buffer = EpisodeReplayBuffer(dict(max_env_steps=50))
-    one = episode(0, 10)
-    buffer.push(one, 0)
-    row_nbytes = sum(column.nbytes for column in dict(one.items()).values()) // 10
-    assert buffer.nbytes() == buffer.estimate_nbytes(dict(max_env_steps=50), row_nbytes)

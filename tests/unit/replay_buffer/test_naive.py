@@ -91,12 +91,6 @@ def test_missing_and_other_checkpoints_are_refused_by_name(tmp_path) -> None:
         buffer.load_data(tmp_path / 'other')
 
 
-def test_bytes_are_foretold() -> None:
-    buffer = filled(1, size=1000)
-    assert buffer.nbytes() == NaiveReplayBuffer.estimate_nbytes(dict(replay_buffer_size=1000), 45)
-    assert NaiveReplayBuffer(None).nbytes() == 0
-
-
 def test_a_buffer_that_is_given_no_config_says_what_it_takes() -> None:
     with pytest.raises(ConfigError, match=r'NaiveReplayBuffer: .*options as a dict.*replay_buffer_size'):
         NaiveReplayBuffer(100)
