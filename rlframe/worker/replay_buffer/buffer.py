@@ -410,17 +410,13 @@ class NaiveReplayBuffer(IBuffer):
         self._storage = None
         if state['kind']:
             with part('storage'):
-                self._storage = self._empty_storage(state['kind'], self._saved_capacity(state['storage']))
+                self._storage = self._empty_storage(state['kind'])
                 self._storage.load_state_dict(state['storage'])
         self._push_count, self._envstep = int(state['push_count']), int(state['envstep'])
         self._rng.bit_generator.state = copy.deepcopy(state['rng'])
         self._counted = {name: int(state['throughput'][name]) for name in self._counted}
         with part('sampler'):
             self._sampler.load_state_dict(part_of(state, 'sampler', DICT))
-
-    def _saved_capacity(self, storage: Mapping[str, Any]) -> int:
-        """Returns the number of slots for the rows of a saved storage."""
-        return self._capacity
 
     def _to_block(self, data: Any) -> Rows:
         """Converts pushed data to the form of the storage; an empty list if there is none.
@@ -452,22 +448,22 @@ class NaiveReplayBuffer(IBuffer):
     def _write(self, block: Rows) -> AnyStorage:
         """Stores a block; the first one decides the kind of the storage."""
         if self._storage is None:
-            self._storage = self._storage_for(block, self._capacity)
+            self._storage = self._storage_for(block)
         self._storage.push(block)  # type: ignore[arg-type]  # _to_block made sure that the kinds agree
         self._push_count += len(block)
         return self._storage
 
-    def _storage_for(self, block: Rows, capacity: int) -> AnyStorage:
+    def _storage_for(self, block: Rows) -> AnyStorage:
         """Creates the storage for the rows or objects that a block begins.
 
         Raises:
             ConfigError: If frames are to be kept once, and no column is a stack of images.
         """
         if not isinstance(block, Batch):
-            return self._empty_storage('ObjectStorage', capacity)
+            return self._empty_storage('ObjectStorage')
         frames, stack = self._cfg.frames, self._cfg.frame_stack
         if frames != 'copied' and stack > 1 and stacked_columns(block, stack):
-            return self._empty_storage('FrameStorage', capacity)
+            return self._empty_storage('FrameStorage')
         if frames == 'once':
             raise ConfigError(
                 f'no column is a stack of uint8 images [{stack}, height, width, ...]',
@@ -475,18 +471,18 @@ class NaiveReplayBuffer(IBuffer):
                 got=frames,
                 expected="'auto' or 'copied'",
             )
-        return self._empty_storage('RingStorage', capacity)
+        return self._empty_storage('RingStorage')
 
-    def _empty_storage(self, kind: str, capacity: int) -> AnyStorage:
+    def _empty_storage(self, kind: str) -> AnyStorage:
         """Returns an empty storage.
 
         Raises:
             ConfigError: If objects are to be kept on a device.
         """
         if kind == 'FrameStorage':
-            return FrameStorage(capacity, self._cfg.frame_stack, self._device)
+            return FrameStorage(self._capacity, self._cfg.frame_stack, self._device)
         if kind == 'RingStorage':
-            return RingStorage(capacity, self._device)
+            return RingStorage(self._capacity, self._device)
         if self._device is not None:
             raise ConfigError(
                 f'a device keeps {RingStorage.kind}, not {ObjectStorage.kind}',
@@ -494,7 +490,7 @@ class NaiveReplayBuffer(IBuffer):
                 got=self._cfg.device,
                 expected="'cpu'",
             )
-        return ObjectStorage(capacity)
+        return ObjectStorage(self._capacity)
 
     def _gather(self, slot: IntArray) -> Rows:
         if self._storage is None:

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any, Literal
 
 import numpy as np
 
-from rlframe.data import Batch, IntArray
-from rlframe.errors import CheckpointMismatchError
+from rlframe.data import Batch
+from rlframe.data.timestep import to_tree
+from rlframe.errors import CheckpointStateError
 from rlframe.registry import BUFFER_REGISTRY
 from rlframe.utils.field import option
-from rlframe.utils.schema import COUNT, array, part_of
+from rlframe.utils.schema import COLUMN, DICT, TEXT, array, check_state, dict_of, part, part_of
 from rlframe.worker.replay_buffer.buffer import BufferConfig, NaiveReplayBuffer, to_numpy_block
-from rlframe.worker.replay_buffer.ring import RingStorage, Storage, stack_items, to_items
+from rlframe.worker.replay_buffer.ring import ObjectStorage, pair_columns, stack_items, to_items, to_numpy
 from rlframe.worker.replay_buffer.sequence_buffer import done_of
-
-FIRST_STEPS = 1024
-"""Minimum initial size of a growing ring, in env steps."""
 
 
 class EpisodeBufferConfig(BufferConfig):
@@ -27,39 +26,32 @@ class EpisodeBufferConfig(BufferConfig):
         10000, range='[1, inf)', unit='episodes', doc='Largest number of episodes'
     )
     max_env_steps: int | None = option(
-        None,
-        range='[1, inf)',
-        unit='env steps',
-        doc='Largest total over all episodes, allocated by the first push; None: no limit',
+        None, range='[1, inf)', unit='env steps', doc='Largest total over all episodes; None: no limit'
     )
+    frames: Literal['auto', 'copied'] = option('auto', doc='Stacked images are kept whole in either case')
 
 
 @BUFFER_REGISTRY.register('episode')
 class EpisodeReplayBuffer(NaiveReplayBuffer):
     """Keeps the newest whole episodes and samples them uniformly.
 
-    Its size is counted in episodes. Their memory depends on their length, unless ``max_env_steps`` limits it as well.
-    The steps of all episodes are stored in one ring, which grows up to that limit; an episode is removed when its
-    oldest step is overwritten.
+    Its size is counted in episodes. Their memory depends on their length, unless ``max_env_steps`` limits it as well: then
+    the oldest episodes go until the others have room. An episode is a ``Batch``, kept as an object.
     """
 
     _cfg: EpisodeBufferConfig
+    _storage: ObjectStorage | None
     supports_device = False
 
     def _build(self, cfg: Any) -> None:
         super()._build(cfg)
-        self._episodes = Episodes()
         self._max_steps = self._cfg.max_env_steps
+        self._lengths: deque[int] = deque(maxlen=self._capacity)
 
     @property
     def episode_len(self) -> list[int]:
         """Env steps of each episode, oldest first."""
-        length: list[int] = self._episodes.length.tolist()
-        return length
-
-    def count(self) -> int:
-        """Returns the number of episodes."""
-        return len(self._episodes)
+        return list(self._lengths)
 
     def push(self, data: Any, cur_collector_envstep: int) -> int:
         """Adds episodes; the oldest ones are removed to make room.
@@ -74,39 +66,28 @@ class EpisodeReplayBuffer(NaiveReplayBuffer):
 
         Raises:
             TypeError: If an item is not an episode.
-            ValueError: If an episode is not whole (its last step alone is done), or longer than ``max_env_steps``.
-                Nothing is stored then.
-            ResourceError: If the episodes do not fit into memory.
+            ValueError: If an episode is not whole (its last step alone is done), longer than ``max_env_steps``, or has
+                other columns than the episodes before. Nothing is stored then.
         """
         given = [data] if isinstance(data, Batch) else to_items(data)
         episodes = [self._checked(item, number) for number, item in enumerate(given)]
-        self._envstep = cur_collector_envstep
-        if not episodes:
-            return 0
-        kept = episodes[-self._capacity :]
-        block = cast(Batch, self._to_block(Batch.cat(kept)))
-        before = self.count()
-        self._make_room(len(kept), block)
-        storage = self._write(block)
-        self._push_count += len(episodes) - len(block)  # _write counted steps
-        self._episodes.append([len(episode) for episode in kept], storage.stop, storage.capacity)
-        removed = before + len(episodes) - self.count()
-        self._tally(pushed=len(episodes), removed=removed)
-        return len(episodes)
+        known = [*self._newest(1), *episodes]
+        for episode in known[1:]:
+            pair_columns(to_tree(known[0]), episode)
+        count = super().push(episodes, cur_collector_envstep)
+        self._lengths.extend(map(len, episodes))
+        self._keep_within_limit()
+        return count
 
-    def _make_room(self, episodes: int, block: Batch) -> None:
-        """Removes the oldest episodes if there are too many, and grows the ring if allowed."""
-        steps = len(block)
-        storage = cast(RingStorage | None, self._storage)
-        if storage is None:
-            self._storage = self._storage_for(block, self._max_steps or max(steps, FIRST_STEPS))
-            return
-        self._episodes.drop(max(len(self._episodes) + episodes - self._capacity, 0))
-        first = int(self._episodes.start[0]) if len(self._episodes) else storage.stop
-        storage.drop_oldest(first - storage.first)
-        need = len(storage) + steps
-        if self._max_steps is None and need > storage.capacity:
-            self._storage = storage.resized(max(2 * storage.capacity, need))
+    def _keep_within_limit(self) -> None:
+        """Removes the oldest episodes as long as all of them have too many env steps."""
+        steps, dropped = sum(self._lengths), 0
+        while self._max_steps is not None and steps > self._max_steps:
+            steps -= self._lengths.popleft()
+            dropped += 1
+        if self._storage is not None and dropped:
+            self._storage.drop_oldest(dropped)
+            self._tally(removed=dropped)
 
     def _checked(self, item: Any, number: int) -> Batch:
         if isinstance(item, list | tuple) and item and all(isinstance(step, Mapping) for step in item):
@@ -129,76 +110,43 @@ class EpisodeReplayBuffer(NaiveReplayBuffer):
             )
         return episode
 
-    def _sampled_items(self) -> Storage:
-        return self._episodes
+    def _copy(self, items: list[Batch]) -> list[Batch]:
+        return [episode.map(np.copy) for episode in items]
 
-    def _gather(self, slot: IntArray) -> list[Any]:
-        """Returns copies of the episodes of these ages."""
-        if len(slot) == 0:
+    def _newest(self, count: int | None = None) -> list[Batch]:
+        """Returns the newest episodes, all by default, oldest first."""
+        storage = self._storage
+        if storage is None:
             return []
-        storage = cast(RingStorage, self._storage)
-        length = self._episodes.length[slot]
-        end = np.cumsum(length)
-        row = np.repeat(self._episodes.start[slot] - (end - length), length) + np.arange(end[-1])
-        steps = storage.gather(row % storage.capacity)
-        return [steps[stop - count : stop] for stop, count in zip(end.tolist(), length.tolist(), strict=True)]
+        return storage.gather(storage.window(slice(None if count is None else -count, None)))
 
     def clear(self) -> None:
         super().clear()
-        self._episodes = Episodes()
+        self._lengths.clear()
 
     def state_dict(self) -> dict[str, Any]:
-        size = {'replay_buffer_size': self._capacity, 'episode_len': self._episodes.length.copy()}
-        return {**super().state_dict(), **size}
-
-    def _saved_capacity(self, storage: Mapping[str, Any]) -> int:
-        return part_of(storage, 'capacity', COUNT) if self._max_steps is None else self._max_steps
+        """Returns the state, in which the steps of all episodes are joined to columns."""
+        storage, episodes = self._storage, self._newest()
+        saved: dict[str, Any] = {}
+        if storage is not None:
+            saved = {'capacity': storage.capacity, 'first': storage.first, 'stop': storage.stop}
+            saved['columns'] = to_tree(Batch.cat(self._copy(episodes))) if episodes else {}
+        return {**self._state(saved), 'episode_len': np.array(self._lengths, np.int64)}
 
     def _restore(self, state: Mapping[str, Any]) -> None:
-        if (size := state.get('replay_buffer_size', self._capacity)) != self._capacity:
-            raise CheckpointMismatchError(
-                'the replay buffer has another size',
-                where='replay_buffer_size',
-                got=self._capacity,
-                expected=f'{size}, as when it was saved',
-            )
-        super()._restore(state)
-        self._episodes = Episodes()
-        if self._storage is not None:
-            length = part_of(state, 'episode_len', array('iu', (None,))).tolist()
-            self._episodes.append(length, self._storage.stop, self._storage.capacity)
-
-
-class Episodes:
-    """Positions of each episode's steps in a ring of steps, oldest episode first."""
-
-    def __init__(self) -> None:
-        self.start: IntArray = np.empty(0, np.int64)
-        """Number of the first step, [n]."""
-        self.length: IntArray = np.empty(0, np.int64)
-        """Steps, [n]."""
-
-    def __len__(self) -> int:
-        """Returns the number of episodes."""
-        return len(self.start)
-
-    def slots(self, age: IntArray) -> IntArray:
-        """Returns the ages as they are: by them episodes are gathered."""
-        return age
-
-    def drop(self, count: int) -> None:
-        """Removes the oldest episodes."""
-        self.start, self.length = self.start[count:], self.length[count:]
-
-    def append(self, length: list[int], stop: int, capacity: int) -> None:
-        """Takes in the episodes that were stored last and drops those that are no longer whole.
-
-        Args:
-            length: Steps of each new episode.
-            stop: Number of the next step.
-            capacity: Slots of the ring.
-        """
-        new = np.array(length, np.int64)
-        start = np.concatenate([self.start, stop - np.cumsum(new[::-1])[::-1]])
-        is_whole = start >= stop - capacity
-        self.start, self.length = start[is_whole], np.concatenate([self.length, new])[is_whole]
+        check_state(state, {'kind': TEXT, 'storage': DICT})
+        lengths = part_of(state, 'episode_len', array('iu', (None,))).tolist()
+        saved = state['storage']
+        if state['kind']:
+            with part('storage'):
+                columns = part_of(saved, 'columns', dict_of(COLUMN))
+            steps = to_numpy(columns) if lengths else []
+            if len(steps) != sum(lengths):
+                raise CheckpointStateError(
+                    f'the state should have {sum(lengths)} env steps, but has {len(steps)}'
+                )
+            stops = np.cumsum(lengths).tolist()
+            items = [steps[stop - length : stop] for stop, length in zip(stops, lengths, strict=True)]
+            saved = {**saved, 'items': {str(number): item for number, item in enumerate(items)}}
+        super()._restore({**state, 'storage': saved})
+        self._lengths = deque(lengths, maxlen=self._capacity)

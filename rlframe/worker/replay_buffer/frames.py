@@ -269,13 +269,6 @@ class FrameStorage(RingStorage):
         least: Array = self._pool.gather(self._columns[name][slot]).reshape(len(slot), -1).min(axis=1)
         return least
 
-    def _sized(self, capacity: int) -> RingStorage:
-        other = FrameStorage(capacity, self.frame_stack, self._device)
-        other._names, other._pool, other._frame_segments = self._names, self._pool, self._frame_segments
-        if self._pool is not None:
-            self._pool.fit(capacity)
-        return other
-
     def state_dict(self) -> dict[str, Any]:
         """Returns copies of the rows present and of their frames."""
         return super().state_dict() | self._frames_state(is_copied=True)

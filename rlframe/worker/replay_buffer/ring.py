@@ -302,24 +302,6 @@ class RingStorage(Ring):
         """Forgets all items; the memory stays allocated."""
         self.first = self.stop
 
-    def resized(self, capacity: int) -> RingStorage:
-        """Returns a ring of another size with the same rows and row numbers; they must fit.
-
-        Raises:
-            ResourceError: If it does not fit into memory.
-        """
-        rows = _gather(self._columns, self.window())
-        self._demand(capacity * row_nbytes(rows))
-        ring = self._sized(capacity)
-        ring.first = ring.stop = self.first
-        ring._columns, ring._segments = _allocate(rows, capacity, ring._empty_column), self._segments
-        RingStorage.push(ring, rows)  # a subclass has converted them already
-        return ring
-
-    def _sized(self, capacity: int) -> RingStorage:
-        """Returns an empty ring of another size that keeps rows as this one does."""
-        return RingStorage(capacity, None if self._staging is None else self._staging.device)
-
     def state_dict(self) -> dict[str, Any]:
         """Returns copies of the rows present, oldest first, and their numbers."""
         rows = _to_dict(_gather(self._columns, self.window()))

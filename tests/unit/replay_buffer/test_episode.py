@@ -106,6 +106,7 @@ def test_an_episode_comes_as_a_batch_or_as_a_list_of_mappings() -> None:
         ([episode(0, 2), steps(0, 1, 0, 3, 9)], ValueError, r'episode 1 is not whole.*done are \[\]'),
         (Batch.cat([episode(0, 2), episode(1, 2)]), ValueError, r'episode 0 is not whole.*done are \[1, 3\]'),
         (Batch.cat([episode(0, 2), steps(0, 1, 0, 2, 9)]), ValueError, r'not whole.*done are \[1\]'),
+        ([episode(0, 2), episode(1, 2).replace(x=np.ones(2))], ValueError, r"new: \['x'\]"),
         (episode(0, 11), ValueError, 'has 11 env steps, max_env_steps is 10'),
         (Batch(obs=np.zeros((2, 3))), ValueError, 'terminated and truncated, or done'),
     ],
