@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import logging
-import queue
-import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -32,54 +30,6 @@ from rlframe.worker.learner.learner_hook import (
     check_hooks,
     hook_errors,
 )
-
-
-def prefetched(batches: Iterator[Any], ahead: int = 1) -> Iterator[Any]:
-    """Yields the items of an iterator, prefetched in a thread that ends when the generator is closed.
-
-    Args:
-        batches: Source of the batches.
-        ahead: Batches to hold ready.
-    """
-    ready: queue.Queue[tuple[Any, BaseException | None]] = queue.Queue(ahead)
-    closing = threading.Event()
-    thread = threading.Thread(
-        target=_fetch, args=(batches, ready, closing), name='rlframe-prefetch', daemon=True
-    )
-    thread.start()
-    try:
-        while True:
-            batch, error = ready.get()
-            if isinstance(error, StopIteration):
-                return
-            if error is not None:
-                raise error
-            yield batch
-    finally:
-        closing.set()
-        thread.join(timeout=5)
-
-
-def _fetch(batches: Iterator[Any], ready: queue.Queue[Any], closing: threading.Event) -> None:
-    """Fills the queue until it is told to close; an error is handed on to be raised by the consumer."""
-    try:
-        for batch in batches:
-            _put(ready, (batch, None), closing)
-            if closing.is_set():
-                return
-        _put(ready, (None, StopIteration()), closing)
-    except BaseException as error:
-        _put(ready, (None, error), closing)
-
-
-def _put(ready: queue.Queue[Any], item: tuple[Any, BaseException | None], closing: threading.Event) -> None:
-    while not closing.is_set():
-        try:
-            ready.put(item, timeout=0.1)
-            return
-        except queue.Full:
-            continue
-
 
 MONITOR_WINDOW = 1000
 """Most iterations that a mean of training variables is taken over."""
@@ -150,13 +100,7 @@ STATE = {'policy': DICT, 'progress': DICT}
 class LoaderConfig(Section):
     """Section ``dataloader`` of a learner."""
 
-    num_workers: int = option(
-        0,
-        range='[0, 1]',
-        unit='threads',
-        doc='number of threads that fetch batches ahead of start(); 0 fetches in line',
-        may_change=True,
-    )
+    num_workers: int = option(0, range='[0, inf)', ignored='start() fetches batches itself', may_change=True)
 
 
 class LearnerConfig(Section):
@@ -381,8 +325,7 @@ class BaseLearner(Configurable):
         if self.get_data is None:
             raise ValueError('set learner.get_data, a function of the batch size, before start()')
         get_data, size = self.get_data, self._policy.get_attribute('batch_size')
-        batches = iter(lambda: get_data(size), None)
-        self._loader = prefetched(batches) if self._cfg.dataloader.num_workers else batches
+        self._loader = iter(lambda: get_data(size), None)
 
     def call_hook(self, name: str) -> None:
         """Runs the hooks of a position: before_run, after_run, before_iter or after_iter."""
@@ -464,10 +407,6 @@ class BaseLearner(Configurable):
     def close(self) -> None:
         """Ends ``start`` after the running iteration; may be called twice."""
         self._closed = True
-        close = getattr(self._loader, 'close', None)  # a plain iterator has none
-        if close is not None:
-            close()
-        self._loader = None
 
 
 def _stacked(data: Any) -> Any:

@@ -1,8 +1,7 @@
-"""The learner counts, measures, pairs priorities, fetches ahead and saves."""
+"""The learner counts, measures, pairs priorities, fetches and saves."""
 
 from __future__ import annotations
 
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -105,13 +104,12 @@ def test_priorities_are_paired_with_the_places_of_their_batch() -> None:
     assert plain.priority_info == {}
 
 
-@pytest.mark.parametrize('num_workers', [0, 1])
-def test_start_trains_on_what_get_data_gives_in_order(num_workers: int) -> None:
+def test_start_trains_on_what_get_data_gives_in_order() -> None:
     seen: list[Any] = []
     learner = learner_with(
         updates=lambda data: seen.append(data) or {'total_loss': 0.0},
         train_iterations=5,
-        dataloader={'num_workers': num_workers},
+        dataloader={'num_workers': 2},
     )
     learner.policy.set_attribute('batch_size', 32)
     with pytest.raises(ValueError, match='get_data'):
@@ -121,14 +119,12 @@ def test_start_trains_on_what_get_data_gives_in_order(num_workers: int) -> None:
     learner.start()
     learner.close()
     learner.close()
-    assert seen == [1, 2, 3, 4, 5] and set(sizes) == {32} and len(sizes) <= 5 + 2 * num_workers
+    assert seen == [1, 2, 3, 4, 5] and set(sizes) == {32} and len(sizes) == 5
     assert learner.learn_info['learner_done'] and learner.train_iter == 5
-    assert not [t for t in threading.enumerate() if t.name == 'rlframe-prefetch']
 
 
-@pytest.mark.parametrize('num_workers', [0, 1])
-def test_no_data_ends_start_with_an_error_that_names_get_data(num_workers: int) -> None:
-    learner = learner_with(train_iterations=9, dataloader={'num_workers': num_workers})
+def test_no_data_ends_start_with_an_error_that_names_get_data() -> None:
+    learner = learner_with(train_iterations=9)
     learner.policy.set_attribute('batch_size', 4)
     batches = iter([{}, {}, None])
     learner.get_data = lambda size: next(batches)
@@ -137,9 +133,8 @@ def test_no_data_ends_start_with_an_error_that_names_get_data(num_workers: int) 
     learner.close()
 
 
-@pytest.mark.parametrize('num_workers', [0, 1])
-def test_an_error_of_get_data_reaches_the_caller_and_close_ends_the_run(num_workers: int) -> None:
-    learner = learner_with(train_iterations=9, dataloader={'num_workers': num_workers})
+def test_an_error_of_get_data_reaches_the_caller_and_close_ends_the_run() -> None:
+    learner = learner_with(train_iterations=9)
     learner.policy.set_attribute('batch_size', 1)
 
     def broken(size: int) -> Any:
@@ -155,12 +150,11 @@ def test_an_error_of_get_data_reaches_the_caller_and_close_ends_the_run(num_work
             if learner.train_iter == 3:
                 learner.close()
 
-    learner = learner_with(CloseAtThree([]), train_iterations=9, dataloader={'num_workers': num_workers})
+    learner = learner_with(CloseAtThree([]), train_iterations=9)
     learner.policy.set_attribute('batch_size', 1)
     learner.get_data = lambda size: {}
     learner.start()
     assert learner.train_iter == 3
-    assert not [t for t in threading.enumerate() if t.name == 'rlframe-prefetch']
 
 
 def test_checkpoints_hold_policy_and_counters(tmp_path: Path) -> None:
