@@ -270,6 +270,8 @@ class SerialCollector(ISerialCollector):
 
     _cfg: SerialCollectorConfig
     _log: EpisodeLog
+    unit = 'n_sample'
+    """The attribute of a policy that says how much a call collects by default."""
 
     def _prepare(self) -> None:
         self._mark_episodes: bool = self._cfg.mark_episodes
@@ -298,6 +300,8 @@ class SerialCollector(ISerialCollector):
 
     def reset_policy(self, _policy: Any = None) -> None:
         super().reset_policy(None if _policy is None else as_rows(_policy, lambda: self._env.spec))
+        self._default_target = self._attribute(self.unit, None)
+        self._on_policy: bool = self._attribute('on_policy', False)
         if self._rollout is None:
             self._begin()
         else:
@@ -320,13 +324,13 @@ class SerialCollector(ISerialCollector):
             unroll_len=self._attribute('unroll_len', 1, policy),
         )
 
-    def _target(self, name: str, given: int | None) -> int:
-        """Returns the amount to collect in a call: the given number, or the policy's attribute of that name."""
+    def _target(self, given: int | None) -> int:
+        """Returns the amount to collect in a call: the given number, or the policy's."""
         if self._env is None or self._policy is None:
             raise ValueError('collect needs an env and a policy; give them to the constructor or to reset()')
-        target = given if given is not None else self._attribute(name, None)
+        target = given if given is not None else self._default_target
         if target is None or target < 1:
-            raise ValueError(f'collect needs {name} >= 1, got {target}')
+            raise ValueError(f'collect needs {self.unit} >= 1, got {target}')
         return int(target)
 
     @property

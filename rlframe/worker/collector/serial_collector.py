@@ -69,12 +69,12 @@ class SampleSerialCollector(SerialCollector):
             ValueError: If the number of samples is unknown, less than 1 or, for an on-policy policy, not divisible by
                 the number of envs; if ``level_seeds`` does not match the envs.
         """
-        target = self._target('n_sample', n_sample)
+        target = self._target(n_sample)
         stamp = np.full(self._env.env_num, train_iter, np.int32)
         levels = self._levels(level_seeds)
         settings = dict(policy_kwargs or {})
         start = perf_counter()
-        if self._attribute('on_policy', False):
+        if self._on_policy:
             samples = self._collect_block(target, settings, stamp, levels)
         else:
             while len(self._recorder) < target:
@@ -157,7 +157,7 @@ class SampleSerialCollector(SerialCollector):
         return ready[self._recorder.samples_per_env()[ready] < steps]
 
     def _kept_samples(self, env_id: IntArray) -> IntArray | None:
-        return self._episode_start[env_id] if self._attribute('on_policy', False) else None
+        return self._episode_start[env_id] if self._on_policy else None
 
 
 class EpisodeCollectorConfig(SerialCollectorConfig):
@@ -183,6 +183,7 @@ class EpisodeSerialCollector(SerialCollector):
     """
 
     _cfg: EpisodeCollectorConfig
+    unit = 'n_episode'
 
     def collect(
         self,
@@ -212,7 +213,7 @@ class EpisodeSerialCollector(SerialCollector):
             ValueError: If the number of episodes is unknown or less than 1.
             ConfigError: If reward shaping is on and the policy has no attribute ``reward_shaping``.
         """
-        target = self._target('n_episode', n_episode)
+        target = self._target(n_episode)
         quota = episode_quota(self._env.env_num, target)
         stamp = np.full(len(quota), train_iter, np.int32)
         start = perf_counter()
