@@ -19,6 +19,7 @@ from rlframe.utils.schema import (
     FLAG,
     INT,
     LIST,
+    NUMBER,
     Kind,
     Schema,
     array,
@@ -53,7 +54,7 @@ _ACTORS: dict[str, Schema] = {
     'ready': list_of({'behind': INT, 'data': _DATA, 'infos': maybe(LIST), 'size': COUNT}),
     'publisher?': {'version?': INT, 'weights?': DICT, 'batches?': _BY_RANK},
     'log': DICT,
-    'players': array('f'),
+    'players': list_of(list_of(NUMBER)),
     'last_print_iter': INT,
     'discarded': COUNT,
     'counts': list_of(COUNT, 4),
@@ -134,7 +135,7 @@ def in_actor(state: State, acting: Any) -> State:
         return state
     check_state(state, _IN_PROCESS)
     if 'players' in state:
-        check_state(state, {'recorder': {'window': array('f')}})
+        check_state(state, {'recorder': {'window': _ACTORS['players']}})
     log = state['log']
     nothing = {'return': np.zeros(0), 'length': np.zeros(0, np.int64)}
     running = {name: value for name, value in log.items() if name not in INFOS}
@@ -147,7 +148,7 @@ def in_actor(state: State, acting: Any) -> State:
         'to_reset': [],
         'ready': [],
         'log': {**log, **nothing},
-        'players': state['recorder']['window'] if 'players' in state else np.zeros((0, 0)),
+        'players': state['recorder']['window'] if 'players' in state else [],
         'last_print_iter': state['last_print_iter'],
         'discarded': state['discarded'],
         'counts': [0, 0, 0, 0],

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 
 from rlframe.data.players import OpenMoves, PlayerView, outcome
-from rlframe.data.timestep import NO_INFO, Array, Batch, FloatArray, IntArray, TimeStep
+from rlframe.data.timestep import NO_INFO, Array, Batch, IntArray, TimeStep
 from rlframe.data.trajectory import TrajectoryRecorder
 from rlframe.errors import ConfigError
 from rlframe.registry import SERIAL_COLLECTOR_REGISTRY
 from rlframe.utils.field import Section, option
-from rlframe.utils.schema import DICT, Kind, Schema, array, check_state, list_of, part
+from rlframe.utils.schema import DICT, NUMBER, Schema, array, check_state, list_of, part
 from rlframe.worker.collector.base_serial_collector import SerialCollector, SerialCollectorConfig
 from rlframe.worker.collector.episode_log import WINDOW
 from rlframe.worker.collector.joint_policy import JointPolicy, check_flags
@@ -25,28 +25,21 @@ from rlframe.worker.collector.serial_collector import (
     SampleSerialCollector,
 )
 
-_FLOATS = array('f')
-RETURNS = Kind(
-    'an array of floats, a row for each episode',
-    lambda v: _FLOATS.fits(v) and (v.ndim == 2 or v.shape == (0,)),
-)
-"""Schema of the state of a ``PlayerLog``."""
-
 
 class PlayerLog:
     """The players' returns in the last episodes."""
 
     def __init__(self) -> None:
-        self._window: deque[FloatArray] = deque(maxlen=WINDOW)
+        self._window: deque[list[float]] = deque(maxlen=WINDOW)
 
-    def add(self, returns: FloatArray) -> None:
-        """Counts an episode, by the return of each player, [P]."""
+    def add(self, returns: list[float]) -> None:
+        """Counts an episode, by the return of each player."""
         self._window.append(returns)
 
     def add_results(self, infos: Sequence[Sequence[Mapping[str, Any]]]) -> None:
         """Counts the episodes of a collector in another process, by the results that it returned for each player."""
         for episode in zip(*infos, strict=True):
-            self.add(np.array([info['eval_episode_return'] for info in episode]))
+            self.add([info['eval_episode_return'] for info in episode])
 
     def metrics(self) -> dict[str, float]:
         """Returns mean returns and shares of won and drawn games of each player, over the last episodes."""
@@ -60,14 +53,14 @@ class PlayerLog:
             values[f'rollout/player_{player}_win_rate'] = float(wins[:, player].mean())
         return values
 
-    def state(self) -> FloatArray:
-        """Returns a copy, [episodes, P]."""
-        return np.array(self._window)
+    def state(self) -> list[list[float]]:
+        """Returns a copy of the returns, a list for each episode."""
+        return [list(returns) for returns in self._window]
 
-    def load_state(self, state: FloatArray) -> None:
+    def load_state(self, state: list[list[float]]) -> None:
         """Continues from ``state()``."""
-        check_state(state, RETURNS)
-        self._window = deque(state.copy(), maxlen=WINDOW)
+        check_state(state, list_of(list_of(NUMBER)))
+        self._window = deque(map(list, state), maxlen=WINDOW)
 
 
 class PlayerRecorder:
@@ -180,7 +173,7 @@ class PlayerRecorder:
             return
         wins, draws = outcome(self._return[ended])
         for i, env in enumerate(ended.tolist()):
-            self.log.add(self._return[env].copy())
+            self.log.add(self._return[env].tolist())
             for player, results in enumerate(self._results):
                 result = 'win' if wins[i, player] else 'draw' if draws[i, player] else 'loss'
                 return_ = float(self._return[env, player])
@@ -286,8 +279,8 @@ class PlayerRecorder:
         parts = {name: dict.fromkeys(players, DICT) for name in ('rows', 'open')}
         counts = {name: dict.fromkeys(players, each_env) for name in ('first', 'count')}
         results = list_of(list_of(DICT), self._player_num)
-        returns = array('f', self._return.shape)
-        return {**parts, **counts, 'return': returns, 'length': each_env, 'window': RETURNS, 'told': results}
+        returns, window = array('f', self._return.shape), list_of(list_of(NUMBER, self._player_num))
+        return {**parts, **counts, 'return': returns, 'length': each_env, 'window': window, 'told': results}
 
 
 Infos = list[list[dict[str, Any]]]
@@ -409,16 +402,9 @@ class BattleSampleSerialCollector(PlayerCollector, SampleSerialCollector):
         random_collect: bool = False,
         record_random_collect: bool = True,
     ) -> tuple[list[Any], Infos]:
-        """Collects training samples.
+        """Collects training samples; ``n_sample`` is that of each recorded player, by default the first policy's.
 
-        Args:
-            n_sample: Number of samples of each recorded player; by default, the first policy's ``n_sample``.
-            train_iter: Train iterations so far; it becomes the column ``collect_iter``.
-            drop_extra: Whether to return exactly ``n_sample`` of each and carry the surplus over, instead of returning
-                all.
-            policy_kwargs: Arguments of the policies' ``forward``, such as ``eps``.
-            random_collect: Whether this call collects at random, before training.
-            record_random_collect: Whether episodes of a random call count in the metrics.
+        The other arguments and the errors are those of ``SampleSerialCollector``.
 
         Returns:
             For each player its samples, a ``Batch`` [n_sample] in the order of their completion (an empty list if it is
@@ -426,8 +412,6 @@ class BattleSampleSerialCollector(PlayerCollector, SampleSerialCollector):
             and ``result``, which is ``win``, ``draw`` or ``loss``.
 
         Raises:
-            EpisodeTooLongError: If an env does not end its episode.
-            ValueError: If no number of samples is known, or it is less than 1.
             ConfigError: If the policies learn on-policy.
         """
         if self._policy is not None:
@@ -471,24 +455,13 @@ class BattleEpisodeSerialCollector(PlayerCollector, EpisodeSerialCollector):
         random_collect: bool = False,
         record_random_collect: bool = True,
     ) -> tuple[list[Any], Infos]:
-        """Collects whole episodes.
-
-        Args:
-            n_episode: Number of episodes; by default, the first policy's ``n_episode``.
-            train_iter: Train iterations so far; it becomes the column ``collect_iter``.
-            policy_kwargs: Arguments of the policies' ``forward``, such as ``eps``.
-            random_collect: Whether this call collects at random, before training.
-            record_random_collect: Whether episodes of a random call count in the metrics.
+        """Collects whole episodes; the arguments and the errors are those of ``EpisodeSerialCollector``.
 
         Returns:
             For each player its part of the episodes in the order in which they ended, each with columns [T, ...] of
             which only the last row is done, or one ``Batch`` of training samples with ``get_train_sample`` (an empty
             list if it is not recorded), and for each player a dict per episode, as from
             ``BattleSampleSerialCollector``.
-
-        Raises:
-            EpisodeTooLongError: If an env does not end its episode.
-            ValueError: If no number of episodes is known, or it is less than 1.
         """
         episodes: Any = super().collect(
             n_episode,
