@@ -45,7 +45,7 @@ def rows(rng: np.random.Generator, count: int) -> Batch:
     )
 
 
-@settings(max_examples=40, deadline=None, derandomize=True)
+@settings(max_examples=15, deadline=None, derandomize=True)
 @given(data=st.data())
 def test_rows_are_those_of_a_ring_in_main_memory(data: st.DataObject) -> None:
     draw = data.draw
@@ -163,16 +163,11 @@ def test_what_does_not_fit_on_the_device_is_refused_before_it_is_allocated(
         ring.push(block)
 
 
-def test_training_is_the_same_to_the_bit_with_shared_frames_and_on_a_device_and_goes_on_elsewhere(
-    on_device: Any, tmp_path: Path
-) -> None:
-    case = 'dqn advanced'
-    copied = trained(tmp_path / 'copied', case, 30, 'replay_buffer.frames=copied')
-    there = on_device(trained, tmp_path / 'there', case, 30)
+def test_training_on_a_device_goes_on_elsewhere_to_the_same_bits(on_device: Any, tmp_path: Path) -> None:
+    there = on_device(trained, tmp_path / 'there', 'dqn advanced', 10)
     assert there['replay_buffer']['kind'] == 'FrameStorage'
-    on_device(trained, tmp_path / 'parts', case, 15)
+    on_device(trained, tmp_path / 'parts', 'dqn advanced', 5)
     latest = (tmp_path / 'parts' / 'ckpt' / 'latest').resolve()
-    resumed = trained(tmp_path / 'parts', case, 30, resume=latest)
-    for other in (copied, resumed):
-        assert differences(there['policy'], other['policy']) == []
-    assert differences(there['replay_buffer'], resumed['replay_buffer']) == []
+    resumed = trained(tmp_path / 'parts', 'dqn advanced', 10, resume=latest)
+    for part in ('policy', 'replay_buffer'):
+        assert differences(there[part], resumed[part]) == []

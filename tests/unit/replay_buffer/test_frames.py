@@ -56,7 +56,7 @@ def interleaved(episodes: list[Batch], rng: np.random.Generator) -> Batch:
     return Batch.cat([row for _, row in sorted(rows, key=lambda row: float(row[0]))])
 
 
-@settings(max_examples=40, deadline=None, derandomize=True)
+@settings(max_examples=20, deadline=None, derandomize=True)
 @given(data=st.data())
 def test_rows_are_those_of_a_ring_that_copies(data: st.DataObject) -> None:
     draw = data.draw
@@ -244,7 +244,7 @@ IMAGES = (
     *(
         'policy.nstep=3',
         'policy.other.replay_buffer.replay_buffer_size=90',
-        'policy.eval.evaluator.eval_freq=10',
+        'policy.eval.evaluator.eval_freq=5',
     ),
 )
 
