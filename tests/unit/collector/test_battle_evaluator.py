@@ -97,9 +97,9 @@ def test_the_random_opponent_plays_the_same_in_every_evaluation() -> None:
     manager = nim_manager(3)
     opponent = random_opponent(manager.spec.player, 5)
     evaluator = make(manager, Perfect(), opponent)
-    lengths = [evaluator.eval(n_episode=40)[1]['eval_episode_len'] for _ in range(2)]
+    lengths = [evaluator.eval(n_episode=16)[1]['eval_episode_len'] for _ in range(2)]
     assert lengths[0] == lengths[1] and len(set(lengths[0])) > 1
-    other = make(manager, Perfect(), random_opponent(manager.spec.player, 6)).eval(n_episode=40)[1]
+    other = make(manager, Perfect(), random_opponent(manager.spec.player, 6)).eval(n_episode=16)[1]
     assert other['eval_episode_len'] != lengths[0]
 
 

@@ -107,12 +107,11 @@ def dotted(path: tuple[Any, ...]) -> str:
 
 
 def changed(state: Any, path: tuple[Any, ...], value: Any) -> Any:
-    state = copy.deepcopy(state)
-    inner = state
-    for name in path[:-1]:
-        inner = inner[name]
-    inner[path[-1]] = value
-    return state
+    if not path:
+        return value
+    copied = copy.copy(state)
+    copied[path[0]] = changed(state[path[0]], path[1:], value)
+    return copied
 
 
 @pytest.mark.parametrize('kind', [*MAKERS, 'ray'])

@@ -76,16 +76,17 @@ def test_opponents_have_old_weights_and_only_the_learners_moves_are_recorded(
     players: int, shuffled: bool
 ) -> None:
     league = League(players=players, shuffled=shuffled)
-    rows = league.play(range(0, 60))
-    assert {weight for *_, weight in league.others} == {10, 20, 30, 40, 50}, 'never the weights of the moment'
-    assert league.weights() == [40, 50, 30], 'the newest three'
+    assert league.play(range(5)) and not league.others, 'there is no snapshot yet'
+    rows = league.play(range(5, 45))
+    assert {weight for *_, weight in league.others} == {10, 20, 30, 40}, 'never the weights of the moment'
+    assert league.weights() == [40, 20, 30], 'the newest three'
     recorded = [
         (int(w), tuple(o.tolist()))
         for own in rows
         for batch in own
         for w, o in zip(batch['weight'], batch['obs'], strict=True)
     ]
-    assert len(set(recorded)) == len(recorded) == 60 * 10 * players
+    assert len(set(recorded)) == len(recorded) == 40 * 10 * players
     made = {(env, player, seed) for env, player, seed, _ in league.own}
     for own in rows:
         for player, batch in enumerate(own):
@@ -99,36 +100,24 @@ def test_opponents_have_old_weights_and_only_the_learners_moves_are_recorded(
 
 def test_who_plays_is_fixed_for_a_game_and_drawn_anew_for_each() -> None:
     league = League(env_num=8, newest_share=0.25)
-    league.play([0, *range(10, 120)])
+    league.play([0, *range(10, 60)])
     games: dict[tuple[int, int], dict[int, set[str]]] = {}
     for who, moves in (('learner', league.own), ('past', league.others)):
         for env, player, seed, _ in moves:
             games.setdefault((env, seed), {}).setdefault(player, set()).add(who)
     later = [seats for seats in games.values() if len(seats) == 2]
-    assert len(later) > 100 and all(len(who) == 1 for seats in later for who in seats.values())
+    assert len(later) > 40 and all(len(who) == 1 for seats in later for who in seats.values())
     kinds = [tuple(seats[p].copy().pop() for p in (0, 1)) for seats in later]
     share = {kind: kinds.count(kind) / len(kinds) for kind in set(kinds)}
     assert ('past', 'past') not in share
-    assert share['learner', 'learner'] == pytest.approx(0.25, abs=0.1)
-    assert share['learner', 'past'] == pytest.approx(share['past', 'learner'], abs=0.15)
-
-
-@pytest.mark.parametrize(('share', 'expected'), [(1.0, {'learner'}), (0.0, {'learner', 'past'})])
-def test_shares_of_one_and_none(share: float, expected: set[str]) -> None:
-    league = League(newest_share=share)
-    league.play(range(5))
-    assert not league.others, 'there is no snapshot yet'
-    league.play(range(10, 30))
-    assert bool(league.others) == ('past' in expected)
-    recent = {(env, seed) for env, _, seed, weight in league.own if weight > 20}
-    both = {game for game in recent if {p for e, p, s, _ in league.own if (e, s) == game} == {0, 1}}
-    assert bool(both) == (share == 1.0)
+    assert share['learner', 'learner'] == pytest.approx(0.25, abs=0.15)
+    assert share['learner', 'past'] == pytest.approx(share['past', 'learner'], abs=0.2)
 
 
 def test_a_state_is_a_copy() -> None:
     league = League()
-    league.play(range(0, 47))
+    league.play(range(0, 37))
     state = league.collector.state_dict()
     before = copy.deepcopy(state)
-    league.play(range(47, 72))
-    assert differences(before, state) == [] and league.weights() != [40, 20, 30]
+    league.play(range(37, 52))
+    assert differences(before, state) == [] and league.weights() == [40, 50, 30]

@@ -32,9 +32,7 @@ class Telling(ScriptedPolicy):
 @pytest.mark.parametrize(
     ('name', 'column', 'words'),
     [
-        ('action', [0.0, NAN], r"env 1: the policy's action is nan"),
-        ('action', [-INF, 0.0], r"env 0: the policy's action is -inf"),
-        ('action', [[0.0, 1.0], [NAN, 1.0]], r"env 1: the policy's action is \[nan"),
+        ('action', [[0.0, 1.0], [-INF, 1.0]], r"env 1: the policy's action is \[-inf"),
         ('log_prob', [0.0, NAN], r"env 1: the policy's log_prob is nan"),
         ('logit', [[0.0, NAN], [0.0, -INF]], r"env 0: the policy's logit is .*nan"),
     ],
@@ -55,4 +53,4 @@ def test_masked_actions_and_large_numbers_are_no_error() -> None:
     for column in ([[0.0, -INF], [-INF, INF]], [[3e38, 3e38], [-3e38, 0.0]]):
         policy = Telling('logit', column)
         collector = SampleSerialCollector({}, counting_manager(2), policy.collect_mode)
-        assert len(collector.collect(40)) == 40
+        assert len(collector.collect(20)) == 20

@@ -44,7 +44,7 @@ def assert_paired(rows: Any) -> None:
 
 def test_frames_stepped_are_returned_or_carried() -> None:
     rng = np.random.default_rng(0)
-    for _ in range(40):
+    for _ in range(12):
         env_num, nstep = int(rng.integers(1, 6)), int(rng.integers(1, 5))
         lengths = [int(n) for n in rng.integers(1, 8, size=3)]
         collector, _, manager = make(
@@ -294,14 +294,6 @@ def test_level_seeds_become_a_column_from_any_call_on(facts: dict[str, Any]) -> 
     assert any(called > stepped for called, stepped in met), 'rows were carried over'
     collector.reset()
     assert 'seed' not in collector.collect(3)
-
-
-def test_level_seeds_of_a_block_are_those_of_the_call() -> None:
-    collector, _, _ = make(2, None, {'lengths': [3]}, on_policy=True)
-    assert 'seed' not in collector.collect(8)
-    for seeds, expected in (({0: 5, 1: 6}, [5, 6]), (None, [-1, -1]), ([8, 9], [8, 9])):
-        rows = collector.collect(8, level_seeds=seeds)
-        np.testing.assert_array_equal(rows['seed'], np.array(expected)[rows['obs'][..., NUMBER].astype(int)])
 
 
 @pytest.mark.parametrize('seeds', [{0: 1, 1: 2, 5: 3}, [1, 2]], ids=str)
