@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rlframe.app.check_config import config_text, write_new
 from rlframe.app.training import starting_config
-from rlframe.envs.gym_env import GymEnvFactory
+from rlframe.envs.worlds import World
 from rlframe.errors import ConfigError
 from rlframe.pipeline.saying import space_text
 from rlframe.utils.field import to_plain
@@ -56,7 +56,7 @@ def new_config(name: str, folder: Path, env: str, policy: str | None = None) -> 
     Args:
         name: Name of the file without suffix.
         folder: Where to write.
-        env: Gymnasium id, ``module:Id`` or ``module:Class``.
+        env: An id, as ``rlframe train --env`` takes it, ``module:Id`` or ``module:Class``.
         policy: Name of the policy; None: chosen by the spaces.
 
     Returns:
@@ -68,7 +68,8 @@ def new_config(name: str, folder: Path, env: str, policy: str | None = None) -> 
     file = _free(name, folder)
     main, create = (to_plain(part) for part in starting_config(env, policy))
     main['exp_name'] = name
-    spec = GymEnvFactory({key: main['env'][key] for key in ('env_id', 'wrappers') if key in main['env']}).spec
+    world = World(main['env']['env_id'], create['env']['type'], create['env_manager']['type'])
+    spec = world.factory({key: main['env'][key] for key in ('wrappers',) if key in main['env']}).spec
     spaces = f'{spec.name}: {space_text(spec.observation_space)}; {space_text(spec.action_space)}'
     head = f'{create["policy"]["type"]} on {env}, written by rlframe new config.'
     command = f'rlframe train -c {file.name}'

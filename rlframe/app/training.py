@@ -18,7 +18,7 @@ from rlframe.config.schema import ExperimentConfig
 from rlframe.config.tree import merge, parse_overrides, set_path
 from rlframe.data.observation import ACTION_MASK, check_maskable, fields_of
 from rlframe.data.timestep import EnvSpec
-from rlframe.envs.gym_env import GymEnvFactory
+from rlframe.envs.worlds import World, find_world
 from rlframe.errors import ConfigError, ConfigWarning, ExperimentExistsError, IncompatibleError
 from rlframe.pipeline.memory_needs import row_nbytes
 from rlframe.policy.parts.fit import check_fit, fitting
@@ -28,6 +28,8 @@ from rlframe.run.run_folder import chosen_folder
 
 if TYPE_CHECKING:
     from gymnasium import Space
+
+    from rlframe.envs.base_env import EnvFactory
 
 Settings = dict[str, Any]
 """Options of a section."""
@@ -42,6 +44,8 @@ BUFFER_SIZE, BUFFER_BYTES = 100_000, 2 * 2**30
 """Largest replay buffer: in transitions, and in bytes for transitions with images."""
 SHAPING = ('kwargs', 'wrappers', 'frame_stack', 'action_mask')
 """Options of an env that change its observations and actions."""
+GAMES = 64
+"""Games of a round of an on-policy policy."""
 GRID_SIDE = 16
 """Images of integers with shorter sides than this are grids of symbols: to be read as vectors of numbers."""
 
@@ -65,15 +69,21 @@ class Facts(NamedTuple):
 
 
 def starting_config(
-    env: Any, policy: str | None = None, options: Mapping[str, Any] | None = None, max_env_step: Any = None
+    env: Any,
+    policy: str | None = None,
+    options: Mapping[str, Any] | None = None,
+    max_env_step: Any = None,
+    manager: str | None = None,
 ) -> tuple[EasyDict, EasyDict]:
     """Returns a config for an env that nobody has tuned.
 
     Args:
-        env: A Gymnasium id, ``module:Id``, ``module:Class``, a class or a function that returns an env.
+        env: An id of Gymnasium, EnvPool or PettingZoo, with or without the name of its world (``envpool:ID``,
+            ``pettingzoo:ID``), ``module:Id``, ``module:Class``, a class or a function that returns an env.
         policy: Name of the policy, in any case; None: one that suits the action space.
         options: Further options of the section ``env``, such as ``kwargs``, ``wrappers`` and ``frame_stack``.
         max_env_step: The budget that the user gives; evaluations are spread over it if it is smaller than the default.
+        manager: Name of the env manager; None: one that suits the env.
 
     Returns:
         ``main_config`` and ``create_config``.
@@ -83,13 +93,13 @@ def starting_config(
         MissingDependencyError: If it needs a package that is not installed; with the way to install it.
         RegistryError: If there is no policy of that name.
         IncompatibleError: If the policy cannot act in the env; with those that can.
-        ConfigError: If the policy learns from recorded data, or the env has several players.
+        ConfigError: If the policy learns from recorded data.
     """
-    section = {'env_id': env, **(options or {})}
-    factory = _factory(section)
-    if 'wrappers' not in section and (wrappers := _wrappers(factory.spec)):
+    world, section = find_world(env, manager), dict(options or {})
+    factory = _factory(world, section)
+    if world.manager != 'env_pool' and 'wrappers' not in section and (wrappers := _wrappers(factory.spec)):
         section['wrappers'] = wrappers
-        factory = _factory(section)
+        factory = _factory(world, section)
     spec = factory.spec
     name = default_policy(spec) if policy is None else POLICY_REGISTRY.spelled(policy)
     kind = POLICY_REGISTRY.get(name)
@@ -100,10 +110,11 @@ def starting_config(
     settings = FAMILIES[bases[first]](facts) if first < len(bases) else {}
     for base in reversed(kind.__mro__[:first]):  # the defaults of a variation are what it is
         merge(settings, vars(base).get('config', {}))
-    on_policy, manager, collector = bool(fields['on_policy'].default), 'base', 'sample'
+    on_policy, manager, collector = bool(fields['on_policy'].default), world.manager or 'base', 'sample'
+    gives_tensors = getattr(factory, 'gives_tensors', False)
     if factory.only_vector:
-        manager = 'torch_vector' if factory.gives_tensors else 'gym_vector'
-    if factory.gives_tensors and hasattr(kind, '_get_tensor_mode'):
+        manager = 'torch_vector' if gives_tensors else 'gym_vector'
+    if gives_tensors and hasattr(kind, '_get_tensor_mode'):
         collector, settings['normalize_obs'] = 'tensor', False
     budget = ON_POLICY_STEPS if on_policy else OFF_POLICY_STEPS
     least = min(budget, max_env_step) if isinstance(max_env_step, int | float) else budget
@@ -112,22 +123,36 @@ def starting_config(
     main: Settings = dict(
         exp_name=f'{_plain(spec.name)}_{_plain(name)}',
         max_env_step=budget,
-        env=dict(**section, collector_env_num=8, evaluator_env_num=10, n_evaluator_episode=20),
+        env=dict(
+            env_id=world.env_id, **section, collector_env_num=8, evaluator_env_num=10, n_evaluator_episode=20
+        ),
         policy=settings,
     )
     if spec.reward_threshold is not None:
         main['env']['stop_value'] = spec.reward_threshold
     create: Settings = dict(
-        env=dict(type='gym'),
+        env=dict(type=world.env),
         env_manager=dict(type=manager),
         policy=dict(type=name),
         collector=dict(type=collector),
     )
+    if spec.player_num > 1:
+        _play_against_oneself(settings, create, on_policy)
     if not on_policy:
         priority = fields.get('priority')
         replay = 'advanced' if priority is not None and priority.default else 'naive'
         create['replay_buffer'] = dict(type='sequence' if kind.is_recurrent else replay)
     return EasyDict(main), EasyDict(create)
+
+
+def _play_against_oneself(settings: Settings, create: Settings, on_policy: bool) -> None:
+    """Lets one policy move for all players of a game, and measures it against random moves."""
+    create['collector'] = dict(type='episode_1v1' if on_policy else 'sample_1v1')
+    create['evaluator'] = dict(type='battle_interaction')
+    settings['eval']['evaluator']['opponent'] = 'random'
+    if on_policy:  # whole games, as players may make different numbers of moves
+        settings['collect'] |= dict(n_sample=None, n_episode=GAMES, collector=dict(get_train_sample=True))
+        settings['eval']['evaluator'].pop('eval_freq', None)
 
 
 def env_options(overrides: Sequence[str]) -> dict[str, Any]:
@@ -148,6 +173,8 @@ def default_policy(spec: EnvSpec) -> str:
     """
     check_maskable(spec)
     fit = fitting(spec)
+    if spec.player_num > 1 and 'dqn' in fit:
+        return 'dqn'
     if 'ppo' in fit:
         return 'ppo'
     raise IncompatibleError(
@@ -160,12 +187,6 @@ def default_policy(spec: EnvSpec) -> str:
 
 def _check(name: str, kind: Any, spec: EnvSpec) -> None:
     """Checks that a policy can learn by acting in an env."""
-    if spec.player_num > 1:
-        raise ConfigError(
-            f'{spec.name} has {spec.player_num} players, which need more than an env and a policy',
-            where='env.env_id',
-            remedy='Start from configs/tictactoe_selfplay_dqn.py.',
-        )
     if hasattr(kind, 'supported_actions'):
         check_fit(kind, spec)
     collector = kind.config_fields().get('collect', {}).get('collector')
@@ -195,11 +216,11 @@ def _evaluator(spec: EnvSpec, settings: Settings, steps: int, on_policy: bool) -
 # the env
 
 
-def _factory(section: Settings) -> GymEnvFactory:
+def _factory(world: World, section: Settings) -> EnvFactory:
     try:
-        return GymEnvFactory(section)
+        return world.factory(section)
     except ConfigError as error:
-        error.where = f'env.{error.where}'
+        error.where = f'env.{error.where.removeprefix("env.")}'
         raise
 
 

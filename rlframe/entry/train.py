@@ -112,7 +112,9 @@ def config_of(args: Args) -> Pair | None:
 
     given = config.parse_overrides(args.overrides)
     policy, budget = args.policy or given.get('policy.type'), args.env_step or given.get('max_env_step')
-    return starting_config(args.env, policy, env_options(args.overrides), budget)
+    return starting_config(
+        args.env, policy, env_options(args.overrides), budget, given.get('env_manager.type')
+    )
 
 
 def _say_what_starts(begun: Path | None) -> None:

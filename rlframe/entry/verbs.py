@@ -50,7 +50,8 @@ MODES = ('serial', 'parallel', 'coordinator', 'learner', 'collector')
     ),
     arg(
         '--env',
-        'env to train in without a config file, with settings that suit its spaces: a Gymnasium id, MODULE:ID or MODULE:CLASS.'
+        'env to train in without a config file, with settings that suit its spaces: an id of Gymnasium, envpool:ID,'
+        ' pettingzoo:ID, MODULE:ID or MODULE:CLASS; list env shows those that are installed.'
         ' The run ends at the reward threshold of the env, if it has one, or after --env-step (default: 1,000,000 on-policy,'
         ' 200,000 off-policy)',
         'ID',
@@ -365,7 +366,7 @@ KINDS = ('config', 'policy', 'model', 'learner_hook', 'run_hook', 'buffer', 'env
     arg('name', 'name of the file without .py, and of the component in configs', 'NAME'),
     arg(
         '--env',
-        'with config: the env, whose spaces decide the settings: a Gymnasium id, MODULE:ID or MODULE:CLASS',
+        'with config: the env, whose spaces decide the settings, as train --env takes it',
         'ID',
     ),
     arg('--policy', 'with config: the policy (default: one that fits)', 'NAME'),
@@ -479,10 +480,19 @@ def check_env(args: Args) -> int:
 
 @verb(
     LOOK_UP,
-    'show the registered components, or the options of one',
-    ('', 'policy', 'policy dqn', '--plugins'),
-    arg('kind', 'show this kind only', nargs='?', choices=tuple(REGISTRIES)),
-    arg('name', 'show the options of this component', nargs='?'),
+    'show the registered components, the options of one, or the envs that are installed',
+    ('', 'policy', 'policy dqn', 'env', 'env Hopper', '--plugins'),
+    arg(
+        'kind',
+        'show this kind only; env: also the ids of envs that are installed',
+        nargs='?',
+        choices=tuple(REGISTRIES),
+    ),
+    arg(
+        'name',
+        'show the options of this component; env: or the ids that contain this, with their spaces',
+        nargs='?',
+    ),
     flag('--plugins', 'show the plug-ins of installed packages'),
 )
 def list_(args: Args) -> int:
@@ -492,6 +502,10 @@ def list_(args: Args) -> int:
 
     if args.plugins:
         say_result(None, plugins_text)
+    elif args.kind == 'env' and args.name not in REGISTRIES['env'].names():
+        from rlframe.app.list_envs import envs_text
+
+        say_result(args.name, envs_text)
     elif args.name is None:
         say_result(args.kind, kinds_text)
     else:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import importlib
+import re
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -43,6 +44,12 @@ MODULES = {
     'vizdoom.gymnasium_wrapper': ('Vizdoom',),
 }
 """Modules of other packages that register envs when imported, by the prefix of their ids."""
+ENVPOOL_IDS = re.compile(
+    r'(MetaWorld|MyoSuite|Jumanji|MuJoCoPlayground|gfootball)/|\w+(Easy|Hard)-v0'
+    r'|(AcrobotSwingup|BallInCup|Cartpole|Cheetah|Finger|FishSwim|HopperHop|Humanoid(Stand|Walk|Run)|Manipulator|Quadruped'
+    r'|Reacher(Easy|Hard)|Swimmer6|Walker(Run|Stand|Walk))'
+)
+"""How the ids of families begin that EnvPool brings: MetaWorld, MyoSuite, Jumanji, Procgen, dm_control and others."""
 
 
 class GymConfig(EnvConfig):
@@ -167,7 +174,7 @@ def make_by_id(env_id: str, kwargs: Mapping[str, Any]) -> gym.Env[Any, Any]:
     if name not in gym.registry:
         if found is not None and hasattr(found, name):
             return _call(getattr(found, name), kwargs)
-        is_installed = _import_namespace(name)
+        is_installed = import_namespace(name)
     try:
         spec = copy.copy(gym.spec(name))
         spec.order_enforce = (
@@ -232,7 +239,9 @@ def _import(module: str) -> Any:
 
 
 def _module_advice(name: str) -> str:
-    """Returns advice on how to name the module that registers an env id unknown to Gymnasium."""
+    """Returns advice on how to name the module that registers an env id unknown to Gymnasium, or which package has it."""
+    if ENVPOOL_IDS.match(name):
+        return f'EnvPool has such envs: pip install "rlframe[envpool]", and name it envpool:{name}.'
     known = next((module for module, starts in MODULES.items() if name.startswith(starts)), '')
     module = known or 'module'
     which = (
@@ -241,7 +250,7 @@ def _module_advice(name: str) -> str:
     return f"{which}: name its module before the id, env.env_id='{module}:{name}', or in import_names."
 
 
-def _import_namespace(name: str) -> bool:
+def import_namespace(name: str) -> bool:
     """Imports the package that registers an id, in whatever case it is written; returns whether rlframe knows it."""
     namespace = name.partition('/')[0].lower() if '/' in name else ''
     modules = {known.lower(): module for known, module in NAMESPACES.items()}

@@ -116,7 +116,7 @@ class EnvPoolManager(IEnvManager):
     def launch(self) -> None:
         if not self.closed:
             return
-        self.spec = _spec_of(self._task_id, self._kwargs)
+        self.spec = spec_of(self._task_id, self._kwargs)
         if self._rows is not None:
             self.spec = dataclasses.replace(self.spec, observation_space=self._rows.space)
         contract.check_spaces([], self.spec)
@@ -323,20 +323,51 @@ def _import() -> Any:
     return envpool
 
 
-def _spec_of(task_id: str, kwargs: Mapping[str, Any]) -> EnvSpec:
-    """Returns what a policy must know about a task, without creating an env."""
-    envpool = _import()
-    known = envpool.list_all_envs()
+def task_ids() -> Sequence[str]:
+    """Returns the ids of all tasks of EnvPool."""
+    ids: Sequence[str] = _import().list_all_envs()
+    return ids
+
+
+def family_of(task_id: str) -> str:
+    """Returns the family of a task of EnvPool: its module, such as ``mujoco.gym``."""
+    _import()
+    from envpool.registration import registry
+
+    module: str = registry.specs[task_id][0]
+    return module.partition('.')[2]
+
+
+def spec_of(task_id: str, kwargs: Mapping[str, Any]) -> EnvSpec:
+    """Returns what a policy must know about a task, without creating an env.
+
+    Raises:
+        EnvError: If EnvPool has no such task (the nearest is named), does not accept its options, or if several
+            players act in it.
+        MissingDependencyError: If EnvPool, or a library that the task needs, is not installed.
+    """
+    envpool, known = _import(), task_ids()
     if task_id not in known:
         raise EnvError(f'EnvPool has no task {task_id!r}.{nearest(task_id, known)}', where='env.env_id')
     with warnings.catch_warnings():
         warnings.simplefilter('ignore')  # its bounds are of float64
         try:
             spec = envpool.make_spec(task_id, **kwargs)
+        except ImportError as error:
+            raise MissingDependencyError(
+                f'{task_id!r} needs a library that is not installed: {error}', where='env.env_id'
+            ) from error
         except (TypeError, RuntimeError) as error:
             raise EnvError(
                 f'EnvPool does not accept these options for {task_id!r}: {error}', where='env.kwargs'
             ) from error
+        player_num = getattr(spec.config, 'max_num_players', 1)
+        if player_num > 1:
+            raise EnvError(
+                f'{task_id!r} has {player_num} players, and EnvPool gives a row for each',
+                where='env.env_id',
+                remedy='Games of several players come from PettingZoo: rlframe list env pettingzoo: shows them.',
+            )
         # a threshold of EnvPool may be the default of a family of tasks, such as 0 or 10
         registered, limit = gymnasium.registry.get(task_id), spec.config.max_episode_steps
         return EnvSpec(

@@ -1,0 +1,145 @@
+"""Worlds: what brings the env of an id (Gymnasium and its plug-ins, EnvPool, PettingZoo), and which ids are installed."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from rlframe.envs import pettingzoo_env, pool_manager
+from rlframe.envs.env_checks import NAMESPACES
+from rlframe.envs.gym_env import MODULES, GymEnvFactory, import_namespace
+from rlframe.envs.pettingzoo_env import PettingZooEnvFactory
+from rlframe.errors import MissingDependencyError
+from rlframe.utils.lazy import LazyModule
+
+if TYPE_CHECKING:
+    import gymnasium as gym
+
+    from rlframe.envs.base_env import EnvFactory
+else:
+    gym = LazyModule('gymnasium')
+
+ENVPOOL, PETTINGZOO = 'envpool', 'pettingzoo'
+"""Prefixes of ids, as in ``envpool:Hopper-v5``; other ones are names of modules."""
+
+
+class World(NamedTuple):
+    """Where an env comes from, in the words of a config."""
+
+    env_id: Any
+    """Its id without the name of its world, or a class or a factory."""
+    env: str = 'gym'
+    """Name of its factory, ``env.type``."""
+    manager: str | None = None
+    """Name of the manager that it needs, ``env_manager.type``; None: any."""
+
+    def factory(self, section: Mapping[str, Any]) -> EnvFactory:
+        """Returns the factory of the env, which knows its spaces.
+
+        Args:
+            section: Options of the section ``env`` beside ``env_id``.
+        """
+        cls = PettingZooEnvFactory if self.env == PETTINGZOO else GymEnvFactory
+        factory: EnvFactory = cls({**section, 'env_id': self.env_id})
+        if self.manager == 'env_pool':
+            factory.spec = pool_manager.spec_of(*factory.pool_task()[:2])
+        return factory
+
+
+def find_world(env: Any, manager: str | None = None) -> World:
+    """Finds out where an env comes from.
+
+    Args:
+        env: An id with or without the name of its world (``envpool:ID``, ``pettingzoo:ID``, ``module:ID``,
+            ``module:Class``), a class or a factory. An id alone is looked up in Gymnasium first, then in EnvPool, then
+            in PettingZoo.
+        manager: Name of the env manager that the user has chosen; None: the default.
+
+    Returns:
+        Its world; Gymnasium if none has it, so that creating the env says what is wrong.
+    """
+    if not isinstance(env, str):
+        return World(env, manager=manager)
+    world, _, name = env.partition(':')
+    if world == ENVPOOL and name:
+        return World(name, manager='env_pool')
+    if world == PETTINGZOO and name:
+        return World(name, PETTINGZOO, manager)
+    if manager == 'env_pool' or ':' in env or _is_registered(env):
+        return World(env, manager=manager)
+    if manager is None and env in _pool_ids():
+        return World(env, manager='env_pool')
+    return World(env, PETTINGZOO if env in _games() else 'gym', manager)
+
+
+def _is_registered(env_id: str) -> bool:
+    """Whether Gymnasium knows an id, also by a package that registers its ids when it is imported."""
+    try:
+        return env_id in gym.registry or import_namespace(env_id)
+    except MissingDependencyError:
+        return env_id not in _pool_ids()  # then the error says what to install
+
+
+def _pool_ids() -> Sequence[str]:
+    """Returns the ids of EnvPool, if it is installed."""
+    if importlib.util.find_spec('envpool') is None:
+        return ()
+    return pool_manager.task_ids()
+
+
+def _games() -> Sequence[str]:
+    """Returns the ids of PettingZoo, if it is installed."""
+    return pettingzoo_env.known_ids() if importlib.util.find_spec('pettingzoo') else ()
+
+
+class Family(NamedTuple):
+    """Envs that one package brings."""
+
+    name: str
+    prefix: str
+    """What comes before an id so that it is found: nothing, ``envpool:`` or ``pettingzoo:``."""
+    ids: list[str]
+
+
+def installed() -> list[Family]:
+    """Returns the ids of all packages that are installed, by family; ids of Gymnasium that newer versions replace are left out."""
+    for module in (*NAMESPACES.values(), 'minigrid', *MODULES):
+        if importlib.util.find_spec(module.partition('.')[0]) is not None:
+            _register(module)
+    found: dict[tuple[str, str], list[str]] = {}
+    older = _replaced(gym.registry)
+    for name, env in gym.registry.items():
+        if env.entry_point is not None and name not in older:
+            found.setdefault((_family(env.entry_point), ''), []).append(name)
+    for task in _pool_ids():
+        found.setdefault((f'EnvPool {pool_manager.family_of(task)}', f'{ENVPOOL}:'), []).append(task)
+    for game in _games():
+        found.setdefault((f'PettingZoo {game.partition(".")[0]}', f'{PETTINGZOO}:'), []).append(game)
+    return [Family(name, prefix, sorted(ids)) for (name, prefix), ids in found.items()]
+
+
+def _family(entry_point: Any) -> str:
+    """Returns the name of the family of an env that Gymnasium has registered: the package that its class is from."""
+    module = entry_point if isinstance(entry_point, str) else getattr(entry_point, '__module__', '')
+    first, *below = module.partition(':')[0].split('.')
+    return f'Gymnasium {below[1]}' if first == 'gymnasium' and len(below) > 1 else first
+
+
+def _register(module: str) -> None:
+    try:
+        found = importlib.import_module(module)
+    except ImportError:  # a package that lacks another one has no envs here
+        return
+    if module == NAMESPACES['MinAtar'] and not any(name.startswith('MinAtar/') for name in gym.registry):
+        found.register_envs()
+
+
+def _replaced(registry: Mapping[str, Any]) -> set[str]:
+    """Returns the ids of which a higher version is registered."""
+    newest: dict[tuple[str | None, str], int] = {}
+    for env in registry.values():
+        key = env.namespace, env.name
+        newest[key] = max(newest.get(key, 0), env.version or 0)
+    return {name for name, env in registry.items() if (env.version or 0) < newest[env.namespace, env.name]}

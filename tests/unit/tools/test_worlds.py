@@ -1,0 +1,128 @@
+"""An id alone, or with the name of its world, leads to the package that has the env; ``list env`` shows what is installed."""
+
+from __future__ import annotations
+
+import sys
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+
+from rlframe.app.list_envs import envs_text
+from rlframe.app.training import starting_config
+from rlframe.entry.__main__ import main
+from rlframe.envs.worlds import World, find_world
+from rlframe.errors import EnvError, MissingDependencyError
+
+SPECS = {
+    'OnlyHere-v1': ('envpool.mujoco.gym', {}),
+    'CartPole-v1': ('envpool.classic_control', {}),
+    'TwoPlayers-v1': ('envpool.pgx', {'max_num_players': 2}),
+}
+
+
+@pytest.fixture
+def envpool(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An EnvPool of three tasks that cannot be stepped."""
+
+    def make_spec(task_id: str, **kwargs: Any) -> Any:
+        if kwargs.get('library'):
+            raise ImportError('no libQt5Core.so.5')
+        config = SimpleNamespace(
+            max_episode_steps=500, max_num_players=SPECS[task_id][1].get('max_num_players', 1)
+        )
+        box = gymnasium.spaces.Box(-1, 1, (3,), np.float64)
+        return SimpleNamespace(
+            config=config,
+            gymnasium_observation_space=box,
+            gymnasium_action_space=gymnasium.spaces.Discrete(2),
+        )
+
+    pool, registration = ModuleType('envpool'), ModuleType('envpool.registration')
+    pool.__spec__ = SimpleNamespace(name='envpool', origin='envpool')  # type: ignore[assignment]
+    vars(pool).update(list_all_envs=lambda: list(SPECS), make_spec=make_spec)
+    registration.registry = SimpleNamespace(specs=SPECS)  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, 'envpool', pool)
+    monkeypatch.setitem(sys.modules, 'envpool.registration', registration)
+
+
+@pytest.mark.parametrize(
+    ('env', 'manager', 'world'),
+    [
+        ('CartPole-v1', None, World('CartPole-v1')),
+        ('CartPole-v1', 'env_pool', World('CartPole-v1', manager='env_pool')),
+        ('envpool:CartPole-v1', None, World('CartPole-v1', manager='env_pool')),
+        ('OnlyHere-v1', None, World('OnlyHere-v1', manager='env_pool')),
+        ('OnlyHere-v1', 'base', World('OnlyHere-v1', manager='base')),
+        ('pettingzoo:classic.tictactoe_v3', None, World('classic.tictactoe_v3', 'pettingzoo')),
+        ('classic.tictactoe_v3', 'subprocess', World('classic.tictactoe_v3', 'pettingzoo', 'subprocess')),
+        ('MiniGrid-Empty-5x5-v0', None, World('MiniGrid-Empty-5x5-v0')),
+        ('my.module:Own-v0', None, World('my.module:Own-v0')),
+        ('Nowhere-v1', None, World('Nowhere-v1')),
+    ],
+)
+@pytest.mark.usefixtures('envpool')
+def test_an_id_leads_to_its_world(env: str, manager: str | None, world: World) -> None:
+    assert find_world(env, manager) == world
+
+
+@pytest.mark.usefixtures('envpool')
+def test_an_env_of_envpool_gets_a_config_by_its_spaces() -> None:
+    main_config, create_config = starting_config('OnlyHere-v1')
+    assert (main_config.env.env_id, create_config.env.type) == ('OnlyHere-v1', 'gym')
+    assert (create_config.env_manager.type, create_config.policy.type) == ('env_pool', 'ppo')
+    assert 'stop_value' not in main_config.env  # EnvPool's own threshold may be that of the family
+    with pytest.raises(EnvError, match=r'2 players.*PettingZoo'):
+        starting_config('envpool:TwoPlayers-v1')
+    with pytest.raises(
+        EnvError, match=r"env\.env_id: EnvPool has no task 'OnlyHer-v1'\. Did you mean 'OnlyHere-v1'"
+    ):
+        starting_config('envpool:OnlyHer-v1')
+    with pytest.raises(MissingDependencyError, match='libQt5Core'):
+        starting_config('envpool:OnlyHere-v1', options={'kwargs': {'library': True}})
+
+
+@pytest.mark.parametrize(('policy', 'collector'), [(None, 'sample_1v1'), ('ppo', 'episode_1v1')])
+def test_a_game_begins_as_self_play_against_random_moves(policy: str | None, collector: str) -> None:
+    main_config, create_config = starting_config('pettingzoo:classic.tictactoe_v3', policy)
+    assert (create_config.env.type, create_config.collector.type) == ('pettingzoo', collector)
+    assert (create_config.policy.type, create_config.evaluator.type) == (
+        policy or 'dqn',
+        'battle_interaction',
+    )
+    assert main_config.policy.eval.evaluator.opponent == 'random'
+
+
+@pytest.mark.parametrize('env', ['MetaWorld/Reach-v3', 'CoinrunEasy-v0', 'CheetahRun-v1'])
+def test_an_id_that_only_envpool_has_names_it(env: str, capsys: pytest.CaptureFixture[str]) -> None:
+    if find_world(env).manager is not None:
+        pytest.skip('EnvPool is installed')
+    assert main(['train', '--env', env]) == 2
+    assert f'rlframe[envpool]", and name it envpool:{env}' in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures('envpool')
+def test_installed_envs_are_listed_by_family_and_with_their_spaces(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(['list', 'env']) == 0
+    text = capsys.readouterr().out
+    for line in (
+        'Gymnasium classic_control',
+        'EnvPool mujoco.gym',
+        'such as envpool:OnlyHere-v1',
+        'pettingzoo:',
+    ):
+        assert line in text
+    assert main(['list', 'env', 'cartpole']) == 0
+    text = ' '.join(capsys.readouterr().out.split())
+    assert 'acts by Discrete(2); at most 500 env steps an episode; solved at 475' in text
+    assert 'envpool:CartPole-v1' in text
+    assert 'CartPole-v0' not in text  # CartPole-v1 replaces it
+    assert 'has 2 players' in envs_text('envpool:two', 80)
+    assert main(['list', 'env', 'CartPoel']) == 2
+    assert 'Did you mean' in capsys.readouterr().err
+    assert main(['list', 'env', 'gym']) == 0  # a component, as before
+    assert 'env.env_id' in capsys.readouterr().out
