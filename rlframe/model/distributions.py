@@ -7,18 +7,13 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from rlframe.data.timestep import Array, FloatArray
 from rlframe.errors import IncompatibleError
-from rlframe.utils.lazy import LazyModule
-
-if TYPE_CHECKING:
-    import torch
-else:
-    torch = LazyModule('torch')
+from rlframe.utils.lazy import torch
 
 LOG_STD_RANGE = -20.0, 2.0
 """Logarithms of standard deviations are kept in here, so that neither they nor log-probabilities overflow."""

@@ -36,18 +36,13 @@ from rlframe.policy.parts.sequences import to_tensor
 from rlframe.registry import ENV_REGISTRY, MODEL_REGISTRY, POLICY_REGISTRY
 from rlframe.run.checkpoint_tree import compare_states
 from rlframe.utils.field import Configurable, ResolvedConfig, Section, option
-from rlframe.utils.lazy import LazyModule
+from rlframe.utils.lazy import torch
 from rlframe.utils.schema import DICT, GENERATOR, NETWORK, check_state, part, part_of
 from rlframe.utils.seed import component_rng
 
 if TYPE_CHECKING:
-    import torch
-    from torch import nn
-
     from rlframe.model.distributions import ActionDistribution
     from rlframe.policy.parts.optim import Optimizer
-else:
-    torch = LazyModule('torch')
 
 
 class LearnedPart(Protocol):
@@ -172,7 +167,7 @@ class Policy(Configurable):
         self,
         cfg: EasyDict | Mapping[str, Any] | None = None,
         spec: EnvSpec | None = None,
-        model: nn.Module | None = None,
+        model: torch.nn.Module | None = None,
         enable_field: Iterable[str] | None = None,
         *,
         seed: int = 0,
@@ -513,7 +508,7 @@ class Policy(Configurable):
         if 'torch' in state:
             torch.set_rng_state(state['torch'])
 
-    def _create_model(self) -> nn.Module:
+    def _create_model(self) -> torch.nn.Module:
         cfg = self._cfg.model
         name, given = cfg.type or self.default_model(), self.model_kwargs()
         kind = MODEL_REGISTRY.get_cls({'type': name, 'import_names': cfg.import_names})

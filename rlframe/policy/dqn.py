@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from easydict import EasyDict
 
@@ -26,13 +26,7 @@ from rlframe.policy.q_policy import QConfig, QPolicy
 from rlframe.policy.td import INPUTS, Targets, TDConfig, TDLearn, check_priority
 from rlframe.registry import POLICY_REGISTRY
 from rlframe.utils.field import option
-from rlframe.utils.lazy import LazyModule
-
-if TYPE_CHECKING:
-    import torch
-else:
-    torch = LazyModule('torch')
-
+from rlframe.utils.lazy import torch
 
 LEAST_BONUS = -1.0
 """Lower bound of what the log-policy adds to a reward, before its weight."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 from easydict import EasyDict
@@ -41,12 +41,7 @@ from rlframe.policy.parts.sequences import (
 from rlframe.policy.parts.tensor_acting import ActorTensorActing
 from rlframe.registry import POLICY_REGISTRY
 from rlframe.utils.field import option
-from rlframe.utils.lazy import LazyModule
-
-if TYPE_CHECKING:
-    import torch
-else:
-    torch = LazyModule('torch')
+from rlframe.utils.lazy import torch
 
 
 class PPOModel(MemoryModel):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -28,12 +28,7 @@ from rlframe.policy.parts.tensor_acting import GreedyTensorActing
 from rlframe.policy.q_policy import QConfig, QPolicy
 from rlframe.registry import POLICY_REGISTRY
 from rlframe.utils.field import option
-from rlframe.utils.lazy import LazyModule
-
-if TYPE_CHECKING:
-    import torch
-else:
-    torch = LazyModule('torch')
+from rlframe.utils.lazy import torch
 
 
 class PQNModel(ImageModel):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -12,12 +12,7 @@ from rlframe.policy.base_policy import OtherConfig, Policy, PolicyConfig, smalle
 from rlframe.policy.parts.actions import mask_of, masked, random_allowed
 from rlframe.policy.parts.options import Schedule, check_schedule, value_at
 from rlframe.utils.field import option
-from rlframe.utils.lazy import LazyModule
-
-if TYPE_CHECKING:
-    import torch
-else:
-    torch = LazyModule('torch')
+from rlframe.utils.lazy import torch
 
 
 class QOther(OtherConfig):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from easydict import EasyDict
@@ -37,13 +37,8 @@ from rlframe.policy.qac_options import (
 )
 from rlframe.policy.td import INPUTS, Targets, check_priority
 from rlframe.registry import MODEL_REGISTRY
-from rlframe.utils.lazy import LazyModule
+from rlframe.utils.lazy import torch
 from rlframe.utils.schema import array, check_state
-
-if TYPE_CHECKING:
-    import torch
-else:
-    torch = LazyModule('torch')
 
 
 class QACPolicy(Policy):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -12,12 +12,7 @@ from rlframe.policy.dqn import DQNConfig, DQNLearn, DQNModel, DQNPolicy
 from rlframe.policy.parts.sequences import Rows
 from rlframe.registry import POLICY_REGISTRY
 from rlframe.utils.field import option
-from rlframe.utils.lazy import LazyModule
-
-if TYPE_CHECKING:
-    import torch
-else:
-    torch = LazyModule('torch')
+from rlframe.utils.lazy import torch
 
 
 class QRDQNModel(DQNModel):

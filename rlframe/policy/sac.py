@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 from easydict import EasyDict
@@ -22,13 +22,8 @@ from rlframe.policy.qac_options import ContinuousLearn, ContinuousModel, QACConf
 from rlframe.policy.qrdqn import quantile_huber_loss
 from rlframe.registry import POLICY_REGISTRY
 from rlframe.utils.field import option
-from rlframe.utils.lazy import LazyModule
+from rlframe.utils.lazy import torch
 from rlframe.utils.schema import check_state, tensor_like
-
-if TYPE_CHECKING:
-    import torch
-else:
-    torch = LazyModule('torch')
 
 
 def check_alpha(value: Any) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from easydict import EasyDict
 
@@ -14,13 +14,8 @@ from rlframe.policy.parts.optim import NAN_POLICY
 from rlframe.policy.parts.options import DISCOUNT_FACTOR
 from rlframe.policy.parts.sequences import Rows
 from rlframe.utils.field import option
-from rlframe.utils.lazy import LazyModule
+from rlframe.utils.lazy import torch
 from rlframe.utils.schema import COUNT, NETWORK, check_state, part
-
-if TYPE_CHECKING:
-    import torch
-else:
-    torch = LazyModule('torch')
 
 INPUTS = 'obs', 'next_obs', 'action', 'reward', 'terminated', 'value_gamma', 'IS'
 """Columns of transitions that an update reads, where there are such."""

@@ -7,7 +7,7 @@ import importlib
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 
 class LazyModule:
@@ -24,6 +24,12 @@ class LazyModule:
         value = getattr(importlib.import_module(self._name), attribute)
         self.__dict__[attribute] = value
         return value
+
+
+if TYPE_CHECKING:
+    import torch as torch
+else:
+    torch = LazyModule('torch')
 
 
 def lazy_exports(package: str, file: str) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:

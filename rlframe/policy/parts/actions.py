@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,12 +11,7 @@ from numpy.typing import NDArray
 from rlframe.data.observation import ACTION_MASK, check_action_bounds
 from rlframe.data.timestep import Array, BoolArray, EnvSpec, FloatArray, IntArray
 from rlframe.errors import IncompatibleError
-from rlframe.utils.lazy import LazyModule
-
-if TYPE_CHECKING:
-    import torch
-else:
-    torch = LazyModule('torch')
+from rlframe.utils.lazy import torch
 
 
 class ActionMap:

@@ -11,7 +11,7 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from rlframe.data.faces import Metrics
 from rlframe.data.staging import existing_device
@@ -19,12 +19,7 @@ from rlframe.errors import ConfigError, DeviceError
 from rlframe.policy.parts.optim import Optimizer
 from rlframe.policy.parts.sequences import Rows
 from rlframe.utils.field import Field
-from rlframe.utils.lazy import LazyModule
-
-if TYPE_CHECKING:
-    import torch
-else:
-    torch = LazyModule('torch')
+from rlframe.utils.lazy import torch
 
 PRECISION = Field(
     'fp32',

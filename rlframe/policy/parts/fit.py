@@ -11,15 +11,10 @@ from rlframe.data.observation import ACTION_MASK, check_maskable, fields_of, has
 from rlframe.data.timestep import EnvSpec
 from rlframe.errors import ConfigError, IncompatibleError
 from rlframe.registry import POLICY_REGISTRY
-from rlframe.utils.lazy import LazyModule
+from rlframe.utils.lazy import torch
 
 if TYPE_CHECKING:
-    import torch
-    from torch import nn
-
     from rlframe.policy.base_policy import Policy
-else:
-    torch = LazyModule('torch')
 
 
 def misfit(policy: type[Policy], spec: EnvSpec) -> str:
@@ -79,7 +74,7 @@ def check_sizes(spec: EnvSpec, model: EasyDict) -> None:
 
 
 def check_network(
-    network: nn.Module,
+    network: torch.nn.Module,
     forward: Callable[[Any], tuple[torch.Tensor, int] | None],
     name: str,
     spec: EnvSpec,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 from easydict import EasyDict
@@ -13,13 +13,8 @@ from rlframe.errors import ConfigError
 from rlframe.policy.parts.options import ImageModel
 from rlframe.policy.parts.sequences import Rows, Sequences, take, visited
 from rlframe.utils.field import Field, option
-from rlframe.utils.lazy import LazyModule
+from rlframe.utils.lazy import torch
 from rlframe.utils.schema import array, check_state
-
-if TYPE_CHECKING:
-    import torch
-else:
-    torch = LazyModule('torch')
 
 UNROLL_LEN = Field(
     None,

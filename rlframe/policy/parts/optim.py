@@ -6,19 +6,13 @@ import logging
 from collections.abc import Mapping, Sequence
 from functools import partial
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rlframe.errors import NonFiniteError
 from rlframe.policy.parts.options import value_at
 from rlframe.utils.field import Field
-from rlframe.utils.lazy import LazyModule
+from rlframe.utils.lazy import LazyModule, torch
 from rlframe.utils.schema import check_state, tensor_like
-
-if TYPE_CHECKING:
-    import torch
-    from torch import nn
-else:
-    torch = LazyModule('torch')
 
 torch_adam = LazyModule('torch.optim.adam')
 torch_rmsprop = LazyModule('torch.optim.rmsprop')
@@ -134,7 +128,7 @@ class Optimizer:
         Kingma & Ba, Adam: A Method for Stochastic Optimization (2015), algorithm 1.
     """
 
-    def __init__(self, module: nn.Module, cfg: Mapping[str, Any], rate: str = 'learning_rate') -> None:
+    def __init__(self, module: torch.nn.Module, cfg: Mapping[str, Any], rate: str = 'learning_rate') -> None:
         named = [
             (name, parameter) for name, parameter in module.named_parameters() if parameter.requires_grad
         ]
@@ -330,6 +324,6 @@ class Optimizer:
             steps.copy_(state[name]['steps'])
 
 
-def unit_rows(module: nn.Module) -> list[torch.Tensor]:
+def unit_rows(module: torch.nn.Module) -> list[torch.Tensor]:
     """Returns the weights of a module whose rows have norm 1."""
     return [weight for part in module.modules() for weight in getattr(part, 'unit_rows', ())]

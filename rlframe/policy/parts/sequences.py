@@ -9,9 +9,7 @@ import numpy as np
 
 from rlframe.data.timestep import Array, Batch, BoolArray, FloatArray, IntArray
 from rlframe.utils.arithmetic import ALIGNMENT, aligned
-from rlframe.utils.lazy import LazyModule
-
-torch = LazyModule('torch')
+from rlframe.utils.lazy import torch
 
 Rows = dict[str, Any]
 """What an update reads: names to tensors [B, ...], or to nested dicts of them."""

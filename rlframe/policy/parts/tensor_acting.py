@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rlframe.data.faces import TensorMode
 from rlframe.data.returns import gae_of_tensors
@@ -12,12 +12,7 @@ from rlframe.errors import IncompatibleError
 from rlframe.policy.parts.actions import float_bounds
 from rlframe.policy.parts.normalize import RunningMoments
 from rlframe.policy.parts.sequences import apart_rows, flat
-from rlframe.utils.lazy import LazyModule
-
-if TYPE_CHECKING:
-    import torch
-else:
-    torch = LazyModule('torch')
+from rlframe.utils.lazy import torch
 
 REPLACED = '_forward_collect', '_process_transition', '_get_train_sample'
 """Methods for arrays whose place ``TensorActing`` takes."""
