@@ -29,7 +29,7 @@ from rlframe.policy.parts.compiled import (
 from rlframe.policy.parts.fit import check_fit, check_network, check_sizes
 from rlframe.policy.parts.memory import Memory, check_core, core_nbytes
 from rlframe.policy.parts.normalize import NORMALIZE_OBS, NORMALIZE_REWARD, Normalizer
-from rlframe.policy.parts.options import INIT_FROM, ModelConfig, check_encoder, network_options
+from rlframe.policy.parts.options import INIT_FROM, ModelConfig, check_encoder, network_options, refused
 from rlframe.policy.parts.random_policy import random_collect_mode
 from rlframe.policy.parts.random_shift import RANDOM_SHIFT, RandomShift, check_shift
 from rlframe.policy.parts.sequences import to_tensor
@@ -162,6 +162,8 @@ class Policy(Configurable):
     """The option that limits the sequences a core is trained on, if there may be a core."""
     captured_part: str | None = None
     """Method that ``cuda_graph`` records: an update that only reads and changes tensors; named where it is called."""
+    network_arguments: dict[str, str | None] = {}
+    """Options of the section ``model`` that a network has under another name; None: that it is not given."""
 
     def __init__(
         self,
@@ -197,8 +199,8 @@ class Policy(Configurable):
         self._model = (model if model is not None else self._create_model()).to(self._device)
         for field in self._fields:
             getattr(self, f'_init_{field}')()
-        if not self.is_recurrent and is_own(self) and not is_own(self._model):
-            self._check_network()
+        if not self.is_recurrent and not self._has_core and is_own(self) and not is_own(self._model):
+            check_network(self._model, self._acting_output, type(self).__name__, spec, self._tensor)
         if 'learn' in self._fields:
             prepare_updates(self, self._cfg, self._device)
         if self._has_core:
@@ -212,7 +214,9 @@ class Policy(Configurable):
 
     def model_kwargs(self) -> dict[str, Any]:
         """Returns the arguments of the network's constructor: the ``model`` section and the spec."""
-        return network_options(self._cfg.model) | {'spec': self._spec}
+        options = network_options(self._cfg.model)
+        named = {self.network_arguments.get(name, name): value for name, value in options.items()}
+        return {name: value for name, value in named.items() if name is not None} | {'spec': self._spec}
 
     def _init_learn(self) -> None: ...
     def _init_collect(self) -> None: ...
@@ -329,8 +333,8 @@ class Policy(Configurable):
     def check_config(cls, cfg: EasyDict) -> list[ConfigError]:
         errors = [*check_encoder(cfg.model), *check_updates(cls, cfg)]
         if cfg.collect.unroll_len != 1 and not cls.takes_sequences:
-            message, got = f'{cls.__name__} learns from single env steps', cfg.collect.unroll_len
-            errors.append(ConfigError(message, where='collect.unroll_len', got=got, expected='1'))
+            message = f'{cls.__name__} learns from single env steps'
+            errors.append(refused(cfg, 'collect.unroll_len', message, '1'))
         return check_core(cfg, errors, cls.sequence_option)
 
     @property
@@ -512,24 +516,23 @@ class Policy(Configurable):
         cfg = self._cfg.model
         name, given = cfg.type or self.default_model(), self.model_kwargs()
         kind = MODEL_REGISTRY.get_cls({'type': name, 'import_names': cfg.import_names})
+        signature = inspect.signature(kind)
+        takes_any = any(each.kind is each.VAR_KEYWORD for each in signature.parameters.values())
+        for key in cfg if not takes_any else ():
+            argument = self.network_arguments.get(key, key)
+            if argument in given and argument not in signature.parameters:
+                message = f'the network {name!r} has no argument {argument!r}'
+                raise refused({'policy': self._cfg}, f'policy.model.{key}', message, 'a network that has it')
         try:
-            inspect.signature(kind).bind(**given)
+            signature.bind(**given)
         except TypeError as error:
             message = f'{type(self).__name__} cannot use the network {name!r}: {error}'
             raise ConfigError(message, where='policy.model.type') from error
         return kind(**given)
 
-    def _check_network(self) -> None:
-        """Lets a network that is not rlframe's read observations.
-
-        Raises:
-            IncompatibleError: If it cannot.
-        """
-        check_network(self._model, self._acting_output, type(self).__name__, self._spec, self._tensor)
-
-    def _acting_output(self, obs: Any) -> tuple[torch.Tensor, int] | None:
-        """Returns the output that the network acts by, [B, size, ...], and its right size; None if there is no rule."""
-        return None
+    def _acting_output(self, obs: Any) -> tuple[torch.Tensor, int]:
+        """Returns the output that the network acts by, [B, size, ...], and its right size."""
+        raise NotImplementedError
 
     def _state_dict_model(self) -> dict[str, Any]:
         return {'model': self._model.state_dict(), **self._normalizer.state_dict()}

@@ -19,6 +19,7 @@ from rlframe.policy.parts.options import (
     Schedule,
     grad_clip_norm,
     learning_rate,
+    refused,
 )
 from rlframe.policy.parts.sequences import Rows
 from rlframe.registry import POLICY_REGISTRY
@@ -74,11 +75,7 @@ class BCPolicy(Policy):
             message = (
                 'behaviour cloning learns from recorded data, and this collector plays the policy itself'
             )
-            errors.append(
-                ConfigError(
-                    message, where='collect.collector.type', got=collector['type'], expected="'dataset'"
-                )
-            )
+            errors.append(refused(cfg, 'collect.collector.type', message, "'dataset'"))
         return errors
 
     def default_model(self) -> str:

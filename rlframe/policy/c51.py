@@ -11,6 +11,7 @@ from rlframe.data.faces import Metrics
 from rlframe.errors import ConfigError
 from rlframe.policy.dqn import DQNConfig, DQNModel, DQNPolicy, soft_policy
 from rlframe.policy.parts.actions import mask_of
+from rlframe.policy.parts.options import refused
 from rlframe.policy.parts.sequences import Rows
 from rlframe.registry import POLICY_REGISTRY
 from rlframe.utils.field import option
@@ -23,6 +24,10 @@ class C51Model(DQNModel):
     v_min: float = option(-10.0, unit='discounted return', doc='lowest atom of the return distribution')
     v_max: float = option(10.0, unit='discounted return', doc='highest atom of the return distribution')
     n_atom: int = option(51, range='[2, inf)', unit='atoms', doc='returns that are told apart')
+
+
+ATOMS: dict[str, str | None] = {'n_atom': 'atoms', 'v_min': None, 'v_max': None}
+"""Options of a distribution over fixed values, to the arguments of networks that output one."""
 
 
 class C51Config(DQNConfig):
@@ -41,16 +46,11 @@ class C51Policy(DQNPolicy):
     """
 
     _cfg: C51Config
+    network_arguments = ATOMS
 
     @classmethod
     def check_config(cls, cfg: EasyDict) -> list[ConfigError]:
         return [*super().check_config(cfg), *check_atoms(cfg.model)]
-
-    def model_kwargs(self) -> dict[str, Any]:
-        kwargs = super().model_kwargs()
-        for name in ('v_min', 'v_max'):
-            del kwargs[name]
-        return kwargs | {'atoms': kwargs.pop('n_atom')}
 
     def _create_model(self) -> Any:
         model = self._cfg.model
@@ -115,7 +115,7 @@ def check_atoms(model: Mapping[str, Any]) -> list[ConfigError]:
     low, high = model['v_min'], model['v_max']
     if low < high:
         return []
-    return [ConfigError('bad value', where='model.v_max', got=high, expected=f'more than v_min={low}')]
+    return [refused({'model': model}, 'model.v_max', 'bad value', f'more than v_min={low}')]
 
 
 def project(

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from rlframe.policy.parts.options import Schedule, check_schedule, learning_rate
-from rlframe.policy.qac import QACPolicy
-from rlframe.policy.qac_options import ContinuousLearn, ContinuousModel, QACCollect, QACConfig
+from rlframe.policy.qac import ContinuousLearn, ContinuousModel, QACCollect, QACConfig, QACPolicy
 from rlframe.registry import POLICY_REGISTRY
 from rlframe.utils.field import option
 

@@ -108,13 +108,9 @@ class DQNPolicy(QPolicy):
         errors = [*super().check_config(cfg), *check_priority(cfg)]
         learn: DQNLearn = cfg.learn
         if (learn.target_update_freq is None) == (learn.target_theta is None):
-            errors.append(
-                ConfigError(
-                    f'set one of target_update_freq ({learn.target_update_freq}) and target_theta'
-                    f' ({learn.target_theta}), and the other to None',
-                    where='learn.target_theta',
-                )
-            )
+            given = f'target_update_freq ({learn.target_update_freq}) and target_theta ({learn.target_theta})'
+            message = f'set one of {given}, and the other to None'
+            errors.append(ConfigError(message, where='learn.target_theta'))
         return errors
 
     def _init_learn(self) -> None:

@@ -84,12 +84,6 @@ class PQNPolicy(QPolicy):
     compiled_parts = ('_losses',)
     captured_part = '_update_tensors'
 
-    def model_kwargs(self) -> dict[str, Any]:
-        kwargs = super().model_kwargs()
-        if kwargs['norm'] is None:  # networks of users may know none
-            del kwargs['norm']
-        return kwargs
-
     def _init_learn(self) -> None:
         self._optimizer = self._optimizers['model'] = Optimizer(self._model, self._cfg.learn)
 

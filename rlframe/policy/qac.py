@@ -1,44 +1,140 @@
-"""QACPolicy: the common base of policies with an actor and Q-critics that learn from a replay buffer, and its default actor."""
+"""QACPolicy: the common base of policies with an actor and Q-critics that learn from a replay buffer, and their options."""
 
 from __future__ import annotations
 
 import copy
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from easydict import EasyDict
 
 from rlframe.data.faces import Metrics
 from rlframe.data.timestep import Array, Batch, EnvSpec, IntArray, TimeStep
-from rlframe.errors import ConfigError, IncompatibleError
-from rlframe.policy.base_policy import Policy
+from rlframe.errors import ConfigError
+from rlframe.policy.base_policy import CollectConfig, Policy
 from rlframe.policy.parts.actions import ActionBounds, ExplorationNoise
-from rlframe.policy.parts.fit import check_network
 from rlframe.policy.parts.memory import (
+    BURN_IN,
+    PRIORITY_ETA,
+    MemoryModel,
     priority_of_sequences,
     remembered,
 )
-from rlframe.policy.parts.optim import Optimizer, unit_rows
+from rlframe.policy.parts.optim import Optimizer
 from rlframe.policy.parts.options import (
+    UPDATE_PER_COLLECT,
+    Schedule,
+    check_widths,
+    grad_clip_norm,
+    learning_rate,
+    refused,
     value_at,
 )
 from rlframe.policy.parts.sequences import Rows
-from rlframe.policy.qac_options import (
-    OPTION_OF,
-    SWITCHES,
-    QACConfig,
-    check_arguments,
-    check_blocks,
-    check_critics,
-    check_memory,
-    critic_num,
-)
-from rlframe.policy.td import INPUTS, Targets, check_priority
-from rlframe.registry import MODEL_REGISTRY
+from rlframe.policy.td import INPUTS, Targets, TDConfig, TDLearn, check_priority
+from rlframe.utils.field import option
 from rlframe.utils.lazy import torch
 from rlframe.utils.schema import array, check_state
+
+
+class QACModel(MemoryModel):
+    """Section ``model`` of every actor-critic with Q-functions."""
+
+    encoder_hidden_size_list: list[int] = option(
+        [256, 256], unit='units', doc='widths of the hidden layers of actor and critics', check=check_widths
+    )
+    twin_critic: bool = option(True, doc='whether to use two critics')
+
+
+class QACLearn(TDLearn):
+    """Section ``learn`` of every actor-critic with Q-functions."""
+
+    update_per_collect: int = option(UPDATE_PER_COLLECT.having(8))
+    batch_size: int = option(
+        256,
+        range='[1, inf)',
+        unit='transitions, or sequences with a core',
+        doc='size of the batch of one update',
+        may_change=True,
+    )
+    burn_in: int = option(BURN_IN)
+    learning_rate_actor: Schedule = option(learning_rate(3e-4, 'Adam for the actor'))
+    learning_rate_critic: Schedule = option(learning_rate(3e-4, 'Adam for the critics'))
+    target_theta: float = option(
+        0.005,
+        range='(0, 1]',
+        doc='share of a soft update of the target networks, whenever the actor (or what target_follows names) is updated',
+        may_change=True,
+    )
+    actor_update_freq: int = option(
+        1,
+        range='[1, inf)',
+        unit='train iterations',
+        doc='interval between two updates of the actor',
+        may_change=True,
+    )
+    grad_clip_norm: float | None = option(grad_clip_norm('the gradient of the actor, and of the critics'))
+
+
+class ContinuousModel(QACModel):
+    """Section ``model`` of actor-critics for continuous actions."""
+
+    n_critic: int | None = option(
+        None, range='[1, inf)', unit='critics', doc='number of critics; None: 2, or 1 without twin_critic'
+    )
+    norm: Literal[None, 'batch', 'layer'] = option(
+        None,
+        doc="norm of hidden layers: 'batch' (of actor and critics, as in CrossQ) or 'layer' (of critics, as in DroQ)",
+    )
+    dropout: float = option(
+        0.0, range='[0, 1)', doc='probability of dropping a hidden unit of a critic in training'
+    )
+    weight_norm: bool = option(
+        False,
+        doc='whether the weights of each hidden unit in front of a norm have length 1 after each update, so that they do not grow',
+    )
+    residual_blocks: int = option(
+        0,
+        range='[0, inf)',
+        unit='blocks',
+        doc='residual blocks of actor and critics, as wide as the last hidden layer, behind it; each has a layer norm',
+    )
+
+
+class ContinuousLearn(QACLearn):
+    """Section ``learn`` of actor-critics for continuous actions."""
+
+    target_network: bool = option(
+        True, doc='whether targets come from slow copies of the networks; False: from the networks themselves'
+    )
+    adam_beta1: float = option(
+        0.9,
+        range='[0, 1)',
+        doc='decay of the mean of gradients in Adam, of actor and critics',
+        may_change=True,
+    )
+
+
+class QACCollect(CollectConfig):
+    """Section ``collect`` of every actor-critic with Q-functions."""
+
+    noise_correlation: float = option(
+        0.0,
+        range='[0, 1)',
+        doc="correlation of an env step's exploration noise with that of the step before",
+        may_change=True,
+    )
+
+
+class QACConfig(TDConfig):
+    """Options of every actor-critic with Q-functions."""
+
+    priority_eta: float = option(PRIORITY_ETA)
+    model: QACModel
+    learn: QACLearn
+    collect: QACCollect
 
 
 class QACPolicy(Policy):
@@ -61,6 +157,9 @@ class QACPolicy(Policy):
     sequence_option = 'policy.other.replay_buffer.unroll_len'
     compiled_parts = '_critic_loss', '_actor_loss'
     captured_part = '_update_tensors'
+    network_arguments: dict[str, str | None] = {'twin_critic': None, 'n_critic': None}
+    actor_kind = 'deterministic'
+    """Argument ``actor`` of the network."""
     target_parts: tuple[str, ...] = ('critic',)
     """Parts of the network that have a target network."""
     _noise: ExplorationNoise | None = None
@@ -76,64 +175,19 @@ class QACPolicy(Policy):
     def default_model(self) -> str:
         return 'recurrent_qac' if self._has_core else 'qac'
 
-    def _acting_output(self, obs: Any) -> tuple[torch.Tensor, int] | None:
-        if self._has_core:
-            return None
+    def _acting_output(self, obs: Any) -> tuple[torch.Tensor, int]:
         output, space = self._model.actor(obs), self._action_space
-        return output[0] if isinstance(output, tuple) else output, int(
-            getattr(space, 'n', math.prod(space.shape))
-        )
+        size = int(getattr(space, 'n', math.prod(space.shape)))
+        return (output[0] if isinstance(output, tuple) else output), size
 
     def model_kwargs(self) -> dict[str, Any]:
         kwargs = super().model_kwargs()
-        for name in ('twin_critic', 'n_critic'):
-            kwargs.pop(name, None)
-        for name in SWITCHES:
-            if not kwargs.get(name):
-                kwargs.pop(name, None)  # networks of users may know none
-        return kwargs | {'critic_num': critic_num(self._cfg.model), 'actor': 'deterministic'}
-
-    def _create_model(self) -> Any:
-        cfg = self._cfg.model
-        if cfg.type is not None:
-            kind = MODEL_REGISTRY.get_cls({'type': cfg.type, 'import_names': cfg.import_names})
-            check_arguments(kind, self.model_kwargs(), cfg)
-        return super()._create_model()
-
-    def _check_network(self) -> None:
-        super()._check_network()
-        model, name = self._cfg.model, type(self._model).__name__
-        values = {key: model.get(key) for key in ('n_critic', *OPTION_OF.values())}
-        if values['num_quantiles'] == 1:
-            del values['num_quantiles']
-        found = [f'policy.model.{key}={value!r}' for key, value in values.items() if value]
-        if 'learn' not in self._fields or not found or self._has_core:
-            return
-        said, asked = ', '.join(found), type(self).__name__
-        check_network(
-            self._model,
-            self._judged,
-            f'{asked} with {said}',
-            self._spec,
-            self._tensor,
-            f'learn with {said} from',
-        )
-        if model.get('weight_norm') and not unit_rows(self._model.critic):
-            message = f'the network {name} names no weights of length 1 (unit_rows)'
-            raise IncompatibleError(message, where='policy.model.weight_norm', got=True, expected='False')
-
-    def _judged(self, obs: Any) -> tuple[torch.Tensor, int]:
-        """Returns what the critics say of two observations in an update, [2, size], and the right size."""
-        model, size = self._cfg.model, math.prod(self._spec.action_space.shape or ())
-        self._model.actor(obs, **self._actor_mode)
-        value = self._model.critic(obs, torch.zeros(2, size, device=self._device), **self._mode)
-        outputs = model.get('n_atom') or model.get('num_quantiles', 1)
-        return value.transpose(0, 1).flatten(1), critic_num(model) * outputs
+        return kwargs | {'critic_num': critic_num(self._cfg.model), 'actor': self.actor_kind}
 
     @classmethod
     def check_config(cls, cfg: EasyDict) -> list[ConfigError]:
         errors = [*super().check_config(cfg), *check_priority(cfg)]
-        return [*errors, *check_memory(cfg), *check_critics(cls, cfg), *check_blocks(cfg.model)]
+        return [*errors, *check_memory(cfg), *check_critics(cls, cfg), *check_blocks(cfg)]
 
     # learning
 
@@ -349,7 +403,7 @@ class QACPolicy(Policy):
     def _forward_collect(self, obs: Array, env_id: IntArray, **settings: Any) -> Batch:
         assert self._noise is not None
         noise = self._tensor(self._noise.draw(env_id))
-        before = None if self._memory is None else self._memory.begin(env_id)
+        before = self._remember(env_id)
         with torch.inference_mode():
             return self._output(self._explore(self._tensor(obs), noise, **settings), before)
 
@@ -359,17 +413,15 @@ class QACPolicy(Policy):
             return self._output(self.best_action(self._tensor(obs)), before)
 
     def _forward_eval(self, obs: Array, env_id: IntArray, **settings: Any) -> Batch:
-        if self._memory is not None:
-            self._memory.begin(env_id, is_evaluation=True)
+        self._remember(env_id, is_evaluation=True)
         with torch.inference_mode():
-            return self._output(self.best_action(self._tensor(obs)))
+            return self._output(self.best_action(self._tensor(obs)), {})
 
-    def _output(self, action: torch.Tensor, before: Mapping[str, Array] | None = None) -> Batch:
+    def _output(self, action: torch.Tensor, before: dict[str, Array]) -> Batch:
         """Returns actions in [-1, 1] both in the env's units and as the network output them, and the column ``state``."""
         unit = action.cpu().numpy()
         env_action = self._bounds.to_env(unit.reshape(len(unit), *self._action_shape))
-        columns = {'action': env_action, 'unit_action': unit}
-        return Batch.unchecked(columns if before is None else columns | before, len(unit))
+        return Batch.unchecked({'action': env_action, 'unit_action': unit, **before}, len(unit))
 
     def _process_transition(self, obs: Array, output: Batch, timestep: TimeStep) -> dict[str, Array]:
         rows = super()._process_transition(obs, output, timestep)
@@ -417,3 +469,66 @@ def joined(first: Any, second: Any) -> Any:
     if isinstance(first, torch.Tensor):
         return torch.cat([first, second])
     return first._replace(row=torch.cat([first.row, second.row]))
+
+
+def critic_num(model: Mapping[str, Any]) -> int:
+    """Returns the number of critics that a section ``model`` asks for."""
+    return model.get('n_critic') or (2 if model['twin_critic'] else 1)
+
+
+CRITIC_SWITCHES = {'norm': None, 'dropout': 0.0, 'weight_norm': False, 'residual_blocks': 0}
+"""Switches of the layers of critics, and what they are if they are off."""
+
+
+def check_critics(cls: type[QACPolicy], cfg: EasyDict) -> list[ConfigError]:
+    """Refuses switches of critics that contradict each other, or the policy."""
+    model, learn, errors = cfg.model, cfg.learn, []
+    is_batch, has_unit_rows = model.get('norm') == 'batch', model.get('weight_norm', False)
+    if (model.get('n_critic') or 1) > 1 and not model.twin_critic:
+        errors.append(refused(cfg, 'model.n_critic', 'twin_critic=False is one critic', 'None or 1'))
+    if is_batch and learn.target_network and 'actor' in cls.target_parts:
+        message = (
+            'batch norm needs one pass of this and the next state, and a target actor sees only the next one'
+        )
+        errors.append(refused(cfg, 'learn.target_network', message, 'False'))
+    elif is_batch and learn.target_network and not has_unit_rows:
+        message = 'batch norm needs one pass of this and the next state through the same critics'
+        expected = 'False, as in CrossQ, or model.weight_norm=True, as in XQC'
+        errors.append(refused(cfg, 'learn.target_network', message, expected))
+    if is_batch and learn.batch_size == 1:
+        message = 'a batch of one transition has no spread to normalise by'
+        errors.append(refused(cfg, 'learn.batch_size', message, '2 or more'))
+    if has_unit_rows and not model.norm and not model.residual_blocks:
+        message = 'only behind a norm does the length of weights not matter'
+        errors.append(refused(cfg, 'model.weight_norm', message, "False, or model.norm='batch' or 'layer'"))
+    return errors
+
+
+def check_blocks(cfg: EasyDict) -> list[ConfigError]:
+    """Refuses residual blocks without a width, or beside other switches of hidden layers."""
+    model, errors, instead = cfg.model, [], ', or model.residual_blocks=0'
+    if not model.get('residual_blocks'):
+        return []
+    if not model['encoder_hidden_size_list']:
+        message, expected = 'residual blocks are as wide as the last hidden layer', 'at least one width'
+        errors.append(refused(cfg, 'model.encoder_hidden_size_list', message, expected + instead))
+    message = 'residual blocks have layer norms of their own, and no other switch'
+    for name, off in CRITIC_SWITCHES.items():
+        if model[name] and name != 'residual_blocks':
+            errors.append(refused(cfg, f'model.{name}', message, f'{off}{instead}'))
+    return errors
+
+
+def check_memory(cfg: EasyDict) -> list[ConfigError]:
+    """Refuses what networks with a core do not have, and sums of several rewards in their sequences."""
+    model, errors = cfg.model, []
+    if model.get('core') is None:
+        return []
+    if cfg.nstep != 1:
+        message = 'with a core, the target of a step of a sequence has one reward'
+        errors.append(refused(cfg, 'nstep', message, '1'))
+    message = f'networks with a core (model.core={model.core!r}) have none'
+    for name, off in (CRITIC_SWITCHES | {'n_atom': None}).items():
+        if model.get(name):
+            errors.append(refused(cfg, f'model.{name}', message, f'{off}, or model.core=None'))
+    return errors

@@ -50,10 +50,7 @@ class QRDQNPolicy(DQNPolicy):
     """
 
     _cfg: QRDQNConfig
-
-    def model_kwargs(self) -> dict[str, Any]:
-        kwargs = super().model_kwargs()
-        return kwargs | {'atoms': kwargs.pop('num_quantiles')}
+    network_arguments: dict[str, str | None] = {'num_quantiles': 'atoms'}
 
     def _init_learn(self) -> None:
         super()._init_learn()
@@ -107,13 +104,10 @@ class IQNPolicy(QRDQNPolicy):
     """
 
     _cfg: IQNConfig
+    network_arguments = {'num_quantiles': 'atoms', 'quantile_embedding_size': 'embedding_size'}
 
     def default_model(self) -> str:
         return 'implicit_q_net'
-
-    def model_kwargs(self) -> dict[str, Any]:
-        kwargs = super().model_kwargs()
-        return kwargs | {'embedding_size': kwargs.pop('quantile_embedding_size')}
 
     def _columns(self, data: Batch) -> Rows:
         rows, size = super()._columns(data), (len(data), self._cfg.model.num_quantiles)

@@ -13,12 +13,18 @@ from rlframe.data.faces import Metrics
 from rlframe.data.timestep import Array, Batch, IntArray
 from rlframe.errors import ConfigError
 from rlframe.policy.base_policy import StochasticEval
-from rlframe.policy.c51 import check_atoms, project
+from rlframe.policy.c51 import ATOMS, check_atoms, project
 from rlframe.policy.parts.optim import Optimizer
-from rlframe.policy.parts.options import Schedule, learning_rate
+from rlframe.policy.parts.options import Schedule, learning_rate, refused
 from rlframe.policy.parts.sequences import Rows
-from rlframe.policy.qac import QACPolicy
-from rlframe.policy.qac_options import ContinuousLearn, ContinuousModel, QACConfig, QACLearn, critic_num
+from rlframe.policy.qac import (
+    ContinuousLearn,
+    ContinuousModel,
+    QACConfig,
+    QACLearn,
+    QACPolicy,
+    critic_num,
+)
 from rlframe.policy.qrdqn import quantile_huber_loss
 from rlframe.registry import POLICY_REGISTRY
 from rlframe.utils.field import option
@@ -167,48 +173,31 @@ class SACPolicy(QACPolicy):
     """
 
     _cfg: ContinuousSACConfig
+    actor_kind = 'gaussian'
+    network_arguments = QACPolicy.network_arguments | ATOMS | {'num_quantiles': 'quantiles'}
 
     @classmethod
     def check_config(cls, cfg: EasyDict) -> list[ConfigError]:
         own: ContinuousSACConfig = cfg
         model, learn, errors = own.model, own.learn, [*super().check_config(cfg), *check_atoms(cfg.model)]
-        count = critic_num(model)
-        if model.n_atom is not None and model.num_quantiles > 1:
+        count, quantiles = critic_num(model), model.num_quantiles
+        if model.n_atom is not None and quantiles > 1:
             message = 'a critic describes a return by atoms or by quantiles'
-            errors.append(
-                ConfigError(
-                    message,
-                    where='model.num_quantiles',
-                    got=model.num_quantiles,
-                    expected='1, or model.n_atom=None',
-                )
-            )
+            errors.append(refused(cfg, 'model.num_quantiles', message, '1, or model.n_atom=None'))
         if learn.target_critics is not None and learn.target_critics > count:
             message = 'there are fewer critics'
-            errors.append(
-                ConfigError(
-                    message,
-                    where='learn.target_critics',
-                    got=learn.target_critics,
-                    expected=f'at most {count}',
-                )
-            )
-        if learn.dropped_quantiles and learn.dropped_quantiles >= model.num_quantiles:
-            what = 'a critic has no quantiles' if model.num_quantiles == 1 else 'no quantile would be left'
-            errors.append(
-                ConfigError(
-                    what,
-                    where='learn.dropped_quantiles',
-                    got=learn.dropped_quantiles,
-                    expected=f'fewer than model.num_quantiles={model.num_quantiles}',
-                )
-            )
+            errors.append(refused(cfg, 'learn.target_critics', message, f'at most {count}'))
+        if learn.dropped_quantiles and learn.dropped_quantiles >= quantiles:
+            message = 'a critic has no quantiles' if quantiles == 1 else 'no quantile would be left'
+            expected = f'fewer than model.num_quantiles={quantiles}'
+            errors.append(refused(cfg, 'learn.dropped_quantiles', message, expected))
         return errors
 
     def model_kwargs(self) -> dict[str, Any]:
-        kwargs = super().model_kwargs() | {'actor': 'gaussian'}
-        quantiles, atoms, *_ = (kwargs.pop(name) for name in ('num_quantiles', 'n_atom', 'v_min', 'v_max'))
-        return kwargs | ({'quantiles': quantiles} if quantiles > 1 else {'atoms': atoms} if atoms else {})
+        kwargs = super().model_kwargs()
+        if kwargs['quantiles'] == 1:  # networks of users may know none
+            del kwargs['quantiles']
+        return kwargs
 
     def _init_learn(self) -> None:
         from rlframe.model.qac import squashed_gaussian
@@ -323,7 +312,7 @@ class SACPolicy(QACPolicy):
         size = len(env_id), math.prod(self._action_shape)
         noise = self._tensor(self._eval_rng.standard_normal(size, np.float32))
         with torch.inference_mode():
-            return self._output(self._explore(self._tensor(obs), noise))
+            return self._output(self._explore(self._tensor(obs), noise), {})
 
     def _monitor_vars(self) -> list[str]:
         return [*super()._monitor_vars(), 'entropy', 'alpha']

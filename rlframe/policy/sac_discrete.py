@@ -12,8 +12,7 @@ from rlframe.model.distributions import perturbed
 from rlframe.policy.base_policy import Policy, smallest_int
 from rlframe.policy.parts.actions import IMPOSSIBLE, mask_of, masked
 from rlframe.policy.parts.sequences import Rows
-from rlframe.policy.qac import QACPolicy
-from rlframe.policy.qac_options import QACCollect
+from rlframe.policy.qac import QACCollect, QACPolicy
 from rlframe.policy.sac import EntropyWeight, SACConfig
 from rlframe.registry import POLICY_REGISTRY
 from rlframe.utils.field import option
@@ -49,9 +48,7 @@ class SACDiscretePolicy(QACPolicy):
     _cfg: SACDiscreteConfig
     supported_actions = 'Discrete'
     supports_action_mask = True
-
-    def model_kwargs(self) -> dict[str, Any]:
-        return super().model_kwargs() | {'actor': 'categorical'}
+    actor_kind = 'categorical'
 
     # learning
 

@@ -11,7 +11,7 @@ from rlframe.data.faces import Metrics
 from rlframe.errors import ConfigError
 from rlframe.policy.base_policy import LearnConfig, PolicyConfig
 from rlframe.policy.parts.optim import NAN_POLICY
-from rlframe.policy.parts.options import DISCOUNT_FACTOR
+from rlframe.policy.parts.options import DISCOUNT_FACTOR, refused
 from rlframe.policy.parts.sequences import Rows
 from rlframe.utils.field import option
 from rlframe.utils.lazy import torch
@@ -44,7 +44,7 @@ def check_priority(cfg: EasyDict) -> list[ConfigError]:
     own: TDConfig = cfg
     if not own.priority_IS_weight or own.priority:
         return []
-    return [ConfigError('needs policy.priority=True', where='priority_IS_weight', got=True, expected='False')]
+    return [refused(cfg, 'priority_IS_weight', 'needs policy.priority=True', 'False')]
 
 
 class Targets:

@@ -75,21 +75,19 @@ def check_sizes(spec: EnvSpec, model: EasyDict) -> None:
 
 def check_network(
     network: torch.nn.Module,
-    forward: Callable[[Any], tuple[torch.Tensor, int] | None],
+    forward: Callable[[Any], tuple[torch.Tensor, int]],
     name: str,
     spec: EnvSpec,
     tensor: Callable[[Any], Any],
-    does: str = 'act on',
 ) -> None:
     """Lets a custom network read two observations of zeros.
 
     Args:
         network: The network.
-        forward: Returns the output that it acts by, [B, size, ...], and the right size; None if there is no rule.
+        forward: Returns the output that it acts by, [B, size, ...], and the right size.
         name: Class of the policy.
         spec: Spaces of the env.
         tensor: Brings observations to the device of the network.
-        does: What it does with observations, for the error.
 
     Raises:
         IncompatibleError: If it cannot read observations of the env, or its output does not fit the actions.
@@ -99,21 +97,21 @@ def check_network(
     network.eval()
     try:
         with torch.no_grad(), torch.random.fork_rng(devices=[]):
-            found = forward(obs)
+            output, size = forward(obs)
     except (RuntimeError, TypeError, ValueError, AttributeError, LookupError) as error:
         raise IncompatibleError(
-            f'the network {kind} cannot {does} observations of {spec.observation_space}: {error}',
+            f'the network {kind} cannot act on observations of {spec.observation_space}: {error}',
             where='policy.model',
         ) from error
     finally:
         network.train(was_training)
-    if found is None or tuple(found[0].shape[:2]) == (2, found[1]):
+    if tuple(output.shape[:2]) == (2, size):
         return
     raise IncompatibleError(
         f'the output of the network {kind} does not fit {name} and {spec.action_space}',
         where='policy.model',
-        got=list(found[0].shape),
-        expected=f'[2, {found[1]}] for two observations',
+        got=list(output.shape),
+        expected=f'[2, {size}] for two observations',
     )
 
 

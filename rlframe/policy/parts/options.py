@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from functools import reduce
 from typing import Any, Literal, TypeAlias
 
 from rlframe.data.observation import NamedEncoder
@@ -184,12 +185,17 @@ class ImageModel(ModelConfig):
     )
 
 
+SWITCHES = 'core', 'norm', 'dropout', 'weight_norm', 'residual_blocks', 'n_atom'
+"""Options of a section ``model`` that are arguments of a network only if they are set: networks of users may know none."""
+
+
 def network_options(model: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the arguments of a network's constructor in a ``model`` section."""
     used = ('type', 'import_names', 'obs_shape', 'action_shape', 'encoder', 'encoder_width')
     options = {name: value for name, value in model.items() if name not in used}
     if options.get('core', '') is None:
-        del options['core'], options['core_hidden_size']
+        del options['core_hidden_size']
+    options = {name: value for name, value in options.items() if value or name not in SWITCHES}
     if (name := model.get('encoder', 'auto')) != 'auto':
         options['conv_layers'] = NamedEncoder(name, model['encoder_width'])
     return options
@@ -200,12 +206,21 @@ def check_encoder(model: Mapping[str, Any]) -> list[ConfigError]:
     name, layers, width = (model.get(key) for key in ('encoder', 'conv_layers', 'encoder_width'))
     if name not in (None, 'auto') and layers is not None:
         message = f'the encoder {name!r} has its own convolutions'
-        return [
-            ConfigError(message, where='model.conv_layers', got=layers, expected="None, or encoder='auto'")
-        ]
+        return [refused({'model': model}, 'model.conv_layers', message, "None, or encoder='auto'")]
     if name == 'auto' and width != 1.0:
         message = 'the width is a factor of a named encoder'
-        return [
-            ConfigError(message, where='model.encoder_width', got=width, expected="1.0, or encoder='nature'")
-        ]
+        return [refused({'model': model}, 'model.encoder_width', message, "1.0, or encoder='nature'")]
     return []
+
+
+def refused(cfg: Mapping[str, Any], where: str, message: str, expected: str) -> ConfigError:
+    """Returns the error about the value of an option.
+
+    Args:
+        cfg: Options of a policy.
+        where: Dotted path of the option in them.
+        message: What is wrong with the value.
+        expected: Values that would do.
+    """
+    got = reduce(lambda section, key: section[key], where.split('.'), cfg)
+    return ConfigError(message, where=where, got=got, expected=expected)
