@@ -27,7 +27,7 @@ from rlframe.policy.parts.compiled import (
     resolve_device,
 )
 from rlframe.policy.parts.fit import check_fit, check_network, check_sizes
-from rlframe.policy.parts.memory import Memory, check_core, core_nbytes
+from rlframe.policy.parts.memory import Memory, core_nbytes
 from rlframe.policy.parts.normalize import NORMALIZE_OBS, NORMALIZE_REWARD, Normalizer
 from rlframe.policy.parts.options import INIT_FROM, ModelConfig, check_encoder, network_options, refused
 from rlframe.policy.parts.random_policy import random_collect_mode
@@ -157,11 +157,12 @@ class Policy(Configurable):
     is_recurrent = False
     """Whether its actions depend on earlier steps of the episode."""
     compiled_parts: tuple[str, ...] = ()
-    """Methods that ``compile`` makes into machine code: functions of the tensors of an update, without effects."""
+    """Methods that ``compile`` makes into machine code: functions of the tensors of an update, without effects.
+
+    ``cuda_graph`` records ``_update_tensors``, a whole update that only reads and changes tensors.
+    """
     sequence_option = 'policy.learn.unroll_len'
     """The option that limits the sequences a core is trained on, if there may be a core."""
-    captured_part: str | None = None
-    """Method that ``cuda_graph`` records: an update that only reads and changes tensors; named where it is called."""
     network_arguments: dict[str, str | None] = {}
     """Options of the section ``model`` that a network has under another name; None: that it is not given."""
 
@@ -335,7 +336,9 @@ class Policy(Configurable):
         if cfg.collect.unroll_len != 1 and not cls.takes_sequences:
             message = f'{cls.__name__} learns from single env steps'
             errors.append(refused(cfg, 'collect.unroll_len', message, '1'))
-        return check_core(cfg, errors, cls.sequence_option)
+            if cfg.model.get('core') is not None:
+                errors[-1].remedy = f'Sequences of a core are as long as {cls.sequence_option} says.'
+        return errors
 
     @property
     def _action_space(self) -> Any:

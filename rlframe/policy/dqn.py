@@ -100,7 +100,6 @@ class DQNPolicy(QPolicy):
     _cfg: DQNConfig
     config: dict[str, Any] = dict(discount_factor=0.97, collect=dict(n_sample=8))
     compiled_parts = ('_losses',)
-    captured_part = '_update_tensors'
 
     @classmethod
     def check_config(cls, cfg: EasyDict) -> list[ConfigError]:

@@ -144,7 +144,6 @@ class PPOPolicy(Policy):
     supported_actions = 'Discrete, Box, MultiDiscrete, MultiBinary'
     supports_action_mask = True
     compiled_parts = ('_losses',)
-    captured_part = '_update_tensors'
 
     @classmethod
     def check_spec(cls, spec: EnvSpec, cfg: EasyDict) -> None:

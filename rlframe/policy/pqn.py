@@ -82,7 +82,6 @@ class PQNPolicy(QPolicy):
     _cfg: PQNConfig
     config: dict[str, Any] = dict(on_policy=True, collect=dict(n_sample=1024))
     compiled_parts = ('_losses',)
-    captured_part = '_update_tensors'
 
     def _init_learn(self) -> None:
         self._optimizer = self._optimizers['model'] = Optimizer(self._model, self._cfg.learn)

@@ -156,7 +156,6 @@ class QACPolicy(Policy):
     supported_actions = 'Box'
     sequence_option = 'policy.other.replay_buffer.unroll_len'
     compiled_parts = '_critic_loss', '_actor_loss'
-    captured_part = '_update_tensors'
     network_arguments: dict[str, str | None] = {'twin_critic': None, 'n_critic': None}
     actor_kind = 'deterministic'
     """Argument ``actor`` of the network."""

@@ -6,12 +6,8 @@ import copy
 import logging
 import os
 import re
-import shutil
-import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cache
-from pathlib import Path
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from rlframe.data.faces import Metrics
 from rlframe.data.staging import existing_device
@@ -30,11 +26,6 @@ PRECISION = Field(
     may_change=True,
 )
 """The option ``precision`` of every policy."""
-TENSOR_CORES = 8, 0
-"""First CUDA capability that computes in TF32 and bfloat16. Source: NVIDIA, Ampere architecture white paper (2020)."""
-EMULATED = 10
-"""Times as long as in float32 that an update takes in emulated bfloat16: SAC 256-256, batch 256, AMD EPYC (Zen 3, AVX2),
-torch 2.13, one thread: 237 against 23 ms."""
 
 
 def check_device(name: str) -> str:
@@ -70,54 +61,24 @@ def resolve_device(cfg: Any) -> torch.device:
 
 
 def check_modes(cfg: Any, device: torch.device) -> None:
-    """Checks that a device can learn as ``cuda_graph`` and ``precision`` say, and warns if it will be slow.
+    """Checks that a device can learn as ``cuda_graph`` and ``precision`` say.
 
     Raises:
         DeviceError: If not; the nearest mode that works is named.
     """
-    if device.type != 'cuda':
-        if cfg.cuda_graph:
-            raise DeviceError(
-                f'a CUDA graph needs a CUDA device, and the policy is on {device}',
-                where='policy.cuda_graph',
-                got=True,
-                expected='False',
-                remedy='On a CPU policy.compile=True is the nearest mode that works.',
-            )
-        if cfg.precision == 'tf32':
-            raise DeviceError(
-                f'only CUDA devices compute in TF32, and the policy is on {device}',
-                where='policy.precision',
-                got='tf32',
-                expected="'fp32'",
-            )
-        if cfg.precision == 'bf16' and not has_bfloat16():
-            warn_of_bfloat16()
-    elif cfg.precision != 'fp32' and (found := torch.cuda.get_device_capability(device)) < TENSOR_CORES:
-        name, needed = torch.cuda.get_device_name(device), '.'.join(map(str, TENSOR_CORES))
+    if device.type == 'cuda':
+        return
+    if cfg.cuda_graph:
         raise DeviceError(
-            f'{name} has CUDA capability {found[0]}.{found[1]}, and this needs {needed}',
-            where='policy.precision',
-            got=cfg.precision,
-            expected="'fp32'",
+            f'a CUDA graph needs a CUDA device, and the policy is on {device}',
+            where='policy.cuda_graph',
+            got=True,
+            expected='False',
+            remedy='On a CPU policy.compile=True is the nearest mode that works.',
         )
-
-
-def has_bfloat16() -> bool:
-    """Returns whether the processor has instructions for bfloat16, which a torch before 2.11 cannot tell: True then."""
-    found: Mapping[str, Any] = getattr(torch.cpu, 'get_capabilities', dict)() or {'bf16': True}
-    return any('bf16' in name and is_there for name, is_there in found.items())
-
-
-@cache
-def warn_of_bfloat16() -> None:
-    """Warns once in a process that updates will be slow."""
-    logger.warning(
-        "policy.precision='bf16' is slow here: this processor has no instructions for bfloat16 (avx512_bf16, amx_bf16), and torch"
-        " emulates them. An update of SAC 256-256 took %s times as long as with 'fp32' on an AMD EPYC with AVX2. Set"
-        " policy.precision='fp32'.",
-        EMULATED,
-    )
+    if cfg.precision == 'tf32':
+        message = f'only CUDA devices compute in TF32, and the policy is on {device}'
+        raise DeviceError(message, where='policy.precision', got='tf32', expected="'fp32'")
 
 
 def set_precision(precision: str, device: torch.device) -> None:
@@ -163,22 +124,6 @@ Key: TypeAlias = tuple[tuple[Any, ...], tuple[tuple[tuple[int, ...], Any], ...]]
 """The kind of an update, and the shape and type of each of its tensors."""
 
 
-class Packed(NamedTuple):
-    """Results of an update, with all numbers in one tensor, so that one kernel copies them."""
-
-    names: list[str]
-    """Names of the numbers."""
-    numbers: torch.Tensor
-    """The numbers to log, float32 [K]."""
-    columns: dict[str, torch.Tensor]
-    """Results that are no numbers, such as priorities."""
-
-    def copied(self) -> Metrics:
-        """Returns copies of the results, which the next start of the graph overwrites."""
-        numbers = dict(zip(self.names, self.numbers.clone().unbind(), strict=True))
-        return numbers | {name: column.clone() for name, column in self.columns.items()}
-
-
 class Recorded(NamedTuple):
     """A recorded update."""
 
@@ -186,18 +131,8 @@ class Recorded(NamedTuple):
     """Tensors that it reads its batch from."""
     replay: Callable[[], None]
     """Starts it."""
-    results: Packed
+    results: Metrics
     """Tensors that it fills."""
-
-
-class Recorder(Protocol):
-    """Records what functions do on a device."""
-
-    def try_out(self, function: Callable[[], Any]) -> None:
-        """Calls a function a few times before it is recorded."""
-
-    def record(self, function: Callable[[], Packed]) -> tuple[Callable[[], None], Packed]:
-        """Returns a function that repeats on the device what ``function`` does, and the results that it then fills."""
 
 
 class CudaRecorder:
@@ -216,6 +151,7 @@ class CudaRecorder:
             self._pool = torch.cuda.graph_pool_handle()  # results are copied before another graph starts
 
     def try_out(self, function: Callable[[], Any]) -> None:
+        """Calls a function a few times before it is recorded."""
         with torch.cuda.device(self._device):
             current, aside = torch.cuda.current_stream(), torch.cuda.Stream()
             aside.wait_stream(current)
@@ -227,7 +163,8 @@ class CudaRecorder:
                     function()
             current.wait_stream(aside)
 
-    def record(self, function: Callable[[], Packed]) -> tuple[Callable[[], None], Packed]:
+    def record(self, function: Callable[[], Metrics]) -> tuple[Callable[[], None], Metrics]:
+        """Returns a function that repeats on the device what ``function`` does, and the results that it then fills."""
         graph = torch.cuda.CUDAGraph()
         # threads that do something else on the GPU do not disturb it
         with (
@@ -259,7 +196,7 @@ class GraphedUpdate:
         state: Callable[[], Mapping[str, Any]],
         load: Callable[[Mapping[str, Any]], None],
         optimizers: Sequence[Optimizer],
-        recorder: Recorder,
+        recorder: CudaRecorder,
     ) -> None:
         self._update, self._state, self._load = update, state, load
         self._optimizers, self._recorder = optimizers, recorder
@@ -277,7 +214,13 @@ class GraphedUpdate:
         graph.replay()
         for optimizer in self._optimizers:
             optimizer.check()
-        return graph.results.copied()
+        copies = torch._foreach_mul(
+            [*graph.results.values()], 1.0
+        )  # which the next start of the graph leaves alone
+        return dict(zip(graph.results, copies, strict=True))
+
+    def _float_results(self, inputs: Rows, kind: tuple[Any, ...]) -> Metrics:
+        return {name: value.detach().float() for name, value in self._update(inputs, *kind).items()}
 
     def _record(self, rows: Rows, kind: tuple[Any, ...]) -> Recorded:
         if len(self._graphs) == MOST_GRAPHS:
@@ -296,29 +239,17 @@ class GraphedUpdate:
         for optimizer in self._optimizers:
             optimizer.forget()
         try:
-            replay, results = self._recorder.record(lambda: packed(self._update(inputs, *kind)))
+            replay, results = self._recorder.record(lambda: self._float_results(inputs, kind))
         except RuntimeError as error:
-            raise _refusal(error) from error
-        return Recorded(list(leaves(inputs)), replay, results)
-
-
-def packed(metrics: Metrics) -> Packed:
-    """Puts all numbers among results into one tensor.
-
-    Raises:
-        ConfigError: If a value is not a tensor: a graph would return it unchanged for ever.
-    """
-    for name, value in metrics.items():
-        if not isinstance(value, torch.Tensor):
             raise ConfigError(
-                f'the update returns {name!r} as {type(value).__name__}, which a graph cannot compute anew',
+                f'the update cannot be part of a CUDA graph: {str(error).splitlines()[0]}',
                 where='policy.cuda_graph',
                 got=True,
-                expected='False, or a tensor on the device',
-            )
-    numbers = {name: value.detach().float() for name, value in metrics.items() if value.dim() == 0}
-    columns = {name: value for name, value in metrics.items() if name not in numbers}
-    return Packed([*numbers], torch.stack([*numbers.values()]), columns)
+                expected='False',
+                remedy='A graph cannot wait for results (item, bool, nonzero, printing) or copy from host memory;'
+                ' policy.compile=True is the nearest mode that works.',
+            ) from error
+        return Recorded(list(leaves(inputs)), replay, results)
 
 
 def leaves(rows: Any) -> Iterator[torch.Tensor]:
@@ -337,41 +268,18 @@ def cloned(rows: Any) -> Any:
     return rows.clone()
 
 
-def _refusal(error: BaseException) -> ConfigError:
-    """Returns the error of a recording, with the line of the policy or network at which it failed."""
-    first = error
-    while first.__context__ is not None:
-        first = first.__context__
-    libraries = Path(torch.__file__).parent
-    own = [
-        frame
-        for frame in traceback.extract_tb(first.__traceback__)
-        if libraries not in Path(frame.filename).parents
-    ]
-    place = f'{own[-1].filename}:{own[-1].lineno}: {own[-1].line}' if own else 'unknown'
-    return ConfigError(
-        f'this line cannot be part of a CUDA graph: {place} ({str(first).splitlines()[0]})',
-        where='policy.cuda_graph',
-        got=True,
-        expected='False',
-        remedy='A graph cannot wait for results (item, bool, nonzero, printing) or copy from host memory; policy.compile=True'
-        ' is the nearest mode that works.',
-    )
-
-
-def check_graph(policy: type[Any]) -> list[ConfigError]:
-    """Returns why the updates of a policy cannot be recorded.
-
-    Args:
-        policy: Its class, with ``captured_part``.
-    """
+def check_graph(policy: type[Any], core: str | None = None) -> list[ConfigError]:
+    """Returns why the updates of a policy cannot be recorded: it has a core, or learns without ``_update_tensors``."""
+    if core is not None:
+        reason = 'batches of a core have sequences of different lengths, and each shape would be recorded'
+        return [ConfigError(reason, where='cuda_graph', got=True, expected='False')]
     for kind in policy.__mro__:
-        if vars(kind).get('captured_part'):
+        if '_update_tensors' in vars(kind):
             break
         if names := sorted({'_update', '_forward_learn'} & vars(kind).keys()):
             reason = (
                 f'{kind.__name__} defines {names[0]}, which cannot be recorded as it is: leave what only tensors do to'
-                " _update_tensors, and set captured_part = '_update_tensors'"
+                ' _update_tensors, and define that, too'
             )
             return [ConfigError(reason, where='cuda_graph', got=True, expected='False, or policy.compile')]
     return []
@@ -387,8 +295,6 @@ COMPILE = Field(
 """The option ``compile`` of every policy."""
 THREADS = 'TORCHINDUCTOR_COMPILE_THREADS'
 """Environment variable for the number of torch.compile's workers: threads, or processes for Triton."""
-COMPILERS = 'g++', 'clang++', 'c++'
-"""Programs of which torch.compile needs one."""
 
 
 def check_compile(name: str, parts: tuple[str, ...], core: str | None) -> list[ConfigError]:
@@ -403,8 +309,6 @@ def check_compile(name: str, parts: tuple[str, ...], core: str | None) -> list[C
         reason = f'{name} has no losses that are compiled (compiled_parts)'
     elif core is not None:
         reason = 'batches of a recurrent core change their shapes, and each shape would be compiled anew'
-    elif not any(map(shutil.which, [*os.environ.get('CXX', '').split()[:1], *COMPILERS])):
-        reason = f'torch.compile needs a C++ compiler on the PATH ({", ".join(COMPILERS)})'
     else:
         return []
     return [ConfigError(reason, where='compile', got=True, expected='False')]
@@ -464,7 +368,7 @@ def prepare_updates(policy: Any, cfg: Any, device: torch.device) -> None:
     """Makes the updates of a policy what ``compile``, ``precision`` and ``cuda_graph`` ask for.
 
     Args:
-        policy: Its losses (``compiled_parts``) and its update (``captured_part``) are replaced.
+        policy: Its losses (``compiled_parts``) and its update (``_update_tensors``) are replaced.
         cfg: Its options.
         device: Where it learns.
 
@@ -480,14 +384,15 @@ def prepare_updates(policy: Any, cfg: Any, device: torch.device) -> None:
             losses = autocast(losses, device, has_cache=not cfg.cuda_graph)
         setattr(policy, name, losses)
     if cfg.cuda_graph:
-        update, faces = getattr(policy, policy.captured_part), policy.learn_mode
-        recorder = CudaRecorder(device)
-        attributes = [*vars(policy).values(), *policy._optimizers.values()]
+        faces, attributes = policy.learn_mode, [*vars(policy).values(), *policy._optimizers.values()]
         optimizers = {id(own): own for own in attributes if isinstance(own, Optimizer)}
-        graphed = GraphedUpdate(
-            update, faces.state_dict, faces.load_state_dict, [*optimizers.values()], recorder
+        policy._update_tensors = GraphedUpdate(
+            policy._update_tensors,
+            faces.state_dict,
+            faces.load_state_dict,
+            [*optimizers.values()],
+            CudaRecorder(device),
         )
-        setattr(policy, policy.captured_part, graphed)
 
 
 def check_updates(policy: type[Any], cfg: Any) -> list[ConfigError]:
@@ -501,7 +406,7 @@ def check_updates(policy: type[Any], cfg: Any) -> list[ConfigError]:
     if cfg.compile:
         errors += check_compile(policy.__name__, policy.compiled_parts, core)
     if cfg.cuda_graph:
-        errors += check_graph(policy)
+        errors += check_graph(policy, core)
     if cfg.precision == 'bf16' and not policy.compiled_parts:
         reason = f'{policy.__name__} names no losses that can be computed in it (compiled_parts)'
         errors.append(ConfigError(reason, where='precision', got='bf16', expected="'fp32' or 'tf32'"))

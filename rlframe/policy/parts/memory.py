@@ -6,10 +6,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
-from easydict import EasyDict
 
 from rlframe.data.timestep import Array, Batch, FloatArray, IntArray
-from rlframe.errors import ConfigError
 from rlframe.policy.parts.options import ImageModel
 from rlframe.policy.parts.sequences import Rows, Sequences, take, visited
 from rlframe.utils.field import Field, option
@@ -139,25 +137,6 @@ def core_nbytes(model: Mapping[str, Any], cores: int) -> int:
 
     width = model['core_hidden_size'] if 'core_hidden_size' in model else model.get('lstm_hidden_size', 0)
     return STATES_OF_CORE[model['core']] * cores * np.dtype(np.float32).itemsize * int(width)
-
-
-def check_core(cfg: EasyDict, errors: list[ConfigError], sequence_option: str) -> list[ConfigError]:
-    """Adds to the errors of a config what does not go together with a core that a policy may have.
-
-    Args:
-        cfg: Options of the policy.
-        errors: Those found so far; of a wrong ``unroll_len`` it says what limits sequences.
-        sequence_option: The option that limits the sequences a core is trained on.
-    """
-    if cfg.model.get('core') is None:
-        return errors
-    for error in errors:
-        if error.where == 'collect.unroll_len':
-            error.remedy = f'Sequences of a core are as long as {sequence_option} says.'
-    if cfg.cuda_graph:
-        reason = 'batches of a core have sequences of different lengths, and each shape would be recorded'
-        errors = [*errors, ConfigError(reason, where='cuda_graph', got=True, expected='False')]
-    return errors
 
 
 def sequence_batches(
