@@ -21,7 +21,7 @@ from rlframe.policy.parts.options import (
     learning_rate,
     refused,
 )
-from rlframe.policy.parts.sequences import Rows
+from rlframe.policy.parts.sequences import Rows, real_rows
 from rlframe.registry import POLICY_REGISTRY
 from rlframe.utils.field import option
 from rlframe.utils.lazy import torch
@@ -122,5 +122,5 @@ class BCPolicy(Policy):
         return self._forward_eval(obs, env_id)
 
     def _get_train_sample(self, block: Batch) -> Batch:
-        real = block['mask'] if 'mask' in block else np.ones(np.shape(block['action'])[:2], bool)
+        real = real_rows(block)
         return Batch({name: block[name][real] for name in ('obs', 'action', 'collect_iter')})

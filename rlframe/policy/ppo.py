@@ -34,6 +34,7 @@ from rlframe.policy.parts.sequences import (
     begins_of,
     env_by_env,
     flat,
+    real_rows,
     shuffled_batches,
     standardised,
     values_after,
@@ -334,7 +335,7 @@ class PPOPolicy(Policy):
             'return_': advantage + value,
             'collect_iter': block['collect_iter'],
         }
-        real = block['mask'] if 'mask' in block else np.ones(apart.shape, bool)
+        real = real_rows(block)
         if self._has_core:
             done = block['terminated'] | block['truncated']
             columns, real = env_by_env(columns | {'state': block['state'], 'begins': begins_of(done)}), real.T

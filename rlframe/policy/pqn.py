@@ -6,8 +6,6 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, Literal
 
-import numpy as np
-
 from rlframe.data.faces import Metrics, TensorMode
 from rlframe.data.returns import gae
 from rlframe.data.timestep import Array, Batch, FloatArray
@@ -23,7 +21,14 @@ from rlframe.policy.parts.options import (
     grad_clip_norm,
     learning_rate,
 )
-from rlframe.policy.parts.sequences import Rows, apart_rows, flat, shuffled_batches, values_after
+from rlframe.policy.parts.sequences import (
+    Rows,
+    apart_rows,
+    flat,
+    real_rows,
+    shuffled_batches,
+    values_after,
+)
 from rlframe.policy.parts.tensor_acting import GreedyTensorActing
 from rlframe.policy.q_policy import QConfig, QPolicy
 from rlframe.registry import POLICY_REGISTRY
@@ -123,7 +128,7 @@ class PQNPolicy(QPolicy):
         advantage = gae(block['reward'], value, next_value, apart, cfg.discount_factor, cfg.collect.q_lambda)
         columns = {name: block[name] for name in ('obs', 'action', 'collect_iter')}
         columns['return_'] = advantage + value
-        real = block['mask'] if 'mask' in block else np.ones(apart.shape, bool)
+        real = real_rows(block)
         return Batch({name: column[real] for name, column in columns.items()})
 
     def _values(self, obs: Array) -> FloatArray:

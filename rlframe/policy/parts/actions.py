@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from rlframe.data.observation import ACTION_MASK, check_action_bounds
 from rlframe.data.timestep import Array, BoolArray, EnvSpec, FloatArray, IntArray
 from rlframe.errors import IncompatibleError
+from rlframe.policy.parts.sequences import clear, grown
 from rlframe.utils.lazy import torch
 
 
@@ -194,10 +195,7 @@ class ExplorationNoise:
         fresh = self._rng.standard_normal((len(env_id), self._size), np.float32)
         if not self._correlation:
             return fresh
-        missing = int(env_id.max()) + 1 - len(self._last)
-        if missing > 0:
-            self._last = np.concatenate([self._last, np.zeros((missing, self._size), np.float32)])
-            self._kept = np.concatenate([self._kept, np.zeros((missing, 1), np.float32)])
+        self._last, self._kept = grown(self._last, env_id), grown(self._kept, env_id)
         kept = self._kept[env_id]
         noise = kept * self._last[env_id] + np.sqrt(1 - kept * kept) * fresh
         self._last[env_id], self._kept[env_id] = noise, self._correlation
@@ -205,11 +203,7 @@ class ExplorationNoise:
 
     def reset(self, env_id: IntArray | None = None) -> None:
         """Begins anew for these envs, or for all."""
-        known: Any = slice(None)
-        if env_id is not None:
-            env_id = np.asarray(env_id)
-            known = env_id[env_id < len(self._kept)]
-        self._kept[known] = 0.0
+        clear(self._kept, env_id)
 
     def state_dict(self) -> dict[str, Any]:
         """Returns the state that the next numbers depend on, without the generator."""

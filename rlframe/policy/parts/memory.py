@@ -9,7 +9,7 @@ import numpy as np
 
 from rlframe.data.timestep import Array, Batch, FloatArray, IntArray
 from rlframe.policy.parts.options import ImageModel
-from rlframe.policy.parts.sequences import Rows, Sequences, take, visited
+from rlframe.policy.parts.sequences import Rows, Sequences, clear, grown, take
 from rlframe.utils.field import Field, option
 from rlframe.utils.lazy import torch
 from rlframe.utils.schema import array, check_state
@@ -61,10 +61,7 @@ class EpisodeStates:
 
     def get(self, env_id: IntArray) -> FloatArray:
         """Returns a copy of the states of these envs, float32 [n, ...]."""
-        missing = int(env_id.max(initial=-1)) + 1 - len(self._states)
-        if missing > 0:
-            new = np.zeros((missing, *self._states.shape[1:]), np.float32)
-            self._states = np.concatenate([self._states, new])
+        self._states = grown(self._states, env_id)
         return self._states[env_id]
 
     def set(self, env_id: IntArray, states: FloatArray) -> None:
@@ -73,11 +70,7 @@ class EpisodeStates:
 
     def reset(self, env_id: IntArray | None = None) -> None:
         """Lets these envs, or all, begin an episode."""
-        known: Any = slice(None)
-        if env_id is not None:
-            env_id = np.asarray(env_id)
-            known = env_id[env_id < len(self._states)]
-        self._states[known] = 0.0
+        clear(self._states, env_id)
 
     def state_dict(self) -> dict[str, Any]:
         """Returns a copy of all states."""
@@ -183,16 +176,27 @@ def remembered(
     """
     from rlframe.model.core import Remembered, Unroll
 
-    seen = visited(data['obs'], data['next_obs'], np.asarray(data['mask']), burn_in)
-    start = data['state'][np.arange(len(seen.first)), seen.first]
-    step, sequence, own, following = (
-        tensor(part) for part in (seen.step, seen.sequence, seen.own, seen.following)
+    mask = np.asarray(data['mask'])
+    sequence, column = np.nonzero(mask)  # of each real step, [R]
+    first, length = mask.argmax(1), mask.sum(1)
+    each, count = np.arange(len(mask)), len(sequence)
+    step = column - first[sequence]
+    is_last = step == length[sequence] - 1
+    # rows that networks go through: all real steps, and behind them the last next obs of each sequence
+    obs = tensor(np.concatenate([data['obs'][sequence, column], data['next_obs'][each, first + length - 1]]))
+    following = np.where(is_last, count + sequence, np.arange(count) + 1)
+    unroll = Unroll(
+        tensor(np.concatenate([step, length])),
+        tensor(np.concatenate([sequence, each])),
+        int(length.max()) + 1,
+        tensor(data['state'][each, first]),
     )
-    unroll = Unroll(step, sequence, int(seen.step.max()) + 1, tensor(start))
-    obs = tensor(seen.obs)
-    rows: Rows = {name: tensor(data[name][seen.learned]) for name in columns}
-    rows |= {'obs': Remembered(obs, unroll, own), 'next_obs': Remembered(obs, unroll, following)}
-    return rows, seen.sequence[seen.own]
+    is_learned, learned = column >= burn_in, mask.copy()
+    learned[:, :burn_in] = False
+    rows: Rows = {name: tensor(data[name][learned]) for name in columns}
+    rows['obs'] = Remembered(obs, unroll, tensor(np.flatnonzero(is_learned)))
+    rows['next_obs'] = Remembered(obs, unroll, tensor(following[is_learned]))
+    return rows, sequence[is_learned]
 
 
 def priority_of_sequences(

@@ -17,6 +17,7 @@ from rlframe.data.faces import Forward, GetTrainSample, Learn, ProcessTransition
 from rlframe.data.observation import ACTION_MASK
 from rlframe.data.timestep import Array, Batch, BoolArray, EnvSpec, FloatArray, IntArray, TimeStep
 from rlframe.errors import CheckpointMismatchError, IncompatibleError
+from rlframe.policy.parts.sequences import grown, real_rows
 from rlframe.run.checkpoint_tree import compare_states
 from rlframe.utils.field import Field
 from rlframe.utils.schema import array, check_state, dict_of
@@ -230,8 +231,8 @@ class RewardNormalizer:
     def __init__(self, discount_factor: float) -> None:
         self._discount_factor = discount_factor
         self._moments = RunningMoments()
-        self._return = np.zeros(0)  # of each env's running episode, discounted backwards, [N]
-        self._begun = np.zeros(0, np.int64)  # envs whose next episode was begun since the last row, [n]
+        self.running: FloatArray = np.zeros(0)
+        """Return of each env's running episode, discounted backwards, [N]."""
 
     def gather(self, reward: FloatArray, done: BoolArray, env_id: IntArray) -> None:
         """Takes one step of some envs into the statistics.
@@ -241,29 +242,10 @@ class RewardNormalizer:
             done: True where the episode ended, [n].
             env_id: Env of each row, [n].
         """
-        if len(self._begun):
-            self.forget(np.setdiff1d(self._begun, env_id[done]))
-            self._begun = self._begun[:0]
-        if len(env_id) == 0:
-            return
-        missing = int(env_id.max()) + 1 - len(self._return)
-        if missing > 0:
-            self._return = np.concatenate([self._return, np.zeros(missing)])
-        self._return[env_id] = self._return[env_id] * self._discount_factor + reward
-        self._moments.update(self._return[env_id])
-        self._return[env_id[done]] = 0.0
-
-    def begin(self, env_id: IntArray) -> None:
-        """Lets the returns of these envs begin anew, after the last row of their episode if that is gathered next."""
-        self._begun = np.union1d(self._begun, env_id)
-
-    def forget(self, env_id: IntArray | None) -> None:
-        """Lets the returns of these envs, or of all, begin anew."""
-        known: Any = slice(None)
-        if env_id is not None:
-            env_id = np.asarray(env_id)
-            known = env_id[env_id < len(self._return)]
-        self._return[known] = 0.0
+        self.running = grown(self.running, env_id)
+        self.running[env_id] = self.running[env_id] * self._discount_factor + reward
+        self._moments.update(self.running[env_id])
+        self.running[env_id[done]] = 0.0
 
     def __call__(self, reward: FloatArray) -> FloatArray:
         """Scales rewards, of any shape, to float32."""
@@ -280,17 +262,6 @@ class RewardNormalizer:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continues from ``state_dict()``."""
         self._moments.load_state_dict(state)
-
-    @property
-    def running(self) -> FloatArray:
-        """Returns of the running episodes, [N]."""
-        running = self._return.copy()
-        running[self._begun[self._begun < len(running)]] = 0.0
-        return running
-
-    @running.setter
-    def running(self, value: FloatArray) -> None:
-        self._return = np.asarray(value, np.float64).copy()
 
 
 class Normalizer:
@@ -337,7 +308,7 @@ class Normalizer:
         return partial(self._train_sample, get_train_sample) if gathers else get_train_sample
 
     def forgetting(self, reset: Reset) -> Reset:
-        """Returns the ``reset`` of a collect face: it also forgets the running returns of the envs."""
+        """Returns the ``reset`` of a collect face: with all envs, it also forgets their running returns."""
         return partial(self._reset, reset) if self._is_on else reset
 
     def _act(self, forward: Forward, obs: Any, env_id: IntArray, **settings: Any) -> Batch:
@@ -364,7 +335,7 @@ class Normalizer:
         self._gather_rewards(block)
         if self._obs is None:
             return get_train_sample(self._columns(block))
-        is_first, rows = self._obs.is_empty, block['obs'][_real(block)]
+        is_first, rows = self._obs.is_empty, block['obs'][real_rows(block)]
         if is_first:
             self._obs.gather(rows)
             self._obs.refresh()
@@ -374,11 +345,9 @@ class Normalizer:
         return samples
 
     def _reset(self, reset: Reset, env_id: IntArray | None) -> None:
-        """Resets the per-env state of envs; rows of an on-policy policy from them may still arrive."""
+        """Resets envs; the returns of single ones begin anew with the end of an episode among their rows."""
         if self._reward is not None and env_id is None:
-            self._reward.forget(None)
-        elif self._reward is not None and not self._on_policy:
-            self._reward.begin(np.asarray(env_id))
+            self._reward.running[:] = 0.0
         reset(env_id)
 
     def _columns(self, data: Batch) -> Batch:
@@ -393,7 +362,7 @@ class Normalizer:
     def _gather_rewards(self, block: Batch) -> None:
         if self._reward is None or 'reward' not in block:
             return
-        real, done = _real(block), block['terminated'] | block['truncated']
+        real, done = real_rows(block), block['terminated'] | block['truncated']
         for reward, ended, is_real in zip(block['reward'], done, real, strict=True):
             env_id = np.flatnonzero(is_real)
             self._reward.gather(reward[env_id], ended[env_id], env_id)
@@ -410,7 +379,7 @@ class Normalizer:
             f'{name}.{key}': value for name, part in self._parts() for key, value in part.state_dict().items()
         }
         if running and self._reward is not None:
-            state['running'] = self._reward.running
+            state['running'] = self._reward.running.copy()
         return {'normalizer': state}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -430,7 +399,7 @@ class Normalizer:
         for name, part in self._parts():
             part.load_state_dict(_of_part(name, saved))
         if running is not None and self._reward is not None:
-            self._reward.running = running
+            self._reward.running = np.array(running, np.float64)
 
     def absorb(self, before: Mapping[str, Any], after: Mapping[str, Any]) -> None:
         """Adds the statistics gathered between two results of ``state_dict``, of this object or another."""
@@ -455,10 +424,3 @@ def _discount_factor(cfg: Mapping[str, Any]) -> float:
         if 'discount_factor' in section:
             return float(section['discount_factor'])
     return 0.99
-
-
-def _real(block: Batch) -> BoolArray:
-    """Returns which rows of a block are no padding, [T, N]."""
-    if 'mask' in block:
-        return np.asarray(block['mask'])
-    return np.ones(np.shape(block['action'])[:2], bool)

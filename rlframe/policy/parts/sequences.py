@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -54,6 +54,27 @@ def standardised(advantage: Any) -> Any:
     return (advantage - advantage.mean()) / (advantage.std(correction=0) + 1e-8)
 
 
+def grown(rows: Array, env_id: IntArray) -> Array:
+    """Returns rows of envs [N, ...], with zeros for envs that have none yet."""
+    missing = int(env_id.max(initial=-1)) + 1 - len(rows)
+    if missing <= 0:
+        return rows
+    return np.concatenate([rows, np.zeros((missing, *rows.shape[1:]), rows.dtype)])
+
+
+def clear(rows: Array, env_id: IntArray | None) -> None:
+    """Puts the rows of these envs, or of all, to 0."""
+    env_id = np.arange(len(rows)) if env_id is None else np.asarray(env_id)
+    rows[env_id[env_id < len(rows)]] = 0
+
+
+def real_rows(block: Batch) -> BoolArray:
+    """Returns which rows of a block are no padding, [T, N]."""
+    if 'mask' in block:
+        return np.asarray(block['mask'])
+    return np.ones(np.shape(block['action'])[:2], bool)
+
+
 def flat(column: Any) -> Any:
     """Maps a column [T, N, ...], an array or a tensor, to [T * N, ...]."""
     return column.reshape(-1, *column.shape[2:])
@@ -99,17 +120,6 @@ def shuffled_batches(columns: Rows, order: Any, size: int) -> Iterator[Rows]:
     return (take(shuffled, slice(start, start + size)) for start in range(0, len(order), size))
 
 
-class Chosen(NamedTuple):
-    """The rows of some sequences, one sequence behind the other."""
-
-    row: IntArray
-    """Number of each row, [R]."""
-    step: IntArray
-    """Step of each row within its sequence, [R]."""
-    sequence: IntArray
-    """Sequence of each row, counted among those chosen, [R]."""
-
-
 class Sequences:
     """Cuts rows, which are in the order of time, into sequences.
 
@@ -147,62 +157,17 @@ class Sequences:
         batch = (middle * count / steps).astype(np.int64)
         return np.split(order, np.flatnonzero(np.diff(batch)) + 1)
 
-    def rows(self, chosen: IntArray) -> Chosen:
-        """Returns the rows of some sequences, [n]."""
+    def rows(self, chosen: IntArray) -> tuple[IntArray, IntArray, IntArray]:
+        """Lists the rows of some sequences, [n], one sequence behind the other.
+
+        Returns:
+            Of each row its number, its step within its sequence, and its sequence, counted among those chosen, [R].
+        """
         length = self.length[chosen]
         first = np.cumsum(length) - length
         step = np.arange(length.sum()) - np.repeat(first, length)
-        return Chosen(
-            np.repeat(self.start[chosen], length) + step, step, np.repeat(np.arange(len(chosen)), length)
-        )
-
-
-class Visited(NamedTuple):
-    """The observations of padded sequences [B, T] as rows: those of all real steps, then the last next obs of each."""
-
-    obs: Array
-    """Observations, [R + B, ...]."""
-    step: IntArray
-    """Step of each row within its sequence, [R + B]."""
-    sequence: IntArray
-    """Sequence of each row, [R + B]."""
-    own: IntArray
-    """Rows of the steps that are learned from, those behind the burn-in, [K]."""
-    following: IntArray
-    """Rows of their next obs, [K]."""
-    first: IntArray
-    """First real step of each sequence, [B]."""
-    learned: BoolArray
-    """Which of the padded steps are learned from, [B, T]; they have the order of ``own``."""
-
-
-def visited(obs: Array, next_obs: Array, mask: BoolArray, burn_in: int) -> Visited:
-    """Lists the observations that a network goes through to learn from padded sequences.
-
-    Args:
-        obs: Of each step, [B, T, ...].
-        next_obs: Behind each step, [B, T, ...].
-        mask: Which steps are real; those of a sequence lie side by side, [B, T].
-        burn_in: Steps of each sequence that are not learned from.
-    """
-    sequence, column = np.nonzero(mask)
-    first, length = mask.argmax(1), mask.sum(1)
-    each, count = np.arange(len(mask)), len(sequence)
-    step = column - first[sequence]
-    is_last = step == length[sequence] - 1
-    following = np.where(is_last, count + sequence, np.arange(count) + 1)
-    is_learned = column >= burn_in
-    learned = mask.copy()
-    learned[:, :burn_in] = False
-    return Visited(
-        np.concatenate([obs[sequence, column], next_obs[each, first + length - 1]]),
-        np.concatenate([step, length]),
-        np.concatenate([sequence, each]),
-        np.flatnonzero(is_learned),
-        following[is_learned],
-        first,
-        learned,
-    )
+        row = np.repeat(self.start[chosen], length) + step
+        return row, step, np.repeat(np.arange(len(chosen)), length)
 
 
 def _starts(begins: BoolArray) -> IntArray:

@@ -111,10 +111,9 @@ def test_sequences_are_cut_at_episode_ends_and_at_unroll_len() -> None:
     whole, short = Sequences(begins), Sequences(begins, 4)
     assert whole.start.tolist() == [0, 2, 6] and whole.length.tolist() == [2, 4, 6]
     assert short.start.tolist() == [0, 2, 6, 10] and short.length.tolist() == [2, 4, 4, 2]
-    rows = whole.rows(np.array([2, 0]))
-    assert rows.row.tolist() == [6, 7, 8, 9, 10, 11, 0, 1]
-    assert rows.step.tolist() == [0, 1, 2, 3, 4, 5, 0, 1]
-    assert rows.sequence.tolist() == [0] * 6 + [1] * 2
+    row, step, sequence = (part.tolist() for part in whole.rows(np.array([2, 0])))
+    assert row == [6, 7, 8, 9, 10, 11, 0, 1] and step == [0, 1, 2, 3, 4, 5, 0, 1]
+    assert sequence == [0] * 6 + [1] * 2
 
 
 def test_batches_hold_every_sequence_once_and_about_as_many_steps_as_asked_for() -> None:

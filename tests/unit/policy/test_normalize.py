@@ -100,8 +100,6 @@ def test_rewards_are_divided_by_the_deviation_of_the_return_of_each_env() -> Non
             returns[i] *= not ended
     np.testing.assert_allclose(normalizer(np.array([1.0, -2.0])), np.array([1, -2]) / np.std(seen), rtol=1e-5)
     np.testing.assert_allclose(normalizer.running, returns)
-    normalizer.forget(np.array([1, 7]))
-    assert normalizer.running[1] == 0 and normalizer.running[0] == returns[0]
 
 
 def make(name: str, **cfg: Any) -> Any:
@@ -180,23 +178,6 @@ def test_statistics_are_part_of_the_state_and_belong_to_what_is_normalised(name:
         policy.collect_mode.load_state_dict({'model': policy._model.state_dict()})
 
 
-@pytest.mark.parametrize('name', ['r2d2', 'ddpg'])
-def test_an_env_that_begins_anew_before_its_episode_ended_forgets_its_running_return(name: str) -> None:
-    torch.manual_seed(0)
-    action_space = SPEC.action_space if name == 'r2d2' else gymnasium.spaces.Box(-1, 1, (1,))
-    cfg = {'type': name, 'device': 'cpu', 'normalize_reward': True, 'discount_factor': 0.5}
-    policy = create_policy(cfg, EnvSpec(BOX, action_space, name='Toy'))
-    face, obs, on = policy.collect_mode, np.zeros((2, 3), np.float32), np.zeros(2, bool)
-    for _ in range(2):
-        output = face.forward(obs, np.arange(2))
-        face.process_transition(
-            obs, output, TimeStep(obs, np.ones(2, np.float32), on, on, ({}, {}), np.arange(2))
-        )
-    policy.eval_mode.reset(np.array([1]))
-    face.reset(np.array([0]))
-    assert policy.learn_mode.state_dict()['normalizer']['running'].tolist() == [0, 1.5]
-
-
 def test_the_last_reward_of_an_episode_counts_with_the_return_before_it() -> None:
     """As a rollout does it: an env whose episode ended is reset before its last row is processed."""
     policy = make('dqn', discount_factor=0.9, normalize_obs=False)
@@ -214,17 +195,6 @@ def test_the_last_reward_of_an_episode_counts_with_the_return_before_it() -> Non
     state = policy.learn_mode.state_dict()['normalizer']
     np.testing.assert_allclose(np.sqrt(state['reward.var']), np.std(seen))
     np.testing.assert_allclose(state['running'], returns)
-
-
-def test_an_env_whose_step_was_void_begins_its_next_return_at_zero() -> None:
-    normalizer = RewardNormalizer(0.5)
-    both, none = np.arange(2), np.zeros(2, bool)
-    normalizer.gather(np.ones(2), none, both)
-    normalizer.begin(np.array([1]))
-    normalizer.gather(np.ones(1), none[:1], both[:1])
-    normalizer.gather(np.ones(2), np.array([False, True]), both)
-    np.testing.assert_allclose(normalizer.running, [1.75, 0])
-    np.testing.assert_allclose(normalizer.state_dict()['mean'], np.mean([1, 1, 1.5, 1.75, 1]))
 
 
 def test_padding_of_ragged_blocks_is_not_gathered() -> None:
