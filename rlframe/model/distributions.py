@@ -41,9 +41,10 @@ class ActionDistribution(ABC):
     def sample_tensor(self, logit: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
         """Draws an action of each row on the device of logits and generator: [B, S] to [B, ...]."""
 
-    @abstractmethod
     def mode(self, logit: FloatArray) -> Array:
         """Returns the most probable action of each row: [n, S] to [n, ...]."""
+        action: Array = self.mode_tensor(torch.from_numpy(logit)).numpy()
+        return action
 
     @abstractmethod
     def mode_tensor(self, logit: torch.Tensor) -> torch.Tensor:
@@ -81,9 +82,6 @@ class Categorical(ActionDistribution):
     def sample_tensor(self, logit: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
         return self.mode_tensor(perturbed_tensor(logit, generator))
 
-    def mode(self, logit: FloatArray) -> Array:
-        return logit.argmax(1)
-
     def mode_tensor(self, logit: torch.Tensor) -> torch.Tensor:
         return logit.argmax(1)
 
@@ -107,16 +105,12 @@ class MultiCategorical(ActionDistribution):
 
     def __init__(self, counts: list[int]) -> None:
         self.size, self._counts = sum(counts), counts
-        self._cuts = np.cumsum(counts)[:-1]
 
     def sample(self, logit: FloatArray, rng: np.random.Generator) -> Array:
         return self.mode(perturbed(logit, rng))
 
     def sample_tensor(self, logit: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
         return self.mode_tensor(perturbed_tensor(logit, generator))
-
-    def mode(self, logit: FloatArray) -> Array:
-        return np.stack([part.argmax(1) for part in np.split(logit, self._cuts, axis=1)], axis=1)
 
     def mode_tensor(self, logit: torch.Tensor) -> torch.Tensor:
         return torch.stack([part.argmax(1) for part in logit.split(self._counts, 1)], 1)
@@ -148,9 +142,6 @@ class Bernoulli(ActionDistribution):
         uniform = torch.rand(logit.shape, generator=generator, device=logit.device, dtype=logit.dtype)
         return self.mode_tensor(logit - uniform.log() + (-uniform).log1p())
 
-    def mode(self, logit: FloatArray) -> Array:
-        return (logit > 0).astype(np.int8)
-
     def mode_tensor(self, logit: torch.Tensor) -> torch.Tensor:
         return (logit > 0).to(torch.int8)
 
@@ -181,9 +172,6 @@ class DiagonalGaussian(ActionDistribution):
         mean, log_std = logit.split(self.size, 1)
         noise = torch.randn(mean.shape, generator=generator, device=logit.device, dtype=logit.dtype)
         return mean + log_std.clamp(*LOG_STD_RANGE).exp() * noise
-
-    def mode(self, logit: FloatArray) -> Array:
-        return logit[:, : self.size]
 
     def mode_tensor(self, logit: torch.Tensor) -> torch.Tensor:
         return logit[:, : self.size]

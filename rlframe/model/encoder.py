@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-import logging
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, TypeAlias
 
@@ -80,8 +78,6 @@ class ResidualLayers(nn.Sequential):
         self.size = channels[-1] * size[0] * size[1]
         """Length of the flat output."""
 
-
-logger = logging.getLogger('rlframe.model')
 
 ConvLayers: TypeAlias = Sequence[Sequence[int]] | NamedEncoder
 """Channels, kernel size and stride of each convolution, or the name of an encoder."""
@@ -268,25 +264,12 @@ def make_reader(
         if any(True for _ in image_parts(part)):
             hwc = is_hwc(part.shape or (), image_layout)
             layers = _default_layers(part.shape or (), hwc) if conv_layers is None else conv_layers
-            if layers and image_layout == 'auto':
-                _tell_if_unclear(part.shape or (), path)
             if layers or conv_layers is None:
                 _check_layout(part.shape or (), hwc, path)
             return ImageEncoder(part, layers, hwc, activation, path) if layers else Flatten(part)
         return Flatten(part)
 
     return read(space, 'obs')
-
-
-@functools.cache  # once, not for each network of a policy
-def _tell_if_unclear(shape: tuple[int, ...], path: str) -> None:
-    if shape[-3] == shape[-1]:
-        logger.warning(
-            '%s of shape %s is read as height x width x channels: its first axis is as long as its last one; if channels come'
-            " first, set policy.model.image_layout='chw' ('hwc' confirms)",
-            path,
-            list(shape),
-        )
 
 
 def _scale_of(space: Any) -> float | None:

@@ -19,7 +19,6 @@ from space_envs import OBS
 from rlframe.data import EnvSpec
 from rlframe.data.observation import NamedEncoder, pack_rows, zero_obs
 from rlframe.errors import ConfigError, IncompatibleError
-from rlframe.model import encoder
 from rlframe.model.core import MLP
 from rlframe.model.encoder import make_reader
 from rlframe.policy import create_policy
@@ -253,20 +252,3 @@ def test_images_of_whole_numbers_are_divided_by_their_largest_value(
     torch.manual_seed(0)
     scaled = make_reader(spaces.Box(-1, 1, (4, 5, 3)), 'relu')
     torch.testing.assert_close(read(obs), scaled(obs.double() / high).float())
-
-
-@pytest.mark.parametrize('shape', [(6, 4, 6), (3, 6, 4, 6)])
-def test_images_whose_channels_can_be_first_or_last_are_told_once(
-    shape: tuple[int, ...], caplog: pytest.LogCaptureFixture
-) -> None:
-    encoder._tell_if_unclear.cache_clear()
-    caplog.set_level('WARNING', 'rlframe.model')
-    space = spaces.Box(0, 255, shape, np.uint8)
-    for layout in ('hwc', 'chw'):
-        make_reader(space, 'relu', image_layout=layout)
-    make_reader(spaces.Box(0, 255, (6, 6, 4), np.uint8), 'relu')
-    make_reader(space, 'relu', [])
-    assert not caplog.records
-    for _ in range(3):
-        make_reader(space, 'relu')
-    assert len(caplog.records) == 1 and "policy.model.image_layout='chw'" in caplog.text
