@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from easydict import EasyDict
@@ -43,20 +43,6 @@ from rlframe.utils.seed import component_rng
 if TYPE_CHECKING:
     from rlframe.model.distributions import ActionDistribution
     from rlframe.policy.parts.optim import Optimizer
-
-
-class LearnedPart(Protocol):
-    """A part of a policy that learning changes, beside its network and its optimizers."""
-
-    @property
-    def networks(self) -> tuple[str, ...]:
-        """Names in its state that several learners average."""
-
-    def state_dict(self) -> dict[str, Any]:
-        """Returns its state by names that no other part has."""
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continues from ``state_dict()``, which the state of the learn face contains."""
 
 
 class LearnConfig(Section):
@@ -193,7 +179,9 @@ class Policy(Configurable):
         self._normalizer, self._shift = Normalizer(self._cfg, spec), RandomShift(self._cfg, spec, self._rng)
         self._given_model = model
         self._optimizers: dict[str, Optimizer] = {}
-        self._learned: list[LearnedPart] = []
+        self._learned: list[Any] = []
+        """Parts that learning changes, beside network and optimizers: with ``state_dict``, ``load_state_dict`` and, names in
+        their states that several learners average, ``networks``."""
         self._draws = seed, 'evaluation', rank
         self._eval_rng = component_rng(*self._draws)
         self._memory: Memory | None = None

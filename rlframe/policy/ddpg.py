@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rlframe.policy.parts.options import Schedule, check_schedule, learning_rate
-from rlframe.policy.qac import ContinuousLearn, ContinuousModel, QACCollect, QACConfig, QACPolicy
+from rlframe.policy.qac import ContinuousCollect, ContinuousLearn, ContinuousModel, QACConfig, QACPolicy
 from rlframe.registry import POLICY_REGISTRY
 from rlframe.utils.field import option
 
@@ -29,7 +29,7 @@ class DDPGLearn(ContinuousLearn):
     )
 
 
-class DDPGCollect(QACCollect):
+class DDPGCollect(ContinuousCollect):
     """Section ``collect`` of DDPG."""
 
     noise_sigma: Schedule = option(

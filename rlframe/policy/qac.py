@@ -117,8 +117,8 @@ class ContinuousLearn(QACLearn):
     )
 
 
-class QACCollect(CollectConfig):
-    """Section ``collect`` of every actor-critic with Q-functions."""
+class ContinuousCollect(CollectConfig):
+    """Section ``collect`` of actor-critics for continuous actions."""
 
     noise_correlation: float = option(
         0.0,
@@ -134,7 +134,6 @@ class QACConfig(TDConfig):
     priority_eta: float = option(PRIORITY_ETA)
     model: QACModel
     learn: QACLearn
-    collect: QACCollect
 
 
 class QACPolicy(Policy):
@@ -390,14 +389,19 @@ class QACPolicy(Policy):
         """Returns actions to collect with, float32 [n, A]; ``noise`` are standard normal numbers of that shape."""
         return self._actor(obs).add_(noise, alpha=settings.get('noise_sigma', 0.0)).clamp_(-1, 1)
 
+    def _best_of(self, output: Any) -> torch.Tensor:
+        """Returns the best actions by the output of the actor, [n, ...]."""
+        action: torch.Tensor = output
+        return action
+
     def best_action(self, obs: torch.Tensor) -> torch.Tensor:
-        """Returns the actions that the actor thinks best, float32 [n, A]."""
-        return self._actor(obs)
+        """Returns the actions that the actor thinks best, [n, ...]."""
+        return self._best_of(self._actor(obs))
 
     def best_step(self, obs: torch.Tensor, state: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Returns the best action, and the recurrent state after the step, [B, P, H], of a network with a core."""
-        action, after = self._model.act(obs, state)
-        return action, after
+        output, after = self._model.act(obs, state)
+        return self._best_of(output), after
 
     def _forward_collect(self, obs: Array, env_id: IntArray, **settings: Any) -> Batch:
         assert self._noise is not None

@@ -18,6 +18,7 @@ from rlframe.policy.parts.optim import Optimizer
 from rlframe.policy.parts.options import Schedule, learning_rate, refused
 from rlframe.policy.parts.sequences import Rows
 from rlframe.policy.qac import (
+    ContinuousCollect,
     ContinuousLearn,
     ContinuousModel,
     QACConfig,
@@ -108,6 +109,7 @@ class ContinuousSACConfig(SACConfig):
 
     model: ContinuousSACModel
     learn: ContinuousSACLearn
+    collect: ContinuousCollect
 
 
 class EntropyWeight:
@@ -297,13 +299,9 @@ class SACPolicy(QACPolicy):
         mean, log_std = self._actor(obs)
         return torch.addcmul(mean, log_std.exp(), noise).tanh_()
 
-    def best_action(self, obs: torch.Tensor) -> torch.Tensor:
-        mean: torch.Tensor = self._actor(obs)[0]
+    def _best_of(self, output: Any) -> torch.Tensor:
+        mean: torch.Tensor = output[0]
         return mean.tanh()
-
-    def best_step(self, obs: torch.Tensor, state: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        (mean, _), after = self._model.act(obs, state)
-        return mean.tanh(), after
 
     def _forward_eval(self, obs: Array, env_id: IntArray, **settings: Any) -> Batch:
         if not self._draws_in_eval:

@@ -12,27 +12,10 @@ from rlframe.model.distributions import perturbed
 from rlframe.policy.base_policy import Policy, smallest_int
 from rlframe.policy.parts.actions import IMPOSSIBLE, mask_of, masked
 from rlframe.policy.parts.sequences import Rows
-from rlframe.policy.qac import QACCollect, QACPolicy
+from rlframe.policy.qac import QACPolicy
 from rlframe.policy.sac import EntropyWeight, SACConfig
 from rlframe.registry import POLICY_REGISTRY
-from rlframe.utils.field import option
 from rlframe.utils.lazy import torch
-
-
-class SACDiscreteCollect(QACCollect):
-    """Section ``collect`` of discrete SAC."""
-
-    noise_correlation: float = option(
-        0.0,
-        range='[0, 0]',
-        doc='correlation of exploration noise from step to step; 0, there is no such noise',
-    )
-
-
-class SACDiscreteConfig(SACConfig):
-    """Options of discrete SAC."""
-
-    collect: SACDiscreteCollect
 
 
 @POLICY_REGISTRY.register('sac_discrete')
@@ -45,7 +28,7 @@ class SACDiscretePolicy(QACPolicy):
         weight would grow without bound.
     """
 
-    _cfg: SACDiscreteConfig
+    _cfg: SACConfig
     supported_actions = 'Discrete'
     supports_action_mask = True
     actor_kind = 'categorical'
@@ -125,13 +108,12 @@ class SACDiscretePolicy(QACPolicy):
         logit = self._step(obs) if self._has_core else self._model.actor(obs)
         return masked(logit, mask_of(obs), IMPOSSIBLE)
 
-    def best_action(self, obs: torch.Tensor) -> torch.Tensor:
-        return self._logit(obs).argmax(1)
+    def _best_of(self, output: Any) -> torch.Tensor:
+        action: torch.Tensor = output.argmax(1)
+        return action
 
-    def best_step(self, obs: torch.Tensor, state: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Returns the best action, and the recurrent state after the step, [B, P, H], of a network with a core."""
-        output, after = self._model.act(obs, state)
-        return output.argmax(1), after
+    def best_action(self, obs: torch.Tensor) -> torch.Tensor:
+        return self._best_of(self._logit(obs))
 
     def _acting_logit(self, obs: Array) -> Array:
         with torch.inference_mode():
