@@ -378,6 +378,17 @@ class Remembered(NamedTuple):
     """Those that are meant, int64 [K]."""
 
 
+def cell_step(rnn: nn.LSTM | nn.GRU, features: torch.Tensor, state: torch.Tensor) -> torch.Tensor:
+    """Returns recurrent states after one step, [B, P, H]; the first of the P vectors is the output.
+
+    The cell alone is several times faster than the network for a sequence of one step.
+    """
+    weights = rnn.all_weights[0]
+    if isinstance(rnn, nn.LSTM):
+        return torch.stack(torch.lstm_cell(features, state.unbind(1), *weights), 1)
+    return torch.gru_cell(features, state[:, 0], *weights).unsqueeze(1)
+
+
 class Core(nn.Module):
     """A GRU or an LSTM of one layer.
 
@@ -408,7 +419,7 @@ class Core(nn.Module):
         """Shape of the recurrent state of an episode, (P, H)."""
 
     def step(self, features: torch.Tensor, state: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Does one step of each of several episodes: a cell alone is several times faster than ``unroll``.
+        """Does one step of each of several episodes.
 
         Args:
             features: float32 [B, F].
@@ -417,11 +428,7 @@ class Core(nn.Module):
         Returns:
             The output, float32 [B, H], and the recurrent state after the step.
         """
-        weights = self.rnn.all_weights[0]
-        if self._is_lstm:
-            after = torch.stack(torch.lstm_cell(features, state.unbind(1), *weights), 1)
-        else:
-            after = torch.gru_cell(features, state[:, 0], *weights).unsqueeze(1)
+        after = cell_step(self.rnn, features, state)
         return after[:, 0], after
 
     def unroll(self, features: torch.Tensor, state: torch.Tensor) -> torch.Tensor:

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from rlframe.data.timestep import EnvSpec
-from rlframe.model.core import MLP, STATES_OF_CORE, NoisyLinear, NormedMLP
+from rlframe.model.core import MLP, STATES_OF_CORE, NoisyLinear, NormedMLP, cell_step
 from rlframe.model.encoder import Obs
 from rlframe.registry import MODEL_REGISTRY
 
@@ -204,8 +204,4 @@ class RecurrentQNet(nn.Module):
         return self.head(state[:, 0]), state
 
     def _step(self, features: torch.Tensor, state: torch.Tensor) -> torch.Tensor:
-        """Does one step; for a single one the cell alone is several times faster."""
-        weights = getattr(self, self._core).all_weights[0]
-        if not self._is_lstm:
-            return torch.gru_cell(features, state[:, 0], *weights).unsqueeze(1)
-        return torch.stack(torch.lstm_cell(features, state.unbind(1), *weights), 1)
+        return cell_step(getattr(self, self._core), features, state)

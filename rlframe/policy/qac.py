@@ -378,7 +378,7 @@ class QACPolicy(Policy):
     def _init_collect(self) -> None:
         self._init_eval()
         size = math.prod(self._action_shape)
-        self._noise = ExplorationNoise(size, self._cfg.collect.noise_correlation, self._rng)
+        self._noise = ExplorationNoise(size, self._cfg.collect.get('noise_correlation', 0.0), self._rng)
 
     def _init_eval(self) -> None:
         self._bounds, self._action_shape = ActionBounds(self._spec), self._spec.action_space.shape or ()
