@@ -1,8 +1,7 @@
-"""Policies in modes of computing on devices: their runs, what makes the host wait, and what they allocate."""
+"""Policies in modes of computing on devices: their runs, and what makes the host wait."""
 
 from __future__ import annotations
 
-import gc
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -195,14 +194,3 @@ def host_waits(device: str) -> Iterator[list[str]]:
             yield found
         finally:
             torch.cuda.set_sync_debug_mode('default')
-
-
-def allocated(device: str) -> int:
-    """Returns the bytes of all tensors: those that torch has allocated on a GPU, or those that Python knows on the CPU."""
-    gc.collect()
-    if device == 'cuda':
-        torch.cuda.synchronize()
-        return torch.cuda.memory_allocated()
-    own = (torch.Tensor, torch.nn.Parameter)  # not those of tracers, which have no memory
-    tensors = [each for each in gc.get_objects() if type(each) in own and each.layout == torch.strided]
-    return sum({each.data_ptr(): each.untyped_storage().nbytes() for each in tensors}.values())

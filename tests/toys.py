@@ -58,12 +58,6 @@ TOYS = {
         other={},
         policy_=dict(discount_factor=0.5),
     ),
-    'dqn episodes': DQN
-    | dict(
-        collect=dict(n_sample=None, n_episode=1),
-        collector=dict(type='episode', get_train_sample=True),
-        policy_=dict(discount_factor=0.5, nstep=2),
-    ),
     'ddpg': QAC | dict(policy='ddpg'),
     'td3 advanced': QAC
     | dict(
@@ -88,13 +82,10 @@ TOYS = {
     'redq': SOFT
     | dict(policy='redq', model=dict(n_critic=4), learn=SOFT['learn'] | dict(actor_update_freq=2)),
     'droq': SOFT | dict(policy='droq', learn=SOFT['learn'] | dict(actor_update_freq=2)),
-    'sac correlated': SOFT | dict(policy='sac', collect=dict(n_sample=8, noise_correlation=0.9)),
     'sac_discrete': DISCRETE | dict(policy='sac_discrete'),
     'r2d2': RECURRENT | dict(model=dict(encoder_hidden_size_list=[32], lstm_hidden_size=16)),
     'pqn': FRESH,
     'ppo': PPO,
-    'ppo episodes': PPO
-    | dict(collect=dict(n_sample=None, n_episode=16), collector=dict(type='episode', get_train_sample=True)),
     'ppo options': PPO
     | dict(
         model=dict(share_encoder=True, activation='relu'),
@@ -111,9 +102,6 @@ TOYS = {
         policy_=dict(normalize_obs=True, normalize_reward=True),
     ),
     'a2c': dict(policy='a2c', learn=dict(batch_size=None, learning_rate=3e-3), collect=dict(n_sample=40)),
-    'dqn normalised': DQN
-    | dict(policy_=dict(discount_factor=0.5, normalize_obs=True, normalize_reward=True)),
-    'ppo vector': PPO | dict(manager='gym_vector', manager_=dict(mode='sync')),
 }
 """A name that begins with the policy to its sections; the env is ``fakes:IdentityEnv`` if they name no other."""
 SOLVED = dict(env_id='fakes:IdentityEnv', env=dict(stop_value=7.9, n_evaluator_episode=10))

@@ -13,7 +13,7 @@ from boundary import boundary
 from gymnasium import spaces
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from policies import tried_policies
+from policies import acting_policies
 from quick_workers import forked_workers, quick_workers  # noqa: F401
 
 from rlframe.data import Batch, EnvSpec
@@ -133,7 +133,7 @@ def extreme(policy: Any) -> None:
 
 ACTING = [
     (name, kind)
-    for name in tried_policies()
+    for name in acting_policies()
     for kind in POLICY_REGISTRY.get(name).supported_actions.split(', ')
 ]
 

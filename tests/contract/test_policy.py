@@ -25,7 +25,7 @@ from rlframe.backend.ray.actor import TensorBytes, flatten, is_same, unflatten
 from rlframe.data import Batch, EnvSpec
 from rlframe.envs import BaseEnvManager
 from rlframe.errors import ConfigError, DeviceError, IncompatibleError
-from rlframe.policy import CollectMode, CommandMode, EvalMode, LearnMode, Policy, create_policy
+from rlframe.policy import Policy, create_policy
 from rlframe.registry import POLICY_REGISTRY
 from rlframe.utils.field import Field
 from rlframe.worker import SampleSerialCollector, SequenceReplayBuffer
@@ -158,12 +158,6 @@ def test_option_whose_update_starts_a_program_says_that_it_reaches_processes(
         monkeypatch.setattr(sys.modules[__name__], 'STARTED', None)
         assert not started or option.reaches == 'process', (path, started)
         assert option.reaches != 'process' or started or id(option) not in TRIED, f'{path} starts nothing'
-
-
-def test_faces_are_the_named_tuples_of_their_users(make: Make) -> None:
-    policy = make()
-    assert isinstance(policy.learn_mode, LearnMode) and isinstance(policy.collect_mode, CollectMode)
-    assert isinstance(policy.eval_mode, EvalMode) and isinstance(policy.command_mode, CommandMode)
 
 
 def test_weights_are_copied_when_they_are_loaded(make: Make) -> None:

@@ -104,22 +104,6 @@ def test_observations_by_env_give_outputs_by_env(case: tuple[str, EnvSpec, list[
     assert len(forward(obs=rows_of(spec, seen), env_id=np.array(IDS), **settings)) == 5
 
 
-def test_normalised_observations_by_env_give_outputs_by_env(name: str) -> None:
-    cfg = {'normalize_obs': True, 'normalize_reward': True}
-    spec = spec_for(name)
-    space: Any = spec.observation_space
-    space.seed(3)
-    seen = [space.sample() for _ in range(5)]
-    policy = make(name, **cfg)
-    collected(policy)
-    policy.eval_mode.reset(None)
-    expected = policy.eval_mode.forward(rows_of(spec, seen), np.array(IDS))['action']
-    policy.eval_mode.reset(None)
-    got = policy.eval_mode.forward(dict(zip(IDS, seen, strict=True)))
-    for i, env in enumerate(IDS):
-        np.testing.assert_array_equal(got[env]['action'], expected[i])
-
-
 def test_acting_at_random_takes_observations_by_env(case: tuple[str, EnvSpec, list[Any]]) -> None:
     name, spec, seen = case
     rng, obs = np.random.default_rng(0), dict(zip(IDS, seen, strict=True))

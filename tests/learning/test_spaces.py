@@ -18,25 +18,7 @@ CORE = dict(encoder_hidden_size_list=[16], core='gru', core_hidden_size=16)
 CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     'dqn dict mask': (DQN | dict(policy_=dict(discount_factor=0.5, nstep=2)), dict(obs='Dict', mask='info')),
     'dqn image': (DQN, dict(obs='Box (image)', mask='obs')),
-    'qrdqn tuple': (
-        DQN | dict(policy='qrdqn', model=dict(num_quantiles=8), manager='subprocess'),
-        dict(obs='Tuple', mask='info'),
-    ),
-    'c51 discrete': (
-        DQN | dict(policy='c51', model=dict(v_min=0.0, v_max=4.0, n_atom=21)),
-        dict(obs='MultiBinary', mask='info'),
-    ),
-    'ppo tuple': (PPO | dict(manager='gym_vector', manager_=dict(mode='sync')), dict(obs='Tuple')),
     'ppo lstm dict mask': (PPO | dict(model=CORE | dict(core='lstm')), dict(obs='Dict', mask='info')),
-    'a2c gru image': (
-        dict(
-            policy='a2c',
-            model=CORE,
-            learn=dict(learning_rate=1e-2, optimizer='adam'),
-            collect=dict(n_sample=64),
-        ),
-        dict(obs='Box (image)', mask='obs'),
-    ),
     'sac_discrete gru tuple mask': (
         dict(policy='sac_discrete', model=CORE, **RECALLING['sac_discrete']),
         dict(obs='Tuple', mask='info'),

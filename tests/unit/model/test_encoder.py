@@ -215,24 +215,19 @@ def test_an_option_names_the_encoder_and_its_width() -> None:
 
 
 @pytest.mark.parametrize(
-    ('options', 'where'),
+    ('space', 'options', 'where'),
     [
-        ({'encoder': 'impala', 'conv_layers': [[8, 3, 1]]}, 'model.conv_layers'),
-        ({'encoder_width': 2.0}, 'model.encoder_width'),
+        (ATARI, {'encoder': 'impala', 'conv_layers': [[8, 3, 1]]}, 'model.conv_layers'),
+        (ATARI, {'encoder_width': 2.0}, 'model.encoder_width'),
+        (spaces.Box(0, 1, (4,)), {'encoder': 'nature'}, 'policy.model.encoder'),
+        (spaces.Box(0, 255, (20, 20, 3), np.uint8), {'encoder': 'nature'}, 'policy.model.encoder'),
     ],
 )
-def test_an_encoder_is_named_once(options: dict[str, Any], where: str) -> None:
-    spec = EnvSpec(observation_space=ATARI, action_space=spaces.Discrete(2), name='game')
-    with pytest.raises(ConfigError) as caught:
+def test_an_encoder_is_named_once_and_fits(space: spaces.Box, options: dict[str, Any], where: str) -> None:
+    spec = EnvSpec(observation_space=space, action_space=spaces.Discrete(2), name='game')
+    with pytest.raises((ConfigError, IncompatibleError)) as caught:
         create_policy({'type': 'dqn', 'model': options}, spec)
     assert caught.value.where == where
-
-
-@pytest.mark.parametrize('space', [spaces.Box(0, 1, (4,)), spaces.Box(0, 255, (20, 20, 3), np.uint8)])
-def test_an_encoder_that_does_not_fit_is_refused_by_its_name(space: spaces.Box) -> None:
-    with pytest.raises(IncompatibleError) as caught:
-        make_reader(space, 'relu', NamedEncoder('nature'))
-    assert caught.value.where == 'policy.model.encoder'
 
 
 @boundary

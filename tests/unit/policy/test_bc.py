@@ -12,7 +12,6 @@ from action_envs import BoxEnv, MultiBinaryEnv, MultiDiscreteEnv
 from fakes import IdentityEnv
 
 from rlframe import config
-from rlframe.app.scoring import Request, score
 from rlframe.data import Batch, EnvSpec
 from rlframe.errors import ConfigError
 from rlframe.pipeline import SerialPipeline
@@ -56,27 +55,20 @@ def config_of(name: str, path: Path, **policy: Any) -> Any:
     return main, create
 
 
-@pytest.mark.parametrize(('name', 'normalize_obs'), [('Discrete', False), ('Box', True)])
-def test_it_learns_to_do_what_the_data_show(
-    name: str, normalize_obs: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_it_learns_to_do_what_the_data_show(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    data = demonstrations(ENVS[name])
+    data = demonstrations(BoxEnv)
     np.savez('data.npz', **data)
-    cfg = config.compile_config(*config_of(name, Path('data.npz'), normalize_obs=normalize_obs))
+    cfg = config.compile_config(*config_of('Box', Path('data.npz'), normalize_obs=True))
     with SerialPipeline(cfg) as pipeline:
         pipeline.run()
     assert pipeline.stopped and pipeline.evaluator.best >= 7.9, 'the best possible return is 8'
     assert pipeline.progress.envstep > 0 and pipeline.progress.episodes == 0
-    metric = SquaredErrorMetric() if name == 'Box' else AccuracyMetric()
     loader = [(data['obs'][i : i + 30], data['action'][i : i + 30]) for i in range(0, 400, 30)]
     evaluator = create_serial_evaluator(
-        {'type': 'metric'}, env=(loader, metric), policy=pipeline.policy.eval_mode
+        {'type': 'metric'}, env=(loader, SquaredErrorMetric()), policy=pipeline.policy.eval_mode
     )
-    _, scored = evaluator.eval()
-    assert scored == {'accuracy': 1.0} if name != 'Box' else scored['mse'] < 0.05
-    returns = score(pipeline.folder / 'ckpt' / 'best', Request(5)).returns
-    assert np.mean(returns) >= 7.8
+    assert evaluator.eval()[1]['mse'] < 0.05
 
 
 def test_loss_equals_its_formula() -> None:

@@ -30,7 +30,7 @@ NO_CHOICE = {
     'high is NaN': ([-1, 0], [1, NAN], [1], 'low[1] = 0, action_space.high[1] = nan'),
     'two': ([1, 1], [1, 1], [0], 'low[0] = 1, action_space.high[0] = 1'),
 }
-KINDS = ['sac', 'td3', 'ddpg', 'ppo', 'a2c', 'bc']
+KINDS = ['sac', 'ppo', 'bc']
 
 
 @pytest.mark.parametrize(

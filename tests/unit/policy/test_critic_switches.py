@@ -55,19 +55,6 @@ def test_number_norm_and_dropout_of_critics_are_those_that_are_set(name: str) ->
     assert value[0] == value[1] != value[2]
 
 
-@pytest.mark.parametrize('name', ['ddpg', 'td3'])
-def test_learning_goes_on_from_its_state_with_the_same_bits(name: str) -> None:
-    policy, other = make(name, **BATCH), make(name, **BATCH)
-    for i in range(3):
-        policy.learn_mode.forward(batch_of(i))
-    other.learn_mode.load_state_dict(policy.learn_mode.state_dict())
-    for i in range(3, 6):
-        one, two = (which.learn_mode.forward(batch_of(i)) for which in (policy, other))
-        assert {key: float(value) for key, value in one.items()} == {
-            key: float(value) for key, value in two.items()
-        }
-
-
 @pytest.mark.parametrize('name', ['ddpg', 'td3', 'sac'])
 def test_residual_blocks_are_those_of_simba_in_actor_and_critics(name: str) -> None:
     policy = make(name, model=dict(encoder_hidden_size_list=[12, 16], residual_blocks=2))
@@ -95,40 +82,6 @@ def test_residual_blocks_are_those_of_simba_in_actor_and_critics(name: str) -> N
     policy.learn_mode.forward(batch_of())
     after = list(policy._model.parameters())
     assert all(bool((one != other).any()) for one, other in zip(before, after, strict=True))
-
-
-@pytest.mark.parametrize(
-    ('name', 'cfg', 'said'),
-    [
-        (
-            'td3',
-            dict(model=dict(norm='batch')),
-            r'learn\.target_network: batch norm .*got True, expected False',
-        ),
-        ('td3', dict(model=dict(norm='batch', weight_norm=True)), 'a target actor sees only the next one'),
-        ('td3', BATCH | dict(learn=dict(target_network=False, batch_size=1)), r'batch_size: .*no spread'),
-        ('ddpg', dict(model=dict(n_critic=2)), 'n_critic: twin_critic=False is one critic'),
-        (
-            'sac',
-            dict(model=dict(residual_blocks=1, norm='layer')),
-            r"norm: residual .*got 'layer', expected None",
-        ),
-        (
-            'td3',
-            dict(model=dict(residual_blocks=1, dropout=0.1)),
-            'dropout: residual blocks have layer norms',
-        ),
-        (
-            'td3',
-            dict(model=dict(residual_blocks=1, encoder_hidden_size_list=[])),
-            'as wide as the last hidden',
-        ),
-        ('td3', dict(model=dict(dropout=1.0)), r'dropout.*\[0, 1\)'),
-    ],
-)
-def test_options_that_contradict_each_other_are_named(name: str, cfg: dict[str, Any], said: str) -> None:
-    with pytest.raises(ConfigError, match=said):
-        make(name, **cfg)
 
 
 # networks of users

@@ -68,24 +68,7 @@ def test_projection_equals_the_algorithm_of_the_paper(
 
 @settings(max_examples=40, deadline=None)
 @given(st.integers(1, 6), st.integers(1, 6), st.floats(0.1, 3), st.integers(0, 2**32 - 1))
-def test_quantile_loss_equals_its_formula(count: int, samples: int, kappa: float, seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    quantiles, target = rng.normal(size=(2, count)), rng.normal(size=(2, samples))
-    expected = []
-    for row, wanted in zip(quantiles, target, strict=True):
-        total = 0.0
-        for i, theta in enumerate(row):
-            for y in wanted:
-                u = y - theta
-                huber = 0.5 * u * u if abs(u) <= kappa else kappa * (abs(u) - 0.5 * kappa)
-                total += abs((2 * i + 1) / (2 * count) - (u < 0)) * huber / kappa / samples
-        expected.append(total)
-    got = quantile_huber_loss(torch.tensor(quantiles).float(), torch.tensor(target).float(), kappa)
-    np.testing.assert_allclose(got.numpy(), expected, rtol=2e-4, atol=1e-5)
-
-
-@given(st.integers(1, 6), st.integers(1, 6), st.floats(0.1, 3), st.integers(0, 2**32 - 1))
-def test_derivative_of_the_quantile_loss_is_that_of_its_formula(
+def test_quantile_loss_and_its_derivative_are_those_of_the_formula(
     count: int, samples: int, kappa: float, seed: int
 ) -> None:
     rng = np.random.default_rng(seed)
@@ -99,7 +82,9 @@ def test_derivative_of_the_quantile_loss_is_that_of_its_formula(
     tau = (torch.arange(count)[:, None] + 0.5) / count
     formula = ((tau - (error < 0).float()).abs() * huber / kappa).mean(2).sum(1)
     expected = torch.autograd.grad((formula * share).sum(), quantiles)[0]
-    got = torch.autograd.grad((quantile_huber_loss(quantiles, wanted, kappa) * share).sum(), quantiles)[0]
+    loss = quantile_huber_loss(quantiles, wanted, kappa)
+    torch.testing.assert_close(loss, formula, rtol=1e-5, atol=1e-6)
+    got = torch.autograd.grad((loss * share).sum(), quantiles)[0]
     torch.testing.assert_close(got, expected, rtol=1e-5, atol=1e-6)
 
 
@@ -178,10 +163,10 @@ def test_noise_has_the_declared_spread_and_none_is_drawn_in_evaluation() -> None
     torch.manual_seed(0)
     layer = NoisyLinear(16, 4)
     features = torch.zeros(1, 16)
-    draws = torch.stack([layer(features)[0] for _ in range(4000)]).detach()
+    draws = torch.stack([layer(features)[0] for _ in range(1500)]).detach()
     # f(x) = sign(x) sqrt|x| of a normal x has mean 0 and variance E|x| = sqrt(2 / pi)
-    np.testing.assert_allclose(draws.mean(0), layer.bias_mean.detach(), atol=0.01)
-    np.testing.assert_allclose(draws.std(0), 0.5 / 4 * (2 / np.pi) ** 0.25, rtol=0.05)
+    np.testing.assert_allclose(draws.mean(0), layer.bias_mean.detach(), atol=0.02)
+    np.testing.assert_allclose(draws.std(0), 0.5 / 4 * (2 / np.pi) ** 0.25, rtol=0.08)
     layer.eval()
     state = torch.get_rng_state()
     assert torch.equal(layer(features), layer(features)) and torch.equal(state, torch.get_rng_state())

@@ -2,28 +2,21 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
-import gymnasium
 import numpy as np
 import pytest
 import torch
 from fakes import IdentityEnv, TargetEnv
 
-from rlframe import config
 from rlframe.data import EnvSpec
 from rlframe.errors import ConfigError
-from rlframe.export.function import action_function
-from rlframe.pipeline import SerialPipeline
 from rlframe.policy import Policy, create_policy
 
 DISCRETE = EnvSpec(IdentityEnv.observation_space, IdentityEnv.action_space, name='Identity')
 CONTINUOUS = EnvSpec(TargetEnv.observation_space, TargetEnv.action_space, name='Target')
 CASES: dict[str, tuple[EnvSpec, dict[str, Any]]] = {
     'ppo': (DISCRETE, {}),
-    'ppo with a memory': (DISCRETE, {'model': {'core': 'gru'}}),
-    'sac': (CONTINUOUS, {}),
     'sac with a memory': (CONTINUOUS, {'model': {'core': 'gru'}}),
     'sac_discrete with a memory': (DISCRETE, {'model': {'core': 'lstm'}}),
 }
@@ -89,27 +82,3 @@ def test_draws_follow_the_distribution() -> None:
 def test_a_policy_without_a_distribution_knows_no_such_option() -> None:
     with pytest.raises(ConfigError, match='deterministic'):
         create_policy({'type': 'dqn', 'eval': {'deterministic': False}}, DISCRETE)
-
-
-def test_a_run_evaluates_by_draws_and_exports_its_best_actions(tmp_path: Path, monkeypatch: Any) -> None:
-    monkeypatch.chdir(tmp_path)
-    main = {
-        'env': {
-            'env_id': 'CartPole-v1',
-            'collector_env_num': 2,
-            'evaluator_env_num': 2,
-            'n_evaluator_episode': 4,
-        },
-        'policy': {'device': 'cpu', 'eval': {'deterministic': False}, 'collect': {'n_sample': 32}},
-    }
-    cfg = config.compile_config(main, {'policy': {'type': 'ppo'}}, seed=0, max_env_step=64)
-    with SerialPipeline(cfg) as pipeline:
-        pipeline.run()
-        scores = [pipeline.evaluator.eval()[1]['eval_episode_return'] for _ in range(2)]
-    assert scores[0] == scores[1], 'the same weights have the same score'
-    policy: Any = pipeline.policy
-    function = action_function(policy, policy._spec)
-    space: Any = gymnasium.make('CartPole-v1').observation_space
-    obs = np.stack([space.sample() for _ in range(8)])
-    wanted = policy.best_action(torch.from_numpy(obs)).numpy()
-    np.testing.assert_array_equal(function(torch.from_numpy(obs)).numpy(), wanted)

@@ -155,15 +155,23 @@ def test_collection_and_evaluation_remember_apart_and_resets_forget() -> None:
         np.testing.assert_array_equal(left[name], right[name])
 
 
-def test_transitions_are_estimated_with_their_states() -> None:
-    for share, vectors in ((False, 4), (True, 2)):
-        policy = make(share=share)
-        cfg = PPOPolicy.resolve_config(
-            {'model': {'core': 'lstm', 'core_hidden_size': 5, 'share_encoder': share}}
-        )
-        state = policy.collect_mode.forward(np.ones((1, 3), np.float32), np.arange(1))['state']
-        assert state.nbytes == PPOPolicy.state_nbytes(cfg) == vectors * 5 * 4
-    assert PPOPolicy.state_nbytes(PPOPolicy.resolve_config({})) == 0
+@pytest.mark.parametrize(
+    ('name', 'model', 'vectors'),
+    [
+        ('ppo', dict(core='lstm'), 4),
+        ('ppo', dict(core='lstm', share_encoder=True), 2),
+        ('ppo', {}, 0),
+        ('sac_discrete', dict(core='gru'), 3),
+        ('td3', dict(core='lstm', twin_critic=False), 4),
+    ],
+)
+def test_transitions_are_estimated_with_their_states(name: str, model: dict[str, Any], vectors: int) -> None:
+    space = gymnasium.spaces.Box(-1, 1, (2,)) if name == 'td3' else SPEC.action_space
+    cfg = {'type': name, 'device': 'cpu', 'model': model | {'core_hidden_size': 5}}
+    policy: Any = create_policy(cfg, EnvSpec(BOX, space, name='Toy'))
+    output = policy.collect_mode.forward(np.ones((1, 3), np.float32), np.arange(1))
+    assert policy.state_nbytes(policy._cfg) == vectors * 5 * 4
+    assert not vectors or output['state'].nbytes == vectors * 5 * 4
 
 
 def compiled(policy: str = 'ppo', **sections: Any) -> Any:

@@ -14,7 +14,6 @@ from action_envs import BoxEnv
 from rlframe.data import Batch, EnvSpec, TimeStep
 from rlframe.policy import create_policy
 from rlframe.policy.ppo import PPOPolicy
-from rlframe.worker import BaseLearner, LearnerHook
 
 SPEC = EnvSpec(gymnasium.spaces.Box(-9, 9, (3,), np.float32), gymnasium.spaces.Discrete(4), name='Toy')
 
@@ -111,29 +110,6 @@ def test_advantages_are_normalised_over_what_was_asked_for(norm: str | None) -> 
         advantage = (advantage - advantage.mean()) / advantage.std()
     wanted = [0.0 if norm == 'batch' else advantage[part].mean() for part in np.split(index, 4)]
     np.testing.assert_allclose(got, wanted, atol=1e-4)
-
-
-class _Counts(LearnerHook):
-    position = 'after_iter'
-
-    def __init__(self, seen: list[int]) -> None:
-        super().__init__('counts', 10)
-        self._seen = seen
-
-    def __call__(self, learner: Any) -> None:
-        self._seen.append(learner.train_iter)
-
-
-@pytest.mark.parametrize(('target_kl', 'epochs'), [(None, 6), (1e-9, 1)])
-def test_epochs_behind_the_divergence_limit_are_left_out_and_counters_agree(
-    target_kl: float | None, epochs: int
-) -> None:
-    policy = make(target_kl=target_kl, epoch_per_collect=6, batch_size=10, learning_rate=1e-2)
-    learner, seen = BaseLearner({'log_policy': False}, policy.learn_mode), []
-    learner.register_hook(_Counts(seen))
-    for round_ in (1, 2):
-        assert len(learner.train(samples_of(30))) == 3 * epochs
-        assert learner.train_iter == 3 * epochs * round_ and seen == list(range(1, 3 * epochs * round_ + 1))
 
 
 def test_the_epoch_that_exceeds_the_limit_is_the_last_one() -> None:

@@ -291,14 +291,9 @@ def test_discrete_sac_draws_from_its_softmax_and_counts_actions_as_the_env_does(
     np.testing.assert_array_equal(stored, action - 2)
 
 
-@pytest.mark.parametrize('name', ['ddpg', 'sac'])
-def test_correlated_noise_is_forgotten_by_resets_of_collection_only_and_is_part_of_the_state(
-    name: str,
-) -> None:
-    options: dict[str, Any] = {'noise_correlation': 0.99}
-    if name != 'sac':
-        options['noise_sigma'] = 0.5
-    policy, other = make(name, collect=options), make(name, seed=1, collect=options)
+def test_correlated_noise_is_forgotten_by_resets_of_collection_only_and_is_part_of_the_state() -> None:
+    options = {'noise_correlation': 0.99, 'noise_sigma': 0.5}
+    policy, other = make('ddpg', collect=options), make('ddpg', seed=1, collect=options)
     obs, env_id = np.zeros((3, 3), np.float32), np.arange(3)
     settings = policy.command_mode.get_setting_collect({'envstep': 0})
     policy.collect_mode.forward(obs, env_id, **settings)
@@ -315,9 +310,7 @@ def test_correlated_noise_is_forgotten_by_resets_of_collection_only_and_is_part_
 # what is refused
 
 
-def test_weights_without_priorities_are_refused() -> None:
-    with pytest.raises(ConfigError, match=r'needs policy\.priority=True'):
-        make('td3', priority_IS_weight=True)
+def test_discrete_actions_have_no_noise_to_correlate() -> None:
     with pytest.raises(ConfigError, match='noise_correlation'):
         make('sac_discrete', collect={'noise_correlation': 0.5})
 

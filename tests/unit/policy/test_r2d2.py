@@ -224,26 +224,6 @@ def test_stored_state_is_that_of_the_episode_replayed_from_its_start() -> None:
     assert {(0, 7), (1, 3)} <= seen and np.abs(data['state'][data['episode_step'] > 0]).min(-1).max() > 0
 
 
-def test_evaluation_and_collection_remember_apart() -> None:
-    policy = make()
-    obs, ids = np.random.default_rng(0).normal(size=(3, 3)).astype(np.float32), np.arange(3)
-    first = policy.collect_mode.forward(obs, ids)['state']
-    np.testing.assert_array_equal(first, 0)
-    second = policy.collect_mode.forward(obs, ids)['state']
-    policy.eval_mode.forward(obs[:2], ids[:2])
-    policy.eval_mode.reset(None)
-    policy.eval_mode.reset(ids)
-    third = policy.collect_mode.forward(obs, ids)['state']
-    other = make()
-    for expected in (first, second, third):
-        np.testing.assert_array_equal(other.collect_mode.forward(obs, ids)['state'], expected)
-    assert np.abs(second).min() > 0 and not np.array_equal(second, third)
-    policy.collect_mode.reset(np.array([1]))
-    state = policy.collect_mode.forward(obs, ids)['state']
-    np.testing.assert_array_equal(state[1], 0)
-    assert np.abs(state[[0, 2]]).min() > 0
-
-
 def test_what_does_not_go_together_is_refused() -> None:
     def compiled(**changed: Any) -> Any:
         return compile_config(*config_pair(**(R2D2 | changed)))

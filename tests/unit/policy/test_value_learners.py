@@ -151,14 +151,6 @@ def test_loss_of_iqn_weighs_the_errors_by_the_fractions_that_were_drawn() -> Non
     assert bool((again._columns(batch_of(PLAIN))['obs_tau'] == rows['obs_tau']).all()), 'drawn by the seed'
 
 
-def test_fractions_of_iqn_go_on_after_a_resume() -> None:
-    policy, other = make('iqn', PLAIN), make('iqn', PLAIN)
-    policy._columns(batch_of(PLAIN))
-    other.learn_mode.load_state_dict(policy.learn_mode.state_dict())
-    ahead, resumed = (one._columns(batch_of(PLAIN))['obs_tau'] for one in (policy, other))
-    assert bool((ahead == resumed).all())
-
-
 def test_midpoints_are_the_default_fractions_of_the_loss() -> None:
     quantiles, target = torch.randn(3, 4), torch.randn(3, 2)
     tau = torch.tensor([[1 / 8, 3 / 8, 5 / 8, 7 / 8]]).expand(3, -1)
@@ -167,37 +159,10 @@ def test_midpoints_are_the_default_fractions_of_the_loss() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ('name', 'same', 'options'),
-    [
-        ('mdqn', 'dqn', dict(entropy_tau=0.03)),
-        (
-            'rainbow',
-            'c51',
-            dict(
-                priority=True,
-                priority_IS_weight=True,
-                discount_factor=0.99,
-                nstep=3,
-                model=dict(noisy=True),
-                other=dict(eps=0.0),
-            ),
-        ),
-    ],
-)
-def test_name_is_another_policy_with_other_defaults(name: str, same: str, options: dict[str, Any]) -> None:
-    named = create_policy({'type': name, 'cuda': False}, PLAIN, seed=0)
-    own = create_policy({'type': same, 'cuda': False, **options}, PLAIN, seed=0)
-    leave = {key: value for key, value in vars(named._cfg).items() if key not in ('type', 'cfg_type')}
-    assert leave == {key: value for key, value in vars(own._cfg).items() if key not in ('type', 'cfg_type')}
-    assert isinstance(named, type(own))
-
-
-@pytest.mark.parametrize('policy', ['rainbow', 'dqn'])
-def test_weighted_losses_need_a_replay_buffer_that_gives_weights(policy: str) -> None:
-    weighted = dict(policy=policy, policy_=dict(priority=True, priority_IS_weight=True))
+def test_weighted_losses_need_a_replay_buffer_that_gives_weights() -> None:
+    weighted = dict(policy='rainbow', policy_=dict(priority=True, priority_IS_weight=True))
     said = r"replay_buffer\.type: policy\.priority_IS_weight=True .*got 'naive', expected 'advanced' or 'elastic', or"
     with pytest.raises(ConfigError, match=said):
         compile_config(*config_pair(**weighted, buffer=dict(type='naive')))
     compile_config(*config_pair(**weighted, buffer=dict(type='advanced')))
-    compile_config(*config_pair(policy=policy, policy_=dict(priority_IS_weight=False)))
+    compile_config(*config_pair(policy='rainbow', policy_=dict(priority_IS_weight=False)))
