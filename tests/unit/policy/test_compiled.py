@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from typing import Any
 
 import pytest
@@ -90,3 +91,9 @@ def test_policies_that_cannot_be_compiled_say_why(kind: str, options: Any, says:
     with pytest.raises(ConfigError) as caught:
         make(kind, compile=True, **options)
     assert all(text in str(caught.value) for text in [*says, 'compile', 'expected False'])
+
+
+def test_a_missing_compiler_is_named_before_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shutil, 'which', lambda name: None)
+    with pytest.raises(ConfigError, match=r'needs a C\+\+ compiler on the PATH \(g\+\+, clang\+\+, c\+\+\)'):
+        make('dqn', compile=True)
