@@ -16,7 +16,7 @@ from rlframe.data import Array, Batch, FloatArray, IntArray
 from rlframe.errors import BufferUnderflowError, ConfigError
 from rlframe.registry import BUFFER_REGISTRY
 from rlframe.utils.field import Options, Section, option
-from rlframe.utils.schema import COUNT, DICT, FINITE, check_state, part, part_of
+from rlframe.utils.schema import DICT, FINITE, check_state, part, part_of
 from rlframe.worker.replay_buffer.base_buffer import (
     Rows,
     SampledDataAttrMonitor,
@@ -432,18 +432,16 @@ class ElasticReplayBuffer(NaiveReplayBuffer):
         if isinstance(info, Mapping):
             super().update(info)
         else:
-            self._resize(int(info))
+            self._envstep = int(info)
+            self._resize(self._envstep)
 
     def _sampled_items(self) -> Storage | None:
         storage = super()._sampled_items()
         return None if storage is None else StorageRange(storage, slice(-self.count(), None))
 
-    def state_dict(self) -> dict[str, Any]:
-        return {**super().state_dict(), 'newest': self._newest}
-
     def _restore(self, state: Mapping[str, Any]) -> None:
         super()._restore(state)
-        self._newest = int(part_of(state, 'newest', COUNT))
+        self._resize(self._envstep)
 
 
 def _function(value: Any) -> Callable[[int], Any] | None:

@@ -20,7 +20,7 @@ from rlframe.errors import BufferUnderflowError, ConfigError
 from rlframe.registry import BUFFER_REGISTRY
 from rlframe.run.metrics import ScalarWriter
 from rlframe.utils.field import Field, Section, option
-from rlframe.utils.schema import COUNT, DICT, GENERATOR, TEXT, Schema, check_state, part, part_of
+from rlframe.utils.schema import COUNT, DICT, GENERATOR, TEXT, Schema, check_state, part
 from rlframe.worker.replay_buffer.base_buffer import (
     Clock,
     IBuffer,
@@ -61,7 +61,10 @@ STATE: dict[str, Schema] = {
 
 
 class Sampler(ABC):
-    """Draws items by age; the buffer checks beforehand that it is not empty."""
+    """Draws items by age; the buffer checks beforehand that it is not empty.
+
+    What draws depend on is the buffer's own random generator, which is saved with the buffer.
+    """
 
     @abstractmethod
     def sample(self, size: int, storage: Storage) -> IntArray:
@@ -82,14 +85,6 @@ class Sampler(ABC):
     def sample_batches(self, count: int, size: int, storage: Storage) -> IntArray:
         """Draws several batches from one state of the storage, int [count, size]."""
         return np.stack([self.sample(size, storage) for _ in range(count)])
-
-    def state_dict(self) -> dict[str, Any]:
-        """Returns the state that the next draws depend on, besides the buffer's own random generator."""
-        return {}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restores a ``state_dict``."""
-        return
 
 
 class UniformSampler(Sampler):
@@ -394,7 +389,6 @@ class NaiveReplayBuffer(IBuffer):
             'envstep': self._envstep,
             'rng': copy.deepcopy(self._rng.bit_generator.state),
             'throughput': dict(self._counted),
-            'sampler': self._sampler.state_dict(),
         }
 
     def load_state_dict(self, _state_dict: Mapping[str, Any]) -> None:
@@ -415,8 +409,6 @@ class NaiveReplayBuffer(IBuffer):
         self._push_count, self._envstep = int(state['push_count']), int(state['envstep'])
         self._rng.bit_generator.state = copy.deepcopy(state['rng'])
         self._counted = {name: int(state['throughput'][name]) for name in self._counted}
-        with part('sampler'):
-            self._sampler.load_state_dict(part_of(state, 'sampler', DICT))
 
     def _to_block(self, data: Any) -> Rows:
         """Converts pushed data to the form of the storage; an empty list if there is none.

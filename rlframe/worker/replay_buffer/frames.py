@@ -86,17 +86,12 @@ class FramePool:
         self._frames = np.empty((slots_of(capacity), math.prod(shape)), np.uint8)
         self._copy = FrameCopy(device) if device is not None else None
         self._weight = np.random.default_rng(0).integers(1, 2**32, math.prod(shape), np.uint64)
-        self.fit(capacity)
-
-    def fit(self, capacity: int) -> None:
-        """Adapts to a number of rows how many frames new stacks may share."""
         from rlframe.worker.replay_buffer import kernels  # numba takes half a second to import
 
         self._kernels = kernels
         self.window = window_of(capacity)
+        """How many frames back new stacks share frames."""
         self._table = np.full((2 ** math.ceil(math.log2(PLACES * self.window)), BUCKET), -1, np.int64)
-        begin = max(self.first, self.stop - self.window)
-        kernels.find(self._frames, self._table, self._weight, begin, self.stop)
 
     def oldest_of(self, numbers: IntArray) -> int:
         """Returns a lower bound of the numbers of all frames of a row and of later rows.
@@ -170,8 +165,8 @@ class FramePool:
         """Returns copies of the frames between two numbers, uint8 [n, *shape]."""
         return self.gather(np.arange(first, stop))
 
-    def restore(self, capacity: int, first: int, images: Array) -> None:
-        """Takes over frames with consecutive numbers, for a number of rows."""
+    def restore(self, first: int, images: Array) -> None:
+        """Takes over frames with consecutive numbers, in an empty pool."""
         self.first, self.stop = first, first + len(images)
         size = max(len(self._frames), len(images) + self._stack)
         if size > len(self._frames):
@@ -179,7 +174,8 @@ class FramePool:
         self._frames[np.arange(first, self.stop) % size] = images.reshape(len(images), -1)
         if self._copy is not None:
             self._copy.update(self._frames, first, first, self.stop)
-        self.fit(capacity)
+        begin = max(self.first, self.stop - self.window)
+        self._kernels.find(self._frames, self._table, self._weight, begin, self.stop)
 
 
 class FrameStorage(RingStorage):
@@ -316,4 +312,4 @@ class FrameStorage(RingStorage):
         self.frame_stack = numbers[0].shape[1]
         self._frame_segments = dict(getattr(saved['columns'], 'segments', {}))
         self._pool = FramePool(self.capacity, self.frame_stack, images.shape[1:], self._device)
-        self._pool.restore(self.capacity, first, images)
+        self._pool.restore(first, images)

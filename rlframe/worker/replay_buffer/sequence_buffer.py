@@ -40,10 +40,6 @@ class Trajectories:
         self._after = np.full(capacity, NONE)
         self._running: dict[int, int] = {}  # env to the number of the last row of its running trajectory
 
-    def last_row(self, env_id: int) -> int:
-        """Returns the number of the last row of an env's running trajectory, ``NONE`` if a new one is to begin."""
-        return self._running.get(env_id, NONE)
-
     def append(self, row: int, env_id: IntArray, begins: BoolArray, ends: BoolArray) -> None:
         """Takes in new rows.
 
@@ -224,22 +220,19 @@ class SequenceReplayBuffer(NaiveReplayBuffer):
             begins = np.asarray(rows['episode_step']) == 0
         if 'env_id' in rows:
             return np.asarray(rows['env_id']).astype(np.int64), begins, ends
-        self._check_one_env(rows, begins, ends)
+        self._check_one_env(rows, begins[1:] | ends[:-1])
         return np.zeros(len(rows), np.int64), begins, ends
 
-    def _check_one_env(self, rows: Batch, begins: BoolArray, ends: BoolArray) -> None:
-        """Refuses steps that do not follow each other, as steps of several envs do not."""
+    def _check_one_env(self, rows: Batch, free: BoolArray) -> None:
+        """Refuses steps that do not follow each other, as steps of several envs do not.
+
+        Args:
+            rows: The steps, [n].
+            free: Which steps but the first begin an episode, [n - 1].
+        """
         if not ('obs' in rows and 'next_obs' in rows and isinstance(rows['obs'], np.ndarray)):
             return
-        obs, reached = rows['obs'], rows['next_obs'][:-1]
-        last = self._trajectories.last_row(0)
-        storage = self._storage
-        if last != NONE and storage is not None and last >= storage.first:
-            before: Any = storage.gather(np.array([last % self._capacity]))
-            reached = np.concatenate([before['next_obs'], reached])
-            free = begins | np.concatenate([[False], ends[:-1]])
-        else:
-            obs, free = obs[1:], begins[1:] | ends[:-1]
+        obs, reached = rows['obs'][1:], rows['next_obs'][:-1]
         is_same = (obs == reached) | ((obs != obs) & (reached != reached))  # NaN is the same as NaN
         if not (is_same.all(tuple(range(1, is_same.ndim))) | free).all():
             raise ValueError(
