@@ -17,8 +17,6 @@ from rlframe.utils.field import option
 from rlframe.utils.schema import TEXT, array, check_state, list_of
 from rlframe.worker.collector.rollout import Step
 
-logger = logging.getLogger('rlframe.collector')
-
 ALL = 'all'
 INFO_METRICS = option(
     ALL,
@@ -33,8 +31,6 @@ OTHERS = frozenset(
     ]
 )
 """Entries of an info that rlframe, Gymnasium or EnvPool add for themselves."""
-MOST = 100
-"""Names that one log counts, as an env may invent new ones forever."""
 
 Wanted = Collection[str] | None
 """The names that are logged; None: all."""
@@ -101,29 +97,17 @@ class InfoSums:
         self.is_off = self._wanted is not None and not self._wanted
         """Whether nothing is counted."""
         self._sums: dict[str, list[float]] = {}  # name to sum and count
-        self._warned = False
 
     def count(self, info: Mapping[str, Any]) -> None:
         """Counts the info of an ended episode."""
-        for name, number in numbers_of(info, self._wanted).items():
-            self._add(name, number, 1)
-
-    def _add(self, name: str, total: float, count: float) -> None:
-        if name not in self._sums:
-            if len(self._sums) >= MOST:
-                if not self._warned:
-                    self._warned = True
-                    logger.warning('info has more than %d different numbers; %r is not logged', MOST, name)
-                return
-            self._sums[name] = [0.0, 0.0]
-        entry = self._sums[name]
-        entry[0] += total
-        entry[1] += count
+        self.add({name: (number, 1) for name, number in numbers_of(info, self._wanted).items()})
 
     def add(self, sums: Mapping[str, Any]) -> None:
         """Adds the sums of another object, as ``take`` returned them."""
         for name, (total, count) in sums.items():
-            self._add(name, float(total), float(count))
+            entry = self._sums.setdefault(name, [0.0, 0.0])
+            entry[0] += float(total)
+            entry[1] += float(count)
 
     def take(self) -> dict[str, list[float]]:
         """Returns and clears sum and count of each name."""
@@ -141,7 +125,7 @@ class InfoSums:
         return {'info_names': [*self._sums], 'info_sums': np.array([*self._sums.values()])}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restores the sums; checkpoints of older versions have none."""
+        """Restores the sums."""
         sums: FloatArray = state.get('info_sums', np.zeros((0, 2)))
         self._sums = dict(zip(state.get('info_names', ()), sums.tolist(), strict=True))
 

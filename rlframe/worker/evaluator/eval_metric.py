@@ -50,59 +50,56 @@ class IMetric(ABC):
         return math.nan
 
 
-class AccuracyMetric(IMetric):
+class _MeanMetric(IMetric):
+    """A number for each batch, and its mean over all rows."""
+
+    name: str
+    sign: int
+    """1 if a larger number is better, else -1."""
+
+    def reduce_mean(self, inputs: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+        """Returns the mean over rows, not over batches."""
+        counts = [score['count'] for score in inputs]
+        return {self.name: float(np.average([score[self.name] for score in inputs], weights=counts))}
+
+    def gt(self, metric1: Mapping[str, Any], metric2: Any) -> bool:
+        if metric2 is None:
+            return True
+        other = metric2[self.name] if isinstance(metric2, Mapping) else metric2
+        return bool(self.number(metric1) >= self.sign * float(other))
+
+    def number(self, metric: Mapping[str, Any]) -> float:
+        return self.sign * float(metric[self.name])
+
+
+class AccuracyMetric(_MeanMetric):
     """Share of discrete actions that are the recorded ones, counted row by row: ``accuracy``.
 
     Several switches or classes a row are one action: all must agree.
     """
+
+    name, sign = 'accuracy', 1
 
     def eval(self, inputs: Any, label: Any) -> Mapping[str, Any]:  # DI-engine's name; runs no code
         """Scores a policy's output [n] against recorded actions [n, ...]."""
         same = np.asarray(inputs['action']) == np.asarray(label)
         return {'accuracy': float(same.reshape(len(same), -1).all(1).mean()), 'count': len(same)}
 
-    def reduce_mean(self, inputs: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
-        return _weighted(inputs, 'accuracy')
 
-    def gt(self, metric1: Mapping[str, Any], metric2: Any) -> bool:
-        return metric2 is None or bool(metric1['accuracy'] >= _value(metric2, 'accuracy'))
-
-    def number(self, metric: Mapping[str, Any]) -> float:
-        return float(metric['accuracy'])
-
-
-class SquaredErrorMetric(IMetric):
+class SquaredErrorMetric(_MeanMetric):
     """Mean squared distance of continuous actions from the recorded ones, in the env's own unit: ``mse``."""
+
+    name, sign = 'mse', -1
 
     def eval(self, inputs: Any, label: Any) -> Mapping[str, Any]:  # DI-engine's name; runs no code
         """Scores a policy's output [n] against recorded actions [n, ...]."""
         error = np.asarray(inputs['action'], np.float64) - np.asarray(label, np.float64)
         return {'mse': float(np.square(error).mean()), 'count': len(error)}
 
-    def reduce_mean(self, inputs: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
-        return _weighted(inputs, 'mse')
-
-    def gt(self, metric1: Mapping[str, Any], metric2: Any) -> bool:
-        return metric2 is None or bool(metric1['mse'] <= _value(metric2, 'mse'))
-
-    def number(self, metric: Mapping[str, Any]) -> float:
-        return -float(metric['mse'])
-
 
 def action_metric(space: gymnasium.Space[Any]) -> IMetric:
     """Returns the metric for recorded actions of a space: squared error of continuous ones, accuracy of all others."""
     return SquaredErrorMetric() if type(space).__name__ == 'Box' else AccuracyMetric()
-
-
-def _weighted(scores: Sequence[Mapping[str, Any]], name: str) -> Mapping[str, Any]:
-    """Returns the mean over rows, not over batches."""
-    counts = [score['count'] for score in scores]
-    return {name: float(np.average([score[name] for score in scores], weights=counts))}
-
-
-def _value(score: Any, name: str) -> float:
-    """Returns the number of a score, or of a stop value that is a number."""
-    return float(score[name] if isinstance(score, Mapping) else score)
 
 
 INFO = 'info/'
