@@ -12,7 +12,7 @@ from rlframe.data import FloatArray, IntArray
 from rlframe.errors import NonFiniteError
 from rlframe.utils.schema import FINITE, array, check_state
 from rlframe.worker.replay_buffer import sum_tree
-from rlframe.worker.replay_buffer.sum_tree import MAX_PRIORITY, SumTree
+from rlframe.worker.replay_buffer.sum_tree import MAX_PRIORITY
 
 EPS = 1e-5
 """Added to every priority, so that every item can be drawn."""
@@ -62,7 +62,7 @@ class PrioritizedSampler:
         self.max_priority = 1.0
         """Largest priority that the learner reported; the priority of new items."""
         self._by_batch, self._rng = options.is_normalization == 'batch', rng
-        self._tree = SumTree(capacity)
+        self._nodes = sum_tree.empty_tree(capacity)
         self._use = np.zeros(capacity, np.int32)
         self.count = 0
         """Number of items that can be drawn."""
@@ -91,7 +91,7 @@ class PrioritizedSampler:
             new.fill(self.max_priority + EPS)
         else:
             new = priority + EPS
-        self.count += sum_tree.append(self._tree.nodes, self._use, self.alpha, row, new)
+        self.count += sum_tree.append(self._nodes, self._use, self.alpha, row, new)
 
     def anneal(self) -> None:
         """Advances ``beta`` by one step, up to 1."""
@@ -105,17 +105,17 @@ class PrioritizedSampler:
             stop: Row number that the next item gets.
         """
         uniform = self._rng.random(size)
-        slot, described = sum_tree.draw(self._tree.nodes, self._use, uniform, self.beta, stop, self._by_batch)
+        slot, described = sum_tree.draw(self._nodes, self._use, uniform, self.beta, stop, self._by_batch)
         return Draw(slot, *described)
 
     def draw_among(self, slot: IntArray, size: int, stop: int) -> Draw:
         """Draws like ``draw``, as if there were only the items at ``slot`` (all present, at least one)."""
-        weight = self._tree.weight(slot).astype(np.float64)
+        weight = self._of_leaves(sum_tree.WEIGHT, slot).astype(np.float64)
         running = np.cumsum(weight)
         mass = (np.arange(size) + self._rng.random(size)) * (running[-1] / size)
         found = np.minimum(np.searchsorted(running, mass, side='right'), len(slot) - 1)
         slot, least = slot[found], float((weight[found] if self._by_batch else weight).min())
-        return Draw(slot, *sum_tree.describe(self._tree.leaf, self._use, slot, least, self.beta, stop))
+        return Draw(slot, *sum_tree.describe(self._nodes[0], self._use, slot, least, self.beta, stop))
 
     def update(self, row: IntArray, slot: IntArray, priority: FloatArray, present: tuple[int, int]) -> None:
         """Sets new priorities; items that were overwritten or removed since they were drawn are skipped.
@@ -130,7 +130,7 @@ class PrioritizedSampler:
             NonFiniteError: If a priority is NaN, infinite or negative; nothing is changed.
         """
         bad, first, highest = sum_tree.update(
-            self._tree.nodes, len(self._use), self.alpha, EPS, present, row, slot, priority
+            self._nodes, len(self._use), self.alpha, EPS, present, row, slot, priority
         )
         if bad:
             refuse(bad, first, priority)
@@ -142,18 +142,18 @@ class PrioritizedSampler:
 
     def is_present(self, slot: IntArray) -> npt.NDArray[np.bool_]:
         """Says which slots hold an item that can be drawn."""
-        return self._tree.priority(slot) > 0
+        return self._of_leaves(sum_tree.PRIORITY, slot) > 0
 
     def clear(self) -> None:
         """Marks all items as absent and resets the largest priority."""
-        self._tree.clear()
+        self._nodes = sum_tree.empty_tree(len(self._use))
         self.max_priority, self.count = 1.0, 0
 
     def state_dict(self, slot: IntArray) -> dict[str, Any]:
         """Returns the data of the items at ``slot``, in that order. The tree follows from it."""
         return {
             'max_priority': self.max_priority,
-            'priority': self._tree.priority(slot),
+            'priority': self._of_leaves(sum_tree.PRIORITY, slot),
             'use': self._use[slot],
         }
 
@@ -168,8 +168,13 @@ class PrioritizedSampler:
         self._use[slot] = state['use']
         self._assign(slot, priority)
 
+    def _of_leaves(self, row: int, slot: IntArray) -> FloatArray:
+        """Returns the weights or the priorities of slots, 0 where absent. float32 [n]."""
+        values: FloatArray = self._nodes[0][slot // sum_tree.FANOUT, row, slot % sum_tree.FANOUT]
+        return values
+
     def _assign(self, slot: IntArray, new: FloatArray) -> None:
-        self.count += sum_tree.assign(self._tree.nodes, self.alpha, slot, new)
+        self.count += sum_tree.assign(self._nodes, self.alpha, slot, new)
 
 
 def refuse(count: int, first: int, priority: FloatArray) -> None:

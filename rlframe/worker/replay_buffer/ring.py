@@ -189,10 +189,6 @@ class Ring:
         """Returns the slots of the items in a slice of ages."""
         return self.slots(np.arange(*age.indices(len(self))))
 
-    def overflow(self, count: int) -> int:
-        """Returns the number of items that a push of ``count`` would overwrite."""
-        return min(max(len(self) + count - self.capacity, 0), len(self))
-
     def _advance(self, count: int) -> None:
         self.stop += count
         self.first = max(self.first, self.stop - self.capacity)

@@ -48,7 +48,9 @@ ask_for = cast(Callable[[Any, Any], None], intrinsic(_prefetch))
 
 
 Nodes = tuple[FloatArray, FloatArray, FloatArray, IntArray]
-"""``leaf``, ``total``, ``low`` and ``start`` of a tree."""
+"""A tree: weights and priorities of the leaves, float32 [blocks, 2, FANOUT], a block in one cache line; sums, float64 [blocks,
+FANOUT], and smallest weights present, float32 [blocks, FANOUT], below each node; and the first block of each level above the
+leaves in these two, the root last, int64 [levels]."""
 FANOUT = 8
 MAX_PRIORITY = 1e30
 """Above it a sum of weights could overflow; an error of that size is a divergence, not a priority."""
@@ -56,70 +58,21 @@ WEIGHT, PRIORITY = 0, 1
 """Rows of a block of leaves."""
 
 
-class SumTree:
-    """Priorities and weights of ``capacity`` slots, all absent at first.
+def empty_tree(capacity: int) -> Nodes:
+    """Returns a tree of ``capacity`` slots, >= 1, all absent.
 
     Nodes are in blocks of ``FANOUT`` siblings. Node ``n`` of a level is number ``n % FANOUT`` in block ``n // FANOUT`` of
     that level, and its children are block ``n`` of the level below.
-
-    Args:
-        capacity: Number of slots, >= 1.
     """
-
-    def __init__(self, capacity: int) -> None:
-        blocks = level_blocks(capacity)
-        self.leaf = aligned_zeros((blocks[0], 2, FANOUT), np.dtype(np.float32))
-        """Weights and priorities of the leaves, a block in one cache line. float32 [blocks, 2, FANOUT]."""
-        self.start = np.cumsum([0, *blocks[1:-1]])
-        """First block of each level above the leaves in ``total`` and ``low``; the root comes last. int64 [levels]."""
-        self.total = aligned_zeros((sum(blocks[1:]), FANOUT), np.dtype(np.float64))
-        """Sum of the weights below each node. float64 [blocks, FANOUT]."""
-        self.low = aligned_zeros((sum(blocks[1:]), FANOUT), np.dtype(np.float32))
-        """Smallest weight present below each node. float32 [blocks, FANOUT]."""
-        self.low.fill(math.inf)
-        self.nodes: Nodes = (self.leaf, self.total, self.low, self.start)
-        """The arrays, as kernels take them."""
-
-    def set(self, slot: IntArray, weight: FloatArray) -> None:
-        """Sets weights, >= 0 and finite; of a slot that recurs the last one counts. Both [n]."""
-        self.leaf[slot // FANOUT, WEIGHT, slot % FANOUT] = weight
-        refresh(self.nodes, slot)
-
-    def find(self, mass: FloatArray) -> IntArray:
-        """Returns the slots where the running sum of weights first exceeds ``mass``, in [0, sum()). [n]."""
-        return descend(self.nodes, np.array(mass, np.float64))
-
-    def weight(self, slot: IntArray) -> FloatArray:
-        """Returns the weights of slots. float32 [n]."""
-        weight: FloatArray = self.leaf[slot // FANOUT, WEIGHT, slot % FANOUT]
-        return weight
-
-    def priority(self, slot: IntArray) -> FloatArray:
-        """Returns the priorities of slots, 0 where absent. float32 [n]."""
-        priority: FloatArray = self.leaf[slot // FANOUT, PRIORITY, slot % FANOUT]
-        return priority
-
-    def sum(self) -> float:
-        """Returns the sum of all weights."""
-        return float(self.total[-1, 0])
-
-    def min(self) -> float:
-        """Returns the smallest weight present, infinity if there is none."""
-        return float(self.low[-1, 0])
-
-    def clear(self) -> None:
-        """Marks all slots as absent."""
-        self.leaf.fill(0.0)
-        self.total.fill(0.0)
-        self.low.fill(math.inf)
-
-
-def level_blocks(capacity: int) -> list[int]:
-    """Returns the blocks of each level, leaves first; the last one has only the root."""
     blocks = [math.ceil(capacity / FANOUT)]
     while blocks[-1] > 1:
         blocks.append(math.ceil(blocks[-1] / FANOUT))
-    return [*blocks, 1]
+    above = sum(blocks[1:]) + 1
+    leaf = aligned_zeros((blocks[0], 2, FANOUT), np.dtype(np.float32))
+    total = aligned_zeros((above, FANOUT), np.dtype(np.float64))
+    low = aligned_zeros((above, FANOUT), np.dtype(np.float32))
+    low.fill(math.inf)
+    return leaf, total, low, np.cumsum([0, *blocks[1:]])
 
 
 @kernel
