@@ -12,7 +12,6 @@ from fakes import ScriptedPolicy
 from rlframe.errors import ConfigError
 from rlframe.run.progress import Progress
 from rlframe.worker import SampleSerialCollector, create_serial_collector
-from rlframe.worker.collector import DatasetSerialCollector
 
 COLUMNS = {'obs': np.arange(40, dtype=np.float32).reshape(20, 2), 'action': np.arange(20)}
 
@@ -47,8 +46,7 @@ def test_passes_follow_each_other_and_envstep_counts_rows(form: str) -> None:
         assert sorted(a for batch in part for a in batch['action'].tolist()) == list(range(20))
 
 
-@pytest.mark.parametrize('form', ['columns', 'loader'])
-@pytest.mark.parametrize('done', [0, 2, 4, 5])
+@pytest.mark.parametrize(('form', 'done'), [('columns', 0), ('columns', 5), ('loader', 2), ('loader', 4)])
 def test_state_goes_on_in_the_middle_of_a_pass(form: str, done: int) -> None:
     torch.manual_seed(1)
     collector = make(form)
@@ -79,25 +77,13 @@ def test_nothing_is_collected_from_nothing() -> None:
         ).collect()
 
 
-def test_other_data_are_taken_over_and_an_unfinished_pass_is_left() -> None:
+def test_other_data_are_taken_over_also_in_place_of_an_env_and_an_unfinished_pass_is_left() -> None:
     collector = make()
     collector.collect()
-    collector.reset_env({'obs': COLUMNS['obs'][:3], 'action': COLUMNS['action'][:3]})
-    assert sorted(collector.collect()['action'].tolist()) == [0, 1, 2]
+    for replace in (collector.reset_env, collector.reset_data):
+        replace({'obs': COLUMNS['obs'][:3], 'action': COLUMNS['action'][:3]})
+        assert sorted(collector.collect()['action'].tolist()) == [0, 1, 2]
     collector.close(), collector.close()
-
-
-def test_data_may_stand_where_the_public_signature_has_an_env() -> None:
-    policy = Policy(batch_size=2).collect_mode
-    named, placed = DatasetSerialCollector({}, data=COLUMNS), DatasetSerialCollector({}, COLUMNS)
-    later = DatasetSerialCollector({})
-    later.reset_data(COLUMNS)
-    for collector in (named, placed, later):
-        collector.reset_policy(policy)
-    for _ in range(3):
-        first, *others = (collector.collect() for collector in (named, placed, later))
-        for other in others:
-            np.testing.assert_array_equal(first['action'], other['action'])
 
 
 def test_a_collector_that_steps_envs_reads_no_data() -> None:

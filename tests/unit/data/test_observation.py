@@ -81,7 +81,7 @@ def assert_equal(one: Any, other: Any) -> None:
         np.testing.assert_array_equal(values, others)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(space=STRUCTURED)
 def test_every_part_is_found_again_and_can_be_wrapped_as_a_tensor(space: gymnasium.Space) -> None:
     observations, rows = sampled(space, 3)
@@ -100,7 +100,7 @@ def test_every_part_is_found_again_and_can_be_wrapped_as_a_tensor(space: gymnasi
         assert wrapped.data_ptr() == values.ctypes.data or values.size == 0
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(space=STRUCTURED)
 def test_structured_arrays_come_back_from_checkpoints_buffers_and_recorders(space: gymnasium.Space) -> None:
     rows = filled(space, 7)

@@ -29,7 +29,7 @@ def blocks(draw: st.DrawFn) -> dict[str, np.ndarray]:
 FACTORS = st.sampled_from([0.0, 0.5, 0.97, 1.0])
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(blocks(), FACTORS, FACTORS)
 def test_gae_equals_the_sum_of_td_errors_within_the_episode(
     block: dict[str, np.ndarray], gamma: float, lambda_: float

@@ -18,7 +18,7 @@ FIELDS = np.dtype({'names': ['image', 'speed'], 'formats': [('u1', (3, 2)), '<f4
 TYPES = ('f2', 'f4', 'f8', 'u1', 'u2', 'u4', 'i1', 'i4', 'i8', '?', 'c8')
 
 
-@settings(max_examples=30, deadline=None, derandomize=True)
+@settings(max_examples=15, deadline=None, derandomize=True)
 @given(data=st.data())
 def test_what_arrives_is_what_was_given(data: st.DataObject) -> None:
     staging, given_, got = Staging(CPU), [], []

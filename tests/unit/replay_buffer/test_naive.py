@@ -10,7 +10,6 @@ from rlframe.errors import (
     CheckpointCorruptError,
     CheckpointError,
     CheckpointNotFoundError,
-    ConfigError,
 )
 from rlframe.run.write_checkpoint import save_checkpoint
 from rlframe.worker.replay_buffer import NaiveReplayBuffer
@@ -89,8 +88,3 @@ def test_missing_and_other_checkpoints_are_refused_by_name(tmp_path) -> None:
     save_checkpoint(tmp_path / 'other', {}, buffer={'kind': 'RingStorage'})
     with pytest.raises(CheckpointCorruptError, match=r'replay_buffer\.\w+: .*missing'):
         buffer.load_data(tmp_path / 'other')
-
-
-def test_a_buffer_that_is_given_no_config_says_what_it_takes() -> None:
-    with pytest.raises(ConfigError, match=r'NaiveReplayBuffer: .*options as a dict.*replay_buffer_size'):
-        NaiveReplayBuffer(100)
