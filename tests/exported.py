@@ -71,11 +71,11 @@ def trained(
         random_collect_size=0 if is_on_policy else 16,
         learn=dict(batch_size=16),
         collect=collect,
-        eval=dict(evaluator=dict(eval_freq=3)),
+        eval=dict(evaluator=dict(eval_freq=2)),
         other={} if is_on_policy else dict(replay_buffer=dict(replay_buffer_size=200)),
     )
     envs = dict(collector_env_num=2, evaluator_env_num=2, n_evaluator_episode=2, stop_value=1e9)
-    main = dict(exp_name='toy', max_train_iter=6, env=envs | env, policy=section | (options or {}))
+    main = dict(exp_name='toy', max_train_iter=2, env=envs | env, policy=section | (options or {}))
     create = dict(
         import_names=imports or [],
         env=dict(type='gym'),

@@ -257,15 +257,14 @@ class Run:
     @property
     def policy(self) -> LoadedPolicy:
         """The policy, to act with: ``run.policy.act(obs)``; the current one while the run is open, else the best."""
-        from rlframe.export.artifact import Artifact, open_source
-        from rlframe.export.loaded import LoadedPolicy, Restored, describe
+        from rlframe.export.artifact import open_source
+        from rlframe.export.loaded import LoadedPolicy, describe
 
         with preserved_rng():
             path = self._checkpoint('best' if self._pipeline is None else 'latest')
             source = open_source(path, self._trust, model=self._model, env=self._own_env)
-        facts = source.policy, source.cfg.policy, source.spec, source.frame_stack, source.measured
-        restored = Restored(source.policy, source.spec, source.frame_stack)
-        return LoadedPolicy(restored, Artifact(source.checkpoint, describe(*facts), source.manifest))
+        description, frames = describe(source), source.frame_stack
+        return LoadedPolicy(source.policy, source.spec, description, source.checkpoint, frames)
 
     def metrics(self) -> MetricColumns:
         """Returns all logged metrics: a column for each, NaN in records without it."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import os
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -15,7 +14,8 @@ import numpy as np
 
 from rlframe import config
 from rlframe.config.schema import ExperimentConfig
-from rlframe.errors import ConfigError, ConfigWarning
+from rlframe.errors import ConfigError
+from rlframe.export.artifact import compiled_again, saved_config
 from rlframe.pipeline import build
 from rlframe.pipeline.saying import count_of
 from rlframe.registry import SERIAL_EVALUATOR_REGISTRY
@@ -190,17 +190,8 @@ def played_config(opened: OpenCheckpoint, request: Request) -> ExperimentConfig:
     Raises:
         ConfigError: If it cannot be used, or is that of a foreign run and reaches beyond it.
     """
-    path, manifest = str(opened.path), opened.manifest
-    data = config.as_played(config.config_of(manifest, path))
-    if request.env is not None:
-        data = config.with_env(data, request.env)
-    config.check_env_is_named(data, path)
-    if not manifest.is_own:
-        config.check_trust(data, path, request.trust, request.overrides, request.env)
-    main, create = _with_episodes(data)
-    with warnings.catch_warnings():
-        warnings.simplefilter('ignore', ConfigWarning)  # they were shown when the run began
-        return config.compile_config(main, create, overrides=request.overrides)
+    data = saved_config(opened, request.trust, request.overrides, request.env, config.as_played)
+    return compiled_again(_with_episodes(data), request.overrides)
 
 
 def played_policy(
@@ -236,15 +227,14 @@ def _film_or_not(cfg: ExperimentConfig, request: Request) -> None:
         os.environ.setdefault('SDL_VIDEODRIVER', 'dummy')  # pygame draws into memory; no display is needed
 
 
-def _with_episodes(data: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+def _with_episodes(data: Mapping[str, Any]) -> Mapping[str, Any]:
     """Returns a config pair whose evaluator plays episodes, even if that of the run scored its policy on data."""
-    main, create = (copy.deepcopy(data[name]) for name in ('main_config', 'create_config'))
-    kind = SERIAL_EVALUATOR_REGISTRY.get_cls(
-        {'type': 'interaction', **config.section_at(create, ('evaluator',))}
-    )
-    if not kind.scores_returns:
-        create['evaluator'] = {'type': 'interaction'}
-        section = config.section_at(main, ('policy', 'eval'))
-        if isinstance(section, dict):
-            section.pop('evaluator', None)
-    return main, create
+    chosen = {'type': 'interaction', **config.section_at(data['create_config'], ('evaluator',))}
+    if SERIAL_EVALUATOR_REGISTRY.get_cls(chosen).scores_returns:
+        return data
+    data = copy.deepcopy(dict(data))
+    data['create_config']['evaluator'] = {'type': 'interaction'}
+    section = config.section_at(data['main_config'], ('policy', 'eval'))
+    if isinstance(section, dict):
+        section.pop('evaluator', None)
+    return data

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -16,10 +15,11 @@ from rlframe import config
 from rlframe.app.run import Run, full_keys
 from rlframe.config.schema import ExperimentConfig
 from rlframe.config.tree import merge, parse_overrides, set_path
-from rlframe.data.observation import ACTION_MASK, check_maskable, fields_of
+from rlframe.data.observation import ACTION_MASK, check_maskable, fields_of, plain_parts
 from rlframe.data.timestep import EnvSpec
 from rlframe.envs.worlds import World, find_world
-from rlframe.errors import ConfigError, ConfigWarning, ExperimentExistsError, IncompatibleError
+from rlframe.errors import ConfigError, ExperimentExistsError, IncompatibleError
+from rlframe.export.artifact import compiled_again, saved_config
 from rlframe.pipeline.memory_needs import row_nbytes
 from rlframe.policy.parts.fit import check_fit, fitting
 from rlframe.registry import POLICY_REGISTRY
@@ -241,16 +241,14 @@ def _own_space(spec: EnvSpec) -> Space[Any]:
 
 
 def _is_readable(space: Space[Any]) -> bool:
-    parts = fields_of(space)
-    if parts:
-        return all(map(_is_readable, parts.values()))
-    return type(space).__name__ in ('Box', 'Discrete', 'MultiDiscrete', 'MultiBinary')
+    kinds = {type(leaf).__name__ for _, leaf in plain_parts(space)}
+    return kinds <= {'Box', 'Discrete', 'MultiDiscrete', 'MultiBinary'}
 
 
 def _facts(spec: EnvSpec) -> Facts:
     parts = fields_of(spec.observation_space).items()
     own = [part for name, part in parts if name != ACTION_MASK] or [spec.observation_space]
-    boxes = [leaf for part in own for leaf in _leaves(part) if type(leaf).__name__ == 'Box']
+    boxes = [leaf for part in own for _, leaf in plain_parts(part) if type(leaf).__name__ == 'Box']
     images = [box for box in boxes if len(box.shape or ()) in (3, 4)]
     grids = [box for box in images if np.issubdtype(box.dtype, np.integer) and _side(box) < GRID_SIDE]
     return Facts(
@@ -259,14 +257,6 @@ def _facts(spec: EnvSpec) -> Facts:
         is_tabular=not boxes,
         has_grid=bool(grids) and len(grids) == len(images),
     )
-
-
-def _leaves(space: Space[Any]) -> Iterator[Space[Any]]:
-    parts = fields_of(space)
-    if not parts:
-        yield space
-    for part in parts.values():
-        yield from _leaves(part)
 
 
 def _side(box: Space[Any]) -> int:
@@ -447,16 +437,7 @@ def open_run(folder: str | Path, *, env: Any = None, model: Any = None, trust: b
         ConfigError: If the env has to be passed again.
     """
     opened = open_checkpoint(Path(folder).expanduser())
-    where = str(opened.path)
-    data: Mapping[str, Any] = config.config_of(opened.manifest, where)
-    if env is not None:
-        data = config.with_env(data, env)
-    config.check_env_is_named(data, where)
-    if not opened.manifest.is_own:
-        config.check_trust(data, where, trust, [], env)
-    with warnings.catch_warnings():
-        warnings.simplefilter('ignore', ConfigWarning)  # they were shown when the run began
-        cfg = config.compile_config(data['main_config'], data['create_config'])
+    cfg = compiled_again(saved_config(opened, trust, env=env))
     return Run(cfg, opened.path.parent.parent, model=model, trust=trust)
 
 
@@ -478,14 +459,10 @@ def _compiled(
 ) -> ExperimentConfig:
     main, create = _pair(given, env, policy, {**overrides, **options})
     named = {name: options[name] for name in NAMES if name in options}
-    rest = {name: value for name, value in options.items() if name not in NAMES}
-    if not rest:
-        return config.compile_config(main, create, overrides=overrides, **named)
-    with warnings.catch_warnings():
-        warnings.simplefilter('ignore', ConfigWarning)  # the second time shows them
-        cfg = config.compile_config(main, create, overrides=overrides, **named)
-    keys = full_keys(rest, cfg)
-    return config.compile_config(main, create, overrides={**overrides, **keys}, **named)
+    if rest := {name: value for name, value in options.items() if name not in NAMES}:
+        first = compiled_again({'main_config': main, 'create_config': create}, overrides)
+        overrides = {**overrides, **full_keys(rest, first)}
+    return config.compile_config(main, create, overrides=overrides, **named)
 
 
 def _pair(

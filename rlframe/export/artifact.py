@@ -12,7 +12,7 @@ import dataclasses
 import os
 import platform
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -51,7 +51,6 @@ from rlframe.utils import strict_json
 from rlframe.utils.field import ResolvedConfig
 from rlframe.utils.files import remedy_of
 from rlframe.utils.lazy import LazyModule
-from rlframe.utils.secrets import redacted
 
 if TYPE_CHECKING:
     from rlframe.policy import Policy
@@ -120,19 +119,50 @@ def open_source(
         EnvError: If its env, whose spaces are read, cannot be created.
     """
     opened = open_checkpoint(path)
-    found, manifest = opened.path, opened.manifest
     state = opened.state(buffer=False)  # verified before its config is used
-    data = config.without_parallel(config.config_of(manifest, str(found)))
+    cfg = compiled_again(saved_config(opened, trust, overrides, env, config.without_parallel), overrides)
+    spec = build.make_factory(cfg).spec
+    policy = _policy(cfg, spec, state, opened.manifest, str(opened.path), copy.deepcopy(model))
+    return Source(opened.path, cfg, spec, policy, state, opened.manifest, model)
+
+
+def saved_config(
+    opened: OpenCheckpoint,
+    trust: bool,
+    overrides: Sequence[str] | Mapping[str, Any] = (),
+    env: Any = None,
+    needed: Callable[[Mapping[str, Any]], Mapping[str, Any]] = lambda data: data,
+) -> Mapping[str, Any]:
+    """Returns the config pair of a checkpoint, which may be used.
+
+    Args:
+        opened: The checkpoint.
+        trust: Whether the config of a foreign run may reach beyond the run.
+        overrides: Options that replace those of the run.
+        env: Id, class or factory of the env, in place of the one named in the config.
+        needed: Leaves out what is not used.
+
+    Raises:
+        ConfigError: If the env exists in the program only that trained.
+        UnsafeCheckpointError: If the run is foreign and could reach beyond its folder.
+    """
+    where = str(opened.path)
+    data = needed(config.config_of(opened.manifest, where))
     if env is not None:
         data = config.with_env(data, env)
-    if not manifest.is_own:
-        config.check_trust(data, str(found), trust, overrides, env)
+    config.check_env_is_named(data, where)
+    if not opened.manifest.is_own:
+        config.check_trust(data, where, trust, overrides, env)
+    return data
+
+
+def compiled_again(
+    data: Mapping[str, Any], overrides: Sequence[str] | Mapping[str, Any] = ()
+) -> ExperimentConfig:
+    """Compiles a saved config, without the warnings that were shown when the run began."""
     with warnings.catch_warnings():
-        warnings.simplefilter('ignore', ConfigWarning)  # they were shown when the run began
-        cfg = config.compile_config(data['main_config'], data['create_config'], overrides=overrides)
-    spec = build.make_factory(cfg).spec
-    policy = _policy(cfg, spec, state, manifest, str(found), copy.deepcopy(model))
-    return Source(found, cfg, spec, policy, state, manifest, model)
+        warnings.simplefilter('ignore', ConfigWarning)
+        return config.compile_config(data['main_config'], data['create_config'], overrides=overrides)
 
 
 def _policy(
@@ -161,7 +191,6 @@ numpy = LazyModule('numpy')
 gymnasium = LazyModule('gymnasium')
 
 Row = tuple[str, Any]
-ABSENT = object()
 
 
 def card(source: Source, imports_code: bool) -> str:
@@ -178,7 +207,7 @@ def card(source: Source, imports_code: bool) -> str:
             '',
             'A policy trained by rlframe. This folder is all you need to act with it.',
             '',
-            _table(('', ''), _facts(source)),
+            *_table(_facts(source)),
             '',
             '## Use',
             '',
@@ -189,12 +218,6 @@ def card(source: Source, imports_code: bool) -> str:
             'An observation is what the env returns, of one env or, with a leading axis, of several. Nothing in this folder is code, and',
             'every file is compared with `manifest.json` when it is loaded. `policy.json` says what is done to observations and',
             'actions, `weights.safetensors` has the network.',
-            '',
-            '## Config',
-            '',
-            'Options that differ from the defaults:',
-            '',
-            _table(('option', 'value'), _options(source)),
             '',
         ]
     )
@@ -236,23 +259,9 @@ def _usage(source: Source, imports_code: bool) -> list[str]:
     return lines
 
 
-def _options(source: Source) -> list[Row]:
-    """Returns the non-default options of the run, without paths of its machine."""
-    keys = sorted(source.cfg._user_keys - {'exp_name', 'seed', 'policy.init_from'})
-    said = redacted(source.manifest['config']['main_config'])
-    return [(f'`{key}`', f'`{value!r}`') for key in keys if (value := _at(said, key)) is not ABSENT]
-
-
-def _at(tree: Mapping[str, Any], key: str) -> Any:
-    value: Any = tree
-    for name in key.split('.'):
-        value = value.get(name, ABSENT) if isinstance(value, Mapping) else ABSENT
-    return value
-
-
-def _table(head: tuple[str, str], rows: list[Row]) -> str:
-    lines = [head, ('---', '---'), *rows]
-    return '\n'.join(f'| {left} | {str(right).replace("|", chr(92) + "|")} |' for left, right in lines)
+def _table(rows: list[Row]) -> list[str]:
+    escaped = [(name, str(value).replace('|', '\\|')) for name, value in rows]
+    return [f'| {name} | {value} |' for name, value in [('', ''), ('---', '---'), *escaped]]
 
 
 safetensors = LazyModule('safetensors')

@@ -71,8 +71,7 @@ def _write_state_dict(source: Source, path: Path) -> None:
 
 
 def _write_artifact(source: Source, path: Path) -> None:
-    facts = source.policy, source.cfg.policy, source.spec, source.frame_stack, source.measured
-    description = describe(*facts)
+    description = describe(source)
     write_artifact(path, description, card(source, imports_code=bool(reaching(description))))
 
 
@@ -169,12 +168,6 @@ def check_format(name: str) -> None:
     """
     if name in FORMATS:
         return
-    if name == 'torchscript':
-        raise ConfigError(
-            'TorchScript is deprecated by torch, and is not written',
-            where='--format',
-            remedy='torch_export is its successor: a file that torch runs without rlframe.',
-        )
     raise ConfigError(
         f'unknown format.{nearest(name, FORMATS)}',
         where='--format',

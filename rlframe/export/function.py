@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import torch
 from torch import nn
 
-from rlframe.data.observation import BAD_OBS, bounds_of, pack_rows, plain_parts
+from rlframe.data.observation import bounds_of, plain_parts
 from rlframe.data.timestep import Array, BoolArray, EnvSpec
 from rlframe.errors import IncompatibleError, NonFiniteError, ObservationError
 from rlframe.model.core import MLP
 from rlframe.policy import Policy
 from rlframe.policy.parts.actions import float_bounds
 from rlframe.policy.parts.normalize import OBS_CLIP
-from rlframe.utils.arithmetic import is_finite
 from rlframe.utils.serialize import field_path, leaves, struct_dtype
 
 Kind = tuple[np.dtype[Any], tuple[int, ...]]
@@ -40,76 +39,39 @@ def to_rows(obs: Any, kind: Kind) -> tuple[Array, bool]:
     """
     dtype, shape = kind
     if dtype.names is not None and isinstance(obs, list):
-        return _from_list(obs, dtype), False
-    count = _count(obs, kind)
+        return np.concatenate([np.zeros((0, *shape), dtype), *(to_rows(one, kind)[0] for one in obs)]), False
+    given = [(path, _array(part, path)) for path, part in _parts(obs, dtype, 'obs')]
+    wanted = [leaf for _, leaf in leaves(np.zeros(shape, dtype))]
+    first, one = given[0][1].shape, wanted[0].shape
+    count = len(given[0][1]) if first[1:] == one and len(first) > len(one) else None
     rows = np.zeros((1 if count is None else count, *shape), dtype)
-    _fill(obs, rows, shape, count, 'obs')
+    for (path, values), leaf, (_, column) in zip(given, wanted, leaves(rows), strict=True):
+        _check_part(values, leaf, count, path)
+        np.copyto(column, values, 'unsafe')
     return rows, count is None
 
 
-def _from_list(obs: list[Any], dtype: np.dtype[Any]) -> Array:
-    rows = np.zeros(len(obs), dtype)
-    try:
-        pack_rows(obs, rows)
-    except BAD_OBS as error:
-        raise ObservationError(
-            f'a list is taken for {len(obs)} observations, and one of them cannot be: {error}', where='obs'
-        ) from error
-    for path, leaf in leaves(rows, 'obs'):
-        _check_finite(leaf, path)
-    return rows
-
-
-def _count(obs: Any, kind: Kind) -> int | None:
-    """Returns the number of observations, from the first part; None for a single one without a leading axis."""
-    dtype, shape = kind
-    path = 'obs'
-    while dtype.names is not None:
-        name = dtype.names[0]
-        obs, path = _part(obs, dtype.names, 0, path), field_path(path, name)
-        dtype, shape = dtype[name].base, dtype[name].shape
-    got = _array(obs, path).shape
-    if got == shape:
-        return None
-    if got[1:] == shape and len(got) == len(shape) + 1:
-        return int(got[0])
-    raise _misshapen(obs, path, dtype, shape)
-
-
-def _fill(obs: Any, rows: Array, shape: tuple[int, ...], count: int | None, path: str) -> None:
-    """Writes observations, or the column of one part of them, to rows [n, ...]."""
-    names = rows.dtype.names
-    if names is not None:
-        for i, name in enumerate(names):
-            part = _part(obs, names, i, path)
-            _fill(part, rows[name], rows.dtype[name].shape, count, field_path(path, name))
+def _parts(obs: Any, dtype: np.dtype[Any], path: str) -> Iterator[tuple[str, Any]]:
+    """Yields the path and the value of each plain part that an observation should have."""
+    names = dtype.names
+    if names is None:
+        yield path, obs
         return
-    values = _array(obs, path)
-    if values.shape != (shape if count is None else (count, *shape)):
-        raise _misshapen(obs, path, rows.dtype, shape, count)
-    if not _fits(values, rows.dtype):
-        raise ObservationError(
-            'the numbers are of another type', where=path, got=str(values.dtype), expected=str(rows.dtype)
-        )
-    _check_finite(values, path)
-    np.copyto(rows, values, 'unsafe')
+    if isinstance(obs, tuple) and len(obs) == len(names):
+        obs = dict(zip(names, obs, strict=True))
+    given = names_of(obs)
+    if set(given) != set(names):
+        got = list(given) or type(obs).__name__
+        raise ObservationError('it has other parts', where=path, got=got, expected=f'the parts {list(names)}')
+    for name in names:
+        yield from _parts(obs[name], dtype[name].base, field_path(path, name))
 
 
-def _part(obs: Any, names: tuple[str, ...], i: int, path: str) -> Any:
-    """Returns one of the parts that an observation should have."""
-    has_names = isinstance(obs, Mapping) or getattr(getattr(obs, 'dtype', None), 'names', None) is not None
-    if has_names:
-        given = tuple(obs) if isinstance(obs, Mapping) else obs.dtype.names
-        if set(given) == set(names):
-            return obs[names[i]]
-        got: Any = list(given)
-    elif isinstance(obs, tuple):
-        if len(obs) == len(names):
-            return obs[i]
-        got = f'a tuple of {len(obs)}'
-    else:
-        got = f'{type(obs).__name__} of shape {np.shape(obs)}'
-    raise ObservationError('it has other parts', where=path, got=got, expected=f'the parts {list(names)}')
+def names_of(obs: Any) -> tuple[str, ...]:
+    """Returns the names of an observation's parts, if they have names."""
+    if isinstance(obs, Mapping):
+        return tuple(obs)
+    return getattr(getattr(obs, 'dtype', None), 'names', None) or ()
 
 
 def _array(value: Any, path: str) -> Array:
@@ -118,10 +80,25 @@ def _array(value: Any, path: str) -> Array:
     except ValueError as error:
         raise ObservationError(f'it is not an array of numbers: {error}', where=path) from error
     if array.dtype.kind not in 'biuf':
-        raise ObservationError(
-            'it is not an array of numbers', where=path, got=_described(value), expected='numbers'
-        )
+        got = _described(array)
+        raise ObservationError('it is not an array of numbers', where=path, got=got, expected='numbers')
     return array
+
+
+def _check_part(values: Array, one: Array, count: int | None, path: str) -> None:
+    """Checks a part of an observation, or of ``count`` of them, against that of one observation."""
+    shape = one.shape if count is None else (count, *one.shape)
+    if values.shape != shape:
+        many = str(('n', *one.shape)).replace("'", '')
+        expected = f'{one.dtype} of shape {one.shape} for one env, {many} for n envs'
+        expected += '' if count is None else f', here {count} as in the other parts'
+        got = _described(values)
+        raise ObservationError('it has a different shape', where=path, got=got, expected=expected)
+    if not _fits(values, one.dtype):
+        got, expected = str(values.dtype), str(one.dtype)
+        raise ObservationError('the numbers are of another type', where=path, got=got, expected=expected)
+    if not np.isfinite(values).all():
+        raise NonFiniteError(f'{path}: it contains NaN or infinity: {values}')
 
 
 def _fits(values: Array, dtype: np.dtype[Any]) -> bool:
@@ -134,26 +111,7 @@ def _fits(values: Array, dtype: np.dtype[Any]) -> bool:
     return bool((values >= limits.min).all() and (values <= limits.max).all())
 
 
-def _check_finite(values: Array, path: str) -> None:
-    if not is_finite(values) and not np.isfinite(values).all():
-        raise NonFiniteError(f'{path}: it contains NaN or infinity: {values}')
-
-
-def _misshapen(
-    obs: Any, path: str, dtype: np.dtype[Any], shape: tuple[int, ...], count: int | None = -1
-) -> ObservationError:
-    one, many = f'{shape}', f'({", ".join(map(str, ("n", *shape)))}{"" if shape else ","})'
-    expected = f'{dtype} of shape {one} for one env, {many} for n envs'
-    if count != -1:
-        there = 'one env' if count is None else f'{count} envs'
-        expected = (
-            f'{dtype} of shape {one if count is None else (count, *shape)}, as the other parts are of {there}'
-        )
-    return ObservationError('it has a different shape', where=path, got=_described(obs), expected=expected)
-
-
-def _described(value: Any) -> str:
-    array = np.asarray(value)
+def _described(array: Array) -> str:
     return f'{array.dtype} of shape {array.shape}'
 
 
@@ -192,16 +150,15 @@ class FrameStacks:
 
     Args:
         kind: Describes a stack as an array: the first axis of each part is that of the frames.
+        unstacked: Parts of which only the newest is seen.
     """
 
-    _stacks: Array
-    _is_new: BoolArray
-
-    def __init__(self, kind: Kind) -> None:
-        dtype, shape = kind
-        self.frame: Kind = (_frame_dtype(dtype), shape if dtype.names else shape[1:])
+    def __init__(self, kind: Kind, unstacked: Collection[str] = ()) -> None:
+        self._dtype, self._shape = dtype, shape = kind
+        self.frame: Kind = (_frame_dtype(dtype, unstacked), shape if dtype.names else shape[1:])
         """Array type and shape of one frame."""
-        self._dtype, self._shape = kind
+        self._stacks: Array
+        self._is_new: BoolArray
         self.reset()
 
     def push(self, frames: Array) -> Array:
@@ -213,6 +170,9 @@ class FrameStacks:
             self._is_new = np.concatenate([self._is_new, np.ones(missing, np.bool_)])
         new_rows = self._is_new[: len(frames)]
         for (_, stack), (_, frame) in zip(leaves(self._stacks[: len(frames)]), leaves(frames), strict=True):
+            if stack.shape == frame.shape:
+                stack[:] = frame
+                continue
             stack[:, :-1] = stack[:, 1:]
             stack[:, -1] = frame
             stack[new_rows] = frame[new_rows][:, None]
@@ -228,39 +188,29 @@ class FrameStacks:
             self._is_new[env_id[env_id < len(self._is_new)]] = True
 
 
-def _frame_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
+def _frame_dtype(dtype: np.dtype[Any], unstacked: Collection[str] = ()) -> np.dtype[Any]:
     if dtype.names is None:
         return dtype
-    fields = {}
-    for name in dtype.names:
-        part = dtype[name]
-        fields[name] = (_frame_dtype(part.base), part.shape[1:])
-    return struct_dtype(fields)
+    parts = {name: dtype[name] for name in dtype.names}
+    return struct_dtype(
+        {
+            name: (part.base, part.shape) if name in unstacked else (_frame_dtype(part.base), part.shape[1:])
+            for name, part in parts.items()
+        }
+    )
 
 
 OBSERVATIONS = ('Box', 'Discrete')
 """Kinds of observation spaces that are one tensor."""
 
 
-class BestAction(Protocol):
-    """Parts of a policy that can be exported as a function."""
-
-    def best_action(self, obs: torch.Tensor) -> torch.Tensor:
-        """Returns the network's greedy action, [B, ...]: classes counted from 0, or numbers in units of [-1, 1]."""
-
-
-class BestStep(Protocol):
-    """Parts of a policy with a memory that can be exported as a function."""
-
-    def best_step(self, obs: torch.Tensor, state: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Returns the same from recurrent states [B, P, H], and the states after the step."""
-
-
 class PolicyFunction(nn.Module):
     """Common base of the functions of a policy.
 
     Args:
-        policy: The policy, on the CPU; it cannot be used otherwise afterwards.
+        policy: The policy, on the CPU; it cannot be used otherwise afterwards. Its method ``best_action(obs)`` returns the
+            network's greedy action, [B, ...]: classes counted from 0, or numbers in units of [-1, 1]. With a memory, it
+            has ``best_step(obs, state)``, which returns the same from recurrent states [B, P, H], and those after the step.
         spec: Spaces of the env.
 
     Raises:

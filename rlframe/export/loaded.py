@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,8 +13,9 @@ from rlframe.data.observation import ACTION_MASK, check_mask_values, fields_of, 
 from rlframe.data.space_json import space_from_json, space_to_json
 from rlframe.data.timestep import Array, EnvSpec
 from rlframe.errors import CheckpointCorruptError, ObservationError
-from rlframe.export.artifact import DESCRIPTION, Artifact, read_artifact
-from rlframe.export.function import Bounds, FrameStacks, Kind, to_rows
+from rlframe.export.artifact import DESCRIPTION, Source, read_artifact
+from rlframe.export.function import Bounds, FrameStacks, Kind, names_of, to_rows
+from rlframe.policy.parts.normalize import OBS_CLIP
 from rlframe.registry import MODEL_REGISTRY, POLICY_REGISTRY
 from rlframe.run.checkpoint_tree import BAD_TREE
 from rlframe.run.checkpoint_tree import describe as describe_error
@@ -22,7 +23,6 @@ from rlframe.utils.field import Field, Options
 from rlframe.utils.files import remedy_of
 from rlframe.utils.lazy import LazyModule
 from rlframe.utils.schema import loading, part
-from rlframe.utils.serialize import struct_dtype
 
 if TYPE_CHECKING:
     import gymnasium
@@ -33,18 +33,9 @@ else:
     torch = LazyModule('torch')
 
 
-def describe(
-    policy: Policy, cfg: Mapping[str, Any], spec: EnvSpec, frame_stack: int, measured: Mapping[str, Any]
-) -> dict[str, Any]:
-    """Returns the content of ``policy.json``, with the policy's state as arrays and tensors.
-
-    Args:
-        policy: The policy, with its weights.
-        cfg: The ``policy`` section of its config.
-        spec: Spaces of the env, as the policy sees them.
-        frame_stack: Observations that the policy sees at a time.
-        measured: Measured returns and facts about training.
-    """
+def describe(source: Source) -> dict[str, Any]:
+    """Returns the content of ``policy.json``, with the policy's state as arrays and tensors."""
+    policy, cfg, spec = source.policy, source.cfg.policy, source.spec
     state = dict(policy.collect_mode.state_dict())
     statistics = {name: np.asarray(value).tolist() for name, value in state.pop('normalizer', {}).items()}
     return {
@@ -57,17 +48,23 @@ def describe(
         'observation_space': space_to_json(spec.observation_space),
         'action_space': space_to_json(spec.action_space),
         'preprocessing': {
-            'frame_stack': frame_stack,
+            'frame_stack': source.frame_stack,
             'action_mask': has_mask(spec.observation_space),
-            'normalize': _normalization(cfg['normalize_obs']),
+            'normalize': NORMALIZATION if cfg['normalize_obs'] else None,
             'statistics': statistics,
         },
         'postprocessing': postprocessing(spec.action_space, has_mask(spec.observation_space)),
-        'checkpoint': dict(measured),
+        'checkpoint': source.measured,
         'state': state,
     }
 
 
+NORMALIZATION = {
+    'rule': 'clip((obs - mean) / (max(sqrt(var), resolution * abs(mean)) if var else 1), -clip, clip) in float64, then as'
+    " float32, for each part with statistics; resolution is the machine epsilon of the part's dtype, or of float64 for integers",
+    'clip': OBS_CLIP,
+}
+"""How observations are normalised."""
 CHOICES = {
     'Discrete': 'argmax of the values or logits',
     'MultiDiscrete': 'argmax of the logits of each dimension',
@@ -125,47 +122,6 @@ def postprocessing(space: Any, is_masked: bool = False) -> list[dict[str, Any]]:
     return steps
 
 
-class Restored(NamedTuple):
-    """Parts that an artifact is loaded into."""
-
-    policy: Policy
-    spec: EnvSpec
-    """Spaces of the env, as the policy sees them."""
-    frame_stack: int
-    """Observations that the policy sees at a time."""
-
-
-def restore(artifact: Artifact, device: str | None = None, trust: bool = False) -> Restored:
-    """Creates the policy of an artifact, with its weights.
-
-    Args:
-        artifact: The artifact.
-        device: Its device; None: the CPU if its config says so, else CUDA if available.
-        trust: Whether a foreign policy may import the modules that it names.
-
-    Raises:
-        UnsafeCheckpointError: If it names modules that may not be imported.
-        CheckpointCorruptError: If the description was not written by rlframe.
-        CheckpointMismatchError: If the weights belong to another network.
-        ResourceError: If its network does not fit into memory.
-    """
-    try:
-        spec, options, state, frame_stack = _read(artifact.description)
-        found = [] if artifact.manifest.is_own else reaching(artifact.description)
-    except BAD_TREE as error:
-        raise CheckpointCorruptError(
-            f'this is not what rlframe wrote: {describe_error(error)}',
-            where=str(artifact.path / DESCRIPTION),
-            remedy=remedy_of(error),
-        ) from error
-    remedy = 'If you trust it: rlframe.load(path, trust=True).'
-    config.refuse_or_tell(found, str(artifact.path), trust, remedy)
-    with loading(artifact.path / DESCRIPTION), part('state'):
-        policy = _created(options if device is None else {**options, 'device': device}, spec)
-        policy.collect_mode.load_state_dict(state)
-    return Restored(policy, spec, frame_stack)
-
-
 def _read(said: Mapping[str, Any]) -> tuple[EnvSpec, dict[str, Any], dict[str, Any], int]:
     """Returns the spec, the policy's options and state, and the size of a stack of frames."""
     obs, action = (space_from_json(said[name]) for name in ('observation_space', 'action_space'))
@@ -211,18 +167,6 @@ def _declared(values: Mapping[str, Any], options: Options) -> dict[str, Any]:
     return found
 
 
-def _normalization(is_on: bool) -> dict[str, Any] | None:
-    from rlframe.policy.parts.normalize import OBS_CLIP
-
-    if not is_on:
-        return None
-    rule = (
-        'clip((obs - mean) / (max(sqrt(var), resolution * abs(mean)) if var else 1), -clip, clip) in float64, then as'
-        " float32, for each part with statistics; resolution is the machine epsilon of the part's dtype, or of float64 for integers"
-    )
-    return {'rule': rule, 'clip': OBS_CLIP}
-
-
 MASK_FIELDS = {'observation', ACTION_MASK}
 """Parts of an observation with a mask separate from the env's own observation."""
 
@@ -232,8 +176,19 @@ def load_policy(
 ) -> LoadedPolicy:
     """Loads an exported policy; see ``rlframe.load``."""
     artifact = read_artifact(path)
-    restored = restore(artifact, device, trust)
-    return LoadedPolicy(restored, artifact, stack_frames=stack_frames)
+    where = artifact.path / DESCRIPTION
+    try:
+        spec, options, state, frames = _read(artifact.description)
+        found = [] if artifact.manifest.is_own else reaching(artifact.description)
+    except BAD_TREE as error:
+        message = f'this is not what rlframe wrote: {describe_error(error)}'
+        raise CheckpointCorruptError(message, where=str(where), remedy=remedy_of(error)) from error
+    remedy = 'If you trust it: rlframe.load(path, trust=True).'
+    config.refuse_or_tell(found, str(artifact.path), trust, remedy)
+    with loading(where), part('state'):
+        policy = _created(options if device is None else {**options, 'device': device}, spec)
+        policy.collect_mode.load_state_dict(state)
+    return LoadedPolicy(policy, spec, artifact.description, artifact.path, frames if stack_frames else 1)
 
 
 class LoadedPolicy:
@@ -243,29 +198,32 @@ class LoadedPolicy:
     episode starts.
 
     Args:
-        restored: The policy, with its weights.
-        artifact: The artifact that it was loaded from.
-        stack_frames: Whether frames are stacked here, if the policy sees several; else observations must be stacked
-            already.
+        policy: The policy, with its weights.
+        spec: Spaces of the env, as the policy sees them.
+        description: Content of ``policy.json``.
+        path: The folder of the policy.
+        frames: Observations that are stacked here.
     """
 
-    def __init__(self, restored: Restored, artifact: Artifact, *, stack_frames: bool = True) -> None:
-        policy, spec, frames = restored
+    def __init__(
+        self, policy: Policy, spec: EnvSpec, description: Mapping[str, Any], path: Path, frames: int = 1
+    ) -> None:
         self._mode, self._policy = policy.eval_mode, policy
         self.observation_space: gymnasium.Space[Any] = spec.observation_space
         """Observation space of the policy: with its action mask, and with the frames of a stack as its first axis."""
         self.action_space: gymnasium.Space[Any] = spec.action_space
         """Action space of ``act``."""
-        self.description: Mapping[str, Any] = artifact.description
+        self.description = description
         """Content of ``policy.json``."""
-        self.path = artifact.path
+        self.path = path
         """Path that it was loaded from."""
         self._kind: Kind = obs_dtype(spec.observation_space)
         self._bounds = Bounds(spec.observation_space)
-        self._parts, self._action_space = fields_of(spec.observation_space), spec.action_space
+        self._parts = fields_of(spec.observation_space)
         self._is_beside = set(self._parts) == MASK_FIELDS
-        self._stacks = self._make_stacks() if stack_frames and frames > 1 else None
-        self._given = self._given_kind()
+        unstacked = (ACTION_MASK,) if self._is_beside else ()
+        self._stacks = FrameStacks(self._kind, unstacked) if frames > 1 else None
+        self._given = self._kind if self._stacks is None else self._stacks.frame
         self.is_stateful = policy.is_recurrent or self._stacks is not None
         """Whether an action depends on the steps before it, so that ``reset`` has to be called."""
         self._env_num: int | None = None
@@ -294,7 +252,7 @@ class LoadedPolicy:
         action: Array = self._mode.forward(rows, np.arange(len(rows)))['action']
         if not is_one:
             return action
-        is_array = action.ndim > 1 or type(self._action_space).__name__ == 'Box'
+        is_array = action.ndim > 1 or type(self.action_space).__name__ == 'Box'
         return action[0, ...] if is_array else action[0].item()
 
     def reset(self, env_id: Any = None) -> None:
@@ -312,20 +270,6 @@ class LoadedPolicy:
         if self._stacks is not None:
             self._stacks.reset(env_id)
 
-    def _make_stacks(self) -> FrameStacks:
-        return FrameStacks(obs_dtype(self._parts['observation']) if self._is_beside else self._kind)
-
-    def _given_kind(self) -> Kind:
-        """Converts a user's observation to an array, with its mask."""
-        if self._stacks is None:
-            return self._kind
-        if not self._is_beside:
-            return self._stacks.frame
-        mask = obs_dtype(self._parts[ACTION_MASK])
-        return struct_dtype(
-            {name: mask if name == ACTION_MASK else self._stacks.frame for name in self._parts}
-        ), ()
-
     def _rows(self, obs: Any, action_mask: Any) -> tuple[Array, bool]:
         """Returns observations as the policy takes them, [n, ...], and whether it is a single one."""
         obs = self._with_mask(obs, action_mask)
@@ -336,18 +280,12 @@ class LoadedPolicy:
         if ACTION_MASK in self._parts:
             check_mask_values(given[ACTION_MASK], 'act()')  # those of a list
         self._check_count(len(given))
-        if self._stacks is None:
-            return given, is_one
-        if not self._is_beside:
-            return self._stacks.push(given), is_one
-        rows = np.zeros(len(given), self._kind[0])
-        rows['observation'], rows[ACTION_MASK] = self._stacks.push(given['observation']), given[ACTION_MASK]
-        return rows, is_one
+        return (given if self._stacks is None else self._stacks.push(given)), is_one
 
     def _with_mask(self, obs: Any, action_mask: Any) -> Any:
         """Returns observations with their separate mask inserted."""
         if action_mask is None:
-            if self._is_beside and not isinstance(obs, list) and ACTION_MASK not in _names(obs):
+            if self._is_beside and not isinstance(obs, list) and ACTION_MASK not in names_of(obs):
                 raise ObservationError(
                     'the policy was trained with action masks, and there is none: act(obs, action_mask)',
                     where=ACTION_MASK,
@@ -362,7 +300,7 @@ class LoadedPolicy:
         if isinstance(action_mask, tuple):
             action_mask = np.concatenate([np.asarray(part) for part in action_mask], -1)
         if self._is_beside:
-            if ACTION_MASK in _names(obs):
+            if ACTION_MASK in names_of(obs):
                 raise ObservationError(
                     'two masks were given: one in the observation and one as an argument', where=ACTION_MASK
                 )
@@ -383,10 +321,3 @@ class LoadedPolicy:
     def __repr__(self) -> str:
         said = self.description
         return f'LoadedPolicy({said["policy"]["type"]} for {said["env"]}, from {self.path})'
-
-
-def _names(obs: Any) -> tuple[str, ...]:
-    """Returns the names of an observation's parts, if they have names."""
-    if isinstance(obs, Mapping):
-        return tuple(obs)
-    return getattr(getattr(obs, 'dtype', None), 'names', None) or ()

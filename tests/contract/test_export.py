@@ -136,30 +136,8 @@ for line in sys.stdin:
     print('done', flush=True)
 """
 """Takes one file after another, because torch is imported for seconds."""
-RUNTIME = """
-import sys, numpy, onnxruntime
-session = onnxruntime.InferenceSession(sys.argv[1])
-inputs = numpy.load(sys.argv[2])
-numpy.savez(sys.argv[3], *session.run(None, {name: inputs[name] for name in inputs}))
-assert not [name for name in sys.modules if name.startswith(('rlframe', 'torch'))]
-"""
-
-
 Elsewhere = Callable[[Path, Path, np.ndarray, list[np.ndarray]], Answer]
 """Calls an exported function, with a folder for files, observations and recurrent states."""
-
-
-def give(folder: Path, obs: np.ndarray, state: list[np.ndarray]) -> tuple[str, str]:
-    """Writes the inputs of a function; returns their file, and that of the outputs."""
-    np.savez(folder / 'inputs.npz', obs=obs, **dict(zip(['state'], state, strict=False)))
-    return str(folder / 'inputs.npz'), str(folder / 'outputs.npz')
-
-
-def taken(file: str) -> Answer:
-    """Reads the outputs of a function."""
-    with np.load(file) as outputs:
-        action, *state = (outputs[name] for name in outputs)
-    return action, state
 
 
 def without_rlframe() -> dict[str, str]:
@@ -179,22 +157,23 @@ def elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Elsewhere]:
 
         def call(file: Path, folder: Path, obs: np.ndarray, state: list[np.ndarray]) -> Answer:
             assert process.stdin is not None and process.stdout is not None
-            files = give(folder, obs, state)
-            print(json.dumps([str(file), *files]), file=process.stdin)
+            inputs, outputs = folder / 'inputs.npz', folder / 'outputs.npz'
+            np.savez(inputs, obs=obs, **dict(zip(['state'], state, strict=False)))
+            print(json.dumps([str(file), str(inputs), str(outputs)]), file=process.stdin)
             process.stdin.flush()
             assert process.stdout.readline() == 'done\n'
-            return taken(files[1])
+            with np.load(outputs) as given:
+                action, *after = (given[name] for name in given)
+            return action, after
 
         yield call
 
 
-def by_onnxruntime(file: Path, folder: Path, obs: np.ndarray, state: list[np.ndarray]) -> Answer:
-    """Does the same for an ONNX file, in a process that has no torch either."""
-    files = give(folder, obs, state)
-    words = [sys.executable, '-c', RUNTIME, str(file), *files]
-    done = subprocess.run(words, cwd=folder, env=without_rlframe(), capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    return taken(files[1])
+def by_onnxruntime(file: Path, obs: np.ndarray, state: list[np.ndarray]) -> Answer:
+    """Does the same for an ONNX file."""
+    session = pytest.importorskip('onnxruntime').InferenceSession(str(file))
+    action, *after = session.run(None, {'obs': obs, **dict(zip(['state'], state, strict=False))})
+    return action, after
 
 
 @pytest.mark.slow
@@ -212,6 +191,8 @@ def near(got: np.ndarray, wanted: np.ndarray) -> None:
     np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-5)
 
 
+ONNX = ('onnx', 'onnxscript', 'onnxruntime')
+"""Packages that write and run ONNX files."""
 ALIKE = ('a2c', 'bc', 'qrdqn', 'td3')
 """Policies whose actions are computed as those of another."""
 
@@ -221,34 +202,35 @@ ALIKE = ('a2c', 'bc', 'qrdqn', 'td3')
     'run', [case for case in [*FIRST, 'ppo Box'] if case.split()[0] not in ALIKE], indirect=True
 )
 def test_an_onnx_file_gives_the_same_actions(run: Path, tmp_path: Path) -> None:
-    for name in ('onnx', 'onnxscript', 'onnxruntime'):
+    for name in ONNX:
         pytest.importorskip(name)
     (file,) = export_policy(run, ['onnx'], tmp_path / 'out').values()
-    check_steps(as_eval_builds_it(run), partial(by_onnxruntime, file, tmp_path), near)
+    check_steps(as_eval_builds_it(run), partial(by_onnxruntime, file), near)
 
 
-SWITCHED: dict[str, dict[str, Any]] = {
-    'sac residual': dict(model=dict(residual_blocks=2)),
-    'td3 residual': dict(model=dict(residual_blocks=1)),
-    'td3 batch': dict(model=dict(norm='batch'), learn=dict(batch_size=16, target_network=False)),
+NETWORKS: dict[str, dict[str, Any]] = {
+    'sac Box': dict(model=dict(residual_blocks=2)),
+    'td3 Box': dict(model=dict(norm='batch'), learn=dict(batch_size=16, target_network=False)),
+    'sac_discrete Discrete': dict(model=dict(core='gru')),
+    'ddpg Box': dict(model=dict(core='lstm')),
 }
-"""Networks of actors that no policy has by default."""
+"""Networks that no policy has by default."""
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize('name', SWITCHED)
-def test_functions_of_networks_with_switches_give_the_same_actions(
-    name: str, elsewhere: Elsewhere, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize('case', NETWORKS)
+def test_functions_of_other_networks_give_the_same_actions(
+    case: str, elsewhere: Elsewhere, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    env = dict(env_id=WideEnv, kwargs=dict(action='Box'))
-    run = trained(name.split()[0], env, dict(normalize_obs=True) | SWITCHED[name])
-    (file,), policy = export_policy(run, ['torch_export']).values(), as_eval_builds_it(run)
-    check_steps(policy, partial(elsewhere, file, tmp_path))
-    for needed in ('onnx', 'onnxscript', 'onnxruntime'):
-        pytest.importorskip(needed)
-    (file,) = export_policy(run, ['onnx'], tmp_path / 'out').values()
-    check_steps(policy, partial(by_onnxruntime, file, tmp_path), near)
+    policy, kind = case.split()
+    env = dict(env_id=WideEnv, kwargs=dict(action=kind))
+    run = trained(policy, env, dict(normalize_obs=True) | NETWORKS[case])
+    (file,) = export_policy(run, ['torch_export']).values()
+    check_steps(as_eval_builds_it(run), partial(elsewhere, file, tmp_path))
+    if all(map(find_spec, ONNX)):
+        (file,) = export_policy(run, ['onnx'], tmp_path / 'out').values()
+        check_steps(as_eval_builds_it(run), partial(by_onnxruntime, file), near)
 
 
 @pytest.mark.parametrize('obs', ['image', 'Discrete'])
@@ -262,20 +244,3 @@ def test_a_function_reads_every_observation_that_is_one_tensor(
     rows = observations(WideEnv.OBS[obs], 50)
     wanted = as_eval_builds_it(run).eval_mode.forward(rows, np.arange(50))['action']
     same(elsewhere(file, tmp_path, rows, [])[0], wanted)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize('name', ['a2c lstm Box', 'sac_discrete gru Discrete', 'sac gru Box', 'td3 lstm Box'])
-def test_functions_of_policies_with_a_core_carry_its_state(
-    name: str, elsewhere: Elsewhere, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    policy, core, kind = name.split()
-    monkeypatch.chdir(tmp_path)
-    env = dict(env_id=WideEnv, kwargs=dict(action=kind))
-    run = trained(policy, env, dict(normalize_obs=True, model=dict(core=core)))
-    (file,) = export_policy(run, ['torch_export']).values()
-    check_steps(as_eval_builds_it(run), partial(elsewhere, file, tmp_path))
-    if name.startswith('a2c') or not all(map(find_spec, ('onnx', 'onnxscript', 'onnxruntime'))):
-        return
-    (file,) = export_policy(run, ['onnx']).values()
-    check_steps(as_eval_builds_it(run), partial(by_onnxruntime, file, tmp_path), near)

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import resource
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 import safetensors.numpy
 import torch
 from checkpoint_helpers import facts_of, payload
-from exported import SpaceEnv, WideEnv, as_eval_builds_it, observations, same, trained
+from exported import WideEnv, as_eval_builds_it, observations, same, trained
 
 import rlframe
+from rlframe.data import EnvSpec
+from rlframe.data.space_json import space_from_json, space_to_json
 from rlframe.entry.__main__ import main
 from rlframe.errors import (
     CheckpointCorruptError,
@@ -28,14 +33,19 @@ from rlframe.errors import (
     ConfigError,
     IncompatibleError,
     MissingDependencyError,
+    ResourceError,
     UnsafeCheckpointError,
 )
 from rlframe.export import FORMATS, export_policy
 from rlframe.export import artifact as artifacts
+from rlframe.export.function import action_function
 from rlframe.run.checkpoint_files import MANIFEST
-from rlframe.run.manifest import write_text
+from rlframe.run.checkpoint_tree import BAD_TREE
+from rlframe.run.manifest import read_manifest, write_text
 from rlframe.run.read_checkpoint import load_checkpoint
+from rlframe.utils.files import LimitExceededError
 
+Change = Callable[[dict[str, Any]], Any]
 MEMBERS = ('README.md', 'manifest.json', 'policy.json', 'weights.safetensors')
 
 
@@ -102,20 +112,9 @@ def test_the_card_says_what_it_is_what_it_reached_and_how_to_use_it(
         f'torch {torch.__version__}',
         f'rlframe {rlframe.__version__}',
         "rlframe.load('path/of/this/folder')\naction = policy.act(obs)\n",
-        '| `policy.normalize_obs` | `True` |',
-        "| `env.env_id` | `'exported:WideEnv'` |",
     ):
         assert text in card, text
     assert 'reset' not in card and str(made) not in card
-
-
-def test_the_card_of_a_policy_with_a_memory_says_when_to_reset_and_what_is_masked(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    run = trained('dqn', dict(env_id=SpaceEnv, kwargs=dict(mask='info'), frame_stack=2))
-    card = (export_policy(run)['artifact'] / 'README.md').read_text(encoding='utf-8')
-    assert 'policy.reset()' in card and 'policy.act(obs, action_mask)' in card
 
 
 def test_weights_alone_are_a_state_dict(run: Path) -> None:
@@ -132,40 +131,22 @@ def test_weights_alone_are_a_state_dict(run: Path) -> None:
 
 # damage
 
-SPOIL = {
-    **{f'bit at {at:.0%}': at for at in (0, 0.5, 1)},
-    'cut': -1.0,
-}
 
-
-@pytest.mark.parametrize('how', SPOIL)
+@pytest.mark.parametrize('how', ['a bit', 'cut', 'pickle', 'missing'])
 @pytest.mark.parametrize('name', MEMBERS)
-def test_a_damaged_file_is_named(name: str, how: str, artifact: Path) -> None:
-    file = artifact / name
+def test_a_damaged_file_is_named(name: str, how: str, artifact: Path, tmp_path: Path) -> None:
+    file, mark = artifact / name, tmp_path / 'ran'
     content = bytearray(file.read_bytes())
-    if SPOIL[how] < 0:
-        content = content[: len(content) // 2]
+    content[len(content) // 2] ^= 1
+    if how == 'missing':
+        file.unlink()
     else:
-        content[min(int(len(content) * SPOIL[how]), len(content) - 1)] ^= 1
-    file.write_bytes(content)
-    with pytest.raises(CheckpointCorruptError) as caught:
+        spoilt = {'a bit': content, 'cut': content[: len(content) // 2], 'pickle': payload(mark)}
+        file.write_bytes(spoilt[how])
+    with pytest.raises(UnsafeCheckpointError if how == 'pickle' else CheckpointError) as caught:
         rlframe.load(artifact)
-    assert caught.value.where == str(file)
-
-
-@pytest.mark.parametrize('name', MEMBERS)
-def test_a_missing_file_and_a_pickle_in_its_place_are_named(
-    name: str, artifact: Path, tmp_path: Path
-) -> None:
-    file = artifact / name
-    mark = tmp_path / 'ran'
-    file.write_bytes(payload(mark))
-    with pytest.raises(UnsafeCheckpointError) as caught:
-        rlframe.load(artifact)
-    assert caught.value.where == str(file) and not mark.exists()
-    file.unlink()
-    with pytest.raises(CheckpointError, match=r'missing|no exported policy here'):
-        rlframe.load(artifact)
+    assert how == 'missing' or caught.value.where == str(file)
+    assert not mark.exists()
 
 
 def rewrite(artifact: Path, **facts: Any) -> None:
@@ -204,19 +185,21 @@ def test_newer_unknown_and_unsealed_formats_are_refused(artifact: Path) -> None:
     ],
 )
 def test_a_description_that_nobody_wrote_is_refused_even_if_its_sums_are_right(
-    change: Callable[[dict[str, Any]], None], artifact: Path
+    change: Change, artifact: Path
 ) -> None:
-    said = json.loads((artifact / 'policy.json').read_text(encoding='utf-8'))
-    change(said)
-    (artifact / 'policy.json').write_text(json.dumps(said), encoding='utf-8')
-    manifest = json.loads((artifact / MANIFEST).read_bytes())
-    rewrite(
-        artifact,
-        files={**manifest['files'], 'policy.json': facts_of((artifact / 'policy.json').read_bytes())},
-    )
+    described(artifact, change)
     with pytest.raises(CheckpointCorruptError) as caught:
         rlframe.load(artifact)
     assert caught.value.where == str(artifact / 'policy.json')
+
+
+def described(artifact: Path, change: Change) -> None:
+    """Changes ``policy.json``, and seals it."""
+    said = json.loads((artifact / 'policy.json').read_text(encoding='utf-8'))
+    change(said)
+    (artifact / 'policy.json').write_text(json.dumps(said), encoding='utf-8')
+    files = json.loads((artifact / MANIFEST).read_bytes())['files']
+    rewrite(artifact, files={**files, 'policy.json': facts_of((artifact / 'policy.json').read_bytes())})
 
 
 def test_checkpoints_and_policies_are_told_apart(run: Path, artifact: Path) -> None:
@@ -271,8 +254,6 @@ def refused(run: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]
 
 def test_bad_formats_are_refused_by_name(run: Path, refused: Callable[..., str]) -> None:
     assert "Did you mean 'torch_export'?" in refused(str(run), '--format', 'artifact', 'torch_exprt')
-    error = refused(str(run), '--format', 'torchscript')
-    assert 'deprecated' in error and 'torch_export is its successor' in error
     assert 'no such file' in refused(str(run / 'nothing'))
 
 
@@ -283,16 +264,13 @@ def test_onnx_without_its_packages_names_the_extra(run: Path, monkeypatch: pytes
         export_policy(run, ['onnx'])
 
 
-def test_observations_that_are_not_one_tensor_are_refused_with_what_is_possible(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    run = trained('dqn', dict(env_id=SpaceEnv, kwargs=dict(obs='MultiBinary')))
+def test_observations_that_are_not_one_tensor_are_refused_with_what_is_possible(run: Path) -> None:
+    policy = as_eval_builds_it(run)
+    spec = EnvSpec(gymnasium.spaces.MultiBinary(3), policy._spec.action_space)
     with pytest.raises(
         IncompatibleError, match=r'of kind MultiBinary.*artifact and state_dict take every policy'
     ):
-        export_policy(run, ['artifact', 'torch_export'])
-    assert not (run.parents[1] / 'export').exists()
+        action_function(policy, spec)
 
 
 def test_the_last_line_says_where_the_policy_is_and_how_to_use_it(run: Path, capsys: Any) -> None:
@@ -312,3 +290,133 @@ def test_the_last_line_says_where_the_policy_is_and_how_to_use_it(run: Path, cap
     assert {file.name for file in out.iterdir()} == {
         FORMATS[name].name for name in ('artifact', 'state_dict')
     }
+
+
+# what is huge: refused before memory is taken, with the limit and how to raise it
+
+
+@contextmanager
+def no_memory() -> Iterator[None]:
+    """Makes sure that the process never holds 300 MiB more than at the beginning."""
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    yield
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 300 * 1024
+
+
+BOX = {'type': 'Box', 'dtype': 'float32', 'low': 0, 'high': 1}
+HUGE_SPACES: dict[str, dict[str, Any]] = {
+    'Box': {**BOX, 'shape': [10**9, 10**9]},
+    'Box just too large': {**BOX, 'shape': [2**25]},
+    'Discrete': {'type': 'Discrete', 'n': 10**18, 'start': 0, 'dtype': 'int64'},
+    'MultiDiscrete': {'type': 'MultiDiscrete', 'nvec': [10**9, 10**9], 'start': [0, 0], 'dtype': 'int64'},
+    'MultiBinary': {'type': 'MultiBinary', 'shape': [10**6, 10**6]},
+    'Dict': {'type': 'Dict', 'spaces': {str(i): {**BOX, 'shape': [2**23]} for i in range(9)}},
+    'Tuple': {
+        'type': 'Tuple',
+        'spaces': {'0': {'type': 'Tuple', 'spaces': {'0': {**BOX, 'shape': [2**60]}}}},
+    },
+}
+BAD_SPACES: tuple[dict[str, Any], ...] = (
+    {**BOX, 'shape': [-1, -(10**9)]},
+    {**BOX, 'shape': 'x'},
+    {**BOX, 'shape': [True]},
+    {**BOX, 'shape': [1.5]},
+    {'type': 'Discrete', 'n': -3, 'start': 0, 'dtype': 'int64'},
+    {'type': 'MultiDiscrete', 'nvec': [[1], [2, 3]], 'start': [0], 'dtype': 'int64'},
+    {'type': 'Dict', 'spaces': [1]},
+)
+
+
+@pytest.mark.parametrize('kind', HUGE_SPACES)
+def test_a_huge_space_is_refused_with_the_limit(kind: str) -> None:
+    with no_memory(), pytest.raises(LimitExceededError, match=f'the limit is {2**24:,}'):
+        space_from_json(HUGE_SPACES[kind])
+
+
+@pytest.mark.parametrize('space', BAD_SPACES)
+def test_a_space_that_nobody_wrote_is_refused(space: dict[str, Any]) -> None:
+    with pytest.raises(BAD_TREE):
+        space_from_json(space)
+
+
+def test_a_huge_space_in_an_artifact_is_refused_with_its_file(artifact: Path) -> None:
+    described(artifact, lambda said: said.update(observation_space=HUGE_SPACES['Dict']))
+    with no_memory(), pytest.raises(CheckpointCorruptError, match='RLFRAME_MAX_SPACE_NUMBERS=') as caught:
+        rlframe.load(artifact)
+    assert caught.value.where == str(artifact / 'policy.json')
+
+
+def test_a_limit_can_be_raised_by_whoever_trusts_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    space = {'type': 'Discrete', 'n': 2**30, 'start': 0, 'dtype': 'int64'}
+    with pytest.raises(LimitExceededError):
+        space_from_json(space)
+    monkeypatch.setenv('RLFRAME_MAX_SPACE_NUMBERS', str(2**30))
+    assert space_to_json(space_from_json(space)) == space
+    monkeypatch.setenv('RLFRAME_MAX_SPACE_NUMBERS', 'many')
+    with pytest.raises(ValueError, match='RLFRAME_MAX_SPACE_NUMBERS'):
+        space_from_json(space)
+
+
+HUGE_NETWORKS = {
+    'one wide layer': ([10**9], 'RLFRAME_MAX_NETWORK_WIDTH='),
+    'more than a tensor holds': ([2**62, 2**62], 'RLFRAME_MAX_NETWORK_WIDTH='),
+    'wide layers within the limit': ([2**19, 2**19, 2**19], 'GiB are free'),
+    'many layers': ([1] * 20_000, 'RLFRAME_MAX_NETWORK_OPTIONS='),
+}
+
+
+@pytest.mark.parametrize('kind', HUGE_NETWORKS)
+def test_a_huge_network_in_an_artifact_is_refused_by_the_tensors_that_there_are(
+    kind: str, artifact: Path
+) -> None:
+    sizes, says = HUGE_NETWORKS[kind]
+    described(
+        artifact, lambda said: said['policy']['options']['model'].update(encoder_hidden_size_list=sizes)
+    )
+    with no_memory(), pytest.raises(ResourceError, match=says):
+        rlframe.load(artifact)
+
+
+@pytest.mark.parametrize(
+    ('verb', 'kind'),
+    [('eval', 'more than a tensor holds'), ('export', 'many layers'), ('--resume', 'one wide layer')],
+)
+def test_a_huge_network_in_the_config_of_a_checkpoint_is_refused(
+    verb: str, kind: str, run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sizes, says = HUGE_NETWORKS[kind]
+    path = run / 'ckpt' / 'latest'
+    manifest = read_manifest(path.resolve())
+    del manifest['sha256']
+    manifest['config']['main_config']['policy']['model']['encoder_hidden_size_list'] = sizes
+    (path / MANIFEST).write_bytes(write_text(manifest))
+    with no_memory():
+        assert main([verb, str(path), '--trust']) == 2
+    assert says in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ('change', 'says'),
+    [
+        (lambda said: said.pop('state'), 'state'),
+        (lambda said: said['state'].pop('model'), r'state\.model.*missing'),
+        (lambda said: said['state'].update(model=[1]), r'state\.model.*a dict'),
+        (
+            lambda said: said['state']['model'].update({next(iter(said['state']['model'])): 'x'}),
+            r'state\.model',
+        ),
+    ],
+)
+def test_a_part_of_the_state_of_another_kind_is_named(change: Change, says: str, artifact: Path) -> None:
+    described(artifact, change)
+    with pytest.raises(CheckpointError, match=f'(?s){says}'):
+        rlframe.load(artifact)
+
+
+def test_a_long_description_is_refused_unread(artifact: Path) -> None:
+    files = json.loads((artifact / MANIFEST).read_bytes())['files']
+    with open(artifact / 'policy.json', 'ab') as file:
+        file.truncate(2**40)  # without a block on the disk
+    rewrite(artifact, files={**files, 'policy.json': {**files['policy.json'], 'size': 2**40}})
+    with no_memory(), pytest.raises(CheckpointCorruptError, match='RLFRAME_MAX_POLICY_BYTES='):
+        rlframe.load(artifact)

@@ -6,11 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from boundary import boundary
 from gymnasium import spaces
 from gymnasium.vector.utils import batch_space
-from hypothesis import given
-from hypothesis import strategies as st
 
 from rlframe.data.observation import obs_dtype, pack
 from rlframe.errors import NonFiniteError, ObservationError
@@ -54,6 +51,7 @@ def test_one_observation_a_batch_and_a_list_become_the_same_rows(name: str) -> N
     rows, is_one = to_rows(obs, obs_dtype(space))
     assert not is_one
     assert_rows(rows, space, obs)
+    Bounds(space).check(rows)
 
 
 def _row(batch: Any, i: int) -> Any:
@@ -75,16 +73,16 @@ def _row(batch: Any, i: int) -> Any:
         ('discrete', 2.0, ('another type', 'int64')),
         ('discrete', [[1]], ('of shape () for one env, (n,) for n envs',)),
         ('dict', {'a': np.zeros(3)}, ("got ['a']", "the parts ['a', 'b']")),
-        ('dict', np.zeros(3), ('got', 'ndarray of shape (3,)', "['a', 'b']")),
+        ('dict', np.zeros(3), ("got 'ndarray'", "['a', 'b']")),
         ('dict', {'a': np.zeros(4), 'b': {'c': 0, 'd': [0, 0]}}, ("obs['a']", 'float32 of shape (3,)')),
         (
             'dict',
             {'a': np.zeros((2, 3)), 'b': {'c': [0, 1, 2], 'd': np.zeros((2, 2), int)}},
-            ("obs['b']['c']", "'int64 of shape (3,)'", 'as the other parts are of 2 envs'),
+            ("obs['b']['c']", "'int64 of shape (3,)'", 'for n envs, here 2 as in the other parts'),
         ),
-        ('dict', {'a': np.zeros(3), 'b': {'c': [0], 'd': [0, 0]}}, ("obs['b']['c']", 'of one env')),
-        ('dict', [{'a': np.zeros(3)}], ('a list is taken for 1 observations',)),
-        ('tuple', (np.zeros((2, 2), np.uint8),), ("got 'a tuple of 1'",)),
+        ('dict', {'a': np.zeros(3), 'b': {'c': [0], 'd': [0, 0]}}, ("obs['b']['c']", 'of shape () for one env')),
+        ('dict', [{'a': np.zeros(3)}], ("the parts ['a', 'b']",)),
+        ('tuple', (np.zeros((2, 2), np.uint8),), ("got 'tuple'", "['0', '1']")),
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_told_with_what_came_and_what_was_expected(name: str, obs: Any, words: Any) -> None:
@@ -146,12 +144,3 @@ def test_observation_outside_the_space_is_refused_by_its_part(name: str) -> None
     rows, _ = to_rows(obs, obs_dtype(SPACES[name]))
     with pytest.raises(ObservationError, match=words):
         Bounds(SPACES[name]).check(rows)
-
-
-@boundary
-@given(name=st.sampled_from(list(SPACES)), seed=st.integers(0, 2**31))
-def test_observation_of_the_space_is_taken(name: str, seed: int) -> None:
-    space = SPACES[name]
-    space.seed(seed)
-    rows, _ = to_rows([space.sample() for _ in range(3)], obs_dtype(space))
-    Bounds(space).check(rows)
