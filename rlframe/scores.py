@@ -13,10 +13,6 @@ Z = 1.959963984540054
 FEW = {1: 12.70620474, 2: 4.30265273, 3: 3.18244631, 4: 2.77644511}
 """97.5 % quantiles of Student's t distribution for few degrees of freedom."""
 
-UNITS = ((10**9, 'G'), (10**6, 'M'), (10**3, 'k'))
-"""Sizes of counts, and their letters."""
-
-
 ROUNDING = 1e-10
 """Relative error of a return that is only rounding: sums of float64 over a million rewards stay below it."""
 
@@ -38,34 +34,9 @@ def number_text(value: float) -> str:
     """
     value = float(value)
     size = abs(value)
-    if not math.isfinite(value) or size < 99.95:
+    if not 99.95 <= size < 1e15:
         return f'{value + 0.0:.3g}'  # minus zero becomes zero
     return f'{value:,.0f}' if size >= 999.95 else f'{value:.1f}'.removesuffix('.0')
-
-
-def digits_text(value: float, digits: int = 4) -> str:
-    """Returns a number with at most ``digits`` significant digits, and all those before the point; ``-`` if it is not finite."""
-    if not math.isfinite(value):
-        return '-'
-    if value == 0 or 1e-3 <= abs(value) < 1e9:
-        decimals = 0 if value == 0 else max(0, digits - 1 - math.floor(math.log10(abs(value))))
-        text = f'{value:,.{min(decimals, 6)}f}'
-        return text.rstrip('0').rstrip('.') if '.' in text else text
-    return f'{value:.3g}'
-
-
-def decimals_of(value: float) -> int:
-    """Returns the decimals to show of a number and its interval: enough for three significant digits."""
-    size = abs(value)
-    return 1 if size >= 100 or size == 0 else 2 if size >= 1 else 3
-
-
-def tick_text(count: float) -> str:
-    """Returns a round count for an axis, such as ``12k`` or ``1.5M``."""
-    for size, unit in UNITS:
-        if abs(count) >= size:
-            return f'{count / size:g}{unit}'
-    return f'{count:g}'
 
 
 def clock_text(seconds: float) -> str:

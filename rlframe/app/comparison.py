@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rlframe.app.run_files import LARGEST, SCORE, Curve, RunFiles, check_one_env
+from rlframe.app.run_files import SCORE, Curve, RunFiles, check_one_env
 from rlframe.errors import ExperimentDirError
 from rlframe.run.progress import KINDS
-from rlframe.scores import decimals_of, interquartile_mean
+from rlframe.scores import interquartile_mean, number_text
 
 RESAMPLES = 2_000
 """Resamples of a bootstrap. The generator is seeded, so that the same runs give the same interval."""
@@ -60,7 +60,8 @@ GRID = 200
 """Points of a mean curve."""
 MOST_WORDS = 3
 """Options in a label; if more differ, folders are the labels."""
-LONGEST_VALUE, SHORTENED = 24, 10**9
+LONGEST_VALUE = 24
+"""Letters of a value in a label or a table."""
 
 
 class Band(NamedTuple):
@@ -161,9 +162,7 @@ def shown(value: Any) -> str:
 
 
 def value_text(value: Any) -> str:
-    """Returns a value of a config as text; a power of ten that means "no limit" is written as one."""
-    if type(value) is int and SHORTENED <= abs(value) <= LARGEST and value == float(f'{value:g}'):
-        return f'{value:g}'
+    """Returns a value of a config as text."""
     return value if isinstance(value, str) else json.dumps(value, default=str)
 
 
@@ -271,7 +270,6 @@ def _or_dash(value: float | None, text: str) -> str:
 
 
 def _estimate_text(estimate: Mapping[str, float], runs: int) -> str:
-    """Returns a score with its interval, ``418.3 [391.0, 452.5]``."""
-    digits = decimals_of(estimate['value'])
-    interval = f' [{estimate["low"]:.{digits}f}, {estimate["high"]:.{digits}f}]' if runs > 1 else ''
-    return f'{estimate["value"]:.{digits}f}{interval}'
+    """Returns a score with its interval, ``418.3 [391, 452.5]``."""
+    value, low, high = (number_text(estimate[name]) for name in ('value', 'low', 'high'))
+    return f'{value} [{low}, {high}]' if runs > 1 else value

@@ -8,6 +8,7 @@ import itertools
 import logging
 import math
 import os
+import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,7 +25,7 @@ from rlframe.app.comparison import (
 from rlframe.app.run_files import Curve, RunFiles, check_one_env, read_runs
 from rlframe.errors import ConfigError, ExperimentDirError, MissingDependencyError
 from rlframe.registry import nearest
-from rlframe.scores import exact_text, tick_text
+from rlframe.scores import exact_text
 from rlframe.utils.files import followed, whole_file
 
 if TYPE_CHECKING:
@@ -158,6 +159,8 @@ def _panel(axes: Axes, groups: Sequence[Group], tag: str, smooth: int) -> None:
 
 
 def _decorate(axes: Axes, groups: Sequence[Group], tag: str, values: Sequence[np.ndarray[Any, Any]]) -> None:
+    from matplotlib.ticker import EngFormatter
+
     goals = {group.runs[0].goal for group in groups}
     goal = goals.pop() if len(goals) == 1 else math.nan
     if tag in NAMES and math.isfinite(goal):
@@ -168,7 +171,7 @@ def _decorate(axes: Axes, groups: Sequence[Group], tag: str, values: Sequence[np
         )  # fmt: skip
     axes.set_xlabel('env steps')
     axes.set_ylabel(_text(NAMES.get(tag, tag)))
-    axes.xaxis.set_major_formatter(lambda steps, _: tick_text(steps))
+    axes.xaxis.set_major_formatter(EngFormatter(sep=''))
     axes.locator_params(axis='x', nbins=6)
     axes.margins(x=0.02)
     _plain(axes)
@@ -201,8 +204,8 @@ FEW = 6
 """With at most this many different numbers, each has a place and a label of its own."""
 WIDE_RANGE = 30
 """Ratio of the largest to the smallest number above which an axis is logarithmic."""
-LONGEST, ROOM = 18, 36
-"""Letters of a label, and letters that fit side by side below a panel."""
+LONGEST = 18
+"""Letters of a label."""
 
 
 def scatter_panels(
@@ -239,8 +242,14 @@ def scatter_panels(
 def _places(axes: Axes, values: Sequence[Any], is_log: bool) -> list[float]:
     """Prepares the x axis for the values of an option, and returns the place of each value."""
     numbers = [value for value in values if isinstance(value, int | float) and not isinstance(value, bool)]
-    if len(numbers) < len(values) or len(set(numbers)) <= FEW:
-        return _categories(axes, values, numbers)
+    if len(numbers) < len(values) or len(set(numbers)) <= FEW:  # numbers first, then other values
+        names = list(dict.fromkeys([*map(_value, sorted(numbers)), *sorted(map(_value, values))]))
+        labels = [textwrap.shorten(name, LONGEST, placeholder='...') for name in names]
+        axes.set_xticks(
+            range(len(names)), labels, rotation=35, ha='right', rotation_mode='anchor', fontsize=8
+        )
+        axes.set_xlim(-0.6, len(names) - 0.4)
+        return [float(names.index(_value(value))) for value in values]
     low, high = min(numbers), max(numbers)
     if low > 0 and (is_log or high / low > WIDE_RANGE):
         axes.set_xscale('log')
@@ -250,18 +259,6 @@ def _places(axes: Axes, values: Sequence[Any], is_log: bool) -> list[float]:
     else:
         axes.locator_params(axis='x', nbins=5)
     return [float(number) for number in numbers]
-
-
-def _categories(axes: Axes, values: Sequence[Any], numbers: Sequence[float]) -> list[float]:
-    """Labels the x axis with the different values, numbers first, and returns the place of each value."""
-    names = list(dict.fromkeys([*map(_value, sorted(numbers)), *sorted(map(_value, values))]))
-    labels = [name if len(name) <= LONGEST else f'{name[: LONGEST - 3]}...' for name in names]
-    axes.set_xticks(range(len(names)), labels)
-    if max(map(len, labels)) * len(labels) > ROOM:
-        for label in axes.get_xticklabels():
-            label.set(rotation=35, ha='right', rotation_mode='anchor', fontsize=8)
-    axes.set_xlim(-0.6, len(names) - 0.4)
-    return [float(names.index(_value(value))) for value in values]
 
 
 def _value(value: Any) -> str:

@@ -28,7 +28,7 @@ from rlframe.errors import CheckpointError, ExperimentDirError, RLFrameError
 from rlframe.run.progress import KINDS
 from rlframe.run.read_checkpoint import open_checkpoint
 from rlframe.run.run_folder import LOG
-from rlframe.scores import digits_text, duration_text, mean_interval
+from rlframe.scores import duration_text, mean_interval, number_text
 from rlframe.utils.field import REQUIRED, Field
 from rlframe.utils.files import followed, printable, whole_file, write_private
 
@@ -79,9 +79,9 @@ def report(run: RunFiles) -> str:
     metrics, goal = run.metrics, run.steps_to_goal()
     scores = run.curve(run.score_tag).values
     tiles = {
-        'last score': digits_text(metrics.last(run.score_tag)),
-        'best score': digits_text(float(scores.max())) if len(scores) else '-',
-        'goal': digits_text(run.goal),
+        'last score': _number(metrics.last(run.score_tag)),
+        'best score': _number(float(scores.max())) if len(scores) else '-',
+        'goal': _number(run.goal),
         'env steps': f'{np.nan_to_num(metrics.last("envstep")):,.0f}',
         'updates': f'{np.nan_to_num(metrics.last("train_iter")):,.0f}',
         'time': duration_text(run.seconds),
@@ -98,7 +98,6 @@ def report(run: RunFiles) -> str:
         'where': str(run.folder.resolve()),
         'version': __version__,
     }
-    curves, notes = _other_curves(run)
     parts = {
         'tiles': ''.join(f'<div class="tile"><b>{each}</b>{name}</div>' for name, each in tiles.items()),
         'curve': _score_curve(run),
@@ -108,12 +107,16 @@ def report(run: RunFiles) -> str:
         'options': _table(('option', 'value', 'default'), changed_options(run)),
         'resumed': _table(('when', 'change'), _in_log(run.folder, _RESUMED)[-MOST_WARNINGS:]),
         'warnings': _table(('first', 'warning'), warnings_of(run.folder)),
-        'curves': curves,
-        'notes': ''.join(f'<p class="soft">{escape(printable(note))}</p>' for note in notes),
+        'curves': _other_curves(run),
         'machine': _table((), machine_facts(run).items()),
     }
     shown = {key: escape(_clean(value)) for key, value in text.items()}
     return Template(TEMPLATE.read_text(encoding='utf-8')).substitute(shown, **parts)
+
+
+def _number(value: float) -> str:
+    """Returns a number, ``-`` if it is not finite."""
+    return number_text(value) if math.isfinite(value) else '-'
 
 
 def _clean(text: str) -> str:
@@ -149,17 +152,13 @@ def _picture(title: str, svg: str) -> str:
     return f'<figure><img alt="{title}" src="data:image/svg+xml;base64,{data}"></figure>'
 
 
-def _other_curves(run: RunFiles) -> tuple[str, list[str]]:
-    """Returns the curves of all metrics but the score, and notes on those that are not drawn."""
+def _other_curves(run: RunFiles) -> str:
+    """Returns the curves of all metrics that change, but the score."""
     tags = [tag for tag in run.metrics.tags if tag not in (run.score_tag, *TIMES)]
     moving = [tag for tag in tags[:MOST_CURVES] if np.ptp(run.curve(tag).values)]
-    still = [f'{tag} {digits_text(run.metrics.last(tag))}' for tag in tags[:MOST_CURVES] if tag not in moving]
-    notes = [f'constant: {", ".join(still)}'] if still else []
-    if len(tags) > MOST_CURVES:
-        notes.append(f'{len(tags) - MOST_CURVES} more metrics: rlframe plot')
     if not moving or not can_draw():
-        return '', notes
-    return _picture('other metrics', svg_of(curves_figure([Group('', (run,))], moving))), notes
+        return '<p>None.</p>'
+    return _picture('other metrics', svg_of(curves_figure([Group('', (run,))], moving)))
 
 
 def _evaluations(run: RunFiles) -> str:
@@ -168,8 +167,8 @@ def _evaluations(run: RunFiles) -> str:
     lines = []
     rows = run.metrics.rows([f'eval/{part}' for part in PARTS])[-MOST_ROWS:].tolist()
     for step, mean, std, low, high, length, count in reversed(rows):
-        half = digits_text(_half_width(std, count), 2)
-        lines.append([f'{step:,.0f}', digits_text(mean), half, *map(digits_text, (low, high, length, count))])
+        half = _number(_half_width(std, count))
+        lines.append([f'{step:,.0f}', _number(mean), half, *map(_number, (low, high, length, count))])
     return _table(('env steps', 'mean', '±', 'min', 'max', 'length', 'episodes'), lines, 'n')
 
 

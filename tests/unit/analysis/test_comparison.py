@@ -18,12 +18,10 @@ from rlframe.app import figure
 from rlframe.app.comparison import (
     as_text,
     bootstrap,
-    compare_runs,
     estimate,
     grouped,
     mean,
     smoothed,
-    value_text,
 )
 from rlframe.app.figure import plot
 from rlframe.app.run_files import read_runs
@@ -90,10 +88,8 @@ def test_runs_that_differ_only_in_the_seed_are_one_group(runs: Path) -> None:
     write_run(runs / 'fast', learning_rate=0.01)
     labels = [group.label for group in grouped(read_runs([runs]))]
     assert labels == ['dqn, learning_rate=0.001', 'dqn, learning_rate=0.01', 'ppo']
-    assert [group.label for group in grouped(read_runs(['dqn0', 'fast']))] == [
-        'learning_rate=0.001',
-        'learning_rate=0.01',
-    ]
+    (_, fast) = grouped(read_runs(['dqn0', 'fast']))
+    assert fast.label == 'learning_rate=0.01'
 
 
 def test_a_solved_run_keeps_its_return_and_the_mean_ends_with_the_first_unsolved_run(runs: Path) -> None:
@@ -106,23 +102,22 @@ def test_a_solved_run_keeps_its_return_and_the_mean_ends_with_the_first_unsolved
     assert (band.low <= band.mean).all() and (band.mean <= band.high).all()
 
 
-def test_compare_gives_scores_steps_and_differing_options(runs: Path) -> None:
-    found = compare_runs(read_runs([runs]))
+def test_compare_gives_scores_steps_options_and_a_picture(runs: Path, capsys: Any) -> None:
+    assert main(['compare', '.', '--json']) == 0
+    found = json.loads(capsys.readouterr().out)
     dqn, ppo = found['groups']
     assert dqn['final'] == {'value': 30.5, 'low': 30.0, 'high': 31.0} and dqn['env_steps_to_goal'] == 100
     assert ppo['reached_goal'] == 0 and ppo['env_steps_to_goal'] is None and ppo['seconds'] == 2.0
     assert dqn['options'] == {'policy.type': 'dqn'}
+    assert Path(found['picture']).read_bytes().startswith(b'\x89PNG')
     text = as_text(found)
-    assert '30.50 [30.00, 31.00]' in text and '2 of 2' in text and 'policy.type' in text
+    assert '30.5 [30, 31]' in text and '2 of 2' in text and 'policy.type' in text
 
 
-def test_plot_and_compare_write_pictures_and_say_where(runs: Path, capsys: Any) -> None:
-    assert main(['compare', '.', '--json']) == 0
-    assert json.loads(capsys.readouterr().out)['picture'] == 'compare.png'
+def test_plot_writes_pictures_and_says_where(runs: Path, capsys: Any) -> None:
     assert main(['plot', 'dqn0']) == 0
     assert capsys.readouterr().out.split() == ['dqn0/plot.png', 'dqn0/plot.svg']
-    for file in ('compare.png', 'dqn0/plot.png'):
-        assert Path(file).read_bytes().startswith(b'\x89PNG')
+    assert Path('dqn0/plot.png').read_bytes().startswith(b'\x89PNG')
     text = Path('dqn0/plot.svg').read_text(encoding='utf-8')
     assert 'evaluation return' in text and 'goal' in text
 
@@ -157,15 +152,3 @@ def test_without_matplotlib_plot_says_what_to_install_and_compare_has_no_picture
         plot(['dqn0'])
     assert main(['compare', '.']) == 0
     assert 'final score' in capsys.readouterr().out and not Path('compare.png').exists()
-
-
-@pytest.mark.parametrize(
-    ('value', 'text'),
-    [
-        (1_234_567_890, '1234567890'),
-        (10**10, '1e+10'),
-        (True, 'true'),
-    ],
-)
-def test_whole_numbers_of_a_config_lose_no_digit(value: Any, text: str) -> None:
-    assert value_text(value) == text
