@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import copy
 import inspect
 import io
 import re
@@ -15,24 +16,35 @@ import traceback
 import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from time import monotonic
-from typing import Any, Literal, NamedTuple
+from time import monotonic, perf_counter
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from rlframe.app.env_play import Played, first_difference, play
+import numpy as np
+
 from rlframe.app.explain import plain
 from rlframe.app.training import starting_config
-from rlframe.data.observation import ACTION_MASK, mask_parts
+from rlframe.data.observation import ACTION_MASK, has_mask, mask_parts, pack
+from rlframe.data.timestep import EnvSpec, TimeStep
 from rlframe.envs import contract
 from rlframe.envs.base_env import spec_of
 from rlframe.envs.gym_env import GymEnvFactory
 from rlframe.envs.state import EnvState, Refusal
 from rlframe.envs.state_objects import MismatchError
+from rlframe.envs.wrappers import CheckedEnv
 from rlframe.errors import ConfigError, EnvError, IncompatibleError, NonFiniteError, RLFrameError
 from rlframe.pipeline.saying import row, space_text, wrapped
 from rlframe.policy.parts.fit import fitting
 from rlframe.scores import exact_text
+from rlframe.utils.serialize import leaves
+
+if TYPE_CHECKING:
+    import gymnasium
+
+    Env = gymnasium.Env[Any, Any]
 
 Facts = Mapping[str, Any]
+Calling = Callable[[str], None]
+"""Told the name of each call of the env before it is made; an empty text if it is over."""
 STEPS = 300
 """Random env steps that are checked in full."""
 COMPARED, CONTINUED = 100, 20
@@ -58,8 +70,9 @@ FIXES = (
 )
 """Words of an error about the contract, and the remedy."""
 NOT_FINITE = 'Guard the division, root or logarithm that gives it, or end the episode before.'
-LIBRARIES = (sysconfig.get_path('stdlib'), str(Path(__file__).parents[1]))
-"""Folders whose code is not that of an env."""
+STDLIB, OWN = (re.escape(str(path)) for path in (sysconfig.get_path('stdlib'), Path(__file__).parents[1]))
+LIBRARY = re.compile(f'^{STDLIB}/(?!site-packages)|^{OWN}/|/gymnasium/')
+"""Files whose code is not that of an env."""
 
 
 class Finding(NamedTuple):
@@ -81,13 +94,8 @@ def of_error(error: Exception, check: str, env: Any, call: str) -> Finding:
     """Returns the finding about an exception: of the contract checks, or of the env itself."""
     if not isinstance(error, RLFrameError):
         seen = f'{call} raised {type(error).__name__}: {error}'
-        return Finding(
-            'error',
-            check,
-            seen,
-            'Mend what raises it.',
-            place_in(traceback.extract_tb(error.__traceback__), env),
-        )
+        where = place_in(traceback.extract_tb(error.__traceback__), env)
+        return Finding('error', check, seen, 'Mend what raises it.', where)
     fix = NOT_FINITE if isinstance(error, NonFiniteError) else error.remedy
     fix = fix or next((fix for words, fix in FIXES if words in error.message), '')
     seen = error.message + (f'; got {error.got!r}, expected {error.expected}' if error.expected else '')
@@ -114,11 +122,8 @@ def place_in(frames: traceback.StackSummary, env: Any) -> str:
     except (AttributeError, TypeError):
         file = None
     inner = list(reversed(frames))
-    users = [
-        each for each in inner if not each.filename.startswith(LIBRARIES) or 'site-packages' in each.filename
-    ]
     found = [each for each in inner if each.filename == file]
-    found = found or [each for each in users if '/gymnasium/' not in each.filename] or inner
+    found = found or [each for each in inner if not LIBRARY.search(each.filename)] or inner
     return f'{found[0].filename}:{found[0].lineno}' if found else ''
 
 
@@ -136,6 +141,127 @@ class FirstLine(io.TextIOBase):
             self.seen = f'it printed to stdout: {text.strip().splitlines()[0][:60]!r}'
             self.where = f'{frame.f_code.co_filename}:{frame.f_lineno}'
         return len(text)
+
+
+ROW = ('obs', 'reward', 'terminated', 'truncated', 'action')
+"""Parts of a transition, or of the first observation of an episode, as comparable data."""
+
+
+class Played:
+    """What random actions led to.
+
+    Args:
+        last: The observation for the next action, packed.
+    """
+
+    def __init__(self, last: Any = None) -> None:
+        self.last = last
+        """The observation for the next action, packed."""
+        self.rows: list[tuple[Any, ...]] = []
+        """First observations of episodes, and transitions, with the parts ``ROW``."""
+        self.returns: list[float] = []
+        """Returns of the episodes that ended."""
+        self.lengths: list[int] = []
+        """Env steps of the episodes that ended."""
+        self.gives_mask = False
+        """Whether an info has an action mask, which is then no part of the observations."""
+        self.seconds: dict[str, list[float]] = {'reset()': [], 'step()': []}
+        """Duration of each call."""
+
+    def speed(self) -> dict[str, Any]:
+        """Returns env steps per second, and milliseconds of a reset."""
+        steps, resets = self.seconds['step()'], self.seconds['reset()']
+        return {'steps_per_second': len(steps) / sum(steps), 'reset_ms': 1000 * sum(resets) / len(resets)}
+
+
+def first_difference(one: Played, other: Played) -> str:
+    """Returns the first difference of what the same actions led to, in words; empty if there is none."""
+    for number, (left, right) in enumerate(zip(one.rows, other.rows, strict=True)):
+        for name, mine, others in zip(ROW, left, right, strict=True):
+            if mine != others:
+                return f'{name} of row {number}'
+    return ''
+
+
+def play(
+    env: Env,
+    spec: EnvSpec,
+    steps: int,
+    seed: int,
+    calling: Calling,
+    *,
+    remarks: contract.Remarks | None = None,
+    last: Any = None,
+) -> Played:
+    """Plays random actions, with every step checked in full if ``remarks`` are collected.
+
+    Args:
+        env: The env.
+        spec: Its spaces.
+        steps: Env steps to play.
+        seed: Seed of the actions and of the first episode.
+        calling: Told each call.
+        remarks: Collects what the contract remarks.
+        last: Observation, packed, with which a running episode continues; None: begins one.
+
+    Raises:
+        RLFrameError: If the env violates the contract. What the env itself raises passes unchanged.
+    """
+    checked: Any = env if remarks is None else CheckedEnv(env, 0, remarks, steps + 1)
+    draw, played = _random_actions(spec, seed), Played(last)
+    total, length = 0.0, 0
+
+    def timed(call: str, method: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        calling(call)
+        start = perf_counter()
+        *answer, info = method(*args, **kwargs)
+        played.seconds[call].append(perf_counter() - start)
+        played.gives_mask = played.gives_mask or ACTION_MASK in info
+        played.last = np.asarray(pack(spec.observation_space, answer[0], 'unsafe'))
+        return answer[1:]
+
+    def begin(**seeded: int) -> None:
+        timed('reset()', checked.reset, **seeded)
+        played.rows.append((_content(played.last), 0.0, False, False, ''))
+
+    if last is None:
+        begin(seed=seed)
+    for _ in range(steps):
+        action = draw(played.last)
+        reward, terminated, truncated = timed('step()', checked.step, action)
+        total, length = total + float(reward), length + 1
+        if remarks is not None:
+            ended, cut = (np.array([bool(flag)]) for flag in (terminated, truncated))
+            step = TimeStep(played.last[None], np.array([float(reward)]), ended, cut, ({},), np.array([0]))
+            contract.check_values(step, spec, [(len(played.returns) + 1, length)].__getitem__)
+        row = _content(played.last), float(reward), bool(terminated), bool(truncated), repr(action)
+        played.rows.append(row)
+        if terminated or truncated:
+            played.returns.append(total)
+            played.lengths.append(length)
+            total, length = 0.0, 0
+            begin()
+    return played
+
+
+def _random_actions(spec: EnvSpec, seed: int) -> Callable[[Any], Any]:
+    """Returns a function that draws an allowed action for a packed observation; the same ones for the same seed."""
+    space: Any = copy.deepcopy(spec.action_space)
+    space.seed(seed)
+    parts = mask_parts(spec.action_space) if has_mask(spec.observation_space) else ()
+
+    def draw(obs: Any) -> Any:
+        if not parts:
+            return space.sample()  # without a mask
+        mask = (np.asarray(obs[ACTION_MASK]) != 0).astype(np.int8)
+        return space.sample(mask=mask if len(parts) == 1 else tuple(np.split(mask, np.cumsum(parts)[:-1])))
+
+    return draw
+
+
+def _content(obs: Any) -> bytes:
+    """Returns the numbers of an observation, without the gaps between the fields of a structured one."""
+    return b''.join(np.ascontiguousarray(part).tobytes() for _, part in leaves(obs))
 
 
 class Checks:
@@ -166,17 +292,9 @@ class Checks:
 
     def run(self) -> None:
         """Runs the checks until one fails: each needs what those before it have established."""
-        checks = (
-            self._constructor,
-            self._spaces,
-            self._steps,
-            self._gymnasium,
-            self._determinism,
-            self._saving,
-        )
-        names = [check.__name__.removeprefix('_') for check in checks]
+        names = ('constructor', 'spaces', 'steps', 'gymnasium', 'determinism', 'saving')
         self.results = dict.fromkeys(names, 'skipped')
-        all(self._passes(name, check) for name, check in zip(names, checks, strict=True))
+        all(self._passes(name, getattr(self, f'_{name}')) for name in names)
 
     def create(self) -> Any:
         """Returns a new env."""
