@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlframe import config
-from rlframe.app.explain import flat_fields, plain
+from rlframe.app.explain import options_of_config, plain, value_of
 from rlframe.config.compile import compile_config
-from rlframe.config.schema import ExperimentConfig, find_schema
+from rlframe.config.schema import ExperimentConfig
 from rlframe.config.writer import as_code
 from rlframe.errors import ConfigError, ConfigErrors, ConfigWarning
 from rlframe.pipeline import build, memory_needs
@@ -24,6 +24,7 @@ from rlframe.utils.field import Field, to_plain
 if TYPE_CHECKING:
     from rlframe.data.timestep import EnvSpec
 
+Facts = Mapping[str, Any]
 Code = Mapping[str, Any]
 """Values whose ``repr`` is source code."""
 
@@ -51,8 +52,8 @@ def config_text(head: str, facts: Sequence[str], main: Mapping[str, Any], create
         raise ConfigError('this value cannot be written as source', where=inexpressible[0])
     imports = ''.join(f'import {module}\n' for module in sorted(modules)) + ('\n' if modules else '')
     parts = {
-        'main_config': _section(options, _options(cfg), '', 2),
-        'create_config': map(_component, components.items()),
+        'main_config': _section(options, options_of_config(cfg), '', 2),
+        'create_config': _section(components, {}, '', 2),
     }
     sources = [
         '\n'.join([f'{name} = EasyDict(', '    dict(', *lines, '    )', ')\n'])
@@ -89,25 +90,9 @@ def _section(section: Code, fields: Mapping[str, Field], prefix: str, depth: int
     return lines
 
 
-def _options(cfg: Any) -> dict[str, Field]:
-    """Returns the options of a compiled config by dotted keys."""
-    return dict(flat_fields(find_schema(to_plain(cfg), [])[1]))
-
-
 def _is_argument(name: str) -> bool:
     """Whether a key can be written as an argument of ``dict()``."""
     return name.isidentifier() and not keyword.iskeyword(name)
-
-
-def _component(item: tuple[str, Any]) -> str:
-    name, value = item
-    if not isinstance(value, Mapping):
-        meaning = '  # modules of your own that register components' if name == 'import_names' else ''
-        return f'        {name}={value!r},{meaning}'
-    own = {key: below for key, below in value.items() if key != 'import_names' or below}
-    if not all(map(_is_argument, own)):
-        return f'        {name}={own!r},'
-    return f'        {name}=dict({", ".join(f"{key}={below!r}" for key, below in own.items())}),'
 
 
 def _meaning(field: Field | None) -> str:
@@ -116,9 +101,6 @@ def _meaning(field: Field | None) -> str:
         return ''
     unit = f' ({field.unit})' if field.unit and field.unit.split()[0] not in field.doc else ''
     return f'  # {field.doc}{unit}'.rstrip(' #')
-
-
-Facts = Mapping[str, Any]
 
 
 def text_of(found: Facts, width: int) -> str:
@@ -232,25 +214,19 @@ def mistakes_of(error: ConfigError) -> list[dict[str, Any]]:
 
 def _changed(cfg: Any) -> dict[str, Any]:
     """Returns the options that differ from their defaults, apart from those that ``check_config`` returns anyway."""
-    found = {}
-    for key, field in _options(cfg).items():
-        *path, name = key.split('.')
-        if key in cfg._user_keys and name not in SHOWN_ANYWAY:
-            value = dict(to_plain(config.section_at(cfg, path)))[name]
-            found.update(_differing(key, value, field.default))
+    found: dict[str, Any] = {}
+    for key, field in options_of_config(cfg).items():
+        is_given = key in cfg._user_keys and key.rpartition('.')[2] not in SHOWN_ANYWAY
+        found |= _differing(key, value_of(cfg, key), field.default) if is_given else {}
     return found
 
 
 def _differing(key: str, value: Any, default: Any) -> dict[str, Any]:
-    """Returns a value and its default, of the parts that differ if both are dicts with the same keys."""
+    """Returns a value and its default if they differ; of two dicts with the same keys, the parts that differ."""
     if isinstance(value, Mapping) and isinstance(default, Mapping) and value.keys() == default.keys():
-        return {
-            below: facts
-            for name in value
-            if value[name] != default[name]
-            for below, facts in _differing(f'{key}.{name}', value[name], default[name]).items()
-        }
-    return {key: {'value': plain(value), 'default': plain(default)}}
+        parts = [_differing(f'{key}.{name}', value[name], default[name]) for name in value]
+        return {below: facts for part in parts for below, facts in part.items()}
+    return {key: {'value': plain(value), 'default': plain(default)}} if value != default else {}
 
 
 def _add_facts_of_env(found: dict[str, Any], cfg: ExperimentConfig) -> None:

@@ -146,13 +146,9 @@ def _labels(members: Sequence[Sequence[RunFiles]]) -> list[str]:
 
 
 def _short(key: str, others: Sequence[str]) -> str:
-    """Returns the end of a dotted key that is enough to tell it from others."""
-    parts = key.split('.')
-    for count in range(1, len(parts)):
-        end = '.'.join(parts[-count:])
-        if sum(other == end or other.endswith(f'.{end}') for other in others) == 1:
-            return end
-    return key
+    """Returns the last part of a dotted key, if no other key ends in it."""
+    last = key.rpartition('.')[2]
+    return last if [other.rpartition('.')[2] for other in others].count(last) == 1 else key
 
 
 def shown(value: Any) -> str:

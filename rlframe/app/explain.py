@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 from rlframe import config
 from rlframe.config.backends import BACKENDS, ROLES, options_of
-from rlframe.config.compile import drop_replaced_device, overridden_keys
+from rlframe.config.compile import overridden_keys
 from rlframe.config.schema import HOOKS, PARALLEL_FIELDS, TOP, find_schema
-from rlframe.config.tree import ALL_COMPONENTS, PARALLEL, user_tree
+from rlframe.config.tree import ALL_COMPONENTS, PARALLEL
 from rlframe.errors import ConfigError
 from rlframe.pipeline.saying import program, row, wrapped
 from rlframe.registry import (
@@ -52,6 +52,17 @@ def flat_fields(options: Mapping[str, Any], prefix: str = '') -> list[tuple[str,
         if not isinstance(option, Field):
             rows += flat_fields(option, f'{prefix}{name}.')
     return rows
+
+
+def options_of_config(cfg: Any) -> dict[str, Field]:
+    """Returns the options of a compiled config by dotted keys."""
+    return dict(flat_fields(find_schema(to_plain(cfg), [])[1]))
+
+
+def value_of(cfg: Any, key: str) -> Any:
+    """Returns the value of an option in a compiled config, as plain data."""
+    *path, name = key.split('.')
+    return dict(to_plain(config.section_at(cfg, path)))[name]
 
 
 def meaning_of(field: Field) -> str:
@@ -152,26 +163,18 @@ class Here(NamedTuple):
     """The compiled config."""
     options: Mapping[str, Field]
     """Its options, by dotted key."""
-    said: frozenset[str]
-    """Keys that the file sets, including those of sections."""
     overridden: frozenset[str]
     """Keys that the command line sets."""
-
-    def value(self, key: str) -> Any:
-        """Returns the value of an option."""
-        *path, name = key.split('.')
-        return dict(to_plain(config.section_at(self.cfg, path)))[name]
 
     def origin(self, key: str) -> str:
         """Returns the source of the value of an option, in words."""
         if key in self.overridden:
             return 'set on the command line'
-        if key in self.said:
+        if key in self.cfg._user_keys:
             return f'set in {self.name}'
         source = config.FORWARDED.get(key)
-        if source is not None and source in self.options and self.value(key) == self.value(source):
-            return f'taken from {source}, {self.origin(source)}'
-        return 'the default'
+        is_copy = source in self.options and value_of(self.cfg, key) == value_of(self.cfg, source)
+        return f'taken from {source}, {self.origin(source)}' if is_copy else 'the default'
 
 
 def explain(word: str, given: Any = None, overrides: Sequence[str] = ()) -> dict[str, Any]:
@@ -189,7 +192,7 @@ def explain(word: str, given: Any = None, overrides: Sequence[str] = ()) -> dict
     Raises:
         ConfigError: If nothing is known by this word; with the nearest words. Or if the config has mistakes.
     """
-    here = None if given is None else _read(given, overrides)
+    here = None if given is None else _compiled(given, overrides)
     rows = all_declared()
     known = list(dict.fromkeys([row.key for row in rows] + (list(here.options) if here else [])))
     kind, _, name = word.partition('.')
@@ -202,27 +205,10 @@ def explain(word: str, given: Any = None, overrides: Sequence[str] = ()) -> dict
     return {'asked': word, 'how': how, 'component': None, 'options': options}
 
 
-def _read(given: Any, overrides: Sequence[str]) -> Here:
-    main, create = config.config_pair(given)
-    cfg = config.compile_config(main, create, overrides=overrides)
-    if config.is_ding(create, main):
-        main, create, _ = config.from_ding(main, create, overrides)
-    said, tree = user_tree(main, create)[0], user_tree(main, create, overrides)[0]
-    drop_replaced_device(tree, overrides)
-    return Here(
-        name=str(given) if isinstance(given, str) else 'the config',
-        cfg=cfg,
-        options=dict(flat_fields(find_schema(to_plain(cfg), [])[1])),
-        said=frozenset(_all_keys(said)) & frozenset(_all_keys(tree)),
-        overridden=overridden_keys(overrides),
-    )
-
-
-def _all_keys(tree: Mapping[str, Any], prefix: str = '') -> Iterable[str]:
-    for name, value in tree.items():
-        yield prefix + name
-        if isinstance(value, Mapping):
-            yield from _all_keys(value, f'{prefix}{name}.')
+def _compiled(given: Any, overrides: Sequence[str]) -> Here:
+    name = str(given) if isinstance(given, str) else 'the config'
+    cfg = config.compile_config(*config.config_pair(given), overrides=overrides)
+    return Here(name, cfg, options_of_config(cfg), overridden_keys(overrides))
 
 
 def meant_by(word: str, known: Sequence[str]) -> tuple[str, list[str]]:
@@ -262,7 +248,7 @@ def _option(key: str, rows: Sequence[Declared], here: Here | None) -> dict[str, 
         field = here.options.get(key)
         found['here'] = None
         if field is not None:
-            rows, value = [Declared(key, HERE, field)], plain(here.value(key))
+            rows, value = [Declared(key, HERE, field)], plain(value_of(here.cfg, key))
             default = plain(field.default)
             found['here'] = dict(value=value, default=default, config=here.name) | {'from': here.origin(key)}
     declared: dict[str, dict[str, Any]] = {}

@@ -15,13 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rlframe.app.comparison import (
-    Group,
-    compare_runs,
-    default_metric,
-    grouped,
-    smoothed,
-)
+from rlframe.app.comparison import Group, compare_runs, default_metric, grouped, smoothed
 from rlframe.app.run_files import Curve, RunFiles, check_one_env, read_runs
 from rlframe.errors import ConfigError, ExperimentDirError, MissingDependencyError
 from rlframe.registry import nearest
@@ -37,10 +31,7 @@ COLORS = ('#0072b2', '#d55e00', '#009e73', '#cc79a7', '#e69f00', '#56b4e9', '#00
 STYLES = ('-', '--', ':')
 """Line styles, for more groups than colours."""
 SUFFIXES = ('.png', '.svg')
-NAMES = {
-    'eval/mean_reward': 'evaluation return',
-    'rollout/ep_rew_mean': 'training return',
-}
+NAMES = {'eval/mean_reward': 'evaluation return', 'rollout/ep_rew_mean': 'training return'}
 """Words for metrics on axes."""
 LETTERS_PER_INCH = 14
 """Of the font of the legend."""

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 import math
 import os
 import queue
+import re
 import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -79,24 +81,14 @@ def parse_seeds(text: str) -> list[int]:
     Raises:
         ConfigError: If it is none of these, or names a seed twice.
     """
-    seeds: list[int] = []
-    for part in text.split(','):
-        first, dash, last = part.strip().partition('-')
-        ends = [first, last] if dash else [first, first]
-        if not all(end.isascii() and end.isdigit() and len(end) <= 10 for end in ends):
-            raise _bad_seeds(text)
-        low, high = map(int, ends)
-        if high < low or high - low >= MOST_SEEDS:
-            raise _bad_seeds(text)
-        seeds += range(low, high + 1)
-    if len(set(seeds)) < len(seeds) or len(seeds) > MOST_SEEDS:
-        raise _bad_seeds(text)
+    parts = [re.fullmatch(r'([0-9]{1,10})(?:-([0-9]{1,10}))?', part.strip()) for part in text.split(',')]
+    ranges = [range(int(part[1]), int(part[2] or part[1]) + 1) for part in parts if part]
+    is_good = all(parts) and all(ranges) and sum(map(len, ranges)) <= MOST_SEEDS
+    seeds = list(itertools.chain(*ranges)) if is_good else []
+    if not seeds or len(set(seeds)) < len(seeds):
+        expected = f'different seeds, at most {MOST_SEEDS:,}, such as 0-4 or 0,3,7'
+        raise ConfigError('bad value', where='--seeds', got=text, expected=expected)
     return seeds
-
-
-def _bad_seeds(text: str) -> ConfigError:
-    expected = f'different seeds, at most {MOST_SEEDS:,}, such as 0-4 or 0,3,7'
-    return ConfigError('bad value', where='--seeds', got=text, expected=expected)
 
 
 def train_seeds(

@@ -15,13 +15,6 @@ from rlframe.entry.__main__ import main
 from tests.unit.test_from_ding import FLAT, nested
 
 
-@pytest.fixture(autouse=True)
-def cwd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty working directory."""
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
 def written(name: str) -> str:
     """Writes a config of DI-engine as the Python file that its users have, and returns its name."""
     parts = [f'{part} = {nested(FLAT[name][part])!r}' for part in ('main_config', 'create_config')]

@@ -20,11 +20,10 @@ QUICK = ['--env-step', '200', 'env.n_evaluator_episode=2', 'env.evaluator_env_nu
 
 
 @pytest.fixture(autouse=True)
-def cwd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """An empty working directory; what its modules register is forgotten afterwards."""
-    monkeypatch.chdir(tmp_path)
-    yield tmp_path
-    own = [file.stem for file in tmp_path.glob('*.py')]
+def registered(cwd: Path) -> Iterator[None]:
+    """Forgets what modules in the working directory registered."""
+    yield
+    own = [file.stem for file in cwd.glob('*.py')]
     for registry in REGISTRIES.values():
         for name in [name for name, cls in registry._classes.items() if cls.__module__ in own]:
             del registry._classes[name]
@@ -59,9 +58,7 @@ def test_a_new_file_runs_by_the_commands_that_are_printed(
         assert 'env steps: ' in (run / 'scores.txt').read_text(encoding='utf-8')
 
 
-def test_a_new_config_says_what_each_option_means_and_compiles_to_the_starting_config(
-    cwd: Path,
-) -> None:
+def test_a_new_config_says_what_each_option_means_and_compiles_to_the_starting_config(cwd: Path) -> None:
     file, commands = new_config('own_file', cwd, 'Pendulum-v1', 'sac')
     assert commands[0] == 'rlframe train -c own_file.py'
     text = file.read_text(encoding='utf-8')

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -35,12 +34,9 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def no_display(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """No display and an empty working directory."""
+def no_display(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in DISPLAYS:
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.chdir(tmp_path)
-    yield
 
 
 def test_an_env_that_draws_text_is_shown_as_text_with_the_return_of_each_episode(

@@ -19,9 +19,8 @@ SHOWN = [
 
 
 def test_the_commands_of_the_page_print_what_it_shows(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setenv('COLUMNS', '80')
     assert len(SHOWN) >= 6
     for command, expected in SHOWN:
