@@ -28,7 +28,6 @@ LONG = (
     r'\[.*async',
     r'test_env_spaces\.py.*-20\]',
     r'test_subprocess_training\.py',
-    r'test_film\.py.*subprocess',
     r'test_(pipeline|resume)\.py.*subprocess',
     r'test_checkpoint_write\.py.*_killed_',
     r'test_toys\.py.*\[(sac|a2c)',

@@ -11,9 +11,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rlframe.app.scoring import Request, played_config, played_policy
+from rlframe.app.scoring import Request, played_config
 from rlframe.envs.env_manager import BaseEnvManager
 from rlframe.errors import ConfigError, EnvStartError
+from rlframe.export.artifact import played_policy
 from rlframe.pipeline import build
 from rlframe.run.read_checkpoint import OpenCheckpoint
 from rlframe.scores import exact_text

@@ -264,7 +264,7 @@ class Run:
             path = self._checkpoint('best' if self._pipeline is None else 'latest')
             source = open_source(path, self._trust, model=self._model, env=self._own_env)
         description, frames = describe(source), source.frame_stack
-        return LoadedPolicy(source.policy, source.spec, description, source.checkpoint, frames)
+        return LoadedPolicy(source.policy, source.spec, description, source.opened.path, frames)
 
     def metrics(self) -> MetricColumns:
         """Returns all logged metrics: a column for each, NaN in records without it."""

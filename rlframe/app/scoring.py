@@ -8,14 +8,14 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from rlframe import config
 from rlframe.config.schema import ExperimentConfig
 from rlframe.errors import ConfigError
-from rlframe.export.artifact import compiled_again, saved_config
+from rlframe.export.artifact import compiled_again, played_policy, saved_config
 from rlframe.pipeline import build
 from rlframe.pipeline.saying import count_of
 from rlframe.registry import SERIAL_EVALUATOR_REGISTRY
@@ -23,10 +23,6 @@ from rlframe.run.film import FilmFolder, check_encoder
 from rlframe.run.read_checkpoint import OpenCheckpoint, open_checkpoint
 from rlframe.scores import Interval, interval_of, number_text
 from rlframe.utils.seed import SCORE, set_seed
-
-if TYPE_CHECKING:
-    from rlframe.data.timestep import EnvSpec
-    from rlframe.policy.base_policy import Policy
 
 
 class Score(NamedTuple):
@@ -192,27 +188,6 @@ def played_config(opened: OpenCheckpoint, request: Request) -> ExperimentConfig:
     """
     data = saved_config(opened, request.trust, request.overrides, request.env, config.as_played)
     return compiled_again(_with_episodes(data), request.overrides)
-
-
-def played_policy(
-    opened: OpenCheckpoint, state: Mapping[str, Any], cfg: ExperimentConfig, spec: EnvSpec, model: Any = None
-) -> Policy:
-    """Creates the policy of a checkpoint, to act greedily.
-
-    Args:
-        opened: The checkpoint.
-        state: Its content.
-        cfg: The config that it is played with.
-        spec: The env.
-        model: A network to load the weights into, in place of the one named in the config.
-
-    Raises:
-        CheckpointError: If the checkpoint is of another network.
-    """
-    path = str(opened.path)
-    policy = build.make_policy(cfg, spec, copy.deepcopy(model), fields=('eval',))
-    build.load_network(policy, state, opened.manifest, cfg, path)
-    return policy
 
 
 def _film_or_not(cfg: ExperimentConfig, request: Request) -> None:

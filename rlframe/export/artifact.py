@@ -37,14 +37,7 @@ from rlframe.run.checkpoint_files import (
     write_file,
 )
 from rlframe.run.checkpoint_tree import BAD_TREE, Encoder, decode, describe, to_json
-from rlframe.run.manifest import (
-    ARTIFACT,
-    Manifest,
-    check_listed,
-    check_version,
-    read_sealed,
-    write_text,
-)
+from rlframe.run.manifest import ARTIFACT, Manifest, check_listed, check_version, read_sealed, write_text
 from rlframe.run.read_checkpoint import OpenCheckpoint, local_path, open_checkpoint
 from rlframe.scores import exact_text
 from rlframe.utils import strict_json
@@ -60,18 +53,16 @@ if TYPE_CHECKING:
 class Source:
     """The policy of a checkpoint."""
 
-    checkpoint: Path
-    """Path of the checkpoint."""
+    opened: OpenCheckpoint
+    """The checkpoint."""
+    state: Mapping[str, Any]
+    """Its content."""
     cfg: ExperimentConfig
-    """The config that it was trained by, without parallel mode."""
+    """The config that it was trained by, as far as acting needs it."""
     spec: EnvSpec
     """Spaces of the env, as the policy sees them."""
     policy: Policy
     """The policy, with its weights, on the CPU."""
-    state: Mapping[str, Any]
-    """State of the checkpoint."""
-    manifest: Manifest
-    """Manifest of the checkpoint."""
     model: Any = None
     """The user's network; None: the one that the config names."""
 
@@ -83,10 +74,11 @@ class Source:
     @property
     def measured(self) -> dict[str, Any]:
         """The checkpoint's facts about its return and its training."""
-        progress = self.manifest.get('progress', {})
+        manifest = self.opened.manifest
+        progress = manifest.get('progress', {})
         return {
-            'name': self.checkpoint.name,
-            'return': self.manifest.get('score'),
+            'name': self.opened.path.name,
+            'return': manifest.get('score'),
             'env_steps': progress.get('envstep'),
             'updates': progress.get('train_iter'),
             'seed': self.cfg.seed,
@@ -94,8 +86,7 @@ class Source:
 
     def fresh_policy(self) -> Policy:
         """Returns another policy with the same weights."""
-        where = str(self.checkpoint)
-        return _policy(self.cfg, self.spec, self.state, self.manifest, where, copy.deepcopy(self.model))
+        return _exported_policy(self.opened, self.state, self.cfg, self.spec, self.model)
 
 
 def open_source(
@@ -120,10 +111,10 @@ def open_source(
     """
     opened = open_checkpoint(path)
     state = opened.state(buffer=False)  # verified before its config is used
-    cfg = compiled_again(saved_config(opened, trust, overrides, env, config.without_parallel), overrides)
+    data = saved_config(opened, trust, overrides, env, config.without_parallel)
+    cfg = compiled_again(config.as_played(data), overrides)
     spec = build.make_factory(cfg).spec
-    policy = _policy(cfg, spec, state, opened.manifest, str(opened.path), copy.deepcopy(model))
-    return Source(opened.path, cfg, spec, policy, state, opened.manifest, model)
+    return Source(opened, state, cfg, spec, _exported_policy(opened, state, cfg, spec, model), model)
 
 
 def saved_config(
@@ -165,25 +156,35 @@ def compiled_again(
         return config.compile_config(data['main_config'], data['create_config'], overrides=overrides)
 
 
-def _policy(
-    cfg: ExperimentConfig,
-    spec: EnvSpec,
-    state: Mapping[str, Any],
-    manifest: Mapping[str, Any],
-    where: str,
-    model: Any = None,
+def played_policy(
+    opened: OpenCheckpoint, state: Mapping[str, Any], cfg: ExperimentConfig, spec: EnvSpec, model: Any = None
 ) -> Policy:
-    from rlframe.policy import create_policy
+    """Creates the policy of a checkpoint, to act greedily.
 
-    if model is None:
-        build.check_policy(cfg, spec)
-    acting: ResolvedConfig = cfg.policy.eval
-    if 'deterministic' in acting:  # no exported function draws, and its checks compare best actions
-        acting = ResolvedConfig({**acting, 'deterministic': True})
-    on_cpu = ResolvedConfig({**cfg.policy, 'device': 'cpu', 'cuda': None, 'eval': acting})
-    policy = create_policy(on_cpu, spec, model=model, enable_field=('eval',), seed=cfg.seed)
-    build.load_network(policy, state, manifest, cfg, where)
+    Args:
+        opened: The checkpoint.
+        state: Its content.
+        cfg: The config that it is played with.
+        spec: The env.
+        model: A network to load the weights into, in place of the one named in the config.
+
+    Raises:
+        CheckpointError: If the checkpoint is of another network.
+    """
+    path = str(opened.path)
+    policy = build.make_policy(cfg, spec, copy.deepcopy(model), fields=('eval',))
+    build.load_network(policy, state, opened.manifest, cfg, path)
     return policy
+
+
+def _exported_policy(
+    opened: OpenCheckpoint, state: Mapping[str, Any], cfg: ExperimentConfig, spec: EnvSpec, model: Any
+) -> Policy:
+    """Creates the policy on the CPU; no exported function draws actions, and its checks compare best ones."""
+    acting = cfg.policy.eval | ({'deterministic': True} if 'deterministic' in cfg.policy.eval else {})
+    policy = {**cfg.policy, 'device': 'cpu', 'cuda': None, 'eval': ResolvedConfig(acting)}
+    on_cpu: Any = ResolvedConfig({**cfg, 'policy': ResolvedConfig(policy)})
+    return played_policy(opened, state, on_cpu, spec, model)
 
 
 torch = LazyModule('torch')

@@ -208,10 +208,10 @@ def export_policy(
     for name in formats:
         check_format(name)
     source = open_source(path, trust, overrides, model, env)
-    home = source.checkpoint.parent
+    home = source.opened.path.parent
     run = home.parent if home.name == 'ckpt' else home
     folder = local_path(out) if out is not None else run / FOLDER
-    if out is None and not source.manifest.is_own:
+    if out is None and not source.opened.manifest.is_own:
         check_links(run if home.name == 'ckpt' else folder)
     if folder.exists() and not folder.is_dir():
         raise CheckpointWriteError('this is a file, expected a folder', where=str(folder))

@@ -40,11 +40,7 @@ def describe(source: Source) -> dict[str, Any]:
     statistics = {name: np.asarray(value).tolist() for name, value in state.pop('normalizer', {}).items()}
     return {
         'env': spec.name,
-        'policy': {
-            'type': cfg['type'],
-            'import_names': _modules(policy),
-            'options': _acting(policy, cfg),
-        },
+        'policy': {'type': cfg['type'], 'import_names': _modules(policy), 'options': _acting(policy, cfg)},
         'observation_space': space_to_json(spec.observation_space),
         'action_space': space_to_json(spec.action_space),
         'preprocessing': {

@@ -69,13 +69,6 @@ def test_run_with_own_env_and_network_is_scored_acts_and_tells_its_facts(run: rl
     assert bad.value.where == 'video'
 
 
-def test_metrics_are_columns(run: rlframe.Run) -> None:
-    metrics = run.metrics()
-    steps, returns = metrics.curve('eval/mean_reward')
-    assert len(steps) == len(returns) >= 3 and steps[0] == 0 and 'train_iter' in metrics
-    assert 'eval/mean_reward' in repr(metrics) and 'records' in repr(metrics)
-
-
 def test_figure_of_a_run_has_the_evaluations(run: rlframe.Run) -> None:
     pytest.importorskip('matplotlib')
     assert run.plot().axes[0].lines
@@ -150,27 +143,21 @@ def test_foreign_run_is_opened_only_if_it_is_trusted(monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize(
-    ('options', 'words'),
+    ('given', 'options', 'words'),
     [
-        (dict(lr=1e-3), 'policy.learn.learning_rate'),
-        (dict(type='x'), 'env.manager.type'),
-        (dict(policy='ppo'), 'names its policy already'),
-        (dict(overrides={'policy.lern.x': 1}), 'policy.lern'),
+        (PAIR, dict(lr=1e-3), 'policy.learn.learning_rate'),
+        (PAIR, dict(type='x'), 'env.manager.type'),
+        (PAIR, dict(policy='ppo'), 'names its policy already'),
+        (PAIR, dict(overrides={'policy.lern.x': 1}), 'policy.lern'),
+        (None, {}, 'nothing to train'),
+        ('CartPole-v1', {}, r"train\(env='CartPole-v1'\)"),
     ],
 )
-def test_bad_options_are_told_with_the_right_ones_and_leave_nothing_behind(
-    options: dict[str, Any], words: str, cwd: Path
+def test_bad_arguments_are_told_with_the_right_ones_and_leave_nothing_behind(
+    given: Any, options: dict[str, Any], words: str, cwd: Path
 ) -> None:
     with pytest.raises(ConfigError, match=words):
-        rlframe.train(PAIR, **options)
-    assert not list(cwd.iterdir())
-
-
-def test_what_is_trained_has_to_be_said(cwd: Path) -> None:
-    with pytest.raises(ConfigError, match='nothing to train'):
-        rlframe.train()
-    with pytest.raises(ConfigError, match=r"train\(env='CartPole-v1'\)"):
-        rlframe.train('CartPole-v1')
+        rlframe.train(given, **options)
     assert not list(cwd.iterdir())
 
 
