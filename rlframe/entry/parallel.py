@@ -25,10 +25,7 @@ DEFAULT_PORT = 7235
 
 
 def coordinated(
-    cfg: ExperimentConfig,
-    args: Args,
-    folder: Path | Callable[[], Path] | None,
-    saved: OpenCheckpoint | None,
+    cfg: ExperimentConfig, args: Args, folder: Path | Callable[[], Path] | None, saved: OpenCheckpoint | None
 ) -> ParallelPipeline:
     """Returns a run whose coordinator is in this process; the arguments are those of ``train._run``."""
     from rlframe.parallel.pipeline import ParallelPipeline
