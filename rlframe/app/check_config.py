@@ -2,105 +2,24 @@
 
 from __future__ import annotations
 
-import keyword
 import warnings
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlframe import config
 from rlframe.app.explain import options_of_config, plain, value_of
-from rlframe.config.compile import compile_config
 from rlframe.config.schema import ExperimentConfig
-from rlframe.config.writer import as_code
 from rlframe.errors import ConfigError, ConfigErrors, ConfigWarning
 from rlframe.pipeline import build, memory_needs
 from rlframe.pipeline.saying import row, space_text
 from rlframe.registry import import_modules
 from rlframe.run.progress import BUDGETS, set_budgets
 from rlframe.scores import exact_text
-from rlframe.utils.field import Field, to_plain
 
 if TYPE_CHECKING:
     from rlframe.data.timestep import EnvSpec
 
 Facts = Mapping[str, Any]
-Code = Mapping[str, Any]
-"""Values whose ``repr`` is source code."""
-
-
-def config_text(head: str, facts: Sequence[str], main: Mapping[str, Any], create: Mapping[str, Any]) -> str:
-    """Returns the source of a config file.
-
-    Args:
-        head: First line of its docstring.
-        facts: Further lines of its docstring.
-        main: The options that are set.
-        create: The components.
-
-    Raises:
-        ConfigError: If the config has mistakes, or a value that cannot be written as source.
-    """
-    with warnings.catch_warnings():
-        warnings.simplefilter('ignore')  # they are shown when the config is used
-        cfg = compile_config(main, create)
-    modules: set[str] = set()
-    inexpressible: list[str] = []
-    options = as_code(to_plain(main), 'main_config', modules, inexpressible)
-    components = as_code({'import_names': [], **to_plain(create)}, 'create_config', modules, inexpressible)
-    if inexpressible:
-        raise ConfigError('this value cannot be written as source', where=inexpressible[0])
-    imports = ''.join(f'import {module}\n' for module in sorted(modules)) + ('\n' if modules else '')
-    parts = {
-        'main_config': _section(options, options_of_config(cfg), '', 2),
-        'create_config': _section(components, {}, '', 2),
-    }
-    sources = [
-        '\n'.join([f'{name} = EasyDict(', '    dict(', *lines, '    )', ')\n'])
-        for name, lines in parts.items()
-    ]
-    doc = '\n'.join([f'"""{head}', '', *facts, '"""', ''])
-    return '\n'.join([doc, f'{imports}from easydict import EasyDict\n', *sources])
-
-
-def write_new(file: Path, text: str) -> None:
-    """Writes a file that does not exist yet.
-
-    Raises:
-        ConfigError: If it exists, or cannot be written.
-    """
-    try:
-        with open(file, 'x', encoding='utf-8') as opened:
-            opened.write(text)
-    except FileExistsError as error:
-        remedy = 'Choose another name; nothing is overwritten.'
-        raise ConfigError(f'{file} exists already', where=str(file), remedy=remedy) from error
-    except OSError as error:
-        raise ConfigError(f'cannot be written: {error.strerror}', where=str(file)) from error
-
-
-def _section(section: Code, fields: Mapping[str, Field], prefix: str, depth: int) -> list[str]:
-    lines, indent = [], '    ' * depth
-    for name, value in section.items():
-        key = f'{prefix}{name}'
-        if isinstance(value, Mapping) and key not in fields and all(map(_is_argument, value)):
-            lines += [f'{indent}{name}=dict(', *_section(value, fields, f'{key}.', depth + 1), f'{indent}),']
-        else:
-            lines.append(f'{indent}{name}={value!r},{_meaning(fields.get(key))}')
-    return lines
-
-
-def _is_argument(name: str) -> bool:
-    """Whether a key can be written as an argument of ``dict()``."""
-    return name.isidentifier() and not keyword.iskeyword(name)
-
-
-def _meaning(field: Field | None) -> str:
-    """Returns the meaning of an option as a comment."""
-    if field is None:
-        return ''
-    unit = f' ({field.unit})' if field.unit and field.unit.split()[0] not in field.doc else ''
-    return f'  # {field.doc}{unit}'.rstrip(' #')
 
 
 def text_of(found: Facts, width: int) -> str:

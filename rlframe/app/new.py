@@ -1,18 +1,28 @@
-"""``rlframe new``: begins a file of your own, from a template that runs as it is, or as a config for an env."""
+"""``rlframe new`` and ``rlframe import-ding``: files of your own to begin with.
+
+A file is a template that runs as it is, a config for an env, or the translation of a config of DI-engine, as ``rlframe train``
+translates it. DI-engine is never imported.
+"""
 
 from __future__ import annotations
 
 import importlib.util
 import keyword
 import re
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
-from rlframe.app.check_config import config_text, write_new
+from rlframe import config
+from rlframe.app.explain import options_of_config, plain
 from rlframe.app.training import starting_config
+from rlframe.config.ding_convert import Change
+from rlframe.config.writer import as_code
 from rlframe.envs.worlds import World
 from rlframe.errors import ConfigError
-from rlframe.pipeline.saying import space_text
-from rlframe.utils.field import to_plain
+from rlframe.export.artifact import compiled_again
+from rlframe.pipeline.saying import space_text, wrapped
+from rlframe.utils.field import Field, to_plain
 
 TEMPLATES = Path(__file__).with_name('templates')
 COMMAND = re.compile(r'^    (rlframe .*)$', re.MULTILINE)
@@ -91,3 +101,162 @@ def _free(name: str, folder: Path) -> Path:
         remedy = f'Choose another name: {file.name} would hide it.'
         raise ConfigError(f'there is a module {name!r} already', where='NAME', remedy=remedy)
     return file
+
+
+Code = Mapping[str, Any]
+"""Values whose ``repr`` is source code."""
+
+
+def config_text(head: str, facts: Sequence[str], main: Mapping[str, Any], create: Mapping[str, Any]) -> str:
+    """Returns the source of a config file.
+
+    Args:
+        head: First line of its docstring.
+        facts: Further lines of its docstring.
+        main: The options that are set.
+        create: The components.
+
+    Raises:
+        ConfigError: If the config has mistakes, or a value that cannot be written as source.
+    """
+    cfg = compiled_again({'main_config': main, 'create_config': create})
+    modules: set[str] = set()
+    inexpressible: list[str] = []
+    options = as_code(to_plain(main), 'main_config', modules, inexpressible)
+    components = as_code({'import_names': [], **to_plain(create)}, 'create_config', modules, inexpressible)
+    if inexpressible:
+        raise ConfigError('this value cannot be written as source', where=inexpressible[0])
+    imports = ''.join(f'import {module}\n' for module in sorted(modules)) + ('\n' if modules else '')
+    parts = {
+        'main_config': _section(options, options_of_config(cfg), '', 2),
+        'create_config': _section(components, {}, '', 2),
+    }
+    sources = [
+        '\n'.join([f'{name} = EasyDict(', '    dict(', *lines, '    )', ')\n'])
+        for name, lines in parts.items()
+    ]
+    doc = '\n'.join([f'"""{head}', '', *facts, '"""', ''])
+    return '\n'.join([doc, f'{imports}from easydict import EasyDict\n', *sources])
+
+
+def write_new(file: Path, text: str) -> None:
+    """Writes a file that does not exist yet.
+
+    Raises:
+        ConfigError: If it exists, or cannot be written.
+    """
+    try:
+        with open(file, 'x', encoding='utf-8') as opened:
+            opened.write(text)
+    except FileExistsError as error:
+        remedy = 'Choose another name; nothing is overwritten.'
+        raise ConfigError(f'{file} exists already', where=str(file), remedy=remedy) from error
+    except OSError as error:
+        raise ConfigError(f'cannot be written: {error.strerror}', where=str(file)) from error
+
+
+def _section(section: Code, fields: Mapping[str, Field], prefix: str, depth: int) -> list[str]:
+    lines, indent = [], '    ' * depth
+    for name, value in section.items():
+        key = f'{prefix}{name}'
+        if isinstance(value, Mapping) and key not in fields and all(map(_is_argument, value)):
+            lines += [f'{indent}{name}=dict(', *_section(value, fields, f'{key}.', depth + 1), f'{indent}),']
+        else:
+            lines.append(f'{indent}{name}={value!r},{_meaning(fields.get(key))}')
+    return lines
+
+
+def _is_argument(name: str) -> bool:
+    """Whether a key can be written as an argument of ``dict()``."""
+    return name.isidentifier() and not keyword.iskeyword(name)
+
+
+def _meaning(field: Field | None) -> str:
+    """Returns the meaning of an option as a comment."""
+    if field is None:
+        return ''
+    unit = f' ({field.unit})' if field.unit and field.unit.split()[0] not in field.doc else ''
+    return f'  # {field.doc}{unit}'.rstrip(' #')
+
+
+def import_ding(path: str, out: str | None = None, parallel: bool = False) -> dict[str, Any]:
+    """Translates a config of DI-engine and writes it.
+
+    Args:
+        path: The config, a Python file of the user, which is executed as configs are.
+        out: The file to write; by default ``NAME_rlframe.py`` in the current folder.
+        parallel: Whether a config of DI-engine's parallel mode becomes one of rlframe's, or one with Ray actors.
+
+    Returns:
+        The ``file``, what was ``renamed``, ``converted`` and ``dropped``, and the ``defaults`` that were filled in, as
+        JSON-able data.
+
+    Raises:
+        ConfigError: If it is no config of DI-engine, cannot be translated, or the file exists.
+    """
+    main, create = config.read_config(path)
+    if not config.is_ding(create, main):
+        remedy = 'rlframe train -c takes it as it is.'
+        raise ConfigError('this is no config of DI-engine', where=path, remedy=remedy)
+    file = Path(f'{Path(path).stem}_rlframe.py' if out is None else out)
+    if file.suffix != '.py':
+        raise ConfigError('bad value', where='--out', got=str(file), expected='a path that ends with .py')
+    translated = config.from_ding(main, create, parallel=parallel)
+    mode = ' -m parallel' if parallel else ''
+    command = f'rlframe train -c {file}{mode}'
+    facts = ["Options that the original left out have DI-engine's defaults.", '', f'    {command}']
+    name = re.sub(r'[^\w.-]', '_', Path(path).name)  # it becomes part of a docstring
+    head = f'Translated from {name}, a config of DI-engine, by rlframe import-ding.'
+    write_new(file, config_text(head, facts, translated.main_config, translated.create_config))
+    return {'file': str(file), **_told(translated.changes), 'next': command}
+
+
+def _told(changes: Iterable[Change]) -> dict[str, Any]:
+    """Returns the changes of a translation by kind."""
+    found: dict[str, Any] = {'renamed': [], 'converted': [], 'dropped': [], 'defaults': {}}
+    for change in changes:
+        became = plain(change.became)
+        if not change.key:
+            found['defaults'] |= became
+        elif not change.became:
+            found['dropped'].append({'key': change.key, 'why': change.reason})
+        elif list(change.became.values()) == [change.value] and not change.reason:
+            found['renamed'].append({'key': change.key, 'new': next(iter(became))})
+        else:
+            found['converted'].append(
+                {'key': change.key, 'value': plain(change.value), 'new': became, 'why': change.reason}
+            )
+    return found
+
+
+def ding_text(found: Mapping[str, Any], width: int) -> str:
+    """Returns the result of ``import_ding`` as text of at most ``width`` columns."""
+    lines = [f'wrote {found["file"]}']
+    lines += _block('renamed', [f'{row["key"]} -> {row["new"]}' for row in found['renamed']], width)
+    lines += _block('converted', [_converted(row) for row in found['converted']], width)
+    lines += _block('dropped', _dropped(found['dropped']), width)
+    filled = ', '.join(f'{key}={value!r}' for key, value in found['defaults'].items())
+    lines += _block("filled in, DI-engine's defaults", [filled] if filled else [], width)
+    differs = wrapped('What behaves differently from DI-engine is in docs/from_ding.md.', 0, width)
+    return '\n'.join([*lines, '', *differs, f'next: {found["next"]}'])
+
+
+def _block(heading: str, texts: list[str], width: int) -> list[str]:
+    if not texts:
+        return []
+    lines = [line for text in texts for line in wrapped(text, 2, width)]
+    return ['', f'{heading}:', *lines]
+
+
+def _converted(row: Mapping[str, Any]) -> str:
+    new = ', '.join(f'{key}={value!r}' for key, value in row['new'].items())
+    why = f' ({row["why"]})' if row['why'] else ''
+    return f'{row["key"]}={row["value"]!r} -> {new}{why}'
+
+
+def _dropped(rows: list[Mapping[str, Any]]) -> list[str]:
+    """Returns a text for each reason."""
+    by_reason: dict[str, list[str]] = {}
+    for row in rows:
+        by_reason.setdefault(row['why'], []).append(row['key'])
+    return [f'{", ".join(keys)}: {why}' for why, keys in by_reason.items()]

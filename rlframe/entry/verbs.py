@@ -126,11 +126,7 @@ def train(args: Args) -> int:
         type=count,
     ),
     arg('--algorithm', 'search algorithm: random (the default) or optuna', 'NAME', default='random'),
-    arg(
-        '--metric',
-        'metric that compares trials (default: %(default)s)',
-        default='eval/mean_reward',
-    ),
+    arg('--metric', 'metric that compares trials (default: %(default)s)', default='eval/mean_reward'),
     arg(
         '--mode',
         'whether a higher (max) or lower (min) metric is better (default: max)',
@@ -184,11 +180,7 @@ def tune(args: Args) -> int:
 @verb(
     USE,
     'score a checkpoint on episodes that training never saw',
-    (
-        'cartpole_dqn_seed0',
-        'cartpole_dqn_seed0 --episodes 10 --json',
-        'cartpole_dqn_seed0 --video films',
-    ),
+    ('cartpole_dqn_seed0', 'cartpole_dqn_seed0 --episodes 10 --json', 'cartpole_dqn_seed0 --video films'),
     CHECKPOINT,
     *episodes(default=100),
     arg(
@@ -220,10 +212,7 @@ def eval_(args: Args) -> int:
 @verb(
     USE,
     'show a trained policy in a window or as text',
-    (
-        'cartpole_dqn_seed0',
-        'cartpole_dqn_seed0 --episodes 3 --human',
-    ),
+    ('cartpole_dqn_seed0', 'cartpole_dqn_seed0 --episodes 3 --human'),
     CHECKPOINT,
     *episodes(default=1),
     arg('--fps', 'env steps shown per second', 'N', type=float),
@@ -404,10 +393,10 @@ def new(args: Args) -> int:
 )
 def import_ding(args: Args) -> int:
     """Writes the translated config, and tells the changes."""
-    from rlframe.app.import_ding import import_ding, text_of
+    from rlframe.app.new import ding_text, import_ding
     from rlframe.pipeline.saying import say_result
 
-    say_result(import_ding(args.file, args.out, args.parallel), text_of, args.json)
+    say_result(import_ding(args.file, args.out, args.parallel), ding_text, args.json)
     return 0
 
 

@@ -150,7 +150,7 @@ def saved_config(
 def compiled_again(
     data: Mapping[str, Any], overrides: Sequence[str] | Mapping[str, Any] = ()
 ) -> ExperimentConfig:
-    """Compiles a saved config, without the warnings that were shown when the run began."""
+    """Compiles a config, without the warnings that were shown, or are shown, when a run begins."""
     with warnings.catch_warnings():
         warnings.simplefilter('ignore', ConfigWarning)
         return config.compile_config(data['main_config'], data['create_config'], overrides=overrides)

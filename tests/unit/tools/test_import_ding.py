@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from rlframe import config
-from rlframe.app.import_ding import import_ding
+from rlframe.app.new import import_ding
 from rlframe.entry.__main__ import main
 from tests.unit.test_from_ding import FLAT, nested
 
