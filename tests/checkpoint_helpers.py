@@ -17,6 +17,7 @@ import torch
 from rlframe.data import Batch
 from rlframe.run import checkpoint_tree as rows_module
 from rlframe.run.manifest import write_text
+from rlframe.run.read_checkpoint import open_newest
 from rlframe.run.write_checkpoint import publish_checkpoint
 from rlframe.worker.replay_buffer import IBuffer, create_buffer
 
@@ -74,6 +75,12 @@ def save_run(folder: Path, numbers: Any, monkeypatch: Any = None, **options: Any
         )
         for number in numbers
     ]
+
+
+def newest_good(folder: Path) -> tuple[Path, Any]:
+    """Returns the checkpoint that a run would be resumed from, and the damaged ones that are skipped."""
+    opened, damaged = open_newest(folder)
+    return opened.path, damaged
 
 
 def assert_same(one: Any, other: Any, path: str = '') -> None:

@@ -31,7 +31,7 @@ from rlframe.pipeline import build
 from rlframe.run.checkpoint_files import (
     MANIFEST,
     publish_folder,
-    read_limited,
+    read_checked,
     refusal,
     staging_folder,
     write_file,
@@ -388,7 +388,7 @@ def read_artifact(path: str | Path) -> Artifact:
     check_listed(path, manifest['files'], PARTS, PARTS.__contains__)
     kinds = {DESCRIPTION: 'POLICY', CARD: 'POLICY', WEIGHTS: ''}
     contents = {
-        name: read_limited(path / name, facts, kinds[name]) for name, facts in manifest['files'].items()
+        name: read_checked(path / name, facts, kinds[name]) for name, facts in manifest['files'].items()
     }
     try:
         arrays = safetensors_numpy.load(contents[WEIGHTS])

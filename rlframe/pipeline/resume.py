@@ -15,17 +15,14 @@ from rlframe.config.schema import ExperimentConfig
 from rlframe.errors import CheckpointError, CheckpointNotFoundError, ConfigError
 from rlframe.run import run_folder
 from rlframe.run.checkpoint_files import MANIFEST, delete_folder
-from rlframe.run.manifest import read_manifest
 from rlframe.run.metrics import METRICS, cut_off
-from rlframe.run.read_checkpoint import RESUMABLE, OpenCheckpoint, find_checkpoint, manifests_in, open_newest
+from rlframe.run.read_checkpoint import RESUMABLE, OpenCheckpoint, find_checkpoint, open_newest
 from rlframe.run.run_folder import check_links
 
 logger = logging.getLogger('rlframe.pipeline.resume')
 
 CKPT, CONFIG = 'ckpt', 'config.json'
 """Names in a run folder: its checkpoints, and the config that it started with."""
-FIRST_FILES = (run_folder.LOCK, run_folder.LOG, METRICS)
-"""Files that a run folder may contain before its config is written."""
 
 Pair = tuple[Mapping[str, Any], Mapping[str, Any]]
 
@@ -122,18 +119,9 @@ def find_start(path: str | Path) -> Start:
     path = Path(path).expanduser()
     if _is_run(path):
         return _newest_of(path)
-    saved = OpenCheckpoint(_original(find_checkpoint(path)))
+    saved = OpenCheckpoint(find_checkpoint(path))
     saved.verify()
     return Start(saved, saved.is_newest())
-
-
-def _original(path: Path) -> Path:
-    """Returns the checkpoint that a copy of a link to it stands for, as ``latest`` where links were followed."""
-    if path.parent.name != CKPT or path.name.startswith(RESUMABLE):
-        return path
-    manifest = read_manifest(path)
-    same = [one for one, other in manifests_in(path.parent, RESUMABLE)[0] if other == manifest]
-    return same[0] if same else path
 
 
 def _newest_of(path: Path) -> Start:
@@ -200,18 +188,13 @@ def _runs_of(cfg: ExperimentConfig, folder_name: str | None) -> list[Path]:
         if (folder.name == folder_name if folder_name else pattern.fullmatch(folder.name))
         and _may_be_of(cfg, folder)
     ]
-    return sorted(folders, key=_changed_at, reverse=True)
-
-
-def _changed_at(folder: Path) -> float:
-    written = folder / CONFIG
-    return (written if written.is_file() else folder).stat().st_mtime
+    return sorted(folders, key=lambda folder: (folder / CONFIG).stat().st_mtime, reverse=True)
 
 
 def _may_be_of(cfg: ExperimentConfig, folder: Path) -> bool:
-    """Whether a run folder was started with this config, or its run ended before writing one."""
-    if not (folder / CONFIG).exists():
-        return folder.is_dir() and all(entry.name in FIRST_FILES for entry in folder.iterdir())
+    """Whether a run folder was started with this config."""
+    if not (folder / CONFIG).is_file():
+        return False
     try:
         config.check_changes(read_written(folder / CONFIG), cfg, str(folder))
     except (ConfigError, OSError, ValueError, KeyError) as error:

@@ -149,15 +149,10 @@ class RunOutput:
 
     def _opened(self, resume: Path | OpenCheckpoint) -> OpenCheckpoint:
         try:
-            saved = open_checkpoint(resume)
-            if isinstance(self._given, Path) and _is_of(saved, self._given):
-                # The folder was not locked between verification and now. The verified bytes are used in any case; this
-                # checks that they are still the newest state of the run.
-                saved.check_current()
+            return open_checkpoint(resume)
         except BaseException:
             self.close()
             raise
-        return saved
 
     def open(self, position: Mapping[str, Any] | None) -> None:
         """Creates the folder if it does not exist, cleans it up, and opens the logs.

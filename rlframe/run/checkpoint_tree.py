@@ -17,7 +17,7 @@ from rlframe.utils.files import LimitExceededError, limit
 from rlframe.utils.lazy import LazyModule
 from rlframe.utils.secrets import Secrets, Unknown
 from rlframe.utils.serialize import struct_dtype
-from rlframe.utils.strict_json import FLOAT, JSONRefusedError, JsonText, check_nesting, checked_leaf
+from rlframe.utils.strict_json import FLOAT, JSONRefusedError, JsonText, checked_leaf
 
 SEGMENT_BYTES = 64 * 2**20
 """Maximum size of a file of rows, unless a single row is larger; also the extra memory that saving needs."""
@@ -174,19 +174,6 @@ BAD_TREE = (ValueError, KeyError, TypeError, AttributeError, IndexError, Overflo
 REMEDY = 'Tensors, arrays of numbers or text, numbers, strings, bools, None, and dicts, lists and tuples of these can be.'
 
 
-class BrokenPartError(ValueError):
-    """A part of a tree that ``Encoder`` did not write.
-
-    Args:
-        key: Its dotted name.
-        why: What is wrong with it.
-    """
-
-    def __init__(self, key: str, why: str) -> None:
-        super().__init__(f'{key}: {why}')
-        self.key, self.why = key, why
-
-
 class Encoder:
     """Encodes a tree of values as JSON, with its arrays kept separately.
 
@@ -293,7 +280,7 @@ class Encoder:
 def describe(error: BaseException) -> str:
     """Returns the message of one of ``BAD_TREE``, with its type."""
     text = str(error)[:300]
-    is_ours = isinstance(error, LimitExceededError | JSONRefusedError | BrokenPartError)
+    is_ours = isinstance(error, LimitExceededError | JSONRefusedError)
     return text if is_ours else f'{type(error).__name__}: {text}'
 
 
@@ -330,14 +317,13 @@ def decode(
 
 class _Decoder:
     def __init__(self, arrays: Mapping[str, Array], rows: Sequence[Any], secrets: Secrets) -> None:
-        self._arrays, self._rows, self._secrets, self._depth = dict(arrays), rows, secrets, 0
-        self._deepest = limit('NESTING')
+        self._arrays, self._rows, self._secrets = dict(arrays), rows, secrets
         self._readers: dict[str, Callable[[dict[str, Any]], Any]] = {
             ARRAY: lambda tree: _array_of(self._arrays.pop(tree[ARRAY]), tree.get('dtype')),
             TENSOR: lambda tree: _tensor_of(self._arrays.pop(tree[TENSOR]), tree.get('dtype')),
             ROWS: lambda tree: self._rows[tree[ROWS]],
-            PAIRS: lambda tree: {self.tree(name): self._named(name, item) for name, item in tree[PAIRS]},
-            TUPLE: lambda tree: tuple(self._named(i, item) for i, item in enumerate(tree[TUPLE])),
+            PAIRS: lambda tree: {self.tree(name): self.tree(item) for name, item in tree[PAIRS]},
+            TUPLE: lambda tree: tuple(self.tree(item) for item in tree[TUPLE]),
             FLOAT: lambda tree: float(tree[FLOAT]),
             SECRET: lambda tree: self._secrets.value_of(tree[SECRET]),
             FIELDS: lambda tree: _struct_of(
@@ -346,32 +332,13 @@ class _Decoder:
         }
 
     def tree(self, tree: Any) -> Any:
-        if not isinstance(tree, list | dict):
-            return checked_leaf(tree)
-        self._depth += 1
-        if self._depth > self._deepest:
-            check_nesting(self._depth)
         if isinstance(tree, list):
-            found: Any = [self._named(i, item) for i, item in enumerate(tree)]
-        else:
-            found = self._dict(tree)
-        self._depth -= 1
-        return found
-
-    def _named(self, name: Any, tree: Any) -> Any:
-        try:
-            return self.tree(tree)
-        except BrokenPartError as error:
-            raise BrokenPartError(_join(str(name), error.key), error.why) from error.__cause__
-        except (JSONRefusedError, CheckpointError):
-            raise
-        except BAD_TREE as error:
-            raise BrokenPartError(str(name), describe(error)) from error
-
-    def _dict(self, tree: dict[str, Any]) -> Any:
+            return [self.tree(item) for item in tree]
+        if not isinstance(tree, dict):
+            return checked_leaf(tree)
         mark = next((mark for mark in MARKS if mark in tree), None)
         if mark is None:
-            return {name: self._named(name, item) for name, item in tree.items()}
+            return {name: self.tree(item) for name, item in tree.items()}
         return self._readers[mark](tree)
 
 

@@ -19,7 +19,7 @@ from rlframe.errors import (
     CheckpointMismatchError,
     CheckpointVersionError,
 )
-from rlframe.run.checkpoint_files import MANIFEST, check_file, open_regular, refusal
+from rlframe.run.checkpoint_files import MANIFEST, open_regular, refusal
 from rlframe.run.checkpoint_tree import BAD_TREE, Encoder, decode, describe, parse_segment, to_json
 from rlframe.utils import strict_json
 from rlframe.utils.files import LimitExceededError, remedy_of
@@ -156,23 +156,6 @@ def check_version(path: Path, manifest: Mapping[str, Any], newest: int) -> None:
             where=str(path),
             remedy='Upgrade rlframe: pip install --upgrade rlframe.',
         )
-
-
-def check_files(path: Path, manifest: Mapping[str, Any], linked: bool = True) -> None:
-    """Compares all files of a checkpoint with its manifest.
-
-    Args:
-        path: The checkpoint.
-        manifest: Its manifest.
-        linked: Whether to read files that are shared with another checkpoint and were compared there.
-
-    Raises:
-        CheckpointCorruptError: Naming the first file that is missing, truncated or changed.
-    """
-    for name, expected in manifest['files'].items():
-        file = path / name
-        if linked or not file.is_file() or file.stat().st_nlink == 1:
-            check_file(file, expected)
 
 
 def check_listed(path: Path, files: Any, required: Set[str], is_part: Callable[[Any], bool]) -> None:

@@ -10,14 +10,13 @@ from __future__ import annotations
 import csv
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from rlframe.errors import CheckpointCorruptError, CheckpointError, CheckpointNotFoundError
-from rlframe.run.checkpoint_files import MANIFEST, check_file, read_checked, read_limited, refusal
+from rlframe.run.checkpoint_files import MANIFEST, check_file, read_checked, refusal
 from rlframe.run.checkpoint_tree import (
     BAD_TREE,
     Array,
@@ -35,7 +34,6 @@ from rlframe.run.manifest import (
     STATE,
     TENSORS,
     Manifest,
-    check_files,
     read_manifest,
 )
 from rlframe.utils import strict_json
@@ -53,7 +51,8 @@ RESUMABLE = 'iteration_'
 
 Found = list[tuple[Path, Manifest]]
 """Checkpoints with their manifests."""
-NOTHING_KNOWN: Mapping[Path, Manifest] = MappingProxyType({})
+Damaged = list[tuple[Path, CheckpointError]]
+"""Checkpoints that cannot be used, with the damage of each."""
 
 
 def find_checkpoint(path: str | Path) -> Path:
@@ -114,28 +113,21 @@ def local_path(path: str | Path) -> Path:
     return Path(path).expanduser()
 
 
-def manifests_in(
-    folder: Path, prefix: str = '', known: Mapping[Path, Manifest] = NOTHING_KNOWN
-) -> tuple[Found, list[tuple[Path, CheckpointError]]]:
-    """Lists the checkpoints in a folder; ignores links.
-
-    Args:
-        folder: The ``ckpt`` folder.
-        prefix: Prefix of the names of the checkpoints.
-        known: Manifests that were read before and are not read again.
+def manifests_in(folder: Path, prefix: str = '', without: Path | None = None) -> tuple[Found, Damaged]:
+    """Lists the checkpoints in a folder whose names begin with a prefix; ignores links, and the one ``without``.
 
     Returns:
         The checkpoints with their manifests, and those with a damaged manifest.
     """
     found: Found = []
-    damaged: list[tuple[Path, CheckpointError]] = []
+    damaged: Damaged = []
     for path in sorted(folder.iterdir()) if folder.is_dir() else ():
         is_folder = path.is_dir() and not path.is_symlink()
-        if not is_folder or path.name.startswith('.') or not path.name.startswith(prefix):
+        if not is_folder or path.name.startswith('.') or not path.name.startswith(prefix) or path == without:
             continue
         if prefix or (path / MANIFEST).is_file():
             try:
-                found.append((path, known[path] if path in known else read_manifest(path)))
+                found.append((path, read_manifest(path)))
             except CheckpointError as error:
                 damaged.append((path, error))
     return found, damaged
@@ -160,8 +152,8 @@ def serial(manifest: Manifest) -> int:
 
 def not_found(folder: Path, message: str) -> CheckpointNotFoundError:
     """Returns the error for a folder without a checkpoint, with the names of its first entries."""
-    seen: Iterable[str] = sorted(entry.name for entry in folder.iterdir())[:10] if folder.is_dir() else ()
-    return CheckpointNotFoundError(f'{message}; found {list(seen)}', where=str(folder.absolute()))
+    seen = sorted(entry.name for entry in folder.iterdir())[:10] if folder.is_dir() else []
+    return CheckpointNotFoundError(f'{message}; found {seen}', where=str(folder.absolute()))
 
 
 safetensors = LazyModule('safetensors')
@@ -170,9 +162,6 @@ safetensors_numpy = LazyModule('safetensors.numpy')
 ROWS_SCHEMA: Schema = {'first': COUNT, 'stop': COUNT, 'columns': DICT, 'files': list_of(TEXT)}
 NUMBERED: Schema = {'state': DICT, 'rows': list_of(ROWS_SCHEMA)}
 """Content of the file of a replay buffer, and its references to rows in separate files."""
-
-Damaged = list[tuple[Path, CheckpointError]]
-"""Checkpoints that are skipped, with the damage of each."""
 
 
 class OpenCheckpoint:
@@ -193,7 +182,6 @@ class OpenCheckpoint:
         """Its manifest."""
         self._files = self.manifest['files']
         self._held: dict[str, bytes] = {}
-        self._beside = _names_beside(path)
 
     def verify(self) -> None:
         """Compares all files with the manifest and keeps their bytes in memory until ``state`` decodes them.
@@ -218,11 +206,10 @@ class OpenCheckpoint:
             secrets: Values of the secrets that the state only names; by default ``'***'``.
 
         Raises:
-            CheckpointCorruptError: If a file is missing or does not match the manifest; the last intact one next to it is
-                named.
+            CheckpointCorruptError: If a file is missing or does not match the manifest.
             UnsafeCheckpointError: If a file holds a pickle.
         """
-        with _alternative_named(self.path):
+        with _others_named(self.path):
             text, arrays = self._bytes(STATE), self._arrays(TENSORS)
             state = self._tree(STATE, text, arrays, secrets)
             if not isinstance(state, dict):
@@ -233,34 +220,10 @@ class OpenCheckpoint:
         return state
 
     def is_newest(self) -> bool:
-        """Whether a run would be resumed from it: no newer checkpoint of a training state next to it is intact.
-
-        Of the others, only the files of newer ones are read.
-        """
-        if not self.path.name.startswith(RESUMABLE):
-            return False
-        found, _ = manifests_in(self.path.parent, RESUMABLE, {self.path: self.manifest})
-        for path in newest_first(found):
-            if path == self.path:
-                return True
-            if _is_intact(path, dict(found)[path]):
-                return False
-        return False
-
-    def check_current(self) -> None:
-        """Checks that no checkpoint was saved or deleted next to it since it was opened.
-
-        A run folder is not locked between the search for its newest checkpoint and the start of the resumed run.
-
-        Raises:
-            CheckpointNotFoundError: If one was: this one may no longer be the newest.
-        """
-        if _names_beside(self.path) != self._beside:
-            error = not_found(
-                self.path.parent, f'another process changed the run after {self.path.name} was read'
-            )
-            error.remedy = 'Resume it again.'
-            raise error
+        """Whether a run would be resumed from it: there is no newer checkpoint of a training state next to it."""
+        others, _ = manifests_in(self.path.parent, RESUMABLE, self.path)
+        newest = newest_first([*others, (self.path, self.manifest)])[0]
+        return self.path.name.startswith(RESUMABLE) and newest == self.path
 
     def _buffer(self, secrets: Secrets | None) -> Any:
         text = self._bytes(BUFFER)
@@ -316,7 +279,7 @@ class OpenCheckpoint:
             )
         if name in self._held:
             return self._held.pop(name)
-        return read_limited(self.path / name, self._files[name], _kind_of(name))
+        return read_checked(self.path / name, self._files[name], _kind_of(name))
 
 
 def open_checkpoint(path: str | Path | OpenCheckpoint) -> OpenCheckpoint:
@@ -327,36 +290,24 @@ def open_checkpoint(path: str | Path | OpenCheckpoint) -> OpenCheckpoint:
 
     Raises:
         CheckpointNotFoundError: If there is none.
-        CheckpointCorruptError: If the manifest is damaged; the last intact one next to it is named.
+        CheckpointCorruptError: If the manifest is damaged.
         CheckpointVersionError: If a newer rlframe wrote it.
     """
     if isinstance(path, OpenCheckpoint):
         return path
     path = find_checkpoint(path)
-    with _alternative_named(path):
+    with _others_named(path):
         return OpenCheckpoint(path)
 
 
 def load_checkpoint(
     path: str | Path, buffer: bool = True, secrets: Secrets | None = None
 ) -> tuple[dict[str, Any], Manifest]:
-    """Reads a checkpoint after comparing the files it needs with the manifest.
-
-    Args:
-        path: The checkpoint, or any path that ``find_checkpoint`` accepts.
-        buffer: Whether to read the replay buffer too, as ``replay_buffer`` of the state; evaluation needs none.
-        secrets: Values of the secrets that the state only names; by default ``'***'``.
+    """Reads a checkpoint; arguments and errors are those of ``open_checkpoint`` and ``OpenCheckpoint.state``.
 
     Returns:
         The state and the manifest, whose ``replay_buffer`` says whether there is one: ``'saved'``, ``'none'``, or
         ``'stripped'`` if only a newer checkpoint has it.
-
-    Raises:
-        CheckpointNotFoundError: If there is none.
-        CheckpointCorruptError: If a file is missing or does not match the manifest; the last intact one next to it is
-            named.
-        CheckpointVersionError: If a newer rlframe wrote it.
-        UnsafeCheckpointError: If a file holds a pickle.
     """
     opened = open_checkpoint(path)
     return opened.state(buffer, secrets), opened.manifest
@@ -366,7 +317,8 @@ def verify_checkpoint(path: str | Path) -> Manifest:
     """Compares all files of a checkpoint with its manifest and returns it; raises like ``load_checkpoint``."""
     path = find_checkpoint(path)
     manifest = read_manifest(path)
-    check_files(path, manifest)
+    for name, expected in manifest['files'].items():
+        check_file(path / name, expected)
     return manifest
 
 
@@ -400,44 +352,18 @@ def open_newest(folder: str | Path) -> tuple[OpenCheckpoint, Damaged]:
     raise not_found(folder, f'no checkpoint of a training state here (no {RESUMABLE}*)')
 
 
-def newest_good(folder: str | Path) -> tuple[Path, Damaged]:
-    """Finds the newest checkpoint that a run can resume from; like ``open_newest``, but returns its path."""
-    opened, damaged = open_newest(folder)
-    return opened.path, damaged
-
-
 def _kind_of(name: str) -> str:
     """Returns the kind of JSON that a file contains, which has a limit; empty for tensors."""
     return 'STATE' if name.endswith('.json') else ''
 
 
-def _names_beside(path: Path) -> list[str]:
-    """Returns the names of the checkpoints in the folder of a checkpoint that a run can resume from."""
-    return sorted(entry.name for entry in path.parent.glob(f'{RESUMABLE}*'))
-
-
-def _is_intact(path: Path, manifest: Manifest) -> bool:
-    try:
-        check_files(path, manifest)
-    except CheckpointError:
-        return False
-    return True
-
-
 @contextmanager
-def _alternative_named(path: Path) -> Iterator[None]:
-    """Adds to an error about a damaged checkpoint which one next to it is intact."""
+def _others_named(path: Path) -> Iterator[None]:
+    """Adds to an error about a damaged checkpoint where to look for others."""
     try:
         yield
     except CheckpointCorruptError as error:
-        error.remedy = error.remedy or _alternative(path)
+        error.remedy = error.remedy or (
+            f'Name another checkpoint in {path.parent}; a run folder that is resumed skips damaged ones.'
+        )
         raise
-
-
-def _alternative(path: Path) -> str:
-    found, _ = manifests_in(path.parent, RESUMABLE)
-    manifests = {other: manifest for other, manifest in found if other != path}
-    for other in newest_first(list(manifests.items())):
-        if _is_intact(other, manifests[other]):
-            return f'The last intact one next to it is {other}.'
-    return 'There is no other intact one next to it.'

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import errno
-import logging
 import math
 import os
 import shutil
@@ -41,7 +39,6 @@ from rlframe.run.manifest import (
     STATE,
     STRIPPED,
     TENSORS,
-    check_files,
     read_manifest,
     write_text,
 )
@@ -55,16 +52,15 @@ from rlframe.utils.strict_json import check_size
 
 safetensors = LazyModule('safetensors.numpy')
 
-SLACK = 4096
-"""Approximate number of bytes that a file takes in addition to its content."""
+BEST = 'best_'
+"""Prefix of the names of checkpoints that contain a policy for evaluation."""
 BUFFER_REMEDY = "checkpoint.replay_buffer='none' leaves the replay buffer out; a resume is then not exact."
 
 
-class _Piece(NamedTuple):
+class _File(NamedTuple):
     """A file to write."""
 
     name: str
-    nbytes: int
     make: Callable[[], bytes]
     is_private: bool = False
 
@@ -72,8 +68,8 @@ class _Piece(NamedTuple):
 class _BufferPart(NamedTuple):
     """The files to write for a replay buffer, and those of an earlier checkpoint that are reused."""
 
-    pieces: list[_Piece]
-    kept: list[Segment]
+    files: list[_File]
+    kept: dict[str, FileFacts]
     rows: list[Rows]
 
 
@@ -106,34 +102,37 @@ def save_checkpoint(
         CheckpointWriteError: If the disk is full or refuses; an earlier checkpoint of that name is kept.
     """
     path = local_path(path)
-    part = _BufferPart([], [], []) if buffer is None else _buffer_part(buffer, previous, secrets)
+    part = _BufferPart([], {}, []) if buffer is None else _buffer_part(buffer, previous, secrets)
     encoder = Encoder(secrets=secrets)
     text = to_json(encoder.tree(state))
-    pieces = [_text_piece(STATE, text), _tensor_piece(TENSORS, encoder.arrays), *part.pieces]
-    needed = sum(piece.nbytes + SLACK for piece in pieces)
+    own = [_text_file(STATE, text), _tensor_file(TENSORS, encoder.arrays), *part.files]
     _check_place(path)
     try:
         with staging_folder(path) as staging:
-            if shutil.disk_usage(staging).free < needed:
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-            files = {one.name: write_file(staging / one.name, one.make(), one.is_private) for one in pieces}
-            files |= _link(part.kept, previous, staging)
+            files = {one.name: write_file(staging / one.name, one.make(), one.is_private) for one in own}
+            for name in part.kept:
+                assert previous is not None  # it has them
+                link_file(previous / name, staging / name)
+            files |= part.kept
+            newest = max((serial(manifest) for _, manifest in manifests_in(path.parent)[0]), default=0)
             more = {
-                'serial': 1
-                + max((serial(manifest) for _, manifest in manifests_in(path.parent)[0]), default=0),
+                'serial': newest + 1,
                 'replay_buffer': NOT_SAVED if buffer is None else SAVED,
                 'files': files,
             }
-            write_file(
-                staging / MANIFEST, write_text({**(facts or {}), **more}, secrets=secrets), private=True
-            )
+            manifest = write_text({**(facts or {}), **more}, secrets=secrets)
+            write_file(staging / MANIFEST, manifest, private=True)
             publish_folder(staging, path)
     except OSError as error:
-        raise _write_error(path, needed, error.strerror or str(error)) from error
+        raise CheckpointWriteError(
+            f'the checkpoint cannot be written: {error.strerror or error}',
+            where=str(path),
+            remedy='Earlier checkpoints are untouched. Free space, or make the folder writable.',
+        ) from error
     for rows in part.rows:
-        own = {one.name for one in map(parse_segment, files) if one is not None and one.rows == rows.name}
+        parts = [one for one in map(parse_segment, files) if one is not None and one.rows == rows.name]
         rows.segments.clear()
-        rows.segments.update({name: facts['sha256'] for name, facts in files.items() if name in own})
+        rows.segments.update({one.name: files[one.name]['sha256'] for one in parts})
     return path
 
 
@@ -156,64 +155,63 @@ def _is_of_buffer(name: str) -> bool:
     return name in (BUFFER, BUFFER_TENSORS) or parse_segment(name) is not None
 
 
-def _text_piece(name: str, text: bytes) -> _Piece:
+def _text_file(name: str, text: bytes) -> _File:
     try:
         check_size(len(text), 'STATE')
     except LimitExceededError as error:
         message = f'the state is too large to be loaded again: {error}'
         raise CheckpointError(message, where=name, remedy=error.remedy) from error
-    return _Piece(name, len(text), lambda: text, is_private=True)
+    return _File(name, lambda: text, is_private=True)
 
 
-def _tensor_piece(name: str, arrays: Mapping[str, Any]) -> _Piece:
-    nbytes = sum(array.nbytes + len(key) + 100 for key, array in arrays.items())
-    return _Piece(name, nbytes, lambda: safetensors.save(arrays))
+def _tensor_file(name: str, arrays: Mapping[str, Any]) -> _File:
+    return _File(name, lambda: safetensors.save(arrays))
 
 
-def _segment_piece(rows: Rows, one: Segment) -> _Piece:
+def _segment_file(rows: Rows, one: Segment) -> _File:
     def make() -> bytes:
         encoder = Encoder('columns')
         encoder.tree(rows.read(one.first, one.stop))
         data: bytes = safetensors.save(encoder.arrays)
         return data
 
-    return _Piece(one.name, (one.stop - one.first) * rows.nbytes, make)
+    return _File(one.name, make)
 
 
 def _buffer_part(buffer: Mapping[str, Any], previous: Path | None, secrets: Secrets | None) -> _BufferPart:
     encoder = Encoder('replay_buffer', secrets)
     numbered: list[dict[str, Any]] = []
-    pieces: list[_Piece] = []
-    kept: list[Segment] = []
+    part = _BufferPart([], {}, encoder.rows)
     try:
         tree = encoder.tree(buffer)
         for rows in encoder.rows:
             columns = Encoder('columns').tree(rows.read(rows.first, rows.first))
-            old, new = plan_segments(rows, _reusable(rows, previous))
-            kept += old
-            pieces += [_segment_piece(rows, one) for one in new]
+            reusable = _reusable(rows, previous)
+            old, new = plan_segments(rows, {name: facts['size'] for name, facts in reusable.items()})
+            part.kept.update({one.name: reusable[one.name] for one in old})
+            part.files.extend(_segment_file(rows, one) for one in new)
             names = [one.name for one in (*old, *new)]
             numbered.append({'first': rows.first, 'stop': rows.stop, 'columns': columns, 'files': names})
         text = to_json({'state': tree, 'rows': numbered})
     except CheckpointError as error:
         error.remedy = f'{error.remedy} {BUFFER_REMEDY}'.lstrip()
         raise
-    pieces.append(_text_piece(BUFFER, text))
+    part.files.append(_text_file(BUFFER, text))
     if encoder.arrays:
-        pieces.append(_tensor_piece(BUFFER_TENSORS, encoder.arrays))
-    return _BufferPart(pieces, kept, encoder.rows)
+        part.files.append(_tensor_file(BUFFER_TENSORS, encoder.arrays))
+    return part
 
 
-def _reusable(rows: Rows, previous: Path | None) -> dict[str, int]:
-    """Returns the sizes of the files of an earlier checkpoint that hold rows of this buffer."""
+def _reusable(rows: Rows, previous: Path | None) -> dict[str, FileFacts]:
+    """Returns the files of an earlier checkpoint that hold rows of this buffer."""
     if previous is None:
         return {}
     try:
-        files = read_manifest(previous)['files']
+        files: dict[str, FileFacts] = read_manifest(previous)['files']
     except CheckpointError:
         return {}  # everything is rewritten, so nothing is lost
     return {
-        name: facts['size']
+        name: facts
         for name, facts in files.items()
         if rows.segments.get(name) == facts['sha256'] and _has_size(previous / name, facts['size'])
     }
@@ -223,15 +221,6 @@ def _has_size(path: Path, size: int) -> bool:
     return path.is_file() and not path.is_symlink() and path.stat().st_size == size
 
 
-def _link(kept: list[Segment], previous: Path | None, staging: Path) -> dict[str, FileFacts]:
-    if previous is None or not kept:
-        return {}
-    files: dict[str, FileFacts] = read_manifest(previous)['files']
-    for one in kept:
-        link_file(previous / one.name, staging / one.name)
-    return {one.name: files[one.name] for one in kept}
-
-
 def _check_place(path: Path) -> None:
     """Refuses to overwrite a folder that is not a checkpoint."""
     is_free = not path.exists() or (path / MANIFEST).is_file() or (path.is_dir() and not any(path.iterdir()))
@@ -239,23 +228,6 @@ def _check_place(path: Path) -> None:
         raise CheckpointWriteError(
             'the path exists already', where=str(path), remedy='Name a folder that does not exist.'
         )
-
-
-def _write_error(path: Path, needed: int, reason: str) -> CheckpointWriteError:
-    parent = next(folder for folder in path.absolute().parents if folder.is_dir())
-    free = shutil.disk_usage(parent).free
-    message = f'the checkpoint cannot be written: {reason}; it needs {needed} bytes and {free} are free'
-    if needed > free:
-        message += f', so {needed - free} are missing'
-    before = path if path.is_dir() else next(iter(newest_first(manifests_in(path.parent)[0])), None)
-    kept = f'The one before is untouched: {before}.' if before else 'There is none before it.'
-    return CheckpointWriteError(message, where=str(path), remedy=kept)
-
-
-logger = logging.getLogger(__name__)
-
-BEST = 'best_'
-"""Prefix of the names of checkpoints that contain a policy for evaluation."""
 
 
 def publish_checkpoint(
@@ -291,52 +263,39 @@ def publish_checkpoint(
     previous = path.parent / 'latest' if how == 'incremental' else None
     saved = None if how == 'none' else buffer
     save_checkpoint(path, state, facts, buffer=saved, previous=previous, secrets=secrets)
-    link_checkpoint(path, name, options)
+    link_checkpoint(path, name)
+    keep(path.parent, options['keep_last'], options['keep_best'], only_latest_buffer=how == 'latest')
     return path
 
 
-def link_checkpoint(path: Path, name: str, options: Mapping[str, Any] | None = None) -> None:
-    """Points ``name``, next to a checkpoint, to it atomically, and deletes unneeded checkpoints, like ``keep``.
+def link_checkpoint(path: Path, name: str) -> None:
+    """Points ``name``, next to a checkpoint, to it atomically.
 
-    Where a copy of the run has a folder of that name, as its links were followed, the link replaces it; after a kill in
-    between, ``clean_leftovers`` restores the folder.
+    Where a copy of the run has a folder of that name, as its links were followed, the link replaces it.
 
     Raises:
         CheckpointWriteError: If the disk refuses; the name then points to its previous checkpoint.
     """
-    options = {**defaults_of(CHECKPOINT_FIELDS), **(options or {})}
     target = path.parent / name
-    staging, copy = unused_name(target, TEMPORARY), unused_name(target, REPLACED)
+    staging = unused_name(target, TEMPORARY)
     try:
         staging.symlink_to(path.name)
         if (target / MANIFEST).is_file() and not target.is_symlink():
-            os.rename(target, copy)
+            delete_folder(target)
         os.replace(staging, target)
         sync_folder(path.parent)
-        if copy.exists():
-            delete_folder(copy)
     except OSError as error:
         staging.unlink(missing_ok=True)
-        if copy.exists() and not os.path.lexists(target):
-            os.rename(copy, target)
         raise CheckpointWriteError(
             f'{path} is saved, but the name {name} cannot point to it: {error.strerror}',
             where=str(path.parent),
         ) from error
-    keep(
-        path.parent,
-        options['keep_last'],
-        options['keep_best'],
-        only_latest_buffer=options['replay_buffer'] == 'latest',
-    )
 
 
 def keep(
     folder: Path, keep_last: int = 2, keep_best: int = 1, *, only_latest_buffer: bool = False
 ) -> list[Path]:
     """Deletes old checkpoints, except those that a name points to and those that the run did not name itself.
-
-    Before an older training state is deleted, the newest one is compared with its manifest; if damaged, all are kept.
 
     Args:
         folder: The ``ckpt`` folder.
@@ -355,8 +314,6 @@ def keep(
     ordered = newest_first(states)
     gone = [path for path in ordered[keep_last:] if path.resolve() not in linked]
     older = ordered[1:] if only_latest_buffer else []
-    if (gone or older) and not _is_whole(ordered[0], dict(states)[ordered[0]]):
-        gone = older = []
     gone += [path for path in _best_first(folder)[keep_best:] if path.resolve() not in linked]
     try:
         for path in gone:
@@ -404,12 +361,3 @@ def _best_first(folder: Path) -> list[Path]:
         return value if isinstance(value, int | float) and not math.isnan(value) else -math.inf
 
     return sorted(newest_first(found), key=score, reverse=True)
-
-
-def _is_whole(path: Path, manifest: Mapping[str, Any]) -> bool:
-    try:
-        check_files(path, manifest, linked=False)
-    except CheckpointError as error:
-        logger.warning('the newest checkpoint is damaged, so no older one is deleted: %s', error)
-        return False
-    return True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
@@ -304,18 +305,20 @@ def test_spoiled_checkpoint_is_refused_by_the_command_line(
     assert sorted(str(p) for p in cwd.rglob('*')) == before, 'nothing is left behind'
 
 
-def test_full_disk_ends_the_run_and_names_what_was_missing(run: Run, cwd: Path, monkeypatch: Any) -> None:
-    usage = shutil.disk_usage
+def test_full_disk_ends_the_run_and_the_checkpoint_before_stays(
+    run: Run, cwd: Path, monkeypatch: Any
+) -> None:
+    link = os.symlink
 
-    def nearly_full(path: Any) -> Any:
-        full = (cwd / 'cartpole_dqn_seed0' / 'ckpt' / 'iteration_20').exists()
-        return usage(path)._replace(free=10) if full else usage(path)
+    def full(*given: Any, **options: Any) -> None:
+        if (cwd / 'cartpole_dqn_seed0' / 'ckpt' / 'iteration_40').exists():
+            raise OSError(errno.ENOSPC, 'No space left on device')
+        link(*given, **options)
 
-    monkeypatch.setattr(shutil, 'disk_usage', nearly_full)
+    monkeypatch.setattr(os, 'symlink', full)
     code, _, err = run(*DQN, SAVES, '--train-iter', '60')
-    assert code == 1 and 'CheckpointWriteError' in err and 'are missing' in err and 'iteration_20' in err
-    monkeypatch.undo()
-    monkeypatch.chdir(cwd)
+    assert code == 1 and 'CheckpointWriteError' in err and 'No space left' in err
+    monkeypatch.setattr(os, 'symlink', link)
     assert run('--resume', 'cartpole_dqn_seed0')[0] == 0
     assert end_state(cwd / 'cartpole_dqn_seed0')['progress']['train_iter'] == 60
 

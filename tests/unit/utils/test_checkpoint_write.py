@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from checkpoint_helpers import save_run, state
+from checkpoint_helpers import newest_good, save_run, state
 
 from rlframe.errors import CheckpointError, CheckpointWriteError
-from rlframe.run.read_checkpoint import load_checkpoint, newest_good
+from rlframe.run.read_checkpoint import load_checkpoint
 from rlframe.run.write_checkpoint import clean_leftovers, publish_checkpoint, save_checkpoint
 from rlframe.worker.replay_buffer import create_buffer
 
@@ -121,7 +121,7 @@ def test_a_file_that_cannot_grow_leaves_the_checkpoint_before(tmp_path: Path, sm
         publish_checkpoint(tmp_path / name, state(3) | {'big': np.zeros(10**5)})
     words = str(caught.value)
     assert caught.value.where == str(tmp_path / name) and 'File too large' in words
-    assert 'it needs 80' in words and f'untouched: {tmp_path / "iteration_2"}' in words
+    assert 'Earlier checkpoints are untouched' in words
     assert names(tmp_path) == before and newest_good(tmp_path) == (tmp_path / 'iteration_2', [])
     assert load_checkpoint(tmp_path / 'latest')[0]['progress'] == {'train_iter': 2}
     publish_checkpoint(tmp_path / name, state(4))
@@ -172,8 +172,8 @@ import os, sys
 from pathlib import Path
 sys.path.insert(0, {tests!r})
 import checkpoint_helpers
-from checkpoint_helpers import save_run
-from rlframe.run.read_checkpoint import load_checkpoint, newest_good
+from checkpoint_helpers import newest_good, save_run
+from rlframe.run.read_checkpoint import load_checkpoint
 from rlframe.run.write_checkpoint import clean_leftovers
 checkpoint_helpers.filled_buffer()
 folder = Path(sys.argv[1])
