@@ -103,74 +103,9 @@ NOTEBOOK_COLUMNS = 100
 """Columns of the output of a notebook's cell."""
 
 
-class PlainScreen:
-    """Lines one below the other, for pipes, files and terminals that cannot redraw.
-
-    Args:
-        console: Where they are written.
-    """
-
-    first, period = 0.5, 5.0
-    """Seconds before the first update, and between two."""
-
-    def __init__(self, console: Console) -> None:
-        self._console = console
-
-    def start(self) -> None:
-        """Takes the place where it is shown."""
-
-    def show(self, picture: Picture) -> None:
-        """Shows the present state."""
-        self._console.print(picture(None), highlight=False, soft_wrap=True)
-
-    def stop(self) -> None:
-        """Gives the place back, with the last state in it."""
-
-
-class LiveScreen(PlainScreen):
-    """A line at the bottom of a terminal that is redrawn."""
-
-    first, period = 0.0, 0.2
-
-    def __init__(self, console: Console) -> None:
-        super().__init__(console)
-        self._live = Live(console=console, auto_refresh=False)
-
-    def start(self) -> None:
-        self._live.start()
-
-    def show(self, picture: Picture) -> None:
-        self._live.update(picture(self._console.width), refresh=True)
-
-    def stop(self) -> None:
-        self._live.stop()
-
-
-class NotebookScreen(PlainScreen):
-    """One output of a notebook's cell that is replaced; it stays in the saved notebook."""
-
-    first, period = 0.0, 0.5
-    _handle: Any = None
-
-    def show(self, picture: Picture) -> None:
-        from IPython.display import Pretty, display
-
-        drawn = io.StringIO()
-        console = Console(file=drawn, width=NOTEBOOK_COLUMNS, force_jupyter=False, color_system=None)
-        console.print(picture(NOTEBOOK_COLUMNS), highlight=False)
-        shown = Pretty(drawn.getvalue().rstrip())  # type: ignore[no-untyped-call]  # IPython's functions have no annotations
-        if self._handle is None:
-            self._handle = display(shown, display_id=True)  # type: ignore[no-untyped-call]  # nor has this one
-        else:
-            self._handle.update(shown)
-
-
-def screen_of(console: Console) -> PlainScreen:
-    """Returns the screen that suits a console; colours asked for on a pipe do not make it a terminal."""
-    if console.is_jupyter:
-        return NotebookScreen(console)
-    redraws = console.file.isatty() and console.is_terminal and not console.is_dumb_terminal
-    return LiveScreen(console) if redraws else PlainScreen(console)
+def redraws(console: Console) -> bool:
+    """Whether a console can replace a line; colours asked for on a pipe do not make it a terminal."""
+    return console.file.isatty() and console.is_terminal and not console.is_dumb_terminal
 
 
 MEASURED_SECONDS, LONGEST_SECONDS = 5.0, 100 * 86_400.0
@@ -178,27 +113,58 @@ MEASURED_SECONDS, LONGEST_SECONDS = 5.0, 100 * 86_400.0
 
 
 class Shown:
-    """Shows a picture that changes, from time to time while it is entered as a context."""
+    """Shows a picture that changes, from time to time while it is entered as a context.
+
+    On a terminal it is redrawn at the bottom, in a notebook it is one output of the cell, which stays in the saved
+    notebook; elsewhere, lines are written one below the other.
+    """
 
     def __init__(self) -> None:
         self._console = Console(stderr=True)
-        self._screen = screen_of(self._console)
+        self._live: Live | None = None
+        self._output: Any = None  # of the notebook's cell
+        first, self._period = 0.5, 5.0
+        if self._console.is_jupyter:
+            first, self._period = 0.0, 0.5
+        elif redraws(self._console):
+            self._live = Live(console=self._console, auto_refresh=False)
+            first, self._period = 0.0, 0.2
         self._begin = monotonic()
-        self._next = self._begin + self._screen.first
+        self._next = self._begin + first
 
     def __enter__(self) -> Self:
-        self._screen.start()
+        if self._live is not None:
+            self._live.start()
         return self
 
     def __exit__(self, *exception: object) -> None:
-        self._screen.stop()
+        if self._live is not None:
+            self._live.stop()
 
-    def _show(self, picture: Picture, final: bool) -> None:
+    def show_picture(self, picture: Picture, final: bool) -> None:
         """Shows the present state if it is time to, or if it is the last one."""
         now = monotonic()
-        if now >= self._next or final:
-            self._next = now + self._screen.period
-            self._screen.show(picture)
+        if now < self._next and not final:
+            return
+        self._next = now + self._period
+        if self._console.is_jupyter:
+            self._show_in_notebook(picture(NOTEBOOK_COLUMNS))
+        elif self._live is not None:
+            self._live.update(picture(self._console.width), refresh=True)
+        else:
+            self._console.print(picture(None), highlight=False, soft_wrap=True)
+
+    def _show_in_notebook(self, drawn: RenderableType) -> None:
+        from IPython.display import Pretty, display
+
+        text = io.StringIO()
+        console = Console(file=text, width=NOTEBOOK_COLUMNS, force_jupyter=False, color_system=None)
+        console.print(drawn, highlight=False)
+        shown = Pretty(text.getvalue().rstrip())  # type: ignore[no-untyped-call]  # IPython's functions have no annotations
+        if self._output is None:
+            self._output = display(shown, display_id=True)  # type: ignore[no-untyped-call]  # nor has this one
+        else:
+            self._output.update(shown)
 
 
 class Display(Shown):
@@ -229,7 +195,7 @@ class Display(Shown):
 
     def show(self, final: bool = False) -> None:
         """Shows the present state if it is time to."""
-        self._show(lambda _: joined(self._parts(max(monotonic() - self._begin, 1e-9))), final)
+        self.show_picture(lambda _: joined(self._parts(max(monotonic() - self._begin, 1e-9))), final)
 
     def _parts(self, seconds: float) -> Iterator[Part]:
         """Yields the facts of the line after so many seconds, the most important first."""

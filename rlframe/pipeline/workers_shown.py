@@ -62,7 +62,7 @@ class SeedDisplay(Shown):
         """Shows the present state if it is time to."""
         is_over = all(run.state not in ('waiting', 'running') for run in runs)
         if not self._is_over:
-            self._show(lambda width: picture(runs, width), is_over)
+            self.show_picture(lambda width: picture(runs, width), is_over)
         self._is_over = is_over
 
 

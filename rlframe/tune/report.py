@@ -12,8 +12,7 @@ from time import monotonic
 from typing import Any
 
 from ray.tune import Callback
-from rich.console import Console, Group
-from rich.live import Live
+from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -22,11 +21,10 @@ from rlframe.config import split_config, write_total_config
 from rlframe.errors import ConfigError, RLFrameError
 from rlframe.export.artifact import open_source
 from rlframe.export.exporter import FORMATS
+from rlframe.pipeline.live import Shown
 from rlframe.scores import number_text
 from rlframe.tune.trial import CHECKPOINT, SEARCH, TrialBase, compile_trial, short_value, trial_options
 
-LIVE_SECONDS, PLAIN_SECONDS = 0.5, 10.0
-"""Seconds between two updates of the table, and between two plain lines if there is no terminal."""
 ROWS = 20
 """Trials that are shown at most: those that run, then the best."""
 
@@ -41,13 +39,11 @@ class TrialTable(Callback):  # type: ignore[misc]  # Ray is untyped
 
     def __init__(self, metric: str, mode: str = 'max') -> None:
         self._metric, self._mode = metric, mode
-        self._console: Console | None = None
-        self._live: Live | None = None
-        self._begin = self._last = 0.0
-        self._total = 0
+        self._shown: Shown | None = None
+        self._begin, self._total = monotonic(), 0
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), '_console': None, '_live': None}
+        return {**vars(self), '_shown': None}
 
     def setup(
         self,
@@ -58,35 +54,27 @@ class TrialTable(Callback):  # type: ignore[misc]  # Ray is untyped
     ) -> None:
         """Begins to show."""
         self._total = total_num_samples or 0
-        self._console = Console(stderr=True)
-        self._begin = self._last = monotonic()
-        if self._console.is_terminal and not self._console.is_dumb_terminal:
-            self._live = Live(console=self._console, auto_refresh=False, transient=False)
-            self._live.start()
+        self._begin = monotonic()
+        self._shown = Shown()
+        self._shown.__enter__()
 
     def on_step_end(self, iteration: int, trials: Sequence[Any], **info: Any) -> None:
         """Shows the trials as they are, if it is time to."""
-        if monotonic() - self._last > (PLAIN_SECONDS if self._live is None else LIVE_SECONDS):
-            self.show(trials)
+        self._show(trials)
 
     def on_experiment_end(self, trials: Sequence[Any], **info: Any) -> None:
-        """Shows the trials for the last time."""
-        self.show(trials)
-        self.close()
+        """Shows the trials for the last time, and gives the terminal back."""
+        self._show(trials, final=True)
+        if self._shown is not None:
+            self._shown.__exit__()
 
-    def close(self) -> None:
-        """Gives the terminal back; may be called twice."""
-        if self._live is not None:
-            self._live.stop()
-            self._live = None
+    def _show(self, trials: Sequence[Any], final: bool = False) -> None:
+        def picture(width: int | None) -> RenderableType:
+            line = Text(self._line(trials))
+            return line if width is None else Group(line, self._table(trials))
 
-    def show(self, trials: Sequence[Any]) -> None:
-        """Shows the trials as they are."""
-        self._last = monotonic()
-        if self._live is not None:
-            self._live.update(Group(Text(self._line(trials)), self._table(trials)), refresh=True)
-        elif self._console is not None:
-            self._console.print(self._line(trials), highlight=False, soft_wrap=True)
+        if self._shown is not None:
+            self._shown.show_picture(picture, final)
 
     def _line(self, trials: Sequence[Any]) -> str:
         states = [trial.status for trial in trials]

@@ -117,8 +117,6 @@ def _pb2(cfg: ExperimentConfig, space: Mapping[str, Any], interval: int) -> Any:
         raise MissingDependencyError(
             'pb2 needs scikit-learn', where='scheduler', remedy="pip install 'rlframe[tune]'."
         )
-    from ray.tune.schedulers.pb2 import PB2
-
     searched = _perturbable(cfg, space, 'pb2')
     for key, domain in searched.items():
         if not isinstance(domain, Float | Integer):
@@ -128,6 +126,8 @@ def _pb2(cfg: ExperimentConfig, space: Mapping[str, Any], interval: int) -> Any:
                 got=domain,
                 expected='uniform(a,b), loguniform(a,b) or randint(a,b)',
             )
+    from ray.tune.schedulers.pb2 import PB2  # which is slow to import
+
     bounds: dict[str, Any] = {key: [domain.lower, domain.upper] for key, domain in searched.items()}
     return _in_step(PB2)(
         time_attr='training_iteration', perturbation_interval=interval, hyperparam_bounds=bounds, synch=True

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import functools
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ray.tune import Callback, PlacementGroupFactory, Trainable
+from ray.tune import PlacementGroupFactory, Trainable
 
 from rlframe.backend.ray.actor import failure_of, raise_failure
 from rlframe.config.schema import ExperimentConfig
 from rlframe.errors import ResourceError, RLFrameError, TrialStoppedError
 from rlframe.pipeline.build import get_backend_cls
-from rlframe.run.read_checkpoint import load_checkpoint as load_state
-from rlframe.run.write_checkpoint import save_checkpoint
 from rlframe.tune.trial import Trial, compile_trial
 from rlframe.utils.lazy import LazyModule
 
 ray = LazyModule('ray')
+logger = logging.getLogger('rlframe.tune')
 
 
 def bundles_of(cfg: ExperimentConfig, learner: Mapping[str, float] | None = None) -> list[dict[str, float]]:
@@ -48,27 +46,8 @@ def _on_cuda(cfg: ExperimentConfig) -> bool:
     )
 
 
-class ResourceCheck(Callback):  # type: ignore[misc]  # Ray is untyped
-    """Ends a search whose trials can never start; Tune itself would wait forever."""
-
-    def __init__(self) -> None:
-        self._seen: set[str] = set()
-
-    def on_step_begin(self, iteration: int, trials: Sequence[Any], **info: Any) -> None:
-        """Looks at the trials that wait.
-
-        Raises:
-            ResourceError: With the needed and the available amounts.
-        """
-        for trial in trials:
-            is_new = trial.status == 'PENDING' and trial.trial_id not in self._seen
-            if is_new and trial.placement_group_factory is not None:
-                self._seen.add(trial.trial_id)
-                check_fits(trial.placement_group_factory.bundles, str(trial))
-
-
-def check_fits(bundles: Sequence[Mapping[str, float]], who: str) -> None:
-    """Checks that the cluster, if empty, has room for the bundles.
+def check_fits(bundles: Sequence[Mapping[str, float]]) -> None:
+    """Checks that the cluster, if empty, has room for the bundles of a trial.
 
     Raises:
         ResourceError: With the numbers.
@@ -79,32 +58,12 @@ def check_fits(bundles: Sequence[Mapping[str, float]], who: str) -> None:
         needed, largest = sum(b.get(name, 0) for b in bundles), max(b.get(name, 0) for b in bundles)
         if needed > total.get(name, 0) or largest > max((n.get(name, 0) for n in nodes), default=0):
             raise ResourceError(
-                f'{who} needs {needed:g} {name} in {len(bundles)} bundle(s), the largest of {largest:g};'
+                f'a trial needs {needed:g} {name} in {len(bundles)} bundle(s), the largest of {largest:g};'
                 f' the cluster has {total.get(name, 0):g} on {len(nodes)} node(s)',
                 where='resources',
                 remedy='Ask for fewer collectors (policy.collect.collector.num_collectors), for less for each'
                 " (remote_configs), or for less for the process that learns (resources={'CPU': 0.5}).",
             )
-
-
-logger = logging.getLogger('rlframe.tune')
-
-OWN_STATE = 'own_state'
-"""Name, in a Tune checkpoint, of the result of a subclass's ``save_checkpoint``."""
-
-
-class OwnState(dict[str, Any]):
-    """Result of a subclass's ``save_checkpoint``, as passed to its ``load_checkpoint``.
-
-    Args:
-        state: The returned dict.
-        folder: Its checkpoint, which also contains the run itself.
-    """
-
-    def __init__(self, state: Mapping[str, Any], folder: Path) -> None:
-        super().__init__(state)
-        self.folder = folder
-        """Folder of the checkpoint."""
 
 
 class RLTrainable(Trainable):  # type: ignore[misc]  # Ray is untyped
@@ -122,18 +81,12 @@ class RLTrainable(Trainable):  # type: ignore[misc]  # Ray is untyped
     ``after_run`` is called for a trial that reaches its budget or stop value, not for one that a scheduler stops
     earlier.
 
-    A subclass can save additional state: its ``save_checkpoint`` calls the one of this class and returns a dict of
-    plain values, arrays and tensors. Its ``load_checkpoint`` receives that dict and passes it on to this one. The dict
-    is not pickled.
+    A subclass can save additional state: its ``save_checkpoint`` calls the one of this class and writes files of its own
+    into the same folder, and its ``load_checkpoint`` reads them.
     """
 
     _exp: Trial | None = None
     _exp_model: Any = None
-
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        super().__init_subclass__(**kwargs)
-        if 'load_checkpoint' in vars(cls):
-            cls.load_checkpoint = _with_own_state(cls.load_checkpoint)  # type: ignore[method-assign,assignment]  # it wraps the method
 
     def setup(self, config: Mapping[str, Any], model: Any = None) -> None:
         """Checks the config; envs and networks are made by the first step, or by ``load_checkpoint``.
@@ -177,27 +130,17 @@ class RLTrainable(Trainable):  # type: ignore[misc]  # Ray is untyped
         """Flushes the run's own metrics to disk before its result is reported."""
         self._running.pipeline.writer.flush()
 
-    def save_checkpoint(self, checkpoint_dir: str) -> Any:
-        """Writes everything that the next step depends on; a subclass may return a dict of additional state."""
+    def save_checkpoint(self, checkpoint_dir: str) -> None:
+        """Writes everything that the next step depends on."""
         self._running.save(Path(checkpoint_dir))
 
-    def load_checkpoint(self, checkpoint: Any) -> None:
+    def load_checkpoint(self, checkpoint: str) -> None:
         """Continues from ``save_checkpoint``, with the options of this trial; as a clone if another trial wrote it.
-
-        Args:
-            checkpoint: The folder, or the dict that a subclass received.
 
         Raises:
             CheckpointError: If it is missing or damaged, or was made by another policy or for another env.
         """
-        self._running.load(checkpoint.folder if isinstance(checkpoint, OwnState) else Path(checkpoint))
-
-    def _report_class_trainable_checkpoint(self, checkpoint_dir: str, checkpoint_dict_or_path: Any) -> Any:
-        """Saves a dict as data, as Ray would write a pickle, which can run code when it is loaded."""
-        if isinstance(checkpoint_dict_or_path, Mapping):
-            save_checkpoint(Path(checkpoint_dir) / OWN_STATE, checkpoint_dict_or_path)
-            checkpoint_dict_or_path = None
-        return super()._report_class_trainable_checkpoint(checkpoint_dir, checkpoint_dict_or_path)
+        self._running.load(Path(checkpoint))
 
     def reset_config(self, new_config: Mapping[str, Any]) -> bool:
         """Begins another trial in this process, of which nothing of the last one is part."""
@@ -241,19 +184,6 @@ class RLTrainable(Trainable):  # type: ignore[misc]  # Ray is untyped
             'A trial takes `resources` ({"CPU": 1}, and a GPU where policy.device is CUDA), and for each of'
             ' policy.collect.collector.num_collectors actors with backend="ray" what remote_configs says (1 CPU).'
         )
-
-
-def _with_own_state(load: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
-    """Returns a ``load_checkpoint`` that receives the dict that ``save_checkpoint`` returned, if any."""
-
-    @functools.wraps(load)
-    def load_checkpoint(self: RLTrainable, checkpoint: Any) -> None:
-        if isinstance(checkpoint, str | Path) and (Path(checkpoint) / OWN_STATE).is_dir():
-            state, _ = load_state(Path(checkpoint) / OWN_STATE)
-            checkpoint = OwnState(state, Path(checkpoint))
-        load(self, checkpoint)
-
-    return load_checkpoint
 
 
 def _can_be_copied(error: Exception) -> bool:

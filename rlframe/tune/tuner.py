@@ -23,7 +23,6 @@ from rlframe.config.rules import check_serial
 from rlframe.config.schema import ExperimentConfig
 from rlframe.data.timestep import EnvSpec
 from rlframe.errors import (
-    CheckpointCorruptError,
     CheckpointNotFoundError,
     ConfigError,
     ExperimentDirError,
@@ -35,7 +34,7 @@ from rlframe.registry import SERIAL_EVALUATOR_REGISTRY, import_modules, nearest
 from rlframe.run.run_folder import check_writable, free_folder
 from rlframe.tune.schedulers import make_scheduler
 from rlframe.tune.space import check_space, flat_space, is_searched, log_scaled
-from rlframe.tune.trainable import ResourceCheck, RLTrainable, bundles_of, check_fits
+from rlframe.tune.trainable import RLTrainable, bundles_of, check_fits
 from rlframe.tune.trial import KEPT_BY_TUNE, METRIC, SEARCH, SEARCHES, TrialBase, trial_options
 from rlframe.utils.field import to_plain
 from rlframe.utils.secrets import Secrets
@@ -116,12 +115,6 @@ class _JsonLogger(_KeepsRows, JsonLoggerCallback):  # type: ignore[misc]  # Ray 
 
 class _CSVLogger(_KeepsRows, CSVLoggerCallback):  # type: ignore[misc]  # Ray is untyped
     """Writes ``progress.csv``."""
-
-
-def loggers() -> list[Any]:
-    """Returns a logger of each kind, in place of Ray's own."""
-    kinds: list[Any] = [_JsonLogger, _CSVLogger]
-    return [kind() for kind in kinds]
 
 
 RESULT_KEYS = (
@@ -245,7 +238,7 @@ def make_tuner(  # noqa: PLR0913  # what the command line takes, by keyword
     _check_envs(possible)
     connect({**(cfg.policy.collect.collector.get('ray_init_config') or {}), **(ray_init_config or {})})
     for each in possible:
-        check_fits(bundles_of(each, resources), 'a trial')
+        check_fits(bundles_of(each, resources))
     folder = free_folder(wanted)
     if Secrets(cfg):
         folder.chmod(0o700)  # where Ray does not change the config
@@ -277,7 +270,7 @@ def make_tuner(  # noqa: PLR0913  # what the command line takes, by keyword
             storage_path=str(folder.parent),
             stop=dict(stop or {}),
             verbose=0,
-            callbacks=[ResourceCheck(), *loggers(), *callbacks],
+            callbacks=[_JsonLogger(), _CSVLogger(), *callbacks],
             failure_config=FailureConfig(max_failures=max_failures),
             sync_config=SyncConfig(sync_artifacts=True),
             checkpoint_config=CheckpointConfig(
@@ -306,7 +299,6 @@ def restore_tuner(
 
     Raises:
         CheckpointNotFoundError: If there is no search to resume.
-        CheckpointCorruptError: If it was killed while its state was saved.
     """
     folder = Path(path).expanduser().absolute()
     if not (folder / 'tuner.pkl').is_file():
@@ -316,33 +308,14 @@ def restore_tuner(
         raise CheckpointNotFoundError(
             f'no search to resume: there is no tuner.pkl, but {seen or "nothing"}', where=str(folder)
         )
-    _check_saved(folder)
+    if not any(folder.glob('experiment_state-*.json')):  # Ray would begin a search that has no options
+        raise CheckpointNotFoundError(
+            'the search was killed before its state was saved',
+            where=str(folder),
+            remedy='Start it again with another --name.',
+        )
     connect(ray_init_config)
     return Tuner.restore(str(folder), trainable=RLTrainable, restart_errored=restart_errored)
-
-
-def _check_saved(folder: Path) -> None:
-    """Checks that the newest saved state of a search is whole: without one, Ray begins a search that has no options."""
-    states = sorted(folder.glob('experiment_state-*.json'))
-    if not states:
-        message = 'the search was killed before its state was saved'
-        raise CheckpointNotFoundError(
-            message, where=str(folder), remedy='Start it again with another --name.'
-        )
-    session = states[-1].stem.partition('-')[2]
-    for path in folder.glob(f'*-{session}.*'):
-        data = path.read_bytes()
-        try:  # the others are pickles, also those called .json: their last byte is that of STOP
-            is_whole = isinstance(json.loads(data), dict) if path == states[-1] else data.endswith(b'.')
-        except ValueError:
-            is_whole = False
-        if not is_whole:
-            raise CheckpointCorruptError(
-                'the search was killed while its state was saved, and the file is not whole',
-                where=str(path),
-                remedy='The checkpoints of its trials are: train one further with'
-                f' python -m rlframe.entry --resume {folder}/TRIAL/CHECKPOINT/latest.',
-            )
 
 
 def _absolute_paths(cfg: ExperimentConfig) -> dict[str, str]:

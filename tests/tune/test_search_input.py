@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import os
-import pickle
 import signal
 import sys
 from collections.abc import Callable
@@ -95,7 +94,7 @@ def test_domain_is_read_from_text(text: str, kind: type, expected: list[Any]) ->
     'text',
     [
         *('', '0.1', 'uniform', 'uniform(', 'uniform(1)', 'uniform(a,b)', 'uniform(1,0)', 'loguniform(0,1)'),
-        *('randint(0.5,2)', 'randint(5,5)', 'choice()', 'grid()', 'unifrom(0,1)', 'uniform(0,1))'),
+        *('randint(0.5,2)', 'randint(5,5)', 'choice()', 'grid()', 'uniform(0,1))'),
         *('uniform(0,nan)', 'uniform(a=1)', 'choice(*[1])', 'uniform(0,1,q=2)', 'uniform(0,1);uniform(0,1)'),
         *('__import__("os").system("true")', 'uniform(true,2)', 'loguniform(none,1)'),
     ],
@@ -103,9 +102,6 @@ def test_domain_is_read_from_text(text: str, kind: type, expected: list[Any]) ->
 def test_text_that_is_no_domain_is_refused_with_examples(text: str) -> None:
     with pytest.raises(ConfigError, match=r'--search x: .*expected loguniform\(1e-4,1e-2\)'):
         parse_domain(text, '--search x')
-
-
-def test_misspelt_domain_is_told_the_right_one() -> None:
     with pytest.raises(ConfigError, match=r"'unifrom'.*Did you mean 'uniform'"):
         parse_domain('unifrom(0,1)')
 
@@ -127,24 +123,17 @@ REFUSED: dict[str, tuple[Space, dict[str, Any], str]] = {
         {},
         r'policy\.learn\.lr is not a known key',
     ),
-    'impossible upper end': (
-        {'policy.discount_factor': tune.uniform(0.5, 2.0)},
-        {},
-        r'discount_factor.*2\.0',
-    ),
     'impossible lower end': ({'policy.learn.batch_size': tune.randint(0, 9)}, {}, r'batch_size.*got 0'),
     'impossible choice': (
         {'policy.learn.nan_policy': tune.choice(['raise', 'rise'])},
         {},
         r"nan_policy.*'rise'",
     ),
-    'impossible in a grid': ({'policy.learn.batch_size': tune.grid_search([8, 0])}, {}, r'batch_size.*got 0'),
     'a name of ours': ({'metric': 'x'}, {}, 'metric.*make_tuner'),
     'misspelt metric': (RATE, {'metric': 'eval/mean_rewrad'}, "Did you mean 'eval/mean_reward'"),
     'interval': (RATE, {'interval': 0}, 'interval.*>= 1'),
     'empty interval': ({'policy.learn.learning_rate': tune.uniform(1, 0)}, {}, 'learning_rate.*lower end'),
     'mode': (RATE, {'mode': 'maximum'}, "mode.*'max' or 'min'"),
-    'checkpoint_frequency': (RATE, {'checkpoint_frequency': 0}, 'checkpoint_frequency.*>= 1'),
     'unknown search': (RATE, {'search': 'optunna'}, "'optunna'.*Did you mean 'optuna'"),
     'pbt over a network': (
         {'policy.model.encoder_hidden_size_list': tune.choice([[8], [16]])},
@@ -234,23 +223,9 @@ def test_there_must_be_a_search_to_go_on_with(path: str) -> None:
         restore_tuner(path)
 
 
-@pytest.mark.parametrize(
-    ('state', 'searcher', 'said'),
-    [
-        (None, b'.', 'killed before its state was saved'),
-        (b'{"trial_data": [', b'.', r'experiment_state-1\.json: .* is not whole.*--resume'),
-        (b'{}', b'', r'searcher-state-1\.pkl: .* is not whole.*--resume'),
-    ],
-)
-def test_search_killed_while_it_is_saved_does_not_begin_anew_without_its_options(
-    state: bytes | None, searcher: bytes, said: str, tmp_path: Path
-) -> None:
+def test_search_killed_before_it_was_saved_does_not_begin_anew_without_its_options(tmp_path: Path) -> None:
     (tmp_path / 'tuner.pkl').touch()
-    (tmp_path / 'searcher-state-1.pkl').write_bytes(searcher)
-    (tmp_path / 'basic-variant-state-1.json').write_bytes(pickle.dumps({}))
-    if state is not None:
-        (tmp_path / 'experiment_state-1.json').write_bytes(state)
-    with pytest.raises(CheckpointError, match=said):
+    with pytest.raises(CheckpointError, match='killed before its state was saved'):
         restore_tuner(tmp_path)
 
 
@@ -265,19 +240,14 @@ COMMANDS: dict[str, tuple[tuple[str, ...], str]] = {
     'no equals sign': (('-c', CONFIG, '--search', 'policy.learn.learning_rate'), 'KEY=VALUE'),
     'stop that is no number': (('-c', CONFIG, '-n', '2', '--stop', 'envstep=many'), 'a number'),
     'unknown stop key': (('-c', CONFIG, '-n', '2', '--stop', 'reward_typo=4'), 'reward_typo'),
-    'unknown metric': (('-c', CONFIG, '-n', '2', '--metric', 'reward'), "'reward'"),
     'unknown scheduler': (('-c', CONFIG, '-n', '2', '--scheduler', 'ahsa'), 'asha'),
-    'unknown override': (('-c', CONFIG, '-n', '2', 'policy.learn.lr=1'), 'learning_rate'),
     'no budget': (
         ('-c', CONFIG, '-n', '2', '--scheduler', 'hyperband', 'max_env_step=1e10'),
         '--env-step',
     ),
-    'storage that is not there': (('-c', CONFIG, '-n', '2', '--storage', 'nowhere'), 'no such folder'),
-    'no samples': (('-c', CONFIG, '-n', '0'), '--num-samples'),
     'resume with a config': (('-c', CONFIG, '--resume', 'x'), '--resume'),
     'resume of nothing': (('--resume', 'nowhere'), 'no search to resume'),
     'bad time budget': (('-c', CONFIG, '-n', '2', '--time-budget', '-1'), 'time_budget_s'),
-    'bad max failures': (('-c', CONFIG, '-n', '2', '--max-failures', '-2'), 'max_failures'),
 }
 
 

@@ -24,12 +24,10 @@ from tune_runs import (
 )
 
 from rlframe.config import read_config
-from rlframe.errors import CheckpointError, ConfigError, NonFiniteError
-from rlframe.tune.trial import CHECKPOINT, Trial, TrialBase, compile_trial, trial_options
+from rlframe.errors import ConfigError, NonFiniteError
+from rlframe.tune.trial import Trial, TrialBase, compile_trial, trial_options
 
-THREE = pytest.mark.parametrize(
-    'case', ['dqn naive', *(pytest.param(case, marks=pytest.mark.slow) for case in ('ppo', 'sac'))]
-)
+CASE = pytest.mark.parametrize('case', ['dqn naive', pytest.param('sac', marks=pytest.mark.slow)])
 
 
 Begin = Callable[..., Trial]
@@ -69,7 +67,6 @@ def test_new_best_score_asks_for_a_checkpoint(trial: Begin, tmp_path: Path) -> N
     ('options', 'end'),
     [
         ({'max_env_step': 500}, lambda r: r['envstep'] >= 500),
-        ({'max_train_iter': 150}, lambda r: r['train_iter'] >= 150),
         ({'env.stop_value': 1.0}, lambda r: r['stopped']),  # the untrained policy does not count
     ],
 )
@@ -109,15 +106,15 @@ def test_metric_that_no_result_has_is_an_error(trial: Begin, tmp_path: Path) -> 
 # held and taken over
 
 
-@THREE
+@CASE
 def test_taken_over_trial_goes_on_with_the_same_bits_from_a_checkpoint_that_was_moved(
     case: str, trial: Begin, tmp_path: Path
 ) -> None:
-    config = trial_config(case, {'policy.random_collect_size': 30} if case != 'ppo' else None)
+    config = trial_config(case, {'policy.random_collect_size': 30})
     first, second = trial(tmp_path / 'a', config), trial(tmp_path / 'b', config)
-    before = [first.step() for _ in range(2)]
+    before = [first.step()]
     first.save(tmp_path / 'saved')
-    after = [first.step() for _ in range(2)]
+    after = [first.step()]
     first.save(tmp_path / 'straight')
     first.close()
     moved = tmp_path / 'elsewhere' / 'moved'
@@ -128,7 +125,7 @@ def test_taken_over_trial_goes_on_with_the_same_bits_from_a_checkpoint_that_was_
     second.load(moved)
     second.save(tmp_path / 'loaded')
     assert_same_state(moved, tmp_path / 'loaded')
-    assert [comparable(second.step()) for _ in range(2)] == [comparable(result) for result in after]
+    assert comparable(second.step()) == comparable(after[0])
     second.save(tmp_path / 'taken over')
     second.close()
     assert_same_state(tmp_path / 'straight', tmp_path / 'taken over')
@@ -136,7 +133,7 @@ def test_taken_over_trial_goes_on_with_the_same_bits_from_a_checkpoint_that_was_
     assert str(tmp_path) not in (moved / 'trial.json').read_text()
     state = saved_state(tmp_path / 'straight')
     assert {'progress', 'policy', 'collector', 'rng'} <= state.keys() and state['policy']['optimizers']
-    assert case == 'ppo' or len(state['replay_buffer']['storage']['columns']['obs']) > 100
+    assert len(state['replay_buffer']['storage']['columns']['obs']) > 100
     assert differences(state, saved_state(moved)), 'the steps in between change something'
 
     results, steps, episodes = before + after, 0, 0
@@ -149,7 +146,7 @@ def test_taken_over_trial_goes_on_with_the_same_bits_from_a_checkpoint_that_was_
         assert (steps, episodes) == (result['envstep'], result['episodes'])
 
 
-@THREE
+@CASE
 def test_clone_has_its_own_learning_rate_and_numbers_and_the_weights_and_moments_of_the_donor(
     case: str, trial: Begin, tmp_path: Path
 ) -> None:
@@ -171,7 +168,7 @@ def test_clone_has_its_own_learning_rate_and_numbers_and_the_weights_and_moments
     clone.step()
     assert learning_rates(clone.pipeline.policy).count(0.0123) == len(rates)
     drawn = [generators(state) | {'torch': state['rng']['torch'].tolist()} for state in states]
-    assert len(drawn[0]) > (1 if case == 'ppo' else 2)
+    assert len(drawn[0]) > 2
     for one, other in ((0, 1), (0, 2), (1, 2)):
         assert [key for key in drawn[one] if drawn[one][key] == drawn[other][key]] == []
 
@@ -184,32 +181,6 @@ def test_schedules_are_those_of_the_trial_that_loads(trial: Begin, tmp_path: Pat
     clone = trial(tmp_path / 'b', trial_config(options=options), 'clone')
     clone.load(tmp_path / 'saved')
     assert clone.pipeline.commander.step()['eps'] == 0.25
-
-
-def test_damaged_checkpoint_is_named(trial: Begin, tmp_path: Path) -> None:
-    first, second = (trial(tmp_path / name, trial_config()) for name in 'ab')
-    first.step()
-    first.save(tmp_path / 'saved')
-    file = tmp_path / 'saved' / CHECKPOINT / 'tensors.safetensors'
-    content = bytearray(file.read_bytes())
-    content[-3] ^= 1
-    file.write_bytes(content)
-    with pytest.raises(CheckpointError, match=str(tmp_path / 'saved')):
-        second.load(tmp_path / 'saved')
-
-
-def test_trial_without_steps_can_be_saved_and_closed_twice(trial: Begin, tmp_path: Path) -> None:
-    first, second, unused = (trial(tmp_path / name, trial_config()) for name in 'abc')
-    first.save(tmp_path / 'saved')
-    straight = first.step()
-    first.close(), first.close()
-    second.load(tmp_path / 'saved')
-    assert comparable(second.step()) == comparable(straight)
-    second.load(tmp_path / 'saved')
-    second.step()
-    second.close(), unused.close()
-    runs = [sorted(path.name for path in (tmp_path / name).iterdir()) for name in 'bc']
-    assert runs == [['run', 'run_1'], []], 'one for each pipeline'
 
 
 # forms of a config

@@ -13,7 +13,7 @@ from rich.console import Console
 from rlframe.config import compile_config
 from rlframe.entry.verbs import VERBS
 from rlframe.pipeline import serial_pipeline
-from rlframe.pipeline.live import LiveScreen, PlainScreen, screen_of
+from rlframe.pipeline.live import redraws
 from rlframe.pipeline.saying import NEXT, program, shell_commands
 from rlframe.run.progress import Progress, evaluation_of
 
@@ -24,20 +24,20 @@ class Terminal(io.StringIO):
 
 
 @pytest.mark.parametrize(
-    ('file', 'variables', 'kind', 'colours'),
+    ('file', 'variables', 'redrawn', 'colours'),
     [
-        (Terminal(), {}, LiveScreen, True),
-        (Terminal(), {'NO_COLOR': '1'}, LiveScreen, False),
-        (Terminal(), {'TERM': 'dumb'}, PlainScreen, False),
-        (io.StringIO(), {}, PlainScreen, False),
-        (io.StringIO(), {'FORCE_COLOR': '1'}, PlainScreen, True),
+        (Terminal(), {}, True, True),
+        (Terminal(), {'NO_COLOR': '1'}, True, False),
+        (Terminal(), {'TERM': 'dumb'}, False, False),
+        (io.StringIO(), {}, False, False),
+        (io.StringIO(), {'FORCE_COLOR': '1'}, False, True),
     ],
 )
 def test_line_is_redrawn_on_terminals_and_coloured_where_colours_are_wanted(
-    file: io.StringIO, variables: dict[str, str], kind: type[PlainScreen], colours: bool
+    file: io.StringIO, variables: dict[str, str], redrawn: bool, colours: bool
 ) -> None:
     console = Console(file=file, _environ={'TERM': 'xterm-256color', **variables})
-    assert type(screen_of(console)) is kind
+    assert redraws(console) == redrawn
     console.print('a', style='cyan')
     assert ('\x1b[36m' in file.getvalue()) == colours
 
