@@ -29,7 +29,7 @@ from rlframe.parallel.transport.messages import MAX_TEXT, Collected
 from rlframe.pipeline import build, memory_needs
 from rlframe.pipeline.build import HasGoal, Inexactness, LoopState
 from rlframe.pipeline.checkpoints import Checkpoints, RunFacts
-from rlframe.pipeline.hooks import LaterHooks, PipelineHooks
+from rlframe.pipeline.hooks import LaterHooks
 from rlframe.pipeline.run_output import RunOutput, decide_whether_over, nothing_left, write_counts
 from rlframe.pipeline.training import run_shown, starting_point
 from rlframe.registry import LAUNCHER_REGISTRY
@@ -44,6 +44,7 @@ from rlframe.utils.seed import set_seed
 from rlframe.worker.collector.episode_log import EpisodeLog, checked_sums
 from rlframe.worker.evaluator.base_serial_evaluator import EvalResult
 from rlframe.worker.evaluator.eval_metric import METRICS, evaluation_metrics
+from rlframe.worker.hooks.run_hook import HookList
 
 if TYPE_CHECKING:
     from rlframe.worker import IBuffer, LearnerAggregator
@@ -182,7 +183,7 @@ class ParallelRun(CoordinatedRun):
 
     def save_latest(self) -> None:
         """Saves a checkpoint, as data and scores may have come since the last one of the same train iteration."""
-        self.checkpoints.save_again()
+        self.checkpoints.save_latest(again=True)
         self._saved = self._counts()
 
     @property
@@ -293,7 +294,7 @@ class ParallelPipeline(HasGoal):
         commander = assembly.make_commander(cfg, self.factory.spec, policy.command_mode)
         self.evaluator = commander
         """Knows the scores."""
-        facts = RunFacts(cfg, self.factory.spec.name, lambda: self.evaluator.latest, spec=self.factory.spec)
+        facts = RunFacts(cfg, self.factory.spec.name, lambda: self.evaluator.latest)
         if saved is not None and state is not None:
             _check_parallel(state, saved)
             facts.check_same(saved.manifest, saved.path)
@@ -335,7 +336,7 @@ class ParallelPipeline(HasGoal):
         """Brings the workers together."""
         self.progress = self.coordinator.progress
         """Counters of the experiment."""
-        self.hooks = PipelineHooks.of_parallel(self)
+        self.hooks = HookList.of(self)
         """Hooks of the run."""
         self._later = LaterHooks(self.hooks)
         self._inexact = Inexactness()

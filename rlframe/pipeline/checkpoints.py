@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING, Any, cast
 
 from rlframe import config
 from rlframe.config.schema import ExperimentConfig
-from rlframe.data.space_json import is_plain, space_to_json
-from rlframe.data.timestep import EnvSpec
 from rlframe.errors import CheckpointMismatchError
 from rlframe.pipeline import build
 from rlframe.pipeline.build import ROUND, Inexactness, Stateful
@@ -32,9 +30,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger('rlframe.pipeline')
 
-MOST_LETTERS = 200
-"""Letters of a space in an error."""
-
 
 @dataclasses.dataclass(frozen=True)
 class RunFacts:
@@ -49,17 +44,6 @@ class RunFacts:
     seconds: Callable[[], Mapping[str, float]] = dict
     """Returns the seconds spent on each kind of work, empty if nobody measures them."""
 
-    spec: EnvSpec | None = None
-    """The spaces of the env, if they are to be compared."""
-
-    @property
-    def spaces(self) -> dict[str, Any]:
-        """The spaces of the env as plain data, by name; those of custom kinds are left out."""
-        if self.spec is None:
-            return {}
-        kinds = {'action': self.spec.action_space, 'observation': self.spec.observation_space}
-        return {name: space_to_json(space) for name, space in kinds.items() if is_plain(space)}
-
     @property
     def policy(self) -> str:
         """Type of the policy."""
@@ -70,15 +54,14 @@ class RunFacts:
         return config.config_data(*config.split_config(self.cfg))
 
     def check_same(self, manifest: Mapping[str, Any], path: Path) -> None:
-        """Checks that this run can resume from a checkpoint; warns if bounds of observations have changed.
+        """Checks that this run can resume from a checkpoint.
 
         Args:
             manifest: Manifest of the checkpoint.
             path: Path of the checkpoint.
 
         Raises:
-            CheckpointMismatchError: If it was made by another policy, for another env or for other actions, or contains only a
-                policy.
+            CheckpointMismatchError: If it was made by another policy or for another env, or contains only a policy.
         """
         here = {'policy': self.policy, 'env': self.env}
         if differing := [
@@ -91,24 +74,6 @@ class RunFacts:
                 where=str(path),
                 remedy='To begin with its weights, set policy.init_from.',
             )
-        saved = manifest.get('spaces', {})
-        for name, space in self.spaces.items():
-            if saved.get(name, space) == space:
-                continue
-            message = f"the env's {name} space has changed: {_short(saved[name])} there, {_short(space)} here"
-            if name == 'action':  # the replay buffer has actions that mean something else now
-                raise CheckpointMismatchError(
-                    message,
-                    where=str(path),
-                    remedy='Resume with the env as it was, or begin with the weights: policy.init_from.',
-                )
-            logger.warning('%s: %s', path, message)
-
-
-def _short(space: Mapping[str, Any]) -> str:
-    """Returns a space of a manifest as a short text."""
-    options = ', '.join(f'{name}={value}' for name, value in space.items() if name != 'type')
-    return f'{space["type"]}({options})'[:MOST_LETTERS]
 
 
 POLICY, PROGRESS, BUFFER = 'policy', 'progress', 'replay_buffer'
@@ -194,15 +159,14 @@ class Checkpoints:
                 self._publish(name, 'latest', state, facts, self._buffer_state())
         self._requested = []
 
-    def save_latest(self) -> None:
-        """Saves everything now, unless that has just been done; between two rounds only."""
-        if self._newest != self._name():
-            self.request(self._name())
-        self.finish_round()
+    def save_latest(self, again: bool = False) -> None:
+        """Saves everything now; between two rounds only.
 
-    def save_again(self) -> None:
-        """Saves everything now, in place of an earlier checkpoint of the same train iteration."""
-        self.request(self._name())
+        Args:
+            again: Whether to replace an earlier checkpoint of the same train iteration, else that is enough.
+        """
+        if again or self._newest != self._name():
+            self.request(self._name())
         self.finish_round()
 
     def _name(self) -> str:
@@ -305,7 +269,6 @@ class Checkpoints:
         return {
             'policy': self._facts.policy,
             'env': self._facts.env,
-            'spaces': self._facts.spaces,
             'progress': self._progress(),
             'score': _number(self._facts.score()),
             'exact': not self.inexact,

@@ -87,22 +87,12 @@ def unused(pipeline: SerialPipeline, may_go_on: bool) -> Iterator[str]:
         pipeline: The run.
         may_go_on: Whether a later call may continue training, so that options may still be read.
     """
-    if not pipeline.progress.train_iter:
-        if pipeline.finished and pipeline.replay_buffer is not None:
-            yield f'no update was made: {_why_no_update(pipeline, pipeline.replay_buffer.count())}'
-    elif not may_go_on:
-        for key in config.unread_user_keys(pipeline.cfg):
+    if pipeline.progress.train_iter:
+        for key in () if may_go_on else config.unread_user_keys(pipeline.cfg):
             yield f'{key} was set but nothing read it'
-
-
-def _why_no_update(pipeline: SerialPipeline, held: int) -> str:
-    """Returns the reason why a finished run whose replay buffer holds so many items made no update."""
-    size = pipeline.cfg.policy.learn.batch_size
-    if held < size:
-        return f'the replay buffer has {held} of the {size} items that an update needs'
-    return pipeline.hooks.stop_reason or (
-        f'the replay buffer has {held} items, and the commander asked for no update'
-    )
+    elif pipeline.finished and pipeline.replay_buffer is not None:
+        held, needed = pipeline.replay_buffer.count(), pipeline.cfg.policy.learn.batch_size
+        yield f'no update was made: the replay buffer has {held} items, and an update needs {needed}'
 
 
 logger = logging.getLogger('rlframe.pipeline')

@@ -13,7 +13,6 @@ from rlframe.config.schema import ExperimentConfig
 from rlframe.pipeline import build, memory_needs
 from rlframe.pipeline.build import HasGoal, Inexactness, LoopState, Part, collector_part
 from rlframe.pipeline.checkpoints import Checkpoints, RunFacts
-from rlframe.pipeline.hooks import PipelineHooks
 from rlframe.pipeline.run_output import RunOutput, decide_whether_over, unused, write_counts
 from rlframe.run.child_process import StallDetector
 from rlframe.run.exit_guard import exits_as_errors
@@ -22,6 +21,7 @@ from rlframe.run.read_checkpoint import OpenCheckpoint, open_checkpoint
 from rlframe.utils.secrets import Secrets
 from rlframe.utils.seed import global_rng_state, set_global_rng_state, set_seed
 from rlframe.worker.commander import asked
+from rlframe.worker.hooks.run_hook import HookList
 
 if TYPE_CHECKING:
     from rlframe.worker import IBuffer
@@ -39,8 +39,7 @@ class _EvaluationGivenUp(Exception):  # noqa: N818  a signal to the loop, which 
 class SerialPipeline(HasGoal):
     """Trains a policy in this process, one round at a time.
 
-    It has the methods of a ``ray.tune.Trainable``: ``setup``, ``step``, ``save_checkpoint``, ``load_checkpoint``,
-    ``reset_config`` and ``cleanup``.
+    Config errors are raised before the run folder is created.
 
     Args:
         cfg: A compiled config.
@@ -63,19 +62,19 @@ class SerialPipeline(HasGoal):
         self._closers: list[Callable[[], None]] = []
         self._output: RunOutput | None = None
         try:
-            self.setup(cfg, folder, resume, clone_key)
+            self._set_up(cfg, folder, resume, clone_key)
         except BaseException:
             self.cleanup()
             raise
 
-    def setup(
+    def _set_up(
         self,
         cfg: ExperimentConfig,
-        folder: Path | Callable[[], Path] | None = None,
-        resume: Path | OpenCheckpoint | None = None,
-        clone_key: int | None = None,
+        folder: Path | Callable[[], Path] | None,
+        resume: Path | OpenCheckpoint | None,
+        clone_key: int | None,
     ) -> None:
-        """Creates all workers. Config errors are raised before the run folder is created."""
+        """Creates all workers."""
         check_serial(cfg)
         self.cfg = cfg
         self.secrets = Secrets(cfg)
@@ -87,7 +86,7 @@ class SerialPipeline(HasGoal):
         self.loop = LoopState()
         """State of the loop itself."""
         self.evaluations = 0
-        """Number of evaluations completed since this object was set up."""
+        """Number of evaluations completed in this process."""
         self._begun = False
         self._beat: Callable[[], None] | None = None  # while it runs: tells the stall detector of progress
         output = self._output = RunOutput(cfg, folder, resume, self.secrets)
@@ -99,9 +98,7 @@ class SerialPipeline(HasGoal):
         self.collection = build.collector_backend(cfg, self.factory)
         """Backend of the collector."""
         self._closers.append(self.collection.close)
-        self._facts = RunFacts(
-            cfg, self.factory.spec.name, lambda: self.evaluator.score, self.times.seconds, self.factory.spec
-        )
+        self._facts = RunFacts(cfg, self.factory.spec.name, lambda: self.evaluator.score, self.times.seconds)
         if saved is not None:
             self._facts.check_same(saved.manifest, saved.path)
         self.policy = build.make_policy(cfg, self.factory.spec, self._model)
@@ -131,7 +128,7 @@ class SerialPipeline(HasGoal):
         )
         self.evaluator = build.make_evaluator(cfg, self.evaluation, self.policy, self.factory.spec, **common)
         self.commander = build.make_commander(cfg, self)
-        self.hooks = PipelineHooks.of_serial(self)
+        self.hooks = HookList.of(self, 'policy', 'collector', 'learner')
         """Hooks of the run."""
         self._inexact = Inexactness()
         self._inexact.note(self.collector.why_inexact)
@@ -331,7 +328,8 @@ class SerialPipeline(HasGoal):
                         break
                 self._end(supervised)
         except BaseException as error:
-            self.hooks.failed(error, self.checkpoints)
+            self.checkpoints.leave_crash_report(error)
+            self.hooks.fail(error)
             raise
         finally:
             stall.close()
@@ -387,12 +385,6 @@ class SerialPipeline(HasGoal):
         """Brings the workers to a state that a run can resume from; ``name`` is that of the checkpoint."""
         self.learner.ckpt_name = name
         self.collector.settle()
-
-    def reset_config(self, cfg: ExperimentConfig) -> bool:
-        """Restarts with another config, in a separate run folder."""
-        self.cleanup()
-        self.setup(cfg)
-        return True
 
     def cleanup(self) -> None:
         """Closes envs, logs and files; may be called twice."""

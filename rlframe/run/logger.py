@@ -108,17 +108,6 @@ class Logger(ABC, Configurable):
     def close(self) -> None:
         """Ends the output; may be called twice."""
 
-    def state_dict(self) -> dict[str, Any]:
-        """Returns the position in the output, as plain data, for the checkpoint that is being saved."""
-        return {}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Removes or marks output that is later than a position, which the resumed run writes again.
-
-        Args:
-            state: Result of ``state_dict()`` at the checkpoint; empty if the run had no such logger then.
-        """
-
 
 LARGEST = 10_000
 """Bytes of a file with a run id that are read."""

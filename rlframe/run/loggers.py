@@ -6,15 +6,19 @@ import logging
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from time import monotonic
+from time import monotonic, time, time_ns
 from typing import Any
 
 from rlframe.errors import ConfigError
 from rlframe.registry import LOGGER_REGISTRY
 from rlframe.run.logger import LoggedRun, Logger, Record, RemoteLogger
-from rlframe.run.metrics import BOARD, EventFile
+from rlframe.run.metrics import BOARD
 from rlframe.utils.field import Section, option
 from rlframe.utils.lazy import LazyModule
+
+event_file_writer = LazyModule('tensorboardX.event_file_writer')
+event_pb2 = LazyModule('tensorboardX.proto.event_pb2')
+summary = LazyModule('tensorboardX.summary')
 
 
 @LOGGER_REGISTRY.register('tensorboard')
@@ -22,34 +26,34 @@ class TensorBoardLogger(Logger):
     """Writes event files to the folder tensorboard of the run, for the command tensorboard --logdir RUN."""
 
     follows_tag_style = True
-    _file: EventFile | None = None
-
-    @property
-    def file(self) -> EventFile:
-        """The event file, made at its first use."""
-        if self._file is None:
-            self._file = EventFile(self._run.folder / BOARD)
-        return self._file
+    _writer: Any = None
 
     def write(self, record: Record) -> None:
-        file, step = self.file, record.envstep
         for tag, value in record.values.items():
-            file.add_scalar(tag, value, step)
+            self._add(summary.scalar(tag, value), record.envstep)
 
     def add_histogram(self, tag: str, values: Any, step: int) -> None:
-        self.file.add_histogram(tag, values, step)
+        self._add(summary.histogram(tag, values, 'auto'), step)
 
     def add_video(self, tag: str, video: Any, step: int, fps: int) -> None:
-        self.file.add_video(tag, video, step, fps)
+        self._add(summary.video(tag, video, fps), step)
+
+    def _add(self, content: Any, step: int) -> None:
+        """Writes to the event file, which is created at its first use."""
+        if self._writer is None:
+            folder = self._run.folder / BOARD
+            folder.mkdir(exist_ok=True)
+            self._writer = event_file_writer.EventsWriter(str(folder / 'events'), f'.{time_ns()}')
+        self._writer.write_event(event_pb2.Event(wall_time=time(), step=step, summary=content))
 
     def flush(self) -> None:
-        if self._file is not None:
-            self._file.flush()
+        if self._writer is not None:
+            self._writer.flush()
 
     def close(self) -> None:
-        if self._file is not None:
-            self._file.close()
-            self._file = None
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None
 
 
 wandb = LazyModule('wandb')

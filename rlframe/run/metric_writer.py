@@ -136,18 +136,14 @@ class MetricWriter:
         try:
             for name, cls, options in LOGGERS.classes(loggers):
                 if name != 'jsonl':
-                    self._open(name, cls, options, run, position)
+                    self._open(name, cls, options, run)
         except BaseException:
             self.close()
             raise
 
-    def _open(
-        self, name: str, cls: type[Logger], options: Any, run: LoggedRun, position: Mapping[str, Any] | None
-    ) -> None:
+    def _open(self, name: str, cls: type[Logger], options: Any, run: LoggedRun) -> None:
         try:
             self._loggers[name] = cls(options, run)
-            if position is not None:
-                self._loggers[name].load_state_dict(position.get('loggers', {}).get(name, {}))
         except Exception as error:
             self._refuse_or_switch_off(name, cls, error)
 
@@ -214,11 +210,10 @@ class MetricWriter:
         for film in films:
             write_film(self._folder / 'films' / f'envstep_{step}_{film.name}', film.frames, fps)
 
-    def state_dict(self) -> dict[str, Any]:
-        """Returns the size of each file, in bytes, after flushing all records, and the positions of other loggers."""
+    def state_dict(self) -> dict[str, int]:
+        """Returns the size of each file, in bytes, after flushing all records."""
         self.flush()
-        states = {name: state for name, each in self._loggers.items() if (state := each.state_dict())}
-        return {**sizes_of(self._folder), **({'loggers': states} if states else {})}
+        return sizes_of(self._folder)
 
     def last_record(self) -> str:
         """Returns the last line of ``metrics.jsonl``, empty if there is none."""

@@ -24,7 +24,7 @@ from rlframe.pipeline import SerialPipeline, build
 from rlframe.run.progress import Progress
 from rlframe.utils.seed import set_seed
 
-UPDATES = 40
+UPDATES = 20
 CASES = {
     'dqn': ('cartpole_dqn', 'policy.learn.batch_size=8', 'policy.random_collect_size=30'),
     'ppo': (
@@ -103,7 +103,7 @@ def serial(
 @pytest.mark.parametrize('case', CASES)
 def test_lockstep_equals_serial(case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     name, *overrides = CASES[case]
-    options = (f'max_train_iter={UPDATES}', 'policy.eval.evaluator.eval_freq=15', 'env.stop_value=1e9')
+    options = (f'max_train_iter={UPDATES}', 'policy.eval.evaluator.eval_freq=8', 'env.stop_value=1e9')
     cfg = compiled(name, *overrides, *options)
     learner, coordinator, run = in_lockstep(copy.deepcopy(cfg))
     pipeline, scores = serial(cfg, tmp_path, monkeypatch)

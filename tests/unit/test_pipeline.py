@@ -48,19 +48,12 @@ CASES = {
         evaluator=dict(type='metric', data='test_pipeline:demonstrations', eval_freq=2),
         policy_=dict(normalize_obs=True),
     ),
-    'dqn normalised': dict(
-        policy_=dict(normalize_obs=True, normalize_reward=True, nstep=2, random_collect_size=20)
-    ),
     'rainbow': dict(
         policy='c51',
         model=dict(noisy=True),
         buffer=dict(type='advanced'),
         policy_=dict(priority=True, priority_IS_weight=True, nstep=3),
     ),
-    'dqn sync vector same step': dict(
-        manager='gym_vector', manager_=dict(mode='sync', autoreset='same_step')
-    ),
-    'ppo subprocess': dict(policy='ppo', manager='subprocess', manager_=dict(worker_num=2)),
     'sac': dict(
         policy='sac',
         env_id='Pendulum-v1',
@@ -126,7 +119,7 @@ def full_state(pipeline: SerialPipeline) -> dict[str, Any]:
 @pytest.mark.parametrize('name', CASES)
 def test_2n_steps_equal_n_steps_saved_loaded_and_n_steps(name: str, in_tmp: Path) -> None:
     """Also if every array lies elsewhere in memory than in the run that was not interrupted."""
-    rounds = 5 if name.startswith(('dqn', 'bc')) else 2
+    rounds = 3 if name.startswith(('dqn', 'bc')) else 2
     with arrays_at(0), start(**dict(CASES[name])) as whole:
         for _ in range(2 * rounds):
             whole.step()
@@ -165,8 +158,8 @@ def test_same_seed_same_numbers_and_another_seed_others() -> None:
     runs = []
     for seed, offset in ((1, 0), (1, 8), (2, 0)):
         small = dict(encoder_hidden_size_list=[8])
-        with arrays_at(offset), start(seed, evaluator=dict(eval_freq=10), model=small) as pipeline:
-            for _ in range(20):
+        with arrays_at(offset), start(seed, evaluator=dict(eval_freq=4), model=small) as pipeline:
+            for _ in range(10):
                 pipeline.step()
             runs.append((records(pipeline), full_state(pipeline)))
     assert runs[0][0] == runs[1][0] and len(runs[0][0]) > 5
@@ -174,14 +167,14 @@ def test_same_seed_same_numbers_and_another_seed_others() -> None:
     assert runs[0][0] != runs[2][0]
 
 
-@pytest.mark.parametrize('name', ['rainbow', 'dqn r2d2', 'ppo normalised'])
+@pytest.mark.parametrize('name', ['rainbow', 'ppo normalised'])
 def test_evaluating_or_not_does_not_change_training(name: str) -> None:
     states = []
     for evaluates in (True, False):
         with start(**dict(CASES[name]), evaluator=dict(eval_freq=2)) as pipeline:
             if not evaluates:
                 pipeline.evaluator.should_eval = lambda train_iter: False
-            for _ in range(5):
+            for _ in range(3):
                 pipeline.step()
             assert np.isnan(pipeline.evaluator.latest) != evaluates
             states.append({k: v for k, v in full_state(pipeline).items() if k != 'evaluator'})
@@ -202,12 +195,6 @@ def test_run_ends_at_its_budgets_and_at_the_stop_value() -> None:
         pipeline.run(after_step=lambda p: p.progress.envstep >= 48)
         assert 48 <= pipeline.progress.envstep <= 60
         assert (pipeline.folder / 'ckpt' / 'latest' / 'manifest.json').is_file()
-
-
-def test_every_result_has_the_same_keys() -> None:
-    with start() as pipeline:
-        keys = [set(pipeline.step()) for _ in range(12)]
-    assert all(each == keys[0] for each in keys)
 
 
 FAILING = [
@@ -244,7 +231,7 @@ def test_cleanup_closes_envs_logs_and_files_and_may_be_called_twice() -> None:
     before = list(logging.getLogger('rlframe').handlers)
     pipeline = start()
     envs = pipeline.collector._env, pipeline.evaluator._env
-    pipeline.step()
+    assert set(pipeline.step()) == set(pipeline.step()), 'every result has the same keys'
     pipeline.cleanup()
     pipeline.cleanup()
     assert all(env.closed for env in envs) and logging.getLogger('rlframe').handlers == before
@@ -261,17 +248,6 @@ def test_a_long_round_of_short_updates_is_no_stall(monkeypatch: Any) -> None:
         assert pipeline.progress.train_iter == 15
 
 
-def test_reset_config_starts_over_in_a_folder_of_its_own(tmp_path: Path, monkeypatch: Any) -> None:
-    monkeypatch.chdir(tmp_path)
-    with start() as pipeline:
-        pipeline.step()
-        folder = pipeline.folder
-        main, create = config_pair(learn=dict(batch_size=8))
-        assert pipeline.reset_config(config.compile_config(main, create, seed=3))
-        assert pipeline.folder != folder and pipeline.progress.envstep == 0
-        assert pipeline.cfg.policy.learn.batch_size == 8 and pipeline.step()['envstep'] >= 8
-
-
 def test_the_run_folder_tells_its_story_and_the_resolved_config_runs_again() -> None:
     with start(max_env_step=64) as pipeline:
         pipeline.run()
@@ -284,17 +260,10 @@ def test_the_run_folder_tells_its_story_and_the_resolved_config_runs_again() -> 
     assert len(again) == 2 and len(lines) == len((again[1] / 'metrics.jsonl').read_text().splitlines())
 
 
-def test_a_run_without_an_update_says_the_reason(caplog: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    from rlframe.worker.commander import BaseSerialCommander
-
+def test_a_run_without_an_update_says_the_reason(caplog: Any) -> None:
     with (
         pytest.warns(ConfigWarning, match='there will be no update'),
         start(max_env_step=8, learn=dict(batch_size=16)) as pipeline,
     ):
         pipeline.run()
-    assert 'no update was made: the replay buffer has 8 of the 16 items' in caplog.text
-    caplog.clear()
-    monkeypatch.setattr(BaseSerialCommander, 'update_per_collect', lambda self: 0)
-    with start(max_env_step=32, learn=dict(batch_size=16)) as pipeline:
-        pipeline.run()
-    assert 'the replay buffer has 32 items, and the commander asked for no update' in caplog.text
+    assert 'no update was made: the replay buffer has 8 items, and an update needs 16' in caplog.text

@@ -7,16 +7,12 @@ import fcntl
 import json
 import os
 import shutil
-import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import gymnasium
-import numpy as np
 import pytest
 from checkpoint_helpers import edit_manifest
-from fakes import config_pair
 from runs import DQN, ROOT, differences, end_state, records
 
 from rlframe import config
@@ -338,42 +334,3 @@ def test_what_a_resume_changes_is_recorded_with_the_values_before_and_after(
     assert run('report', str(stopped))[0] == 0
     page = next(stopped.rglob('report.html')).read_text().replace('<wbr>', '')
     assert 'Changed on a resume' in page and told in page
-
-
-class OtherSpaces(gymnasium.Env[Any, Any]):
-    """Has 3 actions that begin at ``start``, and observations up to ``high``."""
-
-    def __init__(self, start: int = 0, high: float = 1.0) -> None:
-        self.observation_space = gymnasium.spaces.Box(-1, high, (2,), np.float32)
-        self.action_space = gymnasium.spaces.Discrete(3, start=start)
-
-    def reset(self, **given: Any) -> Any:
-        super().reset(**given)
-        return np.zeros(2, np.float32), {}
-
-    def step(self, action: Any) -> Any:
-        return np.zeros(2, np.float32), 1.0, bool(self.np_random.random() < 0.1), False, {}
-
-
-def test_changed_spaces_of_the_env_are_refused_or_told(cwd: Path, caplog: pytest.LogCaptureFixture) -> None:
-    chosen: dict[str, Any] = {}
-    pair = config_pair(env_id=lambda: OtherSpaces(**chosen), max_env_step=32)
-
-    def go_on() -> None:
-        with SerialPipeline(config.compile_config(*pair, max_env_step=48), folder, resume=latest):
-            pass
-
-    with warnings.catch_warnings():
-        warnings.simplefilter('ignore')
-        with SerialPipeline(config.compile_config(*pair)) as pipeline:
-            pipeline.run()
-        folder, latest = pipeline.folder, pipeline.folder / 'ckpt' / 'latest'
-        chosen['start'] = 1
-        with pytest.raises(CheckpointMismatchError, match=r'action space has changed: .*start=0.*start=1'):
-            go_on()
-        del chosen['start']
-        go_on()
-        assert 'space has changed' not in caplog.text
-        chosen['high'] = 5.0
-        go_on()
-    assert "the env's observation space has changed" in caplog.text and 'high=5.0' in caplog.text

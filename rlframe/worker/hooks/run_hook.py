@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlframe.errors import HookError
-from rlframe.registry import nearest
+from rlframe.registry import HOOK_REGISTRY, nearest
 from rlframe.run.metrics import CHANGED, write_record
 from rlframe.run.progress import Progress
-from rlframe.utils.field import Configurable
+from rlframe.utils.field import Configurable, raw_items
 from rlframe.utils.schema import DICT, NUMBER, Schema, check_state, dict_of, part
 from rlframe.utils.secrets import Secrets
 
@@ -218,6 +218,8 @@ def overrides(cls: type[RunHook], event: str) -> bool:
     return getattr(cls, event) is not getattr(RunHook, event)
 
 
+SHOWN = ('folder', 'progress', 'evaluator', 'writer', 'replay_buffer', 'secrets')
+"""Parts of every pipeline that its hooks see."""
 STATE = {'hooks': dict_of(DICT), 'metrics': dict_of(NUMBER)}
 Method = Callable[[RunView], None]
 
@@ -241,9 +243,65 @@ class HookList:
             for event in EVENTS
         }
 
-    def __contains__(self, event: str) -> bool:
-        """Whether any hook wants to be called at an event."""
-        return bool(self._methods[event])
+    @classmethod
+    def of(cls, pipeline: Any, *more: str) -> HookList:
+        """Creates the hooks of a pipeline's config; ``False`` in place of a section is no hook.
+
+        Args:
+            pipeline: The pipeline, whose workers exist.
+            more: Names of further parts of it that the hooks see.
+        """
+        cfg = pipeline.cfg
+        sections = [(name, section) for name, section in raw_items(cfg.hooks) if isinstance(section, Mapping)]
+        shown = {name: getattr(pipeline, name) for name in (*SHOWN, *more)}
+        view = RunView(cfg, spec=pipeline.factory.spec, **shown)
+        return cls({name: HOOK_REGISTRY.build(section, section) for name, section in sections}, view)
+
+    @property
+    def stop_reason(self) -> str:
+        """Why a hook ends training; empty if none does."""
+        return self.run.stop_reason
+
+    def on_step(self, beat: Callable[[], None]) -> Callable[[], None]:
+        """Returns what a collector calls after each step of its envs.
+
+        Args:
+            beat: Tells the stall detector of progress.
+        """
+
+        def after_env_step() -> None:
+            beat()
+            self.call('after_env_step')
+
+        return after_env_step if self._methods['after_env_step'] else beat
+
+    def collected(self, data: Any) -> None:
+        """Calls the hooks after a collection; nobody else keeps the data."""
+        if self._methods['after_collect']:
+            self.run.collected = data
+            self.call('after_collect')
+
+    def evaluated(self, result: Any) -> None:
+        """Calls the hooks after an evaluation."""
+        due = getattr(self.run.evaluator, 'last_eval_iter', result.train_iter)
+        self.run.evaluation, self.run.is_extra = result, result.train_iter > due
+        self.call('after_eval')
+
+    def saved(self, path: Path) -> None:
+        """Calls the hooks after a checkpoint."""
+        self.run.checkpoint = path
+        self.call('after_checkpoint')
+
+    def end(self, solved: bool, finished: bool) -> None:
+        """Calls the hooks at the end of training.
+
+        Args:
+            solved: Whether an evaluation reached the goal.
+            finished: Whether training is complete; if not, it was interrupted.
+        """
+        ended = 'stopped' if self.stop_reason else 'done' if finished else 'interrupted'
+        self.run.outcome = 'solved' if solved else ended
+        self.call('after_run')
 
     def call(self, event: str) -> None:
         """Calls all hooks of an event; an exception gets a note that names the hook and the event."""

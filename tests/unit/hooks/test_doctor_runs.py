@@ -58,17 +58,9 @@ def test_nothing_is_found_in_a_healthy_run(run: tuple[str, ...]) -> None:
     assert found == set() and 'doctor' not in log
 
 
-SICK = {
-    'kl': (*PPO, 'policy.learn.learning_rate=0.01', 'policy.learn.clip_ratio=5.0'),
-    'q_value': (*DQN, 'policy.learn.learning_rate=0.5', 'policy.learn.target_update_freq=1'),
-}
-"""Runs with a disease, by the name of the check that should find it; test_doctor.py has the others."""
-
-
-@pytest.mark.parametrize('name', SICK)
-def test_a_disease_of_a_run_is_found(name: str) -> None:
-    found, log = trained(*SICK[name])
-    assert name in found
+def test_a_disease_of_a_run_is_found() -> None:
+    found, log = trained(*DQN, 'policy.learn.learning_rate=0.5', 'policy.learn.target_update_freq=1')
+    assert 'q_value' in found
     assert log.count('WARNING') <= len(found) + log.count('cannot be repeated') + 1
 
 
