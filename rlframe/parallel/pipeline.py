@@ -225,19 +225,21 @@ def parallel_pipeline(
     """
     since = perf_counter()
     budgets: dict[str, Any] = dict(max_train_iter=max_train_iter, max_env_step=max_env_step)
-    start = starting_point(input_cfg, resume_from, seed, parallel=True, overrides=list(overrides), **budgets)
-    if start.cfg.get('parallel') is None:
+    cfg, folder, saved = starting_point(
+        input_cfg, resume_from, seed, parallel=True, overrides=list(overrides), **budgets
+    )
+    if cfg.get('parallel') is None:
         raise ConfigError(
             'this run is of serial mode', where=str(resume_from), remedy='serial_pipeline continues it.'
         )
-    with ParallelPipeline(start.cfg, start.folder, start.saved) as pipeline:
+    with ParallelPipeline(cfg, folder, saved) as pipeline:
         if progress:
-            run_shown(pipeline, start.saved, since=since)
+            run_shown(pipeline, saved, since=since)
         elif pipeline.complete:
             warnings.warn(nothing_left(pipeline), RunWarning, stacklevel=2)
         else:
             pipeline.run()
-        policy = build.make_policy(start.cfg, pipeline.factory.spec)
+        policy = build.make_policy(cfg, pipeline.factory.spec)
         if pipeline.record.policy.state is not None:
             policy.learn_mode.load_state_dict(pipeline.record.policy.state)
         return policy

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import logging
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from rlframe import config
 from rlframe.errors import RunWarning
-from rlframe.pipeline import memory_needs
 from rlframe.pipeline.live import Display, last_lines, resume_line, start_lines
 from rlframe.pipeline.resume import resume
 from rlframe.pipeline.run_output import nothing_left
-from rlframe.pipeline.saying import count_of, say, shell_commands
+from rlframe.pipeline.saying import say, shell_commands
 from rlframe.pipeline.serial import SerialPipeline
 from rlframe.pipeline.workers_shown import ParallelDisplay
 from rlframe.run.read_checkpoint import OpenCheckpoint
@@ -23,8 +21,6 @@ from rlframe.run.read_checkpoint import OpenCheckpoint
 if TYPE_CHECKING:
     from rlframe.config.schema import ExperimentConfig
     from rlframe.parallel.pipeline import ParallelPipeline
-
-logger = logging.getLogger('rlframe.pipeline')
 
 
 def no_commands(pipeline: object, interrupted: bool) -> tuple[str, ...]:
@@ -52,7 +48,6 @@ def run_shown(
         commands: Returns what to do next, given the run and whether it was stopped.
     """
     say(start_lines(pipeline))
-    logger.info('%s', resources(pipeline))
     if more:
         say(more)
     if saved is not None:
@@ -90,17 +85,6 @@ def _run_parallel(pipeline: ParallelPipeline, is_stopped: Callable[[], bool]) ->
         pipeline.run(after_tick)
 
 
-def resources(pipeline: SerialPipeline | ParallelPipeline) -> str:
-    """Returns the memory and the threads that a run needs, in words."""
-    cfg = pipeline.cfg
-    size = memory_needs.buffer_nbytes(cfg, pipeline.factory.spec)
-    memory = f'replay buffer {size / 2**20:.1f} MiB' if size else 'no replay buffer'
-    device, threads = cfg.policy.device, count_of(cfg.num_threads, 'torch thread')
-    if isinstance(pipeline, SerialPipeline):
-        device = pipeline.policy.get_attribute('device')
-    return f'{pipeline.title}; {memory}; device {device}, {threads}'
-
-
 def serial_pipeline(
     input_cfg: str | Path | tuple[Mapping[str, Any], Mapping[str, Any]] | None,
     seed: int = 0,
@@ -128,12 +112,12 @@ def serial_pipeline(
     """
     since = perf_counter()
     budgets: dict[str, Any] = dict(max_train_iter=max_train_iter, max_env_step=max_env_step)
-    start = starting_point(input_cfg, resume_from, seed, overrides=list(overrides), **budgets)
-    config.warn_of_own_parts(start.cfg, model)
-    with SerialPipeline(start.cfg, start.folder, model, start.saved) as pipeline:
+    cfg, folder, saved = starting_point(input_cfg, resume_from, seed, overrides=list(overrides), **budgets)
+    config.warn_of_own_parts(cfg, model)
+    with SerialPipeline(cfg, folder, model, saved) as pipeline:
         if progress:
             shown: dict[str, Any] = {} if model is None else {'commands': no_commands}
-            run_shown(pipeline, start.saved, since=since, **shown)
+            run_shown(pipeline, saved, since=since, **shown)
         elif pipeline.complete:
             warnings.warn(nothing_left(pipeline), RunWarning, stacklevel=2)
         else:
@@ -141,21 +125,10 @@ def serial_pipeline(
         return pipeline.policy
 
 
-class StartingPoint(NamedTuple):
-    """What a run begins or resumes with."""
-
-    cfg: ExperimentConfig
-    """The compiled config."""
-    folder: Path | None
-    """The run folder; None: a new one."""
-    saved: OpenCheckpoint | None
-    """The checkpoint; None: it begins."""
-
-
 def starting_point(
     input_cfg: Any, resume_from: str | Path | None, seed: int, parallel: bool = False, **given: Any
-) -> StartingPoint:
-    """Returns what a run begins with.
+) -> tuple[ExperimentConfig, Path | None, OpenCheckpoint | None]:
+    """Returns the config of a run, its folder (None: a new one), and the checkpoint that it resumes from, if any.
 
     Args:
         input_cfg: A config, as for ``serial_pipeline``.
@@ -167,6 +140,6 @@ def starting_point(
     if resume_from is None:
         pair = config.config_pair(input_cfg)
         cfg = config.compile_config(pair[0], pair[1], seed=seed, parallel=parallel, **given)
-        return StartingPoint(cfg, None, None)
+        return cfg, None, None
     found = resume(resume_from, None if input_cfg is None else config.config_pair(input_cfg), **given)
-    return StartingPoint(found.cfg, found.folder, found.saved)
+    return found.cfg, found.folder, found.saved

@@ -17,7 +17,7 @@ from rlframe.utils.files import LimitExceededError, limit
 from rlframe.utils.lazy import LazyModule
 from rlframe.utils.secrets import Secrets, Unknown
 from rlframe.utils.serialize import struct_dtype
-from rlframe.utils.strict_json import FLOAT, JSONRefusedError, JsonText, checked_leaf
+from rlframe.utils.strict_json import FLOAT, JSONRefusedError, JsonText, check_nesting, checked_leaf
 
 SEGMENT_BYTES = 64 * 2**20
 """Maximum size of a file of rows, unless a single row is larger; also the extra memory that saving needs."""
@@ -317,7 +317,7 @@ def decode(
 
 class _Decoder:
     def __init__(self, arrays: Mapping[str, Array], rows: Sequence[Any], secrets: Secrets) -> None:
-        self._arrays, self._rows, self._secrets = dict(arrays), rows, secrets
+        self._arrays, self._rows, self._secrets, self._depth = dict(arrays), rows, secrets, 0
         self._readers: dict[str, Callable[[dict[str, Any]], Any]] = {
             ARRAY: lambda tree: _array_of(self._arrays.pop(tree[ARRAY]), tree.get('dtype')),
             TENSOR: lambda tree: _tensor_of(self._arrays.pop(tree[TENSOR]), tree.get('dtype')),
@@ -332,10 +332,15 @@ class _Decoder:
         }
 
     def tree(self, tree: Any) -> Any:
-        if isinstance(tree, list):
-            return [self.tree(item) for item in tree]
-        if not isinstance(tree, dict):
+        if not isinstance(tree, list | dict):
             return checked_leaf(tree)
+        self._depth += 1
+        check_nesting(self._depth)
+        found = [self.tree(item) for item in tree] if isinstance(tree, list) else self._dict(tree)
+        self._depth -= 1
+        return found
+
+    def _dict(self, tree: dict[str, Any]) -> Any:
         mark = next((mark for mark in MARKS if mark in tree), None)
         if mark is None:
             return {name: self.tree(item) for name, item in tree.items()}

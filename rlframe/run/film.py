@@ -1,8 +1,7 @@
-"""Films of episodes, as MP4 files or, without an encoder for these, as GIF files."""
+"""Films of episodes, as MP4 files."""
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -39,22 +38,16 @@ def check_encoder(where: str) -> None:
     Raises:
         MissingDependencyError: If they cannot.
     """
-    if not (is_installed('moviepy') or is_installed('PIL')):
-        raise MissingDependencyError(
-            'films need moviepy, or Pillow for GIF files', where=where, remedy='pip install "rlframe[video]"'
-        )
-
-
-def is_installed(package: str) -> bool:
-    """Whether a package can be imported."""
     try:
-        return importlib.util.find_spec(package) is not None
-    except ValueError:  # a test has taken it out
-        return False
+        import moviepy  # noqa: F401
+    except ImportError as error:
+        raise MissingDependencyError(
+            'films need moviepy', where=where, remedy='pip install "rlframe[video]"'
+        ) from error
 
 
 def write_film(path: Path, frames: Sequence[Any], fps: float) -> Path:
-    """Writes a film.
+    """Writes an MP4 file.
 
     Args:
         path: The file without its ending; its folder is created.
@@ -64,26 +57,15 @@ def write_film(path: Path, frames: Sequence[Any], fps: float) -> Path:
     Returns:
         The file that was written.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    if not is_installed('moviepy'):
-        return write_gif(path.with_name(f'{path.name}.gif'), frames, fps)
     from moviepy import ImageSequenceClip
 
+    path.parent.mkdir(parents=True, exist_ok=True)
     height, width = np.shape(frames[0])[:2]
     even = ((0, height % 2), (0, width % 2), (0, 0))  # H.264 has no odd sizes
     file = path.with_name(f'{path.name}.mp4')
     shown = [np.pad(frame, even, 'edge') for frame in (*frames, frames[-1])]  # it may round the last one away
     with ImageSequenceClip(shown, fps=fps) as clip:
         clip.write_videofile(str(file), logger=None)
-    return file
-
-
-def write_gif(file: Path, frames: Sequence[Any], fps: float) -> Path:
-    """Writes a GIF file and returns its path."""
-    from PIL import Image
-
-    first, *others = (Image.fromarray(np.asarray(frame)) for frame in frames)
-    first.save(file, save_all=True, append_images=others, duration=1000 / fps, loop=0)
     return file
 
 

@@ -99,19 +99,11 @@ def test_best_checkpoint_holds_the_weights_that_were_evaluated_not_the_newest() 
         states = weights_by_iteration(pipeline)
         best, manifest = load_checkpoint(pipeline.folder / 'ckpt' / 'best')
         assert pipeline.evaluator.best == 7.0 and pipeline.progress.train_iter == 20
+        latest, _ = load_checkpoint(pipeline.folder / 'ckpt' / 'latest')
+        assert 'held' not in latest and latest['evaluator']['asked'] == [], 'the last answer was waited for'
     assert manifest['score'] == 7.0 and manifest['progress']['train_iter'] == 15
     assert differences(best['policy'], states[15]) == []
     assert differences(best['policy'], states[18]) != []
-
-
-def test_answers_that_are_still_to_come_are_waited_for_at_the_end() -> None:
-    with start(max_train_iter=15) as pipeline:
-        pipeline.run()
-        assert pipeline.evaluator.best == 7.0
-        best, _ = load_checkpoint(pipeline.folder / 'ckpt' / 'best')
-        assert best['progress']['train_iter'] == 15
-        latest, _ = load_checkpoint(pipeline.folder / 'ckpt' / 'latest')
-        assert 'held' not in latest and latest['evaluator']['asked'] == []
 
 
 def test_training_stops_when_the_answer_reaches_the_stop_value() -> None:

@@ -137,7 +137,6 @@ def test_the_command_line_trains_says_the_score_and_scores_by_episodes(
 
 BAD = {
     'uneven.npz': ('one shared length',),
-    'empty.npz': ('the data contain no rows',),
     'other_env.npz': ('do not fit IdentityEnv', 'column obs', 'got [3], expected [4]'),
     'other_action.npz': ('do not fit IdentityEnv', 'column action', 'got [2], expected []'),
     'no_module:name': ("cannot import 'no_module:name'",),
@@ -154,7 +153,6 @@ def test_bad_data_are_named_and_leave_no_run_folder(
     good = records(IdentityEnv, 0)
     obs, action = good['obs'], good['action']
     save('uneven.npz', obs=obs, action=action[1:])
-    save('empty.npz', obs=obs[:0], action=action[:0])
     save('other_env.npz', obs=obs[:, 1:], action=action)
     save('other_action.npz', obs=obs, action=np.zeros((len(obs), 2)))
     assert main(['-c', as_file(tmp_path, 'accuracy'), f'{who}.data={data}']) == 2

@@ -100,11 +100,6 @@ def test_a_profile_of_python_is_of_the_rounds_asked_for() -> None:
     assert calls['collect'] == 2 and calls['train'] == 2 and calls['eval'] == 1
 
 
-def test_a_profile_ends_with_the_run() -> None:
-    options = dict(first=2, last=30, tool='cprofile')
-    assert (trained(profile=options).folder / 'profile_rounds_2_2.pstats').is_file()
-
-
 @pytest.mark.slow
 def test_a_profile_of_torch_is_a_trace() -> None:
     folder = trained('max_train_iter=5', profile=dict(first=2, last=3)).folder

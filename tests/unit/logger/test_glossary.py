@@ -99,7 +99,6 @@ def test_examples_of_the_page_work(tmp_path: Path) -> None:
     [
         ('dqn', 'CartPole-v1', {'buffer': {'type': 'advanced'}, 'policy_': {'priority': True}}),
         ('ppo', 'CartPole-v1', {}),
-        ('sac', 'Pendulum-v1', {'learn': {'batch_size': 16}}),
     ],
 )
 def test_glossary_explains_the_tags_of_runs(

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import safetensors
 import torch
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rlframe.errors import CheckpointError
@@ -168,6 +168,7 @@ trees = st.recursive(
 )
 
 
+@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(trees)
 def test_every_tree_comes_back(tree: Any) -> None:
     assert_equal(there_and_back(tree), tree)

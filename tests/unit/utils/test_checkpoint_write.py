@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from checkpoint_helpers import newest_good, save_run, state
 
 from rlframe.errors import CheckpointError, CheckpointWriteError
@@ -239,25 +238,14 @@ def test_a_process_killed_while_it_saves_leaves_a_checkpoint_that_loads(tmp_path
 # formats
 
 
-def test_a_checkpoint_on_disk_is_read_and_its_network_plays() -> None:
-    from rlframe import config
-    from rlframe.envs import EnvFactory  # noqa: F401
-    from rlframe.pipeline import build
-
+def test_a_checkpoint_on_disk_is_read() -> None:
     path = GOLDEN / 'format_2' / 'cartpole_dqn'
     loaded, manifest = load_checkpoint(path)
     assert (manifest['format_version'], manifest['replay_buffer'], manifest['policy']) == (2, 'saved', 'dqn')
     assert (loaded['progress']['envstep'], loaded['progress']['train_iter']) == (72, 24)
+    assert loaded['policy']['model']['encoder.layers.0.weight'].shape == (8, 4)
     buffer = create_buffer({'type': 'advanced', 'replay_buffer_size': 64})
     buffer.load_state_dict(loaded['replay_buffer'])
     assert buffer.count() == 64 and buffer.push_count == 72
     without, _ = load_checkpoint(path, buffer=False)
     assert without.keys() == loaded.keys() - {'replay_buffer'}
-    saved = manifest['config']
-    overrides = [f'policy.init_from={path}']
-    cfg = config.compile_config(saved['main_config'], saved['create_config'], overrides=overrides)
-    factory = build.make_factory(cfg)
-    policy = build.make_policy(cfg, factory.spec, fields=('eval',))
-    weight = loaded['policy']['model']['encoder.layers.0.weight']
-    assert weight.shape == (8, 4)
-    assert torch.equal(policy.eval_mode.state_dict()['model']['encoder.layers.0.weight'], weight)
