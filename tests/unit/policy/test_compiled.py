@@ -79,20 +79,6 @@ def test_other_faces_are_not_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     create_policy(cfg, EnvSpec(spaces.Box(-1, 1, (4,)), spaces.Discrete(3)), enable_field=['collect', 'eval'])
 
 
-@pytest.mark.parametrize(
-    ('kind', 'options', 'says'),
-    [
-        ('ppo', dict(model=dict(core='lstm')), ['a recurrent core', 'change their shapes']),
-        ('sac_discrete', dict(model=dict(core='gru')), ['a recurrent core']),
-        ('td3', dict(model=dict(core='gru')), ['a recurrent core']),
-    ],
-)
-def test_policies_that_cannot_be_compiled_say_why(kind: str, options: Any, says: list[str]) -> None:
-    with pytest.raises(ConfigError) as caught:
-        make(kind, compile=True, **options)
-    assert all(text in str(caught.value) for text in [*says, 'compile', 'expected False'])
-
-
 def test_a_missing_compiler_is_named_before_training(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, 'which', lambda name: None)
     with pytest.raises(ConfigError, match=r'needs a C\+\+ compiler on the PATH \(g\+\+, clang\+\+, c\+\+\)'):

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from test_dqn import batch_of
 
 from rlframe.data import EnvSpec
-from rlframe.errors import ConfigError
 from rlframe.model.core import NoisyLinear
 from rlframe.policy import create_policy
 from rlframe.policy.c51 import project
@@ -151,12 +150,6 @@ def test_weights_of_importance_sampling_scale_each_loss() -> None:
         policy = make('qrdqn', priority=True, priority_IS_weight=True)
         losses.append(policy.learn_mode.forward(batch_of(IS=np.full(6, weight, np.float32)))['total_loss'])
     np.testing.assert_allclose(losses[1], 2 * losses[0], rtol=1e-5)
-
-
-def test_support_that_is_empty_is_refused() -> None:
-    with pytest.raises(ConfigError, match='v_max') as caught:
-        make('c51', {'v_min': 1.0, 'v_max': 1.0})
-    assert 'more than v_min=1.0' in str(caught.value)
 
 
 def test_noise_has_the_declared_spread_and_none_is_drawn_in_evaluation() -> None:

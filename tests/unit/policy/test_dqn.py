@@ -151,11 +151,6 @@ def test_soft_update_moves_by_a_share_every_iteration() -> None:
         before, policy._target_model.parameters(), policy._model.parameters(), strict=True
     ):
         torch.testing.assert_close(new, 0.75 * old + 0.25 * online)
-    for learn in ({'target_theta': 0.1}, {'target_update_freq': None}):
-        with pytest.raises(ConfigError, match='set one of target_update_freq'):
-            make(learn=learn)
-    with pytest.raises(ConfigError, match=r'needs policy\.priority=True'):
-        make(priority_IS_weight=True)
 
 
 def test_dueling_adds_value_and_centred_advantage() -> None:

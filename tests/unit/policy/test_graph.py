@@ -218,12 +218,6 @@ def test_policies_with_updates_of_their_own_say_what_to_do() -> None:
             ['policy.cuda_graph', 'needs a CUDA device', 'on cpu', 'policy.compile=True'],
         ),
         ('dqn', dict(precision='tf32'), ['policy.precision', 'only CUDA devices', "got 'tf32'", "'fp32'"]),
-        ('dqn', dict(precision='fp16'), ['precision', "'fp32', 'tf32'", 'bf16']),
-        (
-            'ppo',
-            dict(cuda_graph=True, model=dict(core='gru')),
-            ['cuda_graph', 'a core have sequences', 'False'],
-        ),
     ],
 )
 def test_modes_that_cannot_work_are_refused_before_training(kind: str, options: Any, says: list[str]) -> None:

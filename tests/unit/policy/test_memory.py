@@ -10,9 +10,7 @@ import pytest
 import torch
 from memory import recall_run
 
-from rlframe import config
 from rlframe.data import Batch, EnvSpec, TimeStep
-from rlframe.errors import ConfigError
 from rlframe.policy import create_policy
 from rlframe.policy.parts.sequences import Sequences, begins_of, env_by_env
 from rlframe.policy.ppo import PPOPolicy
@@ -172,45 +170,6 @@ def test_transitions_are_estimated_with_their_states(name: str, model: dict[str,
     output = policy.collect_mode.forward(np.ones((1, 3), np.float32), np.arange(1))
     assert policy.state_nbytes(policy._cfg) == vectors * 5 * 4
     assert not vectors or output['state'].nbytes == vectors * 5 * 4
-
-
-def compiled(policy: str = 'ppo', **sections: Any) -> Any:
-    main = dict(
-        env=dict(env_id='CartPole-v1', collector_env_num=8),
-        policy=dict(model=dict(core='lstm')) | sections,
-    )
-    return config.compile_config(main, dict(policy=dict(type=policy)))
-
-
-@pytest.mark.parametrize(
-    ('sections', 'says'),
-    [
-        (dict(collect=dict(n_sample=8)), ['policy.collect.n_sample', 'at least 2 steps', 'expected 16']),
-        (
-            dict(collect=dict(n_sample=160), learn=dict(unroll_len=16)),
-            ['sequences would be cut', 'n_sample', 'got 160', 'expected 128 or 256'],
-        ),
-        (
-            dict(collect=dict(n_sample=1024), learn=dict(batch_size=64, unroll_len=128)),
-            ['policy.learn.batch_size', '128 steps', 'got 64', 'at least 128', 'policy.learn.unroll_len'],
-        ),
-        (dict(collect=dict(unroll_len=4)), ['policy.collect.unroll_len', 'policy.learn.unroll_len']),
-        (
-            dict(model=dict(core=None), learn=dict(unroll_len=8)),
-            ['policy.learn.unroll_len', 'core is None', 'got 8', "policy.model.core='lstm'"],
-        ),
-    ],
-)
-def test_options_that_do_not_fit_a_core_name_what_does(sections: dict[str, Any], says: list[str]) -> None:
-    with pytest.raises(ConfigError) as caught:
-        compiled(**sections)
-    assert all(text in str(caught.value) for text in says), str(caught.value)
-
-
-def test_a_policy_that_cannot_carry_a_core_names_those_that_can() -> None:
-    with pytest.raises(ConfigError) as caught:
-        compiled('dqn')
-    assert 'these policies have it: a2c, crossq, ddpg' in str(caught.value), str(caught.value)
 
 
 @pytest.mark.parametrize('core', ['gru', 'lstm'])

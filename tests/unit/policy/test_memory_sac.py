@@ -11,9 +11,7 @@ import pytest
 import torch
 from memory import recall_run
 
-from rlframe import config
 from rlframe.data import Batch, EnvSpec, TimeStep
-from rlframe.errors import ConfigError
 from rlframe.model.qac import squashed_gaussian
 from rlframe.policy import create_policy
 from rlframe.policy.parts.actions import ExplorationNoise
@@ -271,37 +269,6 @@ def test_garbage_in_the_padding_changes_nothing(name: str) -> None:
         metrics = [policy.learn_mode.forward(data) for _ in range(3)][-1]
         states.append([float(metrics['total_loss']), *(p.tolist() for p in policy._model.parameters())])
     assert states[0] == states[1]
-
-
-@pytest.mark.parametrize(
-    ('name', 'policy', 'buffer', 'says'),
-    [
-        ('sac_discrete', {}, 'naive', ['policy.other.replay_buffer.type', "got 'naive'", "'sequence'"]),
-        ('sac_discrete', dict(nstep=3), 'sequence', ['policy.nstep', 'got 3', 'expected 1']),
-        ('td3', dict(collect=dict(unroll_len=4)), 'sequence', ['policy.other.replay_buffer.unroll_len']),
-        ('sac', dict(cuda_graph=True), 'sequence', ['policy.cuda_graph', 'got True', 'expected False']),
-        ('td3', dict(compile=True), 'sequence', ['policy.compile', 'got True', 'expected False']),
-        (
-            'crossq',
-            {},
-            'sequence',
-            ["policy.model.norm: networks with a core (model.core='gru')", "got 'batch'"],
-        ),
-        ('droq', {}, 'sequence', ['policy.model.norm', "got 'layer', expected None", 'policy.model.dropout']),
-    ],
-)
-def test_options_that_do_not_fit_a_core_name_what_does(
-    name: str, policy: dict[str, Any], buffer: str, says: list[str]
-) -> None:
-    collect = dict(collector=dict(mark_episodes=True)) | policy.get('collect', {})
-    main = dict(
-        env=dict(env_id='CartPole-v1' if name == 'sac_discrete' else 'Pendulum-v1'),
-        policy=dict(model=dict(core='gru')) | policy | dict(collect=collect),
-    )
-    create = dict(policy=dict(type=name), replay_buffer=dict(type=buffer))
-    with pytest.raises(ConfigError) as caught:
-        config.compile_config(main, create)
-    assert all(text in str(caught.value) for text in says), str(caught.value)
 
 
 @pytest.mark.slow

@@ -7,12 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from fakes import config_pair
 from gymnasium import spaces
 
-from rlframe.config import compile_config
 from rlframe.data import Batch, EnvSpec
-from rlframe.errors import ConfigError, RLFrameError
 from rlframe.policy import create_policy
 
 OBS = spaces.Box(-1, 1, (3,), np.float32)
@@ -119,19 +116,3 @@ def test_a_batch_learns_the_values_of_its_actions() -> None:
     samples = policy.collect_mode.get_train_sample(block_of(PLAIN))
     losses = [update()['total_loss'].item() for update in policy.learn_mode.forward(samples)]
     assert losses[-1] < 0.05 * losses[0]
-
-
-@pytest.mark.parametrize(
-    ('sections', 'words'),
-    [
-        (dict(buffer=dict(type='naive')), ['replay_buffer']),
-        (dict(policy_=dict(nstep=3)), ['policy.nstep']),
-        (dict(learn=dict(target_update_freq=100)), ['policy.learn.target_update_freq']),
-        (dict(policy_=dict(priority=True)), ['policy.priority']),
-    ],
-    ids=['a replay buffer', 'n-step', 'a target network', 'priorities'],
-)
-def test_what_needs_replay_is_refused_by_name(sections: Any, words: list[str]) -> None:
-    with pytest.raises((ConfigError, RLFrameError)) as caught:
-        compile_config(*config_pair('pqn', **sections))
-    assert all(word in str(caught.value) for word in words), str(caught.value)

@@ -10,7 +10,6 @@ import torch
 from gymnasium import spaces
 
 from rlframe.data import Batch, EnvSpec
-from rlframe.errors import ConfigError
 from rlframe.model.core import EPS, MOMENTUM, WARM_UP, BatchRenorm, update_norms
 from rlframe.policy import create_policy
 from rlframe.policy.qrdqn import quantile_huber_loss
@@ -296,34 +295,3 @@ def test_dropout_is_drawn_while_learning_only() -> None:
     asked = [critic(rows['obs'], rows['action']) for _ in range(2)]
     assert not bool((learning[0] == learning[1]).all()) and bool((asked[0] == asked[1]).all())
     assert isinstance(critic.nets[0].norms[0], torch.nn.LayerNorm)
-
-
-# bad options
-
-
-BATCH = dict(model=dict(norm='batch'))
-BLOCKS = dict(residual_blocks=1)
-BAD: list[tuple[str, dict[str, Any], str]] = [
-    ('sac', BATCH, r'learn\.target_network: batch norm .*got True, expected False'),
-    ('td3', dict(model=dict(norm='batch', weight_norm=True)), 'a target actor sees only the next one'),
-    ('td3', BATCH | dict(learn=dict(target_network=False, batch_size=1)), r'batch_size: .*no spread'),
-    ('ddpg', dict(model=dict(n_critic=2)), 'n_critic: twin_critic=False is one critic'),
-    ('sac', dict(model=BLOCKS | dict(norm='layer')), r"norm: residual .*got 'layer', expected None"),
-    ('td3', dict(model=BLOCKS | dict(encoder_hidden_size_list=[])), 'as wide as the last hidden'),
-    ('sac', dict(model=dict(num_quantiles=3), learn=dict(dropped_quantiles=3)), 'no quantile would be left'),
-    ('sac', dict(model=dict(n_atom=11, num_quantiles=3)), 'num_quantiles: .* or by quantiles; got 3'),
-    ('sac', dict(model=dict(n_atom=11, v_min=2.0, v_max=2.0)), r'v_max: .*more than v_min=2\.0'),
-    ('sac', dict(learn=dict(dropped_quantiles=1)), 'a critic has no quantiles'),
-    ('sac', dict(learn=dict(target_critics=3)), 'there are fewer critics; got 3, expected at most 2'),
-    (
-        'sac',
-        dict(model=dict(weight_norm=True)),
-        r'weight_norm: only behind a norm .*got True, expected False',
-    ),
-]
-
-
-@pytest.mark.parametrize(('name', 'cfg', 'said'), BAD)
-def test_options_that_contradict_each_other_are_named(name: str, cfg: dict[str, Any], said: str) -> None:
-    with pytest.raises(ConfigError, match=said):
-        make(name, **{section: dict(values) for section, values in cfg.items()})
