@@ -11,7 +11,7 @@ import csv
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -290,7 +290,7 @@ def open_checkpoint(path: str | Path | OpenCheckpoint) -> OpenCheckpoint:
 
     Raises:
         CheckpointNotFoundError: If there is none.
-        CheckpointCorruptError: If the manifest is damaged.
+        CheckpointCorruptError: If the manifest is damaged; the last intact checkpoint next to it is named.
         CheckpointVersionError: If a newer rlframe wrote it.
     """
     if isinstance(path, OpenCheckpoint):
@@ -359,11 +359,17 @@ def _kind_of(name: str) -> str:
 
 @contextmanager
 def _others_named(path: Path) -> Iterator[None]:
-    """Adds to an error about a damaged checkpoint where to look for others."""
+    """Adds to an error about a damaged checkpoint which one next to it is intact."""
     try:
         yield
     except CheckpointCorruptError as error:
-        error.remedy = error.remedy or (
-            f'Name another checkpoint in {path.parent}; a run folder that is resumed skips damaged ones.'
-        )
+        error.remedy = error.remedy or _alternative(path)
         raise
+
+
+def _alternative(path: Path) -> str:
+    for other in newest_first(manifests_in(path.parent, RESUMABLE, path)[0]):
+        with suppress(CheckpointError):
+            verify_checkpoint(other)
+            return f'The last intact one next to it is {other}.'
+    return 'There is no other intact one next to it.'

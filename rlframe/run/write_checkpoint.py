@@ -125,7 +125,8 @@ def save_checkpoint(
             publish_folder(staging, path)
     except OSError as error:
         raise CheckpointWriteError(
-            f'the checkpoint cannot be written: {error.strerror or error}',
+            f'the checkpoint cannot be written: {error.strerror or error};'
+            f' {shutil.disk_usage(path.parent).free:,} bytes are free',
             where=str(path),
             remedy='Earlier checkpoints are untouched. Free space, or make the folder writable.',
         ) from error
