@@ -134,7 +134,9 @@ def initialise(layers: Iterable[nn.Linear | nn.Conv2d], last_gain: float | None 
 class RecurrentActorCritic(nn.Module):
     """An actor and a critic with a memory each, or with a common one.
 
-    ``act`` and ``step`` act, ``value_step`` values one step; calling the network does both for sequences.
+    ``act`` and ``step`` act, ``value_step`` values one step: they map observations [B, ...] and recurrent states float32
+    [B, P, H] to parameters of the action distribution float32 [B, S], or to values float32 [B], and to the states after the
+    step. Calling the network does both for sequences.
 
     Args:
         spec: Spaces of the env.
@@ -178,15 +180,7 @@ class RecurrentActorCritic(nn.Module):
         """Shape of the recurrent state of an episode: that of the actor's core, then that of the critic's."""
 
     def act(self, obs: Obs, state: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Acts one step; of the recurrent state, only the part of the actor's core is read and changed.
-
-        Args:
-            obs: Observations, [B, ...].
-            state: Recurrent state before the step, float32 [B, P, H].
-
-        Returns:
-            The parameters of the action distribution, float32 [B, S], and the recurrent state after the step.
-        """
+        """Acts one step; of the recurrent state, only the part of the actor's core is read and changed."""
         parts = list(self._split(state))
         output, parts[0] = self.memories[0].step(obs, parts[0])
         return self._complete(self.actor(output)), torch.cat(parts, 1)
@@ -199,15 +193,7 @@ class RecurrentActorCritic(nn.Module):
         return self._complete(self.actor(steps[0][0])), torch.cat([after for _, after in steps], 1)
 
     def value_step(self, obs: Obs, state: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Values single steps; of the recurrent state, only the part of the critic's core is read and changed.
-
-        Args:
-            obs: Observations, [B, ...].
-            state: Recurrent state before the step, float32 [B, P, H].
-
-        Returns:
-            Values, float32 [B], and the recurrent state after the step.
-        """
+        """Values one step; of the recurrent state, only the part of the critic's core is read and changed."""
         parts = list(self._split(state))
         output, parts[-1] = self.memories[-1].step(obs, parts[-1])
         return self.critic(output).squeeze(1), torch.cat(parts, 1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -51,16 +51,6 @@ class NoisyLinear(nn.Module):
         return nn.functional.linear(features, weight, torch.addcmul(self.bias_mean, self.bias_sigma, of_out))
 
 
-class _Live:
-    """Weights and biases of layers as they are when they are gone through."""
-
-    def __init__(self, layers: nn.ModuleList) -> None:
-        self._layers = layers
-
-    def __iter__(self) -> Iterator[tuple[Any, Any]]:
-        return ((layer.weight, layer.bias) for layer in self._layers)
-
-
 class MLP(nn.Module):
     """Hidden layers with an activation behind each and, with ``out_size``, a linear layer at the end.
 
@@ -80,7 +70,7 @@ class MLP(nn.Module):
         IncompatibleError: If the convolutions do not fit the space.
     """
 
-    _steps: Iterable[tuple[Any, Any]]
+    _steps: list[tuple[Any, Any]]
 
     def __init__(
         self,
@@ -104,11 +94,14 @@ class MLP(nn.Module):
 
     def trace_layers(self) -> None:
         """Makes each pass read the parameters from the layers, so that an export sees them as parameters."""
-        self._steps = _Live(self.layers)
+        self._steps = []
 
     def _parameters_of_layers(self) -> None:
         """Lists the very parameters of the layers: a small network spends a fifth of its time on calls of modules."""
         self._steps = [(layer.weight, layer.bias) for layer in self.layers]
+
+    def _weights(self) -> list[tuple[Any, Any]]:
+        return self._steps or [(layer.weight, layer.bias) for layer in self.layers]
 
     def _apply(self, fn: Any, recurse: bool = True) -> MLP:
         super()._apply(fn, recurse)
@@ -118,7 +111,7 @@ class MLP(nn.Module):
     def forward(self, obs: Obs) -> Any:
         """Maps [B, ...], or a dict of such, to float32 [B, out_size], or to what the head returns."""
         features = self.read(obs)
-        for i, (weight, bias) in enumerate(self._steps):
+        for i, (weight, bias) in enumerate(self._weights()):
             features = nn.functional.linear(features, weight, bias)
             if i < self._activated:
                 features = self._activation(features)
@@ -272,7 +265,7 @@ class NormedMLP(MLP):
         norms = list(self.norms)
         if self._is_batch:
             features = norms.pop(0)(features, is_training)
-        for i, (weight, bias) in enumerate(self._steps):
+        for i, (weight, bias) in enumerate(self._weights()):
             features = nn.functional.linear(features, weight, bias)
             if i == self._activated:
                 break
@@ -341,7 +334,7 @@ class ResidualMLP(MLP):
     def forward(self, obs: Obs) -> Any:
         """Maps [B, ...], or a dict of such, as ``MLP`` does."""
         features = self.read(obs)
-        for i, (weight, bias) in enumerate(self._steps):
+        for i, (weight, bias) in enumerate(self._weights()):
             if i == self._activated:
                 features = self.norm(self.blocks(features))
             features = nn.functional.linear(features, weight, bias)

@@ -223,7 +223,8 @@ class RecurrentCritics(nn.Module):
 class RecurrentQAC(nn.Module):
     """An actor and Q-critics, each with a memory of the observations; a continuous action joins behind the core.
 
-    ``actor`` and ``critic`` are those of ``QAC``, with ``Remembered`` in place of observations.
+    ``actor`` and ``critic`` are those of ``QAC``, with ``Remembered`` in place of observations. ``act`` and ``step`` map
+    observations [B, ...] and recurrent states float32 [B, P, H] to what the actor returns, and to the states after the step.
 
     Args:
         spec: Spaces of the env.
@@ -266,15 +267,7 @@ class RecurrentQAC(nn.Module):
         """Shape of the recurrent state of an episode: that of the actor, then those of the critics."""
 
     def act(self, obs: Obs, state: torch.Tensor) -> tuple[Any, torch.Tensor]:
-        """Acts one step; of the recurrent state, only the actor's part is read and changed.
-
-        Args:
-            obs: Observations, [B, ...].
-            state: Recurrent state before the step, float32 [B, P, H].
-
-        Returns:
-            What the actor returns, and the recurrent state after the step.
-        """
+        """Acts one step; of the recurrent state, only the actor's part is read and changed."""
         own, *others = self._split(state)
         output, after = self.actor.step(obs, own)
         return output, torch.cat([after, *others], 1)
