@@ -338,12 +338,13 @@ class Policy(Configurable):
         """Checks that the policy can act in an env, and that sizes given in ``cfg.model`` are the env's.
 
         Raises:
-            IncompatibleError: If it cannot; the spaces and the policies that could are named.
+            IncompatibleError: If it cannot; the spaces and the policies that could, or actions without bounds, are named.
             ConfigError: If a size differs.
         """
         check_fit(cls, spec)
         check_shift(cfg, spec)
         check_sizes(spec, cfg.model)
+        ActionMap(spec)
 
     # the faces
 

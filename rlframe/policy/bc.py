@@ -8,10 +8,10 @@ import numpy as np
 from easydict import EasyDict
 
 from rlframe.data.faces import Metrics
-from rlframe.data.timestep import Array, Batch, EnvSpec, IntArray
+from rlframe.data.timestep import Array, Batch, IntArray
 from rlframe.errors import ConfigError
 from rlframe.policy.base_policy import LearnConfig, Policy, PolicyConfig
-from rlframe.policy.parts.actions import IMPOSSIBLE, ActionMap, mask_of, masked
+from rlframe.policy.parts.actions import IMPOSSIBLE, mask_of, masked
 from rlframe.policy.parts.optim import NAN_POLICY, OPTIMIZER, Optimizer
 from rlframe.policy.parts.options import (
     BATCH_SIZE,
@@ -60,11 +60,6 @@ class BCPolicy(Policy):
     supported_actions = 'Discrete, Box, MultiDiscrete, MultiBinary'
     supports_action_mask = True
     compiled_parts = ('_losses',)
-
-    @classmethod
-    def check_spec(cls, spec: EnvSpec, cfg: EasyDict) -> None:
-        super().check_spec(spec, cfg)
-        ActionMap(spec)
 
     @classmethod
     def check_config(cls, cfg: EasyDict) -> list[ConfigError]:

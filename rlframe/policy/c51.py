@@ -61,9 +61,8 @@ class C51Policy(DQNPolicy):
         return output.softmax(2) @ self._support
 
     def _losses(self, rows: Rows) -> tuple[torch.Tensor, torch.Tensor, Metrics]:
-        log_probability = self._chosen(self._valued(self._model, rows, 'obs'), rows['action']).log_softmax(
-            1
-        )  # [B, M]
+        chosen = self._chosen(self._valued(self._model, rows, 'obs'), rows['action'])
+        log_probability = chosen.log_softmax(1)  # [B, M]
         target = self._target(rows)  # [B, M]
         losses = -(target * log_probability).sum(1)
         # rounding can make it negative

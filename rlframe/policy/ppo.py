@@ -11,9 +11,9 @@ from easydict import EasyDict
 
 from rlframe.data.faces import Metrics, TensorMode
 from rlframe.data.returns import gae
-from rlframe.data.timestep import Array, Batch, BoolArray, EnvSpec, FloatArray, IntArray, TimeStep
+from rlframe.data.timestep import Array, Batch, BoolArray, FloatArray, IntArray, TimeStep
 from rlframe.policy.base_policy import CollectConfig, LearnConfig, Policy, PolicyConfig, StochasticEval
-from rlframe.policy.parts.actions import IMPOSSIBLE, ActionMap, mask_of, masked
+from rlframe.policy.parts.actions import IMPOSSIBLE, mask_of, masked
 from rlframe.policy.parts.memory import UNROLL_LEN, MemoryModel, sequence_batches
 from rlframe.policy.parts.normalize import RunningMoments
 from rlframe.policy.parts.optim import NAN_POLICY, OPTIMIZER, Optimizer
@@ -146,11 +146,6 @@ class PPOPolicy(Policy):
     supports_action_mask = True
     compiled_parts = ('_losses',)
 
-    @classmethod
-    def check_spec(cls, spec: EnvSpec, cfg: EasyDict) -> None:
-        super().check_spec(spec, cfg)
-        ActionMap(spec)
-
     def default_model(self) -> str:
         return 'recurrent_actor_critic' if self._has_core else 'actor_critic'
 
@@ -176,9 +171,8 @@ class PPOPolicy(Policy):
     def _follow_schedules(self, envstep: int) -> None:
         learn = self._cfg.learn
         clip, entropy_weight = (value_at(each, envstep) for each in (learn.clip_ratio, learn.entropy_weight))
-        for name, value in dict(
-            clip=clip, low=1 - clip, high=1 + clip, entropy_weight=entropy_weight
-        ).items():
+        values = dict(clip=clip, low=1 - clip, high=1 + clip, entropy_weight=entropy_weight)
+        for name, value in values.items():
             self._scheduled[name].fill_(value)
 
     def _acting_output(self, obs: Any) -> tuple[torch.Tensor, int]:
@@ -254,16 +248,13 @@ class PPOPolicy(Policy):
         loss = policy_loss + self._value_weight * value_loss - rows['entropy_weight'] * entropy
         parts = {'policy_loss': policy_loss, 'value_loss': value_loss, 'entropy': entropy}
         with torch.no_grad():
-            return (
-                loss,
-                parts,
-                {
-                    'total_loss': loss.detach(),
-                    **{name: part.detach() for name, part in parts.items()},
-                    'approx_kl': (ratio - 1 - log_ratio).mean(),
-                    'clip_fraction': ((ratio - 1).abs() > rows['clip']).float().mean(),
-                },
-            )
+            metrics = {
+                'total_loss': loss.detach(),
+                **{name: part.detach() for name, part in parts.items()},
+                'approx_kl': (ratio - 1 - log_ratio).mean(),
+                'clip_fraction': ((ratio - 1).abs() > rows['clip']).float().mean(),
+            }
+        return loss, parts, metrics
 
     def _value_loss(self, value: torch.Tensor, rows: Rows) -> torch.Tensor:
         limit = self._value_clip
@@ -316,9 +307,8 @@ class PPOPolicy(Policy):
         rows = super()._process_transition(obs, output, timestep)
         is_clipped = self._actions.is_continuous
         action = output['unclipped'] if is_clipped else self._actions.from_env(output['action'])
-        return (
-            rows | {name: output[name] for name in ('logit', 'state') if name in output} | {'action': action}
-        )
+        columns = {name: output[name] for name in ('logit', 'state') if name in output}
+        return rows | columns | {'action': action}
 
     def _get_train_sample(self, block: Batch) -> Batch:
         apart = apart_rows(block)

@@ -11,7 +11,7 @@ import numpy as np
 from easydict import EasyDict
 
 from rlframe.data.faces import Metrics
-from rlframe.data.timestep import Array, Batch, EnvSpec, IntArray, TimeStep
+from rlframe.data.timestep import Array, Batch, IntArray, TimeStep
 from rlframe.errors import ConfigError
 from rlframe.policy.base_policy import CollectConfig, Policy
 from rlframe.policy.parts.actions import ActionBounds, ExplorationNoise
@@ -368,12 +368,6 @@ class QACPolicy(Policy):
         return metrics
 
     # acting
-
-    @classmethod
-    def check_spec(cls, spec: EnvSpec, cfg: EasyDict) -> None:
-        super().check_spec(spec, cfg)
-        if not hasattr(spec.action_space, 'n'):
-            ActionBounds(spec)  # refuses those that are not finite
 
     def _init_collect(self) -> None:
         self._init_eval()

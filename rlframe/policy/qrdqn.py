@@ -140,9 +140,8 @@ def quantile_huber_loss(
     if tau is None:
         count = quantiles.shape[1]
         tau = ((torch.arange(count, device=quantiles.device) + 0.5) / count)[None]  # [1, M]
-    with (
-        torch.no_grad()
-    ):  # the derivative is known, and autograd would fill a dozen tensors of this size to find it
+    # the derivative is known, and autograd would fill a dozen tensors of this size to find it
+    with torch.no_grad():
         error = target[:, None, :] - quantiles[:, :, None]  # [B, M, K]
         slope = error.clamp(-kappa, kappa)  # of the Huber loss
         # times |tau - [error < 0]|, which is tau, and 1 - 2 tau more where the slope is negative

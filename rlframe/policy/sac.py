@@ -205,21 +205,15 @@ class SACPolicy(QACPolicy):
         from rlframe.model.qac import squashed_gaussian
 
         super()._init_learn()
-        model, learn = self._cfg.model, self._cfg.learn
-        self._squashed, self._count, self._quantiles = (
-            squashed_gaussian,
-            critic_num(model),
-            model.num_quantiles,
-        )
+        model, learn, self._squashed = self._cfg.model, self._cfg.learn, squashed_gaussian
+        self._count, self._quantiles = critic_num(model), model.num_quantiles
         self._subset, self._dropped = learn.target_critics, learn.dropped_quantiles
         self._raises_mean = learn.actor_value == 'mean'
         self._support: torch.Tensor | None = None
         if model.n_atom is not None:
             self._support = torch.linspace(model.v_min, model.v_max, model.n_atom, device=self._device)  # [M]
         self._follows_critic = learn.target_follows == 'critic'
-        self._entropy = EntropyWeight(
-            self._cfg.learn, -float(math.prod(self._spec.action_space.shape)), self._device
-        )
+        self._entropy = EntropyWeight(learn, -float(math.prod(self._spec.action_space.shape)), self._device)
         self._alpha = self._entropy.value
         self._learned.append(self._entropy)
         if self._entropy.is_learned:
