@@ -6,16 +6,11 @@ import math
 import os
 import platform
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from rlframe.utils.lazy import LazyModule
-
-if TYPE_CHECKING:
-    import torch
-else:
-    torch = LazyModule('torch')
+from rlframe.utils.lazy import torch
 
 ALIGNMENT = 64
 """Bytes that torch aligns its own CPU tensors to; numpy's arrays begin at any multiple of 16."""

@@ -16,10 +16,8 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from rlframe.errors import CheckpointStateError, RLFrameError
-from rlframe.utils.lazy import LazyModule
+from rlframe.utils.lazy import torch
 from rlframe.utils.serialize import checked_bits
-
-torch = LazyModule('torch')
 
 BROKEN = (
     ValueError,
