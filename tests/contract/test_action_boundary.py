@@ -88,7 +88,10 @@ BESIDE = [
 ]
 
 
-@boundary
+fewer = settings(boundary, max_examples=2 * boundary.max_examples // 5)
+
+
+@fewer
 @given(boxes(), st.lists(st.sampled_from(BESIDE) | st.floats(-2, 2), min_size=4, max_size=4))
 def test_numbers_at_and_beyond_the_ends_of_minus_1_to_1_are_mapped_into_the_box(
     space: Any, numbers: Any
@@ -136,10 +139,6 @@ ACTING = [
     for name in acting_policies()
     for kind in POLICY_REGISTRY.get(name).supported_actions.split(', ')
 ]
-
-
-fewer = settings(boundary, max_examples=2 * boundary.max_examples // 5)
-"""For what all policies share, which many of them try."""
 
 
 @pytest.mark.parametrize(('name', 'kind'), ACTING)

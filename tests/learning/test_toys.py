@@ -27,7 +27,7 @@ def run(**sections: Any) -> SerialPipeline:
     return pipeline
 
 
-OFTEN = {'dqn', 'r2d2', 'ppo', 'td3 advanced'}
+OFTEN = {'dqn', 'ppo'}
 """Toys that are tried every time."""
 
 

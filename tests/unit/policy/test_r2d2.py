@@ -16,7 +16,6 @@ from memory import R2D2
 
 from rlframe.config import compile_config
 from rlframe.data import Batch, EnvSpec
-from rlframe.errors import ConfigError
 from rlframe.policy import create_policy
 from rlframe.policy.r2d2 import R2D2Policy, rescale, sequence_targets, unscale
 from rlframe.worker import SampleSerialCollector
@@ -224,18 +223,9 @@ def test_stored_state_is_that_of_the_episode_replayed_from_its_start() -> None:
     assert {(0, 7), (1, 3)} <= seen and np.abs(data['state'][data['episode_step'] > 0]).min(-1).max() > 0
 
 
-def test_what_does_not_go_together_is_refused() -> None:
-    def compiled(**changed: Any) -> Any:
-        return compile_config(*config_pair(**(R2D2 | changed)))
-
-    cfg = compiled()
+def test_burn_in_of_the_replay_buffer_is_that_of_the_policy() -> None:
+    cfg = compile_config(*config_pair(**R2D2))
     assert cfg.policy.learn.burn_in == cfg.policy.other.replay_buffer.burn_in == 2
-    with pytest.raises(ConfigError, match="expected 'sequence'"):
-        compiled(buffer=dict(type='advanced'))
-    with pytest.raises(ConfigError, match='whether it draws by them'):
-        compiled(buffer=dict(type='sequence'))
-    with pytest.raises(ConfigError, match='mark_episodes'):
-        compiled(collector=dict(type='sample'))
 
 
 def test_weights_of_the_copied_core_are_put_together_again_as_cudnn_wants_them(monkeypatch: Any) -> None:

@@ -102,6 +102,8 @@ REPLAYED: list[tuple[str, dict[str, Any], str, list[str]]] = [
         ["policy.model.norm: networks with a core (model.core='gru')", "got 'batch'"],
     ),
     ('droq', GRU, 'sequence', ['policy.model.norm', "got 'layer', expected None", 'policy.model.dropout']),
+    ('r2d2', {}, 'advanced', ["expected 'sequence'"]),
+    ('r2d2', dict(priority=True), 'sequence', ['whether it draws by them']),
     ('pqn', {}, 'naive', ['replay_buffer']),
 ]
 """With a replay buffer."""
