@@ -106,7 +106,6 @@ class Team:
         transport = coordinator.server.connect()
         cfg = {'learner_num': learners, **QUICK, **options}
         self.aggregator = LearnerAggregator(cfg, server=server, transport=transport, name='all')
-        self.aggregator.open()
         self.make = make
         turns = {'lockstep': options.get('lockstep', False)}
         self.learners = [self.learner(f'l{i}', **turns) for i in range(learners)]

@@ -23,7 +23,6 @@ from rlframe.parallel.held_weights import (
     networks_beside,
     take_in,
 )
-from rlframe.parallel.learner_group import Round, batches_of
 from rlframe.parallel.transport.base import split
 from rlframe.parallel.transport.messages import (
     AskData,
@@ -208,6 +207,24 @@ class TransportLearnerConfig(CommConfig):
         False,
         doc='take turns with a single collector, as a serial run does: publish after each round, fetch nothing ahead',
     )
+
+
+class Round(NamedTuple):
+    """The data of a round of updates."""
+
+    data: Any
+    batches: int
+    """Number of batches in them."""
+    envstep: int
+    settings: Mapping[str, Any]
+    extras: Mapping[str, Any]
+
+
+def batches_of(data: Any, count: int) -> list[Any]:
+    """Returns the batches of a payload, which are sent as one if there are several."""
+    if isinstance(data, list) or count <= 1:
+        return data if isinstance(data, list) and count > 1 else [data]
+    return [data[rows] for rows in np.array_split(np.arange(len(data)), count)]
 
 
 class RoundWorker(CommWorker):

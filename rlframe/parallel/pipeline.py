@@ -393,7 +393,6 @@ class ParallelPipeline(HasGoal):
             return None
         team = roles.make_team(self.cfg, self.folder, self.coordinator.server.connect(), _id_of(self.folder))
         self._closers.append(team.close)
-        team.open()
         team.start()
         return team
 

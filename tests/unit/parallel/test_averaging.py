@@ -10,8 +10,9 @@ import torch
 
 from rlframe.data import Batch
 from rlframe.errors import InterfaceError
+from rlframe.parallel.comm_learner import batches_of
 from rlframe.parallel.held_weights import networks_beside
-from rlframe.parallel.learner_group import average, batches_of, shares_of
+from rlframe.parallel.learner_aggregator import average, shares_of
 from rlframe.worker import LearnerAggregator
 
 
@@ -37,16 +38,15 @@ def test_every_row_goes_to_one_learner_and_shares_are_even(kind: str, learners: 
 
 def test_reports_are_merged_into_one() -> None:
     same = {'learner_step': 4, 'name': 'x'}
-    first = {**same, 'loss': 1.0, 'learner_done': False, 'list': [1], 'more': {'a': 2.0}}
+    first = {**same, 'loss': 1.0, 'learner_done': False, 'list': [1]}
     second = {
         'learner_step': 9,
         'name': 'y',
         'loss': 3.0,
         'learner_done': True,
         'list': [2],
-        'more': {'a': 4.0},
     }
-    merged = {**same, 'loss': 2.0, 'learner_done': False, 'list': [1, 2], 'more': {'a': 3.0}}
+    merged = {**same, 'loss': 2.0, 'learner_done': False, 'list': [1, 2]}
     assert LearnerAggregator.merge_info([first, second]) == merged
     assert LearnerAggregator.merge_info([]) == {}
 

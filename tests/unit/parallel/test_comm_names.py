@@ -14,7 +14,7 @@ from rlframe.data import Batch
 from rlframe.errors import ConfigError, RegistryError
 from rlframe.parallel.comm import create_comm_collector, create_parallel_collector
 from rlframe.parallel.comm_collector import NaiveCollector
-from rlframe.parallel.learner_group import Round
+from rlframe.parallel.comm_learner import Round
 from rlframe.parallel.parallel_collectors import ZerglingParallelCollector
 from rlframe.parallel.roles import collector_maker, evaluator_maker, learner_maker
 from rlframe.parallel.transport.flask_fs import FlaskFSServer

@@ -16,14 +16,13 @@ from runs import differences
 
 from rlframe._version import __version__
 from rlframe.data import Batch
-from rlframe.errors import RequestRefusedError, WorkerLostError
+from rlframe.errors import WorkerLostError
 from rlframe.parallel.comm_learner import LearnerParts, TransportLearner
 from rlframe.parallel.roles import collector_maker, learner_maker
 from rlframe.parallel.transport import messages as m
 from rlframe.parallel.transport.base import Reply
 from rlframe.parallel.transport.flask_fs import FlaskFSServer
 from rlframe.parallel.transport.messages import AskData, Data, LearnInfo, Orders, Wait
-from rlframe.worker import LearnerAggregator
 
 LEARN = {'kind': 'learn', 'target': 0, 'parts': 0}
 DQN = ('cartpole_dqn', 'policy.collect.n_sample=12', 'policy.learn.update_per_collect=2')
@@ -119,17 +118,6 @@ def test_with_gradient_descent_the_average_equals_training_on_whole_batches() ->
     assert finished.completed and finished.facts['train_iter'] == 6
 
 
-def test_learners_that_begin_with_other_weights_get_those_of_the_first() -> None:
-    batches = lines(3)
-    coordinator = scripted(batches)
-    team = Team(coordinator, descending(), 2)
-    team.learners[1] = team.learner('other', descending(start=-7.0))
-    team.learners[0].start()
-    wait_until(lambda: team.aggregator._group.members)
-    team.run()
-    assert_trained(coordinator, batches)
-
-
 def test_train_iterations_are_those_of_the_learner_with_most_updates() -> None:
     batches = lines(3)
     coordinator = scripted(batches)
@@ -174,16 +162,18 @@ class Gate:
         return None
 
 
-def hanging(started_: threading.Event, release: threading.Event, at: int) -> Any:
-    """Makes learners whose update number ``at`` hangs."""
+def hanging(begun: threading.Event, release: threading.Event, fails: bool) -> Any:
+    """Makes learners whose third update hangs, or fails."""
 
     def make(rank: int, incarnation: int) -> LearnerParts:
         parts = descending()(rank, incarnation)
         train = parts.learner.train
 
         def slow(*args: Any) -> Any:
-            if parts.learner.train_iter == at:
-                started_.set()
+            if parts.learner.train_iter == 2 and not begun.is_set():
+                begun.set()
+                if fails:
+                    raise KeyError('obs')
                 assert release.wait(PATIENCE)
             return train(*args)
 
@@ -193,53 +183,59 @@ def hanging(started_: threading.Event, release: threading.Event, at: int) -> Any
     return make
 
 
-@pytest.mark.parametrize('how', ['silent', 'stuck'])
-def test_a_learner_that_is_lost_in_a_round_is_dropped_and_the_others_complete_it(how: str) -> None:
+@pytest.mark.parametrize('how', ['silent', 'stuck', 'failed', 'left'])
+def test_when_a_learner_is_lost_all_begin_again_from_the_last_state(how: str) -> None:
     begun, release = threading.Event(), threading.Event()
     batches = lines(4)
-    coordinator = scripted(batches)
-    limits = {'silent': {'worker_deadline': 0.4, 'beat_interval': 0.05}, 'stuck': {'stall_deadline': 0.4}}[
-        how
-    ]
-    team = Team(coordinator, descending(), 2, **limits)
-    lost = team.learners[1] = team.learner('lost', hanging(begun, release, at=2))
+    tasks = [task_of(**LEARN, task=name) for name in 'ab']
+    coordinator = ScriptedCoordinator(tasks, batches=[*batches[:3], *batches])
+    limits = {'silent': {'worker_deadline': 0.4, 'beat_interval': 0.05}, 'stuck': {'stall_deadline': 0.4}}
+    team = Team(coordinator, descending(), 2, start_timeout=0.1, lockstep=True, **limits.get(how, {}))
+    lost = team.learners[1] = team.learner('lost', hanging(begun, release, how == 'failed'), lockstep=True)
     with started(team):
         assert begun.wait(PATIENCE)
+        coordinator.state = state_of(Descent(), 0)
         if how == 'silent':
             lost._disconnect()
-        wait_until(lambda: len(coordinator.infos) == 4)
+        elif how == 'left':
+            lost.stop()
+            release.set()
+        wait_until(lambda: len(coordinator.finished) == 1)
         lost.stop()
         release.set()
         assert team.aggregator.wait(PATIENCE)
-    assert 'lost' in team.aggregator._group.workers.lost[0]
-    assert_trained(coordinator, batches, lost=2)
+        if how == 'failed':
+            with pytest.raises(KeyError):
+                lost.wait(PATIENCE)
+    (first, second) = coordinator.finished
+    assert not first.completed and 'lost' in first.reason and second.completed
+    coordinator.infos = [(info, payload) for info, payload in coordinator.infos if info.task == 'b']
+    assert_trained(coordinator, batches)
 
 
-def test_what_a_learner_did_before_it_failed_does_not_count() -> None:
-    batches = lines(4)
-    coordinator = scripted(batches)
-    team = Team(coordinator, descending(), 2)
-
-    def failing(rank: int, incarnation: int) -> LearnerParts:
-        parts = descending()(rank, incarnation)
-        train = parts.learner.train
-
-        def fail(*args: Any) -> Any:
-            train(*args)
-            if parts.learner.train_iter == 2:
-                raise KeyError('obs')
-
-        parts.learner.train = fail
-        return parts
-
-    team.learners[1] = team.learner('other', failing)
-    team.learners[0].start()
-    wait_until(lambda: team.aggregator._group.members)
+def test_a_learner_that_joins_later_waits_until_all_begin_again() -> None:
+    coordinator = scripted(lines(6))
+    gate = Gate(coordinator, 3)
+    team = Team(coordinator, descending(), 1)
     with started(team):
-        assert team.aggregator.wait(PATIENCE)
-        with pytest.raises(KeyError):
-            team.learners[1].wait(PATIENCE)
-    assert_trained(coordinator, batches, lost=1)
+        wait_until(lambda: len(coordinator.infos) == 3)
+        late = team.learner('late')
+        late.start()
+        wait_until(lambda: len(team.aggregator._group.members) == 2)
+        gate.opened.set()
+        assert team.aggregator.wait(PATIENCE) and late.wait(PATIENCE)
+    assert late.learner.train_iter == 0
+    assert_trained(coordinator, lines(6))
+
+
+def test_a_state_that_is_asked_for_is_that_of_the_first_with_the_average() -> None:
+    coordinator = scripted(lines(6))
+    coordinator.on[LearnInfo] = lambda message, payload: Reply(Orders(False, False, 2, ''))
+    Team(coordinator, descending(), 2).run()
+    message, state = coordinator.states[0]
+    assert message.purpose == 'spare' and message.train_iter == state['progress']['train_iter'] >= 2
+    average = next(tree for put, tree in coordinator.put if put.train_iter == message.train_iter)
+    assert differences(state['policy']['model'], average['model']) == []
 
 
 def test_learners_may_join_over_files_and_http(tmp_path: Path) -> None:
@@ -250,88 +246,6 @@ def test_learners_may_join_over_files_and_http(tmp_path: Path) -> None:
     team.run()
     assert_trained(coordinator, batches)
     assert os.listdir(tmp_path) == []
-
-
-def test_a_round_that_nobody_completed_is_repeated_by_the_next_learner_and_counts_once() -> None:
-    begun, release = threading.Event(), threading.Event()
-    batches = lines(3)
-    coordinator = scripted(batches)
-    team = Team(coordinator, descending(), 1, stall_deadline=0.3)
-    team.learners = [team.learner('lost', hanging(begun, release, at=1))]
-    with started(team):
-        wait_until(lambda: team.aggregator._group.workers.lost)
-        other = team.learner('other')
-        other.start()
-        assert team.aggregator.wait(PATIENCE)
-        team.learners[0].stop()
-        release.set()
-        other.close()
-    assert_trained(coordinator, batches)
-
-
-def test_a_learner_that_joins_begins_from_the_average_and_the_state_of_another() -> None:
-    batches = lines(30)
-    coordinator = scripted(batches)
-    gate = Gate(coordinator, 4)
-    team = Team(coordinator, descending(), 2)
-    with started(team):
-        wait_until(lambda: len(coordinator.infos) == 4)
-        late = team.learner('late')
-        late.start()
-        wait_until(lambda: team.aggregator._group.wants_state)
-        gate.opened.set()
-        assert team.aggregator.wait(PATIENCE)
-        assert late.wait(PATIENCE)
-    assert late.learner.train_iter > 5, 'it counts on'
-    assert late.learner.policy.state_dict()['momentum'] == late.learner.train_iter, 'its optimizer, too'
-    assert_trained(coordinator, batches)
-
-
-def test_a_learner_that_leaves_is_not_missed() -> None:
-    batches = lines(6)
-    coordinator = scripted(batches)
-    gate = Gate(coordinator, 3)
-    team = Team(coordinator, descending(), 2)
-    with started(team):
-        wait_until(lambda: len(coordinator.infos) == 3)
-        team.learners[0].close()
-        gate.opened.set()
-        assert team.aggregator.wait(PATIENCE)
-    assert team.aggregator._group.workers.lost == []
-    assert_trained(coordinator, batches)
-
-
-def test_a_state_that_a_lost_learner_owes_is_requested_of_another() -> None:
-    begun, release = threading.Event(), threading.Event()
-    batches = lines(8)
-    coordinator = scripted(batches)
-    batches_used = []
-
-    def ask(message: Any, payload: Any) -> Reply:
-        batches_used.append(message.batches)
-        return Reply(Orders(False, False, 1, ''))
-
-    coordinator.on[LearnInfo] = ask
-    team = Team(coordinator, descending(), 1, stall_deadline=0.3, learner_num=2)
-    first = team.learners[0]
-    send = first._send_state
-
-    def hang(purpose: str) -> None:
-        begun.set()
-        assert release.wait(PATIENCE)
-        send(purpose)
-
-    first._send_state = hang  # type: ignore[method-assign]
-    team.learners.append(team.learner('other'))
-    first.start()
-    wait_until(lambda: team.aggregator._group.members)
-    with started(team):
-        assert begun.wait(PATIENCE)
-        wait_until(lambda: any(message.purpose == 'spare' for message, _ in coordinator.states))
-        first.stop()
-        release.set()
-        assert team.aggregator.wait(PATIENCE)
-    assert batches_used == [1] * 8
 
 
 def test_without_learners_the_aggregator_says_so_and_ends() -> None:
@@ -371,8 +285,7 @@ def test_an_aggregator_that_is_closed_sends_its_state_and_lets_its_learners_leav
         wait_until(lambda: len(coordinator.infos) == 3)
         team.aggregator.close()
         assert all(one.wait(PATIENCE) for one in team.learners)
-    message, _ = coordinator.states[-1]
-    assert (message.purpose, message.train_iter) == ('spare', 3)
+    assert coordinator.states[-1][0].train_iter == 3
     assert not coordinator.finished[0].completed
     assert coordinator.kinds[-3:] == ['PutState', 'Finished', 'Farewell']
 
@@ -400,16 +313,6 @@ def test_an_abandoned_task_ends_for_all_and_the_next_one_is_done() -> None:
     assert sum(info.batches for info, _ in coordinator.infos) == 5
     begun = [(message.version, float(tree['model']['w'])) for message, tree in coordinator.put[3:4]]
     assert begun == [(9, 5.0)], 'it begins with the weights of the state, not with those of before'
-
-
-def test_a_worker_of_another_role_is_refused() -> None:
-    coordinator = ScriptedCoordinator()
-    aggregator = LearnerAggregator({}, transport=coordinator.server.connect(), fingerprint='a')
-    aggregator.open()
-    link = aggregator.server.connect()
-    with pytest.raises(RequestRefusedError):
-        link.request(m.Join('collector', 'x', __version__, 'a', 1, 'h', 1))
-    aggregator.close()
 
 
 def test_data_of_another_task_are_not_given() -> None:
