@@ -13,9 +13,8 @@ from rlframe.errors import ConfigError, ConfigErrors, MessageError
 from rlframe.parallel.transport.messages import Task
 from rlframe.registry import PARALLEL_COMMANDER_REGISTRY, nearest
 from rlframe.scores import exact_text, number_text, reaches
-from rlframe.utils import schema
 from rlframe.utils.field import Configurable, Section, option
-from rlframe.utils.schema import COUNT, FLAG, TEXT, Schema, check_state, part
+from rlframe.utils.schema import COUNT, FLAG, check_state
 
 RANDOM_PLAYER = 'random'
 """Name of the policy that chooses legal actions at random; it has no weights."""
@@ -59,93 +58,12 @@ class Running(NamedTuple):
 
     job: Task
     worker: str
+    role: str
+    """``'collector'`` or ``'learner'``."""
     parts: int
     """Parts of its data that arrived."""
     train_iter: int
     """Train iterations when the task was given."""
-
-
-class RunningTasks:
-    """The running tasks of one role, up to a number that may change meanwhile.
-
-    Args:
-        space: Number of tasks that may run at the same time; those that run when it is lowered are not affected.
-    """
-
-    def __init__(self, space: int) -> None:
-        self.space = space
-        """Number of tasks that may run at the same time."""
-        self._running: dict[str, Running] = {}
-
-    def __len__(self) -> int:
-        return len(self._running)
-
-    @property
-    def by_id(self) -> dict[str, Running]:
-        """A copy of all tasks, in the order in which they were given."""
-        return dict(self._running)
-
-    @property
-    def is_full(self) -> bool:
-        """Whether no further task may run."""
-        return len(self) >= self.space
-
-    def has(self, kind: str) -> bool:
-        """Returns whether a task of a kind is running."""
-        return any(running.job.kind == kind for running in self._running.values())
-
-    def held_by(self, worker: str) -> list[str]:
-        """Returns the ids of a worker's tasks."""
-        return [task for task, running in self._running.items() if running.worker == worker]
-
-    def begin(self, job: Task, worker: str, train_iter: int) -> None:
-        """Adds a task; the space must not be full."""
-        assert not self.is_full
-        self._running[job.task] = Running(job, worker, 0, train_iter)
-
-    def find(self, task_id: str) -> Running:
-        """Returns a task.
-
-        Raises:
-            MessageError: If no such task is running.
-        """
-        if task_id in self._running:
-            return self._running[task_id]
-        raise MessageError(
-            f'no such task is running.{nearest(task_id, self._running)}',
-            where='task',
-            got=task_id,
-            expected=f'one of {sorted(self._running)}',
-            remedy='It was finished or given up; ask for the next one.',
-        )
-
-    def count_part(self, task_id: str) -> Running:
-        """Counts a part of a task and returns the task; raises like ``find``."""
-        running = self.find(task_id)
-        self._running[task_id] = running._replace(parts=running.parts + 1)
-        return self._running[task_id]
-
-    def end(self, task_id: str) -> None:
-        """Removes a task; raises like ``find``."""
-        self.find(task_id)
-        del self._running[task_id]
-
-    SCHEMA: Schema = {
-        'space': COUNT,
-        'running': schema.list_of({'job': Task.SCHEMA, 'worker': TEXT, 'parts': COUNT, 'train_iter': COUNT}),
-    }
-
-    def state_dict(self) -> dict[str, Any]:
-        """Returns the space and all tasks."""
-        running = [{**running._asdict(), 'job': vars(running.job)} for running in self._running.values()]
-        return {'space': self.space, 'running': running}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restores the state from ``state_dict()``."""
-        check_state(state, self.SCHEMA)
-        self.space = state['space']
-        jobs = [(Task(**saved['job']), saved) for saved in state['running']]
-        self._running = {job.task: Running(**{**saved, 'job': job}) for job, saved in jobs}
 
 
 SECTION = 'policy.other.commander'
@@ -221,8 +139,9 @@ class BaseParallelCommander(Configurable, ABC):
         """Whether an evaluation ended training; it stays set, and no task is given any more."""
         self.latest, self.best = math.nan, -math.inf
         """Score of the last evaluation, and the highest one."""
-        self._collecting = RunningTasks(self._cfg.collector_task_space)
-        self._learning = RunningTasks(self._cfg.learner_task_space)
+        self.running: dict[str, Running] = {}
+        """All running tasks by id, in the order in which they were given."""
+        self._spaces = {'collector': self._cfg.collector_task_space, 'learner': self._cfg.learner_task_space}
         self._task_count = 0
 
     # what a subclass decides
@@ -260,23 +179,45 @@ class BaseParallelCommander(Configurable, ABC):
 
         The task runs until ``finish_collector_task``, ``notify_fail_collector_task`` or ``worker_left`` ends it.
         """
-        return self._give(worker, situation, self._collecting, self._next_collector_job)
+        return self._give(worker, situation, 'collector', self._next_collector_job)
 
     def get_learner_task(self, worker: str, situation: Situation) -> Task | None:
         """Returns a task for an idle learner, or None if there is nothing to do yet."""
-        return self._give(worker, situation, self._learning, self._next_learner_job)
+        return self._give(worker, situation, 'learner', self._next_learner_job)
 
     def _give(
-        self,
-        worker: str,
-        situation: Situation,
-        tasks: RunningTasks,
-        choose: Callable[[Situation], Task | None],
+        self, worker: str, situation: Situation, role: str, choose: Callable[[Situation], Task | None]
     ) -> Task | None:
-        job = None if self.stopped or tasks.is_full else choose(situation)
+        is_full = len(self._tasks_of(role)) >= self._spaces[role]
+        job = None if self.stopped or is_full else choose(situation)
         if job is not None:
-            tasks.begin(job, worker, situation.train_iter)
+            self.running[job.task] = Running(job, worker, role, 0, situation.train_iter)
         return job
+
+    def _tasks_of(self, role: str) -> list[Running]:
+        return [running for running in self.running.values() if running.role == role]
+
+    def _has(self, kind: str) -> bool:
+        """Returns whether a task of a kind is running."""
+        return any(running.job.kind == kind for running in self.running.values())
+
+    def _find(self, task_id: str, role: str) -> Running:
+        """Returns a task of a role.
+
+        Raises:
+            MessageError: If no such task is running.
+        """
+        found = self.running.get(task_id)
+        if found is not None and found.role == role:
+            return found
+        names = [running.job.task for running in self._tasks_of(role)]
+        raise MessageError(
+            f'no such task is running.{nearest(task_id, names)}',
+            where='task',
+            got=task_id,
+            expected=f'one of {sorted(names)}',
+            remedy='It was finished or given up; ask for the next one.',
+        )
 
     def judge_collector_finish(self, task_id: str, info: Mapping[str, Any], situation: Situation) -> bool:
         """Counts a part of a collector's task and returns whether the task ends with it.
@@ -289,7 +230,8 @@ class BaseParallelCommander(Configurable, ABC):
         Raises:
             MessageError: If no collector has such a task.
         """
-        running = self._collecting.count_part(task_id)
+        running = self._find(task_id, 'collector')
+        running = self.running[task_id] = running._replace(parts=running.parts + 1)
         is_enough = self._part_collected(running, info, situation)
         is_last = 0 < running.job.parts <= running.parts
         return self.stopped or situation.spent or is_last or is_enough
@@ -300,7 +242,7 @@ class BaseParallelCommander(Configurable, ABC):
         Raises:
             MessageError: If no learner has such a task.
         """
-        self._learning.find(task_id)
+        self._find(task_id, 'learner')
         return self.stopped or situation.is_over
 
     def finish_collector_task(self, task_id: str, finished_task: Mapping[str, Any]) -> bool:
@@ -315,13 +257,13 @@ class BaseParallelCommander(Configurable, ABC):
         Raises:
             MessageError: If no collector has such a task, or a fact is missing.
         """
-        running = self._collecting.find(task_id)
+        running = self._find(task_id, 'collector')
         try:
             self._collector_ended(running, finished_task)
         except MessageError:
             self.notify_fail_collector_task(task_id)
             raise
-        self._collecting.end(task_id)
+        del self.running[task_id]
         return self.stopped
 
     def finish_learner_task(self, task_id: str, finished_task: Mapping[str, Any]) -> str:
@@ -330,9 +272,9 @@ class BaseParallelCommander(Configurable, ABC):
         Raises:
             MessageError: If no learner has such a task.
         """
-        running = self._learning.find(task_id)
+        running = self._find(task_id, 'learner')
         self._learner_ended(running, finished_task)
-        self._learning.end(task_id)
+        del self.running[task_id]
         return running.job.buffer
 
     def notify_fail_collector_task(self, task_id: str) -> None:
@@ -341,8 +283,8 @@ class BaseParallelCommander(Configurable, ABC):
         Raises:
             MessageError: If no collector has such a task.
         """
-        self._collector_ended(self._collecting.find(task_id), None)
-        self._collecting.end(task_id)
+        self._collector_ended(self._find(task_id, 'collector'), None)
+        del self.running[task_id]
 
     def notify_fail_learner_task(self, task_id: str) -> None:
         """Ends a task that a learner did not complete; another learner continues it.
@@ -350,17 +292,16 @@ class BaseParallelCommander(Configurable, ABC):
         Raises:
             MessageError: If no learner has such a task.
         """
-        self._learner_ended(self._learning.find(task_id), None)
-        self._learning.end(task_id)
+        self._learner_ended(self._find(task_id, 'learner'), None)
+        del self.running[task_id]
 
     def worker_left(self, worker: str) -> list[str]:
         """Ends all tasks of a worker that was lost or has left, and returns their ids."""
-        collecting, learning = self._collecting.held_by(worker), self._learning.held_by(worker)
-        for task in collecting:
-            self.notify_fail_collector_task(task)
-        for task in learning:
-            self.notify_fail_learner_task(task)
-        return collecting + learning
+        held = [task for task, running in self.running.items() if running.worker == worker]
+        for task in held:
+            is_learner = self.running[task].role == 'learner'
+            (self.notify_fail_learner_task if is_learner else self.notify_fail_collector_task)(task)
+        return held
 
     def update_learner_info(
         self, task_id: str, info: Mapping[str, Any], situation: Situation
@@ -378,16 +319,16 @@ class BaseParallelCommander(Configurable, ABC):
         Raises:
             MessageError: If no learner has such a task.
         """
-        return self._learned(self._learning.find(task_id), situation)
+        return self._learned(self._find(task_id, 'learner'), situation)
 
     @property
     def collector_places(self) -> int:
         """Number of collectors that may work at the same time."""
-        return max(self._collecting.space, len(self._collecting))
+        return max(self._spaces['collector'], len(self._tasks_of('collector')))
 
     def increase_collector_task_space(self) -> None:
         """Lets one more collector work at the same time."""
-        self._collecting.space += 1
+        self._spaces['collector'] += 1
 
     def decrease_collector_task_space(self) -> None:
         """Lets one collector fewer work at the same time; running tasks are not affected.
@@ -395,9 +336,9 @@ class BaseParallelCommander(Configurable, ABC):
         Raises:
             ValueError: If there is no place to remove.
         """
-        if not self._collecting.space:
+        if not self._spaces['collector']:
             raise ValueError('a place was removed from a space that has none left')
-        self._collecting.space -= 1
+        self._spaces['collector'] -= 1
 
     def settings(self, situation: Situation) -> dict[str, Any]:
         """Returns the arguments of the collectors' policy, such as ``eps``."""
@@ -409,12 +350,7 @@ class BaseParallelCommander(Configurable, ABC):
 
     def is_complete(self, situation: Situation) -> bool:
         """Returns whether nothing remains to be done."""
-        return self.stopped or (situation.is_over and not self._collecting)
-
-    @property
-    def running(self) -> dict[str, Running]:
-        """All running tasks by id."""
-        return {**self._collecting.by_id, **self._learning.by_id}
+        return self.stopped or (situation.is_over and not self._tasks_of('collector'))
 
     @property
     def kept_policies(self) -> list[str]:
@@ -453,29 +389,13 @@ class BaseParallelCommander(Configurable, ABC):
     # state
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns everything that later decisions depend on, running tasks included."""
-        return {
-            'task_count': self._task_count,
-            'stopped': self.stopped,
-            'collecting': self._collecting.state_dict(),
-            'learning': self._learning.state_dict(),
-        }
+        """Returns everything that later decisions depend on, as if all workers had left."""
+        return {'task_count': self._task_count, 'stopped': self.stopped}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continues from ``state_dict()``; if the workers are gone, their tasks have to be ended by ``worker_left``."""
-        check_state(state, STATE)
+        """Continues from ``state_dict()``."""
+        check_state(state, {'task_count': COUNT, 'stopped': FLAG})
         self._task_count, self.stopped = state['task_count'], state['stopped']
-        for name, tasks in (('collecting', self._collecting), ('learning', self._learning)):
-            with part(name):
-                tasks.load_state_dict(state[name])
-
-
-STATE: Schema = {
-    'task_count': COUNT,
-    'stopped': FLAG,
-    'collecting': RunningTasks.SCHEMA,
-    'learning': RunningTasks.SCHEMA,
-}
 
 
 def _info(situation: Situation) -> dict[str, Any]:

@@ -494,8 +494,6 @@ class Coordinator(RequestHandler, Configurable):
         with self.lock:
             with part('commander'):
                 self.commander.load_state_dict(state_dict['commander'])
-            for worker in {running.worker for running in self.commander.running.values()}:
-                self.commander.worker_left(worker)
             with part('data'):
                 self.data.load_state_dict(state_dict['data'])
             with part('weights'):

@@ -99,19 +99,21 @@ class SoloCommander(BaseParallelCommander):
         return errors
 
     def _next_learner_job(self, situation: Situation) -> Task | None:
-        if situation.is_over or self._learning:
+        if situation.is_over or self._has('learn'):
             return None
         self._has_learner = True
         settings = self.learn_settings(situation)
         return Task(self._name_task('learn'), 'learn', [MAIN], [True], MAIN, settings=settings)
 
     def _next_collector_job(self, situation: Situation) -> Task | None:
-        if not self._has_learner or (self.lockstep and (self._collecting or situation.updates_due)):
+        if not self._has_learner or (
+            self.lockstep and (self._tasks_of('collector') or situation.updates_due)
+        ):
             return None
         if situation.version < 0:
             return None
         if not self._has_filled:
-            return self._fill_job() if not self._collecting.has('collect_at_random') else None
+            return self._fill_job() if not self._has('collect_at_random') else None
         if self._takes_evaluation(situation):
             return self._evaluation_job(situation)
         return None if situation.spent else self._collect_job(situation)
@@ -150,7 +152,7 @@ class SoloCommander(BaseParallelCommander):
         return True
 
     def _wants_evaluation(self, situation: Situation) -> bool:
-        if self._collecting.has('evaluate'):
+        if self._has('evaluate'):
             return False
         is_final = situation.is_over and self._evaluated_last.train_iter != situation.train_iter
         return is_final or (self._is_due(situation) and not (situation.spent and situation.updates_due))
@@ -203,8 +205,9 @@ class SoloCommander(BaseParallelCommander):
             'is_best': self.is_best,
             'has_filled': self._has_filled,
             'has_learner': self._has_learner,
-            'evaluated_last': self._evaluated_last._asdict(),
-            'evaluated_before': self._evaluated_before._asdict(),
+            'evaluated_last': (
+                self._evaluated_before if self._has('evaluate') else self._evaluated_last
+            )._asdict(),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -213,18 +216,15 @@ class SoloCommander(BaseParallelCommander):
         self.latest, self.best, self.is_best = state['latest'], state['best'], state['is_best']
         self._has_filled, self._has_learner = state['has_filled'], state['has_learner']
         self._evaluated_last = Evaluated(**state['evaluated_last'])
-        self._evaluated_before = Evaluated(**state['evaluated_before'])
 
 
-EVALUATED: Schema = {'due_iter': INT, 'due_seconds': FINITE, 'train_iter': INT}
 STATE: Schema = {
     'latest': NUMBER,
     'best': NUMBER,
     'is_best': FLAG,
     'has_filled': FLAG,
     'has_learner': FLAG,
-    'evaluated_last': EVALUATED,
-    'evaluated_before': EVALUATED,
+    'evaluated_last': {'due_iter': INT, 'due_seconds': FINITE, 'train_iter': INT},
 }
 
 

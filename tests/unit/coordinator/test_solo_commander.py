@@ -258,7 +258,7 @@ def test_the_config_gives_what_evaluations_depend_on() -> None:
     assert task is not None and (task.kind, task.target) == ('collect_at_random', 4)
 
 
-@pytest.mark.parametrize('missing', ['evaluated_last', 'learning'])
+@pytest.mark.parametrize('missing', ['evaluated_last', 'task_count'])
 def test_a_damaged_state_is_named(missing: str) -> None:
     state = solo().state_dict()
     del state[missing]
