@@ -34,7 +34,6 @@ from rlframe.pipeline.run_output import RunOutput, decide_whether_over, nothing_
 from rlframe.pipeline.training import run_shown, starting_point
 from rlframe.registry import LAUNCHER_REGISTRY
 from rlframe.run.checkpoint_files import delete_folder
-from rlframe.run.metric_writer import MetricWriter
 from rlframe.run.metrics import write_record
 from rlframe.run.progress import Progress, spent_budgets
 from rlframe.run.read_checkpoint import OpenCheckpoint
@@ -72,128 +71,6 @@ class LearnedPolicy:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Takes a state of a checkpoint."""
         self.state = state
-
-
-class ParallelRun(CoordinatedRun):
-    """Writes the metrics and checkpoints of a parallel run, and knows its budgets.
-
-    Args:
-        cfg: The config of the run.
-        writer: The metrics of the run.
-        folder: The run folder.
-        buffer: The replay buffer, or None.
-    """
-
-    coordinator: Coordinator
-    """The coordinator, which is set before the first worker joins."""
-    checkpoints: Checkpoints
-    """Saves all parts of the run; set likewise."""
-    on_evaluated: Callable[[EvalResult], object]
-    """Receives the result of each evaluation; set likewise."""
-
-    def __init__(
-        self, cfg: ExperimentConfig, writer: MetricWriter, folder: Path, buffer: IBuffer | None
-    ) -> None:
-        self._cfg, self._writer, self._folder, self._buffer = cfg, writer, folder, buffer
-        self.policy = LearnedPolicy()
-        """The last state of the learner's policy."""
-        self.episodes = EpisodeLog(0)
-        """Returns and lengths of the episodes of all collectors."""
-        self.variables: Mapping[str, float] = {}
-        """Training variables and metrics of the learner's last report."""
-        self.evaluations = 0
-        """Number of evaluations completed since this object was created."""
-        self.saved_at = -1
-        """Train iteration of the last checkpoint."""
-        self._saved: tuple[int, ...] = ()  # the counts at the last checkpoint
-        # for each part, train iterations between the weights that acted and the newest
-        self._behind: list[int] = []
-        self._print_freq = cfg.policy.collect.collector.get('collect_print_freq') or PRINT_FREQ
-        self._printed_at = 0
-
-    def is_spent(self, progress: Progress, updates_due: int) -> bool:
-        """Returns whether a budget is spent, if the due updates are made, too."""
-        after = Progress(progress.envstep, progress.train_iter + updates_due)
-        return bool(spent_budgets(self._cfg, after))
-
-    def collected(self, message: Collected, progress: Progress) -> None:
-        """Counts the episodes that ended, and writes a record from time to time."""
-        facts = message.facts
-        columns = [facts.get(name, []) for name in ('returns', 'lengths', 'successes')]
-        entries = np.array(
-            [
-                [math.nan if value is None else float(value) for value in row]
-                for row in zip(*columns, strict=True)
-            ]
-        )
-        self.episodes.add(entries.reshape(-1, 3), checked_sums(facts.get('infos')))
-        self._behind.append(max(progress.train_iter - message.train_iter, 0))
-        if progress.train_iter - self._printed_at >= self._print_freq and self.episodes.has_recent():
-            self._printed_at = progress.train_iter
-            values = {**self.episodes.summary(), 'parallel/staleness': self.take_staleness()}
-            write_record(self._writer, values, progress.envstep, train_iter=progress.train_iter)
-
-    def take_staleness(self) -> float:
-        """Returns by how many train iterations collected data were late on average since the last call."""
-        behind, self._behind = self._behind, []
-        return float(np.mean(behind)) if behind else 0.0
-
-    def learned(self, info: Mapping[str, float], progress: Progress) -> None:
-        """Writes the metrics of a learner."""
-        self.variables = {**self.variables, **info}
-        tagged = {name: value for name, value in info.items() if '/' in name}
-        if tagged:
-            write_record(self._writer, tagged, progress.envstep, train_iter=progress.train_iter)
-
-    def evaluated(self, facts: Mapping[str, Any], weights: Version | None, is_best: bool) -> None:
-        """Writes the result of an evaluation, and saves the evaluated policy if it is the best."""
-        self.evaluations += 1
-        coordinator, score = self.coordinator, float(facts['score'])
-        commander, progress = coordinator.commander, coordinator.progress
-        train_iter = progress.train_iter if weights is None else weights.train_iter
-        info = facts.get('episode_info', {})
-        info = {**info, 'eval_episode_return': info.get('eval_episode_return') or [score]}
-        options = self._cfg.policy.eval.evaluator
-        values = evaluation_metrics(
-            info,
-            float(facts.get('duration', math.nan)),
-            options.get('metrics', METRICS.default),
-            options.get('info_metrics', 'all'),
-        )
-        values |= {'eval/mean_reward': score, **commander.metrics()}
-        write_record(self._writer, values, progress.envstep, train_iter=train_iter)
-        write_counts(self._writer, progress, self._buffer, commander.settings(coordinator.situation()))
-        logger.info(
-            'evaluation at envstep %d, train_iter %d: score %.2f', progress.envstep, train_iter, score
-        )
-        if table := commander.table():
-            with whole_file(self._folder / LEAGUE) as draft:
-                draft.write_text(json.dumps(table, indent=1), encoding='ascii')
-        self.on_evaluated(EvalResult(commander.stopped, info, train_iter, progress.envstep, score, is_best))
-        if is_best and weights is not None:
-            policy = {name: value for name, value in weights.weights.items() if name != ACTING}
-            counters = {**progress.state_dict(), 'train_iter': train_iter}
-            self.checkpoints.publish_best({'policy': policy, 'progress': counters}, score)
-
-    def take_state(self, state: Any, train_iter: int) -> None:
-        """Saves a checkpoint with the state of the learner."""
-        self.policy.state = state['policy']
-        self.saved_at = train_iter
-        self.save_latest()
-
-    def save_latest(self) -> None:
-        """Saves a checkpoint, as data and scores may have come since the last one of the same train iteration."""
-        self.checkpoints.save_latest(again=True)
-        self._saved = self._counts()
-
-    @property
-    def is_saved(self) -> bool:
-        """Whether nothing has happened since the last checkpoint."""
-        return self._saved == self._counts()
-
-    def _counts(self) -> tuple[int, ...]:
-        progress = self.coordinator.progress
-        return progress.train_iter, progress.envstep, self.coordinator.received, self.evaluations
 
 
 def parallel_pipeline(
@@ -240,8 +117,8 @@ def parallel_pipeline(
         else:
             pipeline.run()
         policy = build.make_policy(cfg, pipeline.factory.spec)
-        if pipeline.record.policy.state is not None:
-            policy.learn_mode.load_state_dict(pipeline.record.policy.state)
+        if pipeline.trained.state is not None:
+            policy.learn_mode.load_state_dict(pipeline.trained.state)
         return policy
 
 
@@ -253,8 +130,10 @@ INEXACT = 'the workers of parallel mode run at their own pace'
 """Why two parallel runs with the same seed differ."""
 
 
-class ParallelPipeline(HasGoal):
+class ParallelPipeline(HasGoal, CoordinatedRun):
     """Trains a policy by a coordinator in this process, and by collectors and a learner in others.
+
+    The coordinator tells it what happens; it writes the metrics and the checkpoints.
 
     Args:
         cfg: A compiled config of parallel mode.
@@ -275,6 +154,21 @@ class ParallelPipeline(HasGoal):
         """Secrets in the config, which the run's files must not contain."""
         self.loop = LoopState()
         """Whether training has ended, in the terms of every run."""
+        self.trained = LearnedPolicy()
+        """The last state of the learner's policy."""
+        self.episodes = EpisodeLog(0)
+        """Returns and lengths of the episodes of all collectors."""
+        self.variables: Mapping[str, float] = {}
+        """Training variables and metrics of the learner's last report."""
+        self.evaluations = 0
+        """Number of evaluations completed since this object was created."""
+        self._saved_at, self._saved = (
+            -1,
+            tuple[int, ...](),
+        )  # train iteration and counts of the last checkpoint
+        # for each part, train iterations between the weights that acted and the newest
+        self._behind: list[int] = []
+        self._printed_at = 0
         self._closers: list[Callable[[], object]] = []
         self._output = RunOutput(cfg, folder, resume, self.secrets)
         self._closers.append(self._output.close)
@@ -323,15 +217,13 @@ class ParallelPipeline(HasGoal):
         data = assembly.make_data(cfg, tb_logger=self.writer, exp_name=str(self.folder))
         self.replay_buffer = cast('IBuffer | None', data.buffer)
         """Past transitions; None for an on-policy policy."""
-        self.record = ParallelRun(cfg, self.writer, self.folder, self.replay_buffer)
-        """Writes what the coordinator tells."""
         run_id = _id_of(self.folder)
         self.coordinator = Coordinator(
             assembly.options_of(cfg),
             server=assembly.make_server(cfg, roles.shared_folder(cfg, self.folder), run_id),
             commander=commander,
             data=data,
-            run=self.record,
+            run=self,
             run_id=run_id,
             fingerprint=shared_fingerprint(cfg),
         )
@@ -345,19 +237,15 @@ class ParallelPipeline(HasGoal):
         self._inexact.reasons.append(INEXACT)
         self.checkpoints = self._make_checkpoints(facts)
         """Saves and restores all parts of the run."""
-        self.record.coordinator, self.record.checkpoints = self.coordinator, self.checkpoints
-        self.record.on_evaluated, self.checkpoints.on_saved = (
-            self._later.results.append,
-            self._later.saved.append,
-        )
+        self.checkpoints.on_saved = self._later.saved.append
 
     def _make_checkpoints(self, facts: RunFacts) -> Checkpoints:
         return Checkpoints(
             {  # in the order in which they are restored
-                'policy': self.record.policy,
+                'policy': self.trained,
                 'progress': self.progress,
                 'replay_buffer?': self.replay_buffer,
-                'episodes': self.record.episodes,
+                'episodes': self.episodes,
                 'coordinator': self.coordinator,
                 'round': self.loop,
                 'hooks?': self._later,
@@ -396,6 +284,83 @@ class ParallelPipeline(HasGoal):
         team.start()
         return team
 
+    # what the coordinator tells
+
+    def is_spent(self, progress: Progress, updates_due: int) -> bool:
+        after = Progress(progress.envstep, progress.train_iter + updates_due)
+        return bool(spent_budgets(self.cfg, after))
+
+    def collected(self, message: Collected, progress: Progress) -> None:
+        """Counts the episodes that ended, and writes a record every ``collect_print_freq`` train iterations."""
+        facts = message.facts
+        columns = [facts.get(name, []) for name in ('returns', 'lengths', 'successes')]
+        entries = np.array(
+            [
+                [math.nan if value is None else float(value) for value in row]
+                for row in zip(*columns, strict=True)
+            ]
+        )
+        self.episodes.add(entries.reshape(-1, 3), checked_sums(facts.get('infos')))
+        self._behind.append(max(progress.train_iter - message.train_iter, 0))
+        freq = self.cfg.policy.collect.collector.get('collect_print_freq') or PRINT_FREQ
+        if progress.train_iter - self._printed_at >= freq and self.episodes.has_recent():
+            self._printed_at = progress.train_iter
+            behind, self._behind = float(np.mean(self._behind)), []
+            values = {**self.episodes.summary(), 'parallel/staleness': behind}
+            write_record(self.writer, values, progress.envstep, train_iter=progress.train_iter)
+
+    def learned(self, info: Mapping[str, float], progress: Progress) -> None:
+        """Writes the metrics of a learner."""
+        self.variables = {**self.variables, **info}
+        tagged = {name: value for name, value in info.items() if '/' in name}
+        if tagged:
+            write_record(self.writer, tagged, progress.envstep, train_iter=progress.train_iter)
+
+    def evaluated(self, facts: Mapping[str, Any], weights: Version | None, is_best: bool) -> None:
+        """Writes the result of an evaluation, and saves the evaluated policy if it is the best."""
+        self.evaluations += 1
+        score, progress = float(facts['score']), self.progress
+        commander = self.coordinator.commander
+        train_iter = progress.train_iter if weights is None else weights.train_iter
+        info = facts.get('episode_info', {})
+        info = {**info, 'eval_episode_return': info.get('eval_episode_return') or [score]}
+        options = self.cfg.policy.eval.evaluator
+        values = evaluation_metrics(
+            info,
+            float(facts.get('duration', math.nan)),
+            options.get('metrics', METRICS.default),
+            options.get('info_metrics', 'all'),
+        )
+        values |= {'eval/mean_reward': score, **commander.metrics()}
+        write_record(self.writer, values, progress.envstep, train_iter=train_iter)
+        write_counts(
+            self.writer, progress, self.replay_buffer, commander.settings(self.coordinator.situation())
+        )
+        logger.info(
+            'evaluation at envstep %d, train_iter %d: score %.2f', progress.envstep, train_iter, score
+        )
+        if table := commander.table():
+            with whole_file(self.folder / LEAGUE) as draft:
+                draft.write_text(json.dumps(table, indent=1), encoding='ascii')
+        self._later.results.append(
+            EvalResult(commander.stopped, info, train_iter, progress.envstep, score, is_best)
+        )
+        if is_best and weights is not None:
+            policy = {name: value for name, value in weights.weights.items() if name != ACTING}
+            counters = {**progress.state_dict(), 'train_iter': train_iter}
+            self.checkpoints.publish_best({'policy': policy, 'progress': counters}, score)
+
+    def take_state(self, state: Any, train_iter: int) -> None:
+        """Saves a checkpoint with the state of the learner."""
+        self.trained.state = state['policy']
+        self._saved_at = train_iter
+        self._save()
+
+    def _counts(self) -> tuple[int, ...]:
+        """Returns what changes between two checkpoints; data and scores come without an update, too."""
+        progress = self.progress
+        return progress.train_iter, progress.envstep, self.coordinator.received, self.evaluations
+
     # state
 
     def _settle(self, name: str) -> None:
@@ -406,7 +371,7 @@ class ParallelPipeline(HasGoal):
     def _restore(self, state: Mapping[str, Any], saved: OpenCheckpoint) -> None:
         self.checkpoints.restore(state, saved.manifest, saved.path)
         at = self.progress.train_iter
-        whole = {'policy': self.record.policy.state, 'progress': self.progress.state_dict()}
+        whole = {'policy': self.trained.state, 'progress': self.progress.state_dict()}
         self.coordinator.keep_state(whole, at)
         if 'config' in saved.manifest:
             decide_whether_over(self, saved.manifest['config']['main_config'])
@@ -428,7 +393,7 @@ class ParallelPipeline(HasGoal):
     @property
     def finished(self) -> bool:
         """Whether training is complete."""
-        return self.stopped or bool(self.hooks.stop_reason) or self.record.is_spent(self.progress, 0)
+        return self.stopped or bool(self.hooks.stop_reason) or self.is_spent(self.progress, 0)
 
     @property
     def complete(self) -> bool:
@@ -530,14 +495,18 @@ class ParallelPipeline(HasGoal):
             Whether there is a state at all.
         """
         spare = self.coordinator.weights.get(self.coordinator.state_name)
-        if spare is not None and spare.train_iter >= self.record.saved_at:
-            self.record.policy.state = spare.weights['policy']
-        return self.record.policy.state is not None
+        if spare is not None and spare.train_iter >= self._saved_at:
+            self.trained.state = spare.weights['policy']
+        return self.trained.state is not None
 
     def save_latest(self) -> None:
         """Saves a checkpoint unless the last one is of the present state; call it when all workers have left."""
-        if self._has_state() and not self.record.is_saved:
-            self.record.save_latest()
+        if self._has_state() and self._saved != self._counts():
+            self._save()
+
+    def _save(self) -> None:
+        self.checkpoints.save_latest(again=True)
+        self._saved = self._counts()
 
     def cleanup(self) -> None:
         """Ends workers, closes port and files; may be called twice."""

@@ -23,7 +23,7 @@ class ParallelDisplay(Display):
     """Shows the progress of a run of parallel mode, with the number of its workers, and those that are silent."""
 
     def _mean_return(self) -> float:
-        return float(self._pipeline.record.episodes.window_mean())
+        return float(self._pipeline.episodes.window_mean())
 
     def _statuses(self) -> list[str]:
         coordinator, crew = self._pipeline.coordinator, self._pipeline.crew
@@ -45,7 +45,7 @@ class ParallelDisplay(Display):
         return texts
 
     def _loss(self) -> float | None:
-        variables = self._pipeline.record.variables
+        variables = self._pipeline.variables
         loss: float | None = variables.get('train/total_loss', variables.get('total_loss'))
         return loss
 

@@ -67,15 +67,19 @@ def test_a_run_leaves_the_folder_of_a_serial_run(cwd: Path) -> None:
 def test_an_interrupted_run_resumes_with_learner_buffer_and_counters(cwd: Path) -> None:
     with ParallelPipeline(compiled('max_env_step=100000')) as pipeline:
         pipeline.run(lambda run: run.progress.train_iter >= 5)
+        coordinator = pipeline.coordinator  # which gets some more rows after the learner has left
+        coordinator.received, coordinator.dropped = coordinator.received + 8, coordinator.dropped + 8
+        pipeline.save_latest()
         folder, before = pipeline.folder, pipeline.progress.state_dict()
         held, rows = pipeline.replay_buffer.count(), pipeline.coordinator.pushed
-        weights = pipeline.record.policy.state['model']
+        weights = pipeline.trained.state['model']
     found = resume(folder, max_env_step=before['envstep'] + 100)
     assert found.folder == folder and found.cfg.parallel.collector_num == 2
     with ParallelPipeline(found.cfg, found.folder, found.saved) as again:
         assert again.progress.state_dict() == before
         assert again.replay_buffer.count() == held and again.coordinator.pushed == rows
-        restored = again.record.policy.state['model']
+        assert again.coordinator.received == coordinator.received
+        restored = again.trained.state['model']
         assert all((restored[name] == weights[name]).all() for name in weights)
         again.run()
         seats = again.coordinator.workers.state_dict()['seats']
@@ -87,16 +91,6 @@ def test_an_interrupted_run_resumes_with_learner_buffer_and_counters(cwd: Path) 
         assert again.coordinator.received == again.coordinator.pushed + again.coordinator.dropped
     steps = [record['envstep'] for record in records(folder)]
     assert steps == sorted(steps)
-
-
-def test_what_is_counted_after_the_learner_has_left_is_saved_too(cwd: Path) -> None:
-    with ParallelPipeline(compiled('max_env_step=100000')) as pipeline:
-        pipeline.run(lambda run: run.progress.train_iter >= 3)
-        coordinator = pipeline.coordinator
-        coordinator.received, coordinator.dropped = coordinator.received + 8, coordinator.dropped + 8
-        pipeline.save_latest()
-        state, _ = load_checkpoint(pipeline.folder / 'ckpt' / 'latest', buffer=False)
-        assert state['coordinator']['rows']['received'] == coordinator.received
 
 
 def test_in_one_call_from_python(cwd: Path) -> None:
@@ -157,7 +151,7 @@ class Clock:
 
 class Puppet(Launched):
     def __init__(self, role: str, name: str) -> None:
-        super().__init__(role, name)
+        self.role, self.name = role, name
         self.how: str | None = None
         self.was_ended = False
 
@@ -247,15 +241,14 @@ def test_workers_are_ended_at_the_same_time() -> None:
     assert all(one.was_ended for one in launcher.launched)
 
 
-@pytest.mark.parametrize('policy', ['ppo', 'r2d2', 'sac'])
+@pytest.mark.parametrize('policy', ['ppo', 'r2d2'])
 def test_policies_with_a_memory_run_in_parallel_and_go_on(policy: str, cwd: Path) -> None:
     create: dict[str, Any] = {**CREATE, 'policy': dict(type=policy)}
     own = ['policy.model.core=gru', 'policy.collect.n_sample=16', 'policy.learn.epoch_per_collect=1']
-    env = ENV | (dict(env_id='Pendulum-v1') if policy == 'sac' else {})
     if policy != 'ppo':
         create |= dict(replay_buffer=dict(type='sequence'), collector=dict(mark_episodes=True))
         own = ['replay_buffer.unroll_len=4', 'policy.collect.n_sample=8', 'policy.model.core=gru']
-    main = dict(exp_name='toy', env=env, policy=dict(cuda=False), max_env_step=80)
+    main = dict(exp_name='toy', env=ENV, policy=dict(cuda=False), max_env_step=80)
     words = [*own, 'policy.learn.batch_size=8', 'parallel.coordinator.wait=0.005']
     cfg = config.compile_config(main, create, overrides=words, parallel=True)
     with ParallelPipeline(cfg) as pipeline:
