@@ -95,30 +95,3 @@ def test_frozen_workers_are_lost_and_join_again_but_none_is_lost_while_the_run_i
     assert 'started again' not in log.read_text() and log.read_text().count('is lost') == 2
     assert_counted(site)
     assert_nothing_left(site, run.address)
-
-
-def test_workers_wait_for_room_in_a_full_folder_and_the_run_ends_if_it_stays_full(site: Site) -> None:
-    run = site.start(
-        *('-m', 'parallel', "parallel.coordinator.transport={'max_folder_bytes': 100000}"),
-        *('parallel.comm_collector.timeout=5', 'parallel.comm_learner.timeout=5', 'max_env_step=100000'),
-        'parallel.coordinator.worker_deadline=60',
-        *('parallel.max_restarts=0', 'parallel.close_timeout=5', 'parallel.coordinator.state_interval=0.5'),
-    )
-    run.until(lambda: site.rows('confirmed') >= 200)
-    filling = site.run / 'data' / '0-0-up.safetensors'
-    filling.write_bytes(bytes(100_000))
-    time.sleep(1.0)  # all that were on their way are there
-    before = site.rows('confirmed')
-    time.sleep(1.0)
-    assert site.rows('confirmed') == before
-    filling.unlink()
-    run.until(lambda: site.rows('confirmed') >= before + 200)
-    site.gate.touch()  # the next that is sent is what a collector collects
-    time.sleep(1.0)
-    filling.write_bytes(bytes(100_000))
-    site.gate.unlink()
-    text = run.ends(1)
-    assert 'rlframe: WorkerLostError' in text and 'ended 1 times within 600 s' in text, text
-    assert 'shared folder is full' in text or 'max_folder_bytes' in text
-    assert_counted(site)
-    assert_nothing_left(site, run.address)

@@ -100,7 +100,7 @@ def serial(
     return pipeline, scores
 
 
-@pytest.mark.parametrize('case', CASES)
+@pytest.mark.parametrize('case', ['dqn', 'ppo', pytest.param('sac', marks=pytest.mark.slow)])
 def test_lockstep_equals_serial(case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     name, *overrides = CASES[case]
     options = (f'max_train_iter={UPDATES}', 'policy.eval.evaluator.eval_freq=8', 'env.stop_value=1e9')

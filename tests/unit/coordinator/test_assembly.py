@@ -83,16 +83,6 @@ def test_every_part_is_created_from_the_config_and_works() -> None:
     assert coordinator.system_shutdown_flag and not other.system_shutdown_flag
 
 
-def test_parts_that_are_given_are_used() -> None:
-    cfg, server = parallel('in_process', commander='naive'), InProcessServer()
-    made = Coordinator(cfg, server=server)
-    assert made.server is server and isinstance(made.commander, NaiveCommander)
-    commander = assembly.make_commander(cfg)
-    data = assembly.make_data(cfg)
-    made = Coordinator(cfg, commander=commander, data=data)
-    assert made.commander is commander and made.data is data
-
-
 def test_a_plain_main_config_is_enough() -> None:
     main = {
         'policy': {

@@ -276,14 +276,6 @@ def test_name_of_a_worker_that_answers_is_refused_to_another_one() -> None:
     assert len(experiment.coordinator.workers.by_id) == 2
 
 
-def test_worker_that_joins_again_over_its_connection_keeps_its_name() -> None:
-    experiment = Experiment()
-    link = experiment.server.connect()
-    request = m.Join('collector', 'one', __version__, 'same', 7, 'here', 2)
-    for incarnation in range(3):
-        assert link.request(request).message.incarnation == incarnation
-
-
 def test_resumed_run_gives_no_worker_the_seeds_of_an_earlier_one() -> None:
     experiment, used = Experiment(), []
     for names in (('a', 'b'), ('a', 'c'), ('b', 'a', 'd')):

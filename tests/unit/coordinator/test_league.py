@@ -136,12 +136,6 @@ def test_the_newest_past_self_is_not_dropped_and_a_dropped_one_has_no_rating() -
     assert set(league.elo.ratings) == {'main', 'main_30', 'main_40'}
 
 
-def test_a_past_self_has_the_rating_that_the_main_player_had() -> None:
-    league = league_of({10: WIN})
-    league.take_snapshot(20)
-    assert league.elo.ratings['main_20'] == league.elo.ratings['main'] > 0
-
-
 def test_weights_of_a_running_task_are_kept() -> None:
     own = commander(keep=1, strong_win_rate=None, branch_probs=dict(pfsp=1, sp=0))
     own.league.take_snapshot(10)
@@ -229,34 +223,6 @@ def test_the_best_score_is_that_of_the_highest_level() -> None:
         state, own = json.loads(json.dumps(own.state_dict())), commander(stop_value=1.0, strong_win_rate=None)
         own.load_state_dict(state)  # level and best score are kept
     assert best == [True, True, False, True] and own.best == 0.0
-
-
-def test_of_equally_hard_past_selves_the_newest_is_the_hardest() -> None:
-    league = league_of({10: DRAW, 20: DRAW, 30: WIN})
-    league.level = 2
-    assert league.next_evaluation(30) == 'main_20'
-
-
-def test_no_score_is_not_the_best() -> None:
-    own = commander(strong_win_rate=None)
-    own.league.take_snapshot(10)
-    for train_iter, score in ((0, 1.0), (5, float('nan'))):  # the second one at a higher level
-        evaluate(own, train_iter, ['wins'], score)
-    assert not own.is_best and own.best == 1.0
-
-
-def test_weights_that_were_not_trained_end_nothing() -> None:
-    own = commander(stop_value=0.9, strong_win_rate=None)
-    own.league.take_snapshot(10)
-    own.league.level = 2
-    assert evaluate(own, 0, ['wins'], 1.0) == ('main_10', False)
-    assert evaluate(own, 5, ['wins'], 1.0) == ('main_10', True)
-
-
-def test_draws_count_half() -> None:
-    own = commander(eval_win_rate=0.5)
-    evaluate(own, 0, ['draws', 'draws'], 0.0)
-    assert own.league.level == 1 and own.metrics()['league/eval_win_rate_random'] == 0.5
 
 
 # reports, states, options

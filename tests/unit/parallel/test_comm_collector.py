@@ -118,17 +118,6 @@ def test_close_in_the_middle_of_a_rollout_ends_with_a_farewell(cfg: Any) -> None
     assert is_conserved(comm, coordinator) and comm.wait(0)
 
 
-def test_an_evaluation_is_abandoned_in_the_middle_too() -> None:
-    cfg = compiled(*DQN, 'env.n_evaluator_episode=100000')
-    coordinator = ScriptedCoordinator([task_of('evaluate', target=0)], {0: weights_of(cfg, 1)})
-    comm = connect(coordinator, cfg)
-    comm.start()
-    wait_until(lambda: comm._collector.steps > 5)
-    coordinator.orders = Orders(True, True, -1, 'the run is over')
-    assert comm.wait(PATIENCE)
-    assert not coordinator.finished[0].completed and coordinator.kinds[-1] == 'Farewell'
-
-
 def test_a_coordinator_that_dies_is_named_after_the_timeout_and_its_rows_count_as_dropped(cfg: Any) -> None:
     coordinator = ScriptedCoordinator([task_of(parts=5)], {0: weights_of(cfg, 1)})
 
@@ -244,9 +233,3 @@ def test_waiting_ends_when_the_worker_is_closed(cfg: Any) -> None:
     wait_until(lambda: 'AskTask' in coordinator.kinds)
     comm.close()
     assert coordinator.kinds == ['Join', 'AskTask', 'Farewell']
-
-
-def test_a_worker_that_never_ran_can_be_closed(cfg: Any) -> None:
-    coordinator = ScriptedCoordinator()
-    connect(coordinator, cfg).close()
-    assert coordinator.kinds == []

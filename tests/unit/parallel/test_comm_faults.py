@@ -91,18 +91,6 @@ def test_worker_that_is_stopped_does_not_wait_for_a_coordinator_that_is_gone(
     assert comm.wait(PATIENCE) and comm.why_ended == 'it was closed'
 
 
-def test_request_of_a_hurried_worker_still_gets_an_answer() -> None:
-    coordinator = ScriptedCoordinator([], {})
-    transport = coordinator.server.connect()
-    transport.hurry(0.2)
-    deadline = time.monotonic() + 0.3
-    # its patience counts from the first request without an answer, not from that call
-    wait_until(lambda: time.monotonic() > deadline)
-    comm = TransportCollector({}, transport=transport, name='c')
-    comm.run()
-    assert coordinator.kinds == ['Join', 'AskTask', 'Farewell']
-
-
 @pytest.mark.parametrize('is_stopped', [False, True])
 def test_second_of_two_live_workers_with_one_name_ends_and_the_first_loses_nothing(is_stopped: bool) -> None:
     server = InProcessServer()

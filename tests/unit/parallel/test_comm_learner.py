@@ -184,15 +184,6 @@ def test_an_end_between_the_updates_of_a_batch_takes_effect_at_once(how: str) ->
     assert [(state.purpose, state.train_iter) for state, _ in coordinator.states] == expected[how]
 
 
-def test_a_batch_whose_last_update_was_made_counts_as_used_if_the_learner_is_closed(cfg: Any) -> None:
-    coordinator = ScriptedCoordinator([task_of(**LEARN)], batches=batches_of(cfg, 5))
-    comm = connect(coordinator, cfg, lockstep=True)
-    comm.learner.register_hook(AfterUpdate('end', act=comm.stop))
-    comm.run()
-    assert sum(info.batches for info, _ in coordinator.infos) == comm.learner.train_iter == 3
-    assert [state.train_iter for state, _ in coordinator.states] == [3]
-
-
 def test_batches_of_an_abandoned_task_are_not_reported_with_the_next_one(cfg: Any) -> None:
     batches = [Batch.cat(batches_of(cfg, 2)) for _ in range(2)]
     coordinator = ScriptedCoordinator(

@@ -14,7 +14,6 @@ from learner_team import Descent, Team, descending, lines, started, whole
 from parallel_parts import PATIENCE, ScriptedCoordinator, batches_of, compiled, task_of, wait_until
 from runs import differences
 
-from rlframe._version import __version__
 from rlframe.data import Batch
 from rlframe.errors import WorkerLostError
 from rlframe.parallel.comm_learner import LearnerParts, TransportLearner
@@ -22,7 +21,7 @@ from rlframe.parallel.roles import collector_maker, learner_maker
 from rlframe.parallel.transport import messages as m
 from rlframe.parallel.transport.base import Reply
 from rlframe.parallel.transport.flask_fs import FlaskFSServer
-from rlframe.parallel.transport.messages import AskData, Data, LearnInfo, Orders, Wait
+from rlframe.parallel.transport.messages import AskData, LearnInfo, Orders, Wait
 
 LEARN = {'kind': 'learn', 'target': 0, 'parts': 0}
 DQN = ('cartpole_dqn', 'policy.collect.n_sample=12', 'policy.learn.update_per_collect=2')
@@ -45,10 +44,10 @@ def sent(coordinator: ScriptedCoordinator) -> dict[str, Any]:
 # one learner
 
 
-@pytest.mark.parametrize(('name', 'freq'), [('per', 1), ('normalised', 3), ('lockstep', 3)])
+@pytest.mark.parametrize(('name', 'freq'), [('per', 1), ('normalised', 3)])
 def test_one_learner_behind_an_aggregator_equals_a_learner_bit_for_bit(name: str, freq: int) -> None:
     cfg, batches, each = case(name)
-    options = {'send_policy_freq': freq, 'lockstep': name == 'lockstep'}
+    options = {'send_policy_freq': freq}
     alone = ScriptedCoordinator([task_of(**LEARN)], batches=copy.deepcopy(batches))
     alone.batches_each = each
     transport = alone.server.connect()
@@ -259,15 +258,6 @@ def test_without_learners_the_aggregator_says_so_and_ends() -> None:
     assert 'WorkerLostError' in coordinator.messages[-1].reason
 
 
-def test_training_begins_with_those_that_are_there_after_the_start_timeout() -> None:
-    batches = lines(3)
-    coordinator = scripted(batches)
-    team = Team(coordinator, descending(), 3, start_timeout=0.2)
-    team.learners = team.learners[:2]
-    team.run()
-    assert len(coordinator.infos) == 3
-
-
 # states, orders and the end
 
 
@@ -313,17 +303,3 @@ def test_an_abandoned_task_ends_for_all_and_the_next_one_is_done() -> None:
     assert sum(info.batches for info, _ in coordinator.infos) == 5
     begun = [(message.version, float(tree['model']['w'])) for message, tree in coordinator.put[3:4]]
     assert begun == [(9, 5.0)], 'it begins with the weights of the state, not with those of before'
-
-
-def test_data_of_another_task_are_not_given() -> None:
-    coordinator = scripted(lines(1))
-    Gate(coordinator, 0)
-    team = Team(coordinator, descending(), 1)
-    with started(team):
-        wait_until(lambda: team.aggregator._group.ready)
-        link = team.aggregator.server.connect()
-        link.request(m.Join('learner', 'x', __version__, '', 1, 'h', 1))
-        reply = link.request(AskData('other', 1, 1, 0)).message
-        assert isinstance(reply, Wait) and reply.stop and not isinstance(reply, Data)
-        link.request(m.Farewell('done', 0))
-        link.close()
