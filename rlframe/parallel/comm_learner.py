@@ -8,7 +8,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 from easydict import EasyDict
@@ -142,43 +142,6 @@ def _array(column: Any) -> Any:
     return column.detach().cpu().numpy() if hasattr(column, 'detach') else np.asarray(column)
 
 
-T = TypeVar('T')
-
-
-class OneAhead(Generic[T]):
-    """Calls a function one call ahead, in a thread of its own.
-
-    Args:
-        fetch: Returns the next item; None if there are to be no more.
-    """
-
-    def __init__(self, fetch: Callable[[], T | None]) -> None:
-        self._fetch = fetch
-        self._pool: ThreadPoolExecutor | None = None
-        self._next: Future[T | None] | None = None
-
-    def take(self) -> T | None:
-        """Returns the next item, and begins to fetch the one after it; raises what ``fetch`` raised."""
-        if self._pool is None:
-            self._pool = ThreadPoolExecutor(1, 'rlframe-data')
-        if self._next is None:
-            self._next = self._pool.submit(self._fetch)
-        current = self._next.result()
-        self._next = self._pool.submit(self._fetch) if current is not None else None
-        return current
-
-    def drop(self) -> None:
-        """Waits for the call that is running, and drops its result."""
-        if self._next is not None:
-            self._next.exception()
-            self._next = None
-
-    def close(self) -> None:
-        """Ends the thread."""
-        if self._pool is not None:
-            self._pool.shutdown(wait=True, cancel_futures=True)
-
-
 CHECKPOINT, SPARE = 'checkpoint', 'spare'
 """What a state is for: to be saved in a checkpoint, or for a learner that may have to take the place of this one."""
 
@@ -237,7 +200,8 @@ class RoundWorker(CommWorker):
         super().__init__(cfg, **given)
         self._policy, self._interrupt, self._task_is_over = '', '', threading.Event()
         self._published_at = self._save_at = self._saved_for = -1
-        self._ahead = OneAhead(self._fetched_round)
+        self._pool: ThreadPoolExecutor | None = None  # fetches the next round, in one thread
+        self._ahead: Future[Round | None] | None = None
 
     @property
     @abstractmethod
@@ -254,7 +218,23 @@ class RoundWorker(CommWorker):
 
     def _next_round(self) -> Round | None:
         """Returns the data of the next round; None if the task is over."""
-        return self._fetched_round() if self._cfg.lockstep else self._ahead.take()
+        if self._cfg.lockstep:
+            return self._fetched_round()
+        self._pool = ThreadPoolExecutor(1, 'rlframe-data') if self._pool is None else self._pool
+        current = (self._ahead or self._pool.submit(self._fetched_round)).result()
+        self._ahead = self._pool.submit(self._fetched_round) if current is not None else None
+        return current
+
+    def _end_rounds(self) -> None:
+        """Ends a task, and waits for the request that is ahead, as no request may outlive its task."""
+        self._task_is_over.set()
+        if self._ahead is not None:
+            self._ahead.exception()
+            self._ahead = None
+
+    def _release(self) -> None:
+        if self._pool is not None:
+            self._pool.shutdown(wait=True, cancel_futures=True)
 
     def _fetched_round(self) -> Round | None:
         """Asks for data until there are some; the learner may be training meanwhile."""
@@ -487,8 +467,7 @@ class TransportLearner(RoundWorker, BaseCommLearner):
             if self._stopped in ('', CLOSED):
                 raise
         finally:
-            self._task_is_over.set()
-            self._ahead.drop()  # no request may outlive its task
+            self._end_rounds()
         return Finished(task.task, True, '', self.deal_with_learner_close())
 
     def _beat(self) -> Beat:
@@ -499,6 +478,6 @@ class TransportLearner(RoundWorker, BaseCommLearner):
         return Beat(state, task.task if task is not None else '', 0, train_iter, version, {})
 
     def _release(self) -> None:
-        self._ahead.close()
+        super()._release()
         if self._parts is not None:
             self._parts.learner.close()

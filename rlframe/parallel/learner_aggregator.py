@@ -202,9 +202,11 @@ class LearnerGroup(RequestHandler):
     @property
     def is_round_over(self) -> bool:
         """Whether all learners have used their shares, and the first one has sent its state if it was asked for it."""
-        return not self._awaits_state and all(
-            member.share is None or member.batches >= self._round.batches for member in self.part
-        )
+        return not any(self._is_busy(member) for member in self.part)
+
+    def _is_busy(self, member: Member) -> bool:
+        owes_state = self._awaits_state and member is self.part[0]
+        return owes_state or (member.share is not None and member.batches < self._round.batches)
 
     def end_task(self, reason: str, is_abandoned: bool) -> None:
         """Ends the task of all learners: after the current round, or at once if it is abandoned."""
@@ -243,7 +245,8 @@ class LearnerGroup(RequestHandler):
         for worker in self.workers.silent():
             self._lose(worker, f'no sign of life for {limits.worker_deadline:g} s')
         for worker in self.workers.stuck(limits.stall_deadline):
-            if self.members[worker.id].is_given and not self.is_round_over:
+            member = self.members[worker.id]
+            if member.is_given and self._is_busy(member):
                 self._lose(worker, f'no update for {limits.stall_deadline:g} s')
         if (seconds := self.workers.missing('learner')) > limits.role_deadline:
             lost = '; lost: ' + '; '.join(self.workers.lost[-3:]) if self.workers.lost else ''
@@ -447,10 +450,7 @@ class LearnerAggregator(RoundWorker):
         return {'message': 'learner task has started'}
 
     def deal_with_get_data(self, task: m.Task) -> Round | None:
-        """Returns the data of the next round for all learners; None if the task is over.
-
-        With a round, the next one is requested, unless collection and training take turns.
-        """
+        """Returns the data of the next round for all learners; None if the task is over."""
         return self._next_round()
 
     @property
@@ -494,11 +494,7 @@ class LearnerAggregator(RoundWorker):
     # results of a round
 
     def _collect(self, is_last: bool = False) -> dict[str, Any]:
-        """Averages, publishes and reports what the learners did in a round; passes on a state that came with it.
-
-        Args:
-            is_last: Whether the task ends, so that everything that is left is published.
-        """
+        """Averages, publishes and reports what the learners did in a round; passes on a state that came with it."""
         group, freq = self._group, self._cfg.send_policy_freq
         with group.lock:
             trained = [member for member in group.part if member.share is not None]
@@ -569,8 +565,7 @@ class LearnerAggregator(RoundWorker):
                     self._collect(is_last=True)
                 raise
         finally:
-            self._task_is_over.set()
-            self._ahead.drop()  # no request may outlive its task
+            self._end_rounds()
         return m.Finished(task.task, True, '', self.deal_with_learner_close())
 
     def _end_learners(self, reason: str, is_abandoned: bool) -> None:
@@ -598,7 +593,7 @@ class LearnerAggregator(RoundWorker):
     def _release(self) -> None:
         group = self._group
         group.leave(self._stopped or 'the aggregator ends')
-        self._ahead.close()
+        super()._release()
         with group.lock:
             group.changed.wait_for(lambda: not group.members, self._cfg.close_timeout / 4)
         self.server.close()
