@@ -47,8 +47,6 @@ class Worker:
     """Training samples or episodes of it that arrived and were dropped."""
     session: str = ''
     """Its connection."""
-    rivals: dict[str, bool] = dataclasses.field(default_factory=dict)
-    """Connections of others that asked for its name, and whether it has answered since."""
 
     def __str__(self) -> str:
         return f'{self.role} {self.name} ({self.place})'
@@ -83,25 +81,18 @@ class WorkerTable:
             session: The sender's connection.
 
         Raises:
-            MessageError: If another worker has the name, and has been silent since the sender first asked: it may have
-                died, so the sender is to ask again.
-            RequestRefusedError: If another worker has the name, and has answered since then.
+            MessageError: If another worker has the name. It may have died, so the sender is to ask again.
         """
         worker = self.find(message.role, message.name)
-        if worker is None or worker.session == session:
-            return worker
-        answers = worker.rivals.setdefault(session, False)
-        kind = RequestRefusedError if answers else MessageError
-        if answers:
-            del worker.rivals[session]
-        raise kind(
-            f'{worker} has this name'
-            + ('' if answers else f', and has at most {self.deadline:g} s to answer'),
-            where='--name',
-            got=message.name,
-            expected='a name that no present worker has',
-            remedy='Give this worker another name, or end the other one.',
-        )
+        if worker is not None and worker.session != session:
+            raise MessageError(
+                f'{worker} has this name, unless it is silent for {self.deadline:g} s',
+                where='--name',
+                got=message.name,
+                expected='a name that no present worker has',
+                remedy='Give this worker another name, or end the other one.',
+            )
+        return worker
 
     def join(self, message: Join, session: str = '') -> Worker:
         """Adds a worker under a new id."""
@@ -158,7 +149,6 @@ class WorkerTable:
         found = self.by_id.get(worker)
         if found is not None:
             found.heard = self._clock()
-            found.rivals = dict.fromkeys(found.rivals, True)
         return found
 
     def take_beat(self, worker: Worker, beat: Beat) -> None:
