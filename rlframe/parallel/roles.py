@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from rlframe.config import shared_fingerprint
 from rlframe.errors import RLFrameError, WorkerLostError
@@ -215,23 +215,13 @@ def main(role: str, name: str, address: str) -> None:
         sys.exit(1)
 
 
-class Launched(ABC):
-    """A worker that was started.
-
-    Args:
-        role: ``'collector'`` or ``'learner'``.
-        name: Name of the worker.
-    """
-
-    def __init__(self, role: str, name: str) -> None:
-        self.role, self.name = role, name
+class Launched(Protocol):
+    """A worker that was started, such as a ``ChildProcess``."""
 
     @property
-    @abstractmethod
     def ended(self) -> str | None:
         """None while it runs; then how it ended, in words: empty if it left without an error."""
 
-    @abstractmethod
     def end(self, seconds: float) -> None:
         """Asks it to end, and kills it after these seconds; may be called twice."""
 
@@ -292,6 +282,7 @@ class Crew:
         self._launchers, self._coordinator = launchers, coordinator
         self._max_restarts, self._window, self._grace = max_restarts, window, grace
         self._clock = clock
+        self._roles: dict[str, str] = {}
         self.members: dict[str, Launched] = {}
         """The workers by name; those that ended stay until they are replaced."""
         self.restarts = 0
@@ -303,8 +294,8 @@ class Crew:
         """Starts as many workers of each role."""
         for role, count in counts.items():
             for name in [role] if count == 1 else [f'{role}-{i}' for i in range(count)]:
+                self._roles[name], self._deaths[name] = role, deque()
                 self.members[name] = self._launchers[role].launch(role, name)
-                self._deaths[name] = deque()
 
     def look(self) -> None:
         """Takes note of workers that ended or were lost, and replaces them.
@@ -313,15 +304,16 @@ class Crew:
             WorkerLostError: If one ended too often; with how it ended.
         """
         for name, member in self.members.items():
+            role = self._roles[name]
             if name in self._due:
                 if self._clock() >= self._due[name]:
                     self._replace(name, member)
             elif (how := member.ended) is not None:
-                self._coordinator.lose(member.role, name, how or 'it ended before the run did')
+                self._coordinator.lose(role, name, how or 'it ended before the run did')
                 self._plan(name, how or 'it ended before the run did')
-            elif self._coordinator.workers.lost_for(member.role, name) > self._grace:
+            elif self._coordinator.workers.lost_for(role, name) > self._grace:
                 member.end(0.0)
-                self._coordinator.workers.forget_loss(member.role, name)
+                self._coordinator.workers.forget_loss(role, name)
                 self._plan(name, f'it was lost and did not come back within {self._grace:g} s')
 
     def _plan(self, name: str, how: str) -> None:
@@ -344,7 +336,8 @@ class Crew:
         member.end(0.0)
         del self._due[name]
         self.restarts += 1
-        self.members[name] = self._launchers[member.role].launch(member.role, name)
+        role = self._roles[name]
+        self.members[name] = self._launchers[role].launch(role, name)
 
     def end(self) -> None:
         """Ends all workers, at the same time; may be called twice."""
@@ -358,17 +351,10 @@ def _end(member: Launched) -> None:
     member.end(LEAVE_SECONDS if member.ended is None else 0.0)
 
 
-class WorkerThread(Launched):
-    """A worker in a thread.
+class WorkerThread:
+    """A comm collector or comm learner in a thread."""
 
-    Args:
-        role: ``'collector'`` or ``'learner'``.
-        name: Name of the worker.
-        worker: The comm collector or comm learner.
-    """
-
-    def __init__(self, role: str, name: str, worker: Any) -> None:
-        super().__init__(role, name)
+    def __init__(self, worker: Any) -> None:
         self._worker = worker
         worker.start()
 
@@ -391,51 +377,27 @@ class ThreadLauncher(Launcher):
 
     def launch(self, role: str, name: str) -> WorkerThread:
         """Starts a worker; see ``Launcher.launch``."""
-        return WorkerThread(role, name, make_worker(self._cfg, role, name, transport=self._server.connect()))
-
-
-class WorkerProcess(Launched):
-    """A worker in a child process. What it prints goes to the log.
-
-    Args:
-        role: ``'collector'`` or ``'learner'``.
-        name: Name of the worker.
-        address: Address of the coordinator.
-        config: Its config, serialized.
-    """
-
-    def __init__(self, role: str, name: str, address: str, config: bytes) -> None:
-        super().__init__(role, name)
-        logger = logging.getLogger(f'rlframe.{role}')
-        try:
-            self._process = ChildProcess(
-                f'rlframe-{name}',
-                'rlframe.parallel.roles',
-                (role, name, address),
-                config,
-                lambda text: logger.info('%s: %s', name, text),
-            )
-        except OSError as error:
-            raise WorkerLostError(f'no process could be started for {name}: {error}') from error
-        self.pid = self._process.pid
-        """Its process id, and that of its process group."""
-
-    @property
-    def ended(self) -> str | None:
-        return self._process.ended
-
-    def end(self, seconds: float) -> None:
-        self._process.end(seconds)
+        return WorkerThread(make_worker(self._cfg, role, name, transport=self._server.connect()))
 
 
 @LAUNCHER_REGISTRY.register('flask_fs')
 class ProcessLauncher(Launcher):
-    """Starts workers as processes of this machine."""
+    """Starts workers as processes of this machine; what they print goes to the log."""
 
     def __init__(self, cfg: ExperimentConfig, server: Server) -> None:
         super().__init__(cfg, server)
         self._config = to_bytes(cfg, 'config')
 
-    def launch(self, role: str, name: str) -> WorkerProcess:
+    def launch(self, role: str, name: str) -> ChildProcess:
         """Starts a worker; see ``Launcher.launch``."""
-        return WorkerProcess(role, name, self._server.address, self._config)
+        logger, words = logging.getLogger(f'rlframe.{role}'), (role, name, self._server.address)
+        try:
+            return ChildProcess(
+                f'rlframe-{name}',
+                'rlframe.parallel.roles',
+                words,
+                self._config,
+                lambda text: logger.info('%s: %s', name, text),
+            )
+        except OSError as error:
+            raise WorkerLostError(f'no process could be started for {name}: {error}') from error

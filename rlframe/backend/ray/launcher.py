@@ -93,7 +93,7 @@ class LaunchedActor(Launched):
     """
 
     def __init__(self, role: str, name: str, actor: Any, watch: ClusterWatch) -> None:
-        super().__init__(role, name)
+        self.role, self.name = role, name
         self._watch = watch
         self._actor, self._outcome = actor, actor.run.remote()
         self._lock, self._how = threading.RLock(), None  # type: threading.RLock, str | None
