@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from time import perf_counter, time
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from easydict import EasyDict
@@ -39,15 +39,11 @@ class TaskLog:
     Args:
         is_evaluation: Whether it is an evaluation.
         env_num: Number of envs.
-        expected_episodes: Number of episodes that were asked for; 0 if they were not counted in episodes.
         plays_games: Whether episodes are games, whose results belong to the information.
     """
 
-    def __init__(
-        self, is_evaluation: bool, env_num: int, expected_episodes: int, plays_games: bool = False
-    ) -> None:
-        self._plays_games = plays_games
-        self.is_evaluation, self._env_num, self._expected = is_evaluation, env_num, expected_episodes
+    def __init__(self, is_evaluation: bool = False, env_num: int = 0, plays_games: bool = False) -> None:
+        self.is_evaluation, self._env_num, self._plays_games = is_evaluation, env_num, plays_games
         self.train_iter = 0
         """Train iterations of the newest weights that acted."""
         self.parts = self.envstep = self.episodes = self.samples = 0
@@ -74,39 +70,18 @@ class TaskLog:
         self._returns.extend(returns)
         self._results.extend(RESULTS[result] for result in results)
 
-    def add_evaluation(self, info: Mapping[str, Any], steps: int) -> None:
-        """Counts an evaluation.
-
-        Args:
-            info: The second result of ``ISerialEvaluator.eval``.
-            steps: Steps of the envs that it took, if ``info`` does not give the lengths of the episodes.
-        """
-        returns = [float(value) for value in info.get('eval_episode_return', ())]
-        results: list[str] = []
-        if 'win' in info:
-            pairs = zip(info['win'], info['draw'], strict=True)
-            results = ['win' if win else 'draw' if draw else 'loss' for win, draw in pairs]
-        self.add(int(sum(info.get('eval_episode_len') or [steps])), 0, returns, results)
-
     def finish_info(self, collect_setting: Mapping[str, Any]) -> dict[str, Any]:
         """Returns the facts about the task, under DI-engine's names."""
-        duration = perf_counter() - self._start
         returns = list(self._returns)
         return {
             'eval_flag': self.is_evaluation,
             'env_num': self._env_num,
-            'duration': duration,
+            'duration': perf_counter() - self._start,
             'train_iter': self.train_iter,
             'collector_done': self.is_done,
-            'predefined_episode_count': self._expected,
             'real_episode_count': self.episodes,
             'step_count': self.envstep,
             'sample_count': self.samples,
-            'avg_time_per_episode': duration / max(1, self.episodes),
-            'avg_time_per_step': duration / max(1, self.envstep),
-            'avg_time_per_train_sample': duration / max(1, self.samples),
-            'avg_step_per_episode': self.envstep / max(1, self.episodes),
-            'avg_sample_per_episode': self.samples / max(1, self.episodes),
             'reward_mean': float(np.mean(returns)) if returns else 0.0,
             'reward_std': float(np.std(returns)) if returns else 0.0,
             'reward_raw': returns,
@@ -114,6 +89,12 @@ class TaskLog:
             'collect_setting': dict(collect_setting),
             **({'game_result': [list(self._results)]} if self._plays_games else {}),
         }
+
+
+def _game_results(info: Mapping[str, Any]) -> list[str]:
+    """Returns the result of each game of an evaluation for the first player; none in envs of one player."""
+    pairs = zip(info.get('win', ()), info.get('draw', ()), strict=True)
+    return ['win' if win else 'draw' if draw else 'loss' for win, draw in pairs]
 
 
 def plain_columns(info: Mapping[str, Any]) -> dict[str, list[Any]]:
@@ -147,12 +128,22 @@ class Evaluation(NamedTuple):
     """For each player, a face that acts at random; only for several policies."""
 
 
+class Comm(Protocol):
+    """What a parallel collector needs of its comm collector."""
+
+    def newer_weights(self, policy: str, newer_than: int) -> Update:
+        """Returns newer weights of a policy than a version."""
+
+    def send(self, data: Any, metadata: Collected) -> Taken:
+        """Sends a part with the facts about it; returns what became of it."""
+
+
 class BaseParallelCollector(Configurable, ABC):
     """Collects or evaluates as tasks say: fetches newer weights, collects, sends, and repeats that.
 
     ``begin`` sets the task and ``start`` works on it until it is over. Envs and policies are created when a task first
-    needs them, and are kept for later tasks. Its user sets ``get_policy_update_info``, ``send_stepdata`` and
-    ``send_metadata``, as a comm collector does. ``abandon`` and ``close`` may be called by any thread.
+    needs them, and are kept for later tasks. A comm collector sets ``comm``. ``abandon`` and ``close`` may be called by
+    any thread.
 
     Args:
         cfg: Options.
@@ -179,12 +170,8 @@ class BaseParallelCollector(Configurable, ABC):
         self._logger = logging.getLogger(f'rlframe.{instance_name}')
         self.rank, self.incarnation = 0, 0
         """Number among the collectors of the run, and how often it was replaced."""
-        self.get_policy_update_info: Callable[[str, int], Update] | None = None
-        """Returns newer weights of a policy than a version."""
-        self.send_stepdata: Callable[[Any], Any] | None = None
-        """Takes the data of the next ``send_metadata``."""
-        self.send_metadata: Callable[[Collected], Taken] | None = None
-        """Sends them with the facts about them."""
+        self.comm: Comm | None = None
+        """Connects it with a coordinator; set before ``start``."""
         self.steps = 0
         """Steps of the envs so far, in collection and evaluation."""
         self.produced = 0
@@ -196,12 +183,12 @@ class BaseParallelCollector(Configurable, ABC):
         self._parts: Parts | None = None
         self._evaluation: Evaluation | None = None
         self._weights = HeldWeights(
-            self._ask_weights,
+            lambda policy, newer_than: self._connected.newer_weights(policy, newer_than),
             self._check_interrupt,
             self._cfg.weights_timeout,
             self._cfg.update_policy_second,
         )
-        self._log = TaskLog(False, 0, 0)
+        self._log = TaskLog()
         self._result: dict[str, Any] = {}
         self._settings: Mapping[str, Any] = {}
         self._at_random, self._is_torn = False, False
@@ -219,16 +206,15 @@ class BaseParallelCollector(Configurable, ABC):
         self.task, self._settings = task, task.settings
         is_evaluation = task.kind == EVALUATE
         manager = self._evaluating().env if is_evaluation else self._collecting().env
-        expected = task.target if is_evaluation else 0
-        self._log = TaskLog(is_evaluation, manager.env_num, expected, self.plays_games)
+        self._log = TaskLog(is_evaluation, manager.env_num, self.plays_games)
         self._result = {}
         if not is_evaluation:
             self._take_seats(task)
 
     def start(self) -> None:
         """Works on the task until it is completed, abandoned, or this collector is closed."""
-        if self.task is None:
-            raise ValueError('start() needs a task: call begin(task) first')
+        if self.task is None or self.comm is None:
+            raise ValueError('start() needs a task and a comm collector: call begin(task), and set comm')
         self._idle.clear()
         self._worker = threading.get_ident()
         try:
@@ -355,11 +341,6 @@ class BaseParallelCollector(Configurable, ABC):
         role = 'eval' if task.kind == EVALUATE else 'collect'
         return self._weights.update(role, self._acting(faces, task), task.newer_than, role == 'eval')
 
-    def _ask_weights(self, policy: str, newer_than: int) -> Update:
-        if self.get_policy_update_info is None:
-            raise ValueError('set get_policy_update_info before start()')
-        return self.get_policy_update_info(policy, newer_than)
-
     # collection
 
     def _collect(self, task: Task) -> bool:
@@ -396,10 +377,12 @@ class BaseParallelCollector(Configurable, ABC):
         return taken.stop or 0 < task.parts <= self._log.parts
 
     def _send(self, data: Any, metadata: Collected) -> Taken:
-        if self.send_stepdata is None or self.send_metadata is None:
-            raise ValueError('set send_stepdata and send_metadata before start()')
-        self.send_stepdata(data)
-        return self.send_metadata(metadata)
+        return self._connected.send(data, metadata)
+
+    @property
+    def _connected(self) -> Comm:
+        assert self.comm is not None  # checked by start()
+        return self.comm
 
     def _prepare(self, parts: Parts, at_random: bool) -> None:
         """Continues the running episodes, unless their recording was interrupted; changes to or from random actions."""
@@ -422,7 +405,9 @@ class BaseParallelCollector(Configurable, ABC):
         evaluator, steps = evaluation.evaluator, self.steps
         stop, info = evaluator.eval(None, train_iter=held.train_iter, n_episode=task.target or None)
         self._log.train_iter = held.train_iter
-        self._log.add_evaluation(info, self.steps - steps)
+        returns = [float(value) for value in info.get('eval_episode_return', ())]
+        envstep = int(sum(info.get('eval_episode_len') or [self.steps - steps]))
+        self._log.add(envstep, 0, returns, _game_results(info))
         self._result = {'score': float(evaluator.score), 'stop': bool(stop), 'version': max(held.version, 0)}
         self._result['episode_info'] = plain_columns(info)
         return True

@@ -134,7 +134,7 @@ class FlaskFileSystemCollector(_OverHTTP, TransportCollector):
             path: A name for the data, which are sent under one of the transport's own.
             stepdata: The data.
         """
-        self._keep_stepdata(stepdata)
+        super().send_stepdata(stepdata)
 
 
 @COMM_LEARNER_REGISTRY.register('flask_fs')
@@ -167,7 +167,7 @@ class FlaskFileSystemLearner(_OverHTTP, TransportLearner):
 
 
 class InClusterConfig(CommConfig):
-    """Options of ``_InCluster``."""
+    """Options of ``RayCommCollector``."""
 
     num_cpus: float | None = option(
         None,
@@ -189,20 +189,17 @@ class RayLearnerConfig(InClusterConfig, TransportLearnerConfig):
     """Options of ``RayCommLearner``."""
 
 
-class _InCluster(CommWorker):
-    """What both have in common."""
+@COMM_COLLECTOR_REGISTRY.register('ray')
+class RayCommCollector(TransportCollector):
+    """Collects for a coordinator in the same Ray cluster; arrays travel through the object store."""
 
     _cfg: InClusterConfig
     transport_type = 'ray'
 
 
-@COMM_COLLECTOR_REGISTRY.register('ray')
-class RayCommCollector(_InCluster, TransportCollector):
-    """Collects for a coordinator in the same Ray cluster; arrays travel through the object store."""
-
-
 @COMM_LEARNER_REGISTRY.register('ray')
-class RayCommLearner(_InCluster, TransportLearner):
+class RayCommLearner(TransportLearner):
     """Learns for a coordinator in the same Ray cluster; arrays travel through the object store."""
 
     _cfg: RayLearnerConfig
+    transport_type = 'ray'

@@ -94,9 +94,7 @@ class TransportCollector(CommWorker, BaseCommCollector):
         self.pushed, self.dropped = 0, 0
         """Training samples or episodes that the coordinator took, and others."""
         self._stepdata: Any = None
-        collector.get_policy_update_info = self._update
-        collector.send_stepdata = self._keep_stepdata
-        collector.send_metadata = self.send_metadata
+        collector.comm = self
 
     @property
     def collector_uid(self) -> str:
@@ -115,25 +113,27 @@ class TransportCollector(CommWorker, BaseCommCollector):
 
     def get_policy_update_info(self, path: str) -> Update:
         """Returns the newest weights of a policy, by its name."""
-        return self._update(path, -1)
+        return self.newer_weights(path, -1)
 
-    def _update(self, policy: str, newer_than: int) -> Update:
+    def newer_weights(self, policy: str, newer_than: int) -> Update:
+        """Returns newer weights of a policy than a version."""
         weights, tree = self._ask(AskWeights(policy, newer_than), Weights)
         return Update(weights.version, weights.train_iter, tree)
 
     def send_stepdata(self, stepdata: Any) -> None:
         """Takes the training data of the next ``send_metadata``, which sends both in one request."""
-        self._keep_stepdata(stepdata)
-
-    def _keep_stepdata(self, stepdata: Any) -> None:
         self._stepdata = stepdata
 
     def send_metadata(self, metadata: Collected) -> Taken:
+        """Sends the data of ``send_stepdata`` with facts about them; see ``send``."""
+        data, self._stepdata = self._stepdata, None
+        return self.send(data, metadata)
+
+    def send(self, data: Any, metadata: Collected) -> Taken:
         """Sends a part; returns what became of it.
 
         If there is no room for its data, this waits for room, up to ``timeout``.
         """
-        data, self._stepdata = self._stepdata, None
         try:
             reply, _ = self._ask(metadata, Taken, data)
         except RLFrameError:
@@ -270,9 +270,8 @@ class NaiveCollector(TransportCollector):
             if self._stopped or self._interrupt:
                 raise TaskAbandoned(self._stopped or self._interrupt)
             self._count += 1
-            self.send_stepdata(Batch(data=np.full(1, part)))
             facts = {'returns': [], 'episode_count': 0}
-            if self.send_metadata(Collected(task.task, part, 1, 1, 0, 0, facts)).stop:
+            if self.send(Batch(data=np.full(1, part)), Collected(task.task, part, 1, 1, 0, 0, facts)).stop:
                 break
         return Finished(
             task.task, True, '', {'collector_done': True, 'eval_flag': False, 'step_count': PARTS}

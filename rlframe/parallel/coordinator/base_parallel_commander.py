@@ -161,9 +161,6 @@ class BaseParallelCommander(Configurable, ABC):
     def _collector_ended(self, running: Running, facts: Mapping[str, Any] | None) -> None:
         """Takes notice of the end of a collector's task; ``facts`` is None if it failed."""
 
-    def _learner_ended(self, running: Running, facts: Mapping[str, Any] | None) -> None:
-        """Takes notice of the end of a learner's task; ``facts`` is None if it failed."""
-
     def _learned(self, running: Running, situation: Situation) -> Snapshot | None:
         """Takes notice of a learner's progress; returns the snapshot to take, if any."""
         return None
@@ -273,7 +270,6 @@ class BaseParallelCommander(Configurable, ABC):
             MessageError: If no learner has such a task.
         """
         running = self._find(task_id, 'learner')
-        self._learner_ended(running, finished_task)
         del self.running[task_id]
         return running.job.buffer
 
@@ -292,15 +288,17 @@ class BaseParallelCommander(Configurable, ABC):
         Raises:
             MessageError: If no learner has such a task.
         """
-        self._learner_ended(self._find(task_id, 'learner'), None)
+        self._find(task_id, 'learner')
         del self.running[task_id]
 
     def worker_left(self, worker: str) -> list[str]:
         """Ends all tasks of a worker that was lost or has left, and returns their ids."""
         held = [task for task, running in self.running.items() if running.worker == worker]
         for task in held:
-            is_learner = self.running[task].role == 'learner'
-            (self.notify_fail_learner_task if is_learner else self.notify_fail_collector_task)(task)
+            if self.running[task].role == 'learner':
+                self.notify_fail_learner_task(task)
+            else:
+                self.notify_fail_collector_task(task)
         return held
 
     def update_learner_info(

@@ -20,7 +20,7 @@ from rlframe.utils.serialize import checked_bits
 WIN, DRAW, LOSS = 1.0, 0.5, 0.0
 """Results of a game, as its score for one of its players."""
 RESULTS = {'wins': WIN, 'draws': DRAW, 'losses': LOSS, 'win': WIN, 'draw': DRAW, 'loss': LOSS}
-"""Words for results, of a parallel collector and of a battle collector."""
+"""Words for results, in the facts about a task and about one of its parts."""
 
 
 class Payoff:
@@ -36,8 +36,8 @@ class Payoff:
 
     def __init__(self, decay: float = 0.99, min_games: int = 8) -> None:
         self._decay, self._min_games = decay, min_games
-        self._records: dict[tuple[str, str], list[float]] = {}  # wins, draws and losses of the first, decayed
-        self._games: dict[tuple[str, str], int] = {}
+        # wins, draws and losses of the first player, decayed, and the number of games
+        self._records: dict[tuple[str, str], tuple[list[float], int]] = {}
 
     def add(self, home: str, away: str, results: Iterable[float]) -> None:
         """Counts games in their order.
@@ -50,30 +50,31 @@ class Payoff:
         if home == away:
             return
         pair = _pair(home, away)
-        record = self._records.setdefault(pair, [0.0, 0.0, 0.0])
+        record, games = self._records.get(pair, ([0.0, 0.0, 0.0], 0))
         for result in results:
             own = result if pair[0] == home else 1 - result
-            record[:] = [count * self._decay for count in record]
+            record = [count * self._decay for count in record]
             record[(WIN, DRAW, LOSS).index(own)] += 1
-            self._games[pair] = self._games.get(pair, 0) + 1
+            games += 1
+        self._records[pair] = record, games
 
     def games(self, home: str, away: str) -> int:
         """Returns the number of games of two players."""
-        return self._games.get(_pair(home, away), 0)
+        return self._records.get(_pair(home, away), ([], 0))[1]
 
     def win_rate(self, home: str, away: str) -> float:
         """Returns the share of games that ``home`` won, draws as half; 0.5 if there were too few."""
         pair = _pair(home, away)
         if home == away or self.games(home, away) < max(self._min_games, 1):
             return 0.5
-        wins, draws, losses = self._records[pair]
+        (wins, draws, losses), _ = self._records[pair]
         rate = (wins + 0.5 * draws) / (wins + draws + losses)
         return rate if pair[0] == home else 1 - rate
 
     def forget(self, player: str) -> None:
         """Removes a player and its games."""
         for pair in [pair for pair in self._records if player in pair]:
-            del self._records[pair], self._games[pair]
+            del self._records[pair]
 
     def table(self, players: Sequence[str]) -> dict[str, Any]:
         """Returns the win rates of all pairs and their games, as plain values."""
@@ -96,17 +97,17 @@ class Payoff:
     def state_dict(self) -> dict[str, Any]:
         """Returns the counts of all pairs."""
         pairs = [
-            {'players': list(pair), 'record': list(record), 'games': self._games.get(pair, 0)}
-            for pair, record in self._records.items()
+            {'players': list(pair), 'record': record, 'games': games}
+            for pair, (record, games) in self._records.items()
         ]
         return {'pairs': pairs}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restores the state from ``state_dict()``."""
         check_state(state, self.SCHEMA)
-        pairs = {_pair(*saved['players']): saved for saved in state['pairs']}
-        self._records = {pair: list(saved['record']) for pair, saved in pairs.items()}
-        self._games = {pair: saved['games'] for pair, saved in pairs.items()}
+        self._records = {
+            _pair(*saved['players']): (saved['record'], saved['games']) for saved in state['pairs']
+        }
 
 
 def _pair(one: str, other: str) -> tuple[str, str]:
@@ -162,41 +163,22 @@ def results_in(facts: Mapping[str, Any]) -> list[float]:
     """Returns the results of the first policy's games from the facts about a task.
 
     Args:
-        facts: Either ``game_result``, a list of ``wins``, ``draws`` and ``losses``, or one such list for each env; or
-            ``win``, ``draw`` and ``loss`` as a battle evaluator returns them: for each game, one of them is 1.
+        facts: With ``game_result``, a list of ``wins``, ``draws`` and ``losses``, or one such list for each env.
 
     Raises:
-        MessageError: If there is neither.
+        MessageError: If they are missing or unknown.
     """
-    if 'game_result' in facts:
-        return [_result(word) for word in _flat(facts['game_result'])]
-    try:
-        wins, draws = ([float(value) for value in facts[name]] for name in ('win', 'draw'))
-        return [WIN if win else DRAW if draw else LOSS for win, draw in zip(wins, draws, strict=True)]
-    except (KeyError, TypeError, ValueError):
+    found = facts.get('game_result')
+    rows = found if isinstance(found, list) else [None]
+    words = [word for row in rows for word in (row if isinstance(row, list) else [row])]
+    if not all(isinstance(word, str) and word in RESULTS for word in words):
         raise MessageError(
-            'the results of the games are missing',
+            'the results of the games are missing or unknown',
             where='facts.game_result',
-            got=sorted(facts),
+            got=found,
             expected="a list of 'wins', 'draws' and 'losses' of the first policy",
-        ) from None
-
-
-def _flat(value: Any) -> Iterable[Any]:
-    """Returns the items of a list of items or of lists."""
-    rows = value if isinstance(value, list | tuple) else [value]
-    return [item for row in rows for item in (row if isinstance(row, list | tuple) else [row])]
-
-
-def _result(word: Any) -> float:
-    if isinstance(word, str) and word in RESULTS:
-        return RESULTS[word]
-    raise MessageError(
-        'unknown result of a game',
-        where='facts.game_result',
-        got=word,
-        expected="'wins', 'draws' or 'losses'",
-    )
+        )
+    return [RESULTS[word] for word in words]
 
 
 LEVELS = ('random', 'half', 'hardest')
