@@ -99,7 +99,7 @@ def with_token(section: str = 'comm_collector') -> str:
 def test_coordinator_that_is_not_there(role: str, capsys: pytest.CaptureFixture[str], free: int) -> None:
     words = ['-m', role, '-c', 'c.py', '--join', f'127.0.0.1:{free}', 'parallel.path_data=other']
     says = (f'http://127.0.0.1:{free}', 'does not answer Join', 'Is it running')
-    refused(capsys, [*words, f'comm_{role}.timeout=0.5'], *says, code=1)
+    refused(capsys, [*words, f'comm_{role}.timeout=0.1'], *says, code=1)
 
 
 @pytest.fixture
