@@ -3,38 +3,24 @@
 from __future__ import annotations
 
 import copy
+import functools
 import os
 import signal
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, NoReturn, TypeVar
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
 from rlframe.data.faces import acting_of
 from rlframe.data.timestep import Array
 from rlframe.errors import ActorFailedError, RLFrameError
+from rlframe.parallel.transport.flask_fs_folder import pack, unpack
 from rlframe.registry import REGISTRIES
-from rlframe.utils.lazy import LazyModule
 from rlframe.utils.seed import component_rng, global_rng_state, set_global_rng_state
 from rlframe.utils.serialize import from_bytes, to_bytes
 from rlframe.worker.collector.rollout import Counts, collect_counted, numbered
-
-torch = LazyModule('torch')
-
-CHUNK = 2**16
-"""Number of bytes that are compared at a time."""
-
-
-class TensorBytes(NamedTuple):
-    """A tensor in a form that Ray transfers without a copy; a numpy array has no bfloat16."""
-
-    dtype: str
-    """Name of a torch type, such as ``float32``."""
-    shape: tuple[int, ...]
-    data: Array
-    """uint8 [bytes]."""
 
 
 def on_cpu(module: Any) -> Any:
@@ -44,71 +30,28 @@ def on_cpu(module: Any) -> Any:
     return copy.deepcopy(module).cpu()
 
 
-def flatten(tree: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns a tree with each tensor as its bytes, without a copy if the tensor is on the CPU.
+def flatten(tree: Mapping[str, Any]) -> list[Array]:
+    """Returns a tree as the pieces of a payload, uint8 [bytes] each, which Ray transfers without a copy.
 
     Args:
-        tree: Tensors, arrays and plain values under names; may be nested.
+        tree: Tensors, arrays and plain values under names; may be nested. Those on the CPU are not copied.
     """
-    return {name: _flat(value) for name, value in tree.items()}
+    return [np.frombuffer(chunk, np.uint8) for chunk in pack(tree).chunks]
 
 
-def unflatten(tree: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the tree that ``flatten`` was given.
-
-    Its tensors are views, and those from the object store are read-only: the caller must copy them, as
-    ``load_state_dict`` of a module does. Arrays are copies.
-    """
-    return {name: _unflat(value) for name, value in tree.items()}
+def unflatten(pieces: Sequence[Array]) -> dict[str, Any]:
+    """Returns the tree that ``flatten`` was given; its tensors and arrays are copies."""
+    data = np.concatenate(pieces)
+    tree: dict[str, Any] = unpack(lambda: data, 'weights')
+    return tree
 
 
-def is_same(one: Any, other: Any) -> bool:
+def is_same(one: Sequence[Array], other: Sequence[Array]) -> bool:
     """Whether two results of ``flatten`` are equal bit by bit; if not, comparing the beginning usually suffices."""
-    if type(one) is not type(other):
-        return False
-    if isinstance(one, dict):
-        return one.keys() == other.keys() and all(is_same(value, other[name]) for name, value in one.items())
-    if isinstance(one, TensorBytes):
-        return one[:2] == other[:2] and _same_bytes(one.data, other.data)
-    if isinstance(one, np.ndarray):
-        return (one.dtype, one.shape) == (other.dtype, other.shape) and one.tobytes() == other.tobytes()
-    return bool(one == other)
-
-
-def _flat(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return flatten(value)
-    if not hasattr(value, 'detach'):
-        return value
-    flat = value.detach().cpu().contiguous().reshape(-1)
-    data = flat.view(torch.uint8).numpy() if flat.numel() else np.zeros(0, np.uint8)
-    return TensorBytes(str(value.dtype).removeprefix('torch.'), tuple(value.shape), data)
-
-
-def _unflat(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return unflatten(value)
-    if isinstance(value, np.ndarray):
-        return value.copy()
-    if not isinstance(value, TensorBytes):
-        return value
-    dtype = getattr(torch, value.dtype)
-    if not value.data.size:
-        return torch.zeros(value.shape, dtype=dtype)
-    try:
-        flat = torch.from_dlpack(value.data)
-    except BufferError:  # numpy before 2.1 exports no read-only arrays
-        flat = torch.from_numpy(value.data.copy())
-    return flat.view(dtype).reshape(value.shape)
-
-
-def _same_bytes(one: Array, other: Array) -> bool:
-    starts = range(0, len(one), CHUNK)
-    return all(np.array_equal(one[start : start + CHUNK], other[start : start + CHUNK]) for start in starts)
+    return len(one) == len(other) and all(map(np.array_equal, one, other))
 
 
 State = dict[str, Any]
-A = TypeVar('A')
 
 ACTING = ('env', 'env_manager', 'policy', 'model', 'collector', 'evaluator')
 """Kinds of components that an actor may be made of."""
@@ -184,8 +127,27 @@ class Header(NamedTuple):
     """Running statistics before and after, if they are not part of the acting state."""
 
 
+def answers(method: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns a method of an actor that returns an exception as a ``Failure``, so that the actor survives it."""
+
+    @functools.wraps(method)
+    def answer(*args: Any) -> Any:
+        try:
+            return method(*args)
+        except (
+            Exception,
+            SystemExit,
+            KeyboardInterrupt,
+        ) as error:  # whatever it is, it is the driver's to raise
+            if hasattr(error, 'ray_terminate_msg'):  # Ray ends this process
+                raise
+            return failure_of(error)
+
+    return answer
+
+
 class RemoteActor:
-    """Handles the driver's requests; returns exceptions as answers, so that the actor survives them.
+    """Handles the driver's requests, by methods that are ``answers``.
 
     Args:
         make: Creates the parts of the actor; pickled.
@@ -205,36 +167,23 @@ class RemoteActor:
         # Ray makes it a SystemExit, which would be an error of the env that happens to step
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
-    def launch(self) -> Facts | Failure:
+    @answers
+    def launch(self) -> Facts:
         """Creates envs, policy, and the collector or evaluator."""
+        self._parts = self._made()
+        env = self._parts.env
+        return Facts(env.env_num, env.spec.player_num, os.getpid(), os.uname().nodename)
 
-        def launch() -> Facts:
-            self._parts = self._made()
-            env = self._parts.env
-            return Facts(env.env_num, env.spec.player_num, os.getpid(), os.uname().nodename)
-
-        return self._answer(launch)
-
-    def close(self) -> Failure | None:
+    @answers
+    def close(self) -> None:
         """Closes the first part: a collector or an evaluator, and its envs."""
-        return None if self._parts is None else self._answer(self._parts[0].close)
+        if self._parts is not None:
+            self._parts[0].close()
 
     def _made(self) -> Any:
         for (kind, name), cls in from_bytes(self._components).items():
             REGISTRIES[kind].register(name, cls, force_overwrite=True)
         return from_bytes(self._make)(self._rank, self._incarnation)
-
-    def _answer(self, do: Callable[[], A]) -> A | Failure:
-        try:
-            return do()
-        except (
-            Exception,
-            SystemExit,
-            KeyboardInterrupt,
-        ) as error:  # whatever it is, it is the driver's to raise
-            if hasattr(error, 'ray_terminate_msg'):  # Ray ends this process
-                raise
-            return failure_of(error)
 
 
 class CollectorActor(RemoteActor):
@@ -242,61 +191,53 @@ class CollectorActor(RemoteActor):
 
     _at_random = False
 
-    def collect(self, request: Request, weights: State | None) -> tuple[Header | Failure, Any]:
+    def collect(self, request: Request, weights: Sequence[Array] | None) -> tuple[Header | Failure, Any]:
         """Collects, and returns the facts about the data and the data, as two objects."""
-        answer = self._answer(lambda: self._collect(request, weights))
+        answer = self._collect(request, weights)
         return (answer, None) if isinstance(answer, Failure) else answer
 
-    def settle(self, acting: State | None) -> State | Failure | None:
+    @answers
+    def settle(self, acting: State | None) -> State | None:
         """Brings all parts to a state that another process can continue from; see ``SerialCollector.settle``."""
+        self._enter(acting)
+        self._parts.collector.settle()
+        return self._acting() if acting is not None else None
 
-        def settle() -> State | None:
-            self._enter(acting)
-            self._parts.collector.settle()
-            return self._acting() if acting is not None else None
-
-        return self._answer(settle)
-
-    def state(self) -> State | Failure:
+    @answers
+    def state(self) -> State:
         """Returns the whole state that the next ``collect`` depends on, except for the weights."""
-        return self._answer(
-            lambda: {
-                'collector': self._parts.collector.state_dict(),
-                'acting': self._acting(),
-                'rng': global_rng_state(),
-                'at_random': self._at_random,
-            }
-        )
+        return {
+            'collector': self._parts.collector.state_dict(),
+            'acting': self._acting(),
+            'rng': global_rng_state(),
+            'at_random': self._at_random,
+        }
 
-    def load(self, state: State) -> State | Failure | None:
+    @answers
+    def load(self, state: State) -> State | None:
         """Restores the state from ``state()`` and returns the acting state, changed if envs restart."""
+        collector, self._at_random = self._parts.collector, state['at_random']
+        collector.reset_policy(self._face())
+        self._enter(state['acting'])
+        collector.load_state_dict(state['collector'])
+        set_global_rng_state(state['rng'])
+        return self._acting()
 
-        def load() -> State | None:
-            collector, self._at_random = self._parts.collector, state['at_random']
-            collector.reset_policy(self._face())
-            self._enter(state['acting'])
-            collector.load_state_dict(state['collector'])
-            set_global_rng_state(state['rng'])
-            return self._acting()
-
-        return self._answer(load)
-
-    def reset_env(self) -> Failure | None:
+    @answers
+    def reset_env(self) -> None:
         """Starts a new episode in every env."""
-        return self._answer(lambda: self._parts.collector.reset_env())
+        self._parts.collector.reset_env()
 
-    def set_seed(self, seed: int, rank: int) -> Failure | None:
+    @answers
+    def set_seed(self, seed: int, rank: int) -> None:
         """Restarts every env with the seeds f(seed, rank, index), and the policy with a new generator."""
+        collector = self._parts.collector
+        collector._seed, collector._rank = seed, rank
+        collector.reset_env(self._parts.env)
+        reseed(self._parts.trained, seed, rank)
 
-        def set_seed() -> None:
-            collector = self._parts.collector
-            collector._seed, collector._rank = seed, rank
-            collector.reset_env(self._parts.env)
-            reseed(self._parts.trained, seed, rank)
-
-        return self._answer(set_seed)
-
-    def _collect(self, request: Request, weights: State | None) -> tuple[Header, Any]:
+    @answers
+    def _collect(self, request: Request, weights: Sequence[Array] | None) -> tuple[Header, Any]:
         parts = self._parts
         collector = parts.collector
         if weights is not None:

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import copy
 import logging
 import time
 import weakref
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import ray
 
-from rlframe.backend.ray.actor import Failure, RemoteActor, flatten, unflatten
+from rlframe.backend.ray.actor import RemoteActor, answers, flatten, unflatten
 from rlframe.backend.ray.options import EVALUATOR_OPTIONS, with_ray_options
 from rlframe.backend.ray.pool import ActorPool, Call
+from rlframe.data.timestep import Array
 from rlframe.errors import ConfigError
 from rlframe.registry import SERIAL_EVALUATOR_REGISTRY
 from rlframe.run.metrics import ScalarWriter, write_record
@@ -91,10 +91,6 @@ class Messages(logging.Handler):
 class EvaluatorActor(RemoteActor):
     """Actor class that holds an evaluator. It keeps no state between calls, so it can be replaced at any time."""
 
-    def evaluate(self, order: Order, weights: Mapping[str, Any]) -> Verdict | Failure:
-        """Evaluates weights."""
-        return self._answer(lambda: self._evaluate(order, weights))
-
     def _made(self) -> Any:
         self._messages, logger = Messages(), logging.getLogger('rlframe')
         logger.addHandler(self._messages)
@@ -102,7 +98,9 @@ class EvaluatorActor(RemoteActor):
         logger.propagate = False
         return super()._made()
 
-    def _evaluate(self, order: Order, weights: Mapping[str, Any]) -> Verdict:
+    @answers
+    def evaluate(self, order: Order, weights: Sequence[Array]) -> Verdict:
+        """Evaluates weights."""
         evaluator, _, policy, recorder = self._parts
         policy.load_state_dict(unflatten(weights))
         evaluator.load_state_dict(order.state)
@@ -128,9 +126,8 @@ class Pending(NamedTuple):
 
     def state_dict(self) -> dict[str, Any]:
         """Returns all but the function."""
-        weights = copy.deepcopy(unflatten(ray.get(self.weights)))
         return {
-            'weights': weights,
+            'weights': unflatten(ray.get(self.weights)),
             'train_iter': self.train_iter,
             'envstep': self.envstep,
             'n_episode': self.n_episode,

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from rlframe.backend.ray.actor import Failure, RemoteActor, components_of_script
+from rlframe.backend.ray.actor import Failure, RemoteActor, answers, components_of_script
 from rlframe.backend.ray.session import (
     ClusterWatch,
     RaySession,
@@ -64,16 +64,13 @@ class WorkerActor(RemoteActor):
 
     _is_stopped = False
 
-    def run(self) -> Failure | None:
+    @answers
+    def run(self) -> None:
         """Works until the coordinator or ``stop`` ends it."""
-
-        def run() -> None:
-            self._parts = self._made()
-            if self._is_stopped:
-                self._parts.stop()
-            self._parts.run()
-
-        return self._answer(run)
+        self._parts = self._made()
+        if self._is_stopped:
+            self._parts.stop()
+        self._parts.run()
 
     def stop(self) -> None:
         """Ends the work soon."""

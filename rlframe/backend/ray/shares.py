@@ -258,7 +258,7 @@ class Publisher:
         """Version of the newest weights, counted from 1."""
         self._always, self._interval = always, interval
         self._ref: Any = None
-        self._newest: Any = None  # what the object store has
+        self._newest: list[Any] = []  # what the object store has
         self._at: dict[int, tuple[int, int, int]] = {}  # incarnation, version, batches since then, by rank
 
     def publish(self) -> None:

@@ -35,12 +35,9 @@ from rlframe.run.checkpoint_tree import Encoder, decode, to_json
 from rlframe.utils.serialize import to_bytes
 
 
-def from_the_store(weights: dict[str, Any]) -> dict[str, Any]:
+def from_the_store(weights: list[np.ndarray]) -> list[np.ndarray]:
     """Returns weights as an actor gets them: arrays that nobody may write to."""
-    buffers: list[pickle.PickleBuffer] = []
-    data = pickle.dumps(weights, 5, buffer_callback=buffers.append)
-    back: dict[str, Any] = pickle.loads(data, buffers=[bytes(buffer.raw()) for buffer in buffers])
-    return back
+    return [np.frombuffer(piece.tobytes(), np.uint8) for piece in weights]
 
 
 def tree_of_weights() -> dict[str, Any]:
@@ -61,7 +58,7 @@ def tree_of_weights() -> dict[str, Any]:
     }
 
 
-def test_weights_come_back_bit_for_bit_and_are_copied_only_by_whoever_takes_them() -> None:
+def test_weights_come_back_bit_for_bit_as_copies() -> None:
     tree = tree_of_weights()
     weights = flatten(tree)
     there = from_the_store(weights)
@@ -69,8 +66,8 @@ def test_weights_come_back_bit_for_bit_and_are_copied_only_by_whoever_takes_them
     half, same = tree['model'].pop('half'), back['model'].pop('half')
     assert same.dtype == torch.bfloat16 and torch.equal(half, same)
     assert differences(tree, back) == []
-    for data, values in ((weights, tree), (there, back)):
-        assert values['model']['a.weight'].data_ptr() == data['model']['a.weight'].data.ctypes.data
+    places = {piece.ctypes.data for piece in weights}
+    assert tree['model']['a.weight'].data_ptr() in places
     back['normalizer']['obs.mean'] += 1
     assert unflatten(there)['normalizer']['obs.mean'].tolist() == [0, 1, 2]
 
