@@ -251,23 +251,6 @@ def test_coordinator_that_cannot_start(
     assert [path.name for path in cwd.iterdir()] == ['c.py']
 
 
-def test_folder_with_other_files_and_that_of_another_run_are_not_touched(
-    cwd: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    words = ['-m', 'parallel', '-c', 'c.py', 'parallel.path_data=other']
-    (cwd / 'other').mkdir()
-    for name, text, says in (
-        ('thesis.txt', 'mine', "other files: ['thesis.txt']"),
-        ('owner.json', '{"run": "theirs", "is_new": false}', "another run, 'theirs'"),
-    ):
-        file = cwd / 'other' / name
-        file.write_text(text)
-        refused(capsys, words, 'ExperimentDirError', says)
-        assert file.read_text() == text
-        file.unlink()
-        assert {path.name for path in cwd.iterdir()} == {'c.py', 'other'}
-
-
 def test_two_coordinators_in_one_folder(
     run: ParallelPipeline, cwd: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

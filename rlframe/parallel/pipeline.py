@@ -217,14 +217,13 @@ class ParallelPipeline(HasGoal, CoordinatedRun):
         data = assembly.make_data(cfg, tb_logger=self.writer, exp_name=str(self.folder))
         self.replay_buffer = cast('IBuffer | None', data.buffer)
         """Past transitions; None for an on-policy policy."""
-        run_id = _id_of(self.folder)
         self.coordinator = Coordinator(
             assembly.options_of(cfg),
-            server=assembly.make_server(cfg, roles.shared_folder(cfg, self.folder), run_id),
+            server=assembly.make_server(cfg, roles.shared_folder(cfg, self.folder)),
             commander=commander,
             data=data,
             run=self,
-            run_id=run_id,
+            run_id=_id_of(self.folder),
             fingerprint=shared_fingerprint(cfg),
         )
         """Brings the workers together."""
@@ -279,7 +278,7 @@ class ParallelPipeline(HasGoal, CoordinatedRun):
         """Creates what makes several learners look like one to the coordinator; None if there is one."""
         if self.cfg.parallel.learner_num == 1:
             return None
-        team = roles.make_team(self.cfg, self.folder, self.coordinator.server.connect(), _id_of(self.folder))
+        team = roles.make_team(self.cfg, self.folder, self.coordinator.server.connect())
         self._closers.append(team.close)
         team.start()
         return team

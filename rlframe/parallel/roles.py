@@ -145,19 +145,18 @@ def learner_maker(cfg: ExperimentConfig) -> Callable[[int, int], LearnerParts]:
     return make
 
 
-def make_team(cfg: ExperimentConfig, folder: Path, transport: Transport, run_id: str) -> LearnerAggregator:
+def make_team(cfg: ExperimentConfig, folder: Path, transport: Transport) -> LearnerAggregator:
     """Creates the aggregator of a run with several learners, which join it at the port after the coordinator's.
 
     Args:
         cfg: A compiled config of parallel mode.
         folder: The run folder.
         transport: A connection to the coordinator.
-        run_id: Id of the run.
     """
     own = copy.deepcopy(cfg)
     if own.parallel.coordinator.port:
         own.parallel.coordinator.port += 1
-    server = assembly.make_server(own, shared_folder(cfg, folder, 'learner'), run_id)
+    server = assembly.make_server(own, shared_folder(cfg, folder, 'learner'))
     declared, section = LearnerAggregator.config_fields(), cfg.parallel.comm_learner
     options = {name: value for name, value in section.items() if name in declared and name != 'transport'}
     options |= {name: value for name, value in assembly.options_of(cfg).items() if name in declared}

@@ -25,7 +25,7 @@ from rlframe.errors import (
     RequestRefusedError,
     ResourceError,
 )
-from rlframe.parallel.transport.answering import AnsweringServer, refusal
+from rlframe.parallel.transport.answering import AnsweringServer, Newest, refusal
 from rlframe.parallel.transport.base import (
     ATTEMPT_TIMEOUT,
     Envelope,
@@ -66,8 +66,6 @@ SLICE_SECONDS = 0.5
 """How long a request waits before it looks whether the connection was closed."""
 MOST_ASKS = 10_000
 """Requests that wait in the mailbox at the same time; those of the server must never be refused."""
-MOST_NAMES = 8
-"""Names whose newest payload stays in the object store for the next worker that asks."""
 
 Parcel: TypeAlias = 'bytes | list[Any] | None'
 """A payload: its bytes, or a list with the reference to it, which Ray does not resolve within a list."""
@@ -181,6 +179,10 @@ def seal(packed: Packed) -> Parcel:
         ) from error
 
 
+def _sealed(payload: Any) -> Parcel:
+    return None if payload is None else seal(pack(payload))
+
+
 def unseal(parcel: Parcel, seconds: float) -> Any:
     """Returns a payload; its arrays are copies, so that they can be written and the store gets its room back.
 
@@ -229,8 +231,7 @@ class RayServer(AnsweringServer[Sent]):
         self._session: RaySession | None = None
         self._mailbox: Any = None
         self._threads: list[threading.Thread] = []
-        self._closing, self._sharing = threading.Event(), threading.Lock()
-        self._shared: dict[str, tuple[Any, Parcel]] = {}  # the one that was asked for last comes last
+        self._closing, self._newest = threading.Event(), Newest(_sealed)
 
     def start(self, handler: Handler) -> None:
         """Starts the mailbox, and Ray if it does not run yet, and begins to answer.
@@ -269,8 +270,7 @@ class RayServer(AnsweringServer[Sent]):
         session, self._session = self._session, None
         if session is None:
             return
-        with self._sharing:
-            self._shared.clear()
+        self._newest.clear()
         if self._mailbox is not None and ray.is_initialized():
             ray.kill(self._mailbox)
             for thread in self._threads:
@@ -283,20 +283,8 @@ class RayServer(AnsweringServer[Sent]):
         """Returns the encoded message, with a large payload in the object store."""
         tree = encode(Envelope('', envelope.seq, reply.message, reply.payload is not None))
         decode(tree)  # raises here if the worker would refuse it
-        return Sent(tree, self._parcel(reply))
-
-    def _parcel(self, reply: Reply) -> Parcel:
-        """Returns the payload of a reply; one that several workers get is put into the object store once."""
-        if reply.payload is None or not reply.shared:
-            return None if reply.payload is None else seal(pack(reply.payload))
-        with self._sharing:
-            held, parcel = self._shared.pop(reply.shared, (None, None))
-            if held is not reply.payload:
-                parcel = seal(pack(reply.payload))
-            self._shared[reply.shared] = reply.payload, parcel
-            while len(self._shared) > MOST_NAMES:
-                del self._shared[next(iter(self._shared))]
-            return parcel
+        payload = reply.payload
+        return Sent(tree, self._newest.get(reply.shared, payload) if reply.shared else _sealed(payload))
 
     def _start_mailbox(self) -> None:
         here = ray.get_runtime_context()

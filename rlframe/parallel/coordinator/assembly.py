@@ -179,13 +179,12 @@ def options_of(cfg: Mapping[str, Any]) -> dict[str, Any]:
     return {name: section[name] for name in fields_of(CoordinatorConfig) if name in section}
 
 
-def make_server(cfg: Mapping[str, Any], path_data: str | None = None, run: str = '') -> Server:
+def make_server(cfg: Mapping[str, Any], path_data: str | None = None) -> Server:
     """Creates the server of the transport that the config names; without one, it serves threads of this process.
 
     Args:
         cfg: The config of an experiment.
         path_data: Folder for arrays; by default that of the config.
-        run: Id of the run that the folder belongs to; by default a random one.
     """
     kind: Any = TRANSPORT_REGISTRY.get(value_in(cfg, 'parallel.comm_collector.type', 'in_process')).server_cls
     section, declared = _coordinator(cfg), kind.config_fields()
@@ -194,7 +193,7 @@ def make_server(cfg: Mapping[str, Any], path_data: str | None = None, run: str =
     given |= dict(section.get('transport', {}))
     options = {name: value for name, value in given.items() if name in declared and value is not None}
     try:
-        server: Server = kind(options, run=run) if 'path_data' in declared else kind(options)
+        server: Server = kind(options)
     except ConfigError as error:
         if error.where in ADDRESS:
             error.where = f'parallel.coordinator.{error.where}'

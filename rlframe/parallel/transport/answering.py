@@ -6,6 +6,7 @@ import logging
 import threading
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
+from concurrent.futures import CancelledError, Future
 from typing import Any, Generic, TypeVar
 
 from rlframe.errors import CoordinatorLostError, MessageError, NoRoomError, RLFrameError
@@ -126,24 +127,15 @@ MOST_STRANGERS = 64
 """Connections without a worker whose replies are kept: of ``Join``, and of workers that were forgotten."""
 
 
-class _Entry(Generic[R]):
-    """A request that is or was handled."""
-
-    def __init__(self) -> None:
-        self.done = threading.Event()
-        self.reply: R | None = None
-        self.is_dropped = False
-
-
 class _Session(Generic[R]):
     """The connection of a worker."""
 
     def __init__(self) -> None:
         self.worker = ''
-        self.entries: dict[int, _Entry[R]] = {}
+        self.entries: dict[int, Future[R]] = {}  # requests that are or were handled
         self._newest, self._unanswered = -1, frozenset[int]()
 
-    def admit(self, envelope: Envelope) -> list[_Entry[R]]:
+    def admit(self, envelope: Envelope) -> list[Future[R]]:
         """Notes a new request; returns the entries whose replies nobody will ask for again.
 
         Raises:
@@ -188,12 +180,17 @@ class Replies(Generic[R]):
         """
         with self._lock:
             entry, is_new, dropped = self._entry(envelope)
-        self._release_all(dropped)
+        self._drop(dropped)
         if is_new:
-            return self._handled(entry, handle)
-        if not entry.done.wait(self._patience) or entry.reply is None:
-            raise TimeoutError(f'request {envelope.seq} is still being handled')
-        return entry.reply
+            try:
+                entry.set_result(handle())
+            except BaseException:
+                entry.cancel()
+                raise
+        try:
+            return entry.result(self._patience)
+        except (TimeoutError, CancelledError):
+            raise TimeoutError(f'request {envelope.seq} is still being handled') from None
 
     def joined(self, session: str, worker: str) -> None:
         """Admits the worker of a connection under an id that no other connection has."""
@@ -211,26 +208,25 @@ class Replies(Generic[R]):
         """Drops all replies to a worker, and refuses its further requests; an unknown worker is ignored."""
         with self._lock:
             session = self._sessions.get(self._workers.pop(worker, ''))
-            dropped: list[_Entry[R]] = []
+            dropped: list[Future[R]] = []
             if session is not None:
                 session.worker = ''
-                dropped = [entry for entry in session.entries.values() if entry.done.is_set()]
-                session.entries = {n: e for n, e in session.entries.items() if not e.done.is_set()}
-        self._release_all(dropped)
+                dropped = [session.entries.pop(n) for n, entry in [*session.entries.items()] if entry.done()]
+        self._drop(dropped)
 
     def close(self) -> None:
         """Drops all replies."""
         with self._lock:
             dropped = [entry for session in self._sessions.values() for entry in session.entries.values()]
             self._sessions, self._workers = {}, {}
-        self._release_all(dropped)
+        self._drop(dropped)
 
-    def _entry(self, envelope: Envelope) -> tuple[_Entry[R], bool, list[_Entry[R]]]:
+    def _entry(self, envelope: Envelope) -> tuple[Future[R], bool, list[Future[R]]]:
         """Returns the entry of a request, whether it is new, and the entries that are no longer needed."""
         session = self._sessions.get(envelope.session)
         if session is not None and envelope.seq in session.entries:
             return session.entries[envelope.seq], False, []
-        dropped: list[_Entry[R]] = []
+        dropped: list[Future[R]] = []
         if isinstance(envelope.message, Join):
             if session is None:
                 session = self._sessions[envelope.session] = _Session()
@@ -240,40 +236,60 @@ class Replies(Generic[R]):
         elif session.worker != envelope.sender:
             raise MessageError('this id belongs to another connection', where='sender', remedy=REJOIN)
         dropped += session.admit(envelope)
-        entry = session.entries[envelope.seq] = _Entry()
+        entry = session.entries[envelope.seq] = Future()
         return entry, True, dropped
 
-    def _drop_strangers(self, newest: str) -> list[_Entry[R]]:
+    def _drop_strangers(self, newest: str) -> list[Future[R]]:
         """Removes the oldest connections without a worker if there are too many."""
         strangers = [
             name
             for name, session in self._sessions.items()
-            if not session.worker and all(entry.done.is_set() for entry in session.entries.values())
+            if not session.worker and all(entry.done() for entry in session.entries.values())
         ]
         most = max(len(strangers) - MOST_STRANGERS, 0)
         gone = [name for name in strangers[:most] if name != newest]
         return [entry for name in gone for entry in self._sessions.pop(name).entries.values()]
 
-    def _handled(self, entry: _Entry[R], handle: Callable[[], R]) -> R:
-        try:
-            reply = handle()
-            with self._lock:
-                entry.reply = reply
-                entry.done.set()
-                is_dropped = entry.is_dropped
-            if is_dropped:
-                self._release(reply)
-            return reply
-        finally:
-            entry.done.set()
+    def _drop(self, entries: list[Future[R]]) -> None:
+        """Releases replies, those of requests that are still being handled as soon as there are any."""
+        for entry in entries:
+            entry.add_done_callback(lambda done: None if done.cancelled() else self._release(done.result()))
 
-    def _release_all(self, entries: list[_Entry[R]]) -> None:
+
+MOST_NAMES = 8
+"""Names whose newest payload is kept for the next worker that asks."""
+
+
+class Newest(Generic[R]):
+    """Packs a payload that several workers get when the first one asks, and keeps the newest of each name.
+
+    Args:
+        pack: Packs a payload.
+        drop: Cleans up after a packed payload that is no longer kept.
+    """
+
+    def __init__(self, pack: Callable[[Any], R], drop: Callable[[R], None] = lambda packed: None) -> None:
+        self._pack, self._drop = pack, drop
+        self._lock = threading.Lock()
+        self._kept: dict[str, tuple[Any, R]] = {}  # the one that was asked for last comes last
+
+    def get(self, name: str, payload: Any) -> R:
+        """Returns a payload, packed; a different object under the same name takes its place."""
         with self._lock:
-            for entry in entries:
-                entry.is_dropped = True
-            replies = [entry.reply for entry in entries if entry.reply is not None]
-        for reply in replies:
-            self._release(reply)
+            found = self._kept.pop(name, None)
+            if found is not None and found[0] is not payload:
+                self._drop(found[1])
+                found = None
+            self._kept[name] = found = found or (payload, self._pack(payload))
+            if len(self._kept) > MOST_NAMES:
+                self._drop(self._kept.pop(next(iter(self._kept)))[1])
+            return found[1]
+
+    def clear(self) -> None:
+        """Drops all that is kept."""
+        with self._lock:
+            while self._kept:
+                self._drop(self._kept.popitem()[1][1])
 
 
 class InProcessServer(AnsweringServer[Reply]):

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import hmac
+import itertools
 import json
 import os
-import secrets
 import socket
 import threading
 from collections.abc import Mapping
@@ -14,8 +14,8 @@ from http.client import HTTPConnection, HTTPException, IncompleteRead, RemoteDis
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rlframe.errors import ConfigError, MessageError, NoRoomError, RequestRefusedError
-from rlframe.parallel.transport.answering import AnsweringServer, refusal, said
+from rlframe.errors import ConfigError, MessageError, RequestRefusedError
+from rlframe.parallel.transport.answering import AnsweringServer, Newest, refusal, said
 from rlframe.parallel.transport.base import (
     ATTEMPT_TIMEOUT,
     PROTOCOL,
@@ -52,71 +52,6 @@ from rlframe.utils import strict_json
 from rlframe.utils.field import fields_of, option
 from rlframe.utils.files import LimitExceededError
 
-MOST_NAMES = 8
-"""Names whose newest payload is kept for the next worker that asks."""
-
-
-class _Written(NamedTuple):
-    """A payload, and the file that it is in."""
-
-    payload: Any
-    file: Path
-
-
-class SharedPayloads:
-    """Writes a payload when it is first asked for, and gives each worker a hard link to that file.
-
-    The file stays until another payload takes its place under the same name; the links belong to the workers. So
-    the bytes are on the disk once, until the last worker has read them and they have been replaced.
-
-    Args:
-        folder: Where the files are.
-    """
-
-    def __init__(self, folder: SharedFolder) -> None:
-        self._folder, self._count = folder, 0
-        self._lock = threading.Lock()
-        self._written: dict[str, _Written] = {}  # the one that was asked for last comes last
-
-    def give(self, name: str, payload: Any, file: Path) -> None:
-        """Makes a payload available to a worker.
-
-        Args:
-            name: Name of the payload. A different object under the same name takes its place.
-            payload: The payload, which nobody changes.
-            file: The file that the worker reads and deletes.
-
-        Raises:
-            PayloadError: If it cannot be written.
-        """
-        with self._lock:
-            found = self._written.pop(name, None)
-            if found is None or found.payload is not payload:
-                self._delete(found)
-                found = self._write(payload)
-            self._written[name] = found
-            while len(self._written) > MOST_NAMES:
-                self._delete(self._written.pop(next(iter(self._written))))
-            with suppress(OSError):  # this file system may have no hard links
-                os.link(found.file, file)
-                return
-        self._folder.write(file, payload)
-
-    def _write(self, payload: Any) -> _Written:
-        file = self._folder.payload_file(0, self._count, SHARED)  # no connection has this number
-        self._count += 1
-        try:
-            self._folder.write(file, payload)
-        except NoRoomError:
-            while self._written:
-                self._delete(self._written.popitem()[1])
-            self._folder.write(file, payload)
-        return _Written(payload, file)
-
-    def _delete(self, written: _Written | None) -> None:
-        if written is not None:
-            written.file.unlink(missing_ok=True)
-
 
 class Sent(NamedTuple):
     """A reply as it is kept for repeated requests."""
@@ -144,7 +79,6 @@ class FlaskFSServer(AnsweringServer[Sent]):
 
     Args:
         cfg: Options.
-        run: Id of the run: a folder that another run left behind is refused. By default a random one.
 
     Raises:
         ConfigError: If it would listen on other machines' addresses without a token.
@@ -152,15 +86,15 @@ class FlaskFSServer(AnsweringServer[Sent]):
 
     _cfg: ServerConfig
 
-    def __init__(self, cfg: Mapping[str, Any] | None = None, run: str = '') -> None:
+    def __init__(self, cfg: Mapping[str, Any] | None = None) -> None:
         super().__init__(cfg)
-        self._run, self._token = run or secrets.token_hex(8), token_of(self._cfg)
+        self._token = token_of(self._cfg)
         if not self._token and not is_loopback(self._cfg.host):
             raise _unprotected(self._cfg.host)
         self._http: HTTPServer | None = None
         self._socket: socket.socket | None = None
         self._folder: OwnedFolder | None = None
-        self._shared: SharedPayloads | None = None
+        self._newest, self._count = Newest(self._write, _delete), itertools.count()
 
     @classmethod
     def check_config(cls, cfg: ServerConfig) -> list[ConfigError]:
@@ -181,8 +115,8 @@ class FlaskFSServer(AnsweringServer[Sent]):
         app = make_app(self._serve, self._token, cfg.max_body)
         try:
             self._socket = bound_socket(cfg.host, cfg.port)
-            self._folder = OwnedFolder(cfg.path_data, cfg.max_payload_bytes, cfg.max_folder_bytes, self._run)
-            self._shared, self._secret = SharedPayloads(self._folder), self._folder.secret.encode()
+            self._folder = OwnedFolder(cfg.path_data, cfg.max_payload_bytes)
+            self._secret = self._folder.secret.encode()
             connections, threads = 4 * cfg.max_workers + 16, min(2 * cfg.max_workers + 2, 32)
             self._http = HTTPServer(app, self._socket, threads, connections, cfg.max_body)
         except BaseException:
@@ -228,16 +162,28 @@ class FlaskFSServer(AnsweringServer[Sent]):
         file = None
         if reply.payload is not None:
             file = self._files.payload_file(number_of(envelope.session), envelope.seq, DOWN)
-            if reply.shared and self._shared is not None:
-                self._shared.give(reply.shared, reply.payload, file)
-            else:
+            if not (reply.shared and self._is_linked(reply, file)):
                 self._files.write(file, reply.payload)
         return Sent(json.dumps(strict_json.to_tagged(sent), allow_nan=False).encode('ascii') + b'\n', file)
 
     def release(self, kept: Sent) -> None:
         """Deletes the payload of a reply that is no longer kept."""
         if kept.file is not None:
-            kept.file.unlink(missing_ok=True)
+            _delete(kept.file)
+
+    def _is_linked(self, reply: Reply, file: Path) -> bool:
+        """Gives a worker a hard link to the file of a payload that others get, too; returns whether it has one."""
+        source = self._newest.get(reply.shared, reply.payload)
+        try:
+            os.link(source, file)
+        except OSError:  # this file system may have none, or there is a newer payload by now
+            return False
+        return True
+
+    def _write(self, payload: Any) -> Path:
+        file = self._files.payload_file(0, next(self._count), SHARED)  # no connection has the number 0
+        self._files.write(file, payload)
+        return file
 
     @property
     def _files(self) -> OwnedFolder:
@@ -269,6 +215,10 @@ class FlaskFSServer(AnsweringServer[Sent]):
         if not envelope.has_payload:
             return None
         return self._files.take(self._files.payload_file(number_of(envelope.session), envelope.seq, UP))
+
+
+def _delete(file: Path) -> None:
+    file.unlink(missing_ok=True)
 
 
 def _unprotected(host: str) -> ConfigError:
@@ -311,9 +261,7 @@ class FlaskFSTransport(Transport):
         self._headers = {'Content-Type': JSON_TYPE}
         if token := token_of(self._cfg):
             self._headers['Authorization'] = f'Bearer {token}'
-        self._folder = SharedFolder(
-            self._cfg.path_data, self._cfg.max_payload_bytes, self._cfg.max_folder_bytes
-        )
+        self._folder = SharedFolder(self._cfg.path_data, self._cfg.max_payload_bytes)
         self._number = number_of(self._session)
         self._uploads: dict[int, Path] = {}
         self._pool_lock = threading.Lock()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import hashlib
-import json
 import math
 import os
 import re
@@ -28,7 +27,7 @@ from rlframe.errors import (
 )
 from rlframe.run.checkpoint_files import open_regular
 from rlframe.run.checkpoint_tree import BAD_TREE, Array, Encoder, decode, describe, to_json
-from rlframe.run.run_folder import LOCK, check_writable, lock
+from rlframe.run.run_folder import check_writable, lock
 from rlframe.utils import strict_json
 from rlframe.utils.files import PRIVATE, limit
 
@@ -204,8 +203,8 @@ def _with_batches(value: Any) -> Any:
     return value
 
 
-OWNER = 'owner.json'
-"""File with the run that a folder belongs to, and the secret that workers show to join."""
+SECRET = 'secret'
+"""File with what workers show to join."""
 UP, DOWN = 'up', 'down'
 """Directions of payloads: to the coordinator, and from it."""
 SHARED = 'shared'
@@ -224,12 +223,10 @@ class SharedFolder:
     Args:
         path: The folder.
         most_payload: Bytes that a payload may have.
-        most_folder: Bytes that all files in the folder may have.
     """
 
-    def __init__(self, path: str | Path, most_payload: int, most_folder: int) -> None:
-        self.path = Path(path).expanduser().absolute()
-        self._most_payload, self._most_folder = most_payload, most_folder
+    def __init__(self, path: str | Path, most_payload: int) -> None:
+        self.path, self._most_payload = Path(path).expanduser().absolute(), most_payload
 
     def payload_file(self, connection: int, seq: int, direction: str) -> Path:
         """Returns the path of a payload."""
@@ -243,7 +240,12 @@ class SharedFolder:
                 If there is only no room now, it is a ``NoRoomError``.
         """
         packed = pack(payload)
-        self._check_room(packed.nbytes)
+        if packed.nbytes > self._most_payload:
+            raise PayloadError(
+                f'the payload has {packed.nbytes:,} bytes, but max_payload_bytes is {self._most_payload:,}',
+                where=str(self.path),
+                remedy='Send smaller parts, or raise max_payload_bytes everywhere.',
+            )
         try:
             write_file(file, packed)
         except OSError as error:
@@ -264,7 +266,9 @@ class SharedFolder:
     @property
     def secret(self) -> str:
         """What only those know who see the folder of a coordinator; empty if there is none."""
-        return str(_facts_in(self.path / OWNER).get('secret', ''))
+        with suppress(CheckpointError, OSError), open_regular(self.path / SECRET) as file:
+            return file.read(64).decode('ascii', 'replace')
+        return ''
 
     def delete(self, connection: int) -> None:
         """Deletes all files of a connection."""
@@ -278,53 +282,41 @@ class SharedFolder:
         with suppress(OSError), os.scandir(self.path) as entries:
             yield from (entry for entry in entries if _OURS.fullmatch(entry.name))
 
-    def _check_room(self, nbytes: int) -> None:
-        if nbytes > self._most_payload:
-            raise PayloadError(
-                f'the payload has {nbytes:,} bytes, but max_payload_bytes is {self._most_payload:,}',
-                where=str(self.path),
-                remedy='Send smaller parts, or raise max_payload_bytes everywhere.',
-            )
-        sizes: dict[int, int] = {}  # by inode, as a file may have several names
-        for entry in self._ours():
-            with suppress(OSError):  # deleted meanwhile
-                sizes[entry.inode()] = entry.stat(follow_symlinks=False).st_size
-        used = sum(sizes.values())
-        if used + nbytes > self._most_folder:
-            kind = NoRoomError if nbytes <= self._most_folder else PayloadError
-            raise kind(
-                f'the shared folder is full: {used:,} bytes are waiting, {nbytes:,} more would exceed'
-                f' max_folder_bytes={self._most_folder:,}',
-                where=str(self.path),
-                remedy='Raise max_folder_bytes, or let fewer workers run.',
-            )
-
 
 class OwnedFolder(SharedFolder):
     """The folder as its owner sees it: one coordinator, which creates, locks and empties it.
 
+    What a coordinator that was killed has left behind is deleted; other files are not touched.
+
     Args:
         path: The folder.
         most_payload: Bytes that a payload may have.
-        most_folder: Bytes that all files in the folder may have.
-        run: Id of the run that it belongs to.
 
     Raises:
         ExperimentLockedError: If another live coordinator uses it; with who that is.
-        ExperimentDirError: If it cannot be written, belongs to another run, or has other files.
+        ExperimentDirError: If it cannot be created or written, or others may write to it.
     """
 
-    def __init__(self, path: str | Path, most_payload: int, most_folder: int, run: str) -> None:
-        super().__init__(path, most_payload, most_folder)
+    def __init__(self, path: str | Path, most_payload: int) -> None:
+        super().__init__(path, most_payload)
         self._is_closed = False
         try:
-            self._is_new = not self.path.is_dir()
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
-            raise _unusable(f'cannot make the shared folder: {error.strerror}', self.path) from error
+            raise ExperimentDirError(
+                f'cannot make the shared folder: {error.strerror}',
+                where=str(self.path),
+                remedy='Name another folder with path_data.',
+            ) from error
         check_writable(self.path)
-        self._check_private()
-        self._check_content()
+        facts = self.path.stat()
+        if facts.st_mode & stat.S_IWOTH or facts.st_uid not in (os.geteuid(), 0):
+            raise ExperimentDirError(
+                f'others could replace files in the shared folder: it belongs to user {facts.st_uid}, and its mode is'
+                f' {stat.filemode(facts.st_mode)}',
+                where=str(self.path),
+                remedy=f'Name a folder of your own with path_data, or: chmod o-w {self.path}',
+            )
         try:
             self._release = lock(self.path)
         except ExperimentLockedError as error:
@@ -333,80 +325,29 @@ class OwnedFolder(SharedFolder):
                 where=str(self.path),
                 remedy='Give each coordinator a folder of its own (path_data), or end the other one.',
             ) from error
-        try:
-            self._take_over(run)
-        except BaseException:
-            self._release()
-            raise
+        self._clean()
+        descriptor = os.open(
+            self.path / SECRET, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, PRIVATE
+        )
+        with os.fdopen(descriptor, 'w', encoding='ascii') as file:
+            file.write(secrets.token_hex(16))
 
     def close(self) -> None:
-        """Deletes all files of the transport, and the folder if this object created it; may be called twice."""
+        """Deletes all files of the transport, and the folder if it is empty then; may be called twice."""
         if self._is_closed:
             return  # it may be another coordinator's by now
         self._is_closed = True
         self._clean()
-        with suppress(OSError):
-            (self.path / OWNER).unlink(missing_ok=True)
         self._release()
-        if self._is_new:
-            with suppress(OSError):  # somebody may have put files into it
-                self.path.rmdir()
-
-    def _check_private(self) -> None:
-        """Refuses a folder in which everyone on the machine could replace files."""
-        facts = self.path.stat()
-        if facts.st_mode & stat.S_IWOTH:
-            raise _unusable('everyone may write to the folder', self.path, f'chmod o-w {self.path}')
-        if facts.st_uid not in (os.geteuid(), 0):
-            raise _unusable(
-                f'the folder belongs to user {facts.st_uid}, and you are {os.geteuid()}', self.path
-            )
-
-    def _check_content(self) -> None:
-        """Refuses a folder with files that no transport wrote, before anything is written to it."""
-        others = [
-            name for name in os.listdir(self.path) if name not in (OWNER, LOCK) and not _OURS.fullmatch(name)
-        ]
-        if others:
-            raise _unusable(f'the folder has other files: {sorted(others)[:3]}', self.path)
-
-    def _take_over(self, run: str) -> None:
-        owner = self.path / OWNER
-        if owner.exists() or owner.is_symlink():
-            facts = _facts_in(owner)
-            if facts.get('run') != run:
-                before = str(facts.get('run', 'an unknown one'))[:64]
-                raise _unusable(
-                    f'the folder belongs to another run, {before!r}, and this is {run!r}', self.path
-                )
-            self._is_new = self._is_new or facts.get('is_new') is True
-            owner.unlink()
-        self._clean()
-        descriptor = os.open(owner, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, PRIVATE)
-        with os.fdopen(descriptor, 'w', encoding='utf-8') as file:
-            json.dump({'run': run, 'is_new': self._is_new, 'secret': secrets.token_hex(16)}, file)
+        with suppress(OSError):  # somebody may have put files into it
+            self.path.rmdir()
 
     def _clean(self) -> None:
-        for entry in self._ours():
+        for path in [str(self.path / SECRET), *(entry.path for entry in self._ours())]:
             with suppress(OSError):
-                os.unlink(entry.path)
+                os.unlink(path)
 
 
 def number_of(session: str) -> int:
     """Returns the number of a connection in the names of its files: the same at both ends, and never 0."""
     return 1 + int.from_bytes(hashlib.sha256(session.encode()).digest()[:7], 'big')
-
-
-def _facts_in(owner: Path) -> dict[str, Any]:
-    """Returns what the file of a folder's owner says; nothing if it is damaged or missing."""
-    try:
-        with open_regular(owner) as file:
-            found = strict_json.loads(file.read(4096), 'MANIFEST')
-    except (ValueError, TypeError):  # a CheckpointCorruptError is a ValueError
-        return {}
-    return found if isinstance(found, dict) else {}
-
-
-def _unusable(message: str, path: Path, remedy: str = '') -> ExperimentDirError:
-    remedy = remedy or 'Name another folder with path_data, or delete this one.'
-    return ExperimentDirError(message, where=str(path), remedy=remedy)

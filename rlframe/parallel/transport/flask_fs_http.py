@@ -54,9 +54,6 @@ class SharedFolderConfig(Section):
     max_payload_bytes: int = option(
         2**30, range='[1024, inf)', unit='bytes', doc='size of the largest payload'
     )
-    max_folder_bytes: int = option(
-        4 * 2**30, range='[1024, inf)', unit='bytes', doc='size of all payloads that wait in the folder'
-    )
 
 
 def token_of(cfg: Mapping[str, Any]) -> str:

@@ -38,7 +38,7 @@ def test_the_same_data_arrive_over_http_as_in_process(cfg: Any, tmp_path: Path) 
     ]
     coordinators = [ScriptedCoordinator(tasks, {0: weights_of(cfg, 1)}) for _ in range(2)]
     shared = {'path_data': str(tmp_path / 'data')}
-    server = FlaskFSServer({**shared, 'token': TOKEN, 'port': 0}, 'run')
+    server = FlaskFSServer({**shared, 'token': TOKEN, 'port': 0})
     server.start(coordinators[0].handle)
     collectors = [
         ZerglingParallelCollector(None, collector_maker(cfg), evaluator_maker(cfg)) for _ in range(2)

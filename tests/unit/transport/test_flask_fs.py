@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 import sys
@@ -26,11 +27,11 @@ from rlframe.errors import (
     RequestRefusedError,
     RLFrameError,
 )
-from rlframe.parallel.transport import flask_fs_http
+from rlframe.parallel.transport import flask_fs_folder, flask_fs_http
 from rlframe.parallel.transport import messages as m
 from rlframe.parallel.transport.base import Reply
 from rlframe.parallel.transport.flask_fs import FlaskFSServer, FlaskFSTransport
-from rlframe.parallel.transport.flask_fs_folder import OWNER
+from rlframe.parallel.transport.flask_fs_folder import SECRET as SECRET_FILE
 from rlframe.parallel.transport.flask_fs_http import (
     PROTOCOL_HEADER,
     TOKEN,
@@ -39,7 +40,7 @@ from rlframe.parallel.transport.flask_fs_http import (
 from rlframe.utils.secrets import shown_address
 
 SECRET = 'a-token-that-nobody-knows'
-KEPT = {'.lock', OWNER}
+KEPT = {'.lock', SECRET_FILE}
 """Files of a folder in which no payload waits."""
 
 
@@ -215,11 +216,11 @@ def test_host_that_is_not_this_machine_is_refused(tmp_path: Path, monkeypatch: p
 
 def test_refused_folder_leaves_the_port_free(tmp_path: Path) -> None:
     (tmp_path / 'data').mkdir()
-    (tmp_path / 'data' / 'thesis.tex').write_text('x')
+    (tmp_path / 'data').chmod(0o777)
     with socket.create_server(('127.0.0.1', 0)) as found:
         port = found.getsockname()[1]
     threads = set(threading.enumerate())
-    with pytest.raises(ExperimentDirError, match='other files'), serve(tmp_path, port=port):
+    with pytest.raises(ExperimentDirError, match='others could replace'), serve(tmp_path, port=port):
         pass
     assert set(threading.enumerate()) == threads
     socket.create_server(('127.0.0.1', port)).close()
@@ -275,20 +276,25 @@ def test_reply_that_nobody_fetched_is_deleted_with_the_next_request(tmp_path: Pa
         assert set(os.listdir(tmp_path / 'data')) == KEPT
 
 
-def test_worker_goes_on_after_a_reply_without_room_but_not_after_one_that_can_never_be_sent(
-    tmp_path: Path,
+def test_reply_for_which_there_is_no_room_is_refused_and_the_worker_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    def full(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, 'No space left on device')
+
     def reply(envelope: Any, payload: Any) -> Reply:
         return Reply(m.Weights('main', 1, 1), {'a': np.zeros(envelope.message.newer_than)})
 
-    limits = {'max_folder_bytes': 4096, 'max_payload_bytes': 4096}
+    limits = {'max_payload_bytes': 4096}
     with serve(tmp_path, Coordinator(reply), **limits) as server, joined(server) as transport:
-        waiting = transport._folder.payload_file(transport._number, 99, 'up')
-        transport._folder.write(waiting, {'a': np.zeros(300)})
-        for size, words, is_fatal in ((200, 'the shared folder is full', False), (1000, 'max_payload', True)):
-            with pytest.raises(RequestRefusedError, match=words) as caught:
-                transport.request(m.AskWeights('main', size))
-            assert caught.value.is_fatal is is_fatal
+        with monkeypatch.context() as patch:
+            patch.setattr(flask_fs_folder, 'write_file', full)
+            with pytest.raises(RequestRefusedError, match='No space left') as caught:
+                transport.request(m.AskWeights('main', 200))
+        assert not caught.value.is_fatal
+        with pytest.raises(RequestRefusedError, match='max_payload') as caught:
+            transport.request(m.AskWeights('main', 1000))
+        assert caught.value.is_fatal
         assert len(transport.request(m.AskWeights('main', 3)).payload['a']) == 3
 
 
@@ -353,14 +359,14 @@ def test_close_ends_a_request_that_waits_for_the_network(tmp_path: Path) -> None
 def test_worker_finds_a_coordinator_that_was_restarted(tmp_path: Path) -> None:
     first, second = Coordinator(), Coordinator()
     cfg = {'path_data': str(tmp_path / 'data')}
-    server = FlaskFSServer(cfg, run='one')
+    server = FlaskFSServer(cfg)
     server.start(first)
     port = int(server.address.rpartition(':')[2])
     with joined(server) as transport:
         server.close()
         with pytest.raises(CoordinatorLostError):
             transport.request(collected(0), {'a': np.zeros(3)}, timeout=0.1)
-        again = FlaskFSServer({**cfg, 'port': port}, run='one')
+        again = FlaskFSServer({**cfg, 'port': port})
         again.start(second)
         with pytest.raises(NotJoinedError):
             transport.request(collected(0), {'a': np.zeros(3)})

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import json
 import os
 import shutil
 from pathlib import Path
@@ -20,17 +19,17 @@ from rlframe.errors import (
     PayloadError,
 )
 from rlframe.parallel.transport import flask_fs_folder as array_file
-from rlframe.parallel.transport.flask_fs_folder import DOWN, OWNER, UP, OwnedFolder, SharedFolder
+from rlframe.parallel.transport.flask_fs_folder import DOWN, SECRET, UP, OwnedFolder, SharedFolder
 
 MOST = 10_000
 
 
-def owned(path: Path, run: str = 'run') -> OwnedFolder:
-    return OwnedFolder(path, MOST, 4 * MOST, run)
+def owned(path: Path) -> OwnedFolder:
+    return OwnedFolder(path, MOST)
 
 
 def shared(path: Path) -> SharedFolder:
-    return SharedFolder(path, MOST, 4 * MOST)
+    return SharedFolder(path, MOST)
 
 
 def test_folder_is_made_private_and_deleted_at_the_end(tmp_path: Path) -> None:
@@ -65,43 +64,34 @@ def test_second_coordinator_is_refused_until_the_first_has_closed(tmp_path: Path
     first.close()
     assert second.payload_file(1, 1, DOWN).exists()
     second.close()
-    assert os.listdir(tmp_path) == [], 'the folder stays, as it was there'
 
 
-def test_leftovers_of_a_killed_coordinator_are_its_own_runs_to_delete(tmp_path: Path) -> None:
+def test_leftovers_of_a_killed_coordinator_are_deleted_and_other_files_are_not_touched(
+    tmp_path: Path,
+) -> None:
     living, path = owned(tmp_path / 'living'), tmp_path / 'data'
     living.write(living.payload_file(1, 2, UP), {'a': 1})
     (living.path / '5-6-up.tmp').touch()
     shutil.copytree(living.path, path)  # as a process leaves it that is killed
     living.close()
-    left = {'.lock', OWNER, '1-2-up.safetensors', '5-6-up.tmp'}
-    assert set(os.listdir(path)) == left
-    with pytest.raises(ExperimentDirError, match="another run, 'run', and this is 'other'"):
-        owned(path, 'other')
-    assert set(os.listdir(path)) - {'.lock'} == left - {'.lock'}
+    assert set(os.listdir(path)) == {'.lock', SECRET, '1-2-up.safetensors', '5-6-up.tmp'}
+    (path / 'thesis.tex').write_text('x')
+    before = shared(path).secret
     folder = owned(path)
-    assert set(os.listdir(path)) == {'.lock', OWNER}
+    assert set(os.listdir(path)) == {'.lock', SECRET, 'thesis.tex'}
+    assert len(folder.secret) == 32 and folder.secret != before
+    assert (path / SECRET).stat().st_mode & 0o777 == 0o600
     folder.close()
-    assert not path.exists(), 'the folder was made for this run'
-
-
-@pytest.mark.parametrize('text', ['', '[]', '{"run": 1, "run": 2}', 'x' * 9000])
-def test_folder_with_a_damaged_owner_is_refused(text: str, tmp_path: Path) -> None:
-    (tmp_path / OWNER).write_text(text)
-    with pytest.raises(ExperimentDirError, match='another run'):
-        owned(tmp_path)
-    assert os.listdir(tmp_path) == [OWNER]
+    assert os.listdir(path) == ['thesis.tex']
 
 
 def test_links_are_neither_followed_nor_overwritten(tmp_path: Path) -> None:
     secret = tmp_path / 'secret'
-    secret.write_text(json.dumps({'run': 'run', 'is_new': True}))
+    secret.write_text('x')
     path = tmp_path / 'data'
     path.mkdir()
-    (path / OWNER).symlink_to(secret)
-    with pytest.raises(ExperimentDirError):
-        owned(path)
-    (path / OWNER).unlink()
+    (path / SECRET).symlink_to(secret)
+    assert shared(path).secret == ''
     folder = owned(path)
     for name in ('1-2-up.tmp', '1-2-up.safetensors'):
         (path / name).symlink_to(secret)
@@ -111,18 +101,18 @@ def test_links_are_neither_followed_nor_overwritten(tmp_path: Path) -> None:
         folder.take(folder.payload_file(1, 2, UP))
     folder.delete(1)
     folder.close()
-    assert secret.read_text() == json.dumps({'run': 'run', 'is_new': True}) and os.listdir(path) == []
+    assert secret.read_text() == 'x' and not path.exists()
 
 
 def test_folder_that_others_may_change_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / 'data'
     path.mkdir()
     path.chmod(0o777)
-    with pytest.raises(ExperimentDirError, match=f'everyone may write to the folder. chmod o-w {path}'):
+    with pytest.raises(ExperimentDirError, match=f'others could replace files.*drwxrwxrwx.*chmod o-w {path}'):
         owned(path)
     path.chmod(0o755)
     os.chown(path, 12345, -1) if os.geteuid() == 0 else monkeypatch.setattr(os, 'geteuid', lambda: 12345)
-    with pytest.raises(ExperimentDirError, match='belongs to user'):
+    with pytest.raises(ExperimentDirError, match='belongs to user 12345' if os.geteuid() == 0 else 'others'):
         owned(path)
     assert os.listdir(path) == []
 
@@ -132,24 +122,6 @@ def test_payload_above_its_limit_is_refused_by_the_sender(tmp_path: Path) -> Non
     with pytest.raises(PayloadError, match=r'has 1\d,\d{3} bytes, but max_payload_bytes is 10,000'):
         worker.write(worker.payload_file(1, 1, UP), np.zeros(MOST, np.uint8))
     assert os.listdir(tmp_path) == []
-
-
-def test_full_folder_is_refused_until_something_is_read(tmp_path: Path) -> None:
-    worker = shared(tmp_path)
-    files = [worker.payload_file(1, i, UP) for i in range(5)]
-    for file in files[:4]:
-        worker.write(file, np.zeros(MOST - 500, np.uint8))
-    with pytest.raises(NoRoomError, match='the shared folder is full: 3'):
-        worker.write(files[4], np.zeros(MOST - 500, np.uint8))
-    worker.take(files[0])
-    worker.write(files[4], np.zeros(MOST - 500, np.uint8))
-
-
-def test_payload_for_which_there_never_is_room_is_told_apart(tmp_path: Path) -> None:
-    worker = SharedFolder(tmp_path, 10 * MOST, MOST)
-    with pytest.raises(PayloadError, match='the shared folder is full') as caught:
-        worker.write(worker.payload_file(1, 1, UP), np.zeros(MOST, np.uint8))
-    assert not isinstance(caught.value, NoRoomError) and os.listdir(tmp_path) == []
 
 
 @pytest.mark.parametrize(
@@ -174,5 +146,5 @@ def test_files_of_one_connection_are_deleted_and_no_others(tmp_path: Path) -> No
     for connection in (1, 11):
         folder.write(folder.payload_file(connection, 1, UP), {})
     folder.delete(1)
-    assert set(os.listdir(folder.path)) == {'.lock', OWNER, '11-1-up.safetensors'}
+    assert set(os.listdir(folder.path)) == {'.lock', SECRET, '11-1-up.safetensors'}
     folder.close()

@@ -13,15 +13,15 @@ import numpy as np
 import pytest
 from transports import Coordinator, joined, serving
 
-from rlframe.errors import CoordinatorLostError, NoRoomError
+from rlframe.errors import CoordinatorLostError, RequestRefusedError
 from rlframe.parallel.transport import flask_fs as shared_payloads
 from rlframe.parallel.transport import flask_fs_folder as folders
 from rlframe.parallel.transport import messages as m
+from rlframe.parallel.transport.answering import MOST_NAMES, Newest
 from rlframe.parallel.transport.base import Reply, Transport
-from rlframe.parallel.transport.flask_fs import MOST_NAMES, SharedPayloads
-from rlframe.parallel.transport.flask_fs_folder import OWNER, SharedFolder
+from rlframe.parallel.transport.flask_fs_folder import SECRET
 
-KEPT = {'.lock', OWNER}
+KEPT = {'.lock', SECRET}
 ASK = m.AskWeights('main', -1)
 
 
@@ -104,45 +104,22 @@ def test_without_hard_links_every_worker_gets_a_file_of_its_own(
     assert len(written) == 5
 
 
-def test_a_file_with_several_names_takes_its_room_once(tmp_path: Path) -> None:
-    folder = SharedFolder(tmp_path, 10_000, 12_000)
-    shared = SharedPayloads(folder)
-    files = [folder.payload_file(i, 1, 'down') for i in range(1, 7)]
-    first = weights(1.0, 1000)
-    for file in files[:4]:
-        shared.give('main', first, file)
-    folder.write(files[4], weights(0.0, 1000))
-    with pytest.raises(NoRoomError, match='8,'):
-        shared.give('main', weights(2.0, 1000), files[5])
-    assert all((folder.take(file)['w'] == 1.0).all() for file in files[:4])
-
-
-def test_payloads_that_are_kept_make_room_for_a_newer_one(tmp_path: Path) -> None:
-    folder = SharedFolder(tmp_path, 10_000, 12_000)
-    shared = SharedPayloads(folder)
-    for i in range(9):
-        file = folder.payload_file(i, 1, 'down')
-        shared.give(f'main_{i}', weights(i, 1000), file)
-        assert (folder.take(file)['w'] == i).all()
-    assert len(os.listdir(tmp_path)) <= 2
-
-
-def test_only_the_newest_payloads_of_some_names_are_kept(tmp_path: Path) -> None:
-    folder = SharedFolder(tmp_path, 10_000, 10**6)
-    shared = SharedPayloads(folder)
+def test_only_the_newest_payloads_of_some_names_are_kept() -> None:
+    packed, dropped = [], list[str]()
+    newest = Newest(lambda payload: packed.append(payload) or str(payload), dropped.append)
     for i in range(3 * MOST_NAMES):
-        file = folder.payload_file(1, i, 'down')
-        shared.give(f'main_{i}', weights(i), file)
-        assert (folder.take(file)['w'] == i).all()
-    assert len(os.listdir(tmp_path)) == MOST_NAMES
+        assert newest.get(f'main_{i}', i) == str(i)
+    assert dropped == [str(i) for i in range(2 * MOST_NAMES)] and len(packed) == 3 * MOST_NAMES
+    newest.clear()
+    assert len(dropped) == 3 * MOST_NAMES
 
 
-def test_a_payload_that_cannot_be_sent_is_not_kept(tmp_path: Path) -> None:
-    folder = SharedFolder(tmp_path, 10_000, 10**6)
-    shared, file, bad = SharedPayloads(folder), folder.payload_file(1, 1, 'down'), {'w': object()}
+def test_a_payload_that_cannot_be_sent_is_not_kept(workers: Any, tmp_path: Path) -> None:
+    coordinator, _, (worker, *_) = workers
+    coordinator.newest = {'w': object()}
     for _ in range(2):
-        with pytest.raises(Exception, match='cannot be sent'):
-            shared.give('main', bad, file)
-    assert os.listdir(tmp_path) == []
-    shared.give('main', weights(1.0), file)
-    assert (folder.take(file)['w'] == 1.0).all()
+        with pytest.raises(RequestRefusedError, match='cannot be sent'):
+            worker.request(ASK)
+    assert waiting(tmp_path) == set()
+    coordinator.newest = weights(1.0)
+    assert (worker.request(ASK).payload['w'] == 1.0).all()
