@@ -27,7 +27,6 @@ from rlframe.errors import (
 )
 from rlframe.parallel.transport.answering import AnsweringServer, Newest, refusal
 from rlframe.parallel.transport.base import (
-    ATTEMPT_TIMEOUT,
     Envelope,
     Handler,
     Reply,
@@ -358,7 +357,13 @@ class RayTransportConfig(TransportConfig):
     """Options of ``RayTransport``."""
 
     ray_init_config: dict[str, Any] = RAY_INIT
-    attempt_timeout: float = ATTEMPT_TIMEOUT
+    attempt_timeout: float = option(
+        10.0,
+        range='(0, inf)',
+        unit='seconds',
+        may_change=True,
+        doc='how long one attempt waits for a reply before the request is repeated',
+    )
 
 
 @TRANSPORT_REGISTRY.register('ray')

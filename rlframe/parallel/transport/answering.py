@@ -161,7 +161,7 @@ class Replies(Generic[R]):
         patience: Seconds that a repeated request waits at most.
     """
 
-    def __init__(self, release: Callable[[R], None] | None = None, patience: float = 5.0) -> None:
+    def __init__(self, release: Callable[[R], None] | None = None, patience: float = 1.0) -> None:
         self._release, self._patience = release or (lambda reply: None), patience
         self._lock = threading.Lock()
         self._sessions: dict[str, _Session[R]] = {}

@@ -193,14 +193,6 @@ class Server(Configurable):
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.02, 1.0
 """Seconds between two attempts: each pause is twice the one before."""
-ATTEMPT_TIMEOUT = option(
-    10.0,
-    range='(0, inf)',
-    unit='seconds',
-    may_change=True,
-    doc='how long one attempt waits for a reply before the request is repeated',
-)
-"""Option ``attempt_timeout`` of transports whose attempts can wait in vain."""
 
 
 class TransportConfig(Section):

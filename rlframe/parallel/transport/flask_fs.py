@@ -7,17 +7,18 @@ import itertools
 import json
 import os
 import socket
-import threading
 from collections.abc import Mapping
 from contextlib import suppress
-from http.client import HTTPConnection, HTTPException, IncompleteRead, RemoteDisconnected
+from http.client import HTTPException, IncompleteRead
 from pathlib import Path
 from typing import Any, NamedTuple
+
+import urllib3
 
 from rlframe.errors import ConfigError, MessageError, RequestRefusedError
 from rlframe.parallel.transport.answering import AnsweringServer, Newest, refusal, said
 from rlframe.parallel.transport.base import (
-    ATTEMPT_TIMEOUT,
+    MOST_AT_ONCE,
     PROTOCOL,
     Envelope,
     Handler,
@@ -233,14 +234,12 @@ def _unprotected(host: str) -> ConfigError:
 
 MOST_ANSWER = 8 * 2**20
 """Bytes of the longest answer that is read."""
-CONNECT_SECONDS = 3.0
-"""How long a connection may take to open."""
+ATTEMPT_SECONDS = 1.0
+"""How long one attempt waits before the request is repeated, and how late the end of a connection may be noticed."""
 
 
 class FlaskFSConfig(TransportConfig, SharedFolderConfig):
     """Options of ``FlaskFSTransport``."""
-
-    attempt_timeout: float = ATTEMPT_TIMEOUT
 
 
 @TRANSPORT_REGISTRY.register('flask_fs')
@@ -264,9 +263,7 @@ class FlaskFSTransport(Transport):
         self._folder = SharedFolder(self._cfg.path_data, self._cfg.max_payload_bytes)
         self._number = number_of(self._session)
         self._uploads: dict[int, Path] = {}
-        self._pool_lock = threading.Lock()
-        self._idle: list[HTTPConnection] = []
-        self._busy: set[HTTPConnection] = set()
+        self._pool = urllib3.HTTPConnectionPool(self._host, self._port, maxsize=MOST_AT_ONCE)
 
     def pack(self, envelope: Envelope, payload: Any) -> None:
         """Writes the payload to its file."""
@@ -288,21 +285,10 @@ class FlaskFSTransport(Transport):
         reply = self._posted(body, seconds, isinstance(envelope.message, Join))
         return Reply(reply.message, self._payload(envelope.seq) if reply.has_payload else None)
 
-    def hurry(self, seconds: float) -> None:
-        """Lets requests wait for so many seconds at most; those that wait already are repeated, with the new limit."""
-        super().hurry(seconds)
-        for connection in list(self._busy):  # without the lock, which the interrupted thread may hold
-            _cut(connection)
-
     def close(self) -> None:
         """Closes all connections; requests that wait for a reply fail."""
         super().close()
-        with self._pool_lock:
-            idle, self._idle = self._idle, []
-            for connection in self._busy:
-                _cut(connection)
-        for connection in idle:
-            connection.close()
+        self._pool.close()
 
     def _payload(self, seq: int) -> Any:
         file = self._folder.payload_file(self._number, seq, DOWN)
@@ -318,25 +304,21 @@ class FlaskFSTransport(Transport):
             OSError: If no answer came, or the coordinator is busy.
         """
         headers = {**self._headers, FOLDER_HEADER: self._folder.secret} if is_join else self._headers
-        connection, is_good = self._taken(), False
+        wait = min(seconds, ATTEMPT_SECONDS)
         try:
-            if connection.sock is None:
-                connection.connect()
-            connection.sock.settimeout(min(seconds, self._cfg.attempt_timeout))
-            connection.request('POST', MESSAGE_PATH, body, headers)
-            answer = connection.getresponse()
-            length = answer.length
+            answer = self._pool.urlopen(
+                'POST', MESSAGE_PATH, body, headers, retries=False, timeout=wait, preload_content=False
+            )
             data = answer.read(MOST_ANSWER)
-            if length is not None and len(data) < length:
-                raise IncompleteRead(data)
-            is_good = not answer.will_close and answer.isclosed()
-        except (RemoteDisconnected, IncompleteRead) as error:
-            raise ConnectionError(f'the connection was cut: {type(error).__name__}') from error
-        except HTTPException as error:
-            raise self._unusual(f'it does not speak HTTP ({type(error).__name__})') from error
-        finally:
-            self._give_back(connection, is_good)
-        if (protocol := answer.getheader(PROTOCOL_HEADER)) != str(PROTOCOL):
+            answer.close()  # returned to the pool already, unless there is more
+        except urllib3.exceptions.ProtocolError as error:
+            cause = error.args[-1]
+            if isinstance(cause, HTTPException) and not isinstance(cause, OSError | IncompleteRead):
+                raise self._unusual(f'it does not speak HTTP ({type(cause).__name__})') from error
+            raise ConnectionError(f'the connection was cut: {type(cause).__name__}') from error
+        except urllib3.exceptions.HTTPError as error:
+            raise ConnectionError(str(error)) from error
+        if (protocol := answer.headers.get(PROTOCOL_HEADER)) != str(PROTOCOL):
             raise self._unusual(
                 f'its answer is {answer.status} {answer.reason}'
                 if protocol is None
@@ -350,34 +332,9 @@ class FlaskFSTransport(Transport):
             raise ConnectionError(f'the coordinator is busy: {vars(reply.message)}')
         return reply
 
-    def _taken(self) -> HTTPConnection:
-        """Returns a connection that no other thread uses; a new one is not open yet."""
-        with self._pool_lock:
-            new = HTTPConnection(
-                self._host, self._port, timeout=min(CONNECT_SECONDS, self._cfg.attempt_timeout)
-            )
-            connection = self._idle.pop() if self._idle else new
-            self._busy.add(connection)
-        return connection
-
-    def _give_back(self, connection: HTTPConnection, is_good: bool) -> None:
-        with self._pool_lock:
-            self._busy.discard(connection)
-            if is_good and not self._closed.is_set():
-                self._idle.append(connection)
-                return
-        connection.close()
-
     def _unusual(self, what: str) -> RequestRefusedError:
         return RequestRefusedError(
             f'what answers there is no coordinator of this rlframe: {what}',
             where=self._where,
             remedy='Check the address, and install the same version of rlframe everywhere.',
         )
-
-
-def _cut(connection: HTTPConnection) -> None:
-    """Ends a connection that another thread reads from."""
-    if (opened := connection.sock) is not None:
-        with suppress(OSError):
-            opened.shutdown(socket.SHUT_RDWR)

@@ -114,11 +114,11 @@ def test_second_of_two_live_workers_with_one_name_ends_and_the_first_loses_nothi
 def test_a_stopped_worker_waits_no_longer_for_all_its_requests_than_for_one(tmp_path: Path) -> None:
     with socket.create_server(('127.0.0.1', 0)) as silent:
         address = f'127.0.0.1:{silent.getsockname()[1]}'
-        options = {'path_data': str(tmp_path), 'timeout': 300.0, 'attempt_timeout': 300.0}
+        options = {'path_data': str(tmp_path), 'timeout': 300.0}
         transport = FlaskFSTransport(options, address)
         with ThreadPoolExecutor() as pool:
             waiting = pool.submit(transport.request, AskTask())
-            wait_until(lambda: any(one.sock is not None for one in transport._busy))
+            wait_until(lambda: transport._pool.num_connections == 1)
             transport.hurry(0.2)
             with pytest.raises(CoordinatorLostError):
                 waiting.result(PATIENCE)

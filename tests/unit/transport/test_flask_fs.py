@@ -192,7 +192,7 @@ def test_stranger_at_the_address_is_told_from_a_coordinator_at_once(name: str, t
 )
 def test_server_that_does_not_answer_is_lost_in_time(data: bytes | None, tmp_path: Path) -> None:
     with answering(data) as address:
-        error = refusal_of(client(address, tmp_path, timeout=0.3, attempt_timeout=0.1))
+        error = refusal_of(client(address, tmp_path, timeout=0.3))
     assert isinstance(error, CoordinatorLostError)
     assert ('timed out' if data is None else 'cut') in str(error)
 
@@ -321,11 +321,9 @@ def test_payload_that_vanished_is_refused_and_the_worker_goes_on(tmp_path: Path)
 
 def test_connection_is_kept_for_the_next_request(tmp_path: Path) -> None:
     with serve(tmp_path) as server, joined(server) as transport:
-        sockets = set()
         for _ in range(5):
             transport.request(m.AskTask())
-            sockets.add(transport._idle[0].sock.getsockname())
-    assert len(sockets) == 1
+        assert transport._pool.num_connections == 1
 
 
 def test_connections_that_hold_back_their_request_keep_no_worker_out_for_long(
@@ -347,9 +345,9 @@ def test_connections_that_hold_back_their_request_keep_no_worker_out_for_long(
 
 def test_close_ends_a_request_that_waits_for_the_network(tmp_path: Path) -> None:
     with answering(None) as address, ThreadPoolExecutor(1) as pool:
-        transport = client(address, tmp_path, timeout=3600.0, attempt_timeout=3600.0)
+        transport = client(address, tmp_path, timeout=3600.0)
         asked = pool.submit(transport.request, join())
-        while not any(connection.sock for connection in list(transport._busy)):
+        while not transport._pool.num_connections:
             assert not asked.done()
         transport.close()
         with pytest.raises(CoordinatorLostError, match='closed'):
