@@ -108,15 +108,6 @@ def test_shares_of_two_actors_are_those_of_collectors_with_their_ranks_in_order(
         assert remote.requested == remote.delivered == 52 and is_conserved(remote)
 
 
-def test_level_seeds_of_all_actors_are_those_of_the_column_env_id() -> None:
-    with collecting(collector={'num_collectors': 2, 'mark_episodes': True}) as (remote, _):
-        remote.collect(8)
-        rows = remote.collect(16, level_seeds=[100 + env for env in range(8)], policy_kwargs={'eps': 0.4})
-        assert set(rows['env_id'].tolist()) == set(range(8))
-        assert rows['seed'].tolist() == (100 + rows['env_id']).tolist()
-        assert set(remote.collect(16)['seed'].tolist()) == {-1}
-
-
 def test_saved_collector_goes_on_acting_with_the_weights_that_its_actors_had() -> None:
     options = {'num_collectors': 2, 'update_after_each_batch': False, 'max_weight_update_interval': 5}
     with collecting(collector=options) as (collector, policy):

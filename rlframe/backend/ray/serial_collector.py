@@ -10,7 +10,7 @@ from typing import Any
 from rlframe.backend.base import checked_actors, in_actor
 from rlframe.backend.ray.actor import Request
 from rlframe.backend.ray.options import ActorsConfig
-from rlframe.backend.ray.pool import ActorPool, Call, Slot
+from rlframe.backend.ray.pool import ActorPool, Call
 from rlframe.backend.ray.shares import (
     UNLIMITED,
     Publisher,
@@ -31,65 +31,6 @@ from rlframe.worker.collector.base_serial_collector import ISerialCollector, Ser
 from rlframe.worker.collector.battle_collector import PlayerLog
 from rlframe.worker.collector.episode_log import WINDOW, EpisodeLog
 from rlframe.worker.collector.serial_collector import SampleSerialCollector
-
-UNKNOWN = -1
-"""Level in rows of calls without levels, as in a collector in this process."""
-
-
-class LevelSeeds:
-    """The level of each env of all actors, by the ids of the column ``env_id``.
-
-    Env i of actor r has the id ``r * N + i`` if each actor has N envs. Once levels were given, each request has some, so
-    that an actor that was not asked then, or takes the place of a lost one, returns the same columns as the others.
-    """
-
-    def __init__(self) -> None:
-        self.is_given = False
-        """Whether levels were given since the last reset of the envs."""
-        self._envs: dict[int, list[int]] = {}  # ids of each actor's envs
-        self._levels: dict[int, Any] = {}  # of each of these envs, in the current call
-
-    def begin(
-        self, given: Mapping[int, int] | Sequence[int] | None, slots: Mapping[int, Slot], sync: bool
-    ) -> None:
-        """Takes the levels of a call.
-
-        Args:
-            given: Level of each env: a dict from env id to seed, or a list in the order of ids; None: unknown.
-            slots: The actors.
-            sync: Whether a call returns the answers to its own requests only.
-
-        Raises:
-            ConfigError: If an env has no level, a level no env, or requests of earlier calls may be in flight.
-        """
-        for rank, slot in slots.items():
-            if slot.facts is not None:  # else it starts again, with as many envs as before
-                own = slot.facts.env_num
-                self._envs[rank] = [rank * own + i for i in range(own)]
-        envs = [env for rank in sorted(slots) for env in self._envs.get(rank, ())]
-        if given is None:
-            self._levels = dict.fromkeys(envs, UNKNOWN)
-            return
-        if not sync:
-            raise ConfigError(
-                'level_seeds are for the rows of one call, and without sync it returns rows of earlier requests, too',
-                where='sync',
-                got=sync,
-                expected='True',
-            )
-        self._levels = dict(given) if isinstance(given, Mapping) else dict(zip(envs, given, strict=False))
-        if len(given) != len(envs) or set(self._levels) != set(envs):
-            raise ConfigError(
-                'level_seeds needs one seed for each env of all actors',
-                where='level_seeds',
-                got=f'seeds for {sorted(given) if isinstance(given, Mapping) else len(given)}',
-                expected=f'the {len(envs)} envs {envs}',
-            )
-        self.is_given = True
-
-    def options(self, rank: int) -> dict[str, Any]:
-        """Returns the argument for an actor; empty if levels were never given."""
-        return {'level_seeds': [self._levels[env] for env in self._envs[rank]]} if self.is_given else {}
 
 
 def check_steps_envs(kind: Any) -> None:
@@ -164,7 +105,7 @@ class RaySerialCollector(ISerialCollector):
         self._kind, self._pool, self._players = kind, pool, PlayerLog()
         self._sync = cfg.sync
         self._publisher = Publisher(policy, cfg.update_after_each_batch, cfg.max_weight_update_interval)
-        self._ready, self._levels = ReadyQueue(), LevelSeeds()
+        self._ready = ReadyQueue()
         self._carried: dict[int, int] = {}  # env steps that each actor carries over to its next request
         self._begun: dict[int, int] = {}  # the newest version when each rank began its first request
         self._to_reset: set[int] = set()
@@ -191,7 +132,6 @@ class RaySerialCollector(ISerialCollector):
         if _env is not None:
             raise ConfigError('a Ray collector creates its envs in the actors', where='reset_env')
         self._drain()
-        self._levels.is_given = False
         self._pool.ask_all('reset_env', {rank: () for rank in self._pool.ranks})
 
     def reset_policy(self, _policy: Any = None) -> None:
@@ -233,13 +173,13 @@ class RaySerialCollector(ISerialCollector):
                 be passed as ``n_sample`` or ``n_episode``.
             train_iter: Train iterations so far, for the column ``collect_iter``. None: the version of the weights.
             options: Further arguments of that collector's ``collect``, such as ``policy_kwargs``. Where these have a value
-                for each env, such as ``level_seeds``, they are for the envs of all actors.
+                for each env, such as ``level_seeds``, they are for the envs of each actor.
 
         Returns:
             As that collector returns, for all actors in the order of ranks; without ``sync``, in the order of arrival.
 
         Raises:
-            ConfigError: If the actors' shares must be equal and cannot be, or ``level_seeds`` do not match the envs.
+            ConfigError: If the actors' shares must be equal and cannot be.
             ActorLostError: If more actors were lost than the options allow; with all causes.
             Exception: Any exception raised in an actor, with its traceback there.
         """
@@ -247,7 +187,6 @@ class RaySerialCollector(ISerialCollector):
         known = [self._attribute(name, None) for name in TARGETS]
         target = first_number(*given, per_collect_target, *known)
         self._pool.check_open()
-        self._levels.begin(options.pop('level_seeds', None), self._pool.slots, self._sync)
         self._options, self.versions, self._has_failed = options, [], False
         start = perf_counter()
         self._publisher.begin()
@@ -286,7 +225,7 @@ class RaySerialCollector(ISerialCollector):
             size,
             self._train_iter,
             version,
-            {**self._options, **self._levels.options(rank)},
+            self._options,
             self._at_random,
             is_reset,
             self._reset_always,
@@ -463,7 +402,6 @@ class RaySerialCollector(ISerialCollector):
         """
         ranks, state = self._pool.ranks, in_actor(state_dict, self._acting(self._pool.ranks[0]))
         saved = checked_actors(state, len(ranks))
-        self._levels.is_given = any(own and own['collector'].get('levels') for own in saved)
         self._drain()
         known = {rank: (own,) for rank, own in zip(ranks, saved, strict=True) if own is not None}
         for rank, acting in self._pool.ask_all('load', known).items():

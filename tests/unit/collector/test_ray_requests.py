@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from fake_ray import NEVER, FakeRay, fake_ray
 
-from rlframe.backend.ray.actor import Facts, failure_of
+from rlframe.backend.ray.actor import failure_of
 from rlframe.backend.ray.collector import RayCollector
-from rlframe.errors import ActorLostError, ConfigError, ResourceError
+from rlframe.errors import ActorLostError, ResourceError
 
 
 @pytest.fixture
@@ -244,38 +244,3 @@ def test_every_request_begins_with_new_episodes_only_if_that_is_asked_for(ray: F
         c.next()
     requests = [request for slot in c._pool.slots.values() for request in slot.actor.requests]
     assert len(requests) == 6 and all(request.reset_env is resets for request in requests)
-
-
-def levels_of(ray: FakeRay, rank: int) -> list[Any]:
-    return [request.options.get('level_seeds') for request in ray.of(rank).requests]
-
-
-@pytest.mark.parametrize('form', [list, lambda seeds: dict(reversed(list(enumerate(seeds))))])
-def test_level_seeds_are_those_of_the_envs_of_all_actors(ray: FakeRay, form: Any) -> None:
-    ray.answers['launch'] = Facts(2, 1, 0, 'here')
-    c = collector_of(3, sync=True, num_workers_per_collector=2)
-    c.collect(6)
-    c.collect(6, level_seeds=form([10, 11, 20, 21, 30, 31]))
-    c.collect(6)
-    assert levels_of(ray, 0) == [None, [10, 11], [-1, -1]]
-    assert levels_of(ray, 1) == [None, [20, 21], [-1, -1]]
-    assert levels_of(ray, 2) == [None, [30, 31], [-1, -1]]
-    c.reset_env()
-    c.collect(6)
-    assert levels_of(ray, 2)[3:] == [None]
-
-
-@pytest.mark.parametrize('seeds', [[1, 2, 3], {0: 1, 1: 2, 2: 3, 7: 4}], ids=str)
-def test_level_seeds_that_lack_an_env_of_an_actor_are_refused_before_anything_is_asked(
-    ray: FakeRay, seeds: Any
-) -> None:
-    ray.answers['launch'] = Facts(2, 1, 0, 'here')
-    c = collector_of(2, frames=4, sync=True, num_workers_per_collector=2)
-    with pytest.raises(ConfigError, match=r'level_seeds needs one .* expected the 4 envs \[0, 1, 2, 3\]'):
-        c.collect(4, level_seeds=seeds)
-    assert not ray.of(0).requests and not ray.of(1).requests
-
-
-def test_level_seeds_need_actors_that_answer_the_call_they_are_given_to(ray: FakeRay) -> None:
-    with pytest.raises(ConfigError, match='sync: level_seeds are for the rows of one call'):
-        collector_of(2).collect(4, level_seeds=[1, 2])
