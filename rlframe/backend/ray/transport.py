@@ -61,6 +61,8 @@ FETCH_SECONDS = 60.0
 """How long a payload may take to come from another node."""
 GONE_SECONDS = 20.0
 """How long a cluster may be silent; Ray ends a process about a minute after the end of its cluster, without a word."""
+ATTEMPT_SECONDS = 10.0
+"""How long one attempt waits for a reply before the request is repeated."""
 SLICE_SECONDS = 0.5
 """How long a request waits before it looks whether the connection was closed."""
 MOST_ASKS = 10_000
@@ -357,13 +359,6 @@ class RayTransportConfig(TransportConfig):
     """Options of ``RayTransport``."""
 
     ray_init_config: dict[str, Any] = RAY_INIT
-    attempt_timeout: float = option(
-        10.0,
-        range='(0, inf)',
-        unit='seconds',
-        may_change=True,
-        doc='how long one attempt waits for a reply before the request is repeated',
-    )
 
 
 @TRANSPORT_REGISTRY.register('ray')
@@ -393,7 +388,7 @@ class RayTransport(Transport):
 
     def carry(self, envelope: Envelope, packed: Packed | None, seconds: float) -> Reply:
         """Sends an envelope once and returns the reply."""
-        end, wait = monotonic() + seconds, min(seconds, self._cfg.attempt_timeout)
+        end, wait = monotonic() + seconds, min(seconds, ATTEMPT_SECONDS)
         mailbox = self._found()
         try:
             parcel = None if packed is None else seal(packed)
@@ -402,7 +397,7 @@ class RayTransport(Transport):
                 raise ConnectionError(answer.reason)
             # a fetch may hang: half of the time is left for another one
             left = max(end - monotonic(), 0.0)
-            some = min(left, max(left / 2, self._cfg.attempt_timeout))
+            some = min(left, max(left / 2, ATTEMPT_SECONDS))
             return Reply(self._read(answer.tree).message, unseal(answer.parcel, some))
         except ray.exceptions.RayError as error:
             self._mailbox = None  # it is found anew, as there may be another one

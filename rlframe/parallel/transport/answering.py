@@ -123,10 +123,6 @@ def said(error: RLFrameError) -> str:
     return str(error).removesuffix(f' {error.remedy}') if error.remedy else str(error)
 
 
-MOST_STRANGERS = 64
-"""Connections without a worker whose replies are kept: of ``Join``, and of workers that were forgotten."""
-
-
 class _Session(Generic[R]):
     """The connection of a worker."""
 
@@ -226,29 +222,16 @@ class Replies(Generic[R]):
         session = self._sessions.get(envelope.session)
         if session is not None and envelope.seq in session.entries:
             return session.entries[envelope.seq], False, []
-        dropped: list[Future[R]] = []
         if isinstance(envelope.message, Join):
             if session is None:
                 session = self._sessions[envelope.session] = _Session()
-                dropped = self._drop_strangers(envelope.session)
         elif session is None or not session.worker:
             raise MessageError('the coordinator does not know this worker', remedy=REJOIN)
         elif session.worker != envelope.sender:
             raise MessageError('this id belongs to another connection', where='sender', remedy=REJOIN)
-        dropped += session.admit(envelope)
+        dropped = session.admit(envelope)
         entry = session.entries[envelope.seq] = Future()
         return entry, True, dropped
-
-    def _drop_strangers(self, newest: str) -> list[Future[R]]:
-        """Removes the oldest connections without a worker if there are too many."""
-        strangers = [
-            name
-            for name, session in self._sessions.items()
-            if not session.worker and all(entry.done() for entry in session.entries.values())
-        ]
-        most = max(len(strangers) - MOST_STRANGERS, 0)
-        gone = [name for name in strangers[:most] if name != newest]
-        return [entry for name in gone for entry in self._sessions.pop(name).entries.values()]
 
     def _drop(self, entries: list[Future[R]]) -> None:
         """Releases replies, those of requests that are still being handled as soon as there are any."""

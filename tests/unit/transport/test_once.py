@@ -9,7 +9,7 @@ from transports import Coordinator, collected, join
 
 from rlframe.errors import MessageError
 from rlframe.parallel.transport import messages as m
-from rlframe.parallel.transport.answering import MOST_STRANGERS, InProcessServer, Replies
+from rlframe.parallel.transport.answering import InProcessServer, Replies
 from rlframe.parallel.transport.base import MOST_AT_ONCE, Envelope, decode, encode
 
 
@@ -104,13 +104,6 @@ def test_failed_handler_leaves_no_reply_and_is_not_called_again(replies: Replies
         replies.once(sent(1), lambda: (_ for _ in ()).throw(KeyboardInterrupt))
     with pytest.raises(TimeoutError):
         replies.once(sent(1), never)
-
-
-def test_strangers_are_forgotten_and_workers_are_not(replies: Replies[str], released: list[str]) -> None:
-    for i in range(3 * MOST_STRANGERS):
-        replies.once(joining(f'stranger{i}'), lambda: 'stranger')
-    assert len(replies._sessions) == MOST_STRANGERS + 1 and len(released) == 2 * MOST_STRANGERS
-    assert replies.once(joining(), never) == 'joined'
 
 
 @pytest.mark.parametrize(
