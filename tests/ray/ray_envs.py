@@ -21,7 +21,7 @@ class TellingEnv(gymnasium.Env):
     """Observes its process and its step; what it does at a step is read from files that a test writes.
 
     Args:
-        folder: Where the files are: ``hang``, ``raise`` and ``exit`` name the process that is to do so once.
+        folder: Where the files are: ``hang`` and ``raise`` name the process that is to do so once.
         seconds: What a step takes.
         handle: Nothing that matters.
     """
@@ -49,8 +49,6 @@ class TellingEnv(gymnasium.Env):
             time.sleep(1000)
         if self._is_told('raise'):
             raise RankError(f'enough in {os.getpid()}')
-        if self._is_told('exit'):
-            os._exit(3)
         return self._obs(), 1.0, self._step >= self._length, False, {}
 
     def _is_told(self, what: str) -> bool:

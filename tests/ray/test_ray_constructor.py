@@ -30,15 +30,6 @@ def dqn() -> DQNPolicy:
     return DQNPolicy({'model': {'encoder_hidden_size_list': [16]}}, spec)
 
 
-def test_async_batches_are_of_one_actor_each_and_end_exactly() -> None:
-    with RayCollector(TellingEnv, frames_per_batch=8, total_frames=60, num_collectors=2) as collector:
-        batches = [np.array(batch['obs'])[:, 0] for batch in collector]
-    assert [len(batch) for batch in batches] == [8] * 7 + [4]
-    asked_before_the_last = batches[:4]  # which is of 4 frames, and may be ready before others
-    assert all(len(np.unique(batch)) == 1 for batch in asked_before_the_last)
-    assert collector.requested - collector.delivered < 8
-
-
 def test_each_actor_has_its_own_env_arguments_options_and_a_class_of_the_program() -> None:
     options: dict[str, Any] = {'collector_class': Own, 'max_frames_per_traj': 3, 'sync': True}
     options['create_env_kwargs'] = [{'low': 0}, {'low': 5}]

@@ -117,30 +117,6 @@ def test_payload_that_was_lost_with_its_sender_is_refused_but_not_fatal(
         transport.request(m.AskTask())
 
 
-def test_payload_of_a_reply_that_does_not_come_is_fetched_again(
-    ray_of_tests: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from rlframe.backend.ray import transport as client
-
-    fetches, unseal = [], client.unseal
-
-    def fetched(parcel: Any, seconds: float) -> Any:
-        if parcel is None:
-            return None
-        fetches.append(seconds)
-        if len(fetches) == 1:
-            raise ray_of_tests.exceptions.GetTimeoutError('some object(s) not ready')
-        return unseal(parcel, seconds)
-
-    monkeypatch.setattr(client, 'unseal', fetched)
-    coordinator = Coordinator(lambda e, p: Reply(m.Weights('main', 1, 1), LARGE))
-    with serving('ray', tmp_path, coordinator) as server, joined(server) as transport:
-        got = transport.request(m.AskWeights('main', -1), timeout=60)
-        np.testing.assert_array_equal(got.payload['a'], LARGE['a'])
-    assert len(fetches) == 2 and fetches[0] <= 30
-    assert set(coordinator.handled.values()) == {1}
-
-
 def test_request_is_answered_although_the_mailbox_dies(ray_of_tests: Any, tmp_path: Path) -> None:
     coordinator = Coordinator()
     with serving('ray', tmp_path, coordinator) as server, joined(server) as transport:
