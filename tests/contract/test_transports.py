@@ -144,7 +144,7 @@ def test_message_outside_its_schema_is_not_sent(kind: str, tmp_path: Path) -> No
 
 
 def test_every_request_is_handled_once_on_a_bad_network(kind: str, tmp_path: Path) -> None:
-    coordinator, count = Coordinator(), 60
+    coordinator, count = Coordinator(), 30
     plan = [str(fault) for fault in np.random.default_rng(0).choice(FAULTS, 10 * count)]
     with serving(kind, tmp_path, coordinator) as server, joined(server) as transport:
         faulty = with_faults(transport, plan)
@@ -194,7 +194,7 @@ def test_repeated_request_waits_for_the_first_one(kind: str, tmp_path: Path) -> 
 
 
 def test_workers_and_their_threads_do_not_disturb_each_other(kind: str, tmp_path: Path) -> None:
-    coordinator, workers, count = Coordinator(), 3, 40
+    coordinator, workers, count = Coordinator(), 3, 12
     with serving(kind, tmp_path, coordinator) as server:
 
         def work(name: str) -> list[int]:

@@ -219,15 +219,14 @@ def own_get(ray: FakeRay, failing: tuple[int, ...]) -> Any:
 
 def test_a_collector_that_is_deleted_gives_its_cpus_back(ray: FakeRay) -> None:
     for is_sync in (True, False):
-        c = collector_of(8, frames=16, sync=is_sync)
-        for _ in range(3):
-            next(iter(c))
+        c = collector_of(2, frames=4, sync=is_sync)
+        next(iter(c))
         del c
         gc.collect()
         assert not any(actor.is_alive for actor in ray.actors)
 
 
-@pytest.mark.parametrize(('config', 'count'), [({}, 9), ({'num_gpus': 1}, 1), ({'num_cpus': 3}, 3)])
+@pytest.mark.parametrize(('config', 'count'), [({}, 9), ({'num_gpus': 1}, 1)])
 def test_more_than_the_cluster_has_is_refused_at_once(
     ray: FakeRay, config: dict[str, Any], count: int
 ) -> None:

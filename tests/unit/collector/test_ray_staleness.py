@@ -52,11 +52,11 @@ class Loop:
         return metrics['ray/staleness_mean'], metrics['ray/staleness_max']
 
 
-@pytest.mark.parametrize(('actors', 'in_flight'), [(1, 2), (2, 3), (4, 1)])
+@pytest.mark.parametrize(('actors', 'in_flight'), [(1, 2), (4, 1)])
 def test_staleness_of_equal_actors_is_what_the_formula_says(
     ray: FakeRay, actors: int, in_flight: int
 ) -> None:
-    for batches in sorted({1, 2, actors}):
+    for batches in sorted({1, actors}):
         loop = Loop(ray, actors, max_in_flight=in_flight)
         loop.run(20, FRAMES * batches)
         loop.staleness()  # what the first calls brought, before all was under way
@@ -67,7 +67,7 @@ def test_staleness_of_equal_actors_is_what_the_formula_says(
         loop.collector.shutdown()
 
 
-@pytest.mark.parametrize(('actors', 'in_flight', 'limit', 'least'), [(4, 2, 6, 7), (1, 1, 0, 1)])
+@pytest.mark.parametrize(('actors', 'in_flight', 'limit', 'least'), [(4, 2, 6, 7)])
 def test_a_limit_that_most_batches_exceed_is_refused_from_python(
     ray: FakeRay, actors: int, in_flight: int, limit: int, least: int
 ) -> None:
@@ -97,7 +97,7 @@ def test_a_straggler_delivers_what_it_began_in_time(ray: FakeRay, in_flight: int
     ray.seconds = {'collect': 1.0, (2, 'collect'): 10.0}
     limit = 3 * in_flight
     loop = Loop(ray, 3, max_staleness=limit, max_in_flight=in_flight)
-    loop.run(400, FRAMES)
+    loop.run(150, FRAMES)
     c, asked = loop.collector, sum(request.target for request in ray.of(2).requests)
     assert c.stale < asked / 3, 'what waited for another batch of the straggler'
     assert loop.staleness()[1] > limit

@@ -82,35 +82,24 @@ BAD = {
     'negative size': header(shape=[-2]),
     'more than there is': header(shape=[4], data_offsets=[0, 16]),
     'another size': header(shape=[3]),
-    'huge shape': header(shape=[2**62, 2**62]),
     'gap': header(data_offsets=[4, 12]),
-    'backwards': header(data_offsets=[8, 0]),
-    'floats': header(shape=[2.0]),
     'bools': header(shape=[True, 2]),
     'bools that are neither 0 nor 1': header(dtype='BOOL', shape=[8]),
-    'text': header(shape='ab'),
-    'unknown type': header(dtype='F8_E4M3'),
     'type that runs code': header(dtype='object'),
     'no offsets': {**header(), 'a': {'dtype': 'F32', 'shape': [2]}},
-    'array that is a list': {**header(), 'a': []},
     'many axes': header(shape=[1] * 64 + [2]),
     'no metadata': {'a': header()['a']},
     'another format': {**header(), '__metadata__': {'format': 'x', 'tree': '{}'}},
     'no tree': {**header(), '__metadata__': {'format': FORMAT}},
-    'tree that is a number': {**header(), '__metadata__': {'format': FORMAT, 'tree': 3}},
     'unknown array': header('{"__array__":"b"}'),
     'array twice': header('[{"__array__":"a"},{"__array__":"a"}]'),
     'type with objects': header('{"__array__":"a","dtype":"O"}'),
     'two types': header('{"__tensor__":"a","dtype":"load"}'),
-    'not finite': header('NaN'),
     'key twice': header('{"x":1,"x":2}'),
-    'nested': header('[' * 200 + ']' * 200),
     'very nested': header('[' * 10**5 + ']' * 10**5),
     'batch of unequal columns': header('{"__batch__":{"x":[1],"y":[1,2]}}'),
-    'batch of numbers': header('{"__batch__":{"x":1}}'),
     'batch that is a list': header('{"__batch__":[]}'),
     'not JSON': b'{',
-    'list': [],
     'key of the header twice': b'{"a":1,"a":2}',
 }
 
@@ -148,7 +137,7 @@ def test_only_regular_files_are_read(tmp_path: Path) -> None:
 CONTENT = b''.join(bytes(chunk) for chunk in pack(PAYLOAD).chunks)
 
 
-@settings(max_examples=120, deadline=None, derandomize=True)
+@settings(max_examples=60, deadline=None, derandomize=True)
 @given(
     cut=st.none() | st.integers(0, len(CONTENT)),
     changes=st.dictionaries(st.integers(0, len(CONTENT) - 1), st.integers(0, 255), max_size=8),
