@@ -315,13 +315,11 @@ class LocalBackend(Backend):
         return {'env': self.env} if self.data is None else {'data': self.data}
 
     def make_collector(self, cfg: ExperimentConfig, policy: Policy, **common: Any) -> ISerialCollector:
-        """Creates the collector that the config names."""
         section = cfg.policy.collect.collector
         given = {'policy': build.collecting_policy(cfg, policy), 'seed': cfg.seed, **common}
         return SERIAL_COLLECTOR_REGISTRY.build(section, cfg=section, **self._envs_or_data, **given)
 
     def make_evaluator(self, cfg: ExperimentConfig, policy: Policy, **common: Any) -> ISerialEvaluator:
-        """Creates the evaluator that the config names."""
         section, seed = cfg.policy.eval.evaluator, common.get('seed', cfg.seed)
         acting = build.with_opponents(cfg, policy.eval_mode, self.factory.spec, seed)
         return SERIAL_EVALUATOR_REGISTRY.build(
@@ -329,13 +327,11 @@ class LocalBackend(Backend):
         )
 
     def close(self) -> None:
-        """Closes the envs or the data."""
         for opened in (self.env, self.data):
             if opened is not None:
                 opened.close()
 
     def summary(self, cfg: ExperimentConfig) -> str:
-        """Says in a few words where training samples come from."""
         if cfg.policy.collect.collector.get('data') is not None:
             return f'recorded data of {self.factory.spec.name}'
         return super().summary(cfg)

@@ -142,7 +142,6 @@ class RayBackend(Backend):
         self._actors = ActorPool(options, EvaluatorActor, EVALUATOR, make)
 
     def make_collector(self, cfg: ExperimentConfig, policy: Policy, **common: Any) -> ISerialCollector:
-        """Starts the actors and creates the collector that uses them."""
         from rlframe.backend.ray.actor import on_cpu
         from rlframe.backend.ray.serial_collector import RaySerialCollector
 
@@ -153,7 +152,6 @@ class RayBackend(Backend):
         return RaySerialCollector(kind, section, self._actors, policy.collect_mode, **given)
 
     def make_evaluator(self, cfg: ExperimentConfig, policy: Policy, **common: Any) -> ISerialEvaluator:
-        """Starts the actor and creates the evaluator that uses it."""
         from rlframe.backend.ray.actor import on_cpu
         from rlframe.backend.ray.evaluator import RaySerialEvaluator
 
@@ -164,18 +162,15 @@ class RayBackend(Backend):
         return RaySerialEvaluator(cfg.policy.eval.evaluator, self._actors, policy.eval_mode, **given)
 
     def close(self) -> None:
-        """Ends the actors, and Ray if it was started here."""
         if self._actors is not None:
             self._actors.close()
 
     def summary(self, cfg: ExperimentConfig) -> str:
-        """Says in a few words where training samples come from."""
         actors = cfg.policy.collect.collector.num_collectors
         return f'{actors} Ray actor(s) with {super().summary(cfg)} each'
 
     @classmethod
     def collector_errors(cls, known: Known) -> list[ConfigError]:
-        """Returns the mistakes in combinations of options."""
         given = {name: known[f'{COLLECTOR}.{name}'] for name in RAY_OPTIONS if f'{COLLECTOR}.{name}' in known}
         errors = check_ray_options(given) if len(given) == len(RAY_OPTIONS) else []
         for error in errors:
@@ -198,24 +193,20 @@ class RayBackend(Backend):
 
     @classmethod
     def evaluator_errors(cls, known: Known) -> list[ConfigError]:
-        """Returns the mistakes in combinations of options."""
         is_data = known.get(f'{EVALUATOR}.type') == 'metric'
         return [_stays_here(EVALUATOR, 'recorded data are read in this process')] if is_data else []
 
     @classmethod
     def collector_num(cls, section: Mapping[str, Any]) -> int:
-        """Returns the number of actors."""
         number = section.get('num_collectors')
         return number if isinstance(number, int) else 1
 
     @classmethod
     def collector_resources(cls, section: Mapping[str, Any]) -> list[dict[str, float]]:
-        """Returns the resources of each actor."""
         return [actor_resources(remote_config_of(section, rank)) for rank in range(section['num_collectors'])]
 
     @classmethod
     def evaluator_resources(cls, section: Mapping[str, Any]) -> list[dict[str, float]]:
-        """Returns the resources of the actor."""
         return [actor_resources(remote_config_of(pool_options(section), 0))]
 
     @classmethod

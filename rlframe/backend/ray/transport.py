@@ -261,7 +261,6 @@ class RayServer(AnsweringServer[Sent]):
         return self._address
 
     def connect(self, cfg: Mapping[str, Any] | None = None) -> Transport:
-        """Returns a connection through the mailbox."""
         return RayTransport(cfg, self.address)
 
     def close(self) -> None:
@@ -387,7 +386,6 @@ class RayTransport(Transport):
         return None if payload is None else pack(payload)
 
     def carry(self, envelope: Envelope, packed: Packed | None, seconds: float) -> Reply:
-        """Sends an envelope once and returns the reply."""
         end, wait = monotonic() + seconds, min(seconds, ATTEMPT_SECONDS)
         mailbox = self._found()
         try:

@@ -35,15 +35,12 @@ class AnsweringServer(Server, Generic[R]):
         self._replies: Replies[R] = Replies(self.release)
 
     def start(self, handler: Handler) -> None:
-        """Begins to answer requests; see ``Server.start``."""
         self._handler = handler
 
     def forget(self, worker: str) -> None:
-        """Deletes everything that is kept for a worker; see ``Server.forget``."""
         self._replies.forget(worker)
 
     def close(self) -> None:
-        """Stops answering."""
         self._handler = None
         self._replies.close()
 
@@ -286,7 +283,6 @@ class InProcessServer(AnsweringServer[Reply]):
         return 'in_process'
 
     def connect(self, cfg: Mapping[str, Any] | None = None) -> InProcessTransport:
-        """Returns a connection to this server."""
         return InProcessTransport(cfg, self)
 
     def keep(self, envelope: Envelope, reply: Reply) -> Reply:
@@ -309,7 +305,6 @@ class InProcessServer(AnsweringServer[Reply]):
             return refusal(error)
 
     def close(self) -> None:
-        """Stops answering."""
         self._is_closed = True
         super().close()
 

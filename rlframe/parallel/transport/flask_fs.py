@@ -126,7 +126,6 @@ class FlaskFSServer(AnsweringServer[Sent]):
 
     @property
     def address(self) -> str:
-        """The address, as a URL."""
         assert self._socket is not None, 'the server has not started'
         host, port = self._cfg.host, self._socket.getsockname()[1]
         return url_of(socket.gethostname() if host in ('0.0.0.0', '::') else host, port)
@@ -140,14 +139,12 @@ class FlaskFSServer(AnsweringServer[Sent]):
         return made
 
     def forget(self, worker: str) -> None:
-        """Deletes the replies to a worker and all its files."""
         session = self._replies.session_of(worker)
         super().forget(worker)
         if session:
             self._files.delete(number_of(session))
 
     def close(self) -> None:
-        """Closes the port and deletes the files; may be called twice."""
         super().close()
         if self._http is not None:
             self._http.close()
@@ -286,7 +283,6 @@ class FlaskFSTransport(Transport):
         return Reply(reply.message, self._payload(envelope.seq) if reply.has_payload else None)
 
     def close(self) -> None:
-        """Closes all connections; requests that wait for a reply fail."""
         super().close()
         self._pool.close()
 
