@@ -148,11 +148,7 @@ ROW = ('obs', 'reward', 'terminated', 'truncated', 'action')
 
 
 class Played:
-    """What random actions led to.
-
-    Args:
-        last: The observation for the next action, packed.
-    """
+    """What random actions led to."""
 
     def __init__(self, last: Any = None) -> None:
         self.last = last
@@ -195,14 +191,8 @@ def play(
 ) -> Played:
     """Plays random actions, with every step checked in full if ``remarks`` are collected.
 
-    Args:
-        env: The env.
-        spec: Its spaces.
-        steps: Env steps to play.
-        seed: Seed of the actions and of the first episode.
-        calling: Told each call.
-        remarks: Collects what the contract remarks.
-        last: Observation, packed, with which a running episode continues; None: begins one.
+    A running episode continues with its observation ``last``, packed; None: one begins. The seed is that of the actions
+    and of the first episode.
 
     Raises:
         RLFrameError: If the env violates the contract. What the env itself raises passes unchanged.
@@ -265,13 +255,7 @@ def _content(obs: Any) -> bytes:
 
 
 class Checks:
-    """The checks of one env, in order; they run in a thread, as an env may hang.
-
-    Args:
-        section: Options of the ``env`` section of a config.
-        steps: Random env steps to check.
-        seed: Seed of the first episode.
-    """
+    """The checks of one env, in order; they run in a thread, as an env may hang."""
 
     def __init__(self, section: Mapping[str, Any], steps: int, seed: int) -> None:
         self.section, self.steps, self.seed = dict(section), steps, seed

@@ -74,14 +74,7 @@ def check_picture_name(out: str | None, option: str = '--out') -> None:
 
 
 def curves_figure(groups: Sequence[Group], tags: Sequence[str], title: str = '', smooth: int = 1) -> Figure:
-    """Draws a panel for each metric and a curve for each group.
-
-    Args:
-        groups: The runs.
-        tags: The metrics.
-        title: Title of the figure.
-        smooth: Number of values of which each shown value is the mean.
-    """
+    """Draws a panel for each metric and a curve for each group, of means of ``smooth`` values."""
     columns = min(3, len(tags))
     width = 7.2 if columns == 1 else 4.6 * columns
     figure, panels = _panels(len(tags), columns, width, 0.9 + 3.4 * math.ceil(len(tags) / columns))
@@ -206,15 +199,7 @@ def scatter_panels(
     title: str,
     log_keys: Sequence[str] = (),
 ) -> Figure:
-    """Draws the trials of a search: a panel for each option, with a point for each trial.
-
-    Args:
-        columns: Values of the trials by option, the best trial first.
-        scores: Scores of the trials.
-        metric: Name of the score.
-        title: Title of the picture.
-        log_keys: Options whose domains are logarithmic.
-    """
+    """Draws the trials of a search, the best one first: a panel for each option, with a point for each trial."""
     across = min(3, len(columns))
     height = 0.8 + 3.2 * math.ceil(len(columns) / across)
     figure, panels = _panels(len(columns), across, 1.2 + 4 * across, height)
@@ -268,12 +253,7 @@ def _label(text: str) -> str:
 
 
 def save_figure(figure: Figure, paths: Sequence[Path], is_named: bool = False) -> None:
-    """Writes a figure to PNG and SVG files.
-
-    Args:
-        figure: The figure.
-        paths: The files.
-        is_named: Whether the user named them, so that links are followed.
+    """Writes a figure to PNG and SVG files; links are followed if the user named the files.
 
     Raises:
         ExperimentDirError: If one cannot be written.

@@ -30,15 +30,7 @@ COMMAND = re.compile(r'^    (rlframe .*)$', re.MULTILINE)
 
 
 def new_file(kind: str, name: str, folder: Path) -> tuple[Path, list[str]]:
-    """Writes the template of a kind under another name.
-
-    Args:
-        kind: The template, such as ``policy``.
-        name: Name of the module, and of the component in configs.
-        folder: Where to write.
-
-    Returns:
-        The file, and the commands that use it.
+    """Writes the template of a kind under another name; returns the file, and the commands that use it.
 
     Raises:
         ConfigError: If the name cannot be one, or the file exists.
@@ -61,16 +53,7 @@ def _title(name: str) -> str:
 
 
 def new_config(name: str, folder: Path, env: str, policy: str | None = None) -> tuple[Path, list[str]]:
-    """Writes a config for an env: with a policy that suits its spaces.
-
-    Args:
-        name: Name of the file without suffix.
-        folder: Where to write.
-        env: An id, as ``rlframe train --env`` takes it, ``module:Id`` or ``module:Class``.
-        policy: Name of the policy; None: chosen by the spaces.
-
-    Returns:
-        The file, and the commands that use it.
+    """Writes a config for an env, with a policy that suits its spaces; returns the file, and the commands that use it.
 
     Raises:
         ConfigError: If the name cannot be one, the file exists, there is no such env or policy, or they do not fit.
@@ -108,13 +91,7 @@ Code = Mapping[str, Any]
 
 
 def config_text(head: str, facts: Sequence[str], main: Mapping[str, Any], create: Mapping[str, Any]) -> str:
-    """Returns the source of a config file.
-
-    Args:
-        head: First line of its docstring.
-        facts: Further lines of its docstring.
-        main: The options that are set.
-        create: The components.
+    """Returns the source of a config file, whose docstring consists of ``head`` and ``facts``.
 
     Raises:
         ConfigError: If the config has mistakes, or a value that cannot be written as source.

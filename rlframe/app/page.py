@@ -50,11 +50,7 @@ logger = logging.getLogger('rlframe.analysis')
 
 
 def write_report(folder: str | Path, out: str | None = None) -> Path:
-    """Writes the report on a run; without curves if matplotlib is not installed.
-
-    Args:
-        folder: The run folder.
-        out: The file; by default ``report.html`` in the run folder.
+    """Writes the report on a run, ``report.html`` in its folder by default; without curves if matplotlib is not installed.
 
     Raises:
         ExperimentDirError: If the folder is no run, or the file cannot be written.

@@ -44,17 +44,9 @@ def play_run(
     fps: float | None = None,
     human: bool = False,
 ) -> list[Episode]:
-    """Plays episodes with the policy of a checkpoint.
+    """Plays episodes with the policy of a checkpoint, and says lines of text.
 
-    Args:
-        opened: The checkpoint.
-        request: The episodes.
-        say: Takes lines of text.
-        fps: Env steps per second; None: as the env does it, and as fast as possible in text.
-        human: Whether it has to be a window.
-
-    Returns:
-        The episodes.
+    It plays ``fps`` env steps per second; None: as the env does it, and as fast as possible in text.
 
     Raises:
         ConfigError: If the checkpoint cannot be used, or the env cannot be shown as wished.

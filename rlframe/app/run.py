@@ -37,11 +37,7 @@ if TYPE_CHECKING:
 
 
 def full_keys(options: Mapping[str, Any], cfg: ResolvedConfig) -> dict[str, Any]:
-    """Returns options with their dotted keys.
-
-    Args:
-        options: Values by the last parts of their keys.
-        cfg: A compiled config, whose keys count.
+    """Returns options, by the last parts of their keys, with the dotted keys of a compiled config.
 
     Raises:
         ConfigError: If no key or several keys end in a name; with the candidates.

@@ -135,10 +135,7 @@ DEPTH = 3
 
 
 class RunFiles:
-    """A run folder.
-
-    Args:
-        folder: The folder; see ``is_run``.
+    """A run folder; see ``is_run``.
 
     Raises:
         ExperimentDirError: If its config or its metrics cannot be read.

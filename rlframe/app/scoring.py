@@ -125,12 +125,7 @@ TOLD_SECONDS = 5.0
 def score(
     path: str | Path | OpenCheckpoint, request: Request, tell: Callable[[str], object] | None = None
 ) -> Score:
-    """Plays episodes with the policy of a checkpoint.
-
-    Args:
-        path: The checkpoint, or a run folder.
-        request: The episodes.
-        tell: Told the progress of a long evaluation from time to time.
+    """Plays episodes with the policy of a checkpoint, and tells the progress of a long evaluation from time to time.
 
     Raises:
         ConfigError: If the request is invalid.

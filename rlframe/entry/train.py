@@ -132,15 +132,7 @@ def _run(
     folder: Path | Callable[[], Path] | None,
     saved: OpenCheckpoint | None = None,
 ) -> int:
-    """Trains with a compiled config and returns the exit code.
-
-    Args:
-        cfg: The config.
-        args: The command line.
-        is_parallel: Whether it is a run of parallel mode, whose coordinator is in this process.
-        folder: The run folder, a function that creates it, or None for a new one by the config.
-        saved: The checkpoint that it resumes from.
-    """
+    """Trains with a compiled config and returns the exit code; in parallel mode, with the coordinator in this process."""
     from rlframe.pipeline.serial import SerialPipeline
     from rlframe.pipeline.training import run_shown
 

@@ -96,14 +96,7 @@ def open_source(
     model: Any = None,
     env: Any = None,
 ) -> Source:
-    """Loads the policy of a checkpoint.
-
-    Args:
-        path: As accepted by ``open_checkpoint``.
-        trust: Whether the config of a foreign run may reach beyond the run.
-        overrides: Options that replace those of the run, such as secrets, which checkpoints never contain.
-        model: A network to load the weights into, in place of the one named in the config.
-        env: Id, class or factory of the env, in place of the one named in the config.
+    """Loads the policy of a checkpoint; the arguments are those of ``export_policy``.
 
     Raises:
         CheckpointError: If it does not exist, is damaged, or contains no policy or no config.
@@ -124,14 +117,7 @@ def saved_config(
     env: Any = None,
     needed: Callable[[Mapping[str, Any]], Mapping[str, Any]] = lambda data: data,
 ) -> Mapping[str, Any]:
-    """Returns the config pair of a checkpoint, which may be used.
-
-    Args:
-        opened: The checkpoint.
-        trust: Whether the config of a foreign run may reach beyond the run.
-        overrides: Options that replace those of the run.
-        env: Id, class or factory of the env, in place of the one named in the config.
-        needed: Leaves out what is not used.
+    """Returns the config pair of a checkpoint, or what is ``needed`` of it, after checking that it may be used.
 
     Raises:
         ConfigError: If the env exists in the program only that trained.
@@ -159,14 +145,7 @@ def compiled_again(
 def played_policy(
     opened: OpenCheckpoint, state: Mapping[str, Any], cfg: ExperimentConfig, spec: EnvSpec, model: Any = None
 ) -> Policy:
-    """Creates the policy of a checkpoint, to act greedily.
-
-    Args:
-        opened: The checkpoint.
-        state: Its content.
-        cfg: The config that it is played with.
-        spec: The env.
-        model: A network to load the weights into, in place of the one named in the config.
+    """Creates the policy of a checkpoint, to act greedily: with its network, or with the given one, and its weights.
 
     Raises:
         CheckpointError: If the checkpoint is of another network.
@@ -195,12 +174,7 @@ Row = tuple[str, Any]
 
 
 def card(source: Source, imports_code: bool) -> str:
-    """Returns the text of the model card, Markdown.
-
-    Args:
-        source: The policy to export, with its source.
-        imports_code: Whether loading it imports custom modules.
-    """
+    """Returns the text of the model card, Markdown."""
     kind, env = source.cfg.policy.type, source.spec.name
     return '\n'.join(
         [
