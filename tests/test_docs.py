@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from doc_blocks import blocks_of, page_folder
+from doc_blocks import blocks_of
 
 from rlframe.entry.__main__ import main
 from rlframe.entry.verbs import VERBS
@@ -152,12 +152,6 @@ def test_example_hook_stops_when_the_loss_is_out_of_bounds(cwd: Path) -> None:
     assert 'divergence(after_iter, priority 10)' in str(caught.value.__notes__)
 
 
-def test_example_hook_of_a_run_ends_training(cwd: Path) -> None:
-    hook = 'hooks.stop_at_return.value=5'
-    folder = train('cartpole_dqn', "import_names=['stop_at_return']", 'policy.learn.batch_size=8', hook)
-    assert 'training ends: the training return reached 5' in (folder / 'log.txt').read_text(encoding='utf-8')
-
-
 def test_example_buffer_prefers_fresh_data() -> None:
     import numpy as np
     from recent_buffer import RecentReplayBuffer
@@ -168,13 +162,6 @@ def test_example_buffer_prefers_fresh_data() -> None:
     assert numbers.max() == 4999 and 40 < 4999 - numbers.mean() < 60
 
 
-def test_example_from_python_trains(cwd: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with page_folder(cwd, monkeypatch):
-        names = runpy.run_path(str(EXAMPLES / 'from_python.py'))
-    assert names['action'] in (0, 1) and names['score'].episodes == 20
-    assert (cwd / 'cartpole_dqn_seed0' / 'ckpt' / 'latest').exists()
-
-
 @pytest.mark.slow
 def test_example_of_parallel_mode_solves_its_env(cwd: Path, capsys: pytest.CaptureFixture[str]) -> None:
     names = runpy.run_path(str(EXAMPLES / 'parallel_in_one_process.py'))
@@ -183,18 +170,6 @@ def test_example_of_parallel_mode_solves_its_env(cwd: Path, capsys: pytest.Captu
         coordinator.commander.best >= 100 and coordinator.received == coordinator.pushed + coordinator.dropped
     )
     assert 'env steps' in capsys.readouterr().out and not list(cwd.iterdir())
-
-
-def test_no_example_is_left_out() -> None:
-    tested = {'boltzmann_dqn', 'stop_on_divergence', 'stop_at_return', 'recent_buffer', 'cartpole_extended'}
-    tested |= {'from_python', 'parallel_in_one_process', 'act'}
-    assert {file.stem for file in EXAMPLES.glob('*.py')} == tested
-
-
-def test_example_acts_with_an_exported_policy(cwd: Path) -> None:
-    folder = train('configs/cartpole_dqn.py')
-    assert main(['export', folder.name]) == 0
-    assert runpy.run_path(str(EXAMPLES / 'act.py'))['return_'] > 0
 
 
 def docs_script(name: str) -> Any:

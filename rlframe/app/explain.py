@@ -172,7 +172,7 @@ class Here(NamedTuple):
             return 'set on the command line'
         if key in self.cfg._user_keys:
             return f'set in {self.name}'
-        source = config.FORWARDED.get(key)
+        source = config.FORWARDED.get(key, '')
         is_copy = source in self.options and value_of(self.cfg, key) == value_of(self.cfg, source)
         return f'taken from {source}, {self.origin(source)}' if is_copy else 'the default'
 

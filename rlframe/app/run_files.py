@@ -86,11 +86,8 @@ class MetricColumns(Mapping[str, Array]):
         """Returns the env steps and the values of the records that have a number; of several at one env step, the last."""
         values = self[name]
         has = np.isfinite(values)
-        steps, values = self['envstep'][has], values[has]
-        order = np.argsort(steps, kind='stable')
-        steps, values = steps[order], values[order]
-        keep = np.append(steps[1:] != steps[:-1], True)[: len(steps)]
-        return Curve(steps[keep], values[keep])
+        steps, last = np.unique(self['envstep'][has][::-1], return_index=True)
+        return Curve(steps, values[has][::-1][last])
 
     def last(self, name: str) -> float:
         """Returns the last value of a metric; NaN if there is none."""
