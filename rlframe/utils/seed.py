@@ -11,8 +11,10 @@ from typing import Any
 import numpy as np
 
 from rlframe.utils import schema
-from rlframe.utils.lazy import torch
+from rlframe.utils.lazy import LazyModule
 from rlframe.utils.serialize import checked_words
+
+torch = LazyModule('torch')
 
 COLLECT, EVALUATE, SCORE = 'collect', 'evaluate', 'score'
 """Purposes with separate env seeds: training, evaluation during training, scoring of a finished policy."""
