@@ -14,10 +14,10 @@ import numpy as np
 from easydict import EasyDict
 
 from rlframe.data.timestep import Batch
-from rlframe.errors import RequestRefusedError, WorkerLostError
+from rlframe.errors import RequestRefusedError
 from rlframe.parallel.comm_learner import Round, RoundWorker, TransportLearnerConfig, batches_of
 from rlframe.parallel.comm_worker import CLOSED
-from rlframe.parallel.coordinator.workers import Answer, RequestHandler, Worker, WorkerTable
+from rlframe.parallel.coordinator.workers import Answer, RequestHandler, Worker
 from rlframe.parallel.held_weights import AVERAGED, TaskAbandoned
 from rlframe.parallel.transport import messages as m
 from rlframe.parallel.transport.answering import InProcessServer
@@ -145,8 +145,7 @@ class LearnerGroup(RequestHandler):
     """
 
     def __init__(self, cfg: DeadlinesConfig, server: Server, fingerprint: str) -> None:
-        self._cfg, self._server = cfg, server
-        super().__init__(WorkerTable(cfg.worker_deadline), fingerprint)
+        super().__init__(cfg, server, fingerprint)
         self.changed = threading.Condition(self.lock)
         """Notified when something has arrived."""
         self.members: dict[str, Member] = {}
@@ -213,7 +212,7 @@ class LearnerGroup(RequestHandler):
         with self.lock:
             self._task, self._ended, self._is_abandoned, self.broken = None, reason, is_abandoned, ''
 
-    def leave(self, reason: str) -> None:
+    def dismiss(self, reason: str) -> None:
         """Tells all learners to leave."""
         with self.lock:
             self._leaves = self._leaves or reason
@@ -237,32 +236,21 @@ class LearnerGroup(RequestHandler):
                 self.raise_failure()
                 if check is not None:
                     check()
-                self._look_for_lost()
+                self.lose_late()
+                self.check_present('learner')
                 self.changed.wait(min(TICK, seconds))
 
-    def _look_for_lost(self) -> None:
-        limits = self._cfg
-        for worker in self.workers.silent():
-            self._lose(worker, f'no sign of life for {limits.worker_deadline:g} s')
-        for worker in self.workers.stuck(limits.stall_deadline):
-            member = self.members[worker.id]
-            if member.is_given and self._is_busy(member):
-                self._lose(worker, f'no update for {limits.stall_deadline:g} s')
-        if (seconds := self.workers.missing('learner')) > limits.role_deadline:
-            lost = '; lost: ' + '; '.join(self.workers.lost[-3:]) if self.workers.lost else ''
-            raise WorkerLostError(
-                f'the aggregator has had no learner for {seconds:.0f} s{lost}',
-                where='aggregator.role_deadline',
-                remedy=f'Start one: python -m rlframe.entry -m learner --join {self._server.address} -c CONFIG.',
-            )
+    def _lacks(self, worker: Worker) -> str:
+        member = self.members[worker.id]
+        return 'update' if member.is_given and self._is_busy(member) else ''
 
-    def _lose(self, worker: Worker, cause: str) -> None:
+    def leave(self, worker: Worker, cause: str) -> None:
         """Removes a learner; with a cause, as one that was lost."""
         if cause:
             logger.warning('%s is lost: %s', worker, cause)
         self._end(self.members.pop(worker.id), cause or 'it left')
         self.workers.leave(worker.id, cause)
-        self._server.forget(worker.id)
+        self.server.forget(worker.id)
 
     def _end(self, member: Member, cause: str) -> None:
         """Ends a learner's task; if that of the group is not over, the group has to begin it again."""
@@ -293,11 +281,11 @@ class LearnerGroup(RequestHandler):
                 remedy='Join the coordinator instead.',
             )
         if (before := self.workers.holder(message, session)) is not None:
-            self._lose(before, 'it joined again')
+            self.leave(before, 'it joined again')
         worker = self.workers.join(message, session)
         self.members[worker.id] = Member(worker)
         self.changed.notify_all()
-        limits = self._cfg
+        limits = self._limits
         return m.Joined(
             worker.id, 'group', limits.beat_interval, limits.worker_deadline, worker.rank, worker.incarnation
         )
@@ -313,7 +301,7 @@ class LearnerGroup(RequestHandler):
         return self._orders(worker, task=message.task)
 
     def _ask_task(self, worker: Worker, message: m.AskTask, _: Any) -> m.Task | m.Wait:
-        wait, member = self._cfg.wait, self.members[worker.id]
+        wait, member = self._limits.wait, self.members[worker.id]
         if worker.task:  # it never got its task, or lost it
             self._end(member, 'it lost its task')
         if self._leaves:
@@ -339,7 +327,7 @@ class LearnerGroup(RequestHandler):
         return self._orders(worker)
 
     def _ask_data(self, worker: Worker, message: m.AskData, _: Any) -> m.Wait | Reply:
-        wait, member = self._cfg.wait, self.members[worker.id]
+        wait, member = self._limits.wait, self.members[worker.id]
         if message.task != worker.task or self._task is None or message.task != self._task.task:
             return m.Wait(wait, True, self._ended or 'the task is over')
         member.asked = message
@@ -382,7 +370,7 @@ class LearnerGroup(RequestHandler):
 
     def _farewell(self, worker: Worker, message: m.Farewell, _: Any) -> m.Orders:
         orders = self._orders(worker)
-        self._lose(worker, '')
+        self.leave(worker, '')
         logger.info('%s left: %s', worker, message.reason)
         return orders
 
@@ -572,7 +560,7 @@ class LearnerAggregator(RoundWorker):
         """Ends the task of all learners, and waits until they have."""
         group = self._group
         if self._stopped:
-            group.leave(self._stopped)
+            group.dismiss(self._stopped)
         group.end_task(reason, is_abandoned)
         group.wait_until(lambda: not group.working, seconds=self._cfg.close_timeout / 2)
 
@@ -592,7 +580,7 @@ class LearnerAggregator(RoundWorker):
 
     def _release(self) -> None:
         group = self._group
-        group.leave(self._stopped or 'the aggregator ends')
+        group.dismiss(self._stopped or 'the aggregator ends')
         super()._release()
         with group.lock:
             group.changed.wait_for(lambda: not group.members, self._cfg.close_timeout / 4)

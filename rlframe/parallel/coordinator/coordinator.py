@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from time import monotonic
 from typing import Any
 
-from rlframe.errors import ConfigError, MessageError, WorkerLostError
+from rlframe.errors import ConfigError, MessageError
 from rlframe.parallel.coordinator import assembly
 from rlframe.parallel.coordinator.assembly import CoordinatedRun, TrainingData, Version
 from rlframe.parallel.coordinator.base_parallel_commander import BaseParallelCommander, Situation
@@ -88,9 +88,7 @@ class Coordinator(RequestHandler, Configurable):
         else:
             options = cfg or {}
         self._cfg = self.resolve_config(options)
-        super().__init__(WorkerTable(self._cfg.worker_deadline, clock), fingerprint)
-        self.server = server
-        """The coordinator's end of the transport."""
+        super().__init__(self._cfg, server, fingerprint, clock)
         self._run, self._run_id = run if run is not None else CoordinatedRun(), run_id
         self.commander, self.data, self.name = commander, data, name
         self.progress = progress if progress is not None else Progress()
@@ -163,41 +161,28 @@ class Coordinator(RequestHandler, Configurable):
         """
         with self.lock:
             self.raise_failure()
-            for worker in self.workers.silent():
-                self.leave(worker, f'no sign of life for {self._cfg.worker_deadline:g} s')
-            self._look_for_stuck()
+            self.lose_late()
             if self._clock() - self._state_at >= self._cfg.state_interval and self._has_learned():
                 self._state_at = self._clock()
                 self.request_state()
             if self.commander.is_complete(self.situation()):
                 self.shut_down('training is complete')
             for role in () if self._stopping.is_set() else ('learner', 'collector'):
-                if (seconds := self.workers.missing(role)) > self._cfg.role_deadline:
-                    self._raise_missing(role, seconds)
+                self.check_present(role)
 
     def _has_learned(self) -> bool:
         return self.data.learned > self._learned_before
 
-    def _look_for_stuck(self) -> None:
-        """Removes workers that send signs of life but make no progress, as with an env that hangs."""
-        for worker in self.workers.stuck(self._cfg.stall_deadline):
-            if worker.role == 'collector' or self.data.given > self.data.learned:
-                what = 'step of an env' if worker.role == 'collector' else 'update'
-                self.leave(worker, f'no {what} for {self._cfg.stall_deadline:g} s')
+    def _lacks(self, worker: Worker) -> str:
+        if worker.role == 'collector':
+            return 'step of an env'
+        return 'update' if self.data.given > self.data.learned else ''
 
     def lose(self, role: str, name: str, cause: str) -> None:
         """Removes a worker whose end was noticed by other means; ignored if it is not present."""
         with self.lock:
             if (worker := self.workers.find(role, name)) is not None:
                 self.leave(worker, cause)
-
-    def _raise_missing(self, role: str, seconds: float) -> None:
-        lost = '; lost: ' + '; '.join(self.workers.lost[-3:]) if self.workers.lost else ''
-        raise WorkerLostError(
-            f'no {role} for {seconds:.0f} s{lost}',
-            where='coordinator.role_deadline',
-            remedy=f'Start one: python -m rlframe.entry -m {role} --join {self.server.address} -c CONFIG.',
-        )
 
     # workers
 

@@ -10,11 +10,12 @@ from time import monotonic
 from typing import Any
 
 from rlframe._version import __version__
-from rlframe.errors import MessageError, RequestRefusedError, RLFrameError
+from rlframe.errors import MessageError, RequestRefusedError, RLFrameError, WorkerLostError
 from rlframe.parallel.transport import messages as m
-from rlframe.parallel.transport.base import Envelope, Reply
+from rlframe.parallel.transport.base import Envelope, Reply, Server
 from rlframe.parallel.transport.messages import Beat, Join
 from rlframe.utils import schema
+from rlframe.utils.options import DeadlinesConfig
 from rlframe.utils.schema import COUNT, TEXT, Schema, check_state
 
 
@@ -233,15 +234,24 @@ Answer = Callable[[Worker, Any, Any], m.Message | Reply]
 
 
 class RequestHandler(ABC):
-    """Answers one request after the other; none of them waits.
+    """Answers one request after the other, none of which waits, and removes workers whose deadline has passed.
 
     Args:
-        workers: The present workers.
+        limits: Deadlines.
+        server: The end of a transport that workers join.
         fingerprint: Hash of the part of the config that all roles share; empty: it is not compared.
+        clock: Returns seconds that never go back.
     """
 
-    def __init__(self, workers: WorkerTable, fingerprint: str) -> None:
-        self.workers, self._fingerprint = workers, fingerprint
+    def __init__(
+        self,
+        limits: DeadlinesConfig,
+        server: Server,
+        fingerprint: str,
+        clock: Callable[[], float] = monotonic,
+    ) -> None:
+        self._limits, self.server, self._fingerprint = limits, server, fingerprint
+        self.workers = WorkerTable(limits.worker_deadline, clock)
         """The present workers."""
         self.lock = threading.RLock()
         """Held while a request is answered."""
@@ -255,6 +265,37 @@ class RequestHandler(ABC):
     @abstractmethod
     def _admit(self, message: m.Join, session: str) -> m.Joined:
         """Admits a worker that fits, over its connection."""
+
+    @abstractmethod
+    def leave(self, worker: Worker, cause: str) -> None:
+        """Removes a worker and ends its task; with a cause, as one that was lost."""
+
+    @abstractmethod
+    def _lacks(self, worker: Worker) -> str:
+        """Returns what a worker with a task has to do next, in words; empty if it may wait."""
+
+    def lose_late(self) -> None:
+        """Removes workers that are silent, or send signs of life but make no progress, as with an env that hangs."""
+        limits = self._limits
+        for worker in self.workers.silent():
+            self.leave(worker, f'no sign of life for {limits.worker_deadline:g} s')
+        for worker in self.workers.stuck(limits.stall_deadline):
+            if what := self._lacks(worker):
+                self.leave(worker, f'no {what} for {limits.stall_deadline:g} s')
+
+    def check_present(self, role: str) -> None:
+        """Checks that a role has not been without a worker for too long.
+
+        Raises:
+            WorkerLostError: If it has.
+        """
+        if (seconds := self.workers.missing(role)) > self._limits.role_deadline:
+            lost = '; lost: ' + '; '.join(self.workers.lost[-3:]) if self.workers.lost else ''
+            raise WorkerLostError(
+                f'no {role} for {seconds:.0f} s{lost}',
+                where='coordinator.role_deadline',
+                remedy=f'Start one: python -m rlframe.entry -m {role} --join {self.server.address} -c CONFIG.',
+            )
 
     def handle(self, envelope: Envelope, payload: Any = None) -> Reply:
         """Answers a request.
