@@ -121,27 +121,6 @@ def test_set_seed_and_states_repeat_what_was_collected() -> None:
         assert np.array_equal(obs[0], obs[8]) and not np.array_equal(first[0]['obs'][0], first[0]['obs'][8])
 
 
-@pytest.mark.parametrize(
-    ('given', 'message'),
-    [
-        ({'frames_per_batch': 51, 'num_collectors': 2, 'sync': True}, 'divisible by 2.*got 51'),
-        ({'frames_per_batch': 0}, 'frames_per_batch: bad value; got 0, expected at least 1'),
-        ({'num_collectors': 2, 'create_env_kwargs': [{}] * 3}, 'has 3 entries for 2 collectors'),
-        ({'remote_configs': [{}, {}]}, 'remote_configs has 2 entries for 1 collectors'),
-        ({'create_env_fn': [TellingEnv] * 2, 'num_collectors': 3}, 'create_env_fn has 2 entries for 3'),
-        ({'policy_device': 'cuda:0'}, 'actor 0 should use cuda:0, but has no GPU'),
-        ({'exploration_type': 'some'}, "exploration_type: bad value; got 'some'"),
-        ({'num_collectors': 0}, 'num_collectors: bad value; got 0'),
-        ({'frame_skip': 4}, 'frame_skip is not a known argument'),
-        ({'collector_kwargs': {'mark_episode': True}}, 'Did you mean mark_episodes'),
-        ({'collector_class': 'sampl'}, "Did you mean 'sample'"),
-    ],
-)
-def test_bad_arguments_are_refused_before_an_actor_starts(given: dict[str, Any], message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        RayCollector(**{'create_env_fn': 'CartPole-v1', 'frames_per_batch': 8, **given})
-
-
 def test_what_cannot_be_pickled_is_named() -> None:
     lock = threading.Lock()
     with pytest.raises(SerializationError, match='lock'):

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import functools
-import types
 from collections.abc import Iterator
 from typing import Any
 
-import gymnasium
 import numpy as np
 import pytest
 import torch
 from fake_ray import FakeRay, fake_ray
 from gymnasium.envs.classic_control import CartPoleEnv
 
-from rlframe.backend.ray.arguments import ActorArguments, MakeFromPython, PlainFace
+from rlframe.backend.ray.arguments import ActorArguments, MakeFromPython
 from rlframe.backend.ray.collector import RayCollector
 from rlframe.errors import ConfigError, ResourceError
 from rlframe.policy.dqn import DQNPolicy
@@ -57,15 +55,6 @@ def test_actions_of_a_network_that_knows_no_bounds_are_clipped_and_recorded_as_t
     collector.close()
 
 
-def test_other_actions_than_those_of_a_box_stay_what_they_are() -> None:
-    actions = np.array([7, 8])
-    free = gymnasium.spaces.Box(-np.inf, np.inf, (1,), np.float32)
-    for space, taken in ((gymnasium.spaces.Discrete(3), actions), (free, np.full((2, 1), 1e9))):
-        spec: Any = types.SimpleNamespace(action_space=space)
-        face = PlainFace(lambda obs, taken=taken: taken, spec, np.random.default_rng(0))
-        assert face.forward(np.zeros((2, 1)), np.arange(2))['action'].tolist() == taken.tolist()
-
-
 class Own(SampleSerialCollector):
     """A collector of the user's own, which is not registered."""
 
@@ -95,6 +84,15 @@ NO_COUNT = r'total_frames: bad value; got .*int >= 1, or -1 or None'
 @pytest.mark.parametrize(
     ('given', 'message'),
     [
+        ({'frames_per_batch': 51, 'num_collectors': 2, 'sync': True}, 'divisible by 2.*got 51'),
+        ({'frames_per_batch': 0}, 'frames_per_batch: bad value; got 0, expected at least 1'),
+        ({'num_collectors': 2, 'create_env_kwargs': [{}] * 3}, 'has 3 entries for 2 collectors'),
+        ({'remote_configs': [{}, {}]}, 'remote_configs has 2 entries for 1 collectors'),
+        ({'create_env_fn': [CartPoleEnv] * 2, 'num_collectors': 3}, 'create_env_fn has 2 entries for 3'),
+        ({'num_collectors': 0}, 'num_collectors: bad value; got 0'),
+        ({'frame_skip': 4}, 'frame_skip is not a known argument'),
+        ({'collector_kwargs': {'mark_episode': True}}, 'Did you mean mark_episodes'),
+        ({'collector_class': 'sampl'}, "Did you mean 'sample'"),
         ({'collector_class': dict}, 'collector_class: .*subclass of SerialCollector'),
         ({'collector_class': DatasetSerialCollector}, 'collector_class: .*steps envs'),
         ({'exploration_type': 'MODE'}, "exploration_type: bad value; got .*'random' or 'deterministic'"),
