@@ -134,7 +134,7 @@ class RLTrainable(Trainable):  # type: ignore[misc]  # Ray is untyped
         """Writes everything that the next step depends on."""
         self._running.save(Path(checkpoint_dir))
 
-    def load_checkpoint(self, checkpoint: str) -> None:
+    def load_checkpoint(self, checkpoint: Any) -> None:
         """Continues from ``save_checkpoint``, with the options of this trial; as a clone if another trial wrote it.
 
         Raises:

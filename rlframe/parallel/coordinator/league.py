@@ -178,7 +178,7 @@ def results_in(facts: Mapping[str, Any]) -> list[float]:
             got=found,
             expected="a list of 'wins', 'draws' and 'losses' of the first policy",
         )
-    return [RESULTS[word] for word in words]
+    return [RESULTS[str(word)] for word in words]
 
 
 LEVELS = ('random', 'half', 'hardest')
