@@ -20,7 +20,7 @@ from rlframe.policy import Policy, create_policy
 from rlframe.policy.parts.random_policy import random_collect_mode
 from rlframe.registry import POLICY_REGISTRY
 from rlframe.worker import SampleSerialCollector, SequenceReplayBuffer
-from rlframe.worker.collector.joint_policy import Snapshot
+from rlframe.worker.collector.joint_policy import as_snapshot
 
 NORMALIZED = {'normalize_obs': True, 'normalize_reward': True}
 SETTINGS = {'eps': 0.9, 'unknown': 1}
@@ -98,7 +98,7 @@ def test_what_is_collected_at_random_has_the_memory_and_trains(name: str, cfg: d
 def test_a_past_self_acts_as_evaluation_did_whatever_the_settings(name: str) -> None:
     policy = make(name, NORMALIZED)
     rows = collected(policy)
-    past, space = Snapshot(make(name, NORMALIZED).eval_mode), policy._spec.observation_space
+    past, space = as_snapshot(make(name, NORMALIZED).eval_mode), policy._spec.observation_space
     past.load_state_dict(policy.collect_mode.state_dict())
     then = make(name, NORMALIZED).eval_mode
     then.load_state_dict(policy.collect_mode.state_dict())

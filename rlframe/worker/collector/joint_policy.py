@@ -184,33 +184,9 @@ LEARNER = 0
 """The player of a seat: the learner, or k for snapshot k - 1."""
 
 
-class Snapshot:
-    """An earlier version of the learner; it ignores the learner's exploration settings.
-
-    Args:
-        face: Eval face of a policy of the learner's kind.
-    """
-
-    def __init__(self, face: Any) -> None:
-        self._face = face
-
-    def forward(self, obs: Array, env_id: IntArray, **settings: Any) -> Batch:
-        """Acts as in evaluation."""
-        acted: Batch = self._face.forward(obs, env_id)
-        return acted
-
-    def reset(self, env_id: IntArray | None) -> None:
-        """Forgets the games of these ids, or all."""
-        self._face.reset(env_id)
-
-    def state_dict(self) -> dict[str, Any]:
-        """Returns the weights, and the statistics that normalise observations."""
-        state: dict[str, Any] = self._face.state_dict()
-        return state
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Takes over ``state_dict()`` of the learner or of another snapshot."""
-        self._face.load_state_dict(state)
+def as_snapshot(face: Any) -> Any:
+    """Returns an eval face that ignores the learner's exploration settings."""
+    return face._replace(forward=lambda obs, env_id, **settings: face.forward(obs, env_id))
 
 
 class PastSelves(JointPolicy):
@@ -263,7 +239,7 @@ class PastSelves(JointPolicy):
             return
         place = self._taken % self._keep
         if place == len(self.snapshots):
-            self._distinct.append(Snapshot(self._make_opponent()))
+            self._distinct.append(as_snapshot(self._make_opponent()))
         self.snapshots[place].load_state_dict(self._distinct[LEARNER].state_dict())
         self._taken, self._last_iter = self._taken + 1, train_iter
 
@@ -298,7 +274,7 @@ class PastSelves(JointPolicy):
         self._rng.bit_generator.state = copy.deepcopy(checked_bits(state['rng']))
         self.seating = state['seating'].copy()
         self._taken, self._last_iter = state['taken'], state['last_iter']
-        self._distinct[1:] = [Snapshot(self._make_opponent()) for _ in state['snapshots']]
+        self._distinct[1:] = [as_snapshot(self._make_opponent()) for _ in state['snapshots']]
         for k, (face, saved) in enumerate(zip(self.snapshots, state['snapshots'], strict=True)):
             with part(f'snapshots.{k}'):
                 face.load_state_dict(saved)

@@ -148,13 +148,7 @@ class MetricSerialEvaluator(ISerialEvaluator):
         envstep: int = -1,
         n_episode: int | None = None,
     ) -> tuple[bool, dict[str, Any]]:
-        """Scores the policy.
-
-        Args:
-            save_ckpt_fn: Called with ``'ckpt_best.pth.tar'`` when the score is better than ever before.
-            train_iter: Train iterations so far.
-            envstep: Env steps so far.
-            n_episode: Has no effect.
+        """Scores the policy; ``n_episode`` has no effect.
 
         Returns:
             Whether the score reached ``stop_value`` (never before training began), and the score.

@@ -170,13 +170,7 @@ class NaiveReplayBuffer(IBuffer):
     Columns are copied when they are pushed and sampled; those on a device are sampled as tensors. Objects are kept by
     reference, dicts as copies of their first level; ``deepcopy`` copies them wholly.
 
-    Args:
-        cfg: Options; missing ones get their defaults.
-        tb_logger: Receives statistics through ``add_scalar(tag, value, step)``; ``None`` drops them.
-        exp_name: Of the experiment.
-        instance_name: Of this buffer; it appears in messages.
-        seed: Of its random generator.
-        clock: Returns seconds; for throughput.
+    Its constructor has the arguments of ``IBuffer``, and ``clock``, which returns seconds, for throughput.
     """
 
     _cfg: BufferConfig
