@@ -17,7 +17,45 @@ from rlframe.utils.schema import FLAG, array, check_state, dict_of, part, rows
 Columns = dict[str, Array]
 
 
-class NStepWindow:
+class _Stage:
+    """Holds rows of each env back until they are part of a training sample."""
+
+    def __init__(self, env_num: int) -> None:
+        self._columns: Columns = {}  # [N, slots, ...]
+        self._count = np.zeros(env_num, np.int64)  # rows held, per env
+
+    @property
+    def held(self) -> int:
+        """Number of rows held."""
+        return int(self._count.sum())
+
+    def discard(self, env_id: IntArray) -> int:
+        """Drops the held rows of these envs and returns their number."""
+        dropped = int(self._count[env_id].sum())
+        self._count[env_id] = 0
+        return dropped
+
+    def _arrays(self) -> Columns:
+        """Returns what it keeps of each env beside the rows, [N, ...]."""
+        return {'count': self._count}
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns a copy of all held rows."""
+        return {**_copied(self._arrays()), 'columns': _copied(self._columns)}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continues from ``state_dict()``."""
+        own = self._arrays()
+        kinds = {
+            name: array('iu' if value.dtype.kind == 'i' else 'f', value.shape) for name, value in own.items()
+        }
+        check_state(state, {**kinds, 'columns': dict_of(rows(len(self._count)))})
+        for name, value in own.items():
+            value[:] = state[name]
+        self._columns = _copied(state['columns'])
+
+
+class NStepWindow(_Stage):
     """Turns one-step rows into n-step rows, per env, however the envs' steps are interleaved.
 
     A row leaves when ``nstep`` rewards are known or its episode ends: ``reward`` is then the discounted sum over the k
@@ -34,18 +72,12 @@ class NStepWindow:
     """
 
     def __init__(self, env_num: int, nstep: int, discount_factor: float) -> None:
+        super().__init__(env_num)  # in columns [N, nstep, ...], slot = number of the row modulo nstep
         self._nstep, self._discount_factor = nstep, discount_factor
-        self._columns: Columns = {}  # [N, nstep, ...], slot = number of the row modulo nstep
         self._start = np.zeros(env_num, np.int64)  # number of the oldest row held, per env
-        self._count = np.zeros(env_num, np.int64)  # rows held, per env
         self._reward = np.zeros((env_num, nstep))
         # discount of the next reward of the window in that slot; 0: empty
         self._discount = np.zeros((env_num, nstep))
-
-    @property
-    def held(self) -> int:
-        """Number of rows that wait for their window to fill."""
-        return int(self._count.sum())
 
     def push(self, rows: Columns, env_id: IntArray, done: BoolArray) -> tuple[Columns, IntArray, BoolArray]:
         """Takes one row per env of ``env_id`` and returns the rows that are now complete, with their envs and ``done``.
@@ -80,35 +112,15 @@ class NStepWindow:
         return whole, source, done[at] & (age == leaving[at] - 1)
 
     def discard(self, env_id: IntArray) -> int:
-        """Drops the held rows of these envs and returns their number."""
-        dropped = int(self._count[env_id].sum())
-        self._start[env_id] = self._count[env_id] = 0
-        self._discount[env_id] = 0.0
-        return dropped
+        self._start[env_id], self._discount[env_id] = 0, 0.0
+        return super().discard(env_id)
 
-    def state_dict(self) -> dict[str, Any]:
-        """Returns a copy of all held rows."""
-        state = {
-            'start': self._start,
-            'count': self._count,
-            'reward': self._reward,
-            'discount': self._discount,
-        }
-        return _copy_state(state, self._columns)
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continues from ``state_dict()``."""
-        own = {name: getattr(self, f'_{name}') for name in ('start', 'count', 'reward', 'discount')}
-        kinds = {
-            name: array('iu' if value.dtype.kind in 'iu' else 'f', value.shape) for name, value in own.items()
-        }
-        check_state(state, {**kinds, 'columns': dict_of(rows(len(self._count)))})
-        for name in own:
-            getattr(self, f'_{name}')[:] = state[name]
-        self._columns = {name: column.copy() for name, column in state['columns'].items()}
+    def _arrays(self) -> Columns:
+        more = {'start': self._start, 'reward': self._reward, 'discount': self._discount}
+        return super()._arrays() | more
 
 
-class SequenceCutter:
+class SequenceCutter(_Stage):
     """Cuts each env's rows into sequences of ``unroll_len``; sequences cut short by an episode's end are zero-padded.
 
     Args:
@@ -117,14 +129,8 @@ class SequenceCutter:
     """
 
     def __init__(self, env_num: int, unroll_len: int) -> None:
-        self._env_num, self._unroll_len = env_num, unroll_len
-        self._columns: Columns = {}  # [N, unroll_len, ...]
-        self._count = np.zeros(env_num, np.int64)  # rows held, per env
-
-    @property
-    def held(self) -> int:
-        """Number of rows that wait for their sequence to fill."""
-        return int(self._count.sum())
+        super().__init__(env_num)
+        self._unroll_len = unroll_len
 
     def push(self, rows: Columns, env_id: IntArray, done: BoolArray) -> tuple[Columns, IntArray]:
         """Takes rows in time order, any number per env, and returns the finished sequences with their envs.
@@ -132,7 +138,7 @@ class SequenceCutter:
         Each column of a sequence is [n, unroll_len, ...]; ``mask`` is True where a row is real.
         """
         if not self._columns:
-            shape = (self._env_num, self._unroll_len)
+            shape = (len(self._count), self._unroll_len)
             self._columns = {
                 name: np.zeros(shape + column.shape[1:], column.dtype) for name, column in rows.items()
             }
@@ -155,23 +161,6 @@ class SequenceCutter:
         for column in sequence.values():
             column[count:] = 0
         return {**sequence, 'mask': np.arange(self._unroll_len) < count}
-
-    def discard(self, env_id: IntArray) -> int:
-        """Drops the held rows of these envs and returns their number."""
-        dropped = int(self._count[env_id].sum())
-        self._count[env_id] = 0
-        return dropped
-
-    def state_dict(self) -> dict[str, Any]:
-        """Returns a copy of all held rows."""
-        return _copy_state({'count': self._count}, self._columns)
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continues from ``state_dict()``."""
-        env_num = self._env_num
-        check_state(state, {'count': array('iu', (env_num,)), 'columns': dict_of(rows(env_num))})
-        self._count[:] = state['count']
-        self._columns = {name: column.copy() for name, column in state['columns'].items()}
 
 
 class TrajectoryRecorder:
@@ -347,10 +336,10 @@ class TrajectoryRecorder:
     def state_dict(self) -> dict[str, Any]:
         """Returns a copy of all rows, held or finished."""
         finished = {name: column[: self._size] for name, column in self._columns.items()}
-        state = {'owner': self._owner[: self._size], 'in_order': self.in_order}
+        owner = self._owner[: self._size].copy()
+        state = {'owner': owner, 'in_order': self.in_order, 'columns': _copied(finished)}
         stages = {'window': self._window, 'cutter': self._cutter}
-        held = {name: stage.state_dict() for name, stage in stages.items() if stage is not None}
-        return {**_copy_state(state, finished), **held}
+        return state | {name: stage.state_dict() for name, stage in stages.items() if stage is not None}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continues from ``state_dict()``."""
@@ -358,7 +347,7 @@ class TrajectoryRecorder:
         check_state(state, {'columns': dict_of(rows(len(state['owner'])))})
         self._owner, self.in_order = state['owner'].copy(), state['in_order']
         self._size = len(self._owner)
-        self._columns = {name: column.copy() for name, column in state['columns'].items()}
+        self._columns = _copied(state['columns'])
         for name, stage in (('window', self._window), ('cutter', self._cutter)):
             if stage is not None:
                 with part(name):
@@ -371,6 +360,5 @@ def _fill(columns: Columns, name: str, value: Any, axes: int) -> None:
         columns[name] = np.full(next(iter(columns.values())).shape[:axes], value)
 
 
-def _copy_state(state: dict[str, Any], columns: Columns) -> dict[str, Any]:
-    copied = {name: value.copy() if isinstance(value, np.ndarray) else value for name, value in state.items()}
-    return {**copied, 'columns': {name: column.copy() for name, column in columns.items()}}
+def _copied(columns: Columns) -> Columns:
+    return {name: column.copy() for name, column in columns.items()}
