@@ -19,7 +19,6 @@ from rlframe.utils.schema import (
     FLAG,
     INT,
     LIST,
-    NUMBER,
     Kind,
     Schema,
     array,
@@ -54,7 +53,7 @@ _ACTORS: dict[str, Schema] = {
     'ready': list_of({'behind': INT, 'data': _DATA, 'infos': maybe(LIST), 'size': COUNT}),
     'publisher?': {'version?': INT, 'weights?': DICT, 'batches?': _BY_RANK},
     'log': DICT,
-    'players': list_of(list_of(NUMBER)),
+    'players': LIST,
     'last_print_iter': INT,
     'discarded': COUNT,
     'counts': list_of(COUNT, 4),
@@ -135,7 +134,7 @@ def in_actor(state: State, acting: Any) -> State:
         return state
     check_state(state, _IN_PROCESS)
     if 'players' in state:
-        check_state(state, {'recorder': {'window': _ACTORS['players']}})
+        check_state(state, {'recorder': {'window': LIST}})
     log = state['log']
     nothing = {'return': np.zeros(0), 'length': np.zeros(0, np.int64)}
     running = {name: value for name, value in log.items() if name not in INFOS}
