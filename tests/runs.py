@@ -72,11 +72,6 @@ CASES = {
     ),
     'ppo': PPO,
     'sac': (*PENDULUM, 'policy.type=sac', 'policy.collect.noise_correlation=0.9'),
-    'td3': (
-        *PENDULUM,
-        *('policy.type=td3', 'replay_buffer.type=advanced', 'policy.priority=true'),
-        'policy.nstep=3',
-    ),
     'r2d2': R2D2,
 }
 MANAGERS = {

@@ -406,13 +406,6 @@ def make_learner(cfg: ExperimentConfig, policy: Policy, **common: Any) -> BaseLe
     return create_learner(cfg.policy.learn.learner, policy=policy.learn_mode, **common)
 
 
-def make_collector(
-    cfg: ExperimentConfig, backend: Backend, policy: Policy, **common: Any
-) -> ISerialCollector:
-    """Creates the collector, in a backend that ``collector_backend`` returned."""
-    return backend.make_collector(cfg, policy, **common)
-
-
 def collecting_policy(cfg: ExperimentConfig, policy: Policy) -> CollectMode | PastSelves:
     """Returns the policy that acts in the collector's envs, together with its past selves if the config says so."""
     options = cfg.policy.collect.collector.get('past_selves')

@@ -123,9 +123,7 @@ class SerialPipeline(HasGoal):
         self.replay_buffer = build.make_buffer(cfg, **common)
         """Past transitions; None for an on-policy policy."""
         self.learner = build.make_learner(cfg, self.policy, progress=self.progress, **common)
-        self.collector = build.make_collector(
-            cfg, self.collection, self.policy, progress=self.progress, **common
-        )
+        self.collector = self.collection.make_collector(cfg, self.policy, progress=self.progress, **common)
         self.evaluator = build.make_evaluator(cfg, self.evaluation, self.policy, self.factory.spec, **common)
         self.commander = build.make_commander(cfg, self)
         self.hooks = HookList.of(self, 'policy', 'collector', 'learner')

@@ -169,16 +169,12 @@ def check_listed(path: Path, files: Any, required: Set[str], is_part: Callable[[
 
     Raises:
         CheckpointCorruptError: With a description of the problem.
-        UnsafeCheckpointError: If it names a file that holds a pickle.
     """
     if not isinstance(files, dict) or not required <= files.keys():
         raise CheckpointCorruptError('the manifest lists no files', where=str(path / MANIFEST))
     for name, facts in files.items():
         if not is_part(name):
-            message = f'{name!r} is not part of a checkpoint'
-            if isinstance(name, str) and name and Path(name).name == name and (path / name).is_file():
-                raise refusal(path / name, message)
-            raise CheckpointCorruptError(message, where=str(path / MANIFEST))
+            raise CheckpointCorruptError(f'{name!r} is not part of a checkpoint', where=str(path / MANIFEST))
         size, digest = (facts.get('size'), facts.get('sha256')) if isinstance(facts, dict) else (None, None)
         is_size = isinstance(size, int) and not isinstance(size, bool) and size >= 0
         if not is_size or not isinstance(digest, str) or not _SHA256.fullmatch(digest):

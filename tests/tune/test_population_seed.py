@@ -85,7 +85,7 @@ def test_same_seed_same_takeovers_whoever_else_draws() -> None:
     assert history(None, 0, FORWARD) != history(None, 77, FORWARD)
 
 
-def test_the_global_generators_stay_as_they_were_and_decisions_differ() -> None:
+def test_the_global_generators_stay_as_they_were() -> None:
     population = Population(3)
     population.decide(1, FORWARD[:-1], 0)
     random.seed(1), np.random.seed(1)  # noqa: NPY002
@@ -93,10 +93,3 @@ def test_the_global_generators_stay_as_they_were_and_decisions_differ() -> None:
     trial = population.trials[-1]
     population.scheduler.on_trial_result(population, trial, {'training_iteration': 1, METRIC: 9.0})
     assert random.getstate() == before
-    changes = history(3, 0, FORWARD)
-    rates = {
-        (time, i): row['policy.learn.learning_rate']
-        for time, rows in enumerate(changes)
-        for i, row in enumerate(rows)
-    }
-    assert len(set(rates.values())) > 8

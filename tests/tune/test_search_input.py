@@ -6,7 +6,6 @@ import contextlib
 import importlib.util
 import os
 import signal
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -170,13 +169,6 @@ def test_bad_search_is_refused_before_anything_starts(what: str, cwd: Path) -> N
     assert list(cwd.iterdir()) == []
 
 
-@pytest.mark.parametrize('config', ['nowhere.py', ({}, {}), ({'policy': 1}, {})])
-def test_bad_config_is_refused(config: Any, cwd: Path) -> None:
-    with pytest.raises(ConfigError):
-        make_tuner(config, RATE, **BUDGET)
-    assert list(cwd.iterdir()) == []
-
-
 def test_results_folder_that_exists_is_refused_and_stays(cwd: Path) -> None:
     (cwd / 'mine').mkdir()
     with pytest.raises(ExperimentExistsError, match=r'mine.*--resume'):
@@ -274,14 +266,6 @@ def test_bad_command_line_ends_with_2_and_writes_nothing(what: str, refused: Cal
     assert says in refused(*words)
 
 
-def test_command_line_without_ray_says_what_is_missing(
-    refused: Callable[..., str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, 'ray', None)
-    says = refused('-c', CONFIG, '-n', '2')
-    assert 'Ray cannot be imported' in says and 'pip install' in says
-
-
 @pytest.mark.parametrize('number', [signal.SIGINT, signal.SIGTERM])
 def test_signal_ends_a_search_in_order(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv('TUNE_DISABLE_SIGINT_HANDLER', '0')
@@ -292,21 +276,16 @@ def test_signal_ends_a_search_in_order(number: int, monkeypatch: pytest.MonkeyPa
     assert signal.getsignal(number) == before
 
 
-def test_command_line_knows_what_there_is_and_makes_it() -> None:
+def test_schedulers_compare_by_the_budget_or_without_one_after_evaluations() -> None:
     assert tuple(MAKERS) == SCHEDULERS
     cfg = compile_config(*read_config(CONFIG), overrides=['max_env_step=2700'])
-    hyperband, median = (make_scheduler(name, cfg, RATE, 3) for name in ('hyperband', 'median'))
+    hyperband, median, asha = (make_scheduler(name, cfg, RATE, 3) for name in ('hyperband', 'median', 'asha'))
     assert (hyperband._time_attr, hyperband._max_t_attr, hyperband._eta) == ('budget_parts', 27, 3)
     assert (median._time_attr, median._grace_period) == ('training_iteration', 3)
-
-
-def test_asha_without_a_budget_compares_after_evaluations() -> None:
-    cfg = compile_config(*read_config(CONFIG), overrides=['max_env_step=1e10'])
+    assert (asha._time_attr, asha._max_t) == ('timesteps_total', 2700)
+    cfg.max_env_step = 10**10
     without = make_scheduler('asha', cfg, {})
     assert (without._time_attr, without._max_t) == ('training_iteration', 4 * 27)
-    cfg.max_env_step = 2700
-    within = make_scheduler('asha', cfg, {})
-    assert (within._time_attr, within._max_t) == ('timesteps_total', 2700)
 
 
 @pytest.mark.parametrize(

@@ -173,16 +173,6 @@ def test_clone_has_its_own_learning_rate_and_numbers_and_the_weights_and_moments
         assert [key for key in drawn[one] if drawn[one][key] == drawn[other][key]] == []
 
 
-def test_schedules_are_those_of_the_trial_that_loads(trial: Begin, tmp_path: Path) -> None:
-    donor = trial(tmp_path / 'a', trial_config(), 'donor')
-    donor.step()
-    donor.save(tmp_path / 'saved')
-    options = {'policy.other.eps': {'type': 'linear', 'start': 0.5, 'end': 0.25, 'decay': 10}}
-    clone = trial(tmp_path / 'b', trial_config(options=options), 'clone')
-    clone.load(tmp_path / 'saved')
-    assert clone.pipeline.commander.step()['eps'] == 0.25
-
-
 # forms of a config
 
 

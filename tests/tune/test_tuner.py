@@ -16,7 +16,6 @@ import ray
 import torch
 from fault_envs import wait_until
 from ray import tune
-from ray.tune.utils import validate_save_restore
 from ray_runs import descendants
 from runs import DQN, ROOT
 from torch import nn
@@ -275,10 +274,6 @@ class Net(nn.Module):
 
     def forward(self, obs: torch.Tensor) -> torch.Tensor:
         return self.body(obs.float())
-
-
-def test_save_and_restore_pass_the_check_of_ray() -> None:
-    assert validate_save_restore(Watched, trial_config())
 
 
 def test_network_is_given_by_with_parameters_and_resources_by_with_resources() -> None:

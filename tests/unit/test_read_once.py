@@ -12,12 +12,10 @@ import pytest
 from runs import DQN, ROOT, Run
 
 import rlframe
-from rlframe import config
 from rlframe.app.scoring import Request, score
 from rlframe.entry.__main__ import main
 from rlframe.errors import CheckpointCorruptError
 from rlframe.export import export_policy
-from rlframe.pipeline import SerialPipeline
 from rlframe.run.read_checkpoint import OpenCheckpoint, load_checkpoint
 
 pytestmark = pytest.mark.filterwarnings('ignore::rlframe.errors.ConfigWarning')
@@ -89,19 +87,6 @@ def test_resume_of_an_older_checkpoint_opens_each_file_once(trained: Path, opene
     assert main(['--resume', str(trained / 'ckpt' / 'iteration_20'), '--train-iter', '20']) == 0
     counts = opened()
     assert names_of(trained / 'ckpt' / 'iteration_20') <= counts.keys() and set(counts.values()) == {1}
-
-
-def test_pipeline_opens_each_file_of_its_checkpoint_once(
-    trained: Path, opened: Opened, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    path = trained / 'ckpt' / 'iteration_40'
-    pair = config.read_config(str(ROOT / 'configs' / 'cartpole_dqn.py'))
-    cfg = config.compile_config(*pair, overrides=[word for word in WORDS if '=' in word])
-    with SerialPipeline(cfg) as pipeline:
-        pipeline.load_checkpoint(path)
-    counts = opened()
-    assert counts.keys() == names_of(path) and set(counts.values()) == {1}
 
 
 WITHOUT_BUFFER = ('manifest.json', 'state.json', 'tensors.safetensors')

@@ -14,7 +14,6 @@ from fakes import IdentityEnv
 from rlframe import config
 from rlframe.data import EnvSpec
 from rlframe.entry.__main__ import main
-from rlframe.errors import ConfigError
 from rlframe.pipeline import SerialPipeline, build
 from rlframe.run.read_checkpoint import load_checkpoint
 
@@ -98,9 +97,9 @@ def test_the_best_checkpoints_are_those_of_the_best_scores(kind: str) -> None:
         assert np.mean((answer.astype(float) - held['action']) ** 2) == pytest.approx(top, rel=1e-5)
 
 
-@pytest.mark.parametrize(('kind', 'stop'), [('accuracy', 0.8), ('mse', 0.5)])
-def test_it_stops_at_its_own_stop_value_and_not_at_the_threshold_of_the_env(kind: str, stop: float) -> None:
-    with SerialPipeline(config.compile_config(*pair(kind, stop_value=stop))) as pipeline:
+def test_it_stops_at_its_own_stop_value_and_not_at_the_threshold_of_the_env() -> None:
+    kind = 'mse'
+    with SerialPipeline(config.compile_config(*pair(kind, stop_value=0.5))) as pipeline:
         pipeline.run()
         assert pipeline.stopped and 0 < pipeline.progress.train_iter < 200
         spec = pipeline.factory.spec
@@ -161,27 +160,3 @@ def test_bad_data_are_named_and_leave_no_run_folder(
     for word in (f'ConfigError: {where}: ', *BAD[data]):
         assert word in error
     assert not list(tmp_path.glob('accuracy_seed*'))
-
-
-def test_no_data_are_missed() -> None:
-    main_config, create_config = pair('accuracy')
-    del create_config['evaluator']['data']
-    with pytest.raises(
-        ConfigError, match=r'policy\.eval\.evaluator\.data: bad value; got None, expected the path'
-    ):
-        SerialPipeline(config.compile_config(main_config, create_config))
-
-
-ONCE = {'obs': np.eye(4, dtype=np.float32), 'action': np.arange(4)}
-
-
-def once() -> Any:
-    return iter([ONCE])
-
-
-def test_data_that_can_be_gone_through_once_only_are_named_when_they_are_gone(
-    tmp_path: Path, capsys: Any
-) -> None:
-    assert main(['-c', as_file(tmp_path, 'accuracy'), 'evaluator.data=test_scored_on_data:once']) == 2
-    error = capsys.readouterr().err
-    assert 'policy.eval.evaluator.data: the data contain no rows' in error and 'a generator' in error

@@ -235,15 +235,6 @@ def test_hooks_of_a_foreign_config_that_reach_beyond_the_run_are_refused(
     config.check_trust(config.as_played(data), 'here', trust=False)
 
 
-def test_harmless_hooks_of_a_foreign_config_are_accepted() -> None:
-    hooks = dict(
-        early_stop=dict(patience=3), wall_clock=dict(seconds=60), profile=True, doctor=False, payload=False
-    )
-    config.check_trust(
-        {'main_config': {**MAIN, 'hooks': hooks}, 'create_config': CREATE}, 'here', trust=False
-    )
-
-
 def test_hooks_change_no_bit_of_training() -> None:
     state = {}
     for hooks in ({'doctor': False}, {'recorder': True, 'doctor': True, 'gradient_histogram': {'every': 1}}):

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import safetensors
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -103,13 +102,6 @@ def test_arrays_are_not_copied_unless_they_must_be() -> None:
     encoder.tree({'array': array, 'tensor': tensor})
     assert encoder.arrays['array'] is array or np.shares_memory(encoder.arrays['array'], array)
     assert np.shares_memory(encoder.arrays['tensor'], tensor.numpy())
-
-
-def test_tensors_are_in_the_format_of_safetensors(tmp_path: Path) -> None:
-    save_checkpoint(tmp_path / 'saved', {'a': {'b': torch.arange(3)}, 'c': np.ones((2, 2), np.float32)})
-    with safetensors.safe_open(tmp_path / 'saved' / 'tensors.safetensors', 'pt') as file:
-        assert sorted(file.keys()) == ['a.b', 'c']
-        assert torch.equal(file.get_tensor('a.b'), torch.arange(3))
 
 
 loop: list[Any] = []

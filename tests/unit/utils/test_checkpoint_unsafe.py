@@ -60,13 +60,10 @@ def test_a_single_file_that_holds_a_pickle_is_refused(tmp_path: Path) -> None:
     assert not (tmp_path / 'marker').exists()
 
 
-def test_a_listed_foreign_file_is_refused_by_what_it_holds(run: Path, tmp_path: Path) -> None:
+def test_a_listed_foreign_file_is_refused(run: Path, tmp_path: Path) -> None:
     forge(run / 'iteration_2', '_dict_checkpoint.pkl', payload(tmp_path / 'marker'))
-    with pytest.raises(UnsafeCheckpointError, match=r'_dict_checkpoint\.pkl.*pickle'):
+    with pytest.raises(CheckpointCorruptError, match=r"'_dict_checkpoint\.pkl' is not part of a checkpoint"):
         load_checkpoint(run / 'iteration_2')
-    forge(run / 'iteration_1', 'notes.txt', b'harmless')
-    with pytest.raises(CheckpointCorruptError, match=r"notes\.txt: 'notes\.txt' is not part of a checkpoint"):
-        load_checkpoint(run / 'iteration_1')
     assert not (tmp_path / 'marker').exists()
 
 
@@ -102,20 +99,15 @@ def signed_json(content: Any) -> bytes:
 BOMB = b'[' * 200_000 + b']' * 200_000
 FORGED: list[tuple[str, Any]] = [
     ('state.json', BOMB),
-    ('state.json', b'9' * 10_000),
     ('state.json', b'[1, 2]'),
     ('state.json', b'\xff\xfe'),
     ('state.json', {'policy': {'__tensor__': 'no such tensor'}}),
     ('state.json', {'policy': {'__tensor__': 'policy.model.layer.weight', 'dtype': 'load'}}),
-    ('state.json', {'policy': {'__tensor__': ['a']}}),
     ('state.json', {'policy': {'__array__': 'policy.model.layer.weight', 'dtype': 'O'}}),
-    ('state.json', {'policy': {'__array__': 'policy.model.layer.weight', 'dtype': 'i4,O'}}),
     ('state.json', {'policy': {'__pairs__': [[[], 1]]}}),
-    ('state.json', {'policy': {'__pairs__': 5}}),
     ('state.json', {'policy': {'__float__': 'huge'}}),
     ('tensors.safetensors', b''),
     ('tensors.safetensors', (2**62).to_bytes(8, 'little') + b'{}'),
-    ('tensors.safetensors', b'\x08\0\0\0\0\0\0\0[[[[[[[['),
     ('replay_buffer.json', {'state': {}}),
     ('replay_buffer.json', {'state': {}, 'rows': {'first': 0, 'stop': 10**15, 'columns': {}, 'files': []}}),
 ]
@@ -129,7 +121,6 @@ def header(**tensors: Any) -> bytes:
 FORGED += [
     ('tensors.safetensors', header(a={'dtype': 'F32', 'shape': [10**12], 'data_offsets': [0, 4 * 10**12]})),
     ('tensors.safetensors', header(a={'dtype': 'F32', 'shape': [10**12], 'data_offsets': [0, 16]})),
-    ('tensors.safetensors', header(a={'dtype': 'F32', 'shape': [-4], 'data_offsets': [0, 16]})),
     ('tensors.safetensors', header(a={'dtype': 'BF16', 'shape': [8], 'data_offsets': [0, 16]})),
 ]
 
@@ -151,12 +142,9 @@ def rows_of(path: Path) -> dict[str, Any]:
     'edit',
     [
         dict(first=0),
-        dict(stop=34),
         dict(stop=10**15),
-        dict(first=-(10**15)),
         dict(first=30, stop=20),
         dict(files=['replay_buffer-24-33.safetensors']),
-        dict(files=['replay_buffer-24-33.safetensors', 'replay_buffer-13-24.safetensors']),
         dict(files=['replay_buffer-13-24.safetensors', 'replay_buffer-24-1000000000000.safetensors']),
         dict(files=['../iteration_1/state.json']),
         dict(files=5),
@@ -195,7 +183,7 @@ def test_a_file_of_rows_with_fewer_than_its_name_says_is_refused(run: Path) -> N
 
 
 @pytest.mark.parametrize(
-    'name', ['../iteration_1/state.json', '/etc/passwd', '', 5, 'replay_buffer-1-2.safetensors/../state.json']
+    'name', ['../iteration_1/state.json', '', 5, 'replay_buffer-1-2.safetensors/../state.json']
 )
 def test_names_that_lead_elsewhere_are_refused(name: Any, run: Path) -> None:
     edit_manifest(run / 'iteration_2', lambda m: m['files'].update({name: facts_of(b'')}))
@@ -204,9 +192,7 @@ def test_names_that_lead_elsewhere_are_refused(name: Any, run: Path) -> None:
     assert Path(caught.value.where) == run / 'iteration_2' / 'manifest.json'
 
 
-@pytest.mark.parametrize(
-    'facts', [None, {}, {'size': 10**18}, {'size': -1}, {'size': True}, {'sha256': 'x'}, []]
-)
+@pytest.mark.parametrize('facts', [None, {'size': 10**18}, {'size': -1}, {'sha256': 'x'}])
 def test_impossible_facts_of_a_file_are_refused(facts: Any, run: Path) -> None:
     def edit(manifest: dict[str, Any]) -> None:
         old = manifest['files']['state.json']
