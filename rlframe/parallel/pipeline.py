@@ -43,7 +43,6 @@ from rlframe.utils.seed import set_seed
 from rlframe.worker.collector.episode_log import EpisodeLog, checked_sums
 from rlframe.worker.evaluator.base_serial_evaluator import EvalResult
 from rlframe.worker.evaluator.eval_metric import METRICS, evaluation_metrics
-from rlframe.worker.hooks.run_hook import HookList
 
 if TYPE_CHECKING:
     from rlframe.worker import IBuffer, LearnerAggregator
@@ -229,9 +228,9 @@ class ParallelPipeline(HasGoal, CoordinatedRun):
         """Brings the workers together."""
         self.progress = self.coordinator.progress
         """Counters of the experiment."""
-        self.hooks = HookList.of(self)
+        self._later = LaterHooks(self)
+        self.hooks = self._later.hooks
         """Hooks of the run."""
-        self._later = LaterHooks(self.hooks)
         self._inexact = Inexactness()
         self._inexact.reasons.append(INEXACT)
         self.checkpoints = self._make_checkpoints(facts)

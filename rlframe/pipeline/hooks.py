@@ -20,11 +20,13 @@ class LaterHooks:
     As a part of checkpoints, it has the state of the hooks after their last call.
 
     Args:
-        hooks: The hooks.
+        pipeline: The run, whose parts exist.
     """
 
-    def __init__(self, hooks: HookList) -> None:
-        self._hooks, self._state = hooks, hooks.state_dict()
+    def __init__(self, pipeline: Any) -> None:
+        self.hooks = HookList.of(pipeline)
+        """The hooks."""
+        self._state = self.hooks.state_dict()
         self.results: deque[Any] = deque()
         """Results of evaluations."""
         self.saved: deque[Path] = deque()
@@ -34,13 +36,13 @@ class LaterHooks:
     def call(self) -> None:
         """Calls the hooks for all that happened since the last call."""
         while self.results:
-            self._hooks.evaluated(self.results.popleft())
+            self.hooks.evaluated(self.results.popleft())
         while self.saved:
-            self._hooks.saved(self.saved.popleft())
+            self.hooks.saved(self.saved.popleft())
         if monotonic() - self._last_round >= ROUND_SECONDS:
             self._last_round = monotonic()
-            self._hooks.call('after_round')
-        self._state = self._hooks.state_dict()
+            self.hooks.call('after_round')
+        self._state = self.hooks.state_dict()
 
     def state_dict(self) -> dict[str, Any]:
         """Returns the state of the hooks after their last call."""
@@ -48,5 +50,5 @@ class LaterHooks:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restores the hooks."""
-        self._hooks.load_state_dict(state)
-        self._state = self._hooks.state_dict()
+        self.hooks.load_state_dict(state)
+        self._state = self.hooks.state_dict()

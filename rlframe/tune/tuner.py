@@ -117,6 +117,9 @@ class _CSVLogger(_KeepsRows, CSVLoggerCallback):  # type: ignore[misc]  # Ray is
     """Writes ``progress.csv``."""
 
 
+LOGGERS: tuple[Any, ...] = (_JsonLogger, _CSVLogger)
+"""Used in place of Ray's own."""
+
 RESULT_KEYS = (
     METRIC,
     'eval/best_mean_reward',
@@ -244,7 +247,6 @@ def make_tuner(  # noqa: PLR0913  # what the command line takes, by keyword
         folder.chmod(0o700)  # where Ray does not change the config
     facts = {'metric': metric, 'mode': mode, 'log': log_scaled(space)}
     (folder / SEARCH).write_text(json.dumps(facts) + '\n', encoding='utf-8')
-    loggers: list[Any] = [_JsonLogger(), _CSVLogger()]  # type: ignore[no-untyped-call]  # Ray is untyped
     return Tuner(
         RLTrainable,
         param_space={
@@ -271,7 +273,7 @@ def make_tuner(  # noqa: PLR0913  # what the command line takes, by keyword
             storage_path=str(folder.parent),
             stop=dict(stop or {}),
             verbose=0,
-            callbacks=[*loggers, *callbacks],
+            callbacks=[*(kind() for kind in LOGGERS), *callbacks],
             failure_config=FailureConfig(max_failures=max_failures),
             sync_config=SyncConfig(sync_artifacts=True),
             checkpoint_config=CheckpointConfig(
