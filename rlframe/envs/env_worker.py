@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import math
 import mmap
@@ -24,7 +25,7 @@ from rlframe.envs.base_env import BESIDE
 from rlframe.envs.env_manager import FEW, BaseEnvManager, Step
 from rlframe.envs.faults import Fault
 from rlframe.envs.interface import Episodes
-from rlframe.envs.worker_process import CHUNK, ERROR, REPLY, STEP, message, parsed
+from rlframe.envs.worker_process import ERROR, REPLY, STEP, message, receive
 from rlframe.errors import EnvCrashedError, RLFrameError
 from rlframe.run.child_process import die_with_parent
 from rlframe.utils.serialize import from_bytes, plain_to_bytes
@@ -255,33 +256,21 @@ class EnvWorker:
 
     def serve(self) -> None:
         """Answers every message until the parent sends ``close`` or is gone."""
-        while (received := self._receive()) is not None:
-            kind, body = received
-            try:
-                told = self._step(body) if kind == STEP else self._call(body)
-                answer = message(REPLY, told) if told else NOTHING
-            except Exception as error:  # the parent raises it, whatever it is
-                answer = message(ERROR, _portable(error))
-            self._watch.env[self._index] = IDLE
-            try:
-                self._connection.sendall(answer)
-            except OSError:
-                break
+        with contextlib.suppress(EOFError, OSError):
+            while True:
+                kind, body = receive(self._connection)
+                self._connection.sendall(self._answer(kind, body))
         if self._envs is not None:
             self._envs.close()
 
-    def _receive(self) -> tuple[int, bytes] | None:
+    def _answer(self, kind: int, body: bytes) -> bytes:
         try:
-            data: bytes | bytearray = self._connection.recv(CHUNK)
-            while (whole := parsed(data)) is None:
-                chunk = self._connection.recv(CHUNK)
-                if not chunk:
-                    return None
-                data = bytearray(data) if isinstance(data, bytes) else data
-                data += chunk
-        except OSError:
-            return None
-        return whole
+            told = self._step(body) if kind == STEP else self._call(body)
+            answer = message(REPLY, told) if told else NOTHING
+        except Exception as error:  # the parent raises it, whatever it is
+            answer = message(ERROR, _portable(error))
+        self._watch.env[self._index] = IDLE
+        return answer
 
     def _call(self, body: bytes) -> bytes:
         method, args = from_bytes(body)

@@ -35,7 +35,7 @@ class Question(NamedTuple):
     limit: float
     """Maximum seconds per env."""
     begun: float
-    """Time of sending, or of the last part of the answer, by the monotonic clock."""
+    """Time of sending, by the monotonic clock."""
 
 
 class WorkerPool:
@@ -61,7 +61,6 @@ class WorkerPool:
         self._by_fd: dict[int, WorkerProcess] = {}
         # the first watches everything, the second only the ends of workers
         self._poller, self._ends = select.poll(), select.poll()
-        self._sending: set[int] = set()  # workers with a message that is not completely sent
         self._end_all = weakref.finalize(self, _end_all, os.getpid(), self.running, self.memory)
 
     @property
@@ -104,7 +103,8 @@ class WorkerPool:
         question = Question(what, limit, time.monotonic())
         for index, data in messages.items():
             self.asked[index] = question
-            self._send(self.running[index], data)
+            with contextlib.suppress(OSError):  # its end is noticed when its answer is due
+                self.running[index].link.sendall(data)
 
     def gather(self, count: int, patience: float = math.inf) -> tuple[dict[int, bytes], list[Fault]]:
         """Waits until the given number of workers have answered, or for the given seconds.
@@ -131,11 +131,11 @@ class WorkerPool:
         while len(self.asked) > left:
             rest = max(min(deadline, end) - time.monotonic(), 0.0)
             events, is_quiet = self._poll(math.ceil(1000 * min(rest, LOOK_SECONDS)), waits_for_all=left == 0)
-            for fd, event in events:
+            for fd in events:
                 if fd not in self._by_fd:  # lost by an event of this very round
                     continue
                 index = self._by_fd[fd].index
-                received = self._hear(self._by_fd[fd], fd, event, faults)
+                received = self._hear(self._by_fd[fd], fd, faults)
                 if received is not None and received[0] == ERROR:
                     errors[index] = from_bytes(received[1])
                 elif received is not None:
@@ -149,52 +149,31 @@ class WorkerPool:
             raise errors[min(errors)]
         return replies, faults
 
-    def _poll(self, milliseconds: int, waits_for_all: bool) -> tuple[list[tuple[int, int]], bool]:
+    def _poll(self, milliseconds: int, waits_for_all: bool) -> tuple[list[int], bool]:
         """Returns the file descriptors with events, and whether nothing happened for the given time.
 
         Where all answers are waited for, the last one wakes this process up, not each of them.
         """
-        if not waits_for_all or self._sending:
-            events = self._poller.poll(milliseconds)
+        if not waits_for_all:
+            events = [fd for fd, _ in self._poller.poll(milliseconds)]
             return events, not events
         links = [self.running[index].fds[0] for index in self.asked]
         self._ends.register(links[-1], select.POLLIN)
-        events = self._ends.poll(milliseconds)
+        events = [fd for fd, _ in self._ends.poll(milliseconds)]
         self._ends.unregister(links[-1])
-        noticed = {fd for fd, _ in events}
-        return events + [(fd, select.POLLIN) for fd in links if fd not in noticed], not events
+        return events + [fd for fd in links if fd not in events], not events
 
-    def _send(self, worker: WorkerProcess, data: bytes) -> None:
+    def _hear(self, worker: WorkerProcess, fd: int, faults: list[Fault]) -> tuple[int, bytes] | None:
+        """Returns the kind and the body of an answer if there is one; a dead worker becomes a fault."""
         try:
-            if not worker.send(data):
-                self._sending.add(worker.index)
-                self._poller.modify(worker.link, select.POLLIN | select.POLLOUT)
-        except OSError:  # its end is noticed when its answer is due
-            return
-
-    def _hear(
-        self, worker: WorkerProcess, fd: int, event: int, faults: list[Fault]
-    ) -> tuple[int, bytes] | None:
-        """Returns the kind and the body of an answer if it is complete; a dead worker becomes a fault."""
-        before = worker.unread_num
-        try:
-            received = self._receive(worker, fd, event)
-        except (EOFError, OSError):
+            received = worker.receive()
+            if received is None and fd == worker.sentinel:
+                raise EOFError
+        except EOFError:
             faults.append(self._lose(worker))
             return None
         if received is not None:
             del self.asked[worker.index]
-        elif worker.unread_num > before:  # it has been sent, however late it is read
-            self.asked[worker.index] = self.asked[worker.index]._replace(begun=time.monotonic())
-        return received
-
-    def _receive(self, worker: WorkerProcess, fd: int, event: int) -> tuple[int, bytes] | None:
-        if event & select.POLLOUT and worker.flush():
-            self._sending.discard(worker.index)
-            self._poller.modify(worker.link, select.POLLIN)
-        received = worker.receive()
-        if received is None and fd == worker.sentinel:
-            raise EOFError
         return received
 
     def _lose_silent(self, faults: list[Fault]) -> float:
@@ -218,7 +197,6 @@ class WorkerPool:
         for fd in worker.fds:
             del self._by_fd[fd]
             self._poller.unregister(fd)
-        self._sending.discard(worker.index)
         if worker.sentinel is not None:
             self._ends.unregister(worker.sentinel)
         env = int(self._watch.env[worker.index])

@@ -26,6 +26,8 @@ KILL_SECONDS = 20.0
 """Maximum seconds to wait for a killed process, which ends as soon as a busy machine lets it run."""
 LOOK_SECONDS = 0.05
 """Seconds between two checks of processes without a sentinel."""
+MESSAGE_SECONDS = 120
+"""Maximum seconds in which the other process makes no progress within a message."""
 CHUNK = 1 << 16
 """Number of bytes per read."""
 BOOT = """
@@ -54,6 +56,29 @@ def parsed(data: bytes | bytearray) -> tuple[int, bytes] | None:
     return (kind, bytes(data[HEADER.size :])) if len(data) == HEADER.size + size else None
 
 
+def receive(link: socket.socket, flags: int = 0) -> tuple[int, bytes]:
+    """Waits for a message and returns its kind and its body.
+
+    Args:
+        link: The connection.
+        flags: Flags of the first read; with ``MSG_DONTWAIT`` only a message that has begun is waited for.
+
+    Raises:
+        EOFError: If the other process has closed the connection.
+        BlockingIOError: If nothing has arrived, or no more of a message within the limit of the connection.
+        OSError: If the connection is broken.
+    """
+    data: bytes | bytearray = link.recv(CHUNK, flags)
+    while data and (whole := parsed(data)) is None:
+        if not (chunk := link.recv(CHUNK)):
+            raise EOFError
+        data = bytearray(data) if isinstance(data, bytes) else data
+        data += chunk
+    if not data:
+        raise EOFError
+    return whole
+
+
 def call(method: str, *args: Any) -> bytes:
     """Returns the message that calls a method of the worker."""
     return message(CALL, plain_to_bytes((method, args), method))
@@ -62,8 +87,7 @@ def call(method: str, *args: Any) -> bytes:
 class WorkerProcess:
     """A child process that holds some of the envs.
 
-    Its connection never blocks: the caller decides how long to wait. It is the leader of its own process group,
-    which ends with it, including processes that its envs started. When this process dies, for any reason, the kernel
+    It is the leader of its own process group, which ends with it, including processes that its envs started. When this process dies, for any reason, the kernel
     closes the lifeline that both hold, which ends the group. The worker stays in this session: Linux schedules cores by
     session, and processes that wait for each other must not wait for another session's turn.
 
@@ -103,65 +127,28 @@ class WorkerProcess:
         finally:
             theirs.close()
             os.close(hanging)
-        self.link.setblocking(False)
+        for limit in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
+            self.link.setsockopt(socket.SOL_SOCKET, limit, struct.pack('ll', MESSAGE_SECONDS, 0))
         self.pid = self._process.pid
         """Its process id, and that of its process group."""
         self.sentinel = os.pidfd_open(self.pid) if hasattr(os, 'pidfd_open') else None
         """File descriptor that becomes readable when it ends; None if the system does not support that."""
         self.fds = [fd for fd in (self.link.fileno(), self.sentinel) if fd is not None]
         """File descriptors that become readable when there is an event, the connection first."""
-        self._unsent, self._unread = memoryview(b''), bytearray()
         self._ending = ''
 
-    def send(self, data: bytes) -> bool:
-        """Sends a message as far as the connection takes it; ``flush`` sends the rest.
-
-        Returns:
-            Whether all of it is sent.
-
-        Raises:
-            OSError: If the worker has closed the connection.
-        """
-        try:
-            sent = self.link.send(data)
-        except BlockingIOError:
-            sent = 0
-        if sent == len(data):
-            return True
-        self._unsent = memoryview(data)[sent:]
-        return False
-
-    def flush(self) -> bool:
-        """Sends what is left of a message as far as the connection takes it, and returns whether all of it is sent."""
-        with contextlib.suppress(BlockingIOError):
-            while self._unsent:
-                self._unsent = self._unsent[self.link.send(self._unsent) :]
-        return not self._unsent
-
-    @property
-    def unread_num(self) -> int:
-        """Received bytes of an incomplete message."""
-        return len(self._unread)
-
     def receive(self) -> tuple[int, bytes] | None:
-        """Returns the kind and the body of a message, or None while it is incomplete.
+        """Returns the kind and the body of a message, or None if none has begun to arrive.
 
         Raises:
-            EOFError: If the worker has closed the connection.
+            EOFError: If the worker has closed the connection, or stopped in the middle of a message.
         """
         try:
-            while data := self.link.recv(CHUNK):
-                if not self._unread and (whole := parsed(data)) is not None:
-                    return whole
-                self._unread += data
-                if (whole := parsed(self._unread)) is not None:
-                    self._unread = bytearray()
-                    return whole
+            return receive(self.link, socket.MSG_DONTWAIT)
         except BlockingIOError:
             return None
         except OSError as error:
             raise EOFError from error
-        raise EOFError
 
     def has_exited(self) -> bool:
         """Whether it has ended, by itself or not."""
