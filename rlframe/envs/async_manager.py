@@ -220,8 +220,7 @@ class SubprocessEnvManager(BaseEnvManager):
 
     def _stepped(self, action: Array, env_id: IntArray) -> TimeStep:
         """Steps the given envs and returns the held answers: of these envs in their order, or else in env order."""
-        if self._is_lent:
-            self._which, self._is_lent = self._which ^ 1, False
+        self._free_obs()
         acting = env_id
         if self._lost:
             able = np.array([env not in self._lost for env in env_id.tolist()], np.bool_)
@@ -246,6 +245,11 @@ class SubprocessEnvManager(BaseEnvManager):
         return TimeStep(
             obs if self._is_lent else obs[answered], *columns, infos or (NO_INFO,) * len(answered), answered
         )
+
+    def _free_obs(self) -> None:
+        """Chooses a set of observations that no caller holds."""
+        if self._is_lent:
+            self._which, self._is_lent = self._which ^ 1, False
 
     def _is_whole(self, env_id: IntArray) -> bool:
         """Whether these are all envs, in order."""
@@ -412,6 +416,7 @@ class SubprocessEnvManager(BaseEnvManager):
     def load_state_dict(self, state: Mapping[str, Any]) -> IntArray:
         self.launch()
         self._finish(self._all)
+        self._free_obs()
         self._answered[:] = False
         self._told = {}
         lost = super().load_state_dict(state)
