@@ -99,7 +99,6 @@ class SubprocessEnvManager(BaseEnvManager):
         self._told: dict[int, Mapping[str, Any]] = {}
         self._which = 0  # the set of observations that steps go to
         self._is_lent = False  # whether the last step returned that set itself
-        self._whole_steps: dict[bytes, bytes] = {}
         for index in range(worker_num):
             self._pool.start(index)
         launch = {index: call('launch', self._packed, own.tolist()) for index, own in enumerate(self._owned)}
@@ -285,12 +284,8 @@ class SubprocessEnvManager(BaseEnvManager):
         return np.asarray(action, self.spec.action_space.dtype)
 
     def _step_message(self, dtype: str, env_id: IntArray | None = None) -> bytes:
-        head = bytes((self._which, ord(dtype)))
-        if env_id is not None:
-            return message(STEP, head + env_id.astype(np.int64).tobytes())
-        if head not in self._whole_steps:
-            self._whole_steps[head] = message(STEP, head)
-        return self._whole_steps[head]
+        listed = b'' if env_id is None else env_id.astype(np.int64).tobytes()
+        return message(STEP, bytes((self._which, ord(dtype))) + listed)
 
     def _wait(self) -> None:
         """Waits until as many envs are finished as a step returns, or none is busy."""

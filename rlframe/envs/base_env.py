@@ -59,14 +59,11 @@ STACK_COPIES = 4
 """Arrays of the size of a stack that an env needs: the stack, its padding, and two bounds of its space."""
 E = TypeVar('E')
 Note = Callable[[str], None]
-"""Callback that takes the name of the call in progress."""
+"""Callback that takes the name of the call in progress, an empty text where it is over."""
 LOOKED_AT_RESET, LOOKED_AT_CLOSE = (
     f'{call} of an env that was created to find out if it has action masks (env.action_mask)'
     for call in ('reset()', 'close()')
 )
-
-BESIDE = ('', LOOKED_AT_RESET, LOOKED_AT_CLOSE)
-"""All that ``Note`` is told; an empty text where it is over."""
 
 
 def ignore(what: str) -> None:
@@ -286,8 +283,8 @@ class MakeEnv:
     def __init__(self, factory: EnvFactory, render_mode: str | None = None) -> None:
         self.factory, self._render_mode = factory, render_mode
 
-    def __call__(self, note: Note = ignore) -> gymnasium.Env[Any, Any]:
-        return self.factory.create(self._render_mode, note)
+    def __call__(self) -> gymnasium.Env[Any, Any]:
+        return self.factory.create(self._render_mode)
 
 
 def spec_of(env: gymnasium.Env[Any, Any] | VectorEnv) -> EnvSpec:

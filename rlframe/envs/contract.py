@@ -420,9 +420,3 @@ def _describe(value: Any) -> str:
     if isinstance(value, tuple):
         return f'a tuple of {len(value)}'
     return f'{value!r} ({type(value).__name__})'
-
-
-NUMBERS = float, int, np.floating
-"""Usual types of a reward."""
-FLAGS = bool, np.bool_
-"""Valid types of ``terminated`` and ``truncated``."""

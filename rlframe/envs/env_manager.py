@@ -392,9 +392,6 @@ class BaseEnvManager(IEnvManager):
     def at(self, env: int) -> None:
         """Is told which env is created or reset next."""
 
-    def note(self, what: str) -> None:
-        """Is told of any other call of an env, while it is created."""
-
     def step_method(self, env: int) -> Step:
         """Returns what steps an env."""
         return self.envs[env].step
@@ -403,12 +400,9 @@ class BaseEnvManager(IEnvManager):
         """Creates an env."""
         self.at(env)
         make = self._make[env]
-        if isinstance(make, MakeEnv):
-            made = self.envs[env] = make(self.note)
-            if make.factory.remark:
-                self.remarks.tell('same seed', make.factory.remark)
-        else:
-            made = self.envs[env] = make()
+        made = self.envs[env] = make()
+        if isinstance(make, MakeEnv) and make.factory.remark:
+            self.remarks.tell('same seed', make.factory.remark)
         self._states[env] = EnvState(made)
         self._step_of[env] = self.step_method(env)
 

@@ -21,7 +21,6 @@ import numpy as np
 
 from rlframe.data.observation import obs_dtype
 from rlframe.data.timestep import Array, BoolArray, EnvSpec, FloatArray, IntArray
-from rlframe.envs.base_env import BESIDE
 from rlframe.envs.env_manager import FEW, BaseEnvManager, Step
 from rlframe.envs.faults import Fault
 from rlframe.envs.interface import Episodes
@@ -82,11 +81,11 @@ class WatchArray:
     """
 
     def __init__(self, memory: int, worker_num: int) -> None:
-        self.nbytes = _aligned(worker_num * 24)
+        self.nbytes = _aligned(worker_num * 16)
         """Size in bytes."""
-        block = np.frombuffer(map_memory(memory, self.nbytes), np.float64, 3 * worker_num)
-        self.env, self.since, self.beside = block.reshape(3, worker_num)
-        """Env id or ``IDLE``, monotonic time, and number of the current call within the request, [W] each."""
+        block = np.frombuffer(map_memory(memory, self.nbytes), np.float64, 2 * worker_num)
+        self.env, self.since = block.reshape(2, worker_num)
+        """Env id or ``IDLE``, and monotonic time, [W] each."""
 
 
 class SharedRows(NamedTuple):
@@ -224,10 +223,6 @@ class WorkerEnvs(BaseEnvManager):
         """Records the env that is being used."""
         self._watch.since[self._index] = time.monotonic()
         self._watch.env[self._index] = env
-
-    def note(self, what: str) -> None:
-        self._watch.since[self._index] = time.monotonic()
-        self._watch.beside[self._index] = BESIDE.index(what)
 
     def step_method(self, env: int) -> Step:
         step = self.envs[env].step

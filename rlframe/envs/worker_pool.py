@@ -12,7 +12,6 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from rlframe.envs.base_env import BESIDE
 from rlframe.envs.env_worker import IDLE, WatchArray, new_memory
 from rlframe.envs.faults import Fault
 from rlframe.envs.worker_process import ERROR, WorkerProcess, wait_for_exits
@@ -70,7 +69,7 @@ class WorkerPool:
 
     def start(self, index: int) -> None:
         """Starts a missing worker."""
-        self._watch.env[index], self._watch.beside[index] = IDLE, 0
+        self._watch.env[index] = IDLE
         worker = WorkerProcess(index, len(self._owned), self._owned[index], self.memory)
         self.running[index] = worker
         for fd in worker.fds:
@@ -207,8 +206,7 @@ class WorkerPool:
                 worker.env_id,
             )
         else:
-            beside = BESIDE[int(self._watch.beside[worker.index])]
-            who = f'env {env} (worker pid {worker.pid}) in {beside or what}{self._how_far(env, what)}'
+            who = f'env {env} (worker pid {worker.pid}) in {what}{self._how_far(env, what)}'
             hit = (env,)
         others = tuple(own for own in worker.env_id if own not in hit)
         if not is_late:

@@ -69,13 +69,12 @@ def receive(link: socket.socket, flags: int = 0) -> tuple[int, bytes]:
         OSError: If the connection is broken.
     """
     data: bytes | bytearray = link.recv(CHUNK, flags)
-    while data and (whole := parsed(data)) is None:
-        if not (chunk := link.recv(CHUNK)):
+    while (whole := parsed(data)) is None:
+        chunk = link.recv(CHUNK) if data else b''
+        if not chunk:
             raise EOFError
         data = bytearray(data) if isinstance(data, bytes) else data
         data += chunk
-    if not data:
-        raise EOFError
     return whole
 
 

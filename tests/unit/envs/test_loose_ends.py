@@ -15,7 +15,6 @@ from quick_workers import forked_workers, quick_workers  # noqa: F401
 
 from rlframe.envs import BaseEnvManager
 from rlframe.envs.async_manager import SubprocessEnvManager
-from rlframe.envs.base_env import LOOKED_AT_CLOSE, LOOKED_AT_RESET, MakeEnv
 from rlframe.envs.gym_env import GymEnvFactory
 from rlframe.envs.vector_env import GymVectorEnvManager
 from rlframe.errors import EnvContractError, EnvContractWarning, IncompatibleError
@@ -130,17 +129,6 @@ def test_envs_that_write_into_one_array_are_refused() -> None:
         EnvContractError, match='Habitual: env 0 gave an observation that another env changed'
     ):
         told('base', habit='share')
-
-
-def test_what_is_done_with_an_env_that_is_only_looked_at_is_noted() -> None:
-    notes: list[str] = []
-
-    class Noted(BaseEnvManager):
-        def note(self, what: str) -> None:
-            notes.append(what)
-
-    Noted([MakeEnv(GymEnvFactory({'env_id': Habitual}))]).close()
-    assert notes == [LOOKED_AT_RESET, LOOKED_AT_CLOSE, '']
 
 
 def make_bounded(space: Any, where: str) -> gymnasium.Env:
