@@ -54,15 +54,6 @@ def hold_the_lock() -> None:
     ctypes.PyDLL(None).sleep(600)
 
 
-def flood() -> None:
-    """Writes a lot where the protocol must not be."""
-    line = 'x' * 9999 + '\n'
-    for _ in range(100):
-        sys.stdout.write(line)
-        os.write(2, line.encode())
-    sys.stdout.flush()
-
-
 def fork() -> None:
     """Leaves processes behind: one forked, one started."""
     if os.fork() == 0:

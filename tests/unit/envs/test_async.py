@@ -86,9 +86,7 @@ def assert_steps_of_base(parts: list[Any], env_fn: Any) -> None:
         np.testing.assert_array_equal(got, straight[: len(got)])
 
 
-@pytest.mark.parametrize(
-    'cfg', [{}, {'wait_num': 4, 'wait_timeout': 0.001}, {'worker_num': 2, 'wait_num': 99}], ids=str
-)
+@pytest.mark.parametrize('cfg', [{'wait_num': 4, 'wait_timeout': 0.001}, {'worker_num': 2}], ids=str)
 def test_each_env_takes_the_steps_that_it_takes_in_this_process(make: Any, cfg: Any) -> None:
     lengths = [3, 1, 4, 2, 6]
     env_fn = [partial(Uneven, i, lengths[i], 0.003) for i in range(5)]
@@ -224,10 +222,9 @@ def test_held_answers_keep_what_was_told_and_an_env_whose_answer_cannot_be_saved
 # faults
 
 
-@pytest.mark.parametrize('on_error', ['restart', 'drop'])
-def test_the_others_go_on_while_a_worker_is_killed(make: Any, tmp_path: Path, on_error: str) -> None:
+def test_the_others_go_on_while_a_worker_is_killed(make: Any, tmp_path: Path) -> None:
     env_fn, gate = gated(tmp_path, 'step', length=4)
-    manager = make(env_fn, on_error=on_error)
+    manager = make(env_fn, on_error='restart')
     manager.reset(seed=SEEDS[:4])
     gate.touch()
     rollout = Rollout(manager, Choosing().collect_mode)
@@ -241,17 +238,15 @@ def test_the_others_go_on_while_a_worker_is_killed(make: Any, tmp_path: Path, on
         steps.append(rollout.step())
     assert steps[-1].abnormal.tolist() == [0] and len(manager._budget.causes) == 1
     first: dict[int, Any] = {}  # of each env, the first row after the fault
-    expected = [0, 1, 2, 3] if on_error == 'restart' else [1, 2, 3]
 
     def all_were_seen() -> bool:
         step = rollout.step()
         for row, env_id in enumerate(step.timestep.env_id.tolist()):
             first.setdefault(env_id, step.obs[row, :3].tolist())
-        return set(first) == set(expected)
+        return len(first) == 4
 
     assert wait_until(all_were_seen, 20)
-    assert manager.alive.tolist() == expected
-    assert first.get(0) == ([0, 1, 0] if on_error == 'restart' else None), 'a new env at its first step'
+    assert first[0] == [0, 1, 0], 'a new env at its first step'
 
 
 def test_an_env_that_hangs_is_found_though_the_others_keep_answering(make: Any) -> None:
@@ -271,10 +266,10 @@ def test_an_answer_is_not_late_because_nobody_asked_for_it(make: Any) -> None:
         def step(self, action: Any) -> Any:
             return *super().step(action)[:4], {'words': 'x' * 3_000_000}
 
-    manager = make([Wordy, Wordy], step_timeout=0.5)
+    manager = make([Wordy, Wordy], step_timeout=0.2)
     manager.reset()
     manager._send_steps(np.zeros(2, np.int64), manager.ready)
-    time.sleep(1.0)
+    time.sleep(0.4)
     told = manager.step(np.zeros(0, np.int64), np.zeros(0, np.int64)).info
     told += manager.step(np.zeros(0, np.int64), np.zeros(0, np.int64)).info if len(told) == 1 else []
     assert [len(info['words']) for info in told] == [3_000_000] * 2

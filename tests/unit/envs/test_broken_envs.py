@@ -58,15 +58,15 @@ WORDS = {
 }
 
 
-STEPS = [('base', fault, LATE) for fault in (*OBS, *REWARD, 'flag array')]
-STEPS += [('base', fault, EARLY) for fault in (*FEW, 'flag int', 'flag none')]
-STEPS += [('sync', fault, LATE) for fault in FEW[:5]] + [('sync', fault, EARLY) for fault in (FEW[0], FEW[4])]
-STEPS += [(f'sync, {mode}', fault, LATE) for mode in ('same step', 'disabled') for fault in (FEW[0], FEW[3])]
-STEPS += [('subprocess', fault, LATE) for fault in (FEW[0], FEW[2], FEW[4], 'facts are a list')]
-STEPS += [('base', 'facts are a list', LATE), ('base', 'flag int', LATE)]
-STEPS += [(kind, 'flag none', LATE) for kind in ('subprocess', 'sync')]
-RESETS = [('base', fault, LATE_EPISODE) for fault in OBS] + [('base', fault, 1) for fault in FEW[:3]]
-RESETS += [(kind, FEW[2], LATE_EPISODE) for kind in MANAGERS if kind != 'base'] + [('sync', FEW[0], 1)]
+STEPS = [('base', fault, LATE) for fault in (*OBS, *REWARD, 'flag array', 'flag int', 'facts are a list')]
+STEPS += [('base', fault, EARLY) for fault in ('flag none', *FEW[:2])]
+STEPS += [('sync', fault, LATE) for fault in FEW[:5]] + [
+    ('sync', FEW[0], EARLY),
+    ('sync, same step', FEW[3], LATE),
+]
+STEPS += [('subprocess', fault, LATE) for fault in (FEW[0], 'flag none', 'facts are a list')]
+RESETS = [('base', fault, LATE_EPISODE) for fault in [*OBS][::3]] + [('base', FEW[0], 1), ('sync', FEW[0], 1)]
+RESETS += [(kind, FEW[2], LATE_EPISODE) for kind in MANAGERS if kind != 'base']
 
 
 def made(kind: str, env_num: int = 2, **kwargs: Any) -> Any:

@@ -13,7 +13,6 @@ import pytest
 from fakes import ScriptedPolicy
 from fault_envs import (
     FaultEnv,
-    Handle,
     OwnError,
     RandomlyFailing,
     Steady,
@@ -32,7 +31,7 @@ from rlframe.worker import SampleSerialCollector
 from rlframe.worker.collector.rollout import Rollout
 
 SEEDS = [11, 12, 13, 14]
-LIMIT, PATIENCE = 2.0, 120.0
+LIMIT, PATIENCE = 1.0, 120.0
 """What a call may take, and what no machine needs to notice that it took longer, in seconds."""
 WORDS = {
     'raise_own': 'raised OwnError: the simulator lost its mind',
@@ -82,7 +81,8 @@ NAMED = [
     ('subprocess', 'sleep', 'step'),
 ]
 OUTLIVED = [
-    *((*case, on_error) for case in BASE for on_error in ('restart', 'drop')),
+    (*BASE[0], 'drop'),
+    (*BASE[1], 'restart'),
     ('subprocess', 'leave', 'step', 'restart'),
     ('subprocess', 'kill', 'step', 'drop'),
     pytest.param('subprocess', 'spin', 'reset', 'restart', marks=pytest.mark.slow),
@@ -248,10 +248,10 @@ def test_the_others_of_a_worker_that_dies_in_a_reset_give_a_void_step(make: Any,
 def test_a_limit_holds_for_each_env_not_for_all_of_a_worker(make: Any) -> None:
     class Slow(Steady):
         def step(self, action: Any) -> Any:
-            time.sleep(0.5)
+            time.sleep(0.25)
             return super().step(action)
 
-    manager = make('subprocess', [Slow] * 4, worker_num=1, step_timeout=1.5)  # 2 s in all
+    manager = make('subprocess', [Slow] * 4, worker_num=1, step_timeout=0.8)  # 1 s in all
     manager.reset()
     manager.step(np.zeros(4, np.int64), manager.ready)
 
@@ -276,14 +276,6 @@ def test_close_does_not_wait_for_an_env_that_hangs(make: Any, monkeypatch: Any) 
     start = time.monotonic()
     manager.close()
     assert time.monotonic() - start < PATIENCE and not members(pids)
-
-
-def test_a_flood_of_output_harms_nothing(make: Any, capfd: Any) -> None:
-    manager = make('subprocess', failing('flood'))
-    manager.reset(seed=SEEDS)
-    for _ in range(4):
-        assert manager.step(np.zeros(4, np.int64), manager.ready).obs[:, 0].tolist() == [0, 1, 2, 3]
-    assert len(capfd.readouterr().out) >= 10**6
 
 
 def test_what_an_env_forked_and_started_ends_with_its_worker(make: Any) -> None:
@@ -364,11 +356,3 @@ def test_seeds_of_restarts_and_checkpoints_differ_from_each_other() -> None:
     ]
     assert len(set(drawn)) == 120 and all(0 <= seed < 2**32 for seed in drawn)
     assert restart_seed(None, 3) is checkpoint_seed(None, 3) is None
-
-
-def test_an_env_without_state_that_fails_is_no_longer_asked_for_it(make: Any) -> None:
-    manager = make('base', [partial(Handle, i) for i in range(2)], on_error='restart')
-    manager.reset(seed=[1, 2])
-    manager.step(np.zeros(2, np.int64), manager.ready)
-    manager._lost[1] = 'it failed'
-    assert manager.restart_lost().tolist() == [0]
