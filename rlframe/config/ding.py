@@ -7,21 +7,14 @@ DI-engine nor the modules that its configs name are imported.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
+from rlframe.config import ding_convert, ding_table
 from rlframe.config.ding_convert import MISSING, SYSTEM, Change, Draft
 from rlframe.config.tree import ALL_COMPONENTS, Tree, full_key, plain_type, section_at
 from rlframe.errors import ConfigError
 from rlframe.registry import ENV_REGISTRY, POLICY_REGISTRY
 from rlframe.utils.field import raw_items, to_plain
-from rlframe.utils.lazy import LazyModule
-
-if TYPE_CHECKING:
-    from rlframe.config import ding_convert, ding_table
-else:
-    ding_convert, ding_table = (
-        LazyModule(f'rlframe.config.{name}') for name in ('ding_convert', 'ding_table')
-    )
 
 PARALLEL_TYPES = ('zergling', 'marine')
 """Collectors of DI-engine's parallel mode, which it names in the section ``collector``."""
