@@ -9,7 +9,7 @@ from typing import Any
 from rlframe.config.tree import Component, Tree, section_at
 from rlframe.errors import ConfigError, RegistryError
 from rlframe.registry import BACKEND_REGISTRY
-from rlframe.utils.field import Field, Options, ResolvedConfig, defaults_of, is_same, raw_items
+from rlframe.utils.field import Field, Options, ResolvedConfig, defaults_of, raw_items
 
 ROLES = {'collector': ('policy', 'collect', 'collector'), 'evaluator': ('policy', 'eval', 'evaluator')}
 """Components that run in a backend, with their sections."""
@@ -90,8 +90,7 @@ def options_of(backend: Any, role: str) -> Options:
 def refuse_elsewhere(tree: Tree, options: Options, before: Mapping[str, Any] | None) -> list[ConfigError]:
     """Takes options of other backends out of a tree.
 
-    They are ignored if they have their default, as in a complete config of an older version, or if an override has
-    replaced the backend that they were set for.
+    They are ignored if an override has replaced the backend that they were set for.
 
     Args:
         tree: Options set by the user.
@@ -108,7 +107,7 @@ def refuse_elsewhere(tree: Tree, options: Options, before: Mapping[str, Any] | N
             field = declared.get(name)
             if isinstance(field, Elsewhere) and isinstance(section, dict):
                 del section[name]
-                if not (_is_default(value, field) or _was_replaced(name, value, section, before, path)):
+                if not _was_replaced(name, value, section, before, path):
                     errors.append(_elsewhere(role, '.'.join(path), name, section.get('backend', LOCAL)))
     return errors
 
@@ -120,10 +119,6 @@ def drop_elsewhere(values: Tree, options: Options) -> None:
         for name in [name for name, field in declared.items() if isinstance(field, Elsewhere)]:
             assert isinstance(declared, dict) and isinstance(section, dict)
             del declared[name], section[name]
-
-
-def _is_default(value: Any, field: Field) -> bool:
-    return not field.problem(value) and is_same(field.convert(value), field.default)
 
 
 def _was_replaced(

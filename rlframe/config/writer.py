@@ -180,8 +180,6 @@ COMM = tuple(f'{part.key}.' for part in PARALLEL_ONLY if part.may_change)
 """Sections of the transport, which may change; options that only one of two transports has may change with it."""
 
 ABSENT = '(not there)'
-ADDED = {'policy.other.commander.type': 'base'}
-"""Keys that configs of earlier versions lack, with the values that such a config implies."""
 
 
 class Change(NamedTuple):
@@ -229,7 +227,7 @@ def changes_of(saved: Data, cfg: ResolvedConfig) -> list[Change]:
     found: list[Change] = []
     for key in sorted(old.keys() | new.keys()):
         default = elsewhere[key].default if key in elsewhere else ABSENT
-        before, after = old.get(key, ADDED.get(key, default)), new.get(key, default)
+        before, after = old.get(key, default), new.get(key, default)
         if before == after or key.rpartition('.')[2] in FREE or REDACTED in (before, after):
             continue
         is_hook = key.startswith(f'{HOOKS}.')

@@ -46,17 +46,6 @@ def test_an_option_of_another_backend_is_refused_with_what_to_set() -> None:
     assert f"set {EVALUATOR}.backend='ray'" in text
 
 
-def test_defaults_of_another_backend_are_ignored_as_in_complete_configs_of_older_versions() -> None:
-    stated = {name: field.default for name, field in RAY_OPTIONS.items()} | {'collect_timeout': 600}
-    cfg = compile_config(*config_pair(collector=stated))
-    assert not RAY_OPTIONS.keys() & cfg.policy.collect.collector.keys()
-    assert cfg.policy.collect.collector.backend == 'local'
-    now = compile_config(*config_pair())
-    saved = config_data(*split_config(now))
-    saved['main_config']['policy']['collect']['collector'] |= stated
-    assert check_changes(saved, now, 'here') == []
-
-
 def test_an_override_of_the_backend_sets_aside_what_the_config_says_of_the_former_one() -> None:
     there = {'backend': 'ray', 'num_collectors': 3, 'remote_configs': {'num_cpus': 0.5}}
     cfg = compile_config(*config_pair(collector=there), overrides=['collector.backend=local'])
