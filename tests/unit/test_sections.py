@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
@@ -34,6 +34,11 @@ TRANSLATES = (
 
 OTHER_NAMES = {'policy.json', 'policy.onnx'}
 """Names of files that look like keys."""
+
+
+@cache
+def shipped() -> list[ExperimentConfig]:
+    return [compile_config(*read_config(file)) for file in CONFIGS]
 
 
 def misfits(view: type, section: Any, seen: set[str], prefix: str = '') -> Iterator[str]:
@@ -68,8 +73,7 @@ def keys_of(view: type, prefix: str = '') -> Iterator[str]:
 @pytest.mark.filterwarnings('ignore::rlframe.errors.ConfigWarning')
 def test_types_of_a_whole_config_are_those_of_its_values() -> None:
     seen: set[str] = set()
-    for file in CONFIGS:
-        cfg = compile_config(*read_config(file))
+    for cfg in shipped():
         found = misfits(ExperimentConfig, cfg, seen)
         known = (
             'policy.learn.batch_size=None' if cfg.policy.on_policy else '-'
@@ -89,8 +93,8 @@ def test_types_of_a_whole_config_are_those_of_its_values() -> None:
 def all_keys() -> set[str]:
     """Returns the dotted keys of all options and sections that any config can have."""
     found = {'parallel', *keys_below(PARALLEL_FIELDS, 'parallel.')}
-    for file in CONFIGS:
-        found |= set(keys_below(find_schema(to_plain(compile_config(*read_config(file))), [])[1]))
+    for cfg in shipped():
+        found |= set(keys_below(find_schema(to_plain(cfg), [])[1]))
     for part in (*ALL_COMPONENTS, *IN_PARALLEL, Component('model', ('policy', 'model'), None)):
         for cls in map(part.registry.get, part.registry.names()):
             found.add(f'{part.key}.type')
