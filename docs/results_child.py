@@ -141,7 +141,7 @@ def _record(job: Job, spent: Spent) -> dict[str, Any]:
         'curve': curve,
         'times': _times(lines),
         'where': _where(),
-    } | ({'note': f'stopped after {job.minutes:g} minutes'} if spent.ended == 'minutes' else {})
+    } | ({'note': f'stopped after {spent.seconds / 60:.1f} minutes'} if spent.ended == 'minutes' else {})
 
 
 def _times(lines: Sequence[Mapping[str, float]]) -> list[float]:

@@ -213,4 +213,4 @@ def test_interrupted_runs_save_themselves_and_the_time_limit_ends_them(tool: Too
     limited = tool.queue.Order(list, [0], tool.work, minutes=0.001)
     assert tool.queue.Queue(limited).run() == 0
     (run,) = tool.rows.read_runs()
-    assert run['env_steps'] >= steps and run['note'] == 'stopped after 0.001 minutes'
+    assert run['env_steps'] >= steps and run['note'] == f'stopped after {run["seconds"] / 60:.1f} minutes'
