@@ -186,7 +186,8 @@ def make_by_id(env_id: str, kwargs: Mapping[str, Any]) -> gym.Env[Any, Any]:
     except (gym.error.Error, TypeError, ImportError) as error:
         if isinstance(error, gym.error.UnregisteredEnv) and _extra_of(name) and not is_installed:
             raise _missing(env_id, 'its package is not installed') from error
-        near = nearest(name, gym.registry) if name not in gym.registry else ''
+        is_near = name not in gym.registry and not ENVPOOL_IDS.match(name)
+        near = nearest(name, gym.registry) if is_near else ''
         why = str(error).partition(' Did you mean')[0].rstrip('.')  # Gymnasium names no version
         raise EnvError(
             f'cannot make {env_id!r}: {why}.{near}',

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import math
 import os
 import shutil
@@ -109,7 +110,7 @@ def save_checkpoint(
     _check_place(path)
     try:
         with staging_folder(path) as staging:
-            files = {one.name: write_file(staging / one.name, one.make(), one.is_private) for one in own}
+            files = {one.name: _write(staging / one.name, one.make(), one.is_private) for one in own}
             for name in part.kept:
                 assert previous is not None  # it has them
                 link_file(previous / name, staging / name)
@@ -125,8 +126,7 @@ def save_checkpoint(
             publish_folder(staging, path)
     except OSError as error:
         raise CheckpointWriteError(
-            f'the checkpoint cannot be written: {error.strerror or error};'
-            f' {shutil.disk_usage(path.parent).free:,} bytes are free',
+            f'the checkpoint cannot be written: {error.strerror or error}',
             where=str(path),
             remedy='Earlier checkpoints are untouched. Free space, or make the folder writable.',
         ) from error
@@ -135,6 +135,15 @@ def save_checkpoint(
         rows.segments.clear()
         rows.segments.update({one.name: files[one.name]['sha256'] for one in parts})
     return path
+
+
+def _write(path: Path, data: bytes, private: bool) -> FileFacts:
+    """Writes a file for which there is room, so that a full disk is told in numbers."""
+    free = shutil.disk_usage(path.parent).free
+    if free < len(data):
+        full = os.strerror(errno.ENOSPC)
+        raise OSError(errno.ENOSPC, f'{full}: it needs {len(data)} bytes, and {free} are free')
+    return write_file(path, data, private)
 
 
 def strip_buffer(path: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 from fakes import ScriptedPolicy, config_pair
 from runs import ROOT, differences
 
-from rlframe.config import as_played, check_changes, compile_config, config_data, split_config
+from rlframe.config import as_played, compile_config, config_data, split_config
 from rlframe.errors import ConfigError
 from rlframe.pipeline import SerialPipeline
 from rlframe.registry import COMMANDER_REGISTRY
@@ -97,17 +97,6 @@ def test_what_a_commander_remembers_is_saved_and_restored(tmp_path: Path) -> Non
     for state in states:
         state['progress'].pop('wall_time')
     assert differences(*states) == []
-
-
-@pytest.mark.usefixtures('own')
-def test_runs_from_before_the_commander_was_in_the_config_can_be_resumed() -> None:
-    cfg = compile_config(*config_pair())
-    main, create = split_config(cfg)
-    assert create.pop('commander') == {'type': 'base', 'import_names': []}
-    old = config_data(main, create)
-    assert check_changes(old, cfg, 'there') == []
-    with pytest.raises(ConfigError, match=r"commander\.type: 'base' before, 'every_third' now"):
-        check_changes(old, compile_config(*pair()), 'there')
 
 
 @pytest.mark.usefixtures('own')

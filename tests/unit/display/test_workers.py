@@ -52,9 +52,8 @@ def run_of(table: dict[str, dict[str, Any]]) -> Any:
             system_shutdown_flag=False,
         ),
         crew=SimpleNamespace(restarts=1),
-        record=SimpleNamespace(
-            variables={'total_loss': 0.25}, episodes=SimpleNamespace(window_mean=lambda: 21.5)
-        ),
+        variables={'total_loss': 0.25},
+        episodes=SimpleNamespace(window_mean=lambda: 21.5),
     )
 
 
