@@ -29,7 +29,6 @@ from rlframe.config import compile_config
 from rlframe.data import Batch, EnvSpec
 from rlframe.pipeline.build import (
     collector_backend,
-    make_collector,
     make_factory,
     make_policy,
 )
@@ -152,7 +151,7 @@ def w5(actors: int = 1, microseconds: int = 0, env_steps: int = 40_000) -> dict:
     cfg = compile_config(main, create, seed=0)
     factory = make_factory(cfg)
     place = collector_backend(cfg, factory)
-    collector = make_collector(cfg, place, make_policy(cfg, factory.spec))
+    collector = place.make_collector(cfg, make_policy(cfg, factory.spec))
     count, train_iter = 0, 0
 
     def collect() -> int:

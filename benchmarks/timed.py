@@ -9,7 +9,7 @@ import numpy as np
 
 from rlframe.config import compile_config
 from rlframe.pipeline import SerialPipeline
-from rlframe.pipeline.build import collector_backend, make_collector, make_factory, make_policy
+from rlframe.pipeline.build import collector_backend, make_factory, make_policy
 
 
 def timed_training(main_config: dict, create_config: dict, env_steps: int) -> dict:
@@ -29,7 +29,7 @@ def timed_collection(cfg: Any, env_num: int, env_steps: int) -> dict:
     """Times the collector of a config alone, after its first call."""
     factory = make_factory(cfg)
     place = collector_backend(cfg, factory)
-    collector = make_collector(cfg, place, make_policy(cfg, factory.spec))
+    collector = place.make_collector(cfg, make_policy(cfg, factory.spec))
     collect = partial(collector.collect, policy_kwargs={'eps': 0.1})
     collect()
     count, start = 0, perf_counter()
