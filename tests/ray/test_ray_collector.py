@@ -53,7 +53,7 @@ def collecting_by(cfg: Any) -> Iterator[tuple[Any, Any]]:
     backend = build.collector_backend(cfg, factory)
     try:
         policy = build.make_policy(cfg, factory.spec)
-        yield build.make_collector(cfg, backend, policy, progress=Progress()), policy
+        yield backend.make_collector(cfg, policy, progress=Progress()), policy
     finally:
         backend.close()
 

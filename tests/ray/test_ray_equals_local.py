@@ -37,15 +37,15 @@ def test_a_run_that_changes_its_backend_when_it_is_resumed_ends_with_the_bits_of
     name = case if case in {**CASES, **BATTLES} else case.split()[0].replace('dqn', 'dqn naive')
     if case in BATTLES:
         pytest.importorskip('pettingzoo')
-    words = (*MORE[case], 'evaluator.eval_freq=20')
-    straight = train_to(tmp_path / 'straight', 60, name, *words)
+    words = (*MORE[case], 'evaluator.eval_freq=40')
+    straight = train_to(tmp_path / 'straight', 120, name, *words)
     assert len(straight['records']) > 3
     before: Path | None = None
-    for end, backend in ((20, RAY), (40, ()), (60, RAY)):
+    for end, backend in ((40, RAY), (80, ()), (120, RAY)):
         folder = tmp_path / str(end)
         changing = train_to(folder, end, name, *words, *backend, resume=before)
         before = folder
-    assert changing['progress']['train_iter'] >= 60
+    assert changing['progress']['train_iter'] >= 120
     assert differences(straight, changing) == []
 
 
