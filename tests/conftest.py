@@ -36,8 +36,16 @@ LONG = (
     r'test_worker_with_another_folder',
     r'test_benchmark_of_transports',
     r'gone_soon_after_the_parent.*\[(fork-main|hold_the_lock-thread)\]',
+    r'test_2n_steps_equal_n_steps.*\[(ppo|sac)',
+    r'test_policies_with_a_memory_run_in_parallel.*\[r2d2',
+    r'test_(http_fuzz|trust_fuzz|secret_runs|cartpole_expert|atari_managers)\.py',
+    r'test_a_collector_that_is_deleted_gives_its_cpus_back',
+    r'test_results\.py.*test_a_run_goes_on',
+    r'test_selfplay\.py.*test_a_resumed_run',
+    r'test_atari\.py.*(goes_on_exactly|gymnasium_s_wrappers)',
+    r'test_raise_names_the_env.*\[subprocess-sleep',
 )
-"""Tests that start many processes or train for seconds, by their names; each has quicker sisters, which are not slow."""
+"""Tests that start many processes, train for seconds or draw many cases, by their names; most have quicker sisters."""
 REGISTERED = pytest.StashKey[registrations.Registered]()
 """What a test module registered when it was imported."""
 MOST_WORKERS = 8
