@@ -80,6 +80,10 @@ class IEnvManager(Configurable, ABC):
         return due if seed is None and any(own is not None for own in due) else seed
 
     @classmethod
+    def describe(cls, factory: EnvFactory) -> None:
+        """Tells a factory the spaces of the manager's envs, if it is not the factory that makes them."""
+
+    @classmethod
     @abstractmethod
     def from_factory(
         cls, factory: EnvFactory, env_num: int, cfg: EasyDict | None = None, render_mode: str | None = None

@@ -113,12 +113,15 @@ class EnvPoolManager(IEnvManager):
         factory.spec = manager.spec
         return manager
 
+    @classmethod
+    def describe(cls, factory: EnvFactory) -> None:
+        task = factory.pool_task()
+        factory.spec = _task_spec(task.task_id, task.kwargs, None if task.rows is None else task.rows(1))
+
     def launch(self) -> None:
         if not self.closed:
             return
-        self.spec = spec_of(self._task_id, self._kwargs)
-        if self._rows is not None:
-            self.spec = dataclasses.replace(self.spec, observation_space=self._rows.space)
+        self.spec = _task_spec(self._task_id, self._kwargs, self._rows)
         contract.check_spaces([], self.spec)
         self._is_closed = False
         self._episodes = Episodes(self.env_num)
@@ -336,6 +339,11 @@ def family_of(task_id: str) -> str:
 
     module: str = registry.specs[task_id][0]
     return module.partition('.')[2]
+
+
+def _task_spec(task_id: str, kwargs: Mapping[str, Any], rows: PoolRows | None) -> EnvSpec:
+    spec = spec_of(task_id, kwargs)
+    return spec if rows is None else dataclasses.replace(spec, observation_space=rows.space)
 
 
 def spec_of(task_id: str, kwargs: Mapping[str, Any]) -> EnvSpec:

@@ -44,7 +44,7 @@ class World(NamedTuple):
         cls = PettingZooEnvFactory if self.env == PETTINGZOO else GymEnvFactory
         factory: EnvFactory = cls({**section, 'env_id': self.env_id})
         if self.manager == 'env_pool':
-            factory.spec = pool_manager.spec_of(*factory.pool_task()[:2])
+            pool_manager.EnvPoolManager.describe(factory)
         return factory
 
 

@@ -183,7 +183,9 @@ def set_threads(cfg: ExperimentConfig) -> None:
 
 def make_factory(cfg: ExperimentConfig) -> EnvFactory:
     """Returns the factory of the config's envs."""
-    return ENV_REGISTRY.build(cfg.env, cfg.env)
+    factory = ENV_REGISTRY.build(cfg.env, cfg.env)
+    ENV_MANAGER_REGISTRY.get_cls(cfg.env.manager).describe(factory)
+    return factory
 
 
 def make_env(cfg: ExperimentConfig, factory: EnvFactory, env_num: int) -> IEnvManager:

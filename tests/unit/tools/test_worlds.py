@@ -12,9 +12,11 @@ import pytest
 
 from rlframe.app.list_envs import envs_text
 from rlframe.app.training import starting_config
+from rlframe.config import compile_config
 from rlframe.entry.__main__ import main
 from rlframe.envs.worlds import World, find_world
 from rlframe.errors import EnvError, MissingDependencyError
+from rlframe.pipeline.build import make_factory
 
 SPECS = {
     'OnlyHere-v1': ('envpool.mujoco.gym', {}),
@@ -126,3 +128,9 @@ def test_installed_envs_are_listed_by_family_and_with_their_spaces(
     assert 'Did you mean' in capsys.readouterr().err
     assert main(['list', 'env', 'gym']) == 0  # a component, as before
     assert 'env.env_id' in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures('envpool')
+def test_a_config_takes_the_spaces_of_envpool_from_it_alone() -> None:
+    cfg = compile_config(*starting_config('envpool:OnlyHere-v1'))
+    assert make_factory(cfg).spec.name == 'OnlyHere-v1'  # of which Gymnasium knows nothing
