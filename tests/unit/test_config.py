@@ -276,6 +276,15 @@ def test_no_buffer_and_options_of_one_contradict_each_other() -> None:
     assert error.where == 'create_config.replay_buffer' and 'replay_buffer_size' in str(error)
 
 
+def test_no_buffer_is_refused_where_a_policy_needs_one() -> None:
+    main, create = dict(env=dict(env_id='CartPole-v1')), dict(env=dict(type='gym'), replay_buffer=None)
+    with pytest.raises(
+        ConfigError, match=r"'dqn' learns from a replay buffer; create_config\.replay_buffer is None"
+    ):
+        compile_config(main, {**create, 'policy': {'type': 'dqn'}})
+    assert compile_config(main, {**create, 'policy': {'type': 'ppo'}}).policy.other.replay_buffer is None
+
+
 def test_loop_in_a_config_is_refused_by_name() -> None:
     loop: dict[str, Any] = {'a': 1}
     loop['b'] = {'c': [loop]}
