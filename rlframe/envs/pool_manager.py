@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
@@ -116,12 +115,12 @@ class EnvPoolManager(IEnvManager):
     @classmethod
     def describe(cls, factory: EnvFactory) -> None:
         task = factory.pool_task()
-        factory.spec = _task_spec(task.task_id, task.kwargs, None if task.rows is None else task.rows(1))
+        factory.spec = _spec_of(task.task_id, task.kwargs, None if task.rows is None else task.rows(1))
 
     def launch(self) -> None:
         if not self.closed:
             return
-        self.spec = _task_spec(self._task_id, self._kwargs, self._rows)
+        self.spec = _spec_of(self._task_id, self._kwargs, self._rows)
         contract.check_spaces([], self.spec)
         self._is_closed = False
         self._episodes = Episodes(self.env_num)
@@ -341,13 +340,8 @@ def family_of(task_id: str) -> str:
     return module.partition('.')[2]
 
 
-def _task_spec(task_id: str, kwargs: Mapping[str, Any], rows: PoolRows | None) -> EnvSpec:
-    spec = spec_of(task_id, kwargs)
-    return spec if rows is None else dataclasses.replace(spec, observation_space=rows.space)
-
-
-def spec_of(task_id: str, kwargs: Mapping[str, Any]) -> EnvSpec:
-    """Returns what a policy must know about a task, without creating an env.
+def _spec_of(task_id: str, kwargs: Mapping[str, Any], rows: PoolRows | None) -> EnvSpec:
+    """Returns what a policy must know about a task, whose observations are those of ``rows``, without creating an env.
 
     Raises:
         EnvError: If EnvPool has no such task (the nearest is named), does not accept its options, or if several
@@ -379,7 +373,7 @@ def spec_of(task_id: str, kwargs: Mapping[str, Any]) -> EnvSpec:
         # a threshold of EnvPool may be the default of a family of tasks, such as 0 or 10
         registered, limit = gymnasium.registry.get(task_id), spec.config.max_episode_steps
         return EnvSpec(
-            observation_space=spec.gymnasium_observation_space,
+            observation_space=spec.gymnasium_observation_space if rows is None else rows.space,
             action_space=spec.gymnasium_action_space,
             name=task_id,
             reward_threshold=kwargs.get('reward_threshold', getattr(registered, 'reward_threshold', None)),

@@ -5,10 +5,11 @@ from __future__ import annotations
 import importlib
 import importlib.util
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rlframe.envs import pettingzoo_env, pool_manager
-from rlframe.envs.env_checks import NAMESPACES
+from rlframe.envs.env_checks import MINIGRID, NAMESPACES
 from rlframe.envs.gym_env import MODULES, GymEnvFactory, import_namespace
 from rlframe.envs.pettingzoo_env import PettingZooEnvFactory
 from rlframe.errors import MissingDependencyError
@@ -58,7 +59,7 @@ def find_world(env: Any, manager: str | None = None) -> World:
         manager: Name of the env manager that the user has chosen; None: the default.
 
     Returns:
-        Its world; Gymnasium if none has it, so that creating the env says what is wrong.
+        Its world. For an id that no package has it is Gymnasium, whose error then says what is wrong.
     """
     if not isinstance(env, str):
         return World(env, manager=manager)
@@ -105,9 +106,12 @@ class Family(NamedTuple):
 
 def installed() -> list[Family]:
     """Returns the ids of all packages that are installed, by family; ids of Gymnasium that newer versions replace are left out."""
-    for module in (*NAMESPACES.values(), 'minigrid', *MODULES):
-        if importlib.util.find_spec(module.partition('.')[0]) is not None:
-            _register(module)
+    for start in (*(f'{name}/' for name in NAMESPACES), *MINIGRID):
+        with suppress(MissingDependencyError, ImportError):
+            import_namespace(start)
+    for module in MODULES:
+        with suppress(ImportError):
+            importlib.import_module(module)
     found: dict[tuple[str, str], list[str]] = {}
     older = _replaced(gym.registry)
     for name, env in gym.registry.items():
@@ -125,15 +129,6 @@ def _family(entry_point: Any) -> str:
     module = entry_point if isinstance(entry_point, str) else getattr(entry_point, '__module__', '')
     first, *below = module.partition(':')[0].split('.')
     return f'Gymnasium {below[1]}' if first == 'gymnasium' and len(below) > 1 else first
-
-
-def _register(module: str) -> None:
-    try:
-        found = importlib.import_module(module)
-    except ImportError:  # a package that lacks another one has no envs here
-        return
-    if module == NAMESPACES['MinAtar'] and not any(name.startswith('MinAtar/') for name in gym.registry):
-        found.register_envs()
 
 
 def _replaced(registry: Mapping[str, Any]) -> set[str]:
