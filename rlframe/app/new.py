@@ -165,8 +165,8 @@ def import_ding(path: str, out: str | None = None, parallel: bool = False) -> di
         parallel: Whether a config of DI-engine's parallel mode becomes one of rlframe's, or one with Ray actors.
 
     Returns:
-        The ``file``, what was ``renamed``, ``converted`` and ``dropped``, and the ``defaults`` that were filled in, as
-        JSON-able data.
+        The path of the ``file``, the options that were ``renamed``, ``converted`` and ``dropped``, and the ``defaults``
+        of DI-engine that were filled in, as JSON-able data.
 
     Raises:
         ConfigError: If it is no config of DI-engine, cannot be translated, or the file exists.

@@ -117,7 +117,7 @@ def saved_config(
     env: Any = None,
     needed: Callable[[Mapping[str, Any]], Mapping[str, Any]] = lambda data: data,
 ) -> Mapping[str, Any]:
-    """Returns the config pair of a checkpoint, or what is ``needed`` of it, after checking that it may be used.
+    """Returns the config pair of a checkpoint, reduced by ``needed``, after checking that it may be used.
 
     Raises:
         ConfigError: If the env exists in the program only that trained.

@@ -39,7 +39,7 @@ def check_encoder(where: str) -> None:
         MissingDependencyError: If they cannot.
     """
     try:
-        import moviepy  # noqa: F401
+        import moviepy  # noqa: F401  # only to see whether it can be imported
     except ImportError as error:
         raise MissingDependencyError(
             'films need moviepy', where=where, remedy='pip install "rlframe[video]"'
