@@ -186,14 +186,27 @@ def first_line(measured: Sequence[tuple[Row, Sequence[Run]]]) -> str:
     """Returns the first line of a config, with the results of its rows after the colon."""
     old = measured[0][0].file.read_text(encoding='utf-8').split('\n')[0]
     closing = '"""' if old.endswith('"""') else ''
-    _, runs = measured[0]
-    seeds = [run['seed'] for run in runs]
-    what = f'seeds {seeds[0]}-{seeds[-1]}' if len(seeds) > 1 else f'seed {seeds[0]}'
-    steps = f'{_steps(*measured[0])} env steps'
-    worst = f' (worst {number(min(run["mean"] for run in runs))})' if len(seeds) > 1 == len(measured) else ''
+    seeds = _same_or_range(
+        [_seeds(runs) for _, runs in measured], [len(runs) for _, runs in measured], ' seeds'
+    )
+    budgets = [median(run['env_steps'] for run in runs) for _, runs in measured]
+    steps = _same_or_range([f'{_steps(*one)} env steps' for one in measured], budgets, ' env steps')
+    means = [run['mean'] for run in measured[0][1]]
+    worst = f' (worst {number(min(means))})' if len(means) > 1 == len(measured) else ''
     title = old.removesuffix('"""').removesuffix('.').split(':')[0]
-    start = f'{title}: return {_returns(measured)}, {what}{worst}'
-    return f'{start}, {steps}, {_duration(runs)}.{closing}'
+    start = f'{title}: return {_returns(measured)}, {seeds}{worst}'
+    return f'{start}, {steps}, {_duration([run for _, runs in measured for run in runs])}.{closing}'
+
+
+def _seeds(runs: Sequence[Run]) -> str:
+    """Returns the seeds of a row in words."""
+    seeds = [run['seed'] for run in runs]
+    return f'seeds {seeds[0]}-{seeds[-1]}' if len(seeds) > 1 else f'seed {seeds[0]}'
+
+
+def _same_or_range(texts: Sequence[str], counts: Sequence[float], unit: str) -> str:
+    """Returns the text that all rows share, else the range of their counts."""
+    return texts[0] if len({*texts}) == 1 else f'{min(counts):,.0f} to {max(counts):,.0f}{unit}'
 
 
 def _returns(measured: Sequence[tuple[Row, Sequence[Run]]]) -> str:
