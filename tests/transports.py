@@ -48,7 +48,7 @@ REPLIES: list[Message] = [
 
 
 def join(name: str = 'collector', version: str = __version__) -> m.Join:
-    return m.Join('collector', name, version, 'fingerprint', 1, 'host', 8)
+    return m.Join('collector', name, version, 'fingerprint', 1, 'host')
 
 
 def same(left: Any, right: Any) -> bool:

@@ -76,7 +76,7 @@ class TransportCollector(CommWorker, BaseCommCollector):
     Args:
         cfg: Options.
         collector: Works on the tasks; needed to run.
-        given: Further arguments of ``CommWorker``: ``transport`` or ``address``, ``name``, ``fingerprint``, ``slots``.
+        given: Further arguments of ``CommWorker``: ``transport`` or ``address``, ``name`` and ``fingerprint``.
     """
 
     role = 'collector'
@@ -225,7 +225,7 @@ class NaiveCollector(TransportCollector):
     Args:
         args: Options, or host and port, as DI-engine has them.
         prefix: Begins its name.
-        kwargs: Arguments of ``CommWorker``: ``transport`` or ``address``, ``name``, ``fingerprint``.
+        kwargs: Arguments of ``CommWorker``: ``transport`` or ``address``, ``name`` and ``fingerprint``.
     """
 
     _cfg: NaiveConfig

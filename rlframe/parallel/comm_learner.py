@@ -281,7 +281,7 @@ class TransportLearner(RoundWorker, BaseCommLearner):
     Args:
         cfg: Options.
         make_learner: Creates learner and policy, from a rank and an incarnation; needed to run.
-        given: Further arguments of ``CommWorker``: ``transport`` or ``address``, ``name``, ``fingerprint``, ``slots``.
+        given: Further arguments of ``CommWorker``: ``transport`` or ``address``, ``name`` and ``fingerprint``.
     """
 
     def __init__(

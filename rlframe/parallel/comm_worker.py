@@ -93,7 +93,6 @@ class CommWorker(Configurable):
         address: Address of the coordinator.
         name: Name of the worker, under which it comes back after a loss.
         fingerprint: Hash of the part of the config that all roles share.
-        slots: Envs of a collector, or ranks of a learner.
     """
 
     _cfg: CommConfig
@@ -110,14 +109,13 @@ class CommWorker(Configurable):
         address: Any = None,
         name: str = '',
         fingerprint: str = '',
-        slots: int = 1,
     ) -> None:
         self._cfg = self.resolve_config(cfg)
         self._transport, self._given_address = transport, address
         self._name = name or f'{self.role}-{os.getpid()}'
         self._logger = logging.getLogger(f'rlframe.{self.role}')
         self._introduction = Join(
-            self.role, self._name, __version__, fingerprint, os.getpid(), platform.node()[:64], slots
+            self.role, self._name, __version__, fingerprint, os.getpid(), platform.node()[:64]
         )
         self._membership: Joined | None = None
         self._lost: CoordinatorLostError | None = None  # noticed between two requests

@@ -408,7 +408,7 @@ class LearnerAggregator(RoundWorker):
         self, cfg: EasyDict | Mapping[str, Any] | None = None, *, server: Server | None = None, **given: Any
     ) -> None:
         own = self.resolve_config(cfg)
-        super().__init__(own, slots=own.learner_num, **given)
+        super().__init__(own, **given)
         self.server = server if server is not None else InProcessServer()
         """The end of a transport that the learners join."""
         self._group = LearnerGroup(own, self.server, given.get('fingerprint', ''))

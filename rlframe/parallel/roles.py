@@ -68,8 +68,8 @@ def make_worker(
     collector = create_parallel_collector(
         kind, make_collector=collector_maker(cfg), make_evaluator=evaluator_maker(cfg), instance_name=name
     )
-    section, slots = _with_folder(cfg, cfg.parallel.comm_collector), cfg.env.collector_env_num
-    return create_comm_collector(section, collector=collector, slots=slots, **given)
+    section = _with_folder(cfg, cfg.parallel.comm_collector)
+    return create_comm_collector(section, collector=collector, **given)
 
 
 def _with_folder(cfg: ExperimentConfig, section: Mapping[str, Any]) -> Mapping[str, Any]:

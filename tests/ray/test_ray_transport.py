@@ -163,7 +163,7 @@ from rlframe.registry import TRANSPORT_REGISTRY
 from rlframe.parallel.transport import messages as m
 transport = TRANSPORT_REGISTRY.get('ray')({}, sys.argv[1])
 assert 'ray' not in sys.modules
-join = m.Join('collector', 'far', rlframe.__version__, '', 1, 'host', 1)
+join = m.Join('collector', 'far', rlframe.__version__, '', 1, 'host')
 print(transport.request(join, timeout=60).message.worker, flush=True)
 answer = transport.request(m.Collected('task', 0, 3, 3, 0, 0, {}), {'a': np.arange(100_000.0)})
 print(float(answer.payload['a'].sum()), flush=True)

@@ -28,8 +28,6 @@ class Worker:
     name: str
     place: str
     """Host and process, in words."""
-    slots: int
-    """Envs of a collector, ranks of a learner."""
     rank: int
     """Number among the workers of its role; a name keeps its number."""
     incarnation: int
@@ -106,7 +104,6 @@ class WorkerTable:
             message.role,
             message.name,
             place,
-            message.slots,
             rank,
             incarnation,
             self._clock(),

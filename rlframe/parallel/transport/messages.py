@@ -102,8 +102,6 @@ class Join(Message):
     """Hash of the part of the config that all roles must share."""
     pid: int
     host: str
-    slots: int
-    """Envs of a collector, or ranks of a learner."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -46,7 +46,7 @@ def asked(coordinator: Coordinator, *messages: tuple[m.Message, Any]) -> list[An
 
 
 def join(role: str) -> m.Join:
-    return m.Join(role, role, __version__, '', 1, 'here', 1)
+    return m.Join(role, role, __version__, '', 1, 'here')
 
 
 def test_every_part_is_created_from_the_config_and_works() -> None:

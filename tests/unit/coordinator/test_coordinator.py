@@ -78,7 +78,7 @@ class Experiment:
     def join(self, role: str, name: str, **other: Any) -> Callable[..., m.Message]:
         """Returns a function that sends a message and returns the reply's."""
         link = self.server.connect()
-        given = {'version': __version__, 'fingerprint': 'same', 'pid': 7, 'host': 'here', 'slots': 2, **other}
+        given = {'version': __version__, 'fingerprint': 'same', 'pid': 7, 'host': 'here', **other}
         link.request(m.Join(role, name, **given))
 
         def send(message: m.Message, payload: Any = None) -> Any:
