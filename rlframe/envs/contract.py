@@ -169,8 +169,11 @@ def check_step(answer: Any, spec: EnvSpec, env: int, episode: int, step: int, re
     parts = _declared_parts(obs, spec, place)
     number = reward[()] if isinstance(reward, np.ndarray) and reward.shape == () else reward
     if not isinstance(number, numbers.Real) or isinstance(number, bool):
+        weights = "env.wrappers=[dict(type='rlframe.envs.wrappers:WeightedReward', weights=[...])]"
+        is_vector = isinstance(reward, np.ndarray) and reward.ndim == 1
         raise EnvContractError(
-            f'{spec.name}: {place} gave the reward {_describe(reward)}, expected one number'
+            f'{spec.name}: {place} gave the reward {_describe(reward)}, expected one number',
+            remedy=f'A policy learns from their weighted sum: {weights}.' if is_vector else '',
         )
     for name, flag in (('terminated', terminated), ('truncated', truncated)):
         if not isinstance(flag, bool | np.bool_):

@@ -42,6 +42,9 @@ MODULES = {
     'safety_gymnasium': ('Safety',),
     'sumo_rl': ('sumo-rl-',),
     'vizdoom.gymnasium_wrapper': ('Vizdoom',),
+    'mo_gymnasium': ('mo-',),
+    'popgym': ('popgym-',),
+    'metaworld': ('Meta-World/',),
 }
 """Modules of other packages that register envs when imported, by the prefix of their ids."""
 ENVPOOL_IDS = re.compile(
@@ -186,7 +189,7 @@ def make_by_id(env_id: str, kwargs: Mapping[str, Any]) -> gym.Env[Any, Any]:
     except (gym.error.Error, TypeError, ImportError) as error:
         if isinstance(error, gym.error.UnregisteredEnv) and _extra_of(name) and not is_installed:
             raise _missing(env_id, 'its package is not installed') from error
-        is_near = name not in gym.registry and not ENVPOOL_IDS.match(name)
+        is_near = name not in gym.registry and not ENVPOOL_IDS.match(name) and not module_of(name)
         near = nearest(name, gym.registry) if is_near else ''
         why = str(error).partition(' Did you mean')[0].rstrip('.')  # Gymnasium names no version
         raise EnvError(
@@ -243,12 +246,26 @@ def _module_advice(name: str) -> str:
     """Returns advice on how to name the module that registers an env id unknown to Gymnasium, or which package has it."""
     if ENVPOOL_IDS.match(name):
         return f'EnvPool has such envs: pip install "rlframe[envpool]", and name it envpool:{name}.'
-    known = next((module for module, starts in MODULES.items() if name.startswith(starts)), '')
-    module = known or 'module'
-    which = (
-        f'The package {known.partition(".")[0]} registers such ids' if known else 'If a package registers it'
-    )
-    return f"{which}: name its module before the id, env.env_id='{module}:{name}', or in import_names."
+    module = module_of(name)
+    which = 'If a package registers it'
+    if module:
+        package = 'shimmy[dm-control]' if name.startswith('dm_control/') else module.partition('.')[0]
+        if not is_installed(module):
+            return (
+                f'The package {package}, which is not installed, registers such ids: pip install "{package}"'
+            )
+        which = f'The package {package} registers such ids'
+    return f"{which}: name its module before the id, env.env_id='{module or 'module'}:{name}', or in import_names."
+
+
+def module_of(name: str) -> str:
+    """Returns the module of another package that registers such an id when it is imported; an empty string if none is known."""
+    return next((module for module, starts in MODULES.items() if name.startswith(starts)), '')
+
+
+def is_installed(module: str) -> bool:
+    """Whether the package of a module is installed; it is not imported."""
+    return importlib.util.find_spec(module.partition('.')[0]) is not None
 
 
 def import_namespace(name: str) -> bool:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import importlib
-import importlib.util
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rlframe.envs import pettingzoo_env, pool_manager
 from rlframe.envs.env_checks import MINIGRID, NAMESPACES
-from rlframe.envs.gym_env import MODULES, GymEnvFactory, import_namespace
+from rlframe.envs.gym_env import MODULES, GymEnvFactory, import_namespace, is_installed, module_of
 from rlframe.envs.pettingzoo_env import PettingZooEnvFactory
 from rlframe.errors import MissingDependencyError
 from rlframe.utils.lazy import LazyModule
@@ -54,8 +53,8 @@ def find_world(env: Any, manager: str | None = None) -> World:
 
     Args:
         env: An id with or without the name of its world (``envpool:ID``, ``pettingzoo:ID``, ``module:ID``,
-            ``module:Class``), a class or a factory. An id alone is looked up in Gymnasium first, then in EnvPool, then
-            in PettingZoo.
+            ``module:Class``), a class or a factory. An id alone is looked up in Gymnasium first, then in the packages
+            that are known to add such ids, then in EnvPool, then in PettingZoo.
         manager: Name of the env manager that the user has chosen; None: the default.
 
     Returns:
@@ -70,6 +69,9 @@ def find_world(env: Any, manager: str | None = None) -> World:
         return World(name, PETTINGZOO, manager)
     if manager == 'env_pool' or ':' in env or _is_registered(env):
         return World(env, manager=manager)
+    module = module_of(env)
+    if module and is_installed(module):
+        return World(f'{module}:{env}', manager=manager)
     if manager is None and env in _pool_ids():
         return World(env, manager='env_pool')
     return World(env, PETTINGZOO if env in _games() else 'gym', manager)
@@ -85,14 +87,12 @@ def _is_registered(env_id: str) -> bool:
 
 def _pool_ids() -> Sequence[str]:
     """Returns the ids of EnvPool, if it is installed."""
-    if importlib.util.find_spec('envpool') is None:
-        return ()
-    return pool_manager.task_ids()
+    return pool_manager.task_ids() if is_installed('envpool') else ()
 
 
 def _games() -> Sequence[str]:
     """Returns the ids of PettingZoo, if it is installed."""
-    return pettingzoo_env.known_ids() if importlib.util.find_spec('pettingzoo') else ()
+    return pettingzoo_env.known_ids() if is_installed('pettingzoo') else ()
 
 
 class Family(NamedTuple):

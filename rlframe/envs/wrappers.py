@@ -1,9 +1,9 @@
-"""Wrappers that rlframe puts around envs: ``CheckedEnv`` around those of a vector env, ``SeededEnv`` for DI-engine's loops."""
+"""Wrappers of envs: ``CheckedEnv`` for those of a vector env, ``SeededEnv`` for DI-engine's loops, ``WeightedReward`` for several rewards."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import gymnasium
@@ -14,7 +14,7 @@ from rlframe.envs import contract
 from rlframe.envs.base_env import spec_of
 from rlframe.envs.env_checks import FirstSteps
 from rlframe.envs.faults import crashed
-from rlframe.errors import EnvStartError, RLFrameError
+from rlframe.errors import ConfigError, EnvStartError, RLFrameError
 
 if TYPE_CHECKING:
     Env = gymnasium.Env[Any, Any]
@@ -139,3 +139,31 @@ class SeededEnv(Wrapper):
         used = self._given if seed is None else seed
         self._given = self._given if self._repeats else None
         return self.env.reset(seed=used, options=options)
+
+
+class WeightedReward(Wrapper):
+    """Makes one reward of the vector of rewards that a multi-objective env gives, as those of MO-Gymnasium do.
+
+    The vector is ``info['vector_reward']``, shape [objective].
+
+    Args:
+        env: The env.
+        weights: Weights of the objectives, whose products with the rewards are summed.
+
+    Raises:
+        ConfigError: If the env has another number of objectives.
+    """
+
+    def __init__(self, env: Env, weights: Sequence[float]) -> None:
+        super().__init__(env)
+        self._weights = np.asarray(weights, np.float64)
+        space = getattr(env.unwrapped, 'reward_space', None)
+        shape = (len(self._weights),) if space is None else space.shape
+        if self._weights.shape != shape:
+            message = f'the env gives rewards of shape {shape}'
+            raise ConfigError(message, where='env.wrappers', got=weights, expected='a weight for each')
+
+    def step(self, action: Any) -> Any:
+        obs, rewards, terminated, truncated, info = self.env.step(action)
+        reward = float(self._weights @ np.asarray(rewards, np.float64))
+        return obs, reward, terminated, truncated, {**info, 'vector_reward': rewards}

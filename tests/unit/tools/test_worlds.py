@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.util
 import sys
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -10,12 +12,14 @@ import gymnasium
 import numpy as np
 import pytest
 
+import rlframe
 from rlframe.app.list_envs import envs_text
 from rlframe.app.training import starting_config
 from rlframe.config import compile_config
 from rlframe.entry.__main__ import main
 from rlframe.envs.worlds import World, find_world
-from rlframe.errors import EnvError, MissingDependencyError
+from rlframe.envs.wrappers import WeightedReward
+from rlframe.errors import ConfigError, EnvContractError, EnvError, MissingDependencyError
 from rlframe.pipeline.build import make_factory
 
 SPECS = {
@@ -63,10 +67,18 @@ def envpool(monkeypatch: pytest.MonkeyPatch) -> None:
         ('MiniGrid-Empty-5x5-v0', None, World('MiniGrid-Empty-5x5-v0')),
         ('my.module:Own-v0', None, World('my.module:Own-v0')),
         ('Nowhere-v1', None, World('Nowhere-v1')),
+        ('highway-fast-v0', 'subprocess', World('highway_env:highway-fast-v0', manager='subprocess')),
+        ('Panda-v3', None, World('Panda-v3')),
     ],
 )
 @pytest.mark.usefixtures('envpool')
-def test_an_id_leads_to_its_world(env: str, manager: str | None, world: World) -> None:
+def test_an_id_leads_to_its_world(
+    monkeypatch: pytest.MonkeyPatch, env: str, manager: str | None, world: World
+) -> None:
+    package = ModuleType('highway_env')
+    package.__spec__ = SimpleNamespace(name='highway_env')  # type: ignore[assignment]
+    monkeypatch.setitem(sys.modules, 'highway_env', package)
+    monkeypatch.setitem(sys.modules, 'panda_gym', None)  # not installed
     assert find_world(env, manager) == world
 
 
@@ -134,3 +146,43 @@ def test_installed_envs_are_listed_by_family_and_with_their_spaces(
 def test_a_config_takes_the_spaces_of_envpool_from_it_alone() -> None:
     cfg = compile_config(*starting_config('envpool:OnlyHere-v1'))
     assert make_factory(cfg).spec.name == 'OnlyHere-v1'  # of which Gymnasium knows nothing
+
+
+@pytest.mark.parametrize(
+    ('env', 'package'),
+    [('Panda-v3', 'panda_gym'), ('dm_control/walker-walk-v0', 'shimmy'), ('mo-hopper-v5', 'mo_gymnasium')],
+)
+def test_an_id_of_a_package_that_is_not_installed_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], env: str, package: str
+) -> None:
+    find_spec = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, 'find_spec', lambda name: None if name == package else find_spec(name)
+    )
+    assert main(['train', '--env', env]) == 2
+    assert f'pip install "{package}' in capsys.readouterr().err
+
+
+class TwoRewards(gymnasium.Env[Any, Any]):
+    """Gives the rewards 1 and 10."""
+
+    observation_space = gymnasium.spaces.Box(-1, 1, (2,), np.float32)
+    action_space = gymnasium.spaces.Discrete(2)
+    reward_space = gymnasium.spaces.Box(0, 10, (2,), np.float32)
+
+    def reset(self, **_: Any) -> Any:
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action: Any) -> Any:
+        return np.zeros(2, np.float32), np.array([1, 10], np.float32), False, False, {}
+
+
+def test_a_vector_of_rewards_is_weighted_or_says_how(tmp_path: Path) -> None:
+    env = WeightedReward(TwoRewards(), [0.5, 0.25])
+    _, reward, _, _, info = env.step(0)
+    assert reward == 3.0
+    assert info['vector_reward'].tolist() == [1, 10]
+    with pytest.raises(ConfigError, match=r'env\.wrappers: the env gives rewards of shape \(2,\)'):
+        WeightedReward(TwoRewards(), [1.0])
+    with pytest.raises(EnvContractError, match=r'WeightedReward.*weights='):
+        rlframe.train(env=TwoRewards, policy='ppo', folder=tmp_path / 'run', progress=False)
