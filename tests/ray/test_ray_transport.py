@@ -229,8 +229,8 @@ def test_worker_is_told_when_the_coordinator_and_its_ray_are_gone() -> None:
     assert line_of(worker) == 'far.1'
     line_of(worker)
     coordinator.kill()
-    coordinator.communicate(timeout=60)
-    out, err = worker.communicate('go\n', timeout=60)
+    coordinator.communicate(timeout=240)
+    out, err = worker.communicate('go\n', timeout=240)
     lost, left = out.splitlines()
     assert lost.startswith('CoordinatorLostError ray://coordinator-'), out + err
     assert 'does not answer AskTask' in lost and left == 'is in the cluster: False'
