@@ -247,15 +247,16 @@ def _module_advice(name: str) -> str:
     if ENVPOOL_IDS.match(name):
         return f'EnvPool has such envs: pip install "rlframe[envpool]", and name it envpool:{name}.'
     module = module_of(name)
-    which = 'If a package registers it'
-    if module:
-        package = 'shimmy[dm-control]' if name.startswith('dm_control/') else module.partition('.')[0]
-        if not is_installed(module):
-            return (
-                f'The package {package}, which is not installed, registers such ids: pip install "{package}"'
-            )
-        which = f'The package {package} registers such ids'
+    which = (
+        f'The package {_package(module, name)} registers such ids' if module else 'If a package registers it'
+    )
     return f"{which}: name its module before the id, env.env_id='{module or 'module'}:{name}', or in import_names."
+
+
+def _package(module: str, name: str) -> str:
+    """Returns the name of the package of a module, with the way to install it if it is not."""
+    package = 'shimmy[dm-control]' if name.startswith('dm_control/') else module.partition('.')[0]
+    return package if is_installed(module) else f'{package} (not installed: pip install "{package}")'
 
 
 def module_of(name: str) -> str:
