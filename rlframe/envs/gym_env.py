@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import importlib
+import importlib.util
 import re
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -173,11 +174,11 @@ class GymEnvFactory(EnvFactory):
 def make_by_id(env_id: str, kwargs: Mapping[str, Any]) -> gym.Env[Any, Any]:
     """Creates the env of ``id``, ``module:id`` or ``module:Class``."""
     module, _, name = env_id.rpartition(':')
-    found, is_installed = _import(module) if module else None, False
+    found, has_namespace = _import(module) if module else None, False
     if name not in gym.registry:
         if found is not None and hasattr(found, name):
             return _call(getattr(found, name), kwargs)
-        is_installed = import_namespace(name)
+        has_namespace = import_namespace(name)
     try:
         spec = copy.copy(gym.spec(name))
         spec.order_enforce = (
@@ -187,9 +188,10 @@ def make_by_id(env_id: str, kwargs: Mapping[str, Any]) -> gym.Env[Any, Any]:
     except gym.error.DependencyNotInstalled as error:
         raise _missing(env_id, str(error)) from error
     except (gym.error.Error, TypeError, ImportError) as error:
-        if isinstance(error, gym.error.UnregisteredEnv) and _extra_of(name) and not is_installed:
+        if isinstance(error, gym.error.UnregisteredEnv) and _extra_of(name) and not has_namespace:
             raise _missing(env_id, 'its package is not installed') from error
-        is_near = name not in gym.registry and not ENVPOOL_IDS.match(name) and not module_of(name)
+        is_near = name not in gym.registry and not ENVPOOL_IDS.match(name)
+        is_near = is_near and bool(module or not module_of(name))  # its package is not imported
         near = nearest(name, gym.registry) if is_near else ''
         why = str(error).partition(' Did you mean')[0].rstrip('.')  # Gymnasium names no version
         raise EnvError(

@@ -58,7 +58,7 @@ def find_world(env: Any, manager: str | None = None) -> World:
         manager: Name of the env manager that the user has chosen; None: the default.
 
     Returns:
-        Its world. For an id that no package has it is Gymnasium, whose error then says what is wrong.
+        Its world; Gymnasium if no package has the id, so that its error says what is wrong.
     """
     if not isinstance(env, str):
         return World(env, manager=manager)

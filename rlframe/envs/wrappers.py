@@ -144,7 +144,8 @@ class SeededEnv(Wrapper):
 class WeightedReward(Wrapper):
     """Makes one reward of the vector of rewards that a multi-objective env gives, as those of MO-Gymnasium do.
 
-    The vector is ``info['vector_reward']``, shape [objective].
+    The vector is ``info['vector_reward']``, shape [objective]. MO-Gymnasium's own ``LinearReward`` takes an array as its
+    weights, which no command line can write.
 
     Args:
         env: The env.

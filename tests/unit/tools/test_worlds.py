@@ -163,6 +163,18 @@ def test_an_id_of_a_package_that_is_not_installed_says_what_to_install(
     assert f'pip install "{package}' in capsys.readouterr().err
 
 
+def test_a_misspelt_id_of_a_package_that_is_installed_names_the_nearest(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    package = ModuleType('highway_env')
+    package.__spec__ = SimpleNamespace(name='highway_env')  # type: ignore[assignment]
+    monkeypatch.setitem(sys.modules, 'highway_env', package)
+    known = gymnasium.envs.registration.EnvSpec('highway-known-v0', entry_point=TwoRewards)
+    monkeypatch.setitem(gymnasium.registry, known.id, known)
+    assert main(['train', '--env', 'highway-knwn-v0']) == 2
+    assert "Did you mean 'highway-known-v0'" in capsys.readouterr().err
+
+
 class TwoRewards(gymnasium.Env[Any, Any]):
     """Gives the rewards 1 and 10."""
 
