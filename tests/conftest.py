@@ -105,6 +105,7 @@ def ray_of_tests() -> Any:
     until = time.monotonic() + 30
     while ray.available_resources().get('CPU', 0) < one_ray.CPUS and time.monotonic() < until:
         time.sleep(0.05)
+    assert ray.available_resources().get('CPU', 0) >= one_ray.CPUS, 'a test before has left an actor running'
     return ray
 
 

@@ -121,7 +121,7 @@ def test_resources_that_the_cluster_lacks_are_an_error_with_numbers(tmp_path: Pa
 
 
 def test_cluster_that_is_gone_ends_all_workers_and_starts_no_others(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ray_of_tests: Any
 ) -> None:
     def refused(*given: Any) -> None:
         raise ResourceError('nothing answers at 10.0.0.1:6379')
@@ -137,3 +137,4 @@ def test_cluster_that_is_gone_ends_all_workers_and_starts_no_others(
         assert worker.ended == 'the Ray cluster is gone: nothing answers at 10.0.0.1:6379'
         with pytest.raises(ActorLostError, match='the Ray cluster is gone'):
             launch('collector', 'collector-0')
+        ray_of_tests.kill(worker._actor)  # nobody else ends it, as the cluster is not gone
