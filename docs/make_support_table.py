@@ -12,6 +12,7 @@ import numpy as np
 from gymnasium import spaces
 
 from rlframe.data import EnvSpec
+from rlframe.data.composite import by_rows
 from rlframe.data.observation import ACTION_MASK, mask_parts
 from rlframe.policy.parts.fit import misfit
 from rlframe.registry import POLICY_REGISTRY
@@ -27,6 +28,9 @@ policies that fit.
 - **Observations with parts**: `Dict` and `Tuple` spaces, nested to any depth, are one numpy structured array with a field
   for each key (`'0'`, `'1'`, ... for a tuple), so `obs['camera']` is a column. The network encodes each part and concatenates
   the vectors. Graph, Sequence, OneOf and Text are not supported; convert them to a supported space with a wrapper.
+- **Actions with parts**: `Dict` and `Tuple` spaces of Discrete, MultiDiscrete, MultiBinary and Box, nested to any depth. Each
+  part has its own distribution, and the parts are drawn independently, given the observation. The env gets actions as its space
+  declares them; inside rlframe, and in recorded data, an action is a row of all its numbers (`rlframe.data.composite`).
 - **Images** are Boxes with 3 axes. The channel axis is the smaller one of the first and the last axis, unless
   `policy.model.image_layout` sets it. If both are equally long, a warning says how they are read.
   Whole numbers are divided by the largest value of the space, such as 255. `policy.model.conv_layers` lists channels, kernel
@@ -35,7 +39,8 @@ policies that fit.
   become channels. You can also use any other wrapper, such as
   `env.wrappers=[dict(type='gymnasium.wrappers:FrameStackObservation', stack_size=4)]`.
 - **Action masks**: an env returns `info['action_mask']`, 1 for each allowed action, from `reset` and every `step`, or has a
-  field `action_mask` in its `Dict` observation. For `MultiDiscrete`, concatenate the masks of all dimensions. To find out
+  field `action_mask` in its `Dict` observation. For `MultiDiscrete`, concatenate the masks of all dimensions; for actions with parts,
+  those of the Discrete and MultiDiscrete parts, or nest them as `space.sample(mask)` takes them. To find out
   whether `info` contains a mask, one env is created, reset and closed; set `env.action_mask=True` or `False` to avoid this. A
   mask is an array of 0 and 1, or of bool, of any type; it is never normalised, and networks do not read it. One of other values,
   such as an additive mask of 0 and -inf, or one that allows no action during an episode raises an `ActionMaskError`.
@@ -56,6 +61,8 @@ ACTIONS: dict[str, spaces.Space[Any]] = {
     'MultiDiscrete': spaces.MultiDiscrete([2, 2]),
     'MultiBinary': spaces.MultiBinary(2),
     'Box': spaces.Box(-1, 1, (2,), np.float32),
+    'Dict': spaces.Dict(choice=spaces.Discrete(3), strength=spaces.Box(-1, 1, (1,), np.float32)),
+    'Tuple': spaces.Tuple((spaces.Discrete(3), spaces.Box(-1, 1, (1,), np.float32))),
 }
 
 
@@ -68,7 +75,7 @@ def table() -> str:
     """Returns the text of ``docs/support.md``."""
     parts = [HEAD]
     for masked in (False, True):
-        actions = [action for action in ACTIONS if not masked or mask_parts(ACTIONS[action])]
+        actions = [action for action in ACTIONS if not masked or mask_parts(by_rows(ACTIONS[action]))]
         parts.append(
             '## With an action mask\n'
             if masked
@@ -88,7 +95,7 @@ def table() -> str:
 
 def works(policy: str, obs: str, action: str, masked: bool) -> bool:
     """Whether a policy supports these kinds of spaces."""
-    space, acting = OBS[obs], ACTIONS[action]
+    space, acting = OBS[obs], by_rows(ACTIONS[action])
     if masked:
         mask = spaces.MultiBinary(sum(mask_parts(acting)))
         space = spaces.Dict({'observation': space, ACTION_MASK: mask})

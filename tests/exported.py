@@ -41,6 +41,10 @@ class WideEnv(gymnasium.Env):
         'MultiDiscrete': spaces.MultiDiscrete([3, 4], start=[1, 0]),
         'MultiBinary': spaces.MultiBinary([2, 2]),
         'Box': spaces.Box(np.float32([[-1], [-2], [3]]), np.float32([[1], [7], [4]])),
+        'Dict': spaces.Dict(
+            way=spaces.Discrete(4, start=2), how=spaces.Box(np.float32([[-1], [3]]), np.float32([[1], [4]]))
+        ),
+        'Tuple': spaces.Tuple((spaces.MultiBinary([2, 2]), spaces.Tuple((spaces.Box(-3, 3, (), np.int16),)))),
     }
 
     def __init__(self, action: str = 'Discrete', obs: str = 'Box') -> None:
@@ -121,7 +125,13 @@ def observations(space: Any, count: int, seed: int = 0) -> Array:
 
 
 def same(one: Any, other: Any) -> None:
-    """Makes sure that two arrays are the same bit by bit, their types included."""
+    """Makes sure that two arrays, or their parts, are the same bit by bit, their types included."""
+    if isinstance(one, dict | tuple):
+        names = one if isinstance(one, dict) else range(len(one))
+        assert type(one) is type(other) and len(one) == len(other)
+        for name in names:
+            same(one[name], other[name])
+        return
     one, other = np.asarray(one), np.asarray(other)
     assert (one.dtype, one.shape) == (other.dtype, other.shape)
     assert one.tobytes() == other.tobytes()

@@ -73,6 +73,7 @@ CASES = {
     'ppo': PPO,
     'sac': (*PENDULUM, 'policy.type=sac', 'policy.collect.noise_correlation=0.9'),
     'r2d2': R2D2,
+    'ppo parts': (*PPO, 'env.env_id=space_envs:SpaceEnv', 'env.kwargs.action=Dict', 'env.kwargs.mask=info'),
 }
 MANAGERS = {
     'base': ('env_manager.type=base',),

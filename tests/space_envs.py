@@ -54,6 +54,17 @@ ACTIONS: dict[str, tuple[gymnasium.Space, Any]] = {
     'MultiDiscrete': (spaces.MultiDiscrete([2, 2]), lambda action: 2 * action[0] + action[1]),
     'MultiBinary': (spaces.MultiBinary(2), lambda action: 2 * action[0] + action[1]),
     'Box': (spaces.Box(-1, 1, (2,), np.float32), lambda action: 2 * (action[0] > 0) + (action[1] > 0)),
+    'Dict': (
+        spaces.Dict(
+            half=spaces.Discrete(2, start=1),
+            rest=spaces.Tuple((spaces.Box(-1, 1, (1,), np.float32), spaces.MultiBinary(2))),
+        ),
+        lambda action: 2 * (action['half'] - 1) + (action['rest'][0][0] > 0),
+    ),
+    'Tuple': (
+        spaces.Tuple((spaces.Box(0, 3, (2, 1), np.float64), spaces.MultiDiscrete([2, 2], start=[0, 7]))),
+        lambda action: 2 * action[1][0] + action[1][1] - 7,
+    ),
 }
 """Kinds of actions: a space and the class that an action names."""
 
@@ -70,7 +81,7 @@ class SpaceEnv(gymnasium.Env):
     def __init__(self, obs: str = 'Box', action: str = 'Discrete', mask: str = '') -> None:
         self._kinds = obs, action
         space, self.action_space = OBS[obs][0], ACTIONS[action][0]
-        self._size = {'Discrete': CLASSES, 'MultiDiscrete': 4}.get(action, 0)
+        self._size = {'Discrete': CLASSES, 'MultiDiscrete': 4, 'Dict': 2, 'Tuple': 4}.get(action, 0)
         self._where, self._class, self._left = mask, 0, 0
         if mask == 'obs':
             space = spaces.Dict(action_mask=spaces.MultiBinary(self._size), observation=space)
@@ -82,16 +93,24 @@ class SpaceEnv(gymnasium.Env):
         self._allowed = np.ones(max(self._size, 1), np.int8)
         if self._where:
             self._allowed = self.np_random.integers(0, 2, self._size).astype(np.int8)
-            right = [self._class] if isinstance(self.action_space, spaces.Discrete) else self._flat()
-            self._allowed[right] = 1
+            self._allowed[self._right()] = 1
             if self._left == 0:
                 self._allowed[:] = 0  # as board games do when they are over
         if self._where == 'obs':
             return {'observation': obs, 'action_mask': self._allowed}, {}
         return obs, {'action_mask': self._allowed, 'other': 1} if self._where else {}
 
-    def _flat(self) -> list[int]:
-        return [self._class // 2, 2 + self._class % 2]
+    def _right(self) -> list[int]:
+        """Returns the places of the right classes in a mask."""
+        first, second = self._class // 2, 2 + self._class % 2
+        return {'Discrete': [self._class], 'Dict': [first]}.get(self._kinds[1], [first, second])
+
+    def _chosen(self, action: Any) -> list[int]:
+        """Returns the places of the classes of an action in a mask."""
+        kind = self._kinds[1]
+        if kind in ('Discrete', 'Dict'):
+            return [action - 2 if kind == 'Discrete' else action['half'] - 1]
+        return [action[0], 2 + action[1]] if kind == 'MultiDiscrete' else [action[1][0], 2 + action[1][1] - 7]
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
         super().reset(seed=seed)
@@ -101,12 +120,8 @@ class SpaceEnv(gymnasium.Env):
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         if not self.action_space.contains(action):
             action = np.asarray(action, self.action_space.dtype)
-        if self._where:
-            chosen = (
-                [action - 2] if isinstance(self.action_space, spaces.Discrete) else [action[0], 2 + action[1]]
-            )
-            if not self._allowed[chosen].all():
-                raise ValueError(f'{action} is not allowed by {self._allowed}')
+        if self._where and not self._allowed[self._chosen(action)].all():
+            raise ValueError(f'{action} is not allowed by {self._allowed}')
         reward = float(ACTIONS[self._kinds[1]][1](action) == self._class)
         self._left -= 1
         obs, info = self._answer()

@@ -23,7 +23,7 @@ import numpy as np
 
 from rlframe.app.explain import plain
 from rlframe.app.training import starting_config
-from rlframe.data.observation import ACTION_MASK, has_mask, mask_parts, pack
+from rlframe.data.observation import ACTION_MASK, mask_parts, pack
 from rlframe.data.timestep import EnvSpec, TimeStep
 from rlframe.envs import contract
 from rlframe.envs.base_env import spec_of
@@ -34,6 +34,7 @@ from rlframe.envs.wrappers import CheckedEnv
 from rlframe.errors import ConfigError, EnvError, IncompatibleError, NonFiniteError, RLFrameError
 from rlframe.pipeline.saying import row, space_text, wrapped
 from rlframe.policy.parts.fit import fitting
+from rlframe.policy.parts.random_policy import random_actions
 from rlframe.scores import exact_text
 from rlframe.utils.serialize import leaves
 
@@ -236,17 +237,9 @@ def play(
 
 def _random_actions(spec: EnvSpec, seed: int) -> Callable[[Any], Any]:
     """Returns a function that draws an allowed action for a packed observation; the same ones for the same seed."""
-    space: Any = copy.deepcopy(spec.action_space)
-    space.seed(seed)
-    parts = mask_parts(spec.action_space) if has_mask(spec.observation_space) else ()
-
-    def draw(obs: Any) -> Any:
-        if not parts:
-            return space.sample()  # without a mask
-        mask = (np.asarray(obs[ACTION_MASK]) != 0).astype(np.int8)
-        return space.sample(mask=mask if len(parts) == 1 else tuple(np.split(mask, np.cumsum(parts)[:-1])))
-
-    return draw
+    spec = copy.deepcopy(spec)  # what is drawn changes the generator of its space
+    draw = random_actions(spec, np.random.default_rng(seed))
+    return lambda obs: draw(np.asarray(obs)[None], 1)[0]
 
 
 def _content(obs: Any) -> bytes:

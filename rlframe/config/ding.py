@@ -175,8 +175,10 @@ def _refuse_other_learning(draft: Draft) -> None:
             what = name.replace('_', ' ')
             message = f"DI-engine's {what} does not exist in rlframe, and training without it would be a different algorithm"
             raise ConfigError(message, where=f'create_config.{name}', remedy='Leave it out of both configs.')
-    if 'hybrid' in (draft.get('policy.action_space'), draft.get('policy.model.action_space')):
-        raise ConfigError('hybrid action spaces do not exist in rlframe', where='policy.action_space')
+    spaces = draft.get('policy.action_space'), draft.get('policy.model.action_space')
+    if 'hybrid' in spaces and draft.policy != 'ppo':
+        message = f'{draft.policy} has no hybrid actions'
+        raise ConfigError(message, where='policy.action_space', remedy='ppo has them.')
     if draft.get('policy.multi_agent') is True:
         message = 'one policy for several agents does not exist in rlframe'
         raise ConfigError(message, where='policy.multi_agent', got=True, expected='False')

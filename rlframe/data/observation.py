@@ -7,6 +7,7 @@ network.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -62,6 +63,8 @@ def check_action_bounds(spec: EnvSpec) -> None:
             is named.
     """
     space: Any = spec.action_space
+    for name, part in getattr(space, 'parts', {}).items():
+        check_action_bounds(dataclasses.replace(spec, action_space=part, name=f'{name} of {spec.name}'))
     if type(space).__name__ != 'Box':
         return
     if not space.low.size:
@@ -244,6 +247,8 @@ def _parts(obs: Sequence[Any], names: Sequence[str]) -> list[list[Any]]:
 
 def mask_parts(space: Any) -> tuple[int, ...]:
     """Returns the number of action-mask entries for each dimension of an action space; empty if it has no masks."""
+    if parts := getattr(space, 'parts', None):  # a Composite
+        return tuple(count for part in parts.values() for count in mask_parts(part))
     if isinstance(space, gymnasium.spaces.Discrete):
         return (int(space.n),)
     return tuple(space.nvec.reshape(-1).tolist()) if isinstance(space, gymnasium.spaces.MultiDiscrete) else ()
@@ -291,6 +296,6 @@ def check_maskable(spec: EnvSpec) -> None:
     raise IncompatibleError(
         f"{spec.name}: obs['{ACTION_MASK}'] cannot mask the actions of {spec.action_space!r}",
         where='env.env_id',
-        remedy='Only actions of a Discrete or a MultiDiscrete can be masked. To leave the part out:'
+        remedy='Only actions of a Discrete or a MultiDiscrete, or parts of them, can be masked. To leave the part out:'
         f" env.wrappers=[dict(type='FilterObservation', filter_keys={others})]. To let networks read it, give it another name.",
     )

@@ -31,7 +31,7 @@ def space_to_json(space: gymnasium.Space[Any]) -> dict[str, Any]:
     Raises:
         IncompatibleError: If the space is of a kind that observations and actions do not have.
     """
-    kinds = gymnasium.spaces
+    kinds, space = gymnasium.spaces, getattr(space, 'whole', space)  # a Composite is what its env declares
     if isinstance(space, kinds.Box):
         bounds = {name: _shortest(getattr(space, name)) for name in ('low', 'high')}
         return {'type': 'Box', 'shape': list(space.shape), 'dtype': space.dtype.name, **bounds}

@@ -9,6 +9,7 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.vector.utils import batch_space
 
+from rlframe.data.composite import mask_row
 from rlframe.data.observation import ACTION_MASK, check_mask_values, has_mask, mask_parts
 from rlframe.data.timestep import Array, BoolArray
 from rlframe.envs.env_checks import differs_after_same_seed
@@ -62,7 +63,7 @@ def masked_space(obs: gymnasium.Space[Any], action: gymnasium.Space[Any], name: 
         raise IncompatibleError(
             f'{name}: there are no action masks for the action space {action!r}',
             where='env.action_mask',
-            remedy='Supported: Discrete, MultiDiscrete. Set env.action_mask=False.',
+            remedy='Supported: Discrete, MultiDiscrete, and Dict or Tuple with such parts. Set env.action_mask=False.',
         )
     return spaces.Dict({'observation': obs, ACTION_MASK: spaces.MultiBinary(sum(parts))})
 
@@ -99,12 +100,19 @@ class MaskedEnv(Wrapper):
         obs, info = self._moved(obs, info, 'step()', terminated or truncated)
         return obs, reward, terminated, truncated, info
 
+    def _joined(self, mask: Any) -> Array | None:
+        space: Any = self.env.action_space
+        try:
+            return mask_row(getattr(space, 'whole', space), mask)
+        except (LookupError, TypeError, ValueError):  # it is not nested as the space is
+            return None
+
     def _moved(self, obs: Any, info: dict[str, Any], what: str, is_over: bool) -> tuple[Any, dict[str, Any]]:
         mask = info.get(ACTION_MASK)
         if mask is None and is_over:
             mask = np.ones(self._size, np.int8)
-        elif isinstance(mask, tuple):
-            mask = np.concatenate([np.ravel(part) for part in mask])
+        elif isinstance(mask, tuple | dict):
+            mask = self._joined(mask)
         if mask is None or np.shape(mask) != self._size:
             raise _no_mask(self._name, what, mask, self._size)
         mask = np.asarray(mask)

@@ -191,7 +191,7 @@ class EnvFactory(Configurable, ABC):
         """
         from rlframe.envs.action_mask import MaskedEnv
 
-        return self._with_mask(lambda: self._stacked(self.make(render_mode)), MaskedEnv, note)
+        return self._with_mask(lambda: acting_by_rows(self._stacked(self.make(render_mode))), MaskedEnv, note)
 
     def create_vector(self, env_num: int, render_mode: str | None = None) -> VectorEnv | None:
         """Returns N envs in their own vector form, as ``create`` would, or None where there is none.
@@ -208,7 +208,9 @@ class EnvFactory(Configurable, ABC):
             return None
         from rlframe.envs.action_mask import MaskedVectorEnv
 
-        return self._with_mask(lambda: self.make_vector(env_num, render_mode), MaskedVectorEnv)
+        return self._with_mask(
+            lambda: acting_by_rows(self.make_vector(env_num, render_mode)), MaskedVectorEnv
+        )
 
     def _stacked(self, env: gymnasium.Env[Any, Any]) -> gymnasium.Env[Any, Any]:
         if self.cfg.frame_stack == 1:
@@ -259,6 +261,24 @@ class EnvFactory(Configurable, ABC):
     @spec.setter
     def spec(self, spec: EnvSpec) -> None:
         self._known['spec'] = spec
+
+
+def acting_by_rows(env: E) -> E:
+    """Returns an env, or a vector env, whose actions are rows of numbers if they have parts; see ``Composite``.
+
+    It is unchanged if they have none, or if a part cannot be in a row.
+    """
+    single = getattr(env, 'single_action_space', None)
+    space: Any = single if single is not None else getattr(env, 'action_space', None)
+    if type(space).__name__ not in ('Dict', 'Tuple'):
+        return env
+    from rlframe.data.composite import Composite, by_rows
+    from rlframe.envs.composite_env import CompositeEnv, CompositeVectorEnv
+
+    rows: Any = by_rows(space)
+    wrapper: Any = CompositeEnv if single is None else CompositeVectorEnv
+    made: E = wrapper(env, rows) if isinstance(rows, Composite) else env
+    return made
 
 
 def check_stack_memory(frame: gymnasium.Space[Any], frame_stack: int) -> None:

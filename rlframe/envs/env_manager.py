@@ -13,7 +13,7 @@ from easydict import EasyDict
 from rlframe.data.observation import BAD_OBS, pack, pack_rows, zero_obs
 from rlframe.data.timestep import NO_INFO, Array, EnvSpec, IntArray, TimeStep
 from rlframe.envs import contract
-from rlframe.envs.base_env import EnvFactory, MakeEnv, picture_of, seed_spaces, spec_of
+from rlframe.envs.base_env import EnvFactory, MakeEnv, acting_by_rows, picture_of, seed_spaces, spec_of
 from rlframe.envs.env_checks import FirstSteps
 from rlframe.envs.faults import (
     FATAL,
@@ -400,7 +400,7 @@ class BaseEnvManager(IEnvManager):
         """Creates an env."""
         self.at(env)
         make = self._make[env]
-        made = self.envs[env] = make()
+        made = self.envs[env] = acting_by_rows(make())
         if isinstance(make, MakeEnv) and make.factory.remark:
             self.remarks.tell('same seed', make.factory.remark)
         self._states[env] = EnvState(made)

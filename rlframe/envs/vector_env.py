@@ -14,7 +14,7 @@ from easydict import EasyDict
 from rlframe.data.observation import BAD_OBS, check_action_bounds, pack, pack_into, zero_obs
 from rlframe.data.timestep import NO_INFO, Array, EnvSpec, IntArray, TimeStep
 from rlframe.envs import contract
-from rlframe.envs.base_env import EnvFactory, picture_of, seed_spaces, spec_of
+from rlframe.envs.base_env import EnvFactory, acting_by_rows, picture_of, seed_spaces, spec_of
 from rlframe.envs.faults import not_made, vector_crashed
 from rlframe.envs.interface import Episodes, IEnvManager
 from rlframe.envs.state import EnvState, Refusal, StateKeeper
@@ -59,7 +59,7 @@ class VectorEnvManager(IEnvManager):
     def launch(self) -> None:
         if self._env is not None:
             return
-        env = self._env = self._make()
+        env = self._env = acting_by_rows(self._make())
         self._state = self._state_of(env)
         self.env_num = env.num_envs
         self._autoreset = str(getattr(env.metadata.get('autoreset_mode', 'NextStep'), 'value', 'NextStep'))
@@ -357,9 +357,13 @@ def _make_checked(factory: EnvFactory, render_mode: str | None, index: int, rema
 
 def any_action(spec: EnvSpec) -> Any:
     """Returns an action for envs that ignore their action in this step."""
-    space = spec.action_space
+    space: Any = spec.action_space
     if isinstance(space, gym.spaces.Box):
         return np.clip(np.zeros(space.shape), space.low, space.high)
+    if parts := getattr(space, 'parts', None):
+        each = [any_action(dataclasses.replace(spec, action_space=part)) for part in parts.values()]
+        sizes = zip(each, space.sizes, strict=True)
+        return np.concatenate([np.broadcast_to(np.ravel(one), size) for one, size in sizes])
     return getattr(space, 'start', 0)
 
 

@@ -290,6 +290,8 @@ class EnvAction(nn.Module):
     def __init__(self, space: Any) -> None:
         super().__init__()
         self._shape: tuple[int, ...] = tuple(space.shape or ())
+        self._parts = nn.ModuleList(map(EnvAction, getattr(space, 'parts', {}).values()))
+        self._sizes: list[int] = getattr(space, 'sizes', [])
         self._is_continuous = type(space).__name__ == 'Box'
         start = np.asarray(getattr(space, 'start', 0))
         self._has_start = not self._is_continuous and bool(start.any())
@@ -302,6 +304,10 @@ class EnvAction(nn.Module):
             self.register_buffer('start', torch.from_numpy(start.astype(np.int64)))
 
     def forward(self, action: torch.Tensor) -> torch.Tensor:
+        if self._sizes:  # of a Composite
+            each = zip(self._parts, torch.split(action, self._sizes, 1), strict=True)
+            count = action.shape[0]
+            return torch.cat([part(own).reshape(count, -1).double() for part, own in each], 1)
         if len(self._shape) > 1 or (self._is_continuous and not self._shape):
             action = action.reshape(action.shape[0], *self._shape)
         if self._is_continuous:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rlframe import config
+from rlframe.data.composite import by_rows
 from rlframe.data.observation import ACTION_MASK, check_mask_values, fields_of, has_mask, obs_dtype
 from rlframe.data.space_json import space_from_json, space_to_json
 from rlframe.data.timestep import Array, EnvSpec
@@ -103,6 +104,13 @@ def postprocessing(space: Any, is_masked: bool = False) -> list[dict[str, Any]]:
     """
     written = space_to_json(space)
     steps: list[dict[str, Any]] = [{'step': 'mask', 'rule': 'never what is forbidden'}] if is_masked else []
+    if parts := getattr(
+        space, 'parts', None
+    ):  # a Composite; each part's numbers stand behind those of the part before
+        return [
+            *steps,
+            *({'step': 'part', 'name': name, 'steps': postprocessing(part)} for name, part in parts.items()),
+        ]
     steps.append({'step': 'choose', 'rule': CHOICES[written['type']]})
     if space.shape:
         steps.append({'step': 'reshape', 'shape': list(space.shape)})
@@ -126,7 +134,7 @@ def _read(said: Mapping[str, Any]) -> tuple[EnvSpec, dict[str, Any], dict[str, A
     statistics = {name: np.asarray(value) for name, value in before['statistics'].items()}
     if statistics:
         state['normalizer'] = statistics
-    return EnvSpec(obs, action, name=str(said['env'])), options, state, int(before['frame_stack'])
+    return EnvSpec(obs, by_rows(action), name=str(said['env'])), options, state, int(before['frame_stack'])
 
 
 def _created(options: dict[str, Any], spec: EnvSpec) -> Policy:
@@ -207,7 +215,8 @@ class LoadedPolicy:
         self._mode, self._policy = policy.eval_mode, policy
         self.observation_space: gymnasium.Space[Any] = spec.observation_space
         """Observation space of the policy: with its action mask, and with the frames of a stack as its first axis."""
-        self.action_space: gymnasium.Space[Any] = spec.action_space
+        self._rows_space: Any = spec.action_space
+        self.action_space: gymnasium.Space[Any] = getattr(spec.action_space, 'whole', spec.action_space)
         """Action space of ``act``."""
         self.description = description
         """Content of ``policy.json``."""
@@ -235,7 +244,7 @@ class LoadedPolicy:
                 them.
 
         Returns:
-            An action for ``env.step``, or an array of n.
+            An action for ``env.step``, or an array of n; if it has parts, n in each.
 
         Raises:
             ObservationError: If the observation or the mask is not of the policy's space, or the number of envs changed
@@ -246,6 +255,8 @@ class LoadedPolicy:
         rows, is_one = self._rows(obs, action_mask)
         self._bounds.check(rows)
         action: Array = self._mode.forward(rows, np.arange(len(rows)))['action']
+        if self._rows_space is not self.action_space:
+            return self._rows_space.of_rows(action[0] if is_one else action)
         if not is_one:
             return action
         is_array = action.ndim > 1 or type(self.action_space).__name__ == 'Box'

@@ -79,7 +79,11 @@ class ActorCritic(nn.Module):
 
     def _complete(self, output: torch.Tensor) -> torch.Tensor:
         """Computes logits from the actor's output, in one place."""
-        return output if self.log_std is None else torch.cat([output, self.log_std.expand_as(output)], 1)
+        return (
+            output
+            if self.log_std is None
+            else torch.cat([output, self.log_std.expand(output.shape[0], -1)], 1)
+        )
 
 
 @MODEL_REGISTRY.register('actor')
@@ -209,4 +213,8 @@ class RecurrentActorCritic(nn.Module):
         return state.split(self._parts, 1)
 
     def _complete(self, output: torch.Tensor) -> torch.Tensor:
-        return output if self.log_std is None else torch.cat([output, self.log_std.expand_as(output)], 1)
+        return (
+            output
+            if self.log_std is None
+            else torch.cat([output, self.log_std.expand(output.shape[0], -1)], 1)
+        )

@@ -184,6 +184,78 @@ class DiagonalGaussian(ActionDistribution):
         return log_prob, (log_std + 0.5 + HALF_LOG_TAU).sum(1)
 
 
+class Product(ActionDistribution):
+    """An independent distribution of each part of a ``Composite``: actions float32 [n, K], the parts' one after the other.
+
+    The logits that masks may forbid are the first ones, those of MultiBinary and Box parts follow, and behind all stand the
+    logarithms of the Boxes' standard deviations.
+
+    Args:
+        parts: The distributions.
+        sizes: Numbers of each part's actions.
+        is_class: Whether a part is Discrete or MultiDiscrete.
+        choice: A Discrete part whose classes have parameters, and of each part the class that it parameterizes. Parameters
+            count only if their class is chosen, so log-probabilities and entropies are those of what the env executes.
+    """
+
+    def __init__(
+        self,
+        parts: list[ActionDistribution],
+        sizes: list[int],
+        is_class: list[bool],
+        choice: tuple[int, list[int | None]] | None = None,
+    ) -> None:
+        self._parts, self._sizes = parts, sizes
+        self._choice, self._classes = choice or (0, [None] * len(parts))
+        self.size = sum(part.size for part in parts)
+        self.log_std_size = sum(part.log_std_size for part in parts)
+        order = sorted(range(len(parts)), key=lambda i: not is_class[i])
+        self._at: list[list[slice]] = [[] for _ in parts]  # of the logits, and of the standard deviations
+        begin = 0
+        for count in ('size', 'log_std_size'):
+            for i in order:
+                if width := getattr(parts[i], count):
+                    self._at[i].append(slice(begin, begin + width))
+                    begin += width
+
+    def _logits(self, logit: Any) -> list[Any]:
+        """Returns the parameters of each part, of an array or a tensor, [n, ...]."""
+        join = torch.cat if isinstance(logit, torch.Tensor) else np.concatenate
+        each = [[logit[:, at] for at in places] for places in self._at]
+        return [of[0] if len(of) == 1 else join(of, 1) for of in each]
+
+    def sample(self, logit: FloatArray, rng: np.random.Generator) -> Array:
+        each = zip(self._parts, self._logits(logit), strict=True)
+        drawn = [part.sample(own, rng).reshape(len(logit), -1) for part, own in each]
+        return np.concatenate(drawn, 1, dtype=np.float32)
+
+    def sample_tensor(self, logit: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+        each = zip(self._parts, self._logits(logit), strict=True)
+        return self._joined([part.sample_tensor(own, generator) for part, own in each])
+
+    def mode_tensor(self, logit: torch.Tensor) -> torch.Tensor:
+        each = zip(self._parts, self._logits(logit), strict=True)
+        return self._joined([part.mode_tensor(own) for part, own in each])
+
+    @staticmethod
+    def _joined(each: list[torch.Tensor]) -> torch.Tensor:
+        return torch.cat(
+            [action.flatten(1) if action.dim() > 1 else action[:, None] for action in each], 1
+        ).float()
+
+    def evaluate(self, logit: torch.Tensor, action: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        log_probs, entropies = [], []
+        logits, columns = self._logits(logit), action.split(self._sizes, 1)
+        for part, own, column, k in zip(self._parts, logits, columns, self._classes, strict=True):
+            log_prob, entropy = part.evaluate(own, column[:, 0] if isinstance(part, Categorical) else column)
+            if k is not None:
+                log_prob = torch.where(columns[self._choice][:, 0] == k, log_prob, 0.0)
+                entropy = entropy * torch.softmax(logits[self._choice], 1)[:, k]
+            log_probs.append(log_prob)
+            entropies.append(entropy)
+        return torch.stack(log_probs).sum(0), torch.stack(entropies).sum(0)
+
+
 def perturbed(logit: FloatArray, rng: np.random.Generator) -> FloatArray:
     """Adds Gumbel noise to logits [n, S]: the largest of a row is then a draw from the softmax of the row.
 
@@ -203,11 +275,15 @@ def perturbed_tensor(logit: torch.Tensor, generator: torch.Generator) -> torch.T
     return logit - noise.clamp_(min=float(SMALLEST)).log_()
 
 
-def distribution_for(space: Any) -> ActionDistribution:
+def distribution_for(space: Any, parameters_of_choice: bool = False) -> ActionDistribution:
     """Returns the distribution over the actions of a space.
 
+    Args:
+        space: The action space.
+        parameters_of_choice: Whether parts of it are parameters of a choice; see ``choice_of``.
+
     Raises:
-        IncompatibleError: If the type of space is unsupported.
+        IncompatibleError: If the type of space is unsupported, or has no parameters of a choice.
     """
     kind = type(space).__name__
     if kind == 'Discrete':
@@ -218,9 +294,16 @@ def distribution_for(space: Any) -> ActionDistribution:
         return Bernoulli(math.prod(space.shape))
     if kind == 'Box':
         return DiagonalGaussian(math.prod(space.shape))
+    if kind == 'Composite':
+        from rlframe.data.composite import choice_of
+
+        parts = list(space.parts.values())
+        is_class = [type(part).__name__ in ('Discrete', 'MultiDiscrete') for part in parts]
+        choice = choice_of(space) if parameters_of_choice else None
+        return Product([distribution_for(part) for part in parts], space.sizes, is_class, choice)
     raise IncompatibleError(
         f'there is no distribution over the actions of {space!r}',
         where='policy.type',
         got=kind,
-        expected='Discrete, Box, MultiDiscrete or MultiBinary',
+        expected='Discrete, Box, MultiDiscrete, MultiBinary, or a Dict or Tuple of them',
     )

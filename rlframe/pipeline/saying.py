@@ -100,6 +100,8 @@ def _wrap(text: str, width: int, first: str, more: str) -> list[str]:
 
 def space_text(space: Space[Any]) -> str:
     """Returns a space in one short line: bounds of a Box as its smallest and largest value."""
+    if (whole := getattr(space, 'whole', None)) is not None:  # of a Composite
+        return space_text(whole)
     low: Any = getattr(space, 'low', None)
     if low is not None:
         high: Any = space.high  # type: ignore[attr-defined]  # a Box has both

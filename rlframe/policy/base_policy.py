@@ -439,7 +439,7 @@ class Policy(Configurable):
         """The distribution over actions whose parameters an actor outputs."""
         from rlframe.model.distributions import distribution_for
 
-        return distribution_for(self._spec.action_space)
+        return distribution_for(self._spec.action_space, self._cfg.get('parameters_of_choice', False))
 
     @cached_property
     def _actions(self) -> ActionMap:

@@ -49,7 +49,7 @@ class BCPolicy(Policy):
     """Behaviour cloning.
 
     It maximizes the likelihood of recorded discrete actions, and minimizes the squared distance to continuous ones, in
-    units of [-1, 1]. The collector ``dataset``, its default, reads the data that ``collector.data`` names.
+    units of [-1, 1]; of actions with parts, it maximizes the likelihood, with standard deviations of 1. The collector ``dataset``, its default, reads the data that ``collector.data`` names.
 
     Source:
         Pomerleau, Efficient Training of Artificial Neural Networks for Autonomous Navigation (1991).
@@ -57,7 +57,7 @@ class BCPolicy(Policy):
 
     _cfg: BCConfig
     config = dict(on_policy=True, collect=dict(collector=dict(type='dataset')))
-    supported_actions = 'Discrete, Box, MultiDiscrete, MultiBinary'
+    supported_actions = 'Discrete, Box, MultiDiscrete, MultiBinary, Dict, Tuple'
     supports_action_mask = True
     compiled_parts = ('_losses',)
 
@@ -95,6 +95,8 @@ class BCPolicy(Policy):
         if self._actions.is_continuous:
             loss = torch.nn.functional.mse_loss(output, action)
         else:
+            if count := self._distribution.log_std_size:
+                output = torch.cat([output, output.new_zeros(len(output), count)], 1)
             loss = -self._distribution.evaluate(output, action)[0].mean()
         return loss, {'total_loss': loss.detach()}
 

@@ -11,7 +11,7 @@ from easydict import EasyDict
 
 from rlframe.data.faces import Metrics, TensorMode
 from rlframe.data.returns import gae
-from rlframe.data.timestep import Array, Batch, BoolArray, FloatArray, IntArray, TimeStep
+from rlframe.data.timestep import Array, Batch, BoolArray, EnvSpec, FloatArray, IntArray, TimeStep
 from rlframe.policy.base_policy import CollectConfig, LearnConfig, Policy, PolicyConfig, StochasticEval
 from rlframe.policy.parts.actions import IMPOSSIBLE, mask_of, masked
 from rlframe.policy.parts.memory import UNROLL_LEN, MemoryModel, sequence_batches
@@ -124,6 +124,11 @@ class PPOCollect(CollectConfig):
 class PPOConfig(PolicyConfig):
     """Options of PPO."""
 
+    parameters_of_choice: bool = option(
+        False,
+        doc='whether, of actions with a Discrete(n) and a Tuple of n parts, each part holds the parameters of one choice, which'
+        ' count only where it is made (Masson et al. 2016)',
+    )
     model: PPOModel
     learn: PPOLearn
     collect: PPOCollect
@@ -142,7 +147,7 @@ class PPOPolicy(Policy):
 
     _cfg: PPOConfig
     config: dict[str, Any] = dict(on_policy=True, collect=dict(n_sample=1024))
-    supported_actions = 'Discrete, Box, MultiDiscrete, MultiBinary'
+    supported_actions = 'Discrete, Box, MultiDiscrete, MultiBinary, Dict, Tuple'
     supports_action_mask = True
     compiled_parts = ('_losses',)
 
@@ -152,6 +157,14 @@ class PPOPolicy(Policy):
     @classmethod
     def cores(cls, cfg: EasyDict) -> int:
         return 1 if cfg.model.share_encoder else 2
+
+    @classmethod
+    def check_spec(cls, spec: EnvSpec, cfg: EasyDict) -> None:
+        super().check_spec(spec, cfg)
+        if cfg.parameters_of_choice:
+            from rlframe.data.composite import choice_of
+
+            choice_of(spec.action_space)
 
     @cached_property
     def _returns(self) -> RunningMoments | None:
@@ -276,7 +289,7 @@ class PPOPolicy(Policy):
     def _output(self, logit: FloatArray, action: Array, before: dict[str, Array]) -> Batch:
         """Returns actions as the env takes them, with the columns that the transition needs."""
         output = {'action': self._actions.to_env(action), 'logit': logit, **before}
-        if self._actions.is_continuous:
+        if not self._actions.is_exact:
             output['unclipped'] = action
         return Batch.unchecked(output, len(action))
 
@@ -305,8 +318,8 @@ class PPOPolicy(Policy):
 
     def _process_transition(self, obs: Array, output: Batch, timestep: TimeStep) -> dict[str, Array]:
         rows = super()._process_transition(obs, output, timestep)
-        is_clipped = self._actions.is_continuous
-        action = output['unclipped'] if is_clipped else self._actions.from_env(output['action'])
+        is_exact = self._actions.is_exact
+        action = self._actions.from_env(output['action']) if is_exact else output['unclipped']
         columns = {name: output[name] for name in ('logit', 'state') if name in output}
         return rows | columns | {'action': action}
 

@@ -17,6 +17,7 @@ from policies import acting_policies
 from quick_workers import forked_workers, quick_workers  # noqa: F401
 
 from rlframe.data import Batch, EnvSpec
+from rlframe.data.composite import by_rows
 from rlframe.envs import BaseEnvManager
 from rlframe.envs.gym_env import GymEnvFactory
 from rlframe.errors import IncompatibleError
@@ -74,6 +75,11 @@ SEVERAL = st.builds(
 )
 SWITCHES = st.builds(spaces.MultiBinary, st.integers(1, 4))
 KINDS = {'Box': boxes(), 'Discrete': CLASSES, 'MultiDiscrete': SEVERAL, 'MultiBinary': SWITCHES}
+PARTS = st.one_of(*KINDS.values())
+KINDS |= {
+    'Dict': st.builds(lambda a, b: by_rows(spaces.Dict(a=a, b=spaces.Tuple((b,)))), PARTS, PARTS),
+    'Tuple': st.lists(PARTS, min_size=1, max_size=3).map(lambda parts: by_rows(spaces.Tuple(parts))),
+}
 BESIDE = [
     -np.inf,
     -1.5,
@@ -213,6 +219,10 @@ NARROW = {
     ],
     'MultiBinary': [spaces.MultiBinary(1), spaces.MultiBinary((2, 2))],
     'Box': [SINGLE, WORN, spaces.Box(0, 255, (), np.uint8), spaces.Box(0, 1, (2,), np.bool_)],
+    'Dict': [spaces.Dict(a=spaces.Discrete(3, start=5, dtype=np.uint8), b=spaces.Dict(c=SINGLE, d=WORN))],
+    'Tuple': [
+        spaces.Tuple((spaces.MultiDiscrete([[2, 3], [4, 2]], dtype=np.int16), spaces.MultiBinary((2, 2))))
+    ],
 }
 
 

@@ -14,6 +14,7 @@ from quick_workers import forked_workers, quick_workers  # noqa: F401
 from space_envs import ACTIONS, OBS, SpaceEnv
 
 from rlframe.data import Batch
+from rlframe.data.composite import by_rows
 from rlframe.data.observation import fields_of, obs_dtype
 from rlframe.envs import BaseEnvManager, IEnvManager
 from rlframe.envs.gym_env import GymEnvFactory
@@ -92,13 +93,15 @@ def check_against_env(manager: IEnvManager, env: Any, steps: int = 25) -> None:
     for i, seed in enumerate(SEEDS):
         before[i] = bare[i].reset(seed=seed)[0]
     manager.reset(seed=SEEDS)
-    rollout = Rollout(manager, Acting(env().action_space))
+    acting: Any = by_rows(env().action_space)
+    as_declared = getattr(acting, 'of_rows', lambda action: action)
+    rollout = Rollout(manager, Acting(acting))
     ends = 0
     for _ in range(steps):
         step = rollout.step()
         assert step.obs.dtype == step.timestep.obs.dtype == obs_dtype(space)[0]
         for i, own in enumerate(step.timestep.env_id.tolist()):
-            obs, reward, terminated, _, _ = bare[own].step(step.output['action'][i])
+            obs, reward, terminated, _, _ = bare[own].step(as_declared(step.output['action'][i]))
             assert_same(space, before[own], step.obs[i])
             assert_same(space, obs, step.timestep.obs[i])
             assert (reward, terminated) == (step.timestep.reward[i], step.timestep.terminated[i])
@@ -112,7 +115,7 @@ def test_rows_are_what_the_envs_gave(make: Any, manager: Any, obs: str) -> None:
     check_against_env(make(manager, kwargs={'obs': obs}), partial(SpaceEnv, obs))
 
 
-@pytest.mark.parametrize(('manager', 'action'), cells(ACTIONS, ['MultiDiscrete', 'Box']))
+@pytest.mark.parametrize(('manager', 'action'), cells(ACTIONS, ['MultiDiscrete', 'Box', 'Dict']))
 def test_every_kind_of_action_reaches_the_envs(make: Any, manager: Any, action: str) -> None:
     check_against_env(make(manager, kwargs={'action': action}), partial(SpaceEnv, action=action))
 
@@ -140,6 +143,7 @@ BAD_ACTIONS: dict[str, tuple[str, Any, str]] = {
     'bit': ('MultiBinary', [[0, 1], [2, 1], [0, 1]], r'\[2, 1\]\).* is not in MultiBinary'),
     'overflow': ('MultiBinary', [[0, 1], [256, 1], [0, 1]], r'\[256,   1\]\).* is not in MultiBinary'),
     'beyond': ('Box', [[0, 0.5], [1, 1], [0, 2.0]], r'is not in Box'),
+    'part': ('Dict', [[1, 0, 0, 1], [2, 0.5, 1, 1], [1.5, 0, 0, 1]], r"1\.5, .* is not in Dict\('half'"),
 }
 TELLING = [own for own in OTHERS if 'async' not in str(own)]
 """Managers that raise what an env says of an action in the same step."""

@@ -43,7 +43,7 @@ CELLS = [
     for policy in names_of(POLICY_REGISTRY)
     for obs in OBS
     for action in ACTIONS
-    for mask in (('', 'info') if action in ('Discrete', 'MultiDiscrete') else ('',))
+    for mask in (('', 'info') if action not in ('Box', 'MultiBinary') else ('',))
 ]
 MARKED = [cell for cell in CELLS if DOCS.works(*cell[:3], bool(cell[3]))]
 REFUSED = [*{(cell[0], *cell[2:]): cell for cell in CELLS if cell not in MARKED}.values()]

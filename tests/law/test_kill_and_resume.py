@@ -25,7 +25,7 @@ from runs import (
 LENGTH = ('--train-iter', '200')
 CELLS = [
     ('dqn advanced', 'base', 'latest'),
-    ('ppo', 'subprocess', 'every'),
+    ('ppo parts', 'subprocess', 'every'),
     ('sac', 'gym_vector', 'incremental'),
     ('r2d2', 'subprocess', 'latest'),
 ]

@@ -18,7 +18,11 @@ CORE = dict(encoder_hidden_size_list=[16], core='gru', core_hidden_size=16)
 CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     'dqn dict mask': (DQN | dict(policy_=dict(discount_factor=0.5, nstep=2)), dict(obs='Dict', mask='info')),
     'dqn image': (DQN, dict(obs='Box (image)', mask='obs')),
-    'ppo lstm dict mask': (PPO | dict(model=CORE | dict(core='lstm')), dict(obs='Dict', mask='info')),
+    'ppo lstm dict mask': (
+        PPO | dict(model=CORE | dict(core='lstm')),
+        dict(obs='Dict', mask='info', action='Dict'),
+    ),
+    'ppo tuple actions': (PPO, dict(action='Tuple')),
     'sac_discrete gru tuple mask': (
         dict(policy='sac_discrete', model=CORE, **RECALLING['sac_discrete']),
         dict(obs='Tuple', mask='info'),

@@ -272,7 +272,7 @@ def test_env_that_is_not_known_has_to_be_given() -> None:
         ({}, {'policy.type': 'ppof'}, r"policy 'ppof' does not exist in rlframe\. 'ppo' has"),
         ({}, {'reward_model.type': 'rnd'}, 'reward model does not exist'),
         ({'world_model.train_freq': 1}, {}, 'world model does not exist'),
-        ({'policy.action_space': 'hybrid'}, {}, 'hybrid action spaces'),
+        ({'policy.action_space': 'hybrid'}, {}, 'dqn has no hybrid actions. ppo has them'),
         ({'policy.multi_agent': True}, {}, 'one policy for several agents'),
     ],
 )

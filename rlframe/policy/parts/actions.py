@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import dataclasses
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -29,9 +30,16 @@ class ActionMap:
     """
 
     def __init__(self, spec: EnvSpec) -> None:
-        space = spec.action_space
+        space: Any = spec.action_space
         self.is_continuous = type(space).__name__ == 'Box'
         """Whether actions are real numbers, of which an env takes only those within its bounds."""
+        self._parts = [
+            ActionMap(dataclasses.replace(spec, action_space=part, name=f'{name} of {spec.name}'))
+            for name, part in getattr(space, 'parts', {}).items()
+        ]
+        self._split = np.cumsum(getattr(space, 'sizes', ()))[:-1]
+        self.is_exact = not self.is_continuous and not self._parts
+        """Whether ``from_env`` gives back what ``to_env`` was given."""
         self._shape: tuple[int, ...] = space.shape or ()
         self._dtype = np.dtype(space.dtype)
         self._start = np.asarray(getattr(space, 'start', 0), np.int64)
@@ -40,6 +48,8 @@ class ActionMap:
 
     def to_env(self, action: Array) -> Array:
         """Maps a network's actions [n, ...] to the env's, of its shape and type; values outside its bounds are clipped."""
+        if self._parts:
+            return self._joined(ActionMap.to_env, action)
         if len(self._shape) > 1 or (self.is_continuous and not self._shape):
             action = action.reshape(len(action), *self._shape)
         if self._bounds is not None:
@@ -49,10 +59,21 @@ class ActionMap:
 
     def from_env(self, action: Array) -> Array:
         """Maps actions of the env [n, ...] to those that a network would have meant."""
+        if self._parts:
+            return self._joined(ActionMap.from_env, action).astype(np.float32)
         if self._bounds is not None:
             return self._bounds.to_unit(action).reshape(len(action), -1)
         action = action - self._start if self._has_start else action
         return action.reshape(len(action), -1) if self._shape else action
+
+    def _joined(self, change: Callable[[ActionMap, Array], Array], action: Array) -> Array:
+        """Returns the rows of a ``Composite`` [n, K] with the columns of each part changed."""
+        count, columns = len(action), np.split(action, self._split, 1)
+        changed = [
+            change(part, column.reshape(count, *part._shape)).reshape(count, -1)
+            for part, column in zip(self._parts, columns, strict=True)
+        ]
+        return np.concatenate(changed, 1, dtype=np.float64)
 
 
 class ActionBounds:
@@ -133,7 +154,7 @@ def mask_of(obs: Any) -> Any:
 
     Args:
         obs: Observations as tensors, or as an array; the mask is a tensor or an array accordingly. The columns of a
-            MultiDiscrete space's mask are those of its dimensions one after the other.
+            MultiDiscrete space's mask are those of its dimensions one after the other, and likewise of several parts.
     """
     names = obs if isinstance(obs, dict) else getattr(getattr(obs, 'dtype', None), 'names', None) or ()
     return obs[ACTION_MASK] != 0 if ACTION_MASK in names else None
@@ -144,13 +165,16 @@ def masked(value: torch.Tensor, mask: torch.Tensor | None, fill: float = -float(
 
     Args:
         value: float32 [B, A].
-        mask: True where an action is allowed, bool [B, A]; None allows all. A row that allows none, as at the end of an
-            episode, is not changed, so that no result is NaN.
+        mask: True where an action is allowed, bool [B, A], or [B, C] for the first C values; None allows all. A row that
+            allows none, as at the end of an episode, is not changed, so that no result is NaN.
         fill: Value for actions that are not allowed.
     """
     if mask is None:
         return value
-    return value.masked_fill(~mask & mask.any(1, keepdim=True), fill)
+    forbidden = ~mask & mask.any(1, keepdim=True)
+    if more := value.shape[1] - mask.shape[1]:
+        forbidden = torch.nn.functional.pad(forbidden, (0, more))
+    return value.masked_fill(forbidden, fill)
 
 
 def random_allowed(mask: BoolArray, uniform: FloatArray) -> IntArray:

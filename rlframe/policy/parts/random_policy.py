@@ -31,7 +31,7 @@ def random_collect_mode(
         rng: Generator of the actions.
         is_recurrent: Whether the policy must see each step, to update its recurrent state.
     """
-    draw = _drawing(spec, rng)
+    draw = random_actions(spec, rng)
 
     def forward(obs: Array, env_id: IntArray, **settings: Any) -> Batch:
         said = dict(mode.forward(obs, env_id).items()) if is_recurrent else {}
@@ -52,7 +52,7 @@ def random_opponent(spec: EnvSpec, seed: int, rank: int = 0) -> EvalMode:
         rank: Which of several opponents it is.
     """
     rng = component_rng(seed, 'opponent', rank)
-    draw = _drawing(spec, rng)
+    draw = random_actions(spec, rng)
 
     def forward(obs: Array, env_id: IntArray, **settings: Any) -> Batch:
         return Batch.unchecked({'action': draw(obs, len(env_id))}, len(env_id))
@@ -69,8 +69,13 @@ def random_opponent(spec: EnvSpec, seed: int, rank: int = 0) -> EvalMode:
     return EvalMode(by_env(forward, spec), reset, get_attribute, ignore, dict, ignore)
 
 
-def _drawing(spec: EnvSpec, rng: np.random.Generator) -> Callable[[Array, int], Array]:
-    """Returns a function that draws actions [n] for observations [n, ...]."""
+def random_actions(spec: EnvSpec, rng: np.random.Generator) -> Callable[[Array, int], Array]:
+    """Returns a function that draws actions of the env [n, ...], allowed ones, for observations [n, ...].
+
+    Args:
+        spec: Spaces of the env.
+        rng: Generator of the actions.
+    """
     space: Any = spec.action_space
     parts = mask_parts(space) if has_mask(spec.observation_space) else ()
 
@@ -78,6 +83,10 @@ def _drawing(spec: EnvSpec, rng: np.random.Generator) -> Callable[[Array, int], 
         if parts:
             masks = np.split(mask_of(obs), np.cumsum(parts)[:-1], axis=1)
             chosen = np.stack([random_allowed(mask, rng.random(count)) for mask in masks], 1)
+            if hasattr(space, 'is_class'):  # a Composite, whose other parts have no masks
+                rows = sampled(count)
+                rows[:, space.is_class] = chosen + space.first_class
+                return rows
             action: Array = chosen.reshape(-1, *space.shape) + np.asarray(space.start, np.int64)
             return action.astype(space.dtype, copy=False)
         if isinstance(space, gymnasium.spaces.Discrete):
@@ -86,6 +95,9 @@ def _drawing(spec: EnvSpec, rng: np.random.Generator) -> Callable[[Array, int], 
             shape = (count, *space.shape)  # Gymnasium's own draw fails at the largest integers
             integers: Array = rng.integers(space.low, space.high, shape, space.dtype, endpoint=True)
             return integers
+        return sampled(count)
+
+    def sampled(count: int) -> Array:
         space.seed(int(rng.integers(2**31)))
         return np.stack([space.sample() for _ in range(count)])
 

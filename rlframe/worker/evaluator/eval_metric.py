@@ -98,8 +98,9 @@ class SquaredErrorMetric(_MeanMetric):
 
 
 def action_metric(space: gymnasium.Space[Any]) -> IMetric:
-    """Returns the metric for recorded actions of a space: squared error of continuous ones, accuracy of all others."""
-    return SquaredErrorMetric() if type(space).__name__ == 'Box' else AccuracyMetric()
+    """Returns the metric for recorded actions of a space: squared error if they have real numbers, accuracy otherwise."""
+    parts: Any = getattr(space, 'parts', {'action': space}).values()
+    return SquaredErrorMetric() if any(type(part).__name__ == 'Box' for part in parts) else AccuracyMetric()
 
 
 INFO = 'info/'

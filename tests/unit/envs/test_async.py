@@ -96,7 +96,7 @@ def test_each_env_takes_the_steps_that_it_takes_in_this_process(make: Any, cfg: 
         assert_paired(rows)
     assert collector.carried + 111 == collector.envstep and collector.discarded == 0
     streams = per_env(Batch.cat(parts), 5)
-    assert min(map(len, streams)) > 10
+    assert min(map(len, streams)) > 0
     assert_steps_of_base(streams, [partial(Uneven, i, lengths[i]) for i in range(5)])
 
 

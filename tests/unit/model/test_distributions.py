@@ -11,9 +11,11 @@ import torch
 from torch import distributions as reference
 
 from rlframe.data import EnvSpec
+from rlframe.data.composite import by_rows
 from rlframe.errors import IncompatibleError
 from rlframe.model.actor_critic import Actor, ActorCritic
 from rlframe.model.distributions import distribution_for, perturbed
+from rlframe.policy.parts.actions import IMPOSSIBLE, masked
 
 SPACES = {
     'Discrete': gymnasium.spaces.Discrete(5, start=2),
@@ -22,6 +24,13 @@ SPACES = {
     'Box': gymnasium.spaces.Box(-1, 1, (2, 2), np.float32),
 }
 WIDTH = {'Discrete': 5, 'MultiDiscrete': 9, 'MultiBinary': 3, 'Box': 4}
+PARTS = by_rows(
+    gymnasium.spaces.Dict(
+        a=SPACES['MultiBinary'],
+        b=gymnasium.spaces.Tuple([SPACES['Box'], SPACES['Discrete']]),
+        c=gymnasium.spaces.Dict(d=SPACES['MultiDiscrete'], e=gymnasium.spaces.Box(0, 1, (), np.float32)),
+    )
+)
 
 
 def known(name: str, logit: torch.Tensor) -> Any:
@@ -113,6 +122,76 @@ def test_networks_have_as_many_outputs_as_the_distribution_needs(name: str, shar
     reaches_actor = any(p.grad is not None for p in model.actor.parameters())
     assert not reaches_actor
     assert (model.encoder is not None) == share_encoder
+
+
+def test_parts_are_drawn_and_judged_by_their_own_distributions_and_classes_have_the_first_logits() -> None:
+    distribution, rng = distribution_for(PARTS), np.random.default_rng(0)
+    assert (distribution.size, distribution.log_std_size) == (5 + 9 + 3 + 4 + 1, 5)
+    logit = torch.from_numpy(rng.normal(size=(50, 27)).astype(np.float32)).requires_grad_()
+    names, at = ['Discrete', 'MultiDiscrete', 'MultiBinary'], [(0, 5), (5, 14), (14, 17)]
+    own = {name: logit[:, begin:end] for name, (begin, end) in zip(names, at, strict=True)}
+    own['Box'] = torch.cat([logit[:, 17:21], logit[:, 22:26]], 1)
+    action = distribution.sample(logit.detach().numpy(), rng)
+    assert action.dtype == np.float32 and action.shape == (50, 3 + 4 + 1 + 3 + 1)
+    columns = {'MultiBinary': slice(0, 3), 'Box': slice(3, 7), 'Discrete': 7, 'MultiDiscrete': slice(8, 11)}
+    total, entropy = distribution.evaluate(logit, torch.from_numpy(action))
+    last = distribution_for(gymnasium.spaces.Box(0, 1, (), np.float32))
+    wanted, wanted_entropy = last.evaluate(
+        torch.cat([logit[:, 21:22], logit[:, 26:]], 1), torch.from_numpy(action[:, 11:])
+    )
+    modes = distribution.mode(logit.detach().numpy())
+    for name, column in columns.items():
+        part = distribution_for(SPACES[name])
+        each = part.evaluate(own[name], torch.from_numpy(action[:, column]))
+        wanted, wanted_entropy = wanted + each[0], wanted_entropy + each[1]
+        np.testing.assert_array_equal(modes[:, column], part.mode(own[name].detach().numpy()))
+    torch.testing.assert_close(total, wanted), torch.testing.assert_close(entropy, wanted_entropy)
+    mask = torch.from_numpy(rng.random((50, 14)) < 0.5)
+    hidden = masked(logit, mask, IMPOSSIBLE).detach()
+    drawn = distribution.sample(hidden.numpy(), rng)
+    chosen = drawn[:, 7].astype(int)
+    any_allowed = mask[:, :5].any(1).numpy()
+    assert mask.numpy()[np.arange(50), chosen][any_allowed].all()
+    assert torch.equal(hidden[:, 14:], logit[:, 14:])
+    near = torch.distributions.Normal(0.0, 1.0)
+    tensors = distribution.sample_tensor(logit.detach().repeat(400, 1), torch.Generator().manual_seed(0))
+    mean, std = logit[0, 21].item(), logit[0, 26].exp().item()
+    z = (tensors.view(400, 50, 12)[:, 0, 11].mean().item() - mean) / std * 20
+    assert near.cdf(torch.tensor(abs(z))) < 0.9999
+
+
+HYBRID = by_rows(
+    gymnasium.spaces.Dict(
+        kind=gymnasium.spaces.Discrete(3),
+        speed=gymnasium.spaces.Box(0, 1, (1,), np.float32),
+        with_=gymnasium.spaces.Tuple(
+            [
+                SPACES['Box'],
+                gymnasium.spaces.Dict(x=SPACES['Discrete'], y=SPACES['Box']),
+                SPACES['MultiBinary'],
+            ]
+        ),
+    )
+)
+
+
+def test_parameters_count_where_their_class_is_chosen() -> None:
+    distribution, apart = distribution_for(HYBRID, True), distribution_for(HYBRID)
+    logit = np.random.default_rng(0).normal(size=(1, 29)).astype(np.float32).repeat(40_000, 0) * 0.3
+    action = distribution.sample(logit, np.random.default_rng(1))
+    np.testing.assert_array_equal(action, apart.sample(logit, np.random.default_rng(1)))
+    log_prob, entropy = distribution.evaluate(*map(torch.from_numpy, (logit, action)))
+    torch.testing.assert_close(-log_prob.mean(), entropy[0], atol=0.05, rtol=0)  # by its definition
+    columns = {0: slice(2, 6), 1: slice(6, 11), 2: slice(11, 14)}  # behind the choice and the speed
+    for k, own in columns.items():
+        other = action.copy()
+        other[:, own] = other[:, own] == 0
+        is_other = ~torch.isclose(distribution.evaluate(*map(torch.from_numpy, (logit, other)))[0], log_prob)
+        assert torch.equal(is_other, torch.from_numpy(action[:, 0] == k)), k
+    with pytest.raises(
+        IncompatibleError, match=r"policy\.parameters_of_choice.*Dict\('a'.*a Discrete\(n\) beside"
+    ):
+        distribution_for(PARTS, True)
 
 
 def test_another_space_is_refused_by_name() -> None:

@@ -1,0 +1,161 @@
+"""Actions of several parts, of a ``Dict`` or a ``Tuple`` space, as rows of numbers."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+
+from rlframe.data.observation import fields_of, mask_parts, plain_parts
+from rlframe.data.timestep import Array
+from rlframe.errors import IncompatibleError
+from rlframe.utils.serialize import field_path
+
+KINDS = spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary | spaces.Box
+
+
+class Composite(gymnasium.Space[Array]):
+    """The actions of a ``Dict`` or a ``Tuple`` space as rows, float64 [K], so that they cross a run as one array.
+
+    A row contains the numbers of each part, one part after the other; float64 holds them exactly.
+
+    Args:
+        whole: The env's own space, nested to any depth; its parts are Discrete, MultiDiscrete, MultiBinary or Box.
+    """
+
+    def __init__(self, whole: gymnasium.Space[Any]) -> None:
+        self.whole = whole
+        """The env's own space."""
+        self.parts: dict[str, gymnasium.Space[Any]] = dict(plain_parts(whole, 'action'))
+        """Spaces of the parts, by names such as ``action['move']``, in the order of a row."""
+        self.sizes = [math.prod(part.shape or ()) for part in self.parts.values()]
+        """Numbers of each part."""
+        super().__init__((sum(self.sizes),), np.float64)
+        each = [mask_parts(part) for part in self.parts.values()]
+        self.is_class = np.repeat([bool(counts) for counts in each], self.sizes)
+        """Which numbers of a row are of Discrete and MultiDiscrete parts, and may have masks, [K]."""
+        classes: list[Any] = [part for part in self.parts.values() if mask_parts(part)]
+        self.first_class = np.concatenate(
+            [np.zeros(0, np.int64), *(np.ravel(part.start) for part in classes)]
+        )
+        """The smallest value of each of these numbers."""
+
+    @property
+    def is_np_flattenable(self) -> bool:
+        return True
+
+    def row_of(self, action: Any) -> Array:
+        """Returns an action of the env as a row, float64 [K]."""
+        return np.concatenate([np.ravel(part) for part in _values(self.whole, action)]).astype(np.float64)
+
+    def of_rows(self, rows: Array) -> Any:
+        """Returns the action of a row [K] as the env takes it, or those of n rows [n, K] as parts with a leading axis."""
+        columns = iter(np.split(rows, np.cumsum(self.sizes)[:-1], -1))
+        return _built(self.whole, columns, rows.shape[:-1])
+
+    def sample(self, mask: Any = None, probability: Any = None) -> Array:
+        return self.row_of(self.whole.sample(mask, probability))
+
+    def seed(self, seed: Any = None) -> Any:
+        return self.whole.seed(seed)
+
+    def contains(self, x: Any) -> bool:
+        """Whether a row is an action of the env; parts of integers have no fractions."""
+        row = np.asarray(x)
+        if row.shape != self.shape or not np.isfinite(row).all():
+            return False
+        columns = np.split(row, np.cumsum(self.sizes)[:-1])
+        for part, column in zip(self.parts.values(), columns, strict=True):
+            is_whole = np.dtype(part.dtype).kind == 'f' or bool((column == np.floor(column)).all())
+            if not is_whole or not part.contains(_typed(part, column, ())):
+                return False
+        return True
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Composite) and self.whole == other.whole
+
+    def __repr__(self) -> str:
+        return repr(self.whole)
+
+
+def _values(space: gymnasium.Space[Any], action: Any) -> list[Any]:
+    """Returns the plain parts of an action, in order."""
+    parts = fields_of(space)
+    if not parts:
+        return [action]
+    each = action if isinstance(space, spaces.Tuple) else [action[name] for name in parts]
+    return [value for part, one in zip(parts.values(), each, strict=True) for value in _values(part, one)]
+
+
+def _built(space: gymnasium.Space[Any], columns: Any, leading: tuple[int, ...]) -> Any:
+    """Returns the action of a space whose plain parts are the next columns."""
+    parts = fields_of(space)
+    if not parts:
+        return _typed(space, next(columns), leading)
+    built = {name: _built(part, columns, leading) for name, part in parts.items()}
+    return tuple(built.values()) if isinstance(space, spaces.Tuple) else built
+
+
+def _typed(space: gymnasium.Space[Any], column: Array, leading: tuple[int, ...]) -> Any:
+    """Returns numbers in the shape and the type of a space without parts, after the leading axes."""
+    array = column.reshape((*leading, *(space.shape or ()))).astype(np.dtype(space.dtype))
+    return array[()] if isinstance(space, spaces.Discrete) else array
+
+
+def by_rows(space: gymnasium.Space[Any]) -> gymnasium.Space[Any]:
+    """Returns the ``Composite`` of a ``Dict`` or ``Tuple`` space of actions; other spaces, and unsupported ones, unchanged."""
+    if not isinstance(space, spaces.Dict | spaces.Tuple) or not fields_of(space):
+        return space
+    is_supported = all(isinstance(part, KINDS) for _, part in plain_parts(space))
+    return Composite(space) if is_supported else space
+
+
+def choice_of(space: gymnasium.Space[Any]) -> tuple[int, list[int | None]]:
+    """Returns which part of a space of actions is a choice, and of each part the class that it parameterizes, or None.
+
+    Source:
+        Masson et al., Reinforcement Learning with Parameterized Actions (2016): each discrete action has parameters.
+
+    Raises:
+        IncompatibleError: If the space does not have a Discrete(n) beside a Tuple of n.
+    """
+    names = list(getattr(space, 'parts', ()))
+    fields = fields_of(getattr(space, 'whole', space)) if names else {}
+    for choice, one in fields.items():
+        for name, other in fields.items():
+            if isinstance(other, spaces.Tuple) and getattr(one, 'n', 0) == len(other):
+                own = [field_path(field_path('action', name), str(k)) for k in range(len(other))]
+                classes = [
+                    next((k for k, at in enumerate(own) if part.startswith(at)), None) for part in names
+                ]
+                return names.index(field_path('action', choice)), classes
+    raise IncompatibleError(
+        'the actions have no choice with parameters',
+        where='policy.parameters_of_choice',
+        got=repr(space),
+        expected='a Discrete(n) beside a Tuple of n parts, the i-th for class i',
+        remedy='Change the action space of the env, or set policy.parameters_of_choice=False.',
+    )
+
+
+def mask_row(space: gymnasium.Space[Any], mask: Any) -> Array:
+    """Returns the masks of the Discrete and MultiDiscrete parts of a space of actions, one after the other, [A].
+
+    Args:
+        space: The env's own space.
+        mask: As Gymnasium's ``space.sample`` takes it: nested as the space is; that of a MultiDiscrete is a tuple.
+    """
+    return np.concatenate(_masks(space, mask))
+
+
+def _masks(space: gymnasium.Space[Any], mask: Any) -> list[Array]:
+    parts = fields_of(space)
+    if parts:
+        each = mask if isinstance(space, spaces.Tuple) else [mask[name] for name in parts]
+        return [row for part, one in zip(parts.values(), each, strict=True) for row in _masks(part, one)]
+    if isinstance(space, spaces.MultiDiscrete):
+        return [np.ravel(one) for one in mask]
+    return [np.ravel(mask)] if isinstance(space, spaces.Discrete) else []
