@@ -36,6 +36,7 @@ if TYPE_CHECKING:
         ISerialCollector,
         ISerialEvaluator,
         LearnerHook,
+        ScheduleRule,
     )
     from rlframe.worker.hooks import RunHook
 
@@ -548,6 +549,12 @@ EVAL_METRIC_REGISTRY: Registry[EvalMetric] = Registry(
     interface='rlframe.worker.evaluator.eval_metric:EvalMetric',
 )
 """Metrics of the episodes of an evaluation."""
+ENV_SCHEDULE_REGISTRY: Registry[ScheduleRule] = Registry(
+    'schedule rule',
+    dict.fromkeys(('linear', 'steps', 'success'), 'rlframe.worker.curriculum'),
+    interface='rlframe.worker.curriculum:ScheduleRule',
+)
+"""Rules of a curriculum, which the option ``env.schedule`` names."""
 LOGGER_REGISTRY: Registry[Logger] = Registry(
     'logger',
     _in(
@@ -580,7 +587,8 @@ REGISTRIES: dict[str, Registry[Any]] = {
     'comm_learner': COMM_LEARNER_REGISTRY,
     'logger': LOGGER_REGISTRY,
     'eval_metric': EVAL_METRIC_REGISTRY,
+    'schedule_rule': ENV_SCHEDULE_REGISTRY,
 }
 """Registries under the names that a config's ``create_config`` uses; a backend is chosen by the option ``backend``,
-loggers by ``loggers``, metrics of evaluations by ``metrics``.
+loggers by ``loggers``, metrics of evaluations by ``metrics``, rules of a curriculum in ``env.schedule``.
 In parallel mode, the commander is one of ``PARALLEL_COMMANDER_REGISTRY``."""

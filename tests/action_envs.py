@@ -44,3 +44,29 @@ class MultiDiscreteEnv(RightActionEnv):
 class MultiBinaryEnv(RightActionEnv):
     action_space = gymnasium.spaces.MultiBinary(3)
     right = np.array([[0, 1, 1], [1, 0, 1], [0, 0, 0], [1, 1, 0]])
+
+
+class Ladder(gymnasium.Env):
+    """Shows its attributes; an episode has 4 steps, each of which earns the level."""
+
+    observation_space = gymnasium.spaces.Box(-99, 99, (2,), np.float32)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def __init__(self) -> None:
+        self.level, self.speed = 1, -1.0
+
+    def set_speed(self, speed: float) -> None:
+        self.speed = speed
+
+    def _obs(self) -> np.ndarray:
+        return np.array([self.level, self.speed], np.float32)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self._left = 4
+        return self._obs(), {}
+
+    def step(self, action: Any) -> Any:
+        self._left -= 1
+        info = {'is_success': self.level >= 2} if not self._left else {}
+        return self._obs(), float(self.level), self._left == 0, False, info

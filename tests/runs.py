@@ -73,7 +73,10 @@ CASES = {
     'ppo': PPO,
     'sac': (*PENDULUM, 'policy.type=sac', 'policy.collect.noise_correlation=0.9'),
     'r2d2': R2D2,
-    'ppo parts': (*PPO, 'env.env_id=space_envs:SpaceEnv', 'env.kwargs.action=Dict', 'env.kwargs.mask=info'),
+    'ppo parts': (
+        *(*PPO, 'env.env_id=space_envs:SpaceEnv', 'env.kwargs.action=Dict', 'env.kwargs.mask=info'),
+        "env.schedule={'bonus': {'type': 'success', 'stages': [0.0, 0.5, 1.0], 'goal': 1.0, 'episodes': 10}}",
+    ),
 }
 MANAGERS = {
     'base': ('env_manager.type=base',),

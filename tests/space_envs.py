@@ -79,7 +79,7 @@ class SpaceEnv(gymnasium.Env):
     """
 
     def __init__(self, obs: str = 'Box', action: str = 'Discrete', mask: str = '') -> None:
-        self._kinds = obs, action
+        self._kinds, self.bonus = (obs, action), 0.0  # which a curriculum may raise
         space, self.action_space = OBS[obs][0], ACTIONS[action][0]
         self._size = {'Discrete': CLASSES, 'MultiDiscrete': 4, 'Dict': 2, 'Tuple': 4}.get(action, 0)
         self._where, self._class, self._left = mask, 0, 0
@@ -122,7 +122,7 @@ class SpaceEnv(gymnasium.Env):
             action = np.asarray(action, self.action_space.dtype)
         if self._where and not self._allowed[self._chosen(action)].all():
             raise ValueError(f'{action} is not allowed by {self._allowed}')
-        reward = float(ACTIONS[self._kinds[1]][1](action) == self._class)
+        reward = float(ACTIONS[self._kinds[1]][1](action) == self._class) + self.bonus
         self._left -= 1
         obs, info = self._answer()
         return obs, reward, self._left == 0, False, info

@@ -31,7 +31,7 @@ MAY_IMPORT = {
     'worker.learner': (*BASE, 'data', 'run'),
     'worker.hooks': (*BASE, 'data', 'run'),
     'worker.replay_buffer': (*BASE, 'data', 'run'),
-    'worker': (*BASE, 'worker.collector', 'worker.evaluator'),
+    'worker': (*BASE, 'data', 'worker.collector', 'worker.evaluator'),
     'pipeline': (
         *BASE, 'data', 'run', 'config', 'policy', 'policy.parts', 'worker', 'worker.collector', 'worker.hooks',
         'worker.learner', 'worker.replay_buffer',
@@ -63,6 +63,7 @@ MAY_IMPORT = {
 BY_NAME = {
     'utils': 'says which policies have an option that was misspelt',
     'config': 'reads the options that the chosen components declare',
+    'envs': 'checks the rules that env.schedule names',
     'policy.parts': 'names the policies that fit an action space, in an error',
     'policy': 'creates the env of a config if a policy is made without its spec',
     'pipeline': 'creates the env, its manager and the backend of a config',

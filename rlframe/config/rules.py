@@ -70,6 +70,7 @@ def cross_errors(known: Known) -> list[ConfigError]:
         _fits_buffer(known, f'{BUFFER}.unroll_len', 'a sequence'),
         _fits_buffer(known, f'{BUFFER}.burn_in', 'a burn-in'),
         _has_a_core(known),
+        _takes_schedule(known),
     )
     return [error for error in found if error] + device_errors(known) + backend_errors(known)
 
@@ -77,6 +78,20 @@ def cross_errors(known: Known) -> list[ConfigError]:
 def _bad(known: Known, key: str, message: str, expected: str = '', remedy: str = '') -> ConfigError:
     """Returns the error about the value of an option beside others."""
     return ConfigError(message, where=key, got=known[key], expected=expected, remedy=remedy)
+
+
+def _takes_schedule(known: Known) -> ConfigError | None:
+    """A curriculum reaches envs that begin each episode by their own reset."""
+    manager, collector = known.get('env.manager.type'), known.get(f'{COLLECTOR}.type')
+    kind = ENV_MANAGER_REGISTRY.get(manager) if manager in ENV_MANAGER_REGISTRY.names() else None
+    what, others = '', 'env_manager.type=base, subprocess or async_subprocess'
+    if kind is not None and not getattr(kind, 'takes_schedule', False):
+        what = f'the env manager {manager!r}'
+    elif collector in (*OF_PLAYERS, TENSOR, 'dataset'):
+        what, others = f'the collector {collector!r}', 'collector.type=sample or episode'
+    if not what or not known.get('env.schedule'):
+        return None
+    return _bad(known, 'env.schedule', f'{what} has no curriculum', '{}', f'Set {others}.')
 
 
 def check_serial(cfg: Mapping[str, Any]) -> None:
@@ -409,8 +424,14 @@ def parallel_errors(known: Known) -> list[ConfigError]:
         *_no_address(known),
         *_known_to_the_transport(known),
         _one_token(known),
+        _has_no_curriculum(known),
     )
     return [error for error in found if error]
+
+
+def _has_no_curriculum(known: Known) -> ConfigError | None:
+    given = 'env.schedule', 'parallel mode has no curriculum', '{}', 'Train in serial mode, or on Ray.'
+    return _bad(known, *given) if known.get('env.schedule') else None
 
 
 def _same_transport(known: Known) -> ConfigError | None:

@@ -13,6 +13,7 @@ from easydict import EasyDict
 from rlframe.data.observation import obs_dtype
 from rlframe.data.timestep import Array, BoolArray, EnvSpec, IntArray
 from rlframe.envs.faults import not_made
+from rlframe.envs.schedule import check_scheduled, is_no_schedule, schedule_problem
 from rlframe.errors import EnvError, RLFrameError
 from rlframe.run.machine import demand_memory
 from rlframe.utils.field import Configurable, Section, option
@@ -139,6 +140,13 @@ class EnvConfig(Section):
         None,
         doc="whether info['action_mask'] becomes part of the observation; None: if the first reset of an env gives one",
     )
+    schedule: dict[str, Any] = option(
+        {},
+        doc='curriculum: attributes and methods of the training envs, each with a rule that gives its value',
+        check=schedule_problem,
+        reaches='code',
+        harmless=is_no_schedule,
+    )
 
 
 class EnvFactory(Configurable, ABC):
@@ -254,6 +262,7 @@ class EnvFactory(Configurable, ABC):
             except Exception as error:
                 raise not_made(0, error) from error
             self._known['spec'] = spec_of(env)
+            check_scheduled(env, self.cfg.schedule)
             env.close()
         spec = self._known['spec']
         return spec.player or spec

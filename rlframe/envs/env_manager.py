@@ -24,6 +24,7 @@ from rlframe.envs.faults import (
     not_made,
 )
 from rlframe.envs.interface import Episodes, IEnvManager
+from rlframe.envs.schedule import apply
 from rlframe.envs.state import EnvState, Refusal
 from rlframe.envs.state_objects import MismatchError
 from rlframe.errors import ActionError, EnvCrashedError, EnvStartError, EnvTimeoutError, RLFrameError
@@ -90,11 +91,15 @@ class BaseEnvManager(IEnvManager):
 
     in_worker = False
     """Whether errors are raised in another process."""
+    takes_schedule = True
+    """Whether its envs follow ``schedule``."""
 
     def __init__(self, env_fn: Sequence[Callable[[], Env]], cfg: EasyDict | None = None) -> None:
         self._cfg = self.resolve_config(cfg)
         self.env_num = len(env_fn)
         self._hold(dict(enumerate(env_fn)))
+        self.schedule: Mapping[str, Any] = {}
+        """Values of attributes and methods that each env gets before its next episode begins."""
         self._is_closed = True
         self.obs = np.zeros(0)
         self.launch()
@@ -320,6 +325,7 @@ class BaseEnvManager(IEnvManager):
             'dropped': sorted(self._dropped),
             'faults': self._budget.state_dict(),
             'envs': {str(env): state for env, state in states.items() if not isinstance(state, Refusal)},
+            **({'schedule': dict(self.schedule)} if self.schedule else {}),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> IntArray:
@@ -336,6 +342,7 @@ class BaseEnvManager(IEnvManager):
             },
         )
         self._episodes.load_state_dict(state)
+        self.schedule = dict(state.get('schedule', {}))
         self.obs = state['obs'].copy()
         self._lost = {int(env): why for env, why in state['lost'].items()}
         self._dropped = set(state['dropped'])
@@ -441,6 +448,8 @@ class BaseEnvManager(IEnvManager):
                 if seed is not None:
                     seed_spaces(self.envs[env], seed)
                 first_steps = self._first_steps_of(env)
+                if self.schedule:
+                    apply(self.envs[env], self.schedule)
                 answer = self.envs[env].reset(seed=seed)
             except FATAL:
                 raise

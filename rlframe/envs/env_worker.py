@@ -299,14 +299,18 @@ class EnvWorker:
         env_num: int,
         env_id: Sequence[int],
         seeds: Sequence[int | None],
+        schedule: Mapping[str, Any],
     ) -> list[Fault]:
         """Replaces a lost worker, and begins episodes like ``reset``."""
         self.take(make, own)
         self.attach(spec, env_num)
-        return self.reset(env_id, seeds)
+        return self.reset(env_id, seeds, schedule)
 
-    def reset(self, env_id: Sequence[int], seeds: Sequence[int | None]) -> list[Fault]:
-        """Begins episodes and returns the envs that failed."""
+    def reset(
+        self, env_id: Sequence[int], seeds: Sequence[int | None], schedule: Mapping[str, Any]
+    ) -> list[Fault]:
+        """Begins episodes under a schedule, and returns the envs that failed."""
+        self._envs.schedule = schedule
         # for envs that draw from the global generators
         if not self._seeded and seeds and seeds[0] is not None:
             self._seeded = True

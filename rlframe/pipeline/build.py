@@ -191,7 +191,12 @@ def make_factory(cfg: ExperimentConfig) -> EnvFactory:
 def make_env(cfg: ExperimentConfig, factory: EnvFactory, env_num: int) -> IEnvManager:
     """Creates ``env_num`` envs that training data comes from, under the config's manager."""
     _check_env_num(env_num, 'env.collector_env_num')
-    return _managed(cfg, factory.for_training(), env_num, None)
+    manager = _managed(cfg, factory.for_training(), env_num, None)
+    if schedule := cfg.env.get('schedule'):
+        from rlframe.worker.curriculum import Curriculum, Seen
+
+        manager.schedule = Curriculum(schedule).follow(Seen())  # type: ignore[attr-defined]  # rules.py checks it
+    return manager
 
 
 def _check_env_num(env_num: int, where: str) -> None:

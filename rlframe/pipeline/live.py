@@ -225,7 +225,8 @@ class Display(Shown):
 
     def _statuses(self) -> list[str]:
         """Returns the statuses of the workers; empty texts are left out."""
-        return [self._pipeline.collector.status(), self._pipeline.evaluator.status()]
+        pipeline = self._pipeline
+        return [pipeline.curriculum.status(), pipeline.collector.status(), pipeline.evaluator.status()]
 
     def _loss(self) -> float | None:
         """Returns the mean of the recent losses, or None."""

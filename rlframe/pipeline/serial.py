@@ -20,7 +20,9 @@ from rlframe.run.progress import COLLECT, EVALUATE, LEARN, Progress, TimeSplit, 
 from rlframe.run.read_checkpoint import OpenCheckpoint, open_checkpoint
 from rlframe.utils.secrets import Secrets
 from rlframe.utils.seed import global_rng_state, set_global_rng_state, set_seed
+from rlframe.worker.collector.base_serial_collector import SCHEDULE
 from rlframe.worker.commander import asked
+from rlframe.worker.curriculum import Curriculum, Seen
 from rlframe.worker.hooks.run_hook import HookList
 
 if TYPE_CHECKING:
@@ -126,6 +128,8 @@ class SerialPipeline(HasGoal):
         self.collector = self.collection.make_collector(cfg, self.policy, progress=self.progress, **common)
         self.evaluator = build.make_evaluator(cfg, self.evaluation, self.policy, self.factory.spec, **common)
         self.commander = build.make_commander(cfg, self)
+        self.curriculum = Curriculum(cfg.env.get('schedule') or {})
+        """Values of ``env.schedule``."""
         self.hooks = HookList.of(self, 'policy', 'collector', 'learner')
         """Hooks of the run."""
         self._inexact = Inexactness()
@@ -150,6 +154,7 @@ class SerialPipeline(HasGoal):
                 'rng': Part(global_rng_state, set_global_rng_state),
                 'round': self.loop,
                 'commander?': self.commander,
+                'curriculum?': self.curriculum,
                 'hooks?': self.hooks,
             },
             self._facts,
@@ -206,7 +211,7 @@ class SerialPipeline(HasGoal):
             collected = self.collector.collect(
                 asked(self.commander.collect_target, least=1),
                 train_iter=self.progress.train_iter,
-                policy_kwargs=self.commander.step(),
+                policy_kwargs=self.commander.step() | self._scheduled(),
             )
             self.progress.envstep = self.collector.envstep
             self.hooks.collected(collected)
@@ -235,6 +240,14 @@ class SerialPipeline(HasGoal):
         self.checkpoints.finish_round()
         return self.result()
 
+    def _scheduled(self) -> dict[str, Any]:
+        """Returns the values of the curriculum for the next round, for the collector; empty without one."""
+        if not self.curriculum:
+            return {}
+        progress = self.progress
+        seen = Seen(progress.envstep, progress.episodes, self.collector.last_episodes())
+        return {SCHEDULE: self.curriculum.follow(seen)}
+
     def _sampled(self, replay_buffer: IBuffer) -> Iterable[Any]:
         """Returns the batches of a round from the replay buffer; none until it contains enough."""
         learn, have = self.cfg.policy.learn, replay_buffer.count()
@@ -261,8 +274,8 @@ class SerialPipeline(HasGoal):
                 self._given_up = True
                 return
             self.times.lap(EVALUATE)
-            settings = self.commander.step()
-            write_counts(self.writer, self.progress, self.replay_buffer, settings, self.times.metrics())
+            settings, more = self.commander.step(), self.times.metrics() | self.curriculum.metrics()
+            write_counts(self.writer, self.progress, self.replay_buffer, settings, more)
         self._take_evaluations()
 
     def _submit(self) -> None:

@@ -31,6 +31,7 @@ from rlframe.worker.collector.serial_collector import SampleSerialCollector as S
 from rlframe.worker.collector.tensor_collector import to_tensor_transitions as to_tensor_transitions
 from rlframe.worker.commander import BaseSerialCommander as BaseSerialCommander
 from rlframe.worker.commander import create_commander as create_commander
+from rlframe.worker.curriculum import ScheduleRule as ScheduleRule
 from rlframe.worker.evaluator.base_serial_evaluator import ISerialEvaluator as ISerialEvaluator
 from rlframe.worker.evaluator.base_serial_evaluator import VectorEvalMonitor as VectorEvalMonitor
 from rlframe.worker.evaluator.battle_evaluator import (

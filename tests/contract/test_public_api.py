@@ -98,6 +98,7 @@ def test_every_name_is_here_or_on_the_list_of_those_to_come() -> None:
         'BaseParallelCommander',
         'create_commander',
         'EvalMetric',
+        'ScheduleRule',
         'PlayedEpisodes',
     }
 

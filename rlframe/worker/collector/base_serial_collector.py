@@ -187,6 +187,10 @@ class ISerialCollector(Configurable, Resettable):
         """Returns the mean return of the last episodes, NaN if it is not known."""
         return float('nan') if self._log is None else self._log.window_mean()
 
+    def last_episodes(self) -> FloatArray:
+        """Returns return, length and success (NaN if unknown) of the last episodes, at most 100, [n, 3]."""
+        return np.zeros((0, 3)) if self._log is None else self._log.last()
+
     def take_episodes(self) -> FloatArray:
         """Returns and clears return, length and success of the episodes that are not in a record yet, [n, 3]."""
         return np.zeros((0, 3)) if self._log is None else self._log.take_recent()
@@ -226,6 +230,8 @@ class ISerialCollector(Configurable, Resettable):
             self._env.close()
 
 
+SCHEDULE = 'env_schedule'
+"""Name of a curriculum's values among the settings of a round."""
 STATE = {
     'env': DICT,
     'rollout': DICT,
@@ -332,6 +338,13 @@ class SerialCollector(ISerialCollector):
         if target is None or target < 1:
             raise ValueError(f'collect needs {self.unit} >= 1, got {target}')
         return int(target)
+
+    def _settings(self, policy_kwargs: Mapping[str, Any] | None) -> dict[str, Any]:
+        """Returns the arguments of the policy's ``forward``; the envs get the values of a curriculum among them."""
+        settings = dict(policy_kwargs or {})
+        if (values := settings.pop(SCHEDULE, None)) is not None:
+            self._env.schedule = values
+        return settings
 
     @property
     def carried(self) -> int:

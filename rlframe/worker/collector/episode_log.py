@@ -289,19 +289,19 @@ class EpisodeLog:
         """Whether an episode ended since the last summary."""
         return bool(self._recent)
 
-    def _last(self) -> FloatArray:
+    def last(self) -> FloatArray:
         """Returns the entries of the last ``WINDOW`` episodes, [n, 3]."""
         return np.concatenate([self._window, *self._recent[-WINDOW:]])[-WINDOW:]
 
     def window_mean(self) -> float:
         """Returns the mean return of the last ``WINDOW`` episodes, NaN if none ended."""
-        last = self._last()
+        last = self.last()
         return float(last[:, 0].mean()) if len(last) else float('nan')
 
     def summary(self) -> dict[str, float]:
         """Returns means over the window and over the episodes since the last summary, and forgets the latter."""
         returns = np.concatenate(self._recent)[:, 0]
-        window = self._window = self._last()
+        window = self._window = self.last()
         self._recent = []
         values = {
             'rollout/ep_rew_mean': window[:, 0].mean(),

@@ -72,7 +72,7 @@ class SampleSerialCollector(SerialCollector):
         target = self._target(n_sample)
         stamp = np.full(self._env.env_num, train_iter, np.int32)
         levels = self._levels(level_seeds)
-        settings = dict(policy_kwargs or {})
+        settings = self._settings(policy_kwargs)
         start = perf_counter()
         if self._on_policy:
             samples = self._collect_block(target, settings, stamp, levels)
@@ -216,9 +216,10 @@ class EpisodeSerialCollector(SerialCollector):
         target = self._target(n_episode)
         quota = episode_quota(self._env.env_num, target)
         stamp = np.full(len(quota), train_iter, np.int32)
+        settings = self._settings(policy_kwargs)
         start = perf_counter()
         self._begin_anew()
-        episodes = self._play(quota, stamp, dict(policy_kwargs or {}))
+        episodes = self._play(quota, stamp, settings)
         self._is_fresh = bool(self._env.can_hold)
         collected: list[Batch] | Batch = self._shaped(episodes, self._policy)
         self._log.seconds += perf_counter() - start

@@ -17,6 +17,7 @@ def pipeline(progress: Progress, max_env_step: int = NO_BUDGET, max_train_iter: 
         progress=progress,
         cfg={'max_env_step': max_env_step, 'max_train_iter': max_train_iter},
         finished=False,
+        curriculum=SimpleNamespace(status=lambda: ''),
         collector=SimpleNamespace(mean_return=lambda: float('nan'), status=lambda: ''),
         evaluator=SimpleNamespace(
             describe=lambda score: '',

@@ -1,0 +1,204 @@
+"""Curriculum: options of the training envs as functions of the progress (``env.schedule``)."""
+
+from __future__ import annotations
+
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from rlframe.data.timestep import FloatArray
+from rlframe.errors import ConfigError
+from rlframe.registry import ENV_SCHEDULE_REGISTRY
+from rlframe.utils.field import REQUIRED, Configurable, Section, option
+from rlframe.utils.schema import COUNT, DICT, check_state
+
+logger = logging.getLogger('rlframe.env')
+KEPT = 100
+"""Episodes of the past that a rule sees."""
+
+
+class Seen(NamedTuple):
+    """The progress of training, before a round of collection."""
+
+    envstep: int = 0
+    episodes: int = 0
+    """Episodes that have ended."""
+    recent: FloatArray | None = None
+    """Return, length and success (NaN if the env does not tell it) of the last ended episodes, [at most KEPT, 3]."""
+
+
+class ScheduleRule(Configurable, ABC):
+    """A rule for one option of the envs.
+
+    Args:
+        cfg: Options of the rule.
+    """
+
+    def __init__(self, cfg: Mapping[str, Any] | None = None) -> None:
+        self._cfg: Any = self.resolve_config(cfg)
+
+    @abstractmethod
+    def value(self, seen: Seen) -> Any:
+        """Returns the value for the episodes that begin from now on; called once a round, and once before training."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns the state that the next value depends on, as plain values; empty if there is none."""
+        return {}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continues from ``state_dict()``."""
+
+
+class LinearConfig(Section):
+    """Options of ``LinearRule``."""
+
+    start: float = option(REQUIRED, doc='value in the beginning')
+    end: float = option(REQUIRED, doc='last value')
+    decay: float = option(REQUIRED, range='(0, inf)', unit='env steps', doc='until the last value')
+    whole: bool = option(False, doc='whether values are rounded to whole numbers')
+
+
+@ENV_SCHEDULE_REGISTRY.register('linear')
+class LinearRule(ScheduleRule):
+    """A straight line over env steps."""
+
+    _cfg: LinearConfig
+
+    def value(self, seen: Seen) -> Any:
+        cfg = self._cfg
+        number = cfg.start + (cfg.end - cfg.start) * min(seen.envstep / cfg.decay, 1.0)
+        return round(number) if cfg.whole else float(number)
+
+
+class StepsConfig(Section):
+    """Options of ``StepsRule``."""
+
+    stages: list[Any] = option(REQUIRED, doc='values, one after the other')
+    at: list[Any] = option(
+        REQUIRED, unit='env steps', doc='when the second value begins, the third, and so on'
+    )
+
+
+@ENV_SCHEDULE_REGISTRY.register('steps')
+class StepsRule(ScheduleRule):
+    """One value after the other, at given env steps."""
+
+    _cfg: StepsConfig
+
+    @classmethod
+    def check_config(cls, cfg: Any) -> list[ConfigError]:
+        numbers = [0, *cfg.at]
+        is_rising = all(isinstance(n, int | float) for n in numbers) and numbers == sorted(set(numbers))
+        if len(cfg.stages) == len(numbers) and is_rising:
+            return []
+        expected = f'{max(len(cfg.stages) - 1, 0)} rising env steps above 0, one less than stages'
+        return [ConfigError('bad beginnings of stages', where='at', got=cfg.at, expected=expected)]
+
+    def value(self, seen: Seen) -> Any:
+        return self._cfg.stages[sum(seen.envstep >= at for at in self._cfg.at)]
+
+
+class SuccessConfig(Section):
+    """Options of ``SuccessRule``."""
+
+    stages: list[Any] = option(REQUIRED, doc='values, from the easiest on')
+    goal: float = option(REQUIRED, doc='mean of the last episodes from which the next value is taken')
+    episodes: int = option(20, range=f'[1, {KEPT}]', unit='episodes', doc='that the mean is taken over')
+    of: str = option(
+        'return', choices=('return', 'success'), doc="what is averaged: returns, or info['is_success']"
+    )
+
+
+@ENV_SCHEDULE_REGISTRY.register('success')
+class SuccessRule(ScheduleRule):
+    """The next value, as soon as the episodes since the last change are good enough."""
+
+    _cfg: SuccessConfig
+
+    def __init__(self, cfg: Mapping[str, Any] | None = None) -> None:
+        super().__init__(cfg)
+        self._index = self._since = 0  # of the value; episodes that had ended when it began
+
+    @classmethod
+    def check_config(cls, cfg: Any) -> list[ConfigError]:
+        errors = []
+        if cfg.of == 'success' and not 0 < cfg.goal <= 1:
+            errors.append(
+                ConfigError(
+                    'a goal that no mean of successes reaches, or any',
+                    where='goal',
+                    got=cfg.goal,
+                    expected='(0, 1]',
+                )
+            )
+        if not cfg.stages:
+            errors.append(ConfigError('no value', where='stages', got=[], expected='at least one value'))
+        return errors
+
+    def value(self, seen: Seen) -> Any:
+        cfg, stages = self._cfg, self._cfg.stages
+        if seen.recent is not None and seen.episodes - self._since >= cfg.episodes:
+            mean = seen.recent[-cfg.episodes :, 0 if cfg.of == 'return' else 2].mean()
+            if mean >= cfg.goal and self._index < len(stages) - 1:
+                self._index, self._since = self._index + 1, seen.episodes
+        return stages[self._index]
+
+    def state_dict(self) -> dict[str, Any]:
+        return {'index': self._index, 'since': self._since}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        check_state(state, {'index': COUNT, 'since': COUNT})
+        self._index, self._since = min(state['index'], len(self._cfg.stages) - 1), state['since']
+
+
+class Curriculum:
+    """The rules of a run.
+
+    Args:
+        schedule: Value of ``env.schedule``.
+    """
+
+    def __init__(self, schedule: Mapping[str, Any]) -> None:
+        self._rules: dict[str, ScheduleRule] = {
+            name: ENV_SCHEDULE_REGISTRY.build(rule, dict(rule)) for name, rule in schedule.items()
+        }
+        self.values: dict[str, Any] = {}
+        """The newest value of each option."""
+
+    def __bool__(self) -> bool:
+        return bool(self._rules)
+
+    def follow(self, seen: Seen) -> dict[str, Any]:
+        """Returns the values for the episodes that begin from now on."""
+        before, self.values = self.values, {name: rule.value(seen) for name, rule in self._rules.items()}
+        for name, rule in self._rules.items():
+            if not isinstance(rule, LinearRule) and self.values[name] != before.get(name):
+                logger.info('env.schedule.%s: %r from env step %d on', name, self.values[name], seen.envstep)
+        return self.values
+
+    def status(self) -> str:
+        """Returns the values for the progress line."""
+        return ' | '.join(f'{name} {_short(value)}' for name, value in self.values.items())
+
+    def metrics(self) -> dict[str, float]:
+        """Returns the values that are numbers, by tag."""
+        return {
+            f'env/{name}': float(value)
+            for name, value in self.values.items()
+            if isinstance(value, int | float)
+        }
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns the states of the rules, by option."""
+        return {name: rule.state_dict() for name, rule in self._rules.items()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continues from ``state_dict()``; an option that is new in the config begins anew."""
+        check_state(state, {f'{name}?': DICT for name in self._rules})
+        for name in self._rules.keys() & state.keys():
+            self._rules[name].load_state_dict(state[name])
+
+
+def _short(value: Any) -> str:
+    return f'{value:.4g}' if isinstance(value, float) else str(value)
