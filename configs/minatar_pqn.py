@@ -1,4 +1,4 @@
-"""PQN on MinAtar: return 60.2 (MinAtar Asterix), 55.0 (MinAtar Breakout), 66.0 (MinAtar Freeway), 110.9 (MinAtar Seaquest), 620.1 (MinAtar SpaceInvaders), 1 to 2 seeds, 6,000,640 env steps, 372 s of CPU time.
+"""PQN on MinAtar: return 63.8 (MinAtar Asterix), 47.0 (MinAtar Breakout), 66.3 (MinAtar Freeway), 126.1 (MinAtar Seaquest), 590.0 (MinAtar SpaceInvaders), 2 to 3 seeds, 6,000,640 env steps, 387 s of CPU time.
 
 For another game: `env.env_id=MinAtar/Asterix-v1`, Freeway, Seaquest or SpaceInvaders.
 """
