@@ -84,14 +84,14 @@ def _takes_schedule(known: Known) -> ConfigError | None:
     """A curriculum reaches envs that begin each episode by their own reset."""
     manager, collector = known.get('env.manager.type'), known.get(f'{COLLECTOR}.type')
     kind = ENV_MANAGER_REGISTRY.get(manager) if manager in ENV_MANAGER_REGISTRY.names() else None
-    what, others = '', 'env_manager.type=base, subprocess or async_subprocess'
+    what, remedy = '', 'Leave it out, or set env_manager.type=base, subprocess or async_subprocess.'
     if kind is not None and not getattr(kind, 'takes_schedule', False):
         what = f'the env manager {manager!r}'
     elif collector in (*OF_PLAYERS, TENSOR, 'dataset'):
-        what, others = f'the collector {collector!r}', 'collector.type=sample or episode'
+        what, remedy = f'the collector {collector!r}', 'Leave it out.'
     if not what or not known.get('env.schedule'):
         return None
-    return _bad(known, 'env.schedule', f'{what} has no curriculum', '{}', f'Set {others}.')
+    return _bad(known, 'env.schedule', f'{what} has no curriculum', '', remedy)
 
 
 def check_serial(cfg: Mapping[str, Any]) -> None:
@@ -430,8 +430,8 @@ def parallel_errors(known: Known) -> list[ConfigError]:
 
 
 def _has_no_curriculum(known: Known) -> ConfigError | None:
-    given = 'env.schedule', 'parallel mode has no curriculum', '{}', 'Train in serial mode, or on Ray.'
-    return _bad(known, *given) if known.get('env.schedule') else None
+    why, remedy = 'parallel mode has no curriculum', 'Train in serial mode, or on Ray.'
+    return _bad(known, 'env.schedule', why, '', remedy) if known.get('env.schedule') else None
 
 
 def _same_transport(known: Known) -> ConfigError | None:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from rlframe.data.observation import fields_of, mask_parts, plain_parts
-from rlframe.data.timestep import Array
+from rlframe.data.observation import bounds_of, fields_of, mask_parts, plain_parts
+from rlframe.data.timestep import Array, BoolArray
 from rlframe.errors import IncompatibleError
 from rlframe.utils.serialize import field_path
 
@@ -20,7 +21,8 @@ KINDS = spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary | spaces.Box
 class Composite(gymnasium.Space[Array]):
     """The actions of a ``Dict`` or a ``Tuple`` space as rows, float64 [K], so that they cross a run as one array.
 
-    A row contains the numbers of each part, one part after the other; float64 holds them exactly.
+    A row contains the numbers of each part, one part after the other. Parts with integers that float64 does not hold
+    are refused by ``check_action_bounds``.
 
     Args:
         whole: The env's own space, nested to any depth; its parts are Discrete, MultiDiscrete, MultiBinary or Box.
@@ -65,14 +67,20 @@ class Composite(gymnasium.Space[Array]):
     def contains(self, x: Any) -> bool:
         """Whether a row is an action of the env; parts of integers have no fractions."""
         row = np.asarray(x)
-        if row.shape != self.shape or not np.isfinite(row).all():
-            return False
-        columns = np.split(row, np.cumsum(self.sizes)[:-1])
+        return row.shape == self.shape and bool(self.inside(row[None])[0])
+
+    def inside(self, rows: Array) -> BoolArray:
+        """Returns which rows [n, K] are actions of the env, [n]."""
+        found: BoolArray = np.asarray(np.isfinite(rows).all(1))
+        columns = np.split(rows, np.cumsum(self.sizes)[:-1], 1)
         for part, column in zip(self.parts.values(), columns, strict=True):
-            is_whole = np.dtype(part.dtype).kind == 'f' or bool((column == np.floor(column)).all())
-            if not is_whole or not part.contains(_typed(part, column, ())):
-                return False
-        return True
+            low, high = (np.ravel(np.broadcast_to(bound, part.shape or ())) for bound in bounds_of(part))
+            if np.dtype(part.dtype).kind == 'f':
+                column = column.astype(np.dtype(part.dtype))
+            else:
+                found &= (column == np.floor(column)).all(1)
+            found &= ((column >= low) & (column <= high)).all(1)
+        return found
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Composite) and self.whole == other.whole
@@ -107,10 +115,18 @@ def _typed(space: gymnasium.Space[Any], column: Array, leading: tuple[int, ...])
 
 def by_rows(space: gymnasium.Space[Any]) -> gymnasium.Space[Any]:
     """Returns the ``Composite`` of a ``Dict`` or ``Tuple`` space of actions; other spaces, and unsupported ones, unchanged."""
-    if not isinstance(space, spaces.Dict | spaces.Tuple) or not fields_of(space):
-        return space
-    is_supported = all(isinstance(part, KINDS) for _, part in plain_parts(space))
-    return Composite(space) if is_supported else space
+    is_composite = isinstance(space, spaces.Dict | spaces.Tuple) and not bad_part(space)
+    return Composite(space) if is_composite else space
+
+
+def bad_part(space: gymnasium.Space[Any], path: str = 'action') -> str:
+    """Returns name and space of the first part of a space of actions that a row cannot hold, or an empty string."""
+    if not isinstance(space, spaces.Dict | spaces.Tuple):
+        return '' if isinstance(space, KINDS) else f'{path} is {space!r}'
+    parts = fields_of(space)
+    if not parts or not all(isinstance(name, str) and name for name in parts):
+        return f'{path} is {space!r}'
+    return next((bad for name, part in parts.items() if (bad := bad_part(part, field_path(path, name)))), '')
 
 
 def choice_of(space: gymnasium.Space[Any]) -> tuple[int, list[int | None]]:
@@ -120,25 +136,28 @@ def choice_of(space: gymnasium.Space[Any]) -> tuple[int, list[int | None]]:
         Masson et al., Reinforcement Learning with Parameterized Actions (2016): each discrete action has parameters.
 
     Raises:
-        IncompatibleError: If the space does not have a Discrete(n) beside a Tuple of n.
+        IncompatibleError: If the space does not have one Discrete(n) beside a Tuple of n.
     """
     names = list(getattr(space, 'parts', ()))
     fields = fields_of(getattr(space, 'whole', space)) if names else {}
-    for choice, one in fields.items():
-        for name, other in fields.items():
-            if isinstance(other, spaces.Tuple) and getattr(one, 'n', 0) == len(other):
-                own = [field_path(field_path('action', name), str(k)) for k in range(len(other))]
-                classes = [
-                    next((k for k, at in enumerate(own) if part.startswith(at)), None) for part in names
-                ]
-                return names.index(field_path('action', choice)), classes
-    raise IncompatibleError(
-        'the actions have no choice with parameters',
-        where='policy.parameters_of_choice',
-        got=repr(space),
-        expected='a Discrete(n) beside a Tuple of n parts, the i-th for class i',
-        remedy='Change the action space of the env, or set policy.parameters_of_choice=False.',
-    )
+    pairs = [
+        (choice, name)
+        for choice, one in fields.items()
+        for name, other in fields.items()
+        if isinstance(one, spaces.Discrete) and isinstance(other, spaces.Tuple) and one.n == len(other)
+    ]
+    if len(pairs) != 1:
+        raise IncompatibleError(
+            f'the actions have {"several choices" if pairs else "no choice"} with parameters',
+            where='policy.parameters_of_choice',
+            got=repr(space),
+            expected='one Discrete(n) beside a Tuple of n parts, the i-th for class i',
+            remedy='Change the action space of the env, or set policy.parameters_of_choice=False.',
+        )
+    choice, name = pairs[0]
+    own = [field_path(field_path('action', name), str(k)) for k in range(len(fields_of(fields[name])))]
+    classes = [next((k for k, at in enumerate(own) if part.startswith(at)), None) for part in names]
+    return names.index(field_path('action', choice)), classes
 
 
 def mask_row(space: gymnasium.Space[Any], mask: Any) -> Array:
@@ -146,16 +165,32 @@ def mask_row(space: gymnasium.Space[Any], mask: Any) -> Array:
 
     Args:
         space: The env's own space.
-        mask: As Gymnasium's ``space.sample`` takes it: nested as the space is; that of a MultiDiscrete is a tuple.
+        mask: As Gymnasium's ``space.sample`` takes it: nested as the space is; that of a MultiDiscrete is a tuple, and None
+            allows all.
+
+    Raises:
+        ValueError, LookupError, TypeError: If it is not nested so.
     """
     return np.concatenate(_masks(space, mask))
 
 
 def _masks(space: gymnasium.Space[Any], mask: Any) -> list[Array]:
     parts = fields_of(space)
-    if parts:
+    if parts and mask is not None:
         each = mask if isinstance(space, spaces.Tuple) else [mask[name] for name in parts]
         return [row for part, one in zip(parts.values(), each, strict=True) for row in _masks(part, one)]
-    if isinstance(space, spaces.MultiDiscrete):
-        return [np.ravel(one) for one in mask]
-    return [np.ravel(mask)] if isinstance(space, spaces.Discrete) else []
+    counts = mask_parts(by_rows(space))
+    if mask is None:
+        return [np.ones(count, np.int8) for count in counts]
+    if not counts:
+        raise ValueError(f'{space} has no mask; None leaves it out')
+    return list(_flat(mask))
+
+
+def _flat(mask: Any) -> Iterator[Array]:
+    """Yields the masks of all dimensions of a Discrete or MultiDiscrete space."""
+    if isinstance(mask, tuple):
+        for one in mask:
+            yield from _flat(one)
+    else:
+        yield np.ravel(mask)

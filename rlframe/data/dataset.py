@@ -116,6 +116,8 @@ def _are_in(action: Array, space: Any) -> BoolArray:
     if kind == 'Box':
         values = action.astype(space.dtype)
         inside = (values >= space.low) & (values <= space.high)
+    elif kind == 'Composite':
+        return space.inside(action) if action.shape[1:] == space.shape else np.zeros(len(action), np.bool_)
     elif kind in ('Discrete', 'MultiDiscrete', 'MultiBinary'):
         count = {'Discrete': 'n', 'MultiDiscrete': 'nvec'}.get(kind)
         low = getattr(space, 'start', 0)

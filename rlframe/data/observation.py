@@ -64,6 +64,14 @@ def check_action_bounds(spec: EnvSpec) -> None:
     """
     space: Any = spec.action_space
     for name, part in getattr(space, 'parts', {}).items():
+        if np.dtype(part.dtype).kind != 'f' and np.abs(np.asarray(bounds_of(part), np.float64)).max() > 2**53:
+            raise IncompatibleError(
+                f'float64 does not hold the integers of {name} of {spec.name} exactly',
+                where='env.env_id',
+                got=repr(part),
+                expected='integers of at most 2**53',
+                remedy='Let that part of the action space begin at 0, in the env or by a wrapper (env.wrappers).',
+            )
         check_action_bounds(dataclasses.replace(spec, action_space=part, name=f'{name} of {spec.name}'))
     if type(space).__name__ != 'Box':
         return

@@ -100,12 +100,15 @@ class MaskedEnv(Wrapper):
         obs, info = self._moved(obs, info, 'step()', terminated or truncated)
         return obs, reward, terminated, truncated, info
 
-    def _joined(self, mask: Any) -> Array | None:
+    def _joined(self, mask: Any) -> Array:
         space: Any = self.env.action_space
         try:
             return mask_row(getattr(space, 'whole', space), mask)
-        except (LookupError, TypeError, ValueError):  # it is not nested as the space is
-            return None
+        except (LookupError, TypeError, ValueError) as error:
+            raise EnvContractError(
+                f"{self._name}: info['action_mask'] is not nested as the action space is: {error!r}",
+                remedy='Give it as space.sample(mask) takes it, or all masks of Discrete and MultiDiscrete as one array.',
+            ) from error
 
     def _moved(self, obs: Any, info: dict[str, Any], what: str, is_over: bool) -> tuple[Any, dict[str, Any]]:
         mask = info.get(ACTION_MASK)

@@ -188,16 +188,21 @@ class SubprocessEnvManager(BaseEnvManager):
         messages = {}
         due = self._by_worker(np.array(list(seeds)))
         for index, own in due.items():
-            given = own.tolist(), [seeds[env] for env in own.tolist()], dict(self.schedule)
+            given = own.tolist(), [seeds[env] for env in own.tolist()]
             is_running = index in self._pool.running
-            messages[index] = call('reset', *given) if is_running else self._join_message(index, *given)
+            messages[index] = (
+                call('reset', *given, dict(self.schedule))
+                if is_running
+                else self._join_message(index, *given)
+            )
         self._beginning |= due
         self._pool.ask(messages, 'reset()', self._cfg.reset_timeout)
 
-    def _join_message(self, index: int, *given: Any) -> bytes:
+    def _join_message(self, index: int, env_id: Sequence[int], seeds: Sequence[int | None]) -> bytes:
         """Starts a replacement of a lost worker, and returns its first request."""
         self._pool.start(index)
         own = self._owned[index].tolist()
+        given = env_id, seeds, dict(self.schedule)
         return call('join', self._packed, own, self.spec, self.env_num, *given)
 
     def _by_worker(self, env_id: IntArray) -> dict[int, IntArray]:

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self, TypeVar
 import numpy as np
 from easydict import EasyDict
 
-from rlframe.data.observation import obs_dtype
+from rlframe.data.observation import fields_of, obs_dtype
 from rlframe.data.timestep import Array, BoolArray, EnvSpec, IntArray
 from rlframe.envs.faults import not_made
-from rlframe.envs.schedule import check_scheduled, is_no_schedule, schedule_problem
+from rlframe.envs.schedule import check_scheduled, first_values, is_no_schedule, schedule_problem
 from rlframe.errors import EnvError, RLFrameError
 from rlframe.run.machine import demand_memory
 from rlframe.utils.field import Configurable, Section, option
@@ -245,6 +245,10 @@ class EnvFactory(Configurable, ABC):
         made: E = wrapper(env) if self._gives_mask and env is not None else env
         return made
 
+    def first_schedule(self) -> dict[str, Any]:
+        """Returns the values of ``env.schedule`` before training, by name."""
+        return first_values(self.cfg.schedule)
+
     @property
     def spec(self) -> EnvSpec:
         """What a policy must know of what it, or one player, sees and does.
@@ -277,9 +281,11 @@ def acting_by_rows(env: E) -> E:
 
     It is unchanged if they have none, or if a part cannot be in a row.
     """
+    if getattr(env, 'gives_tensors', False):
+        return env  # and refuses such actions itself
     single = getattr(env, 'single_action_space', None)
     space: Any = single if single is not None else getattr(env, 'action_space', None)
-    if type(space).__name__ not in ('Dict', 'Tuple'):
+    if not fields_of(space):
         return env
     from rlframe.data.composite import Composite, by_rows
     from rlframe.envs.composite_env import CompositeEnv, CompositeVectorEnv

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
 from typing import Any
 
-from rlframe.errors import ConfigError, RegistryError, nearest
+from rlframe.errors import ConfigError, IncompatibleError, RegistryError, nearest
 from rlframe.registry import ENV_SCHEDULE_REGISTRY
 
 
@@ -33,27 +34,49 @@ def is_no_schedule(value: Any) -> bool:
     return isinstance(value, Mapping) and not value
 
 
+def first_values(schedule: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the values before training, by name."""
+    return {name: ENV_SCHEDULE_REGISTRY.build(rule, dict(rule)).first() for name, rule in schedule.items()}
+
+
 def check_scheduled(env: Any, schedule: Mapping[str, Any]) -> None:
-    """Checks that an env has what is scheduled.
+    """Checks that an env has what is scheduled, by setting the first values.
 
     Raises:
-        ConfigError: If not; with the nearest name.
+        ConfigError: If not, with the nearest name.
+        IncompatibleError: If it does not take a value.
     """
     for name in schedule:
         if not env.has_wrapper_attr(name):
-            known = [each for each in dir(env.unwrapped) if not each.startswith('_')]
+            known, layer = set(dir(env)), env
+            while (layer := getattr(layer, 'env', None)) is not None:
+                known |= set(dir(layer))
             raise ConfigError(
                 f'{type(env.unwrapped).__name__} has no attribute or method {name!r}',
                 where=f'env.schedule.{name}',
-                remedy=nearest(name, known).strip(),
+                remedy=nearest(name, [each for each in known if not each.startswith('_')]).strip(),
             )
+    apply(env, first_values(schedule))
 
 
 def apply(env: Any, values: Mapping[str, Any]) -> None:
-    """Sets attributes of an env or of a wrapper around it, and calls methods with the value, before an episode."""
+    """Sets attributes of an env or of a wrapper around it, and calls methods with the value, before an episode.
+
+    Raises:
+        IncompatibleError: If the env raises an exception at that.
+    """
     for name, value in values.items():
-        found = env.get_wrapper_attr(name)
-        if callable(found):
-            found(value)
-        else:
-            env.set_wrapper_attr(name, value)
+        own = copy.deepcopy(value)  # an env may change it
+        try:
+            found = env.get_wrapper_attr(name)
+            if callable(found):
+                found(own)
+            else:
+                env.set_wrapper_attr(name, own)
+        except Exception as error:
+            raise IncompatibleError(
+                f'{type(env.unwrapped).__name__}.{name} does not take the value: {type(error).__name__}: {error}',
+                where=f'env.schedule.{name}',
+                got=value,
+                expected='an attribute that can be set, or a method that takes the value alone',
+            ) from error

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rlframe import config
-from rlframe.data.composite import by_rows
+from rlframe.data.composite import by_rows, mask_row
 from rlframe.data.observation import ACTION_MASK, check_mask_values, fields_of, has_mask, obs_dtype
 from rlframe.data.space_json import space_from_json, space_to_json
 from rlframe.data.timestep import Array, EnvSpec
@@ -304,7 +304,11 @@ class LoadedPolicy:
             raise ObservationError(
                 'the policy was trained without action masks and cannot obey one', where=ACTION_MASK
             )
-        if isinstance(action_mask, tuple):
+        if isinstance(action_mask, dict) or (
+            isinstance(action_mask, tuple) and self._rows_space is not self.action_space
+        ):
+            action_mask = mask_row(self.action_space, action_mask)  # of one env
+        elif isinstance(action_mask, tuple):
             action_mask = np.concatenate([np.asarray(part) for part in action_mask], -1)
         if self._is_beside:
             if ACTION_MASK in names_of(obs):

@@ -226,7 +226,8 @@ class Product(ActionDistribution):
 
     def sample(self, logit: FloatArray, rng: np.random.Generator) -> Array:
         each = zip(self._parts, self._logits(logit), strict=True)
-        drawn = [part.sample(own, rng).reshape(len(logit), -1) for part, own in each]
+        drawn = [part.sample(own, rng) for part, own in each]
+        drawn = [a.reshape(len(logit), size) for a, size in zip(drawn, self._sizes, strict=True)]
         return np.concatenate(drawn, 1, dtype=np.float32)
 
     def sample_tensor(self, logit: torch.Tensor, generator: torch.Generator) -> torch.Tensor:

@@ -192,10 +192,8 @@ def make_env(cfg: ExperimentConfig, factory: EnvFactory, env_num: int) -> IEnvMa
     """Creates ``env_num`` envs that training data comes from, under the config's manager."""
     _check_env_num(env_num, 'env.collector_env_num')
     manager = _managed(cfg, factory.for_training(), env_num, None)
-    if schedule := cfg.env.get('schedule'):
-        from rlframe.worker.curriculum import Curriculum, Seen
-
-        manager.schedule = Curriculum(schedule).follow(Seen())  # type: ignore[attr-defined]  # rules.py checks it
+    if cfg.env.get('schedule'):
+        manager.schedule = factory.first_schedule()  # type: ignore[attr-defined]  # rules.py checks it
     return manager
 
 

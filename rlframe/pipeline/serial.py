@@ -244,8 +244,9 @@ class SerialPipeline(HasGoal):
         """Returns the values of the curriculum for the next round, for the collector; empty without one."""
         if not self.curriculum:
             return {}
-        progress = self.progress
-        seen = Seen(progress.envstep, progress.episodes, self.collector.last_episodes())
+        progress, section = self.progress, self.cfg.policy.collect.collector
+        env_num = self.cfg.env.collector_env_num * section.get('num_collectors', 1)
+        seen = Seen(progress.envstep, progress.episodes, env_num, self.collector.last_episodes())
         return {SCHEDULE: self.curriculum.follow(seen)}
 
     def _sampled(self, replay_buffer: IBuffer) -> Iterable[Any]:

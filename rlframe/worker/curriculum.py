@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import logging
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from rlframe.data.timestep import FloatArray
 from rlframe.errors import ConfigError
@@ -24,6 +27,8 @@ class Seen(NamedTuple):
     envstep: int = 0
     episodes: int = 0
     """Episodes that have ended."""
+    env_num: int = 0
+    """Envs that episodes are played in, at the same time."""
     recent: FloatArray | None = None
     """Return, length and success (NaN if the env does not tell it) of the last ended episodes, [at most KEPT, 3]."""
 
@@ -40,7 +45,11 @@ class ScheduleRule(Configurable, ABC):
 
     @abstractmethod
     def value(self, seen: Seen) -> Any:
-        """Returns the value for the episodes that begin from now on; called once a round, and once before training."""
+        """Returns the value for the episodes that begin from now on; called once a round."""
+
+    def first(self) -> Any:
+        """Returns the value before training."""
+        return self.value(Seen())
 
     def state_dict(self) -> dict[str, Any]:
         """Returns the state that the next value depends on, as plain values; empty if there is none."""
@@ -53,8 +62,8 @@ class ScheduleRule(Configurable, ABC):
 class LinearConfig(Section):
     """Options of ``LinearRule``."""
 
-    start: float = option(REQUIRED, doc='value in the beginning')
-    end: float = option(REQUIRED, doc='last value')
+    start: float = option(REQUIRED, range='(-inf, inf)', doc='value in the beginning')
+    end: float = option(REQUIRED, range='(-inf, inf)', doc='last value')
     decay: float = option(REQUIRED, range='(0, inf)', unit='env steps', doc='until the last value')
     whole: bool = option(False, doc='whether values are rounded to whole numbers')
 
@@ -103,7 +112,9 @@ class SuccessConfig(Section):
     """Options of ``SuccessRule``."""
 
     stages: list[Any] = option(REQUIRED, doc='values, from the easiest on')
-    goal: float = option(REQUIRED, doc='mean of the last episodes from which the next value is taken')
+    goal: float = option(
+        REQUIRED, range='(-inf, inf)', doc='mean of the last episodes from which the next value is taken'
+    )
     episodes: int = option(20, range=f'[1, {KEPT}]', unit='episodes', doc='that the mean is taken over')
     of: str = option(
         'return', choices=('return', 'success'), doc="what is averaged: returns, or info['is_success']"
@@ -112,13 +123,16 @@ class SuccessConfig(Section):
 
 @ENV_SCHEDULE_REGISTRY.register('success')
 class SuccessRule(ScheduleRule):
-    """The next value, as soon as the episodes since the last change are good enough."""
+    """The next stage, once the last episodes are good enough.
+
+    Episodes that were running at the last change had the stage before, one in each env: as many do not count.
+    """
 
     _cfg: SuccessConfig
 
     def __init__(self, cfg: Mapping[str, Any] | None = None) -> None:
         super().__init__(cfg)
-        self._index = self._since = 0  # of the value; episodes that had ended when it began
+        self._index = self._since = 0  # of the stage; episodes up to which none counts for it
 
     @classmethod
     def check_config(cls, cfg: Any) -> list[ConfigError]:
@@ -138,10 +152,19 @@ class SuccessRule(ScheduleRule):
 
     def value(self, seen: Seen) -> Any:
         cfg, stages = self._cfg, self._cfg.stages
-        if seen.recent is not None and seen.episodes - self._since >= cfg.episodes:
+        known = 0 if seen.recent is None else len(seen.recent)
+        if seen.recent is not None and min(known, seen.episodes - self._since) >= cfg.episodes:
             mean = seen.recent[-cfg.episodes :, 0 if cfg.of == 'return' else 2].mean()
+            if math.isnan(mean):
+                raise ConfigError(
+                    'the envs do not tell the success of each episode',
+                    where='of',
+                    got='success',
+                    expected="'return'",
+                    remedy="Or give info['is_success'] in the last step of every episode.",
+                )
             if mean >= cfg.goal and self._index < len(stages) - 1:
-                self._index, self._since = self._index + 1, seen.episodes
+                self._index, self._since = self._index + 1, seen.episodes + seen.env_num
         return stages[self._index]
 
     def state_dict(self) -> dict[str, Any]:
@@ -149,7 +172,7 @@ class SuccessRule(ScheduleRule):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         check_state(state, {'index': COUNT, 'since': COUNT})
-        self._index, self._since = min(state['index'], len(self._cfg.stages) - 1), state['since']
+        self._index, self._since = state['index'], state['since']
 
 
 class Curriculum:
@@ -171,9 +194,14 @@ class Curriculum:
 
     def follow(self, seen: Seen) -> dict[str, Any]:
         """Returns the values for the episodes that begin from now on."""
-        before, self.values = self.values, {name: rule.value(seen) for name, rule in self._rules.items()}
+        before, self.values = self.values, {}
         for name, rule in self._rules.items():
-            if not isinstance(rule, LinearRule) and self.values[name] != before.get(name):
+            try:
+                self.values[name] = rule.value(seen)
+            except ConfigError as error:
+                error.where = f'env.schedule.{name}.{error.where}'
+                raise
+            if not isinstance(rule, LinearRule) and repr(self.values[name]) != repr(before.get(name)):
                 logger.info('env.schedule.%s: %r from env step %d on', name, self.values[name], seen.envstep)
         return self.values
 
@@ -183,21 +211,20 @@ class Curriculum:
 
     def metrics(self) -> dict[str, float]:
         """Returns the values that are numbers, by tag."""
-        return {
-            f'env/{name}': float(value)
-            for name, value in self.values.items()
-            if isinstance(value, int | float)
+        numbers = {
+            name: value for name, value in self.values.items() if isinstance(value, int | float | np.number)
         }
+        return {f'env/{name}': float(value) for name, value in numbers.items()}
 
     def state_dict(self) -> dict[str, Any]:
         """Returns the states of the rules, by option."""
         return {name: rule.state_dict() for name, rule in self._rules.items()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continues from ``state_dict()``; an option that is new in the config begins anew."""
-        check_state(state, {f'{name}?': DICT for name in self._rules})
-        for name in self._rules.keys() & state.keys():
-            self._rules[name].load_state_dict(state[name])
+        """Continues from ``state_dict()``."""
+        check_state(state, {name: DICT for name in self._rules})
+        for name, rule in self._rules.items():
+            rule.load_state_dict(state[name])
 
 
 def _short(value: Any) -> str:

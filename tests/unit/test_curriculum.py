@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from action_envs import Ladder
 from fakes import config_pair
 from toys import PPO
 
 from rlframe import config
+from rlframe.envs.async_manager import SubprocessEnvManager
 from rlframe.envs.gym_env import GymEnvFactory
 from rlframe.errors import ConfigError, ConfigErrors
 from rlframe.pipeline import SerialPipeline
@@ -64,7 +68,7 @@ def test_values_reach_the_next_episodes_of_training_and_evaluations_play_the_env
         assert pipeline.curriculum.metrics() == {'env/level': 5.0, 'env/set_speed': 8.0}
     # a round is an episode of each env, the next of which begins at its end; level 2 is due after 6 episodes, so in round 3
     levels, speeds = ([sorted(set(column)) for column in shown[:, :, i].tolist()] for i in (0, 1))
-    assert levels == [[1], [1], [1], [2], [2], [5], [5], [5]]
+    assert levels == [[1], [1], [1], [2], [2], [2], [5], [5]]
     assert speeds == [[0], [0], [2], [4], [6], [8], [8], [8]]
 
 
@@ -100,15 +104,24 @@ def test_rules_give_the_values_of_their_progress_and_a_rule_of_your_own_is_a_cla
             a=dict(type='steps', stages=['easy', 'hard'], at=[100]),
             b=dict(type='linear', start=1, end=4, decay=100, whole=True),
             c=dict(type='doubling', first=3),
-            d=dict(type='success', stages=[0, 1], goal=0.5, of='success', episodes=4),
+            d=dict(type='success', stages=[0, 1, 2], goal=0.5, of='success', episodes=4),
         )
         curriculum, recent = Curriculum(rules), np.array([[0.0, 1.0, s] for s in (1, 0, 0, 1, 1)])
         assert curriculum.follow(Seen()) == dict(a='easy', b=1, c=3, d=0)
-        assert curriculum.follow(Seen(50, 3, recent)) == dict(a='easy', b=2, c=3, d=0), 'too few episodes'
-        assert curriculum.follow(Seen(100, 20, recent)) == dict(a='hard', b=4, c=12, d=1)
+        assert curriculum.follow(Seen(50, 3, 8, recent)) == dict(a='easy', b=2, c=3, d=0), 'too few episodes'
+        assert curriculum.follow(Seen(50, 9, 8, recent[:3]))['d'] == 0, (
+            'those of random collection are forgotten'
+        )
+        assert curriculum.follow(Seen(100, 20, 8, recent)) == dict(a='hard', b=4, c=12, d=1)
         other = Curriculum(rules)
         other.load_state_dict(curriculum.state_dict())
         assert other.follow(Seen(0, 20)) == dict(a='easy', b=1, c=12, d=1)
+        assert [curriculum.follow(Seen(0, n, 8, recent))['d'] for n in (31, 32)] == [1, 2], (
+            'after 8 of the stage before'
+        )
+        recent[-1, 2] = np.nan
+        with pytest.raises(ConfigError, match=r"env\.schedule\.d\.of: .*info\['is_success'\]"):
+            curriculum.follow(Seen(0, 60, 8, recent))
     finally:
         ENV_SCHEDULE_REGISTRY._classes.pop('doubling', None)
 
@@ -133,6 +146,12 @@ BAD = [
     ),
     (dict(level={**LEVELS, 'of': 'success'}), {}, r'goal: .*4\.0, expected \(0, 1\]'),
     (SCHEDULE, dict(env_manager=dict(type='gym_vector')), "'gym_vector' has no curriculum.*base, subprocess"),
+    (
+        dict(reset=dict(type='linear', start=1, end=2, decay=9)),
+        {},
+        r'env\.schedule\.reset: Ladder\.reset does not take',
+    ),
+    (dict(spec=dict(type='linear', start=float('inf'), end=2, decay=9)), {}, r'env\.schedule: .*start'),
 ]
 
 
@@ -144,3 +163,18 @@ def test_what_cannot_be_scheduled_is_an_error_before_training(
     with pytest.raises((ConfigError, ConfigErrors), match=message):
         cfg = config.compile_config(main, {**own, **create}, seed=0)
         GymEnvFactory(cfg.env).spec  # noqa: B018  the first look at the env
+
+
+def test_a_new_worker_process_follows_the_schedule_too() -> None:
+    manager = SubprocessEnvManager([Ladder, Ladder], {'on_error': 'restart', 'worker_num': 2})  # type: ignore[arg-type]
+    try:
+        manager.schedule = {'level': 3}
+        manager.reset(seed=[1, 2])
+        state = manager.state_dict()
+        os.kill(manager._pool.running[0].pid, signal.SIGKILL)
+        manager.state_dict()  # which notices it
+        manager.load_state_dict(state)
+        manager.reset()
+        assert manager.obs[:, 0].tolist() == [3.0, 3.0]
+    finally:
+        manager.close()

@@ -20,19 +20,18 @@ if TYPE_CHECKING:
 def misfit(policy: type[Policy], spec: EnvSpec) -> str:
     """Names the property of an env that a policy does not support, or returns an empty string."""
     obs, action = spec.observation_space, spec.action_space
-    kind = type(getattr(action, 'whole', action)).__name__
-    if kind not in policy.supported_actions.split(', ') or _has_other_parts(action):
+    if fields_of(action) or type(action).__name__ in ('Dict', 'Tuple'):
+        from rlframe.data.composite import bad_part
+
+        return f'a part of its actions has no distribution: {bad_part(action)}'
+    kind = 'Dict' if type(action).__name__ == 'Composite' else type(action).__name__
+    if kind not in policy.supported_actions.split(', '):
         return f'its action space is {action!r}'
     if has_mask(obs) and not (policy.supports_action_mask and mask_parts(action)):
         return 'it forbids actions by an action mask'
     if not has_mask(obs) and type(obs).__name__ not in policy.supported_observations.split(', '):
         return f'its observation space is {obs!r}'
     return ''
-
-
-def _has_other_parts(space: Any) -> bool:
-    """Whether actions have parts that cannot be rows of numbers, such as texts."""
-    return bool(fields_of(space)) or type(space).__name__ in ('Dict', 'Tuple')
 
 
 def fitting(spec: EnvSpec) -> list[str]:

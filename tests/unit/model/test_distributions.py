@@ -188,10 +188,16 @@ def test_parameters_count_where_their_class_is_chosen() -> None:
         other[:, own] = other[:, own] == 0
         is_other = ~torch.isclose(distribution.evaluate(*map(torch.from_numpy, (logit, other)))[0], log_prob)
         assert torch.equal(is_other, torch.from_numpy(action[:, 0] == k)), k
-    with pytest.raises(
-        IncompatibleError, match=r"policy\.parameters_of_choice.*Dict\('a'.*a Discrete\(n\) beside"
-    ):
-        distribution_for(PARTS, True)
+    parts = dict(a=SPACES['MultiBinary'], b=gymnasium.spaces.Tuple([SPACES['Box']] * 3))
+    two = dict(c=gymnasium.spaces.Discrete(3), d=gymnasium.spaces.Discrete(3))
+    for given, what in (
+        (parts, 'no choice'),
+        (parts | two, 'several choices'),
+    ):  # a MultiBinary has an n, too
+        with pytest.raises(
+            IncompatibleError, match=rf'policy\.parameters_of_choice: .*{what}.*one Discrete\(n\) beside'
+        ):
+            distribution_for(by_rows(gymnasium.spaces.Dict(given)), True)
 
 
 def test_another_space_is_refused_by_name() -> None:
