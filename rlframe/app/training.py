@@ -95,7 +95,8 @@ def starting_config(
         IncompatibleError: If the policy cannot act in the env; with those that can.
         ConfigError: If the policy learns from recorded data.
     """
-    world, section = find_world(env, manager), dict(options or {})
+    world = find_world(env, manager)
+    section = world.with_options(options or {})
     factory = _factory(world, section)
     if world.manager != 'env_pool' and 'wrappers' not in section and (wrappers := _wrappers(factory.spec)):
         section['wrappers'] = wrappers
@@ -124,10 +125,14 @@ def starting_config(
         exp_name=f'{_plain(spec.name)}_{_plain(name)}',
         max_env_step=budget,
         env=dict(
-            env_id=world.env_id, **section, collector_env_num=8, evaluator_env_num=10, n_evaluator_episode=20
+            env_id=world.env_id,
+            **dict(collector_env_num=8, evaluator_env_num=10, n_evaluator_episode=20) | section,
         ),
         policy=settings,
     )
+    rows, target = main['env']['collector_env_num'], settings.get('collect', {}).get('n_sample')
+    if on_policy and target is not None:
+        settings['collect']['n_sample'] = round(target / rows) * rows
     if spec.reward_threshold is not None:
         main['env']['stop_value'] = spec.reward_threshold
     create: Settings = dict(

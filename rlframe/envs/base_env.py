@@ -325,7 +325,7 @@ class MakeEnv:
 def spec_of(env: gymnasium.Env[Any, Any] | VectorEnv) -> EnvSpec:
     """Reads the spaces of an env, or of one env of a vector, and, if registered, its threshold and time limit."""
     registered, player = env.spec, getattr(env.unwrapped, 'player', None)
-    name = type(env.unwrapped).__name__
+    name = getattr(env.unwrapped, 'game_name', type(env.unwrapped).__name__)
     if not isinstance(player, EnvSpec):
         player = None
     if registered:

@@ -46,7 +46,7 @@ class PlayerEnv(Env):
         self.render_mode = getattr(game, 'render_mode', None)
         agents = list(game.possible_agents)
         self._index = {agent: i for i, agent in enumerate(agents)}
-        obs_space, action_space = _shared_spaces(game, agents, name)
+        obs_space, action_space = shared_spaces(game, agents, name)
         self.player = EnvSpec(obs_space, action_space, len(agents), name=name)
         self._layout = PlayerLayout(self.player, len(agents))
         self._record = self._layout.new_record()
@@ -197,7 +197,12 @@ def player_env(game: Any, name: str) -> PlayerEnv:
     return TurnEnv(game, name) if hasattr(game, 'last') else SimultaneousEnv(game, name)
 
 
-def _shared_spaces(game: Any, agents: list[Any], name: str) -> tuple[Any, Any]:
+def shared_spaces(game: Any, agents: list[Any], name: str) -> tuple[Any, Any]:
+    """Returns the observation space and the action space of all players.
+
+    Raises:
+        IncompatibleError: If they have different ones.
+    """
     first = agents[0]
     for what in ('observation_space', 'action_space'):
         space = getattr(game, what)

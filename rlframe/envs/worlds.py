@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 else:
     gym = LazyModule('gymnasium')
 
-ENVPOOL, PETTINGZOO = 'envpool', 'pettingzoo'
+ENVPOOL, PETTINGZOO, AGENTS = 'envpool', 'pettingzoo', 'agents'
 """Prefixes of ids, as in ``envpool:Hopper-v5``; other ones are names of modules."""
 
 
@@ -34,6 +34,15 @@ class World(NamedTuple):
     """Name of its factory, ``env.type``."""
     manager: str | None = None
     """Name of the manager that it needs, ``env_manager.type``; None: any."""
+    options: Mapping[str, Any] = {}
+    """Options of the section ``env`` that it needs."""
+
+    def with_options(self, section: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns options of the section ``env`` with those that it needs, whose ``kwargs`` are added."""
+        found = {**self.options, **section}
+        if 'kwargs' in self.options and isinstance(given := section.get('kwargs', {}), Mapping):
+            found['kwargs'] = {**self.options['kwargs'], **given}
+        return found
 
     def factory(self, section: Mapping[str, Any]) -> EnvFactory:
         """Returns the factory of the env, which knows its spaces.
@@ -42,7 +51,7 @@ class World(NamedTuple):
             section: Options of the section ``env`` beside ``env_id``.
         """
         cls = PettingZooEnvFactory if self.env == PETTINGZOO else GymEnvFactory
-        factory: EnvFactory = cls({**section, 'env_id': self.env_id})
+        factory: EnvFactory = cls({**self.with_options(section), 'env_id': self.env_id})
         if self.manager == 'env_pool':
             pool_manager.EnvPoolManager.describe(factory)
         return factory
@@ -53,7 +62,7 @@ def find_world(env: Any, manager: str | None = None) -> World:
 
     Args:
         env: An id with or without the name of its world (``envpool:ID``, ``pettingzoo:ID``, ``module:ID``,
-            ``module:Class``), a class or a factory. An id alone is looked up in Gymnasium first, then in the packages
+            ``module:Class``; ``agents:MODULE`` of a game whose agents are rows), a class or a factory. An id alone is looked up in Gymnasium first, then in the packages
             that are known to add such ids, then in EnvPool, then in PettingZoo.
         manager: Name of the env manager that the user has chosen; None: the default.
 
@@ -67,6 +76,8 @@ def find_world(env: Any, manager: str | None = None) -> World:
         return World(name, manager='env_pool')
     if world == PETTINGZOO and name:
         return World(name, PETTINGZOO, manager)
+    if world == AGENTS and name:
+        return _agents(name)
     if manager == 'env_pool' or ':' in env or _is_registered(env):
         return World(env, manager=manager)
     module = module_of(env)
@@ -75,6 +86,20 @@ def find_world(env: Any, manager: str | None = None) -> World:
     if manager is None and env in _pool_ids():
         return World(env, manager='env_pool')
     return World(env, PETTINGZOO if env in _games() else 'gym', manager)
+
+
+def _agents(game: str) -> World:
+    """Returns a game in which one policy acts for all agents, with a number of rows that they divide."""
+    from rlframe.envs.agents import make_game
+
+    count = len(make_game(game, {}).possible_agents)
+    rows = {
+        name: max(round(least / count), 1) * count
+        for name, least in (('collector_env_num', 8), ('evaluator_env_num', 10), ('n_evaluator_episode', 20))
+    }
+    return World(
+        'rlframe.envs.agents:Agents', manager='gym_vector', options={'kwargs': {'game': game}, **rows}
+    )
 
 
 def _is_registered(env_id: str) -> bool:

@@ -1,0 +1,82 @@
+"""One policy for all agents of a game: each agent is a row of a vector env."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rlframe import config
+from rlframe.app.training import starting_config
+from rlframe.envs.agents import Agents
+from rlframe.envs.gym_env import GymEnvFactory
+from rlframe.envs.vector_env import GymVectorEnvManager
+from rlframe.envs.worlds import find_world
+from rlframe.errors import ConfigError, EnvContractError, EnvError, MissingDependencyError
+from rlframe.pipeline import SerialPipeline
+
+
+def manager_of(rows: int, **kwargs: Any) -> GymVectorEnvManager:
+    factory = GymEnvFactory(dict(env_id=Agents, kwargs=dict(game='agent_games', **kwargs)))
+    return GymVectorEnvManager.from_factory(factory, rows, GymVectorEnvManager.resolve_config({}))
+
+
+def test_rows_are_the_agents_of_each_game_and_their_episodes_end_together() -> None:
+    manager = manager_of(6)
+    manager.reset(seed=[3] * 6)
+    for step in range(13):
+        places = manager.obs[:, :4].argmax(1)
+        assert (places[:3] == places[0]).all() and manager.obs[:, 4].tolist() == [0, 1, 2] * 2
+        action = np.where(np.arange(6) % 3 == 1, places, (places + 1) % 4)
+        timestep = manager.step(action, np.arange(6))
+        assert timestep.reward.tolist() == [0, 1, 0] * 2
+        assert timestep.terminated.tolist() == [step in (5, 11)] * 6
+    manager.close()
+
+
+def test_running_games_continue_from_a_checkpoint() -> None:
+    one, other = manager_of(6), manager_of(6)
+    one.reset(seed=[3] * 6), other.reset(seed=[4] * 6)
+    actions = np.random.default_rng(0).integers(0, 4, (20, 6))
+    for action in actions[:8]:
+        one.step(action, np.arange(6))
+    assert not len(one.restart_lost())
+    other.load_state_dict(one.state_dict())
+    for action in actions[8:]:
+        got, wanted = other.step(action, np.arange(6)), one.step(action, np.arange(6))
+        assert np.array_equal(got.obs, wanted.obs) and np.array_equal(got.reward, wanted.reward)
+    one.close(), other.close()
+
+
+def test_a_number_of_rows_that_agents_do_not_divide_and_agents_that_leave_are_errors() -> None:
+    with pytest.raises(ConfigError, match=r'each of the 3 agents.*8 rows.*a multiple of 3, such as 6 or 9'):
+        manager_of(8)
+    manager = manager_of(3, leaver=True)
+    manager.reset()
+    with pytest.raises(
+        EnvContractError, match=r'agent_games: the game is over for some agents only.*black_death'
+    ):
+        manager.step(np.zeros(3, np.int64), np.arange(3))
+    for game, error in (
+        ('no_such_game', MissingDependencyError),
+        ('agent_games:Nobody', EnvError),
+        ('games:Nim', EnvError),
+    ):
+        with pytest.raises(error, match=game.rpartition(':')[2]):
+            Agents(3, game)
+
+
+def test_training_by_an_id_chooses_numbers_that_fit_and_learns(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert find_world('agents:agent_games').manager == 'gym_vector'
+    main, create = starting_config('agents:agent_games', 'ppo')
+    assert main.env.collector_env_num == 9 and main.policy.collect.n_sample % 9 == 0
+    assert main.exp_name == 'agent_games_ppo' and main.env.kwargs == {'game': 'agent_games'}
+    main.policy |= dict(cuda=False)
+    main.policy.collect.n_sample, main.policy.learn.batch_size = 270, 90
+    main.policy.eval.evaluator.eval_freq, main.max_env_step = 120, 9000
+    with SerialPipeline(config.compile_config(main, create, seed=0)) as pipeline:
+        pipeline.run()
+    assert pipeline.evaluator.best >= 5.5, 'of 6; random agents have 1.5'
