@@ -23,7 +23,7 @@ All seeds of a row have the same budget.
 | mean | mean of the seeds' mean returns |
 | 95 % interval | of the mean, by bootstrap over the seeds: with three seeds, little more than their range |
 | IQM | interquartile mean of the episodes of all seeds |
-| published | mean return that others published for the env and the algorithm, mostly of a single run; **bold** if ours is below it, or takes more env steps |
+| published | mean return that others published for the env and the algorithm, mostly of a single run; **bold** if ours is below it, or takes more env steps; without one, what a random policy has, where it is known |
 | reached | first evaluation while training whose mean is at least the published one (without one: the stop value of the config) |
 
 CPU seconds cover the whole process, imports and evaluations included, with one torch thread; wall seconds do, too, and other
@@ -95,6 +95,8 @@ def _total(row: Row, runs: Sequence[Run]) -> str:
     iqm = number(float(interquartile_mean(np.array(returns))), mean) if returns else ''
     cpu = [run['cpu_seconds'] for run in runs if 'cpu_seconds' in run]
     published = f'{row.published}' if row.published else ''
+    if row.random is not None and not published:
+        published = f'{number(row.random)} (random)'
     if shortfall(row, mean):
         published = f'**{published}**'
     cells = (

@@ -65,6 +65,8 @@ class Row:
     ends_at_goal: bool = False
     """Whether a run ends at the stop value of the config, not at its budget."""
     published: Published | None = None
+    random: float | None = None
+    """Mean return of a random policy, shown where nothing is published."""
     why: str = ''
     """Why the mean is below the published one, and what was tried."""
     folder: str = str(CONFIGS)
