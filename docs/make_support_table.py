@@ -40,7 +40,7 @@ policies that fit.
   `env.wrappers=[dict(type='gymnasium.wrappers:FrameStackObservation', stack_size=4)]`.
 - **Action masks**: an env returns `info['action_mask']`, 1 for each allowed action, from `reset` and every `step`, or has a
   field `action_mask` in its `Dict` observation. For `MultiDiscrete`, concatenate the masks of all dimensions; for actions with parts,
-  those of the Discrete and MultiDiscrete parts, or nest them as `space.sample(mask)` takes them. To find out
+  those of the Discrete and MultiDiscrete parts, or nest them in the format of `space.sample(mask)`. To find out
   whether `info` contains a mask, one env is created, reset and closed; set `env.action_mask=True` or `False` to avoid this. A
   mask is an array of 0 and 1, or of bool, of any type; it is never normalised, and networks do not read it. One of other values,
   such as an additive mask of 0 and -inf, or one that allows no action during an episode raises an `ActionMaskError`.

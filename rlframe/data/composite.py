@@ -19,10 +19,10 @@ KINDS = spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary | spaces.Box
 
 
 class Composite(gymnasium.Space[Array]):
-    """The actions of a ``Dict`` or a ``Tuple`` space as rows, float64 [K], so that they cross a run as one array.
+    """The actions of a ``Dict`` or a ``Tuple`` space as rows, float64 [K], so that they are one array everywhere in a run.
 
-    A row contains the numbers of each part, one part after the other. Parts with integers that float64 does not hold
-    are refused by ``check_action_bounds``.
+    A row contains the numbers of each part, one part after the other. ``check_action_bounds``
+    refuses parts with integers beyond 2**53.
 
     Args:
         whole: The env's own space, nested to any depth; its parts are Discrete, MultiDiscrete, MultiBinary or Box.
@@ -43,7 +43,7 @@ class Composite(gymnasium.Space[Array]):
         self.first_class = np.concatenate(
             [np.zeros(0, np.int64), *(np.ravel(part.start) for part in classes)]
         )
-        """The smallest value of each of these numbers."""
+        """Smallest value of each entry for which ``is_class`` is True."""
 
     @property
     def is_np_flattenable(self) -> bool:
@@ -54,7 +54,7 @@ class Composite(gymnasium.Space[Array]):
         return np.concatenate([np.ravel(part) for part in _values(self.whole, action)]).astype(np.float64)
 
     def of_rows(self, rows: Array) -> Any:
-        """Returns the action of a row [K] as the env takes it, or those of n rows [n, K] as parts with a leading axis."""
+        """Converts a row [K] to an action of the env; of rows [n, K], each part gets a leading axis n."""
         columns = iter(np.split(rows, np.cumsum(self.sizes)[:-1], -1))
         return _built(self.whole, columns, rows.shape[:-1])
 
@@ -65,7 +65,7 @@ class Composite(gymnasium.Space[Array]):
         return self.whole.seed(seed)
 
     def contains(self, x: Any) -> bool:
-        """Whether a row is an action of the env; parts of integers have no fractions."""
+        """Whether a row is a valid action; entries of integer parts must be whole numbers."""
         row = np.asarray(x)
         return row.shape == self.shape and bool(self.inside(row[None])[0])
 
@@ -130,13 +130,13 @@ def bad_part(space: gymnasium.Space[Any], path: str = 'action') -> str:
 
 
 def choice_of(space: gymnasium.Space[Any]) -> tuple[int, list[int | None]]:
-    """Returns which part of a space of actions is a choice, and of each part the class that it parameterizes, or None.
+    """Returns the index of the part that selects parameters and, for each part, the class whose parameters it holds, or None.
 
     Source:
         Masson et al., Reinforcement Learning with Parameterized Actions (2016): each discrete action has parameters.
 
     Raises:
-        IncompatibleError: If the space does not have one Discrete(n) beside a Tuple of n.
+        IncompatibleError: Unless the top level has exactly one pair of a Discrete(n) and a Tuple of n parts.
     """
     names = list(getattr(space, 'parts', ()))
     fields = fields_of(getattr(space, 'whole', space)) if names else {}
@@ -169,7 +169,7 @@ def mask_row(space: gymnasium.Space[Any], mask: Any) -> Array:
             allows all.
 
     Raises:
-        ValueError, LookupError, TypeError: If it is not nested so.
+        ValueError, LookupError, TypeError: If the nesting does not match the space.
     """
     return np.concatenate(_masks(space, mask))
 

@@ -26,7 +26,7 @@ class Agents(VectorEnv):
     """The agents of N / P games of P agents: row k P + i is agent i of game k.
 
     Args:
-        num_envs: Rows, N: a multiple of P; or 1, which cannot be stepped, to look at the spaces.
+        num_envs: Number of rows N, a multiple of P. 1 is allowed for reading the spaces; ``reset`` then raises.
         game: A module with PettingZoo's ``parallel_env``, such as ``'mpe2.simple_spread_v3'``, or ``'module:name'`` of what
             makes such a game.
         kwargs: Passed on to the game.
@@ -43,15 +43,8 @@ class Agents(VectorEnv):
         first = make_game(game, kwargs)
         self.agents: list[Any] = list(first.possible_agents)
         count = len(self.agents)
-        if num_envs != 1 and num_envs % count:
-            near = [max(num_envs // count, 1) * count, (num_envs // count + 1) * count]
-            raise ConfigError(
-                f'each of the {count} agents of a game is a row',
-                where='env',
-                got=f'{num_envs} rows',
-                expected=f'a multiple of {count}, such as {near[0]} or {near[1]}',
-                remedy='Set env.collector_env_num, evaluator_env_num and n_evaluator_episode.',
-            )
+        if num_envs != 1:
+            self._check_rows(num_envs)
         more = max(num_envs // count, 1) - 1
         self.games = [first, *(make_game(game, kwargs) for _ in range(more))]
         self.num_envs, self.game_name = num_envs, game
@@ -63,8 +56,21 @@ class Agents(VectorEnv):
         self.action_space = batch_space(self.single_action_space, num_envs)
 
     def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        self._check_rows(self.num_envs)
         super().reset(seed=seed)
         return self._stacked([obs for k in range(len(self.games)) for obs in self._begun(k)]), {}
+
+    def _check_rows(self, rows: int) -> None:
+        count = len(self.agents)
+        if rows % count:
+            near = [max(rows // count, 1) * count, (rows // count + 1) * count]
+            raise ConfigError(
+                f'each of the {count} agents of a game is a row',
+                where='env',
+                got=f'{rows} rows',
+                expected=f'a multiple of {count}, such as {" or ".join(map(str, dict.fromkeys(near)))}',
+                remedy='Set env.collector_env_num, evaluator_env_num and n_evaluator_episode.',
+            )
 
     def step(self, actions: Any) -> tuple[Any, FloatArray, BoolArray, BoolArray, dict[str, Any]]:
         count, found = len(self.agents), []
@@ -117,7 +123,7 @@ class Agents(VectorEnv):
         return {'rng': self.np_random.bit_generator.state, 'seeds': list(self._seeds), 'moves': moves}
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Restores the games by playing their moves again, so their resets have to decide about all that is random."""
+        """Replays the moves of the games: exact only if the seed given to ``reset`` determines all randomness."""
         for k, (seed, moves) in enumerate(zip(state['seeds'], state['moves'], strict=True)):
             self._begun(k, seed)
             for actions in moves:
@@ -140,7 +146,7 @@ def make_game(name: str, kwargs: dict[str, Any]) -> Any:
     """Returns a game with PettingZoo's parallel interface.
 
     Raises:
-        EnvError: If it cannot be made, or all its agents do not act at once.
+        EnvError: If the game cannot be created, or does not have the parallel interface.
         MissingDependencyError: If a package is not installed.
     """
     module, _, maker = name.partition(':')

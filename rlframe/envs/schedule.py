@@ -30,7 +30,7 @@ def _check_rule(given: Any) -> None:
 
 
 def is_no_schedule(value: Any) -> bool:
-    """Whether a value of the option calls nothing of an env."""
+    """Whether a schedule is empty."""
     return isinstance(value, Mapping) and not value
 
 
@@ -40,11 +40,11 @@ def first_values(schedule: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def check_scheduled(env: Any, schedule: Mapping[str, Any]) -> None:
-    """Checks that an env has what is scheduled, by setting the first values.
+    """Checks that an env has each scheduled attribute or method, and sets the first values.
 
     Raises:
-        ConfigError: If not, with the nearest name.
-        IncompatibleError: If it does not take a value.
+        ConfigError: If one is missing; with the nearest name.
+        IncompatibleError: If setting a value fails.
     """
     for name in schedule:
         if not env.has_wrapper_attr(name):
@@ -63,7 +63,7 @@ def apply(env: Any, values: Mapping[str, Any]) -> None:
     """Sets attributes of an env or of a wrapper around it, and calls methods with the value, before an episode.
 
     Raises:
-        IncompatibleError: If the env raises an exception at that.
+        IncompatibleError: If setting the attribute or calling the method raises.
     """
     for name, value in values.items():
         own = copy.deepcopy(value)  # an env may change it

@@ -18,7 +18,7 @@ from rlframe.utils.schema import COUNT, DICT, check_state
 
 logger = logging.getLogger('rlframe.env')
 KEPT = 100
-"""Episodes of the past that a rule sees."""
+"""Maximum number of recent episodes passed to a rule."""
 
 
 class Seen(NamedTuple):
@@ -28,13 +28,13 @@ class Seen(NamedTuple):
     episodes: int = 0
     """Episodes that have ended."""
     env_num: int = 0
-    """Envs that episodes are played in, at the same time."""
+    """Number of training envs, over all collectors."""
     recent: FloatArray | None = None
-    """Return, length and success (NaN if the env does not tell it) of the last ended episodes, [at most KEPT, 3]."""
+    """Return, length and success (NaN if the env does not report it) of the last ended episodes, [at most KEPT, 3]."""
 
 
 class ScheduleRule(Configurable, ABC):
-    """A rule for one option of the envs.
+    """Computes the value of one scheduled attribute or method of the envs.
 
     Args:
         cfg: Options of the rule.
@@ -64,7 +64,7 @@ class LinearConfig(Section):
 
     start: float = option(REQUIRED, range='(-inf, inf)', doc='value in the beginning')
     end: float = option(REQUIRED, range='(-inf, inf)', doc='last value')
-    decay: float = option(REQUIRED, range='(0, inf)', unit='env steps', doc='until the last value')
+    decay: float = option(REQUIRED, range='(0, inf)', unit='env steps', doc='from start to end')
     whole: bool = option(False, doc='whether values are rounded to whole numbers')
 
 
@@ -84,9 +84,7 @@ class StepsConfig(Section):
     """Options of ``StepsRule``."""
 
     stages: list[Any] = option(REQUIRED, doc='values, one after the other')
-    at: list[Any] = option(
-        REQUIRED, unit='env steps', doc='when the second value begins, the third, and so on'
-    )
+    at: list[Any] = option(REQUIRED, unit='env steps', doc='when each stage after the first begins')
 
 
 @ENV_SCHEDULE_REGISTRY.register('steps')
@@ -113,9 +111,9 @@ class SuccessConfig(Section):
 
     stages: list[Any] = option(REQUIRED, doc='values, from the easiest on')
     goal: float = option(
-        REQUIRED, range='(-inf, inf)', doc='mean of the last episodes from which the next value is taken'
+        REQUIRED, range='(-inf, inf)', doc='mean of the last episodes at which the next stage begins'
     )
-    episodes: int = option(20, range=f'[1, {KEPT}]', unit='episodes', doc='that the mean is taken over')
+    episodes: int = option(20, range=f'[1, {KEPT}]', unit='episodes', doc='over which the mean is taken')
     of: str = option(
         'return', choices=('return', 'success'), doc="what is averaged: returns, or info['is_success']"
     )
@@ -123,9 +121,9 @@ class SuccessConfig(Section):
 
 @ENV_SCHEDULE_REGISTRY.register('success')
 class SuccessRule(ScheduleRule):
-    """The next stage, once the last episodes are good enough.
+    """The next stage, once the last episodes are good enough; never an earlier one.
 
-    Episodes that were running at the last change had the stage before, one in each env: as many do not count.
+    After a change, the first ``env_num`` episodes that end are ignored: one may still run in each env from the stage before.
     """
 
     _cfg: SuccessConfig
@@ -140,7 +138,7 @@ class SuccessRule(ScheduleRule):
         if cfg.of == 'success' and not 0 < cfg.goal <= 1:
             errors.append(
                 ConfigError(
-                    'a goal that no mean of successes reaches, or any',
+                    'the goal of a success rate',
                     where='goal',
                     got=cfg.goal,
                     expected='(0, 1]',

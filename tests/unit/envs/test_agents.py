@@ -53,6 +53,8 @@ def test_running_games_continue_from_a_checkpoint() -> None:
 def test_a_number_of_rows_that_agents_do_not_divide_and_agents_that_leave_are_errors() -> None:
     with pytest.raises(ConfigError, match=r'each of the 3 agents.*8 rows.*a multiple of 3, such as 6 or 9'):
         manager_of(8)
+    with pytest.raises(ConfigError, match=r'1 rows.*a multiple of 3, such as 3\.'):
+        manager_of(1).reset()
     manager = manager_of(3, leaver=True)
     manager.reset()
     with pytest.raises(
