@@ -136,6 +136,15 @@ def bounds_of(space: Any) -> tuple[Any, Any]:
     return (space.start, space.start + space.n - 1) if hasattr(space, 'start') else (0, 1)
 
 
+def any_action(space: Any) -> Array:
+    """Returns an action for what ignores it, such as an env between two episodes: the first class, or what is nearest to 0."""
+    if parts := getattr(space, 'parts', None):
+        return np.concatenate([np.ravel(any_action(part)) for part in parts.values()])
+    low, high = bounds_of(space)
+    near = np.clip(0, low, high) if hasattr(space, 'low') else low
+    return np.broadcast_to(near, space.shape or ()).astype(space.dtype)
+
+
 def obs_dtype(space: gymnasium.Space[Any], path: str = 'obs') -> tuple[np.dtype[Any], tuple[int, ...]]:
     """Returns the type and the shape of one observation as an array.
 

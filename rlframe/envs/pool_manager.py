@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from easydict import EasyDict
 
-from rlframe.data.observation import zero_obs
+from rlframe.data.observation import any_action, zero_obs
 from rlframe.data.timestep import NO_INFO, Array, BoolArray, EnvSpec, IntArray, TimeStep
 from rlframe.envs import contract
 from rlframe.envs.base_env import EnvFactory, PoolRows, picture_of
 from rlframe.envs.interface import Episodes, IEnvManager
-from rlframe.envs.vector_env import any_action, rows_of_info
+from rlframe.envs.vector_env import rows_of_info
 from rlframe.errors import ActionError, ConfigError, EnvError, EnvStartError, MissingDependencyError
 from rlframe.registry import ENV_MANAGER_REGISTRY, nearest
 from rlframe.utils.field import Section, option
@@ -187,7 +187,7 @@ class EnvPoolManager(IEnvManager):
         continued = env_id[:0] if self._rows is None else env_id[self._rows.goes_on[env_id]]
         fresh = np.setdiff1d(env_id, continued) if len(continued) else env_id
         if not self.can_hold:
-            self._start(fresh, any_action(self.spec))
+            self._start(fresh, any_action(self.spec.action_space))
         elif len(fresh):
             obs, info = self._pool.reset(fresh.astype(np.int32))
             self._begins[fresh] = True

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from easydict import EasyDict
 
-from rlframe.data.observation import BAD_OBS, check_action_bounds, pack, pack_into, zero_obs
+from rlframe.data.observation import BAD_OBS, any_action, check_action_bounds, pack, pack_into, zero_obs
 from rlframe.data.timestep import NO_INFO, Array, EnvSpec, IntArray, TimeStep
 from rlframe.envs import contract
 from rlframe.envs.base_env import EnvFactory, acting_by_rows, picture_of, seed_spaces, spec_of
@@ -78,7 +78,7 @@ class VectorEnvManager(IEnvManager):
         self._action = np.zeros(
             (self.env_num, *(self.spec.action_space.shape or ())), self.spec.action_space.dtype
         )
-        self._action[:] = any_action(self.spec)
+        self._action[:] = any_action(self.spec.action_space)
 
     def _state_of(self, env: Any) -> StateKeeper:
         """Returns what captures and restores the state of the vector env."""
@@ -353,18 +353,6 @@ def _make_checked(factory: EnvFactory, render_mode: str | None, index: int, rema
         remarks.tell('same seed', factory.remark)
     check_action_bounds(spec_of(env))  # Gymnasium would not say which env it is
     return CheckedEnv(env, index, remarks)
-
-
-def any_action(spec: EnvSpec) -> Any:
-    """Returns an action for envs that ignore their action in this step."""
-    space: Any = spec.action_space
-    if isinstance(space, gym.spaces.Box):
-        return np.clip(np.zeros(space.shape), space.low, space.high)
-    if parts := getattr(space, 'parts', None):
-        each = [any_action(dataclasses.replace(spec, action_space=part)) for part in parts.values()]
-        sizes = zip(each, space.sizes, strict=True)
-        return np.concatenate([np.broadcast_to(np.ravel(one), size) for one, size in sizes])
-    return getattr(space, 'start', 0)
 
 
 def rows_of_info(info: Mapping[str, Any], env_num: int, spec: EnvSpec) -> list[dict[str, Any]]:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from rlframe.data.observation import any_action
 from rlframe.data.players import PlayerLayout, PlayerView
 from rlframe.data.timestep import Array, Batch, BoolArray, EnvSpec, IntArray
 from rlframe.errors import IncompatibleError
@@ -77,7 +78,7 @@ class JointPolicy:
         self._index = np.array([self._distinct.index(policy) for policy in self._given])
         self.seating = np.tile(np.arange(spec.player_num), (env_num, 1))
         """Which policy acts for each player of each env, [N, P]."""
-        self._idle = _some_action(spec.player.action_space)
+        self._idle = any_action(spec.player.action_space)
 
     def view(self, obs: Array) -> PlayerView:
         """Returns the players' observations and rewards, [n, P]."""
@@ -169,15 +170,6 @@ def check_flags(flags: Sequence[bool] | None, player_num: int) -> list[int]:
             expected=f'{player_num} of True and False, at least one of them True',
         )
     return [player for player, is_set in enumerate(chosen) if is_set]
-
-
-def _some_action(space: Any) -> Array:
-    """Returns an action that the space contains, for players who do not act."""
-    if hasattr(space, 'low'):
-        near: Array = np.clip(np.zeros(space.shape, space.dtype), space.low, space.high).astype(space.dtype)
-        return near
-    first: Array = np.asarray(getattr(space, 'start', 0), space.dtype)
-    return np.zeros(space.shape or (), space.dtype) + first
 
 
 LEARNER = 0
