@@ -237,7 +237,7 @@ def play(
 
 def _random_actions(spec: EnvSpec, seed: int) -> Callable[[Any], Any]:
     """Returns a function that draws an allowed action for a packed observation; the same ones for the same seed."""
-    spec = copy.deepcopy(spec)  # what is drawn changes the generator of its space
+    spec = copy.deepcopy(spec)  # drawing advances the generator of the action space
     draw = random_actions(spec, np.random.default_rng(seed))
     return lambda obs: draw(np.asarray(obs)[None], 1)[0]
 

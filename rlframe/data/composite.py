@@ -35,6 +35,7 @@ class Composite(gymnasium.Space[Array]):
         """Spaces of the parts, by names such as ``action['move']``, in the order of a row."""
         self.sizes = [math.prod(part.shape or ()) for part in self.parts.values()]
         """Numbers of each part."""
+        self._ends = np.cumsum(self.sizes)[:-1]
         super().__init__((sum(self.sizes),), np.float64)
         each = [mask_parts(part) for part in self.parts.values()]
         self.is_class = np.repeat([bool(counts) for counts in each], self.sizes)
@@ -49,14 +50,17 @@ class Composite(gymnasium.Space[Array]):
     def is_np_flattenable(self) -> bool:
         return True
 
+    def columns(self, rows: Array) -> list[Array]:
+        """Returns the entries of each part, [..., size], of rows [..., K]."""
+        return np.split(rows, self._ends, -1)
+
     def row_of(self, action: Any) -> Array:
         """Returns an action of the env as a row, float64 [K]."""
         return np.concatenate([np.ravel(part) for part in _values(self.whole, action)]).astype(np.float64)
 
     def of_rows(self, rows: Array) -> Any:
         """Converts a row [K] to an action of the env; of rows [n, K], each part gets a leading axis n."""
-        columns = iter(np.split(rows, np.cumsum(self.sizes)[:-1], -1))
-        return _built(self.whole, columns, rows.shape[:-1])
+        return _built(self.whole, iter(self.columns(rows)), rows.shape[:-1])
 
     def sample(self, mask: Any = None, probability: Any = None) -> Array:
         return self.row_of(self.whole.sample(mask, probability))
@@ -72,8 +76,7 @@ class Composite(gymnasium.Space[Array]):
     def inside(self, rows: Array) -> BoolArray:
         """Returns which rows [n, K] are actions of the env, [n]."""
         found: BoolArray = np.asarray(np.isfinite(rows).all(1))
-        columns = np.split(rows, np.cumsum(self.sizes)[:-1], 1)
-        for part, column in zip(self.parts.values(), columns, strict=True):
+        for part, column in zip(self.parts.values(), self.columns(rows), strict=True):
             low, high = (np.ravel(np.broadcast_to(bound, part.shape or ())) for bound in bounds_of(part))
             if np.dtype(part.dtype).kind == 'f':
                 column = column.astype(np.dtype(part.dtype))

@@ -137,7 +137,7 @@ def bounds_of(space: Any) -> tuple[Any, Any]:
 
 
 def any_action(space: Any) -> Array:
-    """Returns an action for what ignores it, such as an env between two episodes: the first class, or what is nearest to 0."""
+    """Returns a valid action, for envs and players that ignore it: the lowest class, or the numbers nearest to 0."""
     if parts := getattr(space, 'parts', None):
         return np.concatenate([np.ravel(any_action(part)) for part in parts.values()])
     low, high = bounds_of(space)

@@ -13,8 +13,7 @@ from rlframe.data.observation import pack
 from rlframe.data.timestep import Array, BoolArray, FloatArray
 from rlframe.envs.player_env import shared_spaces
 from rlframe.errors import ConfigError, EnvContractError, EnvError, MissingDependencyError
-from rlframe.utils.seed import bit_generator_cls
-from rlframe.utils.serialize import checked_bits
+from rlframe.utils.seed import generator_of
 
 if TYPE_CHECKING:
     VectorEnv = gymnasium.vector.VectorEnv[Any, Any, Any]
@@ -129,9 +128,7 @@ class Agents(VectorEnv):
             for actions in moves:
                 self._moves[k].append(actions)
                 self._moved(k, actions)
-        bit_generator = bit_generator_cls(state['rng']['bit_generator'])()
-        bit_generator.state = checked_bits(state['rng'])
-        self.np_random = np.random.Generator(bit_generator)
+        self.np_random = generator_of(state['rng'])
 
     def _stacked(self, rows: list[Any]) -> Array:
         """Returns observations as rows of an array."""

@@ -13,8 +13,7 @@ from rlframe.data.players import PlayerLayout
 from rlframe.data.timestep import Array, EnvSpec
 from rlframe.errors import EnvContractError, IncompatibleError, NonFiniteError
 from rlframe.utils.arithmetic import is_finite
-from rlframe.utils.seed import bit_generator_cls
-from rlframe.utils.serialize import checked_bits
+from rlframe.utils.seed import generator_of
 
 if TYPE_CHECKING:
     Env = gymnasium.Env[Any, Any]
@@ -128,9 +127,7 @@ class PlayerEnv(Env):
                 f'{self.player.name}: the same seed and moves led to another position than when the checkpoint was saved',
                 remedy='Its reset(seed) must decide about everything that is random in a game.',
             )
-        bit_generator = bit_generator_cls(state['rng']['bit_generator'])()
-        bit_generator.state = checked_bits(state['rng'])
-        self.np_random = np.random.Generator(bit_generator)
+        self.np_random = generator_of(state['rng'])
 
     def render(self) -> Any:
         return self.game.render()

@@ -11,7 +11,7 @@ from rlframe.registry import ENV_SCHEDULE_REGISTRY
 
 
 def schedule_problem(value: Mapping[str, Any]) -> str:
-    """Returns what is wrong with a value of ``env.schedule``, or an empty string."""
+    """Describes the first mistake in a value of ``env.schedule``; an empty string if there is none."""
     for name, rule in value.items():
         try:
             _check_rule(rule)

@@ -67,7 +67,7 @@ def find_world(env: Any, manager: str | None = None) -> World:
         manager: Name of the env manager that the user has chosen; None: the default.
 
     Returns:
-        Its world; Gymnasium if no package has the id, so that its error says what is wrong.
+        Its world; if no package has the id, Gymnasium, whose error names the nearest id or the package to install.
     """
     if not isinstance(env, str):
         return World(env, manager=manager)

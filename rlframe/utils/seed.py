@@ -12,7 +12,7 @@ import numpy as np
 
 from rlframe.utils import schema
 from rlframe.utils.lazy import LazyModule
-from rlframe.utils.serialize import checked_words
+from rlframe.utils.serialize import checked_bits, checked_words
 
 torch = LazyModule('torch')
 
@@ -129,6 +129,17 @@ def bit_generator_cls(name: Any) -> Any:
     if name not in BIT_GENERATORS:
         raise ValueError(f'numpy has no bit generator {name!r}')
     return getattr(np.random, name)
+
+
+def generator_of(state: Any) -> np.random.Generator:
+    """Returns a generator with the saved state of a bit generator.
+
+    Raises:
+        ValueError: If it is no such state.
+    """
+    bit_generator = bit_generator_cls(state['bit_generator'])()
+    bit_generator.state = checked_bits(state)
+    return np.random.Generator(bit_generator)
 
 
 def forked(state: Any, key: int) -> Any:

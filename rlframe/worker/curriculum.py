@@ -6,7 +6,7 @@ import logging
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -114,8 +114,8 @@ class SuccessConfig(Section):
         REQUIRED, range='(-inf, inf)', doc='mean of the last episodes at which the next stage begins'
     )
     episodes: int = option(20, range=f'[1, {KEPT}]', unit='episodes', doc='over which the mean is taken')
-    of: str = option(
-        'return', choices=('return', 'success'), doc="what is averaged: returns, or info['is_success']"
+    of: Literal['return', 'success'] = option(
+        'return', doc="which mean has to reach the goal: that of returns, or of info['is_success']"
     )
 
 

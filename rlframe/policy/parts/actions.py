@@ -37,7 +37,7 @@ class ActionMap:
             ActionMap(dataclasses.replace(spec, action_space=part, name=f'{name} of {spec.name}'))
             for name, part in getattr(space, 'parts', {}).items()
         ]
-        self._split = np.cumsum(getattr(space, 'sizes', ()))[:-1]
+        self._space = space
         self.is_exact = not self.is_continuous and not self._parts
         """Whether ``from_env`` gives back what ``to_env`` was given."""
         self._shape: tuple[int, ...] = space.shape or ()
@@ -68,10 +68,9 @@ class ActionMap:
 
     def _joined(self, change: Callable[[ActionMap, Array], Array], action: Array) -> Array:
         """Returns the rows of a ``Composite`` [n, K] with the columns of each part changed."""
-        count, columns = len(action), np.split(action, self._split, 1)
+        count, each = len(action), zip(self._parts, self._space.columns(action), strict=True)
         changed = [
-            change(part, column.reshape(count, *part._shape)).reshape(count, -1)
-            for part, column in zip(self._parts, columns, strict=True)
+            change(part, column.reshape(count, *part._shape)).reshape(count, -1) for part, column in each
         ]
         return np.concatenate(changed, 1, dtype=np.float64)
 
