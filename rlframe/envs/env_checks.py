@@ -36,8 +36,8 @@ MINIGRID = ('MiniGrid-', 'BabyAI-')
 
 _ID = re.compile(r'(?:(?P<namespace>[\w-]+)/)?(?P<name>[\w.-]+?)(?:-v\d+)?', re.ASCII)
 """Gymnasium's grammar of an id without a module prefix."""
-_GAME = re.compile(r'(?:atari|butterfly|classic|mpe|sisl)\.[a-z0-9_]+_v\d+')
-"""A PettingZoo id of one of its own families."""
+_GAME = re.compile(r'(?:atari|butterfly|classic|mpe|sisl)\.[a-z0-9_]+_v\d+|envpool:[\w/-]+', re.ASCII)
+"""A PettingZoo id of one of its own families, or a game of EnvPool."""
 _TEXTS = {
     'render_mode': words('rgb_array|ansi'),
     'map_name': words('4x4|8x8'),
@@ -77,7 +77,7 @@ def is_plain_id(env_id: Any) -> bool:
 
 
 def is_plain_game(env_id: Any) -> bool:
-    """Whether this is the id of a game that comes with PettingZoo."""
+    """Whether this is the id of a game that comes with PettingZoo or EnvPool."""
     return type(env_id) is str and _GAME.fullmatch(env_id) is not None
 
 

@@ -7,6 +7,7 @@ import importlib.util
 import pkgutil
 import re
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from rlframe.envs.base_env import EnvConfig, EnvFactory
@@ -18,6 +19,8 @@ from rlframe.utils.field import REQUIRED, option
 if TYPE_CHECKING:
     import gymnasium
 
+ENVPOOL = 'envpool'
+"""What comes before the id of a game of EnvPool."""
 MAKERS = {'aec': ('env',), 'parallel': ('parallel_env',), 'auto': ('parallel_env', 'env')}
 """Functions of a PettingZoo module that create its game, the preferred one first."""
 
@@ -27,7 +30,8 @@ class PettingZooConfig(EnvConfig):
 
     env_id: Any = option(
         REQUIRED,
-        doc="PettingZoo id such as 'classic.tictactoe_v3', 'module:name', a class or a factory",
+        doc="PettingZoo id such as 'classic.tictactoe_v3', 'envpool:' and a game of EnvPool, 'module:name', a class or a"
+        ' factory',
         reaches='code',
         harmless=is_plain_game,
     )
@@ -54,7 +58,7 @@ class PettingZooEnvFactory(EnvFactory):
             MissingDependencyError: If PettingZoo, or a package that the game needs, is not installed.
             IncompatibleError: If its players have different spaces.
         """
-        from rlframe.envs.player_env import player_env
+        from rlframe.envs.player_env import PlayerEnv, player_env
 
         env_id = self.cfg.env_id
         kwargs = {**self.cfg.kwargs, **({} if render_mode is None else {'render_mode': render_mode})}
@@ -69,12 +73,18 @@ class PettingZooEnvFactory(EnvFactory):
             raise EnvError(f'cannot make {env_id!r}: {error}', where='env.kwargs') from error
         except ImportError as error:
             raise _missing(env_id, error) from error
+        if isinstance(game, PlayerEnv):
+            return game
         return player_env(
             game, env_id if isinstance(env_id, str) else getattr(maker, '__name__', repr(maker))
         )
 
     def _maker(self, env_id: str) -> Callable[..., Any]:
         module, _, name = env_id.rpartition(':')
+        if module == ENVPOOL:
+            from rlframe.envs.pool_game import PoolGame
+
+            return partial(PoolGame, name)
         names = (name,) if module else MAKERS[self.cfg.api]
         found = _import(module, env_id) if module else _import_game(env_id)
         makers = [getattr(found, each) for each in names if hasattr(found, each)]

@@ -33,6 +33,10 @@ OWN_KEYS = ('env_id', 'players', 'elapsed_step')
 """Keys that EnvPool adds to every info."""
 
 
+TOLD_OF_A_GAME = {'info:current_player', 'info:legal_action_mask', 'info:players.id'}
+"""What EnvPool tells of a game whose players move one at a time."""
+
+
 class PoolConfig(Section):
     """Options of ``EnvPoolManager``."""
 
@@ -158,7 +162,7 @@ class EnvPoolManager(IEnvManager):
         drawn = np.random.SeedSequence().generate_state(self.env_num)
         used = [int(d if own is None else own) for own, d in zip(seeds, drawn, strict=True)]
         self._pool = None  # its threads end before new ones start
-        self._pool = _make(
+        self._pool = make_pool(
             self._task_id,
             num_envs=self.env_num,
             batch_size=self._batch_size,
@@ -340,12 +344,11 @@ def family_of(task_id: str) -> str:
     return module.partition('.')[2]
 
 
-def _spec_of(task_id: str, kwargs: Mapping[str, Any], rows: PoolRows | None) -> EnvSpec:
-    """Returns what a policy must know about a task, whose observations are those of ``rows``, without creating an env.
+def task_spec(task_id: str, kwargs: Mapping[str, Any]) -> Any:
+    """Returns EnvPool's spec of a task, without creating an env.
 
     Raises:
-        EnvError: If EnvPool has no such task (the nearest is named), does not accept its options, or if several
-            players act in it.
+        EnvError: If EnvPool has no such task (the nearest is named), or does not accept its options.
         MissingDependencyError: If EnvPool, or a library that the task needs, is not installed.
     """
     envpool, known = _import(), task_ids()
@@ -354,7 +357,7 @@ def _spec_of(task_id: str, kwargs: Mapping[str, Any], rows: PoolRows | None) -> 
     with warnings.catch_warnings():
         warnings.simplefilter('ignore')  # its bounds are of float64
         try:
-            spec = envpool.make_spec(task_id, **kwargs)
+            return envpool.make_spec(task_id, **kwargs)
         except ImportError as error:
             raise MissingDependencyError(
                 f'{task_id!r} needs a library that is not installed: {error}', where='env.env_id'
@@ -363,15 +366,38 @@ def _spec_of(task_id: str, kwargs: Mapping[str, Any], rows: PoolRows | None) -> 
             raise EnvError(
                 f'EnvPool does not accept these options for {task_id!r}: {error}', where='env.kwargs'
             ) from error
-        player_num = getattr(spec.config, 'max_num_players', 1)
-        if player_num > 1:
-            raise EnvError(
-                f'{task_id!r} has {player_num} players, and EnvPool gives a row for each',
-                where='env.env_id',
-                remedy='Games of several players come from PettingZoo: rlframe list env pettingzoo: shows them.',
-            )
-        # a threshold of EnvPool may be the default of a family of tasks, such as 0 or 10
-        registered, limit = gymnasium.registry.get(task_id), spec.config.max_episode_steps
+
+
+def player_num(spec: Any) -> int:
+    """Returns the number of players of a task, by EnvPool's spec of it."""
+    return int(getattr(spec.config, 'max_num_players', 1))
+
+
+def moves_in_turn(spec: Any) -> bool:
+    """Whether a task is a game whose players move one at a time, by EnvPool's spec of it."""
+    return player_num(spec) > 1 and set(spec.state_array_spec) >= TOLD_OF_A_GAME
+
+
+def _spec_of(task_id: str, kwargs: Mapping[str, Any], rows: PoolRows | None) -> EnvSpec:
+    """Returns what a policy must know about a task of one player, whose observations are those of ``rows``.
+
+    Raises:
+        EnvError, MissingDependencyError: As of ``task_spec``, or if several players act in it.
+    """
+    spec = task_spec(task_id, kwargs)
+    if (count := player_num(spec)) > 1:
+        turns = f'env.type=pettingzoo plays it, as env.env_id=envpool:{task_id}.'
+        raise EnvError(
+            f'{task_id!r} has {count} players, and EnvPool gives a row for each',
+            where='env.env_id',
+            remedy=turns
+            if moves_in_turn(spec)
+            else 'rlframe list env pettingzoo: shows games that can be played.',
+        )
+    # a threshold of EnvPool may be the default of a family of tasks, such as 0 or 10
+    registered, limit = gymnasium.registry.get(task_id), spec.config.max_episode_steps
+    with warnings.catch_warnings():
+        warnings.simplefilter('ignore')  # as above
         return EnvSpec(
             observation_space=spec.gymnasium_observation_space if rows is None else rows.space,
             action_space=spec.gymnasium_action_space,
@@ -381,7 +407,12 @@ def _spec_of(task_id: str, kwargs: Mapping[str, Any], rows: PoolRows | None) -> 
         )
 
 
-def _make(task_id: str, **options: Any) -> Any:
+def make_pool(task_id: str, **options: Any) -> Any:
+    """Creates envs of a task.
+
+    Raises:
+        EnvStartError: If EnvPool cannot.
+    """
     with warnings.catch_warnings():
         warnings.simplefilter('ignore')  # as above
         try:

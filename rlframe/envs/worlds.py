@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from rlframe.envs import pettingzoo_env, pool_manager
 from rlframe.envs.env_checks import MINIGRID, NAMESPACES
 from rlframe.envs.gym_env import MODULES, GymEnvFactory, import_namespace, is_installed, module_of
-from rlframe.envs.pettingzoo_env import PettingZooEnvFactory
-from rlframe.errors import MissingDependencyError
+from rlframe.envs.pettingzoo_env import ENVPOOL, PettingZooEnvFactory
+from rlframe.errors import EnvError, MissingDependencyError
 from rlframe.utils.lazy import LazyModule
 
 if TYPE_CHECKING:
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 else:
     gym = LazyModule('gymnasium')
 
-ENVPOOL, PETTINGZOO, AGENTS = 'envpool', 'pettingzoo', 'agents'
-"""Prefixes of ids, as in ``envpool:Hopper-v5``; other ones are names of modules."""
+PETTINGZOO, AGENTS = 'pettingzoo', 'agents'
+"""Prefixes of ids, as ``ENVPOOL`` in ``envpool:Hopper-v5``; other ones are names of modules."""
 
 
 class World(NamedTuple):
@@ -73,7 +73,7 @@ def find_world(env: Any, manager: str | None = None) -> World:
         return World(env, manager=manager)
     world, _, name = env.partition(':')
     if world == ENVPOOL and name:
-        return World(name, manager='env_pool')
+        return _of_pool(name)
     if world == PETTINGZOO and name:
         return World(name, PETTINGZOO, manager)
     if world == AGENTS and name:
@@ -84,8 +84,16 @@ def find_world(env: Any, manager: str | None = None) -> World:
     if module and is_installed(module):
         return World(f'{module}:{env}', manager=manager)
     if manager is None and env in _pool_ids():
-        return World(env, manager='env_pool')
+        return _of_pool(env)
     return World(env, PETTINGZOO if env in _games() else 'gym', manager)
+
+
+def _of_pool(task_id: str) -> World:
+    """Returns a task of EnvPool: a game if its players move in turn."""
+    with suppress(EnvError, MissingDependencyError):  # who makes the env raises them
+        if pool_manager.moves_in_turn(pool_manager.task_spec(task_id, {})):
+            return World(f'{ENVPOOL}:{task_id}', PETTINGZOO)
+    return World(task_id, manager='env_pool')
 
 
 def _agents(game: str) -> World:

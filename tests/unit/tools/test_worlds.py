@@ -16,39 +16,76 @@ import rlframe
 from rlframe.app.list_envs import envs_text
 from rlframe.app.training import starting_config
 from rlframe.config import compile_config
+from rlframe.data.players import PlayerLayout
 from rlframe.entry.__main__ import main
+from rlframe.envs.pettingzoo_env import PettingZooEnvFactory
+from rlframe.envs.pool_game import PoolGame
 from rlframe.envs.worlds import World, find_world
 from rlframe.envs.wrappers import WeightedReward
-from rlframe.errors import ConfigError, EnvContractError, EnvError, MissingDependencyError
+from rlframe.errors import ConfigError, EnvContractError, EnvError, IncompatibleError, MissingDependencyError
 from rlframe.pipeline.build import make_factory
 
-SPECS = {
+TURNS = ('info:current_player', 'info:legal_action_mask', 'info:players.id')
+SPECS: dict[str, Any] = {
     'OnlyHere-v1': ('envpool.mujoco.gym', {}),
     'CartPole-v1': ('envpool.classic_control', {}),
-    'TwoPlayers-v1': ('envpool.pgx', {'max_num_players': 2}),
+    'Turns-v1': ('envpool.pgx', {'max_num_players': 2, 'tells': TURNS}),
+    'AtOnce-v1': ('envpool.highway', {'max_num_players': 2, 'tells': TURNS[2:]}),
 }
+
+
+class TurnsPool:
+    """Two players write in turn to two free cells; who writes the last one wins. The seed decides who begins."""
+
+    def __init__(self, task_id: str, env_type: str, num_envs: int, num_threads: int, seed: int) -> None:
+        self.observation_space = None
+        self.cells, self.mover = np.zeros(2, np.float64), seed % 2
+
+    def told(self) -> tuple[Any, Any]:
+        """Returns the rows of the players, the second one first, and the info."""
+        rows = np.array([[*self.cells, player] for player in (1, 0)])
+        players = {'id': np.array([1, 0]), 'env_id': np.zeros(2)}
+        return rows, {
+            'players': players,
+            'current_player': np.array([self.mover]),
+            'legal_action_mask': self.cells[None] == 0,
+        }
+
+    def reset(self) -> Any:
+        return self.told()
+
+    def step(self, action: Any) -> Any:
+        assert self.cells[action[0]] == 0
+        self.cells[action[0]] = 1
+        is_over, winner = bool(self.cells.all()), self.mover
+        self.mover = 1 - self.mover
+        obs, info = self.told()
+        reward = np.array([1.0, -1.0] if winner == 1 else [-1.0, 1.0]) * is_over
+        return obs, reward, np.array([is_over]), np.array([False]), info
+
+    def close(self) -> None: ...
 
 
 @pytest.fixture
 def envpool(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An EnvPool of three tasks that cannot be stepped."""
+    """An EnvPool of four tasks, of which one can be stepped."""
 
     def make_spec(task_id: str, **kwargs: Any) -> Any:
         if kwargs.get('library'):
             raise ImportError('no libQt5Core.so.5')
-        config = SimpleNamespace(
-            max_episode_steps=500, max_num_players=SPECS[task_id][1].get('max_num_players', 1)
-        )
+        facts = SPECS[task_id][1]
+        config = SimpleNamespace(max_episode_steps=500, max_num_players=facts.get('max_num_players', 1))
         box = gymnasium.spaces.Box(-1, 1, (3,), np.float64)
         return SimpleNamespace(
             config=config,
             gymnasium_observation_space=box,
             gymnasium_action_space=gymnasium.spaces.Discrete(2),
+            state_array_spec=dict.fromkeys(facts.get('tells', ())),
         )
 
     pool, registration = ModuleType('envpool'), ModuleType('envpool.registration')
     pool.__spec__ = SimpleNamespace(name='envpool', origin='envpool')  # type: ignore[assignment]
-    vars(pool).update(list_all_envs=lambda: list(SPECS), make_spec=make_spec)
+    vars(pool).update(list_all_envs=lambda: list(SPECS), make_spec=make_spec, make=TurnsPool)
     registration.registry = SimpleNamespace(specs=SPECS)  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, 'envpool', pool)
     monkeypatch.setitem(sys.modules, 'envpool.registration', registration)
@@ -62,6 +99,8 @@ def envpool(monkeypatch: pytest.MonkeyPatch) -> None:
         ('envpool:CartPole-v1', None, World('CartPole-v1', manager='env_pool')),
         ('OnlyHere-v1', None, World('OnlyHere-v1', manager='env_pool')),
         ('OnlyHere-v1', 'base', World('OnlyHere-v1', manager='base')),
+        ('Turns-v1', None, World('envpool:Turns-v1', 'pettingzoo')),
+        ('envpool:Turns-v1', None, World('envpool:Turns-v1', 'pettingzoo')),
         ('pettingzoo:classic.tictactoe_v3', None, World('classic.tictactoe_v3', 'pettingzoo')),
         ('classic.tictactoe_v3', 'subprocess', World('classic.tictactoe_v3', 'pettingzoo', 'subprocess')),
         ('MiniGrid-Empty-5x5-v0', None, World('MiniGrid-Empty-5x5-v0')),
@@ -88,8 +127,12 @@ def test_an_env_of_envpool_gets_a_config_by_its_spaces() -> None:
     assert (main_config.env.env_id, create_config.env.type) == ('OnlyHere-v1', 'gym')
     assert (create_config.env_manager.type, create_config.policy.type) == ('env_pool', 'ppo')
     assert 'stop_value' not in main_config.env  # EnvPool's own threshold may be that of the family
-    with pytest.raises(EnvError, match=r'2 players.*PettingZoo'):
-        starting_config('envpool:TwoPlayers-v1')
+    with pytest.raises(EnvError, match=r'2 players.*list env pettingzoo:'):
+        starting_config('envpool:AtOnce-v1')
+    with pytest.raises(EnvError, match=r'2 players.*env\.type=pettingzoo.*envpool:Turns-v1'):
+        starting_config('Turns-v1', manager='env_pool')
+    with pytest.raises(IncompatibleError, match=r"'OnlyHere-v1' is no game in which players move in turn"):
+        PoolGame('OnlyHere-v1')
     with pytest.raises(
         EnvError, match=r"env\.env_id: EnvPool has no task 'OnlyHer-v1'\. Did you mean 'OnlyHere-v1'"
     ):
@@ -107,6 +150,31 @@ def test_a_game_begins_as_self_play_against_random_moves(policy: str | None, col
         'battle_interaction',
     )
     assert main_config.policy.eval.evaluator.opponent == 'random'
+
+
+@pytest.mark.usefixtures('envpool')
+def test_a_game_of_envpool_is_one_of_players_who_move_in_turn(tmp_path: Path) -> None:
+    game = PettingZooEnvFactory({'env_id': 'envpool:Turns-v1'}).make()
+    assert isinstance(game, PoolGame) and game.player.player_num == 2
+    layout = PlayerLayout(game.player, 2)
+    first = layout.view(game.reset(seed=1)[0][None])
+    assert first.active.tolist() == [[False, True]] and first.obs['observation'][0, 1].tolist() == [0, 0, 1]
+    obs, _, terminated, _, _ = game.step(np.array([0, 0]))
+    second = layout.view(obs[None])
+    assert second.active.tolist() == [[True, False]] and second.obs['action_mask'][0, 0].tolist() == [0, 1]
+    state = game.get_state()
+    for player in (game, PettingZooEnvFactory({'env_id': 'envpool:Turns-v1'}).make()):
+        player.reset(seed=0)
+        player.set_state(state)
+        obs, reward, terminated, truncated, _ = player.step(np.array([1, 0]))
+        last = layout.view(obs[None])
+        assert (reward, terminated, truncated) == (1.0, True, False) and last.reward.tolist() == [[1, -1]]
+        assert not last.active.any() and last.obs['observation'][0].tolist() == [[1, 1, 0], [1, 1, 1]]
+        player.close()
+    main_config, create_config = starting_config('Turns-v1', max_env_step=200)
+    assert main_config.env.env_id == 'envpool:Turns-v1' and create_config.env.type == 'pettingzoo'
+    result = rlframe.train(env='Turns-v1', folder=tmp_path / 'run', max_env_step=200, progress=False)
+    assert result.finished and result.best is not None
 
 
 @pytest.mark.parametrize('env', ['MetaWorld/Reach-v3', 'CoinrunEasy-v0', 'CheetahRun-v1'])
@@ -135,7 +203,9 @@ def test_installed_envs_are_listed_by_family_and_with_their_spaces(
     assert 'acts by Discrete(2); at most 500 env steps an episode; solved at 475' in text
     assert 'envpool:CartPole-v1' in text
     assert 'CartPole-v0' not in text  # CartPole-v1 replaces it
-    assert 'has 2 players' in envs_text('envpool:two', 80)
+    assert '2 players' in envs_text('envpool:turns', 80) and 'has 2 players' in envs_text(
+        'envpool:atonce', 80
+    )
     assert main(['list', 'env', 'CartPoel']) == 2
     assert 'Did you mean' in capsys.readouterr().err
     assert main(['list', 'env', 'gym']) == 0  # a component, as before
