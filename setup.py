@@ -34,9 +34,27 @@ FEATURES = {
 
 Each has a lower bound: without one, a resolver that is stuck takes a version of years ago, which cannot be imported.
 """
+FAMILIES = {
+    'highway': ['highway-env >= 1.10'],
+    'robotics': [
+        'gymnasium-robotics >= 1.3',
+        'mujoco >= 2.2, < 3.11',
+    ],  # its arms cannot be made by newer ones
+    'popgym': ['popgym >= 1.0'],
+    'mpe2': ['mpe2 >= 1.0'],
+    'mo-gymnasium': ['mo-gymnasium >= 1.3'],
+}
+"""Extra to the packages of envs of others that the tests of families play."""
 SITE = ['mkdocs-material >= 9.5', 'mkdocstrings[python] >= 0.26']
 EXTRAS = {
     **FEATURES,
+    **FAMILIES,
+    'dm-control': ['shimmy[dm-control] >= 2.0'],
+    'vizdoom': ['vizdoom >= 1.2'],
+    'families': [
+        'envpool >= 1.2',
+        *sorted({package for packages in FAMILIES.values() for package in packages}),
+    ],
     'all': sorted({package for packages in FEATURES.values() for package in packages}),
     'docs': [*SITE, 'matplotlib >= 3.8'],
     'test': [

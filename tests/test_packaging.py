@@ -108,12 +108,12 @@ def test_every_extra_that_a_message_or_a_page_names_exists(monkeypatch: pytest.M
         *ROOT.glob('rlframe/**/*.py'),
         *ROOT.glob('configs/*.py'),
         *ROOT.glob('*.md'),
-        *ROOT.glob('docs/*.md'),
+        *ROOT.glob('docs/**/*.md'),
     ]
     named = {
         extra
         for file in files
-        for found in re.findall(r'rlframe\[([\w,]+)\]', file.read_text(encoding='utf-8'))
+        for found in re.findall(r'rlframe\[([\w,-]+)\]', file.read_text(encoding='utf-8'))
         for extra in found.split(',')
     }
     assert {'video', 'http', 'onnx'} <= named <= set(extras)

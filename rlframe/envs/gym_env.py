@@ -22,8 +22,21 @@ else:
     gym = LazyModule('gymnasium')
 
 
-EXTRAS = {'ale': 'atari', 'box2d': 'box2d', 'mujoco': 'mujoco', 'minigrid': 'minigrid', 'minatar': 'minatar'}
-"""Words in an id or an error that identify the extra of rlframe that installs the env."""
+EXTRAS = {
+    'ale': 'atari',
+    'box2d': 'box2d',
+    'mujoco': 'mujoco',
+    'minigrid': 'minigrid',
+    'minatar': 'minatar',
+    'highway': 'highway',
+    'robotics': 'robotics',
+    'popgym': 'popgym',
+    'mpe2': 'mpe2',
+    'mo_gymnasium': 'mo-gymnasium',
+    'shimmy': 'dm-control',
+    'vizdoom': 'vizdoom',
+}
+"""Words in an id, an error or the name of a module that identify the extra of rlframe that installs the env."""
 MODULES = {
     'highway_env': ('highway-', 'merge-', 'roundabout-', 'parking-', 'intersection-', 'racetrack-'),
     'gymnasium_robotics': (
@@ -188,7 +201,7 @@ def make_by_id(env_id: str, kwargs: Mapping[str, Any]) -> gym.Env[Any, Any]:
     except gym.error.DependencyNotInstalled as error:
         raise _missing(env_id, str(error)) from error
     except (gym.error.Error, TypeError, ImportError) as error:
-        if isinstance(error, gym.error.UnregisteredEnv) and _extra_of(name) and not has_namespace:
+        if isinstance(error, gym.error.UnregisteredEnv) and extra_of(name) and not (has_namespace or module):
             raise _missing(env_id, 'its package is not installed') from error
         is_near = name not in gym.registry and not ENVPOOL_IDS.match(name)
         is_near = is_near and bool(module or not module_of(name))  # its package is not imported
@@ -249,16 +262,15 @@ def _module_advice(name: str) -> str:
     if ENVPOOL_IDS.match(name):
         return f'EnvPool has such envs: pip install "rlframe[envpool]", and name it envpool:{name}.'
     module = module_of(name)
-    which = (
-        f'The package {_package(module, name)} registers such ids' if module else 'If a package registers it'
-    )
+    which = f'The package {_package(module)} registers such ids' if module else 'If a package registers it'
     return f"{which}: name its module before the id, env.env_id='{module or 'module'}:{name}', or in import_names."
 
 
-def _package(module: str, name: str) -> str:
+def _package(module: str) -> str:
     """Returns the name of the package of a module, with the way to install it if it is not."""
-    package = 'shimmy[dm-control]' if name.startswith('dm_control/') else module.partition('.')[0]
-    return package if is_installed(module) else f'{package} (not installed: pip install "{package}")'
+    package, extra = module.partition('.')[0], extra_of(module)
+    wanted = f'rlframe[{extra}]' if extra else package
+    return package if is_installed(module) else f'{package} (not installed: pip install "{wanted}")'
 
 
 def module_of(name: str) -> str:
@@ -291,12 +303,13 @@ def _is_minigrid(name: str) -> bool:
     return name.lower().startswith(tuple(start.lower() for start in MINIGRID))
 
 
-def _extra_of(text: str) -> str:
+def extra_of(text: str) -> str:
+    """Returns the extra of rlframe that an id, an error or a module is about; an empty string if there is none."""
     return next((extra for word, extra in EXTRAS.items() if word in text.lower()), '')
 
 
 def _missing(env_id: str, why: str) -> MissingDependencyError:
-    extra = _extra_of(env_id) or _extra_of(why)
+    extra = extra_of(env_id) or extra_of(why)
     remedy = f'To install it: pip install "rlframe[{extra}]"' if extra else ''
     return MissingDependencyError(
         f'{env_id!r} needs a package that is not installed: {why}', where='env.env_id', remedy=remedy

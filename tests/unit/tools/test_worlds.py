@@ -219,18 +219,22 @@ def test_a_config_takes_the_spaces_of_envpool_from_it_alone() -> None:
 
 
 @pytest.mark.parametrize(
-    ('env', 'package'),
-    [('Panda-v3', 'panda_gym'), ('dm_control/walker-walk-v0', 'shimmy'), ('mo-hopper-v5', 'mo_gymnasium')],
+    ('env', 'package', 'wanted'),
+    [
+        ('Panda-v3', 'panda_gym', 'panda_gym'),
+        ('dm_control/walker-walk-v0', 'shimmy', 'rlframe[dm-control]'),
+        ('mo-hopper-v5', 'mo_gymnasium', 'rlframe[mo-gymnasium]'),
+    ],
 )
 def test_an_id_of_a_package_that_is_not_installed_says_what_to_install(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], env: str, package: str
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], env: str, package: str, wanted: str
 ) -> None:
     find_spec = importlib.util.find_spec
     monkeypatch.setattr(
         importlib.util, 'find_spec', lambda name: None if name == package else find_spec(name)
     )
     assert main(['train', '--env', env]) == 2
-    assert f'pip install "{package}' in capsys.readouterr().err
+    assert f'pip install "{wanted}"' in capsys.readouterr().err
 
 
 def test_a_misspelt_id_of_a_package_that_is_installed_names_the_nearest(
