@@ -89,6 +89,7 @@ EXTRAS = {
         'nbclient >= 0.10',
         'ipykernel >= 6.29',
     ],
+    'conformance': ['stable-baselines3 >= 2.9', 'sb3-contrib >= 2.9'],
     'bench': ['stable-baselines3 >= 2.4', 'tianshou >= 2.0', 'cpprb >= 11.0; python_version < "3.13"'],
 }
 

@@ -54,6 +54,25 @@ def estimate(scores: Sequence[float]) -> dict[str, float]:
     return {'value': value, 'low': float(low), 'high': float(high)}
 
 
+def improvement(scores: Sequence[float], others: Sequence[float]) -> dict[str, float]:
+    """Returns how probably a run of one group has a higher score than a run of another, and its bootstrap interval.
+
+    An equal score counts half. Each resample draws runs of either group, independently of the other: with a single env, this
+    is the stratified bootstrap.
+
+    Source:
+        Agarwal et al., Deep Reinforcement Learning at the Edge of the Statistical Precipice (2021), section 4.3; Mann &
+        Whitney (1947).
+    """
+    ours, theirs, rng = np.asarray(scores, float), np.asarray(others, float), np.random.default_rng(0)
+    wins = (np.sign(ours[:, None] - theirs) + 1) / 2  # [K, L]
+    rows, columns = (rng.integers(n, size=(RESAMPLES, n)) for n in wins.shape)
+    values = wins[rows[:, :, None], columns[:, None, :]].mean((1, 2))
+    tail = 50 * (1 - LEVEL)
+    low, high = np.percentile(values, [tail, 100 - tail])
+    return {'value': float(wins.mean()), 'low': float(low), 'high': float(high)}
+
+
 OF_ONE_RUN = ('seed', 'exp_name')
 """Options in which runs of one group may differ."""
 GRID = 200
@@ -173,7 +192,7 @@ def compare_runs(runs: Sequence[RunFiles]) -> dict[str, Any]:
 
     Returns:
         ``env``, ``metric``, and the results of each of the ``groups`` as plain data for JSON; numbers that do not exist are
-        None.
+        None. ``improvement`` is the probability that a run's final score is above that of a run of the first group.
 
     Raises:
         ExperimentDirError: If they have different envs, or one has no score yet.
@@ -185,7 +204,9 @@ def compare_runs(runs: Sequence[RunFiles]) -> dict[str, Any]:
             raise ExperimentDirError(f'this run has not written {metric} yet', where=str(run.folder))
     differ = _differing([group.runs[0].options for group in groups])
     rows = [_row(group, metric) for group in groups]
+    finals = [[float(curve.values[-1]) for curve in group.curves(metric)] for group in groups]
     for i, row in enumerate(rows):
+        row['improvement'] = improvement(finals[i], finals[0]) if i else None
         row['options'] = {key: values[i] for key, values in differ.items()}
     how = {'statistic': 'interquartile mean over runs', 'interval': '95 % bootstrap', 'resamples': RESAMPLES}
     return {'env': env, 'metric': metric, **how, 'groups': rows}
@@ -220,12 +241,16 @@ def as_text(found: Mapping[str, Any]) -> str:
     rows: list[dict[str, Any]] = found['groups']
     seeds = max(len(row['runs']) for row in rows)
     shares = [row['time_shares'] for row in rows]
+    better = [
+        _estimate_text(row['improvement'], len(row['runs'])) if row['improvement'] else '-' for row in rows
+    ]
     head = ('', [row['label'] for row in rows])
     lines: list[tuple[str, list[str]]] = [
         head,
         ('runs', [str(len(row['runs'])) for row in rows]),
         ('final score', [_estimate_text(row['final'], len(row['runs'])) for row in rows]),
         ('best score', [_estimate_text(row['best'], len(row['runs'])) for row in rows]),
+        *([('above the first', better)] if len(rows) > 1 else []),
         ('reached the goal', [f'{row["reached_goal"]} of {len(row["runs"])}' for row in rows]),
         ('env steps to it', [_or_dash(row['env_steps_to_goal'], '{:,.0f}') for row in rows]),
         ('seconds', [_or_dash(row['seconds'], '{:,.1f}') for row in rows]),

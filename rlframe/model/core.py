@@ -194,8 +194,8 @@ def update_norms(norms: Iterable[BatchRenorm]) -> None:
     torch._foreach_add_([norm.passes for norm in trained], 1)
     for norm in trained:
         norm.batch = None
-    found, one = batch[0].new_zeros(()), batch[0].new_ones(())
-    torch._amp_foreach_non_finite_check_and_unscale_(batch, found, one)  # division by 1 changes nothing
+    found = batch[0].new_zeros((), dtype=torch.float32)  # division by 1 changes nothing
+    torch._amp_foreach_non_finite_check_and_unscale_(batch, found, torch.ones_like(found))
     is_bad = found.bool()  # nothing waits for it
     batch = [torch.where(is_bad, old, new) for old, new in zip(running, batch, strict=True)]
     torch._foreach_lerp_(running, batch, MOMENTUM)

@@ -11,7 +11,7 @@ from rlframe.data.faces import Metrics
 from rlframe.data.timestep import Batch
 from rlframe.errors import ConfigError
 from rlframe.policy.parts.actions import IMPOSSIBLE, mask_of, masked
-from rlframe.policy.parts.optim import Optimizer
+from rlframe.policy.parts.optim import ADAM_EPS, Optimizer
 from rlframe.policy.parts.options import (
     BATCH_SIZE,
     HIDDEN_SIZES,
@@ -60,6 +60,13 @@ class DQNLearn(TDLearn):
         None, range='(0, 1]', doc='share of a soft update after each iteration, instead', may_change=True
     )
     grad_clip_norm: float | None = option(grad_clip_norm())
+    adam_eps: float = option(ADAM_EPS)
+    kappa: float | None = option(
+        None,
+        range='(0, inf)',
+        doc='error from which the loss grows linearly; None: it is the squared error. Categorical losses have none',
+        may_change=True,
+    )
 
 
 class DQNConfig(TDConfig, QConfig):
@@ -119,7 +126,7 @@ class DQNPolicy(QPolicy):
         self._optimizer = self._optimizers['model'] = Optimizer(self._model, self._cfg.learn)
         self._target_update_freq = self._cfg.learn.target_update_freq
         self._target_theta = self._cfg.learn.target_theta
-        self._double = self._cfg.double
+        self._double, self._kappa = self._cfg.double, self._cfg.learn.kappa
         self._tau, self._bonus_weight = self._cfg.entropy_tau, self._cfg.m_alpha
         # a subclass may change the loss of each transition; otherwise their mean is one operation
         is_own = type(self)._losses is DQNPolicy._losses
@@ -160,7 +167,7 @@ class DQNPolicy(QPolicy):
         """
         value = self._chosen(self._valued(self._model, rows, 'obs'), rows['action'])  # [B]
         target = self._target(rows)
-        loss = torch.nn.functional.mse_loss(value, target, reduction=self._reduction)
+        loss = td_loss(value, target, self._kappa, self._reduction)
         value = value.detach()
         return loss, target - value, {'q_value': value.mean(), 'target_q_value': target.mean()}
 
@@ -207,6 +214,15 @@ class DQNPolicy(QPolicy):
 
     def reset_targets(self) -> None:
         self._targets.copy()
+
+
+def td_loss(
+    value: torch.Tensor, target: torch.Tensor, kappa: float | None, reduction: str = 'none'
+) -> torch.Tensor:
+    """Returns the squared errors of values, or their Huber losses, half as large at first and linear from kappa on."""
+    if kappa is None:
+        return torch.nn.functional.mse_loss(value, target, reduction=reduction)
+    return torch.nn.functional.huber_loss(value, target, reduction=reduction, delta=kappa)
 
 
 def soft_policy(

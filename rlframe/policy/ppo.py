@@ -16,7 +16,7 @@ from rlframe.policy.base_policy import CollectConfig, LearnConfig, Policy, Polic
 from rlframe.policy.parts.actions import IMPOSSIBLE, mask_of, masked
 from rlframe.policy.parts.memory import UNROLL_LEN, MemoryModel, sequence_batches
 from rlframe.policy.parts.normalize import RunningMoments
-from rlframe.policy.parts.optim import NAN_POLICY, OPTIMIZER, Optimizer
+from rlframe.policy.parts.optim import ADAM_EPS, NAN_POLICY, OPTIMIZER, Optimizer
 from rlframe.policy.parts.options import (
     DISCOUNT_FACTOR,
     EPOCH_PER_COLLECT,
@@ -97,6 +97,11 @@ class PPOLearn(LearnConfig):
     advantage_norm: Literal['batch', 'round', None] = option(
         'batch', doc='over which advantages are normalised; None: they are not normalised', may_change=True
     )
+    advantage_ddof: Literal[0, 1] = option(
+        0,
+        doc='what their standard deviation subtracts from the number of advantages it divides by',
+        may_change=True,
+    )
     value_norm: bool = option(
         False, doc='whether the critic learns returns in units of their running statistics'
     )
@@ -111,7 +116,7 @@ class PPOLearn(LearnConfig):
     grad_clip_norm: float | None = option(grad_clip_norm(default=0.5))
     optimizer: Literal['adam', 'rmsprop'] = option(OPTIMIZER)
     nan_policy: Literal['raise', 'skip', 'ignore'] = option(NAN_POLICY)
-    adam_eps: float = option(1e-5, range='(0, inf)', doc="the optimizer's epsilon")
+    adam_eps: float = option(ADAM_EPS.having(1e-5))
 
 
 class PPOCollect(CollectConfig):
@@ -175,6 +180,7 @@ class PPOPolicy(Policy):
         learn = self._cfg.learn
         self._optimizer = self._optimizers['model'] = Optimizer(self._model, learn)
         self._advantage_norm, self._value_weight = learn.advantage_norm, learn.value_weight
+        self._ddof = learn.advantage_ddof
         self._divergences: list[torch.Tensor] = []  # of the updates of the running epoch
         self._value_clip, names = learn.value_clip, ('clip', 'low', 'high', 'entropy_weight')
         # numbers that losses read, on the device
@@ -217,7 +223,7 @@ class PPOPolicy(Policy):
         if cfg.value_clip is not None:
             columns['value'] = self._in_critic_units(return_ - columns['advantage'])
         if cfg.advantage_norm == 'round':
-            columns['advantage'] = standardised(columns['advantage'])
+            columns['advantage'] = standardised(columns['advantage'], self._ddof)
         return columns
 
     def _in_critic_units(self, value: torch.Tensor) -> torch.Tensor:
@@ -253,7 +259,7 @@ class PPOPolicy(Policy):
         ratio = log_ratio.exp()
         advantage = rows['advantage']
         if self._advantage_norm == 'batch':
-            advantage = standardised(advantage)
+            advantage = standardised(advantage, self._ddof)
         clipped = ratio.clamp(rows['low'], rows['high'])
         policy_loss = -torch.min(ratio * advantage, clipped * advantage).mean()
         value_loss = self._value_loss(value, rows)

@@ -333,6 +333,7 @@ class QACPolicy(Policy):
         """Updates the critics, and actor and target networks if it is their turn; only reads and changes tensors."""
         critic_loss, error, metrics = self._critic_loss(rows)
         self._optimizers['critic'].step(critic_loss, critic_loss=critic_loss)
+        self._update_norms()  # the actor is judged by what they are now
         total_loss = critic_loss.detach()
         if is_turn:
             actor_loss, variables = self._actor_loss(rows)
@@ -340,15 +341,19 @@ class QACPolicy(Policy):
             total_loss = total_loss + actor_loss.detach()
             metrics |= {'actor_loss': actor_loss.detach(), **variables}
             self._after_actor(metrics)
-        if self._norms:
-            from rlframe.model.core import update_norms
-
-            update_norms(self._norms)  # those of the actor have something new only if it was its turn
+            self._update_norms()
         if is_turn or self._follows_critic:
             self._targets.follow(self._target_theta)
         return self._targets.with_priority(
             metrics | {'total_loss': total_loss}, self._priority_of(error, rows)
         )
+
+    def _update_norms(self) -> None:
+        """Lets the running statistics of batch norms follow the passes since the last call."""
+        if self._norms:
+            from rlframe.model.core import update_norms
+
+            update_norms(self._norms)
 
     def _priority_of(self, error: torch.Tensor, rows: Rows) -> torch.Tensor:
         """Returns the priority of each sampled transition or sequence, float32 [B], from the TD errors of its steps."""

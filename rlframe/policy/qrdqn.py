@@ -52,10 +52,6 @@ class QRDQNPolicy(DQNPolicy):
     _cfg: QRDQNConfig
     network_arguments: dict[str, str | None] = {'num_quantiles': 'atoms'}
 
-    def _init_learn(self) -> None:
-        super()._init_learn()
-        self._kappa = self._cfg.learn.kappa
-
     def _expected(self, output: torch.Tensor) -> torch.Tensor:
         return output.mean(2)
 

@@ -8,7 +8,15 @@ import numpy as np
 
 from rlframe.data.faces import Metrics
 from rlframe.data.timestep import Array, Batch, IntArray, TimeStep
-from rlframe.policy.dqn import LEAST_BONUS, DQNConfig, DQNLearn, DQNModel, DQNPolicy, soft_policy
+from rlframe.policy.dqn import (
+    LEAST_BONUS,
+    DQNConfig,
+    DQNLearn,
+    DQNModel,
+    DQNPolicy,
+    soft_policy,
+    td_loss,
+)
 from rlframe.policy.parts.actions import mask_of, masked
 from rlframe.policy.parts.memory import BURN_IN, PRIORITY_ETA
 from rlframe.policy.parts.options import HIDDEN_SIZES
@@ -141,15 +149,15 @@ class R2D2Policy(DQNPolicy):
             )
             wanted = wanted if bonus is None else wanted + bonus
             wanted = rescale(wanted) if self._rescales else wanted
-        error, steps = (wanted - value) * mask, mask.sum(1)
-        size = error.detach().abs()
+        size, steps = (wanted - value.detach()).abs() * mask, mask.sum(1)
         priority = self._eta * size.amax(1) + (1 - self._eta) * size.sum(1) / steps
         count = steps.sum()
         metrics = {
             'q_value': (value.detach() * mask).sum() / count,
             'target_q_value': (wanted * mask).sum() / count,
         }
-        return error.square().sum(1) / steps, priority, metrics
+        losses = td_loss(value, wanted, self._kappa) * mask
+        return losses.sum(1) / steps, priority, metrics
 
     def _reached(
         self,

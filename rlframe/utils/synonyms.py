@@ -150,6 +150,7 @@ policy.model.lstm_hidden_size|policy.model.core_hidden_size: lstm_hidden lstm_ce
     recurrent_hidden_size lstm_hidden_size core_hidden_size
 policy.model.core: use_lstm use_rnn recurrent rnn rnn_type lstm_type cell_type
 policy.model.dueling: dueling_dqn is_dueling use_dueling dueling_network
+policy.learn.kappa: huber_loss_delta huber_delta clip_loss_grad
 policy.double: double_dqn is_double double_q use_double_dqn
 policy.model.noisy: noisy_net noisy_dqn use_noisy
 policy.model.n_atom: num_atoms atoms n_atoms

@@ -28,6 +28,9 @@ GRADIENT = attrgetter('grad')
 OPTIMIZER = Field('adam', doc='optimizer of the networks', choices=('adam', 'rmsprop'))
 """Option ``learn.optimizer``."""
 
+ADAM_EPS = Field(1e-8, range='(0, inf)', doc="the optimizer's epsilon")
+"""Option ``learn.adam_eps``."""
+
 READ_EVERY = 100
 """Number of updates between two checks of a GPU's results; each check waits for the GPU."""
 
@@ -79,10 +82,9 @@ class FiniteGuard:
     def __init__(self, device: torch.device) -> None:
         self.answers_at_once = device.type == 'cpu'
         """Whether the result of an update is known before its step."""
-        self.found = torch.zeros((), device=device)
+        self.found = torch.zeros((), dtype=torch.float32, device=device)  # torch's kernels take no other type
         """1 if the update that was last looked at is not finite, else 0; the step of a GPU skips it then."""
-        self._one = torch.ones((), device=device)
-        self._sum = torch.zeros((), device=device)
+        self._one, self._sum = torch.ones_like(self.found), torch.zeros_like(self.found)
         self._calls = 0
 
     def look(self, loss: torch.Tensor, gradients: Sequence[torch.Tensor]) -> bool:
@@ -144,10 +146,11 @@ class Optimizer:
         # the step counts of all parameters, if one kernel can step them all
         self._counts: torch.Tensor | None = None
         if len({(p.device, p.dtype) for p in self._parameters}) == 1:
-            self._counts = torch.zeros(len(self._parameters), device=self._parameters[0].device)
+            size, device = len(self._parameters), self._parameters[0].device
+            self._counts = torch.zeros(size, dtype=torch.float32, device=device)
             self._steps = list(self._counts.unbind())
         else:
-            self._steps = [torch.zeros((), device=p.device) for p in self._parameters]
+            self._steps = [torch.zeros((), dtype=torch.float32, device=p.device) for p in self._parameters]
         self._is_rmsprop = cfg.get('optimizer') == 'rmsprop'
         self._nan_policy = cfg.get('nan_policy', 'raise')
         watches = self._nan_policy != 'ignore' and self._parameters

@@ -47,11 +47,11 @@ def take(obs: Any, index: Any) -> Any:
     return obs[index]
 
 
-def standardised(advantage: Any) -> Any:
+def standardised(advantage: Any, ddof: int = 0) -> Any:
     """Gives advantages, a tensor [B], mean 0 and standard deviation 1; a single one stays, as it would become 0."""
     if len(advantage) == 1:
         return advantage
-    return (advantage - advantage.mean()) / (advantage.std(correction=0) + 1e-8)
+    return (advantage - advantage.mean()) / (advantage.std(correction=ddof) + 1e-8)
 
 
 def grown(rows: Array, env_id: IntArray) -> Array:

@@ -12,7 +12,7 @@ from written_runs import write_run
 
 from rlframe.app import comparison as statistics
 from rlframe.app import figure
-from rlframe.app.comparison import as_text, bootstrap, estimate, grouped, smoothed
+from rlframe.app.comparison import as_text, bootstrap, estimate, grouped, improvement, smoothed
 from rlframe.app.figure import plot
 from rlframe.app.run_files import read_runs
 from rlframe.entry.__main__ import main
@@ -46,6 +46,18 @@ def test_the_bootstrap_interval_is_that_of_resampled_means_and_one_run_has_none(
     assert estimate([3.0]) == {'value': 3.0, 'low': 3.0, 'high': 3.0}
 
 
+def test_the_probability_of_improvement_counts_pairs_and_half_of_equal_ones() -> None:
+    assert improvement([1.0, 2.0, 3.0], [2.0, 2.0, 0.0])['value'] == 6 / 9  # 0 0 1, 1/2 1/2 1, 1 1 1
+    assert improvement([5.0, 6.0], [1.0, 2.0, 3.0]) == {'value': 1.0, 'low': 1.0, 'high': 1.0}
+    # with a single run below, the value of a resample is the share of draws that are above it: 0, 1/2 or 1
+    assert improvement([0.0, 2.0], [1.0]) == {'value': 0.5, 'low': 0.0, 'high': 1.0}
+    scores, others = np.arange(20.0), np.arange(20.0) + 0.5
+    found = improvement(list(scores), list(others))
+    assert found['value'] == 190 / 400
+    spread = (41 / (12 * 400)) ** 0.5  # of the Mann-Whitney statistic, (n + m + 1) / 12 n m
+    assert found['high'] - found['low'] == pytest.approx(2 * 1.96 * spread, rel=0.1)
+
+
 def test_smoothing_is_the_mean_of_the_last_values() -> None:
     assert smoothed(np.array([1.0, 2.0, 3.0, 8.0]), 3).tolist() == [1, 1.5, 2, 13 / 3]
 
@@ -76,10 +88,13 @@ def test_compare_gives_scores_steps_options_and_a_picture(runs: Path, capsys: An
     dqn, ppo = found['groups']
     assert dqn['final'] == {'value': 30.5, 'low': 30.0, 'high': 31.0} and dqn['env_steps_to_goal'] == 100
     assert ppo['reached_goal'] == 0 and ppo['env_steps_to_goal'] is None and ppo['seconds'] == 2.0
+    assert dqn['improvement'] is None and ppo['improvement'] == {'value': 0.0, 'low': 0.0, 'high': 0.0}
     assert dqn['options'] == {'policy.type': 'dqn'}
     assert Path(found['picture']).read_bytes().startswith(b'\x89PNG')
     text = as_text(found)
-    assert '30.5 [30, 31]' in text and '2 of 2' in text and 'policy.type' in text
+    assert (
+        '30.5 [30, 31]' in text and 'above the first' in text and '2 of 2' in text and 'policy.type' in text
+    )
 
 
 def test_plot_writes_pictures_and_says_where(runs: Path, capsys: Any) -> None:

@@ -66,16 +66,16 @@ def apart(policy: DQNPolicy) -> DQNPolicy:
 
 
 @pytest.mark.parametrize(
-    ('double', 'dueling', 'nstep', 'weighted'),
+    ('double', 'dueling', 'nstep', 'weighted', 'kappa'),
     [
-        (True, True, True, True),
-        (True, False, False, False),
-        (False, True, False, True),
-        (False, False, True, True),
+        (True, True, True, True, None),
+        (True, False, False, False, 4.0),
+        (False, True, False, True, 4.0),
+        (False, False, True, True, None),
     ],
 )
 def test_loss_target_and_priority_equal_the_formula(
-    double: bool, dueling: bool, nstep: bool, weighted: bool
+    double: bool, dueling: bool, nstep: bool, weighted: bool, kappa: float | None
 ) -> None:
     policy = apart(
         make(
@@ -83,6 +83,7 @@ def test_loss_target_and_priority_equal_the_formula(
             priority=weighted,
             priority_IS_weight=weighted,
             model={'encoder_hidden_size_list': [8], 'dueling': dueling},
+            learn={'kappa': kappa},
         )
     )
     more: dict[str, Any] = {}
@@ -99,7 +100,11 @@ def test_loss_target_and_priority_equal_the_formula(
     errors = np.array(targets) - values
     metrics = policy.learn_mode.forward(data)
     weights = more['IS'] if weighted else np.ones(6)
-    assert float(metrics['total_loss']) == pytest.approx(np.mean(weights * errors**2), rel=1e-5)
+    losses = errors**2
+    if kappa is not None:
+        assert 0 < (np.abs(errors) < kappa).sum() < 6
+        losses = np.where(np.abs(errors) < kappa, losses / 2, kappa * (np.abs(errors) - kappa / 2))
+    assert float(metrics['total_loss']) == pytest.approx(np.mean(weights * losses), rel=1e-5)
     assert float(metrics['target_q_value']) == pytest.approx(np.mean(targets), rel=1e-5)
     assert float(metrics['q_value']) == pytest.approx(np.mean(values), rel=1e-5)
     assert set(metrics) - {'priority'} == set(policy.learn_mode.monitor_vars())

@@ -63,6 +63,22 @@ def test_steps_are_those_of_torch_adam_also_where_a_part_is_not_trained(dtypes: 
     assert_same(copied.state_dict(), state)
 
 
+def test_an_update_also_works_where_numbers_are_float64_by_default() -> None:
+    torch.set_default_dtype(torch.float64)
+    try:
+        module, optimizer = optimizer_of(adam_eps=1e-3)
+        other = copy.deepcopy(module)
+        adam = torch.optim.Adam(other.parameters(), 0.1, eps=1e-3)
+        for _ in range(2):
+            optimizer.step(loss_of(module))
+            adam.zero_grad()
+            loss_of(other).backward()
+            adam.step()
+    finally:
+        torch.set_default_dtype(torch.float32)
+    torch.testing.assert_close(module.state_dict(), other.state_dict(), rtol=1e-12, atol=1e-12)
+
+
 @pytest.mark.parametrize(('factor', 'clip'), [(float('nan'), 0.5), (float('inf'), None), (1e30, 0.5)])
 def test_error_names_loss_norm_and_rate_and_nothing_moved(factor: float, clip: float | None) -> None:
     module, optimizer = optimizer_of(grad_clip_norm=clip)

@@ -93,9 +93,11 @@ def test_statistics_of_returns_are_saved_with_the_policy_and_with_what_collects(
         np.testing.assert_array_equal(twin._values(obs), policy._values(obs))
 
 
-@pytest.mark.parametrize('norm', ['batch', 'round', None])
-def test_advantages_are_normalised_over_what_was_asked_for(norm: str | None) -> None:
-    policy = make(advantage_norm=norm, batch_size=10, epoch_per_collect=1, learning_rate=1e-12)
+@pytest.mark.parametrize(('norm', 'ddof'), [('batch', 0), ('round', 0), ('round', 1), (None, 0)])
+def test_advantages_are_normalised_over_what_was_asked_for(norm: str | None, ddof: int) -> None:
+    policy = make(
+        advantage_norm=norm, advantage_ddof=ddof, batch_size=10, epoch_per_collect=1, learning_rate=1e-12
+    )
     data = samples_of(40, scale=4.0)
     with torch.no_grad():
         logit = policy._model.logit(torch.from_numpy(data['obs'])).numpy()
@@ -107,9 +109,9 @@ def test_advantages_are_normalised_over_what_was_asked_for(norm: str | None) -> 
     got = [-metrics['policy_loss'] for metrics in run(policy, data)]
     advantage = data['advantage'].astype(float)
     if norm == 'round':
-        advantage = (advantage - advantage.mean()) / advantage.std()
+        advantage = (advantage - advantage.mean()) / advantage.std(ddof=ddof)
     wanted = [0.0 if norm == 'batch' else advantage[part].mean() for part in np.split(index, 4)]
-    np.testing.assert_allclose(got, wanted, atol=1e-4)
+    np.testing.assert_allclose(got, wanted, atol=1e-5)
 
 
 def test_the_epoch_that_exceeds_the_limit_is_the_last_one() -> None:

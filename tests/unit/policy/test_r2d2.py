@@ -134,16 +134,24 @@ def apart(policy: R2D2Policy) -> R2D2Policy:
 
 
 @pytest.mark.parametrize(
-    ('burn_in', 'nstep', 'double', 'scaled'),
-    [(0, 1, True, False), (3, 3, True, True), (0, 3, False, True), (3, 1, False, False)],
+    ('burn_in', 'nstep', 'double', 'scaled', 'kappa'),
+    [
+        (0, 1, True, False, None),
+        (3, 3, True, True, 0.5),
+        (0, 3, False, True, None),
+        (3, 1, False, False, None),
+    ],
 )
 def test_loss_priority_and_gradient_equal_going_step_by_step(
-    burn_in: int, nstep: int, double: bool, scaled: bool
+    burn_in: int, nstep: int, double: bool, scaled: bool, kappa: float | None
 ) -> None:
     options = dict(double=double, nstep=nstep, value_rescale=scaled, priority_eta=0.7)
     policy = apart(
         make(
-            **options, priority=True, priority_IS_weight=True, learn=dict(burn_in=burn_in, learning_rate=1e-3)
+            **options,
+            priority=True,
+            priority_IS_weight=True,
+            learn=dict(burn_in=burn_in, learning_rate=1e-3, kappa=kappa),
         )
     )
     weight = np.array([1, 0.5, 0.25, 0.9, 0.1], np.float32)
@@ -167,7 +175,8 @@ def test_loss_priority_and_gradient_equal_going_step_by_step(
         targets = rescale(targets) if scaled else targets
         value = online[range(own), data['action'][i, row].astype(int)]
         error = targets - value
-        losses.append(error.square().mean())
+        huber = torch.nn.functional.huber_loss(value, targets, delta=kappa or 1.0)
+        losses.append(error.square().mean() if kappa is None else huber)
         priorities.append(float(0.7 * error.detach().abs().max() + 0.3 * error.detach().abs().mean()))
         wanted += targets.tolist()
         said += value.tolist()

@@ -111,6 +111,17 @@ def test_crossq_values_both_states_in_one_pass_and_has_no_target_network() -> No
     assert policy.learn_mode.state_dict()['target_model'] == {}
 
 
+def test_the_actor_is_judged_by_running_statistics_that_have_seen_the_batch() -> None:
+    policy, twin = make('crossq'), make('crossq')
+    rows = twin._columns(batch_of())
+    twin._optimizers['critic'].step(twin._critic_loss(rows)[0])
+    before = twin._actor_loss(rows)[0].detach()
+    twin._update_norms()
+    expected = twin._actor_loss(rows)[0].detach()
+    assert abs(float(expected - before)) > 1e-4
+    torch.testing.assert_close(policy.learn_mode.forward(batch_of())['actor_loss'], expected)
+
+
 UNIT = dict(model=dict(norm='batch', weight_norm=True))
 
 
