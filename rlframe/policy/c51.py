@@ -50,7 +50,17 @@ class C51Policy(DQNPolicy):
 
     @classmethod
     def check_config(cls, cfg: EasyDict) -> list[ConfigError]:
-        return [*super().check_config(cfg), *check_atoms(cfg.model)]
+        errors = [*super().check_config(cfg), *check_atoms(cfg.model)]
+        if cfg.learn.kappa is not None:
+            errors.append(
+                ConfigError(
+                    'C51 learns by the cross-entropy of distributions, which has no Huber loss',
+                    where='policy.learn.kappa',
+                    got=cfg.learn.kappa,
+                    expected='None',
+                )
+            )
+        return errors
 
     def _create_model(self) -> Any:
         model = self._cfg.model
