@@ -52,14 +52,8 @@ class C51Policy(DQNPolicy):
     def check_config(cls, cfg: EasyDict) -> list[ConfigError]:
         errors = [*super().check_config(cfg), *check_atoms(cfg.model)]
         if cfg.learn.kappa is not None:
-            errors.append(
-                ConfigError(
-                    'C51 learns by the cross-entropy of distributions, which has no Huber loss',
-                    where='policy.learn.kappa',
-                    got=cfg.learn.kappa,
-                    expected='None',
-                )
-            )
+            why = 'the loss of distributions has no Huber loss in it'
+            errors.append(refused(cfg, 'learn.kappa', why, 'None'))
         return errors
 
     def _create_model(self) -> Any:

@@ -62,6 +62,8 @@ FRESH: list[tuple[str, dict[str, Any], list[str]]] = [
     ('dqn', dict(learn=dict(target_update_freq=None)), ['set one of target_update_freq']),
     ('dqn', dict(priority_IS_weight=True), ['policy.priority_IS_weight', 'needs policy.priority=True']),
     ('c51', dict(model=dict(v_min=1.0, v_max=1.0)), ['policy.model.v_max', 'more than v_min=1.0']),
+    ('rainbow', dict(learn=dict(kappa=1.0)), ['policy.learn.kappa', 'no Huber loss']),
+    ('c51', dict(learn=dict(kappa=1.0)), ['policy.learn.kappa', 'None']),
     # entropy and noise
     *(
         ('sac', dict(learn=dict(alpha=alpha)), ['learn.alpha', "'auto', or a number >= 0"])
