@@ -91,6 +91,9 @@ WORKLOADS = {
     'w11': 'One update of CrossQ or TQC from a replay buffer of 20,000 transitions, batches of 256: obs float32 [17], action'
     ' [6]; actor and two critics MLP 256-256 ReLU. CrossQ: batch renorm in its warm-up, Adam 1e-3 with beta1 0.5, the actor'
     ' at every third update. TQC: 25 quantiles a critic, 2 dropped, Adam 3e-4. Microseconds of CPU time per update, including sampling and metrics.',
+    'w12': 'PPO on Hopper-v5 in EnvPool with one thread: 64 envs x 64 steps, 8 epochs of minibatches of 1,024; actor and critic'
+    ' MLP 64-64 tanh, nothing normalised; 49,152 env steps. SB3 gets the pool as a VecEnv; cleanrl is a loop written by hand as'
+    ' CleanRL writes it, which also learns from the steps in which EnvPool resets an env.',
 }
 """What a workload is, for the report."""
 
@@ -293,6 +296,16 @@ CASES = (
         goals=(Goal('sb3_contrib', 2.0),),
         sizes=(10_240,),
         quick_sizes=(512,),
+    ),
+    Case(
+        name='w12',
+        title='W12 PPO on Hopper in EnvPool',
+        script='w12_envpool.py',
+        side='w12',
+        measure='env_steps_per_s',
+        peers=('sb3', 'cleanrl'),
+        goals=(Goal('sb3', 1.5), Goal('cleanrl', 1.1)),
+        sizes=(49_152,),
     ),
     _contrib('crossq', 'CrossQ'),
     _contrib('tqc', 'TQC'),

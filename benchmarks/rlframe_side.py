@@ -1,12 +1,12 @@
 """rlframe's half of every workload, through its public components only. Prints one JSON line.
 
 usage: rlframe_side.py w1|w2|w2_native|w3|w4|w5|w6_sac|w6_td3|w7|w7_async|w9|w9_base|w9_pool|w9_halves|w9_update|w9_ppo|w10
-           |w11_crossq|w11_tqc [SIZE ...]
+           |w11_crossq|w11_tqc|w12 [SIZE ...]
     w1 [ENV_STEPS], w2 [ENV_NUM] [ENV_STEPS], w2_native [ENV_NUM] [ENV_STEPS], w3 [CAPACITY] [CYCLES], w4 [ENV_STEPS],
     w5 [ACTORS] [MICROSECONDS] [ENV_STEPS],
     w6_sac [UPDATES], w6_td3 [UPDATES], w7 and w7_async [ENV_NUM] [MILLISECONDS] [SLOW_MILLISECONDS] [ENV_STEPS],
     w9, w9_base, w9_pool, w9_halves and w9_ppo [ENV_NUM] [ENV_STEPS], w9_update [UPDATES] [BATCH_SIZE],
-    w10 [ENV_STEPS], w11_crossq and w11_tqc [UPDATES]
+    w10 [ENV_STEPS], w11_crossq and w11_tqc [UPDATES], w12 [ENV_STEPS]
 
 The peers' halves, with the same networks, sizes and counts, are in peers/.
 """
@@ -330,6 +330,23 @@ def w9_ppo(env_num: int = 8, env_steps: int = 4096) -> dict:
     return done | {'env_steps_per_s': done['env_steps'] / done['seconds']}
 
 
+def w12(env_steps: int = 49_152) -> dict:
+    """PPO on Hopper in EnvPool: 64 envs x 64 steps, 8 epochs of minibatches of 1,024."""
+    main = ppo_config()
+    main['env'] |= {'env_id': 'Hopper-v5', 'collector_env_num': 64}
+    main['policy']['learn'] |= {
+        'epoch_per_collect': 8,
+        'batch_size': 1024,
+        'learning_rate': 3e-4,
+        'entropy_weight': 0.0,
+    }
+    main['policy']['collect'] |= {'n_sample': 64 * 64}
+    manager = {'type': 'env_pool', 'num_threads': 1}
+    create = {'env': {'type': 'gym'}, 'env_manager': manager, 'policy': {'type': 'ppo'}}
+    done = timed_training(main, create, env_steps)
+    return done | {'env_steps_per_s': done['env_steps'] / done['seconds']}
+
+
 def w10(env_steps: int = 10_240) -> dict:
     """Recurrent PPO: 8 envs x 32 steps, 20 epochs of minibatches of 256, an LSTM of 64 units for actor and critic each."""
     main = ppo_config()
@@ -373,6 +390,7 @@ WORKLOADS = {
     'w9_update': w9_update,
     'w9_ppo': w9_ppo,
     'w10': w10,
+    'w12': w12,
     'w11_crossq': partial(w11, policy='crossq'),
     'w11_tqc': partial(w11, policy='tqc'),
 }
