@@ -90,6 +90,7 @@ class Run:
         folder: The run folder; a function creates it when training starts.
         model: A network that replaces the one named in the config.
         trust: Whether the config of a foreign run may import code, open files and start programs.
+        hooks: Hooks of the run beside those of the config: objects of ``RunHook``, or functions.
     """
 
     def __init__(
@@ -99,10 +100,11 @@ class Run:
         *,
         model: Any = None,
         trust: bool = False,
+        hooks: Sequence[Any] = (),
     ) -> None:
         self.config = cfg
         """The compiled config."""
-        self._model, self._trust = model, trust
+        self._model, self._trust, self._hooks = model, trust, tuple(hooks)
         self.progress_shown = True
         """Whether ``train`` and ``resume`` show the progress if they are not told otherwise."""
         self._pipeline: SerialPipeline | ParallelPipeline | None = None
@@ -326,11 +328,11 @@ class Run:
         saved: OpenCheckpoint | None = None,
     ) -> None:
         if cfg.get('parallel') is None:
-            self._pipeline = SerialPipeline(cfg, folder, self._model, saved)
+            self._pipeline = SerialPipeline(cfg, folder, self._model, saved, hooks=self._hooks)
         else:
             from rlframe.parallel.pipeline import ParallelPipeline
 
-            self._pipeline = ParallelPipeline(cfg, folder, saved)
+            self._pipeline = ParallelPipeline(cfg, folder, saved, hooks=self._hooks)
         self.config, self.folder, self._saved = cfg, self._pipeline.folder, saved
         self.env_name = self._pipeline.factory.spec.name
         self._take_facts()

@@ -383,6 +383,7 @@ def train(
     folder: str | Path | None = None,
     overrides: Mapping[str, Any] | None = None,
     progress: bool = True,
+    hooks: Sequence[Any] = (),
     **options: Any,
 ) -> Run:
     """Trains a policy and returns the run.
@@ -396,6 +397,8 @@ def train(
         folder: The run folder, which must not exist; by default a new one in the working directory.
         overrides: Options by their dotted keys, such as ``{'policy.learn.batch_size': 64}``.
         progress: Whether to show the progress.
+        hooks: Objects of ``RunHook``, and functions that are called with a ``RunView`` after each round, or at the event
+            that they are named like: ``def after_eval(run): ...``.
         options: Options by their short names, such as ``seed=1``, ``learning_rate=1e-3`` or ``max_env_step=20_000``.
 
     Raises:
@@ -403,7 +406,7 @@ def train(
         KeyboardInterrupt: After Ctrl-C, when everything is saved.
     """
     cfg = _compiled(config, env, policy, overrides or {}, options)
-    return _begun(cfg, model, folder).train(progress)
+    return _begun(cfg, model, folder, hooks).train(progress)
 
 
 def start(
@@ -415,6 +418,7 @@ def start(
     folder: str | Path | None = None,
     overrides: Mapping[str, Any] | None = None,
     progress: bool = True,
+    hooks: Sequence[Any] = (),
     **options: Any,
 ) -> Run:
     """Starts a run and returns it untrained, to train it step by step; the arguments are those of ``train``.
@@ -422,12 +426,14 @@ def start(
     ``for iteration in run.iterations(): ...`` trains until the run is finished or the loop is left. ``progress`` is what
     ``run.train()`` and ``run.resume()`` do if they are not told otherwise.
     """
-    run = _begun(_compiled(config, env, policy, overrides or {}, options), model, folder)
+    run = _begun(_compiled(config, env, policy, overrides or {}, options), model, folder, hooks)
     run.progress_shown = progress
     return run
 
 
-def open_run(folder: str | Path, *, env: Any = None, model: Any = None, trust: bool = False) -> Run:
+def open_run(
+    folder: str | Path, *, env: Any = None, model: Any = None, trust: bool = False, hooks: Sequence[Any] = ()
+) -> Run:
     """Opens the run of an existing folder, to evaluate, plot or resume it.
 
     Args:
@@ -435,6 +441,7 @@ def open_run(folder: str | Path, *, env: Any = None, model: Any = None, trust: b
         env: The env again, if it was passed as a class or a function.
         model: The network again, if one was passed.
         trust: Whether the config of a foreign run may import code, open files and start programs.
+        hooks: The hooks again, if objects were passed; their states are in the checkpoint.
 
     Raises:
         CheckpointError: If there is no complete checkpoint.
@@ -443,14 +450,14 @@ def open_run(folder: str | Path, *, env: Any = None, model: Any = None, trust: b
     """
     opened = open_checkpoint(Path(folder).expanduser())
     cfg = compiled_again(saved_config(opened, trust, env=env))
-    return Run(cfg, opened.path.parent.parent, model=model, trust=trust)
+    return Run(cfg, opened.path.parent.parent, model=model, trust=trust, hooks=hooks)
 
 
-def _begun(cfg: ExperimentConfig, model: Any, folder: str | Path | None) -> Run:
+def _begun(cfg: ExperimentConfig, model: Any, folder: str | Path | None, hooks: Sequence[Any]) -> Run:
     """Starts a run with a compiled config."""
     config.warn_of_own_parts(cfg, model)
     try:
-        return Run(cfg, chosen_folder(None, folder), model=model)
+        return Run(cfg, chosen_folder(None, folder), model=model, hooks=hooks)
     except ExperimentExistsError as error:
         error.remedy = (
             f'Continue it with rlframe.open_run({str(folder)!r}).resume(), pass another folder=, or leave that out for a'

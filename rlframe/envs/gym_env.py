@@ -252,9 +252,10 @@ def _import(module: str) -> Any:
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
-        raise EnvError(
-            f'no module named {error.name!r}', where='env.env_id', remedy='Is it installed?'
-        ) from error
+        what = f'no module named {error.name!r}'
+        if extra_of(error.name or ''):
+            raise _missing(module, what) from error
+        raise EnvError(what, where='env.env_id', remedy='Is it installed?') from error
 
 
 def _module_advice(name: str) -> str:

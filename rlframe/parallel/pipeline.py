@@ -8,7 +8,7 @@ import logging
 import math
 import time
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from time import monotonic, perf_counter
 from typing import TYPE_CHECKING, Any, cast
@@ -29,7 +29,7 @@ from rlframe.parallel.transport.messages import MAX_TEXT, Collected
 from rlframe.pipeline import build, memory_needs
 from rlframe.pipeline.build import HasGoal, Inexactness, LoopState
 from rlframe.pipeline.checkpoints import Checkpoints, RunFacts
-from rlframe.pipeline.hooks import LaterHooks
+from rlframe.pipeline.hooks import LaterHooks, given_hooks
 from rlframe.pipeline.run_output import RunOutput, decide_whether_over, nothing_left, write_counts
 from rlframe.pipeline.training import run_shown, starting_point
 from rlframe.registry import LAUNCHER_REGISTRY
@@ -139,6 +139,7 @@ class ParallelPipeline(HasGoal, CoordinatedRun):
         folder: Existing run folder, or a function that creates one; by default, a new one in the working directory.
         resume: A checkpoint to resume from, which may be open already.
         launches: Whether it starts workers itself; else they join from elsewhere.
+        hooks: Hooks of the run beside those of the config: objects of ``RunHook``, or functions.
     """
 
     def __init__(
@@ -147,7 +148,9 @@ class ParallelPipeline(HasGoal, CoordinatedRun):
         folder: Path | Callable[[], Path] | None = None,
         resume: Path | OpenCheckpoint | None = None,
         launches: bool = True,
+        hooks: Sequence[Any] = (),
     ) -> None:
+        self._given_hooks = given_hooks(hooks, True, 'local')
         self.cfg = cfg
         self.secrets = Secrets(cfg)
         """Secrets in the config, which the run's files must not contain."""
@@ -228,7 +231,7 @@ class ParallelPipeline(HasGoal, CoordinatedRun):
         """Brings the workers together."""
         self.progress = self.coordinator.progress
         """Counters of the experiment."""
-        self._later = LaterHooks(self)
+        self._later = LaterHooks(self, self._given_hooks)
         self.hooks = self._later.hooks
         """Hooks of the run."""
         self._inexact = Inexactness()

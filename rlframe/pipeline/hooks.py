@@ -1,14 +1,16 @@
-"""LaterHooks: the hooks of a parallel run, called from its main thread."""
+"""Hooks that a program passes to a run; LaterHooks: the hooks of a parallel run, called from its main thread."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from time import monotonic
 from typing import Any
 
-from rlframe.worker.hooks.run_hook import HookList
+from rlframe.errors import HookError
+from rlframe.worker.hooks.run_hook import EVENTS, HookList, RunHook
+from rlframe.worker.learner.learner_hook import LearnerHook
 
 ROUND_SECONDS = 1.0
 """Seconds between two calls of ``after_round``."""
@@ -21,10 +23,11 @@ class LaterHooks:
 
     Args:
         pipeline: The run, whose parts exist.
+        given: Hooks that the program has passed.
     """
 
-    def __init__(self, pipeline: Any) -> None:
-        self.hooks = HookList.of(pipeline)
+    def __init__(self, pipeline: Any, given: Mapping[str, RunHook]) -> None:
+        self.hooks = HookList.of(pipeline, given)
         """The hooks."""
         self._state = self.hooks.state_dict()
         self.results: deque[Any] = deque()
@@ -52,3 +55,41 @@ class LaterHooks:
         """Restores the hooks."""
         self.hooks.load_state_dict(state)
         self._state = self.hooks.state_dict()
+
+
+def given_hooks(hooks: Sequence[Any], is_parallel: bool, backend: str) -> dict[str, RunHook]:
+    """Returns the hooks that a program passes as objects, by their names.
+
+    Args:
+        hooks: Hooks and functions. A function is called with the view of the run at the event that it is named like, or
+            else after each round.
+        is_parallel: Whether the run is one of parallel mode.
+        backend: Backend of the collector.
+
+    Raises:
+        HookError: If something else is among them, or a hook that cannot work in the run.
+    """
+    found: dict[str, RunHook] = {}
+    for i, given in enumerate(hooks):
+        hook = _hook_of(given, f'hooks[{i}]')
+        if why := hook.why_not(is_parallel, backend):
+            raise HookError(why, where=f'hooks[{i}]')
+        name = f'{getattr(given, "__name__", type(given).__name__)}()'  # no section of a config is named so
+        found[name if name not in found else f'{name}#{i}'] = hook
+    return found
+
+
+def _hook_of(given: Any, where: str) -> RunHook:
+    if isinstance(given, RunHook):
+        return given
+    if isinstance(given, type | LearnerHook) or not callable(given):
+        remedy = 'docs/hooks.md has both.'
+        if isinstance(given, type) and issubclass(given, RunHook):
+            remedy = f'Pass an object: {given.__name__}().'
+        if isinstance(given, LearnerHook):
+            remedy = 'A hook of the learner belongs to policy.learn.learner.hook.'
+        raise HookError(f'{given!r} is neither a hook of a run nor a function', where=where, remedy=remedy)
+    name = getattr(given, '__name__', '')
+    event = name if name in EVENTS else 'after_round'
+    kind: type[RunHook] = type('FunctionHook', (RunHook,), {event: lambda self, run: given(run)})
+    return kind()

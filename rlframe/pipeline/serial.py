@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -13,6 +13,7 @@ from rlframe.config.schema import ExperimentConfig
 from rlframe.pipeline import build, memory_needs
 from rlframe.pipeline.build import HasGoal, Inexactness, LoopState, Part, collector_part
 from rlframe.pipeline.checkpoints import Checkpoints, RunFacts
+from rlframe.pipeline.hooks import given_hooks
 from rlframe.pipeline.run_output import RunOutput, decide_whether_over, unused, write_counts
 from rlframe.run.child_process import StallDetector
 from rlframe.run.exit_guard import exits_as_errors
@@ -50,6 +51,7 @@ class SerialPipeline(HasGoal):
         resume: A checkpoint to resume from, which may be open already; metrics of later rounds in the folder are removed.
         clone_key: If the run that saved the checkpoint continues too: a number from which this run derives different
             random generators.
+        hooks: Hooks of the run beside those of the config: objects of ``RunHook``, or functions.
     """
 
     def __init__(
@@ -59,8 +61,10 @@ class SerialPipeline(HasGoal):
         model: Any = None,
         resume: Path | OpenCheckpoint | None = None,
         clone_key: int | None = None,
+        hooks: Sequence[Any] = (),
     ) -> None:
         self._model = model
+        self._given_hooks = given_hooks(hooks, False, cfg.policy.collect.collector.get('backend', 'local'))
         self._closers: list[Callable[[], None]] = []
         self._output: RunOutput | None = None
         try:
@@ -130,7 +134,7 @@ class SerialPipeline(HasGoal):
         self.commander = build.make_commander(cfg, self)
         self.curriculum = Curriculum(cfg.env.get('schedule') or {})
         """Values of ``env.schedule``."""
-        self.hooks = HookList.of(self, 'policy', 'collector', 'learner')
+        self.hooks = HookList.of(self, self._given_hooks, 'policy', 'collector', 'learner')
         """Hooks of the run."""
         self._inexact = Inexactness()
         self._inexact.note(self.collector.why_inexact)

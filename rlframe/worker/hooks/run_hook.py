@@ -244,18 +244,20 @@ class HookList:
         }
 
     @classmethod
-    def of(cls, pipeline: Any, *more: str) -> HookList:
+    def of(cls, pipeline: Any, given: Mapping[str, RunHook], *more: str) -> HookList:
         """Creates the hooks of a pipeline's config; ``False`` in place of a section is no hook.
 
         Args:
             pipeline: The pipeline, whose workers exist.
+            given: Hooks that the program has passed, which are called behind those of the config.
             more: Names of further parts of it that the hooks see.
         """
         cfg = pipeline.cfg
         sections = [(name, section) for name, section in raw_items(cfg.hooks) if isinstance(section, Mapping)]
         shown = {name: getattr(pipeline, name) for name in (*SHOWN, *more)}
         view = RunView(cfg, spec=pipeline.factory.spec, **shown)
-        return cls({name: HOOK_REGISTRY.build(section, section) for name, section in sections}, view)
+        own = {name: HOOK_REGISTRY.build(section, section) for name, section in sections}
+        return cls({**own, **given}, view)
 
     @property
     def stop_reason(self) -> str:

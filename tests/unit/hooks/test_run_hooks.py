@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from foreign import CREATE, MAIN
 
+import rlframe
 from rlframe import config
 from rlframe.errors import CheckpointStateError, ConfigError, HookError, UnsafeCheckpointError
 from rlframe.pipeline import SerialPipeline
@@ -21,6 +22,7 @@ from rlframe.run.read_checkpoint import load_checkpoint
 from rlframe.utils.field import Field
 from rlframe.worker.hooks import RunHook, RunView
 from rlframe.worker.hooks.run_hook import EVENTS
+from rlframe.worker.learner.learner_hook import SaveCkptHook
 
 
 @HOOK_REGISTRY.register('recorder')
@@ -251,3 +253,53 @@ def test_a_hook_with_a_misspelt_event_is_an_error(name: str, event: str) -> None
     with pytest.raises(HookError, match=f"Tall: a hook has no event '{name}'. {near}"):
         type('Tall', (RunHook,), {name: lambda self, run: None})
     type('Plain', (RunHook,), {'on_gpu': True, f'_{name}': lambda self: None})
+
+
+class Counter(RunHook):
+    """Counts rounds, and keeps the number in checkpoints."""
+
+    rounds = 0
+
+    def after_round(self, run: RunView) -> None:
+        self.rounds += 1
+
+    def state_dict(self) -> dict[str, Any]:
+        return {'rounds': self.rounds}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.rounds = state['rounds']
+
+
+def test_objects_and_functions_of_a_program_are_hooks_and_continue(tmp_path: Path) -> None:
+    seen: list[str] = []
+
+    def after_checkpoint(run: RunView) -> None:
+        assert run.checkpoint is not None
+        seen.append('checkpoint')
+
+    counter, options = Counter(), dict(config=(MAIN, CREATE), folder=tmp_path / 'run', progress=False)
+    run = rlframe.train(
+        **options,
+        max_train_iter=4,
+        hooks=[counter, Counter(), after_checkpoint, lambda run: seen.append('round')],
+    )
+    assert 'checkpoint' in seen and seen.count('round') == counter.rounds > 0
+    run.resume(max_train_iter=8)
+    first = counter.rounds
+    again = Counter()
+    rlframe.open_run(tmp_path / 'run', hooks=[again]).resume(max_train_iter=12, progress=False)
+    assert again.rounds > first == seen.count('round')
+
+
+@pytest.mark.parametrize(
+    ('hook', 'words'),
+    [
+        (Counter, r'hooks\[0\].*Pass an object: Counter\(\)'),
+        (SaveCkptHook('mine', 20), r'belongs to policy\.learn\.learner\.hook'),
+        ({'early_stop': True}, r'neither a hook of a run nor a function'),
+    ],
+)
+def test_other_objects_are_refused_before_anything_starts(tmp_path: Path, hook: Any, words: str) -> None:
+    with pytest.raises(HookError, match=words):
+        rlframe.train((MAIN, CREATE), folder=tmp_path / 'run', hooks=[hook])
+    assert not (tmp_path / 'run').exists()
