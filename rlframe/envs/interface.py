@@ -19,6 +19,7 @@ from rlframe.registry import ENV_MANAGER_REGISTRY, ENV_REGISTRY
 from rlframe.utils.field import Configurable, to_plain
 from rlframe.utils.schema import COUNT, check_state, list_of, maybe
 from rlframe.utils.schema import array as array_of
+from rlframe.utils.synonyms import named
 
 
 class IEnvManager(Configurable, ABC):
@@ -285,22 +286,35 @@ def _factory(cfg: Mapping[str, Any]) -> EnvFactory:
     return factory.for_training() if cfg.get('is_train') else factory
 
 
-def create_env_manager(manager_cfg: Mapping[str, Any], env_fn: Sequence[Callable[[], Any]]) -> IEnvManager:
-    """Creates the env manager named by ``manager_cfg.type``.
+def create_env_manager(
+    manager_cfg: Mapping[str, Any] | str, env_fn: Any, env_num: int | None = None, **options: Any
+) -> IEnvManager:
+    """Creates the env manager named by ``manager_cfg.type``, or by ``manager_cfg``.
 
     Args:
-        manager_cfg: The section ``env.manager`` of a config.
+        manager_cfg: The section ``env.manager`` of a config, or a name.
         env_fn: Functions that each create an env: with ``get_vec_env_setting``, ``partial(env_fn, cfg=cfg)`` of each
-            config; a manager of vector envs takes no other ones.
+            config; a manager of vector envs takes no other ones. With ``env_num``: an id, a class or a function.
+        env_num: Number of envs, if ``env_fn`` is not a list.
+        options: Options of the manager, if it is given by its name.
+
+    Raises:
+        ConfigError: If it has no such option.
     """
-    kind: Any = ENV_MANAGER_REGISTRY.get_cls(manager_cfg)
+    section, rest = named(ENV_MANAGER_REGISTRY, manager_cfg, options)
+    if rest:
+        raise TypeError(f'{", ".join(rest)}: options of a manager whose section is given belong in there')
+    kind: Any = ENV_MANAGER_REGISTRY.get_cls(section)
+    if env_num is not None:
+        made: IEnvManager = kind.from_factory(_factory({'env_id': env_fn}), env_num, section)
+        return made
     cfgs = [
         each.keywords.get('cfg', *each.args)
         for each in env_fn
         if isinstance(each, partial) and each.func is make_env
     ]
     if len(cfgs) == len(env_fn) and all(cfg == cfgs[0] for cfg in cfgs):
-        made: IEnvManager = kind.from_factory(_factory(cfgs[0]), len(cfgs), manager_cfg)
+        made = kind.from_factory(_factory(cfgs[0]), len(cfgs), section)
         return made
-    made = kind(list(env_fn), manager_cfg)
+    made = kind(list(env_fn), section)
     return made

@@ -15,7 +15,7 @@ from rlframe.data.observation import has_mask
 from rlframe.data.staging import Staging
 from rlframe.data.timestep import Array, Batch, EnvSpec, IntArray, TimeStep
 from rlframe.errors import CheckpointMismatchError, ConfigError
-from rlframe.policy.ding_form import learning_from_rows, own_options, spec_of_shapes
+from rlframe.policy.ding_form import learning_from_rows, own_options, spec_of_env, spec_of_shapes
 from rlframe.policy.parts.actions import ActionMap
 from rlframe.policy.parts.compiled import (
     COMPILE,
@@ -39,6 +39,7 @@ from rlframe.utils.field import Configurable, ResolvedConfig, Section, option
 from rlframe.utils.lazy import torch
 from rlframe.utils.schema import DICT, GENERATOR, NETWORK, check_state, part, part_of
 from rlframe.utils.seed import component_rng
+from rlframe.utils.synonyms import named
 
 if TYPE_CHECKING:
     from rlframe.model.distributions import ActionDistribution
@@ -558,19 +559,24 @@ def smallest_int(count: int) -> np.dtype[Any]:
     return np.min_scalar_type(max(count - 1, 0))
 
 
-def create_policy(cfg: Mapping[str, Any], spec: EnvSpec | None = None, **kwargs: Any) -> Policy:
-    """Builds the policy named by ``cfg.type``.
+def create_policy(
+    cfg: Mapping[str, Any] | str, spec: EnvSpec | None = None, *, env: Any = None, **kwargs: Any
+) -> Policy:
+    """Builds the policy named by ``cfg.type``, or by ``cfg``.
 
     Args:
-        cfg: The ``policy`` section of a config.
+        cfg: The ``policy`` section of a config, or a name.
         spec: Spaces of the env. By default those of the env of the compiled config that ``cfg`` is a section of, whose
             seed is the policy's, too; for a section that was not compiled, those of ``model.obs_shape`` and
             ``model.action_shape``.
-        kwargs: Further arguments of the policy's constructor.
+        env: An id, an env manager or an env of Gymnasium whose spaces to take instead.
+        kwargs: Further arguments of the policy's constructor; with a name, also options, such as ``batch_size=64``.
 
     Raises:
-        ConfigError: If the spaces are not known.
+        ConfigError: If the spaces are not known, or an option is not.
     """
+    cfg, kwargs = named(POLICY_REGISTRY, cfg, kwargs)
+    spec = spec_of_env(env) if env is not None else spec
     own = cfg if isinstance(cfg, ResolvedConfig) else own_options(cfg)
     whole = own._whole if isinstance(own, ResolvedConfig) else None
     if spec is None and whole is not None:

@@ -12,6 +12,7 @@ import numpy as np
 from rlframe.data.faces import Learn
 from rlframe.data.timestep import Batch, EnvSpec
 from rlframe.errors import ConfigError
+from rlframe.registry import ENV_REGISTRY
 from rlframe.utils.field import to_plain
 from rlframe.utils.lazy import LazyModule
 
@@ -40,6 +41,22 @@ def own_options(cfg: Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(own.get('type'), str):
         own['type'] = own['type'].removesuffix('_command')
     return own
+
+
+def spec_of_env(env: Any) -> EnvSpec:
+    """Returns the spaces of an id, an env manager, or an env or vector env of Gymnasium."""
+    if isinstance(env, str):
+        found: EnvSpec = ENV_REGISTRY.build({'type': 'gym', 'env_id': env}, {'env_id': env}).spec
+        return found
+    if isinstance(spec := getattr(env, 'spec', None), EnvSpec):
+        return spec
+    obs, action = (
+        getattr(env, f'single_{name}', None) or getattr(env, name, None)
+        for name in ('observation_space', 'action_space')
+    )
+    if obs is None or action is None:
+        raise ConfigError(f'{env!r} has no spaces', where='env', expected='an id, an env manager or an env')
+    return EnvSpec(obs, action)
 
 
 def spec_of_shapes(policy: Any, cfg: Mapping[str, Any]) -> EnvSpec:

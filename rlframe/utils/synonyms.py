@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Collection, Mapping
 from typing import Any
 
 from rlframe.errors import ConfigError
-from rlframe.registry import POLICY_REGISTRY, nearest_name
+from rlframe.registry import POLICY_REGISTRY, Registry, nearest_name
 
 
 def dotted_keys(options: Mapping[str, Any], prefix: str = '') -> list[str]:
@@ -54,6 +55,51 @@ def unknown_key(
     else:
         hint = '.'
     return ConfigError(f'{where} is not a known key{hint}', where=where, remedy=known)
+
+
+def section_of(options: Mapping[str, Any], declared: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the section that options by the last parts of their keys make up, such as ``batch_size=64``.
+
+    Args:
+        options: Values by name.
+        declared: The declared options of a component.
+
+    Raises:
+        ConfigError: If no option, or several, have a name; the nearest, or all of them, are named.
+    """
+    found: dict[str, Any] = {}
+    keys = [key for key in dotted_keys(declared) if not isinstance(declared.get(key), dict)]
+    for name, value in options.items():
+        meant = [name] if name in keys else [key for key in keys if key.endswith(f'.{name}')]
+        if not meant:
+            raise unknown_key(name, declared, declared)
+        if len(meant) > 1:
+            raise ConfigError(f'{name} is the name of {len(meant)} options: {", ".join(meant)}', where=name)
+        *path, last = meant[0].split('.')
+        section = found
+        for part in path:
+            section = section.setdefault(part, {})
+        section[last] = value
+    return found
+
+
+def named(registry: Registry[Any], cfg: Any, given: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """Splits what is passed with a name into options and arguments; a config in place of the name stays as it is.
+
+    Args:
+        registry: The registry that has the name.
+        cfg: A name, or a config.
+        given: Keyword arguments: options by the last parts of their keys, and arguments of the constructor.
+
+    Returns:
+        The config, and the arguments of the constructor.
+    """
+    if not isinstance(cfg, str):
+        return cfg, given
+    kind = registry.get(cfg)
+    arguments = {name: given[name] for name in inspect.signature(kind).parameters if name in given}
+    options = {name: value for name, value in given.items() if name not in arguments}
+    return {'type': cfg, **section_of(options, kind.config_fields())}, arguments
 
 
 def policies_with(where: str) -> list[str]:
@@ -167,7 +213,7 @@ policy.model.log_std_init: use_sde log_std init_log_std
 policy.normalize_obs: obs_norm normalize_observation norm_obs normalise_obs obs_rms
 policy.normalize_reward: rew_norm reward_normalization norm_reward reward_norm normalise_reward
 # replay buffers
-policy.other.replay_buffer.replay_buffer_size: buffer_size memory_size replay_size capacity max_size replay_capacity
+policy.other.replay_buffer.replay_buffer_size: size buffer_size memory_size replay_size capacity max_size replay_capacity
     buffer_capacity memory_capacity replay_buffer_capacity
 policy.priority: prioritized prioritized_replay use_per per prioritised_replay
 policy.other.replay_buffer.alpha: per_alpha prioritized_replay_alpha priority_alpha

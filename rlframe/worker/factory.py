@@ -9,18 +9,20 @@ from easydict import EasyDict
 from rlframe.errors import ConfigError
 from rlframe.registry import SERIAL_COLLECTOR_REGISTRY, SERIAL_EVALUATOR_REGISTRY
 from rlframe.utils.field import ResolvedConfig
+from rlframe.utils.synonyms import named
 from rlframe.worker.collector.base_serial_collector import ISerialCollector
 from rlframe.worker.evaluator.base_serial_evaluator import ISerialEvaluator
 
 
-def create_serial_collector(cfg: EasyDict, **kwargs: Any) -> ISerialCollector:
-    """Builds the collector named by ``cfg.type``. Raises ``RegistryError`` naming the closest registered type.
+def create_serial_collector(cfg: EasyDict | str, **kwargs: Any) -> ISerialCollector:
+    """Builds the collector named by ``cfg.type``, or by ``cfg`` with its options among the arguments. Raises ``RegistryError`` naming the closest registered type.
 
     It collects in this process. Other backends are for ``rlframe.pipeline`` and, from Python, ``RayCollector``.
 
     Raises:
         ConfigError: If the config names another backend than ``'local'``.
     """
+    cfg, kwargs = named(SERIAL_COLLECTOR_REGISTRY, cfg, kwargs)
     return SERIAL_COLLECTOR_REGISTRY.build(cfg, cfg=_local(cfg, 'policy.collect.collector'), **kwargs)
 
 
@@ -29,14 +31,17 @@ def get_serial_collector_cls(cfg: EasyDict) -> type[ISerialCollector]:
     return SERIAL_COLLECTOR_REGISTRY.get_cls(cfg)
 
 
-def create_serial_evaluator(cfg: EasyDict, **kwargs: Any) -> ISerialEvaluator:
+def create_serial_evaluator(cfg: EasyDict | str, **kwargs: Any) -> ISerialEvaluator:
     """Builds the evaluator named by ``cfg.type``, by default ``interaction``; it evaluates in this process.
+
+    ``cfg`` may be the name alone, with its options among the arguments.
 
     Raises:
         ConfigError: If the config names another backend than ``'local'``.
     """
-    named = {'type': 'interaction', **{name: cfg[name] for name in ('type', 'import_names') if name in cfg}}
-    return SERIAL_EVALUATOR_REGISTRY.build(named, cfg=_local(cfg, 'policy.eval.evaluator'), **kwargs)
+    cfg, kwargs = named(SERIAL_EVALUATOR_REGISTRY, cfg, kwargs)
+    which = {'type': 'interaction', **{name: cfg[name] for name in ('type', 'import_names') if name in cfg}}
+    return SERIAL_EVALUATOR_REGISTRY.build(which, cfg=_local(cfg, 'policy.eval.evaluator'), **kwargs)
 
 
 def _local(cfg: EasyDict, section: str) -> Any:

@@ -22,6 +22,7 @@ from rlframe.run.read_checkpoint import load_checkpoint
 from rlframe.run.write_checkpoint import save_checkpoint
 from rlframe.utils.field import Configurable, ResolvedConfig
 from rlframe.utils.schema import COUNT, DICT, FINITE, array, check_state, loading, part, part_of
+from rlframe.utils.synonyms import named, section_of
 
 logger = logging.getLogger(__name__)
 
@@ -198,14 +199,16 @@ class IBuffer(Configurable, ABC):
 
     def __init__(
         self,
-        cfg: Mapping[str, Any] | None,
+        cfg: Mapping[str, Any] | None = None,
         tb_logger: ScalarWriter | None = None,
         exp_name: str = 'default_experiment',
         instance_name: str = 'buffer',
         *,
         seed: int | np.random.SeedSequence | None = 0,
+        **options: Any,
     ) -> None:
-        self._cfg = self.resolve_config(cfg)
+        own = section_of(options, self.config_fields())
+        self._cfg = self.resolve_config({**(cfg or {}), **own} if own else cfg)
         self._tb_logger, self._exp_name, self._instance_name = tb_logger, exp_name, instance_name
         self._rng = np.random.default_rng(seed)
 
@@ -342,9 +345,13 @@ def get_buffer_cls(cfg: Mapping[str, Any]) -> type[IBuffer]:
     return BUFFER_REGISTRY.get_cls(_with_type(cfg))
 
 
-def create_buffer(cfg: Mapping[str, Any], *args: Any, **kwargs: Any) -> IBuffer:
-    """Builds the buffer named by ``cfg.type``; further arguments go to its constructor."""
-    return BUFFER_REGISTRY.build(_with_type(cfg), cfg, *args, **kwargs)
+def create_buffer(cfg: Mapping[str, Any] | str, *args: Any, **kwargs: Any) -> IBuffer:
+    """Builds the buffer named by ``cfg.type``, or by ``cfg``; further arguments go to its constructor.
+
+    With a name, options are arguments, too: ``create_buffer('naive', replay_buffer_size=20_000)``.
+    """
+    section, arguments = named(BUFFER_REGISTRY, cfg, kwargs)
+    return BUFFER_REGISTRY.build(_with_type(section), section, *args, **arguments)
 
 
 def _with_type(cfg: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -184,15 +184,16 @@ class NaiveReplayBuffer(IBuffer):
 
     def __init__(
         self,
-        cfg: Mapping[str, Any] | None,
+        cfg: Mapping[str, Any] | None = None,
         tb_logger: ScalarWriter | None = None,
         exp_name: str = 'default_experiment',
         instance_name: str = 'buffer',
         *,
         seed: int | np.random.SeedSequence | None = 0,
         clock: Clock = time.monotonic,
+        **options: Any,
     ) -> None:
-        super().__init__(cfg, tb_logger, exp_name, instance_name, seed=seed)
+        super().__init__(cfg, tb_logger, exp_name, instance_name, seed=seed, **options)
         self._clock = clock
         self._capacity: int = self._cfg.replay_buffer_size
         self._deepcopy: bool = self._cfg.deepcopy

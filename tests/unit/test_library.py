@@ -1,0 +1,66 @@
+"""Parts created by their names, with options as arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import gymnasium
+import pytest
+
+from rlframe.envs import BaseEnvManager, create_env_manager
+from rlframe.errors import ConfigError, RegistryError
+from rlframe.policy import create_policy
+from rlframe.worker import (
+    AdvancedReplayBuffer,
+    NaiveReplayBuffer,
+    create_buffer,
+    create_serial_collector,
+    create_serial_evaluator,
+)
+
+
+def test_parts_by_name_take_options_of_any_depth_and_arguments_of_the_constructor() -> None:
+    envs = create_env_manager('base', 'CartPole-v1', env_num=2)
+    assert isinstance(envs, BaseEnvManager) and envs.env_num == 2
+    policy = create_policy('dqn', env=envs, batch_size=8, encoder_hidden_size_list=[16], seed=3)
+    collector = create_serial_collector('sample', env=envs, policy=policy.collect_mode, seed=1)
+    buffer = create_buffer('advanced', replay_buffer_size=64, alpha=0.5, seed=2)
+    assert isinstance(buffer, AdvancedReplayBuffer)
+    buffer.push(collector.collect(16, policy_kwargs={'eps': 0.5}), collector.envstep)
+    assert policy.learn_mode.forward(buffer.sample(8, 0))['total_loss'] > 0
+    evaluator = create_serial_evaluator('interaction', env=envs, policy=policy.eval_mode, n_episode=2)
+    assert len(evaluator.eval()[1]['eval_episode_return']) == 2
+    envs.close()
+
+
+@pytest.mark.parametrize(
+    'env', ['CartPole-v1', gymnasium.make('CartPole-v1'), gymnasium.make_vec('CartPole-v1', 2)]
+)
+def test_spaces_come_from_an_id_an_env_or_a_vector_env(env: Any) -> None:
+    policy = create_policy('ppo', env=env)
+    assert policy._spec.observation_space.shape == (4,) and policy._spec.action_space.n == 2
+
+
+@pytest.mark.parametrize(
+    ('create', 'error', 'words'),
+    [
+        (lambda: NaiveReplayBuffer(size=5), ConfigError, r'size.*Did you mean replay_buffer_size'),
+        (lambda: NaiveReplayBuffer(replay_buffer_size=0), ConfigError, r'replay_buffer_size: .*got 0'),
+        (lambda: create_buffer('naiv'), RegistryError, r"Did you mean 'naive'"),
+        (lambda: create_policy('ppo', env='CartPole-v1', lr=1e-3), ConfigError, r'learn\.learning_rate'),
+        (lambda: create_policy('ppo', env=3), ConfigError, r'3 has no spaces'),
+        (
+            lambda: create_policy('sac', env=gymnasium.make('Pendulum-v1'), learning_rate=1.0),
+            ConfigError,
+            r'learning_rate_actor',
+        ),
+        (lambda: create_env_manager('base', 'CartPole-v1', 2, retry=1), ConfigError, r'retry is not a known'),
+        (lambda: create_env_manager({'type': 'base'}, 'CartPole-v1', 2, retry=1), TypeError, r'retry'),
+    ],
+)
+def test_names_and_options_that_do_not_exist_are_named(
+    create: Callable[[], Any], error: type[Exception], words: str
+) -> None:
+    with pytest.raises(error, match=words):
+        create()
