@@ -525,7 +525,7 @@ PARALLEL_COMMANDER_REGISTRY: Registry[BaseParallelCommander] = Registry(
 TRANSPORT_REGISTRY: Registry[Transport] = Registry(
     'transport',
     {
-        **_in('parallel.transport', in_process='answering', flask_fs='flask_fs'),
+        **_in('parallel.transport', in_process='answering', flask_fs='http'),
         **_in('backend.ray', ray='transport'),
     },
     interface='rlframe.parallel.transport.base:Transport',

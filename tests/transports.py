@@ -7,7 +7,6 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -88,19 +87,15 @@ def collected(part: int, rows: int = 1) -> m.Collected:
     return m.Collected('task', part, rows, rows, 0, 0, {})
 
 
-def options(kind: str, folder: Path) -> dict[str, Any]:
-    """Returns the options of a server."""
-    return {'path_data': str(folder / 'data')} if kind == 'flask_fs' else {}
-
-
-def server_of(kind: str, folder: Path, **more: Any) -> Server:
+def server_of(kind: str, **more: Any) -> Server:
     cls: Any = TRANSPORT_REGISTRY.get(kind)
-    return cls.server_cls({**options(kind, folder), **more})
+    server: Server = cls.server_cls(more)
+    return server
 
 
 @contextmanager
-def serving(kind: str, folder: Path, handler: Any, **more: Any) -> Iterator[Server]:
-    server = server_of(kind, folder, **more)
+def serving(kind: str, handler: Any, **more: Any) -> Iterator[Server]:
+    server = server_of(kind, **more)
     try:
         server.start(handler)
         yield server

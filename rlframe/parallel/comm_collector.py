@@ -130,10 +130,7 @@ class TransportCollector(CommWorker, BaseCommCollector):
         return self.send(data, metadata)
 
     def send(self, data: Any, metadata: Collected) -> Taken:
-        """Sends a part; returns what became of it.
-
-        If there is no room for its data, this waits for room, up to ``timeout``.
-        """
+        """Sends a part; returns what became of it."""
         try:
             reply, _ = self._ask(metadata, Taken, data)
         except RLFrameError:

@@ -199,6 +199,8 @@ class ParallelPipeline(HasGoal, CoordinatedRun):
         self.folder, self.writer = self._output.folder, self._output.writer
         """The run folder and the writer of metrics."""
         self._assemble(commander, facts)
+        if not launches:
+            self.coordinator.server.check_joinable()
         if saved is not None and state is not None:
             self._restore(state, saved)
         self._closers.append(self.coordinator.close)
@@ -218,7 +220,7 @@ class ParallelPipeline(HasGoal, CoordinatedRun):
         """Past transitions; None for an on-policy policy."""
         self.coordinator = Coordinator(
             assembly.options_of(cfg),
-            server=assembly.make_server(cfg, roles.shared_folder(cfg, self.folder)),
+            server=assembly.make_server(cfg),
             commander=commander,
             data=data,
             run=self,
@@ -263,10 +265,7 @@ class ParallelPipeline(HasGoal, CoordinatedRun):
         servers['learner'] = coordinator.server if self.team is None else self.team.server
         kind = LAUNCHER_REGISTRY.get(parallel.comm_collector.type)
         launchers = {
-            role: kind(
-                roles.worker_config(self.cfg, roles.shared_folder(self.cfg, self.folder, role)), server
-            )
-            for role, server in servers.items()
+            role: kind(roles.worker_config(self.cfg, server), server) for role, server in servers.items()
         }
         grace = parallel.coordinator.worker_deadline
         crew = Crew(launchers, coordinator, parallel.max_restarts, parallel.restart_window, grace)
@@ -277,7 +276,7 @@ class ParallelPipeline(HasGoal, CoordinatedRun):
         """Creates what makes several learners look like one to the coordinator; None if there is one."""
         if self.cfg.parallel.learner_num == 1:
             return None
-        team = roles.make_team(self.cfg, self.folder, self.coordinator.server.connect())
+        team = roles.make_team(self.cfg, self.coordinator.server.connect())
         self._closers.append(team.close)
         team.start()
         return team

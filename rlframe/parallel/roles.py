@@ -10,7 +10,6 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -62,20 +61,12 @@ def make_worker(
     given: dict[str, Any] = {'address': address, 'transport': transport, 'name': name}
     given['fingerprint'] = shared_fingerprint(cfg)
     if role == 'learner':
-        section = _with_folder(cfg, cfg.parallel.comm_learner)
-        return create_comm_learner(section, make_learner=learner_maker(cfg), **given)
+        return create_comm_learner(cfg.parallel.comm_learner, make_learner=learner_maker(cfg), **given)
     kind: Mapping[str, Any] = cfg.parallel.collector
     collector = create_parallel_collector(
         kind, make_collector=collector_maker(cfg), make_evaluator=evaluator_maker(cfg), instance_name=name
     )
-    section = _with_folder(cfg, cfg.parallel.comm_collector)
-    return create_comm_collector(section, collector=collector, **given)
-
-
-def _with_folder(cfg: ExperimentConfig, section: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Returns the options of a comm worker, with the shared folder of the run if it uses one."""
-    folder = cfg.parallel.path_data
-    return {**section, 'path_data': folder} if folder is not None and 'path_data' in section else section
+    return create_comm_collector(cfg.parallel.comm_collector, collector=collector, **given)
 
 
 def collector_maker(cfg: ExperimentConfig) -> MakeParts:
@@ -145,18 +136,17 @@ def learner_maker(cfg: ExperimentConfig) -> Callable[[int, int], LearnerParts]:
     return make
 
 
-def make_team(cfg: ExperimentConfig, folder: Path, transport: Transport) -> LearnerAggregator:
+def make_team(cfg: ExperimentConfig, transport: Transport) -> LearnerAggregator:
     """Creates the aggregator of a run with several learners, which join it at the port after the coordinator's.
 
     Args:
         cfg: A compiled config of parallel mode.
-        folder: The run folder.
         transport: A connection to the coordinator.
     """
     own = copy.deepcopy(cfg)
     if own.parallel.coordinator.port:
         own.parallel.coordinator.port += 1
-    server = assembly.make_server(own, shared_folder(cfg, folder, 'learner'))
+    server = assembly.make_server(own)
     declared, section = LearnerAggregator.config_fields(), cfg.parallel.comm_learner
     options = {name: value for name, value in section.items() if name in declared and name != 'transport'}
     options |= {name: value for name, value in assembly.options_of(cfg).items() if name in declared}
@@ -165,21 +155,11 @@ def make_team(cfg: ExperimentConfig, folder: Path, transport: Transport) -> Lear
     return LearnerAggregator(options, server=server, **given)
 
 
-def shared_folder(cfg: ExperimentConfig, folder: Path, role: str = 'collector') -> str:
-    """Returns the folder for arrays of a role: that of the config, or ``data`` in the run folder.
-
-    Several learners have one of their own, which belongs to their aggregator.
-    """
-    shared = cfg.parallel.path_data or str(folder.absolute() / 'data')
-    return f'{shared}-learners' if role == 'learner' and cfg.parallel.learner_num > 1 else shared
-
-
-def worker_config(cfg: ExperimentConfig, path_data: str) -> ExperimentConfig:
-    """Returns the config for workers on this machine, which share arrays in a folder."""
+def worker_config(cfg: ExperimentConfig, server: Server) -> ExperimentConfig:
+    """Returns the config for workers that this process starts, with what they need to connect to a server."""
     own = copy.deepcopy(cfg)
-    own.parallel.path_data = path_data
     for section in (own.parallel.comm_collector, own.parallel.comm_learner):
-        section['transport'] = {**own.parallel.coordinator.transport, **section.get('transport', {})}
+        section['transport'] = {**server.worker_options(), **section.get('transport', {})}
     return own
 
 

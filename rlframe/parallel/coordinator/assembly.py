@@ -179,17 +179,15 @@ def options_of(cfg: Mapping[str, Any]) -> dict[str, Any]:
     return {name: section[name] for name in fields_of(CoordinatorConfig) if name in section}
 
 
-def make_server(cfg: Mapping[str, Any], path_data: str | None = None) -> Server:
+def make_server(cfg: Mapping[str, Any]) -> Server:
     """Creates the server of the transport that the config names; without one, it serves threads of this process.
 
     Args:
         cfg: The config of an experiment.
-        path_data: Folder for arrays; by default that of the config.
     """
     kind: Any = TRANSPORT_REGISTRY.get(value_in(cfg, 'parallel.comm_collector.type', 'in_process')).server_cls
     section, declared = _coordinator(cfg), kind.config_fields()
     given = {name: section[name] for name in ADDRESS if section.get(name) is not None}
-    given['path_data'] = path_data or value_in(cfg, 'parallel.path_data', None)
     given |= dict(section.get('transport', {}))
     options = {name: value for name, value in given.items() if name in declared and value is not None}
     try:

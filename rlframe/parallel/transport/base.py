@@ -174,6 +174,17 @@ class Server(Configurable):
             cfg: Options of the transport; those that both ends share are the server's by default.
         """
 
+    def check_joinable(self) -> None:
+        """Checks that workers can join that this process does not start.
+
+        Raises:
+            ConfigError: If they cannot.
+        """
+
+    def worker_options(self) -> dict[str, Any]:
+        """Returns the options of the transport that a worker needs to connect, such as a token."""
+        return {}
+
     @property
     @abstractmethod
     def address(self) -> str:
@@ -181,14 +192,14 @@ class Server(Configurable):
 
     @abstractmethod
     def forget(self, worker: str) -> None:
-        """Deletes everything that is kept for a worker that was lost or has left: replies, files, payloads.
+        """Deletes the replies that are kept for a worker that was lost or has left.
 
         Its further requests are refused until it joins again. May be called by a handler, and for an unknown worker.
         """
 
     @abstractmethod
     def close(self) -> None:
-        """Stops answering and deletes all kept replies and files; may be called twice."""
+        """Stops answering and deletes all kept replies; may be called twice."""
 
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.02, 1.0
@@ -212,7 +223,7 @@ class Transport(Configurable):
 
     It numbers the requests, and sends one again with the same number while no reply comes: the coordinator handles each
     at most once. One that a worker creates takes its options and the address: ``cls(cfg, address)``. A subclass
-    implements ``carry``, and ``pack`` and ``settle`` if its payloads do not travel with the envelope.
+    implements ``carry``, and ``pack`` if its payloads have another form on the way.
 
     Args:
         cfg: Options.
@@ -247,7 +258,7 @@ class Transport(Configurable):
             NotJoinedError: If the coordinator does not know this worker, or no longer; it may join again.
             MessageError: If a field of the message does not have its declared type; nothing was sent.
             PayloadError: If the payload cannot be sent, since it is too large or has an unsupported type; nothing was
-                sent. If there is only no room for it now, it is a ``NoRoomError``.
+                sent.
         """
         end = monotonic() + (self._cfg.timeout if timeout is None else timeout)
         envelope = self._numbered(message, payload is not None)
@@ -256,7 +267,6 @@ class Transport(Configurable):
         finally:
             with self._lock:
                 self._unanswered.discard(envelope.seq)
-            self.settle(envelope)
 
     def hurry(self, seconds: float) -> None:
         """Lets running and later requests together wait for so many seconds at most without a reply.
@@ -289,9 +299,6 @@ class Transport(Configurable):
             PayloadError: If it cannot be sent.
         """
         return payload
-
-    def settle(self, envelope: Envelope) -> None:
-        """Cleans up after a request, answered or not."""
 
     def _numbered(self, message: Message, has_payload: bool) -> Envelope:
         # raises here if the coordinator would refuse it

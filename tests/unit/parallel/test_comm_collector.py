@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from parallel_parts import NONE, PATIENCE, ScriptedCoordinator, compiled, task_of, wait_until, weights_of
 
-from rlframe.errors import CoordinatorLostError, NoRoomError, PayloadError
+from rlframe.errors import CoordinatorLostError, PayloadError
 from rlframe.parallel.comm_collector import TransportCollector
 from rlframe.parallel.parallel_collectors import ZerglingParallelCollector
 from rlframe.parallel.roles import collector_maker, evaluator_maker
@@ -163,16 +163,6 @@ def failing(comm: TransportCollector, monkeypatch: pytest.MonkeyPatch, *errors: 
 
     monkeypatch.setattr(transport, 'request', fail)
     return left
-
-
-def test_data_without_room_are_sent_when_there_is_room_again(
-    cfg: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    coordinator = ScriptedCoordinator([task_of(parts=2)], {0: weights_of(cfg, 1)})
-    comm = connect(coordinator, cfg)
-    left = failing(comm, monkeypatch, NoRoomError('no room'), NoRoomError('no room'))
-    comm.run()
-    assert not left and (comm.produced, comm.pushed, comm.dropped) == (12, 12, 0)
 
 
 def test_data_that_can_never_be_sent_end_the_worker_at_once(

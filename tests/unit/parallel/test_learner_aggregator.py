@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import copy
-import os
 import threading
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,7 +18,7 @@ from rlframe.parallel.comm_learner import LearnerParts, TransportLearner
 from rlframe.parallel.roles import collector_maker, learner_maker
 from rlframe.parallel.transport import messages as m
 from rlframe.parallel.transport.base import Reply
-from rlframe.parallel.transport.flask_fs import FlaskFSServer
+from rlframe.parallel.transport.http import HTTPServer
 from rlframe.parallel.transport.messages import AskData, LearnInfo, Orders, Wait
 
 LEARN = {'kind': 'learn', 'target': 0, 'parts': 0}
@@ -237,14 +235,12 @@ def test_a_state_that_is_asked_for_is_that_of_the_first_with_the_average() -> No
     assert differences(state['policy']['model'], average['model']) == []
 
 
-def test_learners_may_join_over_files_and_http(tmp_path: Path) -> None:
+def test_learners_may_join_over_http() -> None:
     batches = lines(5)
     coordinator = scripted(batches)
-    server = FlaskFSServer({'path_data': str(tmp_path / 'data')})
-    team = Team(coordinator, descending(), 2, server=server)
+    team = Team(coordinator, descending(), 2, server=HTTPServer())
     team.run()
     assert_trained(coordinator, batches)
-    assert os.listdir(tmp_path) == []
 
 
 def test_without_learners_the_aggregator_says_so_and_ends() -> None:
