@@ -63,7 +63,7 @@ class Coordinator:
     """
 
     def __init__(self, reply: Callable[[Envelope, Any], Reply] | None = None) -> None:
-        self.handled: Counter[tuple[str, int]] = Counter()
+        self.handled: Counter[tuple[str, int, int]] = Counter()
         self.rows: Counter[str] = Counter()
         self.joins: list[str] = []
         self._lock, self._reply = threading.Lock(), reply
@@ -71,7 +71,7 @@ class Coordinator:
     def __call__(self, envelope: Envelope, payload: Any) -> Reply:
         message = envelope.message
         with self._lock:
-            self.handled[(envelope.session, envelope.seq)] += 1
+            self.handled[(envelope.session, envelope.lane, envelope.seq)] += 1
             if isinstance(message, m.Join):
                 self.joins.append(message.name)
                 return Reply(m.Joined(f'{message.name}.{len(self.joins)}', 'run', 1.0, 10.0))

@@ -53,12 +53,9 @@ def _commands(pipeline: ParallelPipeline, args: Args) -> list[str]:
     pairs = [word.partition('=')[::2] for word in args.overrides]
     words = [f'{key}={redacted({key: value})[key]}' for key, value in pairs]
     rest = ''.join(f' {shlex.quote(word)}' for word in words)
-    servers = {role: pipeline.coordinator.server for role in WORKERS}
-    if pipeline.team is not None:
-        servers['learner'] = pipeline.team.server
     return [
-        f'{role}: python -m rlframe.entry -m {role} -c {config} --join {server.address}{rest}'
-        for role, server in servers.items()
+        f'{role}: python -m rlframe.entry -m {role} -c {config} --join {pipeline.coordinator.server.address}{rest}'
+        for role in WORKERS
     ]
 
 

@@ -14,9 +14,6 @@ from rlframe.utils.field import Section, option
 
 ACTING, STATISTICS = 'acting', 'statistics'
 """Names of the acting state, beside weights and data, and of the statistics before and after collection."""
-AVERAGED = 'averaged'
-"""Name of what learners average. Beside weights: the networks that collectors do not need, and None for those among
-the weights; beside data: all networks. As a setting of a task: whether the learner has to publish after each round."""
 
 
 class ActingExtras:

@@ -23,8 +23,6 @@ from rlframe.parallel.comm import (
     get_parallel_collector_cls,
 )
 from rlframe.parallel.comm_learner import LearnerParts
-from rlframe.parallel.coordinator import assembly
-from rlframe.parallel.learner_aggregator import LearnerAggregator
 from rlframe.parallel.transport.base import Server, Transport
 from rlframe.pipeline import build
 from rlframe.policy.parts.random_policy import random_opponent
@@ -136,25 +134,6 @@ def learner_maker(cfg: ExperimentConfig) -> Callable[[int, int], LearnerParts]:
     return make
 
 
-def make_team(cfg: ExperimentConfig, transport: Transport) -> LearnerAggregator:
-    """Creates the aggregator of a run with several learners, which join it at the port after the coordinator's.
-
-    Args:
-        cfg: A compiled config of parallel mode.
-        transport: A connection to the coordinator.
-    """
-    own = copy.deepcopy(cfg)
-    if own.parallel.coordinator.port:
-        own.parallel.coordinator.port += 1
-    server = assembly.make_server(own)
-    declared, section = LearnerAggregator.config_fields(), cfg.parallel.comm_learner
-    options = {name: value for name, value in section.items() if name in declared and name != 'transport'}
-    options |= {name: value for name, value in assembly.options_of(cfg).items() if name in declared}
-    options['learner_num'] = cfg.parallel.learner_num
-    given = {'transport': transport, 'name': 'learners', 'fingerprint': shared_fingerprint(cfg)}
-    return LearnerAggregator(options, server=server, **given)
-
-
 def worker_config(cfg: ExperimentConfig, server: Server) -> ExperimentConfig:
     """Returns the config for workers that this process starts, with what they need to connect to a server."""
     own = copy.deepcopy(cfg)
@@ -241,7 +220,7 @@ class Crew:
     """Starts workers, and starts them again if they end before the run is over.
 
     Args:
-        launchers: Start them, by role.
+        launcher: Starts them.
         coordinator: Is told at once of those that ended.
         max_restarts: Replacements of each worker within the window; after more deaths the run ends.
         window: Seconds.
@@ -251,14 +230,14 @@ class Crew:
 
     def __init__(
         self,
-        launchers: Mapping[str, Launcher],
+        launcher: Launcher,
         coordinator: Coordinator,
         max_restarts: int,
         window: float,
         grace: float,
         clock: Callable[[], float] = monotonic,
     ) -> None:
-        self._launchers, self._coordinator = launchers, coordinator
+        self._launcher, self._coordinator = launcher, coordinator
         self._max_restarts, self._window, self._grace = max_restarts, window, grace
         self._clock = clock
         self._roles: dict[str, str] = {}
@@ -274,7 +253,7 @@ class Crew:
         for role, count in counts.items():
             for name in [role] if count == 1 else [f'{role}-{i}' for i in range(count)]:
                 self._roles[name], self._deaths[name] = role, deque()
-                self.members[name] = self._launchers[role].launch(role, name)
+                self.members[name] = self._launcher.launch(role, name)
 
     def look(self) -> None:
         """Takes note of workers that ended or were lost, and replaces them.
@@ -315,15 +294,13 @@ class Crew:
         member.end(0.0)
         del self._due[name]
         self.restarts += 1
-        role = self._roles[name]
-        self.members[name] = self._launchers[role].launch(role, name)
+        self.members[name] = self._launcher.launch(self._roles[name], name)
 
     def end(self) -> None:
         """Ends all workers, at the same time; may be called twice."""
         with ThreadPoolExecutor(max(len(self.members), 1), 'rlframe-end') as pool:
             list(pool.map(_end, self.members.values()))  # raises what they raise
-        for launcher in self._launchers.values():
-            launcher.close()
+        self._launcher.close()
 
 
 def _end(member: Launched) -> None:

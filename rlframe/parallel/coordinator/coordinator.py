@@ -12,6 +12,7 @@ from rlframe.errors import ConfigError, MessageError
 from rlframe.parallel.coordinator import assembly
 from rlframe.parallel.coordinator.assembly import CoordinatedRun, TrainingData, Version
 from rlframe.parallel.coordinator.base_parallel_commander import BaseParallelCommander, Situation
+from rlframe.parallel.coordinator.learner_aggregator import LearnerAggregator
 from rlframe.parallel.coordinator.workers import Answer, RequestHandler, Worker, WorkerTable
 from rlframe.parallel.transport import messages as m
 from rlframe.parallel.transport.base import Reply, Server
@@ -49,6 +50,7 @@ class Coordinator(RequestHandler, Configurable):
         commander: Decides what to do.
         data: Takes the data of collectors.
         run: Is told what happens.
+        team: Lets several learners train the policy; None: there is one.
         progress: Counters of the experiment.
         name: Name of the policy that is trained, and of its data.
         run_id: Name of the run, which workers are told.
@@ -67,6 +69,7 @@ class Coordinator(RequestHandler, Configurable):
         commander: BaseParallelCommander | None = None,
         data: TrainingData | None = None,
         run: CoordinatedRun | None = None,
+        team: LearnerAggregator | None = None,
         progress: Progress | None = None,
         name: str = 'main',
         run_id: str = 'run',
@@ -90,7 +93,7 @@ class Coordinator(RequestHandler, Configurable):
         self._cfg = self.resolve_config(options)
         super().__init__(self._cfg, server, fingerprint, clock)
         self._run, self._run_id = run if run is not None else CoordinatedRun(), run_id
-        self.commander, self.data, self.name = commander, data, name
+        self.commander, self.data, self.team, self.name = commander, data, team, name
         self.progress = progress if progress is not None else Progress()
         """Counters of the experiment."""
         self._clock, self._began, self._seconds = clock, clock(), 0.0
@@ -176,7 +179,8 @@ class Coordinator(RequestHandler, Configurable):
     def _lacks(self, worker: Worker) -> str:
         if worker.role == 'collector':
             return 'step of an env'
-        return 'update' if self.data.given > self.data.learned else ''
+        is_busy = self.data.given > self.data.learned if self.team is None else self.team.is_busy(worker.id)
+        return 'update' if is_busy else ''
 
     def lose(self, role: str, name: str, cause: str) -> None:
         """Removes a worker whose end was noticed by other means; ignored if it is not present."""
@@ -190,7 +194,7 @@ class Coordinator(RequestHandler, Configurable):
         """Removes a worker and ends its task; with a cause, as one that was lost."""
         if cause:
             logger.warning('%s is lost: %s', worker, cause)
-        if worker.task:
+        if worker.task or (self.team is not None and self.team.owes(worker.id)):
             self.end_task(worker)
         self.workers.leave(worker.id, cause)
         self.server.forget(worker.id)
@@ -205,6 +209,8 @@ class Coordinator(RequestHandler, Configurable):
         if worker.role == 'collector':
             self.commander.notify_fail_collector_task(task)
             return
+        if self.team is not None:
+            task = self._end_team()
         saved = self.weights.get(self.state_name)
         self.progress.train_iter = saved.train_iter if saved is not None else 0
         self.data.learner_lost(self._learned_before)
@@ -239,7 +245,8 @@ class Coordinator(RequestHandler, Configurable):
         return m.Joined(worker.id, self._run_id, interval, deadline, worker.rank, worker.incarnation)
 
     def _orders(self, worker: Worker, abandon: bool = False) -> m.Orders:
-        save = self.save_at if worker.role == 'learner' else -1
+        is_asked = worker.role == 'learner' and (self.team is None or self.team.is_first(worker.id))
+        save = self.save_at if is_asked else -1
         return m.Orders(self.system_shutdown_flag, abandon, save, self.reason)
 
     def _wait(self, reason: str, stop: bool = False) -> m.Wait:
@@ -255,7 +262,7 @@ class Coordinator(RequestHandler, Configurable):
         if self.system_shutdown_flag:
             return self._wait(self.reason, stop=True)
         if worker.role == 'learner':
-            task = self.commander.get_learner_task(worker.id, self.situation())
+            task = self._learner_task(worker)
         else:
             task = (
                 None if self._is_behind() else self.commander.get_collector_task(worker.id, self.situation())
@@ -263,6 +270,26 @@ class Coordinator(RequestHandler, Configurable):
         if task is None:
             return self._wait('nothing to do yet')
         self.workers.give(worker, task.task)
+        return task
+
+    def _learner_task(self, worker: Worker) -> m.Task | None:
+        def choose() -> m.Task | None:
+            return self.commander.get_learner_task(worker.id, self.situation())
+
+        if self.team is None:
+            return choose()
+        learners = [other for other in self.workers.by_id.values() if other.role == 'learner']
+        return self.team.task_for(
+            worker.id, [other.id for other in sorted(learners, key=lambda other: other.rank)], choose
+        )
+
+    def _end_team(self) -> str:
+        """Ends the task of all learners; returns its id."""
+        assert self.team is not None and self.team.task is not None  # one of them has it
+        task = self.team.task.task
+        for other in self.workers.by_id.values():
+            other.task = '' if other.task == task else other.task
+        self.team.close()
         return task
 
     def _is_behind(self) -> bool:
@@ -302,10 +329,19 @@ class Coordinator(RequestHandler, Configurable):
             return self._orders(worker)
         worker.task = ''
         if worker.role == 'learner':
-            self.deal_with_learner_finish_task(message.task, message.facts)
+            if self.team is None or self._has_team_finished(self.team, worker):
+                self.deal_with_learner_finish_task(message.task, message.facts)
         else:
             self.deal_with_collector_finish_task(message.task, message.facts)
         return self._orders(worker)
+
+    def _has_team_finished(self, team: LearnerAggregator, worker: Worker) -> bool:
+        if not team.has_finished(worker.id):
+            return False
+        if team.is_open:  # the run ended in the middle of a round
+            self._end_round(team)
+        team.close()
+        return True
 
     def _on_ask_weights(self, worker: Worker, message: m.AskWeights, _: Any) -> Reply:
         found = self.weights.get(message.policy)
@@ -319,7 +355,13 @@ class Coordinator(RequestHandler, Configurable):
         return Reply(reply, found.weights if found.version > message.newer_than else None, shared)
 
     def _on_put_weights(self, worker: Worker, message: m.PutWeights, payload: Any) -> m.Orders:
-        if worker.role != 'learner' or not worker.task:
+        if self.team is not None and worker.role == 'learner':
+            if not worker.task:
+                return self._orders(worker, abandon=True)
+            if not self.team.take_weights(worker.id, message, payload):
+                return self._orders(worker)
+            payload = self.team.weights
+        elif worker.role != 'learner' or not worker.task:
             raise MessageError('weights come from a learner that has a task', where='PutWeights')
         if message.version >= self.version(message.policy):
             self.weights[message.policy] = Version(message.version, message.train_iter, payload)
@@ -328,29 +370,63 @@ class Coordinator(RequestHandler, Configurable):
     def _on_ask_data(self, worker: Worker, message: m.AskData, _: Any) -> m.Wait | Reply:
         if message.task != worker.task:
             return self._wait('the task is over', stop=True)
-        if self.deal_with_learner_judge_finish(message.task, {}):
-            return self._wait('training is complete', stop=True)
-        batches, drawn = self.data.draw(message.train_iter)
+        team = self.team
+        batches, drawn = (0, None) if team is None else team.payload_for(worker.id)
         if not batches:
-            return self._wait('no data yet')
+            if team is not None and (team.is_open or not team.weights):
+                return self._wait('the others are not ready')
+            if self.deal_with_learner_judge_finish(message.task, {}):
+                return self._wait('training is complete', stop=True)
+            batches, drawn = self.data.draw(message.train_iter)
+            if not batches:
+                return self._wait('no data yet')
+            if team is not None:
+                team.deal_with_get_data((batches, drawn))
+                batches, drawn = team.payload_for(worker.id)
+                if not batches:
+                    return self._wait('there were not enough rows')
+        self.workers.give(worker, worker.task)
         settings = self.commander.learn_settings(self.situation())
         return Reply(m.Data(batches, self.progress.envstep, settings), drawn)
 
     def _on_learn_info(self, worker: Worker, message: m.LearnInfo, payload: Any) -> m.Orders:
-        if message.task == worker.task:
+        team = self.team
+        if team is not None and message.task == worker.task:
+            team.take_info(worker.id, message, payload)
+            if team.is_round_over:
+                self._end_round(team)
+        elif message.task == worker.task:
             counts = {'train_iter': message.train_iter, 'batches': message.batches, 'priority_info': payload}
             self.deal_with_learner_send_info(message.task, self.name, {**message.info, **counts})
         return self._orders(worker)
 
+    def _end_round(self, team: LearnerAggregator) -> None:
+        """Publishes and reports what several learners did in a round, and takes the state that came with it."""
+        report, task = team.deal_with_learn(), team.task
+        assert task is not None  # this is a round of it
+        self.weights[self.name] = Version(team.train_iter, team.train_iter, team.weights)
+        self.deal_with_learner_send_info(task.task, self.name, report)
+        self._take_team_state(team)
+
+    def _take_team_state(self, team: LearnerAggregator) -> None:
+        if (found := team.state()) is not None:
+            self._take_state(*found)
+
     def _on_put_state(self, worker: Worker, message: m.PutState, payload: Any) -> m.Orders:
+        if self.team is None:
+            self._take_state(message.purpose, message.train_iter, payload)
+        elif worker.task:
+            self.team.take_state(worker.id, message, payload)
+            self._take_team_state(self.team)
+        return self._orders(worker)
+
+    def _take_state(self, purpose: str, at: int, state: Any) -> None:
         """Keeps the state of the learner, for one that may take its place; passes one on that is for a checkpoint."""
-        at = message.train_iter
         self.save_at, self._state_at = -1, self._clock()
         self._learned_before = self.data.learned
-        self.keep_state(payload, at)
-        if message.purpose == 'checkpoint':
-            self._run.take_state(payload, at)
-        return self._orders(worker)
+        self.keep_state(state, at)
+        if purpose == 'checkpoint':
+            self._run.take_state(state, at)
 
     def keep_state(self, state: Any, train_iter: int) -> None:
         """Keeps the whole state of a learner, which the next one begins from."""

@@ -106,31 +106,15 @@ class _Session:
 
     def __init__(self) -> None:
         self.worker = ''
-        self.entries: dict[int, Future[Reply]] = {}  # requests that are or were handled
-        self._newest, self._unanswered = -1, frozenset[int]()
-
-    def admit(self, envelope: Envelope) -> Future[Reply]:
-        """Returns the entry of a new request, and drops those whose replies nobody will ask for again.
-
-        Raises:
-            MessageError: If it is a late copy of a request that has been answered.
-        """
-        seq = envelope.seq
-        if seq > self._newest:
-            self._newest, self._unanswered = seq, frozenset(envelope.unanswered)
-        elif seq not in self._unanswered:
-            raise MessageError(f'request {seq} is a late copy of one that was answered', where='seq')
-        for answered in [n for n in self.entries if n < self._newest and n not in self._unanswered]:
-            del self.entries[answered]
-        entry = self.entries[seq] = Future[Reply]()
-        return entry
+        self.newest: dict[int, tuple[int, Future[Reply] | None]] = {}
+        """The newest request on each lane: its number, and its reply unless that was dropped."""
 
 
 class Replies:
-    """Lets every request be handled at most once, and keeps each reply until its receiver has it.
+    """Lets every request be handled at most once, and keeps each reply until the next request on its lane.
 
-    Requests are identified by the connection that they come from and their number. A repeated request gets the reply of
-    the first one, and waits for it if that is still being handled.
+    Requests are identified by the connection that they come from, their lane and their number. A repeated request gets
+    the reply of the first one, and waits for it if that is still being handled.
 
     Args:
         patience: Seconds that a repeated request waits at most.
@@ -155,8 +139,14 @@ class Replies:
         """
         with self._lock:
             session = self._session_of(envelope)
-            is_new = envelope.seq not in session.entries
-            entry = session.admit(envelope) if is_new else session.entries[envelope.seq]
+            newest, entry = session.newest.get(envelope.lane, (-1, None))
+            is_new = envelope.seq > newest
+            if is_new:
+                entry = Future[Reply]()
+                session.newest[envelope.lane] = envelope.seq, entry
+            elif envelope.seq < newest or entry is None:
+                raise MessageError(f'request {envelope.seq} is a late copy of an earlier one', where='seq')
+        assert entry is not None
         if is_new:
             try:
                 entry.set_result(handle())
@@ -184,7 +174,9 @@ class Replies:
             session = self._sessions.get(self._workers.pop(worker, ''))
             if session is not None:
                 session.worker = ''
-                session.entries = {n: entry for n, entry in session.entries.items() if not entry.done()}
+                for lane, (seq, entry) in session.newest.items():
+                    if entry is not None and entry.done():
+                        session.newest[lane] = seq, None
 
     def close(self) -> None:
         """Drops all replies."""
@@ -194,7 +186,7 @@ class Replies:
     def _session_of(self, envelope: Envelope) -> _Session:
         """Returns the connection of a request; that of the first request to join is new."""
         session = self._sessions.get(envelope.session)
-        if session is not None and envelope.seq in session.entries:
+        if session is not None and session.newest.get(envelope.lane, (-1, None))[0] == envelope.seq:
             return session
         if isinstance(envelope.message, Join):
             return session or self._sessions.setdefault(envelope.session, _Session())

@@ -189,13 +189,13 @@ def test_weights_for_collectors_may_be_packed_once_and_those_for_a_learner_are_n
     learner, _ = learning(experiment)
     learner(m.PutState('spare', 2), {'net': np.ones(1)})
     collectors = [experiment.join('collector', name) for name in 'cd']
-    replies, keep = [], experiment.server.keep
+    replies: list[Any] = []
 
-    def noted(envelope: Any, reply: Any) -> Any:
+    def noted(reply: Any) -> Any:
         replies.append(reply)
-        return keep(envelope, reply)
+        return reply.payload
 
-    experiment.server.keep = noted  # type: ignore[method-assign]
+    experiment.server.pack = noted  # type: ignore[method-assign]
     for send in collectors:
         send(m.AskWeights('main', -1))
     learner(m.AskWeights('main.state', -1))

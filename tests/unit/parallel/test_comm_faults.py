@@ -116,7 +116,7 @@ def test_a_stopped_worker_waits_no_longer_for_all_its_requests_than_for_one() ->
         transport = HTTPTransport({'timeout': 300.0}, address)
         with ThreadPoolExecutor() as pool:
             waiting = pool.submit(transport.request, AskTask())
-            wait_until(lambda: transport._next == 1)
+            wait_until(lambda: transport._next == [1])
             transport.hurry(0.2)
             with pytest.raises(CoordinatorLostError):
                 waiting.result(PATIENCE)

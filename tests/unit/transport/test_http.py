@@ -284,7 +284,7 @@ def test_close_ends_a_request_that_waits_for_the_network() -> None:
     with answering(None) as address, ThreadPoolExecutor(1) as pool:
         transport = client(address, timeout=3600.0)
         asked = pool.submit(transport.request, join())
-        wait_until(lambda: transport._next == 1, 10)
+        wait_until(lambda: transport._next == [1], 10)
         transport.close()
         with pytest.raises(CoordinatorLostError, match='closed'):
             asked.result(30)
