@@ -44,7 +44,7 @@ SIZES = {'10 KB': 10_000, '1 MB': 1_000_000, '10 MB': 10_000_000}
 PEER = 'files per sample'
 WORKERS, WEIGHTS_BYTES = 4, 10_000_000
 JOIN = m.Join('collector', 'bench', __version__, '', 0, '')
-BEAT = m.Beat('idle', '', 0, 0, 0, {})
+BEAT = m.Beat('idle', '', 0, 0, 0)
 SECONDS = 2.0
 CHILDREN: dict[subprocess.Popen[str], list[int]] = {}
 """Coordinators that run, and the ids of all their processes."""
@@ -55,11 +55,11 @@ WEIGHTS: dict[int, Any] = {}
 
 def handle(envelope: Envelope, payload: Any) -> Reply:
     if isinstance(envelope.message, m.Join):
-        return Reply(m.Joined(f'worker_{next(IDS)}', 'run', 1.0, 10.0))
+        return Reply(m.Joined(f'worker_{next(IDS)}', 1.0))
     if isinstance(envelope.message, m.AskWeights):
         return newer_weights(envelope.message)
     rows = 0 if payload is None else len(payload)
-    return Reply(m.Taken(rows, 0, '', False, 0, {}))
+    return Reply(m.Taken(rows, False, 0, {}))
 
 
 def newer_weights(message: m.AskWeights) -> Reply:
@@ -69,7 +69,7 @@ def newer_weights(message: m.AskWeights) -> Reply:
         if version not in WEIGHTS:
             WEIGHTS.clear()
             WEIGHTS[version] = {'model': {'w': np.ones(WEIGHTS_BYTES // 4, np.float32)}}
-        return Reply(m.Weights('main', version, version), WEIGHTS[version], 'main')
+        return Reply(m.Weights(version, version), WEIGHTS[version], 'main')
 
 
 def batch(nbytes: int) -> Batch:

@@ -491,7 +491,7 @@ COMM_COLLECTOR_REGISTRY: Registry[BaseCommCollector] = Registry(
     'comm collector',
     _in(
         'parallel',
-        naive='comm_collector',
+        naive='comm',
         in_process='comm_collector',
         flask_fs='comm',
         ray='comm',

@@ -25,13 +25,13 @@ TRANSPORTS = [
 ORDERS = m.Orders(stop=False, abandon=False, save=-1, reason='')
 PLAIN = {'eps': 0.25, 'on': True, 'none': None, 'list': [1, 'two', {'three': 3.5}], 'nan': float('nan')}
 MESSAGES: list[Message] = [
-    m.Beat('collecting', 'task.1', 12, 3, 2, {'loss': 0.5}),
+    m.Beat('collecting', 'task.1', 12, 3, 2, 40),
     m.AskTask(),
     m.Collected('task.1', 0, 4, 4, 2, 3, PLAIN),
     m.Finished('task.1', True, '', PLAIN),
     m.AskWeights('main', -1),
     m.PutWeights('main', 1, 10),
-    m.AskData('task.2', 64, 4, 10),
+    m.AskData('task.2', 10),
     m.LearnInfo('task.2', 10, {'loss': 0.5, 'nan': float('nan')}),
     m.PutState('checkpoint', 10),
     m.Farewell('the end', 400),
@@ -39,8 +39,8 @@ MESSAGES: list[Message] = [
 REPLIES: list[Message] = [
     m.Task('task.1', 'collect', ['main'], [True], 'buffer', 8, 0, -1, PLAIN),
     m.Wait(0.5, False, 'no data yet'),
-    m.Taken(3, 1, 'the buffer is full', False, 2, PLAIN),
-    m.Weights('main', 2, 20),
+    m.Taken(3, False, 2, PLAIN),
+    m.Weights(2, 20),
     m.Data(64, 128, PLAIN),
     ORDERS,
 ]
@@ -74,12 +74,12 @@ class Coordinator:
             self.handled[(envelope.session, envelope.lane, envelope.seq)] += 1
             if isinstance(message, m.Join):
                 self.joins.append(message.name)
-                return Reply(m.Joined(f'{message.name}.{len(self.joins)}', 'run', 1.0, 10.0))
+                return Reply(m.Joined(f'{message.name}.{len(self.joins)}', 1.0))
             if self._reply is not None:
                 return self._reply(envelope, payload)
             if isinstance(message, m.Collected):
                 self.rows[envelope.sender] += message.rows
-                return Reply(m.Taken(message.rows, 0, '', False, message.part, {}))
+                return Reply(m.Taken(message.rows, False, message.part, {}))
         return Reply(ORDERS)
 
 

@@ -7,10 +7,13 @@ from typing import Any
 
 import numpy as np
 
+from rlframe.data.timestep import Batch
 from rlframe.parallel.base_parallel_collector import BaseParallelCollector
 from rlframe.parallel.comm_collector import BaseCommCollector, TransportCollector
 from rlframe.parallel.comm_learner import BaseCommLearner, TransportLearner, TransportLearnerConfig
 from rlframe.parallel.comm_worker import CommConfig, CommWorker
+from rlframe.parallel.held_weights import TaskAbandoned
+from rlframe.parallel.transport.messages import Beat, Collected, Finished, Orders, Task
 from rlframe.parallel.transport.payload import unpack
 from rlframe.registry import (
     COMM_COLLECTOR_REGISTRY,
@@ -121,6 +124,71 @@ class FlaskFileSystemCollector(_OverHTTP, TransportCollector):
             stepdata: The data.
         """
         super().send_stepdata(stepdata)
+
+
+PARTS = 19
+"""Parts of fake data in a task."""
+
+
+@COMM_COLLECTOR_REGISTRY.register('naive')
+class NaiveCollector(FlaskFileSystemCollector):
+    """Answers every task by 19 parts of one fake row each, unless the coordinator has enough before.
+
+    Args:
+        args: Options, or host and port, as DI-engine has them.
+        prefix: Begins its name.
+        kwargs: Arguments of ``CommWorker``: ``transport`` or ``address``, ``name`` and ``fingerprint``.
+    """
+
+    _interrupt = ''
+
+    def __init__(self, *args: Any, prefix: str = '', name: str = '', **kwargs: Any) -> None:
+        has_host = bool(args) and isinstance(args[0], str)
+        cfg = dict(zip(('host', 'port'), args, strict=False)) if has_host else next(iter(args), None)
+        super().__init__(cfg, name=f'{prefix}{name or "naive"}', **kwargs)
+        self._count = 0
+
+    @property
+    def produced(self) -> int:
+        return self._count
+
+    def get_policy_update_info(self, path: str) -> Any:
+        """Returns None: it has no policy."""
+        return None
+
+    def join(self) -> None:
+        """Waits until it has ended."""
+        self.wait()
+
+    def ping(self) -> bool:
+        """Returns whether the coordinator answers."""
+        self._ask(self._beat(), Orders)
+        return True
+
+    def shutdown(self) -> None:
+        """Ends the work; the same as ``close``."""
+        self.close()
+
+    def _work_on(self, task: Task) -> Finished:
+        for part in range(PARTS):
+            if self._stopped or self._interrupt:
+                raise TaskAbandoned(self._stopped or self._interrupt)
+            self._count += 1
+            facts = {'returns': [], 'episode_count': 0}
+            if self.send(Batch(data=np.full(1, part)), Collected(task.task, part, 1, 1, 0, 0, facts)).stop:
+                break
+        return Finished(
+            task.task, True, '', {'collector_done': True, 'eval_flag': False, 'step_count': PARTS}
+        )
+
+    def _beat(self) -> Beat:
+        task = self._task.task if self._task is not None else ''
+        return Beat('naive', task, self._count, 0, 0)
+
+    def _abandon(self, reason: str) -> None:
+        self._interrupt = reason
+
+    def _release(self) -> None: ...
 
 
 @COMM_LEARNER_REGISTRY.register('flask_fs')

@@ -321,15 +321,6 @@ class TransportLearner(CommWorker, BaseCommLearner):
         self._ahead = self._pool.submit(self._fetched_round) if current is not None else None
         return current
 
-    def _sizes(self, task: Task) -> tuple[int, int]:
-        return self._attribute('batch_size', 1), task.target or self._attribute('update_per_collect', 1)
-
-    def _attribute(self, name: str, default: int) -> int:
-        try:
-            return int(self.learner.policy.get_attribute(name))
-        except AttributeError:
-            return default
-
     def deal_with_learner_learn(self, data: Round) -> dict[str, Any]:
         """Trains on the data of a round, publishes weights that are due, and reports."""
         learner = self.learner
@@ -382,7 +373,7 @@ class TransportLearner(CommWorker, BaseCommLearner):
         """Asks for data until there are some; the learner may be training meanwhile."""
         task = self._task
         while task is not None and not self._task_is_over.is_set():
-            message = AskData(task.task, *self._sizes(task), self.learner.train_iter)
+            message = AskData(task.task, self.learner.train_iter)
             answer, payload = self._ask(message, (Data, Wait))
             if isinstance(answer, Data):
                 data, extras = split(payload)
@@ -437,7 +428,7 @@ class TransportLearner(CommWorker, BaseCommLearner):
         train_iter = parts.learner.train_iter if parts is not None else 0
         version = max(self._published_at, 0)
         state = task.kind if task is not None else 'idle'
-        return Beat(state, task.task if task is not None else '', 0, train_iter, version, {})
+        return Beat(state, task.task if task is not None else '', 0, train_iter, version)
 
     def _release(self) -> None:
         if self._pool is not None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
 import math
@@ -225,7 +224,6 @@ class ParallelPipeline(HasGoal, CoordinatedRun):
             data=data,
             run=self,
             team=LearnerAggregator({'learner_num': learners}) if learners > 1 else None,
-            run_id=_id_of(self.folder),
             fingerprint=shared_fingerprint(cfg),
         )
         """Brings the workers together."""
@@ -500,11 +498,6 @@ class ParallelPipeline(HasGoal, CoordinatedRun):
 
     def __exit__(self, *exception: object) -> None:
         self.cleanup()
-
-
-def _id_of(folder: Path) -> str:
-    """Returns the id of the run of a folder, the same after a restart."""
-    return hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:16]
 
 
 def _check_parallel(state: Mapping[str, Any], saved: OpenCheckpoint) -> None:

@@ -2,12 +2,12 @@ from rlframe.backend.ray import RayCollector as RayCollector
 from rlframe.parallel.base_parallel_collector import BaseParallelCollector as BaseParallelCollector
 from rlframe.parallel.comm import FlaskFileSystemCollector as FlaskFileSystemCollector
 from rlframe.parallel.comm import FlaskFileSystemLearner as FlaskFileSystemLearner
+from rlframe.parallel.comm import NaiveCollector as NaiveCollector
 from rlframe.parallel.comm import create_comm_collector as create_comm_collector
 from rlframe.parallel.comm import create_comm_learner as create_comm_learner
 from rlframe.parallel.comm import create_parallel_collector as create_parallel_collector
 from rlframe.parallel.comm import get_parallel_collector_cls as get_parallel_collector_cls
 from rlframe.parallel.comm_collector import BaseCommCollector as BaseCommCollector
-from rlframe.parallel.comm_collector import NaiveCollector as NaiveCollector
 from rlframe.parallel.comm_learner import BaseCommLearner as BaseCommLearner
 from rlframe.parallel.coordinator.base_parallel_commander import (
     BaseParallelCommander as BaseParallelCommander,

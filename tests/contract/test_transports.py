@@ -111,7 +111,7 @@ def test_payloads_arrive_equal_in_both_directions_and_can_be_written(kind: str) 
 
     def reply(envelope: Envelope, got: Any) -> Reply:
         seen.append(got)
-        return Reply(m.Weights('main', 1, 1), got)
+        return Reply(m.Weights(1, 1), got)
 
     with serving(kind, Coordinator(reply)) as server, joined(server) as transport:
         for part, (name, payload) in enumerate(PAYLOADS.items()):
@@ -171,7 +171,7 @@ def test_repeated_request_waits_for_the_first_one(kind: str) -> None:
     def reply(envelope: Envelope, payload: Any) -> Reply:
         started.set()
         assert go_on.wait(30)
-        return Reply(m.Taken(5, 0, '', False, 0, {}))
+        return Reply(m.Taken(5, False, 0, {}))
 
     coordinator = Coordinator(reply)
     with serving(kind, coordinator) as server, joined(server) as transport:
@@ -238,9 +238,9 @@ def test_worker_that_joins_again_over_its_connection_can_send_and_get_arrays(kin
             if joins:
                 server.forget(joins[-1])
             joins.append(f'worker.{len(joins)}')
-            return Reply(m.Joined(joins[-1], 'run', 1.0, 10.0))
+            return Reply(m.Joined(joins[-1], 1.0))
         seen.append(payload)
-        return Reply(m.Weights('main', 1, 1), data)
+        return Reply(m.Weights(1, 1), data)
 
     with serving(kind, handler) as server, joined(server) as transport:
         for _ in range(2):
@@ -256,7 +256,7 @@ def test_connection_with_the_id_of_another_one_takes_its_place(kind: str) -> Non
     def handler(envelope: Envelope, payload: Any) -> Reply:
         handled.append(type(envelope.message).__name__)
         is_join = isinstance(envelope.message, m.Join)
-        return Reply(m.Joined('same', 'run', 1.0, 10.0) if is_join else ORDERS)
+        return Reply(m.Joined('same', 1.0) if is_join else ORDERS)
 
     with serving(kind, handler) as server, joined(server) as old, joined(server) as new:
         new.request(m.AskTask())
@@ -289,7 +289,7 @@ def test_error_of_the_handler_is_told_to_the_worker_once(kind: str) -> None:
 
 
 def test_reply_outside_its_schema_is_refused(kind: str) -> None:
-    bad = m.Taken(pushed=-1, dropped=0, reason='', stop=False, version=0, settings={})
+    bad = m.Taken(pushed=-1, stop=False, version=0, settings={})
     refused = pytest.raises(RequestRefusedError, match=r'Taken\.pushed')
     with (
         serving(kind, Coordinator(lambda e, p: Reply(bad))) as server,

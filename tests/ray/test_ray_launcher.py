@@ -15,7 +15,7 @@ from transports import ORDERS, serving
 
 from rlframe.backend.ray.launcher import ActorLauncher
 from rlframe.config import compile_config
-from rlframe.errors import ActorLostError, ConfigError, ResourceError
+from rlframe.errors import ConfigError, ResourceError
 from rlframe.parallel.roles import worker_config
 from rlframe.parallel.transport import messages as m
 from rlframe.parallel.transport.base import Envelope, Reply
@@ -41,7 +41,7 @@ class Idle:
         message = envelope.message
         if isinstance(message, m.Join):
             self.joined[message.name] = message
-            return Reply(m.Joined(f'{message.name}.1', 'run', 0.1, 10.0))
+            return Reply(m.Joined(f'{message.name}.1', 0.1))
         if isinstance(message, m.AskTask):
             return Reply(m.Wait(60.0, False, 'nothing to do'))
         if isinstance(message, m.Farewell):
@@ -116,23 +116,3 @@ def test_resources_that_the_cluster_lacks_are_an_error_with_numbers() -> None:
         message = r'parallel\.comm_collector\.num_cpus: actors need .*; free: GPU '
         with pytest.raises(ResourceError, match=message):
             ActorLauncher(config_of(collector_num=2, comm_learner={'num_gpus': 1}), server)
-
-
-def test_cluster_that_is_gone_ends_all_workers_and_starts_no_others(
-    monkeypatch: pytest.MonkeyPatch, ray_of_tests: Any
-) -> None:
-    def refused(*given: Any) -> None:
-        raise ResourceError('nothing answers at 10.0.0.1:6379')
-
-    coordinator = Idle()
-    with launching(coordinator) as launch:
-        worker = launch('collector', 'collector-0')
-        assert wait_until(lambda: coordinator.joined, 60) and worker.ended is None
-        monkeypatch.setattr('rlframe.backend.ray.session.probe', refused)
-        monkeypatch.setattr('rlframe.backend.ray.launcher.LOOK_SECONDS', -1.0)
-        assert worker.ended is None, 'it may be busy'
-        worker._watch._seconds = -1.0
-        assert worker.ended == 'the Ray cluster is gone: nothing answers at 10.0.0.1:6379'
-        with pytest.raises(ActorLostError, match='the Ray cluster is gone'):
-            launch('collector', 'collector-0')
-        ray_of_tests.kill(worker._actor)  # nobody else ends it, as the cluster is not gone

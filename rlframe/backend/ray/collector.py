@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from rlframe.backend.ray.actor import reseed
 from rlframe.backend.ray.arguments import (
@@ -26,17 +26,6 @@ from rlframe.backend.ray.pool import ActorPool
 from rlframe.backend.ray.serial_collector import RaySerialCollector
 from rlframe.errors import ConfigError
 from rlframe.utils.seed import component_rng
-
-
-class ActorState(NamedTuple):
-    """State of an actor."""
-
-    rank: int
-    incarnation: int
-    """Number of actors lost at this rank before."""
-    is_ready: bool
-    pid: int | None
-    node: str | None
 
 
 class RayCollector(RaySerialCollector):
@@ -249,20 +238,6 @@ class RayCollector(RaySerialCollector):
         """
         slots = [self._pool.slots[rank] for rank in self._pool.ranks]
         return [slot.actor for slot in slots if slot.actor is not None]
-
-    def actor_states(self) -> tuple[ActorState, ...]:
-        """Returns the state of each actor, ordered by rank."""
-        slots = [self._pool.slots[rank] for rank in self._pool.ranks]
-        return tuple(
-            ActorState(
-                slot.rank,
-                slot.incarnation,
-                slot.facts is not None,
-                slot.facts.pid if slot.facts else None,
-                slot.facts.node if slot.facts else None,
-            )
-            for slot in slots
-        )
 
     @property
     def num_workers(self) -> int:

@@ -10,14 +10,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from rlframe.backend.ray.actor import Failure, RemoteActor, answers, components_of_script
-from rlframe.backend.ray.session import (
-    ClusterWatch,
-    RaySession,
-    actor_resources,
-    cause_of,
-    connect,
-)
-from rlframe.errors import ActorLostError, ResourceError
+from rlframe.backend.ray.session import RaySession, actor_resources, cause_of, connect
+from rlframe.errors import ResourceError
 from rlframe.parallel.roles import Launched, Launcher, make_worker
 from rlframe.parallel.transport.base import Server
 from rlframe.registry import LAUNCHER_REGISTRY, REGISTRIES
@@ -35,8 +29,6 @@ SECTIONS = {'collector': 'comm_collector', 'learner': 'comm_learner'}
 """Sections of ``parallel`` with the options of each role."""
 THREADS = 3
 """Calls of an actor at the same time: it works in one, and is asked to stop in another."""
-LOOK_SECONDS, GONE_SECONDS = 2.0, 15.0
-"""Seconds between two looks at the cluster, and of silence after which it counts as gone."""
 FETCH_SECONDS = 5.0
 """How long the outcome of a worker that has ended may take to arrive."""
 
@@ -86,12 +78,10 @@ class LaunchedActor(Launched):
         role: ``'collector'`` or ``'learner'``.
         name: Name of the worker.
         actor: The actor.
-        watch: Watches the cluster.
     """
 
-    def __init__(self, role: str, name: str, actor: Any, watch: ClusterWatch) -> None:
+    def __init__(self, role: str, name: str, actor: Any) -> None:
         self.role, self.name = role, name
-        self._watch = watch
         self._actor, self._outcome = actor, actor.run.remote()
         self._lock, self._how = threading.RLock(), None  # type: threading.RLock, str | None
 
@@ -99,13 +89,9 @@ class LaunchedActor(Launched):
     def ended(self) -> str | None:
         """None while it runs; then how it ended."""
         with self._lock:
-            if self._how is None:
-                silence = self._watch.look(LOOK_SECONDS)
-                if self._watch.is_gone:
-                    self._how = f'the Ray cluster is gone: {silence}'
-                elif self._has_outcome(0.0):
-                    self._how = self._told()
-                    self._kill()
+            if self._how is None and self._has_outcome(0.0):
+                self._how = self._told()
+                self._kill()
             return self._how
 
     def end(self, seconds: float) -> None:
@@ -156,7 +142,6 @@ class ActorLauncher(Launcher):
     def __init__(self, cfg: ExperimentConfig, server: Server) -> None:
         super().__init__(cfg, server)
         self._session = connect()
-        self._watch = ClusterWatch(ray.get_runtime_context().gcs_address, GONE_SECONDS)
         try:
             self._options = _reserved(self._session, cfg)
             self._components = ray.put(components_of_script(REGISTRIES))
@@ -166,20 +151,11 @@ class ActorLauncher(Launcher):
         self._remote: Any = ray.remote(WorkerActor)
 
     def launch(self, role: str, name: str) -> LaunchedActor:
-        """Starts a worker; see ``Launcher.launch``.
-
-        Raises:
-            ActorLostError: If the cluster is gone.
-        """
-        if self._watch.is_gone:
-            raise ActorLostError(
-                f'the Ray cluster is gone: {self._watch.silence}',
-                remedy='Resume the run when there is a cluster again.',
-            )
+        """Starts a worker; see ``Launcher.launch``."""
         make = MakeWorker(self._config_of(role), role, name, self._server.address)
         actor = self._remote.options(max_concurrency=THREADS, max_restarts=0, **self._options[role])
         given = to_bytes(make, 'config'), self._components, 0, 0, list(sys.path)
-        return LaunchedActor(role, name, actor.remote(*given), self._watch)
+        return LaunchedActor(role, name, actor.remote(*given))
 
     def close(self) -> None:
         """Gives the resources back; may be called twice."""

@@ -53,7 +53,6 @@ class Coordinator(RequestHandler, Configurable):
         team: Lets several learners train the policy; None: there is one.
         progress: Counters of the experiment.
         name: Name of the policy that is trained, and of its data.
-        run_id: Name of the run, which workers are told.
         fingerprint: Hash of the part of the config that all roles share; workers with another one are refused. Empty: it is
             not compared.
         clock: Returns seconds that never go back.
@@ -72,7 +71,6 @@ class Coordinator(RequestHandler, Configurable):
         team: LearnerAggregator | None = None,
         progress: Progress | None = None,
         name: str = 'main',
-        run_id: str = 'run',
         fingerprint: str = '',
         clock: Callable[[], float] = monotonic,
     ) -> None:
@@ -92,7 +90,7 @@ class Coordinator(RequestHandler, Configurable):
             options = cfg or {}
         self._cfg = self.resolve_config(options)
         super().__init__(self._cfg, server, fingerprint, clock)
-        self._run, self._run_id = run if run is not None else CoordinatedRun(), run_id
+        self._run = run if run is not None else CoordinatedRun()
         self.commander, self.data, self.team, self.name = commander, data, team, name
         self.progress = progress if progress is not None else Progress()
         """Counters of the experiment."""
@@ -241,8 +239,7 @@ class Coordinator(RequestHandler, Configurable):
             self._added_places += 1
             self.deal_with_increase_collector()
         logger.info('%s joined', worker)
-        interval, deadline = self._cfg.beat_interval, self._cfg.worker_deadline
-        return m.Joined(worker.id, self._run_id, interval, deadline, worker.rank, worker.incarnation)
+        return m.Joined(worker.id, self._cfg.beat_interval, worker.rank, worker.incarnation)
 
     def _orders(self, worker: Worker, abandon: bool = False) -> m.Orders:
         is_asked = worker.role == 'learner' and (self.team is None or self.team.is_first(worker.id))
@@ -300,19 +297,18 @@ class Coordinator(RequestHandler, Configurable):
         rows = message.rows
         if message.task != worker.task or self.system_shutdown_flag:
             self._count_rows(worker, 0, rows)
-            return self._taken(0, rows, 'the task is over', True)
+            return self._taken(0, True)
         self.progress.envstep += message.envstep
         self.progress.episodes += int(message.facts.get('episode_count', 0))
         self._run.collected(message, self.progress)
         pushed = self.deal_with_collector_send_data(message.task, self.name, str(message.part), payload, rows)
         self._count_rows(worker, pushed, rows - pushed)
         stop = self.deal_with_collector_judge_finish(message.task, message.facts)
-        reason = '' if pushed == rows else 'the replay buffer refused them'
-        return self._taken(pushed, rows - pushed, reason, stop or self._is_behind())
+        return self._taken(pushed, stop or self._is_behind())
 
-    def _taken(self, pushed: int, dropped: int, reason: str, stop: bool) -> m.Taken:
+    def _taken(self, pushed: int, stop: bool) -> m.Taken:
         settings = {} if stop else self.commander.settings(self.situation())
-        return m.Taken(pushed, dropped, reason, stop, self.version(self.name), settings)
+        return m.Taken(pushed, stop, self.version(self.name), settings)
 
     def _count_rows(self, worker: Worker, pushed: int, dropped: int) -> None:
         """Counts training samples or episodes that a collector produced."""
@@ -346,11 +342,11 @@ class Coordinator(RequestHandler, Configurable):
     def _on_ask_weights(self, worker: Worker, message: m.AskWeights, _: Any) -> Reply:
         found = self.weights.get(message.policy)
         if found is None:
-            return Reply(m.Weights(message.policy, -1, 0))
+            return Reply(m.Weights(-1, 0))
         running = self.commander.running.get(worker.task)
         if running is not None and running.job.kind == 'evaluate':
             self._evaluating.setdefault(worker.task, found)
-        reply = m.Weights(message.policy, found.version, found.train_iter)
+        reply = m.Weights(found.version, found.train_iter)
         shared = message.policy if worker.role == 'collector' else ''  # what a learner asks for is asked once
         return Reply(reply, found.weights if found.version > message.newer_than else None, shared)
 

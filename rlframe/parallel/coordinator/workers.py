@@ -221,7 +221,7 @@ class WorkerTable:
 
 def _counts(beat: Beat) -> tuple[Any, ...]:
     """Returns what changes in signs of life as work goes on."""
-    return beat.state, beat.envstep, beat.train_iter, beat.version, beat.metrics.get('steps')
+    return beat.state, beat.envstep, beat.train_iter, beat.version, beat.steps
 
 
 LONG = 1.0

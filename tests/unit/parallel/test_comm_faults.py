@@ -14,7 +14,8 @@ from parallel_parts import PATIENCE, ScriptedCoordinator, compiled, task_of, wai
 
 from rlframe.errors import CoordinatorLostError, RequestRefusedError
 from rlframe.parallel import comm_worker
-from rlframe.parallel.comm_collector import NaiveCollector, TransportCollector
+from rlframe.parallel.comm import NaiveCollector
+from rlframe.parallel.comm_collector import TransportCollector
 from rlframe.parallel.comm_worker import FIRST_SECONDS
 from rlframe.parallel.coordinator.assembly import TrainingData
 from rlframe.parallel.coordinator.coordinator import Coordinator

@@ -12,8 +12,7 @@ from runs import differences
 
 from rlframe.data import Batch
 from rlframe.errors import ConfigError, RegistryError
-from rlframe.parallel.comm import create_comm_collector, create_parallel_collector
-from rlframe.parallel.comm_collector import NaiveCollector
+from rlframe.parallel.comm import NaiveCollector, create_comm_collector, create_parallel_collector
 from rlframe.parallel.comm_learner import Round
 from rlframe.parallel.parallel_collectors import ZerglingParallelCollector
 from rlframe.parallel.roles import collector_maker, evaluator_maker, learner_maker

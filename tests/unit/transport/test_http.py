@@ -199,7 +199,7 @@ def test_host_that_is_not_this_machine_is_refused(monkeypatch: pytest.MonkeyPatc
 
 def test_nothing_is_left_after_close() -> None:
     threads = set(threading.enumerate())
-    with serve(Coordinator(lambda e, p: Reply(m.Weights('main', 1, 1), {'a': np.zeros(3)}))) as server:
+    with serve(Coordinator(lambda e, p: Reply(m.Weights(1, 1), {'a': np.zeros(3)}))) as server:
         port = int(server.address.rpartition(':')[2])
         with joined(server) as transport:
             transport.request(collected(0), {'a': np.zeros(3)})
@@ -215,7 +215,7 @@ def test_nothing_is_left_after_close() -> None:
 
 def test_payload_that_is_too_large_is_refused_where_it_is_packed_and_the_worker_goes_on() -> None:
     def reply(envelope: Any, payload: Any) -> Reply:
-        return Reply(m.Weights('main', 1, 1), {'a': np.zeros(envelope.message.newer_than)})
+        return Reply(m.Weights(1, 1), {'a': np.zeros(envelope.message.newer_than)})
 
     with serve(Coordinator(reply), max_payload_bytes=4096) as server, joined(server) as transport:
         with pytest.raises(RequestRefusedError, match='max_payload') as caught:
@@ -235,7 +235,7 @@ def test_weights_of_several_workers_are_packed_once_for_each_version(monkeypatch
         return pack(payload)
 
     monkeypatch.setattr(over_http, 'pack', counted)
-    coordinator = Coordinator(lambda e, p: Reply(m.Weights('main', 1, 1), newest[-1], e.message.policy))
+    coordinator = Coordinator(lambda e, p: Reply(m.Weights(1, 1), newest[-1], e.message.policy))
     with serve(coordinator) as server, joined(server, 'a') as one, joined(server, 'b') as other:
         for value in (1.0, 2.0):
             newest.append({'w': np.full(100, value)})
