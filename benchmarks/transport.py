@@ -44,7 +44,7 @@ SIZES = {'10 KB': 10_000, '1 MB': 1_000_000, '10 MB': 10_000_000}
 PEER = 'files per sample'
 WORKERS, WEIGHTS_BYTES = 4, 10_000_000
 JOIN = m.Join('collector', 'bench', __version__, '', 0, '')
-BEAT = m.Beat('idle', '', 0, 0, 0)
+BEAT = m.Beat('', 0)
 SECONDS = 2.0
 CHILDREN: dict[subprocess.Popen[str], list[int]] = {}
 """Coordinators that run, and the ids of all their processes."""

@@ -515,7 +515,6 @@ PARALLEL_COMMANDER_REGISTRY: Registry[BaseParallelCommander] = Registry(
     'parallel commander',
     _in(
         'parallel.coordinator',
-        naive='solo_commander',
         solo='solo_commander',
         one_vs_one='solo_commander',
     ),

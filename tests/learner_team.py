@@ -12,8 +12,9 @@ from rlframe.data import Batch
 from rlframe.data.faces import LearnMode
 from rlframe.parallel.comm_learner import LearnerParts, TransportLearner
 from rlframe.parallel.coordinator.assembly import CoordinatedRun, TrainingData
-from rlframe.parallel.coordinator.solo_commander import NaiveCommander
+from rlframe.parallel.coordinator.base_parallel_commander import BaseParallelCommander
 from rlframe.parallel.transport.answering import InProcessServer
+from rlframe.parallel.transport.messages import Task
 from rlframe.worker import BaseLearner, Coordinator, LearnerAggregator
 
 QUICK = {'wait': 0.002, 'beat_interval': 0.05}
@@ -98,6 +99,18 @@ def whole(batches: list[Batch]) -> float:
     return float(policy.weight)
 
 
+class SteadyCommander(BaseParallelCommander):
+    """Lets collectors collect and learners learn, and never evaluates."""
+
+    def _next_collector_job(self, situation: Any) -> Task | None:
+        job = Task(self._name_task('collect'), 'collect', ['test'], [True], 'test', parts=1)
+        return None if situation.spent else job
+
+    def _next_learner_job(self, situation: Any) -> Task | None:
+        job = Task(self._name_task('learn'), 'learn', ['test'], [True], 'test')
+        return None if situation.is_over else job
+
+
 class Record(CoordinatedRun):
     """A run that ends when all data are used, and keeps what a coordinator tells it."""
 
@@ -133,7 +146,7 @@ class Team:
         self.coordinator = self.record.coordinator = Coordinator(
             {**QUICK, **options},
             server=server or InProcessServer(),
-            commander=NaiveCommander(),
+            commander=SteadyCommander(),
             data=data,
             run=self.record,
             team=self.aggregator,

@@ -13,7 +13,8 @@ import pytest
 
 from rlframe import __version__
 from rlframe.parallel.transport import messages as m
-from rlframe.parallel.transport.base import Envelope, Reply, Server, Transport
+from rlframe.parallel.transport.answering import Server
+from rlframe.parallel.transport.base import Envelope, Reply, Transport
 from rlframe.parallel.transport.messages import KINDS, Message
 from rlframe.registry import TRANSPORT_REGISTRY, import_modules
 
@@ -25,7 +26,7 @@ TRANSPORTS = [
 ORDERS = m.Orders(stop=False, abandon=False, save=-1, reason='')
 PLAIN = {'eps': 0.25, 'on': True, 'none': None, 'list': [1, 'two', {'three': 3.5}], 'nan': float('nan')}
 MESSAGES: list[Message] = [
-    m.Beat('collecting', 'task.1', 12, 3, 2, 40),
+    m.Beat('task.1', 40),
     m.AskTask(),
     m.Collected('task.1', 0, 4, 4, 2, 3, PLAIN),
     m.Finished('task.1', True, '', PLAIN),

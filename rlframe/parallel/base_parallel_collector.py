@@ -416,16 +416,6 @@ class BaseParallelCollector(Configurable, ABC):
         """Returns the facts about the current or last task, as plain values."""
         return {**self._log.finish_info(self._settings), **self._result}
 
-    def status(self) -> dict[str, int]:
-        """Returns counters that grow with every step, for signs of life."""
-        parts, held = self._parts, self._weights.newest()
-        return {
-            'steps': self.steps,
-            'envstep': parts.progress.envstep if parts is not None else 0,
-            'version': max(held.version, 0),
-            'train_iter': held.train_iter,
-        }
-
     def info(self, s: str) -> None:
         """Logs a message."""
         self._logger.info('%s', s)

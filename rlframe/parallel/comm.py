@@ -152,6 +152,10 @@ class NaiveCollector(FlaskFileSystemCollector):
     def produced(self) -> int:
         return self._count
 
+    @property
+    def progress(self) -> int:
+        return self._count
+
     def get_policy_update_info(self, path: str) -> Any:
         """Returns None: it has no policy."""
         return None
@@ -162,7 +166,7 @@ class NaiveCollector(FlaskFileSystemCollector):
 
     def ping(self) -> bool:
         """Returns whether the coordinator answers."""
-        self._ask(self._beat(), Orders)
+        self._ask(Beat('', self.progress), Orders)
         return True
 
     def shutdown(self) -> None:
@@ -180,10 +184,6 @@ class NaiveCollector(FlaskFileSystemCollector):
         return Finished(
             task.task, True, '', {'collector_done': True, 'eval_flag': False, 'step_count': PARTS}
         )
-
-    def _beat(self) -> Beat:
-        task = self._task.task if self._task is not None else ''
-        return Beat('naive', task, self._count, 0, 0)
 
     def _abandon(self, reason: str) -> None:
         self._interrupt = reason

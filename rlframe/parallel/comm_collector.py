@@ -15,7 +15,6 @@ from rlframe.parallel.held_weights import TaskAbandoned, Update
 from rlframe.parallel.parallel_collectors import ZerglingParallelCollector
 from rlframe.parallel.transport.messages import (
     AskWeights,
-    Beat,
     Collected,
     Finished,
     Taken,
@@ -103,6 +102,10 @@ class TransportCollector(CommWorker, BaseCommCollector):
         return self._collector.produced
 
     @property
+    def progress(self) -> int:
+        return self._collector.steps
+
+    @property
     def _unreported(self) -> int:
         return self.produced - self._confirmed_before
 
@@ -170,17 +173,6 @@ class TransportCollector(CommWorker, BaseCommCollector):
         self._collector.start()
         why = self._collector.abandoned
         return Finished(task.task, not why, why, self.deal_with_collector_close())
-
-    def _beat(self) -> Beat:
-        status, task = self._collector.status(), self._task
-        return Beat(
-            task.kind if task is not None else 'idle',
-            task.task if task is not None else '',
-            status['envstep'],
-            status['train_iter'],
-            status['version'],
-            status['steps'],
-        )
 
     def _abandon(self, reason: str) -> None:
         task = self._task

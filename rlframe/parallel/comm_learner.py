@@ -26,7 +26,6 @@ from rlframe.parallel.transport.base import AVERAGED, batches_of, split
 from rlframe.parallel.transport.messages import (
     AskData,
     AskWeights,
-    Beat,
     Data,
     Finished,
     LearnInfo,
@@ -423,12 +422,9 @@ class TransportLearner(CommWorker, BaseCommLearner):
             self._end_rounds()
         return Finished(task.task, True, '', self.deal_with_learner_close())
 
-    def _beat(self) -> Beat:
-        task, parts = self._task, self._parts
-        train_iter = parts.learner.train_iter if parts is not None else 0
-        version = max(self._published_at, 0)
-        state = task.kind if task is not None else 'idle'
-        return Beat(state, task.task if task is not None else '', 0, train_iter, version)
+    @property
+    def progress(self) -> int:
+        return self._parts.learner.train_iter if self._parts is not None else 0
 
     def _release(self) -> None:
         if self._pool is not None:

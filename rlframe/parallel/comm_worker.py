@@ -135,9 +135,10 @@ class CommWorker(Configurable):
             TaskAbandoned: If it was abandoned.
         """
 
+    @property
     @abstractmethod
-    def _beat(self) -> Beat:
-        """Returns a sign of life."""
+    def progress(self) -> int:
+        """What grows as it works, for signs of life."""
 
     @abstractmethod
     def _abandon(self, reason: str) -> None:
@@ -303,7 +304,8 @@ class CommWorker(Configurable):
         """Sends signs of life until the worker leaves; notices if the coordinator is lost."""
         assert self._membership is not None  # _join() starts this thread afterwards
         while not self._has_left.wait(self._membership.beat_interval) and self._lost is None:
-            beat, task = self._beat(), None
+            current, task = self._task, None
+            beat = Beat('' if current is None else current.task, self.progress)
             try:
                 orders, _ = self._ask(beat, Orders, timeout=max(1.0, self._membership.beat_interval))
                 task = beat.task

@@ -204,10 +204,6 @@ class HeldWeights:
             self._held[role, slot] = held
         return self._held[role, acting[0].slot] if acting else Held()
 
-    def newest(self) -> Held:
-        """Returns the newest weights that any face has."""
-        return max([Held(), *self._held.values()], key=lambda held: held.version)
-
     def _is_behind(self, held: Held, least: int) -> bool:
         if held.version < max(least, 0):
             return True

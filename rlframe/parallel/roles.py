@@ -23,7 +23,8 @@ from rlframe.parallel.comm import (
     get_parallel_collector_cls,
 )
 from rlframe.parallel.comm_learner import LearnerParts
-from rlframe.parallel.transport.base import Server, Transport
+from rlframe.parallel.transport.answering import Server
+from rlframe.parallel.transport.base import Transport
 from rlframe.pipeline import build
 from rlframe.policy.parts.random_policy import random_opponent
 from rlframe.registry import LAUNCHER_REGISTRY, import_modules

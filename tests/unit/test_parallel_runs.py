@@ -120,7 +120,6 @@ def test_resumed_run_may_have_other_workers_addresses_and_deadlines() -> None:
     ('words', 'create'),
     [
         (['comm_learner.lockstep=true', 'commander.lockstep=true'], {}),
-        ([], {'commander': {'type': 'naive'}}),
         (['policy.nstep=3'], {}),
     ],
 )

@@ -13,7 +13,7 @@ from rlframe.backend.ray.actor import Failure, RemoteActor, answers, components_
 from rlframe.backend.ray.session import RaySession, actor_resources, cause_of, connect
 from rlframe.errors import ResourceError
 from rlframe.parallel.roles import Launched, Launcher, make_worker
-from rlframe.parallel.transport.base import Server
+from rlframe.parallel.transport.answering import Server
 from rlframe.registry import LAUNCHER_REGISTRY, REGISTRIES
 from rlframe.utils.lazy import LazyModule
 from rlframe.utils.serialize import to_bytes
@@ -33,26 +33,8 @@ FETCH_SECONDS = 5.0
 """How long the outcome of a worker that has ended may take to arrive."""
 
 
-class MakeWorker:
-    """Creates a worker in an actor.
-
-    Args:
-        cfg: The config of the workers.
-        role: ``'collector'`` or ``'learner'``.
-        name: Name of the worker.
-        address: Address of the coordinator.
-    """
-
-    def __init__(self, cfg: ExperimentConfig, role: str, name: str, address: str) -> None:
-        self._cfg, self._role, self._name, self._address = cfg, role, name, address
-
-    def __call__(self, rank: int, incarnation: int) -> Any:
-        """Creates the worker; the coordinator tells it its rank and its incarnation."""
-        return make_worker(self._cfg, self._role, self._name, self._address)
-
-
 class WorkerActor(RemoteActor):
-    """Actor class that holds a worker, created by a ``MakeWorker``."""
+    """Actor class that holds a comm collector or a comm learner."""
 
     _is_stopped = False
 
@@ -152,10 +134,14 @@ class ActorLauncher(Launcher):
 
     def launch(self, role: str, name: str) -> LaunchedActor:
         """Starts a worker; see ``Launcher.launch``."""
-        make = MakeWorker(self._config_of(role), role, name, self._server.address)
+        given = self._config_of(role), role, name, self._server.address
+
+        def make(*_: int) -> Any:
+            return make_worker(*given)
+
         actor = self._remote.options(max_concurrency=THREADS, max_restarts=0, **self._options[role])
-        given = to_bytes(make, 'config'), self._components, 0, 0, list(sys.path)
-        return LaunchedActor(role, name, actor.remote(*given))
+        started = actor.remote(to_bytes(make, 'config'), self._components, 0, 0, list(sys.path))
+        return LaunchedActor(role, name, started)
 
     def close(self) -> None:
         """Gives the resources back; may be called twice."""

@@ -182,12 +182,6 @@ class RaySession:
         if _Ours.holders == 0:
             disconnect()
 
-    def __enter__(self) -> RaySession:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()
-
 
 def connect(ray_init_config: Mapping[str, Any] | None = None, where: str = 'ray_init_config') -> RaySession:
     """Opens a session with the Ray of this process, else with the given cluster, else with a new Ray.

@@ -13,7 +13,8 @@ from rlframe.parallel.coordinator.base_parallel_commander import (
     create_parallel_commander,
     value_in,
 )
-from rlframe.parallel.transport.base import Server, joined, merged, split
+from rlframe.parallel.transport.answering import Server
+from rlframe.parallel.transport.base import joined, merged, split
 from rlframe.parallel.transport.messages import Collected
 from rlframe.registry import BUFFER_REGISTRY, ENV_REGISTRY, POLICY_REGISTRY, TRANSPORT_REGISTRY
 from rlframe.run.progress import Progress

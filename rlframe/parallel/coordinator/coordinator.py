@@ -8,14 +8,15 @@ from collections.abc import Callable, Mapping
 from time import monotonic
 from typing import Any
 
-from rlframe.errors import ConfigError, MessageError
+from rlframe.errors import ConfigError, MessageError, RLFrameError
 from rlframe.parallel.coordinator import assembly
 from rlframe.parallel.coordinator.assembly import CoordinatedRun, TrainingData, Version
 from rlframe.parallel.coordinator.base_parallel_commander import BaseParallelCommander, Situation
 from rlframe.parallel.coordinator.learner_aggregator import LearnerAggregator
-from rlframe.parallel.coordinator.workers import Answer, RequestHandler, Worker, WorkerTable
+from rlframe.parallel.coordinator.workers import Worker, WorkerTable, check_same
 from rlframe.parallel.transport import messages as m
-from rlframe.parallel.transport.base import Reply, Server
+from rlframe.parallel.transport.answering import Server
+from rlframe.parallel.transport.base import Envelope, Reply
 from rlframe.run.progress import Progress
 from rlframe.utils.field import Configurable
 from rlframe.utils.options import CoordinatorConfig
@@ -23,7 +24,8 @@ from rlframe.utils.schema import COUNT, DICT, FINITE, Schema, check_state, part
 
 logger = logging.getLogger('rlframe.coordinator')
 
-
+LONG = 1.0
+"""Seconds of a request that are added to the deadlines of all workers, as their messages had to wait."""
 PARTS_AHEAD = 4
 """Parts of data that collectors may be ahead of the learner, by default."""
 STATE: Schema = {
@@ -36,7 +38,7 @@ STATE: Schema = {
 }
 
 
-class Coordinator(RequestHandler, Configurable):
+class Coordinator(Configurable):
     """Answers the requests of collectors and learners; it never calls them, and no request waits inside it.
 
     Its commander decides which tasks workers get. Data go to a replay buffer and from there to the learner; weights go
@@ -89,7 +91,13 @@ class Coordinator(RequestHandler, Configurable):
         else:
             options = cfg or {}
         self._cfg = self.resolve_config(options)
-        super().__init__(self._cfg, server, fingerprint, clock)
+        self.server, self._fingerprint = server, fingerprint
+        self.workers = WorkerTable(self._cfg.worker_deadline, clock)
+        """The present workers."""
+        self.lock = threading.RLock()
+        """Held while a request is answered."""
+        self.failure: BaseException | None = None
+        """What a request raised that was no fault of its sender."""
         self._run = run if run is not None else CoordinatedRun()
         self.commander, self.data, self.team, self.name = commander, data, team, name
         self.progress = progress if progress is not None else Progress()
@@ -103,12 +111,11 @@ class Coordinator(RequestHandler, Configurable):
         self.save_at = -1
         """Train iteration at which the learner was asked for its state; -1 if it is not asked."""
         self.reason = ''
-        """Why the run is over."""
+        """Why the run is over; empty before."""
         self._learn_info: dict[str, Any] = {}
         self._evaluating: dict[str, Version] = {}  # weights of running evaluations, by task
         self._learned_before = 0  # updates that the last saved state of the learner contains
         self._added_places = 0  # of collectors beyond those that the config has
-        self._stopping = threading.Event()
         ahead = self._cfg.max_updates_due
         self._max_due = PARTS_AHEAD * data.updates_per_part if ahead is None else ahead
 
@@ -116,11 +123,6 @@ class Coordinator(RequestHandler, Configurable):
         """Returns the newest version of a policy's weights; -1 if there are none."""
         found = self.weights.get(policy)
         return -1 if found is None else found.version
-
-    @property
-    def patience(self) -> float:
-        """Seconds of silence after which a worker counts as lost."""
-        return float(self._cfg.worker_deadline)
 
     @property
     def state_name(self) -> str:
@@ -141,13 +143,11 @@ class Coordinator(RequestHandler, Configurable):
     @property
     def system_shutdown_flag(self) -> bool:
         """Whether the run is over; it stays set."""
-        return self._stopping.is_set()
+        return self.reason != ''
 
     def shut_down(self, reason: str) -> None:
         """Tells all workers to leave, with the reason; the first one stays."""
-        if not self._stopping.is_set():
-            self.reason = reason
-            self._stopping.set()
+        self.reason = self.reason or reason
 
     def request_state(self) -> None:
         """Asks the learner for its state, to be kept for one that may have to take its place."""
@@ -162,17 +162,19 @@ class Coordinator(RequestHandler, Configurable):
         """
         with self.lock:
             self.raise_failure()
-            self.lose_late()
-            if self._clock() - self._state_at >= self._cfg.state_interval and self._has_learned():
+            for worker, is_silent in self.workers.late(self._cfg.stall_deadline):
+                if is_silent:
+                    self.leave(worker, f'no sign of life for {self._cfg.worker_deadline:g} s')
+                elif what := self._lacks(worker):
+                    self.leave(worker, f'no {what} for {self._cfg.stall_deadline:g} s')
+            has_learned = self.data.learned > self._learned_before
+            if has_learned and self._clock() - self._state_at >= self._cfg.state_interval:
                 self._state_at = self._clock()
                 self.request_state()
             if self.commander.is_complete(self.situation()):
                 self.shut_down('training is complete')
-            for role in () if self._stopping.is_set() else ('learner', 'collector'):
-                self.check_present(role)
-
-    def _has_learned(self) -> bool:
-        return self.data.learned > self._learned_before
+            for role in () if self.system_shutdown_flag else ('learner', 'collector'):
+                self.workers.check_present(role, self._cfg.role_deadline, self.server.address)
 
     def _lacks(self, worker: Worker) -> str:
         if worker.role == 'collector':
@@ -207,8 +209,11 @@ class Coordinator(RequestHandler, Configurable):
         if worker.role == 'collector':
             self.commander.notify_fail_collector_task(task)
             return
-        if self.team is not None:
-            task = self._end_team()
+        if self.team is not None and self.team.task is not None:
+            task = self.team.task.task
+            for other in self.workers.by_id.values():  # all learners have it
+                other.task = '' if other.task == task else other.task
+            self.team.close()
         saved = self.weights.get(self.state_name)
         self.progress.train_iter = saved.train_iter if saved is not None else 0
         self.data.learner_lost(self._learned_before)
@@ -216,7 +221,42 @@ class Coordinator(RequestHandler, Configurable):
 
     # requests
 
-    def _answers(self) -> Mapping[type[m.Message], Answer]:
+    def handle(self, envelope: Envelope, payload: Any = None) -> Reply:
+        """Answers a request.
+
+        Raises:
+            MessageError: If it does not fit the situation, such as a message of a worker that has not joined.
+            RequestRefusedError: If the worker may not join.
+        """
+        with self.lock:
+            message, start = envelope.message, monotonic()
+            try:
+                if isinstance(message, m.Join):
+                    check_same(message, self._fingerprint)
+                    return Reply(self._admit(message, envelope.session))
+                worker, answer = self.workers.hear(envelope.sender), self._answers().get(type(message))
+                if worker is None or answer is None:
+                    raise MessageError(
+                        f'{type(message).__name__} of {envelope.sender!r} is not expected here'
+                    )
+                reply = answer(worker, message, payload)
+                return reply if isinstance(reply, Reply) else Reply(reply)
+            except RLFrameError:
+                raise
+            # the run must not continue after half of a request: the thread that watches the workers raises the error
+            except BaseException as error:
+                self.failure = error
+                raise
+            finally:
+                if (seconds := monotonic() - start) > LONG:  # a checkpoint, for example
+                    self.workers.excuse(seconds)
+
+    def raise_failure(self) -> None:
+        """Raises what a request raised that was no fault of its sender, if one did."""
+        if self.failure is not None:
+            raise self.failure
+
+    def _answers(self) -> Mapping[type[m.Message], Callable[[Worker, Any, Any], m.Message | Reply]]:
         return {
             m.Beat: self._on_beat,
             m.AskTask: self._on_ask_task,
@@ -250,7 +290,7 @@ class Coordinator(RequestHandler, Configurable):
         return m.Wait(self._cfg.wait, stop, reason)
 
     def _on_beat(self, worker: Worker, message: m.Beat, _: Any) -> m.Orders:
-        self.workers.take_beat(worker, message)
+        self.workers.take_beat(worker, message.progress)
         return self._orders(worker, abandon=message.task not in ('', worker.task))
 
     def _on_ask_task(self, worker: Worker, message: m.AskTask, _: Any) -> m.Task | m.Wait:
@@ -261,9 +301,8 @@ class Coordinator(RequestHandler, Configurable):
         if worker.role == 'learner':
             task = self._learner_task(worker)
         else:
-            task = (
-                None if self._is_behind() else self.commander.get_collector_task(worker.id, self.situation())
-            )
+            is_behind, situation = self._is_behind(), self.situation()
+            task = None if is_behind else self.commander.get_collector_task(worker.id, situation)
         if task is None:
             return self._wait('nothing to do yet')
         self.workers.give(worker, task.task)
@@ -275,19 +314,9 @@ class Coordinator(RequestHandler, Configurable):
 
         if self.team is None:
             return choose()
-        learners = [other for other in self.workers.by_id.values() if other.role == 'learner']
-        return self.team.task_for(
-            worker.id, [other.id for other in sorted(learners, key=lambda other: other.rank)], choose
-        )
-
-    def _end_team(self) -> str:
-        """Ends the task of all learners; returns its id."""
-        assert self.team is not None and self.team.task is not None  # one of them has it
-        task = self.team.task.task
-        for other in self.workers.by_id.values():
-            other.task = '' if other.task == task else other.task
-        self.team.close()
-        return task
+        present = sorted(self.workers.by_id.values(), key=lambda other: other.rank)
+        learners = [other.id for other in present if other.role == 'learner']
+        return self.team.task_for(worker.id, learners, choose)
 
     def _is_behind(self) -> bool:
         """Returns whether collectors have to wait for the learner."""
@@ -374,13 +403,11 @@ class Coordinator(RequestHandler, Configurable):
             if self.deal_with_learner_judge_finish(message.task, {}):
                 return self._wait('training is complete', stop=True)
             batches, drawn = self.data.draw(message.train_iter)
-            if not batches:
-                return self._wait('no data yet')
-            if team is not None:
+            if batches and team is not None:
                 team.deal_with_get_data((batches, drawn))
                 batches, drawn = team.payload_for(worker.id)
-                if not batches:
-                    return self._wait('there were not enough rows')
+            if not batches:
+                return self._wait('no data yet')
         self.workers.give(worker, worker.task)
         settings = self.commander.learn_settings(self.situation())
         return Reply(m.Data(batches, self.progress.envstep, settings), drawn)
@@ -402,22 +429,21 @@ class Coordinator(RequestHandler, Configurable):
         assert task is not None  # this is a round of it
         self.weights[self.name] = Version(team.train_iter, team.train_iter, team.weights)
         self.deal_with_learner_send_info(task.task, self.name, report)
-        self._take_team_state(team)
-
-    def _take_team_state(self, team: LearnerAggregator) -> None:
-        if (found := team.state()) is not None:
-            self._take_state(*found)
+        self._take_state(team.state())
 
     def _on_put_state(self, worker: Worker, message: m.PutState, payload: Any) -> m.Orders:
         if self.team is None:
-            self._take_state(message.purpose, message.train_iter, payload)
+            self._take_state((message.purpose, message.train_iter, payload))
         elif worker.task:
             self.team.take_state(worker.id, message, payload)
-            self._take_team_state(self.team)
+            self._take_state(self.team.state())
         return self._orders(worker)
 
-    def _take_state(self, purpose: str, at: int, state: Any) -> None:
+    def _take_state(self, found: tuple[str, int, Any] | None) -> None:
         """Keeps the state of the learner, for one that may take its place; passes one on that is for a checkpoint."""
+        if found is None:
+            return
+        purpose, at, state = found
         self.save_at, self._state_at = -1, self._clock()
         self._learned_before = self.data.learned
         self.keep_state(state, at)
@@ -464,9 +490,9 @@ class Coordinator(RequestHandler, Configurable):
     def deal_with_collector_finish_task(self, task_id: str, finished_task: Mapping[str, Any]) -> bool:
         """Ends a collector's task, an evaluation for example; returns whether training is over."""
         weights = self._evaluating.pop(task_id, None)
-        kind = self.commander.running[task_id].job.kind
+        is_evaluation = self.commander.running[task_id].job.kind == 'evaluate'
         is_over = self.commander.finish_collector_task(task_id, finished_task)
-        if kind == 'evaluate':
+        if is_evaluation:
             self._run.evaluated(finished_task, weights, self.commander.is_best)
         if is_over:
             self.shut_down('solved')

@@ -1,26 +1,28 @@
-"""AnsweringServer: answers each request once, however often it comes; and the transport within one process."""
+"""Server: answers each request once, however often it comes; and the transport within one process."""
 
 from __future__ import annotations
 
 import logging
 import threading
+from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from concurrent.futures import CancelledError, Future
 from typing import Any
 
 from rlframe.errors import CoordinatorLostError, MessageError, RLFrameError
-from rlframe.parallel.transport.base import Envelope, Handler, Reply, Server, Transport, decode, encode
+from rlframe.parallel.transport.base import Envelope, Handler, Reply, Transport, decode, encode
 from rlframe.parallel.transport.messages import MAX_TEXT, REJOIN, Join, Joined, Refused
 from rlframe.registry import TRANSPORT_REGISTRY
+from rlframe.utils.field import Configurable
 
 logger = logging.getLogger('rlframe.transport')
 
 
-class AnsweringServer(Server):
-    """Calls the handler once for each request.
+class Server(Configurable):
+    """The coordinator's end of a transport, which calls the handler once for each request.
 
-    A subclass calls ``answer`` for each envelope that arrives, and implements ``pack``, the form in which it keeps the
-    payload of a reply for repeated requests.
+    A subclass calls ``answer`` for each envelope that arrives, and implements ``connect``, ``address`` and ``pack``, the
+    form in which it keeps the payload of a reply for repeated requests.
 
     Args:
         cfg: Options.
@@ -32,12 +34,46 @@ class AnsweringServer(Server):
         self._replies = Replies()
 
     def start(self, handler: Handler) -> None:
+        """Begins to answer requests, each by one call of the handler.
+
+        Errors that a handler raises are answered by ``Refused``. A ``Joined`` that it returns admits the sender under
+        the id in it: requests of anyone else, other than ``Join``, are refused without a call of the handler.
+        """
         self._handler = handler
 
+    @abstractmethod
+    def connect(self, cfg: Mapping[str, Any] | None = None) -> Transport:
+        """Returns the connection of a worker in this process.
+
+        Args:
+            cfg: Options of the transport; those that both ends share are the server's by default.
+        """
+
+    @property
+    @abstractmethod
+    def address(self) -> str:
+        """What a worker needs to join: for ``-m collector --join ADDRESS``."""
+
+    def check_joinable(self) -> None:
+        """Checks that workers can join that this process does not start.
+
+        Raises:
+            ConfigError: If they cannot.
+        """
+
+    def worker_options(self) -> dict[str, Any]:
+        """Returns the options of the transport that a worker needs to connect, such as a token."""
+        return {}
+
     def forget(self, worker: str) -> None:
+        """Deletes the replies that are kept for a worker that was lost or has left.
+
+        Its further requests are refused until it joins again. May be called by a handler, and for an unknown worker.
+        """
         self._replies.forget(worker)
 
     def close(self) -> None:
+        """Stops answering and deletes all kept replies; may be called twice."""
         self._handler = None
         self._replies.close()
 
@@ -197,7 +233,7 @@ class Replies:
         return session
 
 
-class InProcessServer(AnsweringServer):
+class InProcessServer(Server):
     """Answers requests in the thread that sends them; payloads are passed on without a copy."""
 
     _is_closed = False

@@ -1,4 +1,4 @@
-"""Transport: numbers requests and repeats them until they are answered; Server: the coordinator's end."""
+"""Transport: numbers requests and repeats them until they are answered; how messages are written."""
 
 from __future__ import annotations
 
@@ -164,53 +164,6 @@ It may raise: ``MessageError`` if it refuses the request, any other ``RLFrameErr
 """
 
 
-class Server(Configurable):
-    """The coordinator's end of a transport."""
-
-    @abstractmethod
-    def start(self, handler: Handler) -> None:
-        """Begins to answer requests, each by one call of the handler.
-
-        Errors that a handler raises are answered by ``Refused``. A ``Joined`` that it returns admits the sender under
-        the id in it: requests of anyone else, other than ``Join``, are refused without a call of the handler.
-        """
-
-    @abstractmethod
-    def connect(self, cfg: Mapping[str, Any] | None = None) -> Transport:
-        """Returns the connection of a worker in this process.
-
-        Args:
-            cfg: Options of the transport; those that both ends share are the server's by default.
-        """
-
-    def check_joinable(self) -> None:
-        """Checks that workers can join that this process does not start.
-
-        Raises:
-            ConfigError: If they cannot.
-        """
-
-    def worker_options(self) -> dict[str, Any]:
-        """Returns the options of the transport that a worker needs to connect, such as a token."""
-        return {}
-
-    @property
-    @abstractmethod
-    def address(self) -> str:
-        """What a worker needs to join: for ``-m collector --join ADDRESS``."""
-
-    @abstractmethod
-    def forget(self, worker: str) -> None:
-        """Deletes the replies that are kept for a worker that was lost or has left.
-
-        Its further requests are refused until it joins again. May be called by a handler, and for an unknown worker.
-        """
-
-    @abstractmethod
-    def close(self) -> None:
-        """Stops answering and deletes all kept replies; may be called twice."""
-
-
 FIRST_PAUSE, LONGEST_PAUSE = 0.02, 1.0
 """Seconds between two attempts: each pause is twice the one before."""
 
@@ -240,8 +193,8 @@ class Transport(Configurable):
     """
 
     _cfg: TransportConfig
-    server_cls: type[Server]
-    """The other end."""
+    server_cls: Any
+    """Class of the other end, a ``Server``."""
 
     def __init__(self, cfg: Mapping[str, Any] | None, where: str) -> None:
         self._cfg, self._where = self.resolve_config(cfg), where

@@ -28,7 +28,7 @@ from rlframe.errors import (
     PayloadError,
     RequestRefusedError,
 )
-from rlframe.parallel.transport.answering import AnsweringServer, refusal, said
+from rlframe.parallel.transport.answering import Server, refusal, said
 from rlframe.parallel.transport.base import (
     PROTOCOL,
     Envelope,
@@ -317,7 +317,7 @@ MOST_NAMES = 8
 """Names whose newest payload is kept for the next worker that asks."""
 
 
-class HTTPServer(AnsweringServer):
+class HTTPServer(Server):
     """Takes messages and their arrays over HTTP from all who have the token.
 
     Without a token, it makes one, which only the workers get that this process starts.

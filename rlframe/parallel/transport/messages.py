@@ -106,17 +106,12 @@ class Join(Message):
 
 @dataclasses.dataclass(frozen=True)
 class Beat(Message):
-    """A sign of life with the worker's progress; it is answered by ``Orders``."""
+    """A sign of life; it is answered by ``Orders``."""
 
-    state: str
-    """What the worker does, in a word."""
     task: MaybeName
-    envstep: int
-    train_iter: int
-    version: int
-    """Version of the weights that it uses."""
-    steps: int = 0
-    """Steps of its envs, also in evaluations."""
+    """The worker's task; empty if it has none."""
+    progress: int
+    """What grows as it works: steps of its envs, or its train iterations."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -217,7 +217,7 @@ def test_solved_experiment_tells_everybody_to_stop() -> None:
     collector(m.Finished(job.task, True, '', {}))
     orders = evaluated(collector, 6.0, train_iter=4)
     assert orders.stop and experiment.coordinator.system_shutdown_flag
-    beat = m.Beat('idle', '', 0, 0, 0)
+    beat = m.Beat('', 0)
     assert learner(beat).stop and learner(m.AskData(task, 4)).stop and collector(m.AskTask()).stop
 
 
@@ -285,7 +285,7 @@ def test_another_learner_continues_from_the_last_state() -> None:
 def test_learner_is_asked_for_its_state_until_it_sends_it() -> None:
     experiment = Experiment()
     learner, _ = half_trained(experiment)
-    beat = m.Beat('learn', '', 0, 2, 0)
+    beat = m.Beat('', 2)
     assert learner(beat).save == -1
     experiment.coordinator.request_state()
     assert learner(beat).save == 2
@@ -411,12 +411,12 @@ def test_a_collector_whose_env_hangs_is_lost_although_it_sends_signs_of_life() -
     assert evaluated_by[0].version == 0
     for second in range(0, 30, 10):
         experiment.clock.now = float(second)
-        hanging(m.Beat('evaluate', tasks[0], 5, 0, 0, 5))
-        working(m.Beat('idle', '', 0, 0, 0, 0))
+        hanging(m.Beat(tasks[0], 5))
+        working(m.Beat('', 0))
         experiment.coordinator.check()
     assert experiment.coordinator.workers.by_id.keys() >= {'collector_1', 'collector_2'}
     experiment.clock.now = 21.0
-    hanging(m.Beat('evaluate', tasks[0], 5, 0, 0, 5))
+    hanging(m.Beat(tasks[0], 5))
     experiment.coordinator.check()
     assert experiment.coordinator.workers.lost[-1:] == [
         'collector hangs (pid 7 on here): no step of an env for 20 s'
@@ -435,9 +435,9 @@ def test_a_learner_that_makes_no_update_of_data_that_it_has_is_lost(has_data: bo
     learner, task = half_trained(experiment)
     if has_data:
         learner(m.AskData(task, 2))
-    learner(m.Beat('learn', task, 0, 2, 0))
+    learner(m.Beat(task, 2))
     experiment.clock.now = 6.0
-    learner(m.Beat('learn', task, 0, 2, 0))
+    learner(m.Beat(task, 2))
     experiment.coordinator.check()
     lost = [text for text in experiment.coordinator.workers.lost if text.startswith('learner')]
     assert lost == (['learner l (pid 7 on here): no update for 5 s'] if has_data else [])
@@ -460,7 +460,7 @@ def test_a_spare_state_is_kept_for_the_next_learner_and_is_no_checkpoint() -> No
     learner, task = half_trained(experiment)
     learner(m.AskData(task, 2))
     learner(m.LearnInfo(task, 4, {}, 2))
-    beat = m.Beat('learn', task, 0, 4, 0)
+    beat = m.Beat(task, 4)
     experiment.clock.now = 29.0
     experiment.coordinator.check()
     assert learner(beat).save == -1

@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
+from learner_team import SteadyCommander
 from parallel_parts import PATIENCE, ScriptedCoordinator, compiled, task_of, wait_until, weights_of
 
 from rlframe.errors import CoordinatorLostError, RequestRefusedError
@@ -19,7 +20,6 @@ from rlframe.parallel.comm_collector import TransportCollector
 from rlframe.parallel.comm_worker import FIRST_SECONDS
 from rlframe.parallel.coordinator.assembly import TrainingData
 from rlframe.parallel.coordinator.coordinator import Coordinator
-from rlframe.parallel.coordinator.solo_commander import NaiveCommander
 from rlframe.parallel.parallel_collectors import ZerglingParallelCollector
 from rlframe.parallel.roles import collector_maker
 from rlframe.parallel.transport.answering import InProcessServer, InProcessTransport
@@ -96,7 +96,7 @@ def test_second_of_two_live_workers_with_one_name_ends_and_the_first_loses_nothi
     coordinator = Coordinator(
         {'wait': 0.002, 'beat_interval': 0.01},
         server=server,
-        commander=NaiveCommander(),
+        commander=SteadyCommander(),
         data=TrainingData(create_buffer({'type': 'naive', 'replay_buffer_size': 100}), 1, 1),
         name='test',
     )
