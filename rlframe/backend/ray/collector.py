@@ -21,7 +21,7 @@ from rlframe.backend.ray.arguments import (
     per_actor,
     trajectories,
 )
-from rlframe.backend.ray.options import RAY_OPTIONS, staleness_error, with_ray_options
+from rlframe.backend.ray.options import RAY_OPTIONS, with_ray_options
 from rlframe.backend.ray.pool import ActorPool
 from rlframe.backend.ray.serial_collector import RaySerialCollector
 from rlframe.errors import ConfigError
@@ -151,8 +151,6 @@ class RayCollector(RaySerialCollector):
             'remote_configs': resources,
         }
         cfg: Any = with_ray_options(kind, {**section, **backend})
-        if update_after_each_batch and (unreachable := staleness_error(cfg, 1)) is not None:
-            raise unreachable
         self._frames, self._persistent, self._given_policy = frames_per_batch, persistent, policy
         self._random_frames, self._postproc, self._split = init_random_frames or -1, postproc, split_trajs
         makers = per_actor(create_env_fn, count, 'create_env_fn')
