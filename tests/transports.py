@@ -9,8 +9,6 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import pytest
-
 from rlframe import __version__
 from rlframe.parallel.transport import messages as m
 from rlframe.parallel.transport.answering import Server
@@ -19,10 +17,8 @@ from rlframe.parallel.transport.messages import KINDS, Message
 from rlframe.registry import TRANSPORT_REGISTRY, import_modules
 
 import_modules([name for name in os.environ.get('RLFRAME_IMPORT', '').split(',') if name])
-TRANSPORTS = [
-    pytest.param(name, marks=pytest.mark.ray) if name == 'ray' else name
-    for name in TRANSPORT_REGISTRY.names()
-]
+TRANSPORTS = [name for name in TRANSPORT_REGISTRY.names() if name != 'ray']
+"""All but the one that only differs in its address; see tests/ray/test_ray_transport.py."""
 ORDERS = m.Orders(stop=False, abandon=False, save=-1, reason='')
 PLAIN = {'eps': 0.25, 'on': True, 'none': None, 'list': [1, 'two', {'three': 3.5}], 'nan': float('nan')}
 MESSAGES: list[Message] = [
