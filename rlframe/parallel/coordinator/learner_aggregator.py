@@ -198,8 +198,8 @@ class LearnerAggregator(Configurable):
 
     def is_busy(self, learner: str) -> bool:
         """Whether a learner has data that it has not used yet."""
-        member = self.members[learner]
-        return member.is_given and member.batches < self._count
+        member = self.members.get(learner)
+        return member is not None and member.is_given and member.batches < self._count
 
     @property
     def is_round_over(self) -> bool:

@@ -95,6 +95,21 @@ def hanging(begun: threading.Event, release: threading.Event, fails: bool) -> An
     return make
 
 
+def test_learners_that_are_all_stuck_begin_again() -> None:
+    begun, release = [threading.Event(), threading.Event()], threading.Event()
+    team = Team(lines(6), 2)
+    team.learners = [team.learner(f'l{i}', hanging(begun[i], release, False)) for i in range(2)]
+    workers = team.coordinator.workers
+    with team:
+        assert all(event.wait(PATIENCE) for event in begun)
+        for worker in workers.by_id.values():
+            worker.moved = -1e9
+        team.coordinator.check()
+        assert team.aggregator.task is None and len(workers.lost) == 1, 'the others owe nothing any longer'
+        release.set()
+        team.until(lambda: team.coordinator.reason and not workers.by_id)
+
+
 @pytest.mark.parametrize('how', ['stuck', 'failed', 'left'])
 def test_when_a_learner_is_lost_all_begin_again_from_the_last_state(how: str) -> None:
     begun, release = threading.Event(), threading.Event()
