@@ -22,7 +22,6 @@ FEATURES = {
         'pygame-ce >= 2.5',
     ],  # some of its games need more: pettingzoo[classic]
     'envpool': ['envpool >= 1.0'],
-    'http': ['flask >= 3.0', 'waitress >= 3.0', 'urllib3 >= 2.0'],
     'video': ['moviepy >= 2.0'],
     'plot': ['matplotlib >= 3.8'],
     'tune': ['ray[tune] >= 2.52', 'optuna >= 4.0', 'scikit-learn >= 1.4', 'matplotlib >= 3.8'],
@@ -83,7 +82,6 @@ EXTRAS = {
         'scikit-learn >= 1.4',
         'flask >= 3.0',
         'waitress >= 3.0',
-        'urllib3 >= 2.0',
         'wandb >= 0.18',
         'mlflow-skinny >= 3.1',
         'nbclient >= 0.10',

@@ -44,7 +44,7 @@ SIZES = {'10 KB': 10_000, '1 MB': 1_000_000, '10 MB': 10_000_000}
 PEER = 'files per sample'
 WORKERS, WEIGHTS_BYTES = 4, 10_000_000
 JOIN = m.Join('collector', 'bench', __version__, '', 0, '')
-BEAT = m.Beat('idle', '', 0, 0, 0, {})
+BEAT = m.Beat('', 0)
 SECONDS = 2.0
 CHILDREN: dict[subprocess.Popen[str], list[int]] = {}
 """Coordinators that run, and the ids of all their processes."""
@@ -55,11 +55,11 @@ WEIGHTS: dict[int, Any] = {}
 
 def handle(envelope: Envelope, payload: Any) -> Reply:
     if isinstance(envelope.message, m.Join):
-        return Reply(m.Joined(f'worker_{next(IDS)}', 'run', 1.0, 10.0))
+        return Reply(m.Joined(f'worker_{next(IDS)}', 1.0))
     if isinstance(envelope.message, m.AskWeights):
         return newer_weights(envelope.message)
     rows = 0 if payload is None else len(payload)
-    return Reply(m.Taken(rows, 0, '', False, 0, {}))
+    return Reply(m.Taken(rows, False, 0, {}))
 
 
 def newer_weights(message: m.AskWeights) -> Reply:
@@ -69,7 +69,7 @@ def newer_weights(message: m.AskWeights) -> Reply:
         if version not in WEIGHTS:
             WEIGHTS.clear()
             WEIGHTS[version] = {'model': {'w': np.ones(WEIGHTS_BYTES // 4, np.float32)}}
-        return Reply(m.Weights('main', version, version), WEIGHTS[version], 'main')
+        return Reply(m.Weights(version, version), WEIGHTS[version], 'main')
 
 
 def batch(nbytes: int) -> Batch:
@@ -93,8 +93,8 @@ def own(kind: str, folder: str) -> Iterator[tuple[Callable[[], Any], Callable[[B
         server.start(handle)
         transport, stop = server.connect(), server.close
     else:
-        child, address = started('serve', kind, folder)
-        transport, stop = cls(options_of(kind, folder), address), lambda: ended(child)
+        child, address = started('serve', kind)
+        transport, stop = cls(options_of(kind), address), lambda: ended(child)
     transport.request(JOIN)
     part = m.Collected('task', 0, ROWS, ROWS, 0, 0, {})
     try:
@@ -105,7 +105,7 @@ def own(kind: str, folder: str) -> Iterator[tuple[Callable[[], Any], Callable[[B
 
 
 @contextmanager
-def weights_for_workers(kind: str, folder: str) -> Iterator[Callable[[], Any]]:
+def weights_for_workers(kind: str) -> Iterator[Callable[[], Any]]:
     """Yields what lets several workers fetch a new version of the weights at the same time."""
     versions = itertools.count()
     with ExitStack() as stack:
@@ -117,9 +117,9 @@ def weights_for_workers(kind: str, folder: str) -> Iterator[Callable[[], Any]]:
             stack.callback(server.close)
             workers = [server.connect() for _ in range(WORKERS)]
         else:
-            child, address = started('serve', kind, folder)
+            child, address = started('serve', kind)
             stack.callback(ended, child)
-            workers = [cls(options_of(kind, folder), address) for _ in range(WORKERS)]
+            workers = [cls(options_of(kind), address) for _ in range(WORKERS)]
         for worker in workers:
             stack.callback(worker.close)
             worker.request(JOIN)
@@ -131,14 +131,14 @@ def weights_for_workers(kind: str, folder: str) -> Iterator[Callable[[], Any]]:
         yield fetch
 
 
-def options_of(kind: str, folder: str) -> dict[str, Any]:
+def options_of(kind: str) -> dict[str, Any]:
     """Returns the options of both ends of a transport."""
-    return {'path_data': folder} if kind == 'flask_fs' else {}
+    return {} if kind == 'in_process' else {'token': 'a-token-of-the-benchmark'}
 
 
 def serve(kind: str, folder: str) -> None:
     """Serves in this process until its input is closed."""
-    server = TRANSPORT_REGISTRY.get(kind).server_cls(options_of(kind, folder))
+    server = TRANSPORT_REGISTRY.get(kind).server_cls(options_of(kind))
     server.start(handle)
     print(server.address, *descendants(), flush=True)
     sys.stdin.read()
@@ -200,7 +200,7 @@ def peer(kind: str, folder: str) -> Iterator[tuple[Callable[[], Any], Callable[[
         ended(child)
 
 
-def started(role: str, kind: str, folder: str) -> tuple[subprocess.Popen[str], str]:
+def started(role: str, kind: str, folder: str = '') -> tuple[subprocess.Popen[str], str]:
     command = [sys.executable, __file__, role, kind, folder]
     child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert child.stdout is not None
@@ -265,7 +265,7 @@ def measured(kind: str) -> dict[str, tuple[float, float]]:
 
 
 def weights_measured(kind: str) -> dict[str, tuple[float, float]]:
-    with tempfile.TemporaryDirectory() as folder, weights_for_workers(kind, folder) as fetch:
+    with weights_for_workers(kind) as fetch:
         return {f'weights for {WORKERS}': microseconds(fetch)}
 
 

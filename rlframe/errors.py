@@ -190,11 +190,7 @@ class NotJoinedError(RequestRefusedError):
 
 
 class PayloadError(RLFrameError):
-    """Arrays that cannot be sent with a message: too large, of an unsupported type, or without room for them."""
-
-
-class NoRoomError(PayloadError):
-    """Arrays that cannot be sent now, as the shared folder or the disk is full; later there may be room."""
+    """Arrays that cannot be sent with a message: too large, or of an unsupported type."""
 
 
 class CoordinatorLostError(RLFrameError):

@@ -491,7 +491,7 @@ COMM_COLLECTOR_REGISTRY: Registry[BaseCommCollector] = Registry(
     'comm collector',
     _in(
         'parallel',
-        naive='comm_collector',
+        naive='comm',
         in_process='comm_collector',
         flask_fs='comm',
         ray='comm',
@@ -515,7 +515,6 @@ PARALLEL_COMMANDER_REGISTRY: Registry[BaseParallelCommander] = Registry(
     'parallel commander',
     _in(
         'parallel.coordinator',
-        naive='solo_commander',
         solo='solo_commander',
         one_vs_one='solo_commander',
     ),
@@ -525,7 +524,7 @@ PARALLEL_COMMANDER_REGISTRY: Registry[BaseParallelCommander] = Registry(
 TRANSPORT_REGISTRY: Registry[Transport] = Registry(
     'transport',
     {
-        **_in('parallel.transport', in_process='answering', flask_fs='flask_fs'),
+        **_in('parallel.transport', in_process='answering', flask_fs='http'),
         **_in('backend.ray', ray='transport'),
     },
     interface='rlframe.parallel.transport.base:Transport',

@@ -1,19 +1,21 @@
-"""An aggregator with learners whose gradient steps can be calculated by hand."""
+"""A coordinator with several learners whose gradient steps can be calculated by hand."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 import torch
-from parallel_parts import PATIENCE, ScriptedCoordinator
+from parallel_parts import PATIENCE, wait_until
 
 from rlframe.data import Batch
 from rlframe.data.faces import LearnMode
 from rlframe.parallel.comm_learner import LearnerParts, TransportLearner
-from rlframe.worker import BaseLearner, LearnerAggregator
+from rlframe.parallel.coordinator.assembly import CoordinatedRun, TrainingData
+from rlframe.parallel.coordinator.base_parallel_commander import BaseParallelCommander
+from rlframe.parallel.transport.answering import InProcessServer
+from rlframe.parallel.transport.messages import Task
+from rlframe.worker import BaseLearner, Coordinator, LearnerAggregator
 
 QUICK = {'wait': 0.002, 'beat_interval': 0.05}
 
@@ -97,44 +99,88 @@ def whole(batches: list[Batch]) -> float:
     return float(policy.weight)
 
 
+class SteadyCommander(BaseParallelCommander):
+    """Lets collectors collect and learners learn, and never evaluates."""
+
+    def _next_collector_job(self, situation: Any) -> Task | None:
+        job = Task(self._name_task('collect'), 'collect', ['test'], [True], 'test', parts=1)
+        return None if situation.spent else job
+
+    def _next_learner_job(self, situation: Any) -> Task | None:
+        job = Task(self._name_task('learn'), 'learn', ['test'], [True], 'test')
+        return None if situation.is_over else job
+
+
+class Record(CoordinatedRun):
+    """A run that ends when all data are used, and keeps what a coordinator tells it."""
+
+    def __init__(self) -> None:
+        self.reports: list[tuple[int, Any, Any]] = []
+        """Train iterations, published weights and training variables after each round."""
+        self.states: list[tuple[int, Any]] = []
+        """Train iterations and states for checkpoints."""
+        self.coordinator: Any = None
+
+    def is_spent(self, progress: Any, updates_due: int) -> bool:
+        return True
+
+    def learned(self, info: Any, progress: Any) -> None:
+        newest = self.coordinator.weights['test']
+        assert newest.version == newest.train_iter == progress.train_iter
+        self.reports.append((progress.train_iter, newest.weights, info))
+
+    def take_state(self, state: Any, train_iter: int) -> None:
+        self.states.append((train_iter, state))
+
+
 class Team:
-    """An aggregator in a thread, and learners that join it."""
+    """A coordinator with data, and learners that join it."""
 
-    def __init__(
-        self, coordinator: ScriptedCoordinator, make: Any, learners: int, server: Any = None, **options: Any
-    ) -> None:
-        transport = coordinator.server.connect()
-        cfg = {'learner_num': learners, **QUICK, **options}
-        self.aggregator = LearnerAggregator(cfg, server=server, transport=transport, name='all')
-        self.make = make
-        turns = {'lockstep': options.get('lockstep', False)}
-        self.learners = [self.learner(f'l{i}', **turns) for i in range(learners)]
+    def __init__(self, batches: list[Batch], learners: int, server: Any = None, **options: Any) -> None:
+        waits = {name: options.pop(name) for name in ('start_timeout',) if name in options}
+        self.aggregator = LearnerAggregator({'learner_num': learners, **waits})
+        data = TrainingData(None)
+        for batch in batches:
+            data.push(len(batch), batch, 0)
+        self.record = Record()
+        self.coordinator = self.record.coordinator = Coordinator(
+            {**QUICK, **options},
+            server=server or InProcessServer(),
+            commander=SteadyCommander(),
+            data=data,
+            run=self.record,
+            team=self.aggregator,
+            name='test',
+        )
+        self.coordinator.start()
+        self.learners = [self.learner(f'l{i}') for i in range(learners)]
 
-    def learner(self, name: str, make: Any = None, **options: Any) -> TransportLearner:
+    def learner(self, name: str, make: Any = None) -> TransportLearner:
         """Returns a learner that has not started."""
-        link = self.aggregator.server.connect()
-        return TransportLearner(options, make_learner=make or self.make, transport=link, name=name)
+        link = self.coordinator.server.connect()
+        return TransportLearner({}, make_learner=make or descending(), transport=link, name=name)
 
-    def run(self) -> None:
-        """Runs everything until the coordinator ends it."""
+    def __enter__(self) -> Team:
         for one in self.learners:
             one.start()
-        try:
-            self.aggregator.run()
-        finally:
-            for one in self.learners:
-                assert one.wait(PATIENCE)
+        return self
 
-
-@contextmanager
-def started(team: Team) -> Iterator[Team]:
-    """Starts aggregator and learners, and closes them."""
-    team.aggregator.start()
-    for one in team.learners:
-        one.start()
-    try:
-        yield team
-    finally:
-        team.aggregator.close()
-        for one in team.learners:
+    def __exit__(self, *exception: object) -> None:
+        for one in self.learners:
             one.close()
+        self.coordinator.close()
+
+    def until(self, condition: Any) -> None:
+        """Waits for the learners, and looks after them meanwhile."""
+
+        def holds() -> Any:
+            self.coordinator.check()
+            return condition()
+
+        wait_until(holds)
+
+    def run(self) -> None:
+        """Runs everything until all data are used and all learners have left."""
+        with self:
+            self.until(lambda: self.coordinator.reason and not self.coordinator.workers.by_id)
+            assert all(one.wait(PATIENCE) for one in self.learners)

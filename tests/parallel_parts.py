@@ -169,7 +169,7 @@ class ScriptedCoordinator:
 
     def on_Join(self, message: Join, payload: Any) -> Reply:
         self.is_known = True
-        return Reply(Joined(f'{message.name}-1', 'run', self.beat_interval, 5.0))
+        return Reply(Joined(f'{message.name}-1', self.beat_interval))
 
     def on_Beat(self, message: Beat, payload: Any) -> Reply:
         self.beats += 1
@@ -183,17 +183,17 @@ class ScriptedCoordinator:
     def on_AskWeights(self, message: AskWeights, payload: Any) -> Reply:
         if message.policy.endswith('.state'):
             has_state = self.state is not None
-            return Reply(Weights(message.policy, 0 if has_state else -1, 0), self.state)
+            return Reply(Weights(0 if has_state else -1, 0), self.state)
         newest = max(self.weights, default=-1)
         is_newer = newest > message.newer_than
         tree = self.weights[newest] if is_newer else None
-        return Reply(Weights(message.policy, newest, max(10 * newest, 0)), tree)
+        return Reply(Weights(newest, max(10 * newest, 0)), tree)
 
     def on_Collected(self, message: Collected, payload: Any) -> Reply:
         self.parts.append((message, payload))
         self.seen += message.rows
         self.pushed += message.rows
-        return Reply(Taken(message.rows, 0, '', False, max(self.weights, default=-1), self.settings))
+        return Reply(Taken(message.rows, False, max(self.weights, default=-1), self.settings))
 
     def on_Finished(self, message: Finished, payload: Any) -> Reply:
         self.finished.append(message)

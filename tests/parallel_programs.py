@@ -33,6 +33,7 @@ if {forks}:
 runpy.run_module('rlframe.entry', run_name='__main__', alter_sys=True)
 """
 """The command line, whose workers are forks or what users have, and which prints where its threads are at a SIGUSR1."""
+TOKEN = 'a-token-of-all-roles-0123'
 COMM = {'type': 'flask_fs'}
 CREATE: dict[str, Any] = {
     'import_names': ['numbered_parts'],
@@ -136,7 +137,12 @@ class Program:
 
     def __init__(self, site: Site, words: tuple[str, ...], forks: bool) -> None:
         path = os.pathsep.join([str(ROOT), str(ROOT / 'tests'), os.environ.get('PYTHONPATH', '')])
-        own = {LEDGER: str(site.ledger), 'TMPDIR': str(site.temporary), 'PYTHONPATH': path}
+        own = {
+            LEDGER: str(site.ledger),
+            'TMPDIR': str(site.temporary),
+            'PYTHONPATH': path,
+            'RLFRAME_TOKEN': TOKEN,
+        }
         self.process = fork_server.Copy(
             fork_server.start(),
             ['-c', BOOT.format(forks=forks), *words],
@@ -237,7 +243,7 @@ def assert_counted(site: Site, killed: tuple[int, ...] = (), restarted: bool = F
 
 
 def assert_nothing_left(site: Site, address: str = '') -> None:
-    """Makes sure that no process, port, temporary file or shared file of a run is left, but the run folder."""
+    """Makes sure that no process, port or temporary file of a run is left, but the run folder."""
     assert site.living() == {}
     if address:
         host, _, port = address.removeprefix('http://').partition(':')
@@ -248,4 +254,4 @@ def assert_nothing_left(site: Site, address: str = '') -> None:
     assert left <= {'run_seed0', 'hung'}, left
     assert list(site.temporary.iterdir()) == []
     for path in site.run.rglob('*'):
-        assert path.name not in ('data', '.lock') and 'tmp' not in path.name, path
+        assert path.name != '.lock' and 'tmp' not in path.name, path

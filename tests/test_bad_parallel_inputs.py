@@ -86,9 +86,8 @@ def refused(capsys: pytest.CaptureFixture[str], words: list[str], *says: str, co
 
 def worker(run: ParallelPipeline, *words: str, role: str = 'collector') -> list[str]:
     """Returns the command line of a worker that may join."""
-    folder = f'parallel.path_data={run.folder / "data"}'
     address = run.coordinator.server.address
-    return ['-m', role, '-c', 'c.py', '--join', address, folder, *words]
+    return ['-m', role, '-c', 'c.py', '--join', address, *words]
 
 
 def with_token(section: str = 'comm_collector') -> str:
@@ -97,7 +96,7 @@ def with_token(section: str = 'comm_collector') -> str:
 
 @pytest.mark.parametrize('role', ['collector', 'learner'])
 def test_coordinator_that_is_not_there(role: str, capsys: pytest.CaptureFixture[str], free: int) -> None:
-    words = ['-m', role, '-c', 'c.py', '--join', f'127.0.0.1:{free}', 'parallel.path_data=other']
+    words = ['-m', role, '-c', 'c.py', '--join', f'127.0.0.1:{free}']
     says = (f'http://127.0.0.1:{free}', 'does not answer Join', 'Is it running')
     refused(capsys, [*words, f'comm_{role}.timeout=0.1'], *says, code=1)
 
@@ -113,7 +112,7 @@ def free() -> int:
 
 @pytest.mark.parametrize('address', ['nowhere', 'host:port', 'ftp://a:1', 'a:70000'])
 def test_malformed_address(address: str, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ['-m', 'collector', '-c', 'c.py', '--join', address, 'parallel.path_data=other']
+    words = ['-m', 'collector', '-c', 'c.py', '--join', address]
     refused(capsys, words, 'ConfigError', '--join', 'bad address', repr(address), "'http://host:port'")
 
 
@@ -124,7 +123,7 @@ SECRET = '0123456789abcdef'
     'address', [f'http://{SECRET}@a:1', f'http://u:{SECRET}@a:1', f'http://a:1/{SECRET}']
 )
 def test_token_in_the_address_is_printed_nowhere(address: str, capfd: pytest.CaptureFixture[str]) -> None:
-    words = ['-m', 'collector', '-c', 'c.py', '--join', address, 'parallel.path_data=other']
+    words = ['-m', 'collector', '-c', 'c.py', '--join', address]
     assert main(words) == 2
     text = ''.join(capfd.readouterr())
     assert 'bad address' in text and 'a:1' in text and SECRET not in text
@@ -164,20 +163,15 @@ def test_worker_with_another_config(
     assert not run.coordinator.workers.by_id
 
 
-def test_worker_with_another_folder(
-    run: ParallelPipeline, cwd: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (cwd / 'other').mkdir()
-    says = ('RequestRefusedError', 'sees another folder than', 'check path_data')
-    for folder in ('other', '/proc', 'nowhere'):
-        refused(capsys, worker(run, with_token(), f'parallel.path_data={folder}'), *says)
-    assert list((cwd / 'other').iterdir()) == []
-
-
-@pytest.mark.parametrize('role', ['collector', 'learner'])
-def test_worker_that_does_not_know_the_folder(role: str, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ['-m', role, '-c', 'c.py', '--join', '127.0.0.1:9']
-    refused(capsys, words, 'ConfigError', 'parallel.path_data', 'parallel.path_data=FOLDER')
+def test_coordinator_without_a_token(cwd: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    says = (
+        'ConfigError',
+        'parallel.coordinator.transport',
+        'workers that join need a token',
+        'RLFRAME_TOKEN',
+    )
+    refused(capsys, ['-m', 'coordinator', '-c', 'c.py'], *says)
+    assert [path.name for path in cwd.iterdir()] == ['c.py']
 
 
 @pytest.mark.parametrize('mode', ['parallel', 'coordinator', 'collector', 'learner'])
@@ -208,7 +202,7 @@ def test_flags_that_do_not_go_together(
 @pytest.mark.parametrize('mode', ['parallel', 'coordinator'])
 def test_port_in_use(mode: str, run: ParallelPipeline, cwd: Path, capsys: pytest.CaptureFixture[str]) -> None:
     port = run.coordinator.server.address.rpartition(':')[2]
-    words = ['-m', mode, '-c', 'c.py', f'parallel.coordinator.port={port}']
+    words = ['-m', mode, '-c', 'c.py', f'parallel.coordinator.port={port}', given(TOKEN)]
     refused(capsys, words, 'cannot listen on 127.0.0.1', 'already in use', 'another port')
     assert {path.name for path in cwd.iterdir()} == {'c.py', 'run_seed0'}
 
@@ -216,14 +210,14 @@ def test_port_in_use(mode: str, run: ParallelPipeline, cwd: Path, capsys: pytest
 def test_port_in_use_leaves_a_run_that_is_resumed_or_begun_again_as_it_was(
     cwd: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with ParallelPipeline(compiled(), launches=False) as first:
+    with ParallelPipeline(compiled(given(TOKEN)), launches=False) as first:
         folder = first.folder
     with socket.socket() as taken:
         taken.bind(('127.0.0.1', 0))
         taken.listen(1)
         port = f'parallel.coordinator.port={taken.getsockname()[1]}'
         before = sorted(path.name for path in folder.iterdir())
-        words = ['-m', 'coordinator', '-c', 'c.py', '--resume', 'auto', port]
+        words = ['-m', 'coordinator', '-c', 'c.py', '--resume', 'auto', port, given(TOKEN)]
         refused_after_a_line(capsys, words, 'cannot listen on 127.0.0.1')
     assert sorted(path.name for path in folder.iterdir()) == before
 
@@ -238,25 +232,13 @@ def refused_after_a_line(capsys: pytest.CaptureFixture[str], words: list[str], s
     ('word', 'says'),
     [
         ('parallel.coordinator.port=70000', 'parallel.coordinator.port'),
-        ('parallel.coordinator.host=0.0.0.0', 'parallel.coordinator.host: other machines could connect'),
         (given('short'), 'at least 16 visible ASCII characters'),
-        ('parallel.path_data=/proc/nowhere', 'cannot make the shared folder'),
-        ('parallel.path_data=/proc', 'cannot write here'),
     ],
 )
 def test_coordinator_that_cannot_start(
     word: str, says: str, cwd: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    refused(capsys, ['-m', 'coordinator', '-c', 'c.py', 'parallel.coordinator.port=0', word], says)
+    refused(
+        capsys, ['-m', 'coordinator', '-c', 'c.py', 'parallel.coordinator.port=0', given(TOKEN), word], says
+    )
     assert [path.name for path in cwd.iterdir()] == ['c.py']
-
-
-def test_two_coordinators_in_one_folder(
-    run: ParallelPipeline, cwd: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    data = run.folder / 'data'
-    before = sorted(path.name for path in data.iterdir())
-    words = ['-m', 'coordinator', '-c', 'c.py', f'parallel.path_data={data}', 'parallel.coordinator.port=0']
-    refused(capsys, words, 'ExperimentLockedError', 'the shared folder is in use', '"pid"', 'path_data')
-    assert sorted(path.name for path in data.iterdir()) == before
-    assert {path.name for path in cwd.iterdir()} == {'c.py', 'run_seed0'}

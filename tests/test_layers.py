@@ -67,7 +67,6 @@ BY_NAME = {
     'policy.parts': 'names the policies that fit an action space, in an error',
     'policy': 'creates the env of a config if a policy is made without its spec',
     'pipeline': 'creates the env, its manager and the backend of a config',
-    'parallel.transport': 'a server makes the client that fits it',
     'parallel.coordinator': 'creates the policy, the buffer and the transport of a run',
     'parallel': "starts the workers of a transport, which may be Ray's",
     'backend': 'creates the collector and the evaluator of a config',

@@ -93,11 +93,11 @@ def test_every_import_is_required_or_of_an_extra(monkeypatch: pytest.MonkeyPatch
     given = metadata(monkeypatch)
     extras = given['extras_require']
     # by the package that requires it
-    brought = dict(werkzeug='flask', yaml='ray', pandas='ray', PIL='moviepy', llvmlite='numba')
+    brought = dict(yaml='ray', pandas='ray', PIL='moviepy', llvmlite='numba')
     brought |= dict(ale_py='gymnasium', cloudpickle='gymnasium')
     declared = modules([*given['install_requires'], *extras['all']])
     in_notebooks = {'IPython'}  # what shows progress in a notebook is there if there is a notebook
-    assert {'torch', 'flask', 'ray', 'yaml', 'optuna'} <= imported()
+    assert {'torch', 'ray', 'yaml', 'optuna'} <= imported()
     missing = {name for name in imported() - in_notebooks if brought.get(name, name) not in declared}
     assert not missing, 'add them to an extra in setup.py'
 
@@ -116,7 +116,7 @@ def test_every_extra_that_a_message_or_a_page_names_exists(monkeypatch: pytest.M
         for found in re.findall(r'rlframe\[([\w,-]+)\]', file.read_text(encoding='utf-8'))
         for extra in found.split(',')
     }
-    assert {'video', 'http', 'onnx'} <= named <= set(extras)
+    assert {'video', 'onnx'} <= named <= set(extras)
 
 
 def test_extras_have_lower_bounds_and_constraints_are_within_them(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,32 +7,28 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
-
-import pytest
 
 from rlframe import __version__
 from rlframe.parallel.transport import messages as m
-from rlframe.parallel.transport.base import Envelope, Reply, Server, Transport
+from rlframe.parallel.transport.answering import Server
+from rlframe.parallel.transport.base import Envelope, Reply, Transport
 from rlframe.parallel.transport.messages import KINDS, Message
 from rlframe.registry import TRANSPORT_REGISTRY, import_modules
 
 import_modules([name for name in os.environ.get('RLFRAME_IMPORT', '').split(',') if name])
-TRANSPORTS = [
-    pytest.param(name, marks=pytest.mark.ray) if name == 'ray' else name
-    for name in TRANSPORT_REGISTRY.names()
-]
+TRANSPORTS = [name for name in TRANSPORT_REGISTRY.names() if name != 'ray']
+"""All but the one that only differs in its address; see tests/ray/test_ray_transport.py."""
 ORDERS = m.Orders(stop=False, abandon=False, save=-1, reason='')
 PLAIN = {'eps': 0.25, 'on': True, 'none': None, 'list': [1, 'two', {'three': 3.5}], 'nan': float('nan')}
 MESSAGES: list[Message] = [
-    m.Beat('collecting', 'task.1', 12, 3, 2, {'loss': 0.5}),
+    m.Beat('task.1', 40),
     m.AskTask(),
     m.Collected('task.1', 0, 4, 4, 2, 3, PLAIN),
     m.Finished('task.1', True, '', PLAIN),
     m.AskWeights('main', -1),
     m.PutWeights('main', 1, 10),
-    m.AskData('task.2', 64, 4, 10),
+    m.AskData('task.2', 10),
     m.LearnInfo('task.2', 10, {'loss': 0.5, 'nan': float('nan')}),
     m.PutState('checkpoint', 10),
     m.Farewell('the end', 400),
@@ -40,8 +36,8 @@ MESSAGES: list[Message] = [
 REPLIES: list[Message] = [
     m.Task('task.1', 'collect', ['main'], [True], 'buffer', 8, 0, -1, PLAIN),
     m.Wait(0.5, False, 'no data yet'),
-    m.Taken(3, 1, 'the buffer is full', False, 2, PLAIN),
-    m.Weights('main', 2, 20),
+    m.Taken(3, False, 2, PLAIN),
+    m.Weights(2, 20),
     m.Data(64, 128, PLAIN),
     ORDERS,
 ]
@@ -64,7 +60,7 @@ class Coordinator:
     """
 
     def __init__(self, reply: Callable[[Envelope, Any], Reply] | None = None) -> None:
-        self.handled: Counter[tuple[str, int]] = Counter()
+        self.handled: Counter[tuple[str, int, int]] = Counter()
         self.rows: Counter[str] = Counter()
         self.joins: list[str] = []
         self._lock, self._reply = threading.Lock(), reply
@@ -72,15 +68,15 @@ class Coordinator:
     def __call__(self, envelope: Envelope, payload: Any) -> Reply:
         message = envelope.message
         with self._lock:
-            self.handled[(envelope.session, envelope.seq)] += 1
+            self.handled[(envelope.session, envelope.lane, envelope.seq)] += 1
             if isinstance(message, m.Join):
                 self.joins.append(message.name)
-                return Reply(m.Joined(f'{message.name}.{len(self.joins)}', 'run', 1.0, 10.0))
+                return Reply(m.Joined(f'{message.name}.{len(self.joins)}', 1.0))
             if self._reply is not None:
                 return self._reply(envelope, payload)
             if isinstance(message, m.Collected):
                 self.rows[envelope.sender] += message.rows
-                return Reply(m.Taken(message.rows, 0, '', False, message.part, {}))
+                return Reply(m.Taken(message.rows, False, message.part, {}))
         return Reply(ORDERS)
 
 
@@ -88,19 +84,15 @@ def collected(part: int, rows: int = 1) -> m.Collected:
     return m.Collected('task', part, rows, rows, 0, 0, {})
 
 
-def options(kind: str, folder: Path) -> dict[str, Any]:
-    """Returns the options of a server."""
-    return {'path_data': str(folder / 'data')} if kind == 'flask_fs' else {}
-
-
-def server_of(kind: str, folder: Path, **more: Any) -> Server:
+def server_of(kind: str, **more: Any) -> Server:
     cls: Any = TRANSPORT_REGISTRY.get(kind)
-    return cls.server_cls({**options(kind, folder), **more})
+    server: Server = cls.server_cls(more)
+    return server
 
 
 @contextmanager
-def serving(kind: str, folder: Path, handler: Any, **more: Any) -> Iterator[Server]:
-    server = server_of(kind, folder, **more)
+def serving(kind: str, handler: Any, **more: Any) -> Iterator[Server]:
+    server = server_of(kind, **more)
     try:
         server.start(handler)
         yield server

@@ -48,8 +48,6 @@ FORWARDED = {
     'policy.eval.evaluator.stop_value': 'env.stop_value',
     'policy.learn.burn_in': 'policy.other.replay_buffer.burn_in',
     'policy.other.replay_buffer.frame_stack': 'env.frame_stack',
-    'parallel.comm_collector.path_data': 'parallel.path_data',
-    'parallel.comm_learner.path_data': 'parallel.path_data',
 }
 """Options copied from another component's section if both have the same unit; every other option is in the section of
 the component that reads it."""

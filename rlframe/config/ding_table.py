@@ -239,7 +239,6 @@ TO_PARALLEL: tuple[tuple[str, str], ...] = (
     ('policy.collect.collector.print_freq', 'parallel.collector.print_freq'),
     ('policy.learn.learner.learner_num', 'parallel.learner_num'),
     ('policy.learn.learner.send_policy_freq', 'parallel.comm_learner.send_policy_freq'),
-    ('system_config.path_data', 'parallel.path_data'),
     ('system_config.coordinator.host', 'parallel.coordinator.host'),
     ('system_config.coordinator.port', 'parallel.coordinator.port'),
     (f'{LEAGUE}.naive_sp_player.branch_probs', f'{LEAGUE}.branch_probs'),
@@ -270,7 +269,8 @@ LEAGUE_UNUSED: tuple[tuple[str, str], ...] = (
 """Options of the league without a counterpart, and their replacement."""
 _CALLS = 'workers call the coordinator, and need no address of their own'
 SYSTEM_UNUSED: tuple[tuple[str, str], ...] = (
-    ('path_policy', 'weights travel through parallel.path_data, as all arrays do'),
+    ('path_data', 'arrays travel with their messages'),
+    ('path_policy', 'weights travel with their messages'),
     ('communication_mode', 'there is one mode'),
     ('learner_gpu_num', 'policy.device sets the device of the learner'),
     (

@@ -40,10 +40,8 @@ EVALUATOR = 'policy.eval.evaluator'
 """Section of the evaluator."""
 SENDERS = ('coordinator', 'comm_collector', 'comm_learner')
 """Sections with options of a transport."""
-ELSEWHERE = ('host', 'port', 'path_data')
+ELSEWHERE = ('host', 'port')
 """Options of transports that have a place of their own in the config."""
-WITHOUT_ADDRESS = {'in_process': 'threads of one process', 'ray': 'actors of one Ray cluster'}
-"""Transports that use neither the address of the coordinator nor a shared folder, and what they connect."""
 OF_PLAYERS = ('sample_1v1', 'episode_1v1')
 """Serial collectors of games."""
 OF_ONE = ('sample', 'episode')
@@ -537,23 +535,14 @@ def _keeps_its_buffer(known: Known) -> ConfigError | None:
 
 
 def _no_address(known: Known) -> list[ConfigError]:
-    """Returns errors for an address or a folder if the transport has none."""
-    kind = known.get('parallel.comm_collector.type')
-    if kind not in WITHOUT_ADDRESS:
+    """Returns errors for an address if the coordinator has none."""
+    if known.get('parallel.comm_collector.type') != 'in_process':
         return []
-    expected = {
-        'parallel.coordinator.host': LOOPBACK,
-        'parallel.coordinator.port': (None,),
-        'parallel.path_data': (None,),
-    }
+    message = "the transport 'in_process' connects threads of one process: it has neither host nor port"
+    remedy = "comm_collector and comm_learner of type 'flask_fs' have both."
+    expected = {'parallel.coordinator.host': LOOPBACK, 'parallel.coordinator.port': (None,)}
     return [
-        _bad(
-            known,
-            key,
-            f'the transport {kind!r} connects {WITHOUT_ADDRESS[kind]}: it has neither host and port nor a folder',
-            repr(allowed[0]),
-            remedy="comm_collector and comm_learner of type 'flask_fs' have both.",
-        )
+        _bad(known, key, message, repr(allowed[0]), remedy=remedy)
         for key, allowed in expected.items()
         if key in known and known[key] not in allowed
     ]

@@ -250,12 +250,6 @@ class ParallelSection(Section):
         unit='learners',
         doc='number of learners that train one policy together',
     )
-    path_data: str | None = option(
-        None,
-        doc='folder for arrays that all roles share (flask_fs); None: the folder data in the run folder, with -m parallel only',
-        may_change=True,
-        reaches='file',
-    )
     max_restarts: int = option(
         3,
         range='[0, inf)',

@@ -49,36 +49,20 @@ def workers_text(pipeline: ParallelPipeline, args: Args) -> str:
 
 def _commands(pipeline: ParallelPipeline, args: Args) -> list[str]:
     """Returns the command that starts a worker of each role."""
-    from rlframe.parallel.roles import shared_folder
-
-    cfg = pipeline.cfg
     config = shlex.quote(str(args.config)) if args.config else 'CONFIG'
     pairs = [word.partition('=')[::2] for word in args.overrides]
     words = [f'{key}={redacted({key: value})[key]}' for key, value in pairs]
-    if 'path_data' in cfg.parallel.comm_collector and cfg.parallel.path_data is None:
-        words.append(f'parallel.path_data={shared_folder(cfg, pipeline.folder)}')
     rest = ''.join(f' {shlex.quote(word)}' for word in words)
-    servers = {role: pipeline.coordinator.server for role in WORKERS}
-    if pipeline.team is not None:
-        servers['learner'] = pipeline.team.server
     return [
-        f'{role}: python -m rlframe.entry -m {role} -c {config} --join {server.address}{rest}'
-        for role, server in servers.items()
+        f'{role}: python -m rlframe.entry -m {role} -c {config} --join {pipeline.coordinator.server.address}{rest}'
+        for role in WORKERS
     ]
 
 
 def work(cfg: ExperimentConfig, args: Args) -> int:
     """Works as a collector or a learner of a run elsewhere, and returns the exit code."""
-    from rlframe.parallel.roles import make_worker, shared_folder
+    from rlframe.parallel.roles import make_worker
 
-    if 'path_data' in cfg.parallel[f'comm_{args.mode}'] and cfg.parallel.path_data is None:
-        raise ConfigError(
-            'a worker that joins has to know the shared folder of the run',
-            where='parallel.path_data',
-            remedy='Set it as in the command that the coordinator prints: parallel.path_data=FOLDER.',
-        )
-    if cfg.parallel.path_data is not None:
-        cfg.parallel.path_data = shared_folder(cfg, Path(), args.mode)
     worker: Any = make_worker(cfg, args.mode, args.name or '', args.join)
     with StopSignal(worker.stop, notice=b'') as stop:
         where = shown_address(args.join) if args.join else 'the coordinator of the config'

@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from time import perf_counter, time
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 from easydict import EasyDict
@@ -20,7 +20,6 @@ from rlframe.parallel.held_weights import (
     HeldWeights,
     ParallelCollectorConfig,
     TaskAbandoned,
-    Update,
 )
 from rlframe.parallel.transport.base import joined
 from rlframe.parallel.transport.messages import Collected, Taken, Task
@@ -128,16 +127,6 @@ class Evaluation(NamedTuple):
     """For each player, a face that acts at random; only for several policies."""
 
 
-class Comm(Protocol):
-    """What a parallel collector needs of its comm collector."""
-
-    def newer_weights(self, policy: str, newer_than: int) -> Update:
-        """Returns newer weights of a policy than a version."""
-
-    def send(self, data: Any, metadata: Collected) -> Taken:
-        """Sends a part with the facts about it; returns what became of it."""
-
-
 class BaseParallelCollector(Configurable, ABC):
     """Collects or evaluates as tasks say: fetches newer weights, collects, sends, and repeats that.
 
@@ -170,8 +159,8 @@ class BaseParallelCollector(Configurable, ABC):
         self._logger = logging.getLogger(f'rlframe.{instance_name}')
         self.rank, self.incarnation = 0, 0
         """Number among the collectors of the run, and how often it was replaced."""
-        self.comm: Comm | None = None
-        """Connects it with a coordinator; set before ``start``."""
+        self.comm: Any = None
+        """Its comm collector, which connects it with a coordinator; set before ``start``."""
         self.steps = 0
         """Steps of the envs so far, in collection and evaluation."""
         self.produced = 0
@@ -183,7 +172,7 @@ class BaseParallelCollector(Configurable, ABC):
         self._parts: Parts | None = None
         self._evaluation: Evaluation | None = None
         self._weights = HeldWeights(
-            lambda policy, newer_than: self._connected.newer_weights(policy, newer_than),
+            lambda policy, newer_than: self.comm.newer_weights(policy, newer_than),
             self._check_interrupt,
             self._cfg.weights_timeout,
             self._cfg.update_policy_second,
@@ -377,12 +366,8 @@ class BaseParallelCollector(Configurable, ABC):
         return taken.stop or 0 < task.parts <= self._log.parts
 
     def _send(self, data: Any, metadata: Collected) -> Taken:
-        return self._connected.send(data, metadata)
-
-    @property
-    def _connected(self) -> Comm:
-        assert self.comm is not None  # checked by start()
-        return self.comm
+        taken: Taken = self.comm.send(data, metadata)
+        return taken
 
     def _prepare(self, parts: Parts, at_random: bool) -> None:
         """Continues the running episodes, unless their recording was interrupted; changes to or from random actions."""
@@ -430,16 +415,6 @@ class BaseParallelCollector(Configurable, ABC):
     def get_finish_info(self) -> dict[str, Any]:
         """Returns the facts about the current or last task, as plain values."""
         return {**self._log.finish_info(self._settings), **self._result}
-
-    def status(self) -> dict[str, int]:
-        """Returns counters that grow with every step, for signs of life."""
-        parts, held = self._parts, self._weights.newest()
-        return {
-            'steps': self.steps,
-            'envstep': parts.progress.envstep if parts is not None else 0,
-            'version': max(held.version, 0),
-            'train_iter': held.train_iter,
-        }
 
     def info(self, s: str) -> None:
         """Logs a message."""

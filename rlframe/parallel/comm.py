@@ -1,15 +1,20 @@
-"""Comm collectors and comm learners: their creation by registered names, and those over HTTP and within a Ray cluster."""
+"""Comm collectors and comm learners: their creation by registered names, and those over HTTP."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from rlframe.errors import ConfigError
+import numpy as np
+
+from rlframe.data.timestep import Batch
 from rlframe.parallel.base_parallel_collector import BaseParallelCollector
 from rlframe.parallel.comm_collector import BaseCommCollector, TransportCollector
 from rlframe.parallel.comm_learner import BaseCommLearner, TransportLearner, TransportLearnerConfig
 from rlframe.parallel.comm_worker import CommConfig, CommWorker
+from rlframe.parallel.held_weights import TaskAbandoned
+from rlframe.parallel.transport.messages import Beat, Collected, Finished, Orders, Task
+from rlframe.parallel.transport.payload import unpack
 from rlframe.registry import (
     COMM_COLLECTOR_REGISTRY,
     COMM_LEARNER_REGISTRY,
@@ -72,7 +77,7 @@ def _is_port(port: Any) -> bool:
 
 
 class OverHTTPConfig(CommConfig):
-    """Options of both, with DI-engine's names."""
+    """Options of comm collectors and comm learners over HTTP, with DI-engine's names."""
 
     host: str = option(
         '127.0.0.1', doc='host of the coordinator, if no address is given', may_change=True, reaches='network'
@@ -85,16 +90,10 @@ class OverHTTPConfig(CommConfig):
         reaches='network',
     )
     path_data: str | None = option(
-        './data',
-        doc='folder for arrays, which all roles share',
-        may_change=True,
-        reaches='file',
+        './data', ignored='arrays travel with their messages', may_change=True, reaches='file'
     )
     path_policy: str = option(
-        './policy',
-        ignored='weights travel through path_data, as all arrays do',
-        may_change=True,
-        reaches='file',
+        './policy', ignored='weights travel with their messages', may_change=True, reaches='file'
     )
 
 
@@ -112,34 +111,89 @@ class _OverHTTP(CommWorker):
         port = self._cfg.port
         return f'http://{self._cfg.host}:{port[0] if isinstance(port, list) else port}'
 
-    def _transport_options(self) -> dict[str, Any]:
-        if self._cfg.path_data is None:
-            raise ConfigError(
-                'the folder for arrays, which all roles share, is not known',
-                where='parallel.path_data',
-                got=None,
-                expected='the folder that the coordinator uses, as this machine sees it',
-            )
-        return {'path_data': self._cfg.path_data, **self._cfg.transport}
-
 
 @COMM_COLLECTOR_REGISTRY.register('flask_fs')
 class FlaskFileSystemCollector(_OverHTTP, TransportCollector):
-    """Collects for a coordinator that it reaches over HTTP; arrays travel through a shared folder."""
+    """Collects for a coordinator that it reaches over HTTP; the name is DI-engine's."""
 
     def send_stepdata(self, path: str, stepdata: Any) -> None:  # type: ignore[override]  # the public signature
         """Takes the training data of the next ``send_metadata``, which sends both in one request.
 
         Args:
-            path: A name for the data, which are sent under one of the transport's own.
+            path: A name for the data, which is not used.
             stepdata: The data.
         """
         super().send_stepdata(stepdata)
 
 
+PARTS = 19
+"""Parts of fake data in a task."""
+
+
+@COMM_COLLECTOR_REGISTRY.register('naive')
+class NaiveCollector(FlaskFileSystemCollector):
+    """Answers every task by 19 parts of one fake row each, unless the coordinator has enough before.
+
+    Args:
+        args: Options, or host and port, as DI-engine has them.
+        prefix: Begins its name.
+        kwargs: Arguments of ``CommWorker``: ``transport`` or ``address``, ``name`` and ``fingerprint``.
+    """
+
+    _interrupt = ''
+
+    def __init__(self, *args: Any, prefix: str = '', name: str = '', **kwargs: Any) -> None:
+        has_host = bool(args) and isinstance(args[0], str)
+        cfg = dict(zip(('host', 'port'), args, strict=False)) if has_host else next(iter(args), None)
+        super().__init__(cfg, name=f'{prefix}{name or "naive"}', **kwargs)
+        self._count = 0
+
+    @property
+    def produced(self) -> int:
+        return self._count
+
+    @property
+    def progress(self) -> int:
+        return self._count
+
+    def get_policy_update_info(self, path: str) -> Any:
+        """Returns None: it has no policy."""
+        return None
+
+    def join(self) -> None:
+        """Waits until it has ended."""
+        self.wait()
+
+    def ping(self) -> bool:
+        """Returns whether the coordinator answers."""
+        self._ask(Beat('', self.progress), Orders)
+        return True
+
+    def shutdown(self) -> None:
+        """Ends the work; the same as ``close``."""
+        self.close()
+
+    def _work_on(self, task: Task) -> Finished:
+        for part in range(PARTS):
+            if self._stopped or self._interrupt:
+                raise TaskAbandoned(self._stopped or self._interrupt)
+            self._count += 1
+            facts = {'returns': [], 'episode_count': 0}
+            if self.send(Batch(data=np.full(1, part)), Collected(task.task, part, 1, 1, 0, 0, facts)).stop:
+                break
+        return Finished(
+            task.task, True, '', {'collector_done': True, 'eval_flag': False, 'step_count': PARTS}
+        )
+
+    def _abandon(self, reason: str) -> None:
+        self._interrupt = reason
+
+    def _release(self) -> None: ...
+
+
 @COMM_LEARNER_REGISTRY.register('flask_fs')
 class FlaskFileSystemLearner(_OverHTTP, TransportLearner):
-    """Learns for a coordinator that it reaches over HTTP; arrays travel through a shared folder."""
+    """Learns for a coordinator that it reaches over HTTP; the name is DI-engine's."""
 
     _cfg: FlaskFSLearnerConfig
 
@@ -147,7 +201,7 @@ class FlaskFileSystemLearner(_OverHTTP, TransportLearner):
     def load_data_fn(
         path: str, meta: Mapping[str, Any] | None = None, decompressor: Callable[[Any], Any] | None = None
     ) -> Any:
-        """Returns the arrays of a file in the shared folder.
+        """Returns the payload in a file with the bytes that ``payload.pack`` returned.
 
         Args:
             path: The file.
@@ -155,18 +209,14 @@ class FlaskFileSystemLearner(_OverHTTP, TransportLearner):
             decompressor: Applied to the data; None: they are returned as they are.
 
         Raises:
-            MessageError: If it is missing, or not what rlframe writes.
+            MessageError: If it is not what rlframe writes.
         """
-        from pathlib import Path
-
-        from rlframe.parallel.transport.flask_fs_folder import read_file
-
-        data = read_file(Path(path), 2**40)
+        data = unpack(np.fromfile(path, np.uint8), path)
         data = data if decompressor is None else decompressor(data)
         return {**data, **meta} if meta and isinstance(data, dict) else data
 
 
-class InClusterConfig(CommConfig):
+class InClusterConfig(OverHTTPConfig):
     """Options of ``RayCommCollector``."""
 
     num_cpus: float | None = option(
@@ -185,21 +235,19 @@ class InClusterConfig(CommConfig):
     )
 
 
-class RayLearnerConfig(InClusterConfig, TransportLearnerConfig):
+class RayLearnerConfig(InClusterConfig, FlaskFSLearnerConfig):
     """Options of ``RayCommLearner``."""
 
 
 @COMM_COLLECTOR_REGISTRY.register('ray')
-class RayCommCollector(TransportCollector):
-    """Collects for a coordinator in the same Ray cluster; arrays travel through the object store."""
+class RayCommCollector(FlaskFileSystemCollector):
+    """Collects for a coordinator in a Ray cluster, where ``-m parallel`` starts it as an actor."""
 
     _cfg: InClusterConfig
-    transport_type = 'ray'
 
 
 @COMM_LEARNER_REGISTRY.register('ray')
-class RayCommLearner(TransportLearner):
-    """Learns for a coordinator in the same Ray cluster; arrays travel through the object store."""
+class RayCommLearner(FlaskFileSystemLearner):
+    """Learns for a coordinator in a Ray cluster, where ``-m parallel`` starts it as an actor."""
 
     _cfg: RayLearnerConfig
-    transport_type = 'ray'

@@ -6,28 +6,24 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
 from easydict import EasyDict
 
-from rlframe.data.timestep import Batch
 from rlframe.errors import RLFrameError
 from rlframe.parallel.base_parallel_collector import BaseParallelCollector
-from rlframe.parallel.comm_worker import CommConfig, CommWorker
+from rlframe.parallel.comm_worker import CommWorker
 from rlframe.parallel.held_weights import TaskAbandoned, Update
 from rlframe.parallel.parallel_collectors import ZerglingParallelCollector
 from rlframe.parallel.transport.messages import (
     AskWeights,
-    Beat,
     Collected,
     Finished,
-    Orders,
     Taken,
     Task,
     Weights,
 )
 from rlframe.registry import COMM_COLLECTOR_REGISTRY
 from rlframe.run.machine import usable_cores
-from rlframe.utils.field import Configurable, option
+from rlframe.utils.field import Configurable
 
 
 class BaseCommCollector(Configurable, ABC):
@@ -106,6 +102,10 @@ class TransportCollector(CommWorker, BaseCommCollector):
         return self._collector.produced
 
     @property
+    def progress(self) -> int:
+        return self._collector.steps
+
+    @property
     def _unreported(self) -> int:
         return self.produced - self._confirmed_before
 
@@ -130,10 +130,7 @@ class TransportCollector(CommWorker, BaseCommCollector):
         return self.send(data, metadata)
 
     def send(self, data: Any, metadata: Collected) -> Taken:
-        """Sends a part; returns what became of it.
-
-        If there is no room for its data, this waits for room, up to ``timeout``.
-        """
+        """Sends a part; returns what became of it."""
         try:
             reply, _ = self._ask(metadata, Taken, data)
         except RLFrameError:
@@ -177,22 +174,6 @@ class TransportCollector(CommWorker, BaseCommCollector):
         why = self._collector.abandoned
         return Finished(task.task, not why, why, self.deal_with_collector_close())
 
-    def _beat(self) -> Beat:
-        status, task = self._collector.status(), self._task
-        return Beat(
-            task.kind if task is not None else 'idle',
-            task.task if task is not None else '',
-            status['envstep'],
-            status['train_iter'],
-            status['version'],
-            {
-                'steps': status['steps'],
-                'produced': self.produced,
-                'pushed': self.pushed,
-                'dropped': self.dropped,
-            },
-        )
-
     def _abandon(self, reason: str) -> None:
         task = self._task
         if task is not None:
@@ -200,88 +181,3 @@ class TransportCollector(CommWorker, BaseCommCollector):
 
     def _release(self) -> None:
         self._collector.close()
-
-
-PARTS = 19
-"""Parts of fake data in a task."""
-
-
-class NaiveConfig(CommConfig):
-    """Options of ``NaiveCollector``."""
-
-    host: str = option(
-        '127.0.0.1',
-        doc='host of the coordinator, if no address is given',
-        may_change=True,
-        reaches='network',
-    )
-    port: int = option(7235, range='[1, 65535]', doc='its port', may_change=True, reaches='network')
-
-
-@COMM_COLLECTOR_REGISTRY.register('naive')
-class NaiveCollector(TransportCollector):
-    """Answers every task by 19 parts of one fake row each, unless the coordinator has enough before.
-
-    Args:
-        args: Options, or host and port, as DI-engine has them.
-        prefix: Begins its name.
-        kwargs: Arguments of ``CommWorker``: ``transport`` or ``address``, ``name`` and ``fingerprint``.
-    """
-
-    _cfg: NaiveConfig
-    _interrupt = ''
-
-    def __init__(self, *args: Any, prefix: str = '', **kwargs: Any) -> None:
-        is_host = bool(args) and isinstance(args[0], str)
-        cfg: Mapping[str, Any] | None = dict(zip(('host', 'port'), args, strict=False)) if is_host else None
-        if args and not is_host:
-            cfg = args[0]
-        self.transport_type = 'flask_fs' if is_host else 'in_process'
-        name = kwargs.pop('name', '') or 'naive'
-        super().__init__(cfg, name=f'{prefix}{name}', **kwargs)
-        self._count = 0
-
-    @property
-    def produced(self) -> int:
-        return self._count
-
-    def _address(self) -> str:
-        return f'http://{self._cfg.host}:{self._cfg.port}'
-
-    def get_policy_update_info(self, path: str) -> Any:
-        """Returns None: it has no policy."""
-        return None
-
-    def join(self) -> None:
-        """Waits until it has ended."""
-        self.wait()
-
-    def ping(self) -> bool:
-        """Returns whether the coordinator answers."""
-        self._ask(self._beat(), Orders)
-        return True
-
-    def shutdown(self) -> None:
-        """Ends the work; the same as ``close``."""
-        self.close()
-
-    def _work_on(self, task: Task) -> Finished:
-        for part in range(PARTS):
-            if self._stopped or self._interrupt:
-                raise TaskAbandoned(self._stopped or self._interrupt)
-            self._count += 1
-            facts = {'returns': [], 'episode_count': 0}
-            if self.send(Batch(data=np.full(1, part)), Collected(task.task, part, 1, 1, 0, 0, facts)).stop:
-                break
-        return Finished(
-            task.task, True, '', {'collector_done': True, 'eval_flag': False, 'step_count': PARTS}
-        )
-
-    def _beat(self) -> Beat:
-        task = self._task.task if self._task is not None else ''
-        return Beat('naive', task, self._count, 0, 0, {})
-
-    def _abandon(self, reason: str) -> None:
-        self._interrupt = reason
-
-    def _release(self) -> None: ...

@@ -17,17 +17,15 @@ from rlframe.data.faces import acting_of
 from rlframe.parallel.comm_worker import CLOSED, CommConfig, CommWorker
 from rlframe.parallel.held_weights import (
     ACTING,
-    AVERAGED,
     TaskAbandoned,
     load_networks,
     networks_beside,
     take_in,
 )
-from rlframe.parallel.transport.base import split
+from rlframe.parallel.transport.base import AVERAGED, batches_of, split
 from rlframe.parallel.transport.messages import (
     AskData,
     AskWeights,
-    Beat,
     Data,
     Finished,
     LearnInfo,
@@ -183,95 +181,8 @@ class Round(NamedTuple):
     extras: Mapping[str, Any]
 
 
-def batches_of(data: Any, count: int) -> list[Any]:
-    """Returns the batches of a payload, which are sent as one if there are several."""
-    if isinstance(data, list) or count <= 1:
-        return data if isinstance(data, list) and count > 1 else [data]
-    return [data[rows] for rows in np.array_split(np.arange(len(data)), count)]
-
-
-class RoundWorker(CommWorker):
-    """Trains in rounds, and asks for the data of the next one meanwhile unless collection and training take turns."""
-
-    _cfg: TransportLearnerConfig
-    role = 'learner'
-
-    def __init__(self, cfg: EasyDict | Mapping[str, Any] | None, **given: Any) -> None:
-        super().__init__(cfg, **given)
-        self._policy, self._interrupt, self._task_is_over = '', '', threading.Event()
-        self._published_at = self._save_at = self._saved_for = -1
-        self._pool: ThreadPoolExecutor | None = None  # fetches the next round, in one thread
-        self._ahead: Future[Round | None] | None = None
-
-    @property
-    @abstractmethod
-    def _updates(self) -> int:
-        """Train iterations so far."""
-
-    @abstractmethod
-    def _sizes(self, task: Task) -> tuple[int, int]:
-        """Returns the size of a batch, and the number of batches of a round."""
-
-    def _pause(self, seconds: float) -> None:
-        """Waits, but no longer than the task goes on."""
-        self._task_is_over.wait(seconds)
-
-    def _next_round(self) -> Round | None:
-        """Returns the data of the next round; None if the task is over."""
-        if self._cfg.lockstep:
-            return self._fetched_round()
-        self._pool = ThreadPoolExecutor(1, 'rlframe-data') if self._pool is None else self._pool
-        current = (self._ahead or self._pool.submit(self._fetched_round)).result()
-        self._ahead = self._pool.submit(self._fetched_round) if current is not None else None
-        return current
-
-    def _end_rounds(self) -> None:
-        """Ends a task, and waits for the request that is ahead, as no request may outlive its task."""
-        self._task_is_over.set()
-        if self._ahead is not None:
-            self._ahead.exception()
-            self._ahead = None
-
-    def _release(self) -> None:
-        if self._pool is not None:
-            self._pool.shutdown(wait=True, cancel_futures=True)
-
-    def _fetched_round(self) -> Round | None:
-        """Asks for data until there are some; the learner may be training meanwhile."""
-        task = self._task
-        while task is not None and not self._task_is_over.is_set():
-            message = AskData(task.task, *self._sizes(task), self._updates)
-            answer, payload = self._ask(message, (Data, Wait))
-            if isinstance(answer, Data):
-                data, extras = split(payload)
-                return Round(data, answer.rows, answer.envstep, answer.settings, extras)
-            if answer.stop:
-                return None
-            self._pause(min(max(answer.seconds, 0.0), self._cfg.timeout))
-        return None
-
-    def _takes_state(self) -> bool:
-        """Whether the state that the coordinator asked for is due, which is so once."""
-        is_due = 0 <= self._save_at <= self._updates and self._save_at != self._saved_for
-        self._saved_for = self._save_at if is_due else self._saved_for
-        return is_due
-
-    def _check_interrupt(self, learner: BaseLearner | None = None) -> None:
-        """Ends the task if it is over; called between updates, too, of which a batch may have many."""
-        if self._task_is_over.is_set():
-            raise TaskAbandoned(self._interrupt)
-
-    def _abandon(self, reason: str) -> None:
-        self._interrupt = reason
-        self._task_is_over.set()
-
-    def _obey(self, orders: Orders, task: str | None = None) -> None:
-        self._save_at = orders.save
-        super()._obey(orders, task)
-
-
 @COMM_LEARNER_REGISTRY.register('in_process')
-class TransportLearner(RoundWorker, BaseCommLearner):
+class TransportLearner(CommWorker, BaseCommLearner):
     """Asks for data, lets a learner train on them, and publishes its weights: one request for each.
 
     A task begins with the last state that a learner of this run sent, if there is one, and with the publication of the
@@ -284,6 +195,9 @@ class TransportLearner(RoundWorker, BaseCommLearner):
         given: Further arguments of ``CommWorker``: ``transport`` or ``address``, ``name`` and ``fingerprint``.
     """
 
+    _cfg: TransportLearnerConfig
+    role = 'learner'
+
     def __init__(
         self,
         cfg: EasyDict | Mapping[str, Any] | None = None,
@@ -291,7 +205,11 @@ class TransportLearner(RoundWorker, BaseCommLearner):
         make_learner: Callable[[int, int], LearnerParts] | None = None,
         **given: Any,
     ) -> None:
-        RoundWorker.__init__(self, cfg, **given)
+        CommWorker.__init__(self, cfg, **given)
+        self._policy, self._interrupt, self._task_is_over = '', '', threading.Event()
+        self._published_at = self._save_at = self._saved_for = -1
+        self._pool: ThreadPoolExecutor | None = None  # fetches the next round, in one thread
+        self._ahead: Future[Round | None] | None = None
         self._make_learner = make_learner
         self._parts: LearnerParts | None = None
         self._policy_is_due, self._in_group, self._checkpoint_at = False, False, -1
@@ -395,20 +313,12 @@ class TransportLearner(RoundWorker, BaseCommLearner):
 
     def deal_with_get_data(self) -> Round | None:
         """Returns the data of the next round; None if the task is over. With a round, the next one is requested."""
-        return self._next_round()
-
-    @property
-    def _updates(self) -> int:
-        return self.learner.train_iter
-
-    def _sizes(self, task: Task) -> tuple[int, int]:
-        return self._attribute('batch_size', 1), task.target or self._attribute('update_per_collect', 1)
-
-    def _attribute(self, name: str, default: int) -> int:
-        try:
-            return int(self.learner.policy.get_attribute(name))
-        except AttributeError:
-            return default
+        if self._cfg.lockstep:
+            return self._fetched_round()
+        self._pool = ThreadPoolExecutor(1, 'rlframe-data') if self._pool is None else self._pool
+        current = (self._ahead or self._pool.submit(self._fetched_round)).result()
+        self._ahead = self._pool.submit(self._fetched_round) if current is not None else None
+        return current
 
     def deal_with_learner_learn(self, data: Round) -> dict[str, Any]:
         """Trains on the data of a round, publishes weights that are due, and reports."""
@@ -449,6 +359,48 @@ class TransportLearner(RoundWorker, BaseCommLearner):
         if purpose == CHECKPOINT:
             self._checkpoint_at = learner.train_iter
 
+    # rounds
+
+    def _end_rounds(self) -> None:
+        """Ends a task, and waits for the request that is ahead, as no request may outlive its task."""
+        self._task_is_over.set()
+        if self._ahead is not None:
+            self._ahead.exception()
+            self._ahead = None
+
+    def _fetched_round(self) -> Round | None:
+        """Asks for data until there are some; the learner may be training meanwhile."""
+        task = self._task
+        while task is not None and not self._task_is_over.is_set():
+            message = AskData(task.task, self.learner.train_iter)
+            answer, payload = self._ask(message, (Data, Wait))
+            if isinstance(answer, Data):
+                data, extras = split(payload)
+                return Round(data, answer.rows, answer.envstep, answer.settings, extras)
+            if answer.stop:
+                return None
+            self._task_is_over.wait(min(max(answer.seconds, 0.0), self._cfg.timeout))
+        return None
+
+    def _takes_state(self) -> bool:
+        """Whether the state that the coordinator asked for is due, which is so once."""
+        is_due = 0 <= self._save_at <= self.learner.train_iter and self._save_at != self._saved_for
+        self._saved_for = self._save_at if is_due else self._saved_for
+        return is_due
+
+    def _check_interrupt(self, learner: BaseLearner | None = None) -> None:
+        """Ends the task if it is over; called between updates, too, of which a batch may have many."""
+        if self._task_is_over.is_set():
+            raise TaskAbandoned(self._interrupt)
+
+    def _abandon(self, reason: str) -> None:
+        self._interrupt = reason
+        self._task_is_over.set()
+
+    def _obey(self, orders: Orders, task: str | None = None) -> None:
+        self._save_at = orders.save
+        super()._obey(orders, task)
+
     # running
 
     def _work_on(self, task: Task) -> Finished:
@@ -470,14 +422,12 @@ class TransportLearner(RoundWorker, BaseCommLearner):
             self._end_rounds()
         return Finished(task.task, True, '', self.deal_with_learner_close())
 
-    def _beat(self) -> Beat:
-        task, parts = self._task, self._parts
-        train_iter = parts.learner.train_iter if parts is not None else 0
-        version = max(self._published_at, 0)
-        state = task.kind if task is not None else 'idle'
-        return Beat(state, task.task if task is not None else '', 0, train_iter, version, {})
+    @property
+    def progress(self) -> int:
+        return self._parts.learner.train_iter if self._parts is not None else 0
 
     def _release(self) -> None:
-        super()._release()
+        if self._pool is not None:
+            self._pool.shutdown(wait=True, cancel_futures=True)
         if self._parts is not None:
             self._parts.learner.close()

@@ -20,7 +20,6 @@ from rlframe.errors import (
     ConfigError,
     CoordinatorLostError,
     MessageError,
-    NoRoomError,
     RequestRefusedError,
     RLFrameError,
 )
@@ -54,8 +53,6 @@ logger = logging.getLogger('rlframe.parallel')
 
 STOP_SECONDS = 3.0
 """Seconds that a worker which was stopped waits for a coordinator that does not answer; it ends within 5 s."""
-ROOM_PAUSE = 0.2
-"""Seconds between two attempts to send, or to receive, what there is no room for."""
 CLOSED, ENDED = 'it was closed', 'the coordinator ended the run'
 """Why a worker ends."""
 
@@ -138,9 +135,10 @@ class CommWorker(Configurable):
             TaskAbandoned: If it was abandoned.
         """
 
+    @property
     @abstractmethod
-    def _beat(self) -> Beat:
-        """Returns a sign of life."""
+    def progress(self) -> int:
+        """What grows as it works, for signs of life."""
 
     @abstractmethod
     def _abandon(self, reason: str) -> None:
@@ -156,16 +154,12 @@ class CommWorker(Configurable):
             f'{type(self).__name__} needs the address of a coordinator, or a transport', where='address'
         )
 
-    def _transport_options(self) -> dict[str, Any]:
-        """Returns the options of the transport."""
-        return dict(self._cfg.transport)
-
     def _connected(self) -> Transport:
         """Returns the connection to the coordinator, created at the first call."""
         if self._transport is None:
             kind: Any = TRANSPORT_REGISTRY.get(self.transport_type)
             address = self._address() if self._given_address is None else self._given_address
-            self._transport = kind(self._transport_options(), address)
+            self._transport = kind(dict(self._cfg.transport), address)
         return self._transport
 
     def _joined(self) -> None:
@@ -286,7 +280,7 @@ class CommWorker(Configurable):
                 self._cfg.timeout if self._membership is not None else min(self._cfg.timeout, FIRST_SECONDS)
             )
             try:
-                self._membership, _ = self._request(self._introduction, Joined, timeout=seconds)
+                self._membership, _ = self._ask(self._introduction, Joined, timeout=seconds)
                 break
             except RequestRefusedError as error:
                 refusal = error
@@ -310,9 +304,10 @@ class CommWorker(Configurable):
         """Sends signs of life until the worker leaves; notices if the coordinator is lost."""
         assert self._membership is not None  # _join() starts this thread afterwards
         while not self._has_left.wait(self._membership.beat_interval) and self._lost is None:
-            beat, task = self._beat(), None
+            current, task = self._task, None
+            beat = Beat('' if current is None else current.task, self.progress)
             try:
-                orders, _ = self._request(beat, Orders, timeout=max(1.0, self._membership.beat_interval))
+                orders, _ = self._ask(beat, Orders, timeout=max(1.0, self._membership.beat_interval))
                 task = beat.task
             except CoordinatorLostError as error:
                 if self._has_left.is_set() or monotonic() - self._heard_at < self._cfg.timeout:
@@ -334,7 +329,7 @@ class CommWorker(Configurable):
                 if self._membership is not None and not self._has_left.is_set():
                     self._has_left.set()
                     seconds = 0.0 if self._lost is not None else min(FAREWELL_SECONDS, self._cfg.timeout)
-                    self._request(Farewell(reason[:MAX_TEXT], self._unreported), Orders, timeout=seconds)
+                    self._ask(Farewell(reason[:MAX_TEXT], self._unreported), Orders, timeout=seconds)
             except RLFrameError as silence:
                 logger.debug('no farewell: %s', silence)
             finally:
@@ -377,7 +372,7 @@ class CommWorker(Configurable):
 
     # requests
 
-    def _request(
+    def _ask(
         self, message: Message, expected: Any, payload: Any = None, timeout: float | None = None
     ) -> tuple[Any, Any]:
         """Sends a request; returns the reply and its payload.
@@ -403,17 +398,6 @@ class CommWorker(Configurable):
                 f'the coordinator answered {type(message).__name__} by {type(reply.message).__name__}'
             )
         return reply.message, reply.payload
-
-    def _ask(self, message: Message, expected: Any, payload: Any = None) -> tuple[Any, Any]:
-        """Sends a request; while there is no room for it or its reply, up to ``timeout``, sends it again."""
-        end = monotonic() + self._cfg.timeout
-        while True:
-            try:
-                return self._request(message, expected, payload)
-            except NoRoomError:
-                if monotonic() >= end or self._stopped:
-                    raise
-                self._awake.wait(ROOM_PAUSE)
 
     def _tell(self, message: Message, payload: Any = None) -> None:
         """Sends a message that is answered by orders, and obeys them."""

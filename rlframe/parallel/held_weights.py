@@ -14,9 +14,6 @@ from rlframe.utils.field import Section, option
 
 ACTING, STATISTICS = 'acting', 'statistics'
 """Names of the acting state, beside weights and data, and of the statistics before and after collection."""
-AVERAGED = 'averaged'
-"""Name of what learners average. Beside weights: the networks that collectors do not need, and None for those among
-the weights; beside data: all networks. As a setting of a task: whether the learner has to publish after each round."""
 
 
 class ActingExtras:
@@ -206,10 +203,6 @@ class HeldWeights:
                 held = self._fetched(face, held, needed)
             self._held[role, slot] = held
         return self._held[role, acting[0].slot] if acting else Held()
-
-    def newest(self) -> Held:
-        """Returns the newest weights that any face has."""
-        return max([Held(), *self._held.values()], key=lambda held: held.version)
 
     def _is_behind(self, held: Held, least: int) -> bool:
         if held.version < max(least, 0):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
 import math
@@ -23,6 +22,7 @@ from rlframe.parallel.coordinator import assembly
 from rlframe.parallel.coordinator.assembly import CoordinatedRun, Version
 from rlframe.parallel.coordinator.base_parallel_commander import BaseParallelCommander
 from rlframe.parallel.coordinator.coordinator import Coordinator
+from rlframe.parallel.coordinator.learner_aggregator import LearnerAggregator
 from rlframe.parallel.held_weights import ACTING
 from rlframe.parallel.roles import Crew
 from rlframe.parallel.transport.messages import MAX_TEXT, Collected
@@ -45,7 +45,7 @@ from rlframe.worker.evaluator.base_serial_evaluator import EvalResult
 from rlframe.worker.evaluator.eval_metric import METRICS, evaluation_metrics
 
 if TYPE_CHECKING:
-    from rlframe.worker import IBuffer, LearnerAggregator
+    from rlframe.worker import IBuffer
 
 LEAGUE = 'league.json'
 """File of a run folder with the payoff of the players of a league."""
@@ -202,12 +202,12 @@ class ParallelPipeline(HasGoal, CoordinatedRun):
         self.folder, self.writer = self._output.folder, self._output.writer
         """The run folder and the writer of metrics."""
         self._assemble(commander, facts)
+        if not launches:
+            self.coordinator.server.check_joinable()
         if saved is not None and state is not None:
             self._restore(state, saved)
         self._closers.append(self.coordinator.close)
         self.coordinator.start()
-        self.team = self._make_team()
-        """Makes several learners look like one to the coordinator; None if there is one."""
         self.crew = self._make_crew() if launches else None
         """The workers that this object started; None if it starts none."""
         if not self.complete:
@@ -219,13 +219,14 @@ class ParallelPipeline(HasGoal, CoordinatedRun):
         data = assembly.make_data(cfg, tb_logger=self.writer, exp_name=str(self.folder))
         self.replay_buffer = cast('IBuffer | None', data.buffer)
         """Past transitions; None for an on-policy policy."""
+        learners = cfg.parallel.learner_num
         self.coordinator = Coordinator(
             assembly.options_of(cfg),
-            server=assembly.make_server(cfg, roles.shared_folder(cfg, self.folder)),
+            server=assembly.make_server(cfg),
             commander=commander,
             data=data,
             run=self,
-            run_id=_id_of(self.folder),
+            team=LearnerAggregator({'learner_num': learners}) if learners > 1 else None,
             fingerprint=shared_fingerprint(cfg),
         )
         """Brings the workers together."""
@@ -262,28 +263,12 @@ class ParallelPipeline(HasGoal, CoordinatedRun):
 
     def _make_crew(self) -> Crew:
         parallel, coordinator = self.cfg.parallel, self.coordinator
-        servers = {'collector': coordinator.server}
-        servers['learner'] = coordinator.server if self.team is None else self.team.server
-        kind = LAUNCHER_REGISTRY.get(parallel.comm_collector.type)
-        launchers = {
-            role: kind(
-                roles.worker_config(self.cfg, roles.shared_folder(self.cfg, self.folder, role)), server
-            )
-            for role, server in servers.items()
-        }
+        kind, server = LAUNCHER_REGISTRY.get(parallel.comm_collector.type), coordinator.server
+        launcher = kind(roles.worker_config(self.cfg, server), server)
         grace = parallel.coordinator.worker_deadline
-        crew = Crew(launchers, coordinator, parallel.max_restarts, parallel.restart_window, grace)
+        crew = Crew(launcher, coordinator, parallel.max_restarts, parallel.restart_window, grace)
         self._closers.append(crew.end)
         return crew
-
-    def _make_team(self) -> LearnerAggregator | None:
-        """Creates what makes several learners look like one to the coordinator; None if there is one."""
-        if self.cfg.parallel.learner_num == 1:
-            return None
-        team = roles.make_team(self.cfg, self.folder, self.coordinator.server.connect())
-        self._closers.append(team.close)
-        team.start()
-        return team
 
     # what the coordinator tells
 
@@ -436,8 +421,6 @@ class ParallelPipeline(HasGoal, CoordinatedRun):
             last = now
             if self.crew is not None:
                 self.crew.look()
-            if self.team is not None:
-                self.team.wait(0.0)  # raises what ended it
             self.coordinator.check()
             self.progress.wall_time = self.coordinator.situation().seconds
             self._later.call()
@@ -471,8 +454,6 @@ class ParallelPipeline(HasGoal, CoordinatedRun):
     def _end(self) -> None:
         if self.crew is not None:
             self.crew.end()
-        if self.team is not None:
-            self.team.close()
         self.coordinator.close()
 
     def _give_up(self, error: BaseException) -> None:
@@ -520,11 +501,6 @@ class ParallelPipeline(HasGoal, CoordinatedRun):
 
     def __exit__(self, *exception: object) -> None:
         self.cleanup()
-
-
-def _id_of(folder: Path) -> str:
-    """Returns the id of the run of a folder, the same after a restart."""
-    return hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:16]
 
 
 def _check_parallel(state: Mapping[str, Any], saved: OpenCheckpoint) -> None:

@@ -10,7 +10,6 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -24,9 +23,8 @@ from rlframe.parallel.comm import (
     get_parallel_collector_cls,
 )
 from rlframe.parallel.comm_learner import LearnerParts
-from rlframe.parallel.coordinator import assembly
-from rlframe.parallel.learner_aggregator import LearnerAggregator
-from rlframe.parallel.transport.base import Server, Transport
+from rlframe.parallel.transport.answering import Server
+from rlframe.parallel.transport.base import Transport
 from rlframe.pipeline import build
 from rlframe.policy.parts.random_policy import random_opponent
 from rlframe.registry import LAUNCHER_REGISTRY, import_modules
@@ -62,20 +60,12 @@ def make_worker(
     given: dict[str, Any] = {'address': address, 'transport': transport, 'name': name}
     given['fingerprint'] = shared_fingerprint(cfg)
     if role == 'learner':
-        section = _with_folder(cfg, cfg.parallel.comm_learner)
-        return create_comm_learner(section, make_learner=learner_maker(cfg), **given)
+        return create_comm_learner(cfg.parallel.comm_learner, make_learner=learner_maker(cfg), **given)
     kind: Mapping[str, Any] = cfg.parallel.collector
     collector = create_parallel_collector(
         kind, make_collector=collector_maker(cfg), make_evaluator=evaluator_maker(cfg), instance_name=name
     )
-    section = _with_folder(cfg, cfg.parallel.comm_collector)
-    return create_comm_collector(section, collector=collector, **given)
-
-
-def _with_folder(cfg: ExperimentConfig, section: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Returns the options of a comm worker, with the shared folder of the run if it uses one."""
-    folder = cfg.parallel.path_data
-    return {**section, 'path_data': folder} if folder is not None and 'path_data' in section else section
+    return create_comm_collector(cfg.parallel.comm_collector, collector=collector, **given)
 
 
 def collector_maker(cfg: ExperimentConfig) -> MakeParts:
@@ -145,41 +135,11 @@ def learner_maker(cfg: ExperimentConfig) -> Callable[[int, int], LearnerParts]:
     return make
 
 
-def make_team(cfg: ExperimentConfig, folder: Path, transport: Transport) -> LearnerAggregator:
-    """Creates the aggregator of a run with several learners, which join it at the port after the coordinator's.
-
-    Args:
-        cfg: A compiled config of parallel mode.
-        folder: The run folder.
-        transport: A connection to the coordinator.
-    """
+def worker_config(cfg: ExperimentConfig, server: Server) -> ExperimentConfig:
+    """Returns the config for workers that this process starts, with what they need to connect to a server."""
     own = copy.deepcopy(cfg)
-    if own.parallel.coordinator.port:
-        own.parallel.coordinator.port += 1
-    server = assembly.make_server(own, shared_folder(cfg, folder, 'learner'))
-    declared, section = LearnerAggregator.config_fields(), cfg.parallel.comm_learner
-    options = {name: value for name, value in section.items() if name in declared and name != 'transport'}
-    options |= {name: value for name, value in assembly.options_of(cfg).items() if name in declared}
-    options['learner_num'] = cfg.parallel.learner_num
-    given = {'transport': transport, 'name': 'learners', 'fingerprint': shared_fingerprint(cfg)}
-    return LearnerAggregator(options, server=server, **given)
-
-
-def shared_folder(cfg: ExperimentConfig, folder: Path, role: str = 'collector') -> str:
-    """Returns the folder for arrays of a role: that of the config, or ``data`` in the run folder.
-
-    Several learners have one of their own, which belongs to their aggregator.
-    """
-    shared = cfg.parallel.path_data or str(folder.absolute() / 'data')
-    return f'{shared}-learners' if role == 'learner' and cfg.parallel.learner_num > 1 else shared
-
-
-def worker_config(cfg: ExperimentConfig, path_data: str) -> ExperimentConfig:
-    """Returns the config for workers on this machine, which share arrays in a folder."""
-    own = copy.deepcopy(cfg)
-    own.parallel.path_data = path_data
     for section in (own.parallel.comm_collector, own.parallel.comm_learner):
-        section['transport'] = {**own.parallel.coordinator.transport, **section.get('transport', {})}
+        section['transport'] = {**server.worker_options(), **section.get('transport', {})}
     return own
 
 
@@ -261,7 +221,7 @@ class Crew:
     """Starts workers, and starts them again if they end before the run is over.
 
     Args:
-        launchers: Start them, by role.
+        launcher: Starts them.
         coordinator: Is told at once of those that ended.
         max_restarts: Replacements of each worker within the window; after more deaths the run ends.
         window: Seconds.
@@ -271,14 +231,14 @@ class Crew:
 
     def __init__(
         self,
-        launchers: Mapping[str, Launcher],
+        launcher: Launcher,
         coordinator: Coordinator,
         max_restarts: int,
         window: float,
         grace: float,
         clock: Callable[[], float] = monotonic,
     ) -> None:
-        self._launchers, self._coordinator = launchers, coordinator
+        self._launcher, self._coordinator = launcher, coordinator
         self._max_restarts, self._window, self._grace = max_restarts, window, grace
         self._clock = clock
         self._roles: dict[str, str] = {}
@@ -294,7 +254,7 @@ class Crew:
         for role, count in counts.items():
             for name in [role] if count == 1 else [f'{role}-{i}' for i in range(count)]:
                 self._roles[name], self._deaths[name] = role, deque()
-                self.members[name] = self._launchers[role].launch(role, name)
+                self.members[name] = self._launcher.launch(role, name)
 
     def look(self) -> None:
         """Takes note of workers that ended or were lost, and replaces them.
@@ -335,15 +295,13 @@ class Crew:
         member.end(0.0)
         del self._due[name]
         self.restarts += 1
-        role = self._roles[name]
-        self.members[name] = self._launchers[role].launch(role, name)
+        self.members[name] = self._launcher.launch(self._roles[name], name)
 
     def end(self) -> None:
         """Ends all workers, at the same time; may be called twice."""
         with ThreadPoolExecutor(max(len(self.members), 1), 'rlframe-end') as pool:
             list(pool.map(_end, self.members.values()))  # raises what they raise
-        for launcher in self._launchers.values():
-            launcher.close()
+        self._launcher.close()
 
 
 def _end(member: Launched) -> None:

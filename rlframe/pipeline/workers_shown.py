@@ -27,18 +27,17 @@ class ParallelDisplay(Display):
 
     def _statuses(self) -> list[str]:
         coordinator, crew = self._pipeline.coordinator, self._pipeline.crew
-        workers, patience = coordinator.workers, coordinator.patience
+        workers = coordinator.workers
         present = {role: workers.present(role) for role in ('learner', 'collector')}
         texts = [', '.join(count_of(present[role], role) for role in ('collector', 'learner'))]
         if not coordinator.system_shutdown_flag and (not present['collector'] or not present['learner']):
             texts.append('waiting for workers')
         if workers.lost:
             texts.append(f'{len(workers.lost)} lost')
-        counts = workers.counts().items()
         texts += [
-            f'{name} silent {facts["silent"]:.0f} s'
-            for name, facts in counts
-            if facts['silent'] > patience / 2
+            f'{name} silent {seconds:.0f} s'
+            for name, seconds in workers.silences().items()
+            if seconds > workers.deadline / 2
         ]
         if crew is not None and crew.restarts:
             texts.append(f'{crew.restarts} restarted')

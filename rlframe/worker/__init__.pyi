@@ -2,12 +2,12 @@ from rlframe.backend.ray import RayCollector as RayCollector
 from rlframe.parallel.base_parallel_collector import BaseParallelCollector as BaseParallelCollector
 from rlframe.parallel.comm import FlaskFileSystemCollector as FlaskFileSystemCollector
 from rlframe.parallel.comm import FlaskFileSystemLearner as FlaskFileSystemLearner
+from rlframe.parallel.comm import NaiveCollector as NaiveCollector
 from rlframe.parallel.comm import create_comm_collector as create_comm_collector
 from rlframe.parallel.comm import create_comm_learner as create_comm_learner
 from rlframe.parallel.comm import create_parallel_collector as create_parallel_collector
 from rlframe.parallel.comm import get_parallel_collector_cls as get_parallel_collector_cls
 from rlframe.parallel.comm_collector import BaseCommCollector as BaseCommCollector
-from rlframe.parallel.comm_collector import NaiveCollector as NaiveCollector
 from rlframe.parallel.comm_learner import BaseCommLearner as BaseCommLearner
 from rlframe.parallel.coordinator.base_parallel_commander import (
     BaseParallelCommander as BaseParallelCommander,
@@ -16,7 +16,7 @@ from rlframe.parallel.coordinator.base_parallel_commander import (
     create_parallel_commander as create_parallel_commander,
 )
 from rlframe.parallel.coordinator.coordinator import Coordinator as Coordinator
-from rlframe.parallel.learner_aggregator import LearnerAggregator as LearnerAggregator
+from rlframe.parallel.coordinator.learner_aggregator import LearnerAggregator as LearnerAggregator
 from rlframe.parallel.parallel_collectors import MarineParallelCollector as MarineParallelCollector
 from rlframe.parallel.parallel_collectors import ZerglingParallelCollector as ZerglingParallelCollector
 from rlframe.worker.collector.base_serial_collector import ISerialCollector as ISerialCollector

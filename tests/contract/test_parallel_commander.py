@@ -74,7 +74,8 @@ class Play:
             return job
         if action == 'worker_left':
             own = {task for task, (_, holder) in self.open.items() if holder == worker}
-            assert set(commander.worker_left(worker)) == own
+            for task in own:
+                getattr(commander, f'notify_fail_{self.open[task][0]}_task')(task)
             self.open = {task: entry for task, entry in self.open.items() if task not in own}
             return own
         if action == 'increase_collector_task_space':

@@ -162,7 +162,7 @@ def test_foreign_value_of_every_option_that_reaches_something_is_refused(kind: s
 
 def test_foreign_value_of_every_option_of_parallel_mode_that_reaches_something_is_refused() -> None:
     marked = [f'parallel.{key}' for key, field in leaves(PARALLEL_FIELDS) if field.reaches]
-    assert {'parallel.path_data', 'parallel.coordinator.host', 'parallel.coordinator.transport'} <= {*marked}
+    assert {'parallel.coordinator.host', 'parallel.coordinator.transport'} <= {*marked}
     for bait in BAIT:
         data = pair('comm_learner', 'flask_fs')
         for key in marked:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -45,14 +44,14 @@ pytestmark = pytest.mark.parametrize('kind', TRANSPORTS)
 FAULTS = ('', 'lose_request', 'lose_reply', 'double', 'late')
 
 
-def test_every_message_arrives_as_it_was_sent(kind: str, tmp_path: Path) -> None:
+def test_every_message_arrives_as_it_was_sent(kind: str) -> None:
     seen: list[Message] = []
 
     def reply(envelope: Envelope, payload: Any) -> Reply:
         seen.append(envelope.message)
         return Reply(REPLIES[len(seen) % len(REPLIES)])
 
-    with serving(kind, tmp_path, Coordinator(reply)) as server, joined(server) as transport:
+    with serving(kind, Coordinator(reply)) as server, joined(server) as transport:
         replies = [transport.request(message).message for message in MESSAGES]
     assert same(seen, MESSAGES)
     assert same(replies, [REPLIES[(i + 1) % len(REPLIES)] for i in range(len(MESSAGES))])
@@ -107,14 +106,14 @@ def assert_equal(got: Any, expected: Any) -> None:
         assert got == expected
 
 
-def test_payloads_arrive_equal_in_both_directions_and_can_be_written(kind: str, tmp_path: Path) -> None:
+def test_payloads_arrive_equal_in_both_directions_and_can_be_written(kind: str) -> None:
     seen: list[Any] = []
 
     def reply(envelope: Envelope, got: Any) -> Reply:
         seen.append(got)
-        return Reply(m.Weights('main', 1, 1), got)
+        return Reply(m.Weights(1, 1), got)
 
-    with serving(kind, tmp_path, Coordinator(reply)) as server, joined(server) as transport:
+    with serving(kind, Coordinator(reply)) as server, joined(server) as transport:
         for part, (name, payload) in enumerate(PAYLOADS.items()):
             answer = transport.request(collected(part), payload).payload
             for got in (seen[-1], answer):
@@ -125,7 +124,7 @@ def test_payloads_arrive_equal_in_both_directions_and_can_be_written(kind: str, 
     seen[-1]['t'].fill_(1)
 
 
-def test_message_outside_its_schema_is_not_sent(kind: str, tmp_path: Path) -> None:
+def test_message_outside_its_schema_is_not_sent(kind: str) -> None:
     coordinator = Coordinator()
     bad: list[tuple[Message, str]] = [
         (m.LearnInfo('task', 1, {'loss': np.float32(0.5)}), r'LearnInfo\.info\.loss'),  # type: ignore[dict-item]
@@ -133,7 +132,7 @@ def test_message_outside_its_schema_is_not_sent(kind: str, tmp_path: Path) -> No
         (m.Finished('task', True, '', {'facts': np.zeros(1)}), r'Finished\.facts'),
         (m.AskWeights('../x', 1), r'AskWeights\.policy'),
     ]
-    with serving(kind, tmp_path, coordinator) as server, joined(server) as transport:
+    with serving(kind, coordinator) as server, joined(server) as transport:
         for message, place in bad:
             with pytest.raises(MessageError, match=place):
                 transport.request(message)
@@ -143,10 +142,10 @@ def test_message_outside_its_schema_is_not_sent(kind: str, tmp_path: Path) -> No
     assert len(coordinator.handled) == 2
 
 
-def test_every_request_is_handled_once_on_a_bad_network(kind: str, tmp_path: Path) -> None:
+def test_every_request_is_handled_once_on_a_bad_network(kind: str) -> None:
     coordinator, count = Coordinator(), 30
     plan = [str(fault) for fault in np.random.default_rng(0).choice(FAULTS, 10 * count)]
-    with serving(kind, tmp_path, coordinator) as server, joined(server) as transport:
+    with serving(kind, coordinator) as server, joined(server) as transport:
         faulty = with_faults(transport, plan)
         replies = [transport.request(collected(i, rows=i), Batch(a=np.arange(i + 1))) for i in range(count)]
         faulty.deliver_late()
@@ -155,9 +154,9 @@ def test_every_request_is_handled_once_on_a_bad_network(kind: str, tmp_path: Pat
     assert sum(coordinator.rows.values()) == sum(range(count))
 
 
-def test_join_that_is_repeated_admits_one_worker(kind: str, tmp_path: Path) -> None:
+def test_join_that_is_repeated_admits_one_worker(kind: str) -> None:
     coordinator = Coordinator()
-    with serving(kind, tmp_path, coordinator) as server:
+    with serving(kind, coordinator) as server:
         transport = server.connect()
         with_faults(transport, ['lose_reply', 'lose_reply', 'double', 'late'])
         reply = transport.request(join())
@@ -166,16 +165,16 @@ def test_join_that_is_repeated_admits_one_worker(kind: str, tmp_path: Path) -> N
     assert coordinator.joins == ['collector'] and reply.message.worker == 'collector.1'  # type: ignore[attr-defined]
 
 
-def test_repeated_request_waits_for_the_first_one(kind: str, tmp_path: Path) -> None:
+def test_repeated_request_waits_for_the_first_one(kind: str) -> None:
     started, go_on = threading.Event(), threading.Event()
 
     def reply(envelope: Envelope, payload: Any) -> Reply:
         started.set()
         assert go_on.wait(30)
-        return Reply(m.Taken(5, 0, '', False, 0, {}))
+        return Reply(m.Taken(5, False, 0, {}))
 
     coordinator = Coordinator(reply)
-    with serving(kind, tmp_path, coordinator) as server, joined(server) as transport:
+    with serving(kind, coordinator) as server, joined(server) as transport:
         sent: list[tuple[Any, ...]] = []
         carry = transport.carry  # type: ignore[attr-defined]
 
@@ -193,9 +192,9 @@ def test_repeated_request_waits_for_the_first_one(kind: str, tmp_path: Path) -> 
     assert set(coordinator.handled.values()) == {1}
 
 
-def test_workers_and_their_threads_do_not_disturb_each_other(kind: str, tmp_path: Path) -> None:
+def test_workers_and_their_threads_do_not_disturb_each_other(kind: str) -> None:
     coordinator, workers, count = Coordinator(), 3, 12
-    with serving(kind, tmp_path, coordinator) as server:
+    with serving(kind, coordinator) as server:
 
         def work(name: str) -> list[int]:
             with joined(server, name) as transport, ThreadPoolExecutor(1) as beats:
@@ -213,9 +212,9 @@ def test_workers_and_their_threads_do_not_disturb_each_other(kind: str, tmp_path
     assert list(coordinator.rows.values()) == [2 * count] * workers
 
 
-def test_stranger_and_forgotten_worker_are_refused_until_they_join(kind: str, tmp_path: Path) -> None:
+def test_stranger_and_forgotten_worker_are_refused_until_they_join(kind: str) -> None:
     coordinator = Coordinator()
-    with serving(kind, tmp_path, coordinator) as server:
+    with serving(kind, coordinator) as server:
         stranger = server.connect()
         with pytest.raises(NotJoinedError, match='does not know this worker'):
             stranger.request(m.AskTask())
@@ -230,9 +229,7 @@ def test_stranger_and_forgotten_worker_are_refused_until_they_join(kind: str, tm
     assert coordinator.rows == {'collector.2': 1}
 
 
-def test_worker_that_joins_again_over_its_connection_can_send_and_get_arrays(
-    kind: str, tmp_path: Path
-) -> None:
+def test_worker_that_joins_again_over_its_connection_can_send_and_get_arrays(kind: str) -> None:
     """Its coordinator forgets the earlier worker of that name in the middle of the request to join."""
     data, seen, joins = {'x': np.arange(4.0)}, [], []
 
@@ -241,11 +238,11 @@ def test_worker_that_joins_again_over_its_connection_can_send_and_get_arrays(
             if joins:
                 server.forget(joins[-1])
             joins.append(f'worker.{len(joins)}')
-            return Reply(m.Joined(joins[-1], 'run', 1.0, 10.0))
+            return Reply(m.Joined(joins[-1], 1.0))
         seen.append(payload)
-        return Reply(m.Weights('main', 1, 1), data)
+        return Reply(m.Weights(1, 1), data)
 
-    with serving(kind, tmp_path, handler) as server, joined(server) as transport:
+    with serving(kind, handler) as server, joined(server) as transport:
         for _ in range(2):
             reply = transport.request(collected(0), data)
             assert (reply.payload['x'] == data['x']).all()
@@ -253,22 +250,22 @@ def test_worker_that_joins_again_over_its_connection_can_send_and_get_arrays(
     assert len(joins) == 3 and all((payload['x'] == data['x']).all() for payload in seen)
 
 
-def test_connection_with_the_id_of_another_one_takes_its_place(kind: str, tmp_path: Path) -> None:
+def test_connection_with_the_id_of_another_one_takes_its_place(kind: str) -> None:
     handled = []
 
     def handler(envelope: Envelope, payload: Any) -> Reply:
         handled.append(type(envelope.message).__name__)
         is_join = isinstance(envelope.message, m.Join)
-        return Reply(m.Joined('same', 'run', 1.0, 10.0) if is_join else ORDERS)
+        return Reply(m.Joined('same', 1.0) if is_join else ORDERS)
 
-    with serving(kind, tmp_path, handler) as server, joined(server) as old, joined(server) as new:
+    with serving(kind, handler) as server, joined(server) as old, joined(server) as new:
         new.request(m.AskTask())
         with pytest.raises(NotJoinedError):
             old.request(m.AskTask())
     assert handled == ['Join', 'Join', 'AskTask']
 
 
-def test_error_of_the_handler_is_told_to_the_worker_once(kind: str, tmp_path: Path) -> None:
+def test_error_of_the_handler_is_told_to_the_worker_once(kind: str) -> None:
     calls = 0
     errors = [
         (MessageError('unknown task', remedy='Ask for another.'), False, 'unknown task. Ask for another.'),
@@ -281,7 +278,7 @@ def test_error_of_the_handler_is_told_to_the_worker_once(kind: str, tmp_path: Pa
         calls += 1
         raise errors[calls - 1][0]
 
-    with serving(kind, tmp_path, Coordinator(reply)) as server, joined(server) as transport:
+    with serving(kind, Coordinator(reply)) as server, joined(server) as transport:
         with_faults(transport, ['lose_reply', 'double'] * 3)
         for part, (_, is_fatal, words) in enumerate(errors):
             with pytest.raises(RequestRefusedError) as caught:
@@ -291,19 +288,19 @@ def test_error_of_the_handler_is_told_to_the_worker_once(kind: str, tmp_path: Pa
     assert calls == 3
 
 
-def test_reply_outside_its_schema_is_refused(kind: str, tmp_path: Path) -> None:
-    bad = m.Taken(pushed=-1, dropped=0, reason='', stop=False, version=0, settings={})
+def test_reply_outside_its_schema_is_refused(kind: str) -> None:
+    bad = m.Taken(pushed=-1, stop=False, version=0, settings={})
     refused = pytest.raises(RequestRefusedError, match=r'Taken\.pushed')
     with (
-        serving(kind, tmp_path, Coordinator(lambda e, p: Reply(bad))) as server,
+        serving(kind, Coordinator(lambda e, p: Reply(bad))) as server,
         joined(server) as transport,
         refused,
     ):
         transport.request(collected(0))
 
 
-def test_request_to_a_server_that_ended_fails_in_time(kind: str, tmp_path: Path) -> None:
-    with serving(kind, tmp_path, Coordinator()) as server, joined(server) as transport:
+def test_request_to_a_server_that_ended_fails_in_time(kind: str) -> None:
+    with serving(kind, Coordinator()) as server, joined(server) as transport:
         server.close()
         server.close()
         with pytest.raises(CoordinatorLostError) as caught:
@@ -311,15 +308,15 @@ def test_request_to_a_server_that_ended_fails_in_time(kind: str, tmp_path: Path)
         assert caught.value.where == transport._where  # type: ignore[attr-defined]
 
 
-def test_request_that_is_never_answered_fails_in_time_with_the_last_cause(kind: str, tmp_path: Path) -> None:
-    with serving(kind, tmp_path, Coordinator()) as server, joined(server) as transport:
+def test_request_that_is_never_answered_fails_in_time_with_the_last_cause(kind: str) -> None:
+    with serving(kind, Coordinator()) as server, joined(server) as transport:
         with_faults(transport, ['lose_request'] * 10**6)
         with pytest.raises(CoordinatorLostError, match='does not answer AskTask: the request was lost'):
             transport.request(m.AskTask(), timeout=0.05)
 
 
-def test_close_ends_a_request_that_waits(kind: str, tmp_path: Path) -> None:
-    with serving(kind, tmp_path, Coordinator()) as server, joined(server) as transport:
+def test_close_ends_a_request_that_waits(kind: str) -> None:
+    with serving(kind, Coordinator()) as server, joined(server) as transport:
         with_faults(transport, ['lose_request'] * 10**6)
         transport._first_pause = 1.0  # type: ignore[attr-defined]
         with ThreadPoolExecutor(1) as pool:

@@ -31,8 +31,7 @@ def coordinator(site: Site, *words: str) -> Program:
 
 def worker(site: Site, role: str, address: str, name: str, *words: str) -> Program:
     """Starts a worker that joins."""
-    folder = f'parallel.path_data={site.run / "data"}'
-    return site.start('-m', role, '--join', address, '--name', name, folder, *words)
+    return site.start('-m', role, '--join', address, '--name', name, *words)
 
 
 def test_killed_coordinator_is_restarted_and_the_workers_that_waited_go_on(site: Site) -> None:

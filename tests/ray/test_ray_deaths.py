@@ -60,14 +60,14 @@ def test_what_ends_a_program_is_named_with_the_rank() -> None:
         with pytest.raises(ActorFailedError, match='KeyboardInterrupt was raised there, not in') as caught:
             collector.next()
         assert str(caught.value).splitlines()[0].startswith('Ray actor 1: ')
-        assert all(actor.is_ready for actor in collector.actor_states())
+        assert all(slot.facts is not None for slot in collector._pool.slots.values())
 
 
 def test_children_of_a_stopped_actors_envs_are_ended_with_it() -> None:
     options: dict[str, Any] = {'create_env_kwargs': {'children': 2}, 'num_collectors': 2, 'sync': True}
     with RayCollector(DyingEnv, frames_per_batch=12, **options) as c:
         c.next()
-        pids = [actor.pid for actor in c.actor_states() if actor.pid is not None]
+        pids = [slot.facts.pid for slot in c._pool.slots.values() if slot.facts is not None]
         family = {child for pid in pids for child in descendants(pid)} | set(pids)
         assert len(family) >= 6, 'two children of each'
         os.kill(pids[0], signal.SIGSTOP)

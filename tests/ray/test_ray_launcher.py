@@ -6,7 +6,6 @@ import os
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,7 +15,8 @@ from transports import ORDERS, serving
 
 from rlframe.backend.ray.launcher import ActorLauncher
 from rlframe.config import compile_config
-from rlframe.errors import ActorLostError, ConfigError, ResourceError
+from rlframe.errors import ConfigError, ResourceError
+from rlframe.parallel.roles import worker_config
 from rlframe.parallel.transport import messages as m
 from rlframe.parallel.transport.base import Envelope, Reply
 
@@ -41,7 +41,7 @@ class Idle:
         message = envelope.message
         if isinstance(message, m.Join):
             self.joined[message.name] = message
-            return Reply(m.Joined(f'{message.name}.1', 'run', 0.1, 10.0))
+            return Reply(m.Joined(f'{message.name}.1', 0.1))
         if isinstance(message, m.AskTask):
             return Reply(m.Wait(60.0, False, 'nothing to do'))
         if isinstance(message, m.Farewell):
@@ -50,11 +50,11 @@ class Idle:
 
 
 @contextmanager
-def launching(folder: Path, handler: Any, **parallel: Any) -> Iterator[Callable[[str, str], Any]]:
+def launching(handler: Any, **parallel: Any) -> Iterator[Callable[[str, str], Any]]:
     """Yields what launches a worker by its role and name; all are ended at the end."""
     launched = []
-    with serving('ray', folder, handler) as server:
-        launcher = ActorLauncher(config_of(**parallel), server)
+    with serving('ray', handler) as server:
+        launcher = ActorLauncher(worker_config(config_of(**parallel), server), server)
 
         def launch(role: str, name: str) -> Any:
             launched.append(launcher.launch(role, name))
@@ -69,11 +69,9 @@ def launching(folder: Path, handler: Any, **parallel: Any) -> Iterator[Callable[
             launcher.close()
 
 
-def test_killed_workers_are_seen_with_the_reason_and_others_say_farewell_or_are_killed(
-    tmp_path: Path,
-) -> None:
+def test_killed_workers_are_seen_with_the_reason_and_others_say_farewell_or_are_killed() -> None:
     coordinator = Idle()
-    with launching(tmp_path, coordinator) as launch:
+    with launching(coordinator) as launch:
         names = (('collector', 'collector-0'), ('collector', 'collector-1'), ('learner', 'learner'))
         killed, asked, frozen = (launch(*each) for each in names)
         assert wait_until(lambda: len(coordinator.joined) == 3, 60)
@@ -94,47 +92,27 @@ def test_killed_workers_are_seen_with_the_reason_and_others_say_farewell_or_are_
         assert wait_until(lambda: not any(map(is_alive, pids.values())), 10)
 
 
-def test_error_of_a_worker_is_told_in_words(tmp_path: Path) -> None:
+def test_error_of_a_worker_is_told_in_words() -> None:
     def handler(envelope: Envelope, payload: Any) -> Reply:
         raise ConfigError('another config', remedy='Copy it.')
 
-    with launching(tmp_path, handler) as launch:
+    with launching(handler) as launch:
         worker = launch('collector', 'collector-0')
         assert wait_until(lambda: worker.ended is not None, 60)
-        assert worker.ended.startswith('RequestRefusedError: ray://')
+        assert worker.ended.startswith('RequestRefusedError: http://')
         assert worker.ended.endswith('another config. Copy it.')
 
 
-def test_workers_get_a_cpu_each_if_all_fit_and_share_the_cores_if_not(tmp_path: Path, caplog: Any) -> None:
-    with serving('ray', tmp_path, Idle()) as server:
+def test_workers_get_a_cpu_each_if_all_fit_and_share_the_cores_if_not() -> None:
+    with serving('ray', Idle()) as server:
         for collectors, cpus in ((3, 1.0), (4, 0.0)):
             launcher = ActorLauncher(config_of(collector_num=collectors), server)
             assert {own['num_cpus'] for own in launcher._options.values()} == {cpus}
             launcher.close()
 
 
-def test_resources_that_the_cluster_lacks_are_an_error_with_numbers(tmp_path: Path) -> None:
-    with serving('ray', tmp_path, Idle()) as server:
+def test_resources_that_the_cluster_lacks_are_an_error_with_numbers() -> None:
+    with serving('ray', Idle()) as server:
         message = r'parallel\.comm_collector\.num_cpus: actors need .*; free: GPU '
         with pytest.raises(ResourceError, match=message):
             ActorLauncher(config_of(collector_num=2, comm_learner={'num_gpus': 1}), server)
-
-
-def test_cluster_that_is_gone_ends_all_workers_and_starts_no_others(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ray_of_tests: Any
-) -> None:
-    def refused(*given: Any) -> None:
-        raise ResourceError('nothing answers at 10.0.0.1:6379')
-
-    coordinator = Idle()
-    with launching(tmp_path, coordinator) as launch:
-        worker = launch('collector', 'collector-0')
-        assert wait_until(lambda: coordinator.joined, 60) and worker.ended is None
-        monkeypatch.setattr('rlframe.backend.ray.session.probe', refused)
-        monkeypatch.setattr('rlframe.backend.ray.launcher.LOOK_SECONDS', -1.0)
-        assert worker.ended is None, 'it may be busy'
-        worker._watch._seconds = -1.0
-        assert worker.ended == 'the Ray cluster is gone: nothing answers at 10.0.0.1:6379'
-        with pytest.raises(ActorLostError, match='the Ray cluster is gone'):
-            launch('collector', 'collector-0')
-        ray_of_tests.kill(worker._actor)  # nobody else ends it, as the cluster is not gone

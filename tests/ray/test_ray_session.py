@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import time
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -67,8 +68,8 @@ def test_ray_that_is_there_is_used_and_left_running(
 def test_what_is_set_aside_for_one_is_not_free_for_another_before_its_actors_are_there(
     ray_of_tests: Any,
 ) -> None:
-    with connect() as other:
-        with connect() as session:
+    with closing(connect()) as other:
+        with closing(connect()) as session:
             session.require([{'CPU': 1.0}] * 3, 'x', wait_s=0)
             with pytest.raises(ResourceError, match=r'2 x \{CPU: 1\}; free: CPU 1 of 4'):
                 other.require([{'CPU': 1.0}] * 2, 'x', wait_s=0)
@@ -85,7 +86,7 @@ def test_what_is_free_counts_not_what_there_is(ray_of_tests: Any) -> None:
 
     busy = ray_of_tests.remote(num_cpus=3)(Idle).remote()
     ray_of_tests.get(busy.ping.remote(), timeout=60)
-    with connect() as session:
+    with closing(connect()) as session:
         until_seen = time.monotonic() + 30
         while ray_of_tests.available_resources().get('CPU', 0) > 1 and time.monotonic() < until_seen:
             time.sleep(0.05)
@@ -179,9 +180,10 @@ cluster.shutdown()
     assert owner.stdout is not None
     address = next(line.split()[1] for line in owner.stdout if line.startswith('address'))
     code = """
+from contextlib import closing
 import ray
 for config in (BY_ENVIRONMENT, BY_ADDRESS):
-    with connect(config) as session:
+    with closing(connect(config)) as session:
         assert ray.cluster_resources()['CPU'] == 3
         session.require([{'CPU': 1.0}], 'x')
         assert ray.get(ray.remote(lambda: os.getpid()).remote(), timeout=60) != os.getpid()

@@ -472,7 +472,7 @@ def in_parallel(main: Any, create: Any) -> tuple[Any, str]:
 def test_config_of_the_parallel_mode_compiles_to_rlframes_parallel_mode() -> None:
     cfg, text = in_parallel(*parallel_pair())
     parallel, commander = cfg.parallel, cfg.policy.other.commander
-    assert (parallel.collector_num, parallel.learner_num, parallel.path_data) == (2, 1, './cartpole_dqn/data')
+    assert (parallel.collector_num, parallel.learner_num) == (2, 1)
     assert (parallel.collector.type, parallel.collector.update_policy_second) == ('zergling', 3.0)
     assert (parallel.comm_learner.type, parallel.comm_learner.send_policy_freq) == ('flask_fs', 1)
     assert (parallel.comm_collector.type, parallel.coordinator.port) == ('flask_fs', None)
@@ -481,7 +481,7 @@ def test_config_of_the_parallel_mode_compiles_to_rlframes_parallel_mode() -> Non
     assert cfg.policy.collect.collector.type == 'sample' and cfg.policy.collect.collector.backend == 'local'
     assert not is_ding(split_config(cfg)[1], split_config(cfg)[0])
     for words in (
-        'system_config.path_data -> parallel.path_data',
+        'system_config.path_data (arrays travel',
         "create_config.parallel_collector.type='zergling', create_config.collector.type='sample'",
         'system_config.learner_gpu_num (policy.device',
         'system_config.path_policy (weights travel',

@@ -14,7 +14,6 @@ from rlframe.errors import ConfigError, ConfigErrors
 
 COMM = {'comm_collector': {'type': 'flask_fs'}, 'comm_learner': {'type': 'flask_fs'}}
 IN_PROCESS = {'comm_collector': {'type': 'in_process'}, 'comm_learner': {'type': 'in_process'}}
-RAY = {'comm_collector': {'type': 'ray'}, 'comm_learner': {'type': 'ray'}}
 TOKEN = 'a-secret-of-the-run-0123'
 GAME = {
     'env': {'type': 'pettingzoo'},
@@ -62,18 +61,9 @@ def test_overrides_may_start_with_the_names_of_the_components() -> None:
     assert parallel.coordinator.port == 80
 
 
-def test_shared_folder_is_set_once_for_all_roles() -> None:
-    cfg = compiled({'parallel.path_data': '/mnt/shared'})
-    assert cfg.parallel.comm_collector.path_data == cfg.parallel.comm_learner.path_data == '/mnt/shared'
-    cfg = compiled({'parallel.comm_learner.path_data': '/mnt/x'})
-    assert cfg.parallel.path_data == cfg.parallel.comm_collector.path_data == '/mnt/x'
-    assert 'path_data' not in split_config(cfg)[0]['parallel']['comm_learner']
-
-
 def test_total_config_of_a_parallel_run_compiles_to_the_same(tmp_path: Path) -> None:
     cfg = compiled(
         {
-            'parallel.path_data': '/mnt/x',
             'parallel.comm_learner.send_policy_freq': 3,
             'parallel.collector_num': 4,
         }
@@ -148,7 +138,7 @@ def test_wrong_component_is_refused_with_what_fits(create: Any, where: str, word
             ['2', 'expected 1'],
         ),
         ({'parallel.coordinator.host': '0.0.0.0'}, IN_PROCESS, 'coordinator.host', ["'flask_fs'"]),
-        ({'parallel.coordinator.port': 7000}, RAY, 'coordinator.port', ['one Ray cluster']),
+        ({'parallel.coordinator.port': 7000}, IN_PROCESS, 'coordinator.port', ['one process']),
         ({'parallel.colector_num': 3}, {}, 'colector_num', ['parallel.collector_num']),
         (
             {'parallel.coordinator.transport': {'max_worker': 5}},
@@ -164,12 +154,6 @@ def test_wrong_component_is_refused_with_what_fits(create: Any, where: str, word
             {},
             'comm_learner.transport.token',
             ['not that of parallel.coordinator.transport', 'RLFRAME_TOKEN'],
-        ),
-        (
-            {'parallel.comm_collector.path_data': '/x', 'parallel.comm_learner.path_data': '/y'},
-            {},
-            'comm_learner.path_data',
-            ['two values'],
         ),
     ],
 )
@@ -192,7 +176,7 @@ def test_fingerprint_is_that_of_what_all_roles_share() -> None:
         shared_fingerprint(compile_config(*pair(), overrides=words))
         for words in (
             [],
-            ['parallel.collector_num=1', 'parallel.path_data=/x', 'exp_name=other', 'num_threads=2'],
+            ['parallel.collector_num=1', 'exp_name=other', 'num_threads=2'],
             ['policy.other.commander.parts=3', 'policy.device=cpu', 'max_env_step=100'],
             ['checkpoint.keep_last=1', 'comm_learner.timeout=5'],
             [f'parallel.coordinator.transport={{"token": "{TOKEN}"}}'],

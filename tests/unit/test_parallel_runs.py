@@ -53,7 +53,7 @@ def compiled(*overrides: str, **create: Any) -> Any:
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Returns a run folder whose checkpoints have a config of parallel mode, with a token."""
     token = f'parallel.coordinator.transport.token={TOKEN}'
-    data = config_data(*split_config(compiled('parallel.path_data=/mnt/x', token)))
+    data = config_data(*split_config(compiled(token)))
     monkeypatch.setattr(RunFacts, 'config', lambda facts: data)
     with SerialPipeline(compile_config(SMALL, {'policy': {'type': 'dqn'}})) as pipeline:
         pipeline.run()
@@ -87,8 +87,8 @@ def test_run_is_scored_exported_and_started_from(run: Path) -> None:
 
 
 def test_evaluation_needs_nothing_of_parallel_mode() -> None:
-    data = config_data(*split_config(compiled('parallel.coordinator.host=0.0.0.0', 'parallel.path_data=/x')))
-    with pytest.raises(UnsafeCheckpointError, match=r'parallel\.path_data'):
+    data = config_data(*split_config(compiled('parallel.coordinator.host=0.0.0.0')))
+    with pytest.raises(UnsafeCheckpointError, match=r'parallel\.coordinator\.host'):
         config.check_trust(data, 'here', trust=False)
     played = config.as_played(data)
     config.check_trust(played, 'here', trust=False)
@@ -101,9 +101,9 @@ def changed(*overrides: str, before: Mapping[str, Any] | None = None, **create: 
     return [line.partition(':')[0] for line in lines]
 
 
-def test_resumed_run_may_have_other_workers_addresses_folders_and_deadlines() -> None:
+def test_resumed_run_may_have_other_workers_addresses_and_deadlines() -> None:
     words = (
-        *('parallel.collector_num=4', 'commander.collector_task_space=4', 'parallel.path_data=/elsewhere'),
+        *('parallel.collector_num=4', 'commander.collector_task_space=4'),
         *('parallel.coordinator.host=0.0.0.0', 'parallel.coordinator.port=7000', 'parallel.max_restarts=0'),
         *('parallel.coordinator.worker_deadline=60', 'comm_collector.timeout=9', 'comm_learner.host=there'),
         *('parallel.coordinator.transport={"max_workers": 9}', 'parallel_collector.weights_timeout=5'),
@@ -120,7 +120,6 @@ def test_resumed_run_may_have_other_workers_addresses_folders_and_deadlines() ->
     ('words', 'create'),
     [
         (['comm_learner.lockstep=true', 'commander.lockstep=true'], {}),
-        ([], {'commander': {'type': 'naive'}}),
         (['policy.nstep=3'], {}),
     ],
 )

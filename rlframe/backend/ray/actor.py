@@ -16,7 +16,7 @@ import numpy as np
 from rlframe.data.faces import acting_of
 from rlframe.data.timestep import Array
 from rlframe.errors import ActorFailedError, RLFrameError
-from rlframe.parallel.transport.flask_fs_folder import pack, unpack
+from rlframe.parallel.transport.payload import pack, unpack
 from rlframe.registry import REGISTRIES
 from rlframe.utils.seed import component_rng, global_rng_state, set_global_rng_state
 from rlframe.utils.serialize import from_bytes, to_bytes
@@ -41,8 +41,7 @@ def flatten(tree: Mapping[str, Any]) -> list[Array]:
 
 def unflatten(pieces: Sequence[Array]) -> dict[str, Any]:
     """Returns the tree that ``flatten`` was given; its tensors and arrays are copies."""
-    data = np.concatenate(pieces)
-    tree: dict[str, Any] = unpack(lambda: data, 'weights')
+    tree: dict[str, Any] = unpack(np.concatenate(pieces), 'weights')
     return tree
 
 

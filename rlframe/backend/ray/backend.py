@@ -127,7 +127,9 @@ class RayBackend(Backend):
         section = cfg.policy.collect.collector
         check_steps_envs(SERIAL_COLLECTOR_REGISTRY.get_cls(section))
         _mark_read(cfg.env.manager, section)
-        self._actors = ActorPool(section, make=_portable(MakeCollector(cfg, self.factory)))
+        make = MakeCollector(cfg, self.factory)
+        to_bytes(make, 'make')  # raises here if it cannot be sent
+        self._actors = ActorPool(section, make=make)
 
     def open_evaluator(self, cfg: ExperimentConfig) -> None:
         """Connects to Ray and checks that it has room for the actor; raises like ``open_collector``."""
@@ -135,7 +137,8 @@ class RayBackend(Backend):
         from rlframe.backend.ray.evaluator import EvaluatorActor
         from rlframe.backend.ray.pool import ActorPool
 
-        make = _portable(MakeEvaluator(cfg, self.factory))
+        make = MakeEvaluator(cfg, self.factory)
+        to_bytes(make, 'make')  # raises here if it cannot be sent
         cfg.env.get('evaluator_env_num')
         _mark_read(cfg.env.manager, cfg.policy.eval.evaluator)
         options = pool_options(cfg.policy.eval.evaluator)
@@ -219,16 +222,6 @@ def _mark_read(*sections: Mapping[str, Any]) -> None:
     """Counts all options of sections as read: actors read them, in copies in their own processes."""
     for section in sections:
         _mark_read(*(value for value in section.values() if isinstance(value, Mapping)))
-
-
-def _portable(make: Any) -> Any:
-    """Returns a factory of the parts in actors, after checking that it can be pickled.
-
-    Raises:
-        SerializationError: With the path to the part that cannot be sent.
-    """
-    to_bytes(make, 'make')
-    return make
 
 
 def _stays_here(section: str, what: str) -> ConfigError:

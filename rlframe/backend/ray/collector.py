@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from rlframe.backend.ray.actor import reseed
 from rlframe.backend.ray.arguments import (
@@ -21,22 +21,11 @@ from rlframe.backend.ray.arguments import (
     per_actor,
     trajectories,
 )
-from rlframe.backend.ray.options import RAY_OPTIONS, staleness_error, with_ray_options
+from rlframe.backend.ray.options import RAY_OPTIONS, with_ray_options
 from rlframe.backend.ray.pool import ActorPool
 from rlframe.backend.ray.serial_collector import RaySerialCollector
 from rlframe.errors import ConfigError
 from rlframe.utils.seed import component_rng
-
-
-class ActorState(NamedTuple):
-    """State of an actor."""
-
-    rank: int
-    incarnation: int
-    """Number of actors lost at this rank before."""
-    is_ready: bool
-    pid: int | None
-    node: str | None
 
 
 class RayCollector(RaySerialCollector):
@@ -162,8 +151,6 @@ class RayCollector(RaySerialCollector):
             'remote_configs': resources,
         }
         cfg: Any = with_ray_options(kind, {**section, **backend})
-        if update_after_each_batch and (unreachable := staleness_error(cfg, 1)) is not None:
-            raise unreachable
         self._frames, self._persistent, self._given_policy = frames_per_batch, persistent, policy
         self._random_frames, self._postproc, self._split = init_random_frames or -1, postproc, split_trajs
         makers = per_actor(create_env_fn, count, 'create_env_fn')
@@ -249,20 +236,6 @@ class RayCollector(RaySerialCollector):
         """
         slots = [self._pool.slots[rank] for rank in self._pool.ranks]
         return [slot.actor for slot in slots if slot.actor is not None]
-
-    def actor_states(self) -> tuple[ActorState, ...]:
-        """Returns the state of each actor, ordered by rank."""
-        slots = [self._pool.slots[rank] for rank in self._pool.ranks]
-        return tuple(
-            ActorState(
-                slot.rank,
-                slot.incarnation,
-                slot.facts is not None,
-                slot.facts.pid if slot.facts else None,
-                slot.facts.node if slot.facts else None,
-            )
-            for slot in slots
-        )
 
     @property
     def num_workers(self) -> int:

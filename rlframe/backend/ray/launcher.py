@@ -10,16 +10,10 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from rlframe.backend.ray.actor import Failure, RemoteActor, answers, components_of_script
-from rlframe.backend.ray.session import (
-    ClusterWatch,
-    RaySession,
-    actor_resources,
-    cause_of,
-    connect,
-)
-from rlframe.errors import ActorLostError, ResourceError
+from rlframe.backend.ray.session import RaySession, actor_resources, cause_of, connect
+from rlframe.errors import ResourceError
 from rlframe.parallel.roles import Launched, Launcher, make_worker
-from rlframe.parallel.transport.base import Server
+from rlframe.parallel.transport.answering import Server
 from rlframe.registry import LAUNCHER_REGISTRY, REGISTRIES
 from rlframe.utils.lazy import LazyModule
 from rlframe.utils.serialize import to_bytes
@@ -35,32 +29,12 @@ SECTIONS = {'collector': 'comm_collector', 'learner': 'comm_learner'}
 """Sections of ``parallel`` with the options of each role."""
 THREADS = 3
 """Calls of an actor at the same time: it works in one, and is asked to stop in another."""
-LOOK_SECONDS, GONE_SECONDS = 2.0, 15.0
-"""Seconds between two looks at the cluster, and of silence after which it counts as gone."""
 FETCH_SECONDS = 5.0
 """How long the outcome of a worker that has ended may take to arrive."""
 
 
-class MakeWorker:
-    """Creates a worker in an actor.
-
-    Args:
-        cfg: The config of the workers.
-        role: ``'collector'`` or ``'learner'``.
-        name: Name of the worker.
-        address: Address of the coordinator.
-    """
-
-    def __init__(self, cfg: ExperimentConfig, role: str, name: str, address: str) -> None:
-        self._cfg, self._role, self._name, self._address = cfg, role, name, address
-
-    def __call__(self, rank: int, incarnation: int) -> Any:
-        """Creates the worker; the coordinator tells it its rank and its incarnation."""
-        return make_worker(self._cfg, self._role, self._name, self._address)
-
-
 class WorkerActor(RemoteActor):
-    """Actor class that holds a worker, created by a ``MakeWorker``."""
+    """Actor class that holds a comm collector or a comm learner."""
 
     _is_stopped = False
 
@@ -86,12 +60,10 @@ class LaunchedActor(Launched):
         role: ``'collector'`` or ``'learner'``.
         name: Name of the worker.
         actor: The actor.
-        watch: Watches the cluster.
     """
 
-    def __init__(self, role: str, name: str, actor: Any, watch: ClusterWatch) -> None:
+    def __init__(self, role: str, name: str, actor: Any) -> None:
         self.role, self.name = role, name
-        self._watch = watch
         self._actor, self._outcome = actor, actor.run.remote()
         self._lock, self._how = threading.RLock(), None  # type: threading.RLock, str | None
 
@@ -99,13 +71,9 @@ class LaunchedActor(Launched):
     def ended(self) -> str | None:
         """None while it runs; then how it ended."""
         with self._lock:
-            if self._how is None:
-                silence = self._watch.look(LOOK_SECONDS)
-                if self._watch.is_gone:
-                    self._how = f'the Ray cluster is gone: {silence}'
-                elif self._has_outcome(0.0):
-                    self._how = self._told()
-                    self._kill()
+            if self._how is None and self._has_outcome(0.0):
+                self._how = self._told()
+                self._kill()
             return self._how
 
     def end(self, seconds: float) -> None:
@@ -156,7 +124,6 @@ class ActorLauncher(Launcher):
     def __init__(self, cfg: ExperimentConfig, server: Server) -> None:
         super().__init__(cfg, server)
         self._session = connect()
-        self._watch = ClusterWatch(ray.get_runtime_context().gcs_address, GONE_SECONDS)
         try:
             self._options = _reserved(self._session, cfg)
             self._components = ray.put(components_of_script(REGISTRIES))
@@ -166,20 +133,15 @@ class ActorLauncher(Launcher):
         self._remote: Any = ray.remote(WorkerActor)
 
     def launch(self, role: str, name: str) -> LaunchedActor:
-        """Starts a worker; see ``Launcher.launch``.
+        """Starts a worker; see ``Launcher.launch``."""
+        given = self._config_of(role), role, name, self._server.address
 
-        Raises:
-            ActorLostError: If the cluster is gone.
-        """
-        if self._watch.is_gone:
-            raise ActorLostError(
-                f'the Ray cluster is gone: {self._watch.silence}',
-                remedy='Resume the run when there is a cluster again.',
-            )
-        make = MakeWorker(self._config_of(role), role, name, self._server.address)
+        def make(*_: int) -> Any:
+            return make_worker(*given)
+
         actor = self._remote.options(max_concurrency=THREADS, max_restarts=0, **self._options[role])
-        given = to_bytes(make, 'config'), self._components, 0, 0, list(sys.path)
-        return LaunchedActor(role, name, actor.remote(*given), self._watch)
+        started = actor.remote(to_bytes(make, 'config'), self._components, 0, 0, list(sys.path))
+        return LaunchedActor(role, name, started)
 
     def close(self) -> None:
         """Gives the resources back; may be called twice."""

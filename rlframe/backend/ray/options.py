@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -84,55 +83,16 @@ ONLY_OURS = ('max_restarts', 'max_task_retries', 'max_concurrency', 'name', 'lif
 
 def check_ray_options(cfg: Mapping[str, Any]) -> list[ConfigError]:
     """Returns the mistakes in combinations of options."""
-    errors = []
     given = cfg['remote_configs']
-    if isinstance(given, list | tuple) and len(given) != cfg['num_collectors']:
-        errors.append(
-            ConfigError(
-                f'remote_configs has {len(given)} entries, num_collectors is {cfg["num_collectors"]}',
-                where='remote_configs',
-                remedy='Give one dict for all actors, or a list with one for each.',
-            )
+    if not isinstance(given, list | tuple) or len(given) == cfg['num_collectors']:
+        return []
+    return [
+        ConfigError(
+            f'remote_configs has {len(given)} entries, num_collectors is {cfg["num_collectors"]}',
+            where='remote_configs',
+            remedy='Give one dict for all actors, or a list with one for each.',
         )
-    if (unreachable := staleness_error(cfg, cfg['num_collectors'])) is not None:
-        errors.append(unreachable)
-    return errors
-
-
-def expected_staleness(actors: int, in_flight: int, batches: float) -> float:
-    """Returns the mean number of versions that a batch is behind, without ``sync``, if all actors are equally fast.
-
-    Each update between the request and the delivery of a batch makes it one version older. So the mean is the number of
-    requests in flight during an update, divided by the number of batches per update. An actor that would otherwise idle
-    during the update gets its next request before it, all others after it: ``batches`` fewer requests are in flight
-    then, but at least one for each actor.
-
-    Args:
-        actors: Number of actors.
-        in_flight: Requests in flight per actor.
-        batches: Batches, each of one actor, for each version of the weights.
-    """
-    return max(actors * in_flight - batches, actors) / batches
-
-
-def staleness_error(cfg: Mapping[str, Any], batches: int) -> ConfigError | None:
-    """Returns the error about a ``max_staleness`` below the mean staleness.
-
-    Args:
-        cfg: Options of the collector.
-        batches: Batches, each of one actor, for each version of the weights.
-    """
-    actors, in_flight, limit = cfg['num_collectors'], cfg['max_in_flight'], cfg['max_staleness']
-    if cfg['sync'] or limit is None or limit >= (lag := expected_staleness(actors, in_flight, batches)):
-        return None
-    return ConfigError(
-        f'with {actors} actors, {in_flight} requests in flight per actor and an update after every'
-        f' {f"{batches} batches" if batches > 1 else "batch"}, a batch is {lag:.3g} versions behind on average when it is'
-        ' delivered',
-        where='max_staleness',
-        got=limit,
-        expected=f'at least {math.ceil(lag)}, None, or fewer actors or requests',
-    )
+    ]
 
 
 def _check_actors(configs: Any) -> str:

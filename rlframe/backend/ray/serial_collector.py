@@ -385,7 +385,7 @@ class RaySerialCollector(ISerialCollector):
             'ranks': self._pool.ranks,
             'to_reset': sorted(self._to_reset),
             'publisher': self._publisher.state_dict(),
-            'ready': self._ready.state_dict(self._publisher.version),
+            'ready': [ready.state_dict(self._publisher.version) for ready in self._ready],
             'log': self._log.state_dict(),
             'players': self._players.state(),
             'last_print_iter': self._log.last_print_iter,
@@ -411,7 +411,8 @@ class RaySerialCollector(ISerialCollector):
         self._publisher.load_state_dict(state.get('publisher', {}), here)
         self._to_reset = {*(here[rank] for rank in state['to_reset']), *(set(ranks) - set(known))}
         with part('ready'):
-            self._ready.load_state_dict(state['ready'], self._publisher.version)
+            newest = self._publisher.version
+            self._ready = ReadyQueue(Ready.from_state_dict(one, newest) for one in state['ready'])
         self._carried = {}
         with part('log'):
             self._log.load_state_dict(state['log'])

@@ -55,39 +55,6 @@ def probe(address: str, where: str) -> None:
         ) from error
 
 
-class ClusterWatch:
-    """Notices that a cluster is gone: Ray would end this process about a minute later, without a word.
-
-    Args:
-        address: ``host:port`` of the cluster.
-        seconds: Seconds of silence after which it counts as gone.
-    """
-
-    def __init__(self, address: str, seconds: float) -> None:
-        self._address, self._seconds = address, seconds
-        self._looked_at = 0.0
-        self._silent_since: float | None = None
-        self.silence = ''
-        """Why the cluster did not answer when it was last asked; empty if it did."""
-
-    @property
-    def is_gone(self) -> bool:
-        """Whether the cluster has been silent for so long."""
-        return self._silent_since is not None and time.monotonic() - self._silent_since > self._seconds
-
-    def look(self, pause: float = 0.0) -> str:
-        """Asks the cluster for a sign of life, unless it was asked within ``pause`` seconds; returns ``silence``."""
-        if time.monotonic() - self._looked_at >= pause:
-            try:
-                probe(self._address, 'address')
-                self.silence, self._silent_since = '', None
-            except ResourceError as error:
-                self.silence = error.message
-                self._silent_since = self._silent_since or time.monotonic()
-            self._looked_at = time.monotonic()
-        return self.silence
-
-
 ray = LazyModule('ray')
 
 COLOUR = r'\[[0-9;]*m'
@@ -214,12 +181,6 @@ class RaySession:
         _Ours.holders -= 1
         if _Ours.holders == 0:
             disconnect()
-
-    def __enter__(self) -> RaySession:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()
 
 
 def connect(ray_init_config: Mapping[str, Any] | None = None, where: str = 'ray_init_config') -> RaySession:

@@ -142,19 +142,6 @@ class ReadyQueue(deque[Ready]):
             taken.append(ready)
         return taken
 
-    def state_dict(self, newest: int) -> list[dict[str, Any]]:
-        """Returns its state for a checkpoint.
-
-        Args:
-            newest: Version of the newest weights.
-        """
-        return [ready.state_dict(newest) for ready in self]
-
-    def load_state_dict(self, state: Sequence[Mapping[str, Any]], newest: int) -> None:
-        """Restores the state from ``state_dict()``."""
-        self.clear()
-        self.extend(Ready.from_state_dict(item, newest) for item in state)
-
 
 def merged(parts: Sequence[Any]) -> Any:
     """Concatenates what actors collected, in their order: batches, lists of episodes, and tuples part by part.

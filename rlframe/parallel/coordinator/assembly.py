@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from rlframe.data.timestep import Batch, EnvSpec, from_tree, to_tree
 from rlframe.errors import ConfigError
@@ -13,7 +13,8 @@ from rlframe.parallel.coordinator.base_parallel_commander import (
     create_parallel_commander,
     value_in,
 )
-from rlframe.parallel.transport.base import Server, joined, merged, split
+from rlframe.parallel.transport.answering import Server
+from rlframe.parallel.transport.base import joined, merged, split
 from rlframe.parallel.transport.messages import Collected
 from rlframe.registry import BUFFER_REGISTRY, ENV_REGISTRY, POLICY_REGISTRY, TRANSPORT_REGISTRY
 from rlframe.run.progress import Progress
@@ -58,15 +59,6 @@ PART = Kind('rows, data and extras of a part', lambda v: LIST.fits(v) and len(v)
 STATE: Schema = {'fresh': list_of(PART), 'owed': COUNT, 'learned': COUNT}
 
 
-class Buffer(Protocol):
-    """What is needed of a replay buffer."""
-
-    def push(self, data: Any, cur_collector_envstep: int) -> int: ...
-    def batches(self, count: int, size: int, cur_learner_iter: int) -> Any: ...
-    def update(self, info: Mapping[str, Any]) -> None: ...
-    def count(self) -> int: ...
-
-
 class TrainingData:
     """Keeps the data of collectors for the learner, at the replay ratio of serial mode.
 
@@ -79,9 +71,9 @@ class TrainingData:
         update_per_collect: Updates due for each part.
     """
 
-    def __init__(self, buffer: Buffer | None, batch_size: int = 1, update_per_collect: int = 1) -> None:
+    def __init__(self, buffer: Any, batch_size: int = 1, update_per_collect: int = 1) -> None:
         self.buffer = buffer
-        """The replay buffer, or None."""
+        """The replay buffer, an ``IBuffer``, or None."""
         self._batch_size = batch_size
         self.updates_per_part = 1 if buffer is None else update_per_collect
         """Updates that a part makes due; without a buffer, a part is one batch."""
@@ -113,7 +105,7 @@ class TrainingData:
             self.owed += 1
             return rows
         self._extras = merged(self._extras, extras)
-        accepted = self.buffer.push(data, envstep)
+        accepted: int = self.buffer.push(data, envstep)
         if counts and self.buffer.count() >= self._batch_size:
             self.owed += self.updates_per_part
         return accepted
@@ -179,17 +171,15 @@ def options_of(cfg: Mapping[str, Any]) -> dict[str, Any]:
     return {name: section[name] for name in fields_of(CoordinatorConfig) if name in section}
 
 
-def make_server(cfg: Mapping[str, Any], path_data: str | None = None) -> Server:
+def make_server(cfg: Mapping[str, Any]) -> Server:
     """Creates the server of the transport that the config names; without one, it serves threads of this process.
 
     Args:
         cfg: The config of an experiment.
-        path_data: Folder for arrays; by default that of the config.
     """
     kind: Any = TRANSPORT_REGISTRY.get(value_in(cfg, 'parallel.comm_collector.type', 'in_process')).server_cls
     section, declared = _coordinator(cfg), kind.config_fields()
     given = {name: section[name] for name in ADDRESS if section.get(name) is not None}
-    given['path_data'] = path_data or value_in(cfg, 'parallel.path_data', None)
     given |= dict(section.get('transport', {}))
     options = {name: value for name, value in given.items() if name in declared and value is not None}
     try:

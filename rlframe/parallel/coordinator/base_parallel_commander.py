@@ -174,7 +174,7 @@ class BaseParallelCommander(Configurable, ABC):
     def get_collector_task(self, worker: str, situation: Situation) -> Task | None:
         """Returns a task for an idle collector, or None if there is nothing to do yet.
 
-        The task runs until ``finish_collector_task``, ``notify_fail_collector_task`` or ``worker_left`` ends it.
+        The task runs until ``finish_collector_task`` or ``notify_fail_collector_task`` ends it.
         """
         return self._give(worker, situation, 'collector', self._next_collector_job)
 
@@ -290,16 +290,6 @@ class BaseParallelCommander(Configurable, ABC):
         """
         self._find(task_id, 'learner')
         del self.running[task_id]
-
-    def worker_left(self, worker: str) -> list[str]:
-        """Ends all tasks of a worker that was lost or has left, and returns their ids."""
-        held = [task for task, running in self.running.items() if running.worker == worker]
-        for task in held:
-            if self.running[task].role == 'learner':
-                self.notify_fail_learner_task(task)
-            else:
-                self.notify_fail_collector_task(task)
-        return held
 
     def update_learner_info(
         self, task_id: str, info: Mapping[str, Any], situation: Situation

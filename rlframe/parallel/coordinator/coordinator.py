@@ -8,13 +8,15 @@ from collections.abc import Callable, Mapping
 from time import monotonic
 from typing import Any
 
-from rlframe.errors import ConfigError, MessageError
+from rlframe.errors import ConfigError, MessageError, RLFrameError
 from rlframe.parallel.coordinator import assembly
 from rlframe.parallel.coordinator.assembly import CoordinatedRun, TrainingData, Version
 from rlframe.parallel.coordinator.base_parallel_commander import BaseParallelCommander, Situation
-from rlframe.parallel.coordinator.workers import Answer, RequestHandler, Worker, WorkerTable
+from rlframe.parallel.coordinator.learner_aggregator import LearnerAggregator
+from rlframe.parallel.coordinator.workers import Worker, WorkerTable, check_same
 from rlframe.parallel.transport import messages as m
-from rlframe.parallel.transport.base import Reply, Server
+from rlframe.parallel.transport.answering import Server
+from rlframe.parallel.transport.base import Envelope, Reply
 from rlframe.run.progress import Progress
 from rlframe.utils.field import Configurable
 from rlframe.utils.options import CoordinatorConfig
@@ -22,7 +24,8 @@ from rlframe.utils.schema import COUNT, DICT, FINITE, Schema, check_state, part
 
 logger = logging.getLogger('rlframe.coordinator')
 
-
+LONG = 1.0
+"""Seconds of a request that are added to the deadlines of all workers, as their messages had to wait."""
 PARTS_AHEAD = 4
 """Parts of data that collectors may be ahead of the learner, by default."""
 STATE: Schema = {
@@ -35,7 +38,7 @@ STATE: Schema = {
 }
 
 
-class Coordinator(RequestHandler, Configurable):
+class Coordinator(Configurable):
     """Answers the requests of collectors and learners; it never calls them, and no request waits inside it.
 
     Its commander decides which tasks workers get. Data go to a replay buffer and from there to the learner; weights go
@@ -49,9 +52,9 @@ class Coordinator(RequestHandler, Configurable):
         commander: Decides what to do.
         data: Takes the data of collectors.
         run: Is told what happens.
+        team: Lets several learners train the policy; None: there is one.
         progress: Counters of the experiment.
         name: Name of the policy that is trained, and of its data.
-        run_id: Name of the run, which workers are told.
         fingerprint: Hash of the part of the config that all roles share; workers with another one are refused. Empty: it is
             not compared.
         clock: Returns seconds that never go back.
@@ -67,9 +70,9 @@ class Coordinator(RequestHandler, Configurable):
         commander: BaseParallelCommander | None = None,
         data: TrainingData | None = None,
         run: CoordinatedRun | None = None,
+        team: LearnerAggregator | None = None,
         progress: Progress | None = None,
         name: str = 'main',
-        run_id: str = 'run',
         fingerprint: str = '',
         clock: Callable[[], float] = monotonic,
     ) -> None:
@@ -88,9 +91,15 @@ class Coordinator(RequestHandler, Configurable):
         else:
             options = cfg or {}
         self._cfg = self.resolve_config(options)
-        super().__init__(self._cfg, server, fingerprint, clock)
-        self._run, self._run_id = run if run is not None else CoordinatedRun(), run_id
-        self.commander, self.data, self.name = commander, data, name
+        self.server, self._fingerprint = server, fingerprint
+        self.workers = WorkerTable(self._cfg.worker_deadline, clock)
+        """The present workers."""
+        self.lock = threading.RLock()
+        """Held while a request is answered."""
+        self.failure: BaseException | None = None
+        """What a request raised that was no fault of its sender."""
+        self._run = run if run is not None else CoordinatedRun()
+        self.commander, self.data, self.team, self.name = commander, data, team, name
         self.progress = progress if progress is not None else Progress()
         """Counters of the experiment."""
         self._clock, self._began, self._seconds = clock, clock(), 0.0
@@ -102,12 +111,11 @@ class Coordinator(RequestHandler, Configurable):
         self.save_at = -1
         """Train iteration at which the learner was asked for its state; -1 if it is not asked."""
         self.reason = ''
-        """Why the run is over."""
+        """Why the run is over; empty before."""
         self._learn_info: dict[str, Any] = {}
         self._evaluating: dict[str, Version] = {}  # weights of running evaluations, by task
         self._learned_before = 0  # updates that the last saved state of the learner contains
         self._added_places = 0  # of collectors beyond those that the config has
-        self._stopping = threading.Event()
         ahead = self._cfg.max_updates_due
         self._max_due = PARTS_AHEAD * data.updates_per_part if ahead is None else ahead
 
@@ -115,11 +123,6 @@ class Coordinator(RequestHandler, Configurable):
         """Returns the newest version of a policy's weights; -1 if there are none."""
         found = self.weights.get(policy)
         return -1 if found is None else found.version
-
-    @property
-    def patience(self) -> float:
-        """Seconds of silence after which a worker counts as lost."""
-        return float(self._cfg.worker_deadline)
 
     @property
     def state_name(self) -> str:
@@ -140,13 +143,11 @@ class Coordinator(RequestHandler, Configurable):
     @property
     def system_shutdown_flag(self) -> bool:
         """Whether the run is over; it stays set."""
-        return self._stopping.is_set()
+        return self.reason != ''
 
     def shut_down(self, reason: str) -> None:
         """Tells all workers to leave, with the reason; the first one stays."""
-        if not self._stopping.is_set():
-            self.reason = reason
-            self._stopping.set()
+        self.reason = self.reason or reason
 
     def request_state(self) -> None:
         """Asks the learner for its state, to be kept for one that may have to take its place."""
@@ -161,22 +162,25 @@ class Coordinator(RequestHandler, Configurable):
         """
         with self.lock:
             self.raise_failure()
-            self.lose_late()
-            if self._clock() - self._state_at >= self._cfg.state_interval and self._has_learned():
+            for worker, is_silent in self.workers.late(self._cfg.stall_deadline):
+                if is_silent:
+                    self.leave(worker, f'no sign of life for {self._cfg.worker_deadline:g} s')
+                elif what := self._lacks(worker):
+                    self.leave(worker, f'no {what} for {self._cfg.stall_deadline:g} s')
+            has_learned = self.data.learned > self._learned_before
+            if has_learned and self._clock() - self._state_at >= self._cfg.state_interval:
                 self._state_at = self._clock()
                 self.request_state()
             if self.commander.is_complete(self.situation()):
                 self.shut_down('training is complete')
-            for role in () if self._stopping.is_set() else ('learner', 'collector'):
-                self.check_present(role)
-
-    def _has_learned(self) -> bool:
-        return self.data.learned > self._learned_before
+            for role in () if self.system_shutdown_flag else ('learner', 'collector'):
+                self.workers.check_present(role, self._cfg.role_deadline, self.server.address)
 
     def _lacks(self, worker: Worker) -> str:
         if worker.role == 'collector':
             return 'step of an env'
-        return 'update' if self.data.given > self.data.learned else ''
+        is_busy = self.data.given > self.data.learned if self.team is None else self.team.is_busy(worker.id)
+        return 'update' if is_busy else ''
 
     def lose(self, role: str, name: str, cause: str) -> None:
         """Removes a worker whose end was noticed by other means; ignored if it is not present."""
@@ -190,7 +194,7 @@ class Coordinator(RequestHandler, Configurable):
         """Removes a worker and ends its task; with a cause, as one that was lost."""
         if cause:
             logger.warning('%s is lost: %s', worker, cause)
-        if worker.task:
+        if worker.task or (self.team is not None and self.team.owes(worker.id)):
             self.end_task(worker)
         self.workers.leave(worker.id, cause)
         self.server.forget(worker.id)
@@ -205,6 +209,11 @@ class Coordinator(RequestHandler, Configurable):
         if worker.role == 'collector':
             self.commander.notify_fail_collector_task(task)
             return
+        if self.team is not None and self.team.task is not None:
+            task = self.team.task.task
+            for other in self.workers.by_id.values():  # all learners have it
+                other.task = '' if other.task == task else other.task
+            self.team.close()
         saved = self.weights.get(self.state_name)
         self.progress.train_iter = saved.train_iter if saved is not None else 0
         self.data.learner_lost(self._learned_before)
@@ -212,7 +221,42 @@ class Coordinator(RequestHandler, Configurable):
 
     # requests
 
-    def _answers(self) -> Mapping[type[m.Message], Answer]:
+    def handle(self, envelope: Envelope, payload: Any = None) -> Reply:
+        """Answers a request.
+
+        Raises:
+            MessageError: If it does not fit the situation, such as a message of a worker that has not joined.
+            RequestRefusedError: If the worker may not join.
+        """
+        with self.lock:
+            message, start = envelope.message, monotonic()
+            try:
+                if isinstance(message, m.Join):
+                    check_same(message, self._fingerprint)
+                    return Reply(self._admit(message, envelope.session))
+                worker, answer = self.workers.hear(envelope.sender), self._answers().get(type(message))
+                if worker is None or answer is None:
+                    raise MessageError(
+                        f'{type(message).__name__} of {envelope.sender!r} is not expected here'
+                    )
+                reply = answer(worker, message, payload)
+                return reply if isinstance(reply, Reply) else Reply(reply)
+            except RLFrameError:
+                raise
+            # the run must not continue after half of a request: the thread that watches the workers raises the error
+            except BaseException as error:
+                self.failure = error
+                raise
+            finally:
+                if (seconds := monotonic() - start) > LONG:  # a checkpoint, for example
+                    self.workers.excuse(seconds)
+
+    def raise_failure(self) -> None:
+        """Raises what a request raised that was no fault of its sender, if one did."""
+        if self.failure is not None:
+            raise self.failure
+
+    def _answers(self) -> Mapping[type[m.Message], Callable[[Worker, Any, Any], m.Message | Reply]]:
         return {
             m.Beat: self._on_beat,
             m.AskTask: self._on_ask_task,
@@ -235,18 +279,18 @@ class Coordinator(RequestHandler, Configurable):
             self._added_places += 1
             self.deal_with_increase_collector()
         logger.info('%s joined', worker)
-        interval, deadline = self._cfg.beat_interval, self._cfg.worker_deadline
-        return m.Joined(worker.id, self._run_id, interval, deadline, worker.rank, worker.incarnation)
+        return m.Joined(worker.id, self._cfg.beat_interval, worker.rank, worker.incarnation)
 
     def _orders(self, worker: Worker, abandon: bool = False) -> m.Orders:
-        save = self.save_at if worker.role == 'learner' else -1
+        is_asked = worker.role == 'learner' and (self.team is None or self.team.is_first(worker.id))
+        save = self.save_at if is_asked else -1
         return m.Orders(self.system_shutdown_flag, abandon, save, self.reason)
 
     def _wait(self, reason: str, stop: bool = False) -> m.Wait:
         return m.Wait(self._cfg.wait, stop, reason)
 
     def _on_beat(self, worker: Worker, message: m.Beat, _: Any) -> m.Orders:
-        self.workers.take_beat(worker, message)
+        self.workers.take_beat(worker, message.progress)
         return self._orders(worker, abandon=message.task not in ('', worker.task))
 
     def _on_ask_task(self, worker: Worker, message: m.AskTask, _: Any) -> m.Task | m.Wait:
@@ -255,15 +299,24 @@ class Coordinator(RequestHandler, Configurable):
         if self.system_shutdown_flag:
             return self._wait(self.reason, stop=True)
         if worker.role == 'learner':
-            task = self.commander.get_learner_task(worker.id, self.situation())
+            task = self._learner_task(worker)
         else:
-            task = (
-                None if self._is_behind() else self.commander.get_collector_task(worker.id, self.situation())
-            )
+            is_behind, situation = self._is_behind(), self.situation()
+            task = None if is_behind else self.commander.get_collector_task(worker.id, situation)
         if task is None:
             return self._wait('nothing to do yet')
         self.workers.give(worker, task.task)
         return task
+
+    def _learner_task(self, worker: Worker) -> m.Task | None:
+        def choose() -> m.Task | None:
+            return self.commander.get_learner_task(worker.id, self.situation())
+
+        if self.team is None:
+            return choose()
+        present = sorted(self.workers.by_id.values(), key=lambda other: other.rank)
+        learners = [other.id for other in present if other.role == 'learner']
+        return self.team.task_for(worker.id, learners, choose)
 
     def _is_behind(self) -> bool:
         """Returns whether collectors have to wait for the learner."""
@@ -273,19 +326,18 @@ class Coordinator(RequestHandler, Configurable):
         rows = message.rows
         if message.task != worker.task or self.system_shutdown_flag:
             self._count_rows(worker, 0, rows)
-            return self._taken(0, rows, 'the task is over', True)
+            return self._taken(0, True)
         self.progress.envstep += message.envstep
         self.progress.episodes += int(message.facts.get('episode_count', 0))
         self._run.collected(message, self.progress)
         pushed = self.deal_with_collector_send_data(message.task, self.name, str(message.part), payload, rows)
         self._count_rows(worker, pushed, rows - pushed)
         stop = self.deal_with_collector_judge_finish(message.task, message.facts)
-        reason = '' if pushed == rows else 'the replay buffer refused them'
-        return self._taken(pushed, rows - pushed, reason, stop or self._is_behind())
+        return self._taken(pushed, stop or self._is_behind())
 
-    def _taken(self, pushed: int, dropped: int, reason: str, stop: bool) -> m.Taken:
+    def _taken(self, pushed: int, stop: bool) -> m.Taken:
         settings = {} if stop else self.commander.settings(self.situation())
-        return m.Taken(pushed, dropped, reason, stop, self.version(self.name), settings)
+        return m.Taken(pushed, stop, self.version(self.name), settings)
 
     def _count_rows(self, worker: Worker, pushed: int, dropped: int) -> None:
         """Counts training samples or episodes that a collector produced."""
@@ -302,24 +354,39 @@ class Coordinator(RequestHandler, Configurable):
             return self._orders(worker)
         worker.task = ''
         if worker.role == 'learner':
-            self.deal_with_learner_finish_task(message.task, message.facts)
+            if self.team is None or self._has_team_finished(self.team, worker):
+                self.deal_with_learner_finish_task(message.task, message.facts)
         else:
             self.deal_with_collector_finish_task(message.task, message.facts)
         return self._orders(worker)
 
+    def _has_team_finished(self, team: LearnerAggregator, worker: Worker) -> bool:
+        if not team.has_finished(worker.id):
+            return False
+        if team.is_open:  # the run ended in the middle of a round
+            self._end_round(team)
+        team.close()
+        return True
+
     def _on_ask_weights(self, worker: Worker, message: m.AskWeights, _: Any) -> Reply:
         found = self.weights.get(message.policy)
         if found is None:
-            return Reply(m.Weights(message.policy, -1, 0))
+            return Reply(m.Weights(-1, 0))
         running = self.commander.running.get(worker.task)
         if running is not None and running.job.kind == 'evaluate':
             self._evaluating.setdefault(worker.task, found)
-        reply = m.Weights(message.policy, found.version, found.train_iter)
+        reply = m.Weights(found.version, found.train_iter)
         shared = message.policy if worker.role == 'collector' else ''  # what a learner asks for is asked once
         return Reply(reply, found.weights if found.version > message.newer_than else None, shared)
 
     def _on_put_weights(self, worker: Worker, message: m.PutWeights, payload: Any) -> m.Orders:
-        if worker.role != 'learner' or not worker.task:
+        if self.team is not None and worker.role == 'learner':
+            if not worker.task:
+                return self._orders(worker, abandon=True)
+            if not self.team.take_weights(worker.id, message, payload):
+                return self._orders(worker)
+            payload = self.team.weights
+        elif worker.role != 'learner' or not worker.task:
             raise MessageError('weights come from a learner that has a task', where='PutWeights')
         if message.version >= self.version(message.policy):
             self.weights[message.policy] = Version(message.version, message.train_iter, payload)
@@ -328,29 +395,60 @@ class Coordinator(RequestHandler, Configurable):
     def _on_ask_data(self, worker: Worker, message: m.AskData, _: Any) -> m.Wait | Reply:
         if message.task != worker.task:
             return self._wait('the task is over', stop=True)
-        if self.deal_with_learner_judge_finish(message.task, {}):
-            return self._wait('training is complete', stop=True)
-        batches, drawn = self.data.draw(message.train_iter)
+        team = self.team
+        batches, drawn = (0, None) if team is None else team.payload_for(worker.id)
         if not batches:
-            return self._wait('no data yet')
+            if team is not None and (team.is_open or not team.weights):
+                return self._wait('the others are not ready')
+            if self.deal_with_learner_judge_finish(message.task, {}):
+                return self._wait('training is complete', stop=True)
+            batches, drawn = self.data.draw(message.train_iter)
+            if batches and team is not None:
+                team.deal_with_get_data((batches, drawn))
+                batches, drawn = team.payload_for(worker.id)
+            if not batches:
+                return self._wait('no data yet')
+        self.workers.give(worker, worker.task)
         settings = self.commander.learn_settings(self.situation())
         return Reply(m.Data(batches, self.progress.envstep, settings), drawn)
 
     def _on_learn_info(self, worker: Worker, message: m.LearnInfo, payload: Any) -> m.Orders:
-        if message.task == worker.task:
+        team = self.team
+        if team is not None and message.task == worker.task:
+            team.take_info(worker.id, message, payload)
+            if team.is_round_over:
+                self._end_round(team)
+        elif message.task == worker.task:
             counts = {'train_iter': message.train_iter, 'batches': message.batches, 'priority_info': payload}
             self.deal_with_learner_send_info(message.task, self.name, {**message.info, **counts})
         return self._orders(worker)
 
+    def _end_round(self, team: LearnerAggregator) -> None:
+        """Publishes and reports what several learners did in a round, and takes the state that came with it."""
+        report, task = team.deal_with_learn(), team.task
+        assert task is not None  # this is a round of it
+        self.weights[self.name] = Version(team.train_iter, team.train_iter, team.weights)
+        self.deal_with_learner_send_info(task.task, self.name, report)
+        self._take_state(team.state())
+
     def _on_put_state(self, worker: Worker, message: m.PutState, payload: Any) -> m.Orders:
+        if self.team is None:
+            self._take_state((message.purpose, message.train_iter, payload))
+        elif worker.task:
+            self.team.take_state(worker.id, message, payload)
+            self._take_state(self.team.state())
+        return self._orders(worker)
+
+    def _take_state(self, found: tuple[str, int, Any] | None) -> None:
         """Keeps the state of the learner, for one that may take its place; passes one on that is for a checkpoint."""
-        at = message.train_iter
+        if found is None:
+            return
+        purpose, at, state = found
         self.save_at, self._state_at = -1, self._clock()
         self._learned_before = self.data.learned
-        self.keep_state(payload, at)
-        if message.purpose == 'checkpoint':
-            self._run.take_state(payload, at)
-        return self._orders(worker)
+        self.keep_state(state, at)
+        if purpose == 'checkpoint':
+            self._run.take_state(state, at)
 
     def keep_state(self, state: Any, train_iter: int) -> None:
         """Keeps the whole state of a learner, which the next one begins from."""
@@ -392,9 +490,9 @@ class Coordinator(RequestHandler, Configurable):
     def deal_with_collector_finish_task(self, task_id: str, finished_task: Mapping[str, Any]) -> bool:
         """Ends a collector's task, an evaluation for example; returns whether training is over."""
         weights = self._evaluating.pop(task_id, None)
-        kind = self.commander.running[task_id].job.kind
+        is_evaluation = self.commander.running[task_id].job.kind == 'evaluate'
         is_over = self.commander.finish_collector_task(task_id, finished_task)
-        if kind == 'evaluate':
+        if is_evaluation:
             self._run.evaluated(finished_task, weights, self.commander.is_best)
         if is_over:
             self.shut_down('solved')

@@ -1,4 +1,4 @@
-"""SoloCommander: trains one policy; OneVsOneCommander: trains one in a league; NaiveCommander: gives the same tasks again and again."""
+"""SoloCommander: trains one policy; OneVsOneCommander: trains one in a league."""
 
 from __future__ import annotations
 
@@ -245,40 +245,6 @@ def score_in(facts: Mapping[str, Any]) -> float:
 def was_trained(running: Running, facts: Mapping[str, Any]) -> bool:
     """Returns whether the evaluated weights are those of a trained policy."""
     return bool(facts.get('train_iter', running.train_iter) > 0)
-
-
-class NaiveConfig(ParallelCommanderConfig):
-    """Options of ``NaiveCommander``."""
-
-    eps: float = option(0.9, range='[0, 1]', doc='given to the collectors')
-    parts: int = option(
-        1,
-        range='[0, inf)',
-        unit='parts',
-        doc='length of a task of a collector, in parts of data; 0: until the run ends',
-    )
-
-
-@PARALLEL_COMMANDER_REGISTRY.register('naive')
-class NaiveCommander(BaseParallelCommander):
-    """Lets collectors collect and learners learn, with fixed names and settings, and never evaluates."""
-
-    _cfg: NaiveConfig
-
-    def settings(self, situation: Situation) -> dict[str, Any]:
-        return {'eps': self._cfg.eps}
-
-    def _next_collector_job(self, situation: Situation) -> Task | None:
-        if situation.spent:
-            return None
-        settings = self.settings(situation)
-        name, parts = self._name_task('collect'), self._cfg.parts
-        return Task(name, 'collect', ['test'], [True], 'test', parts=parts, settings=settings)
-
-    def _next_learner_job(self, situation: Situation) -> Task | None:
-        return (
-            None if situation.is_over else Task(self._name_task('learn'), 'learn', ['test'], [True], 'test')
-        )
 
 
 class OneVsOneConfig(SoloConfig):

@@ -1,21 +1,17 @@
-"""The present workers, and RequestHandler: answers their requests, one after the other."""
+"""WorkerTable: the present workers of a coordinator, and their deadlines."""
 
 from __future__ import annotations
 
 import dataclasses
-import threading
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from time import monotonic
 from typing import Any
 
 from rlframe._version import __version__
-from rlframe.errors import MessageError, RequestRefusedError, RLFrameError, WorkerLostError
+from rlframe.errors import MessageError, RequestRefusedError, WorkerLostError
 from rlframe.parallel.transport import messages as m
-from rlframe.parallel.transport.base import Envelope, Reply, Server
-from rlframe.parallel.transport.messages import Beat, Join
+from rlframe.parallel.transport.messages import Join
 from rlframe.utils import schema
-from rlframe.utils.options import DeadlinesConfig
 from rlframe.utils.schema import COUNT, TEXT, Schema, check_state
 
 
@@ -38,8 +34,8 @@ class Worker:
     """When its last sign of life showed progress, or it got a task."""
     task: str = ''
     """Id of its task; empty if it has none."""
-    beat: Beat | None = None
-    """Its last sign of life."""
+    progress: int = -1
+    """That of its last sign of life; -1 before the first."""
     pushed: int = 0
     """Training samples or episodes of it that were taken."""
     dropped: int = 0
@@ -149,11 +145,10 @@ class WorkerTable:
             found.heard = self._clock()
         return found
 
-    def take_beat(self, worker: Worker, beat: Beat) -> None:
+    def take_beat(self, worker: Worker, progress: int) -> None:
         """Takes note of a sign of life, and whether it shows progress."""
-        if worker.beat is None or _counts(worker.beat) != _counts(beat):
-            worker.moved = self._clock()
-        worker.beat = beat
+        if worker.progress != progress:
+            worker.progress, worker.moved = progress, self._clock()
 
     def give(self, worker: Worker, task: str) -> None:
         """Takes note of a task that a worker got."""
@@ -174,15 +169,16 @@ class WorkerTable:
                 self._lost_at[found.role, found.name] = self._clock()
         return found
 
-    def silent(self) -> list[Worker]:
-        """Returns the workers whose deadline has passed."""
-        now = self._clock()
-        return [worker for worker in self.by_id.values() if now - worker.heard > self.deadline]
+    def late(self, stall_deadline: float) -> list[tuple[Worker, bool]]:
+        """Returns the workers whose deadline has passed, and whether they are silent.
 
-    def stuck(self, deadline: float) -> list[Worker]:
-        """Returns the workers that have a task and made no progress for longer than a deadline, in seconds."""
-        now = self._clock()
-        return [worker for worker in self.by_id.values() if worker.task and now - worker.moved > deadline]
+        Others send signs of life, but have a task and made no progress for ``stall_deadline`` seconds, as with an env
+        that hangs.
+        """
+        now, present = self._clock(), self.by_id.values()
+        silent = [worker for worker in present if now - worker.heard > self.deadline]
+        stuck = [worker for worker in present if worker.task and now - worker.moved > stall_deadline]
+        return [*((worker, True) for worker in silent), *((w, False) for w in stuck if w not in silent)]
 
     def lost_for(self, role: str, name: str) -> float:
         """Returns the seconds since a worker was lost; 0 if it has come back or was never lost."""
@@ -193,151 +189,46 @@ class WorkerTable:
         """Takes note that a lost worker will not come back."""
         self._lost_at.pop((role, name), None)
 
-    def missing(self, role: str) -> float:
-        """Returns the seconds since the last worker of a role was present; 0 if one is."""
-        return 0.0 if self.present(role) else self._clock() - self._missing_since[role]
+    def check_present(self, role: str, deadline: float, address: str) -> None:
+        """Checks that a role has not been without a worker for longer than a deadline, in seconds.
+
+        Raises:
+            WorkerLostError: If it has; with the address at which one can join.
+        """
+        seconds = 0.0 if self.present(role) else self._clock() - self._missing_since[role]
+        if seconds > deadline:
+            lost = '; lost: ' + '; '.join(self.lost[-3:]) if self.lost else ''
+            raise WorkerLostError(
+                f'no {role} for {seconds:.0f} s{lost}',
+                where='coordinator.role_deadline',
+                remedy=f'Start one: python -m rlframe.entry -m {role} --join {address} -c CONFIG.',
+            )
 
     def present(self, role: str) -> int:
         """Returns how many workers of a role are present."""
         return sum(worker.role == role for worker in self.by_id.values())
 
-    def counts(self) -> Mapping[str, Any]:
-        """Returns facts about each worker for displays, by name."""
-        return {
-            worker.name: {
-                'role': worker.role,
-                'state': worker.beat.state if worker.beat else 'joined',
-                'task': worker.task,
-                'envstep': worker.beat.envstep if worker.beat else 0,
-                'train_iter': worker.beat.train_iter if worker.beat else 0,
-                'version': worker.beat.version if worker.beat else 0,
-                'pushed': worker.pushed,
-                'dropped': worker.dropped,
-                'silent': self._clock() - worker.heard,
-            }
-            for worker in self.by_id.values()
-        }
+    def silences(self) -> dict[str, float]:
+        """Returns the seconds since each worker was heard, by name."""
+        return {worker.name: self._clock() - worker.heard for worker in self.by_id.values()}
 
 
-def _counts(beat: Beat) -> tuple[Any, ...]:
-    """Returns what changes in signs of life as work goes on."""
-    return beat.state, beat.envstep, beat.train_iter, beat.version, beat.metrics.get('steps')
-
-
-LONG = 1.0
-"""Seconds of a request that are added to the deadlines of all workers, as their messages had to wait."""
-Answer = Callable[[Worker, Any, Any], m.Message | Reply]
-"""Answers a message of a worker, which may have a payload."""
-
-
-class RequestHandler(ABC):
-    """Answers one request after the other, none of which waits, and removes workers whose deadline has passed.
+def check_same(message: m.Join, fingerprint: str) -> None:
+    """Checks that a worker has the same version of rlframe and the same config.
 
     Args:
-        limits: Deadlines.
-        server: The end of a transport that workers join.
-        fingerprint: Hash of the part of the config that all roles share; empty: it is not compared.
-        clock: Returns seconds that never go back.
+        message: Its request to join.
+        fingerprint: Hash of the config here; empty: it is not compared.
+
+    Raises:
+        RequestRefusedError: If it has not.
     """
-
-    def __init__(
-        self,
-        limits: DeadlinesConfig,
-        server: Server,
-        fingerprint: str,
-        clock: Callable[[], float] = monotonic,
-    ) -> None:
-        self._limits, self.server, self._fingerprint = limits, server, fingerprint
-        self.workers = WorkerTable(limits.worker_deadline, clock)
-        """The present workers."""
-        self.lock = threading.RLock()
-        """Held while a request is answered."""
-        self.failure: BaseException | None = None
-        """What a request raised that was no fault of its sender."""
-
-    @abstractmethod
-    def _answers(self) -> Mapping[type[m.Message], Answer]:
-        """Returns what answers each kind of message but ``Join``."""
-
-    @abstractmethod
-    def _admit(self, message: m.Join, session: str) -> m.Joined:
-        """Admits a worker that fits, over its connection."""
-
-    @abstractmethod
-    def leave(self, worker: Worker, cause: str) -> None:
-        """Removes a worker and ends its task; with a cause, as one that was lost."""
-
-    @abstractmethod
-    def _lacks(self, worker: Worker) -> str:
-        """Returns what a worker with a task has to do next, in words; empty if it may wait."""
-
-    def lose_late(self) -> None:
-        """Removes workers that are silent, or send signs of life but make no progress, as with an env that hangs."""
-        limits = self._limits
-        for worker in self.workers.silent():
-            self.leave(worker, f'no sign of life for {limits.worker_deadline:g} s')
-        for worker in self.workers.stuck(limits.stall_deadline):
-            if what := self._lacks(worker):
-                self.leave(worker, f'no {what} for {limits.stall_deadline:g} s')
-
-    def check_present(self, role: str) -> None:
-        """Checks that a role has not been without a worker for too long.
-
-        Raises:
-            WorkerLostError: If it has.
-        """
-        if (seconds := self.workers.missing(role)) > self._limits.role_deadline:
-            lost = '; lost: ' + '; '.join(self.workers.lost[-3:]) if self.workers.lost else ''
-            raise WorkerLostError(
-                f'no {role} for {seconds:.0f} s{lost}',
-                where='coordinator.role_deadline',
-                remedy=f'Start one: python -m rlframe.entry -m {role} --join {self.server.address} -c CONFIG.',
+    for name, here, there in (
+        ('version of rlframe', __version__, message.version),
+        ('config', fingerprint, message.fingerprint),
+    ):
+        if here and here != there:
+            raise RequestRefusedError(
+                f'{message.role} {message.name} has another {name}: {there or "none"} there, {here or "none"} here',
+                remedy='All roles need the same version of rlframe and the same config.',
             )
-
-    def handle(self, envelope: Envelope, payload: Any = None) -> Reply:
-        """Answers a request.
-
-        Raises:
-            MessageError: If it does not fit the situation, such as a message of a worker that has not joined.
-            RequestRefusedError: If the worker may not join.
-        """
-        with self.lock:
-            message, start = envelope.message, monotonic()
-            try:
-                if isinstance(message, m.Join):
-                    self._check_same(message)
-                    return Reply(self._admit(message, envelope.session))
-                worker = self.workers.hear(envelope.sender)
-                answer = self._answers().get(type(message))
-                if worker is None or answer is None:
-                    raise MessageError(
-                        f'{type(message).__name__} of {envelope.sender!r} is not expected here'
-                    )
-                reply = answer(worker, message, payload)
-                return reply if isinstance(reply, Reply) else Reply(reply)
-            except RLFrameError:
-                raise
-            # the run must not continue after half of a request: the thread that watches the workers raises the error
-            except BaseException as error:
-                self.failure = error
-                raise
-            finally:
-                if (seconds := monotonic() - start) > LONG:  # a checkpoint, for example
-                    self.workers.excuse(seconds)
-
-    def raise_failure(self) -> None:
-        """Raises what a request raised that was no fault of its sender, if one did."""
-        if self.failure is not None:
-            raise self.failure
-
-    def _check_same(self, message: m.Join) -> None:
-        """Refuses a worker with another version of rlframe or another config."""
-        for name, here, there in (
-            ('version of rlframe', __version__, message.version),
-            ('config', self._fingerprint, message.fingerprint),
-        ):
-            if here and here != there:
-                raise RequestRefusedError(
-                    f'{message.role} {message.name} has another {name}: {there or "none"} there, {here or "none"} here',
-                    remedy='All roles need the same version of rlframe and the same config.',
-                )

@@ -1,4 +1,4 @@
-"""Transport: numbers requests and repeats them until they are answered; Server: the coordinator's end."""
+"""Transport: numbers requests and repeats them until they are answered; how messages are written."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from math import inf
 from time import monotonic
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from rlframe.errors import (
     CheckpointStateError,
     CoordinatorLostError,
@@ -22,6 +24,10 @@ from rlframe.parallel.transport.messages import KINDS, MAYBE_NAME, REJOIN, Join,
 from rlframe.utils import schema
 from rlframe.utils.field import Configurable, Section, option
 from rlframe.utils.schema import COUNT, FLAG, Kind, Schema
+
+AVERAGED = 'averaged'
+"""Name of what learners average. Beside weights: the networks that collectors do not need, and None for those among
+the weights; beside data: all networks. As a setting of a task: whether the learner has to publish after each round."""
 
 
 def joined(data: Any, extras: Mapping[str, Any]) -> Any:
@@ -46,6 +52,13 @@ def merged(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any
     return {**before, **after, **lists}
 
 
+def batches_of(data: Any, count: int) -> list[Any]:
+    """Returns the batches of a payload, which are sent as one if there are several."""
+    if isinstance(data, list) or count <= 1:
+        return data if isinstance(data, list) and count > 1 else [data]
+    return [data[rows] for rows in np.array_split(np.arange(len(data)), count)]
+
+
 PROTOCOL = 1
 """Version of the messages; roles of different versions refuse each other."""
 MOST_AT_ONCE = 64
@@ -56,31 +69,27 @@ _MOST = 2**53
 
 @dataclasses.dataclass(frozen=True)
 class Envelope:
-    """A message with its sender and its number; a number is never used for two different requests of a sender.
+    """A message with its sender and its number.
 
-    A request that is repeated, since its reply was late or lost, has the same number, and is answered as the first time
-    without being handled again.
+    Requests of a connection that wait at the same time are on different lanes; those of a lane follow one another. A
+    request that is repeated, since its reply was late or lost, has the same lane and number, and is answered as the first
+    time without being handled again.
     """
 
     sender: str
     """Id of the worker; empty before it has joined."""
     seq: int
-    """Number of the request, from 0; a reply has that of its request."""
+    """Number of the request on its lane, from 0; a reply has that of its request."""
     message: Message
     has_payload: bool = False
     session: str = ''
     """Random name of the worker's connection, which replies are kept under; empty in a reply."""
-    unanswered: tuple[int, ...] = ()
-    """Numbers of all requests of the connection that wait for a reply, this one included; the replies to all earlier
-    ones have arrived, or nobody waits for them."""
+    lane: int = 0
+    """Lane of the request: the replies to all earlier ones on it have arrived, or nobody waits for them."""
 
 
 SEQ = Kind(f'an int in [0, {_MOST}]', lambda v: COUNT.fits(v) and v <= _MOST)
-NUMBERS = Kind(
-    f'a list of at most {MOST_AT_ONCE} ints',
-    lambda v: isinstance(v, list | tuple) and len(v) <= MOST_AT_ONCE,
-    SEQ,
-)
+LANE = Kind(f'an int below {MOST_AT_ONCE}', lambda v: COUNT.fits(v) and v < MOST_AT_ONCE)
 ENVELOPE: Mapping[str, Schema] = {
     'protocol': Kind(str(PROTOCOL), lambda v: v == PROTOCOL and not isinstance(v, bool)),
     'kind': Kind(f'one of {sorted(KINDS)}', lambda v: isinstance(v, str) and v in KINDS),
@@ -88,7 +97,7 @@ ENVELOPE: Mapping[str, Schema] = {
     'seq': SEQ,
     'has_payload': FLAG,
     'session': MAYBE_NAME,
-    'unanswered': NUMBERS,
+    'lane': LANE,
     'fields': schema.DICT,
 }
 
@@ -104,7 +113,7 @@ def encode(envelope: Envelope) -> dict[str, Any]:
         'seq': envelope.seq,
         'has_payload': envelope.has_payload,
         'session': envelope.session,
-        'unanswered': list(envelope.unanswered),
+        'lane': envelope.lane,
         'fields': fields,
     }
 
@@ -121,8 +130,8 @@ def decode(tree: Any) -> Envelope:
     _check(fields, kind.SCHEMA, tree['kind'])
     if tree['has_payload'] and not kind.has_payload:
         raise MessageError('this kind of message has no payload', where=tree['kind'])
-    head = {name: tree[name] for name in ('sender', 'seq', 'has_payload', 'session')}
-    return Envelope(message=kind(**fields), unanswered=tuple(tree['unanswered']), **head)
+    head = {name: tree[name] for name in ('sender', 'seq', 'has_payload', 'session', 'lane')}
+    return Envelope(message=kind(**fields), **head)
 
 
 def _check(tree: Any, expected: Mapping[str, Schema], where: str) -> None:
@@ -155,42 +164,6 @@ It may raise: ``MessageError`` if it refuses the request, any other ``RLFrameErr
 """
 
 
-class Server(Configurable):
-    """The coordinator's end of a transport."""
-
-    @abstractmethod
-    def start(self, handler: Handler) -> None:
-        """Begins to answer requests, each by one call of the handler.
-
-        Errors that a handler raises are answered by ``Refused``. A ``Joined`` that it returns admits the sender under
-        the id in it: requests of anyone else, other than ``Join``, are refused without a call of the handler.
-        """
-
-    @abstractmethod
-    def connect(self, cfg: Mapping[str, Any] | None = None) -> Transport:
-        """Returns the connection of a worker in this process.
-
-        Args:
-            cfg: Options of the transport; those that both ends share are the server's by default.
-        """
-
-    @property
-    @abstractmethod
-    def address(self) -> str:
-        """What a worker needs to join: for ``-m collector --join ADDRESS``."""
-
-    @abstractmethod
-    def forget(self, worker: str) -> None:
-        """Deletes everything that is kept for a worker that was lost or has left: replies, files, payloads.
-
-        Its further requests are refused until it joins again. May be called by a handler, and for an unknown worker.
-        """
-
-    @abstractmethod
-    def close(self) -> None:
-        """Stops answering and deletes all kept replies and files; may be called twice."""
-
-
 FIRST_PAUSE, LONGEST_PAUSE = 0.02, 1.0
 """Seconds between two attempts: each pause is twice the one before."""
 
@@ -212,7 +185,7 @@ class Transport(Configurable):
 
     It numbers the requests, and sends one again with the same number while no reply comes: the coordinator handles each
     at most once. One that a worker creates takes its options and the address: ``cls(cfg, address)``. A subclass
-    implements ``carry``, and ``pack`` and ``settle`` if its payloads do not travel with the envelope.
+    implements ``carry``, and ``pack`` if its payloads have another form on the way.
 
     Args:
         cfg: Options.
@@ -220,14 +193,15 @@ class Transport(Configurable):
     """
 
     _cfg: TransportConfig
-    server_cls: type[Server]
-    """The other end."""
+    server_cls: Any
+    """Class of the other end, a ``Server``."""
 
     def __init__(self, cfg: Mapping[str, Any] | None, where: str) -> None:
         self._cfg, self._where = self.resolve_config(cfg), where
         self._session, self._worker = secrets.token_hex(16), ''
         self._lock, self._closed = threading.Lock(), threading.Event()
-        self._next, self._unanswered = 0, set[int]()
+        self._next: list[int] = []  # number of the next request on each lane
+        self._free: list[int] = []  # lanes on which no request waits
         self._first_pause = FIRST_PAUSE
         self._hurried_at, self._patience = 0.0, inf
         self._silent_since: float | None = None  # when the first request began that came after the last reply
@@ -247,7 +221,7 @@ class Transport(Configurable):
             NotJoinedError: If the coordinator does not know this worker, or no longer; it may join again.
             MessageError: If a field of the message does not have its declared type; nothing was sent.
             PayloadError: If the payload cannot be sent, since it is too large or has an unsupported type; nothing was
-                sent. If there is only no room for it now, it is a ``NoRoomError``.
+                sent.
         """
         end = monotonic() + (self._cfg.timeout if timeout is None else timeout)
         envelope = self._numbered(message, payload is not None)
@@ -255,8 +229,7 @@ class Transport(Configurable):
             return self._accepted(message, self._answered(envelope, self.pack(envelope, payload), end))
         finally:
             with self._lock:
-                self._unanswered.discard(envelope.seq)
-            self.settle(envelope)
+                self._free.append(envelope.lane)
 
     def hurry(self, seconds: float) -> None:
         """Lets running and later requests together wait for so many seconds at most without a reply.
@@ -290,20 +263,21 @@ class Transport(Configurable):
         """
         return payload
 
-    def settle(self, envelope: Envelope) -> None:
-        """Cleans up after a request, answered or not."""
-
     def _numbered(self, message: Message, has_payload: bool) -> Envelope:
         # raises here if the coordinator would refuse it
         decode(encode(Envelope('', 0, message, has_payload)))
         with self._lock:
-            if len(self._unanswered) >= MOST_AT_ONCE:
-                raise MessageError(f'more than {MOST_AT_ONCE} requests at the same time', where=self._where)
-            seq, self._next = self._next, self._next + 1
-            self._unanswered.add(seq)
+            if not self._free:
+                if len(self._next) >= MOST_AT_ONCE:
+                    raise MessageError(
+                        f'more than {MOST_AT_ONCE} requests at the same time', where=self._where
+                    )
+                self._free.append(len(self._next))
+                self._next.append(0)
+            lane = self._free.pop()
+            seq, self._next[lane] = self._next[lane], self._next[lane] + 1
             sender = '' if isinstance(message, Join) else self._worker
-            waiting = tuple(sorted(self._unanswered))
-        return Envelope(sender, seq, message, has_payload, self._session, waiting)
+        return Envelope(sender, seq, message, has_payload, self._session, lane)
 
     def _answered(self, envelope: Envelope, packed: Any, end: float) -> Reply:
         """Repeats a request until its reply comes or the time is over."""

@@ -106,16 +106,12 @@ class Join(Message):
 
 @dataclasses.dataclass(frozen=True)
 class Beat(Message):
-    """A sign of life with the worker's progress; it is answered by ``Orders``."""
+    """A sign of life; it is answered by ``Orders``."""
 
-    state: str
-    """What the worker does, in a word."""
     task: MaybeName
-    envstep: int
-    train_iter: int
-    version: int
-    """Version of the weights that it uses."""
-    metrics: Numbers
+    """The worker's task; empty if it has none."""
+    progress: int
+    """What grows as it works: steps of its envs, or its train iterations."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -152,7 +148,6 @@ class Finished(Message):
     """Why it was abandoned; empty if it was completed."""
     facts: Plain
     """Finish information of the task."""
-    has_payload = True
 
 
 @dataclasses.dataclass(frozen=True)
@@ -179,9 +174,6 @@ class AskData(Message):
     """A learner asks for training data; it is answered by ``Data`` or ``Wait``."""
 
     task: Name
-    batch_size: int
-    count: int
-    """Number of batches, all sent in one payload."""
     train_iter: int
 
 
@@ -225,12 +217,8 @@ class Joined(Message):
 
     worker: Name
     """The worker's id, for all further messages."""
-    run: Name
-    """Id of the run."""
     beat_interval: float
     """Seconds between two signs of life."""
-    deadline: float
-    """Seconds of silence after which a worker counts as lost."""
     rank: int = 0
     """Number among the workers of its role, which derives its random generators; a name keeps its number."""
     incarnation: int = 0
@@ -252,7 +240,7 @@ class Task(Message):
     buffer: MaybeName = ''
     """Replay buffer of the data; empty if there are none."""
     target: int = 0
-    """Training samples or episodes of each part, or updates of each round; 0: as configured."""
+    """Training samples or episodes of each part; 0: as configured."""
     parts: int = 0
     """Number of parts to collect; 0: until ``Taken.stop``."""
     newer_than: SignedInt = -1
@@ -276,9 +264,7 @@ class Taken(Message):
     """What became of collected data."""
 
     pushed: int
-    dropped: int
-    reason: str
-    """Why rows were dropped; empty if none were."""
+    """Rows that were taken; the others were dropped."""
     stop: bool
     """Whether the task is over."""
     version: SignedInt
@@ -291,7 +277,6 @@ class Taken(Message):
 class Weights(Message):
     """Weights as payload; without one, the version asked for is the newest."""
 
-    policy: Name
     version: SignedInt
     train_iter: int
     has_payload = True

@@ -84,7 +84,7 @@ def test_an_actor_that_cannot_join_leaves_everything_as_it_was(ray: FakeRay) -> 
     ray.answers['launch'] = failure_of(ZeroDivisionError('no such env'))
     with pytest.raises(ZeroDivisionError):
         c.add_collectors('MountainCar-v0')
-    assert [actor.rank for actor in c.actor_states()] == [0] and c._pool.make is make
+    assert [slot.rank for slot in c._pool.slots.values()] == [0] and c._pool.make is make
     del ray.answers['launch']
     assert c.add_collectors(num_collectors=7) == [2, 3, 4, 5, 6, 7, 8], 'the CPU is free again'
 
@@ -100,7 +100,7 @@ def test_ranks_and_incarnations_go_on_from_a_state(ray: FakeRay) -> None:
     c.shutdown()
     other = collector_of(2, collect_timeout=10.0)
     other.load_state_dict(state)
-    assert [actor.incarnation for actor in other.actor_states()] == [1, 0]
+    assert [slot.incarnation for slot in other._pool.slots.values()] == [1, 0]
     other._pool._lose(other._pool.slots[0], 'it is gone')
     other.next()
     ray.now += 100
@@ -182,7 +182,7 @@ def test_after_shutdown_nothing_touches_ray_and_everything_is_counted(ray: FakeR
     ):
         with pytest.raises(ValueError, match='have been shut down'):
             use()
-    assert [actor.rank for actor in c.actor_states()] == [0, 1] and is_conserved(c)
+    assert [slot.rank for slot in c._pool.slots.values()] == [0, 1] and is_conserved(c)
 
 
 @pytest.mark.parametrize(('is_sync', 'failing'), [(True, (1, 2)), (False, (0, 1, 2))])

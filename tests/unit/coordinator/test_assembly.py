@@ -12,7 +12,7 @@ from rlframe._version import __version__
 from rlframe.data import Batch
 from rlframe.errors import ConfigError
 from rlframe.parallel.coordinator import assembly
-from rlframe.parallel.coordinator.solo_commander import NaiveCommander, SoloCommander
+from rlframe.parallel.coordinator.solo_commander import SoloCommander
 from rlframe.parallel.transport import messages as m
 from rlframe.parallel.transport.answering import InProcessServer
 from rlframe.worker import AdvancedReplayBuffer, Coordinator
@@ -89,12 +89,11 @@ def test_a_plain_main_config_is_enough() -> None:
             'learn': {'batch_size': 2, 'update_per_collect': 5},
             'other': {
                 'replay_buffer': {'type': 'naive', 'replay_buffer_size': 10},
-                'commander': {'type': 'naive'},
             },
         },
     }
     coordinator = Coordinator(main)
-    assert isinstance(coordinator.commander, NaiveCommander) and coordinator.data.updates_per_part == 5
+    assert isinstance(coordinator.commander, SoloCommander) and coordinator.data.updates_per_part == 5
     assert Coordinator({'policy': {}}).data.buffer is None
     assert isinstance(
         assembly.make_data({'policy': {'other': {'replay_buffer': {}}}}).buffer, AdvancedReplayBuffer

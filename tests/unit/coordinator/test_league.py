@@ -144,7 +144,7 @@ def test_weights_of_a_running_task_are_kept() -> None:
     assert evaluation is not None and collect is not None and 'main_10' in collect.policies
     own.league.take_snapshot(20)
     assert own.kept_policies == ['main', 'main_10', 'main_20']
-    own.worker_left('d')
+    own.notify_fail_collector_task(collect.task)
     assert own.kept_policies == ['main', 'main_20']
 
 
@@ -171,7 +171,7 @@ def test_games_count_when_their_data_arrive_even_if_the_task_fails_afterwards() 
         if task % 2:
             own.finish_collector_task(job.task, {'game_result': [['wins', 'wins', 'draws'] * 2]})
         else:
-            own.worker_left('c')
+            own.notify_fail_collector_task(job.task)
     assert len(seats) == 2 and own.league.payoff.games('main', 'main_10') == 72
     assert own.league.payoff.win_rate('main', 'main_10') == pytest.approx(2.5 / 3)
 

@@ -144,7 +144,7 @@ def test_a_failed_evaluation_is_due_again() -> None:
     commander.notify_fail_collector_task(task.task)
     again = commander.get_collector_task('c', READY._replace(train_iter=3))
     assert again is not None and again.kind == 'collect'  # as should_eval: first at 0, then every eval_freq
-    commander.worker_left('c')
+    commander.notify_fail_collector_task(again.task)
     assert kind_of(commander, READY._replace(train_iter=10)) == 'evaluate'
 
 
@@ -157,7 +157,7 @@ def test_random_data_that_arrived_are_not_collected_again() -> None:
     task = commander.get_collector_task('c', READY)
     assert task is not None and task.kind == 'collect_at_random'
     assert commander.judge_collector_finish(task.task, {}, READY)
-    commander.worker_left('c')  # before it said that it had finished
+    commander.notify_fail_collector_task(task.task)  # its worker was lost before it said that it had finished
     assert kind_of(commander, READY) == 'evaluate'
 
 
@@ -208,7 +208,8 @@ def test_settings_are_asked_of_the_policy_with_the_counters() -> None:
 
 def test_no_learner_begins_when_nothing_remains_to_be_learned() -> None:
     commander = solo()
-    commander.worker_left('l')
+    for task in [*commander.running]:
+        commander.notify_fail_learner_task(task)
     spent = READY._replace(spent=True)
     assert commander.get_learner_task('m', spent) is None
     assert commander.get_learner_task('m', spent._replace(updates_due=1)) is not None

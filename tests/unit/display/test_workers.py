@@ -13,30 +13,20 @@ from rlframe.pipeline.workers_shown import ParallelDisplay
 from rlframe.run.progress import NO_BUDGET, Progress
 
 
-def worker(role: str, **facts: Any) -> dict[str, Any]:
-    return {
-        'role': role,
-        'state': 'collect' if role == 'collector' else 'learn',
-        'envstep': 0,
-        'train_iter': 0,
-        'version': 0,
-        'silent': 0.1,
-        **facts,
-    }
-
-
 class Workers:
-    def __init__(self, table: dict[str, dict[str, Any]]) -> None:
+    def __init__(self, table: dict[str, tuple[str, float]]) -> None:
         self.table, self.lost = table, ['collector-1 (pid 3 on here): killed by SIGKILL']
 
-    def counts(self) -> dict[str, dict[str, Any]]:
-        return self.table
+    deadline = 15.0
+
+    def silences(self) -> dict[str, float]:
+        return {name: seconds for name, (_, seconds) in self.table.items()}
 
     def present(self, role: str) -> int:
-        return sum(facts['role'] == role for facts in self.table.values())
+        return sum(own == role for own, _ in self.table.values())
 
 
-def run_of(table: dict[str, dict[str, Any]]) -> Any:
+def run_of(table: dict[str, tuple[str, float]]) -> Any:
     return SimpleNamespace(
         progress=Progress(envstep=12_345, train_iter=678),
         cfg={'max_env_step': NO_BUDGET, 'max_train_iter': NO_BUDGET},
@@ -48,7 +38,6 @@ def run_of(table: dict[str, dict[str, Any]]) -> Any:
             name='main',
             version=lambda name: 678,
             workers=Workers(table),
-            patience=15.0,
             system_shutdown_flag=False,
         ),
         crew=SimpleNamespace(restarts=1),
@@ -58,9 +47,9 @@ def run_of(table: dict[str, dict[str, Any]]) -> Any:
 
 
 TABLE = {
-    'collector-0': worker('collector', envstep=6000, version=670),
-    'learner': worker('learner', train_iter=678, version=678),
-    'collector-2': worker('collector', envstep=300, version=0, silent=9.2),
+    'collector-0': ('collector', 0.1),
+    'learner': ('learner', 0.1),
+    'collector-2': ('collector', 9.2),
 }
 
 
@@ -81,5 +70,5 @@ def test_the_line_tells_what_everyone_wants_to_know(monkeypatch: pytest.MonkeyPa
         assert part in line
     assert 'waiting' not in line
     assert 'waiting for workers' in ' '.join(
-        text for text, _ in ParallelDisplay(run_of({'a': worker('collector')}))._parts(1.0)
+        text for text, _ in ParallelDisplay(run_of({'a': ('collector', 0.1)}))._parts(1.0)
     )

@@ -10,9 +10,9 @@ import torch
 
 from rlframe.data import Batch
 from rlframe.errors import InterfaceError
-from rlframe.parallel.comm_learner import batches_of
+from rlframe.parallel.coordinator.learner_aggregator import average, shares_of
 from rlframe.parallel.held_weights import networks_beside
-from rlframe.parallel.learner_aggregator import average, shares_of
+from rlframe.parallel.transport.base import batches_of
 from rlframe.worker import LearnerAggregator
 
 

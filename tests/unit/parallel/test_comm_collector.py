@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from parallel_parts import NONE, PATIENCE, ScriptedCoordinator, compiled, task_of, wait_until, weights_of
 
-from rlframe.errors import CoordinatorLostError, NoRoomError, PayloadError
+from rlframe.errors import CoordinatorLostError, PayloadError
 from rlframe.parallel.comm_collector import TransportCollector
 from rlframe.parallel.parallel_collectors import ZerglingParallelCollector
 from rlframe.parallel.roles import collector_maker, evaluator_maker
@@ -79,7 +79,7 @@ def test_a_task_ends_when_the_coordinator_has_enough(cfg: Any) -> None:
             return None
         coordinator.seen += message.rows
         coordinator.pushed += 2
-        return Reply(Taken(2, message.rows - 2, 'the task is over', True, 0, {}))
+        return Reply(Taken(2, True, 0, {}))
 
     coordinator.on[Collected] = enough
     comm = connect(coordinator, cfg)
@@ -165,16 +165,6 @@ def failing(comm: TransportCollector, monkeypatch: pytest.MonkeyPatch, *errors: 
     return left
 
 
-def test_data_without_room_are_sent_when_there_is_room_again(
-    cfg: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    coordinator = ScriptedCoordinator([task_of(parts=2)], {0: weights_of(cfg, 1)})
-    comm = connect(coordinator, cfg)
-    left = failing(comm, monkeypatch, NoRoomError('no room'), NoRoomError('no room'))
-    comm.run()
-    assert not left and (comm.produced, comm.pushed, comm.dropped) == (12, 12, 0)
-
-
 def test_data_that_can_never_be_sent_end_the_worker_at_once(
     cfg: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -218,9 +208,9 @@ def test_signs_of_life_report_progress_while_a_rollout_runs(cfg: Any) -> None:
     coordinator.on[Beat] = lambda message, payload: seen.append(message)
     comm = connect(coordinator, cfg)
     comm.start()
-    wait_until(lambda: len({beat.envstep for beat in seen}) > 2)
+    wait_until(lambda: len({beat.progress for beat in seen}) > 2)
     comm.close()
-    assert {'collect'} <= {beat.state for beat in seen} and seen[-1].metrics['produced'] == 0
+    assert 'task_1' in {beat.task for beat in seen}
 
 
 def test_waiting_ends_when_the_worker_is_closed(cfg: Any) -> None:

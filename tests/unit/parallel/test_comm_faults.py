@@ -7,24 +7,24 @@ import socket
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import pytest
+from learner_team import SteadyCommander
 from parallel_parts import PATIENCE, ScriptedCoordinator, compiled, task_of, wait_until, weights_of
 
 from rlframe.errors import CoordinatorLostError, RequestRefusedError
 from rlframe.parallel import comm_worker
-from rlframe.parallel.comm_collector import NaiveCollector, TransportCollector
+from rlframe.parallel.comm import NaiveCollector
+from rlframe.parallel.comm_collector import TransportCollector
 from rlframe.parallel.comm_worker import FIRST_SECONDS
 from rlframe.parallel.coordinator.assembly import TrainingData
 from rlframe.parallel.coordinator.coordinator import Coordinator
-from rlframe.parallel.coordinator.solo_commander import NaiveCommander
 from rlframe.parallel.parallel_collectors import ZerglingParallelCollector
 from rlframe.parallel.roles import collector_maker
 from rlframe.parallel.transport.answering import InProcessServer, InProcessTransport
 from rlframe.parallel.transport.base import Envelope, Reply
-from rlframe.parallel.transport.flask_fs import FlaskFSTransport
+from rlframe.parallel.transport.http import HTTPTransport
 from rlframe.parallel.transport.messages import AskTask, Message
 from rlframe.worker import create_buffer
 
@@ -96,7 +96,7 @@ def test_second_of_two_live_workers_with_one_name_ends_and_the_first_loses_nothi
     coordinator = Coordinator(
         {'wait': 0.002, 'beat_interval': 0.01},
         server=server,
-        commander=NaiveCommander(),
+        commander=SteadyCommander(),
         data=TrainingData(create_buffer({'type': 'naive', 'replay_buffer_size': 100}), 1, 1),
         name='test',
     )
@@ -111,14 +111,13 @@ def test_second_of_two_live_workers_with_one_name_ends_and_the_first_loses_nothi
     assert coordinator.workers.lost == [] and first.wait(0)
 
 
-def test_a_stopped_worker_waits_no_longer_for_all_its_requests_than_for_one(tmp_path: Path) -> None:
+def test_a_stopped_worker_waits_no_longer_for_all_its_requests_than_for_one() -> None:
     with socket.create_server(('127.0.0.1', 0)) as silent:
         address = f'127.0.0.1:{silent.getsockname()[1]}'
-        options = {'path_data': str(tmp_path), 'timeout': 300.0}
-        transport = FlaskFSTransport(options, address)
+        transport = HTTPTransport({'timeout': 300.0}, address)
         with ThreadPoolExecutor() as pool:
             waiting = pool.submit(transport.request, AskTask())
-            wait_until(lambda: transport._pool.num_connections == 1)
+            wait_until(lambda: transport._next == [1])
             transport.hurry(0.2)
             with pytest.raises(CoordinatorLostError):
                 waiting.result(PATIENCE)

@@ -12,13 +12,12 @@ from runs import differences
 
 from rlframe.data import Batch
 from rlframe.errors import ConfigError, RegistryError
-from rlframe.parallel.comm import create_comm_collector, create_parallel_collector
-from rlframe.parallel.comm_collector import NaiveCollector
+from rlframe.parallel.comm import NaiveCollector, create_comm_collector, create_parallel_collector
 from rlframe.parallel.comm_learner import Round
 from rlframe.parallel.parallel_collectors import ZerglingParallelCollector
 from rlframe.parallel.roles import collector_maker, evaluator_maker, learner_maker
-from rlframe.parallel.transport.flask_fs import FlaskFSServer
-from rlframe.parallel.transport.flask_fs_folder import pack, write_file
+from rlframe.parallel.transport.http import HTTPServer
+from rlframe.parallel.transport.payload import pack
 from rlframe.worker import FlaskFileSystemCollector, FlaskFileSystemLearner
 
 DQN = ('cartpole_dqn', 'policy.collect.n_sample=6')
@@ -30,20 +29,19 @@ def cfg() -> Any:
     return compiled(*DQN)
 
 
-def test_the_same_data_arrive_over_http_as_in_process(cfg: Any, tmp_path: Path) -> None:
+def test_the_same_data_arrive_over_http_as_in_process(cfg: Any) -> None:
     tasks = [
         task_of('collect_at_random', task='a'),
         task_of(task='b', parts=2),
         task_of('evaluate', task='c', target=0),
     ]
     coordinators = [ScriptedCoordinator(tasks, {0: weights_of(cfg, 1)}) for _ in range(2)]
-    shared = {'path_data': str(tmp_path / 'data')}
-    server = FlaskFSServer({**shared, 'token': TOKEN, 'port': 0})
+    server = HTTPServer({'token': TOKEN, 'port': 0})
     server.start(coordinators[0].handle)
     collectors = [
         ZerglingParallelCollector(None, collector_maker(cfg), evaluator_maker(cfg)) for _ in range(2)
     ]
-    over_http = {'type': 'flask_fs', 'transport': {'token': TOKEN}, **shared}
+    over_http = {'type': 'flask_fs', 'transport': {'token': TOKEN}}
     create_comm_collector(over_http, collector=collectors[0], address=server.address, name='c').run()
     server.close()
     transport = coordinators[1].server.connect()
@@ -91,9 +89,9 @@ def test_the_steps_of_a_task_have_the_names_of_di_engine(cfg: Any) -> None:
     learner.close()
 
 
-def test_data_of_a_file_in_the_shared_folder_can_be_read(tmp_path: Path) -> None:
+def test_payload_in_a_file_can_be_read(tmp_path: Path) -> None:
     batch = Batch(a=np.arange(3))
-    write_file(tmp_path / 'x.safetensors', pack({'data': batch}))
+    (tmp_path / 'x.safetensors').write_bytes(b''.join(pack({'data': batch}).chunks))
     data = FlaskFileSystemLearner.load_data_fn(str(tmp_path / 'x.safetensors'), {'env_id': 1}, None)
     assert data['env_id'] == 1 and data['data']['a'].tolist() == [0, 1, 2]
 

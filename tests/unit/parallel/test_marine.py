@@ -63,7 +63,7 @@ def test_only_the_moves_of_active_policies_are_returned_and_each_pair_gets_its_o
 
     def give(message: AskWeights, payload: Any) -> Reply:
         asked.append((message.policy, message.newer_than))
-        return Reply(Weights(message.policy, 4, 40), trees[message.policy])
+        return Reply(Weights(4, 40), trees[message.policy])
 
     coordinator.on[AskWeights] = give
     collector = run(coordinator, cfg)

@@ -190,8 +190,7 @@ class Books:
 
 def crew_of(clock: Clock, max_restarts: int = 2) -> tuple[Crew, Puppeteer, Books]:
     launcher, books = Puppeteer(), Books()
-    launchers = {'learner': launcher, 'collector': launcher}
-    crew = Crew(launchers, books, max_restarts, 60.0, 15.0, clock)  # type: ignore[arg-type]  # has what is asked
+    crew = Crew(launcher, books, max_restarts, 60.0, 15.0, clock)  # type: ignore[arg-type]  # has what is asked
     crew.start({'learner': 1, 'collector': 2})
     return crew, launcher, books
 

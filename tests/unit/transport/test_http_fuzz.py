@@ -4,26 +4,24 @@ from __future__ import annotations
 
 import gc
 import json
-import os
 import random
 import socket
 import tracemalloc
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-from transports import MESSAGES, REPLIES, Coordinator, collected, join, joined, serving
+from transports import MESSAGES, REPLIES, Coordinator, collected, joined, serving
 
 from rlframe.parallel.transport.base import Envelope, Reply, Transport, encode
-from rlframe.parallel.transport.flask_fs_http import PROTOCOL_HEADER, parse_address
+from rlframe.parallel.transport.http import PROTOCOL_HEADER, parse_address
 
 TOKEN = 'the-token-of-the-fuzz-test'
 COUNT = 135
 MAX_BODY = 2**16
 PATHS = ['../../etc/passwd', 'a/b', '..', '~', 'x\0y', 'C:\\x', '%2e%2e%2f', 'a' * 300, '${HOME}', '\ud800']
 JUNK = [None, -1, 0.5, 1e308, 2**53 + 1, 10**400, [[]], {'a': {}}, 'é' * 50, *PATHS]
-HEAD = ['kind', 'sender', 'seq', 'session', 'unanswered', 'protocol', 'fields', 'has_payload']
+HEAD = ['kind', 'sender', 'seq', 'session', 'lane', 'protocol', 'fields', 'has_payload']
 FIELDS = [[[[]]] * 3, {'a': ['object'] * 2, 'b': 'x' * 5000}, ['x' * 5000]]
 KINDS = ['Message', '__class__', 'Envelope', 'join', *PATHS]
 FLOATS = ['x', [], None, {}, '1e999', 'nan']
@@ -46,7 +44,6 @@ HEADERS = [
 def request(body: bytes, method: str = 'POST', path: str = '/message', **headers: str) -> bytes:
     given = {
         'Host': 'x',
-        'Content-Type': 'application/json',
         'Authorization': f'Bearer {TOKEN}',
         'Content-Length': str(len(body)),
         **{name.replace('_', '-'): value for name, value in headers.items()},
@@ -69,16 +66,10 @@ def flipped(rng: random.Random, tree: dict[str, Any]) -> bytes:
     return request(bytes(body) + b'!')
 
 
-def other_join(rng: random.Random, tree: dict[str, Any]) -> bytes:
-    """A worker that does not prove that it sees the folder."""
-    return request(text(encode(Envelope('', rng.randrange(9), join(), False, f's{rng.randrange(200)}'))))
-
-
 Fuzzer = Callable[[random.Random, dict[str, Any]], bytes]
 """Returns a request as bytes, made from a valid message."""
 FUZZERS: list[Fuzzer] = [
     flipped,
-    other_join,
     lambda rng, tree: request(text(tree)[: rng.randrange(len(text(tree)))]),
     lambda rng, tree: request(rng.randbytes(rng.randrange(2000))),
     lambda rng, tree: request(text({**tree, rng.choice(HEAD): rng.choice(JUNK)})),
@@ -103,7 +94,7 @@ FUZZERS: list[Fuzzer] = [
     lambda rng, tree: request(
         text(tree), Authorization=rng.choice(['Bearer ', 'Basic ', '']) + rng.choice(TOKENS)
     ),
-    lambda rng, tree: request(text(tree), Content_Type=rng.choice(TYPES)),
+    lambda rng, tree: request(text(tree), RLFrame_Payload=rng.choice(LENGTHS)),
     lambda rng, tree: request(text(tree), path=rng.choice(TARGETS)),
     lambda rng, tree: request(text(tree), method=rng.choice(METHODS)),
     lambda rng, tree: rng.choice(NO_HTTP) + b'\r\n\r\n',
@@ -133,16 +124,14 @@ def answered(place: tuple[str, int], data: bytes) -> tuple[int, bytes]:
     if not got:
         return 0, b''
     status = int(head.split()[1])
-    # what waitress refuses by itself is plain text, such as an unknown transfer encoding (501)
-    is_ours = PROTOCOL_HEADER.lower().encode() in head.lower()
-    assert is_ours or status in (400, 413, 431, 501), (data[:300], head)
-    return status, body if is_ours else b''
+    assert PROTOCOL_HEADER.encode() in head, (data[:300], head)
+    return status, body
 
 
-def test_malformed_requests_are_refused_and_leave_nothing(tmp_path: Path) -> None:
+def test_malformed_requests_are_refused_and_leave_nothing() -> None:
     rng, coordinator, statuses = random.Random(0), Coordinator(), set[int]()
     with (
-        serving('flask_fs', tmp_path, coordinator, token=TOKEN, max_body=MAX_BODY) as server,
+        serving('flask_fs', coordinator, token=TOKEN, max_body=MAX_BODY) as server,
         joined(server) as transport,
     ):
         place = parse_address(server.address)
@@ -156,7 +145,7 @@ def test_malformed_requests_are_refused_and_leave_nothing(tmp_path: Path) -> Non
             data = FUZZERS[i % len(FUZZERS)](rng, encode(envelope))
             status, body = answered(place, data)
             statuses.add(status)
-            assert status < 500 or status == 501, (data[:500], body)
+            assert status < 500 or status in (501, 505), (data[:500], body)
             assert not body or (body.count(b'\n') == 1 and json.loads(body) is not None), (data[:500], body)
             assert b'Traceback' not in body and TOKEN.encode() not in body
             assert status != 200 or json.loads(body)['kind'] == 'Refused', (data[:500], body)
@@ -166,8 +155,7 @@ def test_malformed_requests_are_refused_and_leave_nothing(tmp_path: Path) -> Non
         assert coordinator.handled == handled
         use(transport)
     assert grown < 2**20, f'{grown} bytes'
-    assert os.listdir(tmp_path) == []
-    assert statuses >= {400, 401, 404, 405, 413, 415}
+    assert statuses >= {400, 401, 404, 413, 431, 501}
 
 
 def use(transport: Transport) -> None:

@@ -1,12 +1,9 @@
-"""A payload is one safetensors file, and a file that is anything else is refused."""
+"""A payload is the content of a safetensors file, and anything else is refused."""
 
 from __future__ import annotations
 
 import json
-import os
-import stat
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,25 +11,30 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from safetensors.numpy import load_file
+from safetensors.numpy import load
 
 from rlframe.data.timestep import Batch
 from rlframe.errors import MessageError, PayloadError
-from rlframe.parallel.transport.flask_fs_folder import FORMAT, pack, read_file, write_file
+from rlframe.parallel.transport.payload import FORMAT, pack, unpack
 
-MOST = 2**20
 PAYLOAD = {
     'rows': Batch(obs=np.arange(6, dtype=np.float32).reshape(3, 2), done=np.array([True, False, True])),
     'n': [1, torch.arange(3)],
 }
 
 
-def test_file_is_private_one_that_safetensors_reads_and_of_the_size_that_was_told(tmp_path: Path) -> None:
-    file, packed = tmp_path / 'x.safetensors', pack(PAYLOAD)
-    write_file(file, packed)
-    assert stat.S_IMODE(file.stat().st_mode) == 0o600 and file.stat().st_size == packed.nbytes
-    assert os.listdir(tmp_path) == ['x.safetensors'], 'no draft is left'
-    arrays = load_file(file)
+def content(payload: Any) -> bytes:
+    return b''.join(bytes(chunk) for chunk in pack(payload).chunks)
+
+
+def read(data: bytes) -> Any:
+    return unpack(np.frombuffer(bytearray(data), np.uint8))
+
+
+def test_payload_is_what_safetensors_reads_and_of_the_size_that_was_told() -> None:
+    data = content(PAYLOAD)
+    assert len(data) == pack(PAYLOAD).nbytes
+    arrays = load(data)
     assert sorted(array.tolist() for array in arrays.values() if array.dtype == np.int64) == [[0, 1, 2]]
     assert len(arrays) == 3
 
@@ -67,10 +69,9 @@ def test_payload_that_contains_itself_is_refused() -> None:
         pack(loop)
 
 
-def file_of(path: Path, header: Any, data: bytes) -> Path:
+def bytes_of(header: Any, data: bytes) -> bytes:
     text = header if isinstance(header, bytes) else json.dumps(header).encode()
-    path.write_bytes(len(text).to_bytes(8, 'little') + text + data)
-    return path
+    return len(text).to_bytes(8, 'little') + text + data
 
 
 def header(tree: str = '{"__array__":"a"}', **facts: Any) -> dict[str, Any]:
@@ -105,36 +106,18 @@ BAD = {
 
 
 @pytest.mark.parametrize('name', BAD)
-def test_file_that_rlframe_did_not_write_is_refused(name: str, tmp_path: Path) -> None:
-    file = file_of(tmp_path / 'x.safetensors', BAD[name], b'\7' * 8)
+def test_payload_that_rlframe_did_not_write_is_refused(name: str) -> None:
     with pytest.raises(MessageError):
-        read_file(file, MOST)
+        read(bytes_of(BAD[name], b'\7' * 8))
 
 
-def test_arrays_at_odd_places_are_aligned(tmp_path: Path) -> None:
+def test_arrays_at_odd_places_are_aligned() -> None:
     text = json.dumps(header()).encode()
-    file = file_of(tmp_path / 'x.safetensors', text + b' ' * (-len(text) % 8 + 3), b'\0' * 8)
-    assert read_file(file, MOST).flags.aligned and read_file(file, MOST).tolist() == [0.0, 0.0]
+    got = read(bytes_of(text + b' ' * (-len(text) % 8 + 3), b'\0' * 8))
+    assert got.flags.aligned and got.tolist() == [0.0, 0.0]
 
 
-def test_large_file_is_refused_before_it_is_read(tmp_path: Path) -> None:
-    with open(tmp_path / 'x.safetensors', 'wb') as file:
-        file.truncate(2**40)
-    with pytest.raises(MessageError, match='max_payload_bytes'):
-        read_file(tmp_path / 'x.safetensors', MOST)
-
-
-def test_only_regular_files_are_read(tmp_path: Path) -> None:
-    write_file(tmp_path / 'good.safetensors', pack(PAYLOAD))
-    (tmp_path / 'link').symlink_to(tmp_path / 'good.safetensors')
-    os.mkfifo(tmp_path / 'pipe')
-    (tmp_path / 'folder').mkdir()
-    for name in ('link', 'pipe', 'folder', 'missing'):
-        with pytest.raises(MessageError, match='cannot be read'):
-            read_file(tmp_path / name, MOST)
-
-
-CONTENT = b''.join(bytes(chunk) for chunk in pack(PAYLOAD).chunks)
+CONTENT = content(PAYLOAD)
 
 
 @settings(max_examples=60, deadline=None, derandomize=True)
@@ -142,14 +125,10 @@ CONTENT = b''.join(bytes(chunk) for chunk in pack(PAYLOAD).chunks)
     cut=st.none() | st.integers(0, len(CONTENT)),
     changes=st.dictionaries(st.integers(0, len(CONTENT) - 1), st.integers(0, 255), max_size=8),
 )
-def test_damaged_file_is_read_or_refused(
-    cut: int | None, changes: dict[int, int], tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    file = tmp_path_factory.getbasetemp() / 'damaged.safetensors'
+def test_damaged_payload_is_read_or_refused(cut: int | None, changes: dict[int, int]) -> None:
     data = bytearray(CONTENT[:cut])
     for place, value in changes.items():
         if place < len(data):
             data[place] = value
-    file.write_bytes(data)
     with suppress(MessageError):
-        read_file(file, MOST)
+        read(bytes(data))
