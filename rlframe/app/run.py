@@ -10,7 +10,6 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
 
 from rlframe import config
-from rlframe.app.explain import by_last_part
 from rlframe.app.run_files import MetricColumns, RunFiles, read_columns
 from rlframe.app.scoring import Request, Score, score
 from rlframe.config.schema import ExperimentConfig
@@ -25,44 +24,13 @@ from rlframe.run.manifest import read_manifest
 from rlframe.run.progress import Progress, evaluation_of
 from rlframe.run.read_checkpoint import OpenCheckpoint, open_checkpoint
 from rlframe.scores import number_text
-from rlframe.utils.field import ResolvedConfig
 from rlframe.utils.seed import preserved_rng
-from rlframe.utils.synonyms import unknown_key
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from rlframe.export.loaded import LoadedPolicy
     from rlframe.parallel.pipeline import ParallelPipeline
-
-
-def full_keys(options: Mapping[str, Any], cfg: ResolvedConfig) -> dict[str, Any]:
-    """Returns options, by the last parts of their keys, with the dotted keys of a compiled config.
-
-    Raises:
-        ConfigError: If no key or several keys end in a name; with the candidates.
-    """
-    keys = config.changeable(cfg)
-    copies = {target for target, source in config.FORWARDED.items() if source in keys}
-    by_name = by_last_part(key for key in keys if key not in copies)
-    return {_full_key(name, by_name, cfg): value for name, value in options.items()}
-
-
-def _full_key(name: str, by_name: Mapping[str, list[str]], cfg: ResolvedConfig) -> str:
-    found = by_name.get(name, [])
-    if name in found:  # an option of the whole config
-        return name
-    if len(found) == 1:
-        return found[0]
-    if found:
-        raise ConfigError(
-            f'{name} is the name of {len(found)} options: {", ".join(sorted(found))}',
-            where=name,
-            remedy=f'Name one: overrides={{{sorted(found)[0]!r}: ...}}.',
-        )
-    error = unknown_key(name, {}, cfg)
-    error.remedy = "Options have the names of docs/config.md; dotted keys go into overrides={'policy.learn.batch_size': 64}."
-    raise error
 
 
 class Iteration(NamedTuple):
@@ -210,7 +178,7 @@ class Run:
             ConfigError: If an option is unknown, or cannot change in a resumed run.
         """
         self.close()
-        self._reopen({**(overrides or {}), **full_keys(options, self.config)})
+        self._reopen({**options, **(overrides or {})})
         return self.train(progress)
 
     def close(self) -> None:

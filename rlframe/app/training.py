@@ -12,7 +12,7 @@ import numpy as np
 from easydict import EasyDict
 
 from rlframe import config
-from rlframe.app.run import Run, full_keys
+from rlframe.app.run import Run
 from rlframe.config.schema import ExperimentConfig
 from rlframe.config.tree import merge, parse_overrides, set_path
 from rlframe.data.observation import ACTION_MASK, check_maskable, fields_of, plain_parts
@@ -471,9 +471,7 @@ def _compiled(
 ) -> ExperimentConfig:
     main, create = _pair(given, env, policy, {**overrides, **options})
     named = {name: options[name] for name in NAMES if name in options}
-    if rest := {name: value for name, value in options.items() if name not in NAMES}:
-        first = compiled_again({'main_config': main, 'create_config': create}, overrides)
-        overrides = {**overrides, **full_keys(rest, first)}
+    overrides = {**{name: value for name, value in options.items() if name not in NAMES}, **overrides}
     return config.compile_config(main, create, overrides=overrides, **named)
 
 

@@ -26,6 +26,7 @@ from rlframe.config.schema import (
     hook_parts,
 )
 from rlframe.config.tree import (
+    ALIASES,
     Tree,
     components_of,
     full_key,
@@ -79,7 +80,7 @@ def compile_config(  # noqa: PLR0913  # DI-engine's users call it with create_cf
         main_config: The options: ``exp_name``, ``env``, ``policy`` and the other top-level keys.
         create_config: The components: ``type`` and ``import_names`` of each; further keys go to its section.
         overrides: ``key=value`` texts, such as ``policy.learn.batch_size=128`` or ``collector.backend=ray``; or a dict
-            of dotted keys and values.
+            of dotted keys and values. The last part of a key is enough if one option alone has it: ``batch_size=128``.
         seed: Overrides the option ``seed``; the next arguments override the options of their names.
         exp_name: Name of the run folder.
         max_env_step: Budget in env steps.
@@ -101,6 +102,7 @@ def compile_config(  # noqa: PLR0913  # DI-engine's users call it with create_cf
     which = create_cfg if create_config is None else create_config
     main_config, create_config, notes = _translated(main_config, which, overrides, parallel)
     given = dict(seed=seed, exp_name=exp_name, max_env_step=max_env_step, max_train_iter=max_train_iter)
+    overrides = _with_full_keys(main_config, create_config, overrides)
     tree, errors = user_tree(main_config, create_config, overrides, given)
     if parallel and not is_parallel(tree):
         raise _not_parallel()
@@ -135,6 +137,43 @@ def compile_config(  # noqa: PLR0913  # DI-engine's users call it with create_cf
     cfg = ResolvedConfig(values, user_keys, may_change)
     object.__setattr__(dict.__getitem__(cfg, 'policy'), '_whole', cfg)
     return cast('ExperimentConfig', cfg)
+
+
+def _with_full_keys(
+    main_config: Mapping[str, Any],
+    create_config: Mapping[str, Any] | None,
+    overrides: Sequence[str] | Mapping[str, Any],
+) -> Sequence[str] | Mapping[str, Any]:
+    """Returns overrides with the dotted keys of options that are named by the last part of theirs.
+
+    Raises:
+        ConfigError: If several options have a name.
+    """
+    is_dict = isinstance(overrides, Mapping)
+    pairs = [(str(given) if is_dict else str(given).partition('=')[0].strip(), given) for given in overrides]
+    if all('.' in key for key, _ in pairs):
+        return overrides
+    dotted = [given for key, given in pairs if '.' in key]
+    rest = {given: overrides[given] for given in dotted} if isinstance(overrides, Mapping) else dotted
+    tree, errors = user_tree(main_config, create_config or {}, rest)
+    options = {} if errors else find_schema(tree, errors)[1]
+    names = {key for key, _ in pairs if '.' not in key} - options.keys() - ALIASES.keys()
+    if errors or not names:
+        return overrides
+    keys: dict[str, list[str]] = {name: [] for name in names}
+    all_keys = {key for key, _ in _leaves(check_values({}, options)[0], options)}
+    for key in sorted(all_keys):
+        name = key.rpartition('.')[2]
+        if name in names and FORWARDED.get(key) not in all_keys:
+            keys[name].append(key)
+    for name, found in keys.items():
+        if len(found) > 1:
+            message = f'{name} is the name of {len(found)} options: {", ".join(found)}'
+            raise ConfigError(message, where=name, remedy=f'Name one by its dotted key, such as {found[0]}.')
+    full = {name: found[0] for name, found in keys.items() if found}
+    if isinstance(overrides, Mapping):
+        return {full.get(key, key): overrides[given] for key, given in pairs}
+    return [full.get(key, key) + str(given).strip()[len(key) :] for key, given in pairs]
 
 
 def overridden_keys(overrides: Sequence[str] | Mapping[str, Any]) -> frozenset[str]:

@@ -95,7 +95,7 @@ def test_the_text_fits_80_columns(word: str) -> None:
 
 
 def test_the_verb_prints_text_or_json(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(['explain', 'n_sample', '-c', 'cartpole_dqn', 'n_sample=16']) == 2
+    assert main(['explain', 'n_sample', '-c', 'cartpole_dqn', 'n_sampel=16']) == 2
     capsys.readouterr()
     assert main(['explain', 'n_sample', '-c', 'cartpole_dqn', 'policy.collect.n_sample=16']) == 0
     assert 'here       16, set on the command line (default: 8)' in capsys.readouterr().out
