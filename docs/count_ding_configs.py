@@ -1,0 +1,212 @@
+"""Counts how many of DI-engine's own configs compile and train here, and writes the tables of ``docs/from_ding.md``.
+
+usage: pip download DI-engine==0.5.3 --no-deps && unzip -q DI_engine-*.whl -d ding
+       python docs/count_ding_configs.py ding                       # prints what compiles
+       python docs/count_ding_configs.py ding --train 2000 --write  # trains it, too, and writes the tables
+
+Read are all files below a folder ``config`` whose policy exists here; DI-engine itself need not be installed. A config
+trains with everything that it says, but with small evaluations, a short random start and a small replay buffer.
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import json
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import warnings
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from rlframe.config import compile_config, read_config
+from rlframe.config.ding import known_policy
+from rlframe.errors import ConfigErrors, EnvError, MissingDependencyError, RLFrameError
+from rlframe.pipeline import SerialPipeline
+from rlframe.registry import POLICY_REGISTRY
+
+PAGE = Path(__file__).with_name('from_ding.md')
+BEGIN, END = '<!-- count_ding_configs.py begins -->', '<!-- count_ding_configs.py ends -->'
+SMALL = {
+    'env.evaluator_env_num': 1,
+    'env.n_evaluator_episode': 1,
+    'env.stop_value': 1e9,
+    'policy.eval.evaluator.eval_freq': 10**9,  # only before and after training
+    'policy.eval.evaluator.max_episode_len': 100,
+}
+MOST = {'policy.random_collect_size': 500, 'policy.other.replay_buffer.replay_buffer_size': 10_000}
+TRAINS, SLOW, NEEDS, FAILS = 'trains', 'slow', 'needs', 'fails'
+STARTING = 120
+"""Seconds that a training process may take beyond its limit, to start and to end."""
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Counts, trains if asked to, prints or writes the tables, and returns the exit code."""
+    args = _parser().parse_args(words)
+    if args.one:
+        sys.stdout.write(json.dumps(train(args.folder, args.train, args.limit)) + '\n')
+        return 0
+    rows = [row for file in sorted(args.folder.rglob('config/**/*.py')) if (row := compiled(file))]
+    if args.train:
+        saved = json.loads(args.saved.read_text()) if args.saved and args.saved.exists() else {}
+        with ThreadPoolExecutor(args.jobs) as pool:
+            for row, answer in pool.map(lambda row: (row, _outcome(row, saved, args)), rows):
+                row['outcome'] = saved[row['file']] = answer
+                if args.saved and answer:
+                    args.saved.write_text(json.dumps(saved, indent=1))
+    text = '\n'.join(tables(rows, args.train))
+    sys.stdout.write(text + '\n')
+    if args.write:
+        page = PAGE.read_text(encoding='utf-8')
+        before, after = page.partition(BEGIN)[0], page.partition(END)[2]
+        PAGE.write_text(f'{before}{BEGIN}\n\n{text}\n\n{END}{after}', encoding='utf-8')
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument('folder', type=Path, help="DI-engine's unpacked wheel, or any folder")
+    parser.add_argument(
+        '--train', type=int, default=0, metavar='STEPS', help='env steps to train (default: 0)'
+    )
+    parser.add_argument('--limit', type=int, default=120, help='seconds for each training (default: 120)')
+    parser.add_argument('--jobs', type=int, default=2, help='trainings at a time (default: 2)')
+    parser.add_argument('--saved', type=Path, help='JSON file of trainings, which are not repeated')
+    parser.add_argument('--write', action='store_true', help=f'replace the tables of {PAGE.name}')
+    parser.add_argument('--one', action='store_true', help=argparse.SUPPRESS)
+    return parser
+
+
+def compiled(file: Path) -> dict[str, Any] | None:
+    """Returns the policy of a config and the reason why it does not compile, '' if it does.
+
+    None for files that are no config, and for those of policies that do not exist here.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter('ignore')
+        try:
+            main_config, create_config = read_config(file)
+        except RLFrameError as error:
+            if 'create_config' not in file.read_text(encoding='utf-8') or file.name == '__init__.py':
+                return None
+            sys.stderr.write(f'not read: {file}: {str(error).splitlines()[0]}\n')
+            return None
+        policy = known_policy(main_config, create_config)
+        if policy not in POLICY_REGISTRY.names():
+            return None
+        try:
+            compile_config(main_config, create_config)
+        except RLFrameError as error:
+            return {'file': str(file), 'policy': policy, 'reason': reason(error), 'outcome': None}
+    return {'file': str(file), 'policy': policy, 'reason': '', 'outcome': None}
+
+
+def reason(error: RLFrameError) -> str:
+    """Returns the first mistake that an error names, without its values."""
+    first = error.errors[0] if isinstance(error, ConfigErrors) else error
+    text = re.sub(r"(env type|policy|evaluator) '[^']*'", r'\1', first.message)
+    return f'`{first.where}`: {text}' if first.where else text
+
+
+def _outcome(row: dict[str, Any], saved: dict[str, Any], args: argparse.Namespace) -> Any:
+    """Returns how a training of a config ends, as ``[one of the four words, more]``; None if it does not compile."""
+    if row['reason'] or row['file'] in saved:
+        return saved.get(row['file'])
+    words = [row['file'], '--one', '--train', str(args.train), '--limit', str(args.limit)]
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            done = subprocess.run(
+                [sys.executable, __file__, *words],
+                capture_output=True,
+                text=True,
+                cwd=folder,
+                timeout=args.limit + STARTING,
+            )
+        except subprocess.TimeoutExpired:
+            answer = [FAILS, 'no answer within the limit']
+        else:
+            lines = (done.stdout if done.returncode == 0 else done.stderr).strip().splitlines() or ['']
+            answer = json.loads(lines[-1]) if done.returncode == 0 else [FAILS, lines[-1]]
+    sys.stderr.write(f'{row["file"]}: {" ".join(map(str, answer))}\n')
+    return answer
+
+
+def train(file: Path, steps: int, limit: int) -> list[str]:
+    """Trains a config in this process and this folder; returns one of the four words, and more about it."""
+
+    def stop(*_: Any) -> None:
+        raise TimeoutError
+
+    with warnings.catch_warnings():
+        warnings.simplefilter('ignore')
+        pair = read_config(file)
+        cfg = compile_config(*pair)
+        overrides: dict[str, Any] = dict(SMALL)
+        for key, most in MOST.items():
+            section: Any = cfg
+            for name in key.split('.')[:-1]:
+                section = section.get(name, {})
+            if (given := section.get(key.rpartition('.')[2])) is not None:
+                overrides[key] = min(given, most)
+        cfg = compile_config(*pair, overrides=overrides, seed=0, max_env_step=steps)
+        signal.signal(signal.SIGALRM, stop)
+        signal.alarm(limit)
+        pipeline = None
+        try:
+            pipeline = SerialPipeline(cfg)
+            pipeline.run()
+        except TimeoutError:
+            pass
+        except (EnvError, MissingDependencyError) as error:
+            return [NEEDS, str(error).splitlines()[0]]
+        except RLFrameError as error:
+            return [FAILS, str(error).splitlines()[0]]
+        finally:
+            signal.alarm(0)
+            if pipeline is not None:
+                pipeline.cleanup()
+    counts: list[int] = []
+    if pipeline is not None:
+        counts = [pipeline.progress.envstep, pipeline.progress.train_iter, pipeline.evaluations]
+    is_over = pipeline is not None and pipeline.complete
+    word = TRAINS if is_over and all(counts) else SLOW if counts and all(counts) else FAILS
+    return [word, f'{counts} env steps, updates, evaluations' if counts else 'did not start within the limit']
+
+
+def tables(rows: list[dict[str, Any]], steps: int) -> Iterable[str]:
+    """Yields the lines of the tables."""
+    columns: list[tuple[str, Any]] = [
+        ('configs', lambda row: True),
+        ('compile', lambda row: not row['reason']),
+    ]
+    if steps:
+        columns += [
+            (f'train {steps:,} env steps', lambda row: (row['outcome'] or [''])[0] == TRAINS),
+            ('train, slowly', lambda row: (row['outcome'] or [''])[0] == SLOW),
+            ('need a package or data', lambda row: (row['outcome'] or [''])[0] == NEEDS),
+        ]
+    yield '| policy | ' + ' | '.join(name for name, _ in columns) + ' |'
+    yield '|---' * (1 + len(columns)) + '|'
+    policies = sorted({row['policy'] for row in rows})
+    for title, chosen in [*((f'`{name}`', {name}) for name in policies), ('all', set(policies))]:
+        counts = [sum(row['policy'] in chosen and test(row) for row in rows) for _, test in columns]
+        yield f'| {title} | ' + ' | '.join(map(str, counts)) + ' |'
+    reasons = collections.Counter(row['reason'] for row in rows if row['reason'])
+    outcomes = [row['outcome'] for row in rows if row['outcome']]
+    reasons.update(text for word, text in outcomes if word in (NEEDS, FAILS))
+    yield ''
+    yield '| configs | reason |'
+    yield '|---|---|'
+    for text, count in sorted(reasons.items(), key=lambda item: (-item[1], item[0])):
+        yield f'| {count} | {text} |'
+
+
+if __name__ == '__main__':
+    sys.exit(main())
