@@ -5,7 +5,8 @@ usage: pip download DI-engine==0.5.3 --no-deps && unzip -q DI_engine-*.whl -d di
        python docs/count_ding_configs.py ding --train 2000 --write  # trains it, too, and writes the tables
 
 Read are all files below a folder ``config`` whose policy exists here; DI-engine itself need not be installed. A config
-trains with everything that it says, but with small evaluations, a short random start and a small replay buffer.
+trains with everything that it says, but with small evaluations, a short random start, a small replay buffer and envs in
+the training process.
 """
 
 from __future__ import annotations
@@ -14,7 +15,6 @@ import argparse
 import collections
 import json
 import re
-import signal
 import subprocess
 import sys
 import tempfile
@@ -22,6 +22,7 @@ import warnings
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from time import perf_counter
 from typing import Any
 
 from rlframe.config import compile_config, read_config
@@ -40,16 +41,18 @@ SMALL = {
     'policy.eval.evaluator.max_episode_len': 100,
 }
 MOST = {'policy.random_collect_size': 500, 'policy.other.replay_buffer.replay_buffer_size': 10_000}
+DATA = 'policy.collect.collector.data'
 TRAINS, SLOW, NEEDS, FAILS = 'trains', 'slow', 'needs', 'fails'
-STARTING = 120
-"""Seconds that a training process may take beyond its limit, to start and to end."""
+STARTING = 300
+"""Seconds that a training process may take beyond its limit, to start and to end its last round."""
 
 
 def main(words: Sequence[str] | None = None) -> int:
     """Counts, trains if asked to, prints or writes the tables, and returns the exit code."""
     args = _parser().parse_args(words)
     if args.one:
-        sys.stdout.write(json.dumps(train(args.folder, args.train, args.limit)) + '\n')
+        answer = train(args.folder, args.train, args.limit, args.batch)
+        sys.stdout.write(json.dumps(answer) + '\n')
         return 0
     rows = [row for file in sorted(args.folder.rglob('config/**/*.py')) if (row := compiled(file))]
     if args.train:
@@ -77,8 +80,11 @@ def _parser() -> argparse.ArgumentParser:
         '--train', type=int, default=0, metavar='STEPS', help='env steps to train (default: 0)'
     )
     parser.add_argument('--limit', type=int, default=120, help='seconds for each training (default: 120)')
+    parser.add_argument('--batch', type=int, help='largest batch of a policy with a replay buffer')
     parser.add_argument('--jobs', type=int, default=2, help='trainings at a time (default: 2)')
-    parser.add_argument('--saved', type=Path, help='JSON file of trainings, which are not repeated')
+    parser.add_argument(
+        '--saved', type=Path, help='JSON file of trainings; only those that failed are repeated'
+    )
     parser.add_argument('--write', action='store_true', help=f'replace the tables of {PAGE.name}')
     parser.add_argument('--one', action='store_true', help=argparse.SUPPRESS)
     return parser
@@ -117,9 +123,11 @@ def reason(error: RLFrameError) -> str:
 
 def _outcome(row: dict[str, Any], saved: dict[str, Any], args: argparse.Namespace) -> Any:
     """Returns how a training of a config ends, as ``[one of the four words, more]``; None if it does not compile."""
-    if row['reason'] or row['file'] in saved:
-        return saved.get(row['file'])
+    known = saved.get(row['file'])
+    if row['reason'] or (known and known[0] != FAILS):
+        return known
     words = [row['file'], '--one', '--train', str(args.train), '--limit', str(args.limit)]
+    words += ['--batch', str(args.batch)] if args.batch else []
     with tempfile.TemporaryDirectory() as folder:
         try:
             done = subprocess.run(
@@ -138,46 +146,51 @@ def _outcome(row: dict[str, Any], saved: dict[str, Any], args: argparse.Namespac
     return answer
 
 
-def train(file: Path, steps: int, limit: int) -> list[str]:
-    """Trains a config in this process and this folder; returns one of the four words, and more about it."""
+def _small(cfg: Any, batch: int | None) -> dict[str, Any]:
+    """Returns the options of a config that make its training small."""
+    limits = MOST | (
+        {'policy.learn.batch_size': batch} if batch and 'random_collect_size' in cfg.policy else {}
+    )
+    overrides: dict[str, Any] = dict(SMALL)
+    for key, most in limits.items():
+        section = cfg
+        for name in key.split('.')[:-1]:
+            section = section.get(name) or {}
+        if (given := section.get(key.rpartition('.')[2])) is not None:
+            overrides[key] = min(given, most)
+    return overrides
 
-    def stop(*_: Any) -> None:
-        raise TimeoutError
 
+def train(file: Path, steps: int, limit: int, batch: int | None) -> list[str]:
+    """Trains a config in this process and this folder; returns one of the four words, and more about it.
+
+    Args:
+        file: The config.
+        steps: Budget in env steps.
+        limit: Seconds after which training ends with the next round.
+        batch: Largest batch of a policy with a replay buffer, in transitions; None: that of the config.
+    """
     with warnings.catch_warnings():
         warnings.simplefilter('ignore')
         pair = read_config(file)
+        if 'subprocess' in str(pair[1].get('env_manager', {}).get('type')):
+            pair[1].env_manager.type = 'base'
         cfg = compile_config(*pair)
-        overrides: dict[str, Any] = dict(SMALL)
-        for key, most in MOST.items():
-            section: Any = cfg
-            for name in key.split('.')[:-1]:
-                section = section.get(name, {})
-            if (given := section.get(key.rpartition('.')[2])) is not None:
-                overrides[key] = min(given, most)
-        cfg = compile_config(*pair, overrides=overrides, seed=0, max_env_step=steps)
-        signal.signal(signal.SIGALRM, stop)
-        signal.alarm(limit)
-        pipeline = None
+        cfg = compile_config(*pair, overrides=_small(cfg, batch), seed=0, max_env_step=steps)
+        deadline = perf_counter() + limit
         try:
-            pipeline = SerialPipeline(cfg)
-            pipeline.run()
-        except TimeoutError:
-            pass
+            with SerialPipeline(cfg) as pipeline:
+                pipeline.run(after_step=lambda _: perf_counter() > deadline)
         except (EnvError, MissingDependencyError) as error:
-            return [NEEDS, str(error).splitlines()[0]]
+            where = f'the env `{cfg.env.env_id}`' if error.where == 'env.env_id' else f'`{error.where}`'
+            return [NEEDS, f'compiles; {where} needs a package that is not installed where this was counted']
         except RLFrameError as error:
-            return [FAILS, str(error).splitlines()[0]]
-        finally:
-            signal.alarm(0)
-            if pipeline is not None:
-                pipeline.cleanup()
-    counts: list[int] = []
-    if pipeline is not None:
-        counts = [pipeline.progress.envstep, pipeline.progress.train_iter, pipeline.evaluations]
-    is_over = pipeline is not None and pipeline.complete
-    word = TRAINS if is_over and all(counts) else SLOW if counts and all(counts) else FAILS
-    return [word, f'{counts} env steps, updates, evaluations' if counts else 'did not start within the limit']
+            if error.where == DATA:
+                return [NEEDS, f'compiles; needs recorded data in `{DATA}`']
+            return [FAILS, f'compiles; {str(error).splitlines()[0]}']
+    counts = pipeline.progress.envstep, pipeline.progress.train_iter, pipeline.evaluations
+    word = FAILS if not all(counts) else TRAINS if pipeline.complete else SLOW
+    return [word, '{} env steps, {} updates, {} evaluations'.format(*counts)]
 
 
 def tables(rows: list[dict[str, Any]], steps: int) -> Iterable[str]:
