@@ -117,8 +117,8 @@ def compiled(file: Path) -> dict[str, Any] | None:
 def reason(error: RLFrameError) -> str:
     """Returns the first mistake that an error names, without its values."""
     first = error.errors[0] if isinstance(error, ConfigErrors) else error
-    text = re.sub(r"(env type|policy|evaluator) '[^']*'", r'\1', first.message)
-    return f'`{first.where}`: {text}' if first.where else text
+    text = re.sub(r"(env type|policy|evaluator) '[^']*'", r'\1', first.message).partition('. Registered')[0]
+    return f'`{first.where.removeprefix("create_config.")}`: {text}' if first.where else text
 
 
 def _outcome(row: dict[str, Any], saved: dict[str, Any], args: argparse.Namespace) -> Any:

@@ -196,8 +196,12 @@ def normalisation(draft: Draft) -> None:
             draft.replace(old, given, {f'policy.{new}': used}, 'the policy keeps the statistics')
 
 
-def evaluation_episodes(draft: Draft) -> None:
-    """Converts evaluation episodes per env, as the parallel mode counts them, to their total."""
+def evaluation(draft: Draft) -> None:
+    """Converts evaluation episodes per env, as the parallel mode counts them, to their total, and odd intervals."""
+    key = 'policy.eval.evaluator.eval_freq'
+    interval = draft.get(key)
+    if isinstance(interval, int) and interval < 1:
+        draft.replace(key, interval, {key: 1}, 'after every round')
     each, envs = draft.take('env.evaluator_episode_num'), draft.get('env.evaluator_env_num', 5)
     if isinstance(each, int) and isinstance(envs, int) and draft.get('env.n_evaluator_episode') is MISSING:
         new = {'env.n_evaluator_episode': each * envs}
@@ -461,7 +465,7 @@ FIRST: tuple[Callable[[Draft], None], ...] = (
     device,
     activation,
     normalisation,
-    evaluation_episodes,
+    evaluation,
     manager_limits,
     game,
     convolutions,

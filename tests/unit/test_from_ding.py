@@ -360,6 +360,7 @@ MEANINGS = [
         {'policy.learn': {'learning_rate': 0.5, 'lr_scheduler': {'epoch_num': 10, 'min_lr_lambda': 0.1}}},
         {'learn.learning_rate': {'type': 'linear', 'start': 0.5, 'end': 0.05, 'decay': 160}},
     ),
+    ('ppo', {'policy.eval.evaluator.eval_freq': -1}, {'eval.evaluator.eval_freq': 1}),
     ('ppo', {'policy.learn.lr_scheduler': None}, {'learn.learning_rate': 3e-4}),
     (
         'a2c',
