@@ -154,9 +154,7 @@ def _policy(draft: Draft, is_own: bool) -> str:
     Raises:
         ConfigError: If it is unknown to rlframe, and the config imports no module that could register it.
     """
-    given = draft.kind('policy')
-    name = plain_type(given)
-    name = ding_table.TYPES['policy'].get(name, name) if isinstance(name, str) else name
+    given, name = draft.kind('policy'), _own_name(draft.kind('policy'))
     if isinstance(name, str) and name not in POLICY_REGISTRY.names() and not is_own:
         instead = ding_table.INSTEAD.get(name, '')
         known = f'Policies here: {", ".join(POLICY_REGISTRY.names())}.'
@@ -169,27 +167,47 @@ def _policy(draft: Draft, is_own: bool) -> str:
     return name if isinstance(name, str) else ''
 
 
+def _own_name(kind: Any) -> Any:
+    """Returns rlframe's name of a policy of DI-engine, also if rlframe does not have it."""
+    name = plain_type(kind)
+    return ding_table.TYPES['policy'].get(name, name) if isinstance(name, str) else name
+
+
+def known_policy(main_config: Mapping[str, Any], create_config: Mapping[str, Any]) -> str:
+    """Returns rlframe's name of a config's policy, or an empty string if it has none of that name."""
+    name = _own_name(Draft(to_plain(main_config), to_plain(create_config)).kind('policy'))
+    return name if name in POLICY_REGISTRY.names() else ''
+
+
 def _refuse_other_learning(draft: Draft) -> None:
-    for name in ding_table.REWARD_MODELS:
+    for name, what in ding_table.OTHER_LEARNING.items():
         if name in draft.create or name in draft.main:
-            what = name.replace('_', ' ')
             message = f"DI-engine's {what} does not exist in rlframe, and training without it would be a different algorithm"
-            raise ConfigError(message, where=f'create_config.{name}', remedy='Leave it out of both configs.')
+            where = f'create_config.{name}' if name in draft.create else name
+            raise ConfigError(message, where=where, remedy='Leave it out of both configs.')
+    for key, (message, remedy) in ding_table.OTHER_RUNS.items():
+        if draft.get(key) is not MISSING:
+            raise ConfigError(message, where=key, remedy=remedy)
     spaces = draft.get('policy.action_space'), draft.get('policy.model.action_space')
-    if 'hybrid' in spaces and draft.policy != 'ppo':
+    if 'hybrid' in spaces and draft.policy not in ding_table.COMPOSITE:
+        remedy = f'These have them: {", ".join(ding_table.COMPOSITE)}.'
         message = f'{draft.policy} has no hybrid actions'
-        raise ConfigError(message, where='policy.action_space', remedy='ppo has them.')
+        raise ConfigError(message, where='policy.action_space', remedy=remedy)
     if draft.get('policy.multi_agent') is True:
-        message = 'one policy for several agents does not exist in rlframe'
-        raise ConfigError(message, where='policy.multi_agent', got=True, expected='False')
+        message = 'a critic that sees what all agents see does not exist in rlframe'
+        remedy = "env.type='pettingzoo' trains one policy on what each agent sees."
+        raise ConfigError(message, where='policy.multi_agent', remedy=remedy)
 
 
 def _translate_types(draft: Draft) -> None:
     if draft.is_parallel:
         _translate_collector(draft)
-    for name in () if draft.is_parallel else ding_table.PARALLEL:
+    unused = {} if draft.is_parallel else dict.fromkeys(ding_table.PARALLEL, ding_table.NO_COORDINATOR)
+    if draft.policy in ding_table.ON_POLICY:
+        unused['replay_buffer'] = ding_table.NO_BUFFER
+    for name, reason in unused.items():
         if draft.create.pop(name, None) is not None:
-            draft.say(f'create_config.{name}', None, {}, ding_table.NO_COORDINATOR)
+            draft.say(f'create_config.{name}', None, {}, reason)
     for name, types in ding_table.TYPES.items():
         given = draft.kind(name)
         if name != 'policy' and isinstance(given, str) and given in types:
@@ -230,6 +248,11 @@ def _translate_env(draft: Draft, overridden: set[str], is_own: bool) -> None:
     if not isinstance(kind, str) or kind in ENV_REGISTRY.names() or (is_own and kind not in ding_table.ENVS):
         return
     draft.set_kind('env', 'gym', '')
+    for name in ding_table.ARGUMENTS.get(kind, ()):
+        if (value := draft.take(f'env.{name}')) is not MISSING:
+            draft.replace(f'env.{name}', value, {f'env.kwargs.{name}': value}, '')
+    if kind == 'pendulum':
+        ding_convert.torque_levels(draft)
     if 'env.env_id' in overridden:
         return
     if env_id := ding_table.ENVS.get(kind) if named is MISSING else None:

@@ -10,6 +10,7 @@ from typing import Any
 from rlframe.config.ding_table import (
     ACTOR_CRITIC,
     ADVANTAGE,
+    CONVOLUTIONS,
     LEAGUE_UNUSED,
     NO_COORDINATOR,
     Q_LEARNING,
@@ -195,8 +196,12 @@ def normalisation(draft: Draft) -> None:
             draft.replace(old, given, {f'policy.{new}': used}, 'the policy keeps the statistics')
 
 
-def evaluation_episodes(draft: Draft) -> None:
-    """Converts evaluation episodes per env, as the parallel mode counts them, to their total."""
+def evaluation(draft: Draft) -> None:
+    """Converts evaluation episodes per env, as the parallel mode counts them, to their total, and odd intervals."""
+    key = 'policy.eval.evaluator.eval_freq'
+    interval = draft.get(key)
+    if isinstance(interval, int) and interval < 1:
+        draft.replace(key, interval, {key: 1}, 'after every round')
     each, envs = draft.take('env.evaluator_episode_num'), draft.get('env.evaluator_env_num', 5)
     if isinstance(each, int) and isinstance(envs, int) and draft.get('env.n_evaluator_episode') is MISSING:
         new = {'env.n_evaluator_episode': each * envs}
@@ -220,6 +225,30 @@ def manager_limits(draft: Draft) -> None:
         if draft.get(key) is None:
             draft.take(key)
             draft.say(key, None, {}, 'the default timeout is used')
+
+
+def game(draft: Draft) -> None:
+    """Replaces the id of an Atari game, and names the protocol that dizoo's wrappers follow."""
+    if draft.kind('env') != 'atari':
+        return
+    given = draft.get('env.env_id')
+    if isinstance(given, str) and (match := re.fullmatch(r'(\w+)NoFrameskip-v([04])', given)):
+        new: dict[str, Any] = {'env.env_id': f'ALE/{match[1]}-v5'}
+        if match[2] == '0':
+            new['env.sticky_actions'] = 0.25
+        draft.replace('env.env_id', given, new, 'env.frame_skip and env.protocol set the rest')
+    draft.fill({'env.protocol': 'baselines'})
+
+
+def torque_levels(draft: Draft) -> None:
+    """Divides the torque of a pendulum into as many levels as dizoo has, if its actions are discrete."""
+    is_continuous = draft.take('env.continuous')
+    if is_continuous is False:
+        wrapper = {'type': 'gymnasium.wrappers:DiscretizeAction', 'bins': 11}
+        reason = '11 levels of torque, up to 1.82 where dizoo has 2'
+        draft.replace('env.continuous', False, {'env.wrappers': [wrapper]}, reason)
+    elif is_continuous is not MISSING:
+        draft.say('env.continuous', is_continuous, {}, 'actions are continuous')
 
 
 def q_learning(draft: Draft) -> None:
@@ -344,6 +373,22 @@ def hidden_layers(draft: Draft) -> None:
     draft.say(', '.join(taken), list(taken.values()), {new: sizes[1]}, reason)
 
 
+def convolutions(draft: Draft) -> None:
+    """Lists the convolutions of a network for images, whose channels DI-engine names among the hidden sizes."""
+    key, shape = 'policy.model.encoder_hidden_size_list', draft.get('policy.model.obs_shape')
+    is_image = isinstance(shape, list | tuple) and len(shape) == 3
+    sizes = draft.get(key, [128, 128, 64])
+    if not is_image or not isinstance(sizes, list | tuple) or len(sizes) < len(CONVOLUTIONS):
+        return
+    if draft.policy not in (*Q_LEARNING, *ADVANTAGE):
+        return
+    layers = [[width, *rest] for width, rest in zip(sizes, CONVOLUTIONS, strict=False)]
+    new = {'policy.model.conv_layers': layers, key: [sizes[-1]]}
+    is_residual = len(sizes) > len(CONVOLUTIONS) + 1
+    reason = 'channels, kernel size and stride of each convolution, and the layer after them'
+    draft.replace(key, sizes, new, f'{reason}; residual blocks are left out' if is_residual else reason)
+
+
 def sequences(draft: Draft) -> None:
     """Converts R2D2's rounds from sequences to env steps and copies ``priority`` to its replay buffer."""
     if draft.policy != 'r2d2':
@@ -368,6 +413,24 @@ def equal_shares(draft: Draft) -> None:
         total = -(-count // envs) * envs
         reason = f'the same number of steps from each of {envs} envs'
         draft.replace('policy.collect.n_sample', count, {'policy.collect.n_sample': total}, reason)
+
+
+def falling_rate(draft: Draft) -> None:
+    """Converts PPO's linear schedule of the learning rate, whose length DI-engine counts in rounds, to env steps."""
+    key, given = 'policy.learn.learning_rate', 'policy.learn.lr_scheduler'
+    plan = draft.take(given) if draft.policy == 'ppo' else MISSING
+    if plan is None:
+        draft.say(given, None, {}, 'the learning rate is constant')
+    if not isinstance(plan, dict):
+        return
+    rate, least = draft.get(key, 3e-4), plan.get('min_lr_lambda')
+    numbers = rate, least, plan.get('epoch_num'), draft.get('policy.collect.n_sample')
+    if not all(isinstance(number, int | float) for number in numbers):
+        draft.put(given, plan)  # which the check of the config refuses
+        return
+    steps = plan['epoch_num'] * draft.get('policy.collect.n_sample')
+    new = {'type': 'linear', 'start': rate, 'end': rate * least, 'decay': steps}
+    draft.replace(given, plan, {key: new}, f'over env steps: {plan["epoch_num"]} rounds')
 
 
 def cloning(draft: Draft) -> None:
@@ -402,8 +465,10 @@ FIRST: tuple[Callable[[Draft], None], ...] = (
     device,
     activation,
     normalisation,
-    evaluation_episodes,
+    evaluation,
     manager_limits,
+    game,
+    convolutions,
     q_learning,
     recurrence,
     advantages,
@@ -413,5 +478,5 @@ FIRST: tuple[Callable[[Draft], None], ...] = (
     cloning,
 )
 """Converters that run before the tables are applied."""
-LAST: tuple[Callable[[Draft], None], ...] = (sequences, equal_shares, random_start)
+LAST: tuple[Callable[[Draft], None], ...] = (sequences, equal_shares, falling_rate, random_start)
 """Converters that run after the defaults are filled in."""

@@ -18,6 +18,13 @@ ENVS: dict[str, str] = {
 }
 """Env types of dizoo that wrap a Gymnasium env, and its id if the config has no ``env.env_id``."""
 
+ARGUMENTS: dict[str, tuple[str, ...]] = {
+    'carracing': ('continuous',),
+    'frozen_lake': ('desc', 'map_name', 'is_slippery'),
+    'taxi': ('max_episode_steps',),
+}
+"""Options of dizoo's env types that are arguments of the Gymnasium env."""
+
 _MUJOCO = [
     'Ant',
     'HalfCheetah',
@@ -32,9 +39,11 @@ _MUJOCO = [
     'Walker2d',
 ]
 OLD_IDS: dict[str, str] = {
+    'CarRacing-v2': 'CarRacing-v3',
     'LunarLander-v2': 'LunarLander-v3',
     'LunarLanderContinuous-v2': 'LunarLanderContinuous-v3',
     'Pendulum-v0': 'Pendulum-v1',
+    'Taxi-v3': 'Taxi-v4',
     **{f'{name}-v{version}': f'{name}-v5' for name in _MUJOCO for version in (2, 3)},
 }
 """Ids that Gymnasium has removed, and their successors."""
@@ -57,8 +66,27 @@ TYPE_PLACES = ('system_config', 'policy', 'policy.learn', 'policy.learn.learner'
 """Sections of the main config in which such keys lie."""
 NO_COORDINATOR = 'there is no coordinator: one process learns, and Ray actors collect'
 """Why these sections and ``system_config`` are not used without parallel mode."""
-REWARD_MODELS = ('reward_model', 'world_model')
-"""Sections without a counterpart in rlframe that change how a policy learns."""
+NO_BUFFER = 'an on-policy policy has no replay buffer'
+"""Why a replay buffer is not used."""
+OTHER_LEARNING = {
+    'reward_model': 'reward model',
+    'world_model': 'world model',
+    'bco': 'behaviour cloning from observation',
+}
+"""Sections without a counterpart in rlframe that change how a policy learns, and what they configure."""
+OTHER_RUNS = {
+    'policy.collect.save_path': (
+        'this config records data with a trained policy, and trains nothing',
+        'Train the policy with its own config.',
+    ),
+    'policy.collect.model_path': (
+        'learning from an expert that acts, as SQIL does, does not exist in rlframe',
+        "'bc' learns from recorded data.",
+    ),
+}
+"""Keys of configs that do not train the policy which they name, with the reason and the remedy."""
+COMPOSITE = ('ppo', 'a2c', 'bc')
+"""Policies with hybrid actions."""
 
 INSTEAD = {
     'ppo_offpolicy': "'ppo' is the on-policy one.",
@@ -72,6 +100,9 @@ ACTOR_CRITIC = ('ddpg', 'td3', 'sac', 'crossq', 'xqc', 'tqc', 'redq', 'droq', 's
 SAC = ('sac', 'crossq', 'xqc', 'tqc', 'redq', 'droq', 'sac_discrete')
 ON_POLICY = ('ppo', 'a2c', 'bc')
 ADVANTAGE = ('ppo', 'a2c')
+
+CONVOLUTIONS = ((8, 4), (4, 2), (3, 1))
+"""Kernel size and stride of the convolutions of DI-engine's networks."""
 
 RENAMED: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ('policy.unroll_len', 'policy.collect.unroll_len', (*ONE_STEP, *ACTOR_CRITIC, *ON_POLICY)),
@@ -101,6 +132,7 @@ _DONE = 'episodes cut by a time limit are always bootstrapped, terminated ones n
 _RESUME = '--resume RUN continues a run'
 _LOAD = 'eval RUN scores a run, policy.init_from=RUN starts from its weights'
 _RATE = 'policy.learn.learning_rate takes a schedule'
+_NOWHERE = 'without effect in DI-engine as well'
 _FILM = 'eval RUN --video DIR films episodes'
 
 UNUSED: tuple[tuple[str, str, tuple[str, ...]], ...] = (
@@ -112,6 +144,10 @@ UNUSED: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ('env.use_act_scale', 'actions are always scaled to the bounds of the env', ()),
     ('env.rew_clip', 'rewards are not clipped; add a wrapper that does to env.wrappers', ()),
     ('env.is_train', _FIXED, ()),
+    ('env.exp_name', 'exp_name outside env names the run', ()),
+    ('env.env_wrapper', _NOWHERE, ()),
+    ('env.collector_batch_size', 'every step is one of all envs', ()),
+    ('env.evaluator_batch_size', 'every step is one of all envs', ()),
     ('env.collector_episode_num', 'policy.collect.n_sample sets how much a round collects', ()),
     ('env.manager.shared_memory', 'envs in subprocesses always use shared memory', ()),
     ('env.manager.copy_on_get', _FIXED, ()),
@@ -140,14 +176,14 @@ UNUSED: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ('policy.other.commander.collector_task_space', _COORDINATOR, ()),
     ('policy.other.commander.learner_task_space', _COORDINATOR, ()),
     ('policy.other.replay_buffer.multi_gpu', _PROCESSES, ()),
-    ('policy.other.replay_buffer', 'an on-policy policy has no replay buffer', ON_POLICY),
+    ('policy.other.replay_buffer', NO_BUFFER, ON_POLICY),
     ('policy.other.eps', 'the policy samples its actions', (*ON_POLICY, *SAC)),
     ('policy.other.replay_buffer.max_use', 'the sequence replay buffer has no such limit', ('r2d2',)),
     ('policy.other.replay_buffer.max_staleness', 'the sequence replay buffer has none', ('r2d2',)),
     ('policy.other.replay_buffer.monitor', 'the sequence replay buffer has none', ('r2d2',)),
     ('policy.other.replay_buffer.thruput_controller', 'the sequence replay buffer has none', ('r2d2',)),
-    ('policy.priority', 'an on-policy policy has no replay buffer', ON_POLICY),
-    ('policy.priority_IS_weight', 'an on-policy policy has no replay buffer', ON_POLICY),
+    ('policy.priority', NO_BUFFER, ON_POLICY),
+    ('policy.priority_IS_weight', NO_BUFFER, ON_POLICY),
     ('policy.transition_with_policy_data', _FIXED, ()),
     ('policy.multi_agent', 'there is one agent', ()),
     ('policy.command', 'policy.other.eps sets the exploration schedule', ()),
@@ -205,6 +241,9 @@ UNUSED: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ('policy.learn.ppo_param_init', 'networks are always initialized this way', ADVANTAGE),
     ('policy.learn.betas', "Adam's defaults", ADVANTAGE),
     ('policy.learn.ignore_done', _DONE, ()),
+    ('policy.learn.discount_factor', _NOWHERE, (*Q_LEARNING, *ADVANTAGE)),
+    ('policy.kappa', f'{_NOWHERE}; policy.learn.kappa is the option', ('iqn',)),
+    ('policy.learn.iqn', _NOWHERE, ('rainbow',)),
     ('policy.learn.init_w', _FIXED, ACTOR_CRITIC),
     ('policy.learn.log_space', 'the logarithm of the entropy weight is learned', SAC),
     ('policy.learn.learning_rate_value', 'SAC has no value network', SAC),
@@ -227,6 +266,7 @@ UNUSED: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ('policy.model.dueling', 'behaviour cloning has no action values', ('bc',)),
     ('policy.loss_type', 'squared error for continuous, cross entropy for discrete actions', ('bc',)),
     ('env.collector_env_num', 'the data are recorded, so there is no collector env', ('bc',)),
+    ('policy.collect.data_type', 'the form of the data is recognised', ('bc',)),
     ('policy.collect.n_sample', 'each round is one batch of the data', ('bc',)),
     ('policy.collect.n_episode', 'each round is one batch of the data', ('bc',)),
 )

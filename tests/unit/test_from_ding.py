@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import importlib
 import json
 import warnings
 from pathlib import Path
@@ -272,8 +273,11 @@ def test_env_that_is_not_known_has_to_be_given() -> None:
         ({}, {'policy.type': 'ppof'}, r"policy 'ppof' does not exist in rlframe\. 'ppo' has"),
         ({}, {'reward_model.type': 'rnd'}, 'reward model does not exist'),
         ({'world_model.train_freq': 1}, {}, 'world model does not exist'),
-        ({'policy.action_space': 'hybrid'}, {}, 'dqn has no hybrid actions. ppo has them'),
-        ({'policy.multi_agent': True}, {}, 'one policy for several agents'),
+        ({'policy.action_space': 'hybrid'}, {}, 'dqn has no hybrid actions. These have them: ppo, a2c'),
+        ({'policy.multi_agent': True}, {}, 'a critic that sees what all agents see does not exist'),
+        ({'bco.alpha': 0.2}, {}, "^bco: DI-engine's behaviour cloning from observation does not exist"),
+        ({'policy.collect.save_path': 'x', 'policy.collect.model_path': 'y'}, {}, 'records data'),
+        ({'policy.collect.model_path': 'y'}, {}, 'learning from an expert that acts'),
     ],
 )
 def test_what_would_learn_something_else_is_one_error(
@@ -351,6 +355,23 @@ MEANINGS = [
     ),
     ('ppo', {'policy.recompute_adv': False, 'policy.learn.clip_ratio': 0.3}, {'learn.value_clip': 0.3}),
     ('a2c', {'policy.learn.grad_norm': 3.0}, {'learn.grad_clip_norm': 3.0}),
+    (
+        'ppo',
+        {'policy.learn': {'learning_rate': 0.5, 'lr_scheduler': {'epoch_num': 10, 'min_lr_lambda': 0.1}}},
+        {'learn.learning_rate': {'type': 'linear', 'start': 0.5, 'end': 0.05, 'decay': 160}},
+    ),
+    ('ppo', {'policy.eval.evaluator.eval_freq': -1}, {'eval.evaluator.eval_freq': 1}),
+    ('ppo', {'policy.learn.lr_scheduler': None}, {'learn.learning_rate': 3e-4}),
+    (
+        'a2c',
+        {'policy.model': {'obs_shape': [4, 84, 84], 'encoder_hidden_size_list': [1, 2, 3, 3, 5]}},
+        {'model.conv_layers': [[1, 8, 4], [2, 4, 2], [3, 3, 1]], 'model.encoder_hidden_size_list': [5]},
+    ),
+    (
+        'iqn',
+        {'policy.model.obs_shape': [4, 84, 84]},
+        {'model.conv_layers': [[128, 8, 4], [128, 4, 2], [64, 3, 1]], 'model.encoder_hidden_size_list': [64]},
+    ),
 ]
 
 
@@ -360,6 +381,53 @@ def test_what_is_counted_or_limited_otherwise_is_converted(
 ) -> None:
     cfg = of_policy(policy, given).policy
     assert {key: at(cfg, key) for key in meant} == meant
+
+
+ENVS = [
+    (
+        'atari',
+        {'env_id': 'PongNoFrameskip-v4', 'frame_stack': 4},
+        {'env_id': 'ALE/Pong-v5', 'protocol': 'baselines', 'sticky_actions': None},
+    ),
+    ('atari', {'env_id': 'AsterixNoFrameskip-v0'}, {'env_id': 'ALE/Asterix-v5', 'sticky_actions': 0.25}),
+    ('atari', {'env_id': 'ALE/Pong-v5', 'protocol': 'mnih2015'}, {'protocol': 'mnih2015'}),
+    (
+        'frozen_lake',
+        {'env_id': 'FrozenLake-v1', 'desc': None, 'map_name': '4x4', 'is_slippery': False},
+        {'kwargs': {'desc': None, 'map_name': '4x4', 'is_slippery': False}},
+    ),
+    ('carracing', {'env_id': 'CarRacing-v2', 'continuous': False}, {'env_id': 'CarRacing-v3'}),
+    (
+        'pendulum',
+        {'continuous': False},
+        {'wrappers': [{'type': 'gymnasium.wrappers:DiscretizeAction', 'bins': 11}]},
+    ),
+    ('pendulum', {'continuous': True, 'exp_name': 'x', 'env_wrapper': 'mujoco_default'}, {'wrappers': []}),
+]
+
+
+@pytest.mark.parametrize(('kind', 'given', 'meant'), ENVS)
+def test_options_of_dizoos_envs_are_those_of_the_env_that_it_wraps(
+    kind: str, given: dict[str, Any], meant: dict[str, Any]
+) -> None:
+    pair = dqn({f'env.{key}': value for key, value in given.items()}, {'env.type': kind})
+    with pytest.warns(ConfigWarning, match='DI-engine'):
+        cfg = compile_config(*pair)
+    assert {key: cfg.env[key] for key in meant} == meant
+
+
+def test_schedule_without_numbers_is_left_to_the_check_of_the_config() -> None:
+    main, create = pair_of('cartpole_ppo')
+    main.policy.learn.lr_scheduler = {'epoch_num': 'x', 'min_lr_lambda': 0}
+    with pytest.raises(ConfigError, match='lr_scheduler'):
+        compile_config(main, create)
+
+
+def test_replay_buffer_of_an_on_policy_policy_is_dropped() -> None:
+    main, create = pair_of('cartpole_ppo')
+    create.replay_buffer = {'type': 'naive'}
+    with pytest.warns(ConfigWarning, match='not used: create_config.replay_buffer'):
+        assert not compile_config(main, create).policy.other.get('replay_buffer')
 
 
 def test_limits_of_envs_in_processes_are_kept_where_there_are_processes() -> None:
@@ -451,6 +519,26 @@ def test_every_key_that_is_translated_is_documented() -> None:
     text = (ROOT / 'docs' / 'from_ding.md').read_text(encoding='utf-8')
     keys = {key for key, *_ in (*RENAMED, *UNUSED)}
     assert not [key for key in sorted(keys) if f'`{key}`' not in text]
+
+
+def test_configs_of_a_folder_are_counted_and_trained(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / 'docs'))
+    count = importlib.import_module('count_ding_configs')
+    (folder := tmp_path / 'dizoo' / 'config').mkdir(parents=True)
+    for name in ('cartpole_dqn', 'cartpole_ppo', 'cartpole_bc', 'cartpole_impala'):
+        write(folder, name)
+    again = (folder / 'cartpole_dqn_config.py').read_text()
+    (folder / 'gail.py').write_text(f'{again}\ncreate_config.reward_model = dict(type="gail")\n')
+    (folder / 'unread.py').write_text('import ding\ncreate_config = 0\n')
+    assert count.main([str(tmp_path)]) == 0
+    out, err = capsys.readouterr()
+    assert '| `dqn` | 2 | 1 |' in out and '| all | 4 | 3 |' in out and 'reward model does not exist' in out
+    assert 'not read:' in err and 'unread.py' in err
+    monkeypatch.chdir(tmp_path)
+    assert count.train(folder / 'cartpole_dqn_config.py', 16, 60, 8)[0] == count.TRAINS
+    assert count.train(folder / 'cartpole_bc_config.py', 16, 60, None)[0] == count.NEEDS
 
 
 SYSTEM = nested(FLAT['cartpole_dqn_parallel']['system_config'])
