@@ -201,7 +201,11 @@ def make_by_id(env_id: str, kwargs: Mapping[str, Any]) -> gym.Env[Any, Any]:
     except gym.error.DependencyNotInstalled as error:
         raise _missing(env_id, str(error)) from error
     except (gym.error.Error, TypeError, ImportError) as error:
-        if isinstance(error, gym.error.UnregisteredEnv) and extra_of(name) and not (has_namespace or module_of(name)):
+        if (
+            isinstance(error, gym.error.UnregisteredEnv)
+            and extra_of(name)
+            and not (has_namespace or module_of(name))
+        ):
             raise _missing(env_id, 'its package is not installed') from error
         is_near = name not in gym.registry and not ENVPOOL_IDS.match(name)
         is_near = is_near and bool(module or not module_of(name))  # its package is not imported

@@ -519,7 +519,10 @@ def test_the_last_part_of_a_key_is_enough_if_one_option_has_it() -> None:
     cfg = compile_(overrides=['batch_size=7', 'policy.nstep=2', 'max_env_step=100'])
     assert (cfg.policy.learn.batch_size, cfg.policy.nstep, cfg.max_env_step) == (7, 2, 100)
     cfg = compile_(overrides={'n_evaluator_episode': 3, 'policy.type': 'iqn', 'num_quantiles': 5})
-    assert (cfg.env.n_evaluator_episode, cfg.policy.model.num_quantiles) == (3, 5)  # which only the new policy has
+    assert (cfg.env.n_evaluator_episode, cfg.policy.model.num_quantiles) == (
+        3,
+        5,
+    )  # which only the new policy has
     with pytest.raises(ConfigError, match=r'type is the name of \d+ options: .*policy\.type'):
         compile_(overrides=['type=ppo'])
     with pytest.raises(ConfigError, match=r'batch_sise.*Did you mean policy\.learn\.batch_size'):
