@@ -68,11 +68,11 @@ class Run:
         *,
         model: Any = None,
         trust: bool = False,
-        hooks: Sequence[Any] = (),
+        hooks: Any = (),
     ) -> None:
         self.config = cfg
         """The compiled config."""
-        self._model, self._trust, self._hooks = model, trust, tuple(hooks)
+        self._model, self._trust, self._hooks = model, trust, hooks
         self.progress_shown = True
         """Whether ``train`` and ``resume`` show the progress if they are not told otherwise."""
         self._pipeline: SerialPipeline | ParallelPipeline | None = None

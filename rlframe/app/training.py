@@ -383,7 +383,7 @@ def train(
     folder: str | Path | None = None,
     overrides: Mapping[str, Any] | None = None,
     progress: bool = True,
-    hooks: Sequence[Any] = (),
+    hooks: Any = (),
     **options: Any,
 ) -> Run:
     """Trains a policy and returns the run.
@@ -418,7 +418,7 @@ def start(
     folder: str | Path | None = None,
     overrides: Mapping[str, Any] | None = None,
     progress: bool = True,
-    hooks: Sequence[Any] = (),
+    hooks: Any = (),
     **options: Any,
 ) -> Run:
     """Starts a run and returns it untrained, to train it step by step; the arguments are those of ``train``.
@@ -432,7 +432,7 @@ def start(
 
 
 def open_run(
-    folder: str | Path, *, env: Any = None, model: Any = None, trust: bool = False, hooks: Sequence[Any] = ()
+    folder: str | Path, *, env: Any = None, model: Any = None, trust: bool = False, hooks: Any = ()
 ) -> Run:
     """Opens the run of an existing folder, to evaluate, plot or resume it.
 
@@ -453,7 +453,7 @@ def open_run(
     return Run(cfg, opened.path.parent.parent, model=model, trust=trust, hooks=hooks)
 
 
-def _begun(cfg: ExperimentConfig, model: Any, folder: str | Path | None, hooks: Sequence[Any]) -> Run:
+def _begun(cfg: ExperimentConfig, model: Any, folder: str | Path | None, hooks: Any) -> Run:
     """Starts a run with a compiled config."""
     config.warn_of_own_parts(cfg, model)
     try:

@@ -15,6 +15,7 @@ from rlframe.data.timestep import Array, EnvSpec, IntArray, TimeStep
 from rlframe.envs import contract
 from rlframe.envs.base_env import EnvFactory
 from rlframe.envs.faults import checkpoint_seed, restart_seed
+from rlframe.errors import ConfigError
 from rlframe.registry import ENV_MANAGER_REGISTRY, ENV_REGISTRY
 from rlframe.utils.field import Configurable, to_plain
 from rlframe.utils.schema import COUNT, check_state, list_of, maybe
@@ -294,8 +295,8 @@ def create_env_manager(
     Args:
         manager_cfg: The section ``env.manager`` of a config, or a name.
         env_fn: Functions that each create an env: with ``get_vec_env_setting``, ``partial(env_fn, cfg=cfg)`` of each
-            config; a manager of vector envs takes no other ones. With ``env_num``: an id, a class or a function.
-        env_num: Number of envs, if ``env_fn`` is not a list.
+            config; a manager of vector envs takes no other ones. Or an id of Gymnasium, a class or a function.
+        env_num: Number of envs, if ``env_fn`` is not a list; by default 1.
         options: Options of the manager, if it is given by its name.
 
     Raises:
@@ -303,8 +304,12 @@ def create_env_manager(
     """
     section, rest = named(ENV_MANAGER_REGISTRY, manager_cfg, options)
     if rest:
-        raise TypeError(f'{", ".join(rest)}: options of a manager whose section is given belong in there')
+        raise TypeError(f'{", ".join(rest)}: options belong to the section, or to the name, of a manager')
     kind: Any = ENV_MANAGER_REGISTRY.get_cls(section)
+    if env_num is None and (isinstance(env_fn, str) or not isinstance(env_fn, Iterable)):
+        env_num = 1
+    if env_num is not None and not (isinstance(env_num, int) and env_num > 0):
+        raise ConfigError('bad number of envs', where='env_num', got=env_num, expected='an int >= 1')
     if env_num is not None:
         made: IEnvManager = kind.from_factory(_factory({'env_id': env_fn}), env_num, section)
         return made

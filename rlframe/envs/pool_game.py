@@ -11,7 +11,10 @@ from gymnasium.spaces import Box, Dict
 from rlframe.data.timestep import Array
 from rlframe.envs import pool_manager
 from rlframe.envs.player_env import PlayerEnv
-from rlframe.errors import IncompatibleError
+from rlframe.errors import EnvError, IncompatibleError
+
+OWN = {'num_envs', 'batch_size', 'num_threads', 'seed', 'max_episode_steps'}
+"""Options of EnvPool that a game sets itself; with a time limit, EnvPool would call each end a truncation."""
 
 
 class PoolGame(PlayerEnv):
@@ -33,6 +36,10 @@ class PoolGame(PlayerEnv):
     _pool: Any = None
 
     def __init__(self, task_id: str, render_mode: str | None = None, **kwargs: Any) -> None:
+        if own := sorted(OWN & kwargs.keys()):
+            raise EnvError(
+                f'{own[0]} is not for a game, which ends by its rules', where=f'env.kwargs.{own[0]}'
+            )
         spec = pool_manager.task_spec(task_id, kwargs)
         if not pool_manager.moves_in_turn(spec):
             raise IncompatibleError(

@@ -7,7 +7,7 @@ import logging
 import math
 import time
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from time import monotonic, perf_counter
 from typing import TYPE_CHECKING, Any, cast
@@ -148,7 +148,7 @@ class ParallelPipeline(HasGoal, CoordinatedRun):
         folder: Path | Callable[[], Path] | None = None,
         resume: Path | OpenCheckpoint | None = None,
         launches: bool = True,
-        hooks: Sequence[Any] = (),
+        hooks: Any = (),
     ) -> None:
         self._given_hooks = given_hooks(hooks, True, 'local')
         self.cfg = cfg

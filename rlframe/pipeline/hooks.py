@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from time import monotonic
 from typing import Any
 
 from rlframe.errors import HookError
-from rlframe.worker.hooks.run_hook import EVENTS, HookList, RunHook
+from rlframe.worker.hooks.run_hook import HookList, RunHook
 from rlframe.worker.learner.learner_hook import LearnerHook
 
 ROUND_SECONDS = 1.0
@@ -57,25 +58,34 @@ class LaterHooks:
         self._state = self.hooks.state_dict()
 
 
-def given_hooks(hooks: Sequence[Any], is_parallel: bool, backend: str) -> dict[str, RunHook]:
+def given_hooks(hooks: Any, is_parallel: bool, backend: str) -> dict[str, RunHook]:
     """Returns the hooks that a program passes as objects, by their names.
 
+    A name is that of the class or function; a second one of the same name gets a number, so their order matters.
+
     Args:
-        hooks: Hooks and functions. A function is called with the view of the run at the event that it is named like, or
-            else after each round.
+        hooks: Hooks and functions, or a single one. A function is called with the view of the run at the event that it is
+            named like, or else after each round.
         is_parallel: Whether the run is one of parallel mode.
         backend: Backend of the collector.
 
     Raises:
         HookError: If something else is among them, or a hook that cannot work in the run.
     """
+    if isinstance(hooks, str | Mapping):
+        raise HookError(
+            'hooks takes objects and functions',
+            where='hooks',
+            remedy="Sections of the config are overrides: overrides={'hooks.early_stop.patience': 10}.",
+        )
     found: dict[str, RunHook] = {}
-    for i, given in enumerate(hooks):
+    for i, given in enumerate(hooks if isinstance(hooks, Iterable) else [hooks] if hooks else []):
         hook = _hook_of(given, f'hooks[{i}]')
         if why := hook.why_not(is_parallel, backend):
             raise HookError(why, where=f'hooks[{i}]')
-        name = f'{getattr(given, "__name__", type(given).__name__)}()'  # no section of a config is named so
-        found[name if name not in found else f'{name}#{i}'] = hook
+        name = getattr(given, '__qualname__', type(given).__qualname__)
+        count = sum(other.partition('()')[0] == name for other in found)
+        found[f'{name}()#{count + 1}' if count else f'{name}()'] = hook  # no section of a config is named so
     return found
 
 
@@ -90,6 +100,11 @@ def _hook_of(given: Any, where: str) -> RunHook:
             remedy = 'A hook of the learner belongs to policy.learn.learner.hook.'
         raise HookError(f'{given!r} is neither a hook of a run nor a function', where=where, remedy=remedy)
     name = getattr(given, '__name__', '')
-    event = name if name in EVENTS else 'after_round'
-    kind: type[RunHook] = type('FunctionHook', (RunHook,), {event: lambda self, run: given(run)})
+    if inspect.iscoroutinefunction(given):
+        raise HookError(f'{name} is a coroutine, which nobody would await', where=where)
+    looks = name.startswith(('before_', 'after_', 'on_'))
+    members = {name if looks else 'after_round': lambda self, run: given(run)}
+    kind: type[RunHook] = type(
+        name or 'FunctionHook', (RunHook,), members
+    )  # which checks the name of an event
     return kind()

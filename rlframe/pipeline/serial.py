@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -61,7 +61,7 @@ class SerialPipeline(HasGoal):
         model: Any = None,
         resume: Path | OpenCheckpoint | None = None,
         clone_key: int | None = None,
-        hooks: Sequence[Any] = (),
+        hooks: Any = (),
     ) -> None:
         self._model = model
         self._given_hooks = given_hooks(hooks, False, cfg.policy.collect.collector.get('backend', 'local'))

@@ -44,11 +44,12 @@ def own_options(cfg: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def spec_of_env(env: Any) -> EnvSpec:
-    """Returns the spaces of an id, an env manager, or an env or vector env of Gymnasium."""
+    """Returns the spaces of an id of Gymnasium, an env manager, or an env or vector env of Gymnasium."""
     if isinstance(env, str):
         found: EnvSpec = ENV_REGISTRY.build({'type': 'gym', 'env_id': env}, {'env_id': env}).spec
         return found
-    if isinstance(spec := getattr(env, 'spec', None), EnvSpec):
+    spec = getattr(env, 'player', None) or getattr(env, 'spec', None)
+    if isinstance(spec, EnvSpec):
         return spec
     obs, action = (
         getattr(env, f'single_{name}', None) or getattr(env, name, None)
@@ -56,7 +57,7 @@ def spec_of_env(env: Any) -> EnvSpec:
     )
     if obs is None or action is None:
         raise ConfigError(f'{env!r} has no spaces', where='env', expected='an id, an env manager or an env')
-    return EnvSpec(obs, action)
+    return EnvSpec(obs, action, name=getattr(spec, 'id', type(env).__name__))
 
 
 def spec_of_shapes(policy: Any, cfg: Mapping[str, Any]) -> EnvSpec:

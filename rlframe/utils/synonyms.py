@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 import re
 from collections.abc import Collection, Mapping
@@ -57,19 +58,25 @@ def unknown_key(
     return ConfigError(f'{where} is not a known key{hint}', where=where, remedy=known)
 
 
-def section_of(options: Mapping[str, Any], declared: Mapping[str, Any]) -> dict[str, Any]:
+def section_of(
+    options: Mapping[str, Any], declared: Mapping[str, Any], below: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
     """Returns the section that options by the last parts of their keys make up, such as ``batch_size=64``.
 
     Args:
-        options: Values by name.
+        options: Values by name; a section by its name, such as ``model``, is a mapping.
         declared: The declared options of a component.
+        below: A section that they are laid over, which stays as it is.
 
     Raises:
         ConfigError: If no option, or several, have a name; the nearest, or all of them, are named.
     """
-    found: dict[str, Any] = {}
+    found: dict[str, Any] = copy.deepcopy(dict(below or {}))
     keys = [key for key in dotted_keys(declared) if not isinstance(declared.get(key), dict)]
     for name, value in options.items():
+        if isinstance(declared.get(name), dict) and isinstance(value, Mapping):
+            found[name] = section_of(value, declared[name], found.get(name))
+            continue
         meant = [name] if name in keys else [key for key in keys if key.endswith(f'.{name}')]
         if not meant:
             raise unknown_key(name, declared, declared)
@@ -97,9 +104,14 @@ def named(registry: Registry[Any], cfg: Any, given: dict[str, Any]) -> tuple[Any
     if not isinstance(cfg, str):
         return cfg, given
     kind = registry.get(cfg)
-    arguments = {name: given[name] for name in inspect.signature(kind).parameters if name in given}
+    fields = kind.config_fields()
+    arguments = {
+        name: given[name]
+        for name in inspect.signature(kind).parameters
+        if name in given and not (name in fields and isinstance(given[name], Mapping))
+    }
     options = {name: value for name, value in given.items() if name not in arguments}
-    return {'type': cfg, **section_of(options, kind.config_fields())}, arguments
+    return {'type': cfg, **section_of(options, fields)}, arguments
 
 
 def policies_with(where: str) -> list[str]:

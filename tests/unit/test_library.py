@@ -34,6 +34,17 @@ def test_parts_by_name_take_options_of_any_depth_and_arguments_of_the_constructo
     envs.close()
 
 
+def test_sections_are_mappings_and_options_are_laid_over_those_of_a_section() -> None:
+    sizes = dict(encoder_hidden_size_list=[8])
+    policy = create_policy('dqn', 'CartPole-v1', model=sizes, learn=dict(batch_size=3), nstep=2)
+    assert policy._cfg.model.encoder_hidden_size_list == [8] and policy._cfg.learn.batch_size == 3
+    given = dict(monitor=dict(sampled_data_attr=dict(average_range=7)))
+    buffer = AdvancedReplayBuffer(given, print_freq=3)
+    assert buffer._cfg.monitor.sampled_data_attr == dict(average_range=7, print_freq=3)
+    assert given == dict(monitor=dict(sampled_data_attr=dict(average_range=7)))
+    assert create_env_manager('base', 'CartPole-v1').env_num == 1
+
+
 @pytest.mark.parametrize(
     'env', ['CartPole-v1', gymnasium.make('CartPole-v1'), gymnasium.make_vec('CartPole-v1', 2)]
 )
@@ -55,6 +66,7 @@ def test_spaces_come_from_an_id_an_env_or_a_vector_env(env: Any) -> None:
             ConfigError,
             r'learning_rate_actor',
         ),
+        (lambda: create_env_manager('base', 'CartPole-v1', 0), ConfigError, r'env_num.*got 0'),
         (lambda: create_env_manager('base', 'CartPole-v1', 2, retry=1), ConfigError, r'retry is not a known'),
         (lambda: create_env_manager({'type': 'base'}, 'CartPole-v1', 2, retry=1), TypeError, r'retry'),
     ],

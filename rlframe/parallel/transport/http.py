@@ -147,7 +147,8 @@ def bound_socket(host: str, port: int) -> socket.socket:
     """
     family = socket.AF_INET6 if ':' in host else socket.AF_INET
     try:
-        return socket.create_server((host, port), family=family)
+        both = host == '::' and socket.has_dualstack_ipv6()  # IPv4, too
+        return socket.create_server((host, port), family=family, dualstack_ipv6=both)
     except (OSError, UnicodeError) as error:
         number = getattr(error, 'errno', None) or 0
         raise ConfigError(
@@ -199,8 +200,9 @@ class _Requests(BaseHTTPRequestHandler):
         return int(found[0]) if len(found) == 1 and found[0].isdecimal() and len(found[0]) < 20 else -1
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
-        """Refuses what is not HTTP, or has another method."""
+        """Refuses what is not HTTP, or has another method; how long its body is, is not known."""
         status = HTTPStatus(code)
+        self.headers = self.MessageClass()
         self._refuse(status, message or status.phrase)
 
     def _refuse(self, status: HTTPStatus, message: str, remedy: str = '') -> None:
@@ -269,11 +271,13 @@ class Connections:
             self._listening.shutdown(socket.SHUT_RDWR)
         self._listening.close()
         self._acceptor.join()
-        for connection, thread in list(self._open.items()):
+        still_open, until = list(self._open.items()), time.monotonic() + IDLE_SECONDS
+        for connection, _ in still_open:
             with suppress(OSError):  # it has ended meanwhile
                 connection.shutdown(socket.SHUT_RDWR)
+        for _, thread in still_open:
             if thread is not threading.current_thread():
-                thread.join(IDLE_SECONDS)
+                thread.join(max(until - time.monotonic(), 0.0))
 
     def _accept(self) -> None:
         while not self._is_closed:
@@ -288,7 +292,12 @@ class Connections:
             self._open[connection] = thread = threading.Thread(
                 target=self._serve, args=(connection,), name='rlframe-http-connection', daemon=True
             )
-            thread.start()
+            try:
+                thread.start()
+            except RuntimeError as error:  # the system allows no more threads
+                logger.warning('a connection was refused: %s', error)
+                del self._open[connection]
+                connection.close()
 
     def _serve(self, connection: socket.socket) -> None:
         try:
@@ -486,7 +495,7 @@ class HTTPTransport(Transport):
             reply = from_line(line)
         except (HTTPException, ValueError, TypeError) as error:
             connection.close()
-            if isinstance(error, OSError):
+            if isinstance(error, OSError | RequestRefusedError):
                 raise
             is_http = not isinstance(error, HTTPException)
             what = f'it sent a bad message: {error}' if is_http else 'it does not speak HTTP'

@@ -207,8 +207,8 @@ class IBuffer(Configurable, ABC):
         seed: int | np.random.SeedSequence | None = 0,
         **options: Any,
     ) -> None:
-        own = section_of(options, self.config_fields())
-        self._cfg = self.resolve_config({**(cfg or {}), **own} if own else cfg)
+        fields = self.config_fields()
+        self._cfg = self.resolve_config(section_of(options, fields, cfg) if options else cfg)
         self._tb_logger, self._exp_name, self._instance_name = tb_logger, exp_name, instance_name
         self._rng = np.random.default_rng(seed)
 

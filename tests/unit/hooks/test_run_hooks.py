@@ -270,6 +270,27 @@ class Counter(RunHook):
         self.rounds = state['rounds']
 
 
+def after_evaluation(run: RunView) -> None:
+    """Is named like an event, and none."""
+
+
+async def after_round(run: RunView) -> None:
+    """Would not be awaited."""
+
+
+def test_states_follow_the_order_of_the_hooks_of_a_class_alone(tmp_path: Path) -> None:
+    options: dict[str, Any] = dict(config=(MAIN, CREATE), folder=tmp_path / 'run', progress=False)
+    rlframe.train(**options, max_train_iter=4, hooks=[Counter(), Counter()])
+    again = [Counter(), Counter()]
+    rlframe.open_run(tmp_path / 'run', hooks=[print, *again]).resume(max_train_iter=8, progress=False)
+    assert again[0].rounds == again[1].rounds
+    single = Counter()
+    rlframe.open_run(tmp_path / 'run', hooks=single).resume(max_train_iter=12, progress=False)
+    assert single.rounds > again[0].rounds
+    with pytest.raises(HookError, match=r"overrides=\{'hooks\.early_stop\.patience': 10\}"):
+        rlframe.train(**options | {'folder': tmp_path / 'other'}, hooks={'early_stop': True})
+
+
 def test_objects_and_functions_of_a_program_are_hooks_and_continue(tmp_path: Path) -> None:
     seen: list[str] = []
 
@@ -297,6 +318,8 @@ def test_objects_and_functions_of_a_program_are_hooks_and_continue(tmp_path: Pat
         (Counter, r'hooks\[0\].*Pass an object: Counter\(\)'),
         (SaveCkptHook('mine', 20), r'belongs to policy\.learn\.learner\.hook'),
         ({'early_stop': True}, r'neither a hook of a run nor a function'),
+        (after_evaluation, r"no event 'after_evaluation'.*after_eval"),
+        (after_round, r'coroutine'),
     ],
 )
 def test_other_objects_are_refused_before_anything_starts(tmp_path: Path, hook: Any, words: str) -> None:

@@ -131,6 +131,8 @@ def test_an_env_of_envpool_gets_a_config_by_its_spaces() -> None:
         starting_config('envpool:AtOnce-v1')
     with pytest.raises(EnvError, match=r'2 players.*env\.type=pettingzoo.*envpool:Turns-v1'):
         starting_config('Turns-v1', manager='env_pool')
+    with pytest.raises(EnvError, match=r'env\.kwargs\.max_episode_steps: .*ends by its rules'):
+        PoolGame('Turns-v1', max_episode_steps=3)
     with pytest.raises(IncompatibleError, match=r"'OnlyHere-v1' is no game in which players move in turn"):
         PoolGame('OnlyHere-v1')
     with pytest.raises(

@@ -165,7 +165,8 @@ def test_stranger_at_the_address_is_told_from_a_coordinator_at_once(name: str) -
     with answering(data) as address:
         error = refusal_of(client(address))
     assert isinstance(error, RequestRefusedError) and error.is_fatal
-    assert address in str(error) and 'no coordinator of this rlframe' in str(error) and words in str(error)
+    assert address in str(error) and words in str(error)
+    assert str(error).count('no coordinator of this rlframe') == 1
 
 
 @pytest.mark.parametrize(
@@ -317,3 +318,30 @@ def test_an_address_with_a_token_is_refused_and_never_shown(address: str) -> Non
     shown = ''.join(traceback.format_exception(caught.value, chain=True)).splitlines()
     assert SECRET not in '\n'.join(line for line in shown if not line.startswith('  '))
     assert SECRET not in repr(vars(caught.value)) and SECRET not in shown_address(address)
+
+
+def test_a_system_without_another_thread_costs_a_connection_and_not_the_server(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    start, refused = threading.Thread.start, []
+
+    def limited(thread: threading.Thread) -> None:
+        if thread.name == 'rlframe-http-connection' and not refused:
+            refused.append(thread)
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, 'start', limited)
+    with serve() as server, joined(server) as transport:
+        assert transport.request(join()) is not None
+    assert refused
+
+
+def test_a_server_on_all_addresses_is_reached_by_the_name_of_the_machine() -> None:
+    if not socket.has_dualstack_ipv6():
+        pytest.skip('no IPv6 here')
+    with (
+        serve(host='::') as server,
+        socket.create_connection(('127.0.0.1', int(server.address.rpartition(':')[2]))),
+    ):
+        pass
