@@ -41,6 +41,8 @@ SMALL = {
     'policy.eval.evaluator.max_episode_len': 100,
 }
 MOST = {'policy.random_collect_size': 500, 'policy.other.replay_buffer.replay_buffer_size': 10_000}
+WIDTH = 8
+"""Channels of a light network for images, and units of its other layers."""
 DATA = 'policy.collect.collector.data'
 TRAINS, SLOW, NEEDS, FAILS = 'trains', 'slow', 'needs', 'fails'
 STARTING = 300
@@ -51,7 +53,7 @@ def main(words: Sequence[str] | None = None) -> int:
     """Counts, trains if asked to, prints or writes the tables, and returns the exit code."""
     args = _parser().parse_args(words)
     if args.one:
-        answer = train(args.folder, args.train, args.limit, args.batch)
+        answer = train(args.folder, args.train, args.limit, args.light)
         sys.stdout.write(json.dumps(answer) + '\n')
         return 0
     rows = [row for file in sorted(args.folder.rglob('config/**/*.py')) if (row := compiled(file))]
@@ -80,7 +82,7 @@ def _parser() -> argparse.ArgumentParser:
         '--train', type=int, default=0, metavar='STEPS', help='env steps to train (default: 0)'
     )
     parser.add_argument('--limit', type=int, default=120, help='seconds for each training (default: 120)')
-    parser.add_argument('--batch', type=int, help='largest batch of a policy with a replay buffer')
+    parser.add_argument('--light', action='store_true', help='cut networks of images to a few channels')
     parser.add_argument('--jobs', type=int, default=2, help='trainings at a time (default: 2)')
     parser.add_argument(
         '--saved', type=Path, help='JSON file of trainings; only those that failed are repeated'
@@ -127,7 +129,7 @@ def _outcome(row: dict[str, Any], saved: dict[str, Any], args: argparse.Namespac
     if row['reason'] or (known and known[0] != FAILS):
         return known
     words = [row['file'], '--one', '--train', str(args.train), '--limit', str(args.limit)]
-    words += ['--batch', str(args.batch)] if args.batch else []
+    words += ['--light'] if args.light else []
     with tempfile.TemporaryDirectory() as folder:
         try:
             done = subprocess.run(
@@ -146,29 +148,30 @@ def _outcome(row: dict[str, Any], saved: dict[str, Any], args: argparse.Namespac
     return answer
 
 
-def _small(cfg: Any, batch: int | None) -> dict[str, Any]:
+def _small(cfg: Any, light: bool) -> dict[str, Any]:
     """Returns the options of a config that make its training small."""
-    limits = MOST | (
-        {'policy.learn.batch_size': batch} if batch and 'random_collect_size' in cfg.policy else {}
-    )
     overrides: dict[str, Any] = dict(SMALL)
-    for key, most in limits.items():
+    for key, most in MOST.items():
         section = cfg
         for name in key.split('.')[:-1]:
             section = section.get(name) or {}
         if (given := section.get(key.rpartition('.')[2])) is not None:
             overrides[key] = min(given, most)
+    if light and (layers := cfg.policy.model.get('conv_layers')):
+        overrides['policy.model.conv_layers'] = [[WIDTH, *rest] for _, *rest in layers]
+        widths = {'encoder_hidden_size_list': [WIDTH], 'lstm_hidden_size': WIDTH}
+        overrides |= {f'policy.model.{key}': new for key, new in widths.items() if key in cfg.policy.model}
     return overrides
 
 
-def train(file: Path, steps: int, limit: int, batch: int | None) -> list[str]:
+def train(file: Path, steps: int, limit: int, light: bool) -> list[str]:
     """Trains a config in this process and this folder; returns one of the four words, and more about it.
 
     Args:
         file: The config.
         steps: Budget in env steps.
         limit: Seconds after which training ends with the next round.
-        batch: Largest batch of a policy with a replay buffer, in transitions; None: that of the config.
+        light: Whether networks that read images get a few channels.
     """
     with warnings.catch_warnings():
         warnings.simplefilter('ignore')
@@ -176,7 +179,7 @@ def train(file: Path, steps: int, limit: int, batch: int | None) -> list[str]:
         if 'subprocess' in str(pair[1].get('env_manager', {}).get('type')):
             pair[1].env_manager.type = 'base'
         cfg = compile_config(*pair)
-        cfg = compile_config(*pair, overrides=_small(cfg, batch), seed=0, max_env_step=steps)
+        cfg = compile_config(*pair, overrides=_small(cfg, light), seed=0, max_env_step=steps)
         deadline = perf_counter() + limit
         try:
             with SerialPipeline(cfg) as pipeline:

@@ -537,8 +537,8 @@ def test_configs_of_a_folder_are_counted_and_trained(
     assert '| `dqn` | 2 | 1 |' in out and '| all | 4 | 3 |' in out and 'reward model does not exist' in out
     assert 'not read:' in err and 'unread.py' in err
     monkeypatch.chdir(tmp_path)
-    assert count.train(folder / 'cartpole_dqn_config.py', 16, 60, 8)[0] == count.TRAINS
-    assert count.train(folder / 'cartpole_bc_config.py', 16, 60, None)[0] == count.NEEDS
+    assert count.train(folder / 'cartpole_dqn_config.py', 80, 60, True)[0] == count.TRAINS
+    assert count.train(folder / 'cartpole_bc_config.py', 80, 60, False)[0] == count.NEEDS
 
 
 SYSTEM = nested(FLAT['cartpole_dqn_parallel']['system_config'])
