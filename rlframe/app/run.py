@@ -259,8 +259,12 @@ class Run:
 
     @property
     def finished(self) -> bool:
-        """Whether nothing is left to train within the budgets."""
-        return self._opened().complete
+        """Whether nothing is left to train within the budgets; a closed run is opened for the answer, and closed again."""
+        was_closed = self._pipeline is None
+        complete = self._opened().complete
+        if was_closed:
+            self._release()
+        return complete
 
     @property
     def _own_env(self) -> Any:

@@ -40,6 +40,7 @@ from rlframe.config.tree import (
 from rlframe.errors import ConfigError, ConfigErrors, ConfigWarning
 from rlframe.utils.field import REQUIRED, Field, Options, ResolvedConfig, check_values, to_plain
 from rlframe.utils.secrets import redacted_keys
+from rlframe.utils.synonyms import meant_keys
 
 if TYPE_CHECKING:
     from rlframe.config.schema import ExperimentConfig
@@ -167,10 +168,12 @@ def _with_full_keys(
         if name in names and FORWARDED.get(key) not in all_keys:
             keys[name].append(key)
     for name, found in keys.items():
-        if len(found) > 1:
+        if len(found) > 1 and not meant_keys(
+            name, {'policy', *found}
+        ):  # else the check of keys says which one is meant
             message = f'{name} is the name of {len(found)} options: {", ".join(found)}'
             raise ConfigError(message, where=name, remedy=f'Name one by its dotted key, such as {found[0]}.')
-    full = {name: found[0] for name, found in keys.items() if found}
+    full = {name: found[0] for name, found in keys.items() if len(found) == 1}
     if isinstance(overrides, Mapping):
         return {full.get(key, key): overrides[given] for key, given in pairs}
     return [full.get(key, key) + str(given).strip()[len(key) :] for key, given in pairs]

@@ -200,3 +200,11 @@ def test_a_run_started_without_progress_shows_none(cwd: Path, capsys: pytest.Cap
         assert '--' not in told.value.remedy
     with pytest.raises(KeyError, match=r"no metric 'eval/mean_rewrd'. Did you mean 'eval/mean_reward'"):
         run.metrics()['eval/mean_rewrd']
+
+
+def test_a_closed_run_says_whether_it_is_finished_and_stays_closed() -> None:
+    run = rlframe.train(PAIR, progress=False)
+    assert run.finished and run._pipeline is None
+    assert (
+        not rlframe.open_run(run.folder).resume(max_train_iter=8).solved
+    )  # which needs the folder for itself
