@@ -49,12 +49,12 @@ def test_killed_run_takes_its_workers_along_and_can_be_resumed(site: Site) -> No
     assert_counted(site, restarted=True)
 
 
-def test_stop_signal_before_a_worker_has_joined_ends_the_start(site: Site) -> None:
+def test_stop_signal_while_workers_join_ends_the_start(site: Site) -> None:
     run = site.start('-m', 'parallel', LONG)
     run.until(lambda: site.worker('collector-1'))
     run.signal(signal.SIGINT)
     text = run.ends(130)
-    assert site.rows('produced') == 0 and 'interrupted' in text
+    assert 'interrupted' in text
     assert_nothing_left(site, run.address)
 
 
