@@ -24,9 +24,8 @@ import numpy as np
 from rlframe.app.explain import plain
 from rlframe.app.training import starting_config
 from rlframe.data.observation import ACTION_MASK, mask_parts, pack
-from rlframe.data.timestep import EnvSpec, TimeStep
+from rlframe.data.timestep import EnvSpec, TimeStep, spec_of
 from rlframe.envs import contract
-from rlframe.envs.base_env import spec_of
 from rlframe.envs.gym_env import GymEnvFactory
 from rlframe.envs.state import EnvState, Refusal
 from rlframe.envs.state_objects import MismatchError

@@ -40,7 +40,11 @@ def bootstrap(scores: Array, statistic: Callable[[Array], Array] = mean) -> tupl
     scores = np.asarray(scores, float)
     count = scores.shape[-1]
     chosen = np.random.default_rng(0).integers(count, size=(RESAMPLES, count))
-    values = np.stack([statistic(scores[..., index]) for index in chosen])
+    return _interval(np.stack([statistic(scores[..., index]) for index in chosen]))
+
+
+def _interval(values: Array) -> tuple[Any, Any]:
+    """Returns the bounds between which ``LEVEL`` of the resamples lie, along the first axis."""
     tail = 50 * (1 - LEVEL)
     low, high = np.percentile(values, [tail, 100 - tail], axis=0)
     return low, high
@@ -67,9 +71,7 @@ def improvement(scores: Sequence[float], others: Sequence[float]) -> dict[str, f
     ours, theirs, rng = np.asarray(scores, float), np.asarray(others, float), np.random.default_rng(0)
     wins = (np.sign(ours[:, None] - theirs) + 1) / 2  # [K, L]
     rows, columns = (rng.integers(n, size=(RESAMPLES, n)) for n in wins.shape)
-    values = wins[rows[:, :, None], columns[:, None, :]].mean((1, 2))
-    tail = 50 * (1 - LEVEL)
-    low, high = np.percentile(values, [tail, 100 - tail])
+    low, high = _interval(wins[rows[:, :, None], columns[:, None, :]].mean((1, 2)))
     return {'value': float(wins.mean()), 'low': float(low), 'high': float(high)}
 
 

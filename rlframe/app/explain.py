@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from rlframe import config
@@ -23,7 +23,7 @@ from rlframe.registry import (
 )
 from rlframe.utils.field import REQUIRED, Field, to_plain
 from rlframe.utils.files import printable
-from rlframe.utils.synonyms import SYNONYMS
+from rlframe.utils.synonyms import SYNONYMS, by_last_part
 
 SECTIONS = {'model': 'policy.model'} | {part.name: part.key for part in ALL_COMPONENTS}
 """Kind of component to its section in a config; learner hooks have no section."""
@@ -68,14 +68,6 @@ def value_of(cfg: Any, key: str) -> Any:
 def meaning_of(field: Field) -> str:
     """Returns the description of an option and its reach."""
     return f'{field.doc} (reaches: {field.reaches})'.lstrip() if field.reaches else field.doc
-
-
-def by_last_part(keys: Iterable[str]) -> dict[str, list[str]]:
-    """Returns the dotted keys that end in each name."""
-    found: dict[str, list[str]] = {}
-    for key in keys:
-        found.setdefault(key.rpartition('.')[2], []).append(key)
-    return found
 
 
 def registry_of(kind: str, name: str) -> Registry[Any]:

@@ -40,7 +40,7 @@ from rlframe.config.tree import (
 from rlframe.errors import ConfigError, ConfigErrors, ConfigWarning
 from rlframe.utils.field import REQUIRED, Field, Options, ResolvedConfig, check_values, to_plain
 from rlframe.utils.secrets import redacted_keys
-from rlframe.utils.synonyms import meant_keys
+from rlframe.utils.synonyms import ambiguous_name, by_last_part, meant_keys
 
 if TYPE_CHECKING:
     from rlframe.config.schema import ExperimentConfig
@@ -161,19 +161,15 @@ def _with_full_keys(
     names = {key for key, _ in pairs if '.' not in key} - options.keys() - ALIASES.keys()
     if errors or not names:
         return overrides
-    keys: dict[str, list[str]] = {name: [] for name in names}
-    all_keys = {key for key, _ in _leaves(check_values({}, options)[0], options)}
-    for key in sorted(all_keys):
-        name = key.rpartition('.')[2]
-        if name in names and FORWARDED.get(key) not in all_keys:
-            keys[name].append(key)
-    for name, found in keys.items():
-        if len(found) > 1 and not meant_keys(
-            name, {'policy', *found}
-        ):  # else the check of keys says which one is meant
-            message = f'{name} is the name of {len(found)} options: {", ".join(found)}'
-            raise ConfigError(message, where=name, remedy=f'Name one by its dotted key, such as {found[0]}.')
-    full = {name: found[0] for name, found in keys.items() if len(found) == 1}
+    known = {key for key, _ in _leaves(check_values({}, options)[0], options)}
+    by_name = by_last_part(key for key in sorted(known) if FORWARDED.get(key) not in known)
+    full = {}
+    for name in names & by_name.keys():
+        found = by_name[name]
+        if len(found) == 1:
+            full[name] = found[0]
+        elif not meant_keys(name, {'policy', *found}):  # else the check of keys says which one is meant
+            raise ambiguous_name(name, found, f'Name one by its dotted key, such as {found[0]}.')
     if isinstance(overrides, Mapping):
         return {full.get(key, key): overrides[given] for key, given in pairs}
     return [full.get(key, key) + str(given).strip()[len(key) :] for key, given in pairs]

@@ -278,3 +278,31 @@ class EnvSpec:
     """Env steps per second of video."""
     player: EnvSpec | None = None
     """For an env of several players: the spec of a single player, from which policies are built."""
+
+
+def spec_of(env: Any) -> EnvSpec:
+    """Reads the spaces of an env, or of one env of a vector, and, if registered, its threshold and time limit."""
+    registered, player = env.spec, getattr(env.unwrapped, 'player', None)
+    name = getattr(env.unwrapped, 'game_name', type(env.unwrapped).__name__)
+    if not isinstance(player, EnvSpec):
+        player = None
+    if registered:
+        name = registered.id
+    elif player:
+        name = player.name
+    return EnvSpec(
+        observation_space=_own_space(env, 'observation_space'),
+        action_space=_own_space(env, 'action_space'),
+        player_num=player.player_num if player else 1,
+        name=name,
+        reward_threshold=registered.reward_threshold if registered else None,
+        max_episode_steps=registered.max_episode_steps if registered else None,
+        render_fps=(env.metadata or {}).get('render_fps'),
+        player=player,
+    )
+
+
+def _own_space(env: Any, name: str) -> Any:
+    """Returns the space of that name of an env, or of one env of a vector, which need not have one of all its envs."""
+    single = getattr(env, f'single_{name}', None)
+    return single if single is not None else getattr(env, name)

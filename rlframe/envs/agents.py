@@ -11,7 +11,7 @@ from gymnasium.vector.utils import batch_space
 
 from rlframe.data.observation import pack
 from rlframe.data.timestep import Array, BoolArray, FloatArray
-from rlframe.envs.gym_env import extra_of
+from rlframe.envs.gym_env import how_to_install
 from rlframe.envs.player_env import shared_spaces
 from rlframe.errors import ConfigError, EnvContractError, EnvError, MissingDependencyError
 from rlframe.utils.seed import generator_of
@@ -151,13 +151,10 @@ def make_game(name: str, kwargs: dict[str, Any]) -> Any:
     try:
         found = importlib.import_module(module)
     except ImportError as error:
-        extra = extra_of(module)
         raise MissingDependencyError(
             f'cannot import {module!r}: {error}',
             where='env.kwargs',
-            remedy=f'To install it: pip install "rlframe[{extra}]"'
-            if extra
-            else f'Is {error.name} installed?',
+            remedy=how_to_install(module) or f'Is {error.name} installed?',
         ) from error
     make = getattr(found, maker or 'parallel_env', None)
     if not callable(make):

@@ -11,7 +11,7 @@ import numpy as np
 from easydict import EasyDict
 
 from rlframe.data.observation import fields_of, obs_dtype
-from rlframe.data.timestep import Array, BoolArray, EnvSpec, IntArray
+from rlframe.data.timestep import Array, BoolArray, EnvSpec, IntArray, spec_of
 from rlframe.envs.faults import not_made
 from rlframe.envs.schedule import check_scheduled, first_values, is_no_schedule, schedule_problem
 from rlframe.errors import EnvError, RLFrameError
@@ -320,34 +320,6 @@ class MakeEnv:
 
     def __call__(self) -> gymnasium.Env[Any, Any]:
         return self.factory.create(self._render_mode)
-
-
-def spec_of(env: gymnasium.Env[Any, Any] | VectorEnv) -> EnvSpec:
-    """Reads the spaces of an env, or of one env of a vector, and, if registered, its threshold and time limit."""
-    registered, player = env.spec, getattr(env.unwrapped, 'player', None)
-    name = getattr(env.unwrapped, 'game_name', type(env.unwrapped).__name__)
-    if not isinstance(player, EnvSpec):
-        player = None
-    if registered:
-        name = registered.id
-    elif player:
-        name = player.name
-    return EnvSpec(
-        observation_space=_own_space(env, 'observation_space'),
-        action_space=_own_space(env, 'action_space'),
-        player_num=player.player_num if player else 1,
-        name=name,
-        reward_threshold=registered.reward_threshold if registered else None,
-        max_episode_steps=registered.max_episode_steps if registered else None,
-        render_fps=(env.metadata or {}).get('render_fps'),
-        player=player,
-    )
-
-
-def _own_space(env: gymnasium.Env[Any, Any] | VectorEnv, name: str) -> Any:
-    """Returns the space of that name of an env, or of one env of a vector, which need not have one of all its envs."""
-    single = getattr(env, f'single_{name}', None)
-    return single if single is not None else getattr(env, name)
 
 
 SPACES = ('single_action_space', 'single_observation_space', 'action_space', 'observation_space')

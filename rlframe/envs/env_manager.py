@@ -11,9 +11,9 @@ import numpy as np
 from easydict import EasyDict
 
 from rlframe.data.observation import BAD_OBS, pack, pack_rows, zero_obs
-from rlframe.data.timestep import NO_INFO, Array, EnvSpec, IntArray, TimeStep
+from rlframe.data.timestep import NO_INFO, Array, EnvSpec, IntArray, TimeStep, spec_of
 from rlframe.envs import contract
-from rlframe.envs.base_env import EnvFactory, MakeEnv, acting_by_rows, picture_of, seed_spaces, spec_of
+from rlframe.envs.base_env import EnvFactory, MakeEnv, acting_by_rows, picture_of, seed_spaces
 from rlframe.envs.env_checks import FirstSteps
 from rlframe.envs.faults import (
     FATAL,

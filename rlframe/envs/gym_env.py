@@ -313,9 +313,14 @@ def extra_of(text: str) -> str:
     return next((extra for word, extra in EXTRAS.items() if word in text.lower()), '')
 
 
+def how_to_install(*texts: str) -> str:
+    """Returns the command for the extra that the first of these texts is about; an empty string if none is about one."""
+    extra = next(filter(None, map(extra_of, texts)), '')
+    return f'To install it: pip install "rlframe[{extra}]"' if extra else ''
+
+
 def _missing(env_id: str, why: str) -> MissingDependencyError:
-    extra = extra_of(env_id) or extra_of(why)
-    remedy = f'To install it: pip install "rlframe[{extra}]"' if extra else ''
+    remedy = how_to_install(env_id, why)
     return MissingDependencyError(
         f'{env_id!r} needs a package that is not installed: {why}', where='env.env_id', remedy=remedy
     )

@@ -58,7 +58,7 @@ class PettingZooEnvFactory(EnvFactory):
             MissingDependencyError: If PettingZoo, or a package that the game needs, is not installed.
             IncompatibleError: If its players have different spaces.
         """
-        from rlframe.envs.player_env import PlayerEnv, player_env
+        from rlframe.envs.player_env import player_env
 
         env_id = self.cfg.env_id
         kwargs = {**self.cfg.kwargs, **({} if render_mode is None else {'render_mode': render_mode})}
@@ -73,8 +73,6 @@ class PettingZooEnvFactory(EnvFactory):
             raise EnvError(f'cannot make {env_id!r}: {error}', where='env.kwargs') from error
         except ImportError as error:
             raise _missing(env_id, error) from error
-        if isinstance(game, PlayerEnv):
-            return game
         return player_env(
             game, env_id if isinstance(env_id, str) else getattr(maker, '__name__', repr(maker))
         )

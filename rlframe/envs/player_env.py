@@ -180,11 +180,13 @@ class SimultaneousEnv(PlayerEnv):
 
 
 def player_env(game: Any, name: str) -> PlayerEnv:
-    """Returns a game as an env; a game with ``agent_selection`` or ``last`` is turn-based.
+    """Returns a game as an env, which it may be already; a game with ``agent_selection`` or ``last`` is turn-based.
 
     Raises:
         IncompatibleError: If it is neither, or its players have different spaces.
     """
+    if isinstance(game, PlayerEnv):
+        return game
     if not hasattr(game, 'possible_agents') or not hasattr(game, 'step'):
         raise IncompatibleError(
             f'{name}: {type(game).__name__} is not a game of several players',

@@ -12,9 +12,9 @@ import numpy as np
 from easydict import EasyDict
 
 from rlframe.data.observation import BAD_OBS, any_action, check_action_bounds, pack, pack_into, zero_obs
-from rlframe.data.timestep import NO_INFO, Array, EnvSpec, IntArray, TimeStep
+from rlframe.data.timestep import NO_INFO, Array, EnvSpec, IntArray, TimeStep, spec_of
 from rlframe.envs import contract
-from rlframe.envs.base_env import EnvFactory, acting_by_rows, picture_of, seed_spaces, spec_of
+from rlframe.envs.base_env import EnvFactory, acting_by_rows, picture_of, seed_spaces
 from rlframe.envs.faults import not_made, vector_crashed
 from rlframe.envs.interface import Episodes, IEnvManager
 from rlframe.envs.state import EnvState, Refusal, StateKeeper

@@ -10,8 +10,8 @@ import gymnasium
 import numpy as np
 
 from rlframe.data.observation import BAD_OBS, pack_into, zero_obs
+from rlframe.data.timestep import spec_of
 from rlframe.envs import contract
-from rlframe.envs.base_env import spec_of
 from rlframe.envs.env_checks import FirstSteps
 from rlframe.envs.faults import crashed
 from rlframe.errors import ConfigError, EnvStartError, RLFrameError

@@ -576,8 +576,8 @@ def create_policy(
         ConfigError: If the spaces are not known, or an option is not.
     """
     cfg, kwargs = named(POLICY_REGISTRY, cfg, kwargs)
-    env = env if spec is None or isinstance(spec, EnvSpec) else spec
-    spec = spec_of_env(env) if env is not None else spec
+    if (given := spec if env is None else env) is not None:
+        spec = spec_of_env(given)
     own = cfg if isinstance(cfg, ResolvedConfig) else own_options(cfg)
     whole = own._whole if isinstance(own, ResolvedConfig) else None
     if spec is None and whole is not None:

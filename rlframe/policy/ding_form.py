@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rlframe.data.faces import Learn
-from rlframe.data.timestep import Batch, EnvSpec
+from rlframe.data.timestep import Batch, EnvSpec, spec_of
 from rlframe.errors import ConfigError
 from rlframe.registry import ENV_REGISTRY
 from rlframe.utils.field import to_plain
@@ -44,20 +44,18 @@ def own_options(cfg: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def spec_of_env(env: Any) -> EnvSpec:
-    """Returns the spaces of an id of Gymnasium, an env manager, or an env or vector env of Gymnasium."""
+    """Returns the spec that a policy is built from, of a spec, an id of Gymnasium, an env manager, an env or a vector env."""
     if isinstance(env, str):
         found: EnvSpec = ENV_REGISTRY.build({'type': 'gym', 'env_id': env}, {'env_id': env}).spec
         return found
-    spec = getattr(env, 'player', None) or getattr(env, 'spec', None)
-    if isinstance(spec, EnvSpec):
-        return spec
-    obs, action = (
-        getattr(env, f'single_{name}', None) or getattr(env, name, None)
-        for name in ('observation_space', 'action_space')
-    )
-    if obs is None or action is None:
-        raise ConfigError(f'{env!r} has no spaces', where='env', expected='an id, an env manager or an env')
-    return EnvSpec(obs, action, name=getattr(spec, 'id', type(env).__name__))
+    own = getattr(env, 'spec', env)
+    if not isinstance(own, EnvSpec):
+        if not hasattr(env, 'observation_space') and not hasattr(env, 'single_observation_space'):
+            raise ConfigError(
+                f'{env!r} has no spaces', where='env', expected='an id, an env manager or an env'
+            )
+        own = spec_of(env)
+    return own.player or own
 
 
 def spec_of_shapes(policy: Any, cfg: Mapping[str, Any]) -> EnvSpec:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import inspect
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from rlframe.errors import ConfigError
@@ -22,6 +22,20 @@ def dotted_keys(options: Mapping[str, Any], prefix: str = '') -> list[str]:
     return found
 
 
+def by_last_part(keys: Iterable[str]) -> dict[str, list[str]]:
+    """Returns the dotted keys that end in each name."""
+    found: dict[str, list[str]] = {}
+    for key in keys:
+        found.setdefault(key.rpartition('.')[2], []).append(key)
+    return found
+
+
+def ambiguous_name(name: str, keys: Collection[str], remedy: str = '') -> ConfigError:
+    """Returns the error for the last part of several keys."""
+    message = f'{name} is the name of {len(keys)} options: {", ".join(keys)}'
+    return ConfigError(message, where=name, remedy=remedy)
+
+
 def unknown_key(
     where: str, siblings: Mapping[str, Any], root: Mapping[str, Any], at: str = ''
 ) -> ConfigError:
@@ -35,9 +49,7 @@ def unknown_key(
     """
     section, dot, name = where.rpartition('.')
     keys = dotted_keys(root, at)
-    by_name: dict[str, list[str]] = {}
-    for key in keys:
-        by_name.setdefault(key.rpartition('.')[2], []).append(key)
+    by_name = by_last_part(keys)
     known = f'Known here: {", ".join(sorted(siblings))}' if 0 < len(siblings) <= 12 else ''
 
     meant = meant_keys(name, keys)
@@ -81,7 +93,7 @@ def section_of(
         if not meant:
             raise unknown_key(name, declared, declared)
         if len(meant) > 1:
-            raise ConfigError(f'{name} is the name of {len(meant)} options: {", ".join(meant)}', where=name)
+            raise ambiguous_name(name, meant)
         *path, last = meant[0].split('.')
         section = found
         for part in path:
@@ -91,7 +103,9 @@ def section_of(
 
 
 def named(registry: Registry[Any], cfg: Any, given: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-    """Splits what is passed with a name into options and arguments; a config in place of the name stays as it is.
+    """Splits the keyword arguments that come with a name into options and constructor arguments.
+
+    A config is returned unchanged, and all keyword arguments with it.
 
     Args:
         registry: The registry that has the name.

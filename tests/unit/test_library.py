@@ -9,6 +9,7 @@ import gymnasium
 import pytest
 
 from rlframe.envs import BaseEnvManager, create_env_manager
+from rlframe.envs.pettingzoo_env import PettingZooEnvFactory
 from rlframe.errors import ConfigError, RegistryError
 from rlframe.policy import create_policy
 from rlframe.worker import (
@@ -76,3 +77,9 @@ def test_names_and_options_that_do_not_exist_are_named(
 ) -> None:
     with pytest.raises(error, match=words):
         create()
+
+
+def test_the_policy_of_a_game_is_that_of_one_of_its_players() -> None:
+    game = PettingZooEnvFactory({'env_id': 'classic.tictactoe_v3'}).make()
+    assert create_policy('dqn', env=game)._spec.action_space.n == 9
+    game.close()

@@ -200,7 +200,7 @@ class _Requests(BaseHTTPRequestHandler):
         return int(found[0]) if len(found) == 1 and found[0].isdecimal() and len(found[0]) < 20 else -1
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
-        """Refuses what is not HTTP, or has another method; how long its body is, is not known."""
+        """Refuses a request that is not valid HTTP, or has another method than POST; its body is not read."""
         status = HTTPStatus(code)
         self.headers = self.MessageClass()
         self._refuse(status, message or status.phrase)
