@@ -1,21 +1,23 @@
-"""Measures how much of serial mode's time remains when collection and learning overlap in parallel mode.
+"""Measures how much of serial mode's time remains when collection and learning overlap.
 
-usage: overlap.py TRANSPORT [PAIRS] [ENV_STEPS] [N_SAMPLE]
+usage: python benchmarks/overlap.py MODE [--pairs 5] [--microseconds 200] [--env-steps 20480] [--n-sample 256]
 
-The policy, network and updates are those of W1 (DQN, 5 updates of 64 for each 8 samples), in rounds of 256 samples or as
-many as are given. Each
-step of CartPole waits busily for as long as makes collection and learning cost the same. One collector and one learner
-make the same env steps and updates as the serial run; both are timed between the first and the last tenth of the run.
+MODE is ``overlap`` (the option of that name: a round ahead in a child process), ``ray`` (the same with an actor of Ray), or
+the transport of parallel mode (``flask_fs``, ``ray_parallel``). Policy and network are those of W1 (DQN, batches of 64);
+each step of CartPole keeps its processor busy, as a simulator does, and a round has as many updates as make collection and
+learning cost the same. Both runs make the same env steps and updates, and are timed between the first and the last tenth.
 Prints one JSON line.
 """
 
+from __future__ import annotations
+
+import argparse
 import json
 import os
 import statistics
-import sys
 import tempfile
 from time import perf_counter
-from typing import Any
+from typing import Any, NamedTuple
 
 import gymnasium
 import numpy as np
@@ -24,9 +26,21 @@ from rlframe.config import compile_config
 from rlframe.parallel.pipeline import ParallelPipeline
 from rlframe.pipeline import SerialPipeline
 
-N_SAMPLE = int(sys.argv[4]) if len(sys.argv) > 4 else 256
-UPDATES, ENV_STEPS = N_SAMPLE * 5 // 8, 20_480
 TYPES = {'policy': {'type': 'dqn'}, 'replay_buffer': {'type': 'naive'}}
+TRANSPORTS = {'flask_fs': 'flask_fs', 'ray_parallel': 'ray'}
+"""Modes of parallel mode to their transports."""
+
+
+class Size(NamedTuple):
+    """What a run does."""
+
+    microseconds: float
+    """That a step of the env takes."""
+    env_steps: int
+    n_sample: int
+    """Env steps of a round."""
+    updates: int
+    """Updates of a round."""
 
 
 class BusyCartPole(gymnasium.Wrapper):
@@ -45,22 +59,25 @@ class BusyCartPole(gymnasium.Wrapper):
         return result
 
 
-def config(microseconds: float, env_steps: int, transport: str = '') -> Any:
-    """The serial config, or the same one in parallel mode."""
+def config(size: Size, mode: str = 'serial') -> Any:
+    """The config of a run in a mode."""
     no_saving = {'save_ckpt_after_iter': False, 'save_ckpt_after_run': False}
     learn = {
-        'update_per_collect': UPDATES,
+        'update_per_collect': size.updates,
         'batch_size': 64,
         'learning_rate': 1e-3,
         'target_update_freq': 100,
     }
+    collector: dict[str, Any] = {'overlap': int(mode in ('overlap', 'ray'))}
+    if mode == 'ray':
+        collector['backend'] = 'ray'
     main: dict[str, Any] = {
         'exp_name': 'overlap',
         'seed': 0,
-        'max_env_step': env_steps,
+        'max_env_step': size.env_steps,
         'env': {
             'env_id': BusyCartPole,
-            'kwargs': {'microseconds': microseconds},
+            'kwargs': {'microseconds': size.microseconds},
             'collector_env_num': 8,
             'evaluator_env_num': 1,
             'n_evaluator_episode': 1,
@@ -73,7 +90,7 @@ def config(microseconds: float, env_steps: int, transport: str = '') -> Any:
             'discount_factor': 0.97,
             'model': {'encoder_hidden_size_list': [128, 128, 64], 'dueling': False},
             'learn': {**learn, 'learner': {'hook': no_saving}},
-            'collect': {'n_sample': N_SAMPLE},
+            'collect': {'n_sample': size.n_sample, 'collector': collector},
             'eval': {'evaluator': {'eval_freq': 10**9}},
             'other': {
                 'eps': {'type': 'linear', 'start': 0.95, 'end': 0.1, 'decay': 8500},
@@ -81,89 +98,54 @@ def config(microseconds: float, env_steps: int, transport: str = '') -> Any:
             },
         },
     }
-    if not transport:
+    if mode not in TRANSPORTS:
         return compile_config(main, TYPES)
     main['parallel'] = {'collector_num': 1, 'coordinator': {'wait': 0.002}}
-    roles = {
-        'commander': {'type': 'solo'},
-        'comm_collector': {'type': transport},
-        'comm_learner': {'type': transport},
-    }
+    del collector['overlap']
+    transport = {'type': TRANSPORTS[mode]}
+    roles = {'commander': {'type': 'solo'}, 'comm_collector': transport, 'comm_learner': transport}
     return compile_config(main, {**TYPES, **roles}, parallel=True)
 
 
-def middle(marks: list[tuple[float, int]]) -> float:
-    """Returns the seconds between the first and the last tenth of a run, from times and env steps."""
+def seconds_of(size: Size, mode: str = 'serial') -> float:
+    """Returns the seconds between the first and the last tenth of a run."""
+    marks: list[tuple[float, int]] = []
+
+    def note(run: Any) -> bool:
+        marks.append((perf_counter(), run.progress.envstep))
+        return False
+
+    kind: Any = ParallelPipeline if mode in TRANSPORTS else SerialPipeline
+    with kind(config(size, mode)) as pipeline:
+        pipeline.run(note)
     seconds, steps = np.array([mark[0] for mark in marks]), np.array([mark[1] for mark in marks], float)
     begin, end = np.interp([0.1 * steps[-1], 0.9 * steps[-1]], steps, seconds)
     return float(end - begin)
 
 
-def serial(microseconds: float, env_steps: int) -> tuple[float, float]:
-    """Returns the seconds of a serial run, and the share of them that collection takes."""
-    marks, collecting = [], [0.0]
-    with SerialPipeline(config(microseconds, env_steps)) as pipeline:
-        collect = pipeline.collector.collect
-
-        def timed(*args: Any, **kwargs: Any) -> Any:
-            begin = perf_counter()
-            try:
-                return collect(*args, **kwargs)
-            finally:
-                collecting[0] += perf_counter() - begin
-
-        def after_step(run: SerialPipeline) -> bool:
-            marks.append((perf_counter(), run.progress.envstep))
-            return False
-
-        pipeline.collector.collect = timed  # type: ignore[method-assign]  # timed, and otherwise the same
-        begin = perf_counter()
-        pipeline.run(after_step)
-        return middle(marks), collecting[0] / (perf_counter() - begin)
-
-
-def parallel(microseconds: float, env_steps: int, transport: str) -> dict[str, float]:
-    """Returns the seconds of a parallel run, its updates, and how many updates old the weights were that acted."""
-    marks, behind = [], []
-    with ParallelPipeline(config(microseconds, env_steps, transport)) as pipeline:
-
-        def after_tick(run: ParallelPipeline) -> bool:
-            marks.append((perf_counter(), run.progress.envstep))
-            behind.append(run.record.take_staleness())
-            return False
-
-        pipeline.run(after_tick)
-        updates = pipeline.progress.train_iter
-    return {
-        'seconds': middle(marks),
-        'updates': updates,
-        'staleness': statistics.mean([b for b in behind if b] or [0.0]),
-    }
-
-
-def balanced(env_steps: int) -> float:
-    """Returns the microseconds per env step with which collection takes half of a serial run."""
-    wait = 0.0
-    for _ in range(4):
-        seconds, share = serial(wait, env_steps)
-        wait = max(wait + (1 - 2 * share) * seconds / (0.8 * env_steps) * 1e6, 0.0)
-    return wait
+def balanced(size: Size) -> Size:
+    """Returns a size with as many updates as take the time of a round's collection."""
+    few = size._replace(env_steps=size.env_steps // 2, updates=size.n_sample // 16)
+    many = few._replace(updates=4 * few.updates)
+    less, more = seconds_of(few), seconds_of(many)
+    each = (more - less) / (many.updates - few.updates)
+    return size._replace(updates=max(1, round((less - few.updates * each) / each)))
 
 
 def main() -> None:
-    """Runs serial and parallel mode in turn, and prints the medians of their ratios."""
-    transport = sys.argv[1]
-    pairs = int(sys.argv[2]) if len(sys.argv) > 2 else 3
-    env_steps = int(sys.argv[3]) if len(sys.argv) > 3 else ENV_STEPS
+    """Runs serial mode and another in turns, and prints the median of the ratios."""
+    parser = argparse.ArgumentParser(description=__doc__.partition('\n')[0])
+    parser.add_argument('mode', choices=('overlap', 'ray', *TRANSPORTS))
+    parser.add_argument('--pairs', type=int, default=5)
+    parser.add_argument('--microseconds', type=float, default=200.0)
+    parser.add_argument('--env-steps', type=int, default=20_480)
+    parser.add_argument('--n-sample', type=int, default=256)
+    args = parser.parse_args()
     os.chdir(tempfile.mkdtemp())
-    wait = balanced(env_steps // 4)
-    ratios, runs = [], []
-    for _ in range(pairs):
-        alone, share = serial(wait, env_steps)
-        together = parallel(wait, env_steps, transport)
-        ratios.append(together['seconds'] / alone)
-        runs.append({'serial': alone, 'collection': share, **together})
-    result = {'transport': transport, 'microseconds': wait, 'ratio': statistics.median(ratios), 'runs': runs}
+    size = balanced(Size(args.microseconds, args.env_steps, args.n_sample, 1))
+    pairs = [(seconds_of(size), seconds_of(size, args.mode)) for _ in range(args.pairs)]
+    ratios = [other / alone for alone, other in pairs]
+    result = {'mode': args.mode, **size._asdict(), 'ratio': statistics.median(ratios), 'seconds': pairs}
     print(json.dumps(result))
 
 

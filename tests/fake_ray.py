@@ -10,10 +10,9 @@ from unittest import mock
 
 import numpy as np
 
+from rlframe.backend.actor import Facts, Header, Request
 from rlframe.backend.ray import pool as ray_pool
 from rlframe.backend.ray import session as ray_session
-from rlframe.backend.ray import shares as ray_shares
-from rlframe.backend.ray.actor import Facts, Header, Request
 from rlframe.backend.ray.options import RAY_OPTIONS
 from rlframe.backend.ray.pool import ActorPool
 from rlframe.data import Batch
@@ -166,7 +165,7 @@ def fake_ray() -> Iterator[FakeRay]:
     """Puts it in Ray's place; its pools end with it, not when they are collected: that would move the clock of another."""
     ray, init = FakeRay(), ActorPool.__init__
     with contextlib.ExitStack() as stack:
-        for module in (ray_pool, ray_shares, ray_session):
+        for module in (ray_pool, ray_session):
             stack.enter_context(mock.patch.object(module, 'ray', ray))
         for module in (ray_pool, ray_session):
             stack.enter_context(mock.patch.object(module, 'time', ray))

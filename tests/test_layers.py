@@ -42,12 +42,12 @@ MAY_IMPORT = {
         *BASE, 'data', 'run', 'config', 'policy.parts', 'worker', 'worker.collector', 'worker.evaluator', 'worker.learner',
         'pipeline', 'parallel.coordinator', 'parallel.transport',
     ),
-    'backend': (*BASE, 'data', 'pipeline'),
+    'backend': (*BASE, 'data', 'run', 'worker.collector', 'pipeline', 'parallel.transport'),
     'backend.ray': (
         *BASE, 'data', 'run', 'worker.collector', 'worker.evaluator', 'pipeline', 'backend', 'parallel', 'parallel.transport',
     ),
     'export': (*BASE, 'data', 'run', 'config', 'model', 'policy', 'policy.parts', 'pipeline'),
-    'tune': (*BASE, 'data', 'run', 'config', 'pipeline', 'export', 'backend.ray', 'app'),
+    'tune': (*BASE, 'data', 'run', 'config', 'pipeline', 'export', 'backend', 'backend.ray', 'app'),
     'app': (
         *BASE, 'data', 'run', 'config', 'envs', 'policy.parts', 'worker.collector', 'pipeline', 'parallel', 'export',
     ),
@@ -255,7 +255,8 @@ RUNS_CODE = {
         'envs/async_manager.py',
         'envs/env_worker.py',
         'envs/worker_pool.py',
-        'backend/ray/actor.py',
+        'backend/actor.py',
+        'backend/pool.py',
         'parallel/roles.py',  # from the stdin that its parent holds
         'app/seeds.py',
     ),

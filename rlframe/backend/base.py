@@ -1,157 +1,111 @@
-"""Backend: the interface of all backends, the states of their parts, and the backend in this process."""
+"""Backend: the interface of all backends, and the backend in this process."""
 
 from __future__ import annotations
 
+import copy
 from abc import abstractmethod
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
+from rlframe.backend.states import in_process
 from rlframe.data.dataset import COLLECTOR_DATA, check_source
-from rlframe.errors import CheckpointMismatchError, ConfigError
+from rlframe.errors import ConfigError
 from rlframe.pipeline import build
 from rlframe.registry import BACKEND_REGISTRY, SERIAL_COLLECTOR_REGISTRY, SERIAL_EVALUATOR_REGISTRY
-from rlframe.utils.field import Configurable, Options
-from rlframe.utils.schema import (
-    COUNT,
-    DICT,
-    FLAG,
-    INT,
-    LIST,
-    Kind,
-    Schema,
-    array,
-    check_state,
-    list_of,
-    maybe,
-)
-from rlframe.utils.seed import global_rng_state
+from rlframe.utils.field import Configurable, Options, option
+from rlframe.utils.seed import incarnation_seed
+from rlframe.worker.collector.rollout import Parts
 
 if TYPE_CHECKING:
+    from rlframe.backend.pool import ChildPool
     from rlframe.config.schema import ExperimentConfig
     from rlframe.envs import EnvFactory
     from rlframe.policy import Policy
     from rlframe.worker import ISerialCollector, ISerialEvaluator
 
-State = Mapping[str, Any]
-_BY_RANK = Kind(
-    'a dict of counts, by rank',
-    lambda v: isinstance(v, Mapping) and all(str(rank).isdigit() for rank in v),
-    INT,
+COLLECTOR = 'policy.collect.collector'
+"""Section of the collector."""
+OVERLAP: int = option(
+    0,
+    range='[0, 1]',
+    unit='rounds',
+    doc='rounds that are collected ahead, while the policy learns from the one before: with weights of exactly one version before',
 )
-_DATA = Kind('a dict of columns, or a list of such dicts', lambda v: isinstance(v, Mapping | list))
-_ACTOR: Schema = {
-    'collector': {'discarded': COUNT},
-    'acting': maybe(DICT),
-    'rng': maybe(DICT),
-    'at_random': FLAG,
-}
-_ACTORS: dict[str, Schema] = {
-    'pool?': {'next_rank?': COUNT, 'incarnations?': _BY_RANK},
-    'to_reset': list_of(COUNT),
-    'ready': list_of({'behind': INT, 'data': _DATA, 'infos': maybe(LIST), 'size': COUNT}),
-    'publisher?': {'version?': INT, 'weights?': DICT, 'batches?': _BY_RANK},
-    'log': DICT,
-    'players': LIST,
-    'last_print_iter': INT,
-    'discarded': COUNT,
-    'counts': list_of(COUNT, 4),
-}
-"""Schema of the state of a collector with actors, apart from the actors."""
-_IN_PROCESS: Schema = {'log': DICT, 'last_print_iter': INT, 'discarded': COUNT}
-"""The part of the state of a collector in this process that one with actors keeps itself."""
-EPISODES = ('window', 'recent')
-INFOS = ('info_names', 'info_sums')
-"""Keys of the state of an ``EpisodeLog`` that concern finished episodes; the latter are there only if an info had numbers."""
+"""Option ``overlap`` of every collector."""
 
 
-def checked_actors(state: State, count: int | None = None) -> list[Any]:
-    """Returns the states of the actors in the state of a collector, after checking all of it but the actors' parts.
+def overlap_errors(known: Mapping[str, Any]) -> list[ConfigError]:
+    """Returns the mistakes of a config that collects a round ahead.
 
     Args:
-        state: State of a collector with actors.
-        count: Number of actors that there should be; None: any.
-
-    Raises:
-        CheckpointStateError: If a part is missing or invalid.
-        CheckpointMismatchError: If there is another number of actors.
+        known: Dotted keys of the whole config to values; keys with invalid values are left out.
     """
-    check_state(state, {'actors': LIST})
-    actors = list(state['actors'])
-    if count not in (None, len(actors)):
-        raise CheckpointMismatchError(
-            f'{len(actors)} actors there, {count} here',
-            where='policy.collect.collector.num_collectors',
-        )
-    for i, actor in enumerate(actors):
-        if actor is not None:
-            check_state(actor, _ACTOR, f'actors.{i}')
-    check_state(state, {**_ACTORS, 'ranks?': list_of(COUNT, len(actors))})
-    ranks = state.get('ranks', list(range(len(actors))))
-    among = Kind(f'ranks among {ranks}', lambda own: set(map(int, own)) <= set(ranks))
-    check_state(state, {'to_reset': among})
-    if publisher := state.get('publisher'):
-        check_state(publisher, {'version': INT, 'weights': DICT, 'batches': among}, 'publisher')
-    return actors
-
-
-def in_process(state: State) -> State:
-    """Converts a collector's state for a collector in this process.
-
-    Args:
-        state: State of a collector in this process, or of one with a single actor and ``sync``.
-
-    Raises:
-        CheckpointMismatchError: If the states of several actors would have to be merged.
-    """
-    if 'actors' not in state:
-        return state
-    actors = checked_actors(state)
-    if len(actors) != 1 or actors[0] is None or len(state['ready']) or state.get('publisher'):
-        raise CheckpointMismatchError(
-            f'the run was collecting in {len(actors)} Ray actor(s), with more requests in flight than one process can continue',
-            where='policy.collect.collector.backend',
-            remedy="Resume with backend='ray'; only one synchronous actor that always has the newest weights can be left.",
-        )
-    own = actors[0]['collector']
-    check_state(own, {'log': DICT}, 'actors.0.collector')
-    check_state(state, {'log': dict.fromkeys(EPISODES, array('f'))})
-    infos = {name: state['log'][name] for name in INFOS if name in state['log']}
-    log = {**own['log'], **{name: state['log'][name] for name in EPISODES}, **infos}
-    discarded = state['discarded'] + own['discarded']
-    return {**own, 'log': log, 'last_print_iter': state['last_print_iter'], 'discarded': discarded}
-
-
-def in_actor(state: State, acting: Any) -> State:
-    """Converts a collector's state for a collector with a single actor.
-
-    Args:
-        state: State of a collector in this process, or of one with actors.
-        acting: State of the policy that acting changes, apart from its weights.
-    """
-    if 'actors' in state:
-        return state
-    check_state(state, _IN_PROCESS)
-    if 'players' in state:
-        check_state(state, {'recorder': {'window': LIST}})
-    log = state['log']
-    nothing = {'return': np.zeros(0), 'length': np.zeros(0, np.int64)}
-    running = {name: value for name, value in log.items() if name not in INFOS}
-    empty = {name: np.zeros((0, 3)) for name in EPISODES}
-    actor = {**state, 'log': {**running, **empty}, 'discarded': 0}
-    return {
-        'actors': [
-            {'collector': actor, 'acting': acting, 'rng': global_rng_state(), 'at_random': False},
-        ],
-        'to_reset': [],
-        'ready': [],
-        'log': {**log, **nothing},
-        'players': state['recorder']['window'] if 'players' in state else [],
-        'last_print_iter': state['last_print_iter'],
-        'discarded': state['discarded'],
-        'counts': [0, 0, 0, 0],
+    if not known.get(f'{COLLECTOR}.overlap'):
+        return []
+    kind = known.get(f'{COLLECTOR}.type')
+    reasons = {
+        'recorded data are read, not collected': kind == 'dataset',
+        'envs of tensors are stepped on the device of the policy, in its process': kind == 'tensor',
+        'past selves are snapshots of the policy in this process': known.get(
+            f'{COLLECTOR}.past_selves.snapshot_freq'
+        ),
     }
+    return [
+        ConfigError(
+            f'a round ahead is collected in another process, and {why}',
+            where=f'{COLLECTOR}.overlap',
+            got=1,
+            expected='0',
+        )
+        for why, holds in reasons.items()
+        if holds
+    ]
+
+
+class MakeCollector:
+    """Creates the collector in an actor from a config; that of rank 0 equals the collector of a run without actors.
+
+    Args:
+        cfg: A compiled config.
+        factory: Creates its envs; an env registered only in this process works in actors too.
+    """
+
+    def __init__(self, cfg: ExperimentConfig, factory: Any) -> None:
+        self._cfg, self._factory = cfg, factory
+        self.model: Any = None
+        """A custom network, if given; it is copied."""
+
+    def __call__(self, rank: int, incarnation: int) -> Parts:
+        """Creates envs, policy and collector."""
+        cfg, section = actor_config(self._cfg, rank, incarnation), self._cfg.policy.collect.collector
+        # if it acts while the trained policy learns, that policy would draw the same numbers
+        policy_rank = rank if section.get('sync', True) and not section.get('overlap') else rank + 1
+        build.prepare(cfg)
+        return build.make_collector_parts(cfg, self._factory, rank, policy_rank, self.model)
+
+
+def actor_config(cfg: ExperimentConfig, rank: int, incarnation: int) -> ExperimentConfig:
+    """Returns the config for an actor, in which nothing is logged or passed on to further actors.
+
+    Args:
+        cfg: The config of the run.
+        rank: Rank of the actor.
+        incarnation: Number of actors lost in its place before.
+    """
+    cfg = copy.deepcopy(cfg)
+    section = cfg.policy.collect.collector
+    if not build.get_backend_cls(section).has_gpu(section, rank):
+        cfg.policy.device, cfg.policy.cuda = 'cpu', None
+    section.backend, section.collect_print_freq = 'local', None
+    cfg.policy.init_from = None  # weights come from the driver
+    cfg.seed = incarnation_seed(cfg.seed, rank, incarnation)
+    return cfg
+
+
+def mark_read(*sections: Mapping[str, Any]) -> None:
+    """Counts all options of sections as read: actors read them, in copies in their own processes."""
+    for section in sections:
+        mark_read(*(value for value in section.values() if isinstance(value, Mapping)))
 
 
 class Backend(Configurable):
@@ -234,7 +188,7 @@ class Backend(Configurable):
         Args:
             known: Dotted keys of the whole config to values; keys with invalid values are left out.
         """
-        return []
+        return overlap_errors(known)
 
     @classmethod
     def evaluator_errors(cls, known: Mapping[str, Any]) -> list[ConfigError]:
@@ -261,6 +215,11 @@ class Backend(Configurable):
         return []
 
     @classmethod
+    def has_gpu(cls, section: Mapping[str, Any], rank: int) -> bool:
+        """Whether the process of a rank, other than that of the run, collects with a GPU."""
+        return False
+
+    @classmethod
     def is_interchangeable(cls, section: Mapping[str, Any]) -> bool:
         """Whether a run that collects here can be resumed with another interchangeable backend, and the reverse.
 
@@ -269,8 +228,7 @@ class Backend(Configurable):
         """
         return False
 
-    @classmethod
-    def collector_state(cls, state: Mapping[str, Any]) -> Mapping[str, Any]:
+    def collector_state(self, state: Mapping[str, Any]) -> Mapping[str, Any]:
         """Converts a collector's state of another backend; a state of this backend is returned unchanged.
 
         Raises:
@@ -283,15 +241,24 @@ class Backend(Configurable):
 class LocalBackend(Backend):
     """Collects and evaluates in this process: in envs, or from recorded data."""
 
+    config = dict(collector=dict(overlap=OVERLAP), evaluator={})
     env: Any = None
     """The envs; None if there are data instead."""
     data: Any = None
     """The recorded data of a collector or an evaluator that steps no envs."""
+    _child: ChildPool | None = None
 
     def open_collector(self, cfg: ExperimentConfig) -> None:
-        """Creates the envs, or opens the recorded data of a collector that steps none."""
+        """Creates the envs, or opens the recorded data of a collector that steps none; with ``overlap``, in a child."""
         section = cfg.policy.collect.collector
         kind = SERIAL_COLLECTOR_REGISTRY.get_cls(section)
+        if section.get('overlap'):
+            from rlframe.backend.pool import ChildPool
+
+            mark_read(cfg.env.manager, section)
+            cfg.env.get('collector_env_num')
+            self._child = ChildPool(MakeCollector(cfg, self.factory))
+            return
         self.data = kind.open_data(section) if hasattr(kind, 'open_data') else None
         if self.data is None:
             self.env = build.make_env(cfg, self.factory, cfg.env.collector_env_num)
@@ -315,6 +282,16 @@ class LocalBackend(Backend):
 
     def make_collector(self, cfg: ExperimentConfig, policy: Policy, **common: Any) -> ISerialCollector:
         section = cfg.policy.collect.collector
+        if self._child is not None:
+            from rlframe.backend.actor import on_cpu
+            from rlframe.backend.actor_collector import ActorCollector
+
+            self._child.make.model = on_cpu(policy.get_attribute('given_model'))
+            known = {
+                name: common[name] for name in ('tb_logger', 'instance_name', 'progress') if name in common
+            }
+            kind = SERIAL_COLLECTOR_REGISTRY.get_cls(section)
+            return ActorCollector(kind, section, self._child, policy.collect_mode, **known)
         given = {'policy': build.collecting_policy(cfg, policy), 'seed': cfg.seed, **common}
         return SERIAL_COLLECTOR_REGISTRY.build(section, cfg=section, **self._envs_or_data, **given)
 
@@ -326,21 +303,20 @@ class LocalBackend(Backend):
         )
 
     def close(self) -> None:
-        for opened in (self.env, self.data):
+        for opened in (self.env, self.data, self._child):
             if opened is not None:
                 opened.close()
 
     def summary(self, cfg: ExperimentConfig) -> str:
         if cfg.policy.collect.collector.get('data') is not None:
             return f'recorded data of {self.factory.spec.name}'
-        return super().summary(cfg)
+        return super().summary(cfg) + (', a round ahead' if self._child is not None else '')
 
     @classmethod
     def is_interchangeable(cls, section: Mapping[str, Any]) -> bool:
-        """Whether a resumed run can collect with another backend: always, as there is a single random generator."""
-        return True
+        """Whether a resumed run can collect with another backend: if there is a single random generator."""
+        return not section['overlap']
 
-    @classmethod
-    def collector_state(cls, state: Mapping[str, Any]) -> Mapping[str, Any]:
+    def collector_state(self, state: Mapping[str, Any]) -> Mapping[str, Any]:
         """Converts the state of a collector with a single Ray actor."""
-        return in_process(state)
+        return in_process(state) if self._child is None else state

@@ -143,7 +143,6 @@ class SerialPipeline(HasGoal):
         self.learner.checkpoint_fn, self.checkpoints.on_saved = self.checkpoints.request, self.hooks.saved
 
     def _make_checkpoints(self) -> Checkpoints:
-        convert = build.get_backend_cls(self.cfg.policy.collect.collector).collector_state
         return Checkpoints(
             {  # in the order in which they are restored
                 'policy': self.policy.learn_mode,
@@ -152,7 +151,9 @@ class SerialPipeline(HasGoal):
                     lambda: self.learner.monitor.state_dict(),
                     lambda state: self.learner.monitor.load_state_dict(state),
                 ),
-                'collector': collector_part(self.collector, convert, self._inexact.note),
+                'collector': collector_part(
+                    self.collector, self.collection.collector_state, self._inexact.note
+                ),
                 'replay_buffer?': self.replay_buffer,
                 'evaluator': self.evaluator,
                 'rng': Part(global_rng_state, set_global_rng_state),

@@ -72,6 +72,7 @@ class ChildProcess:
         data: What it reads from stdin.
         on_line: Called with each line that it prints, except empty ones, in a thread; returns something true if the
             line is a message to this process, which explains nothing about its end.
+        fds: File descriptors that it inherits.
 
     Raises:
         OSError: If no process could be started.
@@ -84,6 +85,7 @@ class ChildProcess:
         arguments: tuple[object, ...],
         data: bytes,
         on_line: Callable[[str], object],
+        fds: tuple[int, ...] = (),
     ) -> None:
         self._last: deque[str] = deque(maxlen=LAST_LINES)
         self._on_line = on_line
@@ -98,7 +100,7 @@ class ChildProcess:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
-                pass_fds=(hanging,),
+                pass_fds=(hanging, *fds),
                 process_group=0,
             )
         except OSError:
@@ -136,6 +138,11 @@ class ChildProcess:
             return f'killed by {signal.Signals(-code).name}'
         said = next((line for line in reversed(self._last) if line.startswith('rlframe: ')), '')
         return said.removeprefix('rlframe: ') or f'exit code {code}: {self._last[-1] if self._last else ""}'
+
+    def leave(self, seconds: float) -> None:
+        """Waits up to these seconds for it to end by itself."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(seconds)
 
     def terminate(self) -> None:
         """Asks it to end."""

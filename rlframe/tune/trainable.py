@@ -9,7 +9,7 @@ from typing import Any
 
 from ray.tune import PlacementGroupFactory, Trainable
 
-from rlframe.backend.ray.actor import failure_of, raise_failure
+from rlframe.backend.actor import failure_of, raise_failure
 from rlframe.config.schema import ExperimentConfig
 from rlframe.errors import ResourceError, RLFrameError, TrialStoppedError
 from rlframe.pipeline.build import get_backend_cls

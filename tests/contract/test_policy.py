@@ -21,7 +21,7 @@ from checked_names import names_of
 from fakes import IdentityEnv, TargetEnv
 from moved_memory import moved
 
-from rlframe.backend.ray.actor import flatten, is_same, unflatten
+from rlframe.backend.actor import flatten, is_same, unflatten
 from rlframe.data import Batch, EnvSpec
 from rlframe.envs import BaseEnvManager
 from rlframe.errors import ConfigError, DeviceError, IncompatibleError

@@ -20,7 +20,7 @@ from ray_envs import RankError
 from ray_runs import BATTLES, RAY, columns, config_of, is_alive
 from runs import differences
 
-from rlframe.backend.ray.actor import RemoteActor
+from rlframe.backend.actor import RemoteActor
 from rlframe.backend.ray.backend import MakeCollector
 from rlframe.backend.ray.pool import ActorPool
 from rlframe.config import compile_config

@@ -58,6 +58,15 @@ def test_it_does_so_wherever_arrays_lie_in_its_memory(tmp_path: Path) -> None:
     assert differences(local, remote) == []
 
 
+@pytest.mark.usefixtures('ray_of_tests')
+@pytest.mark.parametrize('case', ['ppo parts', 'dqn naive'])
+def test_an_actor_collects_a_round_ahead_as_a_child_process_does(case: str, tmp_path: Path) -> None:
+    words = (*MORE[case], 'collector.overlap=1')
+    local = train_to(tmp_path / 'local', 70, case, *words)
+    remote = train_to(tmp_path / 'ray', 70, case, *words, *RAY)
+    assert differences(local, remote) == []
+
+
 @pytest.mark.slow
 @pytest.mark.usefixtures('copies')
 def test_killed_and_resumed_run_of_two_actors_ends_with_the_same_bits(

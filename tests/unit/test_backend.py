@@ -49,7 +49,7 @@ def test_an_option_of_another_backend_is_refused_with_what_to_set() -> None:
 def test_an_override_of_the_backend_sets_aside_what_the_config_says_of_the_former_one() -> None:
     there = {'backend': 'ray', 'num_collectors': 3, 'remote_configs': {'num_cpus': 0.5}}
     cfg = compile_config(*config_pair(collector=there), overrides=['collector.backend=local'])
-    assert not RAY_OPTIONS.keys() & cfg.policy.collect.collector.keys()
+    assert RAY_OPTIONS.keys() & cfg.policy.collect.collector.keys() == {'overlap'}  # both have it
     given = ('collector.backend=local', 'collector.num_collectors=4')
     assert error_of(*given, collector=there).startswith(f'{COLLECTOR}.num_collectors: an option of')
 
@@ -61,6 +61,7 @@ def test_an_override_of_the_backend_sets_aside_what_the_config_says_of_the_forme
         ({'remote_configs': {'num_cpus': 0.5}}, True),
         ({'num_collectors': 2}, False),
         ({'sync': False}, False),
+        ({'overlap': 1}, False),
     ],
 )
 def test_a_resumed_run_changes_its_backend_only_if_one_synchronous_actor_collects(

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rlframe.backend.ray.actor import on_cpu, reseed
+from rlframe.backend.actor import on_cpu, reseed
 from rlframe.backend.ray.options import without_ray_options
 from rlframe.data.timestep import Array, Batch, EnvSpec, IntArray, TimeStep
 from rlframe.errors import ConfigError

@@ -6,7 +6,7 @@ import copy
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from rlframe.backend.base import Backend, LocalBackend
+from rlframe.backend.base import COLLECTOR, Backend, LocalBackend, MakeCollector, mark_read, overlap_errors
 from rlframe.backend.ray.options import (
     EVALUATOR_OPTIONS,
     RAY_OPTIONS,
@@ -18,9 +18,7 @@ from rlframe.backend.ray.session import actor_resources, check_installed
 from rlframe.errors import ConfigError
 from rlframe.pipeline import build
 from rlframe.registry import BACKEND_REGISTRY, SERIAL_COLLECTOR_REGISTRY
-from rlframe.utils.seed import incarnation_seed
 from rlframe.utils.serialize import to_bytes
-from rlframe.worker.collector.rollout import Parts
 
 if TYPE_CHECKING:
     from rlframe.backend.ray.evaluator import EvaluatorParts
@@ -28,30 +26,8 @@ if TYPE_CHECKING:
     from rlframe.policy import Policy
     from rlframe.worker import ISerialCollector, ISerialEvaluator
 
-COLLECTOR, EVALUATOR = 'policy.collect.collector', 'policy.eval.evaluator'
+EVALUATOR = 'policy.eval.evaluator'
 Known = Mapping[str, Any]
-
-
-class MakeCollector:
-    """Creates the collector in an actor from a config; that of rank 0 equals the collector of a run without actors.
-
-    Args:
-        cfg: A compiled config.
-        factory: Creates its envs; an env registered only in this process works in actors too.
-    """
-
-    def __init__(self, cfg: ExperimentConfig, factory: Any) -> None:
-        self._cfg, self._factory = cfg, factory
-        self.model: Any = None
-        """A custom network, if given; it is copied."""
-
-    def __call__(self, rank: int, incarnation: int) -> Parts:
-        """Creates envs, policy and collector."""
-        cfg = actor_config(self._cfg, rank, incarnation)
-        # without sync, the policy that is trained would draw the same numbers
-        policy_rank = rank if cfg.policy.collect.collector.sync else rank + 1
-        build.prepare(cfg)
-        return build.make_collector_parts(cfg, self._factory, rank, policy_rank, self.model)
 
 
 class MakeEvaluator:
@@ -87,24 +63,6 @@ class MakeEvaluator:
         return EvaluatorParts(evaluator, backend.env, policy.eval_mode, recorder)
 
 
-def actor_config(cfg: ExperimentConfig, rank: int, incarnation: int) -> ExperimentConfig:
-    """Returns the config for an actor, in which nothing is logged or passed on to further actors.
-
-    Args:
-        cfg: The config of the run.
-        rank: Rank of the actor.
-        incarnation: Number of actors lost in its place before.
-    """
-    cfg = copy.deepcopy(cfg)
-    section = cfg.policy.collect.collector
-    if not remote_config_of(section, rank)['num_gpus']:
-        cfg.policy.device, cfg.policy.cuda = 'cpu', None
-    section.backend, section.collect_print_freq = 'local', None
-    cfg.policy.init_from = None  # weights come from the driver
-    cfg.seed = incarnation_seed(cfg.seed, rank, incarnation)
-    return cfg
-
-
 @BACKEND_REGISTRY.register('ray')
 class RayBackend(Backend):
     """Collects and evaluates in Ray actors, each with its own envs and policy."""
@@ -121,12 +79,12 @@ class RayBackend(Backend):
             SerializationError: If a part of the config cannot be sent to actors; with the path to it.
         """
         check_installed(f'{COLLECTOR}.backend')
+        from rlframe.backend.actor_collector import check_steps_envs
         from rlframe.backend.ray.pool import ActorPool
-        from rlframe.backend.ray.serial_collector import check_steps_envs
 
         section = cfg.policy.collect.collector
         check_steps_envs(SERIAL_COLLECTOR_REGISTRY.get_cls(section))
-        _mark_read(cfg.env.manager, section)
+        mark_read(cfg.env.manager, section)
         make = MakeCollector(cfg, self.factory)
         to_bytes(make, 'make')  # raises here if it cannot be sent
         self._actors = ActorPool(section, make=make)
@@ -140,13 +98,13 @@ class RayBackend(Backend):
         make = MakeEvaluator(cfg, self.factory)
         to_bytes(make, 'make')  # raises here if it cannot be sent
         cfg.env.get('evaluator_env_num')
-        _mark_read(cfg.env.manager, cfg.policy.eval.evaluator)
+        mark_read(cfg.env.manager, cfg.policy.eval.evaluator)
         options = pool_options(cfg.policy.eval.evaluator)
         self._actors = ActorPool(options, EvaluatorActor, EVALUATOR, make)
 
     def make_collector(self, cfg: ExperimentConfig, policy: Policy, **common: Any) -> ISerialCollector:
-        from rlframe.backend.ray.actor import on_cpu
-        from rlframe.backend.ray.serial_collector import RaySerialCollector
+        from rlframe.backend.actor import on_cpu
+        from rlframe.backend.ray.collector import RaySerialCollector
 
         self._actors.make.model = on_cpu(policy.get_attribute('given_model'))
         section: Any = cfg.policy.collect.collector  # here with the options of ``ActorsConfig``
@@ -155,7 +113,7 @@ class RayBackend(Backend):
         return RaySerialCollector(kind, section, self._actors, policy.collect_mode, **given)
 
     def make_evaluator(self, cfg: ExperimentConfig, policy: Policy, **common: Any) -> ISerialEvaluator:
-        from rlframe.backend.ray.actor import on_cpu
+        from rlframe.backend.actor import on_cpu
         from rlframe.backend.ray.evaluator import RaySerialEvaluator
 
         given = {'seed': cfg.seed, **common}
@@ -178,6 +136,16 @@ class RayBackend(Backend):
         errors = check_ray_options(given) if len(given) == len(RAY_OPTIONS) else []
         for error in errors:
             error.where = f'{COLLECTOR}.{error.where}'
+        errors += overlap_errors(known)
+        if given.get('overlap') and given.get('sync') is False:
+            errors.append(
+                ConfigError(
+                    'without sync, actors collect all the time: there is no round to begin ahead',
+                    where=f'{COLLECTOR}.overlap',
+                    got=1,
+                    expected='0, or sync=True',
+                )
+            )
         if known.get(f'{COLLECTOR}.past_selves.snapshot_freq') is not None:
             errors.append(_stays_here(COLLECTOR, 'past selves are snapshots of the policy in this process'))
         if known.get(f'{COLLECTOR}.type') == 'dataset':
@@ -213,15 +181,14 @@ class RayBackend(Backend):
         return [actor_resources(remote_config_of(pool_options(section), 0))]
 
     @classmethod
+    def has_gpu(cls, section: Mapping[str, Any], rank: int) -> bool:
+        return bool(remote_config_of(section, rank)['num_gpus'])
+
+    @classmethod
     def is_interchangeable(cls, section: Mapping[str, Any]) -> bool:
         """Whether a single synchronous actor always has the newest weights; several generators could not be merged."""
-        return bool(section['num_collectors'] == 1 and section['sync'] and section['update_after_each_batch'])
-
-
-def _mark_read(*sections: Mapping[str, Any]) -> None:
-    """Counts all options of sections as read: actors read them, in copies in their own processes."""
-    for section in sections:
-        _mark_read(*(value for value in section.values() if isinstance(value, Mapping)))
+        is_newest = section['update_after_each_batch'] and not section['overlap']
+        return bool(section['num_collectors'] == 1 and section['sync'] and is_newest)
 
 
 def _stays_here(section: str, what: str) -> ConfigError:

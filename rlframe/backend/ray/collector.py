@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from rlframe.backend.ray.actor import reseed
+from rlframe.backend.actor import reseed
+from rlframe.backend.actor_collector import ActorCollector
 from rlframe.backend.ray.arguments import (
     ActorArguments,
     MakeFromPython,
@@ -23,9 +24,23 @@ from rlframe.backend.ray.arguments import (
 )
 from rlframe.backend.ray.options import RAY_OPTIONS, with_ray_options
 from rlframe.backend.ray.pool import ActorPool
-from rlframe.backend.ray.serial_collector import RaySerialCollector
 from rlframe.errors import ConfigError
 from rlframe.utils.seed import component_rng
+
+
+class RaySerialCollector(ActorCollector):
+    """Collects in Ray actors, and counts what is lost with one."""
+
+    _pool: ActorPool
+
+    def _more_metrics(self) -> dict[str, float]:
+        return super()._more_metrics() | {
+            **self._staleness.metrics(),
+            'ray/lost': float(self.lost),
+            'ray/stale': float(self.stale),
+            'ray/in_flight': float(self.in_flight),
+            'ray/actor_restarts': float(self._pool.restarts),
+        }
 
 
 class RayCollector(RaySerialCollector):

@@ -11,9 +11,10 @@ from typing import Any, NamedTuple
 
 import ray
 
-from rlframe.backend.ray.actor import RemoteActor, answers, flatten, unflatten
+from rlframe.backend.actor import RemoteActor, answers, flatten, unflatten
+from rlframe.backend.pool import Call
 from rlframe.backend.ray.options import EVALUATOR_OPTIONS, with_ray_options
-from rlframe.backend.ray.pool import ActorPool, Call
+from rlframe.backend.ray.pool import ActorPool
 from rlframe.data.timestep import Array
 from rlframe.errors import ConfigError
 from rlframe.registry import SERIAL_EVALUATOR_REGISTRY

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from rlframe.backend.ray.actor import Failure, RemoteActor, answers, components_of_script
+from rlframe.backend.actor import Failure, RemoteActor, answers, components_of_script
 from rlframe.backend.ray.session import RaySession, actor_resources, cause_of, connect
 from rlframe.errors import ResourceError
 from rlframe.parallel.roles import Launched, Launcher, make_worker

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from rlframe.backend.base import OVERLAP
 from rlframe.errors import ConfigError, ConfigErrors
 from rlframe.registry import nearest
 from rlframe.utils.field import (
@@ -144,6 +145,7 @@ class ActorsConfig(StartConfig):
         True,
         doc='whether each round waits for the share of every actor; if not, it takes the first results that are ready',
     )
+    overlap: int = OVERLAP
     update_after_each_batch: bool = option(
         True, doc='whether each request brings the newest weights', may_change=True
     )

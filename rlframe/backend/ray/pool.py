@@ -8,7 +8,7 @@ import logging
 import os
 import sys
 import time
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import attrgetter
 from typing import Any
@@ -16,7 +16,7 @@ from typing import Any
 import ray
 from ray.exceptions import RayError, RayTaskError
 
-from rlframe.backend.ray.actor import (
+from rlframe.backend.actor import (
     CollectorActor,
     Facts,
     Failure,
@@ -24,8 +24,10 @@ from rlframe.backend.ray.actor import (
     components_of_script,
     raise_failure,
 )
+from rlframe.backend.pool import CLOSE_SECONDS, TICK, Call, Pool
 from rlframe.backend.ray.options import remote_config_of
 from rlframe.backend.ray.session import actor_resources, cause_of, connect
+from rlframe.data.timestep import Array
 from rlframe.errors import ActorLostError
 from rlframe.utils.serialize import to_bytes
 
@@ -35,34 +37,6 @@ logger = logging.getLogger('rlframe.ray')
 
 FIRST_BACKOFF, LONGEST_BACKOFF = 0.5, 30.0
 """Seconds before a lost actor is replaced; each further loss in the window doubles them."""
-TICK = 0.5
-"""Seconds between two looks at the deadlines."""
-CLOSE_SECONDS = 5.0
-"""Time for actors to close their envs before they are killed."""
-
-
-@dataclasses.dataclass(eq=False)
-class Call:
-    """A call of a method of an actor, and its result."""
-
-    number: int
-    """Number of the call, increasing over all actors."""
-    rank: int
-    method: str
-    args: tuple[Any, ...]
-    """Arguments; object references are passed on as such."""
-    seconds: float
-    """Time limit, from when the actor begins it."""
-    size: int = 0
-    """Expected amount of data, in training samples or episodes."""
-    is_wanted: bool = True
-    """Whether the result is to be delivered."""
-    ref: Any = None
-    data: Any = None
-    """Reference to the data of ``collect``."""
-    value: Any = None
-    lost: str = ''
-    """Reason for a missing value; empty if there is a value."""
 
 
 @dataclasses.dataclass(eq=False)
@@ -90,7 +64,7 @@ class Slot:
         self.deadline = time.monotonic() + self.calls[0].seconds if self.calls else float('inf')
 
 
-class ActorPool:
+class ActorPool(Pool):
     """Starts actors, calls them, and replaces those that die or do not answer in time.
 
     Args:
@@ -112,15 +86,10 @@ class ActorPool:
     ) -> None:
         self._cfg, self._section = cfg, section
         self.make = make
-        """Creates the parts in an actor; may be changed until the actors start."""
         self.slots: dict[int, Slot] = {}
         """The slots, by rank."""
         self.next_rank: int = cfg['num_collectors']
         """Rank of the next actor: ranks are never reused, as seeds and versions of weights depend on them."""
-        self.restarts = 0
-        """Number of actors that replaced a lost one."""
-        self.is_broken = False
-        """Whether too many actors were lost to go on, or one does not start."""
         self._done: deque[Call] = deque()
         # time and text of each loss within ``restart_window``
         self._losses: deque[tuple[float, str]] = deque()
@@ -216,23 +185,18 @@ class ActorPool:
 
     @property
     def calls(self) -> list[Call]:
-        """The pending calls."""
+        pending = [call for slot in self.slots.values() for call in slot.calls]
         return [
-            call
-            for slot in self.slots.values()
-            for call in slot.calls
-            if call.method != 'launch' and call.is_wanted
+            *(call for call in pending if call.method != 'launch' and call.is_wanted),
+            *self._done,
         ]
 
-    @property
-    def load(self) -> Counter[int]:
-        """Number of requests that each actor has pending or finished without the result having been taken."""
-        return Counter(call.rank for call in [*self.calls, *self._done])
+    def incarnation(self, rank: int) -> int:
+        return self.slots[rank].incarnation
 
-    @property
-    def under_way(self) -> int:
-        """Expected amount of all requests not yet taken, in training samples or episodes."""
-        return sum(call.size for call in [*self.calls, *self._done])
+    def put(self, pieces: Sequence[Array]) -> tuple[Any, Sequence[Array]]:
+        ref = ray.put(pieces)
+        return ref, ray.get(ref)
 
     def abandon(self) -> None:
         """Forgets the pending calls: their results are not delivered."""
@@ -272,30 +236,6 @@ class ActorPool:
         if not self._done:
             self._look(0.0)
         return self._done.popleft() if self._done else None
-
-    def ask_all(
-        self, method: str, args: Mapping[int, tuple[Any, ...]], if_broken: Any = None
-    ) -> dict[int, Any]:
-        """Calls a method of actors, again if one is lost, and returns the answers by rank; no call may be pending.
-
-        Args:
-            method: Name of the method.
-            args: Arguments for each rank.
-            if_broken: The answer for all ranks if too many actors were lost to continue.
-        """
-        if self.is_broken:
-            return dict.fromkeys(args, if_broken)
-        self.check_open()
-        for rank, given in args.items():
-            self.ask(rank, method, *given)
-        values: dict[int, Any] = {}
-        while len(values) < len(args):
-            call = self.wait()
-            if call.lost:
-                self.ask(call.rank, method, *call.args)
-            else:
-                values[call.rank] = call.value
-        return dict(sorted(values.items()))
 
     def get(self, call: Call) -> Any:
         """Returns the data that a call collected; None if they were lost with their actor."""

@@ -15,8 +15,8 @@ from games import turn_games
 from test_dataset_collector import COLUMNS
 from test_dataset_collector import Policy as DatasetPolicy
 
-from rlframe.backend.base import in_actor, in_process
 from rlframe.backend.ray.collector import RayCollector
+from rlframe.backend.states import in_actor, in_process
 from rlframe.errors import CheckpointMismatchError, CheckpointStateError
 from rlframe.worker import (
     BattleEpisodeSerialCollector,

@@ -15,7 +15,7 @@ import torch
 from fakes import config_pair
 from runs import differences
 
-from rlframe.backend.ray.actor import (
+from rlframe.backend.actor import (
     Failure,
     RemoteActor,
     failure_of,
@@ -25,7 +25,7 @@ from rlframe.backend.ray.actor import (
     unflatten,
 )
 from rlframe.backend.ray.collector import RayCollector
-from rlframe.backend.ray.shares import Ready, merged, shares, writable
+from rlframe.backend.shares import Ready, merged, shares, writable
 from rlframe.config import compile_config
 from rlframe.data import Batch
 from rlframe.envs.gym_env import GymEnvFactory

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from fake_ray import NEVER, FakeRay, fake_ray, make_pool
 
-from rlframe.backend.ray.actor import Request
+from rlframe.backend.actor import Request
 from rlframe.backend.ray.pool import ActorPool
 from rlframe.backend.ray.session import actor_resources
 from rlframe.errors import ActorLostError, ResourceError

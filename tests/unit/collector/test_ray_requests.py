@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from fake_ray import NEVER, FakeRay, fake_ray
 
-from rlframe.backend.ray.actor import failure_of
+from rlframe.backend.actor import failure_of
 from rlframe.backend.ray.collector import RayCollector
 from rlframe.errors import ActorLostError, ResourceError
 

@@ -1,4 +1,4 @@
-"""RaySerialCollector: a serial collector that collects with collectors in Ray actors."""
+"""ActorCollector: a serial collector that collects with collectors in other processes, if asked to a round ahead."""
 
 from __future__ import annotations
 
@@ -7,12 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from time import perf_counter
 from typing import Any
 
-from rlframe.backend.base import checked_actors, in_actor
-from rlframe.backend.ray.actor import Request
-from rlframe.backend.ray.options import ActorsConfig
-from rlframe.backend.ray.pool import ActorPool, Call
-from rlframe.backend.ray.shares import (
+from rlframe.backend.actor import Header, Request
+from rlframe.backend.pool import Call, Pool
+from rlframe.backend.shares import (
     UNLIMITED,
+    Held,
     Publisher,
     Ready,
     ReadyQueue,
@@ -22,10 +21,12 @@ from rlframe.backend.ray.shares import (
     shares,
     writable,
 )
+from rlframe.backend.states import checked_actors, in_actor
 from rlframe.data.faces import acting_of
 from rlframe.errors import ConfigError
 from rlframe.run.metrics import ScalarWriter
 from rlframe.run.progress import Progress
+from rlframe.utils.field import ResolvedConfig
 from rlframe.utils.schema import part
 from rlframe.worker.collector.base_serial_collector import ISerialCollector, SerialCollector
 from rlframe.worker.collector.battle_collector import PlayerLog
@@ -51,21 +52,23 @@ def check_steps_envs(kind: Any) -> None:
 TARGETS = ('n_sample', 'n_episode')
 
 
-class RaySerialCollector(ISerialCollector):
+class ActorCollector(ISerialCollector):
     """Collects in K actors, each with envs, a policy and any registered collector.
 
     With ``sync``, a call collects a share from every actor, ordered by rank. With one actor and no losses it returns,
     bit for bit, what the same collector returns in this process: the policy's acting state, such as its generator, goes
-    to the actor of the lowest rank with each request and comes back with the data. Without ``sync``, each actor always
-    has ``max_in_flight`` requests, and a call returns the first data available; those beyond its target are kept for
-    the next call.
+    to the actor of the lowest rank with each request and comes back with the data. With ``overlap``, a call returns the
+    round that the call before began, and begins the next one, which is collected while the policy learns: its weights
+    are exactly one version older, whatever the speed of a process. The actors then have generators of their own.
+    Without ``sync``, each actor always has ``max_in_flight`` requests, and a call returns the first data available;
+    those beyond its target are kept for the next call.
 
-    Weights are stored once per version in the object store; each request carries a reference to the newest. Actors that
-    die or do not answer in time are replaced: their requests count as ``lost`` and are repeated.
+    Weights are stored once per version; each request carries a reference to the newest. Actors that a pool can replace,
+    because they die or do not answer in time, are replaced: their requests count as ``lost`` and are repeated.
 
     Args:
         kind: Class of the collector in the actors.
-        cfg: Complete options of that collector and of the actors.
+        cfg: Complete options of that collector and of the actors; those that a pool does not have keep their defaults.
         pool: The actors; started if they are not running.
         policy: Collect face of the trained policy.
         tb_logger: Writes metrics; None writes none.
@@ -80,8 +83,8 @@ class RaySerialCollector(ISerialCollector):
     def __init__(
         self,
         kind: type[ISerialCollector],
-        cfg: ActorsConfig,
-        pool: ActorPool,
+        cfg: ResolvedConfig,
+        pool: Pool,
         policy: Any,
         tb_logger: ScalarWriter | None = None,
         instance_name: str = 'collector',
@@ -89,11 +92,11 @@ class RaySerialCollector(ISerialCollector):
         progress: Progress | None = None,
     ) -> None:
         check_steps_envs(kind)
-        self._cfg: ActorsConfig = cfg
+        self._cfg = cfg
         self._log: EpisodeLog = EpisodeLog(
             0,
             progress=progress,
-            print_freq=cfg.collect_print_freq,
+            print_freq=cfg['collect_print_freq'],
             tb_logger=tb_logger,
             instance_name=instance_name,
         )
@@ -103,23 +106,27 @@ class RaySerialCollector(ISerialCollector):
         self.discarded = 0
         """Env steps discarded because of ``info['abnormal']``."""
         self._kind, self._pool, self._players = kind, pool, PlayerLog()
-        self._sync = cfg.sync
-        self._publisher = Publisher(policy, cfg.update_after_each_batch, cfg.max_weight_update_interval)
+        self._in_flight: int = cfg.get('max_in_flight', 1)
+        self._sync, self._overlap = cfg.get('sync', True), bool(cfg.get('overlap'))
+        self._publisher = Publisher(
+            policy, pool, cfg.get('update_after_each_batch', True), cfg.get('max_weight_update_interval', -1)
+        )
+        self._awaited: dict[int, int] = {}  # the share of each rank in the round that is collected ahead
+        self._held: list[Held] = []  # that round, if it had to be waited for before it was due
         self._ready = ReadyQueue()
         self._carried: dict[int, int] = {}  # env steps that each actor carries over to its next request
         self._begun: dict[int, int] = {}  # the newest version when each rank began its first request
         self._to_reset: set[int] = set()
         self._request_size: int | None = None  # without sync; None: a share of the missing amount
         self._budget: int | None = None  # the total that may be delivered; None: no limit
-        self._staleness = Staleness(cfg.max_staleness)
+        self._staleness = Staleness(cfg.get('max_staleness'))
         self.requested = self.delivered = self.lost = self.stale = 0
         """Training samples (or episodes) requested, returned, lost with an actor, and discarded as stale."""
         self.versions: list[int] = []
         """Versions of the weights that collected the data of the last call."""
         super().reset_policy(policy)
-        weakref.finalize(self, pool.close).atexit = False  # at exit Ray ends its actors by itself
-        if not pool.slots:
-            pool.start()
+        weakref.finalize(self, pool.close).atexit = False  # at exit actors end by themselves
+        pool.start()
 
     # what a collector is
 
@@ -130,7 +137,7 @@ class RaySerialCollector(ISerialCollector):
             ConfigError: If an env is given: envs are created in the actors.
         """
         if _env is not None:
-            raise ConfigError('a Ray collector creates its envs in the actors', where='reset_env')
+            raise ConfigError('the envs of this collector are created in other processes', where='reset_env')
         self._drain()
         self._pool.ask_all('reset_env', {rank: () for rank in self._pool.ranks})
 
@@ -148,7 +155,8 @@ class RaySerialCollector(ISerialCollector):
     @property
     def carried(self) -> int:
         """Env steps carried over to the next call, in actors and here."""
-        return sum(self._carried.values()) + sum(ready.steps for ready in self._ready)
+        waiting: list[Ready] = [*self._ready, *(held.ready for held in self._held)]
+        return sum(self._carried.values()) + sum(ready.steps for ready in waiting)
 
     @property
     def in_flight(self) -> int:
@@ -191,11 +199,18 @@ class RaySerialCollector(ISerialCollector):
         start = perf_counter()
         self._publisher.begin()
         self._train_iter = self._publisher.version if train_iter is None else train_iter
-        collected = self._collect_sync(target) if self._sync else self._collect_async(target)
+        collected = self._collect(target)
         self._log.seconds += perf_counter() - start
         if not options.get('random_collect') or options.get('record_random_collect', True):
             self._log.report(self._train_iter, self._more_metrics)
         return writable(collected) if self._attribute('on_policy', False) else collected
+
+    def _collect(self, target: int) -> Any:
+        if not self._sync:
+            return self._collect_async(target)
+        if self._overlap and not self._at_random:
+            return self._collect_ahead(target)
+        return self._collect_sync(target)
 
     def _shares(self, target: int) -> dict[int, int]:
         equal = self._attribute('on_policy', False) and issubclass(self._kind, SampleSerialCollector)
@@ -207,7 +222,7 @@ class RaySerialCollector(ISerialCollector):
     @property
     def _leader(self) -> int | None:
         """Rank of the actor that uses this process's policy generator."""
-        return self._pool.ranks[0] if self._sync else None
+        return self._pool.ranks[0] if self._sync and not self._overlap else None
 
     def _acting(self, rank: int) -> Any:
         acting = acting_of(self._publisher.face) if rank == self._leader else None
@@ -218,7 +233,7 @@ class RaySerialCollector(ISerialCollector):
             acting_of(self._publisher.face).load_state(state)
 
     def _ask(self, rank: int, size: int) -> Call:
-        version, weights = self._publisher.for_actor(self._pool, rank)
+        version, weights = self._publisher.for_actor(rank)
         is_reset = rank in self._to_reset
         self._to_reset.discard(rank)
         request = Request(
@@ -258,9 +273,9 @@ class RaySerialCollector(ISerialCollector):
             self.lost -= call.size
         return data
 
-    def _count(self, call: Call, data: Any) -> None:
+    def _count(self, rank: int, header: Header, data: Any) -> None:
         """Updates counters with the facts about received data."""
-        rank, header, counts = call.rank, call.value, call.value.counts
+        counts = header.counts
         self.discarded += counts.discarded
         self._carried[rank] = counts.carried
         self._log.count(counts.envstep, counts.episode_count)
@@ -278,7 +293,7 @@ class RaySerialCollector(ISerialCollector):
         data = self._fetch(call)
         if data is None:
             return
-        self._count(call, data)
+        self._count(rank, call.value, data)
         self._staleness.arrived(rank, begun - call.value.version)
         self._ready.append(Ready(call.value.version, data, call.size, newest - begun))
 
@@ -290,10 +305,35 @@ class RaySerialCollector(ISerialCollector):
         return merged([ready.data for ready in parts])
 
     def _collect_sync(self, target: int) -> Any:
+        return self._counted(self._gather(self._ask_round(target)))
+
+    def _collect_ahead(self, target: int) -> Any:
+        """Returns the round that was begun in the last call, and begins the next one; the first call begins both."""
+        if not self._awaited and not self._held:
+            self._awaited = self._ask_round(target)
+        collected = self._counted(self._held_round())
+        self._held = []
+        self._publisher.begin()  # with the statistics that came with that round
+        self._awaited = self._ask_round(target)
+        return collected
+
+    def _held_round(self) -> list[Held]:
+        """Waits for the round that is collected ahead, if there is one, and keeps it."""
+        if self._awaited:
+            awaited, self._awaited = self._awaited, {}
+            self._held = self._gather(awaited)
+        return self._held
+
+    def _ask_round(self, target: int) -> dict[int, int]:
+        """Asks every actor for its share, and returns the shares by rank."""
         divided = self._shares(target)
         for rank, size in divided.items():
             self._ask(rank, size)
-        taken: dict[int, tuple[Call, Any]] = {}
+        return divided
+
+    def _gather(self, divided: Mapping[int, int]) -> list[Held]:
+        """Waits for the shares of a round, and returns them in the order of ranks."""
+        taken: dict[int, Held] = {}
         try:
             while len(taken) < len(divided):
                 call = self._wait()
@@ -301,24 +341,28 @@ class RaySerialCollector(ISerialCollector):
                 if data is None:
                     self._ask(call.rank, call.size)
                 else:
-                    taken[call.rank] = call, data
+                    ready = Ready(call.value.version, data, call.size)
+                    taken[call.rank] = Held(call.rank, call.value, ready)
         except BaseException:  # a round is delivered whole or not at all
-            self.lost += sum(call.size for call, _ in taken.values()) + self._pool.under_way
+            self.lost += sum(held.ready.size for held in taken.values()) + self._pool.under_way
             self._pool.abandon()
             raise
-        in_order = [taken[rank] for rank in sorted(taken)]
-        for call, data in in_order:
-            self._count(call, data)
-        return self._delivered([Ready(call.value.version, data, call.size) for call, data in in_order])
+        return [taken[rank] for rank in sorted(taken)]
+
+    def _counted(self, round_: Sequence[Held]) -> Any:
+        """Counts and joins the shares of a round."""
+        for rank, header, ready in round_:
+            self._count(rank, header, ready.data)
+        return self._delivered([held.ready for held in round_])
 
     # first ready, first served
 
     def _collect_async(self, target: int) -> Any:
-        self._keep_busy(target, self._cfg.max_in_flight)
+        self._keep_busy(target, self._in_flight)
         while self._ready.size < target:
             self._take(self._wait())
             is_enough = self._ready.size + self._pool.under_way >= target
-            self._keep_busy(target, 1 if is_enough else self._cfg.max_in_flight)
+            self._keep_busy(target, 1 if is_enough else self._in_flight)
         return self._delivered(self._ready.take(target))
 
     def _keep_busy(self, target: int, in_flight: int) -> None:
@@ -348,6 +392,7 @@ class RaySerialCollector(ISerialCollector):
 
     def _drain(self) -> None:
         """Waits for all requests in flight, and keeps the results for the next call; logs failures after the first."""
+        self._held_round()
         has_failed = self._has_failed
         while self._pool.under_way and not (has_failed and self._pool.is_broken):
             try:
@@ -360,13 +405,7 @@ class RaySerialCollector(ISerialCollector):
     # records and checkpoints
 
     def _more_metrics(self) -> dict[str, float]:
-        return self._players.metrics() | {
-            **self._staleness.metrics(),
-            'ray/lost': float(self.lost),
-            'ray/stale': float(self.stale),
-            'ray/in_flight': float(self.in_flight),
-            'ray/actor_restarts': float(self._pool.restarts),
-        }
+        return self._players.metrics()
 
     def settle(self) -> None:
         self._drain()
@@ -386,6 +425,7 @@ class RaySerialCollector(ISerialCollector):
             'to_reset': sorted(self._to_reset),
             'publisher': self._publisher.state_dict(),
             'ready': [ready.state_dict(self._publisher.version) for ready in self._ready],
+            'held': [held.state_dict(self._publisher.version) for held in self._held],
             'log': self._log.state_dict(),
             'players': self._players.state(),
             'last_print_iter': self._log.last_print_iter,
@@ -413,7 +453,8 @@ class RaySerialCollector(ISerialCollector):
         with part('ready'):
             newest = self._publisher.version
             self._ready = ReadyQueue(Ready.from_state_dict(one, newest) for one in state['ready'])
-        self._carried = {}
+            self._held = [Held.from_state_dict(one, newest) for one in state['held']]
+        self._carried, self._awaited = {}, {}
         with part('log'):
             self._log.load_state_dict(state['log'])
         with part('players'):
@@ -423,5 +464,7 @@ class RaySerialCollector(ISerialCollector):
 
     def close(self) -> None:
         """Ends the actors; may be called twice."""
-        self.lost += self._pool.under_way
+        self.lost += (
+            0 if self._awaited else self._pool.under_way
+        )  # nobody waits for a round ahead of the last one
         self._pool.close()

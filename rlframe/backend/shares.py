@@ -8,12 +8,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-import ray
 
-from rlframe.backend.ray.actor import flatten, is_same, unflatten
-from rlframe.backend.ray.pool import ActorPool
-from rlframe.data.timestep import Batch, from_tree, to_tree
+from rlframe.backend.actor import Header, flatten, is_same, unflatten
+from rlframe.backend.pool import Pool
+from rlframe.data.timestep import Array, Batch, from_tree, to_tree
 from rlframe.errors import ConfigError
+from rlframe.worker.collector.rollout import Counts
 
 UNLIMITED = sys.maxsize
 """An amount to collect that is never reached."""
@@ -112,6 +112,37 @@ class Ready(NamedTuple):
         data, infos = from_tree(state['data']), state['infos']
         data = data if infos is None else (data, infos)
         return cls(newest - state['behind'], data, state['size'], state.get('during', 0))
+
+
+class Held(NamedTuple):
+    """An actor's share of a round that is not counted yet."""
+
+    rank: int
+    header: Header
+    ready: Ready
+
+    def state_dict(self, newest: int) -> dict[str, Any]:
+        """Returns its state for a checkpoint.
+
+        Args:
+            newest: Version of the newest weights.
+        """
+        counts, statistics = self.header.counts, self.header.statistics
+        return {
+            'rank': self.rank,
+            'train_iter': self.header.train_iter,
+            'counts': {**counts._asdict(), 'seconds': 0.0, 'infos': dict(counts.infos or {})},
+            'statistics': None if statistics is None else list(statistics),
+            'ready': self.ready.state_dict(newest),
+        }
+
+    @classmethod
+    def from_state_dict(cls, state: Mapping[str, Any], newest: int) -> Held:
+        """Creates one from its state."""
+        ready, statistics = Ready.from_state_dict(state['ready'], newest), state['statistics']
+        around = None if statistics is None else (statistics[0], statistics[1])
+        header = Header(ready.version, state['train_iter'], Counts(**state['counts']), None, around)
+        return cls(state['rank'], header, ready)
 
 
 class ReadyQueue(deque[Ready]):
@@ -234,18 +265,20 @@ class Publisher:
 
     Args:
         face: Collect face of the trained policy.
+        pool: The actors.
         always: Whether each request brings the newest version.
         interval: Batches of one actor after which it gets the newest version in any case; negative: no limit.
     """
 
-    def __init__(self, face: Any, always: bool = True, interval: int = -1) -> None:
+    def __init__(self, face: Any, pool: Pool, always: bool = True, interval: int = -1) -> None:
+        self._pool = pool
         self.face = face
         """Collect face of the trained policy."""
         self.version = 0
         """Version of the newest weights, counted from 1."""
         self._always, self._interval = always, interval
         self._ref: Any = None
-        self._newest: list[Any] = []  # what the object store has
+        self._newest: Sequence[Array] = []  # what the pool has stored
         self._at: dict[int, tuple[int, int, int]] = {}  # incarnation, version, batches since then, by rank
 
     def publish(self) -> None:
@@ -254,17 +287,16 @@ class Publisher:
         if is_same(weights, self._newest):
             return
         self.version += 1
-        self._ref = ray.put(weights)
-        self._newest = ray.get(self._ref)
+        self._ref, self._newest = self._pool.put(weights)
 
     def begin(self) -> None:
         """Prepares for the requests of one call, in which the weights do not change."""
         if self._always or self._ref is None:
             self.publish()
 
-    def for_actor(self, pool: ActorPool, rank: int) -> tuple[int, Any]:
+    def for_actor(self, rank: int) -> tuple[int, Any]:
         """Returns the version that an actor will have, and a reference to it; None if the actor has it already."""
-        incarnation = pool.slots[rank].incarnation
+        incarnation = self._pool.incarnation(rank)
         there, version, batches = self._at.get(rank, (-1, 0, 0))
         is_due = 0 <= self._interval <= batches
         if is_due:
@@ -302,8 +334,8 @@ class Publisher:
         """
         self._at = {}
         if state:
-            self.version, self._ref = state['version'], ray.put(flatten(state['weights']))
-            self._newest = ray.get(self._ref)
+            self.version = state['version']
+            self._ref, self._newest = self._pool.put(flatten(state['weights']))
             self._at = {
                 ranks[int(rank)]: (-1, self.version, count) for rank, count in state['batches'].items()
             }

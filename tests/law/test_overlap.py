@@ -1,0 +1,69 @@
+"""A round that is collected while the policy learns has weights of exactly one version before, and all runs are equal."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+from fakes import config_pair
+from parallel_parts import compiled
+from runs import CASES, assert_same_end, every, killed_and_straight
+from toys import toy_of_policy
+
+from rlframe import config
+from rlframe.errors import ActorLostError, ConfigError
+from rlframe.pipeline import SerialPipeline
+
+OVERLAP = 'policy.collect.collector.overlap=1'
+LENGTH = ('--train-iter', '200')
+
+
+def test_weights_are_of_the_version_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    options = toy_of_policy('ppo')
+    options['collector'] = {**options.get('collector', {}), 'overlap': 1}
+    main, create = config_pair(**options)
+    with SerialPipeline(config.compile_config(main, create, seed=0)) as pipeline:
+        collector, newest = pipeline.collector, []
+        for round_ in range(3):
+            pipeline.step()
+            newest.append(collector._publisher.version)
+            assert collector.versions == [max(1, newest[-1] - 1)], round_
+            assert collector.envstep == pipeline.cfg.policy.collect.n_sample * (round_ + 1)
+    assert newest == [1, 2, 3]
+
+
+def test_a_child_that_dies_ends_the_run_with_the_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    cfg = compiled('cartpole_dqn', OVERLAP, 'policy.learn.batch_size=8')
+    with SerialPipeline(cfg) as pipeline:
+        pipeline.step()
+        os.kill(pipeline.collector._pool.facts.pid, signal.SIGKILL)
+        with pytest.raises(ActorLostError, match='SIGKILL'):
+            pipeline.step()
+            pipeline.step()
+
+
+@pytest.mark.parametrize(
+    ('name', 'words', 'why'),
+    [
+        ('cartpole_bc', (), 'recorded data'),
+        ('cartpole_torch_ppo', (), 'envs of tensors'),
+    ],
+)
+def test_what_cannot_run_ahead_is_refused(name: str, words: tuple[str, ...], why: str) -> None:
+    with pytest.raises(ConfigError, match=f'(?s)overlap.*{why}'):
+        compiled(name, OVERLAP, *words)
+
+
+@pytest.mark.usefixtures('copies')
+@pytest.mark.slow
+@pytest.mark.parametrize('case', ['ppo', 'dqn advanced', 'sac', 'r2d2', 'ppo parts'])
+def test_runs_are_equal_also_after_a_kill(case: str, tmp_path: Path) -> None:
+    words = (*CASES[case], *LENGTH, every(51), OVERLAP)
+    straight, resumed = killed_and_straight(tmp_path, *words)
+    assert_same_end(straight, resumed)
