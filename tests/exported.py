@@ -91,7 +91,7 @@ def trained(
         create |= dict(replay_buffer=dict(type='sequence', unroll_len=3), collector=dict(mark_episodes=True))
     with SerialPipeline(config.compile_config(main, create, seed=0)) as pipeline:
         if is_recurrent or policy == 'iqn':  # whose first outputs hardly depend on the observation
-            for parameter in pipeline.policy._model.parameters():
+            for parameter in pipeline.policy.model.parameters():
                 parameter.detach().mul_(4.0)
         pipeline.run()
     return find_checkpoint(pipeline.folder / 'ckpt' / 'latest')

@@ -22,9 +22,9 @@ class BoltzmannDQNPolicy(DQNPolicy):
     def get_setting_collect(self, info: Mapping[str, Any]) -> dict[str, Any]:
         return {'temperature': linear_decay(info['envstep'], **self._cfg.other.temperature)}
 
-    def _forward_collect(
+    def forward_collect(
         self, obs: Array, env_id: IntArray, temperature: float = 1.0, **settings: Any
     ) -> Batch:
-        logit = self._q_value(obs) / temperature  # [n, A]
+        logit = self.q_value(obs) / temperature  # [n, A]
         action = torch.distributions.Categorical(logits=logit).sample()  # [n]
         return Batch(action=action.numpy() + self._first_action)

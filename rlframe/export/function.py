@@ -224,7 +224,7 @@ class PolicyFunction(nn.Module):
         super().__init__()
         check_function(policy, spec)
         self._policy: Any = policy
-        self.model: Any = policy._model.eval()
+        self.model: Any = policy.model.eval()
         """The network that holds the function's weights."""
         for module in self.model.modules():
             if isinstance(module, MLP):
@@ -369,7 +369,7 @@ def check_agreement(function: PolicyFunction, policy: Policy, spec: EnvSpec, cou
                 f'{type(policy).__name__}.{method.partition("(")[0]} gives other actions than evaluations do, for'
                 f' {count - np.sum(is_same)} of {count} random observations',
                 where='--format',
-                remedy=f'Override {method}, of tensors [B, ...], beside _forward_eval.',
+                remedy=f'Override {method}, of tensors [B, ...], beside forward_eval.',
             )
     policy.eval_mode.reset(None)
 

@@ -157,7 +157,7 @@ def _acting(policy: Policy, cfg: Mapping[str, Any]) -> dict[str, Any]:
 
 def _modules(policy: Policy) -> list[str]:
     """Returns the modules, other than rlframe's, that have the classes of a policy and its network."""
-    found = {type(part).__module__ for part in (policy, policy._model)}
+    found = {type(part).__module__ for part in (policy, policy.model)}
     return sorted(name for name in found if name.partition('.')[0] not in ('rlframe', '__main__'))
 
 
@@ -212,7 +212,9 @@ class LoadedPolicy:
     def __init__(
         self, policy: Policy, spec: EnvSpec, description: Mapping[str, Any], path: Path, frames: int = 1
     ) -> None:
-        self._mode, self._policy = policy.eval_mode, policy
+        self._mode = policy.eval_mode
+        self.policy = policy
+        """The policy itself, with its network, for example to learn from."""
         self.observation_space: gymnasium.Space[Any] = spec.observation_space
         """Observation space of the policy: with its action mask, and with the frames of a stack as its first axis."""
         self._rows_space: Any = spec.action_space

@@ -54,7 +54,7 @@ def blank_network(cfg: Mapping[str, Any], spec: EnvSpec) -> nn.Module | None:
         check_limit('NETWORK_OPTIONS', len(sizes), 'numbers in the network options')
         check_limit('NETWORK_WIDTH', max(sizes, default=0), 'size of a layer')
         with torch.random.fork_rng(devices=[]), torch.device('meta'):
-            network = twin._create_model()
+            network = twin.create_model()
     except LimitExceededError as error:
         raise ResourceError(
             f'the network is too large: {error}', where='policy.model', remedy=error.remedy
@@ -69,8 +69,8 @@ def blank_network(cfg: Mapping[str, Any], spec: EnvSpec) -> nn.Module | None:
 def _without_network(cls: type[Policy], cfg: Mapping[str, Any], spec: EnvSpec) -> Policy:
     """Returns a policy with only the attributes that creating its network needs."""
     twin = cls.__new__(cls)
-    twin._cfg, twin._spec, twin._has_mask = cls.resolve_config(cfg), spec, has_mask(spec.observation_space)
-    twin._device, twin._on_cpu = torch.device('meta'), False
+    twin._cfg, twin.spec, twin._has_mask = cls.resolve_config(cfg), spec, has_mask(spec.observation_space)
+    twin.device, twin._on_cpu = torch.device('meta'), False
     return twin
 
 

@@ -5,6 +5,7 @@ functions one worker needs. It meets envs, collectors and buffers only as argume
 """
 
 from rlframe.data.faces import CollectMode, CommandMode, EvalMode, LearnMode
-from rlframe.policy.base_policy import Policy, create_policy
+from rlframe.policy.base_policy import Policy
+from rlframe.policy.creation import create_policy
 
 __all__ = ['CollectMode', 'CommandMode', 'EvalMode', 'LearnMode', 'Policy', 'create_policy']

@@ -15,7 +15,7 @@ from rlframe.data.observation import has_mask
 from rlframe.data.staging import Staging
 from rlframe.data.timestep import Array, Batch, EnvSpec, IntArray, TimeStep
 from rlframe.errors import CheckpointMismatchError, ConfigError
-from rlframe.policy.ding_form import learning_from_rows, own_options, spec_of_env, spec_of_shapes
+from rlframe.policy.ding_form import learning_from_rows
 from rlframe.policy.parts.actions import ActionMap
 from rlframe.policy.parts.compiled import (
     COMPILE,
@@ -32,14 +32,13 @@ from rlframe.policy.parts.normalize import NORMALIZE_OBS, NORMALIZE_REWARD, Norm
 from rlframe.policy.parts.options import INIT_FROM, ModelConfig, check_encoder, network_options, refused
 from rlframe.policy.parts.random_policy import random_collect_mode
 from rlframe.policy.parts.random_shift import RANDOM_SHIFT, RandomShift, check_shift
-from rlframe.policy.parts.sequences import to_tensor
-from rlframe.registry import ENV_REGISTRY, MODEL_REGISTRY, POLICY_REGISTRY
+from rlframe.policy.parts.sequences import Rows, to_tensor
+from rlframe.registry import MODEL_REGISTRY
 from rlframe.run.checkpoint_tree import compare_states
-from rlframe.utils.field import Configurable, ResolvedConfig, Section, option
+from rlframe.utils.field import Configurable, Section, option
 from rlframe.utils.lazy import torch
 from rlframe.utils.schema import DICT, GENERATOR, NETWORK, check_state, part, part_of
 from rlframe.utils.seed import component_rng
-from rlframe.utils.synonyms import named
 
 if TYPE_CHECKING:
     from rlframe.model.distributions import ActionDistribution
@@ -116,12 +115,15 @@ class PolicyConfig(Section):
 
 
 class Policy(Configurable):
-    """Base of all policies.
+    """Base of all policies; docs/how_to/own_algorithm.md shows what a subclass overrides.
 
-    A subclass defines its network (``default_model``), its update (``_forward_learn``, with the optimizers that it names
-    in ``_optimizers``), how it acts (``_forward_collect``, ``_forward_eval``) and what it records
-    (``_process_transition``). If its network has a core (``model.core``), ``_memory`` keeps the recurrent states of running
+    A subclass defines its network (``default_model``), its update (``forward_learn``, with the optimizers that it names
+    in ``optimizers``), how it acts (``forward_collect``, ``forward_eval``) and what it records
+    (``process_transition``). If its network has a core (``model.core``), ``_memory`` keeps the recurrent states of running
     episodes.
+
+    It uses ``model`` (the network), ``_cfg`` (options), ``spec`` (spaces of the env), ``device``, ``tensor`` (arrays to
+    tensors on the device) and ``rng`` (the policy's own generator).
 
     Args:
         cfg: The ``policy`` section of a config; missing options take their defaults.
@@ -143,10 +145,12 @@ class Policy(Configurable):
     """Whether its update can handle training samples of several env steps (``collect.unroll_len``)."""
     is_recurrent = False
     """Whether its actions depend on earlier steps of the episode."""
+    inputs: tuple[str, ...] = ()
+    """Columns of training samples that ``columns`` makes into tensors for an update, where there are such."""
     compiled_parts: tuple[str, ...] = ()
     """Methods that ``compile`` makes into machine code: functions of the tensors of an update, without effects.
 
-    ``cuda_graph`` records ``_update_tensors``, a whole update that only reads and changes tensors.
+    ``cuda_graph`` records ``update_tensors``, a whole update that only reads and changes tensors.
     """
     sequence_option = 'policy.learn.unroll_len'
     """The option that limits the sequences a core is trained on, if there may be a core."""
@@ -167,72 +171,115 @@ class Policy(Configurable):
             raise ConfigError(
                 f'{type(self).__name__} needs the spec of its env (env_manager.spec)', where='policy'
             )
-        self._cfg, self._spec = self.resolve_config(cfg), spec
+        self._cfg, self.spec = self.resolve_config(cfg), spec
         self._has_mask = has_mask(spec.observation_space)
         fields = tuple(enable_field or ('learn', 'collect', 'eval'))
         self._fields = tuple(field for field in fields if field != 'command')
         self.check_spec(spec, self._cfg)
-        self._device = resolve_device(self._cfg)
-        self._on_cpu = self._device.type == 'cpu'
-        self._tensor: Callable[[Any], Any] = to_tensor if self._on_cpu else Staging(self._device)
+        self.device = resolve_device(self._cfg)
+        self._on_cpu = self.device.type == 'cpu'
+        self.tensor: Callable[[Any], Any] = to_tensor if self._on_cpu else Staging(self.device)
         """Returns a column as a tensor on the device; one with fields becomes a dict of tensors."""
-        self._rng = component_rng(seed, 'policy', rank)
-        self._normalizer, self._shift = Normalizer(self._cfg, spec), RandomShift(self._cfg, spec, self._rng)
+        self.rng = component_rng(seed, 'policy', rank)
+        self._normalizer, self._shift = Normalizer(self._cfg, spec), RandomShift(self._cfg, spec, self.rng)
         self._given_model = model
-        self._optimizers: dict[str, Optimizer] = {}
-        self._learned: list[Any] = []
+        self.optimizers: dict[str, Optimizer] = {}
+        self.learned: list[Any] = []
         """Parts that learning changes, beside network and optimizers: with ``state_dict``, ``load_state_dict`` and, names in
         their states that several learners average, ``networks``."""
         self._draws = seed, 'evaluation', rank
         self._eval_rng = component_rng(*self._draws)
         self._memory: Memory | None = None
-        self._model = (model if model is not None else self._create_model()).to(self._device)
+        self.model = (model if model is not None else self.create_model()).to(self.device)
         for field in self._fields:
-            getattr(self, f'_init_{field}')()
-        if not self.is_recurrent and not self._has_core and is_own(self) and not is_own(self._model):
-            check_network(self._model, self._acting_output, type(self).__name__, spec, self._tensor)
+            getattr(self, f'init_{field}')()
+        if not self.is_recurrent and not self._has_core and is_own(self) and not is_own(self.model):
+            check_network(self.model, self._acting_output, type(self).__name__, spec, self.tensor)
         if 'learn' in self._fields:
-            prepare_updates(self, self._cfg, self._device)
+            prepare_updates(self, self._cfg, self.device)
         if self._has_core:
             self._memory, self.is_recurrent = self._make_memory(), True
 
     # what a subclass defines
 
     def default_model(self) -> str:
-        """Returns the registered name of the network to build."""
+        """Returns the registered name of the network to build, if ``model.type`` names none."""
         raise NotImplementedError
+
+    def create_model(self) -> torch.nn.Module:
+        """Returns the network; called once, unless one was given. Overridden to add parts, such as a further head."""
+        cfg = self._cfg.model
+        name, given = cfg.type or self.default_model(), self.model_kwargs()
+        kind = MODEL_REGISTRY.get_cls({'type': name, 'import_names': cfg.import_names})
+        signature = inspect.signature(kind)
+        takes_any = any(each.kind is each.VAR_KEYWORD for each in signature.parameters.values())
+        for key in cfg if not takes_any else ():
+            argument = self.network_arguments.get(key, key)
+            if argument in given and argument not in signature.parameters:
+                message = f'the network {name!r} has no argument {argument!r}'
+                raise refused({'policy': self._cfg}, f'policy.model.{key}', message, 'a network that has it')
+        try:
+            signature.bind(**given)
+        except TypeError as error:
+            message = f'{type(self).__name__} cannot use the network {name!r}: {error}'
+            raise ConfigError(message, where='policy.model.type') from error
+        return kind(**given)
 
     def model_kwargs(self) -> dict[str, Any]:
         """Returns the arguments of the network's constructor: the ``model`` section and the spec."""
         options = network_options(self._cfg.model)
         named = {self.network_arguments.get(name, name): value for name, value in options.items()}
-        return {name: value for name, value in named.items() if name is not None} | {'spec': self._spec}
+        return {name: value for name, value in named.items() if name is not None} | {'spec': self.spec}
 
-    def _init_learn(self) -> None: ...
-    def _init_collect(self) -> None: ...
-    def _init_eval(self) -> None: ...
+    def init_learn(self) -> None:
+        """Makes what only learning needs: optimizers, target networks; called once, with the network in place."""
 
-    def _forward_learn(self, data: Batch) -> Metrics | Iterable[Callable[[], Metrics]]:
-        """Updates the network by one batch, or yields functions that each do one of several updates."""
+    def init_collect(self) -> None:
+        """Makes what only collection needs; called once."""
+
+    def init_eval(self) -> None:
+        """Makes what only evaluation needs; called once."""
+
+    def forward_learn(self, data: Batch) -> Metrics | Iterable[Callable[[], Metrics]]:
+        """Updates the network by one batch [B, ...], or yields functions that each do one of several updates.
+
+        Called by the learner, off-policy for each batch of a replay buffer, on-policy for each round.
+        """
         raise NotImplementedError
 
-    def _forward_collect(self, obs: Array, env_id: IntArray, **settings: Any) -> Batch:
-        """Returns a ``Batch`` with ``action`` [n, ...] and all further columns that the transition needs."""
+    def columns(self, data: Batch) -> Rows:
+        """Returns what an update reads, as tensors on the device [B, ...]: the columns of ``inputs`` that there are.
+
+        Called once for the data of ``forward_learn``. Overridden by policies that compute further columns, or draw numbers.
+        """
+        columns = data.columns
+        return {name: self.tensor(columns[name]) for name in self.inputs if name in columns}
+
+    def forward_collect(self, obs: Array, env_id: IntArray, **settings: Any) -> Batch:
+        """Returns a ``Batch`` with ``action`` [n, ...] and all further columns that the transition needs.
+
+        Called by the collector for the envs ``env_id`` [n] that wait for an action, whose observations are ``obs`` [n, ...];
+        ``settings`` are those of ``get_setting_collect``.
+        """
         raise NotImplementedError
 
-    def _forward_eval(self, obs: Array, env_id: IntArray) -> Batch:
-        """Returns a ``Batch`` with the ``action`` [n, ...] that the policy thinks best."""
+    def forward_eval(self, obs: Array, env_id: IntArray) -> Batch:
+        """Returns a ``Batch`` with the ``action`` [n, ...] that the policy thinks best; called by the evaluator."""
         raise NotImplementedError
 
-    def _forward_greedy(self, obs: Array, env_id: IntArray) -> Batch:
+    def forward_greedy(self, obs: Array, env_id: IntArray) -> Batch:
         """Acts as in evaluation, for a collector that does not explore.
 
         Overridden by policies whose transitions need further columns or the memory of collection.
         """
-        return self._forward_eval(obs, env_id)
+        return self.forward_eval(obs, env_id)
 
-    def _process_transition(self, obs: Array, output: Batch, timestep: TimeStep) -> dict[str, Array]:
-        """Returns the columns of the step's transitions, [n, ...]."""
+    def process_transition(self, obs: Array, output: Batch, timestep: TimeStep) -> dict[str, Array]:
+        """Returns the columns of the step's transitions, [n, ...]: what training samples consist of.
+
+        Called by the collector after each step of its envs, with the observations acted on, what ``forward_collect``
+        returned for them, and the step's ``TimeStep``.
+        """
         return {
             'obs': obs,
             'next_obs': timestep.obs,
@@ -242,34 +289,37 @@ class Policy(Configurable):
             'truncated': timestep.truncated,
         }
 
-    def _get_train_sample(self, block: Batch) -> Batch:
-        """Turns a block of columns [T, N, ...] into training samples [M, ...]; only on-policy policies are asked."""
+    def get_train_sample(self, block: Batch) -> Batch:
+        """Turns a block of columns [T, N, ...] into training samples [M, ...].
+
+        Called once a round, and only for on-policy policies: returns and advantages are computed here.
+        """
         return block
 
     def _monitor_vars(self) -> list[str]:
         return ['cur_lr', 'total_loss']
 
     def _state_dict_learn(self) -> dict[str, Any]:
-        optimizers = {name: optimizer.state_dict() for name, optimizer in self._optimizers.items()}
+        optimizers = {name: optimizer.state_dict() for name, optimizer in self.optimizers.items()}
         state = {**self._state_dict_model(), **self._acting_state(), 'optimizers': optimizers}
-        for learned in self._learned:
+        for learned in self.learned:
             state |= learned.state_dict()
         return state
 
     def _get_networks(self) -> tuple[str, ...]:
         """Returns the names of the parts of the learn face's state that several learners average."""
-        return ('model', *(name for learned in self._learned for name in learned.networks))
+        return ('model', *(name for learned in self.learned for name in learned.networks))
 
     def _load_state_dict_learn(self, state: Mapping[str, Any]) -> None:
         self._load_model(state)
         if 'rng' in state:
             self._load_acting_state(state)
-        if self._optimizers:
-            check_state(state, {'optimizers': dict.fromkeys(self._optimizers, DICT)})
-        for name, optimizer in self._optimizers.items():
+        if self.optimizers:
+            check_state(state, {'optimizers': dict.fromkeys(self.optimizers, DICT)})
+        for name, optimizer in self.optimizers.items():
             with part(f'optimizers.{name}'):
                 optimizer.load_state_dict(state['optimizers'][name])
-        for learned in self._learned:
+        for learned in self.learned:
             learned.load_state_dict(state)
 
     def reset_targets(self) -> None:
@@ -278,13 +328,13 @@ class Policy(Configurable):
     def _reset(self, env_id: IntArray | None = None) -> None:
         """Resets the recurrent state of these envs' episodes, or of all, in collection and evaluation."""
 
-    def _reset_collect(self, env_id: IntArray | None = None) -> None:
+    def reset_collect(self, env_id: IntArray | None = None) -> None:
         """Resets the recurrent state that collection keeps for these envs, or for all; extend it with ``super()``."""
         self._reset(env_id)
         if self._memory is not None:
             self._memory.collect.reset(env_id)
 
-    def _reset_eval(self, env_id: IntArray | None = None) -> None:
+    def reset_eval(self, env_id: IntArray | None = None) -> None:
         """Resets what evaluation keeps for these envs, or for all; extend it with ``super()``.
 
         Draws begin anew whenever all episodes do, so that an evaluation depends on nothing but the weights.
@@ -297,7 +347,7 @@ class Policy(Configurable):
 
     def get_setting_learn(self, info: Mapping[str, Any]) -> dict[str, Any]:
         """Returns arguments for the learner's ``forward``, after learning rates have followed their schedules."""
-        for optimizer in self._optimizers.values():
+        for optimizer in self.optimizers.values():
             optimizer.set_envstep(info['envstep'])
         return {}
 
@@ -332,7 +382,7 @@ class Policy(Configurable):
     @property
     def _action_space(self) -> Any:
         """The action space, of a kind that ``check_spec`` accepts."""
-        return self._spec.action_space
+        return self.spec.action_space
 
     @classmethod
     def check_spec(cls, spec: EnvSpec, cfg: EasyDict) -> None:
@@ -354,7 +404,7 @@ class Policy(Configurable):
         """The functions that update the policy."""
         return LearnMode(
             learning_from_rows(
-                self._normalizer.learning(self._shift.learning(self._forward_learn)), self._spec
+                self._normalizer.learning(self._shift.learning(self.forward_learn)), self.spec
             ),
             self._reset,
             self.__repr__,
@@ -368,12 +418,12 @@ class Policy(Configurable):
     @property
     def collect_mode(self) -> CollectMode:
         """The functions that act to explore, and make training samples."""
-        return self._recording(self._forward_collect)
+        return self._recording(self.forward_collect)
 
     @property
     def greedy_collect_mode(self) -> CollectMode:
         """The functions that act as well as the policy can, whatever the settings, and make training samples."""
-        return self._recording(lambda obs, env_id, **settings: self._forward_greedy(obs, env_id))
+        return self._recording(lambda obs, env_id, **settings: self.forward_greedy(obs, env_id))
 
     def random_collect_mode(self, rng: np.random.Generator) -> CollectMode:
         """Returns the functions that act at random, and make training samples.
@@ -381,16 +431,16 @@ class Policy(Configurable):
         Args:
             rng: Generator of the actions.
         """
-        return random_collect_mode(self.collect_mode, self._spec, rng, self.is_recurrent)
+        return random_collect_mode(self.collect_mode, self.spec, rng, self.is_recurrent)
 
     def _recording(self, forward: Forward) -> CollectMode:
         """Returns a collect face that acts by ``forward``."""
         normalizer = self._normalizer
         return CollectMode(
-            by_env(normalizer.acting(forward), self._spec),
-            normalizer.recording(self._process_transition),
-            normalizer.sampling(self._get_train_sample),
-            normalizer.forgetting(self._reset_collect),
+            by_env(normalizer.acting(forward), self.spec),
+            normalizer.recording(self.process_transition),
+            normalizer.sampling(self.get_train_sample),
+            normalizer.forgetting(self.reset_collect),
             self.get_attribute,
             self.set_attribute,
             self._state_dict_model,
@@ -401,8 +451,8 @@ class Policy(Configurable):
     def eval_mode(self) -> EvalMode:
         """The functions that act as well as the policy can."""
         return EvalMode(
-            by_env(self._normalizer.acting(self._forward_eval), self._spec),
-            self._reset_eval,
+            by_env(self._normalizer.acting(self.forward_eval), self.spec),
+            self.reset_eval,
             self.get_attribute,
             self.set_attribute,
             self._state_dict_model,
@@ -415,15 +465,15 @@ class Policy(Configurable):
         return CommandMode(self.get_setting_learn, self.get_setting_collect, self.get_setting_eval)
 
     def get_attribute(self, name: str) -> Any:
-        """Returns a named attribute: the result of ``_get_<name>``, ``_<name>``, or the option of that name.
+        """Returns a named attribute: the result of ``_get_<name>``, what is set, or the option of that name.
 
         Raises:
             AttributeError: If it does not exist.
         """
         if hasattr(self, f'_get_{name}'):
             return getattr(self, f'_get_{name}')()
-        if f'_{name}' in vars(self):
-            return getattr(self, f'_{name}')
+        if (own := self._name_of(name)) in vars(self):
+            return getattr(self, own)
         for section in (self._cfg, self._cfg.collect, self._cfg.learn):
             if name in section:
                 return section[name]
@@ -431,21 +481,24 @@ class Policy(Configurable):
 
     def set_attribute(self, name: str, value: Any) -> None:
         """Sets a named fact."""
-        setattr(self, f'_{name}', value)
+        setattr(self, self._name_of(name), value)
+
+    def _name_of(self, name: str) -> str:
+        return name if name in vars(self) else f'_{name}'
 
     # shared parts
 
     @cached_property
-    def _distribution(self) -> ActionDistribution:
+    def distribution(self) -> ActionDistribution:
         """The distribution over actions whose parameters an actor outputs."""
         from rlframe.model.distributions import distribution_for
 
-        return distribution_for(self._spec.action_space, self._cfg.get('parameters_of_choice', False))
+        return distribution_for(self.spec.action_space, self._cfg.get('parameters_of_choice', False))
 
     @cached_property
     def _actions(self) -> ActionMap:
         """The map between the actions of a distribution and those of the env."""
-        return ActionMap(self._spec)
+        return ActionMap(self.spec)
 
     @property
     def _has_core(self) -> bool:
@@ -457,10 +510,10 @@ class Policy(Configurable):
         return not self._cfg.eval.get('deterministic', True)
 
     def _make_memory(self) -> Memory:
-        shape = getattr(self._model, 'state_shape', None)
+        shape = getattr(self.model, 'state_shape', None)
         if shape is None:
             raise ConfigError(
-                f'the network {type(self._model).__name__} has no state_shape, so it has no memory',
+                f'the network {type(self.model).__name__} has no state_shape, so it has no memory',
                 where='policy.model.core',
                 got=self._cfg.model['core'],
                 expected=f'None, or a network like {self.default_model()!r}',
@@ -474,19 +527,19 @@ class Policy(Configurable):
     def _step(self, obs: Any) -> Any:
         """Does a step of the network with a core in the episodes that ``_remember`` set, and returns its output."""
         assert self._memory is not None  # the network has a core
-        network = self._model.act if self._memory.is_evaluation else self._model.step
-        return self._memory.step(network, obs, self._tensor)
+        network = self.model.act if self._memory.is_evaluation else self.model.step
+        return self._memory.step(network, obs, self.tensor)
 
     def _acting_state(self) -> dict[str, Any]:
         """Returns what acting changes, as part of the policy's state: generator, running statistics, recurrent states."""
-        state = {**self._normalizer.state_dict(running=True), 'rng': self._rng.bit_generator.state}
+        state = {**self._normalizer.state_dict(running=True), 'rng': self.rng.bit_generator.state}
         return state if self._memory is None else state | {'episodes': self._memory.collect.state_dict()}
 
     def _load_acting_state(self, state: Mapping[str, Any]) -> None:
         """Continues from ``_acting_state()``."""
         check_state(state, {'rng': GENERATOR} | ({} if self._memory is None else {'episodes': DICT}))
         self._normalizer.load_state_dict(state)
-        self._rng.bit_generator.state = state['rng']
+        self.rng.bit_generator.state = state['rng']
         if self._memory is not None:
             self._memory.collect.load_state_dict(state['episodes'])
 
@@ -505,30 +558,12 @@ class Policy(Configurable):
         if 'torch' in state:
             torch.set_rng_state(state['torch'])
 
-    def _create_model(self) -> torch.nn.Module:
-        cfg = self._cfg.model
-        name, given = cfg.type or self.default_model(), self.model_kwargs()
-        kind = MODEL_REGISTRY.get_cls({'type': name, 'import_names': cfg.import_names})
-        signature = inspect.signature(kind)
-        takes_any = any(each.kind is each.VAR_KEYWORD for each in signature.parameters.values())
-        for key in cfg if not takes_any else ():
-            argument = self.network_arguments.get(key, key)
-            if argument in given and argument not in signature.parameters:
-                message = f'the network {name!r} has no argument {argument!r}'
-                raise refused({'policy': self._cfg}, f'policy.model.{key}', message, 'a network that has it')
-        try:
-            signature.bind(**given)
-        except TypeError as error:
-            message = f'{type(self).__name__} cannot use the network {name!r}: {error}'
-            raise ConfigError(message, where='policy.model.type') from error
-        return kind(**given)
-
     def _acting_output(self, obs: Any) -> tuple[torch.Tensor, int]:
         """Returns the output that the network acts by, [B, size, ...], and its right size."""
         raise NotImplementedError
 
     def _state_dict_model(self) -> dict[str, Any]:
-        return {'model': self._model.state_dict(), **self._normalizer.state_dict()}
+        return {'model': self.model.state_dict(), **self._normalizer.state_dict()}
 
     def _load_model(self, state: Mapping[str, Any]) -> None:
         """Loads the network and the normalisation statistics of its observations.
@@ -537,16 +572,16 @@ class Policy(Configurable):
             CheckpointMismatchError: If a layer is missing or has another shape; both shapes are named.
         """
         saved = part_of(state, 'model', NETWORK)
-        if differing := compare_states(saved, self._model.state_dict(), 'model.'):
+        if differing := compare_states(saved, self.model.state_dict(), 'model.'):
             raise CheckpointMismatchError(
                 'the weights belong to another network: ' + '; '.join(differing), where='policy.model'
             )
         self._normalizer.load_state_dict(state)
-        self._model.load_state_dict(saved)
+        self.model.load_state_dict(saved)
 
     def __repr__(self) -> str:
-        size = sum(parameter.numel() for parameter in self._model.parameters())
-        return f'{type(self).__name__}({size} parameters, device {self._device})\n{self._model!r}'
+        size = sum(parameter.numel() for parameter in self.model.parameters())
+        return f'{type(self).__name__}({size} parameters, device {self.device})\n{self.model!r}'
 
 
 def is_own(part: object) -> bool:
@@ -557,32 +592,3 @@ def is_own(part: object) -> bool:
 def smallest_int(count: int) -> np.dtype[Any]:
     """Returns the smallest integer type that holds 0 .. count - 1."""
     return np.min_scalar_type(max(count - 1, 0))
-
-
-def create_policy(
-    cfg: Mapping[str, Any] | str, spec: EnvSpec | None = None, *, env: Any = None, **kwargs: Any
-) -> Policy:
-    """Builds the policy named by ``cfg.type``, or by ``cfg``.
-
-    Args:
-        cfg: The ``policy`` section of a config, or a name.
-        spec: Spaces of the env. By default those of the env of the compiled config that ``cfg`` is a section of, whose
-            seed is the policy's, too; for a section that was not compiled, those of ``model.obs_shape`` and
-            ``model.action_shape``.
-        env: An id, an env manager or an env of Gymnasium whose spaces to take instead.
-        kwargs: Further arguments of the policy's constructor; with a name, also options, such as ``batch_size=64``.
-
-    Raises:
-        ConfigError: If the spaces are not known, or an option is not.
-    """
-    cfg, kwargs = named(POLICY_REGISTRY, cfg, kwargs)
-    if (given := spec if env is None else env) is not None:
-        spec = spec_of_env(given)
-    own = cfg if isinstance(cfg, ResolvedConfig) else own_options(cfg)
-    whole = own._whole if isinstance(own, ResolvedConfig) else None
-    if spec is None and whole is not None:
-        spec = ENV_REGISTRY.build(whole['env'], whole['env']).spec
-        kwargs = {'seed': whole['seed'], **kwargs}
-    elif spec is None:
-        spec = spec_of_shapes(POLICY_REGISTRY.get_cls(own), cfg)
-    return POLICY_REGISTRY.build(own, own, spec, **kwargs)

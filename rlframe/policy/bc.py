@@ -59,7 +59,8 @@ class BCPolicy(Policy):
     config = dict(on_policy=True, collect=dict(collector=dict(type='dataset')))
     supported_actions = 'Discrete, Box, MultiDiscrete, MultiBinary, Dict, Tuple'
     supports_action_mask = True
-    compiled_parts = ('_losses',)
+    compiled_parts = ('loss',)
+    inputs = 'obs', 'action'
 
     @classmethod
     def check_config(cls, cfg: EasyDict) -> list[ConfigError]:
@@ -75,49 +76,50 @@ class BCPolicy(Policy):
     def default_model(self) -> str:
         return 'actor'
 
-    def _init_learn(self) -> None:
-        self._optimizer = self._optimizers['model'] = Optimizer(self._model, self._cfg.learn)
+    def init_learn(self) -> None:
+        self._optimizer = self.optimizers['model'] = Optimizer(self.model, self._cfg.learn)
 
-    def _forward_learn(self, data: Batch) -> Metrics:
-        action = self._actions.from_env(np.asarray(data['action']))
-        metrics = self._update_tensors({'obs': self._tensor(data['obs']), 'action': self._tensor(action)})
-        return {**self._optimizer.metrics(), **metrics}
+    def forward_learn(self, data: Batch) -> Metrics:
+        return {**self._optimizer.metrics(), **self.update_tensors(self.columns(data))}
 
-    def _update_tensors(self, rows: Rows) -> Metrics:
+    def columns(self, data: Batch) -> Rows:
+        return super().columns(data.replace(action=self._actions.from_env(np.asarray(data['action']))))
+
+    def update_tensors(self, rows: Rows) -> Metrics:
         """Updates the network; only reads and changes tensors."""
-        loss, metrics = self._losses(rows)
+        loss, metrics = self.loss(rows)
         self._optimizer.step(loss)
         return metrics
 
-    def _losses(self, rows: Rows) -> tuple[torch.Tensor, Metrics]:
-        """Returns the loss of a batch, and the values to log."""
+    def loss(self, rows: Rows) -> tuple[torch.Tensor, Metrics]:
+        """Returns the loss of a batch, a number, and the values to log; called for each batch."""
         output, action = self._output(rows['obs']), rows['action']
         if self._actions.is_continuous:
             loss = torch.nn.functional.mse_loss(output, action)
         else:
-            if count := self._distribution.log_std_size:
+            if count := self.distribution.log_std_size:
                 output = torch.cat([output, output.new_zeros(len(output), count)], 1)
-            loss = -self._distribution.evaluate(output, action)[0].mean()
+            loss = -self.distribution.evaluate(output, action)[0].mean()
         return loss, {'total_loss': loss.detach()}
 
     def _acting_output(self, obs: Any) -> tuple[torch.Tensor, int]:
-        return self._model(obs), self._distribution.size
+        return self.model(obs), self.distribution.size
 
     def _output(self, obs: Any) -> torch.Tensor:
-        return masked(self._model(obs), mask_of(obs), IMPOSSIBLE)
+        return masked(self.model(obs), mask_of(obs), IMPOSSIBLE)
 
     def best_action(self, obs: torch.Tensor) -> torch.Tensor:
         """Returns the most probable action as the network means it, [B, ...], as a part of a torch graph."""
-        return self._distribution.mode_tensor(self._model(obs))
+        return self.distribution.mode_tensor(self.model(obs))
 
-    def _forward_eval(self, obs: Array, env_id: IntArray, **settings: Any) -> Batch:
+    def forward_eval(self, obs: Array, env_id: IntArray, **settings: Any) -> Batch:
         with torch.inference_mode():
-            output = self._output(self._tensor(obs)).cpu().numpy()
-        return Batch.unchecked({'action': self._actions.to_env(self._distribution.mode(output))}, len(output))
+            output = self._output(self.tensor(obs)).cpu().numpy()
+        return Batch.unchecked({'action': self._actions.to_env(self.distribution.mode(output))}, len(output))
 
-    def _forward_collect(self, obs: Array, env_id: IntArray, **settings: Any) -> Batch:
-        return self._forward_eval(obs, env_id)
+    def forward_collect(self, obs: Array, env_id: IntArray, **settings: Any) -> Batch:
+        return self.forward_eval(obs, env_id)
 
-    def _get_train_sample(self, block: Batch) -> Batch:
+    def get_train_sample(self, block: Batch) -> Batch:
         real = real_rows(block)
-        return Batch({name: block[name][real] for name in ('obs', 'action', 'collect_iter')})
+        return Batch({name: block[name][real] for name in (*self.inputs, 'collect_iter') if name in block})

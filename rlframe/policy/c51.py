@@ -56,18 +56,18 @@ class C51Policy(DQNPolicy):
             errors.append(refused(cfg, 'learn.kappa', why, 'None'))
         return errors
 
-    def _create_model(self) -> Any:
+    def create_model(self) -> Any:
         model = self._cfg.model
-        self._support = torch.linspace(model.v_min, model.v_max, model.n_atom, device=self._device)  # [M]
-        return super()._create_model()
+        self._support = torch.linspace(model.v_min, model.v_max, model.n_atom, device=self.device)  # [M]
+        return super().create_model()
 
-    def _expected(self, output: torch.Tensor) -> torch.Tensor:
+    def expected(self, output: torch.Tensor) -> torch.Tensor:
         return output.softmax(2) @ self._support
 
-    def _losses(self, rows: Rows) -> tuple[torch.Tensor, torch.Tensor, Metrics]:
-        chosen = self._chosen(self._valued(self._model, rows, 'obs'), rows['action'])
+    def loss(self, rows: Rows) -> tuple[torch.Tensor, torch.Tensor, Metrics]:
+        chosen = self.chosen(self.valued(self.model, rows, 'obs'), rows['action'])
         log_probability = chosen.log_softmax(1)  # [B, M]
-        target = self._target(rows)  # [B, M]
+        target = self.target(rows)  # [B, M]
         losses = -(target * log_probability).sum(1)
         # rounding can make it negative
         divergence = (losses.detach() + target.xlogy(target).sum(1)).clamp(min=0)
@@ -75,13 +75,13 @@ class C51Policy(DQNPolicy):
         metrics = {'q_value': value, 'target_q_value': (target @ self._support).mean()}
         return losses, divergence, metrics
 
-    def _target(self, rows: Rows) -> torch.Tensor:
+    def target(self, rows: Rows) -> torch.Tensor:
         with torch.no_grad():
-            reward, discount = self._reward(rows), self._targets.discount(rows)
+            reward, discount = self.reward(rows), self.targets.discount(rows)
             if self._tau is None:
-                return project(self._next_output(rows).softmax(1), reward, discount, self._support)
-            output = self._valued(self._target_model, rows, 'next_obs')  # [B, A, M]
-            policy, log_policy = soft_policy(self._expected(output), self._tau, mask_of(rows['next_obs']))
+                return project(self.next_output(rows).softmax(1), reward, discount, self._support)
+            output = self.valued(self.target_model, rows, 'next_obs')  # [B, A, M]
+            policy, log_policy = soft_policy(self.expected(output), self._tau, mask_of(rows['next_obs']))
             count = policy.shape[1]
             rewards = reward[:, None] - discount[:, None] * log_policy  # [B, A]
             parts = project(

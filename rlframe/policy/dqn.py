@@ -106,7 +106,8 @@ class DQNPolicy(QPolicy):
 
     _cfg: DQNConfig
     config: dict[str, Any] = dict(discount_factor=0.97, collect=dict(n_sample=8))
-    compiled_parts = ('_losses',)
+    compiled_parts = ('loss',)
+    inputs = INPUTS
 
     @classmethod
     def check_config(cls, cfg: EasyDict) -> list[ConfigError]:
@@ -119,101 +120,102 @@ class DQNPolicy(QPolicy):
             errors.append(ConfigError(message, where='learn.target_theta'))
         return errors
 
-    def _init_learn(self) -> None:
-        self._targets = Targets(self._cfg, copy.deepcopy(self._model), [self._model], self._device)
-        self._target_model = self._targets.network
-        self._learned.append(self._targets)
-        self._optimizer = self._optimizers['model'] = Optimizer(self._model, self._cfg.learn)
+    def init_learn(self) -> None:
+        self.targets = Targets(self._cfg, copy.deepcopy(self.model), [self.model], self.device)
+        self.target_model = self.targets.network
+        self.learned.append(self.targets)
+        self._optimizer = self.optimizers['model'] = Optimizer(self.model, self._cfg.learn)
         self._target_update_freq = self._cfg.learn.target_update_freq
         self._target_theta = self._cfg.learn.target_theta
         self._double, self._kappa = self._cfg.double, self._cfg.learn.kappa
         self._tau, self._bonus_weight = self._cfg.entropy_tau, self._cfg.m_alpha
         # a subclass may change the loss of each transition; otherwise their mean is one operation
-        is_own = type(self)._losses is DQNPolicy._losses
-        self._reduction = 'mean' if is_own and not self._targets.has_weights else 'none'
+        is_own = type(self).loss is DQNPolicy.loss
+        self._reduction = 'mean' if is_own and not self.targets.has_weights else 'none'
 
     @property
     def _is_turn(self) -> bool:
         """Whether the target network follows after the next update."""
         freq = self._target_update_freq
-        return freq is None or (self._targets.updates + 1) % freq == 0
+        return freq is None or (self.targets.updates + 1) % freq == 0
 
-    def _forward_learn(self, data: Batch) -> Metrics:
-        metrics = self._update_tensors(self._columns(data), self._is_turn)
-        self._targets.updates += 1
+    def forward_learn(self, data: Batch) -> Metrics:
+        metrics = self.update_tensors(self.columns(data), self._is_turn)
+        self.targets.updates += 1
         return metrics | self._optimizer.metrics()
 
-    def _columns(self, data: Batch) -> Rows:
-        """Returns what an update reads, as tensors on the device."""
-        columns = data.columns
-        return {name: self._tensor(columns[name]) for name in INPUTS if name in columns}
+    def update_tensors(self, rows: Rows, is_turn: bool) -> Metrics:
+        """Updates the network, and the target network if it is its turn; only reads and changes tensors.
 
-    def _update_tensors(self, rows: Rows, is_turn: bool) -> Metrics:
-        """Updates the network, and the target network if it is its turn; only reads and changes tensors."""
-        loss, error, metrics = self._losses(rows)
-        if self._targets.has_weights:
+        Called for each batch; overridden for another kind of update, such as with several optimizers.
+        """
+        loss, error, metrics = self.loss(rows)
+        if self.targets.has_weights:
             loss = loss * rows['IS']
         loss = loss.mean() if loss.dim() else loss
         self._optimizer.step(loss)
         if is_turn:
             self._update_target()
-        return self._targets.with_priority(metrics | {'total_loss': loss.detach()}, error)
+        return self.targets.with_priority(metrics | {'total_loss': loss.detach()}, error)
 
-    def _losses(self, rows: Rows) -> tuple[torch.Tensor, torch.Tensor, Metrics]:
-        """Returns the loss of each transition, its TD error and the values to log.
+    def loss(self, rows: Rows) -> tuple[torch.Tensor, torch.Tensor, Metrics]:
+        """Returns the loss of each transition, its TD error and the values to log; called for each batch.
 
         The loss is float32 [B], or the mean of it where neither weights nor a subclass need more; the TD error, or another
         measure whose absolute value becomes the priority, is float32 [B].
         """
-        value = self._chosen(self._valued(self._model, rows, 'obs'), rows['action'])  # [B]
-        target = self._target(rows)
+        value = self.chosen(self.valued(self.model, rows, 'obs'), rows['action'])  # [B]
+        target = self.target(rows)
         loss = td_loss(value, target, self._kappa, self._reduction)
         value = value.detach()
         return loss, target - value, {'q_value': value.mean(), 'target_q_value': target.mean()}
 
-    def _target(self, rows: Rows) -> torch.Tensor:
-        """Returns the value that each transition says its action has, float32 [B]."""
-        with torch.no_grad():
-            return self._reward(rows) + self._targets.discount(rows) * self._next_output(rows)
+    def target(self, rows: Rows) -> torch.Tensor:
+        """Returns the value that each transition says its action has, float32 [B]; called by ``loss``.
 
-    def _valued(self, model: Any, rows: Rows, column: str) -> torch.Tensor:
+        Policies that learn a distribution return [B, M]: its probabilities or quantiles.
+        """
+        with torch.no_grad():
+            return self.reward(rows) + self.targets.discount(rows) * self.next_output(rows)
+
+    def valued(self, model: Any, rows: Rows, column: str) -> torch.Tensor:
         """Returns the output of a network for a column of observations, [B, A, ...]."""
         output: torch.Tensor = model(rows[column])
         return output
 
-    def _reward(self, rows: Rows) -> torch.Tensor:
-        """Returns the reward of each transition, float32 [B], with Munchausen's bonus for likely actions."""
+    def reward(self, rows: Rows) -> torch.Tensor:
+        """Returns the reward of each transition, float32 [B], with Munchausen's bonus for likely actions; called by ``target``."""
         reward: torch.Tensor = rows['reward']
         if self._tau is None:
             return reward
-        value = self._expected(self._valued(self._target_model, rows, 'obs'))
+        value = self.expected(self.valued(self.target_model, rows, 'obs'))
         _, log_policy = soft_policy(value, self._tau, mask_of(rows['obs']))
-        bonus = self._chosen(log_policy, rows['action']).clamp(LEAST_BONUS, 0)
+        bonus = self.chosen(log_policy, rows['action']).clamp(LEAST_BONUS, 0)
         return reward + self._bonus_weight * bonus
 
-    def _next_output(self, rows: Rows) -> torch.Tensor:
+    def next_output(self, rows: Rows) -> torch.Tensor:
         """Returns the target network's output for the best action in the next state, or the soft mean of all, [B, ...]."""
         next_obs = rows['next_obs']
-        output = self._valued(self._target_model, rows, 'next_obs')  # [B, A, ...]
+        output = self.valued(self.target_model, rows, 'next_obs')  # [B, A, ...]
         if self._tau is not None:
-            policy, log_policy = soft_policy(self._expected(output), self._tau, mask_of(next_obs))
+            policy, log_policy = soft_policy(self.expected(output), self._tau, mask_of(next_obs))
             if output.dim() == 3:
                 policy, log_policy = policy.unsqueeze(2), log_policy.unsqueeze(2)
             return (policy * (output - log_policy)).sum(1)
         if not self._double and not self._has_mask and output.dim() == 2:
             return output.amax(1)
-        value = self._expected(self._model(next_obs) if self._double else output)
+        value = self.expected(self.model(next_obs) if self._double else output)
         best = (masked(value, mask_of(next_obs)) if self._has_mask else value).argmax(1)
-        return self._chosen(output, best)
+        return self.chosen(output, best)
 
     def _update_target(self) -> None:
         if self._target_theta is None:
-            self._targets.copy()
+            self.targets.copy()
         else:
-            self._targets.follow(self._target_theta)
+            self.targets.follow(self._target_theta)
 
     def reset_targets(self) -> None:
-        self._targets.copy()
+        self.targets.copy()
 
 
 def td_loss(

@@ -154,7 +154,8 @@ class PPOPolicy(Policy):
     config: dict[str, Any] = dict(on_policy=True, collect=dict(n_sample=1024))
     supported_actions = 'Discrete, Box, MultiDiscrete, MultiBinary, Dict, Tuple'
     supports_action_mask = True
-    compiled_parts = ('_losses',)
+    compiled_parts = ('loss',)
+    inputs = 'obs', 'action', 'log_prob', 'advantage', 'return_'
 
     def default_model(self) -> str:
         return 'recurrent_actor_critic' if self._has_core else 'actor_critic'
@@ -176,15 +177,15 @@ class PPOPolicy(Policy):
         """Statistics of returns, which define the critic's units; None if the critic uses the env's own."""
         return RunningMoments(dtype=np.float32) if self._cfg.learn.value_norm else None
 
-    def _init_learn(self) -> None:
+    def init_learn(self) -> None:
         learn = self._cfg.learn
-        self._optimizer = self._optimizers['model'] = Optimizer(self._model, learn)
+        self._optimizer = self.optimizers['model'] = Optimizer(self.model, learn)
         self._advantage_norm, self._value_weight = learn.advantage_norm, learn.value_weight
         self._ddof = learn.advantage_ddof
         self._divergences: list[torch.Tensor] = []  # of the updates of the running epoch
         self._value_clip, names = learn.value_clip, ('clip', 'low', 'high', 'entropy_weight')
         # numbers that losses read, on the device
-        self._scheduled: Rows = {name: torch.empty((), device=self._device) for name in names}
+        self._scheduled: Rows = {name: torch.empty((), device=self.device) for name in names}
         self._follow_schedules(0)
 
     def _follow_schedules(self, envstep: int) -> None:
@@ -195,10 +196,10 @@ class PPOPolicy(Policy):
             self._scheduled[name].fill_(value)
 
     def _acting_output(self, obs: Any) -> tuple[torch.Tensor, int]:
-        return self._model.logit(obs), self._distribution.size + self._distribution.log_std_size
+        return self.model.logit(obs), self.distribution.size + self.distribution.log_std_size
 
-    def _forward_learn(self, data: Batch) -> Iterator[Callable[[], Metrics]]:
-        columns, size = self._columns(data), self._cfg.learn.batch_size or len(data)
+    def forward_learn(self, data: Batch) -> Iterator[Callable[[], Metrics]]:
+        columns, size = self.columns(data), self._cfg.learn.batch_size or len(data)
         for _ in range(self._cfg.learn.epoch_per_collect):
             for rows in self._minibatches(columns, data, size):
                 yield partial(self._update, rows)
@@ -208,14 +209,12 @@ class PPOPolicy(Policy):
     def _minibatches(self, columns: Rows, data: Batch, size: int) -> Iterator[Rows]:
         """Divides the shuffled rows of a round, or its sequences if there is a core, into batches of ``size`` rows."""
         if self._has_core:
-            return sequence_batches(columns, data, self._cfg.learn.unroll_len, size, self._rng, self._tensor)
-        return shuffled_batches(columns, self._tensor(self._rng.permutation(len(data))), size)
+            return sequence_batches(columns, data, self._cfg.learn.unroll_len, size, self.rng, self.tensor)
+        return shuffled_batches(columns, self.tensor(self.rng.permutation(len(data))), size)
 
-    def _columns(self, data: Batch) -> Rows:
+    def columns(self, data: Batch) -> Rows:
         """Returns the inputs of a round's updates, as tensors [M, ...]."""
-        cfg = self._cfg.learn
-        names = 'obs', 'action', 'log_prob', 'advantage', 'return_'
-        columns = {name: self._tensor(data[name]) for name in names}
+        cfg, columns = self._cfg.learn, super().columns(data)
         return_ = columns['return_']
         if self._returns is not None:
             self._returns.update(return_.cpu().numpy())
@@ -230,7 +229,7 @@ class PPOPolicy(Policy):
         if self._returns is None:
             return value
         scaled = (value.cpu().numpy() - self._returns.mean) / self._returns.std
-        return self._tensor(scaled.astype(np.float32))
+        return self.tensor(scaled.astype(np.float32))
 
     def _diverged(self) -> bool:
         """Whether the epoch that ends here was the last one of its round; only with a limit it waits for the device."""
@@ -239,22 +238,25 @@ class PPOPolicy(Policy):
         return limit is not None and bool(divergences) and bool(torch.stack(divergences).mean() > limit)
 
     def _update(self, rows: Rows) -> Metrics:
-        metrics = self._update_tensors(rows)
+        metrics = self.update_tensors(rows)
         if self._cfg.learn.target_kl is not None:
             self._divergences.append(metrics['approx_kl'])
         return {**self._optimizer.metrics(), **metrics}
 
-    def _update_tensors(self, rows: Rows) -> Metrics:
+    def update_tensors(self, rows: Rows) -> Metrics:
         """Updates the network; only reads and changes tensors."""
-        loss, parts, metrics = self._losses(rows | self._scheduled)
+        loss, parts, metrics = self.loss(rows | self._scheduled)
         self._optimizer.step(loss, **parts)
         return metrics
 
-    def _losses(self, rows: Rows) -> tuple[torch.Tensor, Rows, Metrics]:
-        """Returns the loss of a batch, its parts by name, and the values to log."""
-        logit, value = self._model(*(rows[name] for name in ('obs', 'unroll') if name in rows))
+    def loss(self, rows: Rows) -> tuple[torch.Tensor, Rows, Metrics]:
+        """Returns the loss of a batch, a number, its parts by name, and the values to log; called for each minibatch.
+
+        Parts are named in the error about a loss that is not finite.
+        """
+        logit, value = self.model(*(rows[name] for name in ('obs', 'unroll') if name in rows))
         logit = masked(logit, mask_of(rows['obs']), IMPOSSIBLE)
-        log_prob, entropy = self._distribution.evaluate(logit, rows['action'])
+        log_prob, entropy = self.distribution.evaluate(logit, rows['action'])
         log_ratio = log_prob - rows['log_prob']
         ratio = log_ratio.exp()
         advantage = rows['advantage']
@@ -282,15 +284,15 @@ class PPOPolicy(Policy):
         near = rows['value'] + (value - rows['value']).clamp(-limit, limit)
         return torch.max((value - rows['return_']).square(), (near - rows['return_']).square()).mean()
 
-    def _forward_collect(self, obs: Array, env_id: IntArray, **settings: Any) -> Batch:
+    def forward_collect(self, obs: Array, env_id: IntArray, **settings: Any) -> Batch:
         before = self._remember(env_id)
         logit = self._logit(obs)
-        return self._output(logit, self._distribution.sample(logit, self._rng), before)
+        return self._output(logit, self.distribution.sample(logit, self.rng), before)
 
-    def _forward_greedy(self, obs: Array, env_id: IntArray) -> Batch:
+    def forward_greedy(self, obs: Array, env_id: IntArray) -> Batch:
         before = self._remember(env_id)
         logit = self._logit(obs)
-        return self._output(logit, self._distribution.mode(logit), before)
+        return self._output(logit, self.distribution.mode(logit), before)
 
     def _output(self, logit: FloatArray, action: Array, before: dict[str, Array]) -> Batch:
         """Returns actions as the env takes them, with the columns that the transition needs."""
@@ -299,50 +301,47 @@ class PPOPolicy(Policy):
             output['unclipped'] = action
         return Batch.unchecked(output, len(action))
 
-    def _forward_eval(self, obs: Array, env_id: IntArray, **settings: Any) -> Batch:
+    def forward_eval(self, obs: Array, env_id: IntArray, **settings: Any) -> Batch:
         self._remember(env_id, is_evaluation=True)
-        logit, chosen = self._logit(obs), self._distribution
+        logit, chosen = self._logit(obs), self.distribution
         action = chosen.sample(logit, self._eval_rng) if self._draws_in_eval else chosen.mode(logit)
         return Batch.unchecked({'action': self._actions.to_env(action)}, len(action))
 
     def best_action(self, obs: torch.Tensor) -> torch.Tensor:
         """Returns the most probable action as the network means it, [B, ...], as a part of a torch graph."""
-        return self._distribution.mode_tensor(self._model.logit(obs))
+        return self.distribution.mode_tensor(self.model.logit(obs))
 
     def best_step(self, obs: torch.Tensor, state: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Returns the same of a network with a core, and the recurrent state after the step, [B, P, H]."""
-        output, after = self._model.act(obs, state)
-        return self._distribution.mode_tensor(output), after
+        output, after = self.model.act(obs, state)
+        return self.distribution.mode_tensor(output), after
 
     def _logit(self, obs: Array) -> FloatArray:
         """Returns the actor's output for observations, float32 [n, S]."""
         with torch.inference_mode():
-            tensor = self._tensor(obs)
-            logit = self._step(tensor) if self._has_core else self._model.logit(tensor)
+            tensor = self.tensor(obs)
+            logit = self._step(tensor) if self._has_core else self.model.logit(tensor)
             logit = masked(logit, mask_of(tensor), IMPOSSIBLE)
             return logit.cpu().numpy()
 
-    def _process_transition(self, obs: Array, output: Batch, timestep: TimeStep) -> dict[str, Array]:
-        rows = super()._process_transition(obs, output, timestep)
+    def process_transition(self, obs: Array, output: Batch, timestep: TimeStep) -> dict[str, Array]:
+        rows = super().process_transition(obs, output, timestep)
         is_exact = self._actions.is_exact
         action = self._actions.from_env(output['action']) if is_exact else output['unclipped']
         columns = {name: output[name] for name in ('logit', 'state') if name in output}
         return rows | columns | {'action': action}
 
-    def _get_train_sample(self, block: Batch) -> Batch:
+    def get_train_sample(self, block: Batch) -> Batch:
         apart = apart_rows(block)
         value, next_value = self._block_values(block, apart)
         next_value[block['terminated']] = 0.0
         cfg = self._cfg.collect
         advantage = gae(block['reward'], value, next_value, apart, cfg.discount_factor, cfg.gae_lambda)
-        log_prob = self._distribution.log_prob(flat(block['logit']), flat(block['action']))
-        columns = {
-            'obs': block['obs'],
-            'action': block['action'],
+        log_prob = self.distribution.log_prob(flat(block['logit']), flat(block['action']))
+        columns = {name: block[name] for name in (*self.inputs, 'collect_iter') if name in block} | {
             'log_prob': log_prob.reshape(apart.shape),
             'advantage': advantage,
             'return_': advantage + value,
-            'collect_iter': block['collect_iter'],
         }
         real = real_rows(block)
         if self._has_core:
@@ -371,12 +370,12 @@ class PPOPolicy(Policy):
     def _values(self, obs: Array) -> FloatArray:
         """Returns the value of observations in the env's own units, float32 [n]."""
         with torch.inference_mode():
-            return self._in_env_units(self._model.value(self._tensor(obs)))
+            return self._in_env_units(self.model.value(self.tensor(obs)))
 
     def _step_values(self, obs: Array, state: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Returns the values of observations seen in recurrent states, and the states after them, [n, ...]."""
         with torch.inference_mode():
-            value, after = self._model.value_step(self._tensor(obs), self._tensor(state))
+            value, after = self.model.value_step(self.tensor(obs), self.tensor(state))
             return self._in_env_units(value), after.cpu().numpy()
 
     def _in_env_units(self, value: torch.Tensor) -> FloatArray:

@@ -86,30 +86,31 @@ class PQNPolicy(QPolicy):
 
     _cfg: PQNConfig
     config: dict[str, Any] = dict(on_policy=True, collect=dict(n_sample=1024))
-    compiled_parts = ('_losses',)
+    compiled_parts = ('loss',)
+    inputs = 'obs', 'action', 'return_'
 
-    def _init_learn(self) -> None:
-        self._optimizer = self._optimizers['model'] = Optimizer(self._model, self._cfg.learn)
+    def init_learn(self) -> None:
+        self._optimizer = self.optimizers['model'] = Optimizer(self.model, self._cfg.learn)
 
-    def _forward_learn(self, data: Batch) -> Iterator[Callable[[], Metrics]]:
-        columns = {name: self._tensor(data[name]) for name in ('obs', 'action', 'return_')}
+    def forward_learn(self, data: Batch) -> Iterator[Callable[[], Metrics]]:
+        columns = self.columns(data)
         for _ in range(self._cfg.learn.epoch_per_collect):
-            order = self._tensor(self._rng.permutation(len(data)))
+            order = self.tensor(self.rng.permutation(len(data)))
             for rows in shuffled_batches(columns, order, self._cfg.learn.batch_size):
                 yield partial(self._update, rows)
 
     def _update(self, rows: Rows) -> Metrics:
-        return self._update_tensors(rows) | self._optimizer.metrics()
+        return self.update_tensors(rows) | self._optimizer.metrics()
 
-    def _update_tensors(self, rows: Rows) -> Metrics:
+    def update_tensors(self, rows: Rows) -> Metrics:
         """Updates the network; only reads and changes tensors."""
-        loss, metrics = self._losses(rows)
+        loss, metrics = self.loss(rows)
         self._optimizer.step(loss)
         return metrics
 
-    def _losses(self, rows: Rows) -> tuple[torch.Tensor, Metrics]:
-        """Returns the loss of a batch, and the values to log."""
-        value, target = self._chosen(self._model(rows['obs']), rows['action']), rows['return_']  # [B]
+    def loss(self, rows: Rows) -> tuple[torch.Tensor, Metrics]:
+        """Returns the loss of a batch, a number, and the values to log; called for each batch."""
+        value, target = self.chosen(self.model(rows['obs']), rows['action']), rows['return_']  # [B]
         loss = torch.nn.functional.mse_loss(value, target)
         metrics = {
             'total_loss': loss.detach(),
@@ -118,7 +119,7 @@ class PQNPolicy(QPolicy):
         }
         return loss, metrics
 
-    def _get_train_sample(self, block: Batch) -> Batch:
+    def get_train_sample(self, block: Batch) -> Batch:
         apart = apart_rows(block)
         value, behind = self._values(flat(block['obs'])), self._values(block['next_obs'][apart])
         value, next_value = values_after(value, behind, apart)
@@ -126,14 +127,14 @@ class PQNPolicy(QPolicy):
         cfg = self._cfg
         # a lambda-return is the value plus the generalised advantage
         advantage = gae(block['reward'], value, next_value, apart, cfg.discount_factor, cfg.collect.q_lambda)
-        columns = {name: block[name] for name in ('obs', 'action', 'collect_iter')}
+        columns = {name: block[name] for name in (*self.inputs, 'collect_iter') if name in block}
         columns['return_'] = advantage + value
         real = real_rows(block)
         return Batch({name: column[real] for name, column in columns.items()})
 
     def _values(self, obs: Array) -> FloatArray:
         """Returns the value of the best action in each state, float32 [n]."""
-        value: FloatArray = self._q_value(obs).numpy().max(1)
+        value: FloatArray = self.q_value(obs).numpy().max(1)
         return value
 
     def _get_tensor_mode(self) -> TensorMode:

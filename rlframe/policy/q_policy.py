@@ -37,7 +37,7 @@ class QPolicy(Policy):
     """Body of policies whose network values every action.
 
     They take the best action or, while they collect, with probability ``eps`` a random one. A subclass defines how the
-    network learns; if its outputs are no action values, also ``_expected``.
+    network learns; if its outputs are no action values, also ``expected``.
     """
 
     _cfg: QConfig
@@ -46,44 +46,44 @@ class QPolicy(Policy):
     def default_model(self) -> str:
         return 'q_net'
 
-    def _init_eval(self) -> None:
+    def init_eval(self) -> None:
         self._noisy = bool(self._cfg.model.get('noisy'))
 
-    def _init_collect(self) -> None:
+    def init_collect(self) -> None:
         space = self._action_space
         self._action_num, self._first_action = int(space.n), int(space.start)
         self._action_dtype = smallest_int(self._action_num)
 
     def _acting_output(self, obs: Any) -> tuple[torch.Tensor, int]:
-        return self._model(obs), int(self._action_space.n)
+        return self.model(obs), int(self._action_space.n)
 
-    def _chosen(self, output: torch.Tensor, action: torch.Tensor) -> torch.Tensor:
+    def chosen(self, output: torch.Tensor, action: torch.Tensor) -> torch.Tensor:
         """Selects the network's output for an action in each row: [B, A, ...] to [B, ...]."""
         action = action.long()
         if output.dim() == 2:
             return output.gather(1, action.unsqueeze(1)).squeeze(1)
         return output[torch.arange(len(action), device=action.device), action]
 
-    def _expected(self, output: torch.Tensor) -> torch.Tensor:
+    def expected(self, output: torch.Tensor) -> torch.Tensor:
         """Converts the network's output to action values, float32 [B, A]."""
         return output
 
     def best_action(self, obs: torch.Tensor) -> torch.Tensor:
         """Returns the action of the highest value, counted from 0, int64 [B], as a part of a torch graph."""
-        return self._expected(self._model(obs)).argmax(1)
+        return self.expected(self.model(obs)).argmax(1)
 
-    def _q_value(self, obs: Array) -> torch.Tensor:
+    def q_value(self, obs: Array) -> torch.Tensor:
         """Returns the value of each action, -inf if a mask forbids it, float32 [n, A]."""
         with torch.inference_mode():
-            tensor = self._tensor(obs)
-            value = self._expected(self._model(tensor))
+            tensor = self.tensor(obs)
+            value = self.expected(self.model(tensor))
             value = masked(value, mask_of(tensor)) if self._has_mask else value
             return value if self._on_cpu else value.cpu()
 
-    def _forward_collect(self, obs: Array, env_id: IntArray, eps: float = 0.0, **settings: Any) -> Batch:
-        action = self._q_value(obs).numpy().argmax(1)
+    def forward_collect(self, obs: Array, env_id: IntArray, eps: float = 0.0, **settings: Any) -> Batch:
+        action = self.q_value(obs).numpy().argmax(1)
         if eps > 0 and self._has_mask:
-            draw = self._rng.random(len(action)) / eps
+            draw = self.rng.random(len(action)) / eps
             action = np.where(draw < 1, random_allowed(mask_of(obs), draw % 1), action)
         elif eps > 0:
             # A number below eps, divided by eps, is again uniform in [0, 1), so it also picks the random action. Few
@@ -92,17 +92,17 @@ class QPolicy(Policy):
             # 5-7 us longer for 8 envs, and a round of collection in 8 CartPoles 3-8 %, in 64 CartPoles 0-3 %. Median
             # CPU time of 40 interleaved blocks per form, one thread, with eps 0.1 and 0.95.
             scale = self._action_num / eps
-            for i, draw in enumerate(self._rng.random(len(action)).tolist()):
+            for i, draw in enumerate(self.rng.random(len(action)).tolist()):
                 if draw * scale < self._action_num:
                     action[i] = draw * scale
         return self._output(action)
 
-    def _forward_eval(self, obs: Array, env_id: IntArray, **settings: Any) -> Batch:
+    def forward_eval(self, obs: Array, env_id: IntArray, **settings: Any) -> Batch:
         if self._noisy:
-            self._model.eval()
-        action = self._q_value(obs).numpy().argmax(1)
+            self.model.eval()
+        action = self.q_value(obs).numpy().argmax(1)
         if self._noisy:
-            self._model.train()
+            self.model.train()
         return self._output(action)
 
     def _output(self, action: Array) -> Batch:
@@ -111,8 +111,8 @@ class QPolicy(Policy):
             action = action + int(self._action_space.start)
         return Batch.unchecked({'action': action.astype(self._action_space.dtype, copy=False)}, len(action))
 
-    def _process_transition(self, obs: Array, output: Batch, timestep: TimeStep) -> dict[str, Array]:
-        rows = super()._process_transition(obs, output, timestep)
+    def process_transition(self, obs: Array, output: Batch, timestep: TimeStep) -> dict[str, Array]:
+        rows = super().process_transition(obs, output, timestep)
         action = rows['action'] - self._first_action if self._first_action else rows['action']
         rows['action'] = action.astype(self._action_dtype)
         return rows

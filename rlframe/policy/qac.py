@@ -140,8 +140,8 @@ class QACPolicy(Policy):
     """Body of policies with an actor and Q-critics.
 
     The actor is deterministic, as that of DDPG and TD3, with noise on its actions and on those of its target network. A
-    subclass with another kind of actor defines it (``model_kwargs``), the losses (``_critic_loss``, ``_actor_loss``) and how it
-    acts (``_explore``, ``best_action``). Internally, and in recorded rows, actions are float32 [n, A] in [-1, 1].
+    subclass with another kind of actor defines it (``model_kwargs``), the losses (``critic_loss``, ``actor_loss``) and how it
+    acts (``explore``, ``best_action``). Internally, and in recorded rows, actions are float32 [n, A] in [-1, 1].
 
     With a core, it learns from replayed sequences that begin with the recurrent state that was acted on, and whose burn-in has
     no loss; networks are given ``Remembered`` in place of observations.
@@ -154,7 +154,8 @@ class QACPolicy(Policy):
     config: dict[str, Any] = dict(collect=dict(n_sample=8))
     supported_actions = 'Box'
     sequence_option = 'policy.other.replay_buffer.unroll_len'
-    compiled_parts = '_critic_loss', '_actor_loss'
+    compiled_parts = 'critic_loss', 'actor_loss'
+    inputs = INPUTS
     network_arguments: dict[str, str | None] = {'twin_critic': None, 'n_critic': None}
     actor_kind = 'deterministic'
     """Argument ``actor`` of the network."""
@@ -174,7 +175,7 @@ class QACPolicy(Policy):
         return 'recurrent_qac' if self._has_core else 'qac'
 
     def _acting_output(self, obs: Any) -> tuple[torch.Tensor, int]:
-        output, space = self._model.actor(obs), self._action_space
+        output, space = self.model.actor(obs), self._action_space
         size = int(getattr(space, 'n', math.prod(space.shape)))
         return (output[0] if isinstance(output, tuple) else output), size
 
@@ -189,16 +190,16 @@ class QACPolicy(Policy):
 
     # learning
 
-    def _init_learn(self) -> None:
+    def init_learn(self) -> None:
         cfg = self._cfg.learn
         parts = self.target_parts if cfg.get('target_network', True) else ()
-        online = {name: getattr(self._model, name) for name in parts}
+        online = {name: getattr(self.model, name) for name in parts}
         copied = torch.nn.ModuleDict(copy.deepcopy(online))
-        self._targets = Targets(self._cfg, copied, list(online.values()), self._device)
-        self._target_model = self._targets.network
-        self._learned.append(self._targets)
-        self._optimizers['critic'] = Optimizer(self._model.critic, cfg, 'learning_rate_critic')
-        self._optimizers['actor'] = Optimizer(self._model.actor, cfg, 'learning_rate_actor')
+        self.targets = Targets(self._cfg, copied, list(online.values()), self.device)
+        self.target_model = self.targets.network
+        self.learned.append(self.targets)
+        self.optimizers['critic'] = Optimizer(self.model.critic, cfg, 'learning_rate_critic')
+        self.optimizers['actor'] = Optimizer(self.model.actor, cfg, 'learning_rate_actor')
         self._target_noise, self._target_noise_clip = (
             cfg.get('target_noise', 0.0),
             cfg.get('target_noise_clip'),
@@ -214,13 +215,13 @@ class QACPolicy(Policy):
         is_batch, drops = model.get('norm') == 'batch', bool(model.get('dropout'))
         self._norms, self._target_norms = (
             [part for part in network.modules() if isinstance(part, BatchRenorm)]
-            for network in (self._model, self._target_model)
+            for network in (self.model, self.target_model)
         )
-        self._has_target = bool(self._target_model)
+        self._has_target = bool(self.target_model)
         self._sees_both = is_batch or not self._has_target
-        self._next_actor = self._model.actor
-        if 'actor' in self._target_model:
-            self._next_actor = self._target_model['actor']
+        self._next_actor = self.model.actor
+        if 'actor' in self.target_model:
+            self._next_actor = self.target_model['actor']
         self._mode = {'is_training': True} if is_batch or drops else {}
         self._actor_mode = {'is_training': True} if is_batch else {}
         # while the actor learns, the critics drop units, but have the norm of evaluation
@@ -248,47 +249,46 @@ class QACPolicy(Policy):
         """
         obs, next_obs, action = rows['obs'], rows['next_obs'], rows['action']
         if not self._sees_both:
-            value = self._model.critic(obs, action, **self._mode)
+            value = self.model.critic(obs, action, **self._mode)
             with torch.no_grad():
-                return value, self._target_model['critic'](next_obs, next_action, **self._mode)
+                return value, self.target_model['critic'](next_obs, next_action, **self._mode)
         both = joined(obs, next_obs), torch.cat([action, next_action])
-        value, next_value = self._model.critic(*both, **self._mode).chunk(2, 1)
+        value, next_value = self.model.critic(*both, **self._mode).chunk(2, 1)
         if self._has_target:
             with torch.no_grad():
-                next_value = self._target_model['critic'](*both, **self._mode).chunk(2, 1)[1]
+                next_value = self.target_model['critic'](*both, **self._mode).chunk(2, 1)[1]
         return value, next_value.detach()
 
-    def _actor_loss(self, rows: Rows) -> tuple[torch.Tensor, Metrics]:
-        """Returns the loss of the actor, and the values to log."""
+    def actor_loss(self, rows: Rows) -> tuple[torch.Tensor, Metrics]:
+        """Returns the loss of the actor, a number, and the values to log; called in every ``actor_update_freq``-th update."""
         obs = rows['obs']
-        action = self._model.actor(obs, **self._actor_mode)
-        return -self._model.critic(obs, action, count=1, **self._judging).mean(), {}
+        action = self.model.actor(obs, **self._actor_mode)
+        return -self.model.critic(obs, action, count=1, **self._judging).mean(), {}
 
-    def _forward_learn(self, data: Batch) -> Metrics:
-        metrics = self._update_tensors(self._columns(data), self._is_turn)
-        self._targets.updates += 1
+    def forward_learn(self, data: Batch) -> Metrics:
+        metrics = self.update_tensors(self.columns(data), self._is_turn)
+        self.targets.updates += 1
         return metrics | self._optimizer_metrics()
 
-    def _columns(self, data: Batch) -> Rows:
+    def columns(self, data: Batch) -> Rows:
         """Returns what an update reads, as tensors on the device: transitions, or with a core the steps of sequences."""
         if self._memory is None:
-            columns, count = data.columns, len(data)
-            rows = {name: self._tensor(columns[name]) for name in INPUTS if name in columns}
+            rows, count = super().columns(data), len(data)
         else:
             rows = self._remembered(data)
             count = len(rows['reward'])
-        size = count, math.prod(self._spec.action_space.shape or ())
+        size = count, math.prod(self.spec.action_space.shape or ())
         for name in self._noises():
-            rows[name] = self._tensor(self._rng.standard_normal(size, np.float32))
+            rows[name] = self.tensor(self.rng.standard_normal(size, np.float32))
         return rows
 
     def _remembered(self, data: Batch) -> Rows:
         """Returns the steps of sequences that are learned from, [K], each with the number of its sequence."""
         columns = 'action', 'reward', 'terminated'
-        rows, sequence = remembered(data, self._cfg.learn.burn_in, columns, self._tensor)
-        if self._targets.has_weights:
-            rows['IS'] = self._tensor(np.asarray(data['IS'])[sequence])
-        return rows | {'sequence': self._tensor(sequence)}
+        rows, sequence = remembered(data, self._cfg.learn.burn_in, columns, self.tensor)
+        if self.targets.has_weights:
+            rows['IS'] = self.tensor(np.asarray(data['IS'])[sequence])
+        return rows | {'sequence': self.tensor(sequence)}
 
     def _noises(self) -> Sequence[str]:
         """Returns the names of the standard normal numbers that the next update needs, float32 [B, A] each."""
@@ -297,21 +297,24 @@ class QACPolicy(Policy):
     @property
     def _is_turn(self) -> bool:
         """Whether the next update also updates the actor."""
-        return self._targets.updates % self._actor_update_freq == 0
+        return self.targets.updates % self._actor_update_freq == 0
 
-    def _critic_loss(self, rows: Rows) -> tuple[torch.Tensor, torch.Tensor, Metrics]:
-        """Returns the loss of the critics, the mean error of each transition, float32 [B], and the values to log."""
+    def critic_loss(self, rows: Rows) -> tuple[torch.Tensor, torch.Tensor, Metrics]:
+        """Returns the loss of the critics, a number, the mean error of each transition, float32 [B], and the values to log.
+
+        Called for each batch.
+        """
         with torch.no_grad():
             next_action = self._next_action(rows)
         value, next_value = self._values(rows, next_action)
         with torch.no_grad():
-            target = rows['reward'] + self._targets.discount(rows) * next_value.amin(0)  # [B]
+            target = rows['reward'] + self.targets.discount(rows) * next_value.amin(0)  # [B]
         return self._critic_losses((target - value).square(), value, target, rows)
 
     def _critic_losses(
         self, losses: torch.Tensor, value: torch.Tensor, target: torch.Tensor, rows: Rows
     ) -> tuple[torch.Tensor, torch.Tensor, Metrics]:
-        """Returns what ``_critic_loss`` does.
+        """Returns what ``critic_loss`` does.
 
         Args:
             losses: Of each critic and transition, float32 [critics, B].
@@ -319,7 +322,7 @@ class QACPolicy(Policy):
             target: What it should be, float32 [B].
             rows: What the update reads.
         """
-        if self._targets.has_weights:
+        if self.targets.has_weights:
             losses = losses * rows['IS']
         loss = losses.mean(1).sum()
         metrics = {
@@ -329,22 +332,22 @@ class QACPolicy(Policy):
         }
         return loss, (target - value.detach()).abs().mean(0), metrics
 
-    def _update_tensors(self, rows: Rows, is_turn: bool) -> Metrics:
+    def update_tensors(self, rows: Rows, is_turn: bool) -> Metrics:
         """Updates the critics, and actor and target networks if it is their turn; only reads and changes tensors."""
-        critic_loss, error, metrics = self._critic_loss(rows)
-        self._optimizers['critic'].step(critic_loss, critic_loss=critic_loss)
+        critic_loss, error, metrics = self.critic_loss(rows)
+        self.optimizers['critic'].step(critic_loss, critic_loss=critic_loss)
         self._update_norms()  # the actor is judged by what they are now
         total_loss = critic_loss.detach()
         if is_turn:
-            actor_loss, variables = self._actor_loss(rows)
-            self._optimizers['actor'].step(actor_loss, actor_loss=actor_loss)
+            actor_loss, variables = self.actor_loss(rows)
+            self.optimizers['actor'].step(actor_loss, actor_loss=actor_loss)
             total_loss = total_loss + actor_loss.detach()
             metrics |= {'actor_loss': actor_loss.detach(), **variables}
             self._after_actor(metrics)
             self._update_norms()
         if is_turn or self._follows_critic:
-            self._targets.follow(self._target_theta)
-        return self._targets.with_priority(
+            self.targets.follow(self._target_theta)
+        return self.targets.with_priority(
             metrics | {'total_loss': total_loss}, self._priority_of(error, rows)
         )
 
@@ -357,7 +360,7 @@ class QACPolicy(Policy):
 
     def _priority_of(self, error: torch.Tensor, rows: Rows) -> torch.Tensor:
         """Returns the priority of each sampled transition or sequence, float32 [B], from the TD errors of its steps."""
-        if self._memory is None or not self._targets.has_priority:
+        if self._memory is None or not self.targets.has_priority:
             return error
         count = len(rows['obs'].unroll.state)
         return priority_of_sequences(error, rows['sequence'], count, self._cfg.priority_eta)
@@ -366,26 +369,29 @@ class QACPolicy(Policy):
         """Updates the parts that depend on the actor, from the values logged for it."""
 
     def _optimizer_metrics(self) -> Metrics:
-        metrics = self._optimizers['critic'].metrics()
+        metrics = self.optimizers['critic'].metrics()
         if 'skipped_share' in metrics:
-            shares = [optimizer.metrics()['skipped_share'] for optimizer in self._optimizers.values()]
+            shares = [optimizer.metrics()['skipped_share'] for optimizer in self.optimizers.values()]
             metrics['skipped_share'] = torch.stack(shares).amax()
         return metrics
 
     # acting
 
-    def _init_collect(self) -> None:
-        self._init_eval()
+    def init_collect(self) -> None:
+        self.init_eval()
         size = math.prod(self._action_shape)
-        self._noise = ExplorationNoise(size, self._cfg.collect.get('noise_correlation', 0.0), self._rng)
+        self._noise = ExplorationNoise(size, self._cfg.collect.get('noise_correlation', 0.0), self.rng)
 
-    def _init_eval(self) -> None:
-        self._bounds, self._action_shape = ActionBounds(self._spec), self._spec.action_space.shape or ()
-        network: Any = self._model
+    def init_eval(self) -> None:
+        self._bounds, self._action_shape = ActionBounds(self.spec), self.spec.action_space.shape or ()
+        network: Any = self.model
         self._actor = self._step if self._has_core else network.actor
 
-    def _explore(self, obs: torch.Tensor, noise: torch.Tensor, **settings: Any) -> torch.Tensor:
-        """Returns actions to collect with, float32 [n, A]; ``noise`` are standard normal numbers of that shape."""
+    def explore(self, obs: torch.Tensor, noise: torch.Tensor, **settings: Any) -> torch.Tensor:
+        """Returns actions to collect with, float32 [n, A] in [-1, 1]; called by ``forward_collect`` for n observations.
+
+        ``noise`` are standard normal numbers of that shape.
+        """
         return self._actor(obs).add_(noise, alpha=settings.get('noise_sigma', 0.0)).clamp_(-1, 1)
 
     def _best_of(self, output: Any) -> torch.Tensor:
@@ -399,25 +405,25 @@ class QACPolicy(Policy):
 
     def best_step(self, obs: torch.Tensor, state: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Returns the best action, and the recurrent state after the step, [B, P, H], of a network with a core."""
-        output, after = self._model.act(obs, state)
+        output, after = self.model.act(obs, state)
         return self._best_of(output), after
 
-    def _forward_collect(self, obs: Array, env_id: IntArray, **settings: Any) -> Batch:
+    def forward_collect(self, obs: Array, env_id: IntArray, **settings: Any) -> Batch:
         assert self._noise is not None
-        noise = self._tensor(self._noise.draw(env_id))
+        noise = self.tensor(self._noise.draw(env_id))
         before = self._remember(env_id)
         with torch.inference_mode():
-            return self._output(self._explore(self._tensor(obs), noise, **settings), before)
+            return self._output(self.explore(self.tensor(obs), noise, **settings), before)
 
-    def _forward_greedy(self, obs: Array, env_id: IntArray) -> Batch:
+    def forward_greedy(self, obs: Array, env_id: IntArray) -> Batch:
         before = self._remember(env_id)
         with torch.inference_mode():
-            return self._output(self.best_action(self._tensor(obs)), before)
+            return self._output(self.best_action(self.tensor(obs)), before)
 
-    def _forward_eval(self, obs: Array, env_id: IntArray, **settings: Any) -> Batch:
+    def forward_eval(self, obs: Array, env_id: IntArray, **settings: Any) -> Batch:
         self._remember(env_id, is_evaluation=True)
         with torch.inference_mode():
-            return self._output(self.best_action(self._tensor(obs)), {})
+            return self._output(self.best_action(self.tensor(obs)), {})
 
     def _output(self, action: torch.Tensor, before: dict[str, Array]) -> Batch:
         """Returns actions in [-1, 1] both in the env's units and as the network output them, and the column ``state``."""
@@ -425,8 +431,8 @@ class QACPolicy(Policy):
         env_action = self._bounds.to_env(unit.reshape(len(unit), *self._action_shape))
         return Batch.unchecked({'action': env_action, 'unit_action': unit, **before}, len(unit))
 
-    def _process_transition(self, obs: Array, output: Batch, timestep: TimeStep) -> dict[str, Array]:
-        rows = super()._process_transition(obs, output, timestep)
+    def process_transition(self, obs: Array, output: Batch, timestep: TimeStep) -> dict[str, Array]:
+        rows = super().process_transition(obs, output, timestep)
         if self._memory is not None:
             rows['state'] = output['state']
         if 'unit_action' in output:
@@ -434,8 +440,8 @@ class QACPolicy(Policy):
         action = self._bounds.to_unit(output['action'])  # drawn at random, by someone else
         return rows | {'action': action.reshape(len(action), -1)}
 
-    def _reset_collect(self, env_id: IntArray | None = None) -> None:
-        super()._reset_collect(env_id)
+    def reset_collect(self, env_id: IntArray | None = None) -> None:
+        super().reset_collect(env_id)
         if self._noise is not None:
             self._noise.reset(env_id)
 
@@ -449,7 +455,7 @@ class QACPolicy(Policy):
         return [*super()._monitor_vars(), 'critic_loss', 'actor_loss', 'q_value', 'target_q_value']
 
     def reset_targets(self) -> None:
-        self._targets.copy()
+        self.targets.copy()
         for norm in self._target_norms:
             norm.passes.zero_()  # target networks normalise by batches alone: their running statistics follow nothing
 

@@ -52,20 +52,20 @@ class QRDQNPolicy(DQNPolicy):
     _cfg: QRDQNConfig
     network_arguments: dict[str, str | None] = {'num_quantiles': 'atoms'}
 
-    def _expected(self, output: torch.Tensor) -> torch.Tensor:
+    def expected(self, output: torch.Tensor) -> torch.Tensor:
         return output.mean(2)
 
-    def _losses(self, rows: Rows) -> tuple[torch.Tensor, torch.Tensor, Metrics]:
-        quantiles = self._chosen(self._valued(self._model, rows, 'obs'), rows['action'])  # [B, M]
-        target = self._target(rows)  # [B, M]
+    def loss(self, rows: Rows) -> tuple[torch.Tensor, torch.Tensor, Metrics]:
+        quantiles = self.chosen(self.valued(self.model, rows, 'obs'), rows['action'])  # [B, M]
+        target = self.target(rows)  # [B, M]
         losses = quantile_huber_loss(quantiles, target, self._kappa, rows.get('obs_tau'))
         value, wanted = quantiles.detach().mean(1), target.mean(1)
         return losses, wanted - value, {'q_value': value.mean(), 'target_q_value': wanted.mean()}
 
-    def _target(self, rows: Rows) -> torch.Tensor:
+    def target(self, rows: Rows) -> torch.Tensor:
         with torch.no_grad():
-            reward, discount = self._reward(rows), self._targets.discount(rows)
-            return reward[:, None] + discount[:, None] * self._next_output(rows)
+            reward, discount = self.reward(rows), self.targets.discount(rows)
+            return reward[:, None] + discount[:, None] * self.next_output(rows)
 
 
 class IQNModel(QRDQNModel):
@@ -105,13 +105,13 @@ class IQNPolicy(QRDQNPolicy):
     def default_model(self) -> str:
         return 'implicit_q_net'
 
-    def _columns(self, data: Batch) -> Rows:
-        rows, size = super()._columns(data), (len(data), self._cfg.model.num_quantiles)
+    def columns(self, data: Batch) -> Rows:
+        rows, size = super().columns(data), (len(data), self._cfg.model.num_quantiles)
         for name in ('obs_tau', 'next_obs_tau'):
-            rows[name] = self._tensor(self._rng.random(size, np.float32))
+            rows[name] = self.tensor(self.rng.random(size, np.float32))
         return rows
 
-    def _valued(self, model: Any, rows: Rows, column: str) -> torch.Tensor:
+    def valued(self, model: Any, rows: Rows, column: str) -> torch.Tensor:
         output: torch.Tensor = model(rows[column], rows[f'{column}_tau'])
         return output
 

@@ -82,8 +82,8 @@ class R2D2Policy(DQNPolicy):
             del kwargs['core']  # networks of users may know no other
         return kwargs
 
-    def _init_learn(self) -> None:
-        super()._init_learn()
+    def init_learn(self) -> None:
+        super().init_learn()
         self._burn_in = self._cfg.learn.burn_in
         self._window, self._rescales = self._cfg.nstep, self._cfg.value_rescale
         self._eta = self._cfg.priority_eta
@@ -92,51 +92,51 @@ class R2D2Policy(DQNPolicy):
         """Rewards are summed over the sequence, when it is learned from: the collector is to leave them as they are."""
         return 1
 
-    def _forward_collect(self, obs: Array, env_id: IntArray, eps: float = 0.0, **settings: Any) -> Batch:
+    def forward_collect(self, obs: Array, env_id: IntArray, eps: float = 0.0, **settings: Any) -> Batch:
         before = self._remember(env_id)
-        return super()._forward_collect(obs, env_id, eps, **settings).replace(**before)
+        return super().forward_collect(obs, env_id, eps, **settings).replace(**before)
 
-    def _forward_eval(self, obs: Array, env_id: IntArray, **settings: Any) -> Batch:
+    def forward_eval(self, obs: Array, env_id: IntArray, **settings: Any) -> Batch:
         self._remember(env_id, is_evaluation=True)
-        return super()._forward_eval(obs, env_id, **settings)
+        return super().forward_eval(obs, env_id, **settings)
 
-    def _forward_greedy(self, obs: Array, env_id: IntArray) -> Batch:
+    def forward_greedy(self, obs: Array, env_id: IntArray) -> Batch:
         before = self._remember(env_id)
-        return super()._forward_eval(obs, env_id).replace(**before)
+        return super().forward_eval(obs, env_id).replace(**before)
 
     def best_step(self, obs: torch.Tensor, state: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Returns the action of the highest value, int64 [B], and the recurrent state after the step, [B, P, H]."""
-        value, after = getattr(self._model, 'act', self._model)(obs, state)
+        value, after = getattr(self.model, 'act', self.model)(obs, state)
         return value.argmax(1), after
 
-    def _q_value(self, obs: Array) -> torch.Tensor:
+    def q_value(self, obs: Array) -> torch.Tensor:
         assert self._memory is not None  # the network has a core
         with torch.inference_mode():
-            tensor = self._tensor(obs)
-            value = self._memory.step(self._model, tensor, self._tensor)
+            tensor = self.tensor(obs)
+            value = self._memory.step(self.model, tensor, self.tensor)
             return masked(value, mask_of(tensor)).cpu()
 
-    def _process_transition(self, obs: Array, output: Batch, timestep: TimeStep) -> dict[str, Array]:
-        return super()._process_transition(obs, output, timestep) | {'state': output['state']}
+    def process_transition(self, obs: Array, output: Batch, timestep: TimeStep) -> dict[str, Array]:
+        return super().process_transition(obs, output, timestep) | {'state': output['state']}
 
-    def _columns(self, data: Batch) -> Rows:
+    def columns(self, data: Batch) -> Rows:
         """Returns the steps that are learned from, [B, T], and the inputs of the networks, one step behind the other."""
         start, mask = self._burn_in, data['mask']
         rows = {
-            name: self._tensor(data[name][:, start:]) for name in ('action', 'reward', 'terminated', 'mask')
+            name: self.tensor(data[name][:, start:]) for name in ('action', 'reward', 'terminated', 'mask')
         }
         sequence, first = np.arange(len(mask)), mask.argmax(1)
         rows |= {
-            'state': self._tensor(data['state'][sequence, first]),  # [B, P, H]
+            'state': self.tensor(data['state'][sequence, first]),  # [B, P, H]
             'early': self._steps(data['obs'][:, :start]),
-            'early_mask': self._tensor(mask[:, :start]),
+            'early_mask': self.tensor(mask[:, :start]),
             'obs': self._steps(
                 np.concatenate([data['obs'][:, start : start + 1], data['next_obs'][:, start:]], 1)
             ),
         }
-        return rows | ({'IS': self._tensor(data['IS'])} if self._targets.has_weights else {})
+        return rows | ({'IS': self.tensor(data['IS'])} if self.targets.has_weights else {})
 
-    def _losses(self, rows: Rows) -> tuple[torch.Tensor, torch.Tensor, Metrics]:
+    def loss(self, rows: Rows) -> tuple[torch.Tensor, torch.Tensor, Metrics]:
         action, reward, terminated, mask = (
             rows[name] for name in ('action', 'reward', 'terminated', 'mask')
         )  # [B, T]
@@ -145,7 +145,7 @@ class R2D2Policy(DQNPolicy):
         with torch.no_grad():
             reached, bonus = self._reached(online, target, allowed, action)
             wanted = sequence_targets(
-                reward, terminated, mask, reached, self._targets.discount_factor, self._window
+                reward, terminated, mask, reached, self.targets.discount_factor, self._window
             )
             wanted = wanted if bonus is None else wanted + bonus
             wanted = rescale(wanted) if self._rescales else wanted
@@ -194,12 +194,12 @@ class R2D2Policy(DQNPolicy):
             return value.unflatten(0, (len(stored), -1))
 
         with torch.no_grad():
-            target = values(self._target_model)
-        return values(self._model), target, mask_of(obs)
+            target = values(self.target_model)
+        return values(self.model), target, mask_of(obs)
 
     def _steps(self, column: Array) -> Any:
         """Puts the steps of all sequences one behind the other: [B, T, ...] to [B * T, ...]."""
-        return self._tensor(column.reshape(-1, *column.shape[2:]))
+        return self.tensor(column.reshape(-1, *column.shape[2:]))
 
 
 def sequence_targets(

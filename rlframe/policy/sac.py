@@ -201,48 +201,48 @@ class SACPolicy(QACPolicy):
             del kwargs['quantiles']
         return kwargs
 
-    def _init_learn(self) -> None:
+    def init_learn(self) -> None:
         from rlframe.model.qac import squashed_gaussian
 
-        super()._init_learn()
+        super().init_learn()
         model, learn, self._squashed = self._cfg.model, self._cfg.learn, squashed_gaussian
         self._count, self._quantiles = critic_num(model), model.num_quantiles
         self._subset, self._dropped = learn.target_critics, learn.dropped_quantiles
         self._raises_mean = learn.actor_value == 'mean'
         self._support: torch.Tensor | None = None
         if model.n_atom is not None:
-            self._support = torch.linspace(model.v_min, model.v_max, model.n_atom, device=self._device)  # [M]
+            self._support = torch.linspace(model.v_min, model.v_max, model.n_atom, device=self.device)  # [M]
         self._follows_critic = learn.target_follows == 'critic'
-        self._entropy = EntropyWeight(learn, -float(math.prod(self._spec.action_space.shape)), self._device)
+        self._entropy = EntropyWeight(learn, -float(math.prod(self.spec.action_space.shape)), self.device)
         self._alpha = self._entropy.value
-        self._learned.append(self._entropy)
+        self.learned.append(self._entropy)
         if self._entropy.is_learned:
-            self._optimizers['alpha'] = self._entropy.optimizer
+            self.optimizers['alpha'] = self._entropy.optimizer
 
     def _noises(self) -> Sequence[str]:
         return ('next_noise', 'noise') if self._is_turn else ('next_noise',)
 
-    def _columns(self, data: Batch) -> Rows:
-        rows = super()._columns(data)
+    def columns(self, data: Batch) -> Rows:
+        rows = super().columns(data)
         if self._subset is not None:
-            rows['critics'] = self._tensor(self._rng.permutation(self._count)[: self._subset])
+            rows['critics'] = self.tensor(self.rng.permutation(self._count)[: self._subset])
         return rows
 
     def _draw(
         self, obs: torch.Tensor, noise: torch.Tensor, **mode: bool
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Returns actions of the actor, [B, A], and their log densities, [B]; ``mode``: whether it is in training."""
-        mean, log_std = self._model.actor(obs, **mode)
+        mean, log_std = self.model.actor(obs, **mode)
         return self._squashed(mean, log_std, noise)
 
-    def _critic_loss(self, rows: Rows) -> tuple[torch.Tensor, torch.Tensor, Metrics]:
+    def critic_loss(self, rows: Rows) -> tuple[torch.Tensor, torch.Tensor, Metrics]:
         with torch.no_grad():
             next_action, log_prob = self._draw(rows['next_obs'], rows['next_noise'])
         value, next_value = self._values(rows, next_action)
         with torch.no_grad():
             if self._subset is not None:
                 next_value = next_value[rows['critics']]
-            reward, discount, bonus = rows['reward'], self._targets.discount(rows), self._alpha * log_prob
+            reward, discount, bonus = rows['reward'], self.targets.discount(rows), self._alpha * log_prob
             if self._support is not None:
                 target = self._categorical_target(next_value, reward - discount * bonus, discount)  # [B, M]
             elif self._quantiles == 1:
@@ -276,9 +276,9 @@ class SACPolicy(QACPolicy):
         chosen = probability.gather(0, smallest.expand(1, -1, len(self._support)))[0]
         return project(chosen, reward, discount, self._support)
 
-    def _actor_loss(self, rows: Rows) -> tuple[torch.Tensor, Metrics]:
+    def actor_loss(self, rows: Rows) -> tuple[torch.Tensor, Metrics]:
         action, log_prob = self._draw(rows['obs'], rows['noise'], **self._actor_mode)
-        value = self._model.critic(rows['obs'], action, **self._judging)
+        value = self.model.critic(rows['obs'], action, **self._judging)
         if self._support is not None:
             value = value.softmax(2) @ self._support
         elif self._quantiles > 1:
@@ -289,7 +289,7 @@ class SACPolicy(QACPolicy):
     def _after_actor(self, metrics: Metrics) -> None:
         self._entropy.update(metrics)
 
-    def _explore(self, obs: torch.Tensor, noise: torch.Tensor, **settings: Any) -> torch.Tensor:
+    def explore(self, obs: torch.Tensor, noise: torch.Tensor, **settings: Any) -> torch.Tensor:
         mean, log_std = self._actor(obs)
         return torch.addcmul(mean, log_std.exp(), noise).tanh_()
 
@@ -297,14 +297,14 @@ class SACPolicy(QACPolicy):
         mean: torch.Tensor = output[0]
         return mean.tanh()
 
-    def _forward_eval(self, obs: Array, env_id: IntArray, **settings: Any) -> Batch:
+    def forward_eval(self, obs: Array, env_id: IntArray, **settings: Any) -> Batch:
         if not self._draws_in_eval:
-            return super()._forward_eval(obs, env_id)
+            return super().forward_eval(obs, env_id)
         self._remember(env_id, is_evaluation=True)
         size = len(env_id), math.prod(self._action_shape)
-        noise = self._tensor(self._eval_rng.standard_normal(size, np.float32))
+        noise = self.tensor(self._eval_rng.standard_normal(size, np.float32))
         with torch.inference_mode():
-            return self._output(self._explore(self._tensor(obs), noise), {})
+            return self._output(self.explore(self.tensor(obs), noise), {})
 
     def _monitor_vars(self) -> list[str]:
         return [*super()._monitor_vars(), 'entropy', 'alpha']

@@ -35,13 +35,13 @@ class SACDiscretePolicy(QACPolicy):
 
     # learning
 
-    def _init_learn(self) -> None:
-        super()._init_learn()
-        self._entropy = EntropyWeight(self._cfg.learn, 0.5 * math.log(self._action_space.n), self._device)
+    def init_learn(self) -> None:
+        super().init_learn()
+        self._entropy = EntropyWeight(self._cfg.learn, 0.5 * math.log(self._action_space.n), self.device)
         self._alpha = self._entropy.value
-        self._learned.append(self._entropy)
+        self.learned.append(self._entropy)
         if self._entropy.is_learned:
-            self._optimizers['alpha'] = self._entropy.optimizer
+            self.optimizers['alpha'] = self._entropy.optimizer
 
     def _after_actor(self, metrics: Metrics) -> None:
         self._entropy.update(metrics)
@@ -51,7 +51,7 @@ class SACDiscretePolicy(QACPolicy):
 
     def _log_probs(self, obs: Any) -> tuple[torch.Tensor, torch.Tensor]:
         """Returns the probability of each action and its logarithm, [B, A]; forbidden ones have none to speak of."""
-        log_prob = torch.log_softmax(masked(self._model.actor(obs), self._allowed(obs), IMPOSSIBLE), 1)
+        log_prob = torch.log_softmax(masked(self.model.actor(obs), self._allowed(obs), IMPOSSIBLE), 1)
         return log_prob.exp(), log_prob
 
     def _allowed(self, obs: Any) -> torch.Tensor | None:
@@ -61,29 +61,29 @@ class SACDiscretePolicy(QACPolicy):
         mask = mask_of(obs.obs)
         return None if mask is None else mask[obs.row]
 
-    def _critic_loss(self, rows: Rows) -> tuple[torch.Tensor, torch.Tensor, Metrics]:
+    def critic_loss(self, rows: Rows) -> tuple[torch.Tensor, torch.Tensor, Metrics]:
         with torch.no_grad():
-            target = rows['reward'] + self._targets.discount(rows) * self._next_value(rows)  # [B]
+            target = rows['reward'] + self.targets.discount(rows) * self._next_value(rows)  # [B]
         value = self._value(rows['obs'], rows['action'])
         return self._critic_losses((target - value).square(), value, target, rows)
 
     def _value(self, obs: Any, action: torch.Tensor) -> torch.Tensor:
         """Returns each critic's value of the actions taken, float32 [critics, B]."""
-        value = self._model.critic(obs)
+        value = self.model.critic(obs)
         return value.gather(2, action.long()[None, :, None].expand(len(value), -1, 1)).squeeze(2)
 
     def _next_value(self, rows: Rows) -> torch.Tensor:
         """Returns the target networks' value of the next states, float32 [B], without gradients."""
         next_obs = rows['next_obs']
         prob, log_prob = self._log_probs(next_obs)
-        value = self._target_model['critic'](next_obs).amin(0)
+        value = self.target_model['critic'](next_obs).amin(0)
         return (prob * (value - self._alpha * log_prob)).sum(1)
 
-    def _actor_loss(self, rows: Rows) -> tuple[torch.Tensor, Metrics]:
+    def actor_loss(self, rows: Rows) -> tuple[torch.Tensor, Metrics]:
         obs = rows['obs']
         prob, log_prob = self._log_probs(obs)
         with torch.no_grad():
-            value = self._model.critic(obs).amin(0)
+            value = self.model.critic(obs).amin(0)
         loss = (prob * (self._alpha * log_prob - value)).sum(1).mean()
         metrics = {'entropy': -(prob * log_prob).detach().sum(1).mean()}
         if self._entropy.is_learned and self._has_mask:
@@ -98,14 +98,14 @@ class SACDiscretePolicy(QACPolicy):
 
     # acting
 
-    def _init_collect(self) -> None:
+    def init_collect(self) -> None:
         self._action_dtype = smallest_int(int(self._action_space.n))
 
-    def _init_eval(self) -> None: ...
+    def init_eval(self) -> None: ...
 
     def _logit(self, obs: Any) -> torch.Tensor:
         """Returns the logit of each action while acting, float32 [B, A]; forbidden ones have none to speak of."""
-        logit = self._step(obs) if self._has_core else self._model.actor(obs)
+        logit = self._step(obs) if self._has_core else self.model.actor(obs)
         return masked(logit, mask_of(obs), IMPOSSIBLE)
 
     def _best_of(self, output: Any) -> torch.Tensor:
@@ -117,30 +117,30 @@ class SACDiscretePolicy(QACPolicy):
 
     def _acting_logit(self, obs: Array) -> Array:
         with torch.inference_mode():
-            logit: Array = self._logit(self._tensor(obs)).cpu().numpy()
+            logit: Array = self._logit(self.tensor(obs)).cpu().numpy()
         return logit
 
-    def _forward_collect(self, obs: Array, env_id: IntArray, **settings: Any) -> Batch:
+    def forward_collect(self, obs: Array, env_id: IntArray, **settings: Any) -> Batch:
         before = self._remember(env_id)
-        return self._chosen(perturbed(self._acting_logit(obs), self._rng), before)
+        return self._taken(perturbed(self._acting_logit(obs), self.rng), before)
 
-    def _forward_greedy(self, obs: Array, env_id: IntArray) -> Batch:
+    def forward_greedy(self, obs: Array, env_id: IntArray) -> Batch:
         before = self._remember(env_id)
-        return self._chosen(self._acting_logit(obs), before)
+        return self._taken(self._acting_logit(obs), before)
 
-    def _forward_eval(self, obs: Array, env_id: IntArray, **settings: Any) -> Batch:
+    def forward_eval(self, obs: Array, env_id: IntArray, **settings: Any) -> Batch:
         self._remember(env_id, is_evaluation=True)
         logit = self._acting_logit(obs)
-        return self._chosen(perturbed(logit, self._eval_rng) if self._draws_in_eval else logit, {})
+        return self._taken(perturbed(logit, self._eval_rng) if self._draws_in_eval else logit, {})
 
-    def _chosen(self, logit: Array, before: dict[str, Array]) -> Batch:
+    def _taken(self, logit: Array, before: dict[str, Array]) -> Batch:
         """Returns the actions of the largest logits, with the column ``state`` if there is a core."""
         action = logit.argmax(1)
         action = (action + int(self._action_space.start)).astype(self._action_space.dtype, copy=False)
         return Batch.unchecked({'action': action, **before}, len(action))
 
-    def _process_transition(self, obs: Array, output: Batch, timestep: TimeStep) -> dict[str, Array]:
-        rows = Policy._process_transition(self, obs, output, timestep)
+    def process_transition(self, obs: Array, output: Batch, timestep: TimeStep) -> dict[str, Array]:
+        rows = Policy.process_transition(self, obs, output, timestep)
         action = (rows['action'] - int(self._action_space.start)).astype(self._action_dtype)
         return rows | {'action': action} | ({'state': output['state']} if self._has_core else {})
 

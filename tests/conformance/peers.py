@@ -218,12 +218,12 @@ class Ours:
             space = gymnasium.spaces.Dict({'observation': space, 'action_mask': mask})
         options = section({**pair.sizes, **pair.ours}) | {'type': pair.policy, 'device': 'cpu'}
         self.policy = create_policy(options, EnvSpec(space, env.action_space, name='Scripted'))
-        self._draws = self.policy._rng = Draws()
+        self._draws = self.policy.rng = Draws()
         mode = self.policy.learn_mode
         state = mode.state_dict() | peer.weights[0]
         mode.load_state_dict(state | ({'updates': pair.counted} if 'updates' in state else {}))
         if pair.is_recurrent:
-            self._state = torch.zeros(ENVS, *self.policy._model.state_shape)
+            self._state = torch.zeros(ENVS, *self.policy.model.state_shape)
 
     def weights(self) -> Weights:
         """Returns all weights that learning changes."""
@@ -273,7 +273,7 @@ class Ours:
         steps = slice(number * length, (number + 1) * length)
         each = [self._columns(env.steps[steps]) for env in self._peer.envs]
         block = {name: np.stack([rows[name] for rows in each], 1) for name in each[0]}
-        block['action'] = actions[..., 0] if self.policy._distribution.size == 3 else actions
+        block['action'] = actions[..., 0] if self.policy.distribution.size == 3 else actions
         block['collect_iter'] = np.zeros(block['reward'].shape, np.int32)
         return Batch(block | self._acted(block))
 
@@ -288,7 +288,7 @@ class Ours:
         ):
             states.append(self._state)
             with torch.no_grad():
-                logit, after = self.policy._model.step(torch.as_tensor(obs), self._state)
+                logit, after = self.policy.model.step(torch.as_tensor(obs), self._state)
             logits.append(logit)
             self._state = after * torch.as_tensor(~(terminated | truncated))[:, None, None]
         return {'logit': torch.stack(logits).numpy(), 'state': torch.stack(states).numpy()}

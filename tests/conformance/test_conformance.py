@@ -123,3 +123,19 @@ def test_the_table_has_their_defaults(name: str) -> None:
     parameters = inspect.signature(getattr(importlib.import_module(module), kind)).parameters
     for argument, value in re.findall(r'/ `(\w+)=([^`]+)`', ROWS[name][5]):
         assert parameters[argument].default == ast.literal_eval(value), argument
+
+
+@pytest.mark.slow
+@pytest.mark.conformance
+def test_the_page_of_papers_has_their_defaults() -> None:
+    pytest.importorskip('sb3_contrib', reason=HINT)
+    text = PAGE.with_name('paper_to_option.md').read_text(encoding='utf-8')
+    peers = {pair.peer.partition(':')[2]: pair.peer.partition(':')[0] for pair in PAIRS}
+    sections = re.findall(r'^## `.*?(?=^## |\Z)', text, re.MULTILINE | re.DOTALL)
+    found = [(match[1], each) for each in sections if (match := re.search(r'Theirs: `(\w+)`', each))]
+    assert {kind for kind, _ in found} == peers.keys() - {'MaskablePPO', 'RecurrentPPO'}
+    for kind, section in found:
+        parameters = inspect.signature(getattr(importlib.import_module(peers[kind]), kind)).parameters
+        for argument, value in re.findall(r'`(\w+)=([^`]+)`', section):
+            if argument != 'double':  # an option of ours, in a formula
+                assert parameters[argument].default == ast.literal_eval(value), f'{kind}: {argument}'

@@ -136,7 +136,7 @@ def test_integers_are_rounded_so_both_ends_of_a_switch_are_taken() -> None:
 def extreme(policy: Any) -> None:
     """Makes the outputs of a network large, so that its actions are at the ends and beyond."""
     with torch.no_grad():
-        for parameter in policy._model.parameters():
+        for parameter in policy.model.parameters():
             parameter.mul_(50)
 
 

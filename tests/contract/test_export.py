@@ -54,14 +54,14 @@ def test_the_same_actions_as_in_an_evaluation(run: Path) -> None:
     assert written == {'artifact': run.parents[1] / 'export' / 'artifact'}
     loaded, policy = rlframe.load(run.parents[1]), as_eval_builds_it(run)
     obs, env_id, seen = observations(loaded.observation_space, 100), np.arange(5), []
-    as_declared = getattr(policy._spec.action_space, 'of_rows', lambda action: action)
+    as_declared = getattr(policy.spec.action_space, 'of_rows', lambda action: action)
     for step in range(20):
         rows = obs[5 * step : 5 * step + 5]
         if step in (7, 11):
             loaded.reset([1, 4]), policy.eval_mode.reset(np.array([1, 4]))
         got, expected = loaded.act(rows), policy.eval_mode.forward(rows, env_id)['action']
         same(got, as_declared(expected))
-        assert all(policy._spec.action_space.contains(one) for one in expected)
+        assert all(policy.spec.action_space.contains(one) for one in expected)
         seen.append(expected)
     assert len({one.tobytes() for got in seen for one in got}) > 1, (
         'actions that are all the same show nothing'
@@ -80,9 +80,9 @@ def test_the_function_of_tensors_gives_the_same_actions(run: Path) -> None:
     policy = as_eval_builds_it(run)
     if not hasattr(policy, 'best_step' if policy.is_recurrent else 'best_action'):
         with pytest.raises(IncompatibleError, match='artifact and state_dict take every policy'):
-            action_function(policy, policy._spec)
+            action_function(policy, policy.spec)
         return
-    function = action_function(as_eval_builds_it(run), policy._spec)
+    function = action_function(as_eval_builds_it(run), policy.spec)
     check_steps(
         policy, lambda obs, state: answer(function(torch.from_numpy(obs), *map(torch.from_numpy, state)))
     )
@@ -92,7 +92,7 @@ def test_a_clock_is_normalised_as_the_policy_does(tmp_path: Path, monkeypatch: p
     monkeypatch.chdir(tmp_path)
     run = trained('dqn', dict(env_id=WideEnv, kwargs=dict(obs='double')), dict(normalize_obs=True))
     policy = as_eval_builds_it(run)
-    function: Any = action_function(policy, policy._spec)
+    function: Any = action_function(policy, policy.spec)
     rows = observations(WideEnv.OBS['double'], 50)
     wanted = policy.eval_mode.forward(rows, np.arange(50))['action']
     same(answer(function(torch.from_numpy(rows)))[0], wanted)
@@ -115,10 +115,10 @@ def check_steps(
     policy: Any, act: Callable[[np.ndarray, list[np.ndarray]], Answer], agree: Callable[..., None] = same
 ) -> None:
     """Compares an exported function with its policy: over three steps if it has a memory, and for one env alone."""
-    obs = observations(policy._spec.observation_space, 100)
+    obs = observations(policy.spec.observation_space, 100)
     for count in (len(obs), 1):
         policy.eval_mode.reset(None)
-        state = [np.zeros((count, *policy._model.state_shape), np.float32)] if policy.is_recurrent else []
+        state = [np.zeros((count, *policy.model.state_shape), np.float32)] if policy.is_recurrent else []
         for step in range(3 if policy.is_recurrent else 1):
             rows = np.roll(obs, step, 0)[:count]
             wanted = policy.eval_mode.forward(rows, np.arange(count))['action']

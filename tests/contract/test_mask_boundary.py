@@ -145,9 +145,9 @@ def test_no_policy_takes_a_forbidden_action_and_its_network_gets_the_mask_as_it_
     policy: str, action: str, where: str, kind: str, normalize: bool, mask: np.ndarray
 ) -> None:
     made = actor(policy, action, where, kind, normalize)
-    rows, env_id, seen = rows_of(made._spec, mask), np.arange(len(mask)), []
+    rows, env_id, seen = rows_of(made.spec, mask), np.arange(len(mask)), []
     with pytest.MonkeyPatch.context() as patch:
-        for name in ('_forward_collect', '_forward_eval'):
+        for name in ('forward_collect', 'forward_eval'):
             forward = getattr(made, name)
             spy = lambda obs, *given, forward=forward, **options: (  # noqa: E731
                 seen.append(obs['action_mask'].copy()) or forward(obs, *given, **options)
@@ -157,10 +157,10 @@ def test_no_policy_takes_a_forbidden_action_and_its_network_gets_the_mask_as_it_
         modes = [
             made.collect_mode,
             made.eval_mode,
-            random_collect_mode(made.collect_mode, made._spec, np.random.default_rng(0)),
+            random_collect_mode(made.collect_mode, made.spec, np.random.default_rng(0)),
         ]
         for mode in modes:
-            assert is_allowed(mode.forward(rows, env_id)['action'], mask, made._spec.action_space)
+            assert is_allowed(mode.forward(rows, env_id)['action'], mask, made.spec.action_space)
     assert len(seen) >= 2 and all(
         one.dtype == rows['action_mask'].dtype and (one == rows['action_mask']).all() for one in seen
     )
@@ -176,9 +176,9 @@ def test_no_forbidden_action_is_taken_in_training_evaluation_and_by_what_is_expo
     monkeypatch.chdir(tmp_path)
     learned: list[Any] = []
     cls = POLICY_REGISTRY.get(policy)
-    learn = cls._forward_learn
+    learn = cls.forward_learn
     monkeypatch.setattr(
-        cls, '_forward_learn', lambda self, data, **given: learned.append(data) or learn(self, data, **given)
+        cls, 'forward_learn', lambda self, data, **given: learned.append(data) or learn(self, data, **given)
     )
     kwargs = dict(where='obs', kind='float32', action=action)
     run = trained(policy, dict(env_id=TypedEnv, kwargs=kwargs), dict(normalize_obs=True))

@@ -84,7 +84,7 @@ class WideEnv(gymnasium.Env):
 
 def collected(policy: Policy, rows: int = 64, env: BaseEnvManager | None = None) -> Batch:
     """Returns training samples of the toy env."""
-    env = env or BaseEnvManager([ENVS[type(policy._spec.action_space).__name__]] * 4)
+    env = env or BaseEnvManager([ENVS[type(policy.spec.action_space).__name__]] * 4)
     settings = policy.command_mode.get_setting_collect({'envstep': 0})
     cfg = {'mark_episodes': policy.is_recurrent}
     collector = SampleSerialCollector(cfg, env, policy.collect_mode)
@@ -175,9 +175,9 @@ def test_weights_are_copied_when_they_are_loaded(make: Make) -> None:
 
 def test_a_face_alone_can_be_had(make: Make) -> None:
     policy = make(enable_field=('eval',))
-    obs = np.stack([policy._spec.observation_space.sample() for _ in range(5)])
+    obs = np.stack([policy.spec.observation_space.sample() for _ in range(5)])
     action = policy.eval_mode.forward(obs, np.arange(5))['action']
-    assert all(policy._spec.action_space.contains(a) for a in action)
+    assert all(policy.spec.action_space.contains(a) for a in action)
     policy = make(enable_field=('collect',))
     policy.collect_mode.forward(obs, np.arange(5))
 
@@ -234,7 +234,7 @@ def test_bits_do_not_depend_on_where_arrays_lie_in_memory(make: Make, name: str)
 
 def test_evaluation_draws_nothing(make: Make) -> None:
     policy = make()
-    obs = np.stack([policy._spec.observation_space.sample() for _ in range(20)])
+    obs = np.stack([policy.spec.observation_space.sample() for _ in range(20)])
     state = copy.deepcopy(policy.learn_mode.state_dict()['rng'])
     torch_state = torch.get_rng_state()
     first = policy.eval_mode.forward(obs, np.arange(20))['action']

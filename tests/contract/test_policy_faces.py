@@ -39,7 +39,7 @@ def make(name: str, cfg: dict[str, Any]) -> Policy:
 
 def greedy_parts(policy: Policy) -> Any:
     """Returns what collects in an actor of ``RayCollector(..., exploration_type='deterministic')``."""
-    env: Any = ENVS[type(policy._spec.action_space).__name__]
+    env: Any = ENVS[type(policy.spec.action_space).__name__]
     collector = {'type': 'sample', 'mark_episodes': True}
     return MakeFromPython({0: ActorArguments(env, {}, 4, collector)}, policy, explores=False)(0, 0)
 
@@ -68,7 +68,7 @@ def test_what_is_collected_greedily_is_what_evaluation_does_and_trains(name: str
 
 def test_a_greedy_face_forgets_the_episodes_of_the_envs_that_are_reset(name: str) -> None:
     policy = make(name, {})
-    space: Any = policy._spec.observation_space
+    space: Any = policy.spec.observation_space
     space.seed(0)
     ids, face = np.arange(3), policy.greedy_collect_mode
     obs = [np.stack([space.sample() for _ in ids]) for _ in range(4)]
@@ -86,7 +86,7 @@ def test_what_is_collected_at_random_has_the_memory_and_trains(name: str, cfg: d
     policy = make(name, cfg)
     if policy._cfg.on_policy:
         pytest.skip('it learns from its own actions only')
-    spec = policy._spec
+    spec = policy.spec
     face = random_collect_mode(policy.collect_mode, spec, np.random.default_rng(0), policy.is_recurrent)
     env = BaseEnvManager([ENVS[type(spec.action_space).__name__]] * 4)
     rows = SampleSerialCollector({'mark_episodes': True}, env, face).collect(64, policy_kwargs=SETTINGS)
@@ -98,7 +98,7 @@ def test_what_is_collected_at_random_has_the_memory_and_trains(name: str, cfg: d
 def test_a_past_self_acts_as_evaluation_did_whatever_the_settings(name: str) -> None:
     policy = make(name, NORMALIZED)
     rows = collected(policy)
-    past, space = as_snapshot(make(name, NORMALIZED).eval_mode), policy._spec.observation_space
+    past, space = as_snapshot(make(name, NORMALIZED).eval_mode), policy.spec.observation_space
     past.load_state_dict(policy.collect_mode.state_dict())
     then = make(name, NORMALIZED).eval_mode
     then.load_state_dict(policy.collect_mode.state_dict())

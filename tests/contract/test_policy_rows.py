@@ -116,7 +116,7 @@ def test_acting_at_random_takes_observations_by_env(case: tuple[str, EnvSpec, li
 
 def test_what_is_no_observation_is_refused_by_the_name_of_its_env() -> None:
     policy = make('dqn')
-    good = policy._spec.observation_space.sample()
+    good = policy.spec.observation_space.sample()
     with pytest.raises(ValueError, match=r'env 4: the observation is not of the space Box'):
         policy.eval_mode.forward({1: good, 4: good[:-1]})
     with pytest.raises(TypeError, match='their env ids'):

@@ -69,7 +69,7 @@ def test_it_learns_its_toy_and_what_is_exported_acts_as_well(cell: Cell) -> None
         pipeline.run()
     goal = cfg.env.stop_value
     assert pipeline.stopped and pipeline.evaluator.best >= goal
-    assert next(pipeline.policy._model.parameters()).device.type == cell.device
+    assert next(pipeline.policy.model.parameters()).device.type == cell.device
     export_policy(pipeline.folder / 'ckpt' / 'best')
     for device in {None, 'cpu', cell.device}:
         assert mean_return(rlframe.load(pipeline.folder, device=device), cfg.env.env_id) >= goal - 0.5
@@ -193,11 +193,11 @@ def test_a_run_of_the_cpu_continues_on_the_device_and_back(cell: Cell) -> None:
         assert found.folder == pipeline.folder
         saved = end_state(pipeline.folder)['policy']
         with SerialPipeline(found.cfg, found.folder, None, found.saved) as resumed:
-            assert next(resumed.policy._model.parameters()).device.type == device
+            assert next(resumed.policy.model.parameters()).device.type == device
             assert differences(on_cpu(resumed.policy.learn_mode.state_dict()), saved) == []
             resumed.run()
         assert resumed.progress.train_iter >= most
-        assert all(torch.isfinite(each).all() for each in resumed.policy._model.parameters())
+        assert all(torch.isfinite(each).all() for each in resumed.policy.model.parameters())
 
 
 def on_cpu(tree: Any) -> Any:

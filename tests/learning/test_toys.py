@@ -70,7 +70,7 @@ def test_value_of_endless_reward_1_is_10_behind_a_time_limit_and_less_before_an_
         max_train_iter=700,
     )
     with torch.no_grad():
-        q = pipeline.policy._q_value(np.ones((1, 1), np.float32)).numpy()
+        q = pipeline.policy.q_value(np.ones((1, 1), np.float32)).numpy()
     np.testing.assert_allclose(q, expected_value(nstep) if value is None else value, atol=0.5)
 
 
@@ -95,7 +95,7 @@ def test_critics_say_so_too(nstep: int, ending: str, value: float | None, policy
     )
     obs, action = torch.ones(1, 1), None if is_discrete else torch.zeros(1, 2)
     with torch.no_grad():
-        q = pipeline.policy._model.critic(obs, action).numpy()
+        q = pipeline.policy.model.critic(obs, action).numpy()
     np.testing.assert_allclose(q, expected_value(nstep) if value is None else value, atol=0.5)
 
 

@@ -59,9 +59,9 @@ class OwnPolicy(DQNPolicy):
     def default_model(self) -> str:
         return 'own'
 
-    def _forward_collect(self, obs: Any, env_id: Any, **settings: Any) -> Any:
-        assert type(self._model).__name__ == 'OwnNet' and obs[0, 0] == PLACE
-        return super()._forward_collect(obs, env_id, **settings)
+    def forward_collect(self, obs: Any, env_id: Any, **settings: Any) -> Any:
+        assert type(self.model).__name__ == 'OwnNet' and obs[0, 0] == PLACE
+        return super().forward_collect(obs, env_id, **settings)
 
 
 @SERIAL_COLLECTOR_REGISTRY.register('own')

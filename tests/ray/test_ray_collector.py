@@ -69,9 +69,9 @@ def telling(folder: Path | str = '', seconds: float = 0.0) -> dict[str, Any]:
 def learn(policy: Any, turn: int) -> None:
     """Changes the weights as no learner would, and draws from the generator as some do."""
     with torch.no_grad():
-        for parameter in policy._model.parameters():
+        for parameter in policy.model.parameters():
             parameter += 0.02 * torch.cos(torch.arange(parameter.numel()) + turn).reshape(parameter.shape)
-    policy._rng.random(turn)
+    policy.rng.random(turn)
 
 
 def pids(collector: Any) -> list[int]:

@@ -262,7 +262,7 @@ class Watched(RLTrainable):
         super().__init__(*args, **given)
 
     def model_type(self) -> str:
-        return type(self._running.pipeline.policy._model).__name__
+        return type(self._running.pipeline.policy.model).__name__
 
 
 class Net(nn.Module):

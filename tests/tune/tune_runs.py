@@ -69,7 +69,7 @@ def assert_same_state(one: Path, other: Path) -> None:
 
 def learning_rates(policy: Any) -> list[float]:
     """Returns the step sizes that the optimizers of a policy use."""
-    found = [*policy._optimizers.values()]
+    found = [*policy.optimizers.values()]
     assert found, 'no optimizer'
     return [optimizer.learning_rate for optimizer in found]
 

@@ -162,7 +162,7 @@ def test_off_policy_loop_of_di_engine_runs_with_its_imports_changed_and_repeats_
     assert collector.envstep == 12 + 4 * 16 == buffer.count()
     assert len(learner.priority_info['priority']) == 8 and Path('cartpole/ckpt').is_dir()
     assert type(policy).__name__ == 'DQNPolicy'
-    weights = [torch.cat([p.detach().flatten() for p in each[0]._model.parameters()]) for each in runs]
+    weights = [torch.cat([p.detach().flatten() for p in each[0].model.parameters()]) for each in runs]
     assert torch.equal(weights[0], weights[1]) and not torch.equal(weights[0], weights[2])
 
 

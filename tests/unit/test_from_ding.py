@@ -112,9 +112,9 @@ def test_config_of_di_engine_compiles_with_one_warning_that_names_every_key_with
 def test_config_of_di_engine_trains_and_every_option_that_is_set_is_read(name: str, records: Path) -> None:
     cfg, _ = compiled(name, *small(name), 'max_train_iter=6')
     with SerialPipeline(cfg) as pipeline:
-        before = [parameter.clone() for parameter in pipeline.policy._model.parameters()]
+        before = [parameter.clone() for parameter in pipeline.policy.model.parameters()]
         pipeline.run()
-        after = list(pipeline.policy._model.parameters())
+        after = list(pipeline.policy.model.parameters())
         assert pipeline.progress.train_iter >= 6
     assert any(not torch.equal(one, other) for one, other in zip(before, after, strict=True))
     assert not unread_user_keys(cfg)

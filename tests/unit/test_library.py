@@ -51,7 +51,7 @@ def test_sections_are_mappings_and_options_are_laid_over_those_of_a_section() ->
 )
 def test_spaces_come_from_an_id_an_env_or_a_vector_env(env: Any) -> None:
     policy = create_policy('ppo', env=env)
-    assert policy._spec.observation_space.shape == (4,) and policy._spec.action_space.n == 2
+    assert policy.spec.observation_space.shape == (4,) and policy.spec.action_space.n == 2
 
 
 @pytest.mark.parametrize(
@@ -81,5 +81,5 @@ def test_names_and_options_that_do_not_exist_are_named(
 
 def test_the_policy_of_a_game_is_that_of_one_of_its_players() -> None:
     game = PettingZooEnvFactory({'env_id': 'classic.tictactoe_v3'}).make()
-    assert create_policy('dqn', env=game)._spec.action_space.n == 9
+    assert create_policy('dqn', env=game).spec.action_space.n == 9
     game.close()

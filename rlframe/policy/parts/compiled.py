@@ -293,17 +293,17 @@ def cloned(rows: Any) -> Any:
 
 
 def check_graph(policy: type[Any], core: str | None = None) -> list[ConfigError]:
-    """Returns why the updates of a policy cannot be recorded: it has a core, or learns without ``_update_tensors``."""
+    """Returns why the updates of a policy cannot be recorded: it has a core, or learns without ``update_tensors``."""
     if core is not None:
         reason = 'batches of a core have sequences of different lengths, and each shape would be recorded'
         return [ConfigError(reason, where='cuda_graph', got=True, expected='False')]
     for kind in policy.__mro__:
-        if '_update_tensors' in vars(kind):
+        if 'update_tensors' in vars(kind):
             break
-        if names := sorted({'_update', '_forward_learn'} & vars(kind).keys()):
+        if names := sorted({'_update', 'forward_learn'} & vars(kind).keys()):
             reason = (
                 f'{kind.__name__} defines {names[0]}, which cannot be recorded as it is: leave what only tensors do to'
-                ' _update_tensors, and define that, too'
+                ' update_tensors, and define that, too'
             )
             return [ConfigError(reason, where='cuda_graph', got=True, expected='False, or policy.compile')]
     return []
@@ -396,7 +396,7 @@ def prepare_updates(policy: Any, cfg: Any, device: torch.device) -> None:
     """Makes the updates of a policy what ``compile``, ``precision`` and ``cuda_graph`` ask for.
 
     Args:
-        policy: Its losses (``compiled_parts``) and its update (``_update_tensors``) are replaced.
+        policy: Its losses (``compiled_parts``) and its update (``update_tensors``) are replaced.
         cfg: Its options.
         device: Where it learns.
 
@@ -412,10 +412,10 @@ def prepare_updates(policy: Any, cfg: Any, device: torch.device) -> None:
             losses = autocast(losses, device, has_cache=not cfg.cuda_graph)
         setattr(policy, name, losses)
     if cfg.cuda_graph:
-        faces, attributes = policy.learn_mode, [*vars(policy).values(), *policy._optimizers.values()]
+        faces, attributes = policy.learn_mode, [*vars(policy).values(), *policy.optimizers.values()]
         optimizers = {id(own): own for own in attributes if isinstance(own, Optimizer)}
-        policy._update_tensors = GraphedUpdate(
-            policy._update_tensors,
+        policy.update_tensors = GraphedUpdate(
+            policy.update_tensors,
             faces.state_dict,
             faces.load_state_dict,
             [*optimizers.values()],

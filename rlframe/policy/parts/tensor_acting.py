@@ -14,7 +14,7 @@ from rlframe.policy.parts.normalize import RunningMoments
 from rlframe.policy.parts.sequences import apart_rows, flat
 from rlframe.utils.lazy import torch
 
-REPLACED = '_forward_collect', '_process_transition', '_get_train_sample'
+REPLACED = 'forward_collect', 'process_transition', 'get_train_sample'
 """Methods for arrays whose place ``TensorActing`` takes."""
 
 
@@ -34,8 +34,9 @@ class TensorActing:
     """
 
     def __init__(self, policy: Any, discount_factor: float, lambda_: float) -> None:
-        self._cfg, self._spec, self._device = policy._cfg, policy._spec, policy._device
-        self._model, self._weights = policy._model, (discount_factor, lambda_)
+        self._cfg, self._spec, self._device = policy._cfg, policy.spec, policy.device
+        self._model, self._weights = policy.model, (discount_factor, lambda_)
+        self._inputs: tuple[str, ...] = policy.inputs
         self._check(type(policy))
         self._to_env = action_map(self._spec, self._device)
 
@@ -97,9 +98,8 @@ class TensorActing:
             next_value[rows] = self._value(block['next_obs'][rows])
             next_value.masked_fill_(block['terminated'], 0.0)
             advantage = gae_of_tensors(block['reward'], value, next_value, apart, *self._weights)
-            columns = {name: flat(block[name]) for name in ('obs', 'action')} | self._columns(
-                block, advantage
-            )
+            columns = {name: flat(block[name]) for name in self._inputs if name in block}
+            columns |= self._columns(block, advantage)
         return Batch(columns, return_=flat(advantage + value))
 
 
@@ -113,7 +113,7 @@ class ActorTensorActing(TensorActing):
     def __init__(self, policy: Any) -> None:
         cfg = policy._cfg.collect
         super().__init__(policy, cfg.discount_factor, cfg.gae_lambda)
-        self._distribution = policy._distribution
+        self._distribution = policy.distribution
         self._returns: RunningMoments | None = policy._returns
 
     def _forward_tensors(

@@ -49,9 +49,9 @@ def short(kind: Any) -> Any:
 
 def naive_samples(kind: Any, policy: Any, batch: Any, seeds: list[int]) -> dict[str, np.ndarray]:
     """Steps the same envs by the same actions, and makes samples env by env and row by row, from the last to the first."""
-    cfg, model = policy._cfg.collect, policy._model
+    cfg, model = policy._cfg.collect, policy.model
     actions = batch['action'].reshape(T, N, *batch['action'].shape[1:])
-    to_env = ActionMap(policy._spec).to_env
+    to_env = ActionMap(policy.spec).to_env
     envs = short(kind)
     obs, rows = envs.reset(seed=seeds[0])[0], []
     for t in range(T):
@@ -91,8 +91,8 @@ def test_samples_equal_those_of_a_loop_over_single_envs(kind: Any, policy_kind: 
     for name in ('advantage', 'return_'):
         np.testing.assert_allclose(batch[name].numpy(), want[name].reshape(-1), rtol=2e-4, atol=2e-4)
     with torch.no_grad():
-        logit = policy._model.logit(batch['obs'])
-        log_prob, _ = policy._distribution.evaluate(logit, batch['action'])
+        logit = policy.model.logit(batch['obs'])
+        log_prob, _ = policy.distribution.evaluate(logit, batch['action'])
     np.testing.assert_allclose(batch['log_prob'].numpy(), log_prob.numpy(), rtol=1e-5, atol=1e-5)
     assert batch['collect_iter'].tolist() == [3] * T * N
 
@@ -200,7 +200,7 @@ def test_a_policy_that_diverged_is_named() -> None:
     env = TensorEnvManager(TorchCartPole(N, 'cpu'))
     policy = policy_for(env)
     with torch.no_grad():
-        next(policy._model.parameters()).fill_(float('nan'))
+        next(policy.model.parameters()).fill_(float('nan'))
     with pytest.raises(NonFiniteError, match='the policy gave logit'):
         collector_for(env, policy).collect()
 
@@ -247,15 +247,15 @@ def test_updates_from_tensors_equal_updates_from_arrays() -> None:
         policy._follow_schedules(0)
         for update in policy.learn_mode.forward(rows):
             update()
-        weights.append(torch.cat([weight.flatten() for weight in policy._model.parameters()]))
+        weights.append(torch.cat([weight.flatten() for weight in policy.model.parameters()]))
     assert torch.equal(*weights)
 
 
 class OwnAdvantage(PPOPolicy):
     """PPO that changes the training samples of arrays only."""
 
-    def _get_train_sample(self, block: Any) -> Any:
-        return super()._get_train_sample(block)
+    def get_train_sample(self, block: Any) -> Any:
+        return super().get_train_sample(block)
 
 
 def test_policies_and_envs_that_cannot_are_refused_by_name() -> None:
@@ -269,7 +269,7 @@ def test_policies_and_envs_that_cannot_are_refused_by_name() -> None:
         (PPOPolicy, dict(normalize_obs=True), 'policy.normalize_obs'),
         (PPOPolicy, dict(normalize_reward=True), 'policy.normalize_reward'),
         (PPOPolicy, dict(model=dict(core='gru')), 'policy.model.core'),
-        (OwnAdvantage, {}, 'OwnAdvantage defines _get_train_sample'),
+        (OwnAdvantage, {}, 'OwnAdvantage defines get_train_sample'),
     ):
         with pytest.raises(IncompatibleError, match=text):
             collector_for(env, policy_for(env, kind, **options))

@@ -123,7 +123,7 @@ def test_weights_alone_are_a_state_dict(run: Path) -> None:
         'state_dict.safetensors'
     ]
     weights = safetensors.numpy.load_file(written['state_dict'])
-    model = as_eval_builds_it(run)._model.state_dict()
+    model = as_eval_builds_it(run).model.state_dict()
     assert set(weights) == set(model)
     for name, tensor in model.items():
         same(weights[name], tensor.numpy())
@@ -249,7 +249,7 @@ def test_onnx_without_its_packages_names_the_extra(run: Path, monkeypatch: pytes
 
 def test_observations_that_are_not_one_tensor_are_refused_with_what_is_possible(run: Path) -> None:
     policy = as_eval_builds_it(run)
-    spec = EnvSpec(gymnasium.spaces.MultiBinary(3), policy._spec.action_space)
+    spec = EnvSpec(gymnasium.spaces.MultiBinary(3), policy.spec.action_space)
     with pytest.raises(
         IncompatibleError, match=r'of kind MultiBinary.*artifact and state_dict take every policy'
     ):

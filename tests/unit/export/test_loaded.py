@@ -205,9 +205,9 @@ from rlframe.registry import POLICY_REGISTRY
 class ContraryDQNPolicy(DQNPolicy):
     config = dict(other=dict(sign=-1.0))
 
-    def _forward_eval(self, obs, env_id, **settings):
-        action = (self._q_value(obs) * self._cfg.other.sign).argmax(1).numpy()
-        return Batch(action=action + self._spec.action_space.start)
+    def forward_eval(self, obs, env_id, **settings):
+        action = (self.q_value(obs) * self._cfg.other.sign).argmax(1).numpy()
+        return Batch(action=action + self.spec.action_space.start)
 """
 
 

@@ -208,7 +208,7 @@ def test_an_option_names_the_encoder_and_its_width() -> None:
     spec = EnvSpec(observation_space=ATARI, action_space=spaces.Discrete(2), name='game')
     for kind in ('dqn', 'sac_discrete'):
         policy = create_policy({'type': kind, 'model': {'encoder': 'impala', 'encoder_width': 0.25}}, spec)
-        layers = [each for each in policy._model.modules() if isinstance(each, torch.nn.Conv2d)]
+        layers = [each for each in policy.model.modules() if isinstance(each, torch.nn.Conv2d)]
         assert layers[0].out_channels == 4
         action = policy.eval_mode.forward(ATARI.sample()[None], np.arange(1))['action']
         assert action.shape == (1,)

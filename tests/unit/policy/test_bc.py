@@ -77,7 +77,7 @@ def test_loss_equals_its_formula() -> None:
         policy = create_policy({'type': 'bc', 'cuda': False}, spec)
         data = demonstrations(ENVS[name], 20)
         with torch.no_grad():
-            output = policy._model(torch.from_numpy(data['obs'])).numpy().astype(float)
+            output = policy.model(torch.from_numpy(data['obs'])).numpy().astype(float)
         if name == 'Box':
             low, high = spec.action_space.low, spec.action_space.high
             unit = (2 * (data['action'] - low) / (high - low) - 1).reshape(20, 2)

@@ -16,13 +16,13 @@ BATCH = dict(model=dict(norm='batch'), learn=dict(target_network=False))
 
 def test_td3_without_target_networks_values_both_states_in_one_pass() -> None:
     policy, twin = make('td3', **BATCH), make('td3', **BATCH)
-    rows = policy._columns(batch_of())
-    loss = policy._critic_loss(rows)[0]
+    rows = policy.columns(batch_of())
+    loss = policy.critic_loss(rows)[0]
     with torch.no_grad():
         noise = (0.2 * rows['next_noise']).clamp(-0.5, 0.5)
-        action = (twin._model.actor(rows['next_obs']) + noise).clamp(-1, 1)
+        action = (twin.model.actor(rows['next_obs']) + noise).clamp(-1, 1)
         obs = torch.cat([rows['obs'], rows['next_obs']])
-        value = twin._model.critic(obs, torch.cat([rows['action'], action]), is_training=True)
+        value = twin.model.critic(obs, torch.cat([rows['action'], action]), is_training=True)
         target = rows['reward'] + 0.99 * ~rows['terminated'] * value[:, SIZE:].amin(0)
         expected = (target - value[:, :SIZE]).square().mean(1).sum()
     torch.testing.assert_close(loss.detach(), expected)
@@ -33,7 +33,7 @@ def test_running_statistics_of_td3_follow_its_updates() -> None:
     policy = make('td3', **BATCH)
     for i in range(2):
         policy.learn_mode.forward(batch_of(i))
-    passes = {name: float(value) for name, value in policy._model.named_buffers() if name.endswith('passes')}
+    passes = {name: float(value) for name, value in policy.model.named_buffers() if name.endswith('passes')}
     assert set(passes.values()) == {1, 2}, 'the actor learns in every other update'
     assert {name.split('.')[0] for name, count in passes.items() if count == 1} == {'actor'}
 
@@ -42,11 +42,11 @@ def test_running_statistics_of_td3_follow_its_updates() -> None:
 def test_number_norm_and_dropout_of_critics_are_those_that_are_set(name: str) -> None:
     model = dict(n_critic=3, twin_critic=True, norm='layer', dropout=0.5)
     policy = make(name, model=model, learn=dict(adam_beta1=0.5))
-    critic, rows = policy._model.critic, policy._columns(batch_of())
+    critic, rows = policy.model.critic, policy.columns(batch_of())
     learning = [critic(rows['obs'], rows['action'], is_training=True) for _ in range(2)]
     assert learning[0].shape == (3, SIZE) and not torch.equal(*learning)
     assert isinstance(critic.nets[2].norms[0], torch.nn.LayerNorm)
-    assert {optimizer._beta1 for optimizer in policy._optimizers.values()} == {0.5}
+    assert {optimizer._beta1 for optimizer in policy.optimizers.values()} == {0.5}
     value = []
     for seed in (1, 1, 2):  # torch's generator draws the units
         again = make(name, model=model)
@@ -58,9 +58,9 @@ def test_number_norm_and_dropout_of_critics_are_those_that_are_set(name: str) ->
 @pytest.mark.parametrize('name', ['ddpg', 'td3', 'sac'])
 def test_residual_blocks_are_those_of_simba_in_actor_and_critics(name: str) -> None:
     policy = make(name, model=dict(encoder_hidden_size_list=[12, 16], residual_blocks=2))
-    nets = [policy._model.actor, *policy._model.critic.nets]
+    nets = [policy.model.actor, *policy.model.critic.nets]
     assert len(nets) == (2 if name == 'ddpg' else 3)
-    rows = policy._columns(batch_of())
+    rows = policy.columns(batch_of())
     for net in nets:
         given = rows['obs'] if net is nets[0] else torch.cat([rows['obs'], rows['action']], 1)
         first, second, head = net.layers
@@ -74,13 +74,13 @@ def test_residual_blocks_are_those_of_simba_in_actor_and_critics(name: str) -> N
             got = got if name != 'sac' else got[0]
         else:
             got, expected = (
-                policy._model.critic(rows['obs'], rows['action'])[nets.index(net) - 1],
+                policy.model.critic(rows['obs'], rows['action'])[nets.index(net) - 1],
                 expected[:, 0],
             )
         torch.testing.assert_close(got, expected)
-    before = [parameter.clone() for parameter in policy._model.parameters()]
+    before = [parameter.clone() for parameter in policy.model.parameters()]
     policy.learn_mode.forward(batch_of())
-    after = list(policy._model.parameters())
+    after = list(policy.model.parameters())
     assert all(bool((one != other).any()) for one, other in zip(before, after, strict=True))
 
 

@@ -96,16 +96,16 @@ def test_target_takes_the_action_of_the_best_mean_and_nothing_behind_a_terminal(
 ) -> None:
     policy = make(name, double=double, discount_factor=0.9, nstep=nstep)
     with torch.no_grad():
-        for parameter in policy._target_model.parameters():
+        for parameter in policy.target_model.parameters():
             parameter.add_(0.3 * torch.randn_like(parameter))
     more = {'value_gamma': np.full(6, 0.9**nstep, np.float32)} if nstep > 1 else {}
     data = batch_of(**more)
-    target = policy._target(policy._columns(data)).numpy()
+    target = policy.target(policy.columns(data)).numpy()
     for i, row in enumerate(data):
         obs = torch.from_numpy(row['next_obs'])[None]
         with torch.no_grad():
-            there, here = policy._target_model(obs), policy._model(obs)
-        best = int(policy._expected(here if double else there)[0].argmax())
+            there, here = policy.target_model(obs), policy.model(obs)
+        best = int(policy.expected(here if double else there)[0].argmax())
         discount = 0.0 if row['terminated'] else 0.9**nstep
         if name == 'qrdqn':
             expected = row['reward'] + discount * there[0, best].numpy()
@@ -119,9 +119,9 @@ def test_priority_of_qrdqn_is_the_distance_of_the_means() -> None:
     policy = make('qrdqn', priority=True)
     data = batch_of()
     with torch.no_grad():
-        rows = policy._columns(data)
-        said = policy._chosen(policy._model(rows['obs']), rows['action']).mean(1)
-        expected = (policy._target(rows).mean(1) - said).abs()
+        rows = policy.columns(data)
+        said = policy.chosen(policy.model(rows['obs']), rows['action']).mean(1)
+        expected = (policy.target(rows).mean(1) - said).abs()
     assert bool((expected > 0).all())
     torch.testing.assert_close(policy.learn_mode.forward(data)['priority'], expected)
 
@@ -130,9 +130,9 @@ def test_priority_of_c51_is_the_divergence_of_what_it_says_from_its_target() -> 
     policy = make('c51', {'v_min': -2.0, 'v_max': 2.0, 'n_atom': 9}, priority=True)
     data = batch_of()
     with torch.no_grad():
-        rows = policy._columns(data)
-        said = policy._chosen(policy._model(rows['obs']), rows['action']).softmax(1).double().numpy()
-        target = policy._target(rows).double().numpy()
+        rows = policy.columns(data)
+        said = policy.chosen(policy.model(rows['obs']), rows['action']).softmax(1).double().numpy()
+        target = policy.target(rows).double().numpy()
     metrics = policy.learn_mode.forward(data)
     expected = [
         sum(p * np.log(p / q) for p, q in zip(*pair, strict=True) if p > 0)
@@ -172,4 +172,4 @@ def test_noisy_policy_explores_while_it_collects_and_not_while_it_is_evaluated()
     evaluated = [policy.eval_mode.forward(obs, env_id)['action'].tolist() for _ in range(5)]
     assert len({tuple(actions) for actions in collected}) > 1
     assert len({tuple(actions) for actions in evaluated}) == 1
-    assert policy._model.training
+    assert policy.model.training

@@ -50,7 +50,7 @@ def expected_target(policy: DQNPolicy, data: Batch, double: bool) -> list[float]
     for i, row in enumerate(data):
         with torch.no_grad():
             obs = torch.from_numpy(row['next_obs'])[None]
-            target_q, online_q = policy._target_model(obs)[0], policy._model(obs)[0]
+            target_q, online_q = policy.target_model(obs)[0], policy.model(obs)[0]
         best = int(online_q.argmax()) if double else int(target_q.argmax())
         gamma = float(data['value_gamma'][i]) if 'value_gamma' in data else GAMMA
         targets.append(float(row['reward']) + (0 if row['terminated'] else gamma * float(target_q[best])))
@@ -60,7 +60,7 @@ def expected_target(policy: DQNPolicy, data: Batch, double: bool) -> list[float]
 def apart(policy: DQNPolicy) -> DQNPolicy:
     """Makes the target network different from the online one."""
     with torch.no_grad():
-        for parameter in policy._target_model.parameters():
+        for parameter in policy.target_model.parameters():
             parameter.add_(torch.randn_like(parameter))
     return policy
 
@@ -95,7 +95,7 @@ def test_loss_target_and_priority_equal_the_formula(
     targets = expected_target(policy, data, double)
     with torch.no_grad():
         values = [
-            float(policy._model(torch.from_numpy(row['obs'])[None])[0, int(row['action'])]) for row in data
+            float(policy.model(torch.from_numpy(row['obs'])[None])[0, int(row['action'])]) for row in data
         ]
     errors = np.array(targets) - values
     metrics = policy.learn_mode.forward(data)
@@ -116,20 +116,16 @@ def test_loss_target_and_priority_equal_the_formula(
 
 def test_the_gradient_goes_through_the_online_network_only() -> None:
     policy = apart(make())
-    before = copy.deepcopy(policy._target_model.state_dict())
-    old = copy.deepcopy(policy._model.state_dict())
+    before = copy.deepcopy(policy.target_model.state_dict())
+    old = copy.deepcopy(policy.model.state_dict())
     data = batch_of()
-    reference = copy.deepcopy(policy._model)
+    reference = copy.deepcopy(policy.model)
     targets = torch.tensor(expected_target(policy, data, True))
     value = reference(torch.from_numpy(data['obs']))[range(6), data['action'].astype(int)]
     (targets - value).square().mean().backward()
     policy.learn_mode.forward(data)
-    assert all(
-        torch.equal(before[name], tensor) for name, tensor in policy._target_model.state_dict().items()
-    )
-    for (name, parameter), other in zip(
-        policy._model.named_parameters(), reference.parameters(), strict=True
-    ):
+    assert all(torch.equal(before[name], tensor) for name, tensor in policy.target_model.state_dict().items())
+    for (name, parameter), other in zip(policy.model.named_parameters(), reference.parameters(), strict=True):
         torch.testing.assert_close(parameter.grad, other.grad)
         moved = (parameter.detach() - old[name])[other.grad.abs() > 1e-6]
         torch.testing.assert_close(moved.abs(), torch.full_like(moved, 1e-3), rtol=0.02, atol=1e-6)
@@ -144,16 +140,16 @@ def test_hard_update_every_so_many_iterations() -> None:
     equal = []
     for _ in range(7):
         policy.learn_mode.forward(batch_of())
-        equal.append(same(policy._target_model, policy._model))
+        equal.append(same(policy.target_model, policy.model))
     assert equal == [False, False, True, False, False, True, False]
 
 
 def test_soft_update_moves_by_a_share_every_iteration() -> None:
     policy = apart(make(learn={'target_update_freq': None, 'target_theta': 0.25}))
-    before = [p.clone() for p in policy._target_model.parameters()]
+    before = [p.clone() for p in policy.target_model.parameters()]
     policy.learn_mode.forward(batch_of())
     for old, new, online in zip(
-        before, policy._target_model.parameters(), policy._model.parameters(), strict=True
+        before, policy.target_model.parameters(), policy.model.parameters(), strict=True
     ):
         torch.testing.assert_close(new, 0.75 * old + 0.25 * online)
 
@@ -207,8 +203,8 @@ def test_weights_of_another_network_are_refused_with_both_shapes() -> None:
 class Halved(DQNPolicy):
     """Weights half of the transitions by 0."""
 
-    def _losses(self, rows: Any) -> Any:
-        loss, error, metrics = super()._losses(rows)
+    def loss(self, rows: Any) -> Any:
+        loss, error, metrics = super().loss(rows)
         return loss * torch.tensor([1.0, 0.0]).repeat(len(error) // 2), error, metrics
 
 
@@ -217,21 +213,21 @@ def test_a_subclass_gets_the_loss_of_each_transition() -> None:
     torch.manual_seed(0)
     halved = Halved(DQNPolicy.resolve_config(cfg), spec_of(), seed=0)
     with torch.no_grad():
-        rows = halved._columns(data)
-        error = halved._target(rows) - halved._chosen(halved._model(rows['obs']), rows['action'])
+        rows = halved.columns(data)
+        error = halved.target(rows) - halved.chosen(halved.model(rows['obs']), rows['action'])
     wanted = float(error[::2].square().sum() / 6)
     assert float(halved.learn_mode.forward(data)['total_loss']) == pytest.approx(wanted, rel=1e-5)
 
 
 def test_devices_that_are_not_there_and_contradictions_are_refused() -> None:
-    assert make(device='cpu', cuda=None)._device == torch.device('cpu')
+    assert make(device='cpu', cuda=None).device == torch.device('cpu')
     if not torch.cuda.is_available():
         for cfg in ({'cuda': True}, {'device': 'cuda:3', 'cuda': None}):
             with pytest.raises(DeviceError) as caught:
                 make(**cfg)
             for word in (torch.__version__, 'cuda.is_available()=False', "device='auto'"):
                 assert word in str(caught.value)
-        assert make(device='auto', cuda=None)._device.type == 'cpu'
+        assert make(device='auto', cuda=None).device.type == 'cpu'
     with pytest.raises(ConfigError, match='contradicts'):
         make(device='cpu', cuda=True)
     with pytest.raises(ConfigError, match="'cuda:1'"):

@@ -74,7 +74,7 @@ def test_draws_follow_the_distribution() -> None:
     same = np.repeat(obs[:1], ROWS, axis=0)
     actions = played(policy, same, steps=200).reshape(-1)
     with torch.no_grad():
-        share = torch.softmax(policy._model.logit(policy._tensor(same[:1])), 1)[0].numpy()
+        share = torch.softmax(policy.model.logit(policy.tensor(same[:1])), 1)[0].numpy()
     found = np.bincount(actions, minlength=len(share)) / len(actions)
     np.testing.assert_allclose(found, share, atol=4 * np.sqrt(0.25 / len(actions)))
 

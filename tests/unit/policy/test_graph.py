@@ -82,14 +82,14 @@ def make(kind: str, **options: Any) -> Any:
 
 
 def optimizers(policy: Any) -> list[Optimizer]:
-    return [*policy._optimizers.values()]
+    return [*policy.optimizers.values()]
 
 
 def graphed(policy: Any) -> Repeater:
     """Replaces the update of a policy by one that is recorded and replayed."""
     repeater: Any = Repeater(policy)
-    mode, update = policy.learn_mode, policy._update_tensors
-    policy._update_tensors = GraphedUpdate(
+    mode, update = policy.learn_mode, policy.update_tensors
+    policy.update_tensors = GraphedUpdate(
         update, mode.state_dict, mode.load_state_dict, optimizers(policy), repeater
     )
     return repeater
@@ -197,14 +197,14 @@ def test_updates_that_are_not_finite_are_reported_by_replays(monkeypatch: pytest
 class Own(DQNPolicy):
     """Has an update of its own."""
 
-    def _forward_learn(self, data: Batch) -> Metrics:
+    def forward_learn(self, data: Batch) -> Metrics:
         return {}
 
 
 def test_policies_with_updates_of_their_own_say_what_to_do() -> None:
     (error,) = check_graph(Own)
     assert all(
-        text in str(error) for text in ('Own defines _forward_learn', '_update_tensors', 'policy.compile')
+        text in str(error) for text in ('Own defines forward_learn', 'update_tensors', 'policy.compile')
     )
     assert not any(check_graph(POLICY_REGISTRY.get(name)) for name in POLICY_REGISTRY)
 

@@ -62,7 +62,7 @@ def test_greedy_actions_are_the_best_of_the_allowed(name: str) -> None:
     mask = random_masks(300)
     obs = observations(mask)
     with torch.no_grad():
-        value = policy._expected(policy._model(policy._tensor(obs))).numpy()
+        value = policy.expected(policy.model(policy.tensor(obs))).numpy()
     expected = np.array([np.flatnonzero(m)[v[m].argmax()] for m, v in zip(mask, value, strict=True)]) + START
     assert (expected - START != value.argmax(1)).mean() > 0.3
     for forward in (policy.eval_mode.forward, policy.collect_mode.forward):
@@ -86,23 +86,23 @@ def test_exploration_draws_each_allowed_action_equally_often() -> None:
 def test_target_looks_at_allowed_actions_only_and_stays_finite_where_none_is(name: str) -> None:
     policy, count = make(name), 40
     with torch.no_grad():  # or else both networks choose the same
-        [p.add_(torch.randn_like(p)) for p in policy._target_model.parameters()]
+        [p.add_(torch.randn_like(p)) for p in policy.target_model.parameters()]
     mask = random_masks(count, seed=3, empty=5)
     next_obs = observations(mask, seed=3)
     terminated = np.arange(count) < 5
     data = Batch(next_obs=next_obs, reward=np.arange(count, dtype=np.float32) / count, terminated=terminated)
-    tensors = policy._tensor(next_obs)
+    tensors = policy.tensor(next_obs)
     with torch.no_grad():
-        output = policy._target_model(tensors)
-        chooser = output if not policy._double else policy._model(tensors)
-        value = policy._expected(chooser).numpy()
-        got = policy._next_output({'next_obs': tensors}).numpy()
-        target = policy._target(policy._columns(data))
+        output = policy.target_model(tensors)
+        chooser = output if not policy._double else policy.model(tensors)
+        value = policy.expected(chooser).numpy()
+        got = policy.next_output({'next_obs': tensors}).numpy()
+        target = policy.target(policy.columns(data))
     assert torch.isfinite(target).all()
     for i in range(5, count):
         allowed = np.flatnonzero(mask[i])
         np.testing.assert_array_equal(got[i], output[i, allowed[value[i, allowed].argmax()]].numpy())
-    unmasked = policy._expected(output).numpy().argmax(1)
+    unmasked = policy.expected(output).numpy().argmax(1)
     assert (~mask[np.arange(count), unmasked])[5:].any(), 'the mask made a difference'
     if name.startswith('dqn'):
         np.testing.assert_allclose(target[:5], data['reward'][:5])
@@ -135,7 +135,7 @@ def test_target_entropy_is_that_of_the_allowed_actions(count: int) -> None:
     mask = np.zeros((8, ACTIONS), bool)
     mask[:, :count] = True
     mask[::2] = np.roll(mask[::2], 1, axis=1)
-    rows = soft()._tensor(observations(mask))
+    rows = soft().tensor(observations(mask))
     assert float(soft()._masked_target_entropy(rows)) == pytest.approx(0.5 * np.log(count))
     assert float(soft(target_entropy=0.7)._masked_target_entropy(rows)) == pytest.approx(
         0.7 * np.log(count) / np.log(ACTIONS)

@@ -27,7 +27,7 @@ def make(
     model = dict(core=core, core_hidden_size=5, encoder_hidden_size_list=[6], share_encoder=share)
     policy: Any = create_policy({'type': name, 'cuda': False, 'model': model} | cfg, spec, seed=0)
     with torch.no_grad():
-        policy._model.actor.weight.mul_(100)  # so that a wrong state shows
+        policy.model.actor.weight.mul_(100)  # so that a wrong state shows
     return policy
 
 
@@ -35,7 +35,7 @@ def collected(policy: PPOPolicy, rounds: int = 1, order: Any = slice(None)) -> B
     """Collects a block from envs whose episodes end at different steps."""
     rng = np.random.default_rng(1)
     face, blocks = policy.collect_mode, []
-    space = policy._spec.observation_space
+    space = policy.spec.observation_space
     space.seed(0)
     obs = np.stack([space.sample() for _ in range(ENVS)])[order]
     for _ in range(rounds):
@@ -58,7 +58,7 @@ def walked(policy: PPOPolicy, block: Batch) -> tuple[np.ndarray, np.ndarray, np.
     """Returns logit and value of each row, and the value of its next obs, step by step and env by env."""
     logit, value = np.zeros((STEPS, ENVS, 4), np.float32), np.zeros((STEPS, ENVS), np.float32)
     next_value = np.zeros((STEPS, ENVS), np.float32)
-    model = policy._model
+    model = policy.model
     with torch.no_grad():
         for n in range(ENVS):
             state = torch.from_numpy(block['state'][:1, n])
@@ -94,7 +94,7 @@ def test_samples_and_updates_see_what_acting_saw_across_rounds_and_episode_ends(
         batches = list(policy._minibatches(columns, samples, 6))
         assert len(batches) > 1
         for rows in batches:
-            out, values = policy._model(rows['obs'], rows['unroll'])
+            out, values = policy.model(rows['obs'], rows['unroll'])
             at = [int(np.flatnonzero((samples['obs'] == obs).all(1))[0]) for obs in rows['obs'].numpy()]
             want = logit.swapaxes(0, 1).reshape(-1, 4)[at]
             np.testing.assert_allclose(out.detach().numpy(), want, rtol=1e-4, atol=1e-5)
@@ -177,7 +177,7 @@ def test_r2d2_values_sequences_as_it_values_steps_with_either_core(core: str) ->
     torch.manual_seed(0)
     model = dict(core=core, lstm_hidden_size=5, encoder_hidden_size_list=[6])
     policy: Any = create_policy({'type': 'r2d2', 'cuda': False, 'model': model}, SPEC, seed=0)
-    network, obs = policy._model, torch.randn(4, 3)
+    network, obs = policy.model, torch.randn(4, 3)
     assert any(name.startswith(f'{core}.weight') for name in network.state_dict())
     state = torch.randn(1, *network.state_shape)
     whole, after = network(obs, state)

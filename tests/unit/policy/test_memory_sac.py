@@ -34,7 +34,7 @@ def make(name: str = 'sac_discrete', core: str = 'lstm', **cfg: Any) -> Any:
     spec = SPEC if name == 'sac_discrete' else CONTINUOUS
     policy: Any = create_policy(base | sections | cfg, spec, seed=0)
     with torch.no_grad():
-        for parameter in policy._target_model.parameters():
+        for parameter in policy.target_model.parameters():
             parameter.add_(torch.randn_like(parameter))
     return policy
 
@@ -46,12 +46,12 @@ def sequences_of(policy: Any, padding: float = 0.0, seed: int = 0) -> Batch:
     for i, (early, own) in enumerate(LENGTHS):
         mask[i, BURN_IN - early : BURN_IN + own] = True
     obs = rng.normal(size=(shape[0], shape[1] + 1, 3)).astype(np.float32)
-    state = rng.normal(size=(*shape, *policy._model.state_shape)).astype(np.float32)
+    state = rng.normal(size=(*shape, *policy.model.state_shape)).astype(np.float32)
     discrete = rng.integers(4, size=shape).astype(np.uint8)
     columns = dict(
         obs=obs[:, :-1],
         next_obs=obs[:, 1:],
-        action=discrete if policy._spec is SPEC else rng.uniform(-1, 1, (*shape, 2)).astype(np.float32),
+        action=discrete if policy.spec is SPEC else rng.uniform(-1, 1, (*shape, 2)).astype(np.float32),
         reward=rng.normal(size=shape).astype(np.float32),
         terminated=rng.random(shape) < 0.3,
         state=state,
@@ -90,8 +90,8 @@ def walked(nets: list[Any], places: list[int], data: Batch) -> list[tuple[int, i
 
 def looped(policy: Any, data: Batch) -> tuple[torch.Tensor, torch.Tensor, list[np.ndarray]]:
     """Returns the losses of critics and actor, and the absolute TD errors of each sequence, for discrete actions."""
-    actor, critics = policy._model.actor, list(policy._model.critic.nets)
-    targets = list(policy._target_model['critic'].nets)
+    actor, critics = policy.model.actor, list(policy.model.critic.nets)
+    targets = list(policy.target_model['critic'].nets)
     squares, actor_terms, errors = [], [], [[] for _ in LENGTHS]
     for i, t, here, there in walked([actor, *critics, *targets], [0, 1, 2, 1, 2], data):
         values = [net.head(h)[0] for net, h in zip(critics, here[1:3], strict=True)]
@@ -114,7 +114,7 @@ def looped_continuous(
     policy: Any, data: Batch, rows: Any
 ) -> tuple[torch.Tensor, torch.Tensor, list[np.ndarray]]:
     """Returns the same for continuous actions, with the random numbers of ``rows``."""
-    actor, critics, own = policy._model.actor, list(policy._model.critic.nets), policy._target_model
+    actor, critics, own = policy.model.actor, list(policy.model.critic.nets), policy.target_model
     targets = list(own['critic'].nets) if 'critic' in own else critics
     target_actor, is_soft = (own['actor'], False) if 'actor' in own else (actor, True)
     nets, count = [actor, *critics, target_actor, *targets], len(critics)
@@ -161,10 +161,10 @@ def test_losses_gradients_and_priorities_equal_those_of_a_loop() -> None:
     policy = make(core='gru')
     data = sequences_of(policy)
     critic_loss, actor_loss, errors = looped(policy, data)
-    parameters = list(policy._model.parameters())
+    parameters = list(policy.model.parameters())
     wanted = torch.autograd.grad(critic_loss + actor_loss, parameters)
     got: dict[str, torch.Tensor] = {}
-    for name, optimizer in policy._optimizers.items():
+    for name, optimizer in policy.optimizers.items():
         optimizer.step = lambda loss, name=name, **parts: got.__setitem__(name, loss)
     metrics = policy.learn_mode.forward(data)
     assert float(got['critic'].detach()) == pytest.approx(float(critic_loss.detach()), rel=1e-5)
@@ -189,14 +189,14 @@ CASES: dict[str, dict[str, Any]] = {
 def test_losses_of_continuous_actions_equal_those_of_a_loop_and_the_burn_in_has_none(case: str) -> None:
     policy = make(*case.split(), **{name: dict(section) for name, section in CASES[case].items()})
     data = sequences_of(policy)
-    rows = policy._columns(data)
+    rows = policy.columns(data)
     assert len(rows['reward']) == sum(own for _, own in LENGTHS)
     critic_loss, actor_loss, errors = looped_continuous(policy, data, rows)
-    got, error, _ = policy._critic_loss(rows)
-    critic, actor = list(policy._model.critic.parameters()), list(policy._model.actor.parameters())
+    got, error, _ = policy.critic_loss(rows)
+    critic, actor = list(policy.model.critic.parameters()), list(policy.model.actor.parameters())
     for loss, wanted, parameters in (
         (got, critic_loss, critic),
-        (policy._actor_loss(rows)[0], actor_loss, actor),
+        (policy.actor_loss(rows)[0], actor_loss, actor),
     ):
         torch.testing.assert_close(loss, wanted, rtol=1e-5, atol=1e-6)
         pair = [torch.autograd.grad(each, parameters) for each in (loss, wanted)]
@@ -218,16 +218,16 @@ def test_the_actor_waits_for_its_turn_and_learns_from_sequences_then() -> None:
 def test_acting_step_by_step_is_what_learning_sees_and_noise_goes_on_within_an_episode(name: str) -> None:
     policy = make(name, 'gru', collect=dict(noise_correlation=0.9))
     face, envs = policy.collect_mode, np.array([2, 0])
-    noise = ExplorationNoise(2, 0.9, copy.deepcopy(policy._rng))
+    noise = ExplorationNoise(2, 0.9, copy.deepcopy(policy.rng))
     settings = dict(noise_sigma=0.5) if name == 'td3' else {}
-    state = torch.zeros(2, *policy._model.state_shape)
+    state = torch.zeros(2, *policy.model.state_shape)
     for step in range(4):
         obs = np.random.default_rng(step).normal(size=(2, 3)).astype(np.float32)
         output = face.forward(obs, envs, **settings)
         np.testing.assert_array_equal(output['state'], state)
         drawn = torch.from_numpy(noise.draw(envs))
         with torch.no_grad():
-            wanted, state = policy._model.step(torch.from_numpy(obs), state)
+            wanted, state = policy.model.step(torch.from_numpy(obs), state)
         if name == 'td3':
             wanted = (wanted + 0.5 * drawn).clamp(-1, 1)
         else:
@@ -267,7 +267,7 @@ def test_garbage_in_the_padding_changes_nothing(name: str) -> None:
         policy = make(name, priority_IS_weight=True)
         data = sequences_of(policy, padding).replace(IS=np.array([1, 0.5, 0.1, 2], np.float32))
         metrics = [policy.learn_mode.forward(data) for _ in range(3)][-1]
-        states.append([float(metrics['total_loss']), *(p.tolist() for p in policy._model.parameters())])
+        states.append([float(metrics['total_loss']), *(p.tolist() for p in policy.model.parameters())])
     assert states[0] == states[1]
 
 

@@ -127,7 +127,7 @@ def told(policy: Any, name: str) -> list[np.ndarray]:
 
 def test_off_policy_buffers_hold_raw_rows_and_networks_see_normalised_ones() -> None:
     policy = make('dqn', discount_factor=0.5)
-    acted, learnt = told(policy, '_forward_collect'), told(policy, '_forward_learn')
+    acted, learnt = told(policy, 'forward_collect'), told(policy, 'forward_learn')
     rows = collector_of(policy).collect(40)
     raw = rows['obs'].astype(float)
     assert raw[:, 2].max() == 3 and raw[:, 1].max() > 3, 'rows are as the env gave them'
@@ -146,7 +146,7 @@ def test_off_policy_buffers_hold_raw_rows_and_networks_see_normalised_ones() -> 
 
 def test_on_policy_rounds_are_learnt_from_as_they_were_acted_in() -> None:
     policy = make('ppo', learn={'epoch_per_collect': 1, 'batch_size': None})
-    acted = told(policy, '_forward_collect')
+    acted = told(policy, 'forward_collect')
     collector = collector_of(policy)
     for number in range(4):
         acted.clear()
@@ -175,7 +175,7 @@ def test_statistics_are_part_of_the_state_and_belong_to_what_is_normalised(name:
         with pytest.raises(CheckpointMismatchError, match=r'normalised.*missing'):
             make(name, **cfg).collect_mode.load_state_dict(policy.collect_mode.state_dict())
     with pytest.raises(CheckpointMismatchError, match=r'obs\.mean: missing'):
-        policy.collect_mode.load_state_dict({'model': policy._model.state_dict()})
+        policy.collect_mode.load_state_dict({'model': policy.model.state_dict()})
 
 
 def test_the_last_reward_of_an_episode_counts_with_the_return_before_it() -> None:

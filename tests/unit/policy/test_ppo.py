@@ -61,7 +61,7 @@ def test_advantages_and_returns_equal_the_sum_written_out(ragged: bool) -> None:
 
     def value(obs: np.ndarray) -> float:
         with torch.no_grad():
-            return float(policy._model.critic(torch.from_numpy(obs)[None]))
+            return float(policy.model.critic(torch.from_numpy(obs)[None]))
 
     expected = []
     mask = block['mask'] if ragged else np.ones((7, 3), bool)
@@ -89,8 +89,8 @@ def test_loss_equals_the_clipped_objective_written_out_row_by_row() -> None:
     learn = {'epoch_per_collect': 1, 'batch_size': 100, 'value_weight': 0.3, 'entropy_weight': 0.02}
     policy, data = make(learn=learn), samples_of(20)
     with torch.no_grad():
-        logit = policy._model.actor(torch.from_numpy(data['obs'])).numpy().astype(float)
-        value = policy._model.critic(torch.from_numpy(data['obs'])).numpy()[:, 0].astype(float)
+        logit = policy.model.actor(torch.from_numpy(data['obs'])).numpy().astype(float)
+        value = policy.model.critic(torch.from_numpy(data['obs'])).numpy()[:, 0].astype(float)
     probs = np.exp(logit) / np.exp(logit).sum(1, keepdims=True)
     ratios = probs[np.arange(20), data['action']] / np.exp(data['log_prob'])
     assert (np.abs(ratios - 1) > 0.2).any() and (np.abs(ratios - 1) < 0.2).any()
@@ -117,7 +117,7 @@ def test_a_clipped_ratio_has_no_gradient() -> None:
     policy = make(learn={'epoch_per_collect': 1, 'batch_size': 9, 'value_weight': 0.0, 'entropy_weight': 0.0})
     data = samples_of(2)
     with torch.no_grad():
-        log_probs = torch.log_softmax(policy._model.actor(torch.from_numpy(data['obs'])), 1)
+        log_probs = torch.log_softmax(policy.model.actor(torch.from_numpy(data['obs'])), 1)
     own = log_probs[range(2), data['action']].numpy()
     for shift, clipped in ((1.0, True), (0.0, False)):
         rows = data.replace(
@@ -125,7 +125,7 @@ def test_a_clipped_ratio_has_no_gradient() -> None:
         )
         for update in policy.learn_mode.forward(rows):
             update()
-        grads = torch.cat([p.grad.flatten() for p in policy._model.actor.parameters()])
+        grads = torch.cat([p.grad.flatten() for p in policy.model.actor.parameters()])
         assert (float(grads.abs().max()) == 0.0) == clipped
 
 
@@ -152,7 +152,7 @@ def test_minibatches_of_one_row_teach_the_actor(norm: str | None, size: int | No
     updates = list(policy.learn_mode.forward(samples))
     assert len(updates) == -(-steps // (size or steps))
     for update in updates:
-        before = [p.detach().clone() for p in policy._model.parameters()]
+        before = [p.detach().clone() for p in policy.model.parameters()]
         metrics = update()
         assert all(np.isfinite(float(value)) for value in metrics.values())
-        assert any(not torch.equal(a, b) for a, b in zip(before, policy._model.parameters(), strict=True))
+        assert any(not torch.equal(a, b) for a, b in zip(before, policy.model.parameters(), strict=True))

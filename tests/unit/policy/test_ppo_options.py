@@ -44,7 +44,7 @@ def run(policy: PPOPolicy, data: Batch) -> list[dict[str, float]]:
 
 def critic_of(policy: PPOPolicy, obs: np.ndarray) -> np.ndarray:
     with torch.no_grad():
-        return policy._model.value(torch.from_numpy(obs)).numpy().astype(float)
+        return policy.model.value(torch.from_numpy(obs)).numpy().astype(float)
 
 
 @pytest.mark.parametrize(('limit', 'value_norm'), [(None, False), (0.3, True)])
@@ -100,11 +100,11 @@ def test_advantages_are_normalised_over_what_was_asked_for(norm: str | None, ddo
     )
     data = samples_of(40, scale=4.0)
     with torch.no_grad():
-        logit = policy._model.logit(torch.from_numpy(data['obs'])).numpy()
-    log_prob = policy._distribution.log_prob(logit, data['action'])
+        logit = policy.model.logit(torch.from_numpy(data['obs'])).numpy()
+    log_prob = policy.distribution.log_prob(logit, data['action'])
     data = data.replace(log_prob=log_prob, advantage=data['advantage'] + 3.0)
     order = np.random.default_rng(0)
-    order.bit_generator.state = policy._rng.bit_generator.state
+    order.bit_generator.state = policy.rng.bit_generator.state
     index = order.permutation(40)
     got = [-metrics['policy_loss'] for metrics in run(policy, data)]
     advantage = data['advantage'].astype(float)
@@ -119,8 +119,8 @@ def test_the_epoch_that_exceeds_the_limit_is_the_last_one() -> None:
     free = make(**options)
     data = samples_of(40)
     with torch.no_grad():
-        logit = free._model.logit(torch.from_numpy(data['obs'])).numpy()
-    data = data.replace(log_prob=free._distribution.log_prob(logit, data['action']))
+        logit = free.model.logit(torch.from_numpy(data['obs'])).numpy()
+    data = data.replace(log_prob=free.distribution.log_prob(logit, data['action']))
     kl = np.array([metrics['approx_kl'] for metrics in run(free, data)]).reshape(8, 2).mean(1)
     limit = float(np.sort(kl)[3])
     stopped = run(make(target_kl=limit, **options), data)
@@ -151,9 +151,9 @@ def test_a2c_steps_along_the_policy_gradient(optimizer: str) -> None:
     policy = make('a2c', optimizer=optimizer, entropy_weight=0.03, value_weight=0.4, grad_clip_norm=None)
     data = samples_of(40)
     with torch.no_grad():
-        logit = policy._model.logit(torch.from_numpy(data['obs'])).numpy()
-    data = data.replace(log_prob=policy._distribution.log_prob(logit, data['action']))
-    twin = copy.deepcopy(policy._model)
+        logit = policy.model.logit(torch.from_numpy(data['obs'])).numpy()
+    data = data.replace(log_prob=policy.distribution.log_prob(logit, data['action']))
+    twin = copy.deepcopy(policy.model)
     (metrics,) = run(policy, data)
     assert metrics['clip_fraction'] == 0 and abs(metrics['approx_kl']) < 1e-6
     logit, value = twin(torch.from_numpy(data['obs']))
@@ -163,11 +163,11 @@ def test_a2c_steps_along_the_policy_gradient(optimizer: str) -> None:
     loss = -(chosen * torch.from_numpy(data['advantage'])).mean() - 0.03 * entropy
     loss = loss + 0.4 * (value - torch.from_numpy(data['return_'])).square().mean()
     loss.backward()
-    for got, wanted in zip(policy._model.parameters(), twin.parameters(), strict=True):
+    for got, wanted in zip(policy.model.parameters(), twin.parameters(), strict=True):
         torch.testing.assert_close(got.grad, wanted.grad, rtol=1e-3, atol=1e-6)
     kinds = {'adam': torch.optim.Adam, 'rmsprop': torch.optim.RMSprop}
     kinds[optimizer](twin.parameters(), lr=7e-4, eps=1e-5).step()
-    for got, wanted in zip(policy._model.parameters(), twin.parameters(), strict=True):
+    for got, wanted in zip(policy.model.parameters(), twin.parameters(), strict=True):
         torch.testing.assert_close(got, wanted, rtol=1e-3, atol=1e-5)
 
 
@@ -177,12 +177,12 @@ def test_rmsprop_continues_from_its_state_and_leaves_bad_updates_out() -> None:
     before = copy.deepcopy(policy.learn_mode.state_dict())
     bad = samples_of(20)
     run(policy, bad.replace(return_=bad['return_'] * np.float32('nan')))
-    for name, tensor in policy._model.state_dict().items():
+    for name, tensor in policy.model.state_dict().items():
         assert torch.equal(tensor, before['model'][name]), name
     other.learn_mode.load_state_dict(copy.deepcopy(policy.learn_mode.state_dict()))
     one, two = (run(p, samples_of(20, 1))[0]['total_loss'] for p in (policy, other))
     assert one == two
-    for a, b in zip(policy._model.parameters(), other._model.parameters(), strict=True):
+    for a, b in zip(policy.model.parameters(), other.model.parameters(), strict=True):
         assert torch.equal(a, b)
 
 

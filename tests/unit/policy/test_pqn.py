@@ -63,7 +63,7 @@ def test_returns_are_those_of_the_paper(spec: EnvSpec) -> None:
     with torch.no_grad():
         flat = torch.from_numpy(numbers.reshape(-1, 3).copy())
         obs = flat if spec is PLAIN else {'observation': flat, 'action_mask': torch.ones(10, 4)}
-        value = policy._model(obs).numpy().reshape(5, 2, 4)
+        value = policy.model(obs).numpy().reshape(5, 2, 4)
     allowed = [0, 1, 2, 3] if spec is PLAIN else [0, 2, 3]
     best = value[..., allowed].max(-1)
     expected = np.zeros((5, 2))

@@ -37,7 +37,7 @@ def make(name: str, space: Any = None, seed: int = 0, **cfg: Any) -> QACPolicy:
     spec = EnvSpec(OBS, space, name='Toy-v0')
     policy = create_policy({'type': name, **base, 'model': model, **cfg}, spec, seed=seed)
     with torch.no_grad():
-        for parameter in policy._target_model.parameters():
+        for parameter in policy.target_model.parameters():
             parameter.add_(torch.randn_like(parameter))
     return policy
 
@@ -58,25 +58,25 @@ def batch_of(name: str, seed: int = 0, **more: Any) -> Batch:
 
 def noise_of(policy: QACPolicy, draws: int) -> list[torch.Tensor]:
     """Returns the noise that the policy will draw in its next update."""
-    rng = copy.deepcopy(policy._rng)
+    rng = copy.deepcopy(policy.rng)
     return [torch.from_numpy(rng.standard_normal((SIZE, 2), np.float32)) for _ in range(draws)]
 
 
 def next_value(policy: QACPolicy, name: str, data: Batch, i: int, noise: torch.Tensor) -> float:
     """What follows row ``i``, by the formulas of the papers."""
-    obs, critic = torch.from_numpy(data['next_obs'][i])[None], policy._target_model['critic']
+    obs, critic = torch.from_numpy(data['next_obs'][i])[None], policy.target_model['critic']
     if name == 'sac_discrete':
-        prob = torch.softmax(policy._model.actor(obs), 1)[0]
+        prob = torch.softmax(policy.model.actor(obs), 1)[0]
         values = critic(obs)[:, 0]
         alpha = float(policy._alpha)
         return sum(
             float(prob[a] * (min(values[0, a], values[1, a]) - alpha * prob[a].log())) for a in range(4)
         )
     if name == 'sac':
-        mean, log_std = policy._model.actor(obs)
+        mean, log_std = policy.model.actor(obs)
         action, log_prob = squashed_gaussian(mean, log_std, noise[i][None])
         return min(float(value) for value in critic(obs, action)) - float(policy._alpha * log_prob)
-    action = policy._target_model['actor'](obs)
+    action = policy.target_model['actor'](obs)
     if name == 'td3':
         action = (action + (0.2 * noise[i]).clamp(-0.5, 0.5)).clamp(-1, 1)
     return min(float(value) for value in critic(obs, action))
@@ -111,7 +111,7 @@ def test_critic_loss_target_priority_and_gradient_equal_the_formula(
     more = ({'value_gamma': VALUE_GAMMA} if nstep else {}) | ({'IS': IS} if weighted else {})
     data = batch_of(name, **more)
     targets = torch.tensor(targets_of(policy, name, data))
-    reference = copy.deepcopy(policy._model.critic)
+    reference = copy.deepcopy(policy.model.critic)
     errors = targets - values_of(reference, name, data)
     assert len(errors) == (1 if name == 'ddpg' else 2)
     weights = torch.from_numpy(IS) if weighted else torch.ones(SIZE)
@@ -120,7 +120,7 @@ def test_critic_loss_target_priority_and_gradient_equal_the_formula(
     metrics = policy.learn_mode.forward(data)
     assert float(metrics['critic_loss']) == pytest.approx(float(loss.detach()), rel=1e-4)
     assert float(metrics['target_q_value']) == pytest.approx(float(targets.mean()), rel=1e-4)
-    for parameter, other in zip(policy._model.critic.parameters(), reference.parameters(), strict=True):
+    for parameter, other in zip(policy.model.critic.parameters(), reference.parameters(), strict=True):
         torch.testing.assert_close(parameter.grad, other.grad, rtol=1e-4, atol=1e-6)
     if weighted:
         expected = errors.detach().abs().mean(0)
@@ -131,7 +131,7 @@ def test_critic_loss_target_priority_and_gradient_equal_the_formula(
 
 
 def actor_loss(policy: QACPolicy, name: str, actor: nn.Module, obs: torch.Tensor, noise: Any) -> torch.Tensor:
-    critic, alpha = policy._model.critic, 1.0  # init_alpha
+    critic, alpha = policy.model.critic, 1.0  # init_alpha
     if name == 'sac_discrete':
         prob = torch.softmax(actor(obs), 1)
         value = torch.minimum(*critic(obs)).detach()
@@ -145,14 +145,14 @@ def actor_loss(policy: QACPolicy, name: str, actor: nn.Module, obs: torch.Tensor
 @pytest.mark.parametrize('name', ALL)
 def test_actor_follows_the_gradient_of_its_loss_under_the_new_critic(name: str) -> None:
     policy, data = make(name), batch_of(name)
-    before, noise = copy.deepcopy(policy._model.actor), noise_of(policy, 2)[1]
+    before, noise = copy.deepcopy(policy.model.actor), noise_of(policy, 2)[1]
     metrics = policy.learn_mode.forward(data)
     loss = actor_loss(policy, name, before, torch.from_numpy(data['obs']), noise)
     gradients = torch.autograd.grad(loss, list(before.parameters()))
     assert float(metrics['actor_loss']) == pytest.approx(float(loss.detach()), rel=1e-4)
-    rate = policy._optimizers['actor'].learning_rate
+    rate = policy.optimizers['actor'].learning_rate
     for parameter, old, gradient in zip(
-        policy._model.actor.parameters(), before.parameters(), gradients, strict=True
+        policy.model.actor.parameters(), before.parameters(), gradients, strict=True
     ):
         torch.testing.assert_close(parameter.grad, gradient, rtol=1e-4, atol=1e-6)
         moved = (parameter.detach() - old)[gradient.abs() > 1e-5]  # the first step of Adam
@@ -164,9 +164,9 @@ def test_delayed_actor_and_targets_move_every_second_time() -> None:
     policy = make('td3')
     moved = []
     for _ in range(5):
-        before = copy.deepcopy((policy._model.actor, policy._target_model, policy._model.critic))
+        before = copy.deepcopy((policy.model.actor, policy.target_model, policy.model.critic))
         metrics = policy.learn_mode.forward(batch_of('td3'))
-        after = policy._model.actor, policy._target_model, policy._model.critic
+        after = policy.model.actor, policy.target_model, policy.model.critic
         moved.append([not same(*pair) for pair in zip(before, after, strict=True)])
         assert ('actor_loss' in metrics) == moved[-1][0]
     assert moved == [[True, True, True], [False, False, True]] * 2 + [[True, True, True]]
@@ -180,17 +180,17 @@ def same(one: nn.Module, other: nn.Module) -> bool:
 def test_targets_move_by_a_share_and_can_be_set_equal(name: str) -> None:
     policy = make(name, learn={'target_theta': 0.25})
     parts = ('critic',) if 'sac' in name else ('actor', 'critic')
-    assert set(policy._target_model) == set(parts)
-    before = copy.deepcopy(policy._target_model)
+    assert set(policy.target_model) == set(parts)
+    before = copy.deepcopy(policy.target_model)
     policy.learn_mode.forward(batch_of(name))
     for part in parts:
-        online = getattr(policy._model, part).parameters()
-        rows = zip(before[part].parameters(), policy._target_model[part].parameters(), online, strict=True)
+        online = getattr(policy.model, part).parameters()
+        rows = zip(before[part].parameters(), policy.target_model[part].parameters(), online, strict=True)
         for old, new, followed in rows:
             torch.testing.assert_close(new, 0.75 * old + 0.25 * followed.detach())
     policy.reset_targets()
     for part in parts:
-        assert same(policy._target_model[part], getattr(policy._model, part))
+        assert same(policy.target_model[part], getattr(policy.model, part))
 
 
 @pytest.mark.parametrize(('name', 'target', 'grows'), [('sac', -50.0, False), ('sac_discrete', 50.0, True)])
@@ -243,8 +243,8 @@ def test_actions_are_the_networks_in_the_buffer_and_the_envs_outside(name: str) 
 def test_gaussian_noise_has_the_sigma_of_the_schedule() -> None:
     sigma = dict(type='linear', start=0.2, end=0.1, decay=100)
     policy = make('td3', collect={'noise_sigma': sigma})
-    nn.init.zeros_(policy._model.actor.layers[-1].weight)
-    nn.init.constant_(policy._model.actor.layers[-1].bias, 0.1)
+    nn.init.zeros_(policy.model.actor.layers[-1].weight)
+    nn.init.constant_(policy.model.actor.layers[-1].bias, 0.1)
     obs, env_id = np.zeros((4000, 3), np.float32), np.arange(4000)
     for envstep, expected in ((0, 0.2), (50, 0.15), (1000, 0.1)):
         settings = policy.command_mode.get_setting_collect({'envstep': envstep})
@@ -257,7 +257,7 @@ def test_gaussian_noise_has_the_sigma_of_the_schedule() -> None:
 
 def test_sac_explores_by_its_own_distribution_and_evaluates_its_mean() -> None:
     policy = make('sac')
-    last = policy._model.actor.layers[-1]
+    last = policy.model.actor.layers[-1]
     nn.init.zeros_(last.weight)
     with torch.no_grad():
         last.bias.copy_(torch.tensor([0.3, -0.2, math.log(0.5), math.log(0.1)]))
@@ -272,8 +272,8 @@ def test_sac_explores_by_its_own_distribution_and_evaluates_its_mean() -> None:
 def test_discrete_sac_draws_from_its_softmax_and_counts_actions_as_the_env_does() -> None:
     policy = make('sac_discrete')
     logit = torch.log(torch.tensor([0.1, 0.2, 0.3, 0.4]))
-    nn.init.zeros_(policy._model.actor.layers[-1].weight)
-    policy._model.actor.layers[-1].bias.data.copy_(logit)
+    nn.init.zeros_(policy.model.actor.layers[-1].weight)
+    policy.model.actor.layers[-1].bias.data.copy_(logit)
     obs, env_id = np.zeros((8000, 3), np.float32), np.arange(8000)
     action = policy.collect_mode.forward(obs, env_id)['action']
     shares = np.bincount(action - 2, minlength=4) / 8000
@@ -311,7 +311,7 @@ def test_update_that_is_not_finite_names_the_loss_and_the_right_learning_rate(na
     with pytest.raises(NonFiniteError, match=r'critic_loss nan.*policy\.learn\.learning_rate_critic'):
         make(name).learn_mode.forward(data)
     policy = make(name, learn={'nan_policy': 'skip'}, priority=True)
-    before = copy.deepcopy(policy._model.critic)
+    before = copy.deepcopy(policy.model.critic)
     metrics = policy.learn_mode.forward(data)
-    assert same(before, policy._model.critic) and bool(metrics['priority'].isfinite().all())
+    assert same(before, policy.model.critic) and bool(metrics['priority'].isfinite().all())
     assert float(metrics['skipped_share']) == 1

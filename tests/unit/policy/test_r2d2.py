@@ -128,7 +128,7 @@ def test_rescaling_is_inverted_and_keeps_signs() -> None:
 
 def apart(policy: R2D2Policy) -> R2D2Policy:
     with torch.no_grad():
-        for parameter in policy._target_model.parameters():
+        for parameter in policy.target_model.parameters():
             parameter.add_(torch.randn_like(parameter) * 0.3)
     return policy
 
@@ -157,10 +157,10 @@ def test_loss_priority_and_gradient_equal_going_step_by_step(
     weight = np.array([1, 0.5, 0.25, 0.9, 0.1], np.float32)
     lengths = [(min(early, burn_in), own, ending) for early, own, ending in LENGTHS]
     data = batch_of(lengths, burn_in, 5, IS=weight)
-    reference = copy.deepcopy(policy._model)
+    reference = copy.deepcopy(policy.model)
     losses, priorities, wanted, said = [], [], [], []
     for i, (_, own, ending) in enumerate(lengths):
-        online, target = walked(reference, data, i, burn_in), walked(policy._target_model, data, i, burn_in)
+        online, target = walked(reference, data, i, burn_in), walked(policy.target_model, data, i, burn_in)
         reached = target[range(own + 1), (online if double else target).argmax(1)].detach()
         row = slice(burn_in, burn_in + own)
         targets = torch.tensor(
@@ -187,7 +187,7 @@ def test_loss_priority_and_gradient_equal_going_step_by_step(
     assert float(metrics['q_value']) == pytest.approx(np.mean(said), rel=1e-4)
     assert float(metrics['target_q_value']) == pytest.approx(np.mean(wanted), rel=1e-4)
     loss.backward()
-    for (name, one), other in zip(policy._model.named_parameters(), reference.parameters(), strict=True):
+    for (name, one), other in zip(policy.model.named_parameters(), reference.parameters(), strict=True):
         torch.testing.assert_close(one.grad, other.grad, rtol=1e-3, atol=1e-6, msg=name)
 
 
@@ -225,8 +225,8 @@ def test_stored_state_is_that_of_the_episode_replayed_from_its_start() -> None:
         state = torch.zeros(1, 2, 5)
         for i in range(len(rows)):
             np.testing.assert_allclose(rows['state'][i], state[0].detach(), atol=1e-6)
-            state = policy._model(torch.from_numpy(rows['obs'][i : i + 1]), state)[1]
-        whole = policy._model(torch.from_numpy(rows['obs']), torch.zeros(1, 2, 5))[1]
+            state = policy.model(torch.from_numpy(rows['obs'][i : i + 1]), state)[1]
+        whole = policy.model(torch.from_numpy(rows['obs']), torch.zeros(1, 2, 5))[1]
         torch.testing.assert_close(whole, state)
         seen.add((episode, len(rows)))
     assert {(0, 7), (1, 3)} <= seen and np.abs(data['state'][data['episode_step'] > 0]).min(-1).max() > 0
@@ -241,4 +241,4 @@ def test_weights_of_the_copied_core_are_put_together_again_as_cudnn_wants_them(m
     seen: list[Any] = []
     monkeypatch.setattr(torch.nn.RNNBase, 'flatten_parameters', lambda self: seen.append(self))
     policy = make()
-    assert seen[-1] is policy._target_model.lstm
+    assert seen[-1] is policy.target_model.lstm

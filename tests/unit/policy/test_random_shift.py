@@ -64,16 +64,16 @@ def rows_of(space: gymnasium.Space[Any], count: int = 6) -> Batch:
 
 def test_a_policy_learns_from_images_that_move_and_acts_on_those_that_do_not() -> None:
     ours, still = policy(), policy(pixels=0)
-    still._model.load_state_dict(ours._model.state_dict())
+    still.model.load_state_dict(ours.model.state_dict())
     data, seen = rows_of(IMAGE), []
     for each in (ours, still):
-        each._forward_learn = lambda data: seen.append(data) or {}
+        each.forward_learn = lambda data: seen.append(data) or {}
         each.learn_mode.forward(data)
     moved, same = seen
     assert same is data and moved['obs'].dtype == np.uint8
     assert (moved['obs'] != data['obs']).any() and (moved['obs'] != moved['next_obs']).any()
     rng = np.random.default_rng()
-    rng.bit_generator.state = still._rng.bit_generator.state
+    rng.bit_generator.state = still.rng.bit_generator.state
     np.testing.assert_array_equal(moved['obs'], padded(data['obs'], rng.integers(-4, 5, (2, 6)), False))
     obs = data['obs'][:2]
     np.testing.assert_array_equal(

@@ -86,24 +86,24 @@ def test_a_batch_that_is_not_finite_does_not_spoil_the_running_statistics() -> N
 def test_acting_and_evaluation_use_running_statistics_and_change_none() -> None:
     policy = make('crossq')
     policy.learn_mode.forward(batch_of())
-    before = {name: value.clone() for name, value in policy._model.state_dict().items()}
+    before = {name: value.clone() for name, value in policy.model.state_dict().items()}
     obs, env_id = batch_of()['obs'], np.arange(SIZE)
     together = policy.eval_mode.forward(obs, env_id)['action']
     alone = [policy.eval_mode.forward(obs[i : i + 1], env_id[:1])['action'][0] for i in range(SIZE)]
     np.testing.assert_allclose(together, alone, rtol=1e-5, atol=1e-6)
     policy.collect_mode.forward(obs, env_id)
-    assert all(bool((before[name] == value).all()) for name, value in policy._model.state_dict().items())
+    assert all(bool((before[name] == value).all()) for name, value in policy.model.state_dict().items())
 
 
 def test_crossq_values_both_states_in_one_pass_and_has_no_target_network() -> None:
     policy = make('crossq')
-    rows = policy._columns(batch_of())
-    loss = policy._critic_loss(rows)[0]
+    rows = policy.columns(batch_of())
+    loss = policy.critic_loss(rows)[0]
     twin = make('crossq')
     with torch.no_grad():
         action, log_prob = twin._draw(rows['next_obs'], rows['next_noise'])
         obs = torch.cat([rows['obs'], rows['next_obs']])
-        value = twin._model.critic(obs, torch.cat([rows['action'], action]), is_training=True)
+        value = twin.model.critic(obs, torch.cat([rows['action'], action]), is_training=True)
         goes_on = 0.99 * ~rows['terminated']
         target = rows['reward'] + goes_on * (value[:, SIZE:].amin(0) - twin._alpha * log_prob)
         expected = (target - value[:, :SIZE]).square().mean(1).sum()
@@ -113,11 +113,11 @@ def test_crossq_values_both_states_in_one_pass_and_has_no_target_network() -> No
 
 def test_the_actor_is_judged_by_running_statistics_that_have_seen_the_batch() -> None:
     policy, twin = make('crossq'), make('crossq')
-    rows = twin._columns(batch_of())
-    twin._optimizers['critic'].step(twin._critic_loss(rows)[0])
-    before = twin._actor_loss(rows)[0].detach()
+    rows = twin.columns(batch_of())
+    twin.optimizers['critic'].step(twin.critic_loss(rows)[0])
+    before = twin.actor_loss(rows)[0].detach()
     twin._update_norms()
-    expected = twin._actor_loss(rows)[0].detach()
+    expected = twin.actor_loss(rows)[0].detach()
     assert abs(float(expected - before)) > 1e-4
     torch.testing.assert_close(policy.learn_mode.forward(batch_of())['actor_loss'], expected)
 
@@ -128,7 +128,7 @@ UNIT = dict(model=dict(norm='batch', weight_norm=True))
 @pytest.mark.parametrize('norm', ['batch', 'layer'])
 def test_weights_of_hidden_units_have_length_1_after_every_update(norm: str) -> None:
     policy = make(model=dict(norm=norm, weight_norm=True, encoder_hidden_size_list=[16, 8]))
-    nets = [*policy._model.critic.nets, *([policy._model.actor] if norm == 'batch' else [])]
+    nets = [*policy.model.critic.nets, *([policy.model.actor] if norm == 'batch' else [])]
     for i in range(3):
         for net in nets:
             for layer in net.layers[:2]:
@@ -136,11 +136,11 @@ def test_weights_of_hidden_units_have_length_1_after_every_update(norm: str) -> 
                 assert (layer.bias is None) == (norm == 'batch')
             assert not torch.allclose(net.layers[2].weight.norm(dim=1), torch.ones(1))
         policy.learn_mode.forward(batch_of(i))
-    assert policy._model.actor.layers[0].bias is None or norm == 'layer'
+    assert policy.model.actor.layers[0].bias is None or norm == 'layer'
 
 
 def test_norm_in_front_of_a_nonlinearity_takes_out_the_length_of_weights() -> None:
-    critic = make(**UNIT)._model.critic
+    critic = make(**UNIT).model.critic
     obs, action = torch.randn(64, 3), torch.rand(64, 2)
     before = critic(obs, action, is_training=True)
     with torch.no_grad():
@@ -152,19 +152,19 @@ def test_norm_in_front_of_a_nonlinearity_takes_out_the_length_of_weights() -> No
 def test_target_critics_with_batch_norm_value_both_states_in_one_pass_too() -> None:
     policy = make(**UNIT)
     with torch.no_grad():
-        for parameter in policy._target_model.parameters():
+        for parameter in policy.target_model.parameters():
             parameter.add_(torch.randn_like(parameter))
-    rows = policy._columns(batch_of())
+    rows = policy.columns(batch_of())
     with torch.no_grad():
-        loss = policy._critic_loss(rows)[0]
+        loss = policy.critic_loss(rows)[0]
         action, log_prob = policy._draw(rows['next_obs'], rows['next_noise'])
         both = torch.cat([rows['obs'], rows['next_obs']]), torch.cat([rows['action'], action])
-        value = policy._model.critic(*both, is_training=True)[:, :SIZE]
-        then = policy._target_model['critic'](*both, is_training=True)[:, SIZE:].amin(0)
+        value = policy.model.critic(*both, is_training=True)[:, :SIZE]
+        then = policy.target_model['critic'](*both, is_training=True)[:, SIZE:].amin(0)
         target = rows['reward'] + 0.99 * ~rows['terminated'] * (then - policy._alpha * log_prob)
     torch.testing.assert_close(loss, (target - value).square().mean(1).sum())
     policy.learn_mode.forward(batch_of())
-    for name, value in policy._target_model.named_buffers():
+    for name, value in policy.target_model.named_buffers():
         assert not name.endswith('passes') or float(value) == 0
     for norm in policy._norms:
         norm.passes.fill_(WARM_UP + 1)
@@ -183,12 +183,12 @@ def test_truncated_mixture_leaves_out_the_largest_of_all_critics() -> None:
 
 def test_tqc_regresses_each_critic_to_the_truncated_mixture() -> None:
     policy = make('tqc', model=dict(num_quantiles=5, n_critic=3), learn=dict(alpha=0.3))
-    rows = policy._columns(batch_of())
-    loss, error, _ = policy._critic_loss(rows)
+    rows = policy.columns(batch_of())
+    loss, error, _ = policy.critic_loss(rows)
     with torch.no_grad():
         action, log_prob = policy._draw(rows['next_obs'], rows['next_noise'])
-        then = policy._target_model['critic'](rows['next_obs'], action)
-        now = policy._model.critic(rows['obs'], rows['action'])
+        then = policy.target_model['critic'](rows['next_obs'], action)
+        now = policy.model.critic(rows['obs'], rows['action'])
         loss = loss.detach()
     assert now.shape == (3, SIZE, 5)
     expected = 0.0
@@ -207,10 +207,10 @@ def test_actor_raises_the_mean_of_all_quantiles_or_the_smallest_critic() -> None
     found = {}
     for which in ('mean', 'min'):
         policy = make(model=dict(n_critic=4), learn=dict(actor_value=which, alpha=0.0))
-        rows = policy._columns(batch_of())
+        rows = policy.columns(batch_of())
         with torch.no_grad():
-            loss = policy._actor_loss(rows)[0]
-            value = policy._model.critic(rows['obs'], policy._draw(rows['obs'], rows['noise'])[0])
+            loss = policy.actor_loss(rows)[0]
+            value = policy.model.critic(rows['obs'], policy._draw(rows['obs'], rows['noise'])[0])
         found[which] = float(loss)
         expected = value.mean(0) if which == 'mean' else value.amin(0)
         assert float(loss) == pytest.approx(-float(expected.mean()), rel=1e-4)
@@ -224,14 +224,14 @@ def test_categorical_critics_learn_the_projected_distribution_of_the_smallest_by
     atoms = dict(n_atom=11, v_min=-2.0, v_max=3.0)
     policy = make(model=atoms | dict(n_critic=3), learn=dict(alpha=0.3))
     with torch.no_grad():
-        for parameter in policy._target_model.parameters():
+        for parameter in policy.target_model.parameters():
             parameter.add_(torch.randn_like(parameter))
-    rows, support = policy._columns(batch_of()), np.linspace(-2, 3, 11)
+    rows, support = policy.columns(batch_of()), np.linspace(-2, 3, 11)
     with torch.no_grad():
-        loss, error, metrics = policy._critic_loss(rows)
+        loss, error, metrics = policy.critic_loss(rows)
         action, log_prob = policy._draw(rows['next_obs'], rows['next_noise'])
-        then = policy._target_model['critic'](rows['next_obs'], action).softmax(2).numpy()
-        now = policy._model.critic(rows['obs'], rows['action']).log_softmax(2).numpy()
+        then = policy.target_model['critic'](rows['next_obs'], action).softmax(2).numpy()
+        now = policy.model.critic(rows['obs'], rows['action']).log_softmax(2).numpy()
     assert now.shape == (3, SIZE, 11)
     expected, wanted = 0.0, []
     for i in range(SIZE):
@@ -253,18 +253,18 @@ def test_categorical_critics_learn_the_projected_distribution_of_the_smallest_by
 
 def test_actor_raises_the_smallest_mean_of_categorical_critics() -> None:
     policy = make('xqc', learn=dict(alpha=0.0))
-    rows = policy._columns(batch_of())
+    rows = policy.columns(batch_of())
     with torch.no_grad():
-        loss = policy._actor_loss(rows)[0]
+        loss = policy.actor_loss(rows)[0]
         action = policy._draw(rows['obs'], rows['noise'], is_training=True)[0]
-        value = policy._model.critic(rows['obs'], action).softmax(2) @ torch.linspace(-5, 5, 101)
+        value = policy.model.critic(rows['obs'], action).softmax(2) @ torch.linspace(-5, 5, 101)
     assert float(loss) == pytest.approx(-float(value.amin(0).mean()), abs=1e-5)
 
 
 def test_all_weights_of_xqc_have_length_1_after_every_update() -> None:
     policy = make('xqc')
     policy.learn_mode.forward(batch_of())
-    weights = [module.weight for module in policy._model.modules() if isinstance(module, torch.nn.Linear)]
+    weights = [module.weight for module in policy.model.modules() if isinstance(module, torch.nn.Linear)]
     assert len(weights) == 6
     for weight in weights:
         torch.testing.assert_close(weight.norm(dim=1), torch.ones(len(weight)))
@@ -277,12 +277,12 @@ def test_redq_takes_the_smaller_of_two_drawn_critics() -> None:
     policy = make('redq', learn=dict(alpha=0.0))
     pairs = set()
     for _ in range(20):
-        rows = policy._columns(batch_of())
+        rows = policy.columns(batch_of())
         pairs.add(tuple(sorted(rows['critics'].tolist())))
         with torch.no_grad():
-            _, _, metrics = policy._critic_loss(rows)
+            _, _, metrics = policy.critic_loss(rows)
             action, _ = policy._draw(rows['next_obs'], rows['next_noise'])
-            then = policy._target_model['critic'](rows['next_obs'], action)[rows['critics']].amin(0)
+            then = policy.target_model['critic'](rows['next_obs'], action)[rows['critics']].amin(0)
         expected = rows['reward'] + 0.99 * ~rows['terminated'] * then
         assert float(metrics['target_q_value']) == pytest.approx(float(expected.mean()), rel=1e-4)
     assert len(pairs) > 10 and all(len(set(pair)) == 2 for pair in pairs)
@@ -291,17 +291,17 @@ def test_redq_takes_the_smaller_of_two_drawn_critics() -> None:
 def test_targets_of_redq_follow_in_every_update_and_its_actor_in_every_twentieth() -> None:
     policy = make('redq')
     for i in range(3):
-        before = [value.clone() for value in policy._target_model.state_dict().values()]
+        before = [value.clone() for value in policy.target_model.state_dict().values()]
         metrics = policy.learn_mode.forward(batch_of(i))
         assert ('actor_loss' in metrics) == (i == 0)
-        after = policy._target_model.state_dict().values()
+        after = policy.target_model.state_dict().values()
         assert not all(bool((a == b).all()) for a, b in zip(before, after, strict=True))
 
 
 def test_dropout_is_drawn_while_learning_only() -> None:
     policy = make('droq', model=dict(dropout=0.5))
-    rows = policy._columns(batch_of())
-    critic = policy._model.critic
+    rows = policy.columns(batch_of())
+    critic = policy.model.critic
     learning = [critic(rows['obs'], rows['action'], is_training=True) for _ in range(2)]
     asked = [critic(rows['obs'], rows['action']) for _ in range(2)]
     assert not bool((learning[0] == learning[1]).all()) and bool((asked[0] == asked[1]).all())

@@ -34,7 +34,7 @@ def make(name: str, spec: EnvSpec, **cfg: Any) -> Any:
     cfg = {'type': name, 'cuda': False, 'model': model, 'discount_factor': GAMMA, **cfg}
     policy = create_policy(cfg, spec, seed=0)
     with torch.no_grad():
-        for parameter in policy._target_model.parameters():
+        for parameter in policy.target_model.parameters():
             parameter.add_(1.5 * torch.randn_like(parameter))
     return policy
 
@@ -71,13 +71,13 @@ def soft(value: np.ndarray, allowed: np.ndarray) -> tuple[np.ndarray, np.ndarray
 @pytest.mark.parametrize('name', ['dqn', 'qrdqn', 'iqn', 'c51'])
 def test_munchausen_target_is_that_of_the_paper(name: str, spec: EnvSpec) -> None:
     policy = make(name, spec, entropy_tau=TAU, m_alpha=ALPHA)
-    rows = policy._columns(batch_of(spec, 30))
+    rows = policy.columns(batch_of(spec, 30))
     with torch.no_grad():
-        now = policy._valued(policy._target_model, rows, 'obs').double()
-        then = policy._valued(policy._target_model, rows, 'next_obs').double()
-        means = [policy._expected(output.float()).double().numpy() for output in (now, then)]
+        now = policy.valued(policy.target_model, rows, 'obs').double()
+        then = policy.valued(policy.target_model, rows, 'next_obs').double()
+        means = [policy.expected(output.float()).double().numpy() for output in (now, then)]
     allowed = np.array([True, True, spec is PLAIN, True])
-    target = policy._target(rows).numpy()
+    target = policy.target(rows).numpy()
     bonuses = []
     for i in range(len(target)):
         bonuses.append(ALPHA * max(soft(means[0][i], allowed)[1][int(rows['action'][i])], -1.0))
@@ -133,12 +133,12 @@ def test_implicit_network_is_the_product_of_equation_4() -> None:
 
 def test_loss_of_iqn_weighs_the_errors_by_the_fractions_that_were_drawn() -> None:
     policy = make('iqn', PLAIN)
-    rows = policy._columns(batch_of(PLAIN))
+    rows = policy.columns(batch_of(PLAIN))
     assert rows['obs_tau'].shape == (6, 5) and not bool((rows['obs_tau'] == rows['next_obs_tau']).any())
-    losses = policy._losses(rows)[0].detach()
+    losses = policy.loss(rows)[0].detach()
     with torch.no_grad():
-        quantiles = policy._chosen(policy._valued(policy._model, rows, 'obs'), rows['action'])
-        wanted = policy._target(rows)
+        quantiles = policy.chosen(policy.valued(policy.model, rows, 'obs'), rows['action'])
+        wanted = policy.target(rows)
     for i in range(6):
         total = 0.0
         for tau, quantile in zip(rows['obs_tau'][i].tolist(), quantiles[i].tolist(), strict=True):
@@ -148,7 +148,7 @@ def test_loss_of_iqn_weighs_the_errors_by_the_fractions_that_were_drawn() -> Non
                 total += abs(tau - (error < 0)) * huber / len(wanted[i])
         assert float(losses[i]) == pytest.approx(total, rel=1e-4)
     again = make('iqn', PLAIN)
-    assert bool((again._columns(batch_of(PLAIN))['obs_tau'] == rows['obs_tau']).all()), 'drawn by the seed'
+    assert bool((again.columns(batch_of(PLAIN))['obs_tau'] == rows['obs_tau']).all()), 'drawn by the seed'
 
 
 def test_midpoints_are_the_default_fractions_of_the_loss() -> None:
