@@ -64,6 +64,7 @@ RECALLING = {
     'a2c': dict(
         learn=dict(learning_rate=1e-2, optimizer='adam', entropy_weight=0.01), collect=dict(n_sample=192)
     ),
+    'impala': dict(learn=dict(learning_rate=3e-3), collect=dict(n_sample=192)),
     'sac_discrete': dict(
         buffer=dict(type='sequence', unroll_len=6, burn_in=2, priority=True),
         collector=dict(type='sample', mark_episodes=True),

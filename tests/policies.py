@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rlframe.registry import POLICY_REGISTRY
 
-SAME = ('mdqn', 'rainbow', 'a2c', 'ddpg', 'tqc', 'redq', 'droq')
+SAME = ('mdqn', 'rainbow', 'a2c', 'appo', 'ddpg', 'tqc', 'redq', 'droq')
 """Names of a policy with other defaults, whose switches tests/unit/policy tries; a toy is all that they need."""
 
 

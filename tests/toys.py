@@ -102,6 +102,10 @@ TOYS = {
         policy_=dict(normalize_obs=True, normalize_reward=True),
     ),
     'a2c': dict(policy='a2c', learn=dict(batch_size=None, learning_rate=3e-3), collect=dict(n_sample=40)),
+    'appo': PPO | dict(policy='appo'),
+    'impala': dict(
+        policy='impala', learn=dict(batch_size=None, learning_rate=3e-3), collect=dict(n_sample=40)
+    ),
 }
 """A name that begins with the policy to its sections; the env is ``fakes:IdentityEnv`` if they name no other."""
 SOLVED = dict(env_id='fakes:IdentityEnv', env=dict(stop_value=7.9, n_evaluator_episode=10))

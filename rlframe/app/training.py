@@ -22,6 +22,7 @@ from rlframe.errors import ConfigError, ExperimentExistsError, IncompatibleError
 from rlframe.export.artifact import compiled_again, saved_config
 from rlframe.pipeline.memory_needs import row_nbytes
 from rlframe.policy.parts.fit import check_fit, fitting
+from rlframe.policy.parts.tensor_acting import changed_methods
 from rlframe.registry import POLICY_REGISTRY
 from rlframe.run.read_checkpoint import open_checkpoint
 from rlframe.run.run_folder import chosen_folder
@@ -115,7 +116,7 @@ def starting_config(
     gives_tensors = getattr(factory, 'gives_tensors', False)
     if factory.only_vector:
         manager = 'torch_vector' if gives_tensors else 'gym_vector'
-    if gives_tensors and hasattr(kind, '_get_tensor_mode'):
+    if gives_tensors and hasattr(kind, '_get_tensor_mode') and not changed_methods(kind):
         collector, settings['normalize_obs'] = 'tensor', False
     budget = ON_POLICY_STEPS if on_policy else OFF_POLICY_STEPS
     least = min(budget, max_env_step) if isinstance(max_env_step, int | float) else budget

@@ -141,6 +141,8 @@ class Policy(Configurable):
     """Names of the observation spaces that its network can read."""
     supports_action_mask = False
     """Whether it never takes an action that the observation's ``action_mask`` forbids."""
+    corrects_lag = False
+    """Whether a policy that learns from fresh data may also learn from data of older weights, as its update corrects for them."""
     takes_sequences = False
     """Whether its update can handle training samples of several env steps (``collect.unroll_len``)."""
     is_recurrent = False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property, partial
 from typing import Any, Literal
@@ -73,10 +74,10 @@ class PPOLearn(LearnConfig):
     )
     unroll_len: int | None = option(UNROLL_LEN)
     learning_rate: Schedule = option(learning_rate(3e-4))
-    clip_ratio: Schedule = option(
+    clip_ratio: Schedule | None = option(
         0.2,
         range='(0, inf)',
-        doc='clip range of the probability ratio around 1; a schedule over env steps',
+        doc='clip range of the probability ratio around 1; a schedule over env steps; None: it is not clipped',
         check=check_positive_schedule,
         may_change=True,
     )
@@ -123,7 +124,9 @@ class PPOCollect(CollectConfig):
     """Section ``collect`` of PPO."""
 
     discount_factor: float = option(DISCOUNT_FACTOR)
-    gae_lambda: float = option(0.95, range='[0, 1]', doc='lambda of generalised advantage estimation')
+    gae_lambda: float = option(
+        0.95, range='[0, 1]', doc='lambda of generalised advantage estimation, or of V-trace'
+    )
 
 
 class PPOConfig(PolicyConfig):
@@ -190,7 +193,8 @@ class PPOPolicy(Policy):
 
     def _follow_schedules(self, envstep: int) -> None:
         learn = self._cfg.learn
-        clip, entropy_weight = (value_at(each, envstep) for each in (learn.clip_ratio, learn.entropy_weight))
+        clip = math.inf if learn.clip_ratio is None else value_at(learn.clip_ratio, envstep)
+        entropy_weight = value_at(learn.entropy_weight, envstep)
         values = dict(clip=clip, low=1 - clip, high=1 + clip, entropy_weight=entropy_weight)
         for name, value in values.items():
             self._scheduled[name].fill_(value)
@@ -215,15 +219,21 @@ class PPOPolicy(Policy):
     def columns(self, data: Batch) -> Rows:
         """Returns the inputs of a round's updates, as tensors [M, ...]."""
         cfg, columns = self._cfg.learn, super().columns(data)
-        return_ = columns['return_']
+        columns |= self.advantages(data)
         if self._returns is not None:
-            self._returns.update(return_.cpu().numpy())
-        columns['return_'] = self._in_critic_units(return_)
+            self._returns.update(columns['return_'].cpu().numpy())
+        columns['return_'] = self._in_critic_units(columns['return_'])
+        value = columns.pop('value')
         if cfg.value_clip is not None:
-            columns['value'] = self._in_critic_units(return_ - columns['advantage'])
+            columns['value'] = self._in_critic_units(value)
         if cfg.advantage_norm == 'round':
             columns['advantage'] = standardised(columns['advantage'], self._ddof)
         return columns
+
+    def advantages(self, data: Batch) -> Rows:
+        """Returns advantages, returns and values of the rows of a round, in the env's units, float32 [M]."""
+        advantage, return_ = self.tensor(data['advantage']), self.tensor(data['return_'])
+        return {'advantage': advantage, 'return_': return_, 'value': return_ - advantage}
 
     def _in_critic_units(self, value: torch.Tensor) -> torch.Tensor:
         if self._returns is None:
@@ -262,8 +272,7 @@ class PPOPolicy(Policy):
         advantage = rows['advantage']
         if self._advantage_norm == 'batch':
             advantage = standardised(advantage, self._ddof)
-        clipped = ratio.clamp(rows['low'], rows['high'])
-        policy_loss = -torch.min(ratio * advantage, clipped * advantage).mean()
+        policy_loss, is_clipped = self._policy_loss(log_prob, ratio, advantage, rows)
         value_loss = self._value_loss(value, rows)
         entropy = entropy.mean()
         loss = policy_loss + self._value_weight * value_loss - rows['entropy_weight'] * entropy
@@ -273,9 +282,23 @@ class PPOPolicy(Policy):
                 'total_loss': loss.detach(),
                 **{name: part.detach() for name, part in parts.items()},
                 'approx_kl': (ratio - 1 - log_ratio).mean(),
-                'clip_fraction': ((ratio - 1).abs() > rows['clip']).float().mean(),
+                'clip_fraction': is_clipped.float().mean(),
             }
         return loss, parts, metrics
+
+    def _policy_loss(
+        self, log_prob: torch.Tensor, ratio: torch.Tensor, advantage: torch.Tensor, rows: Rows
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Returns the loss of the actor, and which ratios are clipped, bool [B].
+
+        Args:
+            log_prob: Log-probability of each action, float32 [B].
+            ratio: Its probability divided by that at collection, float32 [B].
+            advantage: Its advantage, float32 [B].
+            rows: The batch, with the clip range.
+        """
+        clipped = ratio.clamp(rows['low'], rows['high'])
+        return -torch.min(ratio * advantage, clipped * advantage).mean(), (ratio - 1).abs() > rows['clip']
 
     def _value_loss(self, value: torch.Tensor, rows: Rows) -> torch.Tensor:
         limit = self._value_clip
@@ -333,21 +356,28 @@ class PPOPolicy(Policy):
 
     def get_train_sample(self, block: Batch) -> Batch:
         apart = apart_rows(block)
+        log_prob = self.distribution.log_prob(flat(block['logit']), flat(block['action']))
+        columns = {name: block[name] for name in (*self.inputs, 'collect_iter') if name in block}
+        columns |= {'log_prob': log_prob.reshape(apart.shape)} | self.sample_columns(block, apart)
+        real = real_rows(block)
+        if self._has_core:
+            columns |= {'state': block['state'], 'begins': begins_of(apart)}
+        if 'begins' in columns:
+            columns, real = env_by_env(columns), real.T
+        return Batch({name: column[real] for name, column in columns.items()})
+
+    def sample_columns(self, block: Batch, apart: BoolArray) -> dict[str, Array]:
+        """Returns what an update reads beside the columns of every actor-critic, [T, N, ...].
+
+        Args:
+            block: The rows.
+            apart: See ``apart_rows``, bool [T, N].
+        """
         value, next_value = self._block_values(block, apart)
         next_value[block['terminated']] = 0.0
         cfg = self._cfg.collect
         advantage = gae(block['reward'], value, next_value, apart, cfg.discount_factor, cfg.gae_lambda)
-        log_prob = self.distribution.log_prob(flat(block['logit']), flat(block['action']))
-        columns = {name: block[name] for name in (*self.inputs, 'collect_iter') if name in block} | {
-            'log_prob': log_prob.reshape(apart.shape),
-            'advantage': advantage,
-            'return_': advantage + value,
-        }
-        real = real_rows(block)
-        if self._has_core:
-            done = block['terminated'] | block['truncated']
-            columns, real = env_by_env(columns | {'state': block['state'], 'begins': begins_of(done)}), real.T
-        return Batch({name: column[real] for name, column in columns.items()})
+        return {'advantage': advantage, 'return_': advantage + value}
 
     def _block_values(self, block: Batch, apart: BoolArray) -> tuple[FloatArray, FloatArray]:
         """Returns the values of the obs of each row and of its next obs, float32 [T, N].

@@ -189,7 +189,7 @@ def near(got: np.ndarray, wanted: np.ndarray) -> None:
 
 ONNX = ('onnx', 'onnxscript', 'onnxruntime')
 """Packages that write and run ONNX files."""
-ALIKE = ('a2c', 'qrdqn', 'mdqn', 'rainbow', 'td3', 'redq', 'droq')
+ALIKE = ('a2c', 'appo', 'impala', 'qrdqn', 'mdqn', 'rainbow', 'td3', 'redq', 'droq')
 """Policies whose actions are computed as those of another."""
 WITHOUT_ONNX = (*ALIKE, 'bc', 'c51', 'pqn', 'sac', 'ddpg', 'tqc', 'xqc')
 """Policies whose networks consist of the layers of others."""

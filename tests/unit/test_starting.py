@@ -91,7 +91,7 @@ def test_parts_that_no_network_reads_are_left_out_unless_the_user_chooses_wrappe
 
 
 def test_envs_of_tensors_are_stepped_on_their_device_where_the_policy_can() -> None:
-    for policy, collector in (('ppo', 'tensor'), ('a2c', 'tensor'), ('dqn', 'sample')):
+    for policy, collector in (('ppo', 'tensor'), ('a2c', 'tensor'), ('impala', 'sample'), ('dqn', 'sample')):
         main, create = starting_config('rlframe.envs.tensor:TorchCartPole', policy)
         assert (create.env_manager.type, create.collector.type) == ('torch_vector', collector)
         cfg = config.compile_config(main, create)
@@ -106,8 +106,8 @@ def test_overrides_that_shape_an_env_are_known_before_it_is_looked_at() -> None:
 @pytest.mark.parametrize(
     ('env', 'policy', 'error', 'says'),
     [
-        ('CartPole-v1', 'sac', IncompatibleError, 'Policies that fit: a2c, bc, c51, dqn'),
-        ('CartPole-v1', 'bc', ConfigError, 'learn by acting: a2c, c51, dqn'),
+        ('CartPole-v1', 'sac', IncompatibleError, 'Policies that fit: a2c, appo, bc, c51'),
+        ('CartPole-v1', 'bc', ConfigError, 'learn by acting: a2c, appo, c51'),
         (GraphEnv, None, IncompatibleError, 'Policies that fit: none'),
     ],
 )

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from rlframe.backend.base import COLLECTOR, Backend, LocalBackend, MakeCollector, mark_read, overlap_errors
+from rlframe.backend.ray.arguments import lag_error
 from rlframe.backend.ray.options import (
     EVALUATOR_OPTIONS,
     RAY_OPTIONS,
@@ -17,7 +18,7 @@ from rlframe.backend.ray.options import (
 from rlframe.backend.ray.session import actor_resources, check_installed
 from rlframe.errors import ConfigError
 from rlframe.pipeline import build
-from rlframe.registry import BACKEND_REGISTRY, SERIAL_COLLECTOR_REGISTRY
+from rlframe.registry import BACKEND_REGISTRY, POLICY_REGISTRY, SERIAL_COLLECTOR_REGISTRY
 from rlframe.utils.serialize import to_bytes
 
 if TYPE_CHECKING:
@@ -151,15 +152,8 @@ class RayBackend(Backend):
         if known.get(f'{COLLECTOR}.type') == 'dataset':
             errors.append(_stays_here(COLLECTOR, 'recorded data are read in this process'))
         if known.get('policy.on_policy') and given.get('sync') is False:
-            errors.append(
-                ConfigError(
-                    'without sync, actors collect while the weights change, and an on-policy policy learns from fresh'
-                    ' data only',
-                    where=f'{COLLECTOR}.sync',
-                    got=False,
-                    expected='True',
-                )
-            )
+            lag = lag_error(POLICY_REGISTRY.get(known['policy.type']), f'{COLLECTOR}.sync')
+            errors += [lag] if lag else []
         return errors
 
     @classmethod

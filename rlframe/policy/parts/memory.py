@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -13,6 +13,9 @@ from rlframe.policy.parts.sequences import Rows, Sequences, clear, grown, take
 from rlframe.utils.field import Field, option
 from rlframe.utils.lazy import torch
 from rlframe.utils.schema import array, check_state
+
+if TYPE_CHECKING:
+    from rlframe.model.core import Unroll
 
 UNROLL_LEN = Field(
     None,
@@ -158,6 +161,26 @@ def sequence_batches(
         state = tensor(np.asarray(data['state'])[sequences.start[chosen]])
         unroll = Unroll(step, sequence, int(sequences.length[chosen].max()), state)
         yield take(columns, row) | {'unroll': unroll}
+
+
+def unroll_with_last(data: Batch, sequences: Sequences, tensor: Callable[[Any], torch.Tensor]) -> Unroll:
+    """Returns the places of all steps of the sequences of a round and, behind them, of the last next obs of each.
+
+    Args:
+        data: Rows of the round, with the column ``state``, [M].
+        sequences: The sequences that they consist of.
+        tensor: Brings an array to the device.
+    """
+    from rlframe.model.core import Unroll
+
+    each = np.arange(len(sequences))
+    _, step, sequence = sequences.rows(each)
+    return Unroll(
+        tensor(np.concatenate([step, sequences.length])),
+        tensor(np.concatenate([sequence, each])),
+        int(sequences.length.max()) + 1,
+        tensor(np.asarray(data['state'])[sequences.start]),
+    )
 
 
 def remembered(

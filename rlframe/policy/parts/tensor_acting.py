@@ -14,8 +14,14 @@ from rlframe.policy.parts.normalize import RunningMoments
 from rlframe.policy.parts.sequences import apart_rows, flat
 from rlframe.utils.lazy import torch
 
-REPLACED = 'forward_collect', 'process_transition', 'get_train_sample'
+REPLACED = 'forward_collect', 'process_transition', 'get_train_sample', 'sample_columns'
 """Methods for arrays whose place ``TensorActing`` takes."""
+
+
+def changed_methods(kind: type) -> list[str]:
+    """Returns the methods for arrays that a policy changes although it acts by tensors as the class that it derives from."""
+    own = next(cls for cls in kind.__mro__ if '_get_tensor_mode' in vars(cls))
+    return [name for name in REPLACED if getattr(kind, name, None) is not getattr(own, name, None)]
 
 
 class TensorActing:
@@ -64,9 +70,7 @@ class TensorActing:
                 got=self._spec.observation_space,
                 expected='a Box',
             )
-        own = next(cls for cls in kind.__mro__ if '_get_tensor_mode' in vars(cls))
-        changed = [method for method in REPLACED if getattr(kind, method) is not getattr(own, method)]
-        if changed:
+        if changed := changed_methods(kind):
             raise IncompatibleError(
                 f'{name} defines {", ".join(changed)}, which rows that stay on a device do not go through',
                 where='policy.collect.collector.type',

@@ -241,7 +241,9 @@ def test_options_that_contradict_each_other_are_refused_with_numbers() -> None:
 
 def test_fresh_data_in_equal_shares_is_what_an_on_policy_policy_needs_of_actors() -> None:
     assert 'is not divisible by 12; got 64, expected 60 or 72' in errors_of('ppo', num_collectors=3)
-    assert 'learns from fresh data only; got False, expected True' in errors_of('ppo', sync=False)
+    text = errors_of('ppo', sync=False)
+    assert 'PPOPolicy learns from fresh data only; got False, expected True' in text
+    assert 'These policies correct for the age of the weights: appo, impala.' in text
     compile_config(*config_pair('ppo', collector={'backend': 'ray', 'num_collectors': 2}))
 
 
@@ -252,6 +254,13 @@ def test_what_needs_the_policy_that_is_trained_stays_in_its_process() -> None:
     main['policy']['eval'] = {'evaluator': {'type': 'metric', 'backend': 'ray'}}
     with pytest.raises(ConfigError, match=r'recorded data are read in this process, not in actors'):
         compile_config(main, create)
+
+
+@pytest.mark.parametrize('policy', ['impala', 'appo'])
+def test_policies_that_correct_for_old_weights_learn_from_actors_that_do_not_wait(policy: str) -> None:
+    collector = {'backend': 'ray', 'num_collectors': 2, 'sync': False, 'max_staleness': 3}
+    cfg = compile_config(*config_pair(policy, collector=collector))
+    assert cfg.policy.collect.collector.max_staleness == 3
 
 
 def test_async_batches_are_no_data_for_an_on_policy_policy() -> None:

@@ -112,6 +112,7 @@ def samples(kind: str, seed: int, count: int) -> Batch:
         next_obs=rng.standard_normal((*lead, 4), np.float32),
         action=action,
         terminated=rng.random(lead) < 0.2,
+        begins=rng.random(lead) < 0.3,
         **numbers,
         **memory,
     )

@@ -40,7 +40,7 @@ FRESH: list[tuple[str, dict[str, Any], list[str]]] = [
         dict(learn=dict(unroll_len=8)),
         ['policy.learn.unroll_len', 'core is None', 'got 8', "model.core='lstm'"],
     ),
-    ('dqn', LSTM, ['these policies have it: a2c, crossq, ddpg']),
+    ('dqn', LSTM, ['these policies have it: a2c, appo, crossq, ddpg']),
     # modes of computing
     (
         'ppo',
