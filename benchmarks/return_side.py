@@ -37,7 +37,7 @@ def main(config: str, seed: int, env_steps: int | None = None) -> None:
     cfg = compile_config(*pair_of_dicts, seed=seed, max_env_step=env_steps or pair.budget)
     with SerialPipeline(cfg) as pipeline:
         pipelines.append(pipeline)
-        pipeline.evaluator.should_eval = lambda train_iter: False
+        pipeline.evaluator.should_eval = lambda *_: False
         while not pipeline.finished:
             pipeline.step()
             if watch.is_reached(pipeline.progress.envstep):

@@ -36,6 +36,11 @@ have different defaults, the most frequent one comes first.
 A float option accepts an int, an int option accepts `1e6`; a bool is not a number. In a range, a round bracket excludes
 the end.
 
+An interval is a number of train iterations, or a text with its unit: `'5000 env steps'` counts the steps of all envs,
+random ones included. Something is due in the first round (for hooks of the learner: at the first train iteration) that reaches
+the interval; rounds are `n_sample` steps long, so it may be a little late. Budgets are `max_env_step` and `max_train_iter`; the
+first one that is spent ends the run. What belongs to the algorithm itself, such as `target_update_freq`, counts train iterations.
+
 Options that can reach beyond the run, to code, files, the network or other programs, are marked. In a foreign run they
 keep their defaults unless you set them or add `--trust`; see [security.md](security.md).
 """

@@ -127,7 +127,7 @@ def warmed_up(cell: Cell, **sections: Any) -> Iterator[SerialPipeline]:
     """Gives the pipeline of a cell, once its replay buffer has enough for an update and one was done."""
     learn = sections.pop('learn', {}) | dict(learner=NO_LOG)
     with SerialPipeline(config_of(cell, learn=learn, **sections)) as pipeline:
-        pipeline.evaluator.should_eval = lambda train_iter: False
+        pipeline.evaluator.should_eval = lambda *_: False
         while not pipeline.progress.train_iter:
             pipeline.step()
         yield pipeline

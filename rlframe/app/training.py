@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -121,7 +120,9 @@ def starting_config(
     budget = ON_POLICY_STEPS if on_policy else OFF_POLICY_STEPS
     least = min(budget, max_env_step) if isinstance(max_env_step, int | float) else budget
     steps = max(int(least) // EVALUATIONS, LEAST_STEPS)
-    settings['eval'] = dict(evaluator=_evaluator(spec, settings, steps, on_policy))
+    settings['eval'] = dict(evaluator=dict(eval_freq=f'{steps} env steps'))
+    if spec.max_episode_steps is None:
+        settings['eval']['evaluator']['max_episode_len'] = LONGEST_EPISODE
     main: Settings = dict(
         exp_name=f'{_plain(spec.name)}_{_plain(name)}',
         max_env_step=budget,
@@ -158,7 +159,6 @@ def _play_against_oneself(settings: Settings, create: Settings, on_policy: bool)
     settings['eval']['evaluator']['opponent'] = 'random'
     if on_policy:  # whole games, as players may make different numbers of moves
         settings['collect'] |= dict(n_sample=None, n_episode=GAMES, collector=dict(get_train_sample=True))
-        settings['eval']['evaluator'].pop('eval_freq', None)
 
 
 def env_options(overrides: Sequence[str]) -> dict[str, Any]:
@@ -204,19 +204,6 @@ def _check(name: str, kind: Any, spec: EnvSpec) -> None:
             remedy=f'Policies that learn by acting: {", ".join(actors)}. For recorded data, start from'
             ' configs/cartpole_bc.py.',
         )
-
-
-def _evaluator(spec: EnvSpec, settings: Settings, steps: int, on_policy: bool) -> Settings:
-    """Returns options of the evaluator, with an evaluation every so many env steps."""
-    learn, n_sample = settings.get('learn', {}), settings.get('collect', {}).get('n_sample')
-    found: Settings = {}
-    if n_sample is not None:
-        batches = math.ceil(n_sample / (learn.get('batch_size') or n_sample))
-        updates = learn.get('epoch_per_collect', 1) * batches if on_policy else learn['update_per_collect']
-        found['eval_freq'] = max(steps // n_sample, 1) * updates
-    if spec.max_episode_steps is None:
-        found['max_episode_len'] = LONGEST_EPISODE
-    return found
 
 
 # the env

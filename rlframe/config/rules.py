@@ -14,6 +14,7 @@ from rlframe.config.schema import LOOPBACK
 from rlframe.config.tree import is_parallel
 from rlframe.errors import ConfigError
 from rlframe.registry import ENV_MANAGER_REGISTRY, TRANSPORT_REGISTRY
+from rlframe.utils.every import Every
 from rlframe.utils.field import check_values
 from rlframe.utils.secrets import REDACTED, is_secret_name
 
@@ -69,6 +70,7 @@ def cross_errors(known: Known) -> list[ConfigError]:
         _fits_buffer(known, f'{BUFFER}.burn_in', 'a burn-in'),
         _has_a_core(known),
         _takes_schedule(known),
+        _counts_env_steps(known),
     )
     return [error for error in found if error] + device_errors(known) + backend_errors(known)
 
@@ -92,6 +94,14 @@ def _takes_schedule(known: Known) -> ConfigError | None:
     return _bad(known, 'env.schedule', f'{what} has no curriculum', '', remedy)
 
 
+def _counts_env_steps(known: Known) -> ConfigError | None:
+    """Recorded data bring no env steps that an interval could count."""
+    key = f'{EVALUATOR}.eval_freq'
+    if known.get(f'{COLLECTOR}.type') != 'dataset' or not Every.of(known.get(key, 1)).in_env_steps:
+        return None
+    return _bad(known, key, "the collector 'dataset' steps no env", 'train iterations, such as 500')
+
+
 def check_serial(cfg: Mapping[str, Any]) -> None:
     """Raises for a config of parallel mode that is to be trained in serial mode.
 
@@ -109,10 +119,12 @@ def check_serial(cfg: Mapping[str, Any]) -> None:
 def cross_warnings(known: Known) -> list[str]:
     """Returns warnings about valid but probably unintended settings, with their consequences."""
     found = []
-    eval_freq, iters = _numbers(known, 'policy.eval.evaluator.eval_freq', 'max_train_iter')
-    if eval_freq is not None and iters is not None and eval_freq > iters:
+    eval_freq = known.get(f'{EVALUATOR}.eval_freq', 1)
+    every = Every.of(eval_freq)
+    budget = 'max_env_step' if every.in_env_steps else 'max_train_iter'
+    if every.length > known.get(budget, every.length):
         found.append(
-            f'policy.eval.evaluator.eval_freq ({eval_freq}) > max_train_iter ({iters}): '
+            f'{EVALUATOR}.eval_freq ({eval_freq}) > {budget} ({known[budget]}): '
             'the policy will not be evaluated between the start and the end of the run'
         )
     n_sample, steps = _numbers(known, 'policy.collect.n_sample', 'max_env_step')
@@ -128,13 +140,8 @@ def cross_warnings(known: Known) -> list[str]:
 
 def _too_few_steps(known: Known) -> str:
     """Returns an error if a budget ends before the replay buffer has one batch, else an empty string."""
-    keys = (
-        'policy.learn.batch_size',
-        'policy.collect.n_sample',
-        'policy.random_collect_size',
-        'max_env_step',
-    )
-    batch_size, n_sample, at_random, steps = _numbers(known, *keys)
+    sizes = 'policy.learn.batch_size', 'policy.collect.n_sample', 'policy.random_collect_size'
+    batch_size, n_sample, at_random, steps = _numbers(known, *sizes, 'max_env_step')
     if batch_size is None or known.get('policy.other.replay_buffer.type') not in ROWS:
         return ''
     have = math.ceil(steps / n_sample) * n_sample + at_random

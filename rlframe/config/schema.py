@@ -75,7 +75,7 @@ class CollectorSection(ResolvedConfig):
 
     type: str
     backend: str
-    collect_print_freq: int | None
+    collect_print_freq: int | str | None
     num_collectors: int
     sync: bool
 

@@ -37,6 +37,7 @@ from rlframe.run.checkpoint_files import delete_folder
 from rlframe.run.metrics import write_record
 from rlframe.run.progress import Progress, spent_budgets
 from rlframe.run.read_checkpoint import OpenCheckpoint
+from rlframe.utils.every import Every
 from rlframe.utils.files import whole_file
 from rlframe.utils.secrets import Secrets
 from rlframe.utils.seed import set_seed
@@ -277,7 +278,7 @@ class ParallelPipeline(HasGoal, CoordinatedRun):
         return bool(spent_budgets(self.cfg, after))
 
     def collected(self, message: Collected, progress: Progress) -> None:
-        """Counts the episodes that ended, and writes a record every ``collect_print_freq`` train iterations."""
+        """Counts the episodes that ended, and writes a record every ``collect_print_freq``."""
         facts = message.facts
         columns = [facts.get(name, []) for name in ('returns', 'lengths', 'successes')]
         entries = np.array(
@@ -288,9 +289,10 @@ class ParallelPipeline(HasGoal, CoordinatedRun):
         )
         self.episodes.add(entries.reshape(-1, 3), checked_sums(facts.get('infos')))
         self._behind.append(max(progress.train_iter - message.train_iter, 0))
-        freq = self.cfg.policy.collect.collector.get('collect_print_freq') or PRINT_FREQ
-        if progress.train_iter - self._printed_at >= freq and self.episodes.has_recent():
-            self._printed_at = progress.train_iter
+        every = Every.of(self.cfg.policy.collect.collector.get('collect_print_freq') or PRINT_FREQ)
+        now = every.now(progress.train_iter, progress.envstep)
+        if every.has_passed(self._printed_at, now) and self.episodes.has_recent():
+            self._printed_at = now
             behind, self._behind = float(np.mean(self._behind)), []
             values = {**self.episodes.summary(), 'parallel/staleness': behind}
             write_record(self.writer, values, progress.envstep, train_iter=progress.train_iter)

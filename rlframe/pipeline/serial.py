@@ -158,6 +158,7 @@ class SerialPipeline(HasGoal):
                 'evaluator': self.evaluator,
                 'rng': Part(global_rng_state, set_global_rng_state),
                 'round': self.loop,
+                'learner_hooks?': Part(self.learner.hook_state, self.learner.load_hook_state),
                 'commander?': self.commander,
                 'curriculum?': self.curriculum,
                 'hooks?': self.hooks,
@@ -268,15 +269,15 @@ class SerialPipeline(HasGoal):
         )
 
     def _evaluate(self, at_the_end: bool = False) -> None:
-        progress, before = self.progress, (self.evaluator.last_eval_iter, self.loop.evaluated_at)
-        if self.evaluator.should_eval(progress.train_iter) or (
+        progress, before = self.progress, (self.evaluator.last_due, self.loop.evaluated_at)
+        if self.evaluator.should_eval(progress.train_iter, progress.envstep) or (
             at_the_end and self.loop.evaluated_at != progress.train_iter
         ):
             self.loop.evaluated_at = progress.train_iter
             try:
                 self._submit()
             except _EvaluationGivenUp:  # a resumed run repeats it
-                self.evaluator.last_eval_iter, self.loop.evaluated_at = before
+                self.evaluator.last_due, self.loop.evaluated_at = before
                 self._given_up = True
                 return
             self.times.lap(EVALUATE)

@@ -72,6 +72,19 @@ def test_should_eval_asks_first_and_then_every_eval_freq(make: Make) -> None:
     assert asked == [True, False, False, False, True, False]
 
 
+def test_should_eval_counts_env_steps_if_the_interval_says_so(make: Make) -> None:
+    evaluator, other = make(eval_freq='1e3 env steps'), make(eval_freq='1_000 env steps')
+    asked = [(0, 0), (0, 300), (1, 999), (2, 1004), (3, 2003)]
+    assert [evaluator.should_eval(*counts) for counts in asked] == [True, False, False, True, False]
+    other.load_state_dict(evaluator.state_dict())
+    assert [other.should_eval(*counts) for counts in ((3, 2003), (4, 2004))] == [False, True]
+    with pytest.raises(ValueError, match=r'call should_eval\(train_iter, envstep\)'):
+        evaluator.should_eval(5)
+    old = {name: value for name, value in evaluator.state_dict().items() if name != 'last_eval_envstep'}
+    evaluator.load_state_dict(old)  # of a checkpoint without it
+    assert evaluator.should_eval(5, 2010)
+
+
 def test_best_is_strictly_greater_and_the_stop_rule_needs_training(make: Make) -> None:
     saved: list[str] = []
     evaluator = make(stop_value=3.0)

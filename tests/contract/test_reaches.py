@@ -33,7 +33,12 @@ WORDS = re.compile(
 )
 SCHEDULE = 'a schedule: numbers, and a name that a table has'
 SHAPE = 'whole numbers, checked'
+INTERVAL = 'a number, or a text that says a number and a unit'
 REVIEWED = {
+    'eval_freq': INTERVAL,
+    'collect_print_freq': INTERVAL,
+    'past_selves.snapshot_freq': INTERVAL,
+    'league.snapshot_freq': INTERVAL,
     'stall_timeout': 'a number',
     'exp_name': 'a name without slashes; the run folder is always in the working directory',
     'collect.collector.type': 'a component, which must come with rlframe',

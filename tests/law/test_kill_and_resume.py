@@ -43,6 +43,23 @@ def test_killed_and_resumed_run_ends_with_the_same_bits(
     assert_same_end(straight, resumed)
 
 
+@pytest.mark.usefixtures('copies')
+@pytest.mark.slow
+def test_intervals_in_env_steps_go_on_with_the_same_bits(tmp_path: Path) -> None:
+    hook = 'policy.learn.learner.hook'
+    words = (
+        *(*CASES['dqn naive'], *LENGTH, 'policy.random_collect_size=40', 'evaluator.eval_freq=100 env steps'),
+        *(f'{hook}.log_show_after_iter=70 env steps', f'{hook}.save_ckpt_after_iter=160 env steps'),
+        'collector.collect_print_freq=90 env steps',
+    )
+    straight, resumed = killed_and_straight(tmp_path, *words)
+    assert_same_end(straight, resumed)
+    evaluated = [record['envstep'] for record in records(straight) if 'eval/mean_reward' in record]
+    assert evaluated == [42, 144, 246, 348, 450, 552, 642]
+    learned = [record['envstep'] for record in records(straight) if 'train/total_loss' in record]
+    assert learned == [72, 144, 210, 282, 354, 420, 492, 564, 630]
+
+
 @pytest.mark.slow
 def test_it_does_so_in_processes_that_have_nothing_in_common(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

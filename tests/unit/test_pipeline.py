@@ -173,7 +173,7 @@ def test_evaluating_or_not_does_not_change_training(name: str) -> None:
     for evaluates in (True, False):
         with start(**dict(CASES[name]), evaluator=dict(eval_freq=2)) as pipeline:
             if not evaluates:
-                pipeline.evaluator.should_eval = lambda train_iter: False
+                pipeline.evaluator.should_eval = lambda *_: False
             for _ in range(3):
                 pipeline.step()
             assert np.isnan(pipeline.evaluator.latest) != evaluates

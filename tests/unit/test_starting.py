@@ -189,14 +189,20 @@ def test_env_whose_package_is_missing_says_what_to_install(monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize(
-    ('policy', 'budget', 'updates'),
-    [('dqn', None, 2500), ('dqn', 6e4, 748), ('dqn', 3_000, 500), ('ppo', None, 3840), ('ppo', 3_000, 320)],
+    ('policy', 'budget', 'steps'),
+    [
+        ('dqn', None, 5000),
+        ('dqn', 6e4, 1500),
+        ('dqn', 3_000, 1000),
+        ('ppo', None, 25_000),
+        ('ppo', 3_000, 1000),
+    ],
 )
 def test_a_smaller_budget_has_as_many_evaluations_as_the_default_one(
-    policy: str, budget: float | None, updates: int
+    policy: str, budget: float | None, steps: int
 ) -> None:
     main_config, _ = starting_config('CartPole-v1', policy, max_env_step=budget)
-    assert main_config.policy.eval.evaluator.eval_freq == updates
+    assert main_config.policy.eval.evaluator.eval_freq == f'{steps} env steps'
 
 
 @pytest.mark.parametrize('words', [['--env-step', '60000'], ['max_env_step=6e4']])
@@ -208,4 +214,4 @@ def test_the_budget_on_the_command_line_sets_how_often_is_evaluated(words: list[
         pair = config_of(parse(['train', '--env', 'CartPole-v1', '--policy', 'DQN', *more]))
         assert pair is not None and pair[1]['policy']['type'] == 'dqn'
         frequencies.append(pair[0]['policy']['eval']['evaluator']['eval_freq'])
-    assert frequencies == [748, 2500]
+    assert frequencies == ['1500 env steps', '5000 env steps']

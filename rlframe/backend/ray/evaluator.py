@@ -272,7 +272,7 @@ class RaySerialEvaluator(ISerialEvaluator):
         self._ask()
 
     def _apply(self, asked: Pending, verdict: Verdict) -> None:
-        super().load_state_dict({**verdict.state, 'last_eval_iter': self.last_eval_iter})
+        super().load_state_dict({**verdict.state, **self.last_due})
         for method, args, kwargs in verdict.written:
             if method == 'write':
                 write_record(self._tb_logger, *args, **kwargs)

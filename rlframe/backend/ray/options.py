@@ -134,7 +134,7 @@ class StartConfig(Section):
 class ActorsConfig(StartConfig):
     """Options of a collector in actors, under ``policy.collect.collector``."""
 
-    collect_print_freq: int | None  # of the collector itself
+    collect_print_freq: int | str | None  # of the collector itself
     num_collectors: int = option(
         1,
         range='[1, inf)',

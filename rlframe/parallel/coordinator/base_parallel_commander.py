@@ -13,6 +13,7 @@ from rlframe.errors import ConfigError, ConfigErrors, MessageError
 from rlframe.parallel.transport.messages import Task
 from rlframe.registry import PARALLEL_COMMANDER_REGISTRY, nearest
 from rlframe.scores import exact_text, number_text, reaches
+from rlframe.utils.every import Every
 from rlframe.utils.field import Configurable, Section, option
 from rlframe.utils.schema import COUNT, FLAG, check_state
 
@@ -104,7 +105,7 @@ class BaseParallelCommander(Configurable, ABC):
         cfg: Options of the commander.
         policy: Command face of the policy, which is asked for settings such as ``eps``; None: there are none.
         seed: Seed of the experiment.
-        eval_freq: Train iterations between two evaluations.
+        eval_freq: Interval between two evaluations: train iterations, or a text such as ``'5000 env steps'``.
         stop_value: Mean return that ends training, or None.
         random_collect_size: Training samples or episodes collected at random before anything else.
     """
@@ -123,14 +124,15 @@ class BaseParallelCommander(Configurable, ABC):
         *,
         policy: Any = None,
         seed: int = 0,
-        eval_freq: int = 1000,
+        eval_freq: int | str = 1000,
         stop_value: float | None = None,
         random_collect_size: int = 0,
     ) -> None:
         self._cfg = self.resolve_config(cfg)
         self.policy = policy
         """Command face of the policy."""
-        self._seed, self._eval_freq, self._random_collect_size = seed, eval_freq, random_collect_size
+        self._seed, self._random_collect_size = seed, random_collect_size
+        self._eval_freq = Every.of(eval_freq)
         self.stop_value = stop_value
         """Mean return that ends training, or None."""
         self.is_best = False

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from rlframe.errors import MessageError
 from rlframe.parallel.coordinator.base_parallel_commander import RANDOM_PLAYER, Snapshot
 from rlframe.utils import schema
+from rlframe.utils.every import Every, interval
 from rlframe.utils.field import Section, option
 from rlframe.utils.schema import COUNT, FINITE, GENERATOR, TEXT, Schema, check_state, part
 from rlframe.utils.seed import component_rng
@@ -216,13 +217,7 @@ class LeagueConfig(Section):
     hardness: float = option(
         2.0, range='(0, inf)', doc="exponent p of weighting='hard': weight (1 - win rate) ** p"
     )
-    snapshot_freq: int = option(
-        1000,
-        range='[1, inf)',
-        unit='train iterations',
-        doc='longest interval between two past selves',
-        may_change=True,
-    )
+    snapshot_freq: int | str = interval(1000, 'longest interval between two past selves')
     strong_win_rate: float | None = option(
         0.7,
         range='[0, 1]',
@@ -329,14 +324,16 @@ class League:
 
     # past selves
 
-    def take_snapshot(self, train_iter: int) -> Snapshot | None:
+    def take_snapshot(self, train_iter: int, envstep: int = 0) -> Snapshot | None:
         """Returns the snapshot that is due, which is a player from now on, or None."""
-        passed = train_iter - self._last_snapshot
-        is_early = 2 * passed >= self._cfg.snapshot_freq and self._is_strong()
-        if passed <= 0 or not (is_early or passed >= self._cfg.snapshot_freq):
+        every = Every.of(self._cfg.snapshot_freq)
+        now = every.now(train_iter, envstep)
+        passed = now - self._last_snapshot
+        is_early = 2 * passed >= every.length and self._is_strong()
+        if passed <= 0 or not (is_early or passed >= every.length):
             return None
         name = f'{self.main}_{train_iter}'
-        self._last_snapshot = train_iter
+        self._last_snapshot = now
         self.past_selves.append(PastSelf(name, train_iter))
         self.elo.ratings[name] = self.elo.ratings.get(self.main, 0.0)
         if len(self.past_selves) > self._cfg.keep:

@@ -35,6 +35,8 @@ class Evaluated(NamedTuple):
     """Train iterations when the last evaluation was due; -1 before the first."""
     due_seconds: float = 0.0
     """Seconds at that moment."""
+    due_envstep: int = 0
+    """Env steps at that moment."""
     train_iter: int = -1
     """Train iterations at the last evaluation, the final one included."""
 
@@ -147,7 +149,9 @@ class SoloCommander(BaseParallelCommander):
             return False
         last = self._evaluated_before = self._evaluated_last
         if self._is_due(situation):
-            last = last._replace(due_iter=situation.train_iter, due_seconds=situation.seconds)
+            last = last._replace(
+                due_iter=situation.train_iter, due_seconds=situation.seconds, due_envstep=situation.envstep
+            )
         self._evaluated_last = last._replace(train_iter=situation.train_iter)
         return True
 
@@ -164,7 +168,11 @@ class SoloCommander(BaseParallelCommander):
             return False
         if self._cfg.eval_interval is not None:
             return last.due_iter < 0 or situation.seconds - last.due_seconds >= self._cfg.eval_interval
-        return situation.train_iter == 0 or situation.train_iter - max(last.due_iter, 0) >= self._eval_freq
+        every = self._eval_freq
+        passed = every.now(situation.train_iter, situation.envstep) - every.now(
+            max(last.due_iter, 0), last.due_envstep
+        )
+        return situation.train_iter == 0 or passed >= every.length
 
     def _part_collected(self, running: Running, facts: Mapping[str, Any], situation: Situation) -> bool:
         if running.job.kind == 'collect_at_random':
@@ -224,7 +232,7 @@ STATE: Schema = {
     'is_best': FLAG,
     'has_filled': FLAG,
     'has_learner': FLAG,
-    'evaluated_last': {'due_iter': INT, 'due_seconds': FINITE, 'train_iter': INT},
+    'evaluated_last': {'due_iter': INT, 'due_seconds': FINITE, 'due_envstep?': INT, 'train_iter': INT},
 }
 
 
@@ -328,7 +336,7 @@ class OneVsOneCommander(SoloCommander):
         self.stopped = self.stopped or (has_beaten_all and may_stop)
 
     def _learned(self, running: Running, situation: Situation) -> Snapshot | None:
-        return self.league.take_snapshot(situation.train_iter)
+        return self.league.take_snapshot(situation.train_iter, situation.envstep)
 
     @property
     def kept_policies(self) -> list[str]:

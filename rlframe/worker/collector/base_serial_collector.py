@@ -14,6 +14,7 @@ from rlframe.data.trajectory import TrajectoryRecorder
 from rlframe.errors import ConfigError
 from rlframe.run.metrics import ScalarWriter
 from rlframe.run.progress import Progress
+from rlframe.utils.every import interval
 from rlframe.utils.field import Configurable, ResolvedConfig, Section, option
 from rlframe.utils.schema import COUNT, DICT, INT, check_state, part
 from rlframe.utils.seed import COLLECT, env_seed
@@ -254,12 +255,8 @@ class SerialCollectorConfig(Section):
         doc='an episode that is longer is an error',
         may_change=True,
     )
-    collect_print_freq: int | None = option(
-        100,
-        range='[1, inf)',
-        unit='train iterations',
-        doc='interval between two records of metrics; None: none are written',
-        may_change=True,
+    collect_print_freq: int | str | None = interval(
+        100, 'interval between two records of metrics; None: none are written'
     )
     info_metrics: str | list[Any] | None = INFO_METRICS
     mark_episodes: bool = option(

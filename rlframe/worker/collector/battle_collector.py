@@ -13,6 +13,7 @@ from rlframe.data.timestep import NO_INFO, Array, Batch, IntArray, TimeStep
 from rlframe.data.trajectory import TrajectoryRecorder
 from rlframe.errors import ConfigError
 from rlframe.registry import SERIAL_COLLECTOR_REGISTRY
+from rlframe.utils.every import interval
 from rlframe.utils.field import Section, option
 from rlframe.utils.schema import DICT, NUMBER, Schema, array, check_state, list_of, part
 from rlframe.worker.collector.base_serial_collector import SerialCollector, SerialCollectorConfig
@@ -359,11 +360,10 @@ class PlayerCollector(SerialCollector):
 class PastSelvesConfig(Section):
     """Section ``past_selves``."""
 
-    snapshot_freq: int | None = option(
+    snapshot_freq: int | str | None = interval(
         None,
-        range='[1, inf)',
-        unit='train iterations',
-        doc='interval between snapshots of the policy, which become its opponents; None: it plays against itself only',
+        'interval between snapshots of the policy, which become its opponents; None: it plays against itself only',
+        may_change=False,
     )
     keep: int = option(
         10,
@@ -415,7 +415,7 @@ class BattleSampleSerialCollector(PlayerCollector, SampleSerialCollector):
             ConfigError: If the policies learn on-policy.
         """
         if self._policy is not None:
-            self._policy.begin_round(train_iter)
+            self._policy.begin_round(train_iter, self._progress.envstep)
         samples: Any = super().collect(
             n_sample, train_iter, drop_extra, random_collect, record_random_collect, policy_kwargs
         )

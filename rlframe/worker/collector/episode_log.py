@@ -13,6 +13,7 @@ from rlframe.data.timestep import NO_INFO, FloatArray, IntArray
 from rlframe.errors import EpisodeTooLongError
 from rlframe.run.metrics import ScalarWriter, write_record
 from rlframe.run.progress import Progress
+from rlframe.utils.every import Every
 from rlframe.utils.field import option
 from rlframe.utils.schema import TEXT, array, check_state, list_of
 from rlframe.worker.collector.rollout import Step
@@ -160,7 +161,7 @@ class EpisodeLog:
         env_num: Number of envs, N.
         info_metrics: Numbers of infos to count: value of the option of that name.
         progress: Counters shared with the other workers; new ones if not given.
-        print_freq: Train iterations between two records; None writes none.
+        print_freq: Interval between two records: train iterations, or ``'N env steps'``; None writes none.
         tb_logger: Writes records; None writes none.
         instance_name: Name of the collector, for the text log.
     """
@@ -171,7 +172,7 @@ class EpisodeLog:
         info_metrics: Any = ALL,
         *,
         progress: Progress | None = None,
-        print_freq: int | None = None,
+        print_freq: int | str | None = None,
         tb_logger: ScalarWriter | None = None,
         instance_name: str = 'collector',
     ) -> None:
@@ -182,7 +183,8 @@ class EpisodeLog:
         self.seconds = 0.0
         """Time spent collecting since the last record, which the collector adds."""
         self._steps = 0  # since the last record
-        self._print_freq, self._tb_logger = print_freq, tb_logger
+        self._print_every = None if print_freq is None else Every.of(print_freq)
+        self._tb_logger = tb_logger
         self._infos = InfoSums(info_metrics)  # since the last summary
         self.begin(env_num)
 
@@ -323,13 +325,16 @@ class EpisodeLog:
             train_iter: Train iterations so far.
             more: Returns further metrics; called only if a record is written.
         """
-        freq = self._print_freq
-        if freq is None or train_iter - self.last_print_iter < freq or not self._recent:
+        every = self._print_every
+        if every is None or not self._recent:
+            return
+        now = every.now(train_iter, self.progress.envstep)
+        if not every.has_passed(self.last_print_iter, now):
             return
         values = self.summary() | dict(more())
         values['time/collect_fps'] = self._steps / max(self.seconds, 1e-9)
         values['rollout/episodes'] = self.progress.episodes
-        self.last_print_iter, self.seconds, self._steps = train_iter, 0.0, 0
+        self.last_print_iter, self.seconds, self._steps = now, 0.0, 0
         write_record(self._tb_logger, values, self.progress.envstep, train_iter=train_iter)
         self.logger.info(
             'envstep %d, train_iter %d: return %.1f over %d episodes',

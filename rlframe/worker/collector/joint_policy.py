@@ -12,6 +12,7 @@ from rlframe.data.observation import any_action
 from rlframe.data.players import PlayerLayout, PlayerView
 from rlframe.data.timestep import Array, Batch, BoolArray, EnvSpec, IntArray
 from rlframe.errors import IncompatibleError
+from rlframe.utils.every import Every
 from rlframe.utils.schema import COUNT, DICT, GENERATOR, Kind, Schema, array, check_state, list_of, part
 from rlframe.utils.serialize import checked_bits
 from rlframe.worker.collector.ding_policy import as_rows
@@ -144,8 +145,8 @@ class JointPolicy:
         """Returns a fact about the first policy."""
         return self._given[0].get_attribute(name)
 
-    def begin_round(self, train_iter: int) -> None:
-        """Prepares for a round of collection, after so many train iterations."""
+    def begin_round(self, train_iter: int, envstep: int) -> None:
+        """Prepares for a round of collection, after so many train iterations and env steps."""
 
     def state_dict(self) -> dict[str, Any]:
         """Returns its own state, in addition to the policies'."""
@@ -192,7 +193,7 @@ class PastSelves(JointPolicy):
     Args:
         learner: Collect face of the trained policy.
         make_opponent: Returns the eval face of another policy of the same kind, to be given weights.
-        snapshot_freq: Train iterations between two snapshots.
+        snapshot_freq: Interval between two snapshots: train iterations, or ``'N env steps'``.
         keep: Number of snapshots kept, the newest ones.
         newest_share: Share of games in which the learner plays with itself.
         rng: Generator that draws the players.
@@ -203,15 +204,15 @@ class PastSelves(JointPolicy):
         learner: Any,
         make_opponent: Callable[[], Any],
         *,
-        snapshot_freq: int,
+        snapshot_freq: int | str,
         keep: int,
         newest_share: float,
         rng: np.random.Generator,
     ) -> None:
         super().__init__(learner)
         self._make_opponent, self._rng = make_opponent, rng
-        self._snapshot_freq, self._keep, self._newest_share = snapshot_freq, keep, newest_share
-        self._taken, self._last_iter = 0, 0  # snapshots so far, and when the last one was taken
+        self._every, self._keep, self._newest_share = Every.of(snapshot_freq), keep, newest_share
+        self._taken, self._last = 0, 0  # snapshots so far, and when the last one was taken
 
     @property
     def snapshots(self) -> list[Any]:
@@ -226,14 +227,15 @@ class PastSelves(JointPolicy):
     def given_for(self, player: int) -> int:
         return LEARNER
 
-    def begin_round(self, train_iter: int) -> None:
-        if train_iter - self._last_iter < self._snapshot_freq:
+    def begin_round(self, train_iter: int, envstep: int) -> None:
+        now = self._every.now(train_iter, envstep)
+        if now - self._last < self._every.length:
             return
         place = self._taken % self._keep
         if place == len(self.snapshots):
             self._distinct.append(as_snapshot(self._make_opponent()))
         self.snapshots[place].load_state_dict(self._distinct[LEARNER].state_dict())
-        self._taken, self._last_iter = self._taken + 1, train_iter
+        self._taken, self._last = self._taken + 1, now
 
     def reset(self, env_id: IntArray | None) -> None:
         super().reset(env_id)
@@ -254,7 +256,7 @@ class PastSelves(JointPolicy):
             'rng': copy.deepcopy(self._rng.bit_generator.state),
             'seating': self.seating.copy(),
             'taken': self._taken,
-            'last_iter': self._last_iter,
+            'last_iter': self._last,
             'snapshots': [copy.deepcopy(face.state_dict()) for face in self.snapshots],
         }
 
@@ -265,7 +267,7 @@ class PastSelves(JointPolicy):
         check_state(state, {'seating': seated})
         self._rng.bit_generator.state = copy.deepcopy(checked_bits(state['rng']))
         self.seating = state['seating'].copy()
-        self._taken, self._last_iter = state['taken'], state['last_iter']
+        self._taken, self._last = state['taken'], state['last_iter']
         self._distinct[1:] = [as_snapshot(self._make_opponent()) for _ in state['snapshots']]
         for k, (face, saved) in enumerate(zip(self.snapshots, state['snapshots'], strict=True)):
             with part(f'snapshots.{k}'):

@@ -15,8 +15,9 @@ from rlframe.data.timestep import Array, IntArray
 from rlframe.run.film import Film
 from rlframe.run.metrics import ScalarWriter
 from rlframe.scores import exact_text, number_text, reaches
+from rlframe.utils.every import Every, interval
 from rlframe.utils.field import Configurable, Section, option
-from rlframe.utils.schema import INT, NUMBER, Kind, check_state
+from rlframe.utils.schema import COUNT, INT, NUMBER, Kind, check_state
 from rlframe.utils.seed import EVALUATE
 from rlframe.worker.collector.base_serial_collector import Resettable
 from rlframe.worker.collector.episode_log import episode_quota
@@ -136,13 +137,7 @@ class EvalResult(NamedTuple):
 class EvaluatorConfig(Section):
     """Options of every evaluator."""
 
-    eval_freq: int = option(
-        1000,
-        range='[1, inf)',
-        unit='train iterations',
-        doc='interval between two evaluations',
-        may_change=True,
-    )
+    eval_freq: int | str = interval(1000, 'interval between two evaluations')
     n_episode: int | None = option(
         None,
         range='[1, inf)',
@@ -206,7 +201,7 @@ class ISerialEvaluator(Configurable, Resettable):
         self._cfg = self.resolve_config(cfg)
         self._tb_logger, self._exp_name, self._instance_name = tb_logger, exp_name, instance_name
         self._seed, self._purpose = seed, purpose
-        self._eval_freq: int = self._cfg.eval_freq
+        self._eval_freq = Every.of(self._cfg.eval_freq)
         self.stop_value: Any = self._cfg.stop_value
         """Mean return that ends training, or None."""
         self._logger = logging.getLogger(f'rlframe.{instance_name}')
@@ -227,19 +222,44 @@ class ISerialEvaluator(Configurable, Resettable):
         """Begins the record of the scores and the count of iterations between evaluations anew."""
         self.last_eval_iter = -1
         """Train iteration at which the last evaluation was due; -1 before the first."""
+        self.last_eval_envstep = 0
+        """Env steps at that moment."""
         self.best: Any = self.worst
         """Highest mean return so far."""
         self.latest: Any = np.nan
         """Mean return of the last evaluation."""
 
-    def should_eval(self, train_iter: int) -> bool:
-        """Whether an evaluation is due at this iteration: the first time, then every ``eval_freq`` iterations."""
+    def should_eval(self, train_iter: int, envstep: int = -1) -> bool:
+        """Whether an evaluation is due: before training, then every ``eval_freq``, if there was an update since the last.
+
+        Args:
+            train_iter: Train iterations so far.
+            envstep: Env steps so far; needed for an ``eval_freq`` in env steps.
+
+        Raises:
+            ValueError: If it is needed and missing.
+        """
+        every = self._eval_freq
+        if every.in_env_steps and envstep < 0:
+            raise ValueError(
+                f'eval_freq is in env steps ({every.length}): call should_eval(train_iter, envstep)'
+            )
         if train_iter == self.last_eval_iter:
             return False
-        if train_iter != 0 and train_iter - max(self.last_eval_iter, 0) < self._eval_freq:
+        last = every.now(max(self.last_eval_iter, 0), self.last_eval_envstep)
+        if train_iter != 0 and every.now(train_iter, envstep) - last < every.length:
             return False
-        self.last_eval_iter = train_iter
+        self.last_eval_iter, self.last_eval_envstep = train_iter, max(envstep, 0)
         return True
+
+    @property
+    def last_due(self) -> dict[str, int]:
+        """The counters when the last evaluation was due, by the names of their attributes."""
+        return {'last_eval_iter': self.last_eval_iter, 'last_eval_envstep': self.last_eval_envstep}
+
+    @last_due.setter
+    def last_due(self, due: Mapping[str, int]) -> None:
+        self.last_eval_iter, self.last_eval_envstep = due['last_eval_iter'], due.get('last_eval_envstep', 0)
 
     def reached(self, score: Any) -> bool:
         """Whether a score reaches ``stop_value``, up to rounding."""
@@ -338,9 +358,9 @@ class ISerialEvaluator(Configurable, Resettable):
         """Closes the env; may be called twice."""
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns the train iteration of the last evaluation and the best score."""
+        """Returns when the last evaluation was due, and the best score."""
         return {
-            'last_eval_iter': self.last_eval_iter,
+            **self.last_due,
             'best': float(self.best),
             'latest': float(self.latest),
         }
@@ -348,8 +368,10 @@ class ISerialEvaluator(Configurable, Resettable):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restores the state from ``state_dict()``."""
         score = NUMBER if NUMBER.fits(self.worst) else SCORE
-        check_state(state, {'last_eval_iter': INT, 'best': score, 'latest': score})
-        self.last_eval_iter, self.best, self.latest = state['last_eval_iter'], state['best'], state['latest']
+        check_state(
+            state, {'last_eval_iter': INT, 'last_eval_envstep?': COUNT, 'best': score, 'latest': score}
+        )
+        self.last_due, self.best, self.latest = state, state['best'], state['latest']
 
 
 class VectorEvalMonitor:

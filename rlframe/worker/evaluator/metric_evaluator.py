@@ -228,7 +228,7 @@ class MetricSerialEvaluator(ISerialEvaluator):
 
     def state_dict(self) -> dict[str, Any]:
         return {
-            'last_eval_iter': self.last_eval_iter,
+            **self.last_due,
             'best': copy.deepcopy(self.best),
             'latest': copy.deepcopy(self.latest),
         }

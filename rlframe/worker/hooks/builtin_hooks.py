@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from rlframe.errors import ConfigError
 from rlframe.registry import HOOK_REGISTRY
+from rlframe.utils.every import Every, interval
 from rlframe.utils.field import REQUIRED, Section, option
 from rlframe.utils.schema import COUNT, NUMBER, maybe
 from rlframe.worker.hooks.run_hook import RunHook, RunView
@@ -168,13 +169,7 @@ class NotifyHook(RunHook):
 class GradientHistogramConfig(Section):
     """Options of ``GradientHistogramHook``."""
 
-    every: int = option(
-        1000,
-        range='[1, inf)',
-        unit='train iterations',
-        doc='interval between two histograms',
-        may_change=True,
-    )
+    every: int | str = interval(1000, 'interval between two histograms')
     weights: bool = option(False, doc='whether to log the weights, too, as weight/LAYER', may_change=True)
 
 
@@ -188,12 +183,14 @@ class GradientHistogramHook(RunHook):
 
     def __init__(self, cfg: Mapping[str, Any] | None = None) -> None:
         super().__init__(cfg)
-        self._next = 1  # train iteration from which histograms are due
+        self._every = Every.of(self._cfg.every)
+        self._next = 1  # train iterations, or env steps, from which histograms are due
 
     def after_round(self, run: RunView) -> None:
-        if run.progress.train_iter < self._next:
+        now = self._every.now(run.progress.train_iter, run.progress.envstep)
+        if now < self._next:
             return
-        self._next = run.progress.train_iter + self._cfg.every
+        self._next = now + self._every.length
         for name, parameter in run.policy.get_attribute('model').named_parameters():
             if parameter.grad is not None:
                 run.log_histogram(f'gradient/{name}', parameter.grad.cpu().numpy())

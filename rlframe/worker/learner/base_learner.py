@@ -19,7 +19,7 @@ from rlframe.run.progress import Progress, TrainIter
 from rlframe.run.read_checkpoint import load_checkpoint
 from rlframe.run.write_checkpoint import save_checkpoint
 from rlframe.utils.field import Configurable, Section, option
-from rlframe.utils.schema import DICT, Kind, check_state, dict_of, loading, part
+from rlframe.utils.schema import COUNT, DICT, Kind, check_state, dict_of, loading, part
 from rlframe.worker.learner.learner_hook import (
     ITER_POSITIONS,
     POSITIONS,
@@ -29,6 +29,7 @@ from rlframe.worker.learner.learner_hook import (
     build_learner_hook_by_cfg,
     check_hooks,
     hook_errors,
+    is_due,
 )
 
 MONITOR_WINDOW = 1000
@@ -94,7 +95,7 @@ class Monitor:
         return means
 
 
-STATE = {'policy': DICT, 'progress': DICT}
+STATE = {'policy': DICT, 'progress': DICT, 'learned_at?': COUNT}
 
 
 class LoaderConfig(Section):
@@ -184,6 +185,8 @@ class BaseLearner(Configurable):
         """Saves a named checkpoint in place of the learner, if other workers have state to save too."""
         self._progress = progress if progress is not None else Progress()
         self._envstep = -1  # of the last train(), if the counters are not shared
+        self.learned_at = 0
+        """Env steps at the last update."""
         self._finished = self._closed = self._hooks_shown = False
         self._loader: Iterator[Any] | None = None
         self.ckpt_name = ''
@@ -287,6 +290,7 @@ class BaseLearner(Configurable):
         self.monitor.add(self.log_buffer['scalar'])
         self._progress.train_iter += 1
         self._run_hooks('after_iter')
+        self.learned_at = self.collector_envstep
         return variables
 
     def start(self, *args: Any, **kwargs: Any) -> None:
@@ -334,9 +338,9 @@ class BaseLearner(Configurable):
         self._run_hooks(name)
 
     def _run_hooks(self, position: str) -> None:
-        train_iter = self._progress.train_iter
+        counts = self._progress.train_iter, self.collector_envstep, self.learned_at
         for hook in self._hooks[position]:
-            if train_iter % hook.every and position in ITER_POSITIONS:
+            if position in ITER_POSITIONS and not is_due(hook.every, *counts):
                 continue
             try:
                 hook(self)
@@ -392,9 +396,22 @@ class BaseLearner(Configurable):
             self.load_state_dict(state.get('learner', state))  # a pipeline's checkpoint has both at its top
         self.info(f'loaded {path}, train_iter {self.train_iter}')
 
+    def hook_state(self) -> dict[str, int]:
+        """Returns the env steps at the last update, which hooks with an interval in env steps depend on."""
+        return {'envstep': self.learned_at}
+
+    def load_hook_state(self, state: Mapping[str, Any]) -> None:
+        """Restores the state from ``hook_state()``."""
+        check_state(state, {'envstep': COUNT})
+        self.learned_at = state['envstep']
+
     def state_dict(self) -> dict[str, Any]:
         """Returns the policy's complete state and the counters."""
-        return {'policy': self._policy.state_dict(), 'progress': self._progress.state_dict()}
+        return {
+            'policy': self._policy.state_dict(),
+            'progress': self._progress.state_dict(),
+            'learned_at': self.learned_at,
+        }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continues from ``state_dict()``."""
@@ -403,6 +420,7 @@ class BaseLearner(Configurable):
             self._policy.load_state_dict(state['policy'])
         with part('progress'):
             self._progress.load_state_dict(state['progress'])
+        self.learned_at = state.get('learned_at', self._progress.envstep)
 
     def close(self) -> None:
         """Ends ``start`` after the running iteration; may be called twice."""

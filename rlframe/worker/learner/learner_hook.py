@@ -10,6 +10,7 @@ from rlframe.errors import CheckpointError, ConfigError, HookError
 from rlframe.registry import LEARNER_HOOK_REGISTRY, is_list_of_names, nearest
 from rlframe.run.metrics import write_record
 from rlframe.run.read_checkpoint import find_checkpoint
+from rlframe.utils.every import Every, interval_problem
 
 if TYPE_CHECKING:
     from rlframe.worker.learner.base_learner import BaseLearner
@@ -49,8 +50,9 @@ class LearnerHook(ABC):
     name: str = ''
     position: str = ''
     priority: int = 100
-    every: int = 1
-    """At ``before_iter`` and ``after_iter``, it is called at the train iterations that this number divides."""
+    every: int | str = 1
+    """At ``before_iter`` and ``after_iter``, it is called at the train iterations that this number divides; with a text
+    such as ``'5000 env steps'``, at the first train iteration after the env steps reach a multiple."""
 
     def __init__(
         self,
@@ -80,6 +82,21 @@ class LearnerHook(ABC):
 
     def __repr__(self) -> str:
         return f'{self.name}({self.position}, priority {self.priority})'
+
+
+def is_due(every: int | str, train_iter: int, envstep: int, last_envstep: int) -> bool:
+    """Whether a hook is to be called at this train iteration.
+
+    Args:
+        every: Its interval.
+        train_iter: Train iterations so far.
+        envstep: Env steps so far.
+        last_envstep: Env steps at the train iteration before.
+    """
+    length, in_env_steps = (every, False) if isinstance(every, int) else Every.of(every)
+    if in_env_steps:
+        return envstep // length > last_envstep // length
+    return train_iter % length == 0
 
 
 @overload
@@ -219,12 +236,8 @@ def check_hooks(cfg: Mapping[str, Any]) -> str:
                 return f'a list of module names as import_names of the hook {key!r}'
         elif key not in SHORTHANDS:
             return f'a shorthand instead of {key!r}.{nearest(key, SHORTHANDS)} Shorthands: {", ".join(SHORTHANDS)}'
-        elif (
-            SHORTHANDS[key][3] == 'freq'
-            and not _is_none(value)
-            and (isinstance(value, bool) or not isinstance(value, int) or value < 1)
-        ):
-            return f'{key} to be an int >= 1 (train iterations) or False'
+        elif SHORTHANDS[key][3] == 'freq' and not _is_none(value) and (form := interval_problem(value)):
+            return f'{key} to be False, or {form}'
     return ''
 
 
@@ -246,10 +259,10 @@ class LoadCkptHook(LearnerHook):
 
 @register_learner_hook('save_ckpt')
 class SaveCkptHook(LearnerHook):
-    """Saves a checkpoint every ``freq`` train iterations, or once after the run."""
+    """Saves a checkpoint every ``freq``, train iterations or ``'N env steps'``, or once after the run."""
 
     position, priority = 'after_iter', 20
-    freq = 1
+    freq: int | str = 1
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -262,10 +275,10 @@ class SaveCkptHook(LearnerHook):
 
 @register_learner_hook('log_show')
 class LogShowHook(LearnerHook):
-    """Writes the means of the training variables over the last ``freq`` train iterations."""
+    """Writes the means of the training variables over the last ``freq``, train iterations or ``'N env steps'``."""
 
     position, priority = 'after_iter', 20
-    freq = 100
+    freq: int | str = 100
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

@@ -137,6 +137,19 @@ def test_an_interval_in_seconds_replaces_eval_freq() -> None:
     assert kinds == ['collect', 'evaluate']
 
 
+def test_an_interval_in_env_steps_counts_those_that_arrived() -> None:
+    commander = solo(dict(collector_task_space=9), eval_freq='50 env steps')
+    task = commander.get_collector_task('c', READY)
+    assert task is not None and task.kind == 'evaluate'
+    commander.finish_collector_task(task.task, {'score': 0.0})
+    twin = solo(eval_freq='50 env steps')
+    kinds = [kind_of(commander, READY._replace(train_iter=i, envstep=n)) for i, n in ((99, 49), (100, 51))]
+    assert kinds == ['collect', 'evaluate']
+    commander.finish_collector_task('evaluate_4', {'score': 0.0})
+    twin.load_state_dict(commander.state_dict())
+    assert kind_of(twin, READY._replace(train_iter=199, envstep=100)) == 'collect'
+
+
 def test_a_failed_evaluation_is_due_again() -> None:
     commander = solo()
     task = commander.get_collector_task('c', READY)

@@ -171,6 +171,22 @@ def test_several_updates_of_one_batch_have_hooks_and_counters_each() -> None:
     assert len(learner.train({})) == 2 and learner.train_iter == 2
 
 
+def test_an_interval_in_env_steps_fires_once_its_multiple_is_reached_and_after_a_resume_too() -> None:
+    notes: list[Any] = []
+    hook = Note(notes, 'a', every='20 env steps')
+    learner = learner_with(hook, Note(notes, 'b', position='before_iter', every='20 env steps'))
+    for envstep in (8, 16, 24, 24, 72, 76):
+        learner.train({}, envstep)
+    assert notes == [
+        (n, p, i) for i in (2, 4) for n, p, i in (('b', 'before_iter', i), ('a', 'after_iter', i + 1))
+    ]
+    again = learner_with(Note(notes, 'c', every='20 env steps'))
+    again.load_hook_state(learner.hook_state())
+    for envstep in (79, 80):
+        again.train({}, envstep)
+    assert notes[4:] == [('c', 'after_iter', 2)]
+
+
 class Boom(Exception):
     """An exception of the user's own."""
 

@@ -1,0 +1,68 @@
+"""Intervals of a run: a number of train iterations, or a text with its unit, such as ``'5000 env steps'``."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, NamedTuple
+
+from rlframe.utils.field import Field
+
+UNITS = {'env steps': True, 'env step': True, 'train iterations': False, 'train iteration': False}
+"""Units of an interval in text, and whether they are env steps."""
+FORM = "an int >= 1 (train iterations), or a text such as '5000 env steps'"
+
+
+class Every(NamedTuple):
+    """An interval."""
+
+    length: int
+    in_env_steps: bool = False
+    """Whether it counts env steps, over all envs; else it counts train iterations."""
+
+    @classmethod
+    def of(cls, value: int | str) -> Every:
+        """Reads the value of an option.
+
+        Raises:
+            ValueError: If it is neither a whole number of at least 1 nor a text with such a number and a unit.
+        """
+        found = _parsed(value)
+        if found is None:
+            raise ValueError(f'{value!r} is no interval; expected {FORM}')
+        return found
+
+    def now(self, train_iter: int, envstep: int) -> int:
+        """Returns the counter that it counts."""
+        return envstep if self.in_env_steps else train_iter
+
+    def has_passed(self, last: int, now: int) -> bool:
+        """Whether it lies between two values of its counter; so it does if the first one is of the other counter."""
+        return not 0 <= now - last < self.length
+
+
+def _parsed(value: Any) -> Every | None:
+    if isinstance(value, str):
+        match = re.fullmatch(r'\s*(\d[\d_,]*|\d+(?:\.\d+)?e\d+)\s+([a-z ]+?)\s*', value.lower())
+        if match is None or match[2] not in UNITS:
+            return None
+        number = float(match[1].replace(',', '').replace('_', ''))
+        return Every(int(number), UNITS[match[2]]) if number.is_integer() and number >= 1 else None
+    is_count = isinstance(value, int) and not isinstance(value, bool) and value >= 1
+    return Every(value) if is_count else None
+
+
+def interval_problem(value: Any) -> str:
+    """Returns a description of valid intervals if this is none, else an empty string."""
+    return FORM if _parsed(value) is None else ''
+
+
+def interval(default: int | None, doc: str, *, may_change: bool = True) -> Any:
+    """Declares an option that is an interval: ``int | str``, or ``None`` as well if that is the default."""
+    return Field(
+        default,
+        range='[1, inf)',
+        unit="train iterations; or a text with its unit: '5000 env steps'",
+        doc=doc,
+        check=interval_problem,
+        may_change=may_change,
+    )

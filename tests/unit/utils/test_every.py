@@ -1,0 +1,77 @@
+"""Intervals are a number of train iterations, or a text with a unit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rlframe.config import compile_config, config_pair
+from rlframe.errors import ConfigError, ConfigWarning
+from rlframe.utils.every import Every, interval_problem
+
+BAD = (
+    0,
+    -1,
+    True,
+    1.5,
+    None,
+    [],
+    '',
+    '5000',
+    'env steps',
+    '0 env steps',
+    '5.5 env steps',
+    '-5 env steps',
+    '5 steps',
+)
+
+
+@pytest.mark.parametrize(
+    ('value', 'expected'),
+    [
+        (100, Every(100)),
+        ('100 train iterations', Every(100)),
+        ('5000 env steps', Every(5000, True)),
+        (' 5_000  Env steps ', Every(5000, True)),
+        ('5,000 env steps', Every(5000, True)),
+        ('1e4 env steps', Every(10_000, True)),
+        ('1.5e4 env steps', Every(15_000, True)),
+        ('1 env step', Every(1, True)),
+    ],
+)
+def test_an_interval_has_a_length_and_a_unit(value: Any, expected: Every) -> None:
+    assert Every.of(value) == expected and interval_problem(value) == ''
+    assert expected.now(7, 70) == (70 if expected.in_env_steps else 7)
+
+
+@pytest.mark.parametrize('value', BAD)
+def test_anything_else_is_refused_with_an_example(value: Any) -> None:
+    with pytest.raises(ValueError, match="such as '5000 env steps'"):
+        Every.of(value)
+
+
+def test_it_has_passed_once_the_counter_grew_by_its_length_or_is_another_one() -> None:
+    every = Every(10)
+    assert [every.has_passed(5, now) for now in (5, 14, 15, 4)] == [False, False, True, True]
+
+
+def test_recorded_data_count_no_env_steps_and_a_long_interval_is_warned_of() -> None:
+    words = ['policy.eval.evaluator.eval_freq=500 env steps']
+    with pytest.raises(ConfigError, match=r"eval_freq: the collector 'dataset' steps no env.*such as 500"):
+        compile_config(*config_pair('cartpole_bc'), overrides=words)
+    words = ['max_env_step=400', 'max_train_iter=5', 'policy.eval.evaluator.eval_freq=500 env steps']
+    with pytest.warns(ConfigWarning, match=r'eval_freq \(500 env steps\) > max_env_step \(400\)'):
+        compile_config(*config_pair('cartpole_dqn'), overrides=words)
+
+
+KEYS = ('evaluator.eval_freq', 'collector.collect_print_freq', 'learner.hook.log_show_after_iter')
+
+
+@pytest.mark.parametrize('key', KEYS)
+def test_a_bad_interval_in_a_config_names_its_key_and_the_form(key: str) -> None:
+    pair = config_pair('cartpole_dqn')
+    compile_config(*pair, overrides=[f'{key}=5000 env steps'])
+    with pytest.raises(ConfigError, match=r"5000 steps.*text such as '5000 env steps'") as caught:
+        compile_config(*pair, overrides=[f'{key}=5000 steps'])
+    assert caught.value.where.endswith(key.split('.')[1])
