@@ -34,7 +34,7 @@ MAY_IMPORT = {
     'worker': (*BASE, 'data', 'worker.collector', 'worker.evaluator'),
     'pipeline': (
         *BASE, 'data', 'run', 'config', 'policy', 'policy.parts', 'worker', 'worker.collector', 'worker.hooks',
-        'worker.learner', 'worker.replay_buffer',
+        'worker.learner', 'worker.replay_buffer', 'parallel.transport',
     ),
     'parallel.transport': (*BASE, 'data', 'run'),
     'parallel.coordinator': (*BASE, 'data', 'run', 'parallel.transport'),
@@ -257,6 +257,7 @@ RUNS_CODE = {
         'envs/worker_pool.py',
         'backend/actor.py',
         'backend/pool.py',
+        'pipeline/learner_group.py',  # from the stdin that its parent holds
         'parallel/roles.py',  # from the stdin that its parent holds
         'app/seeds.py',
     ),

@@ -123,7 +123,7 @@ RENAMED: tuple[tuple[str, str, tuple[str, ...]], ...] = (
 """DI-engine's key, rlframe's key, and the policies concerned (empty: all)."""
 
 _SPACES = 'read from the spaces of the env'
-_PROCESSES = 'one process learns; collector.backend=ray collects in several'
+_PROCESSES = 'policy.learn.num_learners, or torchrun, lets several processes learn'
 _MANAGER = 'env_manager.on_error and max_restarts decide how failing envs are handled'
 _FIXED = 'no counterpart'
 _COORDINATOR = 'there is no coordinator; evaluator.eval_freq sets when to evaluate'

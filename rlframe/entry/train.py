@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import warnings
 from collections.abc import Callable
@@ -69,7 +70,14 @@ def _check(args: Args) -> None:
             args.parser.error(text)
 
 
+def _processes() -> int:
+    """Returns the number of processes that torchrun started; 1 without it."""
+    return int(os.environ.get('WORLD_SIZE', '1'))
+
+
 def _train(args: Args) -> int:
+    if (learners := args.learners or _processes()) > 1:
+        args.overrides = [*args.overrides, f'policy.learn.num_learners={learners}']
     given = dict(seed=args.seed, max_env_step=args.env_step, max_train_iter=args.train_iter)
     is_parallel = args.mode not in (None, 'serial')
     pair, start, found, begun = config_of(args), args.resume, None, None
@@ -137,6 +145,11 @@ def _run(
     from rlframe.pipeline.training import run_shown
 
     since = perf_counter()
+    if _processes() > 1:
+        from rlframe.pipeline.learner_group import follow_torchrun
+
+        if follow_torchrun(cfg):
+            return 0
     if not is_parallel:
         with StopSignal() as stop, SerialPipeline(cfg, folder, resume=saved) as serial:
             run_shown(serial, saved, lambda: stop.received is not None, since=since)

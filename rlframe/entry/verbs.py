@@ -83,6 +83,7 @@ MODES = ('serial', 'parallel', 'coordinator', 'learner', 'collector')
         'NAME',
     ),
     arg('--exp-name', 'name of the run folder, which must not exist', 'NAME'),
+    arg('--learners', 'processes that share each update; torchrun starts them, too', 'N', type=count),
     arg('--env-step', 'budget in env steps', 'N', type=count),
     arg('--train-iter', 'budget in train iterations', 'N', type=count),
     TRUST,

@@ -26,6 +26,7 @@ from rlframe.parallel.comm_learner import LearnerParts
 from rlframe.parallel.transport.answering import Server
 from rlframe.parallel.transport.base import Transport
 from rlframe.pipeline import build
+from rlframe.pipeline.learner_group import make_learners
 from rlframe.policy.parts.random_policy import random_opponent
 from rlframe.registry import LAUNCHER_REGISTRY, import_modules
 from rlframe.run.child_process import ChildProcess
@@ -130,7 +131,8 @@ def learner_maker(cfg: ExperimentConfig) -> Callable[[int, int], LearnerParts]:
     def make(rank: int, incarnation: int) -> LearnerParts:
         own = _prepared(cfg, 0, 0)
         policy = build.make_policy(own, build.make_factory(own).spec)
-        return LearnerParts(build.make_learner(own, policy), policy.collect_mode, policy.command_mode)
+        learner = build.make_learner(own, policy, make_learners(own, policy))
+        return LearnerParts(learner, policy.collect_mode, policy.command_mode)
 
     return make
 

@@ -14,6 +14,7 @@ from rlframe.pipeline import build, memory_needs
 from rlframe.pipeline.build import HasGoal, Inexactness, LoopState, Part, collector_part
 from rlframe.pipeline.checkpoints import Checkpoints, RunFacts
 from rlframe.pipeline.hooks import given_hooks
+from rlframe.pipeline.learner_group import make_learners
 from rlframe.pipeline.run_output import RunOutput, decide_whether_over, unused, write_counts
 from rlframe.run.child_process import StallDetector
 from rlframe.run.exit_guard import exits_as_errors
@@ -128,7 +129,9 @@ class SerialPipeline(HasGoal):
         cfg, common = self.cfg, {'tb_logger': self.writer, 'exp_name': str(self.folder)}
         self.replay_buffer = build.make_buffer(cfg, **common)
         """Past transitions; None for an on-policy policy."""
-        self.learner = build.make_learner(cfg, self.policy, progress=self.progress, **common)
+        if (group := make_learners(cfg, self.policy)) is not None:
+            self._closers.append(group.close)
+        self.learner = build.make_learner(cfg, self.policy, group, progress=self.progress, **common)
         self.collector = self.collection.make_collector(cfg, self.policy, progress=self.progress, **common)
         self.evaluator = build.make_evaluator(cfg, self.evaluation, self.policy, self.factory.spec, **common)
         self.commander = build.make_commander(cfg, self)

@@ -32,6 +32,7 @@ from rlframe.policy.parts.normalize import NORMALIZE_OBS, NORMALIZE_REWARD, Norm
 from rlframe.policy.parts.options import INIT_FROM, ModelConfig, check_encoder, network_options, refused
 from rlframe.policy.parts.random_policy import random_collect_mode
 from rlframe.policy.parts.random_shift import RANDOM_SHIFT, RandomShift, check_shift
+from rlframe.policy.parts.ranks import NUM_LEARNERS, check_ranks
 from rlframe.policy.parts.sequences import Rows, to_tensor
 from rlframe.registry import MODEL_REGISTRY
 from rlframe.run.checkpoint_tree import compare_states
@@ -43,10 +44,13 @@ from rlframe.utils.seed import component_rng
 if TYPE_CHECKING:
     from rlframe.model.distributions import ActionDistribution
     from rlframe.policy.parts.optim import Optimizer
+    from rlframe.policy.parts.ranks import Ranks
 
 
 class LearnConfig(Section):
     """Section ``learn`` of every policy."""
+
+    num_learners: int = option(NUM_LEARNERS)
 
     random_shift: int = option(RANDOM_SHIFT)
 
@@ -149,6 +153,10 @@ class Policy(Configurable):
     """Whether its actions depend on earlier steps of the episode."""
     inputs: tuple[str, ...] = ()
     """Columns of training samples that ``columns`` makes into tensors for an update, where there are such."""
+    ranks: Ranks | None = None
+    """The learners that share each update; None: there is one."""
+    loads = 0
+    """How often its state was loaded."""
     compiled_parts: tuple[str, ...] = ()
     """Methods that ``compile`` makes into machine code: functions of the tensors of an update, without effects.
 
@@ -313,6 +321,7 @@ class Policy(Configurable):
         return ('model', *(name for learned in self.learned for name in learned.networks))
 
     def _load_state_dict_learn(self, state: Mapping[str, Any]) -> None:
+        self.loads += 1
         self._load_model(state)
         if 'rng' in state:
             self._load_acting_state(state)
@@ -373,7 +382,7 @@ class Policy(Configurable):
 
     @classmethod
     def check_config(cls, cfg: EasyDict) -> list[ConfigError]:
-        errors = [*check_encoder(cfg.model), *check_updates(cls, cfg)]
+        errors = [*check_encoder(cfg.model), *check_updates(cls, cfg), *check_ranks(cls, cfg)]
         if cfg.collect.unroll_len != 1 and not cls.takes_sequences:
             message = f'{cls.__name__} learns from single env steps'
             errors.append(refused(cfg, 'collect.unroll_len', message, '1'))
@@ -589,8 +598,3 @@ class Policy(Configurable):
 def is_own(part: object) -> bool:
     """Whether a policy or a network is one of rlframe."""
     return type(part).__module__.startswith('rlframe.')
-
-
-def smallest_int(count: int) -> np.dtype[Any]:
-    """Returns the smallest integer type that holds 0 .. count - 1."""
-    return np.min_scalar_type(max(count - 1, 0))

@@ -271,7 +271,8 @@ class PPOPolicy(Policy):
         ratio = log_ratio.exp()
         advantage = rows['advantage']
         if self._advantage_norm == 'batch':
-            advantage = standardised(advantage, self._ddof)
+            own = standardised if self.ranks is None else self.ranks.standardised
+            advantage = own(advantage, self._ddof)
         policy_loss, is_clipped = self._policy_loss(log_prob, ratio, advantage, rows)
         value_loss = self._value_loss(value, rows)
         entropy = entropy.mean()

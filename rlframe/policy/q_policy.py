@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from rlframe.data.timestep import Array, Batch, IntArray, TimeStep
-from rlframe.policy.base_policy import OtherConfig, Policy, PolicyConfig, smallest_int
+from rlframe.policy.base_policy import OtherConfig, Policy, PolicyConfig
 from rlframe.policy.parts.actions import mask_of, masked, random_allowed
 from rlframe.policy.parts.options import Schedule, check_schedule, value_at
 from rlframe.utils.field import option
@@ -52,7 +52,7 @@ class QPolicy(Policy):
     def init_collect(self) -> None:
         space = self._action_space
         self._action_num, self._first_action = int(space.n), int(space.start)
-        self._action_dtype = smallest_int(self._action_num)
+        self._action_dtype = np.min_scalar_type(max(self._action_num - 1, 0))
 
     def _acting_output(self, obs: Any) -> tuple[torch.Tensor, int]:
         return self.model(obs), int(self._action_space.n)

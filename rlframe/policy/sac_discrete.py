@@ -6,10 +6,12 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from rlframe.data.faces import Metrics
 from rlframe.data.timestep import Array, Batch, IntArray, TimeStep
 from rlframe.model.distributions import perturbed
-from rlframe.policy.base_policy import Policy, smallest_int
+from rlframe.policy.base_policy import Policy
 from rlframe.policy.parts.actions import IMPOSSIBLE, mask_of, masked
 from rlframe.policy.parts.sequences import Rows
 from rlframe.policy.qac import QACPolicy
@@ -99,7 +101,7 @@ class SACDiscretePolicy(QACPolicy):
     # acting
 
     def init_collect(self) -> None:
-        self._action_dtype = smallest_int(int(self._action_space.n))
+        self._action_dtype = np.min_scalar_type(max(int(self._action_space.n) - 1, 0))
 
     def init_eval(self) -> None: ...
 

@@ -412,15 +412,20 @@ def prepare_updates(policy: Any, cfg: Any, device: torch.device) -> None:
             losses = autocast(losses, device, has_cache=not cfg.cuda_graph)
         setattr(policy, name, losses)
     if cfg.cuda_graph:
-        faces, attributes = policy.learn_mode, [*vars(policy).values(), *policy.optimizers.values()]
-        optimizers = {id(own): own for own in attributes if isinstance(own, Optimizer)}
+        faces = policy.learn_mode
         policy.update_tensors = GraphedUpdate(
             policy.update_tensors,
             faces.state_dict,
             faces.load_state_dict,
-            [*optimizers.values()],
+            optimizers_of(policy),
             CudaRecorder(device),
         )
+
+
+def optimizers_of(policy: Any) -> list[Optimizer]:
+    """Returns the optimizers of a policy."""
+    attributes = [*vars(policy).values(), *policy.optimizers.values()]
+    return [*{id(own): own for own in attributes if isinstance(own, Optimizer)}.values()]
 
 
 def check_updates(policy: type[Any], cfg: Any) -> list[ConfigError]:

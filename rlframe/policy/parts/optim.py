@@ -159,6 +159,8 @@ class Optimizer:
         self._unit_rows = unit_rows(module)
         self.skipped = 0
         """Updates that were not done because they were not finite."""
+        self.ranks: Any = None
+        """The ``Ranks`` that share each step; None: there is one learner."""
 
     def step(self, loss: torch.Tensor, **parts: torch.Tensor) -> None:
         """Moves the parameters by one gradient step.
@@ -181,6 +183,8 @@ class Optimizer:
             used = [i for i, gradient in enumerate(gradients) if gradient is not None]
             trained, gradients = [trained[i] for i in used], [gradients[i] for i in used]
             mean, square, steps = ([part[i] for i in used] for part in (mean, square, steps))
+        if self.ranks is not None:
+            loss, *gradients = self.ranks.mean([loss, *gradients])
         if self._guard is not None:
             losses = {'total_loss': loss.detach()}
             for name, part in parts.items():
@@ -189,10 +193,7 @@ class Optimizer:
             if self._guard.look(loss, gradients):
                 self._refuse(1, losses, gradients)
                 return
-        if self._clip is not None:
-            torch.nn.utils.clip_grads_with_norm_(
-                trained, self._clip, torch.nn.utils.get_total_norm(gradients)
-            )
+        self._limit(trained, gradients)
         with torch.no_grad():
             if self._is_rmsprop:
                 self._step_rmsprop(trained, gradients, square, steps)
@@ -204,6 +205,16 @@ class Optimizer:
                 to_unit_rows(self._unit_rows)
         if self._device_rate is None and self._guard is not None and not self._guard.answers_at_once:
             self.check()
+
+    def _limit(self, trained: Tensors, gradients: list[torch.Tensor]) -> None:
+        """Scales gradients whose norm is above the limit."""
+        if self._clip is None:
+            return
+        norm = torch.nn.utils.get_total_norm(gradients)
+        if self.ranks is None:
+            torch.nn.utils.clip_grads_with_norm_(trained, self._clip, norm)
+        else:  # their mean is not what the parameters have
+            torch._foreach_mul_(gradients, (self._clip / (norm + 1e-6)).clamp(max=1.0))
 
     def check(self) -> None:
         """Reports updates on a GPU that were not finite, now and then; it is called after each update there.

@@ -1,0 +1,219 @@
+"""Several learners that share each update: rank 0 has the run, the others follow it with the same data."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import logging
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rlframe.data.timestep import Batch
+from rlframe.errors import ConfigError, WorkerLostError
+from rlframe.parallel.transport.payload import pack, unpack
+from rlframe.pipeline import build
+from rlframe.policy.parts.compiled import resolve_device
+from rlframe.policy.parts.ranks import Ranks, device_of
+from rlframe.run.child_process import ChildProcess
+from rlframe.utils.serialize import from_bytes, to_bytes
+
+if TYPE_CHECKING:
+    from rlframe.config.schema import ExperimentConfig
+    from rlframe.data.faces import LearnMode
+    from rlframe.data.timestep import EnvSpec
+    from rlframe.policy import Policy
+
+logger = logging.getLogger('rlframe.learner')
+
+END_SECONDS = 5.0
+"""Time for the others to end before they are killed."""
+
+
+def world() -> tuple[int, int]:
+    """Returns rank and number of the processes that torchrun started; 0 and 1 without it."""
+    return int(os.environ.get('RANK', '0')), int(os.environ.get('WORLD_SIZE', '1'))
+
+
+def follow_torchrun(cfg: ExperimentConfig) -> bool:
+    """Makes the updates of torchrun's rank 0 until it ends, in another rank; in rank 0 returns False at once.
+
+    Raises:
+        ConfigError: If torchrun started another number of processes than the config has learners.
+    """
+    (rank, size), count = world(), cfg.policy.learn['num_learners']
+    if count != size:
+        raise ConfigError(
+            f'torchrun started {size} processes',
+            where='policy.learn.num_learners',
+            got=count,
+            expected=str(size),
+        )
+    if rank == 0:
+        return False
+    cfg.policy.device, cfg.policy.init_from = str(device_of(resolve_device(cfg.policy), rank, size)), None
+    follow(cfg, build.make_factory(cfg).spec, None, rank, size, '')
+    return True
+
+
+def make_learners(cfg: ExperimentConfig, policy: Policy) -> LearnerGroup | None:
+    """Starts the processes that share the updates of a policy; None if this one makes them alone."""
+    return None if cfg.policy.learn.get('num_learners', 1) == 1 else LearnerGroup(cfg, policy)
+
+
+class LearnerGroup:
+    """The learners of a run, led by this process: it sends them the data of each update.
+
+    The others are child processes, or those of torchrun.
+
+    Args:
+        cfg: The config of the run.
+        policy: The policy that is trained.
+    """
+
+    def __init__(self, cfg: ExperimentConfig, policy: Policy) -> None:
+        size = cfg.policy.learn['num_learners']
+        device = device_of(policy.device, 0, size)
+        self._policy, self._sent = policy, -1
+        self._info: Mapping[str, Any] | None = None
+        self._folder, self._children = '', []  # type: str, list[ChildProcess]
+        try:
+            if world()[1] == 1:
+                self._folder = tempfile.mkdtemp(prefix='rlframe-')
+                data = to_bytes((cfg, policy.spec, _on_cpu(policy.get_attribute('given_model'))), 'config')
+                self._children = [self._started(rank, size, data) for rank in range(1, size)]
+            self._ranks = Ranks(0, size, self._store, device)
+        except BaseException:
+            self.close()
+            raise
+        self._ranks.attach(policy)
+
+    @property
+    def _store(self) -> str:
+        return str(Path(self._folder) / 'ranks') if self._folder else ''
+
+    def _started(self, rank: int, size: int, data: bytes) -> ChildProcess:
+        def say(text: str) -> None:
+            logger.info('learner %d: %s', rank, text)
+
+        return ChildProcess(f'rlframe-learner-{rank}', __name__, (rank, size, self._store), data, say)
+
+    def lead(self, face: LearnMode) -> LearnMode:
+        """Returns a learn face whose ``forward`` makes all learners update."""
+
+        def forward(data: Batch, **settings: Any) -> Any:
+            with self._watched():
+                self._send(data, settings)
+                answer = face.forward(data, **settings)
+            return answer if isinstance(answer, Mapping) else self._each(answer)
+
+        own = self._policy.get_setting_learn
+
+        def get_setting_learn(info: Mapping[str, Any]) -> dict[str, Any]:
+            self._info = {'envstep': info['envstep']}
+            return own(info)
+
+        self._policy.get_setting_learn = get_setting_learn  # type: ignore[method-assign]  # schedules move there, too
+        return face._replace(forward=forward)
+
+    def _send(self, data: Batch, settings: Mapping[str, Any]) -> None:
+        """Sends the others what the update depends on; all of the policy first, and after a state was loaded."""
+        policy, message = self._policy, {'data': data, 'settings': dict(settings), 'info': self._info}
+        message['acting'] = policy.get_attribute('acting').state()
+        if self._sent != policy.loads:
+            message['state'] = policy.learn_mode.state_dict()
+            self._sent = policy.loads
+        self._ranks.send(pack(message).chunks)
+
+    def _each(self, updates: Any) -> Iterator[Callable[[], Any]]:
+        iterator = iter(updates)
+        while True:
+            with self._watched():
+                update = next(iterator, None)
+            if update is None:
+                return
+            yield self._guarded(update)
+
+    def _guarded(self, update: Callable[[], Any]) -> Callable[[], Any]:
+        def guarded() -> Any:
+            with self._watched():
+                return update()
+
+        return guarded
+
+    @contextlib.contextmanager
+    def _watched(self) -> Iterator[None]:
+        """Raises what has become of a learner that ended, in place of the error about its connection."""
+        try:
+            yield
+        except RuntimeError as error:
+            ends = []
+            for rank, child in enumerate(self._children, 1):
+                child.leave(END_SECONDS)
+                if (how := child.ended) is not None:
+                    ends.append(f'learner {rank} ended: {how or "without an error"}')
+            if not ends and 'gloo' not in str(error).lower() and 'nccl' not in str(error).lower():
+                raise
+            raise WorkerLostError(
+                '; '.join(ends) or f'a learner was lost: {error}',
+                where='policy.learn.num_learners',
+                remedy='Resume the run: its last checkpoint has the state of all learners.',
+            ) from error
+
+    def close(self) -> None:
+        """Ends the other learners; may be called twice."""
+        if hasattr(self, '_ranks'):
+            with contextlib.suppress(RuntimeError):  # the others may be gone
+                self._ranks.send(pack({}).chunks)
+            self._ranks.close()
+            del self._ranks
+        for child in self._children:
+            child.leave(END_SECONDS)
+            child.end(0.0)
+        self._children = []
+        if self._folder:
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def _on_cpu(model: Any) -> Any:
+    """Returns a copy of a network that any process can receive; None for none."""
+    return model if model is None else copy.deepcopy(model).cpu()
+
+
+def follow(cfg: ExperimentConfig, spec: EnvSpec, model: Any, rank: int, size: int, store: str) -> None:
+    """Makes the updates of rank 0 until it ends.
+
+    Args:
+        cfg: The config of the run.
+        spec: Spaces of its envs.
+        model: A network that replaces the one named in the config.
+        rank: Number of this learner, from 1.
+        size: Number of learners.
+        store: See ``Ranks``.
+    """
+    build.prepare(cfg)
+    policy = build.make_policy(cfg, spec, model, ('learn',))
+    ranks, forward = Ranks(rank, size, store, policy.device), policy.learn_mode.forward
+    ranks.attach(policy)
+    acting = policy.get_attribute('acting')
+    while message := unpack(ranks.receive()):
+        if 'state' in message:
+            policy.learn_mode.load_state_dict(message['state'])
+        acting.load_state(message['acting'])
+        if message['info'] is not None:
+            policy.get_setting_learn(message['info'])
+        answer = forward(message['data'], **message['settings'])
+        for update in () if isinstance(answer, Mapping) else answer:
+            update()
+    ranks.close()
+
+
+def main(rank: int, size: int, store: str) -> None:
+    """Follows the process that started this one, which sends config, spec and network by stdin."""
+    cfg, spec, model = from_bytes(sys.stdin.buffer.read())
+    cfg.policy.device, cfg.policy.init_from = str(device_of(resolve_device(cfg.policy), rank, size)), None
+    follow(cfg, spec, model, rank, size, store)

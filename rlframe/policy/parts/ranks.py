@@ -1,0 +1,176 @@
+"""Ranks: processes that share each update of a policy, every one of them with a part of the batch."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from datetime import timedelta
+from typing import Any
+
+from rlframe.data.faces import Metrics
+from rlframe.errors import ConfigError, DeviceError
+from rlframe.policy.parts.compiled import check_graph, optimizers_of
+from rlframe.policy.parts.sequences import Rows, take
+from rlframe.utils.field import Field
+from rlframe.utils.lazy import LazyModule, torch
+
+dist = LazyModule('torch.distributed')
+
+NUM_LEARNERS = Field(
+    1,
+    range='[1, inf)',
+    unit='processes',
+    doc='learners that share each update: every one computes the gradient of its part of a batch, and all make the step of their mean',
+    may_change=True,
+)
+"""Option ``learn.num_learners`` of every policy."""
+UNHEARD_OF = timedelta(days=1)
+"""How long a rank may hear nothing, such as during an evaluation; one that ends is noticed at once."""
+SHARED = ('critics',)
+"""Inputs of an update that are not about rows of the batch."""
+
+
+def check_ranks(policy: type[Any], cfg: Any) -> list[ConfigError]:
+    """Returns why several learners cannot share the updates of a policy.
+
+    Args:
+        policy: Its class.
+        cfg: Its options.
+    """
+    count = cfg.learn.get('num_learners', 1)
+    if count == 1:
+        return []
+    if cfg.model.get('core') is not None or policy.is_recurrent:
+        reason = 'a network with a core learns from sequences, which are not divided'
+    elif cfg.model.get('norm') == 'batch':
+        reason = 'batch norm needs the whole batch'
+    elif cfg.cuda_graph:
+        reason = 'a CUDA graph contains no messages between processes'
+    elif (size := cfg.learn.get('batch_size')) is not None and size < count:
+        reason = f'learn.batch_size={size} has no row for each'
+    elif check_graph(policy):
+        reason = f'{policy.__name__} does not leave its update to update_tensors'
+    else:
+        return []
+    return [ConfigError(reason, where='learn.num_learners', got=count, expected='1')]
+
+
+def device_of(device: torch.device, rank: int, size: int) -> torch.device:
+    """Returns the device of a rank: CUDA devices are counted by rank on this machine.
+
+    Raises:
+        DeviceError: If there are fewer CUDA devices than ranks.
+    """
+    if device.type != 'cuda' or size == 1:
+        return device
+    local, there = int(os.environ.get('LOCAL_RANK', rank)), torch.cuda.device_count()
+    if int(os.environ.get('LOCAL_WORLD_SIZE', size)) > there:
+        raise DeviceError(
+            f'{size} learners need a GPU each, and {there} are here',
+            where='policy.learn.num_learners',
+            remedy=f"Set policy.learn.num_learners={max(there, 1)}, or policy.device='cpu'.",
+        )
+    return torch.device('cuda', local)
+
+
+class Ranks:
+    """This process among those that share the updates of a policy.
+
+    Args:
+        rank: Its number; 0 leads.
+        size: Number of processes.
+        store: A file that all of them can reach, for those of one machine; '': as the variables that torchrun sets say.
+        device: Device of the policy: 'cuda' exchanges by NCCL, 'cpu' by Gloo.
+    """
+
+    def __init__(self, rank: int, size: int, store: str, device: torch.device) -> None:
+        self.rank, self.size = rank, size
+        self._weight = 1.0  # of this rank's part of the running update
+        found: dict[str, Any] = {}
+        if store:
+            os.environ.setdefault('GLOO_SOCKET_IFNAME', 'lo')  # nobody else is to reach it
+            found = {'store': dist.FileStore(store, size), 'rank': rank, 'world_size': size}
+        backend = 'gloo' if device.type == 'cpu' else 'cpu:gloo,cuda:nccl'
+        dist.init_process_group(backend, timeout=UNHEARD_OF, **found)
+
+    def attach(self, policy: Any) -> None:
+        """Lets the updates of a policy be shared: each rank's ``update_tensors`` gets its rows, and all make the same steps."""
+        update = policy.update_tensors
+
+        def shared(rows: Rows, *kind: Any) -> Metrics:
+            own, count = self._part(rows)
+            return self._together(update(own, *kind), count)
+
+        policy.update_tensors, policy.ranks = shared, self
+        for optimizer in optimizers_of(policy):
+            optimizer.ranks = self
+
+    def _part(self, rows: Rows) -> tuple[Rows, int]:
+        """Returns this rank's rows, and the number of all; parts differ by one row at most."""
+        count = _count(rows)
+        first, last = (count * place // self.size for place in (self.rank, self.rank + 1))
+        self._weight = (last - first) / count
+        last = max(last, first + 1)  # a row without weight, as a mean of none is no number
+        part = slice(min(first, count - 1), max(last, 1))
+        return {name: own if name in SHARED else take(own, part) for name, own in rows.items()}, count
+
+    def mean(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        """Returns the mean over all rows of tensors that are means over this rank's rows, by one message."""
+        flat = torch.cat([tensor.detach().reshape(-1).float() for tensor in tensors]).mul_(self._weight)
+        dist.all_reduce(flat)
+        parts = flat.split([tensor.numel() for tensor in tensors])
+        return [part.view_as(tensor) for part, tensor in zip(parts, tensors, strict=True)]
+
+    def standardised(self, column: torch.Tensor, ddof: int) -> torch.Tensor:
+        """Returns a column of this rank's rows, [b], with mean 0 and standard deviation 1 over the rows of all ranks."""
+        count = torch.tensor(float(len(column)) if self._weight else 0.0, device=column.device)
+        total = torch.stack([count, column.sum() * (self._weight > 0)]).detach()
+        dist.all_reduce(total)
+        if total[0] == 1:
+            return column
+        centred = column - total[1] / total[0]
+        squares = centred.square().sum() * (self._weight > 0)
+        dist.all_reduce(squares)
+        return centred / ((squares / (total[0] - ddof)).sqrt() + 1e-8)
+
+    def _together(self, metrics: Metrics, count: int) -> Metrics:
+        """Returns the values to log over all rows, and the priorities of all of them, by one message."""
+        first = count * self.rank // self.size
+        priority = metrics.pop('priority', None)
+        numbers = [torch.as_tensor(value).detach().float().reshape(()) for value in metrics.values()]
+        flat = torch.stack(numbers).mul_(self._weight)
+        if priority is not None:
+            whole = priority.new_zeros(count)
+            if self._weight:
+                whole[first : first + len(priority)] = priority
+            flat = torch.cat([flat, whole.float()])
+        dist.all_reduce(flat)
+        found = dict(zip(metrics, flat[: len(numbers)].unbind(), strict=True))
+        return found if priority is None else found | {'priority': flat[len(numbers) :]}
+
+    def send(self, chunks: Iterable[Any]) -> None:
+        """Sends bytes from rank 0 to all others."""
+        data = torch.frombuffer(bytearray(b''.join(chunks)), dtype=torch.uint8)
+        dist.broadcast(torch.tensor([len(data)]), 0)
+        dist.broadcast(data, 0)
+
+    def receive(self) -> Any:
+        """Waits for bytes from rank 0, uint8 [bytes]."""
+        size = torch.zeros(1, dtype=torch.int64)
+        dist.broadcast(size, 0)
+        data = torch.empty(int(size), dtype=torch.uint8)
+        dist.broadcast(data, 0)
+        return data.numpy()
+
+    def close(self) -> None:
+        """Leaves the others; may be called twice."""
+        if dist.is_initialized():
+            dist.destroy_process_group()
+
+
+def _count(rows: Any) -> int:
+    """Returns the number of rows."""
+    first: Any = rows['obs'] if 'obs' in rows else next(iter(rows.values()))
+    while isinstance(first, dict):
+        first = next(iter(first.values()))
+    return len(first)

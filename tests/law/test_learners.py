@@ -1,0 +1,114 @@
+"""Learners that share each update do what one does with the whole batch."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from parallel_parts import compiled
+from runs import CASES, ROOT, assert_same_end, every, finish, killed_and_straight
+
+from rlframe.errors import ConfigError, WorkerLostError
+from rlframe.pipeline import SerialPipeline, build
+from rlframe.pipeline.learner_group import make_learners
+
+UPDATES = 20
+RUNS = {
+    'dqn': (
+        *('cartpole_dqn', 'replay_buffer.type=advanced', 'policy.priority=true'),
+        *('policy.priority_IS_weight=true', 'policy.learn.grad_clip_norm=0.5'),
+    ),
+    'ppo': ('cartpole_ppo', 'policy.collect.n_sample=51', 'policy.learn.value_norm=true'),
+    'sac': ('pendulum_sac', 'policy.random_collect_size=30'),
+}
+
+
+def trained(case: str, learners: int) -> tuple[dict[str, Any], dict[str, Any], Any]:
+    """Returns the weights after some updates, the logged values and the last priorities."""
+    name, *words = RUNS[case]
+    with SerialPipeline(compiled(name, f'policy.learn.num_learners={learners}', *words)) as pipeline:
+        while pipeline.progress.train_iter < UPDATES:
+            pipeline.step()
+        learner = pipeline.learner
+        return dict(pipeline.policy.model.state_dict()), learner.log_buffer['scalar'], learner.priority_info
+
+
+@pytest.mark.parametrize(
+    ('case', 'learners'),
+    [
+        ('dqn', 2),
+        *(
+            pytest.param(*each, marks=pytest.mark.slow)
+            for each in (('ppo', 2), ('sac', 2), ('dqn', 3), ('ppo', 3))
+        ),
+    ],
+)
+def test_ranks_with_parts_of_a_batch_equal_one_with_all_of_it(
+    case: str, learners: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    alone, together = trained(case, 1), trained(case, learners)
+    for name, weights in alone[0].items():
+        torch.testing.assert_close(together[0][name], weights, rtol=0, atol=1e-6)
+    assert alone[1].keys() == together[1].keys()
+    for name, value in alone[1].items():
+        assert float(together[1][name]) == pytest.approx(float(value), rel=1e-4, abs=1e-5), name
+    if case == 'dqn':
+        assert alone[2]['replay_buffer_idx'].tolist() == together[2]['replay_buffer_idx'].tolist()
+        np.testing.assert_allclose(together[2]['priority'], alone[2]['priority'], rtol=1e-4, atol=1e-6)
+
+
+def test_a_learner_that_dies_ends_the_run_with_the_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    cfg = compiled('cartpole_dqn', 'policy.learn.num_learners=2')
+    policy = build.make_policy(cfg, build.make_factory(cfg).spec)
+    group = make_learners(cfg, policy)
+    assert group is not None
+    try:
+        os.kill(group._children[0].pid, signal.SIGKILL)
+        with pytest.raises(WorkerLostError, match='learner 1 ended: killed by SIGKILL'), group._watched():
+            group._ranks.mean([torch.zeros(3)])
+    finally:
+        group.close()
+    assert all(child.ended is not None for child in group._children)
+
+
+@pytest.mark.parametrize(
+    ('name', 'words', 'why'),
+    [
+        ('cartpole_novel_r2d2', (), 'a core'),
+        ('mujoco_crossq', ('env.env_id=Pendulum-v1',), 'batch norm'),
+        ('cartpole_dqn', ('policy.learn.batch_size=1',), 'no row for each'),
+    ],
+)
+def test_updates_that_cannot_be_shared_are_refused(name: str, words: tuple[str, ...], why: str) -> None:
+    with pytest.raises(ConfigError, match=f'(?s)num_learners.*{why}'):
+        compiled(name, 'policy.learn.num_learners=2', *words)
+
+
+@pytest.mark.usefixtures('copies')
+@pytest.mark.slow
+@pytest.mark.parametrize('case', ['ppo', 'dqn advanced'])
+def test_a_killed_run_continues_with_the_same_bits(case: str, tmp_path: Path) -> None:
+    words = (*CASES[case], '--train-iter', '120', every(31), '--learners', '2')
+    assert_same_end(*killed_and_straight(tmp_path, *words))
+
+
+@pytest.mark.slow
+def test_torchrun_starts_the_learners(tmp_path: Path) -> None:
+    words = [word if not word.startswith('configs/') else str(ROOT / word) for word in CASES['dqn naive']]
+    command = [sys.executable, '-m', 'torch.distributed.run', '--standalone', '--nproc-per-node=2']
+    program = ['-m', 'rlframe.entry', *words, '--train-iter', '40', '--exp-name', 'shared']
+    env = {**os.environ, 'PYTHONPATH': str(ROOT), 'GLOO_SOCKET_IFNAME': 'lo'}
+    pipes = {'stdout': subprocess.PIPE, 'stderr': subprocess.PIPE}
+    finish(subprocess.Popen([*command, *program], cwd=tmp_path, env=env, text=True, **pipes))
+    assert [path.name for path in tmp_path.iterdir()] == ['shared']
