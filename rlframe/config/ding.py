@@ -213,7 +213,7 @@ def _translate_types(draft: Draft) -> None:
         if name != 'policy' and isinstance(given, str) and given in types:
             draft.set_kind(name, types[given], '' if given == 'zergling' else 'the same, renamed')
             if given == 'zergling':
-                is_sync = draft.policy in ding_table.ON_POLICY
+                is_sync = draft.policy in ding_table.SYNC
                 put: dict[str, Any] = {'backend': 'ray'} | ({} if is_sync else {'sync': False})
                 new = {f'policy.collect.collector.{key}': value for key, value in put.items()}
                 reason = 'Ray actors collect while the learner learns'

@@ -9,10 +9,11 @@ from typing import Any
 
 from rlframe.config.ding_table import (
     ACTOR_CRITIC,
-    ADVANTAGE,
     CONVOLUTIONS,
     LEAGUE_UNUSED,
+    NO_BUFFER,
     NO_COORDINATOR,
+    ONE_NETWORK,
     Q_LEARNING,
     SAC,
     SYSTEM_UNUSED,
@@ -291,26 +292,47 @@ def recurrence(draft: Draft) -> None:
 
 
 def advantages(draft: Draft) -> None:
-    """Converts the normalisation of advantages and the clipping of gradients and values in PPO and A2C."""
-    if draft.policy not in ADVANTAGE:
+    """Converts the normalisation of advantages and the clipping of gradients and values in PPO, A2C and IMPALA."""
+    if draft.policy not in ONE_NETWORK:
         return
     for name in ('adv_norm', 'normalize_advantage'):
         given = draft.take(f'policy.learn.{name}')
         if given is not MISSING:
             new = {'policy.learn.advantage_norm': 'batch' if given else None}
             draft.replace(f'policy.learn.{name}', given, new, 'over each batch')
-    kind = draft.take('policy.learn.grad_clip_type', 'clip_norm')
-    limit = draft.take('policy.learn.grad_clip_value')
+    is_impala = draft.policy == 'impala'
+    name, default = ('clip_value', 0.5) if is_impala else ('grad_clip_value', MISSING)
+    kind = draft.take('policy.learn.grad_clip_type', None if is_impala else 'clip_norm')
+    limit = draft.take(f'policy.learn.{name}', default)
     if kind != 'clip_norm':
         reason = 'gradients are only clipped by their norm, with policy.learn.grad_clip_norm'
         draft.replace('policy.learn.grad_clip_type', kind, {'policy.learn.grad_clip_norm': None}, reason)
     elif limit is not MISSING:
-        draft.replace('policy.learn.grad_clip_value', limit, {'policy.learn.grad_clip_norm': limit}, '')
+        draft.replace(f'policy.learn.{name}', limit, {'policy.learn.grad_clip_norm': limit}, '')
     if draft.policy == 'ppo':
         if 'continuous' in (draft.get('policy.action_space'), draft.get('policy.model.action_space')):
             draft.fill({'policy.model.log_std_init': -0.5})
         if draft.get('policy.recompute_adv') is False:  # else each epoch clips around different values
             draft.fill({'policy.learn.value_clip': draft.get('policy.learn.clip_ratio', 0.2)})
+
+
+def vtrace(draft: Draft) -> None:
+    """Converts IMPALA's rounds and batches from sequences to env steps, and its updates of a round to epochs."""
+    if draft.policy != 'impala':
+        return
+    if (random := draft.take('policy.random_collect_size')) is not MISSING:
+        draft.say('policy.random_collect_size', random, {}, NO_BUFFER)
+    given = {'policy.unroll_len': 32, 'policy.learn.update_per_collect': 4}
+    length, updates = (draft.take(key, default) for key, default in given.items())
+    count, size = draft.get('policy.collect.n_sample'), draft.get('policy.learn.batch_size', 16)
+    if not all(isinstance(number, int) and number > 0 for number in (length, updates, count, size)):
+        return
+    steps = {'policy.collect.n_sample': count * length, 'policy.learn.batch_size': size * length}
+    reason = f'env steps: {count} and {size} sequences of {length}; targets reach to the end of a round'
+    draft.replace('policy.unroll_len', length, steps, reason)
+    epochs = {'policy.learn.epoch_per_collect': max(round(updates / -(-count // size)), 1)}
+    reason = 'as many updates per round, of fresh data in place of replayed ones'
+    draft.replace('policy.learn.update_per_collect', updates, epochs, reason)
 
 
 def entropy_weight(draft: Draft) -> None:
@@ -380,7 +402,7 @@ def convolutions(draft: Draft) -> None:
     sizes = draft.get(key, [128, 128, 64])
     if not is_image or not isinstance(sizes, list | tuple) or len(sizes) < len(CONVOLUTIONS):
         return
-    if draft.policy not in (*Q_LEARNING, *ADVANTAGE):
+    if draft.policy not in (*Q_LEARNING, *ONE_NETWORK):
         return
     layers = [[width, *rest] for width, rest in zip(sizes, CONVOLUTIONS, strict=False)]
     new = {'policy.model.conv_layers': layers, key: [sizes[-1]]}
@@ -407,7 +429,7 @@ def sequences(draft: Draft) -> None:
 def equal_shares(draft: Draft) -> None:
     """Rounds an on-policy ``n_sample`` up to a multiple of the number of envs."""
     count, envs = draft.get('policy.collect.n_sample'), draft.get('env.collector_env_num', 8)
-    if draft.policy not in ADVANTAGE or not isinstance(count, int) or not isinstance(envs, int):
+    if draft.policy not in ONE_NETWORK or not isinstance(count, int) or not isinstance(envs, int):
         return
     if count % max(envs, 1):
         total = -(-count // envs) * envs
@@ -472,6 +494,7 @@ FIRST: tuple[Callable[[Draft], None], ...] = (
     q_learning,
     recurrence,
     advantages,
+    vtrace,
     entropy_weight,
     target_noise,
     hidden_layers,

@@ -98,20 +98,27 @@ Q_LEARNING = ('dqn', 'mdqn', 'c51', 'rainbow', 'qrdqn', 'iqn', 'r2d2')
 ONE_STEP = tuple(name for name in Q_LEARNING if name != 'r2d2')
 ACTOR_CRITIC = ('ddpg', 'td3', 'sac', 'crossq', 'xqc', 'tqc', 'redq', 'droq', 'sac_discrete')
 SAC = ('sac', 'crossq', 'xqc', 'tqc', 'redq', 'droq', 'sac_discrete')
-ON_POLICY = ('ppo', 'a2c', 'bc')
+SYNC = ('ppo', 'a2c', 'bc')
+ON_POLICY = (*SYNC, 'impala')
 ADVANTAGE = ('ppo', 'a2c')
+ONE_NETWORK = (*ADVANTAGE, 'impala')
 
 CONVOLUTIONS = ((8, 4), (4, 2), (3, 1))
 """Kernel size and stride of the convolutions of DI-engine's networks."""
 
 RENAMED: tuple[tuple[str, str, tuple[str, ...]], ...] = (
-    ('policy.unroll_len', 'policy.collect.unroll_len', (*ONE_STEP, *ACTOR_CRITIC, *ON_POLICY)),
+    ('policy.unroll_len', 'policy.collect.unroll_len', (*ONE_STEP, *ACTOR_CRITIC, *SYNC)),
     ('policy.unroll_len', 'policy.other.replay_buffer.unroll_len', ('r2d2',)),
     ('policy.noisy_net', 'policy.model.noisy', Q_LEARNING),
     ('policy.model.noise', 'policy.model.noisy', Q_LEARNING),
     ('policy.learn.discount_factor', 'policy.discount_factor', ACTOR_CRITIC),
     ('policy.learn.learning_rate_q', 'policy.learn.learning_rate_critic', SAC),
     ('policy.learn.learning_rate_policy', 'policy.learn.learning_rate_actor', SAC),
+    ('policy.learn.discount_factor', 'policy.collect.discount_factor', ('impala',)),
+    ('policy.learn.lambda_', 'policy.collect.gae_lambda', ('impala',)),
+    ('policy.learn.rho_clip_ratio', 'policy.learn.clip_rho', ('impala',)),
+    ('policy.learn.c_clip_ratio', 'policy.learn.clip_c', ('impala',)),
+    ('policy.learn.optim', 'policy.learn.optimizer', ('impala',)),
     ('policy.learn.grad_norm', 'policy.learn.grad_clip_norm', ADVANTAGE),
     ('policy.learn.eps', 'policy.learn.adam_eps', ADVANTAGE),
     ('policy.learn.value_rescale', 'policy.value_rescale', ('r2d2',)),
@@ -220,10 +227,15 @@ UNUSED: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     (
         'policy.model.sigma_type',
         'the standard deviation of a Gaussian actor is one parameter per action',
-        ADVANTAGE,
+        ONE_NETWORK,
     ),
-    ('policy.model.fixed_sigma_value', 'policy.model.log_std_init', ADVANTAGE),
-    ('policy.model.bound_type', 'actions are clipped to the bounds of the env', ADVANTAGE),
+    ('policy.model.fixed_sigma_value', 'policy.model.log_std_init', ONE_NETWORK),
+    ('policy.model.bound_type', 'actions are clipped to the bounds of the env', ONE_NETWORK),
+    (
+        'policy.learn.rho_pg_clip_ratio',
+        'policy.learn.clip_rho limits the weights of both losses',
+        ('impala',),
+    ),
     ('policy.model.value_network', 'SAC has no value network', SAC),
     ('policy.learn.value_network', 'SAC has no value network', SAC),
     ('policy.learn.reparameterization', 'the actor is always trained by reparameterization', SAC),
@@ -387,6 +399,15 @@ DEFAULTS: dict[str, dict[str, Any]] = {
         'policy.learn.learning_rate': 1e-3,
         'policy.learn.entropy_weight': 0.01,
         'policy.collect.discount_factor': 0.9,
+        'policy.collect.gae_lambda': 0.95,
+    },
+    'impala': _VAC
+    | {
+        'policy.learn.optimizer': 'adam',
+        'policy.learn.learning_rate': 5e-4,
+        'policy.learn.batch_size': 512,
+        'policy.learn.entropy_weight': 1e-4,
+        'policy.learn.grad_clip_norm': None,
         'policy.collect.gae_lambda': 0.95,
     },
     'ddpg': _QAC,

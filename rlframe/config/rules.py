@@ -426,6 +426,7 @@ def parallel_errors(known: Known) -> list[ConfigError]:
         _same_turns(known),
         _takes_turns(known),
         _keeps_its_buffer(known),
+        _ages_in_its_buffer(known),
         *_no_address(known),
         *_known_to_the_transport(known),
         _one_token(known),
@@ -539,6 +540,14 @@ def _keeps_its_buffer(known: Known) -> ConfigError | None:
         "'cpu'",
         remedy='In serial mode, -m serial, the replay buffer can be on the GPU of the policy.',
     )
+
+
+def _ages_in_its_buffer(known: Known) -> ConfigError | None:
+    key = 'parallel.coordinator.max_staleness'
+    if known.get(key) is None or known.get('policy.on_policy', True):
+        return None
+    message = 'it limits the age of fresh data, and this policy learns from a replay buffer'
+    return _bad(known, key, message, 'None', remedy=f'{BUFFER}.max_staleness limits the age of its rows.')
 
 
 def _no_address(known: Known) -> list[ConfigError]:

@@ -295,6 +295,7 @@ class ParallelPipeline(HasGoal, CoordinatedRun):
             self._printed_at = now
             behind, self._behind = float(np.mean(self._behind)), []
             values = {**self.episodes.summary(), 'parallel/staleness': behind}
+            values['parallel/stale'] = float(self.coordinator.data.stale)
             write_record(self.writer, values, progress.envstep, train_iter=progress.train_iter)
 
     def learned(self, info: Mapping[str, float], progress: Progress) -> None:

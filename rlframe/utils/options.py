@@ -92,3 +92,11 @@ class CoordinatorConfig(DeadlinesConfig):
         doc='updates that the learner may be behind before collectors wait; None: those of four parts',
         may_change=True,
     )
+    max_staleness: int | None = option(
+        None,
+        range='[0, inf)',
+        unit='train iterations',
+        doc='greatest age of the weights of fresh data when the learner gets them; older parts are discarded and counted; None: any.'
+        ' Rows in a replay buffer have replay_buffer.max_staleness',
+        may_change=True,
+    )

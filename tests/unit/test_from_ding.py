@@ -31,7 +31,7 @@ from rlframe.pipeline import SerialPipeline
 ROOT = Path(__file__).parents[2]
 FLAT: dict[str, Any] = json.loads((ROOT / 'tests' / 'data' / 'ding_configs.json').read_text(encoding='utf-8'))
 """Keys and values of configs of DI-engine 0.5.3, by their names."""
-TRAINED = sorted(set(FLAT) - {'cartpole_impala'})
+TRAINED = sorted(FLAT)
 SMALL = [
     'env.collector_env_num=2',
     'env.evaluator_env_num=2',
@@ -43,6 +43,7 @@ SMALL = [
 ]
 SMALL_OF = {
     'ppo': ['policy.collect.n_sample=16', 'policy.learn.epoch_per_collect=2'],
+    'impala': ['policy.collect.n_sample=16', 'policy.learn.epoch_per_collect=2'],
     'r2d2': ['policy.collect.n_sample=64', 'replay_buffer.unroll_len=4'],
     'bc': ['policy.collect.collector.data=records.npz'],
 }
@@ -320,6 +321,26 @@ def test_policy_of_the_users_own_module_is_looked_for_there(
 
 
 MEANINGS = [
+    (
+        'impala',
+        {
+            'policy.unroll_len': 8,
+            'policy.learn.batch_size': 16,
+            'policy.learn.update_per_collect': 4,
+            'policy.collect.n_sample': 32,
+        },
+        {'collect.n_sample': 256, 'learn.batch_size': 128, 'learn.epoch_per_collect': 2},
+    ),
+    (
+        'impala',
+        {'policy.learn.grad_clip_type': 'clip_norm', 'policy.learn.clip_value': 5.0},
+        {'learn.grad_clip_norm': 5.0},
+    ),
+    (
+        'impala',
+        {'policy.random_collect_size': 10, 'policy.learn.lambda_': 0.7},
+        {'random_collect_size': 0, 'collect.gae_lambda': 0.7},
+    ),
     ('ppo', {'policy.collect.n_sample': 100, 'env.collector_env_num': 8}, {'collect.n_sample': 104}),
     (
         'r2d2',
@@ -534,7 +555,7 @@ def test_configs_of_a_folder_are_counted_and_trained(
     (folder / 'unread.py').write_text('import ding\ncreate_config = 0\n')
     assert count.main([str(tmp_path)]) == 0
     out, err = capsys.readouterr()
-    assert '| `dqn` | 2 | 1 |' in out and '| all | 4 | 3 |' in out and 'reward model does not exist' in out
+    assert '| `dqn` | 2 | 1 |' in out and '| all | 5 | 4 |' in out and 'reward model does not exist' in out
     assert 'not read:' in err and 'unread.py' in err
     monkeypatch.chdir(tmp_path)
     assert count.train(folder / 'cartpole_dqn_config.py', 80, 60, True)[0] == count.TRAINS

@@ -6,6 +6,8 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from rlframe.data.timestep import Batch, EnvSpec, from_tree, to_tree
 from rlframe.errors import ConfigError
 from rlframe.parallel.coordinator.base_parallel_commander import (
@@ -56,30 +58,39 @@ class Version(NamedTuple):
 
 
 PART = Kind('rows, data and extras of a part', lambda v: LIST.fits(v) and len(v) == 3 and COUNT.fits(v[0]))
-STATE: Schema = {'fresh': list_of(PART), 'owed': COUNT, 'learned': COUNT}
+STATE: Schema = {'fresh': list_of(PART), 'owed': COUNT, 'learned': COUNT, 'stale': COUNT}
 
 
 class TrainingData:
     """Keeps the data of collectors for the learner, at the replay ratio of serial mode.
 
     With a replay buffer, each part of ``n_sample`` new items makes ``update_per_collect`` updates due, once the buffer
-    has enough of them. Without one, each part is used once, as a whole and in the order of arrival.
+    has enough of them. Without one, each part is used once, as a whole and in the order of arrival, unless it is too old.
 
     Args:
         buffer: The replay buffer; None for an on-policy policy.
         batch_size: Size of a batch from the buffer.
         update_per_collect: Updates due for each part.
+        max_staleness: Train iterations that a part may be behind without a replay buffer; None: any number.
     """
 
-    def __init__(self, buffer: Any, batch_size: int = 1, update_per_collect: int = 1) -> None:
+    def __init__(
+        self,
+        buffer: Any,
+        batch_size: int = 1,
+        update_per_collect: int = 1,
+        max_staleness: int | None = None,
+    ) -> None:
         self.buffer = buffer
         """The replay buffer, an ``IBuffer``, or None."""
-        self._batch_size = batch_size
+        self._batch_size, self._max_staleness = batch_size, max_staleness
         self.updates_per_part = 1 if buffer is None else update_per_collect
         """Updates that a part makes due; without a buffer, a part is one batch."""
         self._fresh: deque[tuple[int, Any]] = deque()  # parts for an on-policy policy, with their rows
         self.owed = self.learned = self.given = 0
         """Updates that the data made due, that were made, and whose data the learner has got."""
+        self.stale = 0
+        """Rows of parts that were discarded because they were too old."""
         self._extras: dict[str, Any] = {}  # for the learner, with its next data
 
     @property
@@ -115,17 +126,33 @@ class TrainingData:
 
         Batches from a replay buffer come as one ``Batch`` with as many rows as all of them.
         """
+        if self.buffer is None:
+            self._discard_old(train_iter)
         open_ = self.owed - self.given
         if open_ <= 0:
             return 0, None
         if self.buffer is None:
             self.given += 1
-            return 1, self._fresh.popleft()[1]
+            data, extras = split(self._fresh.popleft()[1])
+            extras, self._extras = merged(self._extras, extras), {}
+            return 1, joined(data, extras)
         count = min(self.updates_per_part, open_)
         drawn = list(self.buffer.batches(count, self._batch_size, train_iter))
         self.given += count
         extras, self._extras = self._extras, {}
         return count, joined(drawn[0] if count == 1 else Batch.cat(drawn), extras)
+
+    def _discard_old(self, train_iter: int) -> None:
+        """Discards parts at the front that are older than allowed; what they bring beside data goes on."""
+        limit = self._max_staleness
+        while limit is not None and self._fresh:
+            rows, payload = self._fresh[0]
+            data, extras = split(payload)
+            if train_iter - int(np.min(data['collect_iter'])) <= limit:
+                return
+            self._fresh.popleft()
+            self.owed, self.stale = self.owed - 1, self.stale + rows
+            self._extras = merged(self._extras, extras)
 
     def report(self, updates: int, priorities: Mapping[str, Any] | None = None) -> None:
         """Takes note of updates that were made, and of the priorities of their data."""
@@ -148,13 +175,13 @@ class TrainingData:
         """Returns the waiting data and the counts; the replay buffer is saved on its own."""
         fresh = [[rows, *split(payload)] for rows, payload in self._fresh]
         saved = [[rows, to_tree(data), extras] for rows, data, extras in fresh]
-        return {'fresh': saved, 'owed': self.owed, 'learned': self.learned}
+        return {'fresh': saved, 'owed': self.owed, 'learned': self.learned, 'stale': self.stale}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continues from ``state_dict()``; data that a learner had received are drawn again, or lost without a buffer."""
         check_state(state, STATE)
         self._fresh = deque((rows, joined(from_tree(data), extras)) for rows, data, extras in state['fresh'])
-        self.owed, self.learned = state['owed'], state['learned']
+        self.owed, self.learned, self.stale = state['owed'], state['learned'], state['stale']
         if self.buffer is None:
             self.learned = self.owed - len(self._fresh)
         self.given = self.learned
@@ -221,7 +248,7 @@ def make_data(cfg: Mapping[str, Any], **common: Any) -> TrainingData:
     """
     section = value_in(cfg, 'policy.other.replay_buffer', None)
     if section is None:
-        return TrainingData(None)
+        return TrainingData(None, max_staleness=_coordinator(cfg).get('max_staleness'))
     seed = component_rng(cfg.get('seed') or 0, 'replay_buffer').integers(2**32)
     named = {'type': 'advanced', **section}
     buffer = BUFFER_REGISTRY.build(named, section, seed=seed, **common)
