@@ -118,8 +118,8 @@ def starting_config(
     if gives_tensors and hasattr(kind, '_get_tensor_mode') and not changed_methods(kind):
         collector, settings['normalize_obs'] = 'tensor', False
     budget = ON_POLICY_STEPS if on_policy else OFF_POLICY_STEPS
-    least = min(budget, max_env_step) if isinstance(max_env_step, int | float) else budget
-    steps = max(int(least) // EVALUATIONS, LEAST_STEPS)
+    least = int(min(budget, max_env_step)) if isinstance(max_env_step, int | float) else budget
+    steps = max(min(max(least // EVALUATIONS, LEAST_STEPS), least), 1)
     settings['eval'] = dict(evaluator=dict(eval_freq=f'{steps} env steps'))
     if spec.max_episode_steps is None:
         settings['eval']['evaluator']['max_episode_len'] = LONGEST_EPISODE

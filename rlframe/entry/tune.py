@@ -4,27 +4,36 @@ from __future__ import annotations
 
 import logging
 import os
+import shlex
 import signal
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from rlframe.config import parse_value
+from rlframe.config import compile_config, parse_overrides, parse_value
 from rlframe.entry.arguments import Args
+from rlframe.entry.train import config_of
 from rlframe.errors import ConfigError, ConfigWarning
-from rlframe.pipeline.saying import count_of, program, say, say_warnings, short_path
+from rlframe.pipeline.saying import count_of, larger_budget, program, say, say_warnings, short_path
+from rlframe.run.progress import BUDGETS, Progress, set_budgets, spent_budgets
 
 if TYPE_CHECKING:
+    from rlframe.pipeline.resume import Pair
     from rlframe.tune import Report
+    from rlframe.tune.report import Row
 
 
 def _check(args: Args) -> None:
     """Refuses flags that do not go together."""
     parser = args.parser
-    if args.resume is None and args.config is None:
-        parser.error('the following arguments are required: -c/--config')
+    if args.resume is None and args.config is None and args.env is None:
+        parser.error('one of the arguments --env and -c/--config is required')
+    if args.env and args.config:
+        parser.error('--env starts without a config, and -c names one; leave out one of them')
+    if args.policy and not args.env:
+        parser.error('--policy goes with --env; a config names its policy itself (policy.type=...)')
     if args.resume is not None:
         kept = ('resume', 'restart_errored', 'debug', 'verb', 'parser')
         given = [
@@ -34,9 +43,10 @@ def _check(args: Args) -> None:
             parser.error(f'--resume DIR continues the search unchanged; leave out: {", ".join(given)}')
     elif args.restart_errored:
         parser.error('--restart-errored goes with --resume DIR')
-    if args.resume is None and not args.search and args.num_samples == 1:
+    if args.resume is None and not (args.env or args.search) and args.num_samples in (None, 1):
         parser.error(
-            "what to search over? Give --search, for example 'policy.learn.learning_rate=loguniform(1e-4,1e-2)'"
+            "what to search over? Give --search, for example 'policy.learn.learning_rate=loguniform(1e-4,1e-2)', or"
+            ' --search default'
         )
 
 
@@ -77,24 +87,24 @@ def run(args: Args) -> int:
 
 
 def _new(args: Args) -> Any:
-    from rlframe.tune import make_tuner, parse_domain
+    from rlframe.tune import make_tuner
+    from rlframe.tune.default_space import SAMPLES, SCHEDULER
     from rlframe.tune.report import TrialTable
-    from rlframe.tune.space import EXAMPLES, described
     from rlframe.utils.seed import set_seed
 
     if args.seed is not None:
         set_seed(args.seed)  # of what searches draw from the global generators
-    words = dict(_split(args.search, '--search'))
-    space = {key: parse_domain(value, f'--search {key}') for key, value in words.items() if '(' in value}
-    if args.search and not space:
-        raise ConfigError(
-            'no domain to search', where='--search', got=' '.join(args.search), expected=EXAMPLES
-        )
-    fixed = [f'{key}={value}' for key, value in words.items() if key not in space]
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter('always', ConfigWarning)
+        pair = config_of(args)
+        assert pair is not None  # the command line was checked
+        space, fixed, source = _space(args, pair)
+        if source:
+            args.num_samples = args.num_samples or SAMPLES
+            args.scheduler = args.scheduler or SCHEDULER
+        args.num_samples, args.scheduler = args.num_samples or 1, args.scheduler or 'none'
         tuner = make_tuner(
-            args.config,
+            pair,
             space,
             overrides=[*args.overrides, *fixed],
             metric=args.metric,
@@ -116,12 +126,42 @@ def _new(args: Args) -> Any:
             ray_init_config=QUIET,
         )
     say_warnings(warning.message for warning in caught)
-    searched = ', '.join(f'{key} {described(domain)}' for key, domain in space.items())
-    samples = (
-        f'{count_of(args.num_samples, "sample")} of {searched or "nothing"}, drawn by {args.algorithm} search'
-    )
-    say(f'{samples}; scheduler {args.scheduler}; compared by {args.metric} ({args.mode})')
+    say(_first_lines(args, space, source))
     return tuner
+
+
+def _space(args: Args, pair: Pair) -> tuple[dict[str, Any], list[str], str]:
+    """Returns the search space, the options in ``--search`` that are not searched, and the source of a default space."""
+    from rlframe.tune import parse_domain
+    from rlframe.tune.default_space import DEFAULT, default_space
+    from rlframe.tune.space import EXAMPLES
+
+    words = dict(_split([text for text in args.search if text != DEFAULT], '--search'))
+    space = {key: parse_domain(value, f'--search {key}') for key, value in words.items() if '(' in value}
+    fixed = [f'{key}={value}' for key, value in words.items() if key not in space]
+    if DEFAULT in args.search or (not args.search and args.env):
+        given = [*args.overrides, *fixed]
+        cfg = compile_config(*pair, overrides=given, max_env_step=args.env_step)
+        domains, source = default_space(cfg, {*parse_overrides(given), *space})
+        return {**domains, **space}, fixed, source
+    if args.search and not space:
+        raise ConfigError(
+            'no domain to search', where='--search', got=' '.join(args.search), expected=EXAMPLES
+        )
+    return space, fixed, ''
+
+
+def _first_lines(args: Args, space: Mapping[str, Any], source: str) -> str:
+    """Returns what is searched and how; of a default space also its source, and each option on a line."""
+    from rlframe.tune.space import described, log_scaled
+
+    logs = log_scaled(space)
+    searched = [f'{key} {described(domain)}{", log" * (key in logs)}' for key, domain in space.items()]
+    what = 'the default space' if source else ', '.join(searched) or 'nothing'
+    samples = f'{count_of(args.num_samples, "sample")} of {what}, drawn by {args.algorithm} search'
+    how = f'scheduler {args.scheduler}; compared by {args.metric} ({args.mode})'
+    default = [f'default space: {source}', *(f'  {line}' for line in searched)] if source else []
+    return '\n'.join([f'{samples}; {how}', *default])
 
 
 def _restored(args: Args) -> Any:
@@ -190,8 +230,22 @@ def _last_lines(report: Report, interrupted: bool) -> str:
         lines.append(f'resume: {program()} tune --resume {folder}')
     if CONFIG in written:
         lines.append(f'train: {program()} -c {folder}/{CONFIG}')
-    if best is not None and best.result.checkpoint is not None:
-        lines.append(f'continue the best trial: {program()} --resume {folder}/{best.name}')
     if POLICY in written:
         lines.append(f"use it: rlframe.load('{folder}/{POLICY}').act(obs)")
+    if best is not None and best.result.checkpoint is not None:
+        trial = shlex.quote(f'{folder}/{best.name}')
+        lines.append(f'continue the best trial: {program()} --resume {trial}{_further(best)}')
     return '\n'.join(lines)
+
+
+def _further(best: Row) -> str:
+    """Returns the flags with which the best trial trains further: larger budgets, if it is at its end."""
+    from rlframe.tune.trial import compile_trial
+
+    cfg, last = compile_trial(best.config), best.result.metrics or {}
+    progress = Progress(envstep=last.get('envstep', 0), train_iter=last.get('train_iter', 0))
+    keys = spent_budgets(cfg, progress)
+    if last.get('stopped') and not keys:  # solved: another budget lets it go on
+        keys = set_budgets(cfg)[:1] or ['max_env_step']
+    larger = {key: larger_budget(cfg, progress, key) for key in keys}
+    return ''.join(f' {BUDGETS[key][2]} {number}' for key, number in larger.items())

@@ -98,26 +98,31 @@ def train(args: Args) -> int:
 
 @verb(
     USE,
-    'search over the options of a config with Ray Tune',
+    'search over the options of a policy or a config with Ray Tune',
     (
+        '--env CartPole-v1 --policy ppo',
+        '--env CartPole-v1 --policy dqn --search default policy.learn.batch_size=64 --env-step 1e5',
         '-c cartpole_dqn --search "policy.learn.learning_rate=loguniform(1e-4,1e-2)" --num-samples 8 --scheduler asha'
         ' --env-step 20000',
     ),
+    arg('--env', 'env to search in without a config file, as train --env takes it', 'ID'),
+    arg('--policy', 'with --env: the policy (default: one that suits the actions of the env)', 'NAME'),
     CONFIG,
     arg(
         '--search',
-        'an option and what it is drawn from: uniform(a,b), loguniform(a,b), randint(a,b), choice(a,b,...), grid(a,b,...)',
+        'an option and what it is drawn from: uniform(a,b), loguniform(a,b), randint(a,b), choice(a,b,...), grid(a,b,...);'
+        ' "default": the default space of the policy, without options that are given otherwise (the default with --env)',
         'KEY=DOMAIN',
         nargs='+',
         action='extend',
         default=[],
     ),
-    arg('-n --num-samples', 'number of samples to draw (default: 1)', 'N', type=count, default=1),
+    arg('-n --num-samples', 'number of samples to draw (default: 1; 16 of a default space)', 'N', type=count),
     arg(
         '--scheduler',
-        'which trials end early or copy better ones: asha, hyperband, median, pbt, pb2 or none (the default)',
+        'which trials end early or copy better ones: asha, hyperband, median, pbt, pb2 or none (the default; asha with a'
+        ' default space)',
         'NAME',
-        default='none',
     ),
     arg(
         '--interval',

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlframe import config
-from rlframe.run.progress import BUDGETS, set_budgets, spent_budgets
+from rlframe.run.progress import BUDGETS, NO_BUDGET, Progress, set_budgets, spent_budgets
 from rlframe.utils.trust_key import has_key
 
 if TYPE_CHECKING:
@@ -141,13 +141,16 @@ def shell_commands(pipeline: Any, interrupted: bool) -> Iterator[str]:
             yield f'{words}: {start} {verb} {folder}{flag}'
     if not interrupted and not pipeline.solved and (budgets := set_budgets(pipeline.cfg)):
         keys = spent_budgets(pipeline.cfg, pipeline.progress) or budgets[:1]
-        larger = ' '.join(f'{BUDGETS[key][2]} {_larger(pipeline, key)}' for key in keys)
+        larger = ' '.join(
+            f'{BUDGETS[key][2]} {larger_budget(pipeline.cfg, pipeline.progress, key)}' for key in keys
+        )
         yield f'train further: {start} --resume {folder} {larger}{trust_flag(data)}'
 
 
-def _larger(pipeline: Any, key: str) -> int:
-    """Returns a multiple of a budget that leaves at least about half of it to train, also after a run that exceeded it."""
-    budget, used = pipeline.cfg[key], getattr(pipeline.progress, BUDGETS[key][0])
+def larger_budget(cfg: Mapping[str, Any], progress: Progress, key: str) -> int:
+    """Returns a budget that leaves at least about half of the present one to train; twice the used one if there is none."""
+    used = getattr(progress, BUDGETS[key][0])
+    budget = cfg[key] if cfg[key] < NO_BUDGET else used
     return int(budget * max(2, 1 + round(used / budget)))
 
 

@@ -32,6 +32,7 @@ from rlframe.errors import (
 from rlframe.pipeline import build, memory_needs
 from rlframe.registry import SERIAL_EVALUATOR_REGISTRY, import_modules, nearest
 from rlframe.run.run_folder import check_writable, free_folder
+from rlframe.tune.default_space import default_space
 from rlframe.tune.schedulers import make_scheduler
 from rlframe.tune.space import check_space, flat_space, is_searched, log_scaled
 from rlframe.tune.trainable import RLTrainable, bundles_of, check_fits
@@ -140,7 +141,7 @@ are kept: Ray would delete the checkpoint from which a trial that waits for a CP
 
 def make_tuner(  # noqa: PLR0913  # what the command line takes, by keyword
     config: str | Path | tuple[Mapping[str, Any], Mapping[str, Any]],
-    param_space: Mapping[str, Any],
+    param_space: Mapping[str, Any] | str,
     *,
     overrides: Sequence[str] = (),
     metric: str = METRIC,
@@ -171,7 +172,8 @@ def make_tuner(  # noqa: PLR0913  # what the command line takes, by keyword
     Args:
         config: Path of a config file, or a pair of main and create config.
         param_space: Dotted keys of options, such as ``policy.learn.learning_rate``, mapped to domains of ``ray.tune``,
-            such as ``tune.loguniform(1e-4, 1e-2)``, or fixed values; sections may be nested.
+            such as ``tune.loguniform(1e-4, 1e-2)``, or fixed values; sections may be nested. ``'default'``: the default
+            space of the policy, without the options in ``overrides``.
         overrides: ``key=value`` texts that apply to all trials.
         metric: Score by which trials are compared: one of ``RESULT_KEYS``, or another score of the config's evaluator.
         mode: ``max`` or ``min``: whether a higher or lower metric is better.
@@ -205,7 +207,10 @@ def make_tuner(  # noqa: PLR0913  # what the command line takes, by keyword
     budgets = {'max_env_step': max_env_step, 'max_train_iter': max_train_iter}
     common = parse_overrides(overrides) | {key: value for key, value in budgets.items() if value is not None}
     # so that only what the space brings is laid to the space
-    check_serial(compile_config(*pair, overrides=common))
+    given = compile_config(*pair, overrides=common)
+    check_serial(given)
+    if isinstance(param_space, str):
+        param_space = default_space(given, common, param_space)[0]
     space = flat_space(param_space)
     base = TrialBase(pair[0], pair[1], common, tuple(str(Path(entry).absolute()) for entry in sys.path))
     possible = check_space(base, space)

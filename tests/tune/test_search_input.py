@@ -224,7 +224,27 @@ def test_search_killed_before_it_was_saved_does_not_begin_anew_without_its_optio
 # the command line
 
 COMMANDS: dict[str, tuple[tuple[str, ...], str]] = {
-    'no config': ((), 'required: -c/--config'),
+    'no config': ((), 'one of the arguments --env and -c/--config is required'),
+    'env and config': (('--env', 'CartPole-v1', '-c', CONFIG), 'leave out one of them'),
+    'policy of a config': (('-c', CONFIG, '--policy', 'dqn'), '--policy goes with --env'),
+    'unknown env': (('--env', 'CartPole-v9'), 'CartPole-v1'),
+    'unknown policy': (('--env', 'CartPole-v1', '--policy', 'dqnn'), "Did you mean 'dqn'"),
+    'policy that does not fit': (
+        ('--env', 'CartPole-v1', '--policy', 'td3'),
+        'TD3Policy cannot act in CartPole-v1',
+    ),
+    'misspelt default': (('-c', CONFIG, '--search', 'defualt'), 'KEY=VALUE'),
+    'default of nothing': (
+        (
+            '-c',
+            str(ROOT / 'configs' / 'cartpole_bc.py'),
+            '--search',
+            'default',
+            'learning_rate=1e-3',
+            'batch_size=8',
+        ),
+        'nothing is left of the default space of bc',
+    ),
     'nothing to search': (('-c', CONFIG), 'what to search over'),
     'no such file': (('-c', 'nowhere.py', '-n', '2'), 'nowhere.py'),
     'unknown option': (('-c', CONFIG, '--search', 'policy.learn.lr=uniform(0,1)'), 'learning_rate'),

@@ -27,7 +27,7 @@ def test_commands_and_the_search_from_python(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     commands = [shlex.split(line) for block in blocks('bash') for line in block.splitlines()]
-    assert len(commands) == 4
+    assert len(commands) == 5
     for program, *words in (command[2:] for command in commands):
         assert program == 'rlframe.entry'
         few = ['--num-samples', '2'] if 'tune' in words else []

@@ -64,7 +64,7 @@ def assert_says(text: str, words: tuple[str, ...]) -> None:
     ('words', 'told'),
     [
         (['-c', DQN, '--seedd=1'], ("'--seed'?",)),
-        (['tune', '--env', 'CartPole-v1'], ('unrecognized arguments: --env.', "'--env-step'?")),
+        (['tune', '-c', DQN, '--env-steps', '9'], ('unrecognized arguments: --env-steps.', "'--env-step'?")),
         (['tune', '-c', DQN, '--sch', '1'], ("'--scheduler'?",)),
         (['-c', DQN, '--env-step', 'many'], ('--env-step', "'many'", 'whole number')),
         (['-c', DQN, '--train-iter', '0'], ('--train-iter', "'0'", 'whole number')),

@@ -196,6 +196,7 @@ def test_env_whose_package_is_missing_says_what_to_install(monkeypatch: pytest.M
         ('dqn', 3_000, 1000),
         ('ppo', None, 25_000),
         ('ppo', 3_000, 1000),
+        ('ppo', 600, 600),
     ],
 )
 def test_a_smaller_budget_has_as_many_evaluations_as_the_default_one(
