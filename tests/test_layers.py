@@ -257,7 +257,7 @@ RUNS_CODE = {
         'envs/worker_pool.py',
         'backend/actor.py',
         'backend/pool.py',
-        'pipeline/learner_group.py',  # from the stdin that its parent holds
+        'pipeline/learner_aggregator.py',  # from the stdin that its parent holds
         'parallel/roles.py',  # from the stdin that its parent holds
         'app/seeds.py',
     ),

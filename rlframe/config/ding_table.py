@@ -289,7 +289,7 @@ TO_PARALLEL: tuple[tuple[str, str], ...] = (
     ('policy.collect.collector.collector_num', 'parallel.collector_num'),
     ('policy.collect.collector.update_policy_second', 'parallel.collector.update_policy_second'),
     ('policy.collect.collector.print_freq', 'parallel.collector.print_freq'),
-    ('policy.learn.learner.learner_num', 'parallel.learner_num'),
+    ('policy.learn.learner.learner_num', 'policy.learn.num_learners'),
     ('policy.learn.learner.send_policy_freq', 'parallel.comm_learner.send_policy_freq'),
     ('system_config.coordinator.host', 'parallel.coordinator.host'),
     ('system_config.coordinator.port', 'parallel.coordinator.port'),

@@ -35,18 +35,14 @@ NOT_ON_A_DEVICE = {
     f'{COLLECTOR}.backend': LOCAL,
 }
 """Options that need arrays, with the values that do not."""
-COMMANDER = 'policy.other.commander'
-"""Section of the commander."""
-EVALUATOR = 'policy.eval.evaluator'
-"""Section of the evaluator."""
+COMMANDER, EVALUATOR = 'policy.other.commander', 'policy.eval.evaluator'
+"""Sections of the commander and of the evaluator."""
 SENDERS = ('coordinator', 'comm_collector', 'comm_learner')
 """Sections with options of a transport."""
 ELSEWHERE = ('host', 'port')
 """Options of transports that have a place of their own in the config."""
-OF_PLAYERS = ('sample_1v1', 'episode_1v1')
-"""Serial collectors of games."""
-OF_ONE = ('sample', 'episode')
-"""Serial collectors of envs with one player."""
+OF_PLAYERS, OF_ONE = ('sample_1v1', 'episode_1v1'), ('sample', 'episode')
+"""Serial collectors of games, and of envs with one player."""
 
 
 def cross_errors(known: Known) -> list[ConfigError]:
@@ -58,7 +54,7 @@ def cross_errors(known: Known) -> list[ConfigError]:
         _learns_from_sequences(known),
         _agrees_on_priorities(known),
         _gives_weights(known),
-        _fits_players(known, 'policy.collect.collector.type', ('sample_1v1', 'episode_1v1')),
+        _fits_players(known, f'{COLLECTOR}.type', OF_PLAYERS),
         _fits_players(known, 'policy.eval.evaluator.type', ('battle_interaction',)),
         _learns_from_players(known),
         _plays_past_selves(known),
@@ -119,8 +115,7 @@ def check_serial(cfg: Mapping[str, Any]) -> None:
 def cross_warnings(known: Known) -> list[str]:
     """Returns warnings about valid but probably unintended settings, with their consequences."""
     found = []
-    eval_freq = known.get(f'{EVALUATOR}.eval_freq', 1)
-    every = Every.of(eval_freq)
+    every = Every.of(eval_freq := known.get(f'{EVALUATOR}.eval_freq', 1))
     budget = 'max_env_step' if every.in_env_steps else 'max_train_iter'
     if every.length > known.get(budget, every.length):
         found.append(

@@ -244,12 +244,6 @@ class ParallelSection(Section):
         doc='number of collectors that -m parallel starts on this machine',
         may_change=True,
     )
-    learner_num: int = option(
-        1,
-        range='[1, inf)',
-        unit='learners',
-        doc='number of learners that train one policy together',
-    )
     max_restarts: int = option(
         3,
         range='[0, inf)',

@@ -43,7 +43,7 @@ def workers_text(pipeline: ParallelPipeline, args: Args) -> str:
     if pipeline.crew is None:
         return '\n'.join([f'coordinator at {address}; no worker yet', *_commands(pipeline, args)])
     collectors = count_of(parallel.collector_num, 'collector')
-    learners = count_of(parallel.learner_num, 'learner')
+    learners = count_of(pipeline.cfg.policy.learn.get('num_learners', 1), 'learner')
     return f'coordinator at {address}; {collectors}, {learners}'
 
 

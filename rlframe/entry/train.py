@@ -146,7 +146,7 @@ def _run(
 
     since = perf_counter()
     if _processes() > 1:
-        from rlframe.pipeline.learner_group import follow_torchrun
+        from rlframe.pipeline.learner_aggregator import follow_torchrun
 
         if follow_torchrun(cfg):
             return 0

@@ -18,11 +18,9 @@ from rlframe.parallel.comm_worker import CLOSED, CommConfig, CommWorker
 from rlframe.parallel.held_weights import (
     ACTING,
     TaskAbandoned,
-    load_networks,
-    networks_beside,
     take_in,
 )
-from rlframe.parallel.transport.base import AVERAGED, batches_of, split
+from rlframe.parallel.transport.base import batches_of, split
 from rlframe.parallel.transport.messages import (
     AskData,
     AskWeights,
@@ -212,7 +210,7 @@ class TransportLearner(CommWorker, BaseCommLearner):
         self._ahead: Future[Round | None] | None = None
         self._make_learner = make_learner
         self._parts: LearnerParts | None = None
-        self._policy_is_due, self._in_group, self._checkpoint_at = False, False, -1
+        self._policy_is_due, self._checkpoint_at = False, -1
         self._report_of_round = LearnReport()
 
     # what a learner asks for
@@ -272,8 +270,6 @@ class TransportLearner(CommWorker, BaseCommLearner):
         acting = acting_of(parts.face) if self._cfg.lockstep else None
         if acting is not None:
             weights[ACTING] = acting.state()
-        if self._in_group:
-            weights[AVERAGED] = networks_beside(parts.learner.policy, weights)
         self.send_policy(weights)
 
     def get_data(self, batch_size: int) -> Any:
@@ -301,7 +297,6 @@ class TransportLearner(CommWorker, BaseCommLearner):
         parts, is_first = self._made(), self._policy == ''
         self._policy, self._published_at = task_info.policies[0], -1
         self._report_of_round.take()  # of a task that was abandoned
-        self._in_group = bool(task_info.settings.get(AVERAGED))
         saved, state = self._ask(AskWeights(f'{self._policy}.state', -1), Weights)
         if state is not None:
             parts.learner.load_state_dict(state)
@@ -324,14 +319,12 @@ class TransportLearner(CommWorker, BaseCommLearner):
         """Trains on the data of a round, publishes weights that are due, and reports."""
         learner = self.learner
         take_in(self._made().face, data.extras)
-        if AVERAGED in data.extras:
-            load_networks(learner.policy, data.extras[AVERAGED])
         settings = self._settings(data)
         for batch in batches_of(data.data, data.batches):
             learner.train(batch, data.envstep, settings)
             self._report_of_round.count_batch(learner)
             self._check_interrupt()
-        if self._policy_is_due or self._cfg.lockstep or self._in_group:
+        if self._policy_is_due or self._cfg.lockstep:
             self._publish()
         self.send_learn_info(learner.learn_info)
         if self._takes_state():

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rlframe.data.faces import acting_of
-from rlframe.errors import InterfaceError
 from rlframe.utils.field import Section, option
 
 ACTING, STATISTICS = 'acting', 'statistics'
@@ -46,39 +45,6 @@ def take_in(face: Any, extras: Mapping[str, Any]) -> None:
         acting.load_state(extras[ACTING])
     for change in extras.get(STATISTICS, ()):
         acting.absorb(change['before'], change['after'])
-
-
-def networks_beside(policy: Any, weights: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the networks of a policy that several learners average; None for those that are among its weights.
-
-    Args:
-        policy: Learn face of the policy.
-        weights: What collectors get.
-
-    Raises:
-        InterfaceError: If the policy does not say which parts of its state are networks.
-    """
-    state, names = policy.state_dict(), _networks(policy)
-    if missing := [name for name in names if name not in state]:
-        raise InterfaceError(
-            f'several learners average parts of the state that the policy does not have: {missing}',
-            where='the networks of the policy',
-            expected=f'names among {sorted(state)}',
-            remedy='Define _get_networks in the policy.',
-        )
-    return {name: None if name in weights else state[name] for name in names}
-
-
-def load_networks(policy: Any, networks: Mapping[str, Any]) -> None:
-    """Gives the learn face of a policy other networks; all else stays, its optimizer's state, for example."""
-    policy.load_state_dict({**policy.state_dict(), **networks})
-
-
-def _networks(policy: Any) -> tuple[str, ...]:
-    try:
-        return tuple(policy.get_attribute('networks'))
-    except AttributeError:
-        return ('model',)
 
 
 class ParallelCollectorConfig(Section):

@@ -22,7 +22,6 @@ from rlframe.parallel.coordinator import assembly
 from rlframe.parallel.coordinator.assembly import CoordinatedRun, Version
 from rlframe.parallel.coordinator.base_parallel_commander import BaseParallelCommander
 from rlframe.parallel.coordinator.coordinator import Coordinator
-from rlframe.parallel.coordinator.learner_aggregator import LearnerAggregator
 from rlframe.parallel.held_weights import ACTING
 from rlframe.parallel.roles import Crew
 from rlframe.parallel.transport.messages import MAX_TEXT, Collected
@@ -220,14 +219,12 @@ class ParallelPipeline(HasGoal, CoordinatedRun):
         data = assembly.make_data(cfg, tb_logger=self.writer, exp_name=str(self.folder))
         self.replay_buffer = cast('IBuffer | None', data.buffer)
         """Past transitions; None for an on-policy policy."""
-        learners = cfg.parallel.learner_num
         self.coordinator = Coordinator(
             assembly.options_of(cfg),
             server=assembly.make_server(cfg),
             commander=commander,
             data=data,
             run=self,
-            team=LearnerAggregator({'learner_num': learners}) if learners > 1 else None,
             fingerprint=shared_fingerprint(cfg),
         )
         """Brings the workers together."""
@@ -404,7 +401,7 @@ class ParallelPipeline(HasGoal, CoordinatedRun):
             self.hooks.call('before_run')
             if self.crew is not None:
                 parallel = self.cfg.parallel
-                self.crew.start({'learner': parallel.learner_num, 'collector': parallel.collector_num})
+                self.crew.start({'learner': 1, 'collector': parallel.collector_num})
             self._watch(after_tick)
             self._leave(after_tick)
         except BaseException as error:

@@ -26,7 +26,7 @@ from rlframe.parallel.comm_learner import LearnerParts
 from rlframe.parallel.transport.answering import Server
 from rlframe.parallel.transport.base import Transport
 from rlframe.pipeline import build
-from rlframe.pipeline.learner_group import make_learners
+from rlframe.pipeline.learner_aggregator import make_learners
 from rlframe.policy.parts.random_policy import random_opponent
 from rlframe.registry import LAUNCHER_REGISTRY, import_modules
 from rlframe.run.child_process import ChildProcess

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from rlframe.backend import Backend
     from rlframe.envs import EnvFactory, IEnvManager
-    from rlframe.pipeline.learner_group import LearnerGroup
+    from rlframe.pipeline.learner_aggregator import LearnerAggregator
     from rlframe.pipeline.serial import SerialPipeline
     from rlframe.policy import CollectMode, EvalMode, Policy
     from rlframe.worker import BaseLearner, BaseSerialCommander, IBuffer, ISerialCollector, ISerialEvaluator
@@ -406,15 +406,19 @@ def make_buffer(cfg: ExperimentConfig, **common: Any) -> IBuffer | None:
 
 
 def make_learner(
-    cfg: ExperimentConfig, policy: Policy, group: LearnerGroup | None = None, **common: Any
+    cfg: ExperimentConfig, policy: Policy, group: LearnerAggregator | None = None, **common: Any
 ) -> BaseLearner:
     """Creates the learner; with a group, it leads that."""
     from rlframe.worker import create_learner
 
     if group is None:
         return create_learner(cfg.policy.learn.learner, policy=policy.learn_mode, **common)
-    face = group.lead(policy.learn_mode)  # what it returns is of all learners, so nothing is left to reduce
-    return create_learner(cfg.policy.learn.learner, policy=face, dist_info=(0, 1), **common)
+    face = group.deal_with_learner_start(
+        policy.learn_mode
+    )  # what it returns is of all learners, so nothing is left to reduce
+    learner = create_learner(cfg.policy.learn.learner, policy=face, dist_info=(0, 1), **common)
+    learner.group = group
+    return learner
 
 
 def collecting_policy(cfg: ExperimentConfig, policy: Policy) -> CollectMode | PastSelves:

@@ -14,7 +14,7 @@ from rlframe.pipeline import build, memory_needs
 from rlframe.pipeline.build import HasGoal, Inexactness, LoopState, Part, collector_part
 from rlframe.pipeline.checkpoints import Checkpoints, RunFacts
 from rlframe.pipeline.hooks import given_hooks
-from rlframe.pipeline.learner_group import make_learners
+from rlframe.pipeline.learner_aggregator import make_learners
 from rlframe.pipeline.run_output import RunOutput, decide_whether_over, unused, write_counts
 from rlframe.run.child_process import StallDetector
 from rlframe.run.exit_guard import exits_as_errors

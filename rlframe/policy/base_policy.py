@@ -195,8 +195,7 @@ class Policy(Configurable):
         self._given_model = model
         self.optimizers: dict[str, Optimizer] = {}
         self.learned: list[Any] = []
-        """Parts that learning changes, beside network and optimizers: with ``state_dict``, ``load_state_dict`` and, names in
-        their states that several learners average, ``networks``."""
+        """Parts that learning changes, beside network and optimizers: with ``state_dict`` and ``load_state_dict``."""
         self._draws = seed, 'evaluation', rank
         self._eval_rng = component_rng(*self._draws)
         self._memory: Memory | None = None
@@ -315,10 +314,6 @@ class Policy(Configurable):
         for learned in self.learned:
             state |= learned.state_dict()
         return state
-
-    def _get_networks(self) -> tuple[str, ...]:
-        """Returns the names of the parts of the learn face's state that several learners average."""
-        return ('model', *(name for learned in self.learned for name in learned.networks))
 
     def _load_state_dict_learn(self, state: Mapping[str, Any]) -> None:
         self.loads += 1

@@ -147,11 +147,6 @@ class EntropyWeight:
             self.optimizer.step(self._log * (metrics['entropy'] - target))
             self.value.copy_(self._log.detach().exp())
 
-    @property
-    def networks(self) -> tuple[str, ...]:
-        """Names in its state that several learners average."""
-        return tuple(self.state_dict())
-
     def state_dict(self) -> dict[str, Any]:
         """Returns its logarithm, if it is learned."""
         return {'log_alpha': self._log.detach().clone()} if self.is_learned else {}

@@ -109,8 +109,6 @@ class Targets:
         # rows that spoilt a skipped update should not be drawn again
         return metrics | {'priority': priority.nan_to_num(0.0, 0.0, 0.0) if self._skips else priority}
 
-    networks = ('target_model',)
-
     def state_dict(self) -> dict[str, Any]:
         """Returns the weights of the target network, and the number of updates."""
         return {'target_model': self.network.state_dict(), 'updates': self.updates}

@@ -16,9 +16,9 @@ from rlframe.parallel.coordinator.base_parallel_commander import (
     create_parallel_commander as create_parallel_commander,
 )
 from rlframe.parallel.coordinator.coordinator import Coordinator as Coordinator
-from rlframe.parallel.coordinator.learner_aggregator import LearnerAggregator as LearnerAggregator
 from rlframe.parallel.parallel_collectors import MarineParallelCollector as MarineParallelCollector
 from rlframe.parallel.parallel_collectors import ZerglingParallelCollector as ZerglingParallelCollector
+from rlframe.pipeline.learner_aggregator import LearnerAggregator as LearnerAggregator
 from rlframe.worker.collector.base_serial_collector import ISerialCollector as ISerialCollector
 from rlframe.worker.collector.battle_collector import (
     BattleEpisodeSerialCollector as BattleEpisodeSerialCollector,

@@ -17,7 +17,7 @@ from runs import CASES, ROOT, assert_same_end, every, finish, killed_and_straigh
 
 from rlframe.errors import ConfigError, WorkerLostError
 from rlframe.pipeline import SerialPipeline, build
-from rlframe.pipeline.learner_group import make_learners
+from rlframe.pipeline.learner_aggregator import LearnerAggregator, make_learners
 
 UPDATES = 20
 RUNS = {
@@ -76,10 +76,20 @@ def test_a_learner_that_dies_ends_the_run_with_the_reason(
     try:
         os.kill(group._children[0].pid, signal.SIGKILL)
         with pytest.raises(WorkerLostError, match='learner 1 ended: killed by SIGKILL'), group._watched():
+            assert group._ranks is not None
             group._ranks.mean([torch.zeros(3)])
     finally:
         group.close()
     assert all(child.ended is not None for child in group._children)
+
+
+def test_reports_of_several_learners_are_merged_into_one() -> None:
+    first, second = (
+        {'learner_step': 4, 'loss': 1.0, 'done': False},
+        {'learner_step': 9, 'loss': 3.0, 'done': True},
+    )
+    assert LearnerAggregator.merge_info([first, second]) == {'learner_step': 4, 'loss': 2.0, 'done': False}
+    assert LearnerAggregator.merge_info([]) == {}
 
 
 @pytest.mark.parametrize(

@@ -581,7 +581,7 @@ def in_parallel(main: Any, create: Any) -> tuple[Any, str]:
 def test_config_of_the_parallel_mode_compiles_to_rlframes_parallel_mode() -> None:
     cfg, text = in_parallel(*parallel_pair())
     parallel, commander = cfg.parallel, cfg.policy.other.commander
-    assert (parallel.collector_num, parallel.learner_num) == (2, 1)
+    assert (parallel.collector_num, cfg.policy.learn.num_learners) == (2, 1)
     assert (parallel.collector.type, parallel.collector.update_policy_second) == ('zergling', 3.0)
     assert (parallel.comm_learner.type, parallel.comm_learner.send_policy_freq) == ('flask_fs', 1)
     assert (parallel.comm_collector.type, parallel.coordinator.port) == ('flask_fs', None)

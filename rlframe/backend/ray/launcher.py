@@ -190,7 +190,7 @@ def _options(cfg: ExperimentConfig, cpus: float) -> dict[str, dict[str, float]]:
 
 def _demands(cfg: ExperimentConfig, options: Mapping[str, Mapping[str, float]]) -> list[dict[str, float]]:
     """Returns the resources of each worker, as Ray names them."""
-    counts = {'learner': cfg['parallel'].learner_num, 'collector': cfg['parallel'].collector_num}
+    counts = {'learner': 1, 'collector': cfg['parallel'].collector_num}
     return [actor_resources(options[role]) for role, count in counts.items() for _ in range(count)]
 
 

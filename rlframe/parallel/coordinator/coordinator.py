@@ -12,7 +12,6 @@ from rlframe.errors import ConfigError, MessageError, RLFrameError
 from rlframe.parallel.coordinator import assembly
 from rlframe.parallel.coordinator.assembly import CoordinatedRun, TrainingData, Version
 from rlframe.parallel.coordinator.base_parallel_commander import BaseParallelCommander, Situation
-from rlframe.parallel.coordinator.learner_aggregator import LearnerAggregator
 from rlframe.parallel.coordinator.workers import Worker, WorkerTable, check_same
 from rlframe.parallel.transport import messages as m
 from rlframe.parallel.transport.answering import Server
@@ -52,7 +51,6 @@ class Coordinator(Configurable):
         commander: Decides what to do.
         data: Takes the data of collectors.
         run: Is told what happens.
-        team: Lets several learners train the policy; None: there is one.
         progress: Counters of the experiment.
         name: Name of the policy that is trained, and of its data.
         fingerprint: Hash of the part of the config that all roles share; workers with another one are refused. Empty: it is
@@ -70,7 +68,6 @@ class Coordinator(Configurable):
         commander: BaseParallelCommander | None = None,
         data: TrainingData | None = None,
         run: CoordinatedRun | None = None,
-        team: LearnerAggregator | None = None,
         progress: Progress | None = None,
         name: str = 'main',
         fingerprint: str = '',
@@ -99,7 +96,7 @@ class Coordinator(Configurable):
         self.failure: BaseException | None = None
         """What a request raised that was no fault of its sender."""
         self._run = run if run is not None else CoordinatedRun()
-        self.commander, self.data, self.team, self.name = commander, data, team, name
+        self.commander, self.data, self.name = commander, data, name
         self.progress = progress if progress is not None else Progress()
         """Counters of the experiment."""
         self._clock, self._began, self._seconds = clock, clock(), 0.0
@@ -179,8 +176,7 @@ class Coordinator(Configurable):
     def _lacks(self, worker: Worker) -> str:
         if worker.role == 'collector':
             return 'step of an env'
-        is_busy = self.data.given > self.data.learned if self.team is None else self.team.is_busy(worker.id)
-        return 'update' if is_busy else ''
+        return 'update' if self.data.given > self.data.learned else ''
 
     def lose(self, role: str, name: str, cause: str) -> None:
         """Removes a worker whose end was noticed by other means; ignored if it is not present."""
@@ -194,7 +190,7 @@ class Coordinator(Configurable):
         """Removes a worker and ends its task; with a cause, as one that was lost."""
         if cause:
             logger.warning('%s is lost: %s', worker, cause)
-        if worker.task or (self.team is not None and self.team.owes(worker.id)):
+        if worker.task:
             self.end_task(worker)
         self.workers.leave(worker.id, cause)
         self.server.forget(worker.id)
@@ -209,11 +205,6 @@ class Coordinator(Configurable):
         if worker.role == 'collector':
             self.commander.notify_fail_collector_task(task)
             return
-        if self.team is not None and self.team.task is not None:
-            task = self.team.task.task
-            for other in self.workers.by_id.values():  # all learners have it
-                other.task = '' if other.task == task else other.task
-            self.team.close()
         saved = self.weights.get(self.state_name)
         self.progress.train_iter = saved.train_iter if saved is not None else 0
         self.data.learner_lost(self._learned_before)
@@ -282,8 +273,7 @@ class Coordinator(Configurable):
         return m.Joined(worker.id, self._cfg.beat_interval, worker.rank, worker.incarnation)
 
     def _orders(self, worker: Worker, abandon: bool = False) -> m.Orders:
-        is_asked = worker.role == 'learner' and (self.team is None or self.team.is_first(worker.id))
-        save = self.save_at if is_asked else -1
+        save = self.save_at if worker.role == 'learner' else -1
         return m.Orders(self.system_shutdown_flag, abandon, save, self.reason)
 
     def _wait(self, reason: str, stop: bool = False) -> m.Wait:
@@ -299,7 +289,7 @@ class Coordinator(Configurable):
         if self.system_shutdown_flag:
             return self._wait(self.reason, stop=True)
         if worker.role == 'learner':
-            task = self._learner_task(worker)
+            task = self.commander.get_learner_task(worker.id, self.situation())
         else:
             is_behind, situation = self._is_behind(), self.situation()
             task = None if is_behind else self.commander.get_collector_task(worker.id, situation)
@@ -307,16 +297,6 @@ class Coordinator(Configurable):
             return self._wait('nothing to do yet')
         self.workers.give(worker, task.task)
         return task
-
-    def _learner_task(self, worker: Worker) -> m.Task | None:
-        def choose() -> m.Task | None:
-            return self.commander.get_learner_task(worker.id, self.situation())
-
-        if self.team is None:
-            return choose()
-        present = sorted(self.workers.by_id.values(), key=lambda other: other.rank)
-        learners = [other.id for other in present if other.role == 'learner']
-        return self.team.task_for(worker.id, learners, choose)
 
     def _is_behind(self) -> bool:
         """Returns whether collectors have to wait for the learner."""
@@ -354,19 +334,10 @@ class Coordinator(Configurable):
             return self._orders(worker)
         worker.task = ''
         if worker.role == 'learner':
-            if self.team is None or self._has_team_finished(self.team, worker):
-                self.deal_with_learner_finish_task(message.task, message.facts)
+            self.deal_with_learner_finish_task(message.task, message.facts)
         else:
             self.deal_with_collector_finish_task(message.task, message.facts)
         return self._orders(worker)
-
-    def _has_team_finished(self, team: LearnerAggregator, worker: Worker) -> bool:
-        if not team.has_finished(worker.id):
-            return False
-        if team.is_open:  # the run ended in the middle of a round
-            self._end_round(team)
-        team.close()
-        return True
 
     def _on_ask_weights(self, worker: Worker, message: m.AskWeights, _: Any) -> Reply:
         found = self.weights.get(message.policy)
@@ -380,13 +351,7 @@ class Coordinator(Configurable):
         return Reply(reply, found.weights if found.version > message.newer_than else None, shared)
 
     def _on_put_weights(self, worker: Worker, message: m.PutWeights, payload: Any) -> m.Orders:
-        if self.team is not None and worker.role == 'learner':
-            if not worker.task:
-                return self._orders(worker, abandon=True)
-            if not self.team.take_weights(worker.id, message, payload):
-                return self._orders(worker)
-            payload = self.team.weights
-        elif worker.role != 'learner' or not worker.task:
+        if worker.role != 'learner' or not worker.task:
             raise MessageError('weights come from a learner that has a task', where='PutWeights')
         if message.version >= self.version(message.policy):
             self.weights[message.policy] = Version(message.version, message.train_iter, payload)
@@ -395,60 +360,29 @@ class Coordinator(Configurable):
     def _on_ask_data(self, worker: Worker, message: m.AskData, _: Any) -> m.Wait | Reply:
         if message.task != worker.task:
             return self._wait('the task is over', stop=True)
-        team = self.team
-        batches, drawn = (0, None) if team is None else team.payload_for(worker.id)
+        if self.deal_with_learner_judge_finish(message.task, {}):
+            return self._wait('training is complete', stop=True)
+        batches, drawn = self.data.draw(message.train_iter)
         if not batches:
-            if team is not None and (team.is_open or not team.weights):
-                return self._wait('the others are not ready')
-            if self.deal_with_learner_judge_finish(message.task, {}):
-                return self._wait('training is complete', stop=True)
-            batches, drawn = self.data.draw(message.train_iter)
-            if batches and team is not None:
-                team.deal_with_get_data((batches, drawn))
-                batches, drawn = team.payload_for(worker.id)
-            if not batches:
-                return self._wait('no data yet')
+            return self._wait('no data yet')
         self.workers.give(worker, worker.task)
         settings = self.commander.learn_settings(self.situation())
         return Reply(m.Data(batches, self.progress.envstep, settings), drawn)
 
     def _on_learn_info(self, worker: Worker, message: m.LearnInfo, payload: Any) -> m.Orders:
-        team = self.team
-        if team is not None and message.task == worker.task:
-            team.take_info(worker.id, message, payload)
-            if team.is_round_over:
-                self._end_round(team)
-        elif message.task == worker.task:
+        if message.task == worker.task:
             counts = {'train_iter': message.train_iter, 'batches': message.batches, 'priority_info': payload}
             self.deal_with_learner_send_info(message.task, self.name, {**message.info, **counts})
         return self._orders(worker)
 
-    def _end_round(self, team: LearnerAggregator) -> None:
-        """Publishes and reports what several learners did in a round, and takes the state that came with it."""
-        report, task = team.deal_with_learn(), team.task
-        assert task is not None  # this is a round of it
-        self.weights[self.name] = Version(team.train_iter, team.train_iter, team.weights)
-        self.deal_with_learner_send_info(task.task, self.name, report)
-        self._take_state(team.state())
-
     def _on_put_state(self, worker: Worker, message: m.PutState, payload: Any) -> m.Orders:
-        if self.team is None:
-            self._take_state((message.purpose, message.train_iter, payload))
-        elif worker.task:
-            self.team.take_state(worker.id, message, payload)
-            self._take_state(self.team.state())
-        return self._orders(worker)
-
-    def _take_state(self, found: tuple[str, int, Any] | None) -> None:
         """Keeps the state of the learner, for one that may take its place; passes one on that is for a checkpoint."""
-        if found is None:
-            return
-        purpose, at, state = found
         self.save_at, self._state_at = -1, self._clock()
         self._learned_before = self.data.learned
-        self.keep_state(state, at)
-        if purpose == 'checkpoint':
-            self._run.take_state(state, at)
+        self.keep_state(payload, message.train_iter)
+        if message.purpose == 'checkpoint':
+            self._run.take_state(payload, message.train_iter)
+        return self._orders(worker)
 
     def keep_state(self, state: Any, train_iter: int) -> None:
         """Keeps the whole state of a learner, which the next one begins from."""

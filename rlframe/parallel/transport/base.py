@@ -25,10 +25,6 @@ from rlframe.utils import schema
 from rlframe.utils.field import Configurable, Section, option
 from rlframe.utils.schema import COUNT, FLAG, Kind, Schema
 
-AVERAGED = 'averaged'
-"""Name of what learners average. Beside weights: the networks that collectors do not need, and None for those among
-the weights; beside data: all networks. As a setting of a task: whether the learner has to publish after each round."""
-
 
 def joined(data: Any, extras: Mapping[str, Any]) -> Any:
     """Returns the payload of data and extras: the data alone if there are none."""

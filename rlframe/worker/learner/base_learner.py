@@ -199,6 +199,9 @@ class BaseLearner(Configurable):
         if policy is not None:
             self.policy = policy
 
+    group: Any = None
+    """The ``LearnerAggregator`` of the learners that share its updates; None: there are no others."""
+
     @property
     def policy(self) -> Any:
         """Learn face of the policy."""
@@ -423,8 +426,10 @@ class BaseLearner(Configurable):
         self.learned_at = state.get('learned_at', self._progress.envstep)
 
     def close(self) -> None:
-        """Ends ``start`` after the running iteration; may be called twice."""
+        """Ends ``start`` after the running iteration, and the learners beside this one; may be called twice."""
         self._closed = True
+        if self.group is not None:
+            self.group.close()
 
 
 def _stacked(data: Any) -> Any:

@@ -10,7 +10,6 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from learner_team import SteadyCommander
 from parallel_parts import PATIENCE, ScriptedCoordinator, compiled, task_of, wait_until, weights_of
 
 from rlframe.errors import CoordinatorLostError, RequestRefusedError
@@ -19,16 +18,29 @@ from rlframe.parallel.comm import NaiveCollector
 from rlframe.parallel.comm_collector import TransportCollector
 from rlframe.parallel.comm_worker import FIRST_SECONDS
 from rlframe.parallel.coordinator.assembly import TrainingData
+from rlframe.parallel.coordinator.base_parallel_commander import BaseParallelCommander
 from rlframe.parallel.coordinator.coordinator import Coordinator
 from rlframe.parallel.parallel_collectors import ZerglingParallelCollector
 from rlframe.parallel.roles import collector_maker
 from rlframe.parallel.transport.answering import InProcessServer, InProcessTransport
 from rlframe.parallel.transport.base import Envelope, Reply
 from rlframe.parallel.transport.http import HTTPTransport
-from rlframe.parallel.transport.messages import AskTask, Message
+from rlframe.parallel.transport.messages import AskTask, Message, Task
 from rlframe.worker import create_buffer
 
 DQN = ('cartpole_dqn', 'policy.collect.n_sample=6')
+
+
+class SteadyCommander(BaseParallelCommander):
+    """Lets collectors collect and learners learn, and never evaluates."""
+
+    def _next_collector_job(self, situation: Any) -> Task | None:
+        job = Task(self._name_task('collect'), 'collect', ['test'], [True], 'test', parts=1)
+        return None if situation.spent else job
+
+    def _next_learner_job(self, situation: Any) -> Task | None:
+        job = Task(self._name_task('learn'), 'learn', ['test'], [True], 'test')
+        return None if situation.is_over else job
 
 
 def test_close_ends_within_its_deadline_even_if_an_env_hangs() -> None:

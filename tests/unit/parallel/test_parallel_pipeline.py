@@ -104,14 +104,10 @@ def test_in_one_call_from_python(cwd: Path) -> None:
 
 
 def test_several_learners_look_like_one(cwd: Path) -> None:
-    with ParallelPipeline(compiled('parallel.learner_num=2', 'max_env_step=60')) as pipeline:
+    with ParallelPipeline(compiled('policy.learn.num_learners=2', 'max_env_step=60')) as pipeline:
         pipeline.run()
-        assert pipeline.complete and set(pipeline.crew.members) == {
-            'learner-0',
-            'learner-1',
-            'collector-0',
-            'collector-1',
-        }
+        assert pipeline.complete
+        assert set(pipeline.crew.members) == {'learner', 'collector-0', 'collector-1'}
         coordinator = pipeline.coordinator
         assert coordinator.received == coordinator.pushed + coordinator.dropped
         assert coordinator.data.due == 0 and pipeline.progress.train_iter > 0

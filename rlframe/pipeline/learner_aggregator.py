@@ -1,4 +1,4 @@
-"""Several learners that share each update: rank 0 has the run, the others follow it with the same data."""
+"""LearnerAggregator: several learners share each update; rank 0 has the run, the others follow it with the same data."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from rlframe.data.timestep import Batch
 from rlframe.errors import ConfigError, WorkerLostError
@@ -20,6 +22,7 @@ from rlframe.pipeline import build
 from rlframe.policy.parts.compiled import resolve_device
 from rlframe.policy.parts.ranks import Ranks, device_of
 from rlframe.run.child_process import ChildProcess
+from rlframe.run.machine import usable_cores
 from rlframe.utils.serialize import from_bytes, to_bytes
 
 if TYPE_CHECKING:
@@ -60,27 +63,40 @@ def follow_torchrun(cfg: ExperimentConfig) -> bool:
     return True
 
 
-def make_learners(cfg: ExperimentConfig, policy: Policy) -> LearnerGroup | None:
+def make_learners(cfg: ExperimentConfig, policy: Policy) -> LearnerAggregator | None:
     """Starts the processes that share the updates of a policy; None if this one makes them alone."""
-    return None if cfg.policy.learn.get('num_learners', 1) == 1 else LearnerGroup(cfg, policy)
+    if cfg.policy.learn.get('num_learners', 1) == 1:
+        return None
+    group = LearnerAggregator(cfg, policy)
+    group.start()
+    return group
 
 
-class LearnerGroup:
-    """The learners of a run, led by this process: it sends them the data of each update.
+class LearnerAggregator:
+    """Lets several learners share each update of a policy, led by this process: it sends them the data.
 
-    The others are child processes, or those of torchrun.
+    The others are child processes, or those of torchrun. Every learner computes the gradient of its part of a batch, and
+    all make the step of their mean. A ``BaseLearner`` gets the face that ``deal_with_learner_start`` returns.
 
     Args:
-        cfg: The config of the run.
-        policy: The policy that is trained.
+        cfg: The compiled config of an experiment; ``policy.learn.num_learners`` is the number of learners.
+        policy: The policy that is trained; created from the config if not given.
     """
 
-    def __init__(self, cfg: ExperimentConfig, policy: Policy) -> None:
+    def __init__(self, cfg: ExperimentConfig, policy: Policy | None = None) -> None:
+        self._cfg = cfg
+        self.policy = build.make_policy(cfg, build.make_factory(cfg).spec) if policy is None else policy
+        """The policy that is trained."""
+        self._sent, self._info = -1, None  # type: int, Mapping[str, Any] | None
+        self._folder, self._children = '', []  # type: str, list[ChildProcess]
+        self._ranks: Ranks | None = None
+        self._forward: Any = None
+
+    def start(self) -> None:
+        """Starts the other learners."""
+        cfg, policy = self._cfg, self.policy
         size = cfg.policy.learn['num_learners']
         device = device_of(policy.device, 0, size)
-        self._policy, self._sent = policy, -1
-        self._info: Mapping[str, Any] | None = None
-        self._folder, self._children = '', []  # type: str, list[ChildProcess]
         try:
             if world()[1] == 1:
                 self._folder = tempfile.mkdtemp(prefix='rlframe-')
@@ -102,32 +118,52 @@ class LearnerGroup:
 
         return ChildProcess(f'rlframe-learner-{rank}', __name__, (rank, size, self._store), data, say)
 
-    def lead(self, face: LearnMode) -> LearnMode:
-        """Returns a learn face whose ``forward`` makes all learners update."""
+    # the steps, under DI-engine's names
+
+    def deal_with_get_resource(self) -> dict[str, int]:
+        """Returns the number of learners, as GPUs, and the number of CPU cores."""
+        return {'gpu': self._cfg.policy.learn['num_learners'], 'cpu': usable_cores()}
+
+    def deal_with_learner_start(self, task: LearnMode) -> LearnMode:
+        """Returns a learn face, of that of the policy, whose ``forward`` makes all learners update."""
+        self._forward, own = task.forward, self.policy.get_setting_learn
 
         def forward(data: Batch, **settings: Any) -> Any:
             with self._watched():
-                self._send(data, settings)
-                answer = face.forward(data, **settings)
+                self.deal_with_get_data((data, settings))
+                answer = self.deal_with_learn((data, settings))
             return answer if isinstance(answer, Mapping) else self._each(answer)
-
-        own = self._policy.get_setting_learn
 
         def get_setting_learn(info: Mapping[str, Any]) -> dict[str, Any]:
             self._info = {'envstep': info['envstep']}
             return own(info)
 
-        self._policy.get_setting_learn = get_setting_learn  # type: ignore[method-assign]  # schedules move there, too
-        return face._replace(forward=forward)
+        self.policy.get_setting_learn = get_setting_learn  # type: ignore[method-assign]  # schedules move there, too
+        return task._replace(forward=forward)
 
-    def _send(self, data: Batch, settings: Mapping[str, Any]) -> None:
-        """Sends the others what the update depends on; all of the policy first, and after a state was loaded."""
-        policy, message = self._policy, {'data': data, 'settings': dict(settings), 'info': self._info}
+    def deal_with_get_data(self, task: tuple[Batch, Mapping[str, Any]]) -> None:
+        """Sends the others what an update depends on: its data and arguments, and the policy's state if it was loaded."""
+        policy, (data, settings) = self.policy, task
+        message = {'data': data, 'settings': dict(settings), 'info': self._info}
         message['acting'] = policy.get_attribute('acting').state()
         if self._sent != policy.loads:
             message['state'] = policy.learn_mode.state_dict()
             self._sent = policy.loads
+        assert self._ranks is not None  # it was started
         self._ranks.send(pack(message).chunks)
+
+    def deal_with_learn(self, task: tuple[Batch, Mapping[str, Any]]) -> Any:
+        """Makes this learner's part of the updates; returns what the policy's ``forward`` does."""
+        data, settings = task
+        return self._forward(data, **settings)
+
+    @staticmethod
+    def merge_info(info: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        """Returns the reports of several learners as one: means of numbers; all else is that of the first."""
+        return {
+            name: float(np.mean([one[name] for one in info])) if isinstance(first, float) else first
+            for name, first in (info[0] if info else {}).items()
+        }
 
     def _each(self, updates: Any) -> Iterator[Callable[[], Any]]:
         iterator = iter(updates)
@@ -166,11 +202,11 @@ class LearnerGroup:
 
     def close(self) -> None:
         """Ends the other learners; may be called twice."""
-        if hasattr(self, '_ranks'):
+        if self._ranks is not None:
             with contextlib.suppress(RuntimeError):  # the others may be gone
                 self._ranks.send(pack({}).chunks)
             self._ranks.close()
-            del self._ranks
+            self._ranks = None
         for child in self._children:
             child.leave(END_SECONDS)
             child.end(0.0)
