@@ -33,6 +33,7 @@ CASES = {
         "policy.learn.learning_rate={'type': 'linear', 'start': 0.01, 'end': 0.0001, 'decay': 200}",
         "policy.learn.clip_ratio={'type': 'linear', 'start': 0.3, 'end': 0.01, 'decay': 200}",
     ),
+    'impala': ('cartpole_impala', 'policy.collect.n_sample=24', 'policy.model.core=gru'),
     'sac': ('pendulum_sac', 'policy.learn.batch_size=8', 'policy.random_collect_size=16'),
 }
 
@@ -100,7 +101,7 @@ def serial(
     return pipeline, scores
 
 
-@pytest.mark.parametrize('case', ['dqn', 'ppo', pytest.param('sac', marks=pytest.mark.slow)])
+@pytest.mark.parametrize('case', ['dqn', 'ppo', 'impala', pytest.param('sac', marks=pytest.mark.slow)])
 def test_lockstep_equals_serial(case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     name, *overrides = CASES[case]
     options = (f'max_train_iter={UPDATES}', 'policy.eval.evaluator.eval_freq=8', 'env.stop_value=1e9')

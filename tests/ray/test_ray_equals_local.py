@@ -21,6 +21,7 @@ MORE = {
     'dqn frames': ('env.env_id=image_env:Dot', 'env.frame_stack=3', 'replay_buffer.frames=once'),
     'battle samples': ('policy.random_collect_size=30',),
     'ppo parts': ('policy.model.core=lstm', 'policy.normalize_obs=true', 'policy.normalize_reward=true'),
+    'ppo impala': ('policy.type=impala', 'policy.model.core=lstm', 'policy.normalize_obs=true'),
     'sac gru': (
         *('policy.model.core=gru', 'replay_buffer.type=sequence', 'replay_buffer.burn_in=2'),
         *('collector.mark_episodes=true', 'policy.random_collect_size=30'),

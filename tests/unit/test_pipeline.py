@@ -66,6 +66,12 @@ CASES = {
         learn=dict(epoch_per_collect=2),
         policy_=dict(normalize_obs=True),
     ),
+    'impala lstm': dict(
+        policy='impala',
+        model=dict(core='lstm', share_encoder=True),
+        learn=dict(batch_size=None, value_norm=True, value_clip=0.5),
+        policy_=dict(normalize_obs=True, normalize_reward=True),
+    ),
     'td3 lstm': RECALLING['td3']
     | dict(
         policy='td3',
