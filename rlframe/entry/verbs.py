@@ -82,7 +82,13 @@ MODES = ('serial', 'parallel', 'coordinator', 'learner', 'collector')
         'with -m learner or collector: name of the worker, by which the run recognises it when it joins again',
         'NAME',
     ),
-    arg('--exp-name', 'name of the run folder, which must not exist', 'NAME'),
+    arg(
+        '--out',
+        'the run folder, which must not exist or be empty (default: a new one here, NAME_seedN); with --seeds, the folder that'
+        ' gets a run folder for each seed',
+        'FOLDER',
+    ),
+    arg('--exp-name', 'option exp_name, and name of the run folder here; --out takes any folder', 'NAME'),
     arg('--env-step', 'budget in env steps', 'N', type=count),
     arg('--train-iter', 'budget in train iterations', 'N', type=count),
     TRUST,
@@ -164,6 +170,7 @@ def train(args: Args) -> int:
         default=0,
     ),
     seed('draws'),
+    arg('--out', 'the results folder, which must not exist (default: NAME_tune here)', 'FOLDER'),
     arg('--name', 'name of the results folder, which must not exist'),
     arg(
         '--storage',
