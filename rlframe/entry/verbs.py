@@ -223,8 +223,12 @@ def eval_(args: Args) -> int:
 
 @verb(
     USE,
-    'show a trained policy in a window or as text',
-    ('cartpole_dqn_seed0', 'cartpole_dqn_seed0 --episodes 3 --human'),
+    'show a trained policy in a window or as text; a game of two players is played against you',
+    (
+        'cartpole_dqn_seed0',
+        'cartpole_dqn_seed0 --episodes 3 --human',
+        'tictactoe_selfplay_dqn_seed0 --episodes 2',
+    ),
     CHECKPOINT,
     *episodes(default=1),
     arg('--fps', 'env steps shown per second', 'N', type=float),
@@ -250,11 +254,19 @@ def play(args: Args) -> int:
         stream.write((line if is_coloured else re.sub(r'\x1b\[[0-9;]*m', '', line)) + '\n')
         stream.flush()
 
+    def ask(prompt: str) -> str:
+        stream.write(prompt)
+        stream.flush()
+        if not (line := sys.stdin.readline()):
+            stream.write('\n')
+            raise EOFError
+        return line
+
     request = Request(args.episodes, args.seed, None, args.overrides, args.trust, flag='--')
     opened = open_checkpoint(args.checkpoint)
-    played = play_run(opened, request, show, args.fps, args.human)
+    played = play_run(opened, request, show, args.fps, args.human, ask)
     if args.json:
-        returns, lengths, endings = map(list, zip(*played, strict=True))
+        returns, lengths, endings = ([episode[i] for episode in played] for i in range(3))
         found = {'checkpoint': str(opened.path), 'returns': returns, 'lengths': lengths, 'endings': endings}
         say(json.dumps(found))
     return 0
