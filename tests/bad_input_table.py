@@ -251,7 +251,8 @@ TUNE = {
 }
 RUNS = {
     '50': Case('ExperimentDirError', DQN, ('cannot write here', '/proc', 'You are user'), edit='proc'),
-    '51': Case('ExperimentExistsError', (*DQN, '--exp-name', 'run'), ('/run', '--resume', '--exp-name'), edit='named'),
+    '51': Case('ExperimentExistsError', (*DQN, '--exp-name', 'run'), ('/run', 'holds a run', '--resume', '--out'), edit='named'),
+    '51 out': Case('ExperimentExistsError', (*DQN, '--out', 'run'), ('/run', 'holds a run', '--resume', '--out'), edit='named'),
     '52': Case('ExperimentLockedError', ('--resume', '<run>', '--env-step', '90'), ('in use', '"pid"', '"host"', '"since"'), edit='locked'),
     '53': Case('CheckpointNotFoundError', ('--resume', '<run>'), ('<run>',), edit='stripped'),
     '54 truncated': Case('CheckpointCorruptError', ('eval', '<run>/ckpt/latest'), ('tensors.safetensors', 'bytes'), edit='truncated'),

@@ -96,6 +96,7 @@ def prepare(case: Case, tmp_path: Path, trained: Path, monkeypatch: pytest.Monke
         monkeypatch.chdir('/proc')
     elif case.edit == 'named':
         Path('run').mkdir()
+        Path('run', 'config.json').touch()
     return places
 
 

@@ -1,4 +1,4 @@
-"""``rlframe play``: shows a trained policy in its env: in a window, or as text in the terminal."""
+"""``rlframe play``: shows a trained policy in its env, in a window or as text, or plays a game against a person."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from rlframe.app.play_game import play_game
 from rlframe.app.scoring import Request, played_config
 from rlframe.envs.env_manager import BaseEnvManager
 from rlframe.errors import ConfigError, EnvStartError
@@ -34,7 +35,7 @@ class Episode(NamedTuple):
     length: int
     """Env steps."""
     ending: str
-    """``terminated``, ``truncated`` or, by the limit of evaluations, ``cut``."""
+    """``terminated``, ``truncated`` or, by the limit of evaluations, ``cut``; of a game ``win``, ``draw`` or ``loss`` of the policy."""
 
 
 def play_run(
@@ -43,10 +44,12 @@ def play_run(
     say: Callable[[str], None],
     fps: float | None = None,
     human: bool = False,
+    ask: Callable[[str], str] = input,
 ) -> list[Episode]:
     """Plays episodes with the policy of a checkpoint, and says lines of text.
 
-    It plays ``fps`` env steps per second; None: as the env does it, and as fast as possible in text.
+    It plays ``fps`` env steps per second; None: as the env does it, and as fast as possible in text. In a game of two
+    players, a person is the other one, who answers what is asked; see ``play_game``.
 
     Raises:
         ConfigError: If the checkpoint cannot be used, or the env cannot be shown as wished.
@@ -63,7 +66,8 @@ def play_run(
     set_seed(request.seed)
     build.set_threads(cfg)
     factory = build.make_factory(cfg)
-    mode = _mode_for(factory, human)
+    is_game = factory.spec.player_num > 1
+    mode = None if is_game and not human else _mode_for(factory, human)
     policy = played_policy(opened, state, cfg, factory.spec)
     try:
         env = factory.create(mode)
@@ -71,6 +75,9 @@ def play_run(
         raise EnvStartError(
             f'the env cannot be shown: {type(error).__name__}: {error}', where=f'render mode {mode!r}'
         ) from error
+    if is_game:
+        games = play_game(env, factory.spec, policy.eval_mode, request.episodes, request.seed, say, ask)
+        return [Episode(*game) for game in games]
     limit = EpisodeLimit(factory.spec, 1, cfg.policy.eval.evaluator.max_episode_len).max_episode_len
 
     def show(line: str) -> None:
@@ -102,9 +109,9 @@ def _mode_for(factory: Any, human: bool) -> str | None:
         raise ConfigError('it exists in vector form only, which cannot be shown', where='env.env_id')
     if factory.spec.player_num > 1:
         raise ConfigError(
-            f'{factory.spec.name} has {factory.spec.player_num} players, and play shows one policy alone',
-            where='env.env_id',
-            remedy='rlframe eval plays against the opponents of the config.',
+            f'{factory.spec.name} has {factory.spec.player_num} players: it is played in the terminal',
+            where='--human',
+            remedy='Leave it out.',
         )
     with closing(factory.create()) as probe:
         modes = list((probe.metadata or {}).get('render_modes') or [])

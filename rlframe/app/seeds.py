@@ -12,6 +12,7 @@ import re
 import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any
@@ -23,6 +24,7 @@ from rlframe.pipeline import build
 from rlframe.run.child_process import ChildProcess
 from rlframe.run.exit_guard import exits_as_errors
 from rlframe.run.machine import usable_cores
+from rlframe.run.run_folder import home_of_runs, new_folder
 from rlframe.utils.serialize import from_bytes, to_bytes
 
 if TYPE_CHECKING:
@@ -98,6 +100,7 @@ def train_seeds(
     jobs: int | None = None,
     overrides: Sequence[str] | Mapping[str, Any] = (),
     resume: bool = False,
+    home: str | Path | None = None,
     on_change: OnChange | None = None,
     should_stop: Callable[[], bool] | None = None,
     **given: Any,
@@ -112,7 +115,8 @@ def train_seeds(
         jobs: Processes at a time; by default, as many as there are cores for the torch threads of each
             (``num_threads``).
         overrides: ``key=value`` texts, or a dict of dotted keys and values.
-        resume: Whether to resume the newest run of each seed in the working directory, if there is one.
+        resume: Whether to resume the newest run of each seed in ``home``, if there is one.
+        home: Folder that gets a run folder for each seed; None: the working directory.
         on_change: Called with all runs several times a second.
         should_stop: Asked several times a second; if it returns True, all runs save themselves and end.
         given: ``exp_name``, ``max_env_step`` and ``max_train_iter``, if they override the config.
@@ -121,7 +125,8 @@ def train_seeds(
         The runs, in the order of the seeds.
 
     Raises:
-        ConfigError: If the config is invalid, or its policy cannot act in its env; then nothing was started.
+        ConfigError: If the config is invalid, or its policy cannot act in its env, or ``home`` is a file or a run folder;
+            then nothing was started.
     """
     if jobs is not None and jobs < 1:
         raise ConfigError('bad value', where='--jobs', got=jobs, expected='an int >= 1')
@@ -132,7 +137,8 @@ def train_seeds(
     check_serial(cfgs[0])
     build.check_policy(cfgs[0], build.make_factory(cfgs[0]).spec)
     at_a_time = jobs or max(usable_cores() // cfgs[0].num_threads, 1)
-    data = [to_bytes((cfg, resume), 'config') for cfg in cfgs]
+    place = None if home is None else str(home_of_runs(home))
+    data = [to_bytes((cfg, resume, place), 'config') for cfg in cfgs]
     return _Team(seeds, data, at_a_time).train(on_change, should_stop)
 
 
@@ -215,13 +221,13 @@ class _Team:
 def main() -> None:
     """Trains one seed in a process of its own: as the config on stdin says, telling the parent about it.
 
-    Stdin also says whether to resume the newest run of the config. SIGTERM saves the run and ends it.
+    Stdin also says whether to resume the newest run of the config, and the folder of the runs. SIGTERM saves the run and ends it.
     """
     stopped: list[int] = []
-    cfg, resumes = from_bytes(sys.stdin.buffer.read())
+    cfg, resumes, place = from_bytes(sys.stdin.buffer.read())
     signal.signal(signal.SIGTERM, lambda number, _: stopped.append(number))
     try:
-        with exits_as_errors(), _pipeline(cfg, resumes) as pipeline:
+        with exits_as_errors(), _pipeline(cfg, resumes, place) as pipeline:
             last = monotonic()
 
             def is_over(_: Any = None) -> bool:
@@ -243,14 +249,15 @@ def main() -> None:
         sys.exit(error.exit_code)
 
 
-def _pipeline(cfg: ExperimentConfig, resumes: bool) -> SerialPipeline:
+def _pipeline(cfg: ExperimentConfig, resumes: bool, place: str | None) -> SerialPipeline:
     """Returns a new run of a config, or the newest one, to be resumed; without such a run, a new one."""
     from rlframe.pipeline.resume import Start, newest_run, resume
     from rlframe.pipeline.serial import SerialPipeline
 
-    start = newest_run(cfg) if resumes else None
+    home = None if place is None else Path(place)
+    start = newest_run(cfg, home=home) if resumes else None
     if not isinstance(start, Start):
-        return SerialPipeline(cfg, start)
+        return SerialPipeline(cfg, start or partial(new_folder, cfg.exp_name, cfg.seed, home))
     found = resume(start, split_config(cfg))
     return SerialPipeline(found.cfg, found.folder, resume=found.saved)
 

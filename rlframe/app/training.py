@@ -382,7 +382,7 @@ def train(
         env: Id or class of the env, or a function that returns one; it replaces that of the config.
         policy: Name of the policy if there is no config; None: one that suits the env.
         model: A ``torch.nn.Module`` that replaces the network of the config.
-        folder: The run folder, which must not exist; by default a new one in the working directory.
+        folder: The run folder, which must not exist or be empty; by default a new one in the working directory.
         overrides: Options by their dotted keys, such as ``{'policy.learn.batch_size': 64}``.
         progress: Whether to show the progress.
         hooks: Objects of ``RunHook``, and functions that are called with a ``RunView`` after each round, or at the event

@@ -64,6 +64,12 @@ def _check(args: Args) -> None:
         (args.join and not is_worker, '--join is for -m learner and -m collector'),
         (args.name and not is_worker, '--name is for -m learner and -m collector'),
         (args.exp_name and goes_on, '--resume DIR continues in its own run folder; leave out --exp-name'),
+        (args.out and goes_on, '--resume DIR continues in its own run folder; leave out --out'),
+        (args.out and args.exp_name, '--out and --exp-name both name the run folder; leave out one of them'),
+        (
+            args.out and is_worker,
+            f'-m {args.mode} has no run folder: its coordinator has one; leave out --out',
+        ),
     )
     for is_refused, text in refused:
         if is_refused:
@@ -81,6 +87,7 @@ def _train(args: Args) -> int:
     given = dict(seed=args.seed, max_env_step=args.env_step, max_train_iter=args.train_iter)
     is_parallel = args.mode not in (None, 'serial')
     pair, start, found, begun = config_of(args), args.resume, None, None
+    wanted = args.out or args.exp_name
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter('always', ConfigWarning)
         if start in (None, AUTO):
@@ -90,7 +97,7 @@ def _train(args: Args) -> int:
         if start == AUTO:
             from rlframe.pipeline.resume import newest_run
 
-            start = newest_run(cfg, args.exp_name)
+            start = newest_run(cfg, wanted)
             if start is None or isinstance(start, Path):
                 begun, start = start, None
                 _say_what_starts(begun)
@@ -109,7 +116,7 @@ def _train(args: Args) -> int:
         from rlframe.entry.parallel import work
 
         return work(cfg, args)
-    return _run(cfg, args, is_parallel, chosen_folder(begun, args.exp_name))
+    return _run(cfg, args, is_parallel, chosen_folder(begun, wanted))
 
 
 def config_of(args: Args) -> Pair | None:
@@ -178,6 +185,7 @@ def _train_seeds(args: Args) -> int:
             jobs=args.jobs,
             overrides=args.overrides,
             resume=args.resume is not None,
+            home=args.out,
             on_change=display.show,
             should_stop=lambda: stop.received is not None,
             **named,

@@ -34,6 +34,8 @@ def _check(args: Args) -> None:
         parser.error('--env starts without a config, and -c names one; leave out one of them')
     if args.policy and not args.env:
         parser.error('--policy goes with --env; a config names its policy itself (policy.type=...)')
+    if args.out and (args.name or args.storage != parser.get_default('storage')):
+        parser.error('--out names the whole results folder; leave out --name and --storage')
     if args.resume is not None:
         kept = ('resume', 'restart_errored', 'debug', 'verb', 'parser')
         given = [
@@ -121,6 +123,7 @@ def _new(args: Args) -> Any:
             max_train_iter=args.train_iter,
             name=args.name,
             storage_path=args.storage,
+            folder=args.out,
             max_failures=args.max_failures,
             callbacks=[TrialTable(args.metric, args.mode)],
             ray_init_config=QUIET,

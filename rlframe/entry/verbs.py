@@ -82,7 +82,13 @@ MODES = ('serial', 'parallel', 'coordinator', 'learner', 'collector')
         'with -m learner or collector: name of the worker, by which the run recognises it when it joins again',
         'NAME',
     ),
-    arg('--exp-name', 'name of the run folder, which must not exist', 'NAME'),
+    arg(
+        '--out',
+        'the run folder, which must not exist or be empty (default: a new one here, NAME_seedN); with --seeds, the folder that'
+        ' gets a run folder for each seed',
+        'FOLDER',
+    ),
+    arg('--exp-name', 'option exp_name, and name of the run folder here; --out takes any folder', 'NAME'),
     arg('--learners', 'processes that share each update; torchrun starts them, too', 'N', type=count),
     arg('--env-step', 'budget in env steps', 'N', type=count),
     arg('--train-iter', 'budget in train iterations', 'N', type=count),
@@ -165,6 +171,7 @@ def train(args: Args) -> int:
         default=0,
     ),
     seed('draws'),
+    arg('--out', 'the results folder, which must not exist (default: NAME_tune here)', 'FOLDER'),
     arg('--name', 'name of the results folder, which must not exist'),
     arg(
         '--storage',
@@ -217,8 +224,12 @@ def eval_(args: Args) -> int:
 
 @verb(
     USE,
-    'show a trained policy in a window or as text',
-    ('cartpole_dqn_seed0', 'cartpole_dqn_seed0 --episodes 3 --human'),
+    'show a trained policy in a window or as text; a game of two players is played against you',
+    (
+        'cartpole_dqn_seed0',
+        'cartpole_dqn_seed0 --episodes 3 --human',
+        'tictactoe_selfplay_dqn_seed0 --episodes 2',
+    ),
     CHECKPOINT,
     *episodes(default=1),
     arg('--fps', 'env steps shown per second', 'N', type=float),
@@ -244,11 +255,19 @@ def play(args: Args) -> int:
         stream.write((line if is_coloured else re.sub(r'\x1b\[[0-9;]*m', '', line)) + '\n')
         stream.flush()
 
+    def ask(prompt: str) -> str:
+        stream.write(prompt)
+        stream.flush()
+        if not (line := sys.stdin.readline()):
+            stream.write('\n')
+            raise EOFError
+        return line
+
     request = Request(args.episodes, args.seed, None, args.overrides, args.trust, flag='--')
     opened = open_checkpoint(args.checkpoint)
-    played = play_run(opened, request, show, args.fps, args.human)
+    played = play_run(opened, request, show, args.fps, args.human, ask)
     if args.json:
-        returns, lengths, endings = map(list, zip(*played, strict=True))
+        returns, lengths, endings = ([episode[i] for episode in played] for i in range(3))
         found = {'checkpoint': str(opened.path), 'returns': returns, 'lengths': lengths, 'endings': endings}
         say(json.dumps(found))
     return 0

@@ -17,12 +17,12 @@ from rlframe.run import run_folder
 from rlframe.run.checkpoint_files import MANIFEST, delete_folder
 from rlframe.run.metrics import METRICS, cut_off
 from rlframe.run.read_checkpoint import RESUMABLE, OpenCheckpoint, find_checkpoint, open_newest
-from rlframe.run.run_folder import check_links
+from rlframe.run.run_folder import CONFIG, check_links
 
 logger = logging.getLogger('rlframe.pipeline.resume')
 
-CKPT, CONFIG = 'ckpt', 'config.json'
-"""Names in a run folder: its checkpoints, and the config that it started with."""
+CKPT = 'ckpt'
+"""Folder of checkpoints in a run folder."""
 
 Pair = tuple[Mapping[str, Any], Mapping[str, Any]]
 
@@ -152,12 +152,15 @@ def _is_run(path: Path) -> bool:
     return path.name == CKPT or (path / CKPT).is_dir() or (path / METRICS).is_file()
 
 
-def newest_run(cfg: ExperimentConfig, folder_name: str | None = None) -> Start | Path | None:
-    """Finds the newest run of this config in the working directory that can be resumed.
+def newest_run(
+    cfg: ExperimentConfig, only: str | Path | None = None, home: Path | None = None
+) -> Start | Path | None:
+    """Finds the newest run of this config that can be resumed.
 
     Args:
         cfg: The config; a run counts as its own if it differs only in what a resumed run may change.
-        folder_name: Name of the only folder that counts, if the user set one.
+        only: The only folder that counts, if the user named one.
+        home: The folder whose run folders count; None: the working directory.
 
     Returns:
         Its newest complete checkpoint. Without such a run, the folder of the newest one that ended before its first
@@ -168,7 +171,7 @@ def newest_run(cfg: ExperimentConfig, folder_name: str | None = None) -> Start |
         UnsafeCheckpointError: If a link in a folder to start again in leads elsewhere.
     """
     unbegun: list[Path] = []
-    for folder in _runs_of(cfg, folder_name):
+    for folder in _runs_of(cfg, only, home or Path.cwd()):
         try:
             return _newest_of(folder)
         except CheckpointError as error:
@@ -179,15 +182,13 @@ def newest_run(cfg: ExperimentConfig, folder_name: str | None = None) -> Start |
     return unbegun[0] if unbegun else None
 
 
-def _runs_of(cfg: ExperimentConfig, folder_name: str | None) -> list[Path]:
-    """Returns the run folders in the working directory that may belong to a config, newest first."""
+def _runs_of(cfg: ExperimentConfig, only: str | Path | None, home: Path) -> list[Path]:
+    """Returns the run folders in a folder, or the one that is named, that may belong to a config, newest first."""
     pattern = re.compile(re.escape(f'{cfg.exp_name}_seed{cfg.seed}') + r'(_\d+)?')
-    folders = [
-        folder
-        for folder in Path.cwd().iterdir()
-        if (folder.name == folder_name if folder_name else pattern.fullmatch(folder.name))
-        and _may_be_of(cfg, folder)
-    ]
+    possible = [folder for folder in home.iterdir() if pattern.fullmatch(folder.name)]
+    if only is not None:
+        possible = [Path(only).expanduser().absolute()]
+    folders = [folder for folder in possible if _may_be_of(cfg, folder)]
     return sorted(folders, key=lambda folder: (folder / CONFIG).stat().st_mtime, reverse=True)
 
 

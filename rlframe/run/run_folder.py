@@ -27,6 +27,8 @@ from rlframe.utils.secrets import Secrets
 
 LOCK = '.lock'
 """File of a run folder that the writing process keeps locked."""
+CONFIG = 'config.json'
+"""File of a run folder with the config that the run started with."""
 LOG = 'log.txt'
 """File of a run folder that receives rlframe's log."""
 
@@ -125,9 +127,9 @@ def _said(file: IO[str]) -> str:
     return ''.join(letter if letter.isprintable() else ' ' for letter in file.read(SAID)).strip()
 
 
-def new_folder(name: str, seed: int) -> Path:
-    """Creates ``<name>_seed<seed>`` in the working directory, with a number appended if it exists."""
-    return free_folder(Path(f'{name}_seed{seed}'))
+def new_folder(name: str, seed: int, home: Path | None = None) -> Path:
+    """Creates ``<name>_seed<seed>`` in a folder, by default the working directory, with a number appended if it exists."""
+    return free_folder((home or Path()) / f'{name}_seed{seed}')
 
 
 def free_folder(base: Path) -> Path:
@@ -143,20 +145,59 @@ def free_folder(base: Path) -> Path:
 
 
 def named_folder(name: str) -> Path:
-    """Creates the folder that a user asked for by name.
+    """Creates the folder that a user asked for, with the folders above it; an empty one may exist.
 
     Raises:
-        ExperimentExistsError: If it exists; the error names the alternatives.
+        ExperimentExistsError: If it is not empty; the error says what it is and names the alternatives.
+        ExperimentDirError: If it cannot be created.
     """
-    folder = Path(name).absolute()
+    folder = Path(name).expanduser().absolute()
     try:
         _make(folder)
     except FileExistsError as error:
+        remedy = 'Choose another folder (--out), or leave that out for a free name.'
+        if not folder.is_dir():
+            raise ExperimentExistsError(
+                'this is a file, not a folder', where=str(folder), remedy=remedy
+            ) from error
+        if holds_run(folder):
+            remedy = (
+                'Resume it with --resume, choose another folder (--out), or leave that out for a free name.'
+            )
+            raise ExperimentExistsError(
+                'the folder holds a run already', where=str(folder), remedy=remedy
+            ) from error
+        if any(folder.iterdir()):
+            raise ExperimentExistsError(
+                'the folder is not empty', where=str(folder), remedy=remedy
+            ) from error
+    return folder
+
+
+def holds_run(folder: Path) -> bool:
+    """Whether a folder is a run folder."""
+    return (folder / CONFIG).is_file()
+
+
+def home_of_runs(name: str | Path) -> Path:
+    """Returns the folder that a user asked for to hold the folders of several runs; it is created if it does not exist.
+
+    Raises:
+        ExperimentExistsError: If it is a run folder itself.
+        ExperimentDirError: If it is a file, or cannot be created or written.
+    """
+    folder = Path(name).expanduser().absolute()
+    if holds_run(folder):
         raise ExperimentExistsError(
-            'the run folder exists already',
+            'the folder holds a run, and is to hold one folder for each seed',
             where=str(folder),
-            remedy='Resume it with --resume, choose another --exp-name, or leave that out for a free name.',
-        ) from error
+            remedy='Choose another folder (--out).',
+        )
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise _unusable('cannot create the folder', folder, error) from error
+    check_writable(folder)
     return folder
 
 
@@ -209,6 +250,10 @@ def check_links(folder: Path, is_own: bool = False) -> None:
 
 
 def _make(folder: Path) -> None:
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise _unusable('cannot create the folder above the run folder', folder.parent, error) from error
     try:
         os.mkdir(folder)
     except FileExistsError:

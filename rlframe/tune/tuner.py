@@ -158,6 +158,7 @@ def make_tuner(  # noqa: PLR0913  # what the command line takes, by keyword
     max_train_iter: int | None = None,
     name: str | None = None,
     storage_path: str | Path = '.',
+    folder: str | Path | None = None,
     resources: Mapping[str, float] | None = None,
     max_failures: int = 0,
     checkpoint_frequency: int = 1,
@@ -191,6 +192,7 @@ def make_tuner(  # noqa: PLR0913  # what the command line takes, by keyword
         max_train_iter: Budget of each trial in train iterations.
         name: Name of the results folder, which must not exist; by default, ``<exp_name>_tune`` with a number.
         storage_path: Folder in which to create the results folder.
+        folder: The results folder, in place of ``name`` and ``storage_path``; folders above it are created.
         resources: Resources of the process that learns; by default ``{'CPU': 1}``, and a GPU for a policy on CUDA.
         max_failures: How often a trial is restarted from its last checkpoint after an error; -1: always.
         checkpoint_frequency: Evaluations between two checkpoints of a trial.
@@ -243,15 +245,17 @@ def make_tuner(  # noqa: PLR0913  # what the command line takes, by keyword
         search = _make_search(search, space, seed, max_concurrent_trials, repeats)
         max_concurrent_trials = 0
     wanted = _wanted_folder(storage_path, name, cfg)
+    if folder is not None:
+        wanted = _new_folder(Path(folder).expanduser().absolute())
     _check_envs(possible)
     connect({**(cfg.policy.collect.collector.get('ray_init_config') or {}), **(ray_init_config or {})})
     for each in possible:
         check_fits(bundles_of(each, resources))
-    folder = free_folder(wanted)
+    made = free_folder(wanted)
     if Secrets(cfg):
-        folder.chmod(0o700)  # where Ray does not change the config
+        made.chmod(0o700)  # where Ray does not change the config
     facts = {'metric': metric, 'mode': mode, 'log': log_scaled(space)}
-    (folder / SEARCH).write_text(json.dumps(facts) + '\n', encoding='utf-8')
+    (made / SEARCH).write_text(json.dumps(facts) + '\n', encoding='utf-8')
     return Tuner(
         RLTrainable,
         param_space={
@@ -274,8 +278,8 @@ def make_tuner(  # noqa: PLR0913  # what the command line takes, by keyword
             trial_dirname_creator=_trial_name,
         ),
         run_config=RunConfig(
-            name=folder.name,
-            storage_path=str(folder.parent),
+            name=made.name,
+            storage_path=str(made.parent),
             stop=dict(stop or {}),
             verbose=0,
             callbacks=[*(kind() for kind in LOGGERS), *callbacks],
@@ -320,7 +324,7 @@ def restore_tuner(
         raise CheckpointNotFoundError(
             'the search was killed before its state was saved',
             where=str(folder),
-            remedy='Start it again with another --name.',
+            remedy='Start it again with another --out.',
         )
     connect(ray_init_config)
     return Tuner.restore(str(folder), trainable=RLTrainable, restart_errored=restart_errored)
@@ -428,6 +432,21 @@ def _wanted_folder(storage: str | Path, name: str | None, cfg: ExperimentConfig)
             remedy='Resume it with --resume, choose another --name, or leave that out for a free name.',
         )
     return home / name
+
+
+def _new_folder(folder: Path) -> Path:
+    """Returns the results folder that a user asked for after checking that it can be created, with the folders above it."""
+    if folder.exists():
+        raise ExperimentExistsError(
+            'the results folder exists already' if folder.is_dir() else 'this is a file, not a folder',
+            where=str(folder),
+            remedy='Resume it with --resume, choose another --out, or leave that out for a free name.',
+        )
+    existing = next(above for above in folder.parents if above.exists())
+    if not existing.is_dir():
+        raise ExperimentDirError('this is a file, not a folder', where=str(existing))
+    check_writable(existing)
+    return folder
 
 
 def _trial_name(trial: Any) -> str:

@@ -248,6 +248,12 @@ COMMANDS: dict[str, tuple[tuple[str, ...], str]] = {
     'nothing to search': (('-c', CONFIG), 'what to search over'),
     'no such file': (('-c', 'nowhere.py', '-n', '2'), 'nowhere.py'),
     'unknown option': (('-c', CONFIG, '--search', 'policy.learn.lr=uniform(0,1)'), 'learning_rate'),
+    'out and name': (
+        ('-c', CONFIG, '-n', '2', '--out', 'x', '--name', 'y'),
+        'leave out --name and --storage',
+    ),
+    'out is a file': (('-c', CONFIG, '-n', '2', '--out', CONFIG), 'this is a file, not a folder'),
+    'out below a file': (('-c', CONFIG, '-n', '2', '--out', f'{CONFIG}/x'), 'this is a file'),
     'no domain': (('-c', CONFIG, '--search', 'policy.learn.learning_rate=0.1'), 'no domain to search'),
     'no equals sign': (('-c', CONFIG, '--search', 'policy.learn.learning_rate'), 'KEY=VALUE'),
     'stop that is no number': (('-c', CONFIG, '-n', '2', '--stop', 'envstep=many'), 'a number'),

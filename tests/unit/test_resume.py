@@ -134,6 +134,31 @@ def test_auto_with_a_name_means_the_folder_of_that_name(run: Run, cwd: Path) -> 
     assert [path.name for path in cwd.iterdir()] == ['mine']
 
 
+def test_out_names_the_run_folder_wherever_it_is(run: Run, cwd: Path) -> None:
+    words = (*DQN, SAVES, '--train-iter', '20', '--out', 'runs/deep/mine')
+    code, out, err = run(*words)
+    assert code == 0 and 'runs/deep/mine' in out, err
+    assert 'nothing is left' in run(*words, '--resume', 'auto')[1]
+    assert [str(path.relative_to(cwd)) for path in cwd.rglob('config.json')] == ['runs/deep/mine/config.json']
+    (cwd / 'empty').mkdir(), (cwd / 'file').touch(), (cwd / 'full').mkdir(), (cwd / 'full' / 'x').touch()
+    assert run(*words, '--out', 'empty')[0] == 0 and (cwd / 'empty' / 'ckpt' / 'latest').exists()
+    refused = {
+        'runs/deep/mine': 'the folder holds a run already',
+        'full': 'the folder is not empty',
+        'file': 'this is a file, not a folder',
+        'file/run': 'cannot create the folder above the run folder: File exists',
+    }
+    for folder, says in refused.items():
+        code, _, err = run(*words, '--out', folder)
+        assert code == 2 and says in err and folder.partition('/')[0] in err, err
+    for more, says in {
+        ('--resume', 'runs/deep/mine'): 'leave out --out',
+        ('--exp-name', 'x'): 'both name the run folder',
+    }.items():
+        code, _, err = run(*words, *more)
+        assert code == 2 and says in err
+
+
 @pytest.mark.parametrize('words', [(), DQN])
 def test_changed_options_are_shown_and_may_change_or_are_refused(
     run: Run, stopped: Path, words: tuple[str, ...]

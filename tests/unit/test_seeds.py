@@ -14,12 +14,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fakes import config_pair
 from rich.console import Console
 
 from rlframe.app import seeds
 from rlframe.app.seeds import MESSAGE, SeedRun, parse_seeds, train_seeds
+from rlframe.config import compile_config
 from rlframe.entry.__main__ import main
-from rlframe.errors import ConfigError
+from rlframe.errors import ConfigError, ExperimentDirError, ExperimentExistsError
 from rlframe.pipeline.workers_shown import picture
 
 
@@ -82,6 +84,26 @@ def test_at_most_as_many_seeds_as_jobs_run_at_a_time_and_a_failure_stops_no_othe
     assert [run.score for run in runs if run.is_complete] == [20, 40, 50]
     assert runs[1].error == 'EnvCrashedError: it broke'
     assert children.most == 2 and children.running == 0
+
+
+def test_runs_of_several_seeds_go_to_the_folder_that_is_named(
+    children: type[FakeChild], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    train_seeds('cartpole_dqn', [2], home='runs/dqn')
+    assert (tmp_path / 'runs' / 'dqn').is_dir()
+    cfg = compile_config(*config_pair(), seed=3)
+    for name in ('toy_seed3', 'toy_seed3_1'):
+        with seeds._pipeline(cfg, False, 'runs/dqn') as pipeline:
+            assert pipeline.folder == tmp_path / 'runs' / 'dqn' / name
+            pipeline.checkpoints.save_latest()
+    with seeds._pipeline(cfg, True, 'runs/dqn') as pipeline:
+        assert pipeline.folder.name in ('toy_seed3', 'toy_seed3_1')
+    (tmp_path / 'file').touch()
+    with pytest.raises(ExperimentDirError, match='cannot create the folder: File exists'):
+        train_seeds('cartpole_dqn', [2], home='file')
+    with pytest.raises(ExperimentExistsError, match='holds a run, and is to hold one folder for each seed'):
+        train_seeds('cartpole_dqn', [2], home='runs/dqn/toy_seed3')
 
 
 def test_stopping_ends_running_seeds_and_starts_no_more(children: type[FakeChild]) -> None:
