@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rlframe.backend.ray.actor import on_cpu, reseed
-from rlframe.backend.ray.options import without_ray_options
+from rlframe.backend.ray.options import lag_error, without_ray_options
 from rlframe.data.timestep import Array, Batch, EnvSpec, IntArray, TimeStep
 from rlframe.errors import ConfigError
-from rlframe.registry import ENV_MANAGER_REGISTRY, ENV_REGISTRY, POLICY_REGISTRY, SERIAL_COLLECTOR_REGISTRY
+from rlframe.registry import ENV_MANAGER_REGISTRY, ENV_REGISTRY, SERIAL_COLLECTOR_REGISTRY
 from rlframe.run.progress import Progress
 from rlframe.utils.arithmetic import aligned
 from rlframe.utils.lazy import LazyModule
@@ -138,30 +138,6 @@ def check_policy(policy: Any, sync: bool) -> None:
     is_fresh = is_ours and policy is not None and policy.get_attribute('cfg').get('on_policy')
     if is_fresh and not sync and (error := lag_error(type(policy), 'sync')):
         raise error
-
-
-def lag_error(policy: type[Any], where: str) -> ConfigError | None:
-    """Returns the error about actors that collect while the weights change, for a policy that learns from fresh data.
-
-    Args:
-        policy: Its class.
-        where: The option that lets them do so.
-
-    Returns:
-        None if the policy corrects for the age of the weights; else an error with the policies that do.
-    """
-    if getattr(policy, 'corrects_lag', False):
-        return None
-    names = [
-        name for name in POLICY_REGISTRY.names() if getattr(POLICY_REGISTRY.get(name), 'corrects_lag', False)
-    ]
-    return ConfigError(
-        f'without sync, actors collect while the weights change, and {policy.__name__} learns from fresh data only',
-        where=where,
-        got=False,
-        expected='True',
-        remedy=f'These policies correct for the age of the weights: {", ".join(names)}.',
-    )
 
 
 def one_device(given: Any, name: str) -> Any:

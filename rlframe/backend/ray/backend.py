@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from rlframe.backend.base import Backend, LocalBackend
-from rlframe.backend.ray.arguments import lag_error
 from rlframe.backend.ray.options import (
     EVALUATOR_OPTIONS,
     RAY_OPTIONS,
     check_ray_options,
+    lag_error,
     pool_options,
     remote_config_of,
 )

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from rlframe.errors import ConfigError, ConfigErrors
-from rlframe.registry import nearest
+from rlframe.registry import POLICY_REGISTRY, nearest
 from rlframe.utils.field import (
     Options,
     ResolvedConfig,
@@ -93,6 +93,30 @@ def check_ray_options(cfg: Mapping[str, Any]) -> list[ConfigError]:
             remedy='Give one dict for all actors, or a list with one for each.',
         )
     ]
+
+
+def lag_error(policy: type[Any], where: str) -> ConfigError | None:
+    """Returns the error about actors that collect while the weights change, for a policy that learns from fresh data.
+
+    Args:
+        policy: Its class.
+        where: The option that lets them do so.
+
+    Returns:
+        None if the policy corrects for the age of the weights; else an error with the policies that do.
+    """
+    if getattr(policy, 'corrects_lag', False):
+        return None
+    names = [
+        name for name in POLICY_REGISTRY.names() if getattr(POLICY_REGISTRY.get(name), 'corrects_lag', False)
+    ]
+    return ConfigError(
+        f'without sync, actors collect while the weights change, and {policy.__name__} learns from fresh data only',
+        where=where,
+        got=False,
+        expected='True',
+        remedy=f'These policies correct for the age of the weights: {", ".join(names)}.',
+    )
 
 
 def _check_actors(configs: Any) -> str:
