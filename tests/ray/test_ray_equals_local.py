@@ -71,8 +71,8 @@ def test_an_actor_collects_a_round_ahead_as_a_child_process_does(case: str, tmp_
 @pytest.mark.usefixtures('ray_of_tests')
 def test_learners_share_the_updates_of_data_from_an_actor(tmp_path: Path) -> None:
     words = ('policy.learn.num_learners=2', 'policy.normalize_obs=true')
-    local = train_to(tmp_path / 'local', 40, 'ppo', *words)
-    remote = train_to(tmp_path / 'ray', 40, 'ppo', *words, *RAY)
+    local = train_to(tmp_path / 'local', 70, 'ppo', *words)
+    remote = train_to(tmp_path / 'ray', 70, 'ppo', *words, *RAY)
     assert differences(local, remote) == []
 
 
