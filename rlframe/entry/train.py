@@ -31,6 +31,8 @@ AUTO = 'auto'
 def run(args: Args) -> int:
     """Runs the verb and returns the exit code."""
     _check(args)
+    if (learners := args.learners or _processes()) > 1:
+        args.overrides = [*args.overrides, f'policy.learn.num_learners={learners}']
     with exits_as_errors():
         return _train(args) if args.seeds is None else _train_seeds(args)
 
@@ -57,6 +59,7 @@ def _check(args: Args) -> None:
         ),
         (args.seeds and args.seed is not None, '--seed and --seeds do not go together'),
         (args.seeds and args.mode not in (None, 'serial'), '--mode and --seeds do not go together'),
+        (args.seeds and _processes() > 1, '--seeds starts a process for each seed; leave out torchrun'),
         (
             is_worker and args.resume,
             f'-m {args.mode} has nothing to resume: its coordinator gives it the state of the run',
@@ -82,8 +85,6 @@ def _processes() -> int:
 
 
 def _train(args: Args) -> int:
-    if (learners := args.learners or _processes()) > 1:
-        args.overrides = [*args.overrides, f'policy.learn.num_learners={learners}']
     given = dict(seed=args.seed, max_env_step=args.env_step, max_train_iter=args.train_iter)
     is_parallel = args.mode not in (None, 'serial')
     pair, start, found, begun = config_of(args), args.resume, None, None

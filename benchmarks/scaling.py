@@ -1,0 +1,255 @@
+"""The scaling laboratory: what more processes bring, beside what the model of docs/scaling.md predicts.
+
+usage: python benchmarks/scaling.py PART [--pairs 5] [--microseconds 200] [--env-steps 20480] [--most 2]
+
+    overlap     the seconds of a run that collects a round ahead in a child process, over those of a serial run
+    ray         the same with a Ray actor in place of the child process
+    parallel    the same with parallel mode over HTTP (flask_fs)
+    impala      env steps/s of IMPALA with Ray actors that do not wait, over those of PPO with as many that do
+    actors      seconds of collection in a round with 1, 2, ... Ray actors, measured and predicted
+    learners    seconds of an update with 1, 2, ... learners, measured and predicted
+
+Each step of CartPole keeps its processor busy, as a simulator does. Runs are compared in pairs, in turns, and timed between their
+first and last tenth, without evaluations. In the first three parts the policy is the DQN of W1, with as many updates in a round as
+make collection and learning cost the same. Prints one JSON line.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from time import perf_counter
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from rlframe.config import compile_config, read_config
+from rlframe.parallel.pipeline import ParallelPipeline
+from rlframe.pipeline import SerialPipeline
+
+CONFIGS = Path(__file__).parents[1] / 'configs'
+MESSAGE = 1.26e-3
+"""Fixed cost of a batch of an actor, in seconds: d of docs/scaling.md."""
+DQN = {
+    'policy.double': False,
+    'policy.nstep': 1,
+    'policy.model.encoder_hidden_size_list': [128, 128, 64],
+    'policy.model.dueling': False,
+    'policy.learn.batch_size': 64,
+    'policy.learn.target_update_freq': 100,
+}
+"""The DQN of W1, as overrides of cartpole_dqn."""
+RAY = {'collector.backend': 'ray'}
+
+
+class Size(NamedTuple):
+    """What a run does."""
+
+    microseconds: int
+    """That a step of the env takes in addition."""
+    env_steps: int
+    n_sample: int
+    """Env steps of a round."""
+
+
+class Measured(NamedTuple):
+    """A run, between its first and its last tenth."""
+
+    seconds: float
+    collecting: float
+    """Seconds of collection in a round."""
+    staleness: float
+    """Mean number of versions that the data were behind."""
+
+
+def config(name: str, size: Size, more: dict[str, Any], parallel: bool = False) -> Any:
+    """Returns a shipped config of CartPole, with the busy env and without evaluations."""
+    overrides = {
+        'env.env_id': 'peers.busy:Busy',
+        'env.kwargs.microseconds': size.microseconds,
+        'env.collector_env_num': 8,
+        'env.evaluator_env_num': 1,
+        'env.n_evaluator_episode': 1,
+        'env.stop_value': 1e9,
+        'policy.collect.n_sample': size.n_sample,
+        'policy.eval.evaluator.eval_freq': 10**9,
+        'policy.learn.learner.hook.save_ckpt_after_iter': False,
+        'policy.learn.learner.hook.save_ckpt_after_run': False,
+        **more,
+    }
+    words = [f'{key}={value!r}' for key, value in overrides.items()]
+    main, create = read_config(str(CONFIGS / f'{name}.py'))
+    if parallel:
+        roles = {'comm_collector': {'type': 'flask_fs'}, 'comm_learner': {'type': 'flask_fs'}}
+        create = {**create, 'commander': {'type': 'solo'}, **roles}
+        main = {**main, 'parallel': {'collector_num': 1, 'coordinator': {'wait': 0.002}}}
+    return compile_config(
+        main, create, seed=0, overrides=words, max_env_step=size.env_steps, parallel=parallel
+    )
+
+
+def measured(name: str, size: Size, parallel: bool = False, **more: Any) -> Measured:
+    """Runs a config, and returns what it took."""
+    marks: list[tuple[float, int]] = []
+    collecting: list[float] = []
+    behind: list[float] = []
+
+    def after_step(run: Any) -> bool:
+        marks.append((perf_counter(), run.progress.envstep))
+        versions = getattr(getattr(run, 'collector', None), 'versions', [])
+        behind.extend(run.collector._publisher.version - version for version in versions)
+        return False
+
+    kind: Any = ParallelPipeline if parallel else SerialPipeline
+    with kind(
+        config(name, size, {key.replace('__', '.'): value for key, value in more.items()}, parallel)
+    ) as run:
+        if not parallel:
+            collect = run.collector.collect
+
+            def timed(*args: Any, **kwargs: Any) -> Any:
+                begin = perf_counter()
+                try:
+                    return collect(*args, **kwargs)
+                finally:
+                    collecting.append(perf_counter() - begin)
+
+            run.collector.collect = timed  # timed, and otherwise the same
+        run.run(after_step)
+    seconds, steps = np.array([mark[0] for mark in marks]), np.array([mark[1] for mark in marks], float)
+    begin, end = np.interp([0.1 * steps[-1], 0.9 * steps[-1]], steps, seconds)
+    return Measured(
+        float(end - begin), statistics.median(collecting or [0.0]), statistics.fmean(behind or [0.0])
+    )
+
+
+def balanced(size: Size) -> int:
+    """Returns the number of updates in a round that take as long as its collection."""
+    few, part = size.n_sample // 16, size._replace(env_steps=size.env_steps // 2)
+    less, more = (
+        measured('cartpole_dqn', part, **options(DQN | {'policy.learn.update_per_collect': count})).seconds
+        for count in (few, 4 * few)
+    )
+    each = (more - less) / (3 * few)
+    return max(1, round((less - few * each) / each))
+
+
+def options(overrides: dict[str, Any]) -> dict[str, Any]:
+    """Returns overrides as keyword arguments."""
+    return {key.replace('.', '__'): value for key, value in overrides.items()}
+
+
+def compare(args: argparse.Namespace) -> dict[str, Any]:
+    """Returns the seconds of runs whose collection and learning overlap, over those of serial runs."""
+    size = Size(args.microseconds, args.env_steps, 256)
+    base = DQN | {'policy.learn.update_per_collect': balanced(size)}
+    other = {'overlap': {'collector.overlap': 1}, 'ray': {'collector.overlap': 1, **RAY}, 'parallel': {}}[
+        args.part
+    ]
+    pairs = []
+    for _ in range(args.pairs):
+        alone = measured('cartpole_dqn', size, **options(base)).seconds
+        both = measured('cartpole_dqn', size, args.part == 'parallel', **options(base | other)).seconds
+        pairs.append((alone, both))
+    ratios = [both / alone for alone, both in pairs]
+    updates = base['policy.learn.update_per_collect']
+    return {'updates': updates, 'ratio': round(statistics.median(ratios), 2), 'seconds': pairs}
+
+
+def impala(args: argparse.Namespace) -> dict[str, Any]:
+    """Returns the env steps/s of IMPALA without waiting, over those of PPO with as many actors."""
+    size, actors = Size(args.microseconds, args.env_steps, 512), RAY | {'collector.num_collectors': 2}
+    found: dict[str, list[Measured]] = {'ppo': [], 'impala': []}
+    for turn in range(args.pairs):
+        for policy in sorted(found, reverse=turn % 2 == 0):
+            waits = (
+                {'sync': True, 'max_in_flight': 1} if policy == 'ppo' else {'sync': False, 'max_in_flight': 2}
+            )
+            given = actors | {f'collector.{name}': value for name, value in waits.items()}
+            found[policy].append(measured(f'cartpole_{policy}', size, **options(given)))
+    ratios = [slow.seconds / fast.seconds for slow, fast in zip(found['ppo'], found['impala'], strict=True)]
+    staleness = statistics.fmean(each.staleness for each in found['impala'])
+    return {
+        **{
+            f'{name} env steps/s': round(
+                0.8 * size.env_steps / statistics.median(each.seconds for each in own)
+            )
+            for name, own in found.items()
+        },
+        'ratio': round(statistics.median(ratios), 2),
+        'ratios': [round(ratio, 2) for ratio in ratios],
+        'staleness': round(staleness, 2),
+    }
+
+
+def actors(args: argparse.Namespace) -> dict[str, Any]:
+    """Returns seconds of collection in a round of PPO, by the number of Ray actors, and the prediction from one actor."""
+    size = Size(args.microseconds, args.env_steps, 1024)
+    found = {
+        count: statistics.median(
+            measured('cartpole_ppo', size, **options(RAY | {'collector.num_collectors': count})).collecting
+            for _ in range(args.pairs)
+        )
+        for count in range(1, args.most + 1)
+    }
+    return predicted(found, MESSAGE, 'actors')
+
+
+def learners(args: argparse.Namespace) -> dict[str, Any]:
+    """Returns seconds of an update of DQN with wide layers, by the number of learners, and the prediction from one learner."""
+    wide = DQN | {'policy.model.encoder_hidden_size_list': [512, 512], 'policy.learn.update_per_collect': 20}
+
+    def seconds(count: int, batch_size: int) -> float:
+        size = Size(0, args.env_steps // 4, 64)
+        given = wide | {'policy.learn.batch_size': batch_size, 'policy.learn.num_learners': count}
+        rounds = 0.8 * size.env_steps / size.n_sample
+        runs = [measured('cartpole_dqn', size, **options(given)) for _ in range(args.pairs)]
+        return statistics.median(run.seconds / rounds - run.collecting for run in runs) / 20
+
+    found = {count: seconds(count, 512) for count in range(1, args.most + 1)}
+    message = seconds(2, 2) - seconds(1, 2) if args.most > 1 else 0.0
+    return predicted(found, message, 'learners')
+
+
+def predicted(found: dict[int, float], message: float, what: str) -> dict[str, Any]:
+    """Returns measured seconds beside those that one process and the cost of a message predict, in milliseconds."""
+    alone = found[1]
+    rows = {
+        count: {
+            'measured': round(1e3 * seconds, 2),
+            'predicted': round(1e3 * (alone if count == 1 else message + alone / count), 2),
+        }
+        for count, seconds in found.items()
+    }
+    return {f'ms by {what}': rows, 'message, ms': round(1e3 * message, 2)}
+
+
+PARTS: dict[str, Callable[[argparse.Namespace], dict[str, Any]]] = {
+    **dict.fromkeys(('overlap', 'ray', 'parallel'), compare),
+    'impala': impala,
+    'actors': actors,
+    'learners': learners,
+}
+
+
+def main() -> None:
+    """Measures a part, and prints the figures."""
+    parser = argparse.ArgumentParser(description=__doc__.partition('\n')[0])
+    parser.add_argument('part', choices=PARTS)
+    parser.add_argument('--pairs', type=int, default=5)
+    parser.add_argument('--microseconds', type=int, default=200)
+    parser.add_argument('--env-steps', type=int, default=20_480)
+    parser.add_argument('--most', type=int, default=2, help='actors or learners')
+    args = parser.parse_args()
+    os.chdir(tempfile.mkdtemp())
+    sys.stdout.write(json.dumps({'part': args.part, **PARTS[args.part](args)}) + '\n')
+
+
+if __name__ == '__main__':
+    main()
