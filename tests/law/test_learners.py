@@ -29,6 +29,8 @@ RUNS = {
     'sac': ('pendulum_sac', 'policy.random_collect_size=30'),
 }
 
+DROQ = (*CASES['sac'], 'policy.type=droq', 'policy.learn.batch_size=15')
+
 
 def trained(case: str, learners: int) -> tuple[dict[str, Any], dict[str, Any], Any]:
     """Returns the weights after some updates, the logged values and the last priorities."""
@@ -83,6 +85,18 @@ def test_a_learner_that_dies_ends_the_run_with_the_reason(
     assert all(child.ended is not None for child in group._children)
 
 
+@pytest.mark.parametrize(
+    ('name', 'words'),
+    [('pendulum_sac', ('policy.type=droq',)), ('cartpole_dqn', ('policy.model.noisy=true',))],
+)
+def test_what_an_update_draws_is_sent_with_its_data(name: str, words: tuple[str, ...]) -> None:
+    cfg = compiled(name, *words)
+    acting = build.make_policy(cfg, build.make_factory(cfg).spec).get_attribute('acting')
+    state, first = acting.state(), torch.rand(3)
+    acting.load_state(state)
+    assert torch.rand(3).tolist() == first.tolist()
+
+
 def test_reports_of_several_learners_are_merged_into_one() -> None:
     first, second = (
         {'learner_step': 4, 'loss': 1.0, 'done': False},
@@ -107,9 +121,9 @@ def test_updates_that_cannot_be_shared_are_refused(name: str, words: tuple[str, 
 
 @pytest.mark.usefixtures('copies')
 @pytest.mark.slow
-@pytest.mark.parametrize('case', ['ppo', 'dqn advanced'])
-def test_a_killed_run_continues_with_the_same_bits(case: str, tmp_path: Path) -> None:
-    words = (*CASES[case], '--train-iter', '120', every(31), '--learners', '2')
+@pytest.mark.parametrize('words', [CASES['ppo'], CASES['dqn advanced'], DROQ], ids=['ppo', 'dqn', 'droq'])
+def test_a_killed_run_continues_with_the_same_bits(words: tuple[str, ...], tmp_path: Path) -> None:
+    words = (*words, '--train-iter', '120', every(31), '--learners', '2')
     assert_same_end(*killed_and_straight(tmp_path, *words))
 
 
