@@ -18,6 +18,8 @@ from runs import CASES, ROOT, assert_same_end, every, finish, killed_and_straigh
 from rlframe.errors import ConfigError, WorkerLostError
 from rlframe.pipeline import SerialPipeline, build
 from rlframe.pipeline.learner_aggregator import LearnerAggregator, make_learners
+from rlframe.policy.dqn import DQNPolicy
+from rlframe.registry import POLICY_REGISTRY
 
 UPDATES = 20
 RUNS = {
@@ -95,6 +97,29 @@ def test_what_an_update_draws_is_sent_with_its_data(name: str, words: tuple[str,
     state, first = acting.state(), torch.rand(3)
     acting.load_state(state)
     assert torch.rand(3).tolist() == first.tolist()
+
+
+def test_a_learner_that_does_not_start_ends_the_run_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    started = LearnerAggregator._started
+
+    def killed(group: LearnerAggregator, *given: Any) -> Any:
+        child = started(group, *given)
+        os.kill(child.pid, signal.SIGKILL)
+        return child
+
+    monkeypatch.setattr(LearnerAggregator, '_started', killed)
+    cfg = compiled('cartpole_dqn', 'policy.learn.num_learners=2')
+    with pytest.raises(WorkerLostError, match='not started: learner 1 ended: killed by SIGKILL'):
+        make_learners(cfg, build.make_policy(cfg, build.make_factory(cfg).spec))
+
+
+def test_learners_know_what_only_the_main_program_registers(monkeypatch: pytest.MonkeyPatch) -> None:
+    own = type('Own', (DQNPolicy,), {'__module__': '__main__'})
+    monkeypatch.setitem(POLICY_REGISTRY._classes, 'own', own)
+    cfg = compiled('cartpole_dqn', 'policy.type=own', 'policy.learn.num_learners=2')
+    group = make_learners(cfg, build.make_policy(cfg, build.make_factory(cfg).spec))
+    assert group is not None
+    group.close()
 
 
 def test_reports_of_several_learners_are_merged_into_one() -> None:
