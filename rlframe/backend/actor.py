@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 import traceback
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
@@ -17,9 +17,8 @@ from rlframe.data.faces import acting_of
 from rlframe.data.timestep import Array
 from rlframe.errors import ActorFailedError, RLFrameError
 from rlframe.parallel.transport.payload import pack, unpack
-from rlframe.registry import REGISTRIES
 from rlframe.utils.seed import component_rng, global_rng_state, set_global_rng_state
-from rlframe.utils.serialize import from_bytes, to_bytes
+from rlframe.utils.serialize import from_bytes, register_components, to_bytes
 from rlframe.worker.collector.rollout import Counts, collect_counted, numbered
 
 
@@ -51,27 +50,6 @@ def is_same(one: Sequence[Array], other: Sequence[Array]) -> bool:
 
 
 State = dict[str, Any]
-
-ACTING = ('env', 'env_manager', 'policy', 'model', 'collector', 'evaluator')
-"""Kinds of components that an actor may be made of."""
-
-
-def components_of_script(kinds: Iterable[str] = ACTING) -> bytes:
-    """Returns by kind and name the classes registered by the main program, which other processes cannot import; pickled.
-
-    Args:
-        kinds: Kinds of components, as named in ``REGISTRIES``.
-
-    Raises:
-        SerializationError: If a class cannot be sent.
-    """
-    found = {
-        (kind, name): cls
-        for kind in kinds
-        for name, cls in REGISTRIES[kind].registered_in('__main__').items()
-    }
-    remedy = 'Move the registered class to a module of its own, and list that module in import_names.'
-    return to_bytes(found, 'components', remedy)
 
 
 class Failure(NamedTuple):
@@ -180,8 +158,7 @@ class RemoteActor:
             self._parts[0].close()
 
     def _made(self) -> Any:
-        for (kind, name), cls in from_bytes(self._components).items():
-            REGISTRIES[kind].register(name, cls, force_overwrite=True)
+        register_components(from_bytes(self._components))
         return from_bytes(self._make)(self._rank, self._incarnation)
 
 

@@ -255,7 +255,7 @@ class LocalBackend(Backend):
         if section.get('overlap'):
             from rlframe.backend.pool import ChildPool
 
-            mark_read(cfg.env.manager, section)
+            mark_read(cfg.env.manager, cfg.policy.collect)
             cfg.env.get('collector_env_num')
             self._child = ChildPool(MakeCollector(cfg, self.factory))
             return

@@ -17,11 +17,11 @@ from typing import Any
 
 import numpy as np
 
-from rlframe.backend.actor import CollectorActor, Facts, Failure, components_of_script, raise_failure
+from rlframe.backend.actor import CollectorActor, Facts, Failure, raise_failure
 from rlframe.data.timestep import Array
 from rlframe.errors import ActorLostError
 from rlframe.run.child_process import ChildProcess
-from rlframe.utils.serialize import from_bytes, to_bytes
+from rlframe.utils.serialize import components_of_script, from_bytes, to_bytes
 
 logger = logging.getLogger('rlframe.collector')
 

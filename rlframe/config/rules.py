@@ -444,16 +444,13 @@ def _same_transport(known: Known) -> ConfigError | None:
 
 
 def _local_backends(known: Known) -> list[ConfigError]:
+    message = 'in parallel mode, collectors are processes of their own, which collect while learners learn'
+    remedy = 'parallel.collector_num sets the number of collectors.'
+    needed = {f'{COLLECTOR}.backend': 'local', f'{EVALUATOR}.backend': 'local', f'{COLLECTOR}.overlap': 0}
     return [
-        _bad(
-            known,
-            key,
-            'in parallel mode, each collector steps its envs in its own process',
-            "'local'",
-            remedy='parallel.collector_num sets the number of collectors.',
-        )
-        for key in (f'{COLLECTOR}.backend', f'{EVALUATOR}.backend')
-        if known.get(key, 'local') != 'local'
+        _bad(known, key, message, repr(value), remedy=remedy)
+        for key, value in needed.items()
+        if known.get(key, value) != value
     ]
 
 

@@ -11,6 +11,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from time import sleep
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,7 +24,7 @@ from rlframe.policy.parts.compiled import resolve_device
 from rlframe.policy.parts.ranks import Ranks, device_of
 from rlframe.run.child_process import ChildProcess
 from rlframe.run.machine import usable_cores
-from rlframe.utils.serialize import from_bytes, to_bytes
+from rlframe.utils.serialize import components_of_script, from_bytes, register_components, to_bytes
 
 if TYPE_CHECKING:
     from rlframe.config.schema import ExperimentConfig
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger('rlframe.learner')
 
+READY_SECONDS = 0.02
+"""Time between two looks for learners that are being started."""
 END_SECONDS = 5.0
 """Time for the others to end before they are killed."""
 
@@ -100,8 +103,10 @@ class LearnerAggregator:
         try:
             if world()[1] == 1:
                 self._folder = tempfile.mkdtemp(prefix='rlframe-')
-                data = to_bytes((cfg, policy.spec, _on_cpu(policy.get_attribute('given_model'))), 'config')
+                given = cfg, policy.spec, _on_cpu(policy.get_attribute('given_model'))
+                data = to_bytes((components_of_script(), to_bytes(given, 'config')), 'config')
                 self._children = [self._started(rank, size, data) for rank in range(1, size)]
+                self._wait_until_ready()
             self._ranks = Ranks(0, size, self._store, device)
         except BaseException:
             self.close()
@@ -111,6 +116,24 @@ class LearnerAggregator:
     @property
     def _store(self) -> str:
         return str(Path(self._folder) / 'ranks') if self._folder else ''
+
+    def _wait_until_ready(self) -> None:
+        """Waits until the children have their policies: the wait for their connections would not notice that one ended."""
+        while not all(_sign(self._store, rank).exists() for rank in range(1, len(self._children) + 1)):
+            if ends := self._ends():
+                raise WorkerLostError(
+                    f'it was not started: {ends}',
+                    where='policy.learn.num_learners',
+                    remedy='The log of the run has what it printed.',
+                )
+            sleep(READY_SECONDS)
+
+    def _ends(self) -> str:
+        """Returns which learners have ended, and how."""
+        ends = [(rank, child.ended) for rank, child in enumerate(self._children, 1)]
+        return '; '.join(
+            f'learner {rank} ended: {how or "without an error"}' for rank, how in ends if how is not None
+        )
 
     def _started(self, rank: int, size: int, data: bytes) -> ChildProcess:
         def say(text: str) -> None:
@@ -187,15 +210,13 @@ class LearnerAggregator:
         try:
             yield
         except RuntimeError as error:
-            ends = []
-            for rank, child in enumerate(self._children, 1):
+            for child in self._children:
                 child.leave(END_SECONDS)
-                if (how := child.ended) is not None:
-                    ends.append(f'learner {rank} ended: {how or "without an error"}')
+            ends = self._ends()
             if not ends and 'gloo' not in str(error).lower() and 'nccl' not in str(error).lower():
                 raise
             raise WorkerLostError(
-                '; '.join(ends) or f'a learner was lost: {error}',
+                ends or f'a learner was lost: {error}',
                 where='policy.learn.num_learners',
                 remedy='Resume the run: its last checkpoint has the state of all learners.',
             ) from error
@@ -213,6 +234,11 @@ class LearnerAggregator:
         self._children = []
         if self._folder:
             shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def _sign(store: str, rank: int) -> Path:
+    """Returns the file that says that a learner is ready to connect."""
+    return Path(f'{store}-{rank}')
 
 
 def _on_cpu(model: Any) -> Any:
@@ -233,6 +259,8 @@ def follow(cfg: ExperimentConfig, spec: EnvSpec, model: Any, rank: int, size: in
     """
     build.prepare(cfg)
     policy = build.make_policy(cfg, spec, model, ('learn',))
+    if store:
+        _sign(store, rank).touch()
     ranks, forward = Ranks(rank, size, store, policy.device), policy.learn_mode.forward
     ranks.attach(policy)
     acting = policy.get_attribute('acting')
@@ -250,6 +278,8 @@ def follow(cfg: ExperimentConfig, spec: EnvSpec, model: Any, rank: int, size: in
 
 def main(rank: int, size: int, store: str) -> None:
     """Follows the process that started this one, which sends config, spec and network by stdin."""
-    cfg, spec, model = from_bytes(sys.stdin.buffer.read())
+    components, given = from_bytes(sys.stdin.buffer.read())
+    register_components(from_bytes(components))
+    cfg, spec, model = from_bytes(given)
     cfg.policy.device, cfg.policy.init_from = str(device_of(resolve_device(cfg.policy), rank, size)), None
     follow(cfg, spec, model, rank, size, store)

@@ -555,7 +555,7 @@ class Policy(Configurable):
 
     def _shared_state(self) -> dict[str, Any]:
         state = self._acting_state()
-        if self._cfg.model.get('noisy'):  # noise in the weights comes from torch's global generator
+        if any(map(self._cfg.model.get, ('noisy', 'dropout'))):  # both draw from torch's global generator
             state['torch'] = torch.get_rng_state()
         return state
 

@@ -137,7 +137,7 @@ class ChildProcess:
         if code < 0:
             return f'killed by {signal.Signals(-code).name}'
         said = next((line for line in reversed(self._last) if line.startswith('rlframe: ')), '')
-        return said.removeprefix('rlframe: ') or f'exit code {code}: {self._last[-1] if self._last else ""}'
+        return said.removeprefix('rlframe: ') or ': '.join([f'exit code {code}', *list(self._last)[-1:]])
 
     def leave(self, seconds: float) -> None:
         """Waits up to these seconds for it to end by itself."""

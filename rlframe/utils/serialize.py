@@ -5,13 +5,14 @@ from __future__ import annotations
 import functools
 import inspect
 import pickle
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from rlframe.errors import SerializationError
+from rlframe.registry import REGISTRIES
 from rlframe.utils.field import raw_items
 from rlframe.utils.lazy import LazyModule
 
@@ -173,3 +174,31 @@ def leaves(array: Array, path: str = '') -> Iterator[tuple[str, Array]]:
 def field_path(path: str, name: str) -> str:
     """Formats a field for an error: ``obs['camera']``, or ``obs[1]`` if it is part of a tuple."""
     return f'{path}[{name if name.isdigit() else repr(name)}]'
+
+
+ACTING = ('env', 'env_manager', 'policy', 'model', 'collector', 'evaluator')
+"""Kinds of components that an actor may be made of."""
+
+
+def components_of_script(kinds: Iterable[str] = ACTING) -> bytes:
+    """Returns by kind and name the classes registered by the main program, which other processes cannot import; pickled.
+
+    Args:
+        kinds: Kinds of components, as named in ``REGISTRIES``.
+
+    Raises:
+        SerializationError: If a class cannot be sent.
+    """
+    found = {
+        (kind, name): cls
+        for kind in kinds
+        for name, cls in REGISTRIES[kind].registered_in('__main__').items()
+    }
+    remedy = 'Move the registered class to a module of its own, and list that module in import_names.'
+    return to_bytes(found, 'components', remedy)
+
+
+def register_components(components: Mapping[tuple[str, str], type[Any]]) -> None:
+    """Registers what ``components_of_script`` found in the main program, in another process."""
+    for (kind, name), cls in components.items():
+        REGISTRIES[kind].register(name, cls, force_overwrite=True)

@@ -18,6 +18,8 @@ from runs import CASES, ROOT, assert_same_end, every, finish, killed_and_straigh
 from rlframe.errors import ConfigError, WorkerLostError
 from rlframe.pipeline import SerialPipeline, build
 from rlframe.pipeline.learner_aggregator import LearnerAggregator, make_learners
+from rlframe.policy.dqn import DQNPolicy
+from rlframe.registry import POLICY_REGISTRY
 
 UPDATES = 20
 RUNS = {
@@ -28,6 +30,8 @@ RUNS = {
     'ppo': ('cartpole_ppo', 'policy.collect.n_sample=51', 'policy.learn.value_norm=true'),
     'sac': ('pendulum_sac', 'policy.random_collect_size=30'),
 }
+
+DROQ = (*CASES['sac'], 'policy.type=droq', 'policy.learn.batch_size=15')
 
 
 def trained(case: str, learners: int) -> tuple[dict[str, Any], dict[str, Any], Any]:
@@ -83,6 +87,41 @@ def test_a_learner_that_dies_ends_the_run_with_the_reason(
     assert all(child.ended is not None for child in group._children)
 
 
+@pytest.mark.parametrize(
+    ('name', 'words'),
+    [('pendulum_sac', ('policy.type=droq',)), ('cartpole_dqn', ('policy.model.noisy=true',))],
+)
+def test_what_an_update_draws_is_sent_with_its_data(name: str, words: tuple[str, ...]) -> None:
+    cfg = compiled(name, *words)
+    acting = build.make_policy(cfg, build.make_factory(cfg).spec).get_attribute('acting')
+    state, first = acting.state(), torch.rand(3)
+    acting.load_state(state)
+    assert torch.rand(3).tolist() == first.tolist()
+
+
+def test_a_learner_that_does_not_start_ends_the_run_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    started = LearnerAggregator._started
+
+    def killed(group: LearnerAggregator, *given: Any) -> Any:
+        child = started(group, *given)
+        os.kill(child.pid, signal.SIGKILL)
+        return child
+
+    monkeypatch.setattr(LearnerAggregator, '_started', killed)
+    cfg = compiled('cartpole_dqn', 'policy.learn.num_learners=2')
+    with pytest.raises(WorkerLostError, match='not started: learner 1 ended: killed by SIGKILL'):
+        make_learners(cfg, build.make_policy(cfg, build.make_factory(cfg).spec))
+
+
+def test_learners_know_what_only_the_main_program_registers(monkeypatch: pytest.MonkeyPatch) -> None:
+    own = type('Own', (DQNPolicy,), {'__module__': '__main__'})
+    monkeypatch.setitem(POLICY_REGISTRY._classes, 'own', own)
+    cfg = compiled('cartpole_dqn', 'policy.type=own', 'policy.learn.num_learners=2')
+    group = make_learners(cfg, build.make_policy(cfg, build.make_factory(cfg).spec))
+    assert group is not None
+    group.close()
+
+
 def test_reports_of_several_learners_are_merged_into_one() -> None:
     first, second = (
         {'learner_step': 4, 'loss': 1.0, 'done': False},
@@ -107,9 +146,9 @@ def test_updates_that_cannot_be_shared_are_refused(name: str, words: tuple[str, 
 
 @pytest.mark.usefixtures('copies')
 @pytest.mark.slow
-@pytest.mark.parametrize('case', ['ppo', 'dqn advanced'])
-def test_a_killed_run_continues_with_the_same_bits(case: str, tmp_path: Path) -> None:
-    words = (*CASES[case], '--train-iter', '120', every(31), '--learners', '2')
+@pytest.mark.parametrize('words', [CASES['ppo'], CASES['dqn advanced'], DROQ], ids=['ppo', 'dqn', 'droq'])
+def test_a_killed_run_continues_with_the_same_bits(words: tuple[str, ...], tmp_path: Path) -> None:
+    words = (*words, '--train-iter', '120', every(31), '--learners', '2')
     assert_same_end(*killed_and_straight(tmp_path, *words))
 
 

@@ -35,6 +35,14 @@ def test_weights_are_of_the_version_before(tmp_path: Path, monkeypatch: pytest.M
     assert newest == [1, 2, 3]
 
 
+def test_what_the_child_reads_counts_as_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    cfg = compiled('cartpole_ppo', OVERLAP, 'policy.collect.n_sample=48')
+    with SerialPipeline(cfg) as pipeline:
+        pipeline.step()
+        assert [key for key in config.unread_user_keys(cfg) if 'collect' in key] == []
+
+
 def test_a_child_that_dies_ends_the_run_with_the_reason(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

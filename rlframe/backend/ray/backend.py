@@ -85,7 +85,7 @@ class RayBackend(Backend):
 
         section = cfg.policy.collect.collector
         check_steps_envs(SERIAL_COLLECTOR_REGISTRY.get_cls(section))
-        mark_read(cfg.env.manager, section)
+        mark_read(cfg.env.manager, cfg.policy.collect)
         make = MakeCollector(cfg, self.factory)
         to_bytes(make, 'make')  # raises here if it cannot be sent
         self._actors = ActorPool(section, make=make)

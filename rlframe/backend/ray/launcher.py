@@ -9,14 +9,14 @@ import threading
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from rlframe.backend.actor import Failure, RemoteActor, answers, components_of_script
+from rlframe.backend.actor import Failure, RemoteActor, answers
 from rlframe.backend.ray.session import RaySession, actor_resources, cause_of, connect
 from rlframe.errors import ResourceError
 from rlframe.parallel.roles import Launched, Launcher, make_worker
 from rlframe.parallel.transport.answering import Server
 from rlframe.registry import LAUNCHER_REGISTRY, REGISTRIES
 from rlframe.utils.lazy import LazyModule
-from rlframe.utils.serialize import to_bytes
+from rlframe.utils.serialize import components_of_script, to_bytes
 
 if TYPE_CHECKING:
     from rlframe.config.schema import ExperimentConfig

@@ -21,7 +21,6 @@ from rlframe.backend.actor import (
     Facts,
     Failure,
     RemoteActor,
-    components_of_script,
     raise_failure,
 )
 from rlframe.backend.pool import CLOSE_SECONDS, TICK, Call, Pool
@@ -29,7 +28,7 @@ from rlframe.backend.ray.options import remote_config_of
 from rlframe.backend.ray.session import actor_resources, cause_of, connect
 from rlframe.data.timestep import Array
 from rlframe.errors import ActorLostError
-from rlframe.utils.serialize import to_bytes
+from rlframe.utils.serialize import components_of_script, to_bytes
 
 SECTION = 'policy.collect.collector'
 """Dotted key of the options in a config."""
