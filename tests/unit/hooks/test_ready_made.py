@@ -97,7 +97,9 @@ def test_a_profile_of_python_is_of_the_rounds_asked_for() -> None:
     folder = trained('max_train_iter=5', profile=options).folder
     found = pstats.Stats(str(folder / 'profile_rounds_2_3.pstats'))
     calls = {name: number for (_, _, name), (number, *_) in found.stats.items()}  # type: ignore[attr-defined]
-    assert calls['collect'] == 2 and calls['train'] == 2 and calls['eval'] == 1
+    assert calls['train'] == 2
+    if sys.version_info < (3, 12):  # from then on, cProfile itself loses calls
+        assert calls['collect'] == 2 and calls['eval'] == 1
 
 
 @pytest.mark.slow
