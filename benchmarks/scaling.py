@@ -1,6 +1,6 @@
 """The scaling laboratory: what more processes bring, beside what the model of docs/scaling.md predicts.
 
-usage: python benchmarks/scaling.py PART [--pairs 5] [--microseconds 200] [--env-steps 20480] [--most 2]
+usage: python benchmarks/scaling.py PART [--pairs 5] [--microseconds 200] [--env-steps 20480] [--most 2] [--batch-size 2048]
 
     overlap     the seconds of a run that collects a round ahead in a child process, over those of a serial run
     ray         the same with a Ray actor in place of the child process
@@ -66,6 +66,8 @@ class Measured(NamedTuple):
     """Seconds of collection in a round."""
     staleness: float
     """Mean number of versions that the data were behind."""
+    updating: float
+    """Seconds of an update."""
 
 
 def config(name: str, size: Size, more: dict[str, Any], parallel: bool = False) -> Any:
@@ -122,11 +124,11 @@ def measured(name: str, size: Size, parallel: bool = False, **more: Any) -> Meas
 
             run.collector.collect = timed  # timed, and otherwise the same
         run.run(after_step)
+        updating = 0.0 if parallel else run.times.seconds()['learn'] / max(run.progress.train_iter, 1)
     seconds, steps = np.array([mark[0] for mark in marks]), np.array([mark[1] for mark in marks], float)
     begin, end = np.interp([0.1 * steps[-1], 0.9 * steps[-1]], steps, seconds)
-    return Measured(
-        float(end - begin), statistics.median(collecting or [0.0]), statistics.fmean(behind or [0.0])
-    )
+    collection = statistics.median(collecting or [0.0])
+    return Measured(float(end - begin), collection, statistics.fmean(behind or [0.0]), updating)
 
 
 def balanced(size: Size) -> int:
@@ -203,16 +205,17 @@ def actors(args: argparse.Namespace) -> dict[str, Any]:
 
 def learners(args: argparse.Namespace) -> dict[str, Any]:
     """Returns seconds of an update of DQN with wide layers, by the number of learners, and the prediction from one learner."""
-    wide = DQN | {'policy.model.encoder_hidden_size_list': [512, 512], 'policy.learn.update_per_collect': 20}
+    wide = DQN | {'policy.model.encoder_hidden_size_list': [512, 512], 'policy.learn.update_per_collect': 5}
 
     def seconds(count: int, batch_size: int) -> float:
-        size = Size(0, args.env_steps // 4, 64)
-        given = wide | {'policy.learn.batch_size': batch_size, 'policy.learn.num_learners': count}
-        rounds = 0.8 * size.env_steps / size.n_sample
-        runs = [measured('cartpole_dqn', size, **options(given)) for _ in range(args.pairs)]
-        return statistics.median(run.seconds / rounds - run.collecting for run in runs) / 20
+        sizes = {'policy.learn.batch_size': batch_size, 'policy.random_collect_size': batch_size}
+        given = wide | sizes | {'policy.learn.num_learners': count}
+        size = Size(0, args.env_steps // 20, 64)
+        return statistics.median(
+            measured('cartpole_dqn', size, **options(given)).updating for _ in range(args.pairs)
+        )
 
-    found = {count: seconds(count, 512) for count in range(1, args.most + 1)}
+    found = {count: seconds(count, args.batch_size) for count in range(1, args.most + 1)}
     message = seconds(2, 2) - seconds(1, 2) if args.most > 1 else 0.0
     return predicted(found, message, 'learners')
 
@@ -246,6 +249,7 @@ def main() -> None:
     parser.add_argument('--microseconds', type=int, default=200)
     parser.add_argument('--env-steps', type=int, default=20_480)
     parser.add_argument('--most', type=int, default=2, help='actors or learners')
+    parser.add_argument('--batch-size', type=int, default=2048, help='of the part learners')
     args = parser.parse_args()
     os.chdir(tempfile.mkdtemp())
     sys.stdout.write(json.dumps({'part': args.part, **PARTS[args.part](args)}) + '\n')
