@@ -197,8 +197,7 @@ class ActorCollector(ISerialCollector):
         self._pool.check_open()
         self._options, self.versions, self._has_failed = options, [], False
         start = perf_counter()
-        self._publisher.begin()
-        self._train_iter = self._publisher.version if train_iter is None else train_iter
+        self._given_iter = train_iter
         collected = self._collect(target)
         self._log.seconds += perf_counter() - start
         if not options.get('random_collect') or options.get('record_random_collect', True):
@@ -206,11 +205,15 @@ class ActorCollector(ISerialCollector):
         return writable(collected) if self._attribute('on_policy', False) else collected
 
     def _collect(self, target: int) -> Any:
-        if not self._sync:
-            return self._collect_async(target)
-        if self._overlap and not self._at_random:
+        if self._sync and self._overlap and not self._at_random:
             return self._collect_ahead(target)
-        return self._collect_sync(target)
+        self._publish()
+        return self._collect_sync(target) if self._sync else self._collect_async(target)
+
+    def _publish(self) -> None:
+        """Prepares for the requests of a call: publishes the weights, which its data are marked with."""
+        self._publisher.begin()
+        self._train_iter = self._publisher.version if self._given_iter is None else self._given_iter
 
     def _shares(self, target: int) -> dict[int, int]:
         equal = self._attribute('on_policy', False) and issubclass(self._kind, SampleSerialCollector)
@@ -305,17 +308,20 @@ class ActorCollector(ISerialCollector):
         return merged([ready.data for ready in parts])
 
     def _collect_sync(self, target: int) -> Any:
-        return self._counted(self._gather(self._ask_round(target)))
+        round_ = self._gather(self._ask_round(target))
+        self._count_round(round_)
+        return self._delivered([held.ready for held in round_])
 
     def _collect_ahead(self, target: int) -> Any:
         """Returns the round that was begun in the last call, and begins the next one; the first call begins both."""
         if not self._awaited and not self._held:
+            self._publish()
             self._awaited = self._ask_round(target)
-        collected = self._counted(self._held_round())
-        self._held = []
-        self._publisher.begin()  # with the statistics that came with that round
+        round_, self._held = self._held_round(), []
+        self._count_round(round_)
+        self._publish()  # with the statistics that came with that round
         self._awaited = self._ask_round(target)
-        return collected
+        return self._delivered([held.ready for held in round_])
 
     def _held_round(self) -> list[Held]:
         """Waits for the round that is collected ahead, if there is one, and keeps it."""
@@ -349,11 +355,9 @@ class ActorCollector(ISerialCollector):
             raise
         return [taken[rank] for rank in sorted(taken)]
 
-    def _counted(self, round_: Sequence[Held]) -> Any:
-        """Counts and joins the shares of a round."""
+    def _count_round(self, round_: Sequence[Held]) -> None:
         for rank, header, ready in round_:
             self._count(rank, header, ready.data)
-        return self._delivered([held.ready for held in round_])
 
     # first ready, first served
 
@@ -464,7 +468,6 @@ class ActorCollector(ISerialCollector):
 
     def close(self) -> None:
         """Ends the actors; may be called twice."""
-        self.lost += (
-            0 if self._awaited else self._pool.under_way
-        )  # nobody waits for a round ahead of the last one
+        if not self._awaited:  # nobody waits for a round ahead of the last one
+            self.lost += self._pool.under_way
         self._pool.close()

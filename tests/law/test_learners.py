@@ -81,7 +81,7 @@ def test_a_learner_that_dies_ends_the_run_with_the_reason(
         os.kill(group._children[0].pid, signal.SIGKILL)
         with pytest.raises(WorkerLostError, match='learner 1 ended: killed by SIGKILL'), group._watched():
             assert group._ranks is not None
-            group._ranks.mean([torch.zeros(3)])
+            group._ranks.average(torch.zeros(()), [torch.zeros(3)])
     finally:
         group.close()
     assert all(child.ended is not None for child in group._children)

@@ -184,7 +184,7 @@ class Optimizer:
             trained, gradients = [trained[i] for i in used], [gradients[i] for i in used]
             mean, square, steps = ([part[i] for i in used] for part in (mean, square, steps))
         if self.ranks is not None:
-            loss, *gradients = self.ranks.mean([loss, *gradients])
+            loss = self.ranks.average(loss, gradients)
         if self._guard is not None:
             losses = {'total_loss': loss.detach()}
             for name, part in parts.items():
@@ -206,15 +206,11 @@ class Optimizer:
         if self._device_rate is None and self._guard is not None and not self._guard.answers_at_once:
             self.check()
 
-    def _limit(self, trained: Tensors, gradients: list[torch.Tensor]) -> None:
-        """Scales gradients whose norm is above the limit."""
-        if self._clip is None:
-            return
-        norm = torch.nn.utils.get_total_norm(gradients)
-        if self.ranks is None:
+    def _limit(self, trained: Tensors, gradients: Tensors) -> None:
+        """Scales gradients whose norm is above the limit, if there is one."""
+        if self._clip is not None:
+            norm = torch.nn.utils.get_total_norm(gradients)
             torch.nn.utils.clip_grads_with_norm_(trained, self._clip, norm)
-        else:  # their mean is not what the parameters have
-            torch._foreach_mul_(gradients, (self._clip / (norm + 1e-6)).clamp(max=1.0))
 
     def check(self) -> None:
         """Reports updates on a GPU that were not finite, now and then; it is called after each update there.

@@ -114,12 +114,15 @@ class Ranks:
         part = slice(min(first, count - 1), max(last, 1))
         return {name: own if name in SHARED else take(own, part) for name, own in rows.items()}, count
 
-    def mean(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        """Returns the mean over all rows of tensors that are means over this rank's rows, by one message."""
-        flat = torch.cat([tensor.detach().reshape(-1).float() for tensor in tensors]).mul_(self._weight)
+    def average(self, loss: torch.Tensor, gradients: Sequence[torch.Tensor]) -> torch.Tensor:
+        """Makes gradients over this rank's rows those over all rows, and returns the loss over all, by one message."""
+        tensors = [*gradients, loss.detach()]
+        flat = torch.cat([tensor.reshape(-1).float() for tensor in tensors]).mul_(self._weight)
         dist.all_reduce(flat)
-        parts = flat.split([tensor.numel() for tensor in tensors])
-        return [part.view_as(tensor) for part, tensor in zip(parts, tensors, strict=True)]
+        *means, total = flat.split([tensor.numel() for tensor in tensors])
+        for gradient, mean in zip(gradients, means, strict=True):
+            gradient.copy_(mean.view_as(gradient))
+        return total.view_as(loss)
 
     def standardised(self, column: torch.Tensor, ddof: int) -> torch.Tensor:
         """Returns a column of this rank's rows, [b], with mean 0 and standard deviation 1 over the rows of all ranks."""
