@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import functools
 import os
 import signal
@@ -20,13 +19,6 @@ from rlframe.parallel.transport.payload import pack, unpack
 from rlframe.utils.seed import component_rng, global_rng_state, set_global_rng_state
 from rlframe.utils.serialize import from_bytes, register_components, to_bytes
 from rlframe.worker.collector.rollout import Counts, collect_counted, numbered
-
-
-def on_cpu(module: Any) -> Any:
-    """Returns a module that any process can receive: a copy on the CPU if it is elsewhere; other objects unchanged."""
-    if not hasattr(module, 'parameters') or all(p.device.type == 'cpu' for p in module.parameters()):
-        return module
-    return copy.deepcopy(module).cpu()
 
 
 def flatten(tree: Mapping[str, Any]) -> list[Array]:

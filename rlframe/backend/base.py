@@ -14,6 +14,7 @@ from rlframe.pipeline import build
 from rlframe.registry import BACKEND_REGISTRY, SERIAL_COLLECTOR_REGISTRY, SERIAL_EVALUATOR_REGISTRY
 from rlframe.utils.field import Configurable, Options, option
 from rlframe.utils.seed import incarnation_seed
+from rlframe.utils.serialize import on_cpu
 from rlframe.worker.collector.rollout import Parts
 
 if TYPE_CHECKING:
@@ -283,7 +284,6 @@ class LocalBackend(Backend):
     def make_collector(self, cfg: ExperimentConfig, policy: Policy, **common: Any) -> ISerialCollector:
         section = cfg.policy.collect.collector
         if self._child is not None:
-            from rlframe.backend.actor import on_cpu
             from rlframe.backend.actor_collector import ActorCollector
 
             self._child.make.model = on_cpu(policy.get_attribute('given_model'))

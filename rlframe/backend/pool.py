@@ -6,7 +6,6 @@ import contextlib
 import dataclasses
 import itertools
 import logging
-import os
 import socket
 import sys
 from abc import ABC, abstractmethod
@@ -185,8 +184,13 @@ class ChildPool(Pool):
         if self._child is not None:
             return
         ours, theirs = socket.socketpair()
-        path = [os.path.abspath(place) for place in sys.path]
-        given = to_bytes(self.make, 'make'), components_of_script(), 0, 0, path
+        given = (
+            to_bytes(self.make, 'make'),
+            components_of_script(),
+            0,
+            0,
+            (),
+        )  # it has this process's import path
         with theirs:
             self._child = ChildProcess(
                 'rlframe-collector',

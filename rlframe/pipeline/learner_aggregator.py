@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import copy
 import logging
 import os
 import shutil
@@ -24,7 +23,7 @@ from rlframe.policy.parts.compiled import resolve_device
 from rlframe.policy.parts.ranks import Ranks, device_of
 from rlframe.run.child_process import ChildProcess
 from rlframe.run.machine import usable_cores
-from rlframe.utils.serialize import components_of_script, from_bytes, register_components, to_bytes
+from rlframe.utils.serialize import components_of_script, from_bytes, on_cpu, register_components, to_bytes
 
 if TYPE_CHECKING:
     from rlframe.config.schema import ExperimentConfig
@@ -61,7 +60,6 @@ def follow_torchrun(cfg: ExperimentConfig) -> bool:
         )
     if rank == 0:
         return False
-    cfg.policy.device, cfg.policy.init_from = str(device_of(resolve_device(cfg.policy), rank, size)), None
     follow(cfg, build.make_factory(cfg).spec, None, rank, size, '')
     return True
 
@@ -103,7 +101,7 @@ class LearnerAggregator:
         try:
             if world()[1] == 1:
                 self._folder = tempfile.mkdtemp(prefix='rlframe-')
-                given = cfg, policy.spec, _on_cpu(policy.get_attribute('given_model'))
+                given = cfg, policy.spec, on_cpu(policy.get_attribute('given_model'))
                 data = to_bytes((components_of_script(), to_bytes(given, 'config')), 'config')
                 self._children = [self._started(rank, size, data) for rank in range(1, size)]
                 self._wait_until_ready()
@@ -241,11 +239,6 @@ def _sign(store: str, rank: int) -> Path:
     return Path(f'{store}-{rank}')
 
 
-def _on_cpu(model: Any) -> Any:
-    """Returns a copy of a network that any process can receive; None for none."""
-    return model if model is None else copy.deepcopy(model).cpu()
-
-
 def follow(cfg: ExperimentConfig, spec: EnvSpec, model: Any, rank: int, size: int, store: str) -> None:
     """Makes the updates of rank 0 until it ends.
 
@@ -257,6 +250,7 @@ def follow(cfg: ExperimentConfig, spec: EnvSpec, model: Any, rank: int, size: in
         size: Number of learners.
         store: See ``Ranks``.
     """
+    cfg.policy.device, cfg.policy.init_from = str(device_of(resolve_device(cfg.policy), rank, size)), None
     build.prepare(cfg)
     policy = build.make_policy(cfg, spec, model, ('learn',))
     if store:
@@ -281,5 +275,4 @@ def main(rank: int, size: int, store: str) -> None:
     components, given = from_bytes(sys.stdin.buffer.read())
     register_components(from_bytes(components))
     cfg, spec, model = from_bytes(given)
-    cfg.policy.device, cfg.policy.init_from = str(device_of(resolve_device(cfg.policy), rank, size)), None
     follow(cfg, spec, model, rank, size, store)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import inspect
 import pickle
@@ -56,6 +57,13 @@ def to_bytes(value: Any, name: str, remedy: str = FACTORY) -> bytes:
         where=path,
         remedy=remedy,
     ) from problem
+
+
+def on_cpu(module: Any) -> Any:
+    """Returns a module that any process can receive: a copy on the CPU if it is elsewhere; other objects unchanged."""
+    if not hasattr(module, 'parameters') or all(p.device.type == 'cpu' for p in module.parameters()):
+        return module
+    return copy.deepcopy(module).cpu()
 
 
 def plain_to_bytes(value: Any, name: str, remedy: str = '') -> bytes:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rlframe.backend.actor import on_cpu, reseed
+from rlframe.backend.actor import reseed
 from rlframe.backend.ray.options import lag_error, without_ray_options
 from rlframe.data.timestep import Array, Batch, EnvSpec, IntArray, TimeStep
 from rlframe.errors import ConfigError
@@ -19,7 +19,7 @@ from rlframe.run.progress import Progress
 from rlframe.utils.arithmetic import aligned
 from rlframe.utils.lazy import LazyModule
 from rlframe.utils.seed import component_rng, incarnation_seed, set_seed
-from rlframe.utils.serialize import checked_bits
+from rlframe.utils.serialize import checked_bits, on_cpu
 from rlframe.worker.collector.base_serial_collector import SerialCollector
 from rlframe.worker.collector.rollout import Parts
 

@@ -19,7 +19,7 @@ from rlframe.backend.ray.session import actor_resources, check_installed
 from rlframe.errors import ConfigError
 from rlframe.pipeline import build
 from rlframe.registry import BACKEND_REGISTRY, POLICY_REGISTRY, SERIAL_COLLECTOR_REGISTRY
-from rlframe.utils.serialize import to_bytes
+from rlframe.utils.serialize import on_cpu, to_bytes
 
 if TYPE_CHECKING:
     from rlframe.backend.ray.evaluator import EvaluatorParts
@@ -104,7 +104,6 @@ class RayBackend(Backend):
         self._actors = ActorPool(options, EvaluatorActor, EVALUATOR, make)
 
     def make_collector(self, cfg: ExperimentConfig, policy: Policy, **common: Any) -> ISerialCollector:
-        from rlframe.backend.actor import on_cpu
         from rlframe.backend.ray.collector import RaySerialCollector
 
         self._actors.make.model = on_cpu(policy.get_attribute('given_model'))
@@ -114,7 +113,6 @@ class RayBackend(Backend):
         return RaySerialCollector(kind, section, self._actors, policy.collect_mode, **given)
 
     def make_evaluator(self, cfg: ExperimentConfig, policy: Policy, **common: Any) -> ISerialEvaluator:
-        from rlframe.backend.actor import on_cpu
         from rlframe.backend.ray.evaluator import RaySerialEvaluator
 
         given = {'seed': cfg.seed, **common}
