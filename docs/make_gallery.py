@@ -39,8 +39,8 @@ MOST_BYTES = 300_000
 """Size of a film; its quality falls until it fits."""
 HEAD = """# Gallery
 
-What the shipped configs learn, each in ten seconds to three minutes on one core. A film shows the median of {episodes} episodes that
-training never saw: what is to be expected, not the best.
+What the shipped configs learn, each in ten seconds to three minutes on one core. A film shows the episode with the median
+return of {episodes} that training never saw: a typical one, not the best.
 
 <!-- not run: trains for minutes -->
 ```bash

@@ -49,7 +49,7 @@ def play_run(
     """Plays episodes with the policy of a checkpoint, and says lines of text.
 
     It plays ``fps`` env steps per second; None: as the env does it, and as fast as possible in text. In a game of two
-    players, a person is the other one, who answers what is asked; see ``play_game``.
+    players, a person plays the other side and types the moves; see ``play_game``.
 
     Raises:
         ConfigError: If the checkpoint cannot be used, or the env cannot be shown as wished.

@@ -155,7 +155,7 @@ def _space(args: Args, pair: Pair) -> tuple[dict[str, Any], list[str], str]:
 
 
 def _first_lines(args: Args, space: Mapping[str, Any], source: str) -> str:
-    """Returns what is searched and how; of a default space also its source, and each option on a line."""
+    """Returns the search space and the search method in words; for a default space also its source, one option per line."""
     from rlframe.tune.space import described, log_scaled
 
     logs = log_scaled(space)

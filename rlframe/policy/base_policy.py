@@ -471,7 +471,7 @@ class Policy(Configurable):
         return CommandMode(self.get_setting_learn, self.get_setting_collect, self.get_setting_eval)
 
     def get_attribute(self, name: str) -> Any:
-        """Returns a named attribute: the result of ``_get_<name>``, what is set, or the option of that name.
+        """Returns an attribute by name: the result of ``_get_<name>``, a value that was set, or the option of that name.
 
         Raises:
             AttributeError: If it does not exist.

@@ -29,7 +29,7 @@ from rlframe.utils.seed import component_rng
 
 
 class RaySerialCollector(ActorCollector):
-    """Collects in Ray actors, and counts what is lost with one."""
+    """Collects in Ray actors, with metrics of staleness, losses and restarts."""
 
     _pool: ActorPool
 
