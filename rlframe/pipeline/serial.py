@@ -129,6 +129,9 @@ class SerialPipeline(HasGoal):
         cfg, common = self.cfg, {'tb_logger': self.writer, 'exp_name': str(self.folder)}
         self.replay_buffer = build.make_buffer(cfg, **common)
         """Past transitions; None for an on-policy policy."""
+        if self.replay_buffer is not None:
+            learn = cfg.policy.learn
+            self._batch_size, self._update_per_collect = learn.batch_size, learn.update_per_collect
         if (group := make_learners(cfg, self.policy)) is not None:
             self._closers.append(group.close)
         self.learner = build.make_learner(cfg, self.policy, group, progress=self.progress, **common)
@@ -220,7 +223,7 @@ class SerialPipeline(HasGoal):
             collected = self.collector.collect(
                 asked(self.commander.collect_target, least=1),
                 train_iter=self.progress.train_iter,
-                policy_kwargs=self.commander.step() | self._scheduled(),
+                policy_kwargs=self._settings(),
             )
             self.progress.envstep = self.collector.envstep
             self.hooks.collected(collected)
@@ -246,29 +249,30 @@ class SerialPipeline(HasGoal):
         # log and save
         self.progress.wall_time += perf_counter() - start
         self.hooks.call('after_round')
-        self.checkpoints.finish_round()
+        if self.checkpoints.requested:
+            self.checkpoints.finish_round()
         return self.result()
 
-    def _scheduled(self) -> dict[str, Any]:
-        """Returns the values of the curriculum for the next round, for the collector; empty without one."""
-        if not self.curriculum:
-            return {}
+    def _settings(self) -> dict[str, Any]:
+        """Returns the settings of the next collection: the commander's, and the values of the curriculum if there is one."""
+        settings = self.commander.step()
+        if not self.curriculum.rules:
+            return settings
         progress, section = self.progress, self.cfg.policy.collect.collector
         env_num = self.cfg.env.collector_env_num * section.get('num_collectors', 1)
         seen = Seen(progress.envstep, progress.episodes, env_num, self.collector.last_episodes())
-        return {SCHEDULE: self.curriculum.follow(seen)}
+        return settings | {SCHEDULE: self.curriculum.follow(seen)}
 
     def _sampled(self, replay_buffer: IBuffer) -> Iterable[Any]:
         """Returns the batches of a round from the replay buffer; none until it contains enough."""
-        learn, have = self.cfg.policy.learn, replay_buffer.count()
-        size = learn.batch_size
+        have, size = replay_buffer.count(), self._batch_size
         if have < size:
             self.loop.idle(have, size, MAX_IDLE_ROUNDS)
             return ()
         self.loop.idle_rounds = 0
         count = asked(self.commander.update_per_collect, least=0)
         return replay_buffer.batches(
-            learn.update_per_collect if count is None else count, size, self.progress.train_iter
+            self._update_per_collect if count is None else count, size, self.progress.train_iter
         )
 
     def _evaluate(self, at_the_end: bool = False) -> None:
@@ -377,7 +381,7 @@ class SerialPipeline(HasGoal):
             **self.progress.state_dict(),
             'rollout/ep_rew_mean': self.collector.mean_return(),
             **self.evaluator.summary(),
-            'stopped': self.stopped,
+            'stopped': self.loop.stopped,
         }
 
     # checkpoints

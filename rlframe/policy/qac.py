@@ -30,7 +30,7 @@ from rlframe.policy.parts.options import (
     grad_clip_norm,
     learning_rate,
     refused,
-    value_at,
+    schedule_of,
 )
 from rlframe.policy.parts.sequences import Rows
 from rlframe.policy.td import INPUTS, Targets, TDConfig, TDLearn, check_priority
@@ -449,7 +449,7 @@ class QACPolicy(Policy):
 
     def get_setting_collect(self, info: Mapping[str, Any]) -> dict[str, Any]:
         sigma = self._cfg.collect.get('noise_sigma')  # an option of policies with a deterministic actor
-        return {} if sigma is None else {'noise_sigma': value_at(sigma, info['envstep'])}
+        return {} if sigma is None else {'noise_sigma': schedule_of(sigma)(info['envstep'])}
 
     def _monitor_vars(self) -> list[str]:
         return [*super()._monitor_vars(), 'critic_loss', 'actor_loss', 'q_value', 'target_q_value']
