@@ -16,7 +16,7 @@ from rlframe.data import Array, Batch, FloatArray, IntArray
 from rlframe.errors import BufferUnderflowError, ConfigError
 from rlframe.registry import BUFFER_REGISTRY
 from rlframe.run.metrics import ScalarWriter
-from rlframe.utils.field import Options, Section, option
+from rlframe.utils.field import Section, option
 from rlframe.utils.schema import COUNT, DICT, FINITE, array, check_state, part, part_of
 from rlframe.worker.replay_buffer.base_buffer import Rows
 from rlframe.worker.replay_buffer.buffer import (
@@ -74,7 +74,7 @@ class AttrConfig(Section):
 class RhythmConfig(Section):
     """Section ``monitor.periodic_thruput``."""
 
-    seconds: float = option(60.0, range='(0, inf]', unit='seconds', doc='Time between two throughput lines')
+    seconds: float = option(60.0, range='(0, inf]', ignored='nothing is logged by time')
 
 
 class MonitorConfig(Section):
@@ -165,12 +165,6 @@ class AdvancedReplayBuffer(NaiveReplayBuffer):
 
     _priorities: PrioritizedSampler
 
-    @classmethod
-    def config_fields(cls) -> Options:
-        """Returns the options; that of the throughput line is in the section ``monitor``."""
-        fields = super().config_fields()
-        return {name: field for name, field in fields.items() if name != 'periodic_thruput_seconds'}
-
     def _build(self, cfg: EasyDict) -> None:
         super()._build(cfg)
         check_memory(SLOT_NBYTES * self._capacity, 'replay_buffer_size')
@@ -180,7 +174,6 @@ class AdvancedReplayBuffer(NaiveReplayBuffer):
         attr = own.monitor.sampled_data_attr
         self._min_ratio = own.thruput_controller.sample_min_limit_ratio
         self._attr_monitor = SampledDataAttrMonitor(attr.average_range, attr.print_freq, self._tb_logger)
-        self._seconds = own.monitor.periodic_thruput.seconds
 
     @property
     def alpha(self) -> float:
@@ -220,11 +213,9 @@ class AdvancedReplayBuffer(NaiveReplayBuffer):
             return 0
         if priority is not None and len(priority) != count:
             raise ValueError(f'got {len(priority)} priorities for {count} items')
-        before = self.count()
         storage = self._write(block)
         kept = min(count, self._capacity)
         self._priorities.add(storage.stop - kept, kept, None if priority is None else priority[-kept:])
-        self._tally(pushed=count, removed=before + count - self.count())
         return count
 
     def sample(  # type: ignore[override]  # by priority, an item may always recur
@@ -261,7 +252,6 @@ class AdvancedReplayBuffer(NaiveReplayBuffer):
             draw.use, draw.priority, staleness, beta=self.beta, count=self.count(), envstep=self._envstep
         )
         self._remove_worn(draw)
-        self._tally(sampled=size)
         self._priorities.anneal()
         return rows
 
@@ -377,7 +367,6 @@ class AdvancedReplayBuffer(NaiveReplayBuffer):
         storage = self._storage
         if self._max_staleness == math.inf or storage is None:
             return
-        before = self.count()
         while len(storage):
             slot = storage.oldest(SWEEP)
             is_stale = self._staleness(slot, cur_learner_iter) >= self._max_staleness
@@ -387,15 +376,12 @@ class AdvancedReplayBuffer(NaiveReplayBuffer):
             storage.drop_oldest(count)
             if count < len(slot):
                 break
-        self._tally(removed=before - self.count())
 
     def _remove_worn(self, draw: Draw) -> None:
         """Removes items that were sampled ``max_use`` times."""
         if self._max_use == math.inf:
             return
-        worn = np.unique(draw.slot[draw.use >= self._max_use])
-        self._priorities.remove(worn)
-        self._tally(removed=len(worn))
+        self._priorities.remove(np.unique(draw.slot[draw.use >= self._max_use]))
 
 
 KEY = 'set_buffer_size'

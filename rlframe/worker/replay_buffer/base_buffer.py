@@ -25,8 +25,6 @@ from rlframe.utils.synonyms import named, section_of
 
 logger = logging.getLogger(__name__)
 
-Clock = Callable[[], float]
-"""Returns seconds since some fixed moment."""
 Rows = Batch | list[Any]
 """Result of sampling: columns, or a list if the buffer holds arbitrary objects."""
 LOCKED = (

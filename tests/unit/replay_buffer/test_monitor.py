@@ -2,30 +2,12 @@
 
 from __future__ import annotations
 
-import logging
-
 import numpy as np
 import pytest
-from buffer_helpers import FakeClock, transitions
+from buffer_helpers import transitions
 from fakes import FakeBoard
 
-from rlframe.worker.replay_buffer import AdvancedReplayBuffer, NaiveReplayBuffer
-
-
-@pytest.mark.parametrize('cls', [NaiveReplayBuffer, AdvancedReplayBuffer])
-def test_throughput_is_logged_when_its_time_has_come(cls, caplog: pytest.LogCaptureFixture) -> None:
-    clock, writer = FakeClock(), FakeBoard()
-    buffer = cls(dict(replay_buffer_size=8), writer, clock=clock)
-    buffer.push(transitions(0, 12), 3)
-    buffer.sample(4, 0)
-    assert not writer.scalars
-    clock.now = 60.0
-    with caplog.at_level(logging.INFO):
-        buffer.push(transitions(12, 1), 5)
-    assert 'pushed_in 13, sampled_out 4, removed 5, current_have 8' in caplog.text
-    assert ('buffer_sec/removed', 5, 5) in writer.scalars
-    buffer.sample(4, 0)
-    assert len(writer.scalars) == 4
+from rlframe.worker.replay_buffer import AdvancedReplayBuffer
 
 
 def test_averages_are_logged_every_print_freq_samples_at_the_last_envstep() -> None:
