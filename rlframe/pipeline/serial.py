@@ -216,42 +216,49 @@ class SerialPipeline(HasGoal):
         self._given_up = False
         self._evaluate()
 
-        if not (self.loop.stopped or self._given_up or self.hooks.stop_reason):
-            # collect
-            self.commander.begin_round()
-            self.hooks.call('before_collect')
-            collected = self.collector.collect(
-                asked(self.commander.collect_target, least=1),
-                train_iter=self.progress.train_iter,
-                policy_kwargs=self._settings(),
-            )
-            self.progress.envstep = self.collector.envstep
-            self.hooks.collected(collected)
-            data = self.collector.training_data(collected)
-            self.times.lap(COLLECT)
-
-            # push and sample; an on-policy policy learns from the new data
-            batches: Iterable[Any] = (data,)
-            if self.replay_buffer is not None:
-                self.replay_buffer.push(data, self.progress.envstep)
-                batches = self._sampled(self.replay_buffer)
-
-            # learn
-            learn_settings = self.commander.learn_settings()
-            for batch in batches:
-                self.learner.train(batch, self.progress.envstep, learn_settings)
-                if self.replay_buffer is not None and self.learner.priority_info:
-                    self.replay_buffer.update(self.learner.priority_info)
-                if self._beat is not None:
-                    self._beat()
-            self.times.lap(LEARN)
+        if not (self.loop.stopped or self._given_up or self.hooks.run.stop_reason):
+            self._learn(self._collect())
 
         # log and save
         self.progress.wall_time += perf_counter() - start
-        self.hooks.call('after_round')
+        if self.hooks.methods['after_round']:
+            self.hooks.call('after_round')
         if self.checkpoints.requested:
             self.checkpoints.finish_round()
         return self.result()
+
+    def _collect(self) -> Any:
+        """Collects, and returns the data for the replay buffer or, on-policy, for the learner."""
+        self.commander.begin_round()
+        if self.hooks.methods['before_collect']:
+            self.hooks.call('before_collect')
+        collected = self.collector.collect(
+            asked(self.commander.collect_target, least=1),
+            train_iter=self.progress.train_iter,
+            policy_kwargs=self._settings(),
+        )
+        self.progress.envstep = self.collector.envstep
+        if self.hooks.methods['after_collect']:
+            self.hooks.run.collected = collected  # nobody else keeps it
+            self.hooks.call('after_collect')
+        data = self.collector.training_data(collected)
+        self.times.lap(COLLECT)
+        return data
+
+    def _learn(self, data: Any) -> None:
+        """Pushes new data, and trains on batches of the replay buffer; an on-policy policy learns from the new data."""
+        batches: Iterable[Any] = (data,)
+        if self.replay_buffer is not None:
+            self.replay_buffer.push(data, self.progress.envstep)
+            batches = self._sampled(self.replay_buffer)
+        learn_settings = self.commander.learn_settings()
+        for batch in batches:
+            self.learner.train(batch, self.progress.envstep, learn_settings)
+            if self.replay_buffer is not None and self.learner.priority_info:
+                self.replay_buffer.update(self.learner.priority_info)
+            if self._beat is not None:
+                self._beat()
+        self.times.lap(LEARN)
 
     def _settings(self) -> dict[str, Any]:
         """Returns the settings of the next collection: the commander's, and the values of the curriculum if there is one."""
