@@ -164,10 +164,6 @@ class PPOPolicy(Policy):
         return 'recurrent_actor_critic' if self._has_core else 'actor_critic'
 
     @classmethod
-    def cores(cls, cfg: EasyDict) -> int:
-        return 1 if cfg.model.share_encoder else 2
-
-    @classmethod
     def check_spec(cls, spec: EnvSpec, cfg: EasyDict) -> None:
         super().check_spec(spec, cfg)
         if cfg.parameters_of_choice:

@@ -167,10 +167,6 @@ class QACPolicy(Policy):
     _follows_critic = False
     """Whether the target networks follow in every update, and not only in those of the actor."""
 
-    @classmethod
-    def cores(cls, cfg: EasyDict) -> int:
-        return 1 + critic_num(cfg.model)
-
     def default_model(self) -> str:
         return 'recurrent_qac' if self._has_core else 'qac'
 
