@@ -96,7 +96,7 @@ class EpisodeReplayBuffer(NaiveReplayBuffer):
                 f'{self._instance_name} takes episodes: each a Batch, or a list of mappings; item {number} is a'
                 f' {type(item).__name__}. A single episode that is a list must be wrapped in a list'
             )
-        episode = to_numpy(item)
+        episode: Batch = to_numpy(item)
         ends = np.flatnonzero(done_of(episode))
         if ends.tolist() != [len(episode) - 1]:
             raise ValueError(
