@@ -69,7 +69,7 @@ def run(args: Args) -> int:
         os.environ.setdefault(name, value)
     from rlframe.backend.ray.session import check_installed, disconnect
 
-    check_installed('tune')
+    check_installed('tune', 'ray.tune', 'rlframe[tune]')
     if not args.debug:
         logging.getLogger('ray.tune').setLevel(logging.CRITICAL)  # failures are reported at the end
     from rlframe.tune import write_report
