@@ -464,7 +464,6 @@ HOOK_REGISTRY: Registry[RunHook] = Registry(
         early_stop='builtin_hooks',
         wall_clock='builtin_hooks',
         gradient_histogram='builtin_hooks',
-        profile='builtin_hooks',
         notify='builtin_hooks',
     ),
     interface='rlframe.worker.hooks.run_hook:RunHook',

@@ -55,8 +55,6 @@ def saved_state(folder: Path) -> dict[str, Any]:
     """Returns everything that a trial saved into a folder but for times."""
     state, _ = load_checkpoint(folder / CHECKPOINT)
     state['progress'] |= {'wall_time': 0}
-    for part in ('control', 'throughput'):
-        (state.get('replay_buffer') or {}).pop(part, None)
     return state
 
 
