@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
 from rlframe.config.tree import Component, Tree, section_at
 from rlframe.errors import ConfigError, RegistryError
 from rlframe.registry import BACKEND_REGISTRY
-from rlframe.utils.field import Field, Options, ResolvedConfig, defaults_of, raw_items
+from rlframe.utils.field import Field, Options, ResolvedConfig, defaults_of
 
 ROLES = {'collector': ('policy', 'collect', 'collector'), 'evaluator': ('policy', 'eval', 'evaluator')}
 """Components that run in a backend, with their sections."""
@@ -33,15 +32,10 @@ BACKENDS = {
 """The option that names the backend, of each role."""
 
 
-class Elsewhere(Field):
-    """An option that another backend has than the one that a section names."""
-
-
 def with_backend(tree: Tree, part: Component, own: Options, errors: list[ConfigError]) -> Options:
     """Adds the options of the backend that a section names to those of its collector or evaluator.
 
-    Options of other backends are added as ``Elsewhere``, so that errors can name them; ``refuse_elsewhere`` and
-    ``drop_elsewhere`` remove them again. An unknown backend is an error, and its name is removed from the tree.
+    An unknown backend is an error: its name is removed from the tree, and the options of all backends are accepted.
 
     Args:
         tree: Options set by the user.
@@ -52,16 +46,9 @@ def with_backend(tree: Tree, part: Component, own: Options, errors: list[ConfigE
     if part.name not in ROLES:
         return own
     kind = _find(section_at(tree, part.path), part, errors)
-    options = {**(kind.options_of(part.name) if kind is not None else {}), **own}
-    for backend in BACKEND_REGISTRY.names():
-        for name, field in options_of(backend, part.name).items():
-            if name not in options and isinstance(field, Field):
-                options[name] = _as_elsewhere(field) if kind is not None else field
-    return {**options, 'backend': BACKENDS[part.name]}
-
-
-def _as_elsewhere(field: Field) -> Elsewhere:
-    return Elsewhere(**{each.name: getattr(field, each.name) for each in dataclasses.fields(field)})
+    kinds = [BACKEND_REGISTRY.get(name) for name in BACKEND_REGISTRY.names()] if kind is None else [kind]
+    offered = {name: field for each in kinds for name, field in each.options_of(part.name).items()}
+    return {**offered, **own, 'backend': BACKENDS[part.name]}
 
 
 def _find(section: Mapping[str, Any], part: Component, errors: list[ConfigError]) -> Any:
@@ -87,56 +74,19 @@ def options_of(backend: Any, role: str) -> Options:
     return BACKEND_REGISTRY.get(backend).options_of(role)
 
 
-def refuse_elsewhere(tree: Tree, options: Options, before: Mapping[str, Any] | None) -> list[ConfigError]:
-    """Takes options of other backends out of a tree.
-
-    They are ignored if an override has replaced the backend that they were set for.
+def drop_replaced_backend(tree: Tree, before: Tree) -> None:
+    """Removes options of a backend that an override replaced.
 
     Args:
-        tree: Options set by the user.
-        options: The schema.
-        before: The tree without overrides; None if there are no overrides.
-
-    Returns:
-        An error for each of the others.
+        tree: Options set by the user, including overrides.
+        before: The same without overrides.
     """
-    errors = []
     for role, path in ROLES.items():
-        declared, section = section_at(options, path), section_at(tree, path)
-        for name, value in raw_items(section):
-            field = declared.get(name)
-            if isinstance(field, Elsewhere) and isinstance(section, dict):
-                del section[name]
-                if not _was_replaced(name, value, section, before, path):
-                    errors.append(_elsewhere(role, '.'.join(path), name, section.get('backend', LOCAL)))
-    return errors
-
-
-def drop_elsewhere(values: Tree, options: Options) -> None:
-    """Takes options of other backends out of complete values and out of the schema."""
-    for path in ROLES.values():
-        declared, section = section_at(options, path), section_at(values, path)
-        for name in [name for name, field in declared.items() if isinstance(field, Elsewhere)]:
-            assert isinstance(declared, dict) and isinstance(section, dict)
-            del declared[name], section[name]
-
-
-def _was_replaced(
-    name: str, value: Any, section: Tree, before: Mapping[str, Any] | None, path: tuple[str, ...]
-) -> bool:
-    old = section_at(before or {}, path)
-    has_changed = section.get('backend', LOCAL) != old.get('backend', LOCAL)
-    return before is not None and has_changed and name in old and bool(old[name] == value)
-
-
-def _elsewhere(role: str, section: str, name: str, backend: str) -> ConfigError:
-    having = [other for other in BACKEND_REGISTRY.names() if name in options_of(other, role)]
-    names = ' and '.join(repr(other) for other in having)
-    return ConfigError(
-        f'an option of the backend {names}; this config has the backend {backend!r}',
-        where=f'{section}.{name}',
-        remedy=f'Leave it out, or set {section}.backend={having[0]!r}.',
-    )
+        section, old = section_at(tree, path), section_at(before, path)
+        was, now = (options_of(each.get('backend', LOCAL), role) for each in (old, section))
+        for name in was.keys() & old.keys() - now.keys():
+            if isinstance(section, dict) and section.get(name) == old[name]:
+                section.pop(name, None)
 
 
 def backend_errors(known: Mapping[str, Any]) -> list[ConfigError]:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from easydict import EasyDict
 
-from rlframe.config.backends import drop_elsewhere, refuse_elsewhere
+from rlframe.config.backends import drop_replaced_backend
 from rlframe.config.ding import from_ding, is_ding, summary
 from rlframe.config.rules import cross_errors, cross_warnings, parallel_errors
 from rlframe.config.schema import (
@@ -111,12 +111,11 @@ def compile_config(  # noqa: PLR0913  # DI-engine's users call it with create_cf
     before = user_tree(main_config, create_config)[0] if overrides and not errors else None
     if before is not None:
         drop_replaced_defaults(tree, before)
+        drop_replaced_backend(tree, before)
         drop_replaced_device(tree, overrides)
     classes, options = find_schema(tree, errors)
-    errors += refuse_elsewhere(tree, options, before)
     _forward_up(tree, options, errors)
     values, found = check_values(tree, options)
-    drop_elsewhere(values, options)
     _forward_down(values, options)
     errors += found
     bad = [error.where for error in errors if error.where]
