@@ -13,8 +13,6 @@ import warnings
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
-from easydict import EasyDict
-
 from rlframe.config.backends import drop_replaced_backend
 from rlframe.config.ding import from_ding, is_ding, summary
 from rlframe.config.rules import cross_errors, cross_warnings, parallel_errors
@@ -229,7 +227,7 @@ def _is_below(key: str, sections: Sequence[str]) -> bool:
     return any((key + '.').startswith(section + '.') for section in sections)
 
 
-def split_config(cfg: Mapping[str, Any]) -> tuple[EasyDict, EasyDict]:
+def split_config(cfg: Mapping[str, Any]) -> tuple[Tree, Tree]:
     """Returns the ``main_config`` and ``create_config`` that compile to ``cfg``; this does not mark options as read."""
     main, (_, options) = to_plain(cfg), find_schema(to_plain(cfg), [])
     create: Tree = {'import_names': main.pop('import_names', [])}
@@ -245,7 +243,7 @@ def split_config(cfg: Mapping[str, Any]) -> tuple[EasyDict, EasyDict]:
             create[part.name] = {'type': below.pop('type'), 'import_names': below.pop('import_names')}
         elif isinstance(above, dict):
             above.pop(part.path[-1], None)
-    return EasyDict(main), EasyDict(dict(reversed(create.items())))
+    return main, dict(reversed(create.items()))
 
 
 def unread_user_keys(cfg: ResolvedConfig) -> list[str]:

@@ -15,8 +15,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from easydict import EasyDict
-
 from rlframe.config.backends import ROLES
 from rlframe.config.schema import hook_parts
 from rlframe.config.tree import check_keys, components_of, section_at
@@ -24,7 +22,7 @@ from rlframe.config.writer import is_importable
 from rlframe.errors import ConfigError, ConfigErrors, ConfigWarning, MissingDependencyError, RegistryError
 from rlframe.registry import BACKEND_REGISTRY, Registry
 from rlframe.utils import strict_json
-from rlframe.utils.field import ResolvedConfig, raw_items, to_plain
+from rlframe.utils.field import ResolvedConfig, raw_items
 from rlframe.utils.files import LimitExceededError, check_limit, remedy_of
 
 
@@ -123,7 +121,7 @@ SYSTEM = 'system_config'
 """Name that files of DI-engine's parallel mode define as well; it becomes a key of the main config."""
 
 
-def read_config(path: str | Path) -> tuple[EasyDict, EasyDict]:
+def read_config(path: str | Path) -> tuple[dict[str, Any], dict[str, Any]]:
     """Reads a ``.py``, ``.json``, ``.yaml`` or ``.yml`` file.
 
     A Python config is executed once, as a module that is not kept in ``sys.modules``; meanwhile its folder can be
@@ -134,7 +132,8 @@ def read_config(path: str | Path) -> tuple[EasyDict, EasyDict]:
         path: The file. A relative path that does not exist is also looked up among the shipped configs.
 
     Returns:
-        ``main_config`` and ``create_config``; a ``system_config`` of DI-engine becomes a key of the former.
+        ``main_config`` and ``create_config`` as the file defines them; a ``system_config`` of DI-engine becomes a key of the
+        former.
 
     Raises:
         ConfigError: If the file is missing, of another kind, not valid, fails, or lacks one of the two.
@@ -171,7 +170,7 @@ def read_config(path: str | Path) -> tuple[EasyDict, EasyDict]:
         raise errors[0] if len(errors) == 1 else ConfigErrors(errors, where=str(file))
     if _import_names(found['create_config']) and str(file.parent) not in sys.path:
         sys.path.insert(0, str(file.parent))
-    return EasyDict(to_plain(found['main_config'])), EasyDict(to_plain(found['create_config']))
+    return found['main_config'], found['create_config']
 
 
 def _with_system(main: Mapping[str, Any], system: Any, where: str) -> dict[str, Any]:
