@@ -15,9 +15,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from rlframe.config.backends import ROLES
-from rlframe.config.schema import hook_parts
-from rlframe.config.tree import check_keys, components_of, section_at
+from rlframe.config.compile import check_keys
+from rlframe.config.components import components_of, hook_parts, section_at
+from rlframe.config.schema import ROLES
 from rlframe.config.writer import is_importable
 from rlframe.errors import ConfigError, ConfigErrors, ConfigWarning, MissingDependencyError, RegistryError
 from rlframe.registry import BACKEND_REGISTRY, Registry

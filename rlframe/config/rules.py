@@ -9,9 +9,8 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from rlframe.config.backends import LOCAL, backend_errors, collector_num
-from rlframe.config.schema import LOOPBACK
-from rlframe.config.tree import is_parallel
+from rlframe.config.components import backend_errors, collector_num, is_parallel
+from rlframe.config.schema import LOCAL, LOOPBACK
 from rlframe.errors import ConfigError
 from rlframe.registry import ENV_MANAGER_REGISTRY, TRANSPORT_REGISTRY
 from rlframe.utils.every import Every

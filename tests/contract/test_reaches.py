@@ -9,9 +9,7 @@ from typing import Any
 import pytest
 
 from rlframe import config
-from rlframe.config.backends import BACKENDS, ROLES
-from rlframe.config.schema import PARALLEL_FIELDS, TOP
-from rlframe.config.tree import ALL_COMPONENTS
+from rlframe.config.schema import ALL_COMPONENTS, BACKENDS, PARALLEL_FIELDS, ROLES, TOP
 from rlframe.errors import ConfigError, UnsafeCheckpointError
 from rlframe.registry import (
     LEARNER_HOOK_REGISTRY,

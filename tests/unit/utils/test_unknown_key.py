@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rlframe.config import compile_config
-from rlframe.config.schema import find_schema
+from rlframe.config.components import find_schema
 from rlframe.errors import ConfigError
 from rlframe.registry import POLICY_REGISTRY
 from rlframe.utils.synonyms import SYNONYMS, dotted_keys, meant_keys, nearest_name, unknown_key
