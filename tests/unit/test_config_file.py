@@ -118,9 +118,7 @@ def test_dataclass_and_file_name_work_in_a_config() -> None:
 def test_missing_file_names_absolute_path_and_similar_files(folder: Path) -> None:
     write('cartpole_dqn.py', PAIR)
     text = error_of('cartpole_dnq.py')
-    assert (
-        f'not found: {folder / "cartpole_dnq.py"}' in text and 'cartpole_dqn.py' in text.split('Similar')[1]
-    )
+    assert f'not found: {folder / "cartpole_dnq.py"}' in text and 'Nearest: cartpole_dqn.py' in text
     assert 'does not exist either' in error_of('nowhere/x.py')
 
 
@@ -177,18 +175,6 @@ def test_json_beyond_the_limits_is_refused_and_says_how_to_raise_them(
     assert len(read_config('many.json')[0]['a']) == 500_001
 
 
-def test_a_bomb_of_yaml_aliases_is_refused_before_it_is_written_out() -> None:
-    pytest.importorskip('yaml')
-    lines = ['main_config:', '  a0: &a0 [x, x]']
-    lines += [f'  a{i}: &a{i} [{", ".join([f"*a{i - 1}"] * 9)}]' for i in range(1, 30)]
-    text = error_of(write('bomb.yaml', '\n'.join([*lines, 'create_config: {}', ''])))
-    assert 'aliases' in text and 'RLFRAME_MAX_CONFIG_VALUES' in text
-    merges = ['main_config:', '  a0: &a0 {x: 1}']
-    merges += [f'  a{i}: &a{i} {{<<: [{", ".join([f"*a{i - 1}"] * 9)}]}}' for i in range(1, 30)]
-    assert 'aliases' in error_of(write('merge.yaml', '\n'.join([*merges, 'create_config: {}', ''])))
-    assert 'contains itself' in error_of(write('loop.yaml', 'main_config: &a {b: *a}\ncreate_config: {}\n'))
-
-
 def test_a_written_config_is_json_by_the_standard_and_is_read_again(folder: Path) -> None:
     main = {'goal': math.inf, 'low': [-math.inf, math.nan]}
     write_total_config(folder, main, {})
@@ -226,7 +212,7 @@ def test_a_shipped_config_is_found_by_path_or_name_and_one_of_the_working_direct
     for name in ('configs/cartpole_dqn.py', 'cartpole_dqn.py', 'cartpole_dqn'):
         assert find_config(name) == shipped / 'cartpole_dqn.py'
     assert 'configs/cartpole_dqn.py' in error_of('configs/cartpole_dnq.py')
-    assert "no config named 'cartpole_dnq'" in error_of('cartpole_dnq')
+    assert 'Nearest: configs/cartpole_dqn.py' in error_of('cartpole_dnq')
     own = write('configs/cartpole_dqn.py', PAIR)
     assert find_config(own) == folder / own
     write('cartpole_dqn.yaml', PAIR)
