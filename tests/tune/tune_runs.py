@@ -11,7 +11,7 @@ from typing import Any
 import ray
 from runs import CASES, ROOT, differences, records
 
-from rlframe.config.tree import parse_value
+from rlframe.config.compile import parse_value
 from rlframe.run.read_checkpoint import load_checkpoint
 from rlframe.tune import make_tuner
 from rlframe.tune.trial import CHECKPOINT
