@@ -106,7 +106,7 @@ def test_worker_that_is_stopped_does_not_wait_for_a_coordinator_that_is_gone(
 def test_second_of_two_live_workers_with_one_name_ends_and_the_first_loses_nothing() -> None:
     server = InProcessServer()
     coordinator = Coordinator(
-        {'wait': 0.002, 'beat_interval': 0.01},
+        {'parallel': {'coordinator': {'wait': 0.002, 'beat_interval': 0.01}}},
         server=server,
         commander=SteadyCommander(),
         data=TrainingData(create_buffer({'type': 'naive', 'replay_buffer_size': 100}), 1, 1),
