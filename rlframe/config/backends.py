@@ -9,7 +9,7 @@ from typing import Any
 from rlframe.config.tree import Component, Tree, section_at
 from rlframe.errors import ConfigError, RegistryError
 from rlframe.registry import BACKEND_REGISTRY
-from rlframe.utils.field import Field, Options, ResolvedConfig, defaults_of, raw_items
+from rlframe.utils.field import Field, Options, raw_items
 
 ROLES = {'collector': ('policy', 'collect', 'collector'), 'evaluator': ('policy', 'eval', 'evaluator')}
 """Components that run in a backend, with their sections."""
@@ -20,7 +20,6 @@ BACKENDS = {
         LOCAL,
         type=str,
         doc="place where envs are stepped: 'local' is this process, 'ray' are actors, each with envs and a policy of its own",
-        may_change=True,
         reaches='process',
     ),
     'evaluator': Field(
@@ -177,11 +176,3 @@ def backend_defaults() -> dict[str, Field]:
             found |= {f'{start}.{name}': field for name, field in own if isinstance(field, Field)}
         found[f'{start}.backend'] = BACKENDS[role]
     return found
-
-
-def is_interchangeable(backend: Any, section: Mapping[str, Any]) -> bool:
-    """Whether a run that collects by a backend, with these options, can be resumed with another such backend."""
-    if not isinstance(backend, str) or backend not in BACKEND_REGISTRY:
-        return False
-    complete = {**defaults_of(options_of(backend, 'collector')), **section}
-    return BACKEND_REGISTRY.get(backend).is_interchangeable(ResolvedConfig(complete))

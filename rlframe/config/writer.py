@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rlframe.config.backends import LOCAL, ROLES, backend_defaults, is_interchangeable, options_of
+from rlframe.config.backends import LOCAL, ROLES, backend_defaults, options_of
 from rlframe.config.compile import DEVICE_OPTIONS, FORWARDED, split_config
 from rlframe.config.schema import HOOKS
 from rlframe.config.tree import PARALLEL, PARALLEL_ONLY, Tree, section_at, user_tree
@@ -173,9 +173,6 @@ def _replace(file: Path, text: str) -> None:
 FREE = ('exp_name', 'import_names')
 """Last parts of keys that do not affect training."""
 
-BACKEND = 'policy.collect.collector.backend'
-"""May change between backends that give the same bits; generators of several actors cannot be merged."""
-
 COMM = tuple(f'{part.key}.' for part in PARALLEL_ONLY if part.may_change)
 """Sections of the transport, which may change; options that only one of two transports has may change with it."""
 
@@ -233,17 +230,9 @@ def changes_of(saved: Data, cfg: ResolvedConfig) -> list[Change]:
         is_hook = key.startswith(f'{HOOKS}.')
         if is_hook and ABSENT in (before, after):  # any run may be resumed with other hooks
             continue
-        may_change = known.get(key) and (key != BACKEND or all(map(_may_move, (old, new))))
         is_of_one = key.startswith(COMM) and not (key in old and key in new)
-        found.append(Change(key, before, after, bool(may_change or is_hook or is_of_one)))
+        found.append(Change(key, before, after, bool(known.get(key) or is_hook or is_of_one)))
     return found
-
-
-def _may_move(leaves: Mapping[str, Any]) -> bool:
-    """Whether the collector of a config can be resumed with another backend."""
-    start = BACKEND.removesuffix('backend')
-    section = {key.removeprefix(start): value for key, value in leaves.items() if key.startswith(start)}
-    return is_interchangeable(section.get('backend', LOCAL), section)
 
 
 def changeable(cfg: ResolvedConfig) -> Mapping[str, bool]:
