@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import socket
 import threading
 import time
@@ -61,7 +60,7 @@ def test_close_ends_within_its_deadline_even_if_an_env_hangs() -> None:
         parts.env.step = hung
         return parts
 
-    collector = ZerglingParallelCollector({'close_timeout': 0.2}, hanging)
+    collector = ZerglingParallelCollector(None, hanging)
     comm = TransportCollector(
         {'close_timeout': 0.4}, collector=collector, transport=coordinator.server.connect(), name='c'
     )
@@ -71,9 +70,7 @@ def test_close_ends_within_its_deadline_even_if_an_env_hangs() -> None:
     comm.close()
     assert time.monotonic() - begin < PATIENCE / 2
     hang.set()
-    with contextlib.suppress(Exception):  # its envs were closed under it
-        comm.wait(PATIENCE)
-    assert comm._ended.is_set()
+    assert comm.wait(PATIENCE)
     comm.close()
 
 
