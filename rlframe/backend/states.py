@@ -46,7 +46,6 @@ _COUNTS: Schema = {
 }
 _HELD: Schema = {
     'rank': COUNT,
-    'train_iter': INT,
     'counts': _COUNTS,
     'statistics': maybe(list_of(DICT, 2)),
     'ready': _READY,

@@ -136,10 +136,6 @@ class Coordinator(Configurable):
         """Tells all workers to leave, with the reason; the first one stays."""
         self.reason = self.reason or reason
 
-    def request_state(self) -> None:
-        """Asks the learner for its state, to be kept for one that may have to take its place."""
-        self.save_at = self.progress.train_iter
-
     def check(self) -> None:
         """Removes silent workers and looks whether training goes on; to be called about once a second.
 
@@ -157,7 +153,7 @@ class Coordinator(Configurable):
             has_learned = self.data.learned > self._learned_before
             if has_learned and self._clock() - self._state_at >= self._cfg.state_interval:
                 self._state_at = self._clock()
-                self.request_state()
+                self.save_at = self.progress.train_iter
             if self.commander.is_complete(self.situation()):
                 self.shut_down('training is complete')
             for role in () if self.system_shutdown_flag else ('learner', 'collector'):

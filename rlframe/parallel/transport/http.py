@@ -35,7 +35,6 @@ from rlframe.parallel.transport.base import (
     Handler,
     Reply,
     Transport,
-    TransportConfig,
     decode,
     encode,
 )
@@ -400,10 +399,6 @@ PIECE = 2**20
 """Bytes that are sent at a time, each within the time of an attempt."""
 
 
-class HTTPTransportConfig(TransportConfig, HTTPConfig):
-    """Options of ``HTTPTransport``."""
-
-
 @TRANSPORT_REGISTRY.register('flask_fs')
 class HTTPTransport(Transport):
     """Sends messages and their arrays over HTTP.
@@ -413,7 +408,7 @@ class HTTPTransport(Transport):
         address: Address of the coordinator: ``http://host:port``.
     """
 
-    _cfg: HTTPTransportConfig
+    _cfg: HTTPConfig
     server_cls: Any = HTTPServer
 
     def __init__(self, cfg: Mapping[str, Any] | None, address: str) -> None:

@@ -148,7 +148,7 @@ def test_the_iteration_returns_total_frames_and_ends_its_actors_unless_they_are_
     for persistent in (False, True):
         c = collector_of(2, total_frames=np.int64(20), sync=is_sync, persistent=persistent)
         assert [len(batch) for batch in c] == [6, 6, 6, 2]
-        assert c.collected_frames == c.total_frames == 20 == c.requested
+        assert c.delivered == c.total_frames == 20 == c.requested
         if persistent:
             for again in (c.next, lambda c=c: list(c)):
                 with pytest.raises(ValueError, match='all total_frames=20 were delivered'):

@@ -287,7 +287,7 @@ def test_learner_is_asked_for_its_state_until_it_sends_it() -> None:
     learner, _ = half_trained(experiment)
     beat = m.Beat('', 2)
     assert learner(beat).save == -1
-    experiment.coordinator.request_state()
+    experiment.coordinator.save_at = 2
     assert learner(beat).save == 2
     learner(m.PutState('checkpoint', 2), {'net': np.ones(1)})
     assert learner(beat).save == -1 and experiment.run.states == [2, 2]

@@ -123,9 +123,9 @@ def test_second_of_two_live_workers_with_one_name_ends_and_the_first_loses_nothi
 def test_a_stopped_worker_waits_no_longer_for_all_its_requests_than_for_one() -> None:
     with socket.create_server(('127.0.0.1', 0)) as silent:
         address = f'127.0.0.1:{silent.getsockname()[1]}'
-        transport = HTTPTransport({'timeout': 300.0}, address)
+        transport = HTTPTransport({}, address)
         with ThreadPoolExecutor() as pool:
-            waiting = pool.submit(transport.request, AskTask())
+            waiting = pool.submit(transport.request, AskTask(), timeout=300.0)
             wait_until(lambda: transport._next == [1])
             transport.hurry(0.2)
             with pytest.raises(CoordinatorLostError):
@@ -139,9 +139,9 @@ class Deaf(InProcessTransport):
     """A connection on which nobody answers; notes how long each request may take."""
 
     def __init__(self) -> None:
-        self.seconds: list[float | None] = []
+        self.seconds: list[float] = []
 
-    def request(self, message: Message, payload: Any = None, timeout: float | None = None) -> Reply:
+    def request(self, message: Message, payload: Any = None, timeout: float = 0.0) -> Reply:
         self.seconds.append(timeout)
         raise CoordinatorLostError('nobody answers')
 

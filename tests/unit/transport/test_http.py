@@ -43,12 +43,12 @@ def serve(handler: Any = None, **more: Any) -> Any:
 
 
 def client(address: str, **more: Any) -> HTTPTransport:
-    return HTTPTransport({'timeout': 20.0, **more}, address)
+    return HTTPTransport(more, address)
 
 
-def refusal_of(transport: HTTPTransport, message: m.Message | None = None) -> RLFrameError:
+def refusal_of(transport: HTTPTransport, **more: float) -> RLFrameError:
     with pytest.raises(RLFrameError) as caught:
-        transport.request(message or join())
+        transport.request(join(), **more)
     transport.close()
     return caught.value
 
@@ -168,7 +168,7 @@ def test_stranger_at_the_address_is_told_from_a_coordinator_at_once(name: str) -
 )
 def test_server_that_does_not_answer_is_lost_in_time(data: bytes | None) -> None:
     with answering(data) as address:
-        error = refusal_of(client(address, timeout=0.3))
+        error = refusal_of(client(address), timeout=0.3)
     assert isinstance(error, CoordinatorLostError)
     assert ('timed out' if data is None else 'cut') in str(error)
 
@@ -261,8 +261,8 @@ def test_connections_that_hold_back_their_request_keep_no_worker_out_for_long(
 
 def test_close_ends_a_request_that_waits_for_the_network() -> None:
     with answering(None) as address, ThreadPoolExecutor(1) as pool:
-        transport = client(address, timeout=3600.0)
-        asked = pool.submit(transport.request, join())
+        transport = client(address)
+        asked = pool.submit(transport.request, join(), timeout=3600.0)
         wait_until(lambda: transport._next == [1], 10)
         transport.close()
         with pytest.raises(CoordinatorLostError, match='closed'):
