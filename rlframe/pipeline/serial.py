@@ -157,9 +157,7 @@ class SerialPipeline(HasGoal):
                     lambda: self.learner.monitor.state_dict(),
                     lambda state: self.learner.monitor.load_state_dict(state),
                 ),
-                'collector': collector_part(
-                    self.collector, self.collection.collector_state, self._inexact.note
-                ),
+                'collector': collector_part(self.collector, self._inexact.note),
                 'replay_buffer?': self.replay_buffer,
                 'evaluator': self.evaluator,
                 'rng': Part(global_rng_state, set_global_rng_state),
