@@ -1,4 +1,4 @@
-"""Backends: where work runs, and their options next to those of collectors and evaluators."""
+"""Backends: where work runs, and their options next to those of collectors, evaluators and replay buffers."""
 
 from __future__ import annotations
 
@@ -11,8 +11,14 @@ from rlframe.errors import ConfigError, RegistryError
 from rlframe.registry import BACKEND_REGISTRY
 from rlframe.utils.field import Field, Options, ResolvedConfig, defaults_of, raw_items
 
-ROLES = {'collector': ('policy', 'collect', 'collector'), 'evaluator': ('policy', 'eval', 'evaluator')}
+ROLES = {
+    'collector': ('policy', 'collect', 'collector'),
+    'evaluator': ('policy', 'eval', 'evaluator'),
+    'replay_buffer': ('policy', 'other', 'replay_buffer'),
+}
 """Components that run in a backend, with their sections."""
+ERRORS = {'collector': 'collector_errors', 'evaluator': 'evaluator_errors', 'replay_buffer': 'buffer_errors'}
+"""Methods of a backend that find the mistakes of a config in each role."""
 LOCAL = 'local'
 """The backend of sections that name none."""
 BACKENDS = {
@@ -29,6 +35,12 @@ BACKENDS = {
         doc="place where the policy is evaluated: 'local' is this process, and training waits; 'ray' is an actor, while training continues",
         reaches='process',
     ),
+    'replay_buffer': Field(
+        LOCAL,
+        type=str,
+        doc="place where transitions are kept: 'local' is this process, 'ray' are actors, each with a shard of them",
+        reaches='process',
+    ),
 }
 """The option that names the backend, of each role."""
 
@@ -38,7 +50,7 @@ class Elsewhere(Field):
 
 
 def with_backend(tree: Tree, part: Component, own: Options, errors: list[ConfigError]) -> Options:
-    """Adds the options of the backend that a section names to those of its collector or evaluator.
+    """Adds the options of the backend that a section names to those of its component.
 
     Options of other backends are added as ``Elsewhere``, so that errors can name them; ``refuse_elsewhere`` and
     ``drop_elsewhere`` remove them again. An unknown backend is an error, and its name is removed from the tree.
@@ -46,7 +58,7 @@ def with_backend(tree: Tree, part: Component, own: Options, errors: list[ConfigE
     Args:
         tree: Options set by the user.
         part: The component.
-        own: Options of the collector or evaluator, which have precedence.
+        own: Options of the component, which have precedence.
         errors: Mistakes are appended to it.
     """
     if part.name not in ROLES:
@@ -149,7 +161,7 @@ def backend_errors(known: Mapping[str, Any]) -> list[ConfigError]:
     for role, path in ROLES.items():
         kind = _known_backend(known, '.'.join(path))
         if kind is not None:
-            errors += kind.collector_errors(known) if role == 'collector' else kind.evaluator_errors(known)
+            errors += getattr(kind, ERRORS[role])(known)
     return errors
 
 
