@@ -9,7 +9,7 @@ import math
 import os
 import weakref
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -59,6 +59,13 @@ class Sums(NamedTuple):
 NOTHING = Sums()
 
 
+class Order(NamedTuple):
+    """What a shard is to do, with the next call."""
+
+    what: str
+    args: tuple[Any, ...] = ()
+
+
 class MakeShard:
     """Creates the buffer of a shard in its actor.
 
@@ -96,30 +103,33 @@ class ShardActor(RemoteActor):
         """Has nothing to close."""
 
     @answers
-    def push(self, data: Any, envstep: int, max_priority: float) -> Sums:
+    def work(self, orders: Sequence[Order]) -> tuple[Any, Sums]:
+        """Follows orders one by one; returns the result of the last one."""
+        result = None
+        for order in orders:
+            result = getattr(self, f'_{order.what}')(*order.args)
+        return result, self._sums()
+
+    def _push(self, data: Any, envstep: int, max_priority: float) -> None:
         """Adds items; those without a priority get this one."""
         self._parts._priorities.max_priority = max_priority
         self._parts.push(data, envstep)
-        return self._sums()
 
-    @answers
-    def draw(self, mass: FloatArray, sums: Sums, beta: float, train_iter: int) -> tuple[Batch, Sums]:
+    def _draw(self, mass: FloatArray, sums: Sums, beta: float, train_iter: int) -> Batch:
         """Returns the items that these points of its total weight fall on, float64 [n]; see ``PrioritizedSampler``."""
-        buffer = self._parts
-        found = buffer._priorities.draw_at(np.array(mass), sums.total, sums.least, beta, buffer._storage.stop)
-        return buffer.drawn(found, train_iter), self._sums()
+        sampler, stop = self._parts._priorities, self._parts._storage.stop
+        rows: Batch = self._parts.drawn(
+            sampler.draw_at(np.array(mass), sums.total, sums.least, beta, stop), train_iter
+        )
+        return rows
 
-    @answers
-    def update(self, info: Mapping[str, Any]) -> Sums:
+    def _update(self, info: Mapping[str, Any]) -> None:
         """Sets new priorities."""
         self._parts.update(info)
-        return self._sums()
 
-    @answers
-    def clear(self) -> Sums:
+    def _clear(self) -> None:
         """Forgets all items."""
         self._parts.clear()
-        return self._sums()
 
     @answers
     def state(self) -> dict[str, Any]:
@@ -150,6 +160,8 @@ class Shard:
     stop: int = 0
     """Row number that the next item gets."""
     sums: Sums = NOTHING
+    orders: list[Order] = dataclasses.field(default_factory=list)
+    """Orders that were not sent yet."""
 
     @property
     def count(self) -> int:
@@ -246,10 +258,19 @@ class ShardedReplayBuffer(IBuffer):
                     *(shard.count, rank, sum(other.count for other in self.shards)),
                 )
 
-    def _ask(self, rank: int, method: str, *args: Any) -> Sent:
-        sent = Sent(self._pool.ask(rank, method, *args), self.shards[rank].generation)
+    def _send(self, rank: int, *orders: Order) -> Sent:
+        """Sends a shard orders, and those that wait before them, in one call."""
+        shard = self.shards[rank]
+        sent = Sent(self._pool.ask(rank, 'work', [*shard.orders, *orders]), shard.generation)
+        shard.orders = []
         self._sent.append(sent)
         return sent
+
+    def _send_all(self) -> None:
+        """Sends all orders that wait."""
+        for rank, shard in enumerate(self.shards):
+            if shard.orders:
+                self._send(rank)
 
     def _read(self, until: float = math.inf) -> None:
         """Reads the answers to the calls before a number, in the order of the calls, and waits for them."""
@@ -260,7 +281,7 @@ class ShardedReplayBuffer(IBuffer):
             self._ended.remove(call.number)
             self._count_losses()
             if not call.lost and generation == self.shards[call.rank].generation:
-                self.shards[call.rank].sums = call.value[1] if call.method == 'draw' else call.value
+                self.shards[call.rank].sums = call.value[1]
 
     # pushing
 
@@ -282,7 +303,7 @@ class ShardedReplayBuffer(IBuffer):
             if rank != home and self._by_env:  # its episodes would be cut, and joined wrongly later
                 self.lost += count
                 continue
-            self._ask(rank, 'push', rows, cur_collector_envstep, self._max_priority)
+            self._send(rank, Order('push', (rows, cur_collector_envstep, self._max_priority)))
             self.overwritten += self.shards[rank].advance(count)
         if len(self._sent) > MOST_UNANSWERED:
             self._read(self._sent[-MOST_UNANSWERED // 2].call.number)
@@ -327,7 +348,7 @@ class ShardedReplayBuffer(IBuffer):
             shard = self.shards[rank]
             self.overwritten += shard.count
             shard.first = shard.stop
-            self._ask(rank, 'clear')
+            self._send(rank, Order('clear'))
         self._max_priority = 1.0
 
     # sampling
@@ -353,6 +374,8 @@ class ShardedReplayBuffer(IBuffer):
         while count or ahead:
             while count and len(ahead) <= self._cfg.prefetch:
                 with self._lock:
+                    if not ahead:
+                        self._send_all()
                     self._read(ahead[0][0].call.number if ahead else math.inf)
                     drawn = self._draw(size, train_iter)
                 if drawn:
@@ -363,6 +386,7 @@ class ShardedReplayBuffer(IBuffer):
                     batch = self._joined(ahead.popleft(), size, train_iter)
                 if batch is not None:
                     yield batch
+        self._send_all()
 
     def sample(self, size: int, cur_learner_iter: int) -> Batch | None:  # type: ignore[override]
         """Returns ``size`` items drawn by priority now; None, with a warning, if there are not enough."""
@@ -385,7 +409,7 @@ class ShardedReplayBuffer(IBuffer):
         for i, rank in enumerate(ready):
             if len(own := mass[place == i] - below[i]):
                 sums = Sums(self.shards[rank].sums.total, least)
-                calls.append(self._ask(rank, 'draw', own, sums, self.beta, train_iter))
+                calls.append(self._send(rank, Order('draw', (own, sums, self.beta, train_iter))))
         self.beta = min(self.beta + self._beta_step, 1.0)
         return calls
 
@@ -435,7 +459,7 @@ class ShardedReplayBuffer(IBuffer):
                 slot: IntArray = place[mine] // len(self.shards)
                 own = {'replay_unique_id': row[mine], 'replay_buffer_idx': slot, 'priority': priority[mine]}
                 self._max_priority = max(self._max_priority, float(own['priority'].max()))
-                self._ask(rank, 'update', own)
+                shard.orders.append(Order('update', (own,)))
 
     # checkpoints
 
@@ -443,6 +467,7 @@ class ShardedReplayBuffer(IBuffer):
         """Returns the states of all shards, and what joins them; empty if too many shards were lost to go on."""
         if self._pool.is_broken:
             return {}
+        self._send_all()
         self._read()
         states = self._pool.ask_all('state', {rank: () for rank in range(len(self.shards))})
         self._count_losses()
@@ -474,6 +499,7 @@ class ShardedReplayBuffer(IBuffer):
             )
         numbers = {'beta': FINITE, 'max_priority': FINITE, 'rng': GENERATOR}
         check_state(state, {'shards': list_of(DICT), 'counts': list_of(COUNT, 3), **numbers})
+        self._send_all()
         self._read()
         found = self._pool.ask_all('load', {rank: (own,) for rank, own in enumerate(saved)})
         self._count_losses()
