@@ -66,7 +66,8 @@ def in_lockstep(cfg: Any) -> tuple[Any, Coordinator, Run]:
     data = TrainingData(
         build.make_buffer(cfg), learn.get('batch_size') or 1, learn.get('update_per_collect') or 1
     )
-    coordinator = Coordinator({'wait': 0.002}, server=server, commander=commander, data=data, run=run)
+    own = {'parallel': {'coordinator': {'wait': 0.002}}}
+    coordinator = Coordinator(own, server=server, commander=commander, data=data, run=run)
     coordinator.start()
     learner = TransportLearner(
         {'lockstep': True}, make_learner=learner_maker(cfg), transport=server.connect(), name='l'

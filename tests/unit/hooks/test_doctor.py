@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from rlframe import config
-from rlframe.config.schema import find_schema
+from rlframe.config.components import find_schema
 from rlframe.data import EnvSpec
 from rlframe.run.progress import Progress
 from rlframe.utils.field import to_plain
