@@ -28,7 +28,7 @@ from rlframe.policy.parts.options import (
     check_widths,
     grad_clip_norm,
     learning_rate,
-    value_at,
+    schedule_of,
 )
 from rlframe.policy.parts.sequences import (
     Rows,
@@ -206,8 +206,8 @@ class PPOPolicy(Policy):
 
     def _follow_schedules(self, envstep: int) -> None:
         learn = self._cfg.learn
-        clip = math.inf if learn.clip_ratio is None else value_at(learn.clip_ratio, envstep)
-        entropy_weight = value_at(learn.entropy_weight, envstep)
+        clip = math.inf if learn.clip_ratio is None else schedule_of(learn.clip_ratio)(envstep)
+        entropy_weight = schedule_of(learn.entropy_weight)(envstep)
         values = dict(clip=clip, low=1 - clip, high=1 + clip, entropy_weight=entropy_weight)
         for name, value in values.items():
             self._scheduled[name].fill_(value)

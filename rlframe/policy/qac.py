@@ -19,7 +19,7 @@ from rlframe.policy.parts.actions import ActionBounds, ExplorationNoise
 from rlframe.policy.parts.entropy import EntropyWeight
 from rlframe.policy.parts.memory import priority_of_sequences, remembered
 from rlframe.policy.parts.optim import Optimizer
-from rlframe.policy.parts.options import value_at
+from rlframe.policy.parts.options import schedule_of
 from rlframe.policy.parts.sequences import Rows
 from rlframe.policy.qac_options import (
     QACConfig,
@@ -445,7 +445,7 @@ class QACPolicy(Policy):
 
     def get_setting_collect(self, info: Mapping[str, Any]) -> dict[str, Any]:
         sigma = self._cfg.collect.get('noise_sigma')  # an option of policies with a deterministic actor
-        return {} if sigma is None else {'noise_sigma': value_at(sigma, info['envstep'])}
+        return {} if sigma is None else {'noise_sigma': schedule_of(sigma)(info['envstep'])}
 
     def _monitor_vars(self) -> list[str]:
         own = ['critic_loss', 'actor_loss', 'q_value', 'target_q_value']
