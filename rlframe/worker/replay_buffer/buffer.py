@@ -168,6 +168,8 @@ class NaiveReplayBuffer(IBuffer):
     _cfg: BufferConfig
     supports_device: ClassVar[bool] = True
     """Whether its samples may be tensors on a device."""
+    can_be_sharded: ClassVar[bool] = False
+    """Whether a method ``drawn`` returns the items that a prioritized sampler has drawn for several of these buffers."""
 
     def __init__(
         self,
