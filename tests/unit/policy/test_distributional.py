@@ -144,14 +144,6 @@ def test_priority_of_c51_is_the_divergence_of_what_it_says_from_its_target() -> 
     assert entropy > 0.01, 'so that cross entropy and divergence differ'
 
 
-def test_weights_of_importance_sampling_scale_each_loss() -> None:
-    losses = []
-    for weight in (1.0, 2.0):
-        policy = make('qrdqn', priority=True, priority_IS_weight=True)
-        losses.append(policy.learn_mode.forward(batch_of(IS=np.full(6, weight, np.float32)))['total_loss'])
-    np.testing.assert_allclose(losses[1], 2 * losses[0], rtol=1e-5)
-
-
 def test_noise_has_the_declared_spread_and_none_is_drawn_in_evaluation() -> None:
     torch.manual_seed(0)
     layer = NoisyLinear(16, 4)
