@@ -36,7 +36,7 @@ from rlframe.policy.parts.ranks import NUM_LEARNERS, check_ranks
 from rlframe.policy.parts.sequences import Rows
 from rlframe.registry import MODEL_REGISTRY
 from rlframe.run.checkpoint_tree import compare_states
-from rlframe.utils.field import Configurable, Section, option
+from rlframe.utils.field import Configurable, Field, Section, option
 from rlframe.utils.lazy import torch
 from rlframe.utils.schema import DICT, GENERATOR, NETWORK, check_state, part, part_of
 from rlframe.utils.seed import component_rng
@@ -55,12 +55,16 @@ class LearnConfig(Section):
     random_shift: int = option(RANDOM_SHIFT)
 
 
+N_SAMPLE = Field(
+    None, range='[1, inf)', unit='training samples', doc='samples collected per round, over all envs'
+)
+"""Option ``collect.n_sample`` of every policy."""
+
+
 class CollectConfig(Section):
     """Section ``collect`` of every policy."""
 
-    n_sample: int | None = option(
-        None, range='[1, inf)', unit='training samples', doc='samples collected per round, over all envs'
-    )
+    n_sample: int | None = option(N_SAMPLE)
     n_episode: int | None = option(
         None, range='[1, inf)', unit='episodes', doc='episodes collected per round, instead of n_sample'
     )

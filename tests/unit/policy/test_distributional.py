@@ -110,7 +110,7 @@ def test_target_takes_the_action_of_the_best_mean_and_nothing_behind_a_terminal(
         if name == 'qrdqn':
             expected = row['reward'] + discount * there[0, best].numpy()
         else:
-            support = policy._support.tolist()
+            support = policy._returns.support.tolist()
             expected = projected(there[0, best].softmax(0).tolist(), float(row['reward']), discount, support)
         np.testing.assert_allclose(target[i], expected, rtol=1e-4, atol=1e-5)
 
