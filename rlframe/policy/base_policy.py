@@ -224,15 +224,8 @@ class Policy(Configurable):
         cfg = self._cfg.model
         name, given = cfg.type or self.default_model(), self.model_kwargs()
         kind = MODEL_REGISTRY.get_cls({'type': name, 'import_names': cfg.import_names})
-        signature = inspect.signature(kind)
-        takes_any = any(each.kind is each.VAR_KEYWORD for each in signature.parameters.values())
-        for key in cfg if not takes_any else ():
-            argument = self.network_arguments.get(key, key)
-            if argument in given and argument not in signature.parameters:
-                message = f'the network {name!r} has no argument {argument!r}'
-                raise refused({'policy': self._cfg}, f'policy.model.{key}', message, 'a network that has it')
         try:
-            signature.bind(**given)
+            inspect.signature(kind).bind(**given)
         except TypeError as error:
             message = f'{type(self).__name__} cannot use the network {name!r}: {error}'
             raise ConfigError(message, where='policy.model.type') from error
