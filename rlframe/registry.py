@@ -439,7 +439,7 @@ HOOK_REGISTRY: Registry[RunHook] = Registry(
     _in(
         'worker.hooks',
         doctor='doctor',
-        builtin_hooks='early_stop wall_clock gradient_histogram profile notify',
+        builtin_hooks='early_stop wall_clock gradient_histogram notify',
     ),
     interface='rlframe.worker.hooks.run_hook:RunHook',
 )

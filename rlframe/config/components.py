@@ -39,9 +39,7 @@ from rlframe.registry import (
 from rlframe.utils.field import (
     Field,
     Options,
-    ResolvedConfig,
     as_fields,
-    defaults_of,
     merge_fields,
     raw_items,
 )
@@ -441,11 +439,3 @@ def backend_defaults() -> dict[str, Field]:
             found |= {f'{start}.{name}': field for name, field in own if isinstance(field, Field)}
         found[f'{start}.backend'] = BACKENDS[role]
     return found
-
-
-def is_interchangeable(backend: Any, section: Mapping[str, Any]) -> bool:
-    """Whether a run that collects by a backend, with these options, can be resumed with another such backend."""
-    if not isinstance(backend, str) or backend not in BACKEND_REGISTRY:
-        return False
-    complete = {**defaults_of(options_of(backend, 'collector')), **section}
-    return BACKEND_REGISTRY.get(backend).is_interchangeable(ResolvedConfig(complete))

@@ -96,7 +96,6 @@ BACKENDS = {
         LOCAL,
         type=str,
         doc="place where envs are stepped: 'local' is this process, 'ray' are actors, each with envs and a policy of its own",
-        may_change=True,
         reaches='process',
     ),
     'evaluator': Field(

@@ -19,7 +19,6 @@ from rlframe.config.components import (
     backend_defaults,
     components_of,
     find_schema,
-    is_interchangeable,
     options_of,
     section_at,
 )
@@ -231,9 +230,6 @@ def _was_read(cfg: ResolvedConfig, key: str) -> bool:
 FREE = ('exp_name', 'import_names')
 """Last parts of keys that do not affect training."""
 
-BACKEND = 'policy.collect.collector.backend'
-"""May change between backends that give the same bits; generators of several actors cannot be merged."""
-
 COMM = tuple(f'{part.key}.' for part in PARALLEL_ONLY if part.may_change)
 """Sections of the transport, which may change; options that only one of two transports has may change with it."""
 
@@ -291,17 +287,9 @@ def changes_of(saved: Data, cfg: ResolvedConfig) -> list[Change]:
         is_hook = key.startswith(f'{HOOKS}.')
         if is_hook and ABSENT in (before, after):  # any run may be resumed with other hooks
             continue
-        may_change = known.get(key) and (key != BACKEND or all(map(_may_move, (old, new))))
         is_of_one = key.startswith(COMM) and not (key in old and key in new)
-        found.append(Change(key, before, after, bool(may_change or is_hook or is_of_one)))
+        found.append(Change(key, before, after, bool(known.get(key) or is_hook or is_of_one)))
     return found
-
-
-def _may_move(leaves: Mapping[str, Any]) -> bool:
-    """Whether the collector of a config can be resumed with another backend."""
-    start = BACKEND.removesuffix('backend')
-    section = {key.removeprefix(start): value for key, value in leaves.items() if key.startswith(start)}
-    return is_interchangeable(section.get('backend', LOCAL), section)
 
 
 def changeable(cfg: ResolvedConfig) -> Mapping[str, bool]:

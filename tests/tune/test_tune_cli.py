@@ -149,7 +149,7 @@ def test_search_is_ended_by_a_signal_and_ends_elsewhere_with_the_same_bits(
 ) -> None:
     cwd, elsewhere = tmp_path / 'cwd', tmp_path / 'elsewhere'
     cwd.mkdir(), elsewhere.mkdir()
-    process = start(cwd, *SEARCH, '--env-step', str(BUDGET), '--name', 'mine', *SLOW)
+    process = start(cwd, *SEARCH, '--env-step', str(BUDGET), '--out', 'mine', *SLOW)
     until_it_runs(process, cwd / 'mine')
     process.send_signal(signal.SIGTERM)
     out, err = finish(process, 143)
@@ -167,7 +167,7 @@ def test_search_is_ended_by_a_signal_and_ends_elsewhere_with_the_same_bits(
     (command,) = [line for line in out.splitlines() if line.startswith('continue the best trial: ')]
     words = command.split()
     assert find_checkpoint(words[words.index('--resume') + 1]).is_relative_to(moved)
-    assert words[-2:] == ['--env-step', str(2 * BUDGET)]
+    assert words[-2:] == ['--env-step', 'N']
     for trial in trials(moved):
         assert rows(trial)[-1]['iterations_since_restore'] < rows(trial)[-1]['training_iteration']
     options = {'env.env_id': 'tune_envs:SlowEnv', 'max_env_step': BUDGET}

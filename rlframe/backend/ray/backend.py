@@ -176,12 +176,6 @@ class RayBackend(Backend):
     def has_gpu(cls, section: Mapping[str, Any], rank: int) -> bool:
         return bool(remote_config_of(section, rank)['num_gpus'])
 
-    @classmethod
-    def is_interchangeable(cls, section: Mapping[str, Any]) -> bool:
-        """Whether a single synchronous actor always has the newest weights; several generators could not be merged."""
-        is_newest = section['update_after_each_batch'] and not section['overlap']
-        return bool(section['num_collectors'] == 1 and section['sync'] and is_newest)
-
 
 def _stays_here(section: str, what: str) -> ConfigError:
     """Returns the error for a collector or an evaluator that needs the policy or data of the training process."""

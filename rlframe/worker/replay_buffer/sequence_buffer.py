@@ -294,7 +294,6 @@ class SequenceReplayBuffer(NaiveReplayBuffer):
         stop = self._storage.stop
         row = stop - 1 - (stop - 1 - slot) % self._capacity
         rows = self._rows(self._storage, self._around(row, sequence, self._storage.first))
-        self._tally(sampled=batch)
         return rows.replace(**added)
 
     def batches(self, count: int, size: int, cur_learner_iter: int) -> Iterator[Rows]:
