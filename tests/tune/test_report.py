@@ -136,10 +136,9 @@ def test_what_cannot_be_written_is_noted(tmp_path: Path, config: dict[str, Any])
 
 
 def test_the_last_line_is_a_command_that_trains_the_best_trial_further(
-    tmp_path: Path, config: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    cwd: Path, config: dict[str, Any]
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    home = tmp_path / 'my search'
+    home = cwd / 'my search'
     (home / 'trial_1').mkdir(parents=True)
     config |= {'max_env_step': 60, 'max_train_iter': 10**6}
     running = Trial(config, home / 'trial_1', 'a')
@@ -153,5 +152,5 @@ def test_the_last_line_is_a_command_that_trains_the_best_trial_further(
     assert title == 'continue the best trial' and line.endswith("--resume 'my search/trial_1' --env-step N")
     words = shlex.split(command)
     assert main([*words[words.index('--resume') : -1], '120']) == 0
-    (run,) = tmp_path.glob('*_seed0')
+    (run,) = cwd.glob('*_seed0')
     assert records(run)[-1]['envstep'] > last['envstep']

@@ -20,11 +20,7 @@ from rlframe.export import export_policy
 from rlframe.pipeline import serial_pipeline
 from rlframe.pipeline.resume import resume
 
-
-@pytest.fixture(autouse=True)
-def cwd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
+pytestmark = pytest.mark.usefixtures('cwd')
 
 
 def network(sizes: tuple[int, ...] = (3, 2)) -> Any:

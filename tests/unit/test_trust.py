@@ -173,10 +173,9 @@ def test_resume_with_a_config_of_ones_own_takes_nothing_from_that_of_the_checkpo
 
 
 def test_ones_own_run_needs_no_flag_whatever_it_names(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+    cwd: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / 'own_envs.py').write_text(
+    (cwd / 'own_envs.py').write_text(
         'from gymnasium.envs.classic_control import CartPoleEnv\n'
         'from gymnasium.wrappers import TimeLimit\n'
         'def make(**kwargs): return TimeLimit(CartPoleEnv(**kwargs), 50)\n',
