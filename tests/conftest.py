@@ -60,6 +60,13 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     return min(cores or 1, MOST_WORKERS)
 
 
+@pytest.fixture
+def cwd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty working directory."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
 @pytest.fixture(scope='session')
 def small_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a short run of this user, with an export; tests take copies of it."""

@@ -70,9 +70,8 @@ def rows(trial: str | Path) -> list[dict[str, Any]]:
 
 
 def test_asha_stops_the_worst_early_and_the_command_line_says_what_was_best(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    cwd: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     words = ('--search', 'env.kwargs.score=grid(7,0,5,1)', 'env.env_id=tune_envs:ScoredEnv')
     words += ('--scheduler', 'asha', '--env-step', '900', '--out', 'found', '--max-concurrent', '1')
     assert main([*COMMAND, *words]) == 0
@@ -98,7 +97,7 @@ def test_asha_stops_the_worst_early_and_the_command_line_says_what_was_best(
     assert Path('found/scores.png').stat().st_size > 5000
 
     said = dict(line.split(': ', 1) for line in out.splitlines() if ': ' in line)
-    best = compile_trial({'config': str(tmp_path / 'found' / 'best_config.py')})
+    best = compile_trial({'config': str(cwd / 'found' / 'best_config.py')})
     assert best.env.kwargs.score == 7 and best.max_env_step == 900
     assert said['train'].split()[3:] == ['-c', 'found/best_config.py']
     assert main(['-c', 'found/best_config.py', '--env-step', '200', '--exp-name', 'again']) == 0

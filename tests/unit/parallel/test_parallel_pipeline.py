@@ -30,12 +30,6 @@ CREATE = dict(
 )
 
 
-@pytest.fixture
-def cwd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
 def compiled(*overrides: str, **given: Any) -> ExperimentConfig:
     """A small parallel DQN run in one process that ends after some env steps."""
     main = dict(exp_name='toy', env=ENV, policy=dict(cuda=False), max_env_step=120)
