@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import importlib
 import importlib.util
-import re
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -61,12 +60,6 @@ MODULES = {
     'metaworld': ('Meta-World/',),
 }
 """Modules of other packages that register envs when imported, by the prefix of their ids."""
-ENVPOOL_IDS = re.compile(
-    r'(MetaWorld|MyoSuite|Jumanji|MuJoCoPlayground|gfootball)/|\w+(Easy|Hard)-v0'
-    r'|(AcrobotSwingup|BallInCup|Cartpole|Cheetah|Finger|FishSwim|HopperHop|Humanoid(Stand|Walk|Run)|Manipulator|Quadruped'
-    r'|Reacher(Easy|Hard)|Swimmer6|Walker(Run|Stand|Walk))'
-)
-"""How the ids of families begin that EnvPool brings: MetaWorld, MyoSuite, Jumanji, Procgen, dm_control and others."""
 
 
 class GymConfig(EnvConfig):
@@ -207,8 +200,8 @@ def make_by_id(env_id: str, kwargs: Mapping[str, Any]) -> gym.Env[Any, Any]:
             and not (has_namespace or module_of(name))
         ):
             raise _missing(env_id, 'its package is not installed') from error
-        is_near = name not in gym.registry and not ENVPOOL_IDS.match(name)
-        is_near = is_near and bool(module or not module_of(name))  # its package is not imported
+        # an id of another package is near to none of those that are known
+        is_near = name not in gym.registry and bool(module or not module_of(name))
         near = nearest(name, gym.registry) if is_near else ''
         why = str(error).partition(' Did you mean')[0].rstrip('.')  # Gymnasium names no version
         raise EnvError(
@@ -263,9 +256,7 @@ def _import(module: str) -> Any:
 
 
 def _module_advice(name: str) -> str:
-    """Returns advice on how to name the module that registers an env id unknown to Gymnasium, or which package has it."""
-    if ENVPOOL_IDS.match(name):
-        return f'EnvPool has such envs: pip install "rlframe[envpool]", and name it envpool:{name}.'
+    """Returns advice on how to name the module that registers an env id unknown to Gymnasium."""
     module = module_of(name)
     which = f'The package {_package(module)} registers such ids' if module else 'If a package registers it'
     return f"{which}: name its module before the id, env.env_id='{module or 'module'}:{name}', or in import_names."

@@ -192,15 +192,6 @@ def test_trial_that_is_being_saved_when_it_takes_over_goes_on_to_its_end(tmp_pat
     assert (tmp_path / 'slow' / 'pbt_global.txt').is_file()
 
 
-@pytest.mark.filterwarnings('ignore:The optimal value found for dimension', 'ignore:scipy.optimize')
-def test_pb2_brings_a_search_to_its_end(tmp_path: Path) -> None:
-    pytest.importorskip('sklearn')
-    space = {RATE: tune.uniform(0.001, 0.01)}
-    results = search(tmp_path, space, scheduler='pb2', max_env_step=600, seed=0, num_samples=2, interval=2)
-    assert results.num_errors == 0 and len(results) == 2
-    assert all(rows(result.path)[-1]['timesteps_total'] >= 600 for result in results)
-
-
 def test_optuna_searches_and_its_trials_are_stopped_by_a_scheduler(tmp_path: Path) -> None:
     pytest.importorskip('optuna')
     space = {'env.kwargs.score': tune.uniform(1, 2), 'policy.learn.batch_size': tune.choice([8, 16])}

@@ -179,14 +179,6 @@ def test_a_game_of_envpool_is_one_of_players_who_move_in_turn(tmp_path: Path) ->
     assert result.finished and result.best is not None
 
 
-@pytest.mark.parametrize('env', ['MetaWorld/Reach-v3', 'CoinrunEasy-v0', 'CheetahRun-v1'])
-def test_an_id_that_only_envpool_has_names_it(env: str, capsys: pytest.CaptureFixture[str]) -> None:
-    if find_world(env).manager is not None:
-        pytest.skip('EnvPool is installed')
-    assert main(['train', '--env', env]) == 2
-    assert f'rlframe[envpool]", and name it envpool:{env}' in capsys.readouterr().err
-
-
 @pytest.mark.usefixtures('envpool')
 def test_installed_envs_are_listed_by_family_and_with_their_spaces(
     capsys: pytest.CaptureFixture[str],
