@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -168,17 +169,10 @@ def test_bad_input_is_refused_before_anything_is_created(
     says: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    refused: Callable[..., str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    try:
-        code = main(['train', *words])
-    except SystemExit as error:
-        code = error.code  # type: ignore[assignment]
-    err = capsys.readouterr().err
-    assert code == 2 and says in err
-    assert len([line for line in err.splitlines() if line.startswith('rlframe')]) == 1
-    assert not list(tmp_path.iterdir())
+    assert says in refused('train', *words)
 
 
 def test_env_whose_package_is_missing_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
