@@ -24,6 +24,7 @@ from tune_runs import (
     RESULTS,
     SCORED,
     assert_same_state,
+    command,
     comparable,
     has_free_cpus,
     ray_results,
@@ -304,13 +305,6 @@ def test_fault_of_an_env_is_the_error_of_its_trial(tmp_path: Path) -> None:
         assert says[fault] in (report.folder / 'trials.csv').read_text()
         (told,) = (Path(row.result.path) / 'run').glob('crash_iteration_*.txt')
         assert 'Traceback' in told.read_text() and (fault != 'hang' or 'time.sleep' in told.read_text())
-
-
-def command(pid: int) -> str:
-    try:
-        return Path(f'/proc/{pid}/cmdline').read_text().replace('\0', ' ')
-    except OSError:
-        return ''
 
 
 def test_trial_that_is_begun_again_after_an_error_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
