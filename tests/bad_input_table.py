@@ -9,7 +9,7 @@ ENV, MODEL = 'env.env_id', 'policy.model'
 RATE = 'policy.learn.learning_rate'
 
 FILES = {
-    '1': Case('ConfigError', ('-c', 'missing.py'), ('not found', '/missing.py', 'has no config file')),
+    '1': Case('ConfigError', ('-c', 'missing.py'), ('not found', '/missing.py', 'There are: ')),
     '2 folder': Case('ConfigError', ('-c', '<file>'), ('is a directory', '.py, .json, .yaml')),
     '2 suffix': file('x', "'.txt'", '.py, .json, .yaml', name='a.txt'),
     '2 empty': file(' ', 'is empty', '.py, .json, .yaml'),

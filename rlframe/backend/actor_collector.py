@@ -21,7 +21,7 @@ from rlframe.backend.shares import (
     shares,
     writable,
 )
-from rlframe.backend.states import checked_actors, in_actor
+from rlframe.backend.states import checked_actors
 from rlframe.data.faces import acting_of
 from rlframe.errors import ConfigError
 from rlframe.run.metrics import ScalarWriter
@@ -243,7 +243,7 @@ class ActorCollector(ISerialCollector):
             size,
             self._train_iter,
             version,
-            self._options,
+            self._options_of(rank),
             self._at_random,
             is_reset,
             self._reset_always,
@@ -252,6 +252,15 @@ class ActorCollector(ISerialCollector):
         call = self._pool.ask(rank, 'collect', request, weights, size=size)
         self.requested += size
         return call
+
+    def _options_of(self, rank: int) -> Mapping[str, Any]:
+        """Returns further arguments of the collector of a rank, whose policy may have settings of its own."""
+        settings_of, name = self._attribute('settings_of', None), 'policy_kwargs'
+        if settings_of is None or not self._options.get(name):
+            return self._options
+        ranks = self._pool.ranks
+        own = settings_of(self._options[name], ranks.index(rank), len(ranks))
+        return {**self._options, name: own}
 
     def _wait(self) -> Call:
         """Waits for the next call that has ended; data replaced by an exception are lost."""
@@ -444,7 +453,7 @@ class ActorCollector(ISerialCollector):
             CheckpointMismatchError: If it was saved with another number of actors.
             CheckpointStateError: If a part is missing or invalid.
         """
-        ranks, state = self._pool.ranks, in_actor(state_dict, self._acting(self._pool.ranks[0]))
+        ranks, state = self._pool.ranks, state_dict
         saved = checked_actors(state, len(ranks))
         self._drain()
         known = {rank: (own,) for rank, own in zip(ranks, saved, strict=True) if own is not None}

@@ -86,19 +86,16 @@ class Part(NamedTuple):
     load_state_dict: Callable[[State], object]
 
 
-def collector_part(
-    collector: ISerialCollector, convert: Callable[[State], State], note: Callable[[str], None]
-) -> Part:
-    """Returns a collector as a part that may continue from the state of a collector of another backend.
+def collector_part(collector: ISerialCollector, note: Callable[[str], None]) -> Part:
+    """Returns a collector as a part that says which envs could not be restored.
 
     Args:
         collector: The collector.
-        convert: Converts a saved state to the collector's backend.
         note: Receives a reason for each env whose state could not be restored.
     """
 
     def load(state: State) -> None:
-        collector.load_state_dict(convert(state))
+        collector.load_state_dict(state)
         for env, why in collector.unsaved.items():
             note(f'the state of env {env} could not be restored: {why}')
 
@@ -217,7 +214,12 @@ def evaluator_backend(cfg: ExperimentConfig, factory: EnvFactory) -> Backend:
     return _opened(cfg.policy.eval.evaluator, factory, lambda backend: backend.open_evaluator(cfg))
 
 
-def _opened(section: ResolvedConfig, factory: EnvFactory, open_: Callable[[Backend], None]) -> Backend:
+def buffer_backend(cfg: ExperimentConfig, factory: EnvFactory) -> Backend:
+    """Returns the backend of the replay buffer; the caller has to close it."""
+    return _opened(cfg.policy.other.replay_buffer or {}, factory, lambda backend: backend.open_buffer(cfg))
+
+
+def _opened(section: Mapping[str, Any], factory: EnvFactory, open_: Callable[[Backend], None]) -> Backend:
     backend = get_backend_cls(section)(factory)
     try:
         open_(backend)
@@ -400,9 +402,12 @@ def make_buffer(cfg: ExperimentConfig, **common: Any) -> IBuffer | None:
     section = cfg.policy.other.replay_buffer
     if section is None:
         return None
-    return BUFFER_REGISTRY.build(
-        section, section, seed=component_rng(cfg.seed, 'replay_buffer').integers(2**32), **common
-    )
+    return BUFFER_REGISTRY.build(section, section, seed=buffer_seed(cfg), **common)
+
+
+def buffer_seed(cfg: ExperimentConfig) -> int:
+    """Returns the seed of the replay buffer."""
+    return int(component_rng(cfg.seed, 'replay_buffer').integers(2**32))
 
 
 def make_learner(

@@ -160,7 +160,7 @@ def test_search_is_ended_by_a_signal_and_ends_elsewhere_with_the_same_bits(
     (command,) = [line for line in out.splitlines() if line.startswith('continue the best trial: ')]
     words = command.split()
     assert find_checkpoint(words[words.index('--resume') + 1]).is_relative_to(moved)
-    assert words[-2:] == ['--env-step', 'N']
+    assert words[-2:] == ['--env-step', str(2 * BUDGET)]
     for trial in trials(moved):
         assert rows(trial)[-1]['iterations_since_restore'] < rows(trial)[-1]['training_iteration']
     options = {'env.env_id': 'tune_envs:SlowEnv', 'max_env_step': BUDGET}

@@ -11,7 +11,7 @@ from typing import Any
 import ray
 from runs import CASES, ROOT, differences, records
 
-from rlframe.config.tree import parse_value
+from rlframe.config.compile import parse_value
 from rlframe.run.read_checkpoint import load_checkpoint
 from rlframe.tune import make_tuner
 from rlframe.tune.trial import CHECKPOINT
@@ -55,8 +55,6 @@ def saved_state(folder: Path) -> dict[str, Any]:
     """Returns everything that a trial saved into a folder but for times."""
     state, _ = load_checkpoint(folder / CHECKPOINT)
     state['progress'] |= {'wall_time': 0}
-    for part in ('control', 'throughput'):
-        (state.get('replay_buffer') or {}).pop(part, None)
     return state
 
 

@@ -70,7 +70,7 @@ class ActorPool(Pool):
         cfg: Options of a collector, of which those of ``RAY_OPTIONS`` are used.
         kind: The kind of worker in the actors.
         section: Config key of the options.
-        make: Creates the parts in an actor; can be passed to ``start`` instead.
+        make: Creates the parts in an actor, like ``MakeParts``.
 
     Raises:
         ResourceError: If no Ray answers at the given address, or it lacks the resources that the actors need.
@@ -104,26 +104,22 @@ class ActorPool(Pool):
             self._session.close()
             raise
 
-    def start(self, make: Any = None) -> None:
+    def start(self) -> None:
         """Starts all actors and waits until they are ready.
-
-        Args:
-            make: Creates the parts in an actor, like ``MakeParts``.
 
         Raises:
             SerializationError: If ``make`` cannot be sent to actors.
             ActorLostError: If they die during the start, or take too long.
             Exception: Any exception raised by the constructor of an env, a policy or a collector.
         """
-        self.make = self.make if make is None else make
         self._start(self._first)
 
-    def add(self, remote_configs: Sequence[Mapping[str, Any]], make: Any = None) -> list[int]:
+    def add(self, remote_configs: Sequence[Mapping[str, Any]], make: Any) -> list[int]:
         """Starts additional actors, waits until all are ready and returns their ranks; if one fails, none is added.
 
         Args:
             remote_configs: Resources of each, in addition to those in the options.
-            make: Creates the parts in them, and from now on in all actors; by default, as for the first ones.
+            make: Creates the parts in them, and from now on in all actors.
 
         Raises:
             ResourceError: If the cluster lacks the resources that they need; with the numbers.
@@ -134,7 +130,7 @@ class ActorPool(Pool):
         options = {rank: {**options[rank], **own} for rank, own in zip(options, remote_configs, strict=True)}
         self._reserve(options)
         self.next_rank += len(remote_configs)
-        before, self.make = self.make, self.make if make is None else make
+        before, self.make = self.make, make
         try:
             self._start(options)
         except BaseException:
@@ -157,7 +153,7 @@ class ActorPool(Pool):
         for rank in options:
             self._create(self.slots[rank])
         while any(self.slots[rank].facts is None for rank in options):
-            self._look()
+            self.look()
 
     def remove(self, rank: int) -> None:
         """Closes an actor; results of its pending calls are not delivered."""
@@ -172,6 +168,11 @@ class ActorPool(Pool):
     def ranks(self) -> list[int]:
         """Ranks of the actors, in order."""
         return sorted(self.slots)
+
+    @property
+    def ready(self) -> list[int]:
+        """Ranks of the actors that have started and were not lost since, in order."""
+        return [rank for rank in self.ranks if self.slots[rank].facts is not None]
 
     def key(self, name: str) -> str:
         """Returns the config key of an option."""
@@ -225,7 +226,7 @@ class ActorPool(Pool):
         """
         while not self._done:
             assert any(slot.calls for slot in self.slots.values()), 'nothing was asked'
-            self._look()
+            self.look()
             if on_tick is not None:
                 on_tick()
         return self._done.popleft()
@@ -233,7 +234,7 @@ class ActorPool(Pool):
     def poll(self) -> Call | None:
         """Returns a call that has ended, if there is one, without waiting; raises like ``wait``."""
         if not self._done:
-            self._look(0.0)
+            self.look(0.0)
         return self._done.popleft() if self._done else None
 
     def get(self, call: Call) -> Any:
@@ -285,7 +286,7 @@ class ActorPool(Pool):
 
     # one look at everything
 
-    def _look(self, seconds: float = TICK) -> None:
+    def look(self, seconds: float = TICK) -> None:
         """Starts due actors, receives answers for some time, and gives up calls that are too late."""
         now = time.monotonic()
         for slot in self.slots.values():
