@@ -71,14 +71,14 @@ def test_an_interrupted_run_resumes_with_learner_buffer_and_counters(cwd: Path) 
         pipeline.save_latest()
         folder, before = pipeline.folder, pipeline.progress.state_dict()
         held, rows = pipeline.replay_buffer.count(), pipeline.coordinator.pushed
-        weights = pipeline.trained.state['model']
+        weights = pipeline.policy_state['model']
     found = resume(folder, max_env_step=before['envstep'] + 100)
     assert found.folder == folder and found.cfg.parallel.collector_num == 2
     with ParallelPipeline(found.cfg, found.folder, found.saved) as again:
         assert again.progress.state_dict() == before
         assert again.replay_buffer.count() == held and again.coordinator.pushed == rows
         assert again.coordinator.received == coordinator.received
-        restored = again.trained.state['model']
+        restored = again.policy_state['model']
         assert all((restored[name] == weights[name]).all() for name in weights)
         again.run()
         seats = again.coordinator.workers.state_dict()['seats']
