@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from runs import child_processes
+from runs import child_processes, free_port
 
 from rlframe import config
 from rlframe.entry.__main__ import main
@@ -95,19 +95,11 @@ def with_token(section: str = 'comm_collector') -> str:
 
 
 @pytest.mark.parametrize('role', ['collector', 'learner'])
-def test_coordinator_that_is_not_there(role: str, capsys: pytest.CaptureFixture[str], free: int) -> None:
+def test_coordinator_that_is_not_there(role: str, capsys: pytest.CaptureFixture[str]) -> None:
+    free = free_port()
     words = ['-m', role, '-c', 'c.py', '--join', f'127.0.0.1:{free}']
     says = (f'http://127.0.0.1:{free}', 'does not answer Join', 'Is it running')
     refused(capsys, [*words, f'comm_{role}.timeout=0.1'], *says, code=1)
-
-
-@pytest.fixture
-def free() -> int:
-    """A port on which nobody listens."""
-    with socket.socket() as probe:
-        probe.bind(('127.0.0.1', 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 @pytest.mark.parametrize(
