@@ -160,7 +160,7 @@ class ScriptedCoordinator:
                 self.pushed += rows
                 return Reply(m.Taken(rows, False, newest, {}))
             case m.AskData() if self.batches:
-                return Reply(m.Data(self.batches_each, 100, {}), self.batches.pop(0))
+                return Reply(m.Data(self.batches_each, 100), self.batches.pop(0))
             case m.AskData():
                 return Reply(m.Wait(0.0, True, 'there are no more data'))
             case m.Finished():

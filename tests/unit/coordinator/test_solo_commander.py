@@ -216,7 +216,6 @@ def test_settings_are_asked_of_the_policy_with_the_counters() -> None:
     assert commander.settings(now) == {'eps': 0.5, 'told': told}
     job = commander.get_collector_task('c', now)
     assert job is not None and job.kind == 'collect' and job.settings == {'eps': 0.5, 'told': told}
-    assert commander.learn_settings(now) == {'eps': 0.5}
 
 
 def test_no_learner_begins_when_nothing_remains_to_be_learned() -> None:
