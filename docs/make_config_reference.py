@@ -14,9 +14,17 @@ from typing import Any
 
 from rlframe.app.explain import flat_fields, meaning_of
 from rlframe.config import FORWARDED
-from rlframe.config.backends import BACKENDS, ROLES
-from rlframe.config.schema import PARALLEL_FIELDS, TOP
-from rlframe.config.tree import ALIASES, COMPONENTS, PARALLEL, PARALLEL_ONLY, Component
+from rlframe.config.schema import (
+    ALIASES,
+    BACKENDS,
+    COMPONENTS,
+    PARALLEL,
+    PARALLEL_FIELDS,
+    PARALLEL_ONLY,
+    ROLES,
+    TOP,
+    Component,
+)
 from rlframe.registry import PARALLEL_COMMANDER_REGISTRY, REGISTRIES, Registry
 from rlframe.utils.field import REQUIRED, Field
 from rlframe.worker.learner.learner_hook import SHORTHANDS
@@ -66,7 +74,7 @@ def reference() -> str:
     parts += [PARALLEL_HEAD, _table(flat_fields(PARALLEL_FIELDS, f'{PARALLEL}.'))]
     for part in PARALLEL_ONLY:
         parts += _component(part)
-    parts += ['## backend: `backend` of a collector or an evaluator\n', _table(_chosen())]
+    parts += ['## backend: `backend` of a collector, an evaluator or a replay buffer\n', _table(_chosen())]
     backends = dict(_builtin(REGISTRIES['backend']))
     parts += [''.join(_title(name, cls) for name, cls in backends.items())]
     for role in ROLES:

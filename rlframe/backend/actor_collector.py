@@ -226,7 +226,7 @@ class ActorCollector(ISerialCollector):
             size,
             self._train_iter,
             version,
-            self._options,
+            self._options_of(rank),
             self._at_random,
             is_reset,
             self._reset_always,
@@ -235,6 +235,15 @@ class ActorCollector(ISerialCollector):
         call = self._pool.ask(rank, 'collect', request, weights, size=size)
         self.requested += size
         return call
+
+    def _options_of(self, rank: int) -> Mapping[str, Any]:
+        """Returns further arguments of the collector of a rank, whose policy may have settings of its own."""
+        settings_of, name = self._attribute('settings_of', None), 'policy_kwargs'
+        if settings_of is None or not self._options.get(name):
+            return self._options
+        ranks = self._pool.ranks
+        own = settings_of(self._options[name], ranks.index(rank), len(ranks))
+        return {**self._options, name: own}
 
     def _wait(self) -> Call:
         """Waits for the next call that has ended; data replaced by an exception are lost."""

@@ -14,10 +14,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rlframe.config.backends import LOCAL, ROLES, backend_defaults, options_of
-from rlframe.config.compile import DEVICE_OPTIONS, FORWARDED, split_config
-from rlframe.config.schema import HOOKS
-from rlframe.config.tree import PARALLEL, PARALLEL_ONLY, Tree, section_at, user_tree
+from rlframe.config.compile import DEVICE_OPTIONS, FORWARDED, _forwarded, user_tree
+from rlframe.config.components import (
+    backend_defaults,
+    components_of,
+    find_schema,
+    options_of,
+    section_at,
+)
+from rlframe.config.schema import HOOKS, LOCAL, PARALLEL, PARALLEL_ONLY, ROLES, Tree
 from rlframe.config.trust import Data
 from rlframe.errors import ConfigError
 from rlframe.registry import BACKEND_REGISTRY
@@ -168,6 +173,58 @@ def _replace(file: Path, text: str) -> None:
     """Writes a whole file or nothing."""
     with whole_file(file) as draft:
         write_private(draft, text)
+
+
+def split_config(cfg: Mapping[str, Any]) -> tuple[Tree, Tree]:
+    """Returns the ``main_config`` and ``create_config`` that compile to ``cfg``; this does not mark options as read."""
+    main, (_, options) = to_plain(cfg), find_schema(to_plain(cfg), [])
+    create: Tree = {'import_names': main.pop('import_names', [])}
+    for key, _ in _forwarded(options):
+        *path, name = key.split('.')
+        section = section_at(main, path)
+        if isinstance(section, dict):
+            section.pop(name, None)
+    for part in reversed(components_of(main)):
+        above = section_at(main, part.path[:-1])
+        below = above.get(part.path[-1])
+        if isinstance(below, dict):
+            create[part.name] = {'type': below.pop('type'), 'import_names': below.pop('import_names')}
+        elif isinstance(above, dict):
+            above.pop(part.path[-1], None)
+    return main, dict(reversed(create.items()))
+
+
+def unread_user_keys(cfg: ResolvedConfig) -> list[str]:
+    """Returns the keys that the user changed from the default and that nothing has read.
+
+    A list or an open dict counts as one key. ``type``, ``import_names`` and ``exp_name`` are never reported.
+    """
+    options = find_schema(to_plain(cfg), [])[1]
+    rows = _forwarded(options)
+    copies: dict[str, list[str]] = {}
+    for target, source in rows:
+        copies.setdefault(source, []).append(target)
+    unread = []
+    for key in sorted(cfg._user_keys):
+        path, _, name = key.rpartition('.')
+        if getattr(section_at(options, path.split('.')).get(name), 'ignored', ''):
+            continue
+        readers = [key, *copies.get(key, ())]
+        if name not in ('type', 'import_names', 'exp_name') and not any(
+            _was_read(cfg, reader) for reader in readers
+        ):
+            unread.append(key)
+    return unread
+
+
+def _was_read(cfg: ResolvedConfig, key: str) -> bool:
+    *path, name = key.split('.')
+    section: Any = cfg
+    for step in path:
+        section = dict.get(section, step)
+        if not isinstance(section, ResolvedConfig):
+            return False
+    return bool(section.was_read(name))
 
 
 FREE = ('exp_name', 'import_names')

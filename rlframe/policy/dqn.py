@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import copy
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Literal
 
 from easydict import EasyDict
 
 from rlframe.data.faces import Metrics
-from rlframe.data.timestep import Batch
+from rlframe.data.timestep import Batch, FloatArray
 from rlframe.errors import ConfigError
 from rlframe.policy.parts.actions import IMPOSSIBLE, mask_of, masked
 from rlframe.policy.parts.optim import ADAM_EPS, Optimizer
@@ -20,6 +21,7 @@ from rlframe.policy.parts.options import (
     Schedule,
     grad_clip_norm,
     learning_rate,
+    refused,
 )
 from rlframe.policy.parts.sequences import Rows
 from rlframe.policy.q_policy import QConfig, QPolicy
@@ -90,6 +92,10 @@ class DQNConfig(TDConfig, QConfig):
         ' without effect if entropy_tau is None',
         may_change=True,
     )
+    first_priority: Literal['largest', 'error'] = option(
+        'largest',
+        doc="priority of new transitions: 'largest' is the largest so far, 'error' the TD error that their collector computes",
+    )
     model: DQNModel
     learn: DQNLearn
 
@@ -118,6 +124,9 @@ class DQNPolicy(QPolicy):
             given = f'target_update_freq ({learn.target_update_freq}) and target_theta ({learn.target_theta})'
             message = f'set one of {given}, and the other to None'
             errors.append(ConfigError(message, where='learn.target_theta'))
+        if cfg.first_priority == 'error' and (cls.loss is not DQNPolicy.loss or cfg.entropy_tau is not None):
+            message = f'the priorities of {cls.__name__} are not the TD errors that collectors compute'
+            errors.append(refused(cfg, 'first_priority', message, "'largest'"))
         return errors
 
     def init_learn(self) -> None:
@@ -133,14 +142,10 @@ class DQNPolicy(QPolicy):
         is_own = type(self).loss is DQNPolicy.loss
         self._reduction = 'mean' if is_own and not self.targets.has_weights else 'none'
 
-    @property
-    def _is_turn(self) -> bool:
-        """Whether the target network follows after the next update."""
-        freq = self._target_update_freq
-        return freq is None or (self.targets.updates + 1) % freq == 0
-
     def forward_learn(self, data: Batch) -> Metrics:
-        metrics = self.update_tensors(self.columns(data), self._is_turn)
+        freq = self._target_update_freq
+        is_turn = freq is None or (self.targets.updates + 1) % freq == 0
+        metrics = self.update_tensors(self.columns(data), is_turn)
         self.targets.updates += 1
         return metrics | self._optimizer.metrics()
 
@@ -207,6 +212,25 @@ class DQNPolicy(QPolicy):
         value = self.expected(self.model(next_obs) if self._double else output)
         best = (masked(value, mask_of(next_obs)) if self._has_mask else value).argmax(1)
         return self.chosen(output, best)
+
+    def _get_priority_of(self) -> Callable[[Batch], Any] | None:
+        return (
+            self._normalizer.learning(self._first_priority) if self._cfg.first_priority == 'error' else None
+        )
+
+    def _first_priority(self, data: Batch) -> FloatArray:
+        """Returns the absolute TD error of new transitions, float32 [M], by the network that acts alone.
+
+        Source:
+            Horgan et al., Distributed Prioritized Experience Replay (2018), section 3.
+        """
+        rows, discount_factor = self.columns(data), self._cfg.discount_factor
+        with torch.inference_mode():
+            value = self.chosen(self.model(rows['obs']), rows['action'])
+            reached = masked(self.model(rows['next_obs']), mask_of(rows['next_obs'])).amax(1)
+            discount = rows.get('value_gamma', discount_factor) * ~rows['terminated']
+            error: FloatArray = (rows['reward'] + discount * reached - value).abs().cpu().numpy()
+        return error
 
     def _update_target(self) -> None:
         if self._target_theta is None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -10,9 +11,12 @@ import numpy as np
 from rlframe.data.timestep import Array, Batch, IntArray, TimeStep
 from rlframe.policy.base_policy import OtherConfig, Policy, PolicyConfig
 from rlframe.policy.parts.actions import mask_of, masked, random_allowed
-from rlframe.policy.parts.options import Schedule, check_schedule, value_at
+from rlframe.policy.parts.options import Schedule, check_schedule, schedule_of
 from rlframe.utils.field import option
 from rlframe.utils.lazy import torch
+
+SettingsOf = Callable[[Mapping[str, Any], int, int], Mapping[str, Any]]
+"""Maps the settings of collection, the place of a collector and their number to the settings of that collector."""
 
 
 class QOther(OtherConfig):
@@ -23,6 +27,13 @@ class QOther(OtherConfig):
         range='[0, 1]',
         doc='probability of a random action; a schedule over env steps',
         check=check_schedule,
+        may_change=True,
+    )
+    eps_ladder: float = option(
+        0.0,
+        range='[0, inf)',
+        doc='how far eps differs between N collectors: that of collector i is eps ** (1 + eps_ladder * i / (N - 1)); Ape-X'
+        ' has 7, with a constant eps of 0.4',
         may_change=True,
     )
 
@@ -118,7 +129,24 @@ class QPolicy(Policy):
         return rows
 
     def get_setting_collect(self, info: Mapping[str, Any]) -> dict[str, Any]:
-        return {'eps': value_at(self._cfg.other.eps, info['envstep'])}
+        return {'eps': self._eps(info['envstep'])}
+
+    @cached_property
+    def _eps(self) -> Callable[[float], float]:
+        """The probability of a random action as a function of env steps."""
+        return schedule_of(self._cfg.other.eps)
+
+    def _get_settings_of(self) -> SettingsOf | None:
+        return self._settings_of if self._cfg.other.eps_ladder else None
+
+    def _settings_of(self, settings: Mapping[str, Any], place: int, count: int) -> Mapping[str, Any]:
+        """Returns the settings of one of several collectors, whose eps form a ladder.
+
+        Source:
+            Horgan et al., Distributed Prioritized Experience Replay (2018), section 4.1.
+        """
+        share = place / (count - 1) if count > 1 else 0.0
+        return {**settings, 'eps': settings['eps'] ** (1 + self._cfg.other.eps_ladder * share)}
 
     def _monitor_vars(self) -> list[str]:
         return [*super()._monitor_vars(), 'q_value', 'target_q_value']

@@ -11,11 +11,10 @@ import numpy as np
 
 from rlframe.backend.actor import reseed
 from rlframe.backend.ray.options import lag_error, without_ray_options
-from rlframe.data.timestep import Array, Batch, EnvSpec, IntArray, TimeStep
+from rlframe.data.timestep import Array, Batch, EnvSpec, IntArray, TimeStep, to_tensor
 from rlframe.errors import ConfigError
 from rlframe.registry import ENV_MANAGER_REGISTRY, ENV_REGISTRY, SERIAL_COLLECTOR_REGISTRY
 from rlframe.run.progress import Progress
-from rlframe.utils.arithmetic import aligned
 from rlframe.utils.lazy import LazyModule
 from rlframe.utils.seed import component_rng, incarnation_seed, set_seed
 from rlframe.utils.serialize import checked_bits, on_cpu
@@ -243,7 +242,7 @@ class PlainFace:
         if not hasattr(self._act, 'state_dict'):
             return np.asarray(self._act(obs))
         with torch.inference_mode():
-            action: Array = self._act(aligned(torch.as_tensor(obs, device=self._device))).cpu().numpy()
+            action: Array = self._act(to_tensor(torch.as_tensor(obs, device=self._device))).cpu().numpy()
         return action
 
     def _within_bounds(self, action: Array) -> Array:

@@ -152,7 +152,7 @@ class ActorPool(Pool):
         for rank in options:
             self._create(self.slots[rank])
         while any(self.slots[rank].facts is None for rank in options):
-            self._look()
+            self.look()
 
     def remove(self, rank: int) -> None:
         """Closes an actor; results of its pending calls are not delivered."""
@@ -167,6 +167,11 @@ class ActorPool(Pool):
     def ranks(self) -> list[int]:
         """Ranks of the actors, in order."""
         return sorted(self.slots)
+
+    @property
+    def ready(self) -> list[int]:
+        """Ranks of the actors that have started and were not lost since, in order."""
+        return [rank for rank in self.ranks if self.slots[rank].facts is not None]
 
     def key(self, name: str) -> str:
         """Returns the config key of an option."""
@@ -220,7 +225,7 @@ class ActorPool(Pool):
         """
         while not self._done:
             assert any(slot.calls for slot in self.slots.values()), 'nothing was asked'
-            self._look()
+            self.look()
             if on_tick is not None:
                 on_tick()
         return self._done.popleft()
@@ -228,7 +233,7 @@ class ActorPool(Pool):
     def poll(self) -> Call | None:
         """Returns a call that has ended, if there is one, without waiting; raises like ``wait``."""
         if not self._done:
-            self._look(0.0)
+            self.look(0.0)
         return self._done.popleft() if self._done else None
 
     def get(self, call: Call) -> Any:
@@ -280,7 +285,7 @@ class ActorPool(Pool):
 
     # one look at everything
 
-    def _look(self, seconds: float = TICK) -> None:
+    def look(self, seconds: float = TICK) -> None:
         """Starts due actors, receives answers for some time, and gives up calls that are too late."""
         now = time.monotonic()
         for slot in self.slots.values():
