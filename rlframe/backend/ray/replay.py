@@ -277,11 +277,21 @@ class ShardedReplayBuffer(IBuffer):
         while self._sent and self._sent[0].call.number < until:
             call, generation = self._sent.popleft()
             while call.number not in self._ended:
-                self._ended.add(self._pool.wait().number)
+                self._wait()
             self._ended.remove(call.number)
             self._count_losses()
             if not call.lost and generation == self.shards[call.rank].generation:
                 self.shards[call.rank].sums = call.value[1]
+
+    def _wait(self) -> None:
+        """Waits for the next call that ends; an error of a shard leaves nothing to be waited for."""
+        try:
+            self._ended.add(self._pool.wait().number)
+        except BaseException:
+            self._pool.abandon()
+            self._sent.clear()
+            self._ended.clear()
+            raise
 
     # pushing
 
