@@ -22,7 +22,7 @@ FEATURES = {
         'pygame-ce >= 2.5',
     ],  # some of its games need more: pettingzoo[classic]
     'envpool': ['envpool >= 1.0'],
-    'video': ['moviepy >= 2.0'],
+    'video': ['moviepy >= 2.0', 'gymnasium[classic-control] >= 1.1'],  # which draws with pygame
     'plot': ['matplotlib >= 3.8'],
     'tune': ['ray[tune] >= 2.52', 'optuna >= 4.0', 'scikit-learn >= 1.4', 'matplotlib >= 3.8'],
     'onnx': ['onnx >= 1.17', 'onnxscript >= 0.5'],
@@ -69,6 +69,8 @@ EXTRAS = {
         'mypy >= 1.11',
         'matplotlib >= 3.8',
         'moviepy >= 2.0',
+        'ray[tune] >= 2.52',
+        'gymnasium[classic-control] >= 1.1',
         'pyyaml >= 6.0',
         'gymnasium[box2d] >= 1.1',
         'gymnasium[atari] >= 1.1',
@@ -112,8 +114,8 @@ setup(
         'torch >= 2.10',
         'numpy',
         'easydict',
-        'gymnasium[classic-control] >= 1.1',
-        'ray[tune] >= 2.52',
+        'gymnasium >= 1.1',
+        'ray >= 2.52',
         'tensorboardX',
         'safetensors',
         'numba',

@@ -76,7 +76,7 @@ class Clock(Callback):  # type: ignore[misc]  # Ray is untyped
 def trial(folder: Path) -> float:
     """Returns the seconds from the first result of a trial to its last."""
     clock = Clock()
-    make_tuner((MAIN, CREATE), {}, storage_path=folder, name='trial', callbacks=[clock]).fit()
+    make_tuner((MAIN, CREATE), {}, folder=folder / 'trial', callbacks=[clock]).fit()
     return clock.times[-1] - clock.times[0]
 
 

@@ -5,34 +5,28 @@ recorded. To score it on records that it was not shown, instead of in episodes, 
 evaluator.type=metric evaluator.data=rlframe.envs.cartpole_expert:held_out.
 """
 
-from easydict import EasyDict
-
-main_config = EasyDict(
-    dict(
-        exp_name='cartpole_bc',
-        max_env_step=500_000,  # recorded steps read: 50 times all of them
-        env=dict(
-            env_id='CartPole-v1',
-            evaluator_env_num=10,
-            n_evaluator_episode=20,
-            stop_value=475,  # the env's own reward threshold
-        ),
-        policy=dict(
-            cuda=False,
-            model=dict(encoder_hidden_size_list=[64, 64]),
-            learn=dict(batch_size=64, learning_rate=1e-3),
-            eval=dict(evaluator=dict(eval_freq=500)),  # train iterations
-        ),
-    )
+main_config = dict(
+    exp_name='cartpole_bc',
+    max_env_step=500_000,  # recorded steps read: 50 times all of them
+    env=dict(
+        env_id='CartPole-v1',
+        evaluator_env_num=10,
+        n_evaluator_episode=20,
+        stop_value=475,  # the env's own reward threshold
+    ),
+    policy=dict(
+        cuda=False,
+        model=dict(encoder_hidden_size_list=[64, 64]),
+        learn=dict(batch_size=64, learning_rate=1e-3),
+        eval=dict(evaluator=dict(eval_freq=500)),  # train iterations
+    ),
 )
 
-create_config = EasyDict(
-    dict(
-        env=dict(type='gym'),
-        policy=dict(type='bc'),
-        collector=dict(
-            type='dataset',
-            data='rlframe.envs.cartpole_expert:demonstrations',  # or the path of an .npz file
-        ),
-    )
+create_config = dict(
+    env=dict(type='gym'),
+    policy=dict(type='bc'),
+    collector=dict(
+        type='dataset',
+        data='rlframe.envs.cartpole_expert:demonstrations',  # or the path of an .npz file
+    ),
 )

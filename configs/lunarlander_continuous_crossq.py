@@ -1,43 +1,37 @@
 """CrossQ on LunarLanderContinuous-v3: return 273.4, seeds 0-2 (worst 254.2), 200,000 env steps, 621 s of CPU time."""
 
-from easydict import EasyDict
-
-main_config = EasyDict(
-    dict(
-        exp_name='lunarlander_continuous_crossq',  # the run folder adds the seed, and a number where it exists already
-        max_env_step=200_000,
-        env=dict(
-            env_id='LunarLanderContinuous-v3',
-            collector_env_num=4,
-            evaluator_env_num=10,
-            n_evaluator_episode=30,
-            stop_value=285,  # its own reward threshold is 200
+main_config = dict(
+    exp_name='lunarlander_continuous_crossq',  # the run folder adds the seed, and a number where it exists already
+    max_env_step=200_000,
+    env=dict(
+        env_id='LunarLanderContinuous-v3',
+        collector_env_num=4,
+        evaluator_env_num=10,
+        n_evaluator_episode=30,
+        stop_value=285,  # its own reward threshold is 200
+    ),
+    policy=dict(
+        cuda=False,
+        discount_factor=0.99,
+        random_collect_size=5_000,  # training samples
+        model=dict(encoder_hidden_size_list=[128, 128]),  # sizes of in- and output come from the env
+        learn=dict(
+            update_per_collect=2,  # train iterations: one for every second env step
+            batch_size=256,
+            learning_rate_actor=dict(type='linear', start=1e-3, end=1e-4, decay=200_000),  # in env steps
+            learning_rate_critic=dict(type='linear', start=1e-3, end=1e-4, decay=200_000),  # in env steps
+            learner=dict(hook=dict(log_show_after_iter=1000, save_ckpt_after_run=True)),
         ),
-        policy=dict(
-            cuda=False,
-            discount_factor=0.99,
-            random_collect_size=5_000,  # training samples
-            model=dict(encoder_hidden_size_list=[128, 128]),  # sizes of in- and output come from the env
-            learn=dict(
-                update_per_collect=2,  # train iterations: one for every second env step
-                batch_size=256,
-                learning_rate_actor=dict(type='linear', start=1e-3, end=1e-4, decay=200_000),  # in env steps
-                learning_rate_critic=dict(type='linear', start=1e-3, end=1e-4, decay=200_000),  # in env steps
-                learner=dict(hook=dict(log_show_after_iter=1000, save_ckpt_after_run=True)),
-            ),
-            collect=dict(n_sample=4),  # training samples per round, over all envs
-            eval=dict(evaluator=dict(eval_freq=5_000)),  # train iterations: 10,000 env steps
-            other=dict(replay_buffer=dict(replay_buffer_size=200_000)),  # transitions
-        ),
-    )
+        collect=dict(n_sample=4),  # training samples per round, over all envs
+        eval=dict(evaluator=dict(eval_freq=5_000)),  # train iterations: 10,000 env steps
+        other=dict(replay_buffer=dict(replay_buffer_size=200_000)),  # transitions
+    ),
 )
 
-create_config = EasyDict(
-    dict(
-        env=dict(type='gym'),
-        env_manager=dict(type='base'),
-        policy=dict(type='crossq'),
-        collector=dict(type='sample'),
-        replay_buffer=dict(type='naive'),
-    )
+create_config = dict(
+    env=dict(type='gym'),
+    env_manager=dict(type='base'),
+    policy=dict(type='crossq'),
+    collector=dict(type='sample'),
+    replay_buffer=dict(type='naive'),
 )

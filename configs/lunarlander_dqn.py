@@ -1,49 +1,43 @@
 """DQN on LunarLander-v3: return 205.2, seeds 0-2 (worst 130.1), 100,000 env steps, 79 s of CPU time."""
 
-from easydict import EasyDict
-
-main_config = EasyDict(
-    dict(
-        exp_name='lunarlander_dqn',
-        max_env_step=100_000,
-        env=dict(
-            env_id='LunarLander-v3',
-            collector_env_num=8,
-            evaluator_env_num=10,
-            n_evaluator_episode=20,
-            stop_value=220,  # the threshold is 200
+main_config = dict(
+    exp_name='lunarlander_dqn',
+    max_env_step=100_000,
+    env=dict(
+        env_id='LunarLander-v3',
+        collector_env_num=8,
+        evaluator_env_num=10,
+        n_evaluator_episode=20,
+        stop_value=220,  # the threshold is 200
+    ),
+    policy=dict(
+        cuda=False,
+        discount_factor=0.99,
+        nstep=3,
+        model=dict(encoder_hidden_size_list=[128, 128], dueling=True),
+        learn=dict(
+            update_per_collect=4,  # train iterations
+            batch_size=128,
+            learning_rate=1e-3,
+            target_update_freq=None,  # instead, the target follows a little after each iteration:
+            target_theta=0.01,
+            grad_clip_norm=10,
+            learner=dict(hook=dict(log_show_after_iter=500, save_ckpt_after_run=True)),
         ),
-        policy=dict(
-            cuda=False,
-            discount_factor=0.99,
-            nstep=3,
-            model=dict(encoder_hidden_size_list=[128, 128], dueling=True),
-            learn=dict(
-                update_per_collect=4,  # train iterations
-                batch_size=128,
-                learning_rate=1e-3,
-                target_update_freq=None,  # instead, the target follows a little after each iteration:
-                target_theta=0.01,
-                grad_clip_norm=10,
-                learner=dict(hook=dict(log_show_after_iter=500, save_ckpt_after_run=True)),
-            ),
-            collect=dict(n_sample=8),  # training samples per round, over all envs
-            eval=dict(evaluator=dict(eval_freq=2500)),  # train iterations
-            other=dict(
-                eps=dict(type='linear', start=1.0, end=0.05, decay=20_000),  # decay in env steps
-                replay_buffer=dict(replay_buffer_size=100_000),  # transitions
-            ),
+        collect=dict(n_sample=8),  # training samples per round, over all envs
+        eval=dict(evaluator=dict(eval_freq=2500)),  # train iterations
+        other=dict(
+            eps=dict(type='linear', start=1.0, end=0.05, decay=20_000),  # decay in env steps
+            replay_buffer=dict(replay_buffer_size=100_000),  # transitions
         ),
-    )
+    ),
 )
 
-create_config = EasyDict(
-    dict(
-        import_names=[],  # modules to import so that they register components of your own
-        env=dict(type='gym'),
-        env_manager=dict(type='base'),
-        policy=dict(type='dqn'),
-        collector=dict(type='sample'),
-        replay_buffer=dict(type='naive'),
-    )
+create_config = dict(
+    import_names=[],  # modules to import so that they register components of your own
+    env=dict(type='gym'),
+    env_manager=dict(type='base'),
+    policy=dict(type='dqn'),
+    collector=dict(type='sample'),
+    replay_buffer=dict(type='naive'),
 )

@@ -1,41 +1,35 @@
 """PPO on LunarLander-v3: return 258.4, seeds 0-2 (worst 253.3), 1,015,808 env steps, 168 s of CPU time."""
 
-from easydict import EasyDict
-
-main_config = EasyDict(
-    dict(
-        exp_name='lunarlander_ppo',
-        max_env_step=1_000_000,
-        env=dict(
-            env_id='LunarLander-v3',
-            collector_env_num=16,
-            evaluator_env_num=25,
-            n_evaluator_episode=50,
-            stop_value=240,  # its authors ask for 200
+main_config = dict(
+    exp_name='lunarlander_ppo',
+    max_env_step=1_000_000,
+    env=dict(
+        env_id='LunarLander-v3',
+        collector_env_num=16,
+        evaluator_env_num=25,
+        n_evaluator_episode=50,
+        stop_value=240,  # its authors ask for 200
+    ),
+    policy=dict(
+        cuda=False,
+        learn=dict(
+            epoch_per_collect=4,
+            batch_size=64,
+            learning_rate=3e-4,
+            entropy_weight=0.01,
         ),
-        policy=dict(
-            cuda=False,
-            learn=dict(
-                epoch_per_collect=4,
-                batch_size=64,
-                learning_rate=3e-4,
-                entropy_weight=0.01,
-            ),
-            collect=dict(
-                n_sample=16_384,  # 1024 steps of each of 16 envs
-                discount_factor=0.999,
-                gae_lambda=0.98,
-            ),
-            eval=dict(evaluator=dict(eval_freq=2048)),  # train iterations: two rounds
+        collect=dict(
+            n_sample=16_384,  # 1024 steps of each of 16 envs
+            discount_factor=0.999,
+            gae_lambda=0.98,
         ),
-    )
+        eval=dict(evaluator=dict(eval_freq=2048)),  # train iterations: two rounds
+    ),
 )
 
-create_config = EasyDict(
-    dict(
-        env=dict(type='gym'),
-        env_manager=dict(type='base'),
-        policy=dict(type='ppo'),
-        collector=dict(type='sample'),
-    )
+create_config = dict(
+    env=dict(type='gym'),
+    env_manager=dict(type='base'),
+    policy=dict(type='ppo'),
+    collector=dict(type='sample'),
 )

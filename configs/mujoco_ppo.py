@@ -3,48 +3,40 @@
 For another robot: `env.env_id=Walker2d-v5`, HalfCheetah-v5 or Ant-v5.
 """
 
-from easydict import EasyDict
-
-main_config = EasyDict(
-    dict(
-        exp_name='mujoco_ppo',
-        max_env_step=3_000_000,
-        env=dict(
-            env_id='Hopper-v5',
-            collector_env_num=64,
-            evaluator_env_num=10,
-            n_evaluator_episode=20,
+main_config = dict(
+    exp_name='mujoco_ppo',
+    max_env_step=3_000_000,
+    env=dict(
+        env_id='Hopper-v5',
+        collector_env_num=64,
+        evaluator_env_num=10,
+        n_evaluator_episode=20,
+    ),
+    policy=dict(
+        cuda=False,
+        normalize_obs=True,
+        normalize_reward=True,
+        model=dict(encoder_hidden_size_list=[64, 64]),
+        learn=dict(
+            epoch_per_collect=8,
+            batch_size=1024,
+            learning_rate=dict(type='linear', start=5e-4, end=1e-5, decay=3_000_000),  # decay in env steps
+            value_norm=True,
+            entropy_weight=0.0,
+            target_kl=0.02,
         ),
-        policy=dict(
-            cuda=False,
-            normalize_obs=True,
-            normalize_reward=True,
-            model=dict(encoder_hidden_size_list=[64, 64]),
-            learn=dict(
-                epoch_per_collect=8,
-                batch_size=1024,
-                learning_rate=dict(
-                    type='linear', start=5e-4, end=1e-5, decay=3_000_000
-                ),  # decay in env steps
-                value_norm=True,
-                entropy_weight=0.0,
-                target_kl=0.02,
-            ),
-            collect=dict(
-                n_sample=8192,  # 128 steps of each of 64 envs
-                discount_factor=0.99,
-                gae_lambda=0.95,
-            ),
-            eval=dict(evaluator=dict(eval_freq=768)),  # train iterations: twelve rounds
+        collect=dict(
+            n_sample=8192,  # 128 steps of each of 64 envs
+            discount_factor=0.99,
+            gae_lambda=0.95,
         ),
-    )
+        eval=dict(evaluator=dict(eval_freq=768)),  # train iterations: twelve rounds
+    ),
 )
 
-create_config = EasyDict(
-    dict(
-        env=dict(type='gym'),
-        env_manager=dict(type='env_pool', num_threads=1),
-        policy=dict(type='ppo'),
-        collector=dict(type='sample'),
-    )
+create_config = dict(
+    env=dict(type='gym'),
+    env_manager=dict(type='env_pool', num_threads=1),
+    policy=dict(type='ppo'),
+    collector=dict(type='sample'),
 )

@@ -1,42 +1,36 @@
 """DDPG on Pendulum-v1: return -154.3, seeds 0-2 (worst -155.2), 20,000 env steps, 116 s of CPU time."""
 
-from easydict import EasyDict
-
-main_config = EasyDict(
-    dict(
-        exp_name='pendulum_ddpg',  # the run folder adds the seed, and a number where it exists already
-        max_env_step=20_000,
-        env=dict(
-            env_id='Pendulum-v1',
-            collector_env_num=4,
-            evaluator_env_num=10,
-            n_evaluator_episode=20,
+main_config = dict(
+    exp_name='pendulum_ddpg',  # the run folder adds the seed, and a number where it exists already
+    max_env_step=20_000,
+    env=dict(
+        env_id='Pendulum-v1',
+        collector_env_num=4,
+        evaluator_env_num=10,
+        n_evaluator_episode=20,
+    ),
+    policy=dict(
+        cuda=False,
+        discount_factor=0.98,
+        random_collect_size=1_000,  # training samples
+        model=dict(encoder_hidden_size_list=[256, 256]),  # sizes of in- and output come from the env
+        learn=dict(
+            update_per_collect=4,  # train iterations
+            batch_size=256,
+            learning_rate_actor=1e-3,
+            learning_rate_critic=1e-3,
+            learner=dict(hook=dict(log_show_after_iter=500, save_ckpt_after_run=True)),
         ),
-        policy=dict(
-            cuda=False,
-            discount_factor=0.98,
-            random_collect_size=1_000,  # training samples
-            model=dict(encoder_hidden_size_list=[256, 256]),  # sizes of in- and output come from the env
-            learn=dict(
-                update_per_collect=4,  # train iterations
-                batch_size=256,
-                learning_rate_actor=1e-3,
-                learning_rate_critic=1e-3,
-                learner=dict(hook=dict(log_show_after_iter=500, save_ckpt_after_run=True)),
-            ),
-            collect=dict(n_sample=4),  # training samples per round, over all envs
-            eval=dict(evaluator=dict(eval_freq=2000)),  # train iterations
-            other=dict(replay_buffer=dict(replay_buffer_size=20_000)),  # transitions
-        ),
-    )
+        collect=dict(n_sample=4),  # training samples per round, over all envs
+        eval=dict(evaluator=dict(eval_freq=2000)),  # train iterations
+        other=dict(replay_buffer=dict(replay_buffer_size=20_000)),  # transitions
+    ),
 )
 
-create_config = EasyDict(
-    dict(
-        env=dict(type='gym'),
-        env_manager=dict(type='base'),
-        policy=dict(type='ddpg'),
-        collector=dict(type='sample'),
-        replay_buffer=dict(type='naive'),
-    )
+create_config = dict(
+    env=dict(type='gym'),
+    env_manager=dict(type='base'),
+    policy=dict(type='ddpg'),
+    collector=dict(type='sample'),
+    replay_buffer=dict(type='naive'),
 )

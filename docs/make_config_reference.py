@@ -14,9 +14,17 @@ from typing import Any
 
 from rlframe.app.explain import flat_fields, meaning_of
 from rlframe.config import FORWARDED
-from rlframe.config.backends import BACKENDS, ROLES
-from rlframe.config.schema import PARALLEL_FIELDS, TOP
-from rlframe.config.tree import ALIASES, COMPONENTS, PARALLEL, PARALLEL_ONLY, Component
+from rlframe.config.schema import (
+    ALIASES,
+    BACKENDS,
+    COMPONENTS,
+    PARALLEL,
+    PARALLEL_FIELDS,
+    PARALLEL_ONLY,
+    ROLES,
+    TOP,
+    Component,
+)
 from rlframe.registry import PARALLEL_COMMANDER_REGISTRY, REGISTRIES, Registry
 from rlframe.utils.field import REQUIRED, Field
 from rlframe.worker.learner.learner_hook import SHORTHANDS

@@ -350,24 +350,24 @@ def _source(cls: type) -> tuple[str, int]:
         return f'{cls.__module__}.{cls.__qualname__}', 0
 
 
-def _in(package: str, **modules: str) -> dict[str, str]:
-    return {name: f'rlframe.{package}.{module}' for name, module in modules.items()}
+def _in(package: str, **names: str) -> dict[str, str]:
+    """Returns the modules that register built-in components, by name, of modules and the names that each registers."""
+    return {name: f'rlframe.{package}.{module}' for module, own in names.items() for name in own.split()}
 
 
 ENV_REGISTRY: Registry[EnvFactory] = Registry(
-    'env', _in('envs', gym='gym_env', pettingzoo='pettingzoo_env', atari='atari')
+    'env', _in('envs', gym_env='gym', pettingzoo_env='pettingzoo', atari='atari')
 )
 """Factories of envs, by name."""
 ENV_MANAGER_REGISTRY: Registry[IEnvManager] = Registry(
     'env manager',
     _in(
         'envs',
-        base='env_manager',
-        gym_vector='vector_env',
-        torch_vector='tensor_manager',
-        subprocess='async_manager',
-        async_subprocess='async_manager',
-        env_pool='pool_manager',
+        env_manager='base',
+        vector_env='gym_vector',
+        tensor_manager='torch_vector',
+        async_manager='subprocess async_subprocess',
+        pool_manager='env_pool',
     ),
 )
 """Env managers, which step N envs together."""
@@ -375,26 +375,15 @@ POLICY_REGISTRY: Registry[Policy] = Registry(
     'policy',
     _in(
         'policy',
-        dqn='dqn',
-        c51='c51',
-        qrdqn='qrdqn',
-        iqn='qrdqn',
-        mdqn='dqn',
-        rainbow='c51',
+        dqn='dqn mdqn',
+        c51='c51 rainbow',
+        qrdqn='qrdqn iqn',
         r2d2='r2d2',
         pqn='pqn',
-        ppo='ppo',
-        a2c='ppo',
-        impala='impala',
-        appo='impala',
-        ddpg='ddpg',
-        td3='ddpg',
-        sac='sac',
-        crossq='sac',
-        xqc='sac',
-        tqc='sac',
-        redq='sac',
-        droq='sac',
+        ppo='ppo a2c',
+        impala='impala appo',
+        ddpg='ddpg td3',
+        sac='sac crossq xqc tqc redq droq',
         sac_discrete='sac_discrete',
         bc='bc',
     ),
@@ -404,27 +393,20 @@ MODEL_REGISTRY: Registry[nn.Module] = Registry(
     'model',
     _in(
         'model',
-        q_net='q_net',
-        implicit_q_net='q_net',
-        recurrent_q_net='q_net',
-        actor_critic='actor_critic',
-        recurrent_actor_critic='actor_critic',
-        recurrent_qac='qac',
-        actor='actor_critic',
-        qac='qac',
+        q_net='q_net implicit_q_net recurrent_q_net',
+        actor_critic='actor_critic recurrent_actor_critic actor',
+        qac='recurrent_qac qac',
     ),
 )
 """Networks of policies."""
 SERIAL_COLLECTOR_REGISTRY: Registry[ISerialCollector] = Registry(
     'serial collector',
     _in(
-        'worker',
-        sample='collector.serial_collector',
-        episode='collector.serial_collector',
-        dataset='collector.dataset_collector',
-        tensor='collector.tensor_collector',
-        sample_1v1='collector.battle_collector',
-        episode_1v1='collector.battle_collector',
+        'worker.collector',
+        serial_collector='sample episode',
+        dataset_collector='dataset',
+        tensor_collector='tensor',
+        battle_collector='sample_1v1 episode_1v1',
     ),
     interface='rlframe.worker.collector.base_serial_collector:ISerialCollector',
 )
@@ -432,27 +414,23 @@ SERIAL_COLLECTOR_REGISTRY: Registry[ISerialCollector] = Registry(
 SERIAL_EVALUATOR_REGISTRY: Registry[ISerialEvaluator] = Registry(
     'serial evaluator',
     _in(
-        'worker',
-        interaction='evaluator.serial_evaluator',
-        battle_interaction='evaluator.battle_evaluator',
-        metric='evaluator.metric_evaluator',
+        'worker.evaluator',
+        serial_evaluator='interaction',
+        battle_evaluator='battle_interaction',
+        metric_evaluator='metric',
     ),
     interface='rlframe.worker.evaluator.base_serial_evaluator:ISerialEvaluator',
 )
 """Evaluators, which measure a policy."""
-BACKEND_REGISTRY: Registry[Backend] = Registry('backend', _in('backend', local='base', ray='ray.backend'))
+BACKEND_REGISTRY: Registry[Backend] = Registry(
+    'backend', {**_in('backend', base='local'), **_in('backend.ray', backend='ray')}
+)
 """Backends, in which collectors and evaluators run."""
-LEARNER_REGISTRY: Registry[BaseLearner] = Registry('learner', _in('worker.learner', base='base_learner'))
+LEARNER_REGISTRY: Registry[BaseLearner] = Registry('learner', _in('worker.learner', base_learner='base'))
 """Learners, which update a policy and run the hooks around each update."""
 LEARNER_HOOK_REGISTRY: Registry[LearnerHook] = Registry(
     'learner hook',
-    _in(
-        'worker.learner',
-        load_ckpt='learner_hook',
-        save_ckpt='learner_hook',
-        log_show='learner_hook',
-        log_reduce='learner_hook',
-    ),
+    _in('worker.learner', learner_hook='load_ckpt save_ckpt log_show log_reduce'),
     interface='rlframe.worker.learner.learner_hook:LearnerHook',
 )
 """Learner hooks, which run before or after training or one iteration of it."""
@@ -461,11 +439,7 @@ HOOK_REGISTRY: Registry[RunHook] = Registry(
     _in(
         'worker.hooks',
         doctor='doctor',
-        early_stop='builtin_hooks',
-        wall_clock='builtin_hooks',
-        gradient_histogram='builtin_hooks',
-        profile='builtin_hooks',
-        notify='builtin_hooks',
+        builtin_hooks='early_stop wall_clock gradient_histogram notify',
     ),
     interface='rlframe.worker.hooks.run_hook:RunHook',
 )
@@ -474,60 +448,49 @@ BUFFER_REGISTRY: Registry[IBuffer] = Registry(
     'replay buffer',
     _in(
         'worker.replay_buffer',
-        naive='buffer',
-        advanced='advanced_buffer',
-        sequence='sequence_buffer',
-        episode='episode_buffer',
-        elastic='advanced_buffer',
+        buffer='naive',
+        advanced_buffer='advanced elastic',
+        sequence_buffer='sequence',
+        episode_buffer='episode',
     ),
     interface='rlframe.worker.replay_buffer.base_buffer:IBuffer',
 )
 """Replay buffers, which store transitions and sample from them."""
 PARALLEL_COLLECTOR_REGISTRY: Registry[BaseParallelCollector] = Registry(
     'parallel collector',
-    _in('parallel', zergling='parallel_collectors', marine='parallel_collectors'),
+    _in('parallel', parallel_collectors='zergling marine'),
     interface='rlframe.parallel.base_parallel_collector:BaseParallelCollector',
 )
 """Parallel collectors, which collect and evaluate as the tasks of a coordinator say."""
 COMM_COLLECTOR_REGISTRY: Registry[BaseCommCollector] = Registry(
     'comm collector',
-    _in(
-        'parallel',
-        naive='comm',
-        in_process='comm_collector',
-        flask_fs='comm',
-        ray='comm',
-    ),
+    _in('parallel', comm='naive flask_fs ray', comm_collector='in_process'),
     interface='rlframe.parallel.comm_collector:BaseCommCollector',
 )
 """Comm collectors, which connect a parallel collector with a coordinator."""
 COMM_LEARNER_REGISTRY: Registry[BaseCommLearner] = Registry(
     'comm learner',
-    _in('parallel', in_process='comm_learner', flask_fs='comm', ray='comm'),
+    _in('parallel', comm_learner='in_process', comm='flask_fs ray'),
     interface='rlframe.parallel.comm_learner:BaseCommLearner',
 )
 """Comm learners, which connect a learner with a coordinator."""
 COMMANDER_REGISTRY: Registry[BaseSerialCommander] = Registry(
     'commander',
-    _in('worker', base='commander'),
+    _in('worker', commander='base'),
     interface='rlframe.worker.commander:BaseSerialCommander',
 )
 """Commanders, which decide what a round of training does."""
 PARALLEL_COMMANDER_REGISTRY: Registry[BaseParallelCommander] = Registry(
     'parallel commander',
-    _in(
-        'parallel.coordinator',
-        solo='solo_commander',
-        one_vs_one='solo_commander',
-    ),
+    _in('parallel.coordinator', solo_commander='solo one_vs_one'),
     interface='rlframe.parallel.coordinator.base_parallel_commander:BaseParallelCommander',
 )
 """Commanders of parallel mode, which decide what collectors and learners do."""
 TRANSPORT_REGISTRY: Registry[Transport] = Registry(
     'transport',
     {
-        **_in('parallel.transport', in_process='answering', flask_fs='http'),
-        **_in('backend.ray', ray='transport'),
+        **_in('parallel.transport', answering='in_process', http='flask_fs'),
+        **_in('backend.ray', transport='ray'),
     },
     interface='rlframe.parallel.transport.base:Transport',
 )
@@ -535,8 +498,8 @@ TRANSPORT_REGISTRY: Registry[Transport] = Registry(
 LAUNCHER_REGISTRY: Registry[Launcher] = Registry(
     'launcher',
     {
-        **_in('parallel', in_process='roles', flask_fs='roles'),
-        **_in('backend.ray', ray='launcher'),
+        **_in('parallel', roles='in_process flask_fs'),
+        **_in('backend.ray', launcher='ray'),
     },
     interface='rlframe.parallel.roles:Launcher',
 )
@@ -544,28 +507,19 @@ LAUNCHER_REGISTRY: Registry[Launcher] = Registry(
 
 EVAL_METRIC_REGISTRY: Registry[EvalMetric] = Registry(
     'eval metric',
-    dict.fromkeys(
-        ('returns', 'length', 'success_rate', 'median', 'iqm'), 'rlframe.worker.evaluator.eval_metric'
-    ),
+    _in('worker.evaluator', eval_metric='returns length success_rate median iqm'),
     interface='rlframe.worker.evaluator.eval_metric:EvalMetric',
 )
 """Metrics of the episodes of an evaluation."""
 ENV_SCHEDULE_REGISTRY: Registry[ScheduleRule] = Registry(
     'schedule rule',
-    dict.fromkeys(('linear', 'steps', 'success'), 'rlframe.worker.curriculum'),
+    _in('worker', curriculum='linear steps success'),
     interface='rlframe.worker.curriculum:ScheduleRule',
 )
 """Rules of a curriculum, which the option ``env.schedule`` names."""
 LOGGER_REGISTRY: Registry[Logger] = Registry(
     'logger',
-    _in(
-        'run',
-        jsonl='metric_writer',
-        tensorboard='loggers',
-        csv='metric_writer',
-        wandb='loggers',
-        mlflow='loggers',
-    ),
+    _in('run', metric_writer='jsonl csv', loggers='tensorboard wandb mlflow'),
     interface='rlframe.run.logger:Logger',
 )
 """Loggers, which write the metrics of a run to files or send them to a server."""

@@ -9,7 +9,7 @@ ENV, MODEL = 'env.env_id', 'policy.model'
 RATE = 'policy.learn.learning_rate'
 
 FILES = {
-    '1': Case('ConfigError', ('-c', 'missing.py'), ('not found', '/missing.py', 'has no config file')),
+    '1': Case('ConfigError', ('-c', 'missing.py'), ('not found', '/missing.py', 'There are: ')),
     '2 folder': Case('ConfigError', ('-c', '<file>'), ('is a directory', '.py, .json, .yaml')),
     '2 suffix': file('x', "'.txt'", '.py, .json, .yaml', name='a.txt'),
     '2 empty': file(' ', 'is empty', '.py, .json, .yaml'),
@@ -246,7 +246,7 @@ TUNE = {
         'ConfigError', tune('--metric', 'eval/mean_rewrd'), ('metric', "Did you mean 'eval/mean_reward'?")
     ),
     '48': Case('ConfigError', tune('--search', 'policy.learn.lr=uniform(0,1)'), ('policy.learn.lr', RATE)),
-    '49': Case('ExperimentDirError', tune('--storage', 'nowhere'), ('storage_path', "'nowhere'", 'a folder')),
+    '49': Case('ExperimentDirError', tune('--out', '/proc/x/y'), ('cannot write here', '/proc')),
     'no env': Case('EnvError', tune(f'{ENV}=CartPole-v9'), (ENV, "'CartPole-v9'", "'CartPole-v1'?")),
 }
 RUNS = {

@@ -61,14 +61,14 @@ class Actor:
 
     def answer(self, name: str, args: tuple[Any, ...]) -> Any:
         if name == 'launch' and name not in self.ray.answers:
-            return Facts(1, 1, 1000 * self.incarnation + self.rank, 'here')
+            return Facts(1, 1000 * self.incarnation + self.rank)
         if name != 'collect':
             return self.ray.answers.get(name)
         request, weights = args
         self.requests.append(request)
         self.weights.append(weights)
         counts = Counts(request.target, np.zeros((0, 3)), 0, 0, 0, 0.0)
-        return Header(request.version, request.train_iter, counts, None, None)
+        return Header(request.version, counts, None, None)
 
 
 class FakeRay:

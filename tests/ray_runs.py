@@ -72,8 +72,6 @@ def train_to(
         pipeline.checkpoints.save_latest()
     state, _ = load_checkpoint(folder / 'ckpt' / 'latest')
     state['progress'] |= {'wall_time': 0}
-    for part in ('control', 'throughput'):
-        (state.get('replay_buffer') or {}).pop(part, None)
     log = state.pop('collector')['log']
     kept = [{k: v for k, v in record.items() if not k.startswith('ray/')} for record in records(folder)]
     return {**state, 'window': log['window'], 'recent': log['recent'], 'records': kept}

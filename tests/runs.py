@@ -122,8 +122,6 @@ def end_state(folder: Path) -> dict[str, Any]:
     """Returns everything that the last checkpoint of a run folder holds but for times."""
     state, _ = load_checkpoint(folder / 'ckpt' / 'latest')
     state['progress'] |= {'wall_time': 0}
-    for part in ('control', 'throughput'):
-        (state.get('replay_buffer') or {}).pop(part, None)
     return state
 
 

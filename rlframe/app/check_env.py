@@ -260,7 +260,7 @@ class Checks:
         """The error that ends the command: there is no such env."""
         self.env: Any = None
         """The env that was created last."""
-        self.check, self.call, self.since = 'constructor', 'its constructor', monotonic()
+        self.check, self.call, self.since = 'constructor', 'creating it', monotonic()
 
     def calling(self, call: str) -> None:
         """Records a call of the env before it is made; an empty text if it is over."""
@@ -274,8 +274,8 @@ class Checks:
 
     def create(self) -> Any:
         """Returns a new env."""
-        self.calling('its constructor')
-        self.env = self.factory.create(note=lambda call: self.calling(call or 'its constructor'))
+        self.calling('creating it')
+        self.env = self.factory.create()
         self.calling('')
         return self.env
 

@@ -58,21 +58,27 @@ def estimate(scores: Sequence[float]) -> dict[str, float]:
     return {'value': value, 'low': float(low), 'high': float(high)}
 
 
-def improvement(scores: Sequence[float], others: Sequence[float]) -> dict[str, float]:
-    """Returns how probably a run of one group has a higher score than a run of another, and its bootstrap interval.
+def improvement(*envs: tuple[Sequence[float], Sequence[float]]) -> dict[str, float]:
+    """Returns how probably a run of one group scores higher than a run of another, as a mean over envs, and its interval.
 
-    An equal score counts half. Each resample draws runs of either group, independently of the other: with a single env, this
-    is the stratified bootstrap.
+    An equal score counts half. Each resample draws runs of either group, env by env and independently of the other: the
+    stratified bootstrap.
+
+    Args:
+        envs: Scores of the one group and of the other, for each env.
 
     Source:
         Agarwal et al., Deep Reinforcement Learning at the Edge of the Statistical Precipice (2021), section 4.3; Mann &
         Whitney (1947).
     """
-    ours, theirs, rng = np.asarray(scores, float), np.asarray(others, float), np.random.default_rng(0)
-    wins = (np.sign(ours[:, None] - theirs) + 1) / 2  # [K, L]
-    rows, columns = (rng.integers(n, size=(RESAMPLES, n)) for n in wins.shape)
-    low, high = _interval(wins[rows[:, :, None], columns[:, None, :]].mean((1, 2)))
-    return {'value': float(wins.mean()), 'low': float(low), 'high': float(high)}
+    rng, values, drawn = np.random.default_rng(0), [], []
+    for scores, others in envs:
+        wins = (np.sign(np.asarray(scores, float)[:, None] - np.asarray(others, float)) + 1) / 2  # [K, L]
+        rows, columns = (rng.integers(n, size=(RESAMPLES, n)) for n in wins.shape)
+        values.append(wins.mean())
+        drawn.append(wins[rows[:, :, None], columns[:, None, :]].mean((1, 2)))
+    low, high = _interval(np.mean(drawn, axis=0))
+    return {'value': float(np.mean(values)), 'low': float(low), 'high': float(high)}
 
 
 OF_ONE_RUN = ('seed', 'exp_name')
@@ -208,7 +214,7 @@ def compare_runs(runs: Sequence[RunFiles]) -> dict[str, Any]:
     rows = [_row(group, metric) for group in groups]
     finals = [[float(curve.values[-1]) for curve in group.curves(metric)] for group in groups]
     for i, row in enumerate(rows):
-        row['improvement'] = improvement(finals[i], finals[0]) if i else None
+        row['improvement'] = improvement((finals[i], finals[0])) if i else None
         row['options'] = {key: values[i] for key, values in differ.items()}
     how = {'statistic': 'interquartile mean over runs', 'interval': '95 % bootstrap', 'resamples': RESAMPLES}
     return {'env': env, 'metric': metric, **how, 'groups': rows}

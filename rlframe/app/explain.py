@@ -7,10 +7,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from rlframe import config
-from rlframe.config.backends import BACKENDS, ROLES, options_of
 from rlframe.config.compile import overridden_keys
-from rlframe.config.schema import HOOKS, PARALLEL_FIELDS, TOP, find_schema
-from rlframe.config.tree import ALL_COMPONENTS, PARALLEL
+from rlframe.config.components import find_schema, options_of
+from rlframe.config.schema import ALL_COMPONENTS, BACKENDS, HOOKS, PARALLEL, PARALLEL_FIELDS, ROLES, TOP
 from rlframe.errors import ConfigError
 from rlframe.pipeline.saying import program, row, wrapped
 from rlframe.registry import (

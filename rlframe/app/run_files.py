@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rlframe.config.tree import user_tree
+from rlframe.config.compile import user_tree
 from rlframe.data.timestep import Array
 from rlframe.errors import ExperimentDirError
 from rlframe.registry import nearest

@@ -12,8 +12,9 @@ from easydict import EasyDict
 
 from rlframe import config
 from rlframe.app.run import Run
+from rlframe.config.compile import merge, parse_overrides
+from rlframe.config.components import set_path
 from rlframe.config.schema import ExperimentConfig
-from rlframe.config.tree import merge, parse_overrides, set_path
 from rlframe.data.observation import ACTION_MASK, check_maskable, fields_of, plain_parts
 from rlframe.data.timestep import EnvSpec
 from rlframe.envs.worlds import World, find_world

@@ -58,9 +58,7 @@ class Facts(NamedTuple):
     """Facts that an actor reports when it is ready."""
 
     env_num: int
-    player_num: int
     pid: int
-    node: str
 
 
 class Request(NamedTuple):
@@ -88,7 +86,6 @@ class Header(NamedTuple):
 
     version: int
     """Version of the weights that acted."""
-    train_iter: int
     counts: Counts
     acting: State | None
     """Acting state after the request, if the request brought one."""
@@ -140,8 +137,7 @@ class RemoteActor:
     def launch(self) -> Facts:
         """Creates envs, policy, and the collector or evaluator."""
         self._parts = self._made()
-        env = self._parts.env
-        return Facts(env.env_num, env.spec.player_num, os.getpid(), os.uname().nodename)
+        return Facts(self._parts.env.env_num, os.getpid())
 
     @answers
     def close(self) -> None:
@@ -221,7 +217,6 @@ class CollectorActor(RemoteActor):
         data, counts = collect_counted(parts, request.target, request.train_iter, **request.options)
         header = Header(
             request.version,
-            request.train_iter,
             counts,
             self._acting() if request.acting is not None else None,
             (statistics, self._statistics(request)) if statistics else None,

@@ -21,7 +21,7 @@ from rlframe.backend.shares import (
     shares,
     writable,
 )
-from rlframe.backend.states import checked_actors, in_actor
+from rlframe.backend.states import checked_actors
 from rlframe.data.faces import acting_of
 from rlframe.errors import ConfigError
 from rlframe.run.metrics import ScalarWriter
@@ -453,7 +453,7 @@ class ActorCollector(ISerialCollector):
             CheckpointMismatchError: If it was saved with another number of actors.
             CheckpointStateError: If a part is missing or invalid.
         """
-        ranks, state = self._pool.ranks, in_actor(state_dict, self._acting(self._pool.ranks[0]))
+        ranks, state = self._pool.ranks, state_dict
         saved = checked_actors(state, len(ranks))
         self._drain()
         known = {rank: (own,) for rank, own in zip(ranks, saved, strict=True) if own is not None}

@@ -7,7 +7,6 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from rlframe.backend.states import in_process
 from rlframe.data.dataset import COLLECTOR_DATA, check_source
 from rlframe.errors import ConfigError
 from rlframe.pipeline import build
@@ -278,23 +277,6 @@ class Backend(Configurable):
         """Whether the process of a rank, other than that of the run, collects with a GPU."""
         return False
 
-    @classmethod
-    def is_interchangeable(cls, section: Mapping[str, Any]) -> bool:
-        """Whether a run that collects here can be resumed with another interchangeable backend, and the reverse.
-
-        Args:
-            section: Options of the collector.
-        """
-        return False
-
-    def collector_state(self, state: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Converts a collector's state of another backend; a state of this backend is returned unchanged.
-
-        Raises:
-            CheckpointMismatchError: If it cannot be converted.
-        """
-        return state
-
 
 @BACKEND_REGISTRY.register('local')
 class LocalBackend(Backend):
@@ -369,12 +351,3 @@ class LocalBackend(Backend):
         if cfg.policy.collect.collector.get('data') is not None:
             return f'recorded data of {self.factory.spec.name}'
         return super().summary(cfg) + (', a round ahead' if self._child is not None else '')
-
-    @classmethod
-    def is_interchangeable(cls, section: Mapping[str, Any]) -> bool:
-        """Whether a resumed run can collect with another backend: if there is a single random generator."""
-        return not section['overlap']
-
-    def collector_state(self, state: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Converts the state of a collector with a single Ray actor."""
-        return in_process(state) if self._child is None else state

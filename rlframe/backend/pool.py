@@ -130,18 +130,17 @@ class Pool(ABC):
     def close(self) -> None:
         """Ends all actors; may be called twice."""
 
-    def ask_all(
-        self, method: str, args: Mapping[int, tuple[Any, ...]], if_broken: Any = None
-    ) -> dict[int, Any]:
+    def ask_all(self, method: str, args: Mapping[int, tuple[Any, ...]]) -> dict[int, Any]:
         """Calls a method of actors, again if one is lost, and returns the answers by rank; no call may be pending.
+
+        All answers are None if too many actors were lost to continue.
 
         Args:
             method: Name of the method.
             args: Arguments for each rank.
-            if_broken: The answer for all ranks if too many actors were lost to continue.
         """
         if self.is_broken:
-            return dict.fromkeys(args, if_broken)
+            return dict.fromkeys(args)
         self.check_open()
         for rank, given in args.items():
             self.ask(rank, method, *given)

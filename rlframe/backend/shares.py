@@ -130,7 +130,6 @@ class Held(NamedTuple):
         counts, statistics = self.header.counts, self.header.statistics
         return {
             'rank': self.rank,
-            'train_iter': self.header.train_iter,
             'counts': {**counts._asdict(), 'seconds': 0.0, 'infos': dict(counts.infos or {})},
             'statistics': None if statistics is None else list(statistics),
             'ready': self.ready.state_dict(newest),
@@ -141,7 +140,7 @@ class Held(NamedTuple):
         """Creates one from its state."""
         ready, statistics = Ready.from_state_dict(state['ready'], newest), state['statistics']
         around = None if statistics is None else (statistics[0], statistics[1])
-        header = Header(ready.version, state['train_iter'], Counts(**state['counts']), None, around)
+        header = Header(ready.version, Counts(**state['counts']), None, around)
         return cls(state['rank'], header, ready)
 
 

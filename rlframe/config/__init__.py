@@ -1,13 +1,14 @@
 """Compiles a config file and a command line into one tree in which every key is declared and every value valid.
 
-``reader`` reads files, ``tree`` merges the user's settings, ``schema`` finds the options of the chosen classes,
-``rules`` checks options across components, ``compile`` combines these steps, and ``writer`` writes the
+``reader`` reads files, ``schema`` declares the sections and the options of a run, ``components`` finds the chosen classes and their
+options, ``compile`` merges the user's settings and checks them, ``rules`` checks options across components, and ``writer`` writes the
 result and compares it with the config of a resumed run. ``trust`` checks what a foreign config may set, and ``ding``
 translates DI-engine configs before any of this. Options themselves are declared by the components that read them.
 Nothing here imports torch, gymnasium or ray.
 """
 
-from rlframe.config.compile import FORWARDED, compile_config, split_config, unread_user_keys
+from rlframe.config.compile import FORWARDED, compile_config, parse_overrides, parse_value
+from rlframe.config.components import full_key, leaf_keys, section_at
 from rlframe.config.ding import Translation, from_ding, is_ding
 from rlframe.config.reader import (
     check_env_is_named,
@@ -17,7 +18,6 @@ from rlframe.config.reader import (
     warn_of_own_parts,
     with_env,
 )
-from rlframe.config.tree import full_key, leaf_keys, parse_overrides, parse_value, section_at
 from rlframe.config.trust import (
     Reaching,
     check_trust,
@@ -36,6 +36,8 @@ from rlframe.config.writer import (
     config_data,
     modules_of,
     shared_fingerprint,
+    split_config,
+    unread_user_keys,
     without_parallel,
     write_total_config,
 )

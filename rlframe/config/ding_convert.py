@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from rlframe.config.components import leaf_keys, section_at, set_path
 from rlframe.config.ding_table import (
     ACTOR_CRITIC,
     CONVOLUTIONS,
@@ -19,7 +20,7 @@ from rlframe.config.ding_table import (
     SYSTEM_UNUSED,
     TO_PARALLEL,
 )
-from rlframe.config.tree import ALL_COMPONENTS, Tree, leaf_keys, section_at, set_path
+from rlframe.config.schema import ALL_COMPONENTS, Tree
 
 MISSING: Any = type('Missing', (), {'__repr__': lambda self: 'MISSING', '__bool__': lambda self: False})()
 """Result of ``Draft.get`` and ``Draft.take`` for a missing key."""

@@ -15,17 +15,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from easydict import EasyDict
-
-from rlframe.config.backends import ROLES
-from rlframe.config.schema import hook_parts
-from rlframe.config.tree import check_keys, components_of, section_at
+from rlframe.config.compile import check_keys
+from rlframe.config.components import components_of, hook_parts, section_at
+from rlframe.config.schema import ROLES
 from rlframe.config.writer import is_importable
 from rlframe.errors import ConfigError, ConfigErrors, ConfigWarning, MissingDependencyError, RegistryError
 from rlframe.registry import BACKEND_REGISTRY, Registry
 from rlframe.utils import strict_json
-from rlframe.utils.field import ResolvedConfig, raw_items, to_plain
-from rlframe.utils.files import LimitExceededError, check_limit, remedy_of
+from rlframe.utils.field import ResolvedConfig, raw_items
+from rlframe.utils.files import LimitExceededError, remedy_of
 
 
 def warn_of_own_parts(cfg: ResolvedConfig, model: Any = None) -> None:
@@ -123,7 +121,7 @@ SYSTEM = 'system_config'
 """Name that files of DI-engine's parallel mode define as well; it becomes a key of the main config."""
 
 
-def read_config(path: str | Path) -> tuple[EasyDict, EasyDict]:
+def read_config(path: str | Path) -> tuple[dict[str, Any], dict[str, Any]]:
     """Reads a ``.py``, ``.json``, ``.yaml`` or ``.yml`` file.
 
     A Python config is executed once, as a module that is not kept in ``sys.modules``; meanwhile its folder can be
@@ -134,7 +132,8 @@ def read_config(path: str | Path) -> tuple[EasyDict, EasyDict]:
         path: The file. A relative path that does not exist is also looked up among the shipped configs.
 
     Returns:
-        ``main_config`` and ``create_config``; a ``system_config`` of DI-engine becomes a key of the former.
+        ``main_config`` and ``create_config`` as the file defines them; a ``system_config`` of DI-engine becomes a key of the
+        former.
 
     Raises:
         ConfigError: If the file is missing, of another kind, not valid, fails, or lacks one of the two.
@@ -171,7 +170,7 @@ def read_config(path: str | Path) -> tuple[EasyDict, EasyDict]:
         raise errors[0] if len(errors) == 1 else ConfigErrors(errors, where=str(file))
     if _import_names(found['create_config']) and str(file.parent) not in sys.path:
         sys.path.insert(0, str(file.parent))
-    return EasyDict(to_plain(found['main_config'])), EasyDict(to_plain(found['create_config']))
+    return found['main_config'], found['create_config']
 
 
 def _with_system(main: Mapping[str, Any], system: Any, where: str) -> dict[str, Any]:
@@ -222,9 +221,7 @@ def find_config(path: str | Path) -> Path:
         places += [shipped.joinpath(*name.parts[start:]) for name in names]
     file = next((place for place in places if place.is_file()), places[0])
     if not file.exists():
-        if is_bare and not asked.suffix and len(asked.parts) == 1:
-            raise _no_such_name(asked.name, shipped)
-        raise ConfigError(f'config file not found: {file}', where=str(path), remedy=_similar(file, shipped))
+        raise _not_found(asked, file, shipped)
     if file.is_dir():
         raise ConfigError(f'{file} is a directory', where=str(path), remedy=_accepted())
     if file.suffix not in READERS:
@@ -246,31 +243,23 @@ def _accepted() -> str:
     return f'A config is a file with one of the suffixes {", ".join(READERS)}.'
 
 
-def _no_such_name(name: str, shipped: Path | None) -> ConfigError:
-    """Returns the error for a config that was named without folder and suffix."""
-    folders = [Path.cwd(), *([] if shipped is None else [shipped])]
-    here, own = (
-        {entry.stem for entry in f.iterdir() if entry.suffix in READERS} for f in (folders[0], folders[-1])
-    )
-    near = difflib.get_close_matches(name, here | own, n=3)
-    return ConfigError(
-        f'no config named {name!r}, neither in this folder nor shipped with rlframe',
-        where='config',
-        remedy=f'{"Nearest" if near else "There are"}: {", ".join(near or sorted(own))}.',
-    )
-
-
-def _similar(file: Path, shipped: Path | None) -> str:
-    folder = file.parent
-    if folder.is_dir():
-        here = [entry.name for entry in folder.iterdir() if entry.suffix in READERS]
-        names = difflib.get_close_matches(file.name, here, n=3) or sorted(here)[:5]
-        text = f'Similar files in {folder}: {", ".join(names)}.' if names else f'{folder} has no config file.'
+def _not_found(asked: Path, file: Path, shipped: Path | None) -> ConfigError:
+    """Returns the error for a missing config, with those of its folder and the shipped ones that are named most alike."""
+    message = f'config file not found: {file}'
+    if file.parent.is_dir():
+        here = _configs_in(file.parent)
     else:
-        text = f'The folder {folder} does not exist either.'
-    own = [entry.name for entry in shipped.iterdir() if entry.suffix in READERS] if shipped else []
-    near = difflib.get_close_matches(file.name, own, n=3)
-    return f'{text} Shipped with rlframe: {", ".join("configs/" + name for name in near)}.' if near else text
+        here, message = [], f'{message}; the folder {file.parent} does not exist either'
+    own = [f'configs/{name}' for name in _configs_in(shipped)] if shipped is not None else []
+    stems = {Path(name).stem: name for name in (*own, *here)}
+    near = [stems[stem] for stem in difflib.get_close_matches(asked.stem, stems, n=3)]
+    listed = near or here[:5] or own
+    remedy = f'{"Nearest" if near else "There are"}: {", ".join(listed)}.' if listed else _accepted()
+    return ConfigError(message, where=str(asked), remedy=remedy)
+
+
+def _configs_in(folder: Path) -> list[str]:
+    return sorted(entry.name for entry in folder.iterdir() if entry.suffix in READERS)
 
 
 def _read_python(file: Path) -> dict[str, Any]:
@@ -388,7 +377,6 @@ def _read_yaml(file: Path) -> dict[str, Any]:
     text = file.read_text(encoding='utf-8')
     try:
         node = yaml.compose(text, Loader=yaml.SafeLoader)
-        check_limit('CONFIG_VALUES', _expanded(node, {}), 'values, with all aliases expanded')
         _refuse_duplicates(node, file, set())
         found = yaml.safe_load(text)
     except yaml.MarkedYAMLError as error:
@@ -402,25 +390,6 @@ def _read_yaml(file: Path) -> dict[str, Any]:
     except (yaml.YAMLError, ValueError) as error:
         raise ConfigError(f'not YAML: {error}', where=str(file), remedy=remedy_of(error)) from error
     return found if isinstance(found, dict) else {}
-
-
-def _expanded(node: Any, counts: dict[int, int | None]) -> int:
-    """Counts the values of a YAML node with all its aliases expanded, without expanding them.
-
-    Raises:
-        ValueError: If a node contains itself.
-    """
-    if node is None or isinstance(node.value, str):
-        return 1
-    if id(node) not in counts:
-        counts[id(node)] = None
-        parts = [part for item in node.value for part in (item if isinstance(item, tuple) else (item,))]
-        counts[id(node)] = 1 + sum(_expanded(part, counts) for part in parts)
-    count = counts[id(node)]
-    if count is None:
-        line = node.start_mark.line + 1
-        raise ValueError(f'the value of line {line} contains itself, by an alias')
-    return count
 
 
 def _refuse_duplicates(node: Any, file: Path, seen: set[int]) -> None:

@@ -9,9 +9,8 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from rlframe.config.backends import LOCAL, backend_errors, collector_num
-from rlframe.config.schema import LOOPBACK
-from rlframe.config.tree import is_parallel
+from rlframe.config.components import backend_errors, collector_num, is_parallel
+from rlframe.config.schema import LOCAL, LOOPBACK
 from rlframe.errors import ConfigError
 from rlframe.registry import ENV_MANAGER_REGISTRY, TRANSPORT_REGISTRY
 from rlframe.utils.every import Every
@@ -41,6 +40,25 @@ SENDERS = ('coordinator', 'comm_collector', 'comm_learner')
 """Sections with options of a transport."""
 ELSEWHERE = ('host', 'port')
 """Options of transports that have a place of their own in the config."""
+_PROCESSES = 'collectors are processes of their own, which collect while learners learn'
+_NUMBER = 'parallel.collector_num sets the number of collectors.'
+SERIAL_ONLY: dict[str, tuple[Any, str, str]] = {
+    f'{COLLECTOR}.backend': (LOCAL, _PROCESSES, _NUMBER),
+    f'{EVALUATOR}.backend': (LOCAL, _PROCESSES, _NUMBER),
+    f'{COLLECTOR}.overlap': (0, _PROCESSES, _NUMBER),
+    f'{COLLECTOR}.past_selves.snapshot_freq': (
+        None,
+        'the commander chooses the opponents',
+        f"Use the commander 'one_vs_one', with {COMMANDER}.league.snapshot_freq.",
+    ),
+    f'{BUFFER}.device': (
+        'cpu',
+        'the coordinator keeps the replay buffer and sends batches to learners',
+        'In serial mode, -m serial, the replay buffer can be on the GPU of the policy.',
+    ),
+    'env.schedule': ({}, 'there is no curriculum', 'Train in serial mode, or on Ray.'),
+}
+"""Options that parallel mode does not have: the value that they need, why, and the remedy."""
 OF_PLAYERS, OF_ONE = ('sample_1v1', 'episode_1v1'), ('sample', 'episode')
 """Serial collectors of games, and of envs with one player."""
 
@@ -413,26 +431,18 @@ def parallel_errors(known: Known) -> list[ConfigError]:
     """Returns the mistakes between the components of parallel mode."""
     found = (
         _same_transport(known),
-        *_local_backends(known),
+        *_serial_only(known),
         _drives_its_collector(known),
         _plays_a_league(known),
-        _has_no_past_selves(known),
         _collects_and_scores_episodes(known),
         _same_turns(known),
         _takes_turns(known),
-        _keeps_its_buffer(known),
         _ages_in_its_buffer(known),
         *_no_address(known),
         *_known_to_the_transport(known),
         _one_token(known),
-        _has_no_curriculum(known),
     )
     return [error for error in found if error]
-
-
-def _has_no_curriculum(known: Known) -> ConfigError | None:
-    why, remedy = 'parallel mode has no curriculum', 'Train in serial mode, or on Ray.'
-    return _bad(known, 'env.schedule', why, '', remedy) if known.get('env.schedule') else None
 
 
 def _same_transport(known: Known) -> ConfigError | None:
@@ -443,13 +453,11 @@ def _same_transport(known: Known) -> ConfigError | None:
     return _bad(known, key, message, f'parallel.comm_collector.type ({ours!r})')
 
 
-def _local_backends(known: Known) -> list[ConfigError]:
-    message = 'in parallel mode, collectors are processes of their own, which collect while learners learn'
-    remedy = 'parallel.collector_num sets the number of collectors.'
-    needed = {f'{COLLECTOR}.backend': 'local', f'{EVALUATOR}.backend': 'local', f'{COLLECTOR}.overlap': 0}
+def _serial_only(known: Known) -> list[ConfigError]:
+    """Returns errors for options that parallel mode does not have."""
     return [
-        _bad(known, key, message, repr(value), remedy=remedy)
-        for key, value in needed.items()
+        _bad(known, key, f'in parallel mode, {why}', repr(value), remedy=remedy)
+        for key, (value, why, remedy) in SERIAL_ONLY.items()
         if known.get(key, value) != value
     ]
 
@@ -475,20 +483,6 @@ def _plays_a_league(known: Known) -> ConfigError | None:
         message,
         ' or '.join(map(repr, OF_PLAYERS)),
         remedy="Choose an env of two players, or the commander 'solo'.",
-    )
-
-
-def _has_no_past_selves(known: Known) -> ConfigError | None:
-    key = f'{COLLECTOR}.past_selves.snapshot_freq'
-    if known.get(key) is None:
-        return None
-    message = 'in parallel mode, the commander chooses the opponents'
-    return _bad(
-        known,
-        key,
-        message,
-        'None',
-        remedy=f"Use the commander 'one_vs_one', with {COMMANDER}.league.snapshot_freq.",
     )
 
 
@@ -518,20 +512,6 @@ def _takes_turns(known: Known) -> ConfigError | None:
         return None
     message = f'in lockstep ({COMMANDER}.lockstep), one collector takes turns with the learner'
     return _bad(known, key, message, '1')
-
-
-def _keeps_its_buffer(known: Known) -> ConfigError | None:
-    key = f'{BUFFER}.device'
-    if known.get(key, 'cpu') == 'cpu':
-        return None
-    message = 'in parallel mode, the coordinator keeps the replay buffer and sends batches to learners'
-    return _bad(
-        known,
-        key,
-        message,
-        "'cpu'",
-        remedy='In serial mode, -m serial, the replay buffer can be on the GPU of the policy.',
-    )
 
 
 def _ages_in_its_buffer(known: Known) -> ConfigError | None:

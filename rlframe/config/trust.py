@@ -6,10 +6,10 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from rlframe.config.backends import ROLES
+from rlframe.config.compile import user_tree
+from rlframe.config.components import components_of, find_schema, hook_parts, plain_type, section_at
 from rlframe.config.ding import from_ding, is_ding
-from rlframe.config.schema import find_schema, hook_parts
-from rlframe.config.tree import Tree, components_of, plain_type, section_at, user_tree
+from rlframe.config.schema import ROLES, Tree
 from rlframe.errors import CheckpointMismatchError, ConfigError, ConfigErrors, UnsafeCheckpointError
 from rlframe.registry import BACKEND_REGISTRY, HOOK_REGISTRY, MODEL_REGISTRY, Registry, is_list_of_names
 from rlframe.utils.field import Field, Options, copied, raw_items, to_plain

@@ -14,10 +14,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rlframe.config.backends import LOCAL, ROLES, backend_defaults, is_interchangeable, options_of
-from rlframe.config.compile import DEVICE_OPTIONS, FORWARDED, split_config
-from rlframe.config.schema import HOOKS
-from rlframe.config.tree import PARALLEL, PARALLEL_ONLY, Tree, section_at, user_tree
+from rlframe.config.compile import DEVICE_OPTIONS, FORWARDED, _forwarded, user_tree
+from rlframe.config.components import (
+    backend_defaults,
+    components_of,
+    find_schema,
+    options_of,
+    section_at,
+)
+from rlframe.config.schema import HOOKS, LOCAL, PARALLEL, PARALLEL_ONLY, ROLES, Tree
 from rlframe.config.trust import Data
 from rlframe.errors import ConfigError
 from rlframe.registry import BACKEND_REGISTRY
@@ -170,11 +175,60 @@ def _replace(file: Path, text: str) -> None:
         write_private(draft, text)
 
 
+def split_config(cfg: Mapping[str, Any]) -> tuple[Tree, Tree]:
+    """Returns the ``main_config`` and ``create_config`` that compile to ``cfg``; this does not mark options as read."""
+    main, (_, options) = to_plain(cfg), find_schema(to_plain(cfg), [])
+    create: Tree = {'import_names': main.pop('import_names', [])}
+    for key, _ in _forwarded(options):
+        *path, name = key.split('.')
+        section = section_at(main, path)
+        if isinstance(section, dict):
+            section.pop(name, None)
+    for part in reversed(components_of(main)):
+        above = section_at(main, part.path[:-1])
+        below = above.get(part.path[-1])
+        if isinstance(below, dict):
+            create[part.name] = {'type': below.pop('type'), 'import_names': below.pop('import_names')}
+        elif isinstance(above, dict):
+            above.pop(part.path[-1], None)
+    return main, dict(reversed(create.items()))
+
+
+def unread_user_keys(cfg: ResolvedConfig) -> list[str]:
+    """Returns the keys that the user changed from the default and that nothing has read.
+
+    A list or an open dict counts as one key. ``type``, ``import_names`` and ``exp_name`` are never reported.
+    """
+    options = find_schema(to_plain(cfg), [])[1]
+    rows = _forwarded(options)
+    copies: dict[str, list[str]] = {}
+    for target, source in rows:
+        copies.setdefault(source, []).append(target)
+    unread = []
+    for key in sorted(cfg._user_keys):
+        path, _, name = key.rpartition('.')
+        if getattr(section_at(options, path.split('.')).get(name), 'ignored', ''):
+            continue
+        readers = [key, *copies.get(key, ())]
+        if name not in ('type', 'import_names', 'exp_name') and not any(
+            _was_read(cfg, reader) for reader in readers
+        ):
+            unread.append(key)
+    return unread
+
+
+def _was_read(cfg: ResolvedConfig, key: str) -> bool:
+    *path, name = key.split('.')
+    section: Any = cfg
+    for step in path:
+        section = dict.get(section, step)
+        if not isinstance(section, ResolvedConfig):
+            return False
+    return bool(section.was_read(name))
+
+
 FREE = ('exp_name', 'import_names')
 """Last parts of keys that do not affect training."""
-
-BACKEND = 'policy.collect.collector.backend'
-"""May change between backends that give the same bits; generators of several actors cannot be merged."""
 
 COMM = tuple(f'{part.key}.' for part in PARALLEL_ONLY if part.may_change)
 """Sections of the transport, which may change; options that only one of two transports has may change with it."""
@@ -233,17 +287,9 @@ def changes_of(saved: Data, cfg: ResolvedConfig) -> list[Change]:
         is_hook = key.startswith(f'{HOOKS}.')
         if is_hook and ABSENT in (before, after):  # any run may be resumed with other hooks
             continue
-        may_change = known.get(key) and (key != BACKEND or all(map(_may_move, (old, new))))
         is_of_one = key.startswith(COMM) and not (key in old and key in new)
-        found.append(Change(key, before, after, bool(may_change or is_hook or is_of_one)))
+        found.append(Change(key, before, after, bool(known.get(key) or is_hook or is_of_one)))
     return found
-
-
-def _may_move(leaves: Mapping[str, Any]) -> bool:
-    """Whether the collector of a config can be resumed with another backend."""
-    start = BACKEND.removesuffix('backend')
-    section = {key.removeprefix(start): value for key, value in leaves.items() if key.startswith(start)}
-    return is_interchangeable(section.get('backend', LOCAL), section)
 
 
 def changeable(cfg: ResolvedConfig) -> Mapping[str, bool]:

@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
-from rlframe.data.timestep import Array, EnvSpec
+from rlframe.data.timestep import Array, EnvSpec, aligned_zeros
 from rlframe.errors import ActionMaskError, IncompatibleError
-from rlframe.utils.arithmetic import aligned_zeros
 from rlframe.utils.lazy import LazyModule
 from rlframe.utils.serialize import field_path, struct_dtype
 

@@ -12,9 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rlframe.data.observation import MASK_PATH, check_mask_values, obs_dtype
-from rlframe.data.timestep import Array, BoolArray, EnvSpec, FloatArray, IntArray
+from rlframe.data.timestep import Array, BoolArray, EnvSpec, FloatArray, IntArray, is_finite
 from rlframe.errors import EnvContractError, NonFiniteError
-from rlframe.utils.arithmetic import is_finite
 from rlframe.utils.schema import array, check_state, dict_of, rows
 from rlframe.utils.serialize import field_path
 

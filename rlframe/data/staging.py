@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rlframe.data.timestep import Array, Batch
+from rlframe.data.timestep import Array, Batch, to_tensor
 from rlframe.errors import DeviceError
-from rlframe.utils.arithmetic import ALIGNMENT, aligned
 from rlframe.utils.lazy import LazyModule
 
 if TYPE_CHECKING:
@@ -71,8 +70,7 @@ class Staging:
         if isinstance(column, Batch):
             return {name: self(part) for name, part in column.items()}
         if not isinstance(column, np.ndarray) or column.ndim == 0:
-            tensor = torch.as_tensor(column).to(self.device, non_blocking=True)
-            return aligned(tensor) if tensor.data_ptr() % ALIGNMENT else tensor
+            return to_tensor(torch.as_tensor(column).to(self.device, non_blocking=True))
         if column.dtype.names is not None:
             return {name: self(column[name]) for name in column.dtype.names}
         return self._staged(column).to(self.device, non_blocking=True)

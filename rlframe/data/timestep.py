@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -10,10 +11,13 @@ import numpy as np
 import numpy.typing as npt
 
 from rlframe.registry import nearest
+from rlframe.utils.lazy import LazyModule
 
 if TYPE_CHECKING:
     import gymnasium
     import torch
+else:
+    torch = LazyModule('torch')
 
 
 class Row(Mapping[str, Any]):
@@ -149,7 +153,6 @@ class Batch(Sequence[Row]):
 
         A structured array becomes a nested ``Batch`` of its fields.
         """
-        import torch
 
         def moved(column: Any) -> Any:
             if names := getattr(getattr(column, 'dtype', None), 'names', None):
@@ -189,6 +192,58 @@ def to_array(column: Any) -> Any:
     return column.detach().cpu().numpy() if hasattr(column, 'detach') else np.asarray(column)
 
 
+ALIGNMENT = 64
+"""Bytes that torch aligns its own CPU tensors to; numpy's arrays begin at any multiple of 16."""
+
+
+def to_tensor(column: Any) -> Any:
+    """Returns a column as a tensor, or as a dict of tensors if it has fields.
+
+    Memory is shared, but for floats on the CPU that are not aligned like torch's own. Matrix products of BLAS libraries depend
+    on the alignment of their operands in the last bit, so a network that reads numpy's memory in place would depend on
+    the address that the allocator happened to return.
+
+    Args:
+        column: Array, tensor or ``Batch`` with a leading axis.
+
+    Source:
+        Intel oneMKL Developer Guide, "Conditional Numerical Reproducibility": results are reproducible between runs
+        only for aligned arrays, unless a strict mode is set.
+    """
+    if isinstance(column, np.ndarray):
+        try:
+            tensor = torch.from_numpy(column)
+        except TypeError:
+            if column.dtype.names is None:
+                raise
+            return {name: to_tensor(column[name]) for name in column.dtype.names}
+    elif isinstance(column, Batch):
+        return {name: to_tensor(part) for name, part in column.items()}
+    else:
+        tensor = torch.as_tensor(column)
+    is_shared = tensor.data_ptr() % ALIGNMENT == 0 or not tensor.is_floating_point()
+    return tensor if is_shared else tensor.clone()
+
+
+def aligned_zeros(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+    """Returns zeros in memory that begins with a cache line, so ``to_tensor`` shares it."""
+    size = math.prod(shape) * dtype.itemsize
+    memory = np.zeros(size + ALIGNMENT, np.uint8)
+    start = -memory.__array_interface__['data'][0] % ALIGNMENT
+    return memory[start : start + size].view(dtype).reshape(shape)
+
+
+def is_finite(values: Array) -> bool:
+    """Whether values of any shape contain no NaN and no infinity; True for values that are not real numbers.
+
+    The dot product of an array with itself is finite only if every element is. The reverse fails for numbers whose
+    squares overflow: only then each element is checked.
+    """
+    return (
+        values.dtype.kind != 'f' or math.isfinite(np.vdot(values, values)) or bool(np.isfinite(values).all())
+    )
+
+
 def _stack(values: list[Any]) -> Any:
     first = values[0]
     if isinstance(first, Batch):
@@ -196,8 +251,6 @@ def _stack(values: list[Any]) -> Any:
     if isinstance(first, Mapping):
         return Batch.from_rows(values)
     if hasattr(first, 'detach'):
-        import torch
-
         return torch.stack(values)
     stacked = np.stack([np.asarray(value) for value in values])
     return stacked.astype(np.float32) if isinstance(first, float) else stacked
@@ -208,8 +261,6 @@ def _cat(values: list[Any]) -> Any:
     if isinstance(first, Batch):
         return Batch.cat(values)
     if hasattr(first, 'detach'):
-        import torch
-
         return torch.cat(values)
     return np.concatenate(values)
 

@@ -34,8 +34,6 @@ def _check(args: Args) -> None:
         parser.error('--env starts without a config, and -c names one; leave out one of them')
     if args.policy and not args.env:
         parser.error('--policy goes with --env; a config names its policy itself (policy.type=...)')
-    if args.out and (args.name or args.storage != parser.get_default('storage')):
-        parser.error('--out names the whole results folder; leave out --name and --storage')
     if args.resume is not None:
         kept = ('resume', 'restart_errored', 'debug', 'verb', 'parser')
         given = [
@@ -69,7 +67,7 @@ def run(args: Args) -> int:
         os.environ.setdefault(name, value)
     from rlframe.backend.ray.session import check_installed, disconnect
 
-    check_installed('tune')
+    check_installed('tune', 'ray.tune', 'rlframe[tune]')
     if not args.debug:
         logging.getLogger('ray.tune').setLevel(logging.CRITICAL)  # failures are reported at the end
     from rlframe.tune import write_report
@@ -121,8 +119,6 @@ def _new(args: Args) -> Any:
             time_budget_s=args.time_budget,
             max_env_step=args.env_step,
             max_train_iter=args.train_iter,
-            name=args.name,
-            storage_path=args.storage,
             folder=args.out,
             max_failures=args.max_failures,
             callbacks=[TrialTable(args.metric, args.mode)],

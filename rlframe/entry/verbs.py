@@ -172,13 +172,6 @@ def train(args: Args) -> int:
     ),
     seed('draws'),
     arg('--out', 'the results folder, which must not exist (default: NAME_tune here)', 'FOLDER'),
-    arg('--name', 'name of the results folder, which must not exist'),
-    arg(
-        '--storage',
-        'folder in which the results folder is created (default: the current one)',
-        'DIR',
-        default='.',
-    ),
     arg('--resume', 'resume the search of this results folder, if you trust it', 'DIR'),
     flag('--restart-errored', 'with --resume: restart trials that failed'),
     overrides('file in all trials'),

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self, TypeVar
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
 
 import numpy as np
 from easydict import EasyDict
 
 from rlframe.data.observation import fields_of, obs_dtype
-from rlframe.data.timestep import Array, BoolArray, EnvSpec, IntArray, spec_of
+from rlframe.data.timestep import Array, EnvSpec, spec_of
 from rlframe.envs.faults import not_made
 from rlframe.envs.schedule import check_scheduled, first_values, is_no_schedule, schedule_problem
 from rlframe.errors import EnvError, RLFrameError
@@ -22,6 +22,8 @@ from rlframe.utils.lazy import attributes_of
 if TYPE_CHECKING:
     import gymnasium
     from gymnasium.vector import VectorEnv as GymVectorEnv
+
+    from rlframe.envs.atari_vector import GameRows
 
     VectorEnv = GymVectorEnv[Any, Any, Any]
 
@@ -59,47 +61,6 @@ def _no_picture(name: str, got: Any) -> EnvError:
 STACK_COPIES = 4
 """Arrays of the size of a stack that an env needs: the stack, its padding, and two bounds of its space."""
 E = TypeVar('E')
-Note = Callable[[str], None]
-"""Callback that takes the name of the call in progress, an empty text where it is over."""
-LOOKED_AT_RESET, LOOKED_AT_CLOSE = (
-    f'{call} of an env that was created to find out if it has action masks (env.action_mask)'
-    for call in ('reset()', 'close()')
-)
-
-
-def ignore(what: str) -> None:
-    """Ignores what it is told."""
-
-
-class PoolRows(Protocol):
-    """Turns what EnvPool returns for n of its envs into what the env itself would return; all columns are [n, ...]."""
-
-    opening: int
-    """Action that continues an env where its last episode ended."""
-    goes_on: BoolArray
-    """Envs whose next episode continues where their last one ended, [N]."""
-
-    @property
-    def space(self) -> gymnasium.Space[Any]:
-        """Space of the observations."""
-        ...
-
-    def forget(self, env_id: IntArray) -> None:
-        """Makes these envs begin anew."""
-        ...
-
-    def step(
-        self,
-        env_id: IntArray,
-        obs: Array,
-        reward: Array,
-        terminated: BoolArray,
-        truncated: BoolArray,
-        info: Mapping[str, Any],
-        is_first: BoolArray,
-    ) -> tuple[Array, Array, BoolArray, BoolArray, Sequence[Mapping[str, Any]]]:
-        """Turns rows into those of episodes; where ``is_first``, they hold a first observation and are no step."""
-        ...
 
 
 class PoolTask(NamedTuple):
@@ -108,7 +69,7 @@ class PoolTask(NamedTuple):
     task_id: str
     kwargs: dict[str, Any]
     """Options of ``envpool.make``."""
-    rows: Callable[[int], PoolRows] | None = None
+    rows: Callable[[int], GameRows] | None = None
     """Makes the rows of N envs; None: as they are."""
 
 
@@ -188,18 +149,14 @@ class EnvFactory(Configurable, ABC):
         """
         raise EnvError('EnvPool makes its own envs, not these', where='env.type', expected="'gym' or 'atari'")
 
-    def create(self, render_mode: str | None = None, note: Note = ignore) -> gymnasium.Env[Any, Any]:
+    def create(self, render_mode: str | None = None) -> gymnasium.Env[Any, Any]:
         """Returns a new env with the wrappers that the options ask for: stacked frames, and its action mask.
 
         If it must find out whether the env has a mask, it resets one env and closes it again.
-
-        Args:
-            render_mode: How the env is to draw itself.
-            note: Called before each step other than creating the env.
         """
         from rlframe.envs.action_mask import MaskedEnv
 
-        return self._with_mask(lambda: acting_by_rows(self._stacked(self.make(render_mode))), MaskedEnv, note)
+        return self._with_mask(lambda: acting_by_rows(self._stacked(self.make(render_mode))), MaskedEnv)
 
     def create_vector(self, env_num: int, render_mode: str | None = None) -> VectorEnv | None:
         """Returns N envs in their own vector form, as ``create`` would, or None where there is none.
@@ -228,7 +185,7 @@ class EnvFactory(Configurable, ABC):
         check_stack_memory(env.observation_space, self.cfg.frame_stack)
         return FrameStackObservation(env, self.cfg.frame_stack)
 
-    def _with_mask(self, make: Callable[[], E], wrapper: Callable[[Any], Any], note: Note = ignore) -> E:
+    def _with_mask(self, make: Callable[[], E], wrapper: Callable[[Any], Any]) -> E:
         """Returns what is made, with its action mask in its observations where it gives one."""
         from rlframe.envs.action_mask import look_at, may_give_mask
 
@@ -236,11 +193,8 @@ class EnvFactory(Configurable, ABC):
         if self._gives_mask is None and env is not None:
             self._gives_mask = False
             if may_give_mask(env):
-                note(LOOKED_AT_RESET)
                 self._gives_mask, self.remark = look_at(env)
-                note(LOOKED_AT_CLOSE)
                 env.close()
-                note('')
                 env = make()
         made: E = wrapper(env) if self._gives_mask and env is not None else env
         return made

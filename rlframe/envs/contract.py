@@ -7,7 +7,7 @@ import math
 import numbers
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -23,7 +23,7 @@ from rlframe.data.observation import (
     pack_into,
     zero_obs,
 )
-from rlframe.data.timestep import Array, EnvSpec, IntArray, TimeStep
+from rlframe.data.timestep import Array, EnvSpec, IntArray, TimeStep, is_finite
 from rlframe.envs.env_checks import bad_obs_bounds, check_mask_space, check_masks
 from rlframe.errors import (
     ActionError,
@@ -32,7 +32,6 @@ from rlframe.errors import (
     IncompatibleError,
     NonFiniteError,
 )
-from rlframe.utils.arithmetic import is_finite
 from rlframe.utils.lazy import LazyModule
 from rlframe.utils.serialize import field_path, leaves
 
@@ -125,7 +124,7 @@ def first_obs(answer: Any, spec: EnvSpec, env: int, episode: int, remarks: Remar
         EnvContractError: If it is not ``(obs, info)`` with an observation of the declared shape.
         NonFiniteError: If the observation contains a NaN or an infinity.
     """
-    if episode > CHECKED_STEPS and _is_usual_first(answer, spec):
+    if _is_usual_first(answer, spec, episode):
         usual: Array = answer[0]
         return usual
     what = f'reset() of env {env}, episode {episode},'
@@ -144,17 +143,21 @@ def first_obs(answer: Any, spec: EnvSpec, env: int, episode: int, remarks: Remar
     return obs
 
 
-def _is_usual_first(answer: Any, spec: EnvSpec) -> bool:
-    """Whether the return value of ``reset`` obviously meets the contract."""
+def _is_usual_first(answer: Any, spec: EnvSpec, episode: int) -> bool:
+    """Whether the return value of ``reset`` obviously meets the contract: an array in a box, and a dict."""
     if not isinstance(answer, tuple) or len(answer) != 2 or not isinstance(answer[1], dict):
         return False
-    obs, space = answer[0], spec.observation_space
-    return (
-        isinstance(obs, np.ndarray)
-        and obs.shape == space.shape
-        and obs.dtype == space.dtype
-        and is_finite(obs)
-    )
+    obs, space = answer[0], cast(Any, spec.observation_space)
+    if (
+        not hasattr(space, 'low')
+        or type(obs) is not np.ndarray
+        or obs.shape != space.shape
+        or obs.dtype != space.dtype
+    ):
+        return False
+    if episode <= CHECKED_STEPS and not ((obs >= space.low).all() and (obs <= space.high).all()):
+        return False
+    return is_finite(obs)
 
 
 def check_step(answer: Any, spec: EnvSpec, env: int, episode: int, step: int, remarks: Remarks) -> None:

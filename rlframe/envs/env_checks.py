@@ -16,9 +16,8 @@ from rlframe.data.observation import (
     has_mask,
     mask_parts,
 )
-from rlframe.data.timestep import Array, BoolArray, EnvSpec, IntArray
+from rlframe.data.timestep import Array, BoolArray, EnvSpec, IntArray, is_finite
 from rlframe.errors import ActionMaskError, EnvContractError, IncompatibleError
-from rlframe.utils.arithmetic import is_finite
 from rlframe.utils.harmless import is_number, only_numbers, words
 from rlframe.utils.lazy import LazyModule
 from rlframe.utils.seed import global_rng_mark

@@ -159,12 +159,15 @@ class BaseEnvManager(IEnvManager):
         return self._is_closed
 
     def reset(self, env_id: IntArray | None = None, seed: Sequence[int | None] | None = None) -> None:
-        self.launch()
+        if self._is_closed:
+            self.launch()
         self._begin(self._seeds(env_id, seed))
 
     def _seeds(self, env_id: IntArray | None, seed: Sequence[int | None] | None) -> dict[int, int | None]:
         """Returns the envs that begin an episode, and the seed of each."""
         listed = self._all.tolist() if env_id is None else env_id.tolist()
+        if seed is None and not self.given_seeds and not self._lost:
+            return dict.fromkeys(listed)
         seeds = self._episodes.take_seeds(listed, self._with_given(env_id, seed))
         for env, own in seeds.items():
             if own is None and env in self._lost:
@@ -176,10 +179,12 @@ class BaseEnvManager(IEnvManager):
         self._after_reset.reverse()  # not a fresh copy, which networks may not be able to read in place
         np.copyto(self._after_reset[0], self.obs)
         self.obs = self._after_reset[0]
-        due = {env: seed for env, seed in seeds.items() if self._settle(env)}
+        due = dict(seeds)
+        if self._lost or self._dropped:
+            due = {env: seed for env, seed in seeds.items() if self._settle(env)}
         try:
-            while due:
-                self._handle(self.begin_each(due, self.obs))
+            while faults := self.begin_each(due, self.obs):
+                self._handle(faults)
                 failed = [env for env in due if env in self._lost and self._settle(env)]
                 due = {env: self._episodes.restart_seed(env) for env in failed}
         except Exception:
@@ -187,7 +192,10 @@ class BaseEnvManager(IEnvManager):
             raise
 
     def step(self, action: Array, env_id: IntArray) -> TimeStep:
-        self._check_ready(env_id)
+        if self._is_closed or not self._are_ready(env_id):
+            is_closed = 'which are closed; reset() creates them again'
+            why = is_closed if self._is_closed else f'of which only {self.ready.tolist()} are ready'
+            raise ValueError(f'step() of env {env_id.tolist()}, {why}')
         try:
             if len(action) != len(env_id):
                 raise ActionError(f'{len(action)} actions were given for {len(env_id)} envs')
@@ -206,19 +214,6 @@ class BaseEnvManager(IEnvManager):
     def _are_ready(self, env_id: IntArray) -> bool:
         """Whether these envs can step."""
         return not self._dropped or bool(np.isin(env_id, self._ready).all())
-
-    def _check_ready(self, env_id: IntArray) -> None:
-        """Checks that these envs can step.
-
-        Raises:
-            ValueError: If not.
-        """
-        if self.closed:
-            raise ValueError('step() of envs that are closed; reset() creates them again')
-        if not self._are_ready(env_id):
-            raise ValueError(
-                f'step() of env {env_id.tolist()}, of which only {self.ready.tolist()} are ready'
-            )
 
     def _stepped(self, action: Array, env_id: IntArray) -> TimeStep:
         """Steps the given envs; a step is void where an env fails or has no running episode."""

@@ -30,9 +30,6 @@ E = TypeVar('E', bound=RLFrameError)
 SHOWN_CAUSES = 5
 """Maximum number of causes that the error at the end of a budget names."""
 
-SHOWN_ENVS = 8
-"""Maximum number of envs whose place the error about a vector env names."""
-
 FATAL = (ActionError, EnvContractError, IncompatibleError, NonFiniteError, StallError)
 """Errors that end the run under every setting: a new env would fail the same way, or the failing env is unknown."""
 
@@ -74,13 +71,8 @@ def vector_crashed(what: str, episodes: IntArray, steps: IntArray, error: BaseEx
         steps: Env steps of these episodes that are over, [N].
         error: The exception.
     """
-    begun = 1 if what == 'step()' else 0
-    places = [
-        f'env {env}, episode {episode}, step {step + begun}'
-        for env, (episode, step) in enumerate(zip(episodes, steps, strict=True))
-    ]
-    shown = '; '.join(places[:SHOWN_ENVS]) + ('; ...' if len(places) > SHOWN_ENVS else '')
-    return _told(EnvCrashedError, f'one of the envs of a vector env ({shown}): {what}', error, False)
+    who = f'one of the envs of a vector env (episodes {episodes.tolist()}, after {steps.tolist()} env steps)'
+    return _told(EnvCrashedError, f'{who}: {what}', error, False)
 
 
 def not_made(env: int, error: BaseException, in_worker: bool = False) -> EnvStartError:

@@ -10,9 +10,8 @@ import numpy as np
 from gymnasium.vector.utils import batch_space
 
 from rlframe.data.players import PlayerLayout
-from rlframe.data.timestep import Array, EnvSpec
+from rlframe.data.timestep import Array, EnvSpec, is_finite
 from rlframe.errors import EnvContractError, IncompatibleError, NonFiniteError
-from rlframe.utils.arithmetic import is_finite
 from rlframe.utils.seed import generator_of
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from easydict import EasyDict
 from rlframe.data.observation import any_action, zero_obs
 from rlframe.data.timestep import NO_INFO, Array, BoolArray, EnvSpec, IntArray, TimeStep
 from rlframe.envs import contract
-from rlframe.envs.base_env import EnvFactory, PoolRows, picture_of
+from rlframe.envs.base_env import EnvFactory, picture_of
 from rlframe.envs.interface import Episodes, IEnvManager
 from rlframe.envs.vector_env import rows_of_info
 from rlframe.errors import ActionError, ConfigError, EnvError, EnvStartError, MissingDependencyError
@@ -22,6 +22,8 @@ from rlframe.utils.lazy import LazyModule
 
 if TYPE_CHECKING:
     import gymnasium
+
+    from rlframe.envs.atari_vector import GameRows
 else:
     gymnasium = LazyModule('gymnasium')
 
@@ -86,7 +88,7 @@ class EnvPoolManager(IEnvManager):
         env_num: int,
         cfg: EasyDict | None = None,
         kwargs: Mapping[str, Any] | None = None,
-        rows: Callable[[int], PoolRows] | None = None,
+        rows: Callable[[int], GameRows] | None = None,
     ) -> None:
         self._rows = rows(env_num) if rows is not None else None
         self._cfg = self.resolve_config(cfg)
@@ -378,7 +380,7 @@ def moves_in_turn(spec: Any) -> bool:
     return player_num(spec) > 1 and set(spec.state_array_spec) >= TOLD_OF_A_GAME
 
 
-def _spec_of(task_id: str, kwargs: Mapping[str, Any], rows: PoolRows | None) -> EnvSpec:
+def _spec_of(task_id: str, kwargs: Mapping[str, Any], rows: GameRows | None) -> EnvSpec:
     """Returns what a policy must know about a task of one player, whose observations are those of ``rows``.
 
     Raises:

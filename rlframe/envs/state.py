@@ -2,9 +2,10 @@
 
 The objects that an env and its wrappers reference, directly or indirectly, are written as a numbered graph, so shared
 references stay shared: numbers, text, containers, arrays, random generators, spaces, and objects of the env's own code.
-An env or wrapper with ``get_state()`` and ``set_state(state)`` is asked for its state instead. What cannot change, such as
-a class or a function without variables of its own, is found again at its place in an env that was created in the same
-way. Anything else is refused with its place and type, and nothing is saved.
+A value is written as it is, as a list that begins with a tag, or as the number of a node, ``[3]``; each object that can
+change is one node. An env or wrapper with ``get_state()`` and ``set_state(state)`` is asked for its state instead. What
+cannot change, such as a class or a function without variables of its own, is found again at its place in an env that was
+created in the same way. Anything else is refused with its place and type, and nothing is saved.
 
 A state may come from a file of somebody else: it imports no module, calls nothing that it names, and creates objects of the
 env's own code only.
@@ -12,11 +13,13 @@ env's own code only.
 
 from __future__ import annotations
 
+import contextlib
 import enum
-from collections import deque
-from collections.abc import Callable, Mapping
+import json
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterable, Mapping
 from random import Random
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -24,23 +27,23 @@ from rlframe.envs.state_objects import (
     CONFIGURED,
     Classes,
     MismatchError,
+    Originals,
+    RefusedError,
+    fingerprint,
+    is_data,
     is_env,
     is_env_class,
     is_leaf,
     is_plain,
     is_shown,
     is_space,
-    type_name,
-)
-from rlframe.envs.state_write import (
-    BITS,
-    CONTAINERS,
-    Originals,
-    RefusedError,
-    Writer,
-    digest_of,
+    layers_of,
+    members_of,
     named_type,
+    order_of,
     refill,
+    shared_by_all,
+    type_name,
 )
 from rlframe.errors import CheckpointStateError
 from rlframe.run.checkpoint_tree import BAD_TREE
@@ -51,10 +54,258 @@ from rlframe.utils.serialize import checked_bits
 if TYPE_CHECKING:
     import gymnasium
 
-    from rlframe.envs.state_write import Node
+Node: TypeAlias = dict[str, Any]
+CONTAINERS: dict[str, type] = {kind.__name__: kind for kind in (list, dict, set, deque, OrderedDict)}
+BITS = {
+    kind.__name__: kind
+    for kind in (np.random.PCG64, np.random.PCG64DXSM, np.random.MT19937, np.random.Philox, np.random.SFC64)
+}
+"""Sources of random numbers, by their names."""
+ELEMENTS = 'biufcSUMm'
+"""Kinds of numpy's types whose values are plain bytes."""
 
-MAX_POOL = 1024
-"""Words in the pool of a seed sequence, at most: creating one takes time quadratic in them."""
+
+class Writer:
+    """Writes objects as a list of nodes, each object once, with references by number.
+
+    Args:
+        classes: The classes that a state may name; by default none.
+        originals: What the env had when it was created.
+        is_survey: Whether to note what the env has been created with, and to refuse nothing.
+    """
+
+    def __init__(
+        self, classes: Classes | None = None, originals: Originals | None = None, is_survey: bool = False
+    ) -> None:
+        self._classes, self._originals = classes or Classes(), originals or Originals()
+        self._is_survey, self._draws = is_survey, False
+        self._objects: list[Any] = []
+        self._paths: list[str] = []
+        self._numbers: dict[int, int] = {}
+        self._memory: list[np.ndarray[Any, Any]] = []
+        self._size = 0
+        self._own: dict[str, Any] = {}
+        self._attributes: set[int] = set()  # ids of the dicts in which objects keep them
+        self._shared = self._classes.shared_objects()
+
+    def write(self, roots: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns the graph of everything that these named objects reference, directly or indirectly.
+
+        Raises:
+            RefusedError: If an object in it is not supported.
+        """
+        env = self._originals.layers[-1:]
+        self._draws = any(getattr(layer, 'render_mode', None) is not None for layer in env)
+        encoded = {name: self.value(value, name) for name, value in roots.items()}
+        nodes: list[Any] = []
+        while len(nodes) < len(self._objects):
+            nodes.append((self._survey if self._is_survey else self._node)(len(nodes)))
+        for held in self._attributes & self._numbers.keys():
+            raise RefusedError(self._paths[self._numbers[held]], dict, 'holds the attributes of an object')
+        text = json.dumps({'roots': encoded, 'nodes': nodes}, separators=(',', ':'), allow_nan=False)
+        memory = np.concatenate(self._memory) if self._memory else np.zeros(0, np.uint8)
+        return {'graph': strict_json.JsonText(text), 'own': self._own, 'memory': memory}
+
+    def value(self, value: Any, path: str) -> Any:
+        """Encodes a value at the place that refers to it: as it is, as a list with a tag, or as ``[number]``."""
+        kind = type(value)
+        if value is None or kind in (bool, str, int):
+            return value
+        if (encode := ENCODE.get(kind)) is not None:
+            return encode(value)
+        if kind is tuple:
+            return ['tuple', *self._values(value, path)]
+        if isinstance(value, np.dtype) and value.kind in ELEMENTS:
+            return ['dtype', value.str]
+        if isinstance(value, np.generic) and _is_element(value):
+            return ['np', value.dtype.str, value.tobytes().hex()]
+        if kind is frozenset:
+            return self._frozen(value, path)
+        if isinstance(value, enum.Enum) and self._classes.has(kind) and value._name_ in kind.__members__:
+            return ['member', type_name(kind), value._name_]
+        number = self._numbers.get(id(value))
+        if number is None:
+            number = self._numbers[id(value)] = len(self._objects)
+            self._objects.append(value)
+            self._paths.append(path)
+        return [number]
+
+    def _values(self, values: Iterable[Any], path: str) -> list[Any]:
+        return [self.value(value, f'{path}[{index}]') for index, value in enumerate(values)]
+
+    def _key(self, value: Any, path: str) -> Any:
+        """Encodes a key of a dict or an element of a set: a value whose hash does not depend on its address."""
+        if not is_leaf(value):
+            why = 'is a key or an element of a set, and is neither a number nor text'
+            raise RefusedError(path, type(value), why)
+        return self.value(value, path)
+
+    def _frozen(self, value: Any, path: str) -> Any:
+        items = list(value)
+        if any(isinstance(item, str | bytes) for item in items):
+            items.sort(key=repr)  # a set of text has another order in each process
+        elif list(frozenset(items)) != items:
+            raise RefusedError(path, frozenset, 'has an order that cannot be saved')
+        return ['frozenset', *(self._key(item, path) for item in items)]
+
+    def _survey(self, number: int) -> Node:
+        """Notes an object that has just been created with its env, and continues with all that it refers to."""
+        value, path = self._objects[number], self._paths[number]
+        found = self._originals.print_of(value)
+        if found is not None and (id(value) in self._shared or not is_data(value)):
+            self._originals.add(value, path)
+            self._originals.prints[id(value)] = found
+            return {}
+        if is_env(value) or is_space(value):
+            self._originals.add(value, path)
+        self._classes.remember(type(value))
+        parts: dict[Any, Any] = {}
+        if isinstance(value, Mapping | list | deque):
+            held = value.values() if isinstance(value, Mapping) else value
+            parts = {f'[{index}]': own for index, own in enumerate(held)}
+        parts |= {f'.{name}': own for name, own in (attributes_of(value) or {}).items()}
+        for place, own in parts.items():
+            with contextlib.suppress(RefusedError):
+                self.value(own, f'{path}{place}')
+        return {}
+
+    def _node(self, number: int) -> Node:
+        value, path = self._objects[number], self._paths[number]
+        kind, place = type(value), self._originals.places.get(id(value))
+        if (known := self._originals.prints.get(id(value))) is not None:
+            if self._originals.print_of(value) != known:
+                raise RefusedError(path, kind, 'refers to data that has changed')
+            return {'kind': 'constant', 'at': place, 'type': type_name(named_type(value)), 'print': known}
+        if id(value) in self._shared and place is None:
+            raise RefusedError(path, kind, 'belongs to a module or class, and so to all envs')
+        if (write := WRITE.get(kind)) is not None:
+            return write(self, value, path)
+        if is_env(value) and hasattr(kind, 'get_state') and hasattr(kind, 'set_state') and place is not None:
+            self._own[str(number)] = value.get_state()
+            if 'env' in (attributes_of(value) or {}):
+                self.value(value.env, f'{path}.env')  # a wrapper need not know the state of its env
+            return {'kind': 'own', 'at': place, 'type': type_name(kind)}
+        if fingerprint(value, self._originals.layers) is not None:
+            raise RefusedError(path, kind, "was set after the env's constructor")
+        if not (is_plain(kind) and (place is not None or (self._classes.has(kind) and not is_env(value)))):
+            raise RefusedError(path, kind)
+        self._attributes.add(id(attributes_of(value)))
+        attributes = {
+            name: ['shown']
+            if is_env(value) and is_shown(own, self._draws)
+            else self.value(own, f'{path}.{name}')
+            for name, own in (attributes_of(value) or {}).items()
+            if not (is_env(value) and name in CONFIGURED)
+        }
+        node: Node = {'kind': 'object', 'class': type_name(kind), 'attributes': attributes}
+        return node if place is None else {**node, 'at': place}
+
+    def list(self, value: Any, path: str) -> Node:
+        """Writes a list or a deque."""
+        node = {'kind': type(value).__name__, 'items': self._values(value, path)}
+        return {**node, 'maxlen': value.maxlen} if isinstance(value, deque) else node
+
+    def dict(self, value: Any, path: str) -> Node:
+        """Writes a dict in its order."""
+        items = [[self._key(name, path), self.value(own, f'{path}[{name!r}]')] for name, own in value.items()]
+        return {'kind': type(value).__name__, 'items': items}
+
+    def set(self, value: Any, path: str) -> Node:
+        """Writes a set, whose order from now on is that of a restored one."""
+        items = [self._key(item, path) for item in value]
+        refill(value, list(value))
+        return {'kind': 'set', 'items': items}
+
+    def array(self, value: Any, path: str) -> Node:
+        """Writes an array with its memory order, or a view by its offset in the array that owns the memory."""
+        if value.dtype.kind not in ELEMENTS:
+            raise RefusedError(path, np.ndarray, f'has elements of type {value.dtype}')
+        node = {'dtype': value.dtype.str, 'shape': value.shape, 'writeable': value.flags.writeable}
+        owner = value
+        while type(owner) is np.ndarray and owner.base is not None:
+            owner = owner.base
+        if type(owner) is np.ndarray and owner is not value and owner.flags.owndata and order_of(owner):
+            offset = value.__array_interface__['data'][0] - owner.__array_interface__['data'][0]
+            of = self.value(owner, f'{path}.base')
+            return {**node, 'kind': 'view', 'offset': offset, 'strides': value.strides, 'of': of}
+        is_own = value.flags.owndata or (type(owner) is bytes and not value.flags.writeable)
+        if not is_own or not (order := order_of(value)):
+            raise RefusedError(path, np.ndarray, 'shares memory or has a memory order that cannot be saved')
+        content = value.ravel('K').view(np.uint8) if value.nbytes else np.zeros(0, np.uint8)
+        self._memory.append(content.copy())
+        self._size += len(content)
+        return {**node, 'kind': 'array', 'order': order, 'start': self._size - len(content)}
+
+    def bits(self, value: Any, path: str) -> Node:
+        """Writes a source of random numbers, with the seed sequence that others are spawned from."""
+        node = {'kind': 'bits', 'name': type(value).__name__, 'state': _plain_words(value.state)}
+        seeds = value.seed_seq
+        if type(seeds) is np.random.SeedSequence:
+            if seeds.pool_size != np.random.SeedSequence(0).pool_size:
+                raise RefusedError(path, type(value), 'has a seed sequence of an unusual size')
+            entropy = seeds.entropy
+            if entropy is not None and not isinstance(entropy, int):
+                entropy = [int(word) for word in entropy]
+            node['seeds'] = [entropy, [int(word) for word in seeds.spawn_key], seeds.n_children_spawned]
+        return node
+
+    def generator(self, value: Any, path: str) -> Node:
+        """Writes a generator by its source."""
+        return {'kind': 'generator', 'bits': self.value(value.bit_generator, f'{path}.bit_generator')}
+
+    def random_state(self, value: Any, path: str) -> Node:
+        """Writes a numpy ``RandomState``."""
+        bits, state = value._bit_generator, value.get_state(legacy=False)
+        if type(bits) is not np.random.MT19937:
+            raise RefusedError(path, type(value), f'draws from {type(bits).__name__}')
+        gauss = [state['has_gauss'], state['gauss']]
+        return {'kind': 'random_state', 'bits': self.value(bits, f'{path}.bits'), 'gauss': gauss}
+
+    def random(self, value: Any, path: str) -> Node:
+        """Writes a ``Random``."""
+        version, words, gauss = value.getstate()
+        return {'kind': 'random', 'state': [version, list(words), gauss]}
+
+
+def _is_element(value: np.generic) -> bool:
+    """Whether a scalar can be rebuilt from its bytes."""
+    dtype = value.dtype
+    return dtype.kind in ELEMENTS and dtype.itemsize > 0 and np.dtype(dtype.str).type is type(value)
+
+
+def _plain_words(state: Any) -> Any:
+    """Returns the state of a bit generator without arrays."""
+    if isinstance(state, Mapping):
+        return {name: _plain_words(value) for name, value in state.items()}
+    return ['words', state.dtype.str, state.tobytes().hex()] if isinstance(state, np.ndarray) else state
+
+
+def _words(plain: Any) -> Any:
+    """Returns the state that ``_plain_words`` wrote."""
+    if isinstance(plain, Mapping):
+        return {name: _words(value) for name, value in plain.items()}
+    if isinstance(plain, list):
+        return np.frombuffer(bytes.fromhex(plain[2]), plain[1]).copy()
+    return plain
+
+
+ENCODE: dict[type, Callable[[Any], Any]] = {
+    float: lambda v: v if -np.inf < v < np.inf else ['float', repr(v)],
+    bytes: lambda v: ['bytes', v.decode('latin-1')],
+    range: lambda v: ['range', v.start, v.stop, v.step],
+}
+"""Encodes single values."""
+WRITE: dict[type, Callable[[Writer, Any, str], Node]] = {
+    **dict.fromkeys((list, deque), Writer.list),
+    **dict.fromkeys((dict, OrderedDict), Writer.dict),
+    set: Writer.set,
+    np.ndarray: Writer.array,
+    np.random.Generator: Writer.generator,
+    np.random.RandomState: Writer.random_state,
+    Random: Writer.random,
+    **dict.fromkeys(BITS.values(), Writer.bits),
+}
+"""Writes objects with more than attributes, by their types."""
 
 
 class Reader:
@@ -79,10 +330,10 @@ class Reader:
         self._nodes, self._own = plain['nodes'], graph['own']
         self._memory = np.asarray(graph['memory'], np.uint8)
         self._objects: list[Any] = [None] * len(self._nodes)
-        for number in sorted(
-            range(len(self._nodes)), key=lambda number: self._nodes[number]['kind'] in LATER
-        ):
-            self._objects[number] = self._made(self._nodes[number])
+        for is_later in (False, True):
+            for number, node in enumerate(self._nodes):
+                if (node['kind'] in LATER) == is_later:
+                    self._objects[number] = self._made(node)
         self.roots = {name: self.value(value) for name, value in plain['roots'].items()}
         """The objects that were given to ``Writer.write``, by their names."""
 
@@ -115,13 +366,11 @@ class Reader:
         if tag in ('tuple', 'frozenset'):
             return (tuple if tag == 'tuple' else frozenset)(map(self.value, parts))
         if tag == 'member':
-            return self._member(self._classes.find(parts[0]), parts[1])
+            kind: Any = self._classes.find(parts[0])
+            if not isinstance(kind, enum.EnumMeta) or parts[1] not in kind.__members__:
+                raise MismatchError(f'{parts[0]} has no member {parts[1]}')
+            return kind.__members__[parts[1]]
         return DECODE[tag](*parts)
-
-    def _member(self, kind: Any, name: str) -> Any:
-        if not isinstance(kind, enum.EnumMeta) or name not in kind.__members__:
-            raise MismatchError(f'{type_name(kind)} has no member {name}')
-        return kind.__members__[name]
 
     def _made(self, node: Node) -> Any:
         """Returns the object of the env at the same place, or a new one without its content."""
@@ -148,16 +397,14 @@ class Reader:
         named = type_name(named_type(live))
         if not fits or named != node['class' if kind == 'object' else 'type']:
             raise MismatchError(f'{place} is a {named}, and not what it was')
-        if kind == 'constant' and digest_of(live) != node['digest']:
+        if kind == 'constant' and self._originals.print_of(live) != node['print']:
             raise MismatchError(f'{place} refers to other data')
         return live
 
     def _fill(self, node: Node, made: Any) -> None:
         items = node['items']
         if isinstance(made, dict):
-            pairs = [(self._key(name), self.value(own)) for name, own in items]
-            for name, own in pairs:
-                made[name] = own
+            made.update([(self._key(name), self.value(own)) for name, own in items])
         elif isinstance(made, set):
             refill(made, [self._key(item) for item in items])
         else:
@@ -172,71 +419,52 @@ class Reader:
     def _attributes(self, node: Node, made: Any) -> dict[str, Any]:
         """Returns the attributes of an object; what the config decides is what it was."""
         live = attributes_of(made) or {}
-        filled = {
-            str(name): self.value(own) if own != ['shown'] else _if_shown(live.get(name))
-            for name, own in node['attributes'].items()
-            if not (is_env(made) and name in CONFIGURED)
-        }
+        filled = {}
+        for name, own in node['attributes'].items():
+            if own != ['shown']:
+                filled[name] = self.value(own)
+            else:  # a state has nothing of its own that shows an env
+                filled[name] = live.get(name) if is_shown(live.get(name), True) else None
         if is_env(made):
+            filled = {name: own for name, own in filled.items() if name not in CONFIGURED}
             filled |= {name: live[name] for name in CONFIGURED if name in live}
         return filled
 
     def _array(self, node: Node) -> Any:
         dtype, shape = _dtype(node['dtype']), tuple(map(int, node['shape']))
-        count = 1
+        count = dtype.itemsize
         for size in shape:
             count *= size
-        if 'texts' in node:
-            if dtype.kind not in 'SU' or len(node['texts']) != count:
-                raise ValueError(
-                    f'{len(node["texts"])} texts are no array of {count} elements of type {dtype}'
-                )
-            made: Any = np.empty(shape, dtype, order='F' if node['order'] == 'F' else 'C')
-            (made.T if node['order'] == 'F' else made).flat = [_text(dtype, item) for item in node['texts']]
-            made.flags.writeable = bool(node['writeable'])
-            return made
-        content = self._memory[node['start'] : node['start'] + count * dtype.itemsize]
-        if min(shape, default=0) < 0 or len(content) != count * dtype.itemsize or node['start'] < 0:
+        content = self._memory[node['start'] : node['start'] + count]
+        if min(shape, default=0) < 0 or len(content) != count or node['start'] < 0:
             raise ValueError('an array is larger than the memory of the state')
-        made = np.empty(shape, dtype, order='F' if node['order'] == 'F' else 'C')
+        made: Any = np.empty(shape, dtype, order='F' if node['order'] == 'F' else 'C')
         if len(content):
             made.ravel('K').view(np.uint8)[:] = content
         made.flags.writeable = bool(node['writeable'])
         return made
 
     def _view(self, node: Node) -> Any:
-        owner = _checked(self.value(node['of']), np.ndarray)
+        owner = self.value(node['of'])
         buffer = owner if owner.flags.c_contiguous else owner.T
-        made: Any = np.ndarray(
-            node['shape'],
-            _dtype(node['dtype']),
-            buffer,
-            node['offset'],
-            [int(step) for step in node['strides']],
-        )
+        strides = [int(step) for step in node['strides']]
+        made: Any = np.ndarray(node['shape'], _dtype(node['dtype']), buffer, node['offset'], strides)
         made.flags.writeable = bool(node['writeable'])
         return made
 
     def _bits(self, node: Node) -> Any:
         seeds: Any = 0
         if 'seeds' in node:
-            entropy, key, pool_size, spawned = node['seeds']
-            if pool_size > MAX_POOL:
-                raise ValueError(f'a seed sequence with a pool of more than {MAX_POOL} words')
-            seeds = np.random.SeedSequence(
-                entropy, spawn_key=key, pool_size=pool_size, n_children_spawned=spawned
-            )
+            entropy, key, spawned = node['seeds']
+            seeds = np.random.SeedSequence(entropy, spawn_key=key, n_children_spawned=spawned)
         made: Any = BITS[node['name']](seeds)
         if 'seeds' not in node and node['name'] == 'MT19937':
             made._legacy_seeding(0)  # as that of a RandomState, which has no seed sequence
         made.state = checked_bits(_words(node['state']))
         return made
 
-    def _generator(self, node: Node) -> Any:
-        return np.random.Generator(_checked(self.value(node['bits']), np.random.BitGenerator))
-
     def _random_state(self, node: Node) -> Any:
-        made: Any = np.random.RandomState(_checked(self.value(node['bits']), np.random.MT19937))
+        made: Any = np.random.RandomState(self.value(node['bits']))
         has_gauss, gauss = node['gauss']
         made.set_state({**made.get_state(legacy=False), 'has_gauss': has_gauss, 'gauss': gauss})
         return made
@@ -248,63 +476,23 @@ class Reader:
         return made
 
 
-def _if_shown(live: Any) -> Any:
-    """Returns what shows an env, if it is that; a state has none of its own."""
-    return live if is_shown(live, True) else None
-
-
-def _words(plain: Any) -> Any:
-    """Returns the state that ``_plain_words`` wrote."""
-    if isinstance(plain, Mapping):
-        return {name: _words(value) for name, value in plain.items()}
-    if isinstance(plain, list):
-        return np.frombuffer(bytes.fromhex(plain[2]), plain[1]).copy()
-    return plain
-
-
-def _checked(value: Any, kind: Any) -> Any:
-    """Returns a value after checking its type."""
-    if not isinstance(value, kind):
-        raise ValueError(f'a {type(value).__name__} is no {kind.__name__}')
-    return value
-
-
-def _dtype(plain: Any) -> np.dtype[Any]:
-    """Returns the numpy type that ``dtype_to_descr`` described.
+def _dtype(name: Any) -> np.dtype[Any]:
+    """Returns a type of numpy by its name.
 
     Raises:
-        ValueError: If values of it refer to objects.
+        ValueError: If its values are not plain bytes, such as references to objects.
     """
-
-    def described(part: Any) -> Any:
-        return (
-            part
-            if isinstance(part, str)
-            else [(name, described(kind), *map(tuple, shape)) for name, kind, *shape in part]
-        )
-
-    made: np.dtype[Any] = np.lib.format.descr_to_dtype(described(plain))
-    if made.hasobject:
-        raise ValueError('the bytes of a state are never references to objects')
+    made: np.dtype[Any] = np.dtype(str(name))
+    if made.kind not in ELEMENTS:
+        raise ValueError('the elements of arrays are never references to objects')
     return made
 
 
-def _text(dtype: np.dtype[Any], text: str) -> Any:
-    return text.encode('latin-1') if dtype.kind == 'S' else text
-
-
-def _scalar(plain: Any, content: str) -> Any:
-    dtype = _dtype(plain)
-    return np.frombuffer(bytes.fromhex(content), dtype)[0] if dtype.itemsize else dtype.type()
-
-
 DECODE: dict[str, Callable[..., Any]] = {
-    'int': lambda text: int(text, 16),
     'float': float,
     'bytes': lambda text: text.encode('latin-1'),
-    'range': lambda *parts: range(*(int(part, 16) for part in parts)),
-    'np': _scalar,
-    'np text': lambda plain, text: _dtype(plain).type(_text(_dtype(plain), text)),
+    'range': range,
+    'np': lambda dtype, content: np.frombuffer(bytes.fromhex(content), _dtype(dtype))[0],
     'dtype': _dtype,
 }
 """Decodes single values by their tags."""
@@ -312,7 +500,7 @@ MAKE: dict[str, Callable[[Reader, Node], Any]] = {
     'array': Reader._array,
     'view': Reader._view,
     'bits': Reader._bits,
-    'generator': Reader._generator,
+    'generator': lambda reader, node: np.random.Generator(reader.value(node['bits'])),
     'random_state': Reader._random_state,
     'random': Reader._random,
 }
@@ -321,25 +509,11 @@ LATER = ('view', 'generator', 'random_state')
 """Kinds of objects that refer to another one, which must be created before."""
 
 
-SHARED = (np.random.Generator, np.random.RandomState, Random)
-"""Types of class attributes that steps change, as they change spaces; all envs of the class share them."""
-
-
 class Refusal(NamedTuple):
     """The refusal to save the state of an env."""
 
     reason: str
     """Path in the env, type, and reason."""
-
-
-class StateKeeper(Protocol):
-    """Captures and restores the state of an env, as ``EnvState`` does."""
-
-    def capture(self) -> dict[str, Any] | Refusal:
-        """Returns the state as plain data, or the reason why it cannot be saved."""
-
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """Restores a state that ``capture`` returned."""
 
 
 class EnvState:
@@ -354,10 +528,10 @@ class EnvState:
     def __init__(self, env: gymnasium.Env[Any, Any] | gymnasium.vector.VectorEnv[Any, Any, Any]) -> None:
         self._env: Any = env
         self._layers = layers_of(env)
-        self._classes = Classes([*self._layers, *_members(self._layers[-1])])
+        self._classes = Classes([*self._layers, *members_of(self._layers[-1])])
         kinds = dict.fromkeys(kind for layer in self._layers for kind in type(layer).__mro__)
-        self._shared = [(kind, name) for kind in kinds for name in _shared_by_all(kind)]
-        self._originals = Originals()
+        self._shared = [(kind, name) for kind in kinds for name in shared_by_all(kind)]
+        self._originals = Originals(self._layers)
         Writer(self._classes, self._originals, is_survey=True).write(self._roots())
 
     def capture(self) -> dict[str, Any] | Refusal:
@@ -365,10 +539,12 @@ class EnvState:
         try:
             return Writer(self._classes, self._originals).write(self._roots())
         except RefusedError as error:
-            kind = type_name(error.kind).replace(':', '.').removeprefix('builtins.').lstrip('.')
-            return Refusal(f'{self._shown(error.path)} ({kind}) {error.why}')
-        except RecursionError:
-            return Refusal(f'{type(self._layers[-1]).__name__} has tuples that are nested too deeply')
+            return Refusal(str(error))
+        except (
+            RecursionError,
+            ValueError,
+        ) as error:  # tuples that are nested too deeply, a number of a million digits
+            return Refusal(f'{type(self._layers[-1]).__name__} cannot be written: {error}')
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Restores a state that ``capture`` returned for an env that was created in the same way.
@@ -381,7 +557,7 @@ class EnvState:
             reader = Reader(state, self._classes, self._originals)
             roots = self._roots()
             if reader.roots.keys() != roots.keys():
-                raise MismatchError(f'its spaces are {[*roots]}, and were {[*reader.roots]}')
+                raise MismatchError(f'it has {[*roots]}, and had {[*reader.roots]}')
             for name, value in roots.items():
                 if reader.roots[name] is not value:
                     raise MismatchError(f'{name} is of another class than before')
@@ -391,21 +567,18 @@ class EnvState:
 
     def _roots(self) -> dict[str, Any]:
         """Returns the roots of the state: the env with its layers, and the shared attributes of its classes."""
-        roots = {'env' + '.env' * depth: layer for depth, layer in enumerate(self._layers)}
+        roots: dict[str, Any] = {}
+        for layer in self._layers:
+            name = type(layer).__name__
+            while name in roots:
+                name += "'"
+            roots[name] = layer
         for kind, name in self._shared:
             roots[f'{kind.__qualname__}.{name}'] = vars(kind)[name]
         for name in ('action_space', 'observation_space'):
             if (space := getattr(self._env, name, None)) is not None:
                 roots[name] = space
         return roots
-
-    def _shown(self, path: str) -> str:
-        """Returns a path in the user's terms: starting at the class of its layer."""
-        depth = 0
-        while depth < len(self._layers) - 1 and path.startswith('env' + '.env' * (depth + 1)):
-            depth += 1
-        prefix = 'env' + '.env' * depth
-        return type(self._layers[depth]).__name__ + path[len(prefix) :] if path.startswith(prefix) else path
 
 
 def capture_info(info: Mapping[str, Any]) -> Any:
@@ -422,22 +595,3 @@ def restore_info(state: Any) -> dict[str, Any]:
     reader.fill()
     info: dict[str, Any] = reader.roots['info']
     return info
-
-
-def layers_of(env: Any) -> list[Any]:
-    """Returns an env's wrappers, the outermost first, and the env."""
-    layers: list[Any] = [env]
-    while 'env' in (attributes_of(layers[-1]) or {}):
-        layers.append(layers[-1].env)
-    return layers
-
-
-def _members(env: Any) -> list[Any]:
-    """Returns the envs of a vector env, with their wrappers."""
-    envs = (attributes_of(env) or {}).get('envs')
-    return [layer for member in envs for layer in layers_of(member)] if isinstance(envs, list | tuple) else []
-
-
-def _shared_by_all(kind: type) -> list[str]:
-    """Returns the names of a class's attributes that are spaces or generators, which all its objects share."""
-    return [name for name, value in vars(kind).items() if is_space(value) or isinstance(value, SHARED)]

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import enum
 import functools
+import hashlib
 import logging
 import os
 import re
 import sys
-import sysconfig
 import types
 from abc import ABCMeta
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from random import Random
 from typing import Any, TypeVar, cast
 
 import numpy as np
 
-Function = TypeVar('Function', bound=Callable[..., Any])
+from rlframe.utils.lazy import attributes_of
 
 HEAP = 1 << 9
 """Flag of classes that were not compiled."""
@@ -29,8 +30,12 @@ CONSTANTS = (
     np.ufunc, logging.Logger, type(functools.lru_cache(lambda: None)),
 )  # fmt: skip
 """Types without a state that steps depend on."""
-FACTORIES = ('EnvFactory', 'MakeEnv')
-"""Classes of ``rlframe.envs.base_env`` that create envs: the config chooses them, not a state."""
+CHOSEN = (
+    ('gymnasium.envs.registration', 'EnvSpec'),
+    ('rlframe.envs.base_env', 'EnvFactory'),
+    ('rlframe.envs.base_env', 'MakeEnv'),
+)
+"""Classes whose objects describe or create envs: the config chooses them, not a state."""
 CONFIGURED = ('render_mode', 'spec', '_cached_spec', 'env_fns')
 """Attributes of envs that come from the config."""
 SHOWN = {'Clock', 'Font', 'Window', 'Renderer', 'Texture', 'Event', 'Sound', 'Channel'}
@@ -38,7 +43,12 @@ SHOWN = {'Clock', 'Font', 'Window', 'Renderer', 'Texture', 'Event', 'Sound', 'Ch
 DRAWN = 'Surface'
 """The type of pygame's images: for display if the env renders, else possibly part of its observation."""
 FUNCTIONS = (types.FunctionType, types.MethodType, functools.partial)
+SHARED = (np.random.Generator, np.random.RandomState, Random)
+"""Types of class attributes that steps change, as they change spaces; all envs of the class share them."""
 LEAVES = (type(None), bool, int, float, str, bytes, range)
+
+
+Function = TypeVar('Function', bound=Callable[..., Any])
 
 
 class MismatchError(Exception):
@@ -71,14 +81,14 @@ def is_space(value: Any) -> bool:
     return _is_of(type(value), 'gymnasium.spaces.space', 'Space')
 
 
-def is_env(value: Any) -> bool:
-    """Whether this is an env, a wrapper or a vector env."""
-    return is_env_class(type(value))
-
-
 def is_env_class(kind: type) -> bool:
     """Whether objects of a class are envs, wrappers or vector envs."""
     return _is_of(kind, 'gymnasium.core', 'Env') or _is_of(kind, 'gymnasium.vector.vector_env', 'VectorEnv')
+
+
+def is_env(value: Any) -> bool:
+    """Whether this is an env, a wrapper or a vector env."""
+    return is_env_class(type(value))
 
 
 @cached
@@ -93,6 +103,20 @@ def is_plain(kind: type) -> bool:
     return kind.__basicsize__ <= object.__basicsize__ + 2 * tuple.__itemsize__  # attributes, weak references
 
 
+class RefusedError(Exception):
+    """The state of an env cannot be saved.
+
+    Args:
+        path: Path of the object.
+        kind: Its type.
+        why: The reason.
+    """
+
+    def __init__(self, path: str, kind: type, why: str = 'cannot be saved') -> None:
+        name = type_name(kind).replace(':', '.').removeprefix('builtins.').lstrip('.')
+        super().__init__(f'{path} ({name}) {why}')
+
+
 class Classes:
     """The classes that a state of an env may name: those of its own code, and those that its constructor used.
 
@@ -103,9 +127,8 @@ class Classes:
     """
 
     def __init__(self, layers: Iterable[Any] = ()) -> None:
-        modules = {
-            module_of(kind) for layer in layers for kind in type(layer).__mro__
-        } - sys.stdlib_module_names
+        classes = {kind for layer in layers for kind in type(layer).__mro__}
+        modules = {module_of(kind) for kind in classes} - sys.stdlib_module_names
         self._packages = {name.partition('.')[0] for name in modules} - PARTLY
         self._modules = {name for name in modules if name.partition('.')[0] not in PARTLY}
         self._folders = {folder for name in self._modules if (folder := _folder(name))}
@@ -176,68 +199,51 @@ def _folder(module: str) -> str | None:
     if '.' in module or not isinstance(file, str):
         return None
     folder = os.path.dirname(os.path.abspath(file))
-    installed = [sysconfig.get_paths()[name] for name in ('stdlib', 'platstdlib', 'purelib', 'platlib')]
-    is_installed = folder in installed or os.path.basename(folder) in ('site-packages', 'dist-packages')
-    return None if is_installed else folder
+    return None if os.path.basename(folder) in ('site-packages', 'dist-packages') else folder
 
 
-def is_constant(value: Any, layers: Iterable[Any] = ()) -> bool:
-    """Whether an object never changes, so that the one of another env at the same place can be used.
+def fingerprint(value: Any, layers: Iterable[Any] = (), seen: frozenset[int] = frozenset()) -> str | None:
+    """Returns a hash of all data that a constant refers to; None if an object is no constant.
+
+    A constant never changes itself, so that the one of another env at the same place stands for it: a class, a module, or
+    a function that refers only to data, to constants, and to envs and spaces, which are restored in place.
 
     Args:
         value: The object.
-        layers: Envs and wrappers, which are restored in place, so that functions may refer to them.
+        layers: Envs and wrappers.
+        seen: Ids of the functions that refer to it.
     """
-    kind = type(value)
-    if (
-        kind is object
-        or isinstance(value, CONSTANTS)
-        or _is_of(kind, 'gymnasium.envs.registration', 'EnvSpec')
-    ):
-        return True
-    if any(_is_of(kind, 'rlframe.envs.base_env', name) for name in FACTORIES):
-        return True
     if isinstance(value, types.BuiltinFunctionType):
-        return isinstance(value.__self__, types.ModuleType | type | None)
-    return isinstance(value, FUNCTIONS) and _is_fixed(value, layers, set())
-
-
-def variables_of(value: Any) -> list[Any]:
-    """Returns what a function, a bound method or a partial call refers to; of any other object, nothing."""
-    if isinstance(value, types.MethodType):
-        return [value.__self__, value.__func__]
-    if isinstance(value, functools.partial):
-        return [value.func, *value.args, *value.keywords.values(), *vars(value).values()]
-    if not isinstance(value, types.FunctionType):
-        return []
-    cells = [cell.cell_contents for cell in value.__closure__ or () if not _is_empty(cell)]
-    defaults = [*(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values()]
-    return [*cells, *defaults, *vars(value).values()]
-
-
-def _is_fixed(value: Any, layers: Iterable[Any], seen: set[int]) -> bool:
-    """Whether a function refers only to envs and spaces, which are restored in place, to data, and to constants.
-
-    The writer compares the data with what they were when the env was created.
-    """
+        return '' if isinstance(value.__self__, types.ModuleType | type | None) else None
+    if not isinstance(value, FUNCTIONS):
+        is_chosen = any(_is_of(type(value), *place) for place in CHOSEN)
+        return '' if is_chosen or type(value) is object or isinstance(value, CONSTANTS) else None
     if id(value) in seen:
-        return True
-    seen.add(id(value))
-    return all(
-        is_data(part)
-        or is_space(part)
-        or any(part is layer for layer in layers)
-        or (_is_fixed(part, layers, seen) if isinstance(part, FUNCTIONS) else is_constant(part))
-        for part in variables_of(value)
-    )
+        return ''
+    found = []
+    for part in _variables_of(value):
+        is_restored = is_space(part) or any(part is layer for layer in layers)
+        inner = fingerprint(part, layers, seen | {id(value)})
+        text = digest(part) if is_data(part) else '' if is_restored else inner
+        if text is None:
+            return None
+        found.append(text)
+    return ','.join(found)
 
 
-def _is_empty(cell: Any) -> bool:
+def _variables_of(function: Any) -> list[Any]:
+    """Returns what a function, a bound method or a partial call refers to."""
+    if isinstance(function, types.MethodType):
+        return [function.__self__, function.__func__]
+    if isinstance(function, functools.partial):
+        keywords = function.keywords.values()
+        return [function.func, *function.args, *keywords, *vars(function).values()]
     try:
-        cell.cell_contents  # noqa: B018  it raises if there is nothing
-    except ValueError:
-        return True
-    return False
+        cells = [cell.cell_contents for cell in function.__closure__ or ()]
+    except ValueError:  # a variable that is not set yet
+        cells = [function.__closure__]
+    defaults = [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
+    return [*cells, *defaults, *vars(function).values()]
 
 
 def is_shown(value: Any, draws: bool) -> bool:
@@ -267,3 +273,77 @@ def is_data(value: Any) -> bool:
     if type(value) in (list, set, frozenset, dict):
         return all(map(is_data, [*value.keys(), *value.values()] if isinstance(value, dict) else value))
     return is_leaf(value)
+
+
+def digest(data: Any) -> str:
+    """Returns a hash of the type, shape and content of an array or of plain data."""
+    if isinstance(data, np.ndarray):
+        content = f'{data.dtype.str}{data.shape}'.encode() + data.tobytes()
+    else:
+        content = repr(data).encode('utf-8', 'surrogatepass')
+    return hashlib.blake2b(content, digest_size=16).hexdigest()
+
+
+class Originals:
+    """What an env had when it was created and still has: found in another env, created in the same way, by its path.
+
+    Args:
+        layers: The env and its wrappers.
+    """
+
+    def __init__(self, layers: Sequence[Any] = ()) -> None:
+        self.layers = layers
+        """The env and its wrappers."""
+        self.places: dict[int, str] = {}
+        """Ids of envs, spaces, constants and data of modules to their first paths."""
+        self.objects: dict[str, Any] = {}
+        """Paths to these objects."""
+        self.prints: dict[int, str] = {}
+        """Ids of constants and of data of modules to what ``print_of`` returned."""
+
+    def add(self, value: Any, path: str) -> None:
+        """Notes an object at its first path."""
+        if id(value) not in self.places:
+            self.places[id(value)], self.objects[path] = path, value
+
+    def print_of(self, value: Any) -> str | None:
+        """Returns a hash of data, or of the data that a constant refers to; None for anything else."""
+        return digest(value) if is_data(value) else fingerprint(value, self.layers)
+
+
+def named_type(value: Any) -> Any:
+    """Returns the class that stands for a constant: the type of a value, or the value if it is a class."""
+    return value if isinstance(value, type) else type(value)
+
+
+def layers_of(env: Any) -> list[Any]:
+    """Returns an env's wrappers, the outermost first, and the env."""
+    layers: list[Any] = [env]
+    while 'env' in (attributes_of(layers[-1]) or {}):
+        layers.append(layers[-1].env)
+    return layers
+
+
+def members_of(env: Any) -> list[Any]:
+    """Returns the envs of a vector env, with their wrappers."""
+    envs = (attributes_of(env) or {}).get('envs')
+    return [layer for member in envs for layer in layers_of(member)] if isinstance(envs, list | tuple) else []
+
+
+def shared_by_all(kind: type) -> list[str]:
+    """Returns the names of a class's attributes that are spaces or generators, which all its objects share."""
+    return [name for name, value in vars(kind).items() if is_space(value) or isinstance(value, SHARED)]
+
+
+def refill(target: set[Any], items: list[Any]) -> None:
+    """Clears and refills a set, so that its order and the results of ``pop`` depend only on the elements."""
+    target.clear()
+    target.add(0)
+    target.pop()  # the position where the next pop starts is kept, even if a set is emptied
+    target.clear()
+    target.update(items)
+
+
+def order_of(array: np.ndarray[Any, Any]) -> str:
+    """Returns the memory order of an array without gaps, ``'C'`` or ``'F'``, or an empty text for any other."""
+    return 'C' if array.flags.c_contiguous else 'F' if array.flags.f_contiguous else ''

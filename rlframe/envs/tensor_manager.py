@@ -11,7 +11,6 @@ from easydict import EasyDict
 from rlframe.data.timestep import Array, IntArray, TimeStep
 from rlframe.envs.base_env import EnvFactory
 from rlframe.envs.faults import not_made
-from rlframe.envs.state import StateKeeper
 from rlframe.envs.vector_env import VectorEnvManager
 from rlframe.errors import EnvError, RLFrameError
 from rlframe.registry import ENV_MANAGER_REGISTRY
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
     import torch
 
     from rlframe.envs import tensor
-    from rlframe.envs.tensor import TensorStep, TensorVectorEnv
+    from rlframe.envs.tensor import TensorEnvState, TensorStep, TensorVectorEnv
 else:
     torch = LazyModule('torch')
     tensor = LazyModule('rlframe.envs.tensor')  # imports gymnasium
@@ -77,7 +76,7 @@ class TensorEnvManager(VectorEnvManager):
         factory.spec = manager.spec
         return manager
 
-    def _state_of(self, env: Any) -> StateKeeper:
+    def _state_of(self, env: Any) -> TensorEnvState:
         return tensor.TensorEnvState(env.tensors)
 
     @property

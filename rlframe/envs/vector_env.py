@@ -17,7 +17,7 @@ from rlframe.envs import contract
 from rlframe.envs.base_env import EnvFactory, acting_by_rows, picture_of, seed_spaces
 from rlframe.envs.faults import not_made, vector_crashed
 from rlframe.envs.interface import Episodes, IEnvManager
-from rlframe.envs.state import EnvState, Refusal, StateKeeper
+from rlframe.envs.state import EnvState, Refusal
 from rlframe.envs.state_objects import MismatchError
 from rlframe.errors import EnvError, RLFrameError
 from rlframe.registry import ENV_MANAGER_REGISTRY
@@ -27,6 +27,8 @@ from rlframe.utils.schema import part as saved_part
 
 if TYPE_CHECKING:
     import gymnasium as gym
+
+    from rlframe.envs.tensor import TensorEnvState
 else:
     gym = LazyModule('gymnasium')
 
@@ -80,7 +82,7 @@ class VectorEnvManager(IEnvManager):
         )
         self._action[:] = any_action(self.spec.action_space)
 
-    def _state_of(self, env: Any) -> StateKeeper:
+    def _state_of(self, env: Any) -> EnvState | TensorEnvState:
         """Returns what captures and restores the state of the vector env."""
         return EnvState(env)
 

@@ -1,8 +1,8 @@
 """The artifact: the folder that holds a trained policy, compared with its manifest before anything in it is used.
 
-``policy.json`` describes the policy: spaces, preprocessing, postprocessing, normaliser statistics, options of the
-network. ``weights.safetensors`` contains the network, ``README.md`` is the model card, ``manifest.json`` lists all
-files with size and SHA-256.
+``policy.json`` describes the policy: spaces, stacks of frames, normaliser statistics, options of the network.
+``weights.safetensors`` contains the network, ``README.md`` is the model card, ``manifest.json`` lists all files with size
+and SHA-256.
 """
 
 from __future__ import annotations
@@ -191,8 +191,8 @@ def card(source: Source, imports_code: bool) -> str:
             '```',
             '',
             'An observation is what the env returns, of one env or, with a leading axis, of several. Nothing in this folder is code, and',
-            'every file is compared with `manifest.json` when it is loaded. `policy.json` says what is done to observations and',
-            'actions, `weights.safetensors` has the network.',
+            'every file is compared with `manifest.json` when it is loaded. `policy.json` has the spaces, the statistics of',
+            'observations and the options of the network, `weights.safetensors` its weights.',
             '',
         ]
     )

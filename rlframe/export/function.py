@@ -276,7 +276,7 @@ def action_function(policy: Policy, spec: EnvSpec) -> PolicyFunction:
 
 
 class EnvAction(nn.Module):
-    """Maps a network's actions, [B, ...], to those of an env, as ``postprocessing`` describes.
+    """Maps a network's actions, [B, ...], to those of an env.
 
     Args:
         space: The action space.

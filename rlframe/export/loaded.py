@@ -16,7 +16,6 @@ from rlframe.data.timestep import Array, EnvSpec
 from rlframe.errors import CheckpointCorruptError, ObservationError
 from rlframe.export.artifact import DESCRIPTION, Source, read_artifact
 from rlframe.export.function import Bounds, FrameStacks, Kind, names_of, to_rows
-from rlframe.policy.parts.normalize import OBS_CLIP
 from rlframe.registry import MODEL_REGISTRY, POLICY_REGISTRY
 from rlframe.run.checkpoint_tree import BAD_TREE
 from rlframe.run.checkpoint_tree import describe as describe_error
@@ -47,28 +46,11 @@ def describe(source: Source) -> dict[str, Any]:
         'preprocessing': {
             'frame_stack': source.frame_stack,
             'action_mask': has_mask(spec.observation_space),
-            'normalize': NORMALIZATION if cfg['normalize_obs'] else None,
             'statistics': statistics,
         },
-        'postprocessing': postprocessing(spec.action_space, has_mask(spec.observation_space)),
         'checkpoint': source.measured,
         'state': state,
     }
-
-
-NORMALIZATION = {
-    'rule': 'clip((obs - mean) / (max(sqrt(var), resolution * abs(mean)) if var else 1), -clip, clip) in float64, then as'
-    " float32, for each part with statistics; resolution is the machine epsilon of the part's dtype, or of float64 for integers",
-    'clip': OBS_CLIP,
-}
-"""How observations are normalised."""
-CHOICES = {
-    'Discrete': 'argmax of the values or logits',
-    'MultiDiscrete': 'argmax of the logits of each dimension',
-    'MultiBinary': 'logit > 0',
-    'Box': 'mode of the distribution, or the action itself, in units of [-1, 1]',
-}
-"""Rule for the best action from a network's output, by the kind of the action space."""
 
 
 def reaching(description: Mapping[str, Any]) -> list[config.Reaching]:
@@ -91,39 +73,6 @@ def reaching(description: Mapping[str, Any]) -> list[config.Reaching]:
     keys = {each.key for each in found}
     declared = config.declared_reaching(policy, cls.config_fields(), 'policy.')
     return [*found, *(each for each in declared if each.key not in keys)]
-
-
-def postprocessing(space: Any, is_masked: bool = False) -> list[dict[str, Any]]:
-    """Returns the steps, in order, that turn the network's output into an action for the env.
-
-    A network counts classes from 0 and means real numbers in units of [-1, 1].
-
-    Args:
-        space: The action space.
-        is_masked: Whether observations forbid actions.
-    """
-    written = space_to_json(space)
-    steps: list[dict[str, Any]] = [{'step': 'mask', 'rule': 'never what is forbidden'}] if is_masked else []
-    if parts := getattr(
-        space, 'parts', None
-    ):  # a Composite; each part's numbers stand behind those of the part before
-        return [
-            *steps,
-            *({'step': 'part', 'name': name, 'steps': postprocessing(part)} for name, part in parts.items()),
-        ]
-    steps.append({'step': 'choose', 'rule': CHOICES[written['type']]})
-    if space.shape:
-        steps.append({'step': 'reshape', 'shape': list(space.shape)})
-    if written['type'] == 'Box':
-        steps.append({'step': 'clip', 'low': -1.0, 'high': 1.0})
-        steps.append({'step': 'scale', 'from': [-1.0, 1.0], 'low': written['low'], 'high': written['high']})
-        steps.append({'step': 'limit', 'high': written['high']})
-        if space.dtype.kind != 'f':
-            steps.append({'step': 'round'})
-        steps.append({'step': 'cast', 'dtype': written['dtype']})
-    elif 'start' in written:
-        steps.append({'step': 'add', 'value': written['start']})
-    return steps
 
 
 def _read(said: Mapping[str, Any]) -> tuple[EnvSpec, dict[str, Any], dict[str, Any], int]:

@@ -10,7 +10,7 @@ from torch import nn
 
 from rlframe.data.timestep import EnvSpec
 from rlframe.model.core import MLP, STATES_OF_CORE, RecurrentEncoder, Unroll
-from rlframe.model.distributions import distribution_for
+from rlframe.model.distributions import ActionDistribution, distribution_for
 from rlframe.model.encoder import Obs
 from rlframe.registry import MODEL_REGISTRY
 
@@ -60,13 +60,11 @@ class ActorCritic(nn.Module):
             self.critic = MLP(space, sizes, activation, 1, *images)
         initialise(weight_layers(self.actor), 0.01)
         initialise(weight_layers(self.critic), 1.0)
-        self.log_std: nn.Parameter | None = None
-        if distribution.log_std_size:
-            self.log_std = nn.Parameter(torch.full((distribution.log_std_size,), log_std_init))
+        self.log_std = log_std_of(distribution, log_std_init)
 
     def logit(self, obs: Obs) -> torch.Tensor:
         """Maps observations [B, ...] to the parameters of the action distribution, float32 [B, S]."""
-        return self._complete(self.actor(obs if self.encoder is None else self.encoder(obs)))
+        return with_log_std(self.actor(obs if self.encoder is None else self.encoder(obs)), self.log_std)
 
     def value(self, obs: Obs) -> torch.Tensor:
         """Maps observations [B, ...] to values, float32 [B]."""
@@ -75,15 +73,7 @@ class ActorCritic(nn.Module):
     def forward(self, obs: Obs) -> tuple[torch.Tensor, torch.Tensor]:
         """Maps observations [B, ...] to ``logit`` and ``value``."""
         features = obs if self.encoder is None else self.encoder(obs)
-        return self._complete(self.actor(features)), self.critic(features).squeeze(1)
-
-    def _complete(self, output: torch.Tensor) -> torch.Tensor:
-        """Computes logits from the actor's output, in one place."""
-        return (
-            output
-            if self.log_std is None
-            else torch.cat([output, self.log_std.expand(output.shape[0], -1)], 1)
-        )
+        return with_log_std(self.actor(features), self.log_std), self.critic(features).squeeze(1)
 
 
 @MODEL_REGISTRY.register('actor')
@@ -113,6 +103,17 @@ class Actor(nn.Module):
     def forward(self, obs: Obs) -> torch.Tensor:
         """Maps observations [B, ...] to float32 [B, S]."""
         return self.actor(obs)
+
+
+def log_std_of(distribution: ActionDistribution, first: float) -> nn.Parameter | None:
+    """Returns the logarithms of standard deviations that belong to a model, at first all the same; None if there are none."""
+    count = distribution.log_std_size
+    return nn.Parameter(torch.full((count,), first)) if count else None
+
+
+def with_log_std(output: torch.Tensor, log_std: nn.Parameter | None) -> torch.Tensor:
+    """Returns the parameters of the action distribution, [B, S]: the output of an actor, and these logarithms behind it."""
+    return output if log_std is None else torch.cat([output, log_std.expand(output.shape[0], -1)], 1)
 
 
 def weight_layers(module: nn.Module) -> list[nn.Linear | nn.Conv2d]:
@@ -176,9 +177,7 @@ class RecurrentActorCritic(nn.Module):
         self.critic = nn.Linear(core_hidden_size, 1)
         initialise([self.actor], 0.01)
         initialise([self.critic], 1.0)
-        self.log_std: nn.Parameter | None = None
-        if distribution.log_std_size:
-            self.log_std = nn.Parameter(torch.full((distribution.log_std_size,), log_std_init))
+        self.log_std = log_std_of(distribution, log_std_init)
         self._parts = STATES_OF_CORE[core]
         self.state_shape = (self._parts * len(self.memories), core_hidden_size)
         """Shape of the recurrent state of an episode: that of the actor's core, then that of the critic's."""
@@ -187,14 +186,16 @@ class RecurrentActorCritic(nn.Module):
         """Acts one step; of the recurrent state, only the part of the actor's core is read and changed."""
         parts = list(self._split(state))
         output, parts[0] = self.memories[0].step(obs, parts[0])
-        return self._complete(self.actor(output)), torch.cat(parts, 1)
+        return with_log_std(self.actor(output), self.log_std), torch.cat(parts, 1)
 
     def step(self, obs: Obs, state: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Acts one step, like ``act``, and lets all cores see it."""
         steps = [
             memory.step(obs, part) for memory, part in zip(self.memories, self._split(state), strict=True)
         ]
-        return self._complete(self.actor(steps[0][0])), torch.cat([after for _, after in steps], 1)
+        return with_log_std(self.actor(steps[0][0]), self.log_std), torch.cat(
+            [after for _, after in steps], 1
+        )
 
     def value_step(self, obs: Obs, state: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Values one step; of the recurrent state, only the part of the critic's core is read and changed."""
@@ -206,15 +207,8 @@ class RecurrentActorCritic(nn.Module):
         """Maps the observations of sequences, [R, ...], to action parameters float32 [R, S] and values float32 [R]."""
         parts = self._split(unroll.state)
         outputs = [memory(obs, unroll, part) for memory, part in zip(self.memories, parts, strict=True)]
-        return self._complete(self.actor(outputs[0])), self.critic(outputs[-1]).squeeze(1)
+        return with_log_std(self.actor(outputs[0]), self.log_std), self.critic(outputs[-1]).squeeze(1)
 
     def _split(self, state: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """Returns the state of each core."""
         return state.split(self._parts, 1)
-
-    def _complete(self, output: torch.Tensor) -> torch.Tensor:
-        return (
-            output
-            if self.log_std is None
-            else torch.cat([output, self.log_std.expand(output.shape[0], -1)], 1)
-        )

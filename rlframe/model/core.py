@@ -111,7 +111,7 @@ class MLP(nn.Module):
     def forward(self, obs: Obs) -> Any:
         """Maps [B, ...], or a dict of such, to float32 [B, out_size], or to what the head returns."""
         features = self.read(obs)
-        for i, (weight, bias) in enumerate(self._weights()):
+        for i, (weight, bias) in enumerate(self._steps or self._weights()):
             features = nn.functional.linear(features, weight, bias)
             if i < self._activated:
                 features = self._activation(features)

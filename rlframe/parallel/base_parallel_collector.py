@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import threading
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -183,9 +182,7 @@ class BaseParallelCollector(Configurable, ABC):
         self._at_random, self._is_torn = False, False
         self._reported_steps = 0
         self._interrupt: str | None = None
-        self._closed, self._idle, self._worker = threading.Event(), threading.Event(), -1
-        self._idle.set()
-        self._release_lock = threading.Lock()
+        self._is_closed, self._is_working = False, False
 
     # tasks
 
@@ -204,18 +201,16 @@ class BaseParallelCollector(Configurable, ABC):
         """Works on the task until it is completed, abandoned, or this collector is closed."""
         if self.task is None or self.comm is None:
             raise ValueError('start() needs a task and a comm collector: call begin(task), and set comm')
-        self._idle.clear()
-        self._worker = threading.get_ident()
+        self._is_working = True
         try:
             while self.step():
                 pass
         except TaskAbandoned as end:
             self.abandoned = str(end)
         finally:
-            self._worker = -1
-            self._idle.set()
-            if self._closed.is_set():
-                self._release()
+            self._is_working = False
+            if self._is_closed:
+                self.close()
 
     def step(self) -> bool:
         """Evaluates, or collects and sends one part; returns whether the task goes on.
@@ -235,28 +230,19 @@ class BaseParallelCollector(Configurable, ABC):
             self._interrupt = reason
 
     def close(self) -> None:
-        """Ends the running task at the next step of the envs, and closes the envs; may be called twice.
-
-        If the running step takes longer than ``close_timeout``, the envs are closed nevertheless.
-        """
-        self._closed.set()
-        if self._worker == threading.get_ident():
-            return  # start() releases everything
-        if not self._idle.wait(self._cfg.close_timeout):
-            self.error(f'a step takes longer than {self._cfg.close_timeout} s: its envs are closed')
-        self._release()
-
-    def _release(self) -> None:
-        with self._release_lock:
-            parts, self._parts = self._parts, None
-            evaluation, self._evaluation = self._evaluation, None
+        """Ends the running task at the next step of the envs, after which they are closed; may be called twice."""
+        self._is_closed = True
+        if self._is_working:
+            return  # start() closes them
+        parts, self._parts = self._parts, None
+        evaluation, self._evaluation = self._evaluation, None
         if parts is not None:
             parts.collector.close()
         if evaluation is not None:
             evaluation.evaluator.close()
 
     def _check_interrupt(self) -> None:
-        if self._closed.is_set():
+        if self._is_closed:
             raise TaskAbandoned('the collector was closed')
         if self._interrupt is not None:
             raise TaskAbandoned(self._interrupt)

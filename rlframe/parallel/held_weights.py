@@ -72,13 +72,6 @@ class ParallelCollectorConfig(Section):
         doc='longest wait for the weights that a task requires; then it is abandoned',
         may_change=True,
     )
-    close_timeout: float = option(
-        10.0,
-        range='[0, inf)',
-        unit='seconds',
-        doc='longest wait of close() for the running step; then it closes the envs',
-        may_change=True,
-    )
 
 
 PAUSE = 0.02

@@ -220,8 +220,7 @@ class ParallelPipeline(HasGoal, CoordinatedRun):
         self.replay_buffer = cast('IBuffer | None', data.buffer)
         """Past transitions; None for an on-policy policy."""
         self.coordinator = Coordinator(
-            assembly.options_of(cfg),
-            server=assembly.make_server(cfg),
+            cfg,
             commander=commander,
             data=data,
             run=self,

@@ -86,19 +86,16 @@ class Part(NamedTuple):
     load_state_dict: Callable[[State], object]
 
 
-def collector_part(
-    collector: ISerialCollector, convert: Callable[[State], State], note: Callable[[str], None]
-) -> Part:
-    """Returns a collector as a part that may continue from the state of a collector of another backend.
+def collector_part(collector: ISerialCollector, note: Callable[[str], None]) -> Part:
+    """Returns a collector as a part that says which envs could not be restored.
 
     Args:
         collector: The collector.
-        convert: Converts a saved state to the collector's backend.
         note: Receives a reason for each env whose state could not be restored.
     """
 
     def load(state: State) -> None:
-        collector.load_state_dict(convert(state))
+        collector.load_state_dict(state)
         for env, why in collector.unsaved.items():
             note(f'the state of env {env} could not be restored: {why}')
 

@@ -16,12 +16,11 @@ from rlframe.errors import CheckpointMismatchError
 from rlframe.pipeline import build
 from rlframe.pipeline.build import ROUND, Inexactness, Stateful
 from rlframe.run.exit_guard import write_crash_report
-from rlframe.run.machine import machine
+from rlframe.run.machine import arithmetic, machine
 from rlframe.run.metric_writer import MetricWriter
 from rlframe.run.progress import SCHEMA as PROGRESS_SCHEMA
 from rlframe.run.write_checkpoint import publish_checkpoint, save_checkpoint
 from rlframe.utils import schema
-from rlframe.utils.arithmetic import arithmetic
 from rlframe.utils.secrets import Secrets
 from rlframe.utils.seed import RNG_STATE, forked
 
@@ -131,7 +130,8 @@ class Checkpoints:
         self._inexact, self._settle = inexact, settle
         self.on_saved: Callable[[Path], object] | None = None
         """Called with the path of each complete checkpoint and of each best policy."""
-        self._requested: list[str] = []
+        self.requested: list[str] = []
+        """Names of the checkpoints to save at the end of the round."""
         self._newest = ''  # name of the last complete checkpoint
         self._held: list[dict[str, Any]] = []  # candidates for the best: policies whose evaluation is running
 
@@ -149,15 +149,15 @@ class Checkpoints:
 
     def request(self, name: str) -> None:
         """Asks for a checkpoint of this name at the end of the round."""
-        self._requested.append(name)
+        self.requested.append(name)
 
     def finish_round(self) -> None:
         """Saves the checkpoints requested during the round, as ``latest``."""
-        for name in dict.fromkeys(self._requested):
+        for name in dict.fromkeys(self.requested):
             with self._buffer_locked():
                 state, facts = self._settled(name)
                 self._publish(name, 'latest', state, facts, self._buffer_state())
-        self._requested = []
+        self.requested = []
 
     def save_latest(self, again: bool = False) -> None:
         """Saves everything now; between two rounds only.

@@ -192,20 +192,13 @@ def check_frames(cfg: ExperimentConfig, spec: EnvSpec) -> None:
     section = cfg.policy.other.replay_buffer
     if section is None or section.get('frames') != 'once' or _shared_frames(cfg, spec) > 1:
         return
-    stack = cfg.env.get('frame_stack', 1)
-    if stack == 1:
-        raise ConfigError(
-            'frames can be shared only by stacks of them, and env.frame_stack is 1',
-            where=f'{KEY}.frames',
-            got='once',
-            expected="'auto', or env.frame_stack >= 2",
-        )
     dtype, shape = obs_dtype(spec.observation_space)
     raise ConfigError(
-        f'frames are uint8 images [{stack}, height, width, ...], and observations of {spec.name} are {dtype}{list(shape)}',
+        f'frames are uint8 images, and with env.frame_stack={cfg.env.get("frame_stack", 1)} observations of {spec.name} are'
+        f' {dtype}{list(shape)}',
         where=f'{KEY}.frames',
         got='once',
-        expected="'auto' or 'copied'",
+        expected="'auto' or 'copied', or stacks of images (env.frame_stack >= 2)",
     )
 
 

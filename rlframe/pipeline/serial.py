@@ -132,6 +132,9 @@ class SerialPipeline(HasGoal):
         cfg, common = self.cfg, {'tb_logger': self.writer, 'exp_name': str(self.folder)}
         self.replay_buffer = self.replay.make_buffer(cfg, **common)
         """Past transitions; None for an on-policy policy."""
+        if self.replay_buffer is not None:
+            learn = cfg.policy.learn
+            self._batch_size, self._update_per_collect = learn.batch_size, learn.update_per_collect
         if (group := make_learners(cfg, self.policy)) is not None:
             self._closers.append(group.close)
         self.learner = build.make_learner(cfg, self.policy, group, progress=self.progress, **common)
@@ -157,9 +160,7 @@ class SerialPipeline(HasGoal):
                     lambda: self.learner.monitor.state_dict(),
                     lambda state: self.learner.monitor.load_state_dict(state),
                 ),
-                'collector': collector_part(
-                    self.collector, self.collection.collector_state, self._inexact.note
-                ),
+                'collector': collector_part(self.collector, self._inexact.note),
                 'replay_buffer?': self.replay_buffer,
                 'evaluator': self.evaluator,
                 'rng': Part(global_rng_state, set_global_rng_state),
@@ -216,62 +217,70 @@ class SerialPipeline(HasGoal):
         self._given_up = False
         self._evaluate()
 
-        if not (self.loop.stopped or self._given_up or self.hooks.stop_reason):
-            # collect
-            self.commander.begin_round()
-            self.hooks.call('before_collect')
-            collected = self.collector.collect(
-                asked(self.commander.collect_target, least=1),
-                train_iter=self.progress.train_iter,
-                policy_kwargs=self.commander.step() | self._scheduled(),
-            )
-            self.progress.envstep = self.collector.envstep
-            self.hooks.collected(collected)
-            data = self.collector.training_data(collected)
-            self.times.lap(COLLECT)
-
-            # push and sample; an on-policy policy learns from the new data
-            batches: Iterable[Any] = (data,)
-            if self.replay_buffer is not None:
-                self.replay_buffer.push(data, self.progress.envstep)
-                batches = self._sampled(self.replay_buffer)
-
-            # learn
-            learn_settings = self.commander.learn_settings()
-            for batch in batches:
-                self.learner.train(batch, self.progress.envstep, learn_settings)
-                if self.replay_buffer is not None and self.learner.priority_info:
-                    self.replay_buffer.update(self.learner.priority_info)
-                if self._beat is not None:
-                    self._beat()
-            self.times.lap(LEARN)
+        if not (self.loop.stopped or self._given_up or self.hooks.run.stop_reason):
+            self._learn(self._collect())
 
         # log and save
         self.progress.wall_time += perf_counter() - start
-        self.hooks.call('after_round')
-        self.checkpoints.finish_round()
+        if self.hooks.methods['after_round']:
+            self.hooks.call('after_round')
+        if self.checkpoints.requested:
+            self.checkpoints.finish_round()
         return self.result()
 
-    def _scheduled(self) -> dict[str, Any]:
-        """Returns the values of the curriculum for the next round, for the collector; empty without one."""
-        if not self.curriculum:
-            return {}
+    def _collect(self) -> Any:
+        """Collects, and returns the data for the replay buffer or, on-policy, for the learner."""
+        self.commander.begin_round()
+        if self.hooks.methods['before_collect']:
+            self.hooks.call('before_collect')
+        collected = self.collector.collect(
+            asked(self.commander.collect_target, least=1),
+            train_iter=self.progress.train_iter,
+            policy_kwargs=self._settings(),
+        )
+        self.progress.envstep = self.collector.envstep
+        if self.hooks.methods['after_collect']:
+            self.hooks.run.collected = collected  # nobody else keeps it
+            self.hooks.call('after_collect')
+        data = self.collector.training_data(collected)
+        self.times.lap(COLLECT)
+        return data
+
+    def _learn(self, data: Any) -> None:
+        """Pushes new data, and trains on batches of the replay buffer; an on-policy policy learns from the new data."""
+        batches: Iterable[Any] = (data,)
+        if self.replay_buffer is not None:
+            self.replay_buffer.push(data, self.progress.envstep)
+            batches = self._sampled(self.replay_buffer)
+        learn_settings = self.commander.learn_settings()
+        for batch in batches:
+            self.learner.train(batch, self.progress.envstep, learn_settings)
+            if self.replay_buffer is not None and self.learner.priority_info:
+                self.replay_buffer.update(self.learner.priority_info)
+            if self._beat is not None:
+                self._beat()
+        self.times.lap(LEARN)
+
+    def _settings(self) -> dict[str, Any]:
+        """Returns the settings of the next collection: the commander's, and the values of the curriculum if there is one."""
+        settings = self.commander.step()
+        if not self.curriculum.rules:
+            return settings
         progress, section = self.progress, self.cfg.policy.collect.collector
         env_num = self.cfg.env.collector_env_num * section.get('num_collectors', 1)
         seen = Seen(progress.envstep, progress.episodes, env_num, self.collector.last_episodes())
-        return {SCHEDULE: self.curriculum.follow(seen)}
+        return settings | {SCHEDULE: self.curriculum.follow(seen)}
 
     def _sampled(self, replay_buffer: IBuffer) -> Iterable[Any]:
         """Returns the batches of a round from the replay buffer; none until it contains enough."""
-        learn, have = self.cfg.policy.learn, replay_buffer.count()
-        size = learn.batch_size
+        have, size = replay_buffer.count(), self._batch_size
         if have < size:
             self.loop.idle(have, size, MAX_IDLE_ROUNDS)
             return ()
         self.loop.idle_rounds = 0
         count = asked(self.commander.update_per_collect, least=0)
         return replay_buffer.batches(
-            learn.update_per_collect if count is None else count, size, self.progress.train_iter
+            self._update_per_collect if count is None else count, size, self.progress.train_iter
         )
 
     def _evaluate(self, at_the_end: bool = False) -> None:
@@ -380,7 +389,7 @@ class SerialPipeline(HasGoal):
             **self.progress.state_dict(),
             'rollout/ep_rew_mean': self.collector.mean_return(),
             **self.evaluator.summary(),
-            'stopped': self.stopped,
+            'stopped': self.loop.stopped,
         }
 
     # checkpoints

@@ -13,7 +13,7 @@ from easydict import EasyDict
 from rlframe.data.faces import Acting, CollectMode, CommandMode, EvalMode, Forward, LearnMode, Metrics, by_env
 from rlframe.data.observation import has_mask
 from rlframe.data.staging import Staging
-from rlframe.data.timestep import Array, Batch, EnvSpec, IntArray, TimeStep
+from rlframe.data.timestep import Array, Batch, EnvSpec, IntArray, TimeStep, to_tensor
 from rlframe.errors import CheckpointMismatchError, ConfigError
 from rlframe.policy.ding_form import learning_from_rows
 from rlframe.policy.parts.actions import ActionMap
@@ -33,7 +33,7 @@ from rlframe.policy.parts.options import INIT_FROM, ModelConfig, check_encoder, 
 from rlframe.policy.parts.random_policy import random_collect_mode
 from rlframe.policy.parts.random_shift import RANDOM_SHIFT, RandomShift, check_shift
 from rlframe.policy.parts.ranks import NUM_LEARNERS, check_ranks
-from rlframe.policy.parts.sequences import Rows, to_tensor
+from rlframe.policy.parts.sequences import Rows
 from rlframe.registry import MODEL_REGISTRY
 from rlframe.run.checkpoint_tree import compare_states
 from rlframe.utils.field import Configurable, Section, option

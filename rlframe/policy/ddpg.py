@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from rlframe.policy.parts.options import Schedule, check_schedule, learning_rate
-from rlframe.policy.qac import ContinuousCollect, ContinuousLearn, ContinuousModel, QACConfig, QACPolicy
+from rlframe.policy.qac import QACPolicy
+from rlframe.policy.qac_options import ContinuousCollect, ContinuousLearn, ContinuousModel, QACConfig
 from rlframe.registry import POLICY_REGISTRY
 from rlframe.utils.field import option
 

@@ -142,14 +142,10 @@ class DQNPolicy(QPolicy):
         is_own = type(self).loss is DQNPolicy.loss
         self._reduction = 'mean' if is_own and not self.targets.has_weights else 'none'
 
-    @property
-    def _is_turn(self) -> bool:
-        """Whether the target network follows after the next update."""
-        freq = self._target_update_freq
-        return freq is None or (self.targets.updates + 1) % freq == 0
-
     def forward_learn(self, data: Batch) -> Metrics:
-        metrics = self.update_tensors(self.columns(data), self._is_turn)
+        freq = self._target_update_freq
+        is_turn = freq is None or (self.targets.updates + 1) % freq == 0
+        metrics = self.update_tensors(self.columns(data), is_turn)
         self.targets.updates += 1
         return metrics | self._optimizer.metrics()
 

@@ -13,6 +13,7 @@ from easydict import EasyDict
 from rlframe.data.faces import Metrics, TensorMode
 from rlframe.data.returns import gae
 from rlframe.data.timestep import Array, Batch, BoolArray, EnvSpec, FloatArray, IntArray, TimeStep
+from rlframe.errors import ConfigError
 from rlframe.policy.base_policy import CollectConfig, LearnConfig, Policy, PolicyConfig, StochasticEval
 from rlframe.policy.parts.actions import IMPOSSIBLE, mask_of, masked
 from rlframe.policy.parts.memory import UNROLL_LEN, MemoryModel, sequence_batches
@@ -27,7 +28,7 @@ from rlframe.policy.parts.options import (
     check_widths,
     grad_clip_norm,
     learning_rate,
-    value_at,
+    schedule_of,
 )
 from rlframe.policy.parts.sequences import (
     Rows,
@@ -41,6 +42,7 @@ from rlframe.policy.parts.sequences import (
     values_after,
 )
 from rlframe.policy.parts.tensor_acting import ActorTensorActing
+from rlframe.policy.parts.vtrace import VTrace
 from rlframe.registry import POLICY_REGISTRY
 from rlframe.utils.field import option
 from rlframe.utils.lazy import torch
@@ -159,6 +161,8 @@ class PPOPolicy(Policy):
     supports_action_mask = True
     compiled_parts = ('loss',)
     inputs = 'obs', 'action', 'log_prob', 'advantage', 'return_'
+    correction: type[VTrace] | None = None
+    """What corrects advantages for the age of the data; None: the data are fresh."""
 
     def default_model(self) -> str:
         return 'recurrent_actor_critic' if self._has_core else 'actor_critic'
@@ -168,12 +172,21 @@ class PPOPolicy(Policy):
         return 1 if cfg.model.share_encoder else 2
 
     @classmethod
+    def check_config(cls, cfg: EasyDict) -> list[ConfigError]:
+        errors = super().check_config(cfg)
+        return errors if cls.correction is None else [*errors, *cls.correction.check_config(cfg)]
+
+    @classmethod
     def check_spec(cls, spec: EnvSpec, cfg: EasyDict) -> None:
         super().check_spec(spec, cfg)
         if cfg.parameters_of_choice:
             from rlframe.data.composite import choice_of
 
             choice_of(spec.action_space)
+
+    @cached_property
+    def _correction(self) -> VTrace | None:
+        return None if self.correction is None else self.correction(self)
 
     @cached_property
     def _returns(self) -> RunningMoments | None:
@@ -193,8 +206,8 @@ class PPOPolicy(Policy):
 
     def _follow_schedules(self, envstep: int) -> None:
         learn = self._cfg.learn
-        clip = math.inf if learn.clip_ratio is None else value_at(learn.clip_ratio, envstep)
-        entropy_weight = value_at(learn.entropy_weight, envstep)
+        clip = math.inf if learn.clip_ratio is None else schedule_of(learn.clip_ratio)(envstep)
+        entropy_weight = schedule_of(learn.entropy_weight)(envstep)
         values = dict(clip=clip, low=1 - clip, high=1 + clip, entropy_weight=entropy_weight)
         for name, value in values.items():
             self._scheduled[name].fill_(value)
@@ -232,6 +245,8 @@ class PPOPolicy(Policy):
 
     def advantages(self, data: Batch) -> Rows:
         """Returns advantages, returns and values of the rows of a round, in the env's units, float32 [M]."""
+        if self._correction is not None:
+            return self._correction.advantages(data)
         advantage, return_ = self.tensor(data['advantage']), self.tensor(data['return_'])
         return {'advantage': advantage, 'return_': return_, 'value': return_ - advantage}
 
@@ -298,6 +313,8 @@ class PPOPolicy(Policy):
             advantage: Its advantage, float32 [B].
             rows: The batch, with the clip range.
         """
+        if self._correction is not None and self._cfg.learn.clip_ratio is None:
+            return self._correction.policy_loss(log_prob, ratio, advantage)
         clipped = ratio.clamp(rows['low'], rows['high'])
         return -torch.min(ratio * advantage, clipped * advantage).mean(), (ratio - 1).abs() > rows['clip']
 
@@ -374,6 +391,8 @@ class PPOPolicy(Policy):
             block: The rows.
             apart: See ``apart_rows``, bool [T, N].
         """
+        if self._correction is not None:
+            return self._correction.sample_columns(block, apart)
         value, next_value = self._block_values(block, apart)
         next_value[block['terminated']] = 0.0
         cfg = self._cfg.collect

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import numpy as np
 from rlframe.data.timestep import Array, Batch, IntArray, TimeStep
 from rlframe.policy.base_policy import OtherConfig, Policy, PolicyConfig
 from rlframe.policy.parts.actions import mask_of, masked, random_allowed
-from rlframe.policy.parts.options import Schedule, check_schedule, value_at
+from rlframe.policy.parts.options import Schedule, check_schedule, schedule_of
 from rlframe.utils.field import option
 from rlframe.utils.lazy import torch
 
@@ -128,7 +129,12 @@ class QPolicy(Policy):
         return rows
 
     def get_setting_collect(self, info: Mapping[str, Any]) -> dict[str, Any]:
-        return {'eps': value_at(self._cfg.other.eps, info['envstep'])}
+        return {'eps': self._eps(info['envstep'])}
+
+    @cached_property
+    def _eps(self) -> Callable[[float], float]:
+        """The probability of a random action as a function of env steps."""
+        return schedule_of(self._cfg.other.eps)
 
     def _get_settings_of(self) -> SettingsOf | None:
         return self._settings_of if self._cfg.other.eps_ladder else None

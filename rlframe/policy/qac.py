@@ -1,11 +1,11 @@
-"""QACPolicy: the common base of policies with an actor and Q-critics that learn from a replay buffer, and their options."""
+"""QACPolicy: the common body of policies with an actor and Q-critics that learn from a replay buffer."""
 
 from __future__ import annotations
 
 import copy
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from easydict import EasyDict
@@ -13,141 +13,42 @@ from easydict import EasyDict
 from rlframe.data.faces import Metrics
 from rlframe.data.timestep import Array, Batch, IntArray, TimeStep
 from rlframe.errors import ConfigError
-from rlframe.policy.base_policy import CollectConfig, Policy
+from rlframe.policy.base_policy import Policy
+from rlframe.policy.c51 import ATOMS, project
 from rlframe.policy.parts.actions import ActionBounds, ExplorationNoise
-from rlframe.policy.parts.memory import (
-    BURN_IN,
-    PRIORITY_ETA,
-    MemoryModel,
-    priority_of_sequences,
-    remembered,
-)
+from rlframe.policy.parts.entropy import EntropyWeight
+from rlframe.policy.parts.memory import priority_of_sequences, remembered
 from rlframe.policy.parts.optim import Optimizer
-from rlframe.policy.parts.options import (
-    UPDATE_PER_COLLECT,
-    Schedule,
-    check_widths,
-    grad_clip_norm,
-    learning_rate,
-    refused,
-    value_at,
-)
+from rlframe.policy.parts.options import schedule_of
 from rlframe.policy.parts.sequences import Rows
-from rlframe.policy.td import INPUTS, Targets, TDConfig, TDLearn, check_priority
-from rlframe.utils.field import option
+from rlframe.policy.qac_options import (
+    QACConfig,
+    check_blocks,
+    check_critics,
+    check_memory,
+    check_returns,
+    critic_num,
+)
+from rlframe.policy.qrdqn import quantile_huber_loss
+from rlframe.policy.td import INPUTS, Targets, check_priority
 from rlframe.utils.lazy import torch
 from rlframe.utils.schema import array, check_state
-
-
-class QACModel(MemoryModel):
-    """Section ``model`` of every actor-critic with Q-functions."""
-
-    encoder_hidden_size_list: list[int] = option(
-        [256, 256], unit='units', doc='widths of the hidden layers of actor and critics', check=check_widths
-    )
-    twin_critic: bool = option(True, doc='whether to use two critics')
-
-
-class QACLearn(TDLearn):
-    """Section ``learn`` of every actor-critic with Q-functions."""
-
-    update_per_collect: int = option(UPDATE_PER_COLLECT.having(8))
-    batch_size: int = option(
-        256,
-        range='[1, inf)',
-        unit='transitions, or sequences with a core',
-        doc='size of the batch of one update',
-        may_change=True,
-    )
-    burn_in: int = option(BURN_IN)
-    learning_rate_actor: Schedule = option(learning_rate(3e-4, 'Adam for the actor'))
-    learning_rate_critic: Schedule = option(learning_rate(3e-4, 'Adam for the critics'))
-    target_theta: float = option(
-        0.005,
-        range='(0, 1]',
-        doc='share of a soft update of the target networks, whenever the actor (or what target_follows names) is updated',
-        may_change=True,
-    )
-    actor_update_freq: int = option(
-        1,
-        range='[1, inf)',
-        unit='train iterations',
-        doc='interval between two updates of the actor',
-        may_change=True,
-    )
-    grad_clip_norm: float | None = option(grad_clip_norm('the gradient of the actor, and of the critics'))
-
-
-class ContinuousModel(QACModel):
-    """Section ``model`` of actor-critics for continuous actions."""
-
-    n_critic: int | None = option(
-        None, range='[1, inf)', unit='critics', doc='number of critics; None: 2, or 1 without twin_critic'
-    )
-    norm: Literal[None, 'batch', 'layer'] = option(
-        None,
-        doc="norm of hidden layers: 'batch' (of actor and critics, as in CrossQ) or 'layer' (of critics, as in DroQ)",
-    )
-    dropout: float = option(
-        0.0, range='[0, 1)', doc='probability of dropping a hidden unit of a critic in training'
-    )
-    weight_norm: bool = option(
-        False,
-        doc='whether the weights of each hidden unit in front of a norm have length 1 after each update, so that they do not grow',
-    )
-    residual_blocks: int = option(
-        0,
-        range='[0, inf)',
-        unit='blocks',
-        doc='residual blocks of actor and critics, as wide as the last hidden layer, behind it; each has a layer norm',
-    )
-
-
-class ContinuousLearn(QACLearn):
-    """Section ``learn`` of actor-critics for continuous actions."""
-
-    target_network: bool = option(
-        True, doc='whether targets come from slow copies of the networks; False: from the networks themselves'
-    )
-    adam_beta1: float = option(
-        0.9,
-        range='[0, 1)',
-        doc='decay of the mean of gradients in Adam, of actor and critics',
-        may_change=True,
-    )
-
-
-class ContinuousCollect(CollectConfig):
-    """Section ``collect`` of actor-critics for continuous actions."""
-
-    noise_correlation: float = option(
-        0.0,
-        range='[0, 1)',
-        doc="correlation of an env step's exploration noise with that of the step before",
-        may_change=True,
-    )
-
-
-class QACConfig(TDConfig):
-    """Options of every actor-critic with Q-functions."""
-
-    priority_eta: float = option(PRIORITY_ETA)
-    model: QACModel
-    learn: QACLearn
 
 
 class QACPolicy(Policy):
     """Body of policies with an actor and Q-critics.
 
-    The actor is deterministic, as that of DDPG and TD3, with noise on its actions and on those of its target network. A
-    subclass with another kind of actor defines it (``model_kwargs``), the losses (``critic_loss``, ``actor_loss``) and how it
-    acts (``explore``, ``best_action``). Internally, and in recorded rows, actions are float32 [n, A] in [-1, 1].
+    The actor is deterministic, as that of DDPG and TD3, with noise on its actions and on those of its target network, or a
+    tanh-Gaussian that is rewarded for entropy, as that of SAC. A subclass with another kind of actor defines its losses
+    (``critic_loss``, ``actor_loss``) and how it acts (``explore``, ``best_action``). Internally, and in recorded rows, actions
+    are float32 [n, A] in [-1, 1].
 
     With a core, it learns from replayed sequences that begin with the recurrent state that was acted on, and whose burn-in has
     no loss; networks are given ``Remembered`` in place of observations.
 
     Source:
-        Sequences: Kapturowski et al., Recurrent Experience Replay in Distributed Reinforcement Learning (2019), section 3.
+        Losses: the papers of its subclasses. Sequences: Kapturowski et al., Recurrent Experience Replay in Distributed
+        Reinforcement Learning (2019), section 3.
     """
 
     _cfg: QACConfig
@@ -156,16 +57,16 @@ class QACPolicy(Policy):
     sequence_option = 'policy.other.replay_buffer.unroll_len'
     compiled_parts = 'critic_loss', 'actor_loss'
     inputs = INPUTS
-    network_arguments: dict[str, str | None] = {'twin_critic': None, 'n_critic': None}
+    network_arguments = ATOMS | {'twin_critic': None, 'n_critic': None, 'num_quantiles': 'quantiles'}
     actor_kind = 'deterministic'
-    """Argument ``actor`` of the network."""
+    """Argument ``actor`` of the network: 'deterministic', 'gaussian' or 'categorical'."""
     target_parts: tuple[str, ...] = ('critic',)
     """Parts of the network that have a target network."""
     _noise: ExplorationNoise | None = None
     _actor: Callable[[Any], Any]
     """Maps observations to what the actor returns, while acting."""
-    _follows_critic = False
-    """Whether the target networks follow in every update, and not only in those of the actor."""
+    _entropy: EntropyWeight | None = None
+    """The weight of the entropy of an actor that is not deterministic."""
 
     @classmethod
     def cores(cls, cfg: EasyDict) -> int:
@@ -181,12 +82,15 @@ class QACPolicy(Policy):
 
     def model_kwargs(self) -> dict[str, Any]:
         kwargs = super().model_kwargs()
+        if kwargs.get('quantiles') == 1:  # networks of users may know none
+            del kwargs['quantiles']
         return kwargs | {'critic_num': critic_num(self._cfg.model), 'actor': self.actor_kind}
 
     @classmethod
     def check_config(cls, cfg: EasyDict) -> list[ConfigError]:
         errors = [*super().check_config(cfg), *check_priority(cfg)]
-        return [*errors, *check_memory(cfg), *check_critics(cls, cfg), *check_blocks(cfg)]
+        errors += [*check_memory(cfg), *check_critics(cls.target_parts, cfg), *check_blocks(cfg)]
+        return [*errors, *check_returns(cfg)]
 
     # learning
 
@@ -206,6 +110,9 @@ class QACPolicy(Policy):
         )
         self._target_theta, self._actor_update_freq = cfg.target_theta, cfg.actor_update_freq
         self._init_switches()
+        self._init_returns()
+        if self.actor_kind != 'deterministic':
+            self._init_entropy()
 
     def _init_switches(self) -> None:
         """Reads what the switches of the critics change in an update."""
@@ -227,12 +134,47 @@ class QACPolicy(Policy):
         # while the actor learns, the critics drop units, but have the norm of evaluation
         self._judging = {'is_training': True} if drops and not is_batch else {}
 
-    def _next_action(self, rows: Rows) -> torch.Tensor:
-        """Returns the actions in the next states, float32 [B, A]."""
+    def _init_returns(self) -> None:
+        """Reads what describes a return, and which critics say what it is."""
+        model: Any = self._cfg.model
+        learn = self._cfg.learn
+        self._count, self._quantiles = critic_num(model), model.get('num_quantiles', 1)
+        self._subset, self._dropped = learn.get('target_critics'), learn.get('dropped_quantiles', 0)
+        self._raises_mean = learn.get('actor_value') == 'mean'
+        # whether the target networks follow in every update, and not only in those of the actor
+        self._follows_critic = learn.get('target_follows') == 'critic'
+        self._support: torch.Tensor | None = None
+        if model.get('n_atom') is not None:
+            self._support = torch.linspace(model.v_min, model.v_max, model.n_atom, device=self.device)  # [M]
+
+    def _init_entropy(self) -> None:
+        from rlframe.model.qac import squashed_gaussian
+
+        self._squashed = squashed_gaussian
+        self._entropy = EntropyWeight(self._cfg.learn, self._target_entropy(), self.device)
+        self._alpha = self._entropy.value
+        self.learned.append(self._entropy)
+        if self._entropy.is_learned:
+            self.optimizers['alpha'] = self._entropy.optimizer
+
+    def _target_entropy(self) -> float:
+        """Returns the entropy to aim at, in nats, if no option says it."""
+        return -float(math.prod(self.spec.action_space.shape or ()))
+
+    def _draw(self, obs: Any, noise: torch.Tensor, **mode: bool) -> tuple[torch.Tensor, torch.Tensor]:
+        """Returns actions of the actor, [B, A], and their log densities, [B]; ``mode``: whether it is in training."""
+        mean, log_std = self.model.actor(obs, **mode)
+        return self._squashed(mean, log_std, noise)
+
+    def _next_action(self, rows: Rows) -> tuple[torch.Tensor, Any]:
+        """Returns the actions in the next states, float32 [B, A], and the weighted log density of each, float32 [B], or 0."""
+        if self._entropy is not None:
+            action, log_prob = self._draw(rows['next_obs'], rows['next_noise'])
+            return action, self._alpha * log_prob
         action, clip = self._next_actor(rows['next_obs']), self._target_noise_clip
         if self._target_noise:
             action = (action + (rows['next_noise'] * self._target_noise).clamp_(-clip, clip)).clamp_(-1, 1)
-        return action
+        return action, 0.0
 
     def _values(self, rows: Rows, next_action: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Returns each critic's value of the actions taken and, without gradients, of the next ones.
@@ -262,8 +204,17 @@ class QACPolicy(Policy):
     def actor_loss(self, rows: Rows) -> tuple[torch.Tensor, Metrics]:
         """Returns the loss of the actor, a number, and the values to log; called in every ``actor_update_freq``-th update."""
         obs = rows['obs']
-        action = self.model.actor(obs, **self._actor_mode)
-        return -self.model.critic(obs, action, count=1, **self._judging).mean(), {}
+        if self._entropy is None:
+            action = self.model.actor(obs, **self._actor_mode)
+            return -self.model.critic(obs, action, count=1, **self._judging).mean(), {}
+        action, log_prob = self._draw(obs, rows['noise'], **self._actor_mode)
+        value = self.model.critic(obs, action, **self._judging)
+        if self._support is not None:
+            value = value.softmax(2) @ self._support
+        elif self._quantiles > 1:
+            value = value.mean(2)
+        value = value.mean(0) if self._raises_mean else value.amin(0)
+        return (self._alpha * log_prob - value).mean(), {'entropy': -log_prob.detach().mean()}
 
     def forward_learn(self, data: Batch) -> Metrics:
         metrics = self.update_tensors(self.columns(data), self._is_turn)
@@ -280,6 +231,8 @@ class QACPolicy(Policy):
         size = count, math.prod(self.spec.action_space.shape or ())
         for name in self._noises():
             rows[name] = self.tensor(self.rng.standard_normal(size, np.float32))
+        if self._subset is not None:
+            rows['critics'] = self.tensor(self.rng.permutation(self._count)[: self._subset])
         return rows
 
     def _remembered(self, data: Batch) -> Rows:
@@ -292,6 +245,8 @@ class QACPolicy(Policy):
 
     def _noises(self) -> Sequence[str]:
         """Returns the names of the standard normal numbers that the next update needs, float32 [B, A] each."""
+        if self._entropy is not None:
+            return ('next_noise', 'noise') if self._is_turn else ('next_noise',)
         return ('next_noise',) if self._target_noise else ()
 
     @property
@@ -305,11 +260,44 @@ class QACPolicy(Policy):
         Called for each batch.
         """
         with torch.no_grad():
-            next_action = self._next_action(rows)
+            next_action, bonus = self._next_action(rows)
         value, next_value = self._values(rows, next_action)
         with torch.no_grad():
-            target = rows['reward'] + self.targets.discount(rows) * next_value.amin(0)  # [B]
-        return self._critic_losses((target - value).square(), value, target, rows)
+            if self._subset is not None:
+                next_value = next_value[rows['critics']]
+            reward, discount = rows['reward'], self.targets.discount(rows)
+            if self._support is not None:
+                target = self._categorical_target(next_value, reward - discount * bonus, discount)  # [B, M]
+            elif self._quantiles == 1:
+                target = reward + discount * (next_value.amin(0) - bonus)  # [B]
+            else:
+                kept = truncated(next_value, self._dropped)  # [B, K]
+                target = reward[:, None] + discount[:, None] * (kept - bonus[:, None])
+        if self._support is not None:
+            log_probability = value.log_softmax(2)  # [critics, B, M]
+            losses = -(target * log_probability).sum(2)
+            means = log_probability.detach().exp() @ self._support  # [critics, B]
+            return self._critic_losses(losses, means, target @ self._support, rows)
+        if self._quantiles == 1:
+            return self._critic_losses((target - value).square(), value, target, rows)
+        losses = torch.stack([quantile_huber_loss(quantiles, target) for quantiles in value])
+        return self._critic_losses(losses, value.mean(2), target.mean(1), rows)
+
+    def _categorical_target(
+        self, logit: torch.Tensor, reward: torch.Tensor, discount: torch.Tensor
+    ) -> torch.Tensor:
+        """Returns the distribution of the critic whose mean is smallest, moved by reward and discount, [B, M].
+
+        Args:
+            logit: Of each critic and atom in the next state, float32 [critics, B, M].
+            reward: float32 [B].
+            discount: Weight of the next state, float32 [B].
+        """
+        assert self._support is not None
+        probability = logit.softmax(2)
+        smallest = (probability @ self._support).argmin(0)[None, :, None]  # [1, B, 1]
+        chosen = probability.gather(0, smallest.expand(1, -1, len(self._support)))[0]
+        return project(chosen, reward, discount, self._support)
 
     def _critic_losses(
         self, losses: torch.Tensor, value: torch.Tensor, target: torch.Tensor, rows: Rows
@@ -343,7 +331,8 @@ class QACPolicy(Policy):
             self.optimizers['actor'].step(actor_loss, actor_loss=actor_loss)
             total_loss = total_loss + actor_loss.detach()
             metrics |= {'actor_loss': actor_loss.detach(), **variables}
-            self._after_actor(metrics)
+            if self._entropy is not None:
+                self._entropy.update(metrics)
             self._update_norms()
         if is_turn or self._follows_critic:
             self.targets.follow(self._target_theta)
@@ -364,9 +353,6 @@ class QACPolicy(Policy):
             return error
         count = len(rows['obs'].unroll.state)
         return priority_of_sequences(error, rows['sequence'], count, self._cfg.priority_eta)
-
-    def _after_actor(self, metrics: Metrics) -> None:
-        """Updates the parts that depend on the actor, from the values logged for it."""
 
     def _optimizer_metrics(self) -> Metrics:
         metrics = self.optimizers['critic'].metrics()
@@ -392,11 +378,16 @@ class QACPolicy(Policy):
 
         ``noise`` are standard normal numbers of that shape.
         """
-        return self._actor(obs).add_(noise, alpha=settings.get('noise_sigma', 0.0)).clamp_(-1, 1)
+        output = self._actor(obs)
+        if self.actor_kind == 'deterministic':
+            action: torch.Tensor = output.add_(noise, alpha=settings.get('noise_sigma', 0.0))
+            return action.clamp_(-1, 1)
+        mean, log_std = output
+        return torch.addcmul(mean, log_std.exp(), noise).tanh_()
 
     def _best_of(self, output: Any) -> torch.Tensor:
         """Returns the best actions by the output of the actor, [n, ...]."""
-        action: torch.Tensor = output
+        action: torch.Tensor = output if self.actor_kind == 'deterministic' else output[0].tanh()
         return action
 
     def best_action(self, obs: torch.Tensor) -> torch.Tensor:
@@ -423,7 +414,12 @@ class QACPolicy(Policy):
     def forward_eval(self, obs: Array, env_id: IntArray, **settings: Any) -> Batch:
         self._remember(env_id, is_evaluation=True)
         with torch.inference_mode():
-            return self._output(self.best_action(self.tensor(obs)), {})
+            tensor = self.tensor(obs)
+            if not self._draws_in_eval:
+                return self._output(self.best_action(tensor), {})
+            size = len(env_id), math.prod(self._action_shape)
+            noise = self.tensor(self._eval_rng.standard_normal(size, np.float32))
+            return self._output(self.explore(tensor, noise), {})
 
     def _output(self, action: torch.Tensor, before: dict[str, Array]) -> Batch:
         """Returns actions in [-1, 1] both in the env's units and as the network output them, and the column ``state``."""
@@ -449,10 +445,12 @@ class QACPolicy(Policy):
 
     def get_setting_collect(self, info: Mapping[str, Any]) -> dict[str, Any]:
         sigma = self._cfg.collect.get('noise_sigma')  # an option of policies with a deterministic actor
-        return {} if sigma is None else {'noise_sigma': value_at(sigma, info['envstep'])}
+        return {} if sigma is None else {'noise_sigma': schedule_of(sigma)(info['envstep'])}
 
     def _monitor_vars(self) -> list[str]:
-        return [*super()._monitor_vars(), 'critic_loss', 'actor_loss', 'q_value', 'target_q_value']
+        own = ['critic_loss', 'actor_loss', 'q_value', 'target_q_value']
+        soft = [] if self.actor_kind == 'deterministic' else ['entropy', 'alpha']
+        return [*super()._monitor_vars(), *own, *soft]
 
     def reset_targets(self) -> None:
         self.targets.copy()
@@ -479,64 +477,20 @@ def joined(first: Any, second: Any) -> Any:
     return first._replace(row=torch.cat([first.row, second.row]))
 
 
-def critic_num(model: Mapping[str, Any]) -> int:
-    """Returns the number of critics that a section ``model`` asks for."""
-    return model.get('n_critic') or (2 if model['twin_critic'] else 1)
+def truncated(quantiles: torch.Tensor, dropped: int) -> torch.Tensor:
+    """Returns the quantiles of all critics together, without the largest ones.
 
+    Args:
+        quantiles: float32 [critics, B, M].
+        dropped: How many to leave out for each critic.
 
-CRITIC_SWITCHES = {'norm': None, 'dropout': 0.0, 'weight_norm': False, 'residual_blocks': 0}
-"""Switches of the layers of critics, and what they are if they are off."""
+    Returns:
+        float32 [B, critics * (M - dropped)], in no order.
 
-
-def check_critics(cls: type[QACPolicy], cfg: EasyDict) -> list[ConfigError]:
-    """Refuses switches of critics that contradict each other, or the policy."""
-    model, learn, errors = cfg.model, cfg.learn, []
-    is_batch, has_unit_rows = model.get('norm') == 'batch', model.get('weight_norm', False)
-    if (model.get('n_critic') or 1) > 1 and not model.twin_critic:
-        errors.append(refused(cfg, 'model.n_critic', 'twin_critic=False is one critic', 'None or 1'))
-    if is_batch and learn.target_network and 'actor' in cls.target_parts:
-        message = (
-            'batch norm needs one pass of this and the next state, and a target actor sees only the next one'
-        )
-        errors.append(refused(cfg, 'learn.target_network', message, 'False'))
-    elif is_batch and learn.target_network and not has_unit_rows:
-        message = 'batch norm needs one pass of this and the next state through the same critics'
-        expected = 'False, as in CrossQ, or model.weight_norm=True, as in XQC'
-        errors.append(refused(cfg, 'learn.target_network', message, expected))
-    if is_batch and learn.batch_size == 1:
-        message = 'a batch of one transition has no spread to normalise by'
-        errors.append(refused(cfg, 'learn.batch_size', message, '2 or more'))
-    if has_unit_rows and not model.norm and not model.residual_blocks:
-        message = 'only behind a norm does the length of weights not matter'
-        errors.append(refused(cfg, 'model.weight_norm', message, "False, or model.norm='batch' or 'layer'"))
-    return errors
-
-
-def check_blocks(cfg: EasyDict) -> list[ConfigError]:
-    """Refuses residual blocks without a width, or beside other switches of hidden layers."""
-    model, errors, instead = cfg.model, [], ', or model.residual_blocks=0'
-    if not model.get('residual_blocks'):
-        return []
-    if not model['encoder_hidden_size_list']:
-        message, expected = 'residual blocks are as wide as the last hidden layer', 'at least one width'
-        errors.append(refused(cfg, 'model.encoder_hidden_size_list', message, expected + instead))
-    message = 'residual blocks have layer norms of their own, and no other switch'
-    for name, off in CRITIC_SWITCHES.items():
-        if model[name] and name != 'residual_blocks':
-            errors.append(refused(cfg, f'model.{name}', message, f'{off}{instead}'))
-    return errors
-
-
-def check_memory(cfg: EasyDict) -> list[ConfigError]:
-    """Refuses what networks with a core do not have, and sums of several rewards in their sequences."""
-    model, errors = cfg.model, []
-    if model.get('core') is None:
-        return []
-    if cfg.nstep != 1:
-        message = 'with a core, the target of a step of a sequence has one reward'
-        errors.append(refused(cfg, 'nstep', message, '1'))
-    message = f'networks with a core (model.core={model.core!r}) have none'
-    for name, off in (CRITIC_SWITCHES | {'n_atom': None}).items():
-        if model.get(name):
-            errors.append(refused(cfg, f'model.{name}', message, f'{off}, or model.core=None'))
-    return errors
+    Source:
+        Kuznetsov et al., Controlling Overestimation Bias with Truncated Mixture of Continuous Distributional Quantile
+        Critics (2020), section 3.
+    """
+    critics, _, count = quantiles.shape
+    mixture = quantiles.transpose(0, 1).flatten(1)
+    return mixture.topk(critics * (count - dropped), 1, largest=False, sorted=False).values

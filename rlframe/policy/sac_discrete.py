@@ -15,7 +15,7 @@ from rlframe.policy.base_policy import Policy
 from rlframe.policy.parts.actions import IMPOSSIBLE, mask_of, masked
 from rlframe.policy.parts.sequences import Rows
 from rlframe.policy.qac import QACPolicy
-from rlframe.policy.sac import EntropyWeight, SACConfig
+from rlframe.policy.sac import SACConfig
 from rlframe.registry import POLICY_REGISTRY
 from rlframe.utils.lazy import torch
 
@@ -37,16 +37,8 @@ class SACDiscretePolicy(QACPolicy):
 
     # learning
 
-    def init_learn(self) -> None:
-        super().init_learn()
-        self._entropy = EntropyWeight(self._cfg.learn, 0.5 * math.log(self._action_space.n), self.device)
-        self._alpha = self._entropy.value
-        self.learned.append(self._entropy)
-        if self._entropy.is_learned:
-            self.optimizers['alpha'] = self._entropy.optimizer
-
-    def _after_actor(self, metrics: Metrics) -> None:
-        self._entropy.update(metrics)
+    def _target_entropy(self) -> float:
+        return 0.5 * math.log(self._action_space.n)
 
     def _noises(self) -> Sequence[str]:
         return ()
@@ -83,6 +75,7 @@ class SACDiscretePolicy(QACPolicy):
 
     def actor_loss(self, rows: Rows) -> tuple[torch.Tensor, Metrics]:
         obs = rows['obs']
+        assert self._entropy is not None  # the actor is not deterministic
         prob, log_prob = self._log_probs(obs)
         with torch.no_grad():
             value = self.model.critic(obs).amin(0)
@@ -95,7 +88,7 @@ class SACDiscretePolicy(QACPolicy):
     def _masked_target_entropy(self, obs: Any) -> torch.Tensor:
         """Returns the mean of the target entropies of states, each scaled to the largest entropy of its allowed actions."""
         mask, largest = self._allowed(obs), math.log(self._action_space.n) or 1.0
-        assert mask is not None
+        assert mask is not None and self._entropy is not None
         return self._entropy.target / largest * mask.sum(1).clamp(min=1).float().log().mean()
 
     # acting
@@ -145,6 +138,3 @@ class SACDiscretePolicy(QACPolicy):
         rows = Policy.process_transition(self, obs, output, timestep)
         action = (rows['action'] - int(self._action_space.start)).astype(self._action_dtype)
         return rows | {'action': action} | ({'state': output['state']} if self._has_core else {})
-
-    def _monitor_vars(self) -> list[str]:
-        return [*super()._monitor_vars(), 'entropy', 'alpha']

@@ -134,3 +134,22 @@ def _processor() -> str:
         lines = []
     names = (line.partition(':')[2].strip() for line in lines if line.startswith('model name'))
     return next(names, platform.processor() or platform.machine())
+
+
+def arithmetic() -> dict[str, str]:
+    """Names what determines rounding on this machine: the processor type and the modes that the user set.
+
+    Two machines with the same answer round the same way; on a different one, a resumed run is exact up to rounding.
+    """
+    modes = {name: os.environ[name] for name in ('MKL_CBWR', 'ATEN_CPU_CAPABILITY') if name in os.environ}
+    kind = f'{platform.machine()} {_vendor()} {torch.backends.cpu.get_cpu_capability()}'
+    return {'processor': kind, **modes}
+
+
+def _vendor() -> str:
+    try:
+        facts = Path('/proc/cpuinfo').read_text(encoding='utf-8')
+    except OSError:
+        return platform.processor() or platform.system()
+    names = [line.partition(':')[2].strip() for line in facts.splitlines() if line.startswith('vendor_id')]
+    return names[0] if names else platform.system()

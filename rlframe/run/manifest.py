@@ -34,8 +34,8 @@ FORMAT_VERSION = 2
 """Current format version."""
 STATE, TENSORS = 'state.json', 'tensors.safetensors'
 BUFFER, BUFFER_TENSORS = 'replay_buffer.json', 'replay_buffer.safetensors'
-SAVED, NOT_SAVED, STRIPPED = 'saved', 'none', 'stripped'
-"""Status of the replay buffer in a manifest: saved, never saved, or removed because a newer checkpoint has it."""
+SAVED, NOT_SAVED = 'saved', 'none'
+"""Whether a checkpoint contains the replay buffer, in its manifest."""
 ARTIFACT = 'policy'
 """``kind`` in the manifest of an exported policy; a checkpoint's manifest has none."""
 
@@ -61,15 +61,13 @@ class Manifest(dict[str, Any]):
 def write_text(
     facts: Mapping[str, Any],
     version: int = FORMAT_VERSION,
-    is_own: bool = True,
     secrets: Secrets | None = None,
 ) -> bytes:
-    """Returns the bytes of a manifest file.
+    """Returns the bytes of a manifest file, with the keyed hash of this user.
 
     Args:
         facts: Its content.
         version: Version of the format that the folder has.
-        is_own: Whether to add the keyed hash of this user; False for a copy of another user's file.
         secrets: Values that are not written.
 
     Raises:
@@ -83,7 +81,7 @@ def write_text(
         raise CheckpointError(
             'the facts of a manifest must not contain arrays', where=', '.join(encoder.arrays)
         )
-    if is_own and (keyed := keyed_hash(body)) is not None:
+    if (keyed := keyed_hash(body)) is not None:
         body += b',"keyed_hash":"' + keyed.encode('ascii') + b'"'
     return body + b',"sha256":"' + hashlib.sha256(body).hexdigest().encode('ascii') + b'"}\n'
 

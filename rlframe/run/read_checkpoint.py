@@ -306,8 +306,7 @@ def load_checkpoint(
     """Reads a checkpoint; arguments and errors are those of ``open_checkpoint`` and ``OpenCheckpoint.state``.
 
     Returns:
-        The state and the manifest, whose ``replay_buffer`` says whether there is one: ``'saved'``, ``'none'``, or
-        ``'stripped'`` if only a newer checkpoint has it.
+        The state and the manifest, whose ``replay_buffer`` says whether there is one: ``'saved'`` or ``'none'``.
     """
     opened = open_checkpoint(path)
     return opened.state(buffer, secrets), opened.manifest

@@ -38,14 +38,13 @@ from rlframe.run.manifest import (
     NOT_SAVED,
     SAVED,
     STATE,
-    STRIPPED,
     TENSORS,
     read_manifest,
     write_text,
 )
 from rlframe.run.read_checkpoint import RESUMABLE, local_path, manifests_in, newest_first, serial
 from rlframe.utils.field import defaults_of
-from rlframe.utils.files import LimitExceededError, whole_file
+from rlframe.utils.files import LimitExceededError
 from rlframe.utils.lazy import LazyModule
 from rlframe.utils.options import CHECKPOINT_FIELDS
 from rlframe.utils.secrets import Secrets
@@ -144,25 +143,6 @@ def _write(path: Path, data: bytes, private: bool) -> FileFacts:
         full = os.strerror(errno.ENOSPC)
         raise OSError(errno.ENOSPC, f'{full}: it needs {len(data)} bytes, and {free} are free')
     return write_file(path, data, private)
-
-
-def strip_buffer(path: Path) -> None:
-    """Removes the replay buffer from a checkpoint, which stays valid at every moment; one without is unchanged."""
-    manifest = read_manifest(path)
-    files: dict[str, FileFacts] = manifest['files']
-    if manifest['replay_buffer'] == SAVED:
-        rest = {name: facts for name, facts in files.items() if not _is_of_buffer(name)}
-        changed = {**manifest, 'replay_buffer': STRIPPED, 'files': rest}
-        with whole_file(path / MANIFEST) as draft:
-            draft.write_bytes(write_text(changed, is_own=manifest.is_own))
-        sync_folder(path)
-    for entry in path.iterdir():
-        if _is_of_buffer(entry.name):
-            entry.unlink()
-
-
-def _is_of_buffer(name: str) -> bool:
-    return name in (BUFFER, BUFFER_TENSORS) or parse_segment(name) is not None
 
 
 def _text_file(name: str, text: bytes) -> _File:
@@ -269,12 +249,11 @@ def publish_checkpoint(
         CheckpointWriteError: If it cannot be written; earlier checkpoints are kept.
     """
     options = {**defaults_of(CHECKPOINT_FIELDS), **(options or {})}
-    how = options['replay_buffer']
-    previous = path.parent / 'latest' if how == 'incremental' else None
-    saved = None if how == 'none' else buffer
+    previous = path.parent / 'latest' if options['replay_buffer'] == 'incremental' else None
+    saved = None if options['replay_buffer'] == 'none' else buffer
     save_checkpoint(path, state, facts, buffer=saved, previous=previous, secrets=secrets)
     link_checkpoint(path, name)
-    keep(path.parent, options['keep_last'], options['keep_best'], only_latest_buffer=how == 'latest')
+    keep(path.parent, options['keep_last'], options['keep_best'])
     return path
 
 
@@ -302,16 +281,13 @@ def link_checkpoint(path: Path, name: str) -> None:
         ) from error
 
 
-def keep(
-    folder: Path, keep_last: int = 2, keep_best: int = 1, *, only_latest_buffer: bool = False
-) -> list[Path]:
+def keep(folder: Path, keep_last: int = 2, keep_best: int = 1) -> list[Path]:
     """Deletes old checkpoints, except those that a name points to and those that the run did not name itself.
 
     Args:
         folder: The ``ckpt`` folder.
         keep_last: Number of newest training states to keep.
         keep_best: Number of best policies to keep: those with the highest scores, the newer of equal ones.
-        only_latest_buffer: Whether older training states lose their replay buffer.
 
     Returns:
         The deleted paths.
@@ -321,16 +297,11 @@ def keep(
     """
     linked = {entry.resolve() for entry in folder.iterdir() if entry.is_symlink()}
     states, _ = manifests_in(folder, RESUMABLE)
-    ordered = newest_first(states)
-    gone = [path for path in ordered[keep_last:] if path.resolve() not in linked]
-    older = ordered[1:] if only_latest_buffer else []
+    gone = [path for path in newest_first(states)[keep_last:] if path.resolve() not in linked]
     gone += [path for path in _best_first(folder)[keep_best:] if path.resolve() not in linked]
     try:
         for path in gone:
             delete_folder(path)
-        for path in older:
-            if path not in gone:
-                strip_buffer(path)
     except OSError as error:
         message = f'old checkpoints cannot be deleted: {error.strerror}'
         raise CheckpointWriteError(message, where=str(folder)) from error
@@ -355,10 +326,6 @@ def clean_leftovers(folder: Path) -> list[Path]:
             shutil.rmtree(path)
         else:
             path.unlink()
-    for path in folder.iterdir() if folder.is_dir() else ():
-        is_checkpoint = path.is_dir() and not path.is_symlink() and (path / MANIFEST).is_file()
-        for entry in path.glob(f'{TEMPORARY}*') if is_checkpoint else ():
-            entry.unlink()
     return leftovers
 
 

@@ -156,8 +156,6 @@ def make_tuner(  # noqa: PLR0913  # what the command line takes, by keyword
     time_budget_s: float | None = None,
     max_env_step: int | None = None,
     max_train_iter: int | None = None,
-    name: str | None = None,
-    storage_path: str | Path = '.',
     folder: str | Path | None = None,
     resources: Mapping[str, float] | None = None,
     max_failures: int = 0,
@@ -190,9 +188,8 @@ def make_tuner(  # noqa: PLR0913  # what the command line takes, by keyword
         time_budget_s: Seconds after which the search ends.
         max_env_step: Budget of each trial in env steps.
         max_train_iter: Budget of each trial in train iterations.
-        name: Name of the results folder, which must not exist; by default, ``<exp_name>_tune`` with a number.
-        storage_path: Folder in which to create the results folder.
-        folder: The results folder, in place of ``name`` and ``storage_path``; folders above it are created.
+        folder: The results folder, which must not exist; by default ``<exp_name>_tune`` in the working directory, with a
+            number if that is taken. Folders above it are created.
         resources: Resources of the process that learns; by default ``{'CPU': 1}``, and a GPU for a policy on CUDA.
         max_failures: How often a trial is restarted from its last checkpoint after an error; -1: always.
         checkpoint_frequency: Evaluations between two checkpoints of a trial.
@@ -244,9 +241,7 @@ def make_tuner(  # noqa: PLR0913  # what the command line takes, by keyword
         repeats = Repeats(cfg.seed, is_searched(space.get('seed')))
         search = _make_search(search, space, seed, max_concurrent_trials, repeats)
         max_concurrent_trials = 0
-    wanted = _wanted_folder(storage_path, name, cfg)
-    if folder is not None:
-        wanted = _new_folder(Path(folder).expanduser().absolute())
+    wanted = _wanted_folder(folder, cfg)
     _check_envs(possible)
     connect({**(cfg.policy.collect.collector.get('ray_init_config') or {}), **(ray_init_config or {})})
     for each in possible:
@@ -406,47 +401,20 @@ def _make_search(
     return ConcurrencyLimiter(searcher, max_concurrent=at_once) if at_once else searcher
 
 
-def _wanted_folder(storage: str | Path, name: str | None, cfg: ExperimentConfig) -> Path:
-    """Returns the path of the results folder after checking that it can be created there."""
-    if '://' in str(storage):
-        raise ExperimentDirError(
-            'results are written to a folder',
-            where='storage_path',
-            got=str(storage),
-            expected='a path; on a cluster, one that all nodes share',
-        )
-    home = Path(storage).expanduser().absolute()
-    if not home.is_dir():
-        raise ExperimentDirError(
-            'no such folder', where='storage_path', got=str(storage), expected='a folder'
-        )
-    check_writable(home)
-    if name is None:
-        return home / f'{cfg.exp_name}_tune'
-    if Path(name).name != name or not name or (home / name).exists():
+def _wanted_folder(folder: str | Path | None, cfg: ExperimentConfig) -> Path:
+    """Returns the path of the results folder after checking that it can be created, with the folders above it."""
+    wanted = Path(folder or f'{cfg.exp_name}_tune').expanduser().absolute()
+    if folder is not None and wanted.exists():
         raise ExperimentExistsError(
-            'the results folder exists already'
-            if Path(name).name == name != ''
-            else 'this is not the name of a folder',
-            where=str(home / name),
-            remedy='Resume it with --resume, choose another --name, or leave that out for a free name.',
-        )
-    return home / name
-
-
-def _new_folder(folder: Path) -> Path:
-    """Returns the results folder that a user asked for after checking that it can be created, with the folders above it."""
-    if folder.exists():
-        raise ExperimentExistsError(
-            'the results folder exists already' if folder.is_dir() else 'this is a file, not a folder',
-            where=str(folder),
+            'the results folder exists already' if wanted.is_dir() else 'this is a file, not a folder',
+            where=str(wanted),
             remedy='Resume it with --resume, choose another --out, or leave that out for a free name.',
         )
-    existing = next(above for above in folder.parents if above.exists())
+    existing = next(above for above in wanted.parents if above.exists())
     if not existing.is_dir():
         raise ExperimentDirError('this is a file, not a folder', where=str(existing))
     check_writable(existing)
-    return folder
+    return wanted
 
 
 def _trial_name(trial: Any) -> str:

@@ -24,10 +24,10 @@ class CheckpointConfig(Section):
         doc='number of policies that are kept, those with the best scores',
         may_change=True,
     )
-    replay_buffer: Literal['every', 'latest', 'incremental', 'none'] = option(
+    replay_buffer: Literal['every', 'incremental', 'none'] = option(
         'every',
-        doc='checkpoints that contain the replay buffer: every one, only the latest, every one with unchanged rows written'
-        ' once (incremental), or none, so that a resume is not exact',
+        doc='checkpoints that contain the replay buffer: every one, every one with unchanged rows written once'
+        ' (incremental), or none, so that a resume is not exact',
         may_change=True,
     )
 

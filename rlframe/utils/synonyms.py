@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from rlframe.errors import ConfigError
-from rlframe.registry import POLICY_REGISTRY, Registry, nearest_name
+from rlframe.registry import BACKEND_REGISTRY, POLICY_REGISTRY, Registry, nearest_name
 
 
 def dotted_keys(options: Mapping[str, Any], prefix: str = '') -> list[str]:
@@ -55,6 +55,12 @@ def unknown_key(
     meant = meant_keys(name, keys)
     if meant:
         hint = f'. Did you mean {" and ".join(meant)}?'
+    elif found := _of_a_backend([where, *(key for keys in _alternatives(name) for key in keys)]):
+        backend, key = found
+        hint, known = (
+            f'; the backend {backend!r} has {key}.',
+            f'Set {key.rpartition(".")[0]}.backend={backend!r}',
+        )
     elif name in by_name:
         hint, known = f'; it belongs to {" or ".join(by_name[name][:3])}.', ''
     elif meant is not None:
@@ -135,6 +141,16 @@ def policies_with(where: str) -> list[str]:
         return []
     policies = {name: POLICY_REGISTRY.get(name) for name in POLICY_REGISTRY.names()}
     return [name for name, policy in policies.items() if key in dotted_keys(policy.config_fields())]
+
+
+def _of_a_backend(keys: Iterable[str]) -> tuple[str, str] | None:
+    """Returns the first registered backend that has one of these options, with the option; None if there is none."""
+    for key in keys:
+        role, _, name = key.removeprefix('policy.collect.').removeprefix('policy.eval.').partition('.')
+        for backend in BACKEND_REGISTRY.names():
+            if name in BACKEND_REGISTRY.get(backend).config_fields().get(role, ()):
+                return backend, key
+    return None
 
 
 Alternatives = tuple[tuple[str, ...], ...]
@@ -275,15 +291,17 @@ def meant_keys(name: str, known: Collection[str]) -> list[str] | None:
         Their dotted keys, as they stand in ``known``; empty if those options do not exist there, and None if the
         name itself is unknown.
     """
-    alternatives = SYNONYMS.get(name.lower().replace('-', '_'))
-    if alternatives is None:
-        return None
+    alternatives = _alternatives(name)
     is_whole = 'policy' in known or 'env' in known
     for keys in alternatives:
         found = [_as_known(key, known, is_whole) for key in keys]
         if all(found):
             return found
-    return []
+    return [] if alternatives else None
+
+
+def _alternatives(name: str) -> Alternatives:
+    return SYNONYMS.get(name.lower().replace('-', '_'), ())
 
 
 def _as_known(key: str, known: Collection[str], is_whole: bool) -> str:

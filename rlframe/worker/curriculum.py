@@ -181,19 +181,17 @@ class Curriculum:
     """
 
     def __init__(self, schedule: Mapping[str, Any]) -> None:
-        self._rules: dict[str, ScheduleRule] = {
+        self.rules: dict[str, ScheduleRule] = {
             name: ENV_SCHEDULE_REGISTRY.build(rule, dict(rule)) for name, rule in schedule.items()
         }
+        """The rules by option; none without a curriculum."""
         self.values: dict[str, Any] = {}
         """The newest value of each option."""
-
-    def __bool__(self) -> bool:
-        return bool(self._rules)
 
     def follow(self, seen: Seen) -> dict[str, Any]:
         """Returns the values for the episodes that begin from now on."""
         before, self.values = self.values, {}
-        for name, rule in self._rules.items():
+        for name, rule in self.rules.items():
             try:
                 self.values[name] = rule.value(seen)
             except ConfigError as error:
@@ -216,12 +214,12 @@ class Curriculum:
 
     def state_dict(self) -> dict[str, Any]:
         """Returns the states of the rules, by option."""
-        return {name: rule.state_dict() for name, rule in self._rules.items()}
+        return {name: rule.state_dict() for name, rule in self.rules.items()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continues from ``state_dict()``."""
-        check_state(state, {name: DICT for name in self._rules})
-        for name, rule in self._rules.items():
+        check_state(state, {name: DICT for name in self.rules})
+        for name, rule in self.rules.items():
             rule.load_state_dict(state[name])
 
 

@@ -9,10 +9,8 @@ from typing import Any
 import pytest
 
 from rlframe import config
-from rlframe.config.backends import BACKENDS, ROLES
-from rlframe.config.schema import PARALLEL_FIELDS, TOP
-from rlframe.config.tree import ALL_COMPONENTS
-from rlframe.errors import UnsafeCheckpointError
+from rlframe.config.schema import ALL_COMPONENTS, BACKENDS, PARALLEL_FIELDS, ROLES, TOP
+from rlframe.errors import ConfigError, UnsafeCheckpointError
 from rlframe.registry import (
     LEARNER_HOOK_REGISTRY,
     MODEL_REGISTRY,
@@ -176,20 +174,21 @@ def test_foreign_value_of_every_option_of_parallel_mode_that_reaches_something_i
 
 
 @pytest.mark.parametrize(('name', 'role'), BACKEND_NAMES)
-@pytest.mark.parametrize('is_chosen', [True, False])
-def test_foreign_value_of_every_option_of_a_backend_is_refused_even_if_another_one_is_chosen(
-    name: str, role: str, is_chosen: bool
+def test_foreign_value_of_every_option_of_a_backend_is_refused_and_unknown_to_other_backends(
+    name: str, role: str
 ) -> None:
-    marked = [key for key, field in leaves(backend_fields(name, role)) if field.reaches]
-    for bait in BAIT:
+    marked = [key for key, field in leaves(backend_fields(name, role)) if field.reaches and key != 'backend']
+    keys = {'.'.join((*ROLES[role], key)) for key in marked}
+    for bait in BAIT if marked else ():
         data = pair('', '')
-        keys = {'.'.join((*ROLES[role], key)) for key in marked if key != 'backend'}
         for key in keys:
             put(data, key.split('.'), bait)
-        if is_chosen and name != 'local':
-            put(data, [*ROLES[role], 'backend'], name)
-            keys.add('.'.join((*ROLES[role], 'backend')))
-        assert not keys or keys <= refused_keys(data), bait
+        with pytest.raises(ConfigError) as caught:
+            config.compile_config(data['main_config'], data['create_config'])
+        unknown = {error.where for error in getattr(caught.value, 'errors', [caught.value])}
+        assert keys <= unknown, bait
+        put(data, [*ROLES[role], 'backend'], name)
+        assert keys | {'.'.join((*ROLES[role], 'backend'))} <= refused_keys(data), bait
 
 
 @pytest.mark.parametrize('role', ROLES)

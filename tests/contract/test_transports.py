@@ -212,33 +212,16 @@ def test_workers_and_their_threads_do_not_disturb_each_other(kind: str) -> None:
     assert list(coordinator.rows.values()) == [2 * count] * workers
 
 
-def test_stranger_and_forgotten_worker_are_refused_until_they_join(kind: str) -> None:
-    coordinator = Coordinator()
-    with serving(kind, coordinator) as server:
-        stranger = server.connect()
-        with pytest.raises(NotJoinedError, match='does not know this worker'):
-            stranger.request(m.AskTask())
-        stranger.close()
-        with joined(server) as transport:
-            server.forget('collector.1')
-            server.forget('nobody')
-            with pytest.raises(NotJoinedError):
-                transport.request(collected(0))
-            assert transport.request(join()).message.worker == 'collector.2'  # type: ignore[attr-defined]
-            transport.request(collected(0))
-    assert coordinator.rows == {'collector.2': 1}
-
-
 def test_worker_that_joins_again_over_its_connection_can_send_and_get_arrays(kind: str) -> None:
     """Its coordinator forgets the earlier worker of that name in the middle of the request to join."""
     data, seen, joins = {'x': np.arange(4.0)}, [], []
 
     def handler(envelope: Envelope, payload: Any) -> Reply:
         if isinstance(envelope.message, m.Join):
-            if joins:
-                server.forget(joins[-1])
+            server.forget(envelope.session)
             joins.append(f'worker.{len(joins)}')
             return Reply(m.Joined(joins[-1], 1.0))
+        assert envelope.sender == joins[-1]
         seen.append(payload)
         return Reply(m.Weights(1, 1), data)
 
@@ -250,25 +233,11 @@ def test_worker_that_joins_again_over_its_connection_can_send_and_get_arrays(kin
     assert len(joins) == 3 and all((payload['x'] == data['x']).all() for payload in seen)
 
 
-def test_connection_with_the_id_of_another_one_takes_its_place(kind: str) -> None:
-    handled = []
-
-    def handler(envelope: Envelope, payload: Any) -> Reply:
-        handled.append(type(envelope.message).__name__)
-        is_join = isinstance(envelope.message, m.Join)
-        return Reply(m.Joined('same', 1.0) if is_join else ORDERS)
-
-    with serving(kind, handler) as server, joined(server) as old, joined(server) as new:
-        new.request(m.AskTask())
-        with pytest.raises(NotJoinedError):
-            old.request(m.AskTask())
-    assert handled == ['Join', 'Join', 'AskTask']
-
-
 def test_error_of_the_handler_is_told_to_the_worker_once(kind: str) -> None:
     calls = 0
     errors = [
         (MessageError('unknown task', remedy='Ask for another.'), False, 'unknown task. Ask for another.'),
+        (MessageError('who is this?', remedy=m.REJOIN), False, f'who is this? {m.REJOIN}'),
         (ConfigError('another config', remedy='Copy it.'), True, 'another config. Copy it.'),
         (ZeroDivisionError('a bug'), True, 'ZeroDivisionError: a bug. See the log of the coordinator.'),
     ]
@@ -279,13 +248,14 @@ def test_error_of_the_handler_is_told_to_the_worker_once(kind: str) -> None:
         raise errors[calls - 1][0]
 
     with serving(kind, Coordinator(reply)) as server, joined(server) as transport:
-        with_faults(transport, ['lose_reply', 'double'] * 3)
+        with_faults(transport, ['lose_reply', 'double'] * 4)
         for part, (_, is_fatal, words) in enumerate(errors):
             with pytest.raises(RequestRefusedError) as caught:
                 transport.request(collected(part))
             assert caught.value.is_fatal == is_fatal and str(caught.value).endswith(words)
+            assert isinstance(caught.value, NotJoinedError) == (m.REJOIN in words)
             assert server.address in str(caught.value)
-    assert calls == 3
+    assert calls == 4
 
 
 def test_reply_outside_its_schema_is_refused(kind: str) -> None:

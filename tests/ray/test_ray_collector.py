@@ -281,10 +281,10 @@ def test_actor_that_cannot_start_says_why() -> None:
             raise ImportError('no simulator on this machine')
 
     cfg = compiled(collector={'max_actor_restarts': 0}).policy.collect.collector
-    pool = ActorPool(cfg, HomelessActor)
+    pool = ActorPool(cfg, HomelessActor, make=print)
     try:
         with pytest.raises(ActorLostError) as caught:
-            pool.start(print)
+            pool.start()
     finally:
         pool.close()
     text = str(caught.value)

@@ -23,7 +23,6 @@ from rlframe.errors import (
     CheckpointError,
     ConfigError,
     EnvError,
-    ExperimentDirError,
     ExperimentExistsError,
     IncompatibleError,
     MissingDependencyError,
@@ -155,9 +154,6 @@ REFUSED: dict[str, tuple[Space, dict[str, Any], str]] = {
         {'search': 'optuna'},
         'Optuna.*grid',
     ),
-    'URI': (RATE, {'storage_path': 's3://bucket/x'}, 'storage_path.*folder'),
-    'name with a path': (RATE, {'name': '../x'}, 'not the name of a folder'),
-    'empty name': (RATE, {'name': ''}, 'not the name of a folder'),
 }
 
 
@@ -172,14 +168,8 @@ def test_bad_search_is_refused_before_anything_starts(what: str, cwd: Path) -> N
 def test_results_folder_that_exists_is_refused_and_stays(cwd: Path) -> None:
     (cwd / 'mine').mkdir()
     with pytest.raises(ExperimentExistsError, match=r'mine.*--resume'):
-        make_tuner(CONFIG, RATE, name='mine', **BUDGET)
+        make_tuner(CONFIG, RATE, folder='mine', **BUDGET)
     assert [path.name for path in cwd.rglob('*')] == ['mine']
-
-
-def test_storage_path_that_cannot_be_written_is_refused(cwd: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (cwd / 'file').write_text('')
-    with pytest.raises(ExperimentDirError, match='storage_path'):
-        make_tuner(CONFIG, RATE, storage_path='file', **BUDGET)
 
 
 @pytest.mark.parametrize(
@@ -248,10 +238,6 @@ COMMANDS: dict[str, tuple[tuple[str, ...], str]] = {
     'nothing to search': (('-c', CONFIG), 'what to search over'),
     'no such file': (('-c', 'nowhere.py', '-n', '2'), 'nowhere.py'),
     'unknown option': (('-c', CONFIG, '--search', 'policy.learn.lr=uniform(0,1)'), 'learning_rate'),
-    'out and name': (
-        ('-c', CONFIG, '-n', '2', '--out', 'x', '--name', 'y'),
-        'leave out --name and --storage',
-    ),
     'out is a file': (('-c', CONFIG, '-n', '2', '--out', CONFIG), 'this is a file, not a folder'),
     'out below a file': (('-c', CONFIG, '-n', '2', '--out', f'{CONFIG}/x'), 'this is a file'),
     'no domain': (('-c', CONFIG, '--search', 'policy.learn.learning_rate=0.1'), 'no domain to search'),

@@ -149,7 +149,7 @@ def test_search_is_ended_by_a_signal_and_ends_elsewhere_with_the_same_bits(
 ) -> None:
     cwd, elsewhere = tmp_path / 'cwd', tmp_path / 'elsewhere'
     cwd.mkdir(), elsewhere.mkdir()
-    process = start(cwd, *SEARCH, '--env-step', str(BUDGET), '--name', 'mine', *SLOW)
+    process = start(cwd, *SEARCH, '--env-step', str(BUDGET), '--out', 'mine', *SLOW)
     until_it_runs(process, cwd / 'mine')
     process.send_signal(signal.SIGTERM)
     out, err = finish(process, 143)

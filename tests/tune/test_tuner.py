@@ -74,7 +74,7 @@ def test_asha_stops_the_worst_early_and_the_command_line_says_what_was_best(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     words = ('--search', 'env.kwargs.score=grid(7,0,5,1)', 'env.env_id=tune_envs:ScoredEnv')
-    words += ('--scheduler', 'asha', '--env-step', '900', '--name', 'found', '--max-concurrent', '1')
+    words += ('--scheduler', 'asha', '--env-step', '900', '--out', 'found', '--max-concurrent', '1')
     assert main([*COMMAND, *words]) == 0
     out, err = capsys.readouterr()
     assert 'env.kwargs.score each of [7, 0, 5, 1]' in out and 'found | trials: 4 done' in err
@@ -112,13 +112,13 @@ def test_asha_stops_the_worst_early_and_the_command_line_says_what_was_best(
 def test_search_in_which_every_trial_fails_ends_with_1_and_says_why(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = ('--search', 'env.kwargs.at=grid(1,2)', '--storage', str(tmp_path), '--env-step', '600')
+    words = ('--search', 'env.kwargs.at=grid(1,2)', '--out', str(tmp_path / 'failed'), '--env-step', '600')
     assert main([*COMMAND, *words, 'env.env_id=tune_envs:ScoredEnv', f'{FAULT}=raise']) == 1
     out, err = capsys.readouterr()
     assert all(f': evaluation: env 0, episode 1, step {at}: step() raised' in out for at in (1, 2))
     assert out.count('lost its mind') == 2 and 'no trial has a score' in out
     assert 'train: ' not in out and 'Traceback' not in out + err
-    folder = tmp_path / 'cartpole_dqn_tune'
+    folder = tmp_path / 'failed'
     assert [path.name for path in folder.glob('*.csv')] == ['trials.csv']
     assert not (folder / 'best_config.py').exists()
 
@@ -241,7 +241,7 @@ def test_reused_process_gives_what_a_plain_run_gives(tmp_path: Path) -> None:
         pipeline.save_checkpoint(tmp_path / 'old')
     space = {RATE: tune.grid_search([0.001, 0.003]), 'seed': 5, 'policy.init_from': '../old'}
     options = {'max_concurrent_trials': 1, 'max_env_step': 400, 'reuse_actors': True}
-    found = list(search(tmp_path, space, storage='results here', **options))
+    found = list(search(tmp_path / 'results here', space, **options))
     assert not any(result.error for result in found)
     assert len({row['pid'] for result in found for row in rows(result.path)}) == 1
     options = {RATE: 0.003, 'seed': 5, 'max_env_step': 400, 'policy.init_from': str(tmp_path / 'old')}

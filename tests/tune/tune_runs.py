@@ -11,7 +11,7 @@ from typing import Any
 import ray
 from runs import CASES, ROOT, differences, records
 
-from rlframe.config.tree import parse_value
+from rlframe.config.compile import parse_value
 from rlframe.run.read_checkpoint import load_checkpoint
 from rlframe.tune import make_tuner
 from rlframe.tune.trial import CHECKPOINT
@@ -55,8 +55,6 @@ def saved_state(folder: Path) -> dict[str, Any]:
     """Returns everything that a trial saved into a folder but for times."""
     state, _ = load_checkpoint(folder / CHECKPOINT)
     state['progress'] |= {'wall_time': 0}
-    for part in ('control', 'throughput'):
-        (state.get('replay_buffer') or {}).pop(part, None)
     return state
 
 
@@ -87,17 +85,15 @@ def search(
     folder: Path,
     space: Mapping[str, Any],
     options: Mapping[str, Any] | None = None,
-    storage: str = '',
     **arguments: Any,
 ) -> Any:
     """Searches in the Ray of the test, with results under a folder; options are those that all trials have in common."""
     given = {**case_options('dqn naive'), **(options or {})}
-    (folder / storage).mkdir(exist_ok=True)
     tuner = make_tuner(
         str(ROOT / CASES['dqn naive'][1]),
         space,
         overrides=[f'{key}={json.dumps(value)}' for key, value in given.items()],
-        storage_path=folder / storage,
+        folder=folder / 'search',
         **arguments,
     )
     return tuner.fit()

@@ -62,3 +62,21 @@ def test_every_pair_of_the_time_to_a_return_names_a_shipped_config_of_its_env(mo
     for pair in importlib.import_module('time_to_return').PAIRS:
         main_config, _ = read_config(BENCHMARKS.parent / 'configs' / f'{pair.config}.py')
         assert main_config['env']['env_id'] == pair.env_id and pair.every * 10 <= pair.budget
+
+
+def test_rows_of_whole_runs_compile_and_their_table_has_intervals(monkeypatch):
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    whole = importlib.import_module('whole_runs')
+    for row in whole.ROWS:
+        cfg = whole.config_of(row, 0)
+        assert (cfg.policy.type, cfg.env.env_id, cfg.max_env_step) == (row.policy, row.env_id, row.env_steps)
+    records = [
+        {'row': whole.ROWS[0].name, 'side': side, 'return': score}
+        for side, group in zip(whole.SIDES, ([4.0, 5.0], [1.0, 2.0]), strict=True)
+        for score in group
+    ]
+    assert (
+        whole.table(records)
+        .splitlines()[-1]
+        .endswith('| 4.5 [4.0, 5.0] | 1.5 [1.0, 2.0] | 1.00 [1.00, 1.00] |')
+    )

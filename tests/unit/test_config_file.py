@@ -54,7 +54,7 @@ def test_python_config_is_executed_once_and_its_main_block_never() -> None:
         + 'with open("ran", "a") as f:\n    f.write("x")\nif __name__ == "__main__":\n    raise SystemExit\n',
     )
     main, create = read_config('c.py')
-    assert main.env.env_id == 'CartPole-v1' and create.policy.type == 'dqn'
+    assert main['env']['env_id'] == 'CartPole-v1' and create['policy']['type'] == 'dqn'
     assert Path('ran').read_text() == 'x'
 
 
@@ -65,7 +65,7 @@ def test_nothing_stays_after_reading() -> None:
     for name in 'ab':
         text = 'import sys\nfrom helper import NAME\nsys.path.append("junk")\n'
         text += 'main_config = dict(exp_name=NAME)\ncreate_config = {}\n'
-        assert read_config(write(f'{name}/c.py', text))[0].exp_name == f'from {name}'
+        assert read_config(write(f'{name}/c.py', text))[0]['exp_name'] == f'from {name}'
     assert sys.path == path and set(sys.modules) == modules
 
 
@@ -112,15 +112,13 @@ def test_dataclass_and_file_name_work_in_a_config() -> None:
         'main_config = dict(n=D().x, here=pathlib.Path(__file__).name)\ncreate_config = {}\n'
     )
     main, _ = read_config(write('c.py', text))
-    assert (main.n, main.here) == (3, 'c.py')
+    assert main == {'n': 3, 'here': 'c.py'}
 
 
 def test_missing_file_names_absolute_path_and_similar_files(folder: Path) -> None:
     write('cartpole_dqn.py', PAIR)
     text = error_of('cartpole_dnq.py')
-    assert (
-        f'not found: {folder / "cartpole_dnq.py"}' in text and 'cartpole_dqn.py' in text.split('Similar')[1]
-    )
+    assert f'not found: {folder / "cartpole_dnq.py"}' in text and 'Nearest: cartpole_dqn.py' in text
     assert 'does not exist either' in error_of('nowhere/x.py')
 
 
@@ -174,19 +172,7 @@ def test_json_beyond_the_limits_is_refused_and_says_how_to_raise_them(
         file.truncate(2**40)  # without a block on the disk
     assert '1,099,511,627,776' in error_of('long.json')
     monkeypatch.setenv('RLFRAME_MAX_CONFIG_VALUES', '2000000')
-    assert len(read_config('many.json')[0].a) == 500_001
-
-
-def test_a_bomb_of_yaml_aliases_is_refused_before_it_is_written_out() -> None:
-    pytest.importorskip('yaml')
-    lines = ['main_config:', '  a0: &a0 [x, x]']
-    lines += [f'  a{i}: &a{i} [{", ".join([f"*a{i - 1}"] * 9)}]' for i in range(1, 30)]
-    text = error_of(write('bomb.yaml', '\n'.join([*lines, 'create_config: {}', ''])))
-    assert 'aliases' in text and 'RLFRAME_MAX_CONFIG_VALUES' in text
-    merges = ['main_config:', '  a0: &a0 {x: 1}']
-    merges += [f'  a{i}: &a{i} {{<<: [{", ".join([f"*a{i - 1}"] * 9)}]}}' for i in range(1, 30)]
-    assert 'aliases' in error_of(write('merge.yaml', '\n'.join([*merges, 'create_config: {}', ''])))
-    assert 'contains itself' in error_of(write('loop.yaml', 'main_config: &a {b: *a}\ncreate_config: {}\n'))
+    assert len(read_config('many.json')[0]['a']) == 500_001
 
 
 def test_a_written_config_is_json_by_the_standard_and_is_read_again(folder: Path) -> None:
@@ -195,14 +181,15 @@ def test_a_written_config_is_json_by_the_standard_and_is_read_again(folder: Path
     json.loads(Path('config.json').read_text(), parse_constant=pytest.fail)
     assert read_written(Path('config.json'))['main_config']['goal'] == math.inf
     found, _ = read_config('config.json')
-    assert found.goal == math.inf and found.low[0] == -math.inf and math.isnan(found.low[1])
+    low = found['low']
+    assert found['goal'] == math.inf and low[0] == -math.inf and math.isnan(low[1])
 
 
 def test_yaml() -> None:
     pytest.importorskip('yaml')
     write('c.yaml', 'main_config:\n  a: &x [1, 2]\n  b: *x\ncreate_config:\n  policy: {type: dqn}\n')
     main, create = read_config('c.yaml')
-    assert main.a == main.b == [1, 2] and create.policy.type == 'dqn'
+    assert main == {'a': [1, 2], 'b': [1, 2]} and create == {'policy': {'type': 'dqn'}}
     text = error_of(write('d.yml', 'main_config:\n  a: 1\n  a: 2\ncreate_config: {}\n'))
     assert 'd.yml:3' in text and "'a' is duplicated" in text
     assert 'e.yml:2' in error_of(write('e.yml', 'main_config:\n\ta: 1\n'))
@@ -225,7 +212,7 @@ def test_a_shipped_config_is_found_by_path_or_name_and_one_of_the_working_direct
     for name in ('configs/cartpole_dqn.py', 'cartpole_dqn.py', 'cartpole_dqn'):
         assert find_config(name) == shipped / 'cartpole_dqn.py'
     assert 'configs/cartpole_dqn.py' in error_of('configs/cartpole_dnq.py')
-    assert "no config named 'cartpole_dnq'" in error_of('cartpole_dnq')
+    assert 'Nearest: configs/cartpole_dqn.py' in error_of('cartpole_dnq')
     own = write('configs/cartpole_dqn.py', PAIR)
     assert find_config(own) == folder / own
     write('cartpole_dqn.yaml', PAIR)
@@ -257,7 +244,7 @@ def test_what_no_source_gives_is_written_as_text_and_said(folder: Path) -> None:
     write_total_config(folder, {'env': {'env_id': lambda: None}}, {})
     source = Path('total_config.py').read_text()
     assert '# Written as text, because it cannot be written as code: main_config.env.env_id' in source
-    assert '<lambda>' in read_config('total_config.py')[0].env.env_id
+    assert '<lambda>' in read_config('total_config.py')[0]['env']['env_id']
 
 
 def test_an_override_may_replace_a_class_of_a_complete_config() -> None:
@@ -265,7 +252,7 @@ def test_an_override_may_replace_a_class_of_a_complete_config() -> None:
     complete = split_config(compile_config(*read_config('configs/cartpole_dqn.py')))
     for override in ('env_manager.type=gym_vector', 'replay_buffer.type=advanced', 'policy.type=c51'):
         compile_config(*complete, overrides=[override])
-    complete[0].env.manager.max_restarts = 7
+    complete[0]['env']['manager']['max_restarts'] = 7
     with pytest.raises(ConfigError, match=r'env\.manager\.max_restarts is not a known key'):
         compile_config(*complete, overrides=['env_manager.type=gym_vector'])
 
@@ -286,8 +273,8 @@ def test_an_override_of_the_device_replaces_it_by_whichever_name_it_has(
     given: dict[str, Any], override: Any, device: str, cuda: bool | None, is_complete: bool
 ) -> None:
     main, create = read_config('configs/cartpole_dqn.py')
-    main.policy.pop('cuda')
-    main.policy.update(given)
+    del main['policy']['cuda']
+    main['policy'].update(given)
     if is_complete:  # as the config of a run, which a resumed one overrides
         main, create = split_config(compile_config(main, create))
     policy = compile_config(

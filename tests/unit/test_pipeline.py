@@ -109,7 +109,6 @@ def full_state(pipeline: SerialPipeline) -> dict[str, Any]:
     """Returns all that the next rounds depend on."""
     progress = pipeline.progress.state_dict() | {'wall_time': 0}
     buffer = {} if pipeline.replay_buffer is None else pipeline.replay_buffer.state_dict()
-    buffer.pop('control', None)  # throughput, measured by the clock
     return {
         'progress': progress,
         'policy': pipeline.policy.learn_mode.state_dict(),

@@ -14,8 +14,8 @@ import pytest
 
 import rlframe
 from rlframe.config import compile_config, read_config
-from rlframe.config.schema import PARALLEL_FIELDS, ExperimentConfig, find_schema
-from rlframe.config.tree import ALL_COMPONENTS, IN_PARALLEL, Component
+from rlframe.config.components import backend_defaults, find_schema
+from rlframe.config.schema import ALL_COMPONENTS, IN_PARALLEL, PARALLEL_FIELDS, Component, ExperimentConfig
 from rlframe.utils.field import REQUIRED, Configurable, Options, ResolvedConfig, to_plain
 
 CONFIGS = sorted((Path(__file__).parents[2] / 'configs').glob('*.py'))
@@ -92,7 +92,7 @@ def test_types_of_a_whole_config_are_those_of_its_values() -> None:
 
 def all_keys() -> set[str]:
     """Returns the dotted keys of all options and sections that any config can have."""
-    found = {'parallel', *keys_below(PARALLEL_FIELDS, 'parallel.')}
+    found = {'parallel', *keys_below(PARALLEL_FIELDS, 'parallel.'), *backend_defaults()}
     for cfg in shipped():
         found |= set(keys_below(find_schema(to_plain(cfg), [])[1]))
     for part in (*ALL_COMPONENTS, *IN_PARALLEL, Component('model', ('policy', 'model'), None)):

@@ -159,7 +159,7 @@ def test_run_of_an_env_is_scored_and_resumed_without_its_command_line(
         (('--env', 'CartPole-v1', '-c', 'cartpole_dqn'), 'leave out one of them'),
         (('--env', 'CartPole-v1', '--resume', 'x'), 'leave out one of them'),
         (('--policy', 'ppo', '-c', 'cartpole_dqn'), 'policy.type='),
-        (('-c', 'cartpole_dq'), 'Nearest: cartpole_dqn'),
+        (('-c', 'cartpole_dq'), 'Nearest: configs/cartpole_dqn.py'),
         ((), 'one of the arguments --env and -c/--config is required'),
     ],
 )

@@ -248,19 +248,6 @@ def test_one_changed_byte_makes_a_run_foreign(run: Path) -> None:
     assert not verify_checkpoint(set_config(path, seed=0)).is_own, 'the keyed hash was not kept'
 
 
-def test_a_stripped_checkpoint_stays_whose_it_was(run: Path) -> None:
-    from rlframe.run.write_checkpoint import strip_buffer
-
-    path = newest(run)
-    strip_buffer(path)
-    assert verify_checkpoint(path).is_own
-    shutil.rmtree(path)
-    other = next(p for p in (run / 'ckpt').iterdir() if p.name.startswith('best_'))
-    reseal(other, lambda facts: facts.update(replay_buffer='saved'))
-    strip_buffer(other)
-    assert not verify_checkpoint(other).is_own
-
-
 def test_shipped_wrappers_of_a_foreign_run_need_no_flag(run: Path) -> None:
     wrappers = [
         {'type': 'minigrid.wrappers:ImgObsWrapper'},

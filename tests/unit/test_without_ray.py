@@ -10,6 +10,7 @@ import pytest
 from fakes import config_pair
 
 from rlframe.config import compile_config
+from rlframe.entry.__main__ import main
 from rlframe.errors import MissingDependencyError
 from rlframe.pipeline import SerialPipeline
 
@@ -35,3 +36,14 @@ def test_the_import_says_it_in_one_line(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, '-c', program], cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 1, done.stderr
     assert 'Ray cannot be imported' in done.stderr.splitlines()[-1] and "pip install 'ray" in done.stderr
+
+
+def test_a_search_without_the_packages_of_tune_names_the_extra(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(sys.modules, 'ray.tune', None)
+    assert main(['tune', '--env', 'CartPole-v1', '--policy', 'ppo']) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert 'Ray Tune cannot be imported' in line and "pip install 'rlframe[tune]'" in line
+    assert not list(tmp_path.iterdir())

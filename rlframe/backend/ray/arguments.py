@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import functools
-import numbers
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -12,11 +11,10 @@ import numpy as np
 
 from rlframe.backend.actor import reseed
 from rlframe.backend.ray.options import lag_error, without_ray_options
-from rlframe.data.timestep import Array, Batch, EnvSpec, IntArray, TimeStep
+from rlframe.data.timestep import Array, Batch, EnvSpec, IntArray, TimeStep, to_tensor
 from rlframe.errors import ConfigError
 from rlframe.registry import ENV_MANAGER_REGISTRY, ENV_REGISTRY, SERIAL_COLLECTOR_REGISTRY
 from rlframe.run.progress import Progress
-from rlframe.utils.arithmetic import aligned
 from rlframe.utils.lazy import LazyModule
 from rlframe.utils.seed import component_rng, incarnation_seed, set_seed
 from rlframe.utils.serialize import checked_bits, on_cpu
@@ -58,17 +56,9 @@ def number_of_actors(create_env_fn: Any, num_collectors: int | None) -> int:
     """Returns the number of actors.
 
     Raises:
-        ConfigError: If it is less than 1, or an env is given in place of a function that creates it.
+        ConfigError: If it is less than 1.
     """
-    makers = create_env_fn if isinstance(create_env_fn, list | tuple) else [create_env_fn]
-    if any(isinstance(maker, gymnasium.Env) for maker in makers):
-        raise ConfigError(
-            'an env cannot be in several actors',
-            where='create_env_fn',
-            got=create_env_fn,
-            expected='a Gymnasium id, a class, or a function that creates an env',
-        )
-    default = len(makers) if isinstance(create_env_fn, list | tuple) else 1
+    default = len(create_env_fn) if isinstance(create_env_fn, list | tuple) else 1
     count = default if num_collectors is None else num_collectors
     if count < 1:
         raise ConfigError('bad value', where='num_collectors', got=count, expected='at least 1')
@@ -103,31 +93,27 @@ def checked_total_frames(total: Any) -> int:
     Raises:
         ConfigError: If it is not a valid number.
     """
-    if total is None:
-        return -1
-    is_whole = isinstance(total, numbers.Real) and not isinstance(total, bool) and total == total // 1
-    if not is_whole or (total < 1 and total != -1):
+    count = -1 if total is None else int(total)
+    if count != (total or count) or (count < 1 and count != -1):
         raise ConfigError(
             'bad value',
             where='total_frames',
             got=total,
             expected='an int >= 1, or -1 or None for an endless iteration',
         )
-    return int(total)
+    return count
 
 
 def check_policy(policy: Any, sync: bool) -> None:
-    """Checks that a policy is one, not a factory of policies, and can learn from the batches.
+    """Checks that a policy is one, not a class of policies, and can learn from the batches.
 
     Raises:
         ConfigError: If not.
     """
-    made_by = policy.func if isinstance(policy, functools.partial) else policy
     is_ours = hasattr(policy, 'collect_mode') and not isinstance(policy, type)
     of_tensordicts = hasattr(policy, 'in_keys') and hasattr(policy, 'out_keys')
-    if not (policy is None or is_ours) and (
-        of_tensordicts or isinstance(made_by, type) or not callable(policy)
-    ):
+    is_other = isinstance(policy, type) or not callable(policy)
+    if not (policy is None or is_ours) and (of_tensordicts or is_other):
         raise ConfigError(
             'this takes a tensordict' if of_tensordicts else 'this is not a policy',
             where='policy',
@@ -232,43 +218,33 @@ class PlainFace:
         self._act, self._space, self._rng, self.acts_at_random = act, spec.action_space, rng, acts_at_random
         first = next(iter(act.parameters()), None) if hasattr(act, 'parameters') else None
         self._device = None if first is None else first.device
-        self._has_acted = False
 
     def forward(self, obs: Array, env_id: IntArray, **settings: Any) -> Batch:
         """Returns the actions.
 
         Raises:
-            ConfigError: If the policy cannot act on its first observations.
+            ConfigError: If the policy does not return an action for each observation.
         """
         if self._act is None:
             self._space.seed(int(self._rng.integers(2**31)))
             action = np.stack([self._space.sample() for _ in env_id])
-            return Batch.unchecked({'action': action}, len(env_id))
-        problem, cause = '', None
-        try:
-            action = self._actions(obs)
-            if action.shape[:1] != (len(env_id),):
-                problem = f'it returns an array of shape {list(action.shape)}'
-        except (AttributeError, LookupError, TypeError, ValueError) as error:
-            if self._has_acted:
-                raise
-            problem, cause = f'it fails with {type(error).__name__}: {error}', error
-        if problem and not self._has_acted:
+        else:
+            action = self._within_bounds(self._actions(obs))
+        if action.shape[:1] != (len(env_id),):
             raise ConfigError(
-                f'the policy cannot act on {obs.dtype} observations {list(obs.shape)}: {problem}',
+                f'the policy returns an array of shape {list(action.shape)} for {obs.dtype} observations {list(obs.shape)}',
                 where='policy',
                 expected=FORM,
                 remedy=OF_TENSORDICTS,
-            ) from cause
-        self._has_acted = True
+            )
         return Batch.unchecked({'action': action}, len(env_id))
 
     def _actions(self, obs: Array) -> Array:
         if not hasattr(self._act, 'state_dict'):
-            return self._within_bounds(np.asarray(self._act(obs)))
+            return np.asarray(self._act(obs))
         with torch.inference_mode():
-            action = self._act(aligned(torch.as_tensor(obs, device=self._device))).cpu().numpy()
-        return self._within_bounds(action)
+            action: Array = self._act(to_tensor(torch.as_tensor(obs, device=self._device))).cpu().numpy()
+        return action
 
     def _within_bounds(self, action: Array) -> Array:
         """Clips actions, [n, ...], to the bounds of a ``Box``."""

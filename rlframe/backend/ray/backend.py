@@ -220,12 +220,6 @@ class RayBackend(Backend):
     def has_gpu(cls, section: Mapping[str, Any], rank: int) -> bool:
         return bool(remote_config_of(section, rank)['num_gpus'])
 
-    @classmethod
-    def is_interchangeable(cls, section: Mapping[str, Any]) -> bool:
-        """Whether a single synchronous actor always has the newest weights; several generators could not be merged."""
-        is_newest = section['update_after_each_batch'] and not section['overlap']
-        return bool(section['num_collectors'] == 1 and section['sync'] and is_newest)
-
 
 def shard_errors(known: Known) -> list[ConfigError]:
     """Returns the mistakes of a config whose transitions are kept in shards."""

@@ -257,22 +257,6 @@ class RayCollector(RaySerialCollector):
         """Number of actors."""
         return len(self._pool.ranks)
 
-    @property
-    def num_collectors(self) -> int:
-        """Number of actors."""
-        return self.num_workers
-
-    @property
-    def collected_frames(self) -> int:
-        """Number of frames returned so far."""
-        return self.delivered
-
-    @property
-    def policy_weights(self) -> dict[str, Any]:
-        """Weights of the trained policy, as in its ``state_dict``; empty for a function."""
-        weights: dict[str, Any] = self._publisher.face.state_dict()
-        return weights
-
     # weights, seeds, states
 
     def update_policy_weights_(

@@ -70,7 +70,7 @@ class ActorPool(Pool):
         cfg: Options of a collector, of which those of ``RAY_OPTIONS`` are used.
         kind: The kind of worker in the actors.
         section: Config key of the options.
-        make: Creates the parts in an actor; can be passed to ``start`` instead.
+        make: Creates the parts in an actor, like ``MakeParts``.
 
     Raises:
         ResourceError: If no Ray answers at the given address, or it lacks the resources that the actors need.
@@ -104,26 +104,22 @@ class ActorPool(Pool):
             self._session.close()
             raise
 
-    def start(self, make: Any = None) -> None:
+    def start(self) -> None:
         """Starts all actors and waits until they are ready.
-
-        Args:
-            make: Creates the parts in an actor, like ``MakeParts``.
 
         Raises:
             SerializationError: If ``make`` cannot be sent to actors.
             ActorLostError: If they die during the start, or take too long.
             Exception: Any exception raised by the constructor of an env, a policy or a collector.
         """
-        self.make = self.make if make is None else make
         self._start(self._first)
 
-    def add(self, remote_configs: Sequence[Mapping[str, Any]], make: Any = None) -> list[int]:
+    def add(self, remote_configs: Sequence[Mapping[str, Any]], make: Any) -> list[int]:
         """Starts additional actors, waits until all are ready and returns their ranks; if one fails, none is added.
 
         Args:
             remote_configs: Resources of each, in addition to those in the options.
-            make: Creates the parts in them, and from now on in all actors; by default, as for the first ones.
+            make: Creates the parts in them, and from now on in all actors.
 
         Raises:
             ResourceError: If the cluster lacks the resources that they need; with the numbers.
@@ -134,7 +130,7 @@ class ActorPool(Pool):
         options = {rank: {**options[rank], **own} for rank, own in zip(options, remote_configs, strict=True)}
         self._reserve(options)
         self.next_rank += len(remote_configs)
-        before, self.make = self.make, self.make if make is None else make
+        before, self.make = self.make, make
         try:
             self._start(options)
         except BaseException:

@@ -96,7 +96,7 @@ class ShardActor(RemoteActor):
     def launch(self) -> Facts:
         """Creates the buffer."""
         self._parts = self._made()
-        return Facts(0, 0, os.getpid(), os.uname().nodename)
+        return Facts(0, os.getpid())
 
     @answers
     def close(self) -> None:

@@ -240,19 +240,19 @@ def actor_resources(options: Mapping[str, Any]) -> dict[str, float]:
     return {name: float(size) for name, size in {**found, **options.get('resources', {})}.items() if size}
 
 
-def check_installed(where: str) -> None:
-    """Checks that Ray can be imported.
+def check_installed(where: str, module: str = 'ray', package: str = 'ray >= 2.52') -> None:
+    """Checks that Ray, or a module of it with what that needs, can be imported.
 
     Raises:
         MissingDependencyError: If it cannot.
     """
     try:
-        importlib.import_module('ray')
+        importlib.import_module(module)
     except ImportError as error:
         raise MissingDependencyError(
-            f'Ray cannot be imported: {error}',
+            f'{module.replace(".", " ").title()} cannot be imported: {error}',
             where=where,
-            remedy="Install it: pip install 'ray >= 2.52'.",
+            remedy=f"Install it: pip install '{package}'.",
         ) from error
 
 

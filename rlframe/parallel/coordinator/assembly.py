@@ -229,7 +229,7 @@ def make_commander(
             threshold is used.
         policy: Command face of the policy; by default it is created. A main config without ``policy.type`` has none.
     """
-    if policy is None and 'type' in cfg['policy']:
+    if policy is None and 'type' in cfg.get('policy', {}):
         spec = _spec(cfg) if spec is None else spec
         seed = cfg.get('seed') or 0
         policy = POLICY_REGISTRY.build(cfg['policy'], cfg['policy'], spec, seed=seed).command_mode

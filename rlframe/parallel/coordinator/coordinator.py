@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from time import monotonic
 from typing import Any
 
-from rlframe.errors import ConfigError, MessageError, RLFrameError
+from rlframe.errors import MessageError, RLFrameError
 from rlframe.parallel.coordinator import assembly
 from rlframe.parallel.coordinator.assembly import CoordinatedRun, TrainingData, Version
 from rlframe.parallel.coordinator.base_parallel_commander import BaseParallelCommander, Situation
@@ -46,7 +46,7 @@ class Coordinator(Configurable):
     has had no worker for ``role_deadline``.
 
     Args:
-        cfg: The config of an experiment, from which missing parts are created; or options, if all parts are given.
+        cfg: The config of an experiment, from which missing parts are created.
         server: The coordinator's end of a transport.
         commander: Decides what to do.
         data: Takes the data of collectors.
@@ -73,21 +73,11 @@ class Coordinator(Configurable):
         fingerprint: str = '',
         clock: Callable[[], float] = monotonic,
     ) -> None:
-        if cfg is not None and 'policy' in cfg:
-            options: Mapping[str, Any] = assembly.options_of(cfg)
-            server = assembly.make_server(cfg) if server is None else server
-            commander = assembly.make_commander(cfg) if commander is None else commander
-            data = assembly.make_data(cfg) if data is None else data
-        elif server is None or commander is None or data is None:
-            raise ConfigError(
-                'a coordinator needs the config of an experiment, or a server, a commander and data',
-                where='cfg',
-                got=type(cfg).__name__ if cfg is None else sorted(cfg),
-                expected="a compiled config, or a main config with a section 'policy'",
-            )
-        else:
-            options = cfg or {}
-        self._cfg = self.resolve_config(options)
+        cfg = cfg or {}
+        self._cfg = self.resolve_config(assembly.options_of(cfg))
+        server = assembly.make_server(cfg) if server is None else server
+        commander = assembly.make_commander(cfg) if commander is None else commander
+        data = assembly.make_data(cfg) if data is None else data
         self.server, self._fingerprint = server, fingerprint
         self.workers = WorkerTable(self._cfg.worker_deadline, clock)
         """The present workers."""
@@ -146,10 +136,6 @@ class Coordinator(Configurable):
         """Tells all workers to leave, with the reason; the first one stays."""
         self.reason = self.reason or reason
 
-    def request_state(self) -> None:
-        """Asks the learner for its state, to be kept for one that may have to take its place."""
-        self.save_at = self.progress.train_iter
-
     def check(self) -> None:
         """Removes silent workers and looks whether training goes on; to be called about once a second.
 
@@ -167,7 +153,7 @@ class Coordinator(Configurable):
             has_learned = self.data.learned > self._learned_before
             if has_learned and self._clock() - self._state_at >= self._cfg.state_interval:
                 self._state_at = self._clock()
-                self.request_state()
+                self.save_at = self.progress.train_iter
             if self.commander.is_complete(self.situation()):
                 self.shut_down('training is complete')
             for role in () if self.system_shutdown_flag else ('learner', 'collector'):
@@ -193,7 +179,7 @@ class Coordinator(Configurable):
         if worker.task:
             self.end_task(worker)
         self.workers.leave(worker.id, cause)
-        self.server.forget(worker.id)
+        self.server.forget(worker.session)
         if worker.role == 'collector' and self._added_places:
             self._added_places -= 1
             self.deal_with_decrease_collector()
@@ -225,11 +211,10 @@ class Coordinator(Configurable):
                 if isinstance(message, m.Join):
                     check_same(message, self._fingerprint)
                     return Reply(self._admit(message, envelope.session))
-                worker, answer = self.workers.hear(envelope.sender), self._answers().get(type(message))
-                if worker is None or answer is None:
-                    raise MessageError(
-                        f'{type(message).__name__} of {envelope.sender!r} is not expected here'
-                    )
+                worker = self.workers.hear(envelope.sender, envelope.session)
+                answer = self._answers().get(type(message))
+                if answer is None:
+                    raise MessageError(f'{type(message).__name__} of {worker} is not expected here')
                 reply = answer(worker, message, payload)
                 return reply if isinstance(reply, Reply) else Reply(reply)
             except RLFrameError:

@@ -138,11 +138,16 @@ class WorkerTable:
         """Returns the present worker of a role and a name; None if there is none."""
         return next((w for w in self.by_id.values() if (w.role, w.name) == (role, name)), None)
 
-    def hear(self, worker: str) -> Worker | None:
-        """Takes note of a message, and returns its sender; None if that is not a present worker."""
+    def hear(self, worker: str, session: str) -> Worker:
+        """Takes note of a message, and returns its sender.
+
+        Raises:
+            MessageError: If no worker with this id is present on this connection; the sender has to join again.
+        """
         found = self.by_id.get(worker)
-        if found is not None:
-            found.heard = self._clock()
+        if found is None or found.session != session:
+            raise MessageError('the coordinator does not know this worker', remedy=m.REJOIN)
+        found.heard = self._clock()
         return found
 
     def take_beat(self, worker: Worker, progress: int) -> None:

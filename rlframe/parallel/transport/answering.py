@@ -11,18 +11,22 @@ from typing import Any
 
 from rlframe.errors import CoordinatorLostError, MessageError, RLFrameError
 from rlframe.parallel.transport.base import Envelope, Handler, Reply, Transport, decode, encode
-from rlframe.parallel.transport.messages import MAX_TEXT, REJOIN, Join, Joined, Refused
+from rlframe.parallel.transport.messages import MAX_TEXT, Refused
 from rlframe.registry import TRANSPORT_REGISTRY
 from rlframe.utils.field import Configurable
 
 logger = logging.getLogger('rlframe.transport')
 
+PATIENCE = 1.0
+"""Seconds that a repeated request waits, at most, for the reply to the first one."""
+
 
 class Server(Configurable):
-    """The coordinator's end of a transport, which calls the handler once for each request.
+    """The coordinator's end of a transport, which calls the handler at most once for each request.
 
-    A subclass calls ``answer`` for each envelope that arrives, and implements ``connect``, ``address`` and ``pack``, the
-    form in which it keeps the payload of a reply for repeated requests.
+    Requests are identified by the connection that they come from, their lane and their number. A repeated request gets
+    the reply to the first one, which is kept until the next request on its lane. A subclass calls ``answer`` for each envelope
+    that arrives, and implements ``connect``, ``address`` and ``pack``, the form in which it keeps the payload of a reply.
 
     Args:
         cfg: Options.
@@ -31,13 +35,14 @@ class Server(Configurable):
     def __init__(self, cfg: Mapping[str, Any] | None = None) -> None:
         self._cfg = self.resolve_config(cfg)
         self._handler: Handler | None = None
-        self._replies = Replies()
+        self._lock = threading.Lock()
+        # the newest request on each lane of each connection: its number, and its reply unless that was dropped
+        self._newest: dict[tuple[str, int], tuple[int, Future[Reply] | None]] = {}
 
     def start(self, handler: Handler) -> None:
         """Begins to answer requests, each by one call of the handler.
 
-        Errors that a handler raises are answered by ``Refused``. A ``Joined`` that it returns admits the sender under
-        the id in it: requests of anyone else, other than ``Join``, are refused without a call of the handler.
+        Errors that a handler raises are answered by ``Refused``.
         """
         self._handler = handler
 
@@ -65,17 +70,18 @@ class Server(Configurable):
         """Returns the options of the transport that a worker needs to connect, such as a token."""
         return {}
 
-    def forget(self, worker: str) -> None:
-        """Deletes the replies that are kept for a worker that was lost or has left.
-
-        Its further requests are refused until it joins again. May be called by a handler, and for an unknown worker.
-        """
-        self._replies.forget(worker)
+    def forget(self, session: str) -> None:
+        """Drops the replies that are kept for a connection whose worker was lost or has left; a handler may call it."""
+        with self._lock:
+            for lane, (seq, reply) in self._newest.items():
+                if lane[0] == session and reply is not None and reply.done():
+                    self._newest[lane] = seq, None
 
     def close(self) -> None:
-        """Stops answering and deletes all kept replies; may be called twice."""
+        """Stops answering and drops all kept replies; may be called twice."""
         self._handler = None
-        self._replies.close()
+        with self._lock:
+            self._newest.clear()
 
     def answer(self, envelope: Envelope, load: Callable[[], Any]) -> Reply:
         """Returns the reply to a request, with its payload packed.
@@ -85,13 +91,31 @@ class Server(Configurable):
             load: Returns its payload; called at most once.
 
         Raises:
-            MessageError: If the sender is unknown, or the request is a late copy of one that was answered.
+            MessageError: If the request is a late copy of one that was answered.
             OSError: If the server is closed, or still handles an earlier copy; the request may be repeated.
         """
-        handler = self._handler
+        handler, lane = self._handler, (envelope.session, envelope.lane)
         if handler is None:
             raise ConnectionError('the coordinator does not answer requests yet, or no longer')
-        return self._replies.once(envelope, lambda: self._handle(handler, envelope, load))
+        with self._lock:
+            newest, reply = self._newest.get(lane, (-1, None))
+            is_new = envelope.seq > newest
+            if is_new:
+                reply = Future[Reply]()
+                self._newest[lane] = envelope.seq, reply
+            elif envelope.seq < newest or reply is None:
+                raise MessageError(f'request {envelope.seq} is a late copy of an earlier one', where='seq')
+        assert reply is not None
+        if is_new:
+            try:
+                reply.set_result(self._handle(handler, envelope, load))
+            except BaseException:
+                reply.cancel()
+                raise
+        try:
+            return reply.result(PATIENCE)
+        except (TimeoutError, CancelledError):
+            raise TimeoutError(f'request {envelope.seq} is still being handled') from None
 
     def pack(self, reply: Reply) -> Any:
         """Returns the payload of a reply in the form in which it is kept, and sent as often as it is requested.
@@ -103,8 +127,6 @@ class Server(Configurable):
 
     def _handle(self, handler: Handler, envelope: Envelope, load: Callable[[], Any]) -> Reply:
         reply = _handled(handler, envelope, load)
-        if isinstance(reply.message, Joined):
-            self._replies.joined(envelope.session, reply.message.worker)
         try:
             # raises here if the worker would refuse it
             sent = decode(encode(Envelope('', envelope.seq, reply.message, reply.payload is not None)))
@@ -135,102 +157,6 @@ def refusal(error: RLFrameError) -> Reply:
 def said(error: RLFrameError) -> str:
     """Returns the text of an error without its remedy."""
     return str(error).removesuffix(f' {error.remedy}') if error.remedy else str(error)
-
-
-class _Session:
-    """The connection of a worker."""
-
-    def __init__(self) -> None:
-        self.worker = ''
-        self.newest: dict[int, tuple[int, Future[Reply] | None]] = {}
-        """The newest request on each lane: its number, and its reply unless that was dropped."""
-
-
-class Replies:
-    """Lets every request be handled at most once, and keeps each reply until the next request on its lane.
-
-    Requests are identified by the connection that they come from, their lane and their number. A repeated request gets
-    the reply of the first one, and waits for it if that is still being handled.
-
-    Args:
-        patience: Seconds that a repeated request waits at most.
-    """
-
-    def __init__(self, patience: float = 1.0) -> None:
-        self._patience = patience
-        self._lock = threading.Lock()
-        self._sessions: dict[str, _Session] = {}
-        self._workers: dict[str, str] = {}
-
-    def once(self, envelope: Envelope, handle: Callable[[], Reply]) -> Reply:
-        """Returns the reply to a request, from ``handle`` if it is the first with its number.
-
-        Args:
-            envelope: The request.
-            handle: Handles it; raises nothing that is to be answered.
-
-        Raises:
-            MessageError: If the sender has not joined or was forgotten, or the request is a late copy.
-            TimeoutError: If the first request with that number is still being handled; the caller may ask again.
-        """
-        with self._lock:
-            session = self._session_of(envelope)
-            newest, entry = session.newest.get(envelope.lane, (-1, None))
-            is_new = envelope.seq > newest
-            if is_new:
-                entry = Future[Reply]()
-                session.newest[envelope.lane] = envelope.seq, entry
-            elif envelope.seq < newest or entry is None:
-                raise MessageError(f'request {envelope.seq} is a late copy of an earlier one', where='seq')
-        assert entry is not None
-        if is_new:
-            try:
-                entry.set_result(handle())
-            except BaseException:
-                entry.cancel()
-                raise
-        try:
-            return entry.result(self._patience)
-        except (TimeoutError, CancelledError):
-            raise TimeoutError(f'request {envelope.seq} is still being handled') from None
-
-    def joined(self, session: str, worker: str) -> None:
-        """Admits the worker of a connection under an id; another connection with that id is forgotten."""
-        if self._workers.get(worker, session) != session:
-            self.forget(worker)
-        with self._lock:
-            known = self._sessions.setdefault(session, _Session())
-            self._workers.pop(known.worker, None)
-            known.worker = worker
-            self._workers[worker] = session
-
-    def forget(self, worker: str) -> None:
-        """Drops all replies to a worker, and refuses its further requests; an unknown worker is ignored."""
-        with self._lock:
-            session = self._sessions.get(self._workers.pop(worker, ''))
-            if session is not None:
-                session.worker = ''
-                for lane, (seq, entry) in session.newest.items():
-                    if entry is not None and entry.done():
-                        session.newest[lane] = seq, None
-
-    def close(self) -> None:
-        """Drops all replies."""
-        with self._lock:
-            self._sessions, self._workers = {}, {}
-
-    def _session_of(self, envelope: Envelope) -> _Session:
-        """Returns the connection of a request; that of the first request to join is new."""
-        session = self._sessions.get(envelope.session)
-        if session is not None and session.newest.get(envelope.lane, (-1, None))[0] == envelope.seq:
-            return session
-        if isinstance(envelope.message, Join):
-            return session or self._sessions.setdefault(envelope.session, _Session())
-        if session is None or not session.worker:
-            raise MessageError('the coordinator does not know this worker', remedy=REJOIN)
-        if session.worker != envelope.sender:
-            raise MessageError('this id belongs to another connection', where='sender', remedy=REJOIN)
-        return session
 
 
 class InProcessServer(Server):

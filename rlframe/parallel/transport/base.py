@@ -22,7 +22,7 @@ from rlframe.errors import (
 )
 from rlframe.parallel.transport.messages import KINDS, MAYBE_NAME, REJOIN, Join, Joined, Message, Refused
 from rlframe.utils import schema
-from rlframe.utils.field import Configurable, Section, option
+from rlframe.utils.field import Configurable
 from rlframe.utils.schema import COUNT, FLAG, Kind, Schema
 
 
@@ -162,18 +162,8 @@ It may raise: ``MessageError`` if it refuses the request, any other ``RLFrameErr
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.02, 1.0
 """Seconds between two attempts: each pause is twice the one before."""
-
-
-class TransportConfig(Section):
-    """Options of ``Transport``."""
-
-    timeout: float = option(
-        30.0,
-        range='(0, inf)',
-        unit='seconds',
-        may_change=True,
-        doc='how long a request is repeated while the coordinator does not answer',
-    )
+TIMEOUT = 30.0
+"""Seconds that a request is repeated, if its sender does not say for how long."""
 
 
 class Transport(Configurable):
@@ -188,7 +178,6 @@ class Transport(Configurable):
         where: Address of the coordinator, for errors.
     """
 
-    _cfg: TransportConfig
     server_cls: Any
     """Class of the other end, a ``Server``."""
 
@@ -202,13 +191,13 @@ class Transport(Configurable):
         self._hurried_at, self._patience = 0.0, inf
         self._silent_since: float | None = None  # when the first request began that came after the last reply
 
-    def request(self, message: Message, payload: Any = None, timeout: float | None = None) -> Reply:
+    def request(self, message: Message, payload: Any = None, timeout: float = TIMEOUT) -> Reply:
         """Sends a message and returns the reply.
 
         Args:
             message: The message. ``Joined``, the reply to ``Join``, gives the worker its id.
             payload: Arrays that travel with it: a ``Batch``, or a tree of dicts and lists with arrays and tensors.
-            timeout: Seconds until the request, repetitions included, is given up; by default the option ``timeout``.
+            timeout: Seconds until the request, repetitions included, is given up.
 
         Raises:
             CoordinatorLostError: If no reply came in time; with the address and the last cause.
@@ -219,7 +208,7 @@ class Transport(Configurable):
             PayloadError: If the payload cannot be sent, since it is too large or has an unsupported type; nothing was
                 sent.
         """
-        end = monotonic() + (self._cfg.timeout if timeout is None else timeout)
+        end = monotonic() + timeout
         envelope = self._numbered(message, payload is not None)
         try:
             return self._accepted(message, self._answered(envelope, self.pack(envelope, payload), end))

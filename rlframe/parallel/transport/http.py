@@ -10,12 +10,12 @@ import os
 import secrets
 import socket
 import threading
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from http import HTTPStatus
 from http.client import HTTPConnection, HTTPException
 from http.server import BaseHTTPRequestHandler
+from socketserver import ThreadingTCPServer
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -35,7 +35,6 @@ from rlframe.parallel.transport.base import (
     Handler,
     Reply,
     Transport,
-    TransportConfig,
     decode,
     encode,
 )
@@ -56,7 +55,6 @@ PROTOCOL_HEADER = 'RLFrame-Protocol'
 """Header of every answer of a coordinator, with the version of its messages."""
 PAYLOAD_HEADER = 'RLFrame-Payload'
 """Header with the bytes of the payload, which follows the message in the same body."""
-MESSAGE_PATH = '/message'
 LOCAL = ('127.0.0.1', 'localhost', '::1')
 """Hosts that are reached from this machine only."""
 
@@ -139,31 +137,10 @@ def from_line(line: bytes) -> Envelope:
     return decode(strict_json.from_tagged(strict_json.loads(line, 'MANIFEST')))
 
 
-def bound_socket(host: str, port: int) -> socket.socket:
-    """Returns a socket that listens; port 0 takes a free one.
-
-    Raises:
-        ConfigError: If the address is in use or not one of this machine.
-    """
-    family = socket.AF_INET6 if ':' in host else socket.AF_INET
-    try:
-        both = host == '::' and socket.has_dualstack_ipv6()  # IPv4, too
-        return socket.create_server((host, port), family=family, dualstack_ipv6=both)
-    except (OSError, UnicodeError) as error:
-        number = getattr(error, 'errno', None) or 0
-        raise ConfigError(
-            f'cannot listen on {host}:{port}: {os.strerror(number) if number > 0 else error}',
-            where='port' if number == errno.EADDRINUSE else 'host',
-            remedy='End the program that uses the port, or choose another port; port=0 takes a free one.',
-        ) from error
-
-
 # the coordinator's end
 
 IDLE_SECONDS = 10.0
 """Seconds after which a connection is closed over which nothing comes."""
-Answer = Callable[[bytes, Array], tuple[HTTPStatus, bytes, Sequence[Any]]]
-"""Returns status, message and pieces of the payload of the answer to a message and its payload, uint8 [bytes]."""
 
 
 class _Requests(BaseHTTPRequestHandler):
@@ -171,45 +148,34 @@ class _Requests(BaseHTTPRequestHandler):
 
     protocol_version = default_request_version = 'HTTP/1.1'
     timeout, wbufsize, disable_nagle_algorithm = IDLE_SECONDS, 2**16, True
-    server: Connections  # type: ignore[assignment]  # it is not one of the standard library
+    server: _Listener
 
     def do_POST(self) -> None:
         """Answers a message."""
-        of = self.server
+        of, given = self.server.of, self.headers.get('Authorization', '').encode('utf-8', 'replace')
         length, payload = self._number('Content-Length'), self._number(PAYLOAD_HEADER, '0')
-        given = self.headers.get('Authorization', '').encode('utf-8', 'replace')
         if not hmac.compare_digest(given, f'Bearer {of.token}'.encode()):
             remedy = f'Set the same token for all roles: the option token, or the variable {TOKEN}.'
             self._refuse(HTTPStatus.UNAUTHORIZED, 'the token is missing or wrong', remedy)
-        elif self.path != MESSAGE_PATH:
-            self._refuse(HTTPStatus.NOT_FOUND, f'messages are sent to {MESSAGE_PATH}')
-        elif self.headers.get('Transfer-Encoding') or not 0 <= payload <= length:
-            self._refuse(HTTPStatus.BAD_REQUEST, 'the length of the message, or of its payload, is not given')
-        elif length - payload > of.most_message or payload > of.most_payload:
-            self._refuse(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, 'the message, or its payload, is too large')
+        elif not (0 <= payload <= of.most_payload and 0 <= length - payload <= of.most_message):
+            self._refuse(HTTPStatus.BAD_REQUEST, 'the message, or its payload, has no length or is too large')
         else:
             line, data = self.rfile.read(length - payload), np.empty(payload, np.uint8)
             if len(line) + self.rfile.readinto(data.data) < length:
                 self.close_connection = True  # it was cut
                 return
-            self._write(*of.answer(line, data))
+            self._write(*of.serve(line, data))
 
     def _number(self, header: str, default: str = '') -> int:
         """Returns the number in a header that occurs once; -1 if there is none."""
         found = self.headers.get_all(header, [default])
         return int(found[0]) if len(found) == 1 and found[0].isdecimal() and len(found[0]) < 20 else -1
 
-    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
-        """Refuses a request that is not valid HTTP, or has another method than POST; its body is not read."""
-        status = HTTPStatus(code)
-        self.headers = self.MessageClass()
-        self._refuse(status, message or status.phrase)
-
     def _refuse(self, status: HTTPStatus, message: str, remedy: str = '') -> None:
         """Refuses a request and ends the connection; of its body, a message is read, so that the answer arrives."""
         self.close_connection = True
-        length = self._number('Content-Length') if hasattr(self, 'headers') else 0
-        if 0 < length <= self.server.most_message:
+        length = self._number('Content-Length')
+        if 0 < length <= self.server.of.most_message:
             self.rfile.read(length)
         self._write(status, refused_line(message, remedy))
 
@@ -235,78 +201,53 @@ def refused_line(message: str, remedy: str = '', fatal: bool = True) -> bytes:
     return to_line(Envelope('', 0, Refused(message[:MAX_TEXT], remedy[:MAX_TEXT], fatal)))
 
 
-class Connections:
-    """Answers the requests that come to a port, with a thread for each connection, until it is closed.
+class _Listener(ThreadingTCPServer):
+    """Accepts connections and gives each a thread, until it is closed; connections beyond a number are closed at once.
 
     Args:
-        listening: The socket.
-        answer: Answers a message.
-        token: What ``Authorization: Bearer`` must say.
-        most: Connections at the same time; more are closed at once.
-        most_message: Bytes of the largest message.
-        most_payload: Bytes of the largest payload.
+        of: Answers their requests.
+        place: Host and port to listen on.
+        most: Connections at the same time.
     """
 
-    def __init__(
-        self,
-        listening: socket.socket,
-        answer: Answer,
-        token: str,
-        *,
-        most: int,
-        most_message: int,
-        most_payload: int,
-    ) -> None:
-        self._listening, self.answer, self.token, self._most = listening, answer, token, most
-        self.most_message, self.most_payload = most_message, most_payload
-        self._open: dict[socket.socket, threading.Thread] = {}
-        self._is_closed = False
-        self._acceptor = threading.Thread(target=self._accept, name='rlframe-http', daemon=True)
+    allow_reuse_address, daemon_threads, request_queue_size = True, True, 128
+
+    def __init__(self, of: HTTPServer, place: tuple[str, int], most: int) -> None:
+        self.of, self._most, self._open = of, most, dict[Any, threading.Thread]()
+        self.address_family = socket.AF_INET6 if ':' in place[0] else socket.AF_INET
+        super().__init__(place, _Requests)
+        self._acceptor = threading.Thread(
+            target=self.serve_forever, args=(0.05,), name='rlframe-http', daemon=True
+        )
         self._acceptor.start()
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        if len(self._open) >= self._most:
+            self.shutdown_request(request)
+            return
+        given = request, client_address
+        thread = threading.Thread(target=self.process_request_thread, args=given, daemon=True)
+        self._open[request] = thread
+        thread.start()
+
+    def shutdown_request(self, request: Any) -> None:
+        self._open.pop(request, None)
+        super().shutdown_request(request)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        logger.debug('a connection was cut', exc_info=True)
 
     def close(self) -> None:
         """Ends all connections and threads; may be called twice."""
-        self._is_closed = True
-        with suppress(OSError):  # it was closed before
-            self._listening.shutdown(socket.SHUT_RDWR)
-        self._listening.close()
+        self.shutdown()
         self._acceptor.join()
-        still_open, until = list(self._open.items()), time.monotonic() + IDLE_SECONDS
+        self.server_close()
+        still_open = list(self._open.items())
         for connection, _ in still_open:
             with suppress(OSError):  # it has ended meanwhile
                 connection.shutdown(socket.SHUT_RDWR)
         for _, thread in still_open:
-            if thread is not threading.current_thread():
-                thread.join(max(until - time.monotonic(), 0.0))
-
-    def _accept(self) -> None:
-        while not self._is_closed:
-            try:
-                connection, _ = self._listening.accept()
-            except OSError:  # the socket was closed, or there are too many open files
-                time.sleep(0.0 if self._is_closed else 0.1)
-                continue
-            if len(self._open) >= self._most:
-                connection.close()
-                continue
-            self._open[connection] = thread = threading.Thread(
-                target=self._serve, args=(connection,), name='rlframe-http-connection', daemon=True
-            )
-            try:
-                thread.start()
-            except RuntimeError as error:  # the system allows no more threads
-                logger.warning('a connection was refused: %s', error)
-                del self._open[connection]
-                connection.close()
-
-    def _serve(self, connection: socket.socket) -> None:
-        try:
-            _Requests(connection, '', self)  # type: ignore[arg-type]  # it needs neither address nor server
-        except OSError as error:
-            logger.debug('a connection was cut: %s', error)
-        finally:
-            connection.close()
-            del self._open[connection]
+            thread.join(IDLE_SECONDS)
 
 
 class ServerConfig(HTTPConfig):
@@ -341,9 +282,11 @@ class HTTPServer(Server):
         super().__init__(cfg)
         self._host = self._cfg.host
         given = token_of(self._cfg)
-        self._token, self._is_given = given or secrets.token_hex(16), given != ''
-        self._socket: socket.socket | None = None
-        self._connections: Connections | None = None
+        self.token, self._is_given = given or secrets.token_hex(16), given != ''
+        """What ``Authorization: Bearer`` must say."""
+        self.most_message, self.most_payload = self._cfg.max_body, self._cfg.max_payload_bytes
+        """Bytes of the largest message and of the largest payload."""
+        self._listener: _Listener | None = None
         self._shared: dict[str, tuple[Any, list[Any]]] = {}  # the one that was asked for last comes last
         self._shared_lock = threading.Lock()
 
@@ -351,25 +294,25 @@ class HTTPServer(Server):
         """Opens the port, and begins to answer.
 
         Raises:
-            ConfigError: If the port cannot be used.
+            ConfigError: If the address is in use or not one of this machine.
         """
-        cfg = self._cfg
-        self._socket = bound_socket(self._host, cfg.port)
         super().start(handler)
-        self._connections = Connections(
-            self._socket,
-            self._serve,
-            self._token,
-            most=4 * cfg.max_workers + 16,
-            most_message=cfg.max_body,
-            most_payload=cfg.max_payload_bytes,
-        )
+        host, port = self._host, self._cfg.port
+        try:
+            self._listener = _Listener(self, (host, port), 4 * self._cfg.max_workers + 16)
+        except (OSError, UnicodeError) as error:
+            number = getattr(error, 'errno', None) or 0
+            raise ConfigError(
+                f'cannot listen on {host}:{port}: {os.strerror(number) if number > 0 else error}',
+                where='port' if number == errno.EADDRINUSE else 'host',
+                remedy='End the program that uses the port, or choose another port; port=0 takes a free one.',
+            ) from error
 
     @property
     def address(self) -> str:
-        assert self._socket is not None, 'the server has not started'
-        port = self._socket.getsockname()[1] if self._socket.fileno() >= 0 else 0
-        return url_of(socket.gethostname() if self._host in ('0.0.0.0', '::') else self._host, port)
+        assert self._listener is not None, 'the server has not started'
+        host = socket.gethostname() if self._host in ('0.0.0.0', '::') else self._host
+        return url_of(host, self._listener.server_address[1])
 
     def check_joinable(self) -> None:
         if not self._is_given:
@@ -381,15 +324,15 @@ class HTTPServer(Server):
 
     def worker_options(self) -> dict[str, Any]:
         """Returns the options of the transport that a worker needs to connect."""
-        return {'token': self._token, 'max_payload_bytes': self._cfg.max_payload_bytes}
+        return {'token': self.token, 'max_payload_bytes': self._cfg.max_payload_bytes}
 
     def connect(self, cfg: Mapping[str, Any] | None = None) -> Transport:
         return HTTPTransport({**self.worker_options(), **(cfg or {})}, self.address)
 
     def close(self) -> None:
         super().close()
-        if self._connections is not None:
-            self._connections.close()
+        if self._listener is not None:
+            self._listener.close()
 
     def pack(self, reply: Reply) -> list[Any] | None:
         """Returns the bytes of a payload in pieces; those that several workers get are packed once, and not copied."""
@@ -406,7 +349,13 @@ class HTTPServer(Server):
                 del self._shared[next(iter(self._shared))]
             return pieces
 
-    def _serve(self, line: bytes, data: Array) -> tuple[HTTPStatus, bytes, Sequence[Any]]:
+    def serve(self, line: bytes, data: Array) -> tuple[HTTPStatus, bytes, Sequence[Any]]:
+        """Returns status, message and pieces of the payload of the answer to a message and its payload.
+
+        Args:
+            line: The message.
+            data: Its payload. uint8 [bytes].
+        """
         try:
             envelope = from_line(line)
         except MessageError as error:
@@ -450,10 +399,6 @@ PIECE = 2**20
 """Bytes that are sent at a time, each within the time of an attempt."""
 
 
-class HTTPTransportConfig(TransportConfig, HTTPConfig):
-    """Options of ``HTTPTransport``."""
-
-
 @TRANSPORT_REGISTRY.register('flask_fs')
 class HTTPTransport(Transport):
     """Sends messages and their arrays over HTTP.
@@ -463,7 +408,7 @@ class HTTPTransport(Transport):
         address: Address of the coordinator: ``http://host:port``.
     """
 
-    _cfg: HTTPTransportConfig
+    _cfg: HTTPConfig
     server_cls: Any = HTTPServer
 
     def __init__(self, cfg: Mapping[str, Any] | None, address: str) -> None:
@@ -493,16 +438,15 @@ class HTTPTransport(Transport):
         try:
             status, line, data = self._posted(connection, [to_line(envelope), *packed])
             reply = from_line(line)
-        except (HTTPException, ValueError, TypeError) as error:
+        except BaseException as error:
             connection.close()
-            if isinstance(error, OSError | RequestRefusedError):
+            if isinstance(error, OSError) or not isinstance(error, HTTPException | ValueError | TypeError):
                 raise
-            is_http = not isinstance(error, HTTPException)
-            what = f'it sent a bad message: {error}' if is_http else 'it does not speak HTTP'
-            raise self._unusual(what) from error
-        except BaseException:
-            connection.close()
-            raise
+            raise RequestRefusedError(
+                f'what answers there is no coordinator of this rlframe: {type(error).__name__}: {error}',
+                where=self._where,
+                remedy='Check the address, and install the same version of rlframe everywhere.',
+            ) from error
         self._idle.append(connection)
         if self._closed.is_set():
             self.close()
@@ -528,14 +472,10 @@ class HTTPTransport(Transport):
     def _posted(self, connection: HTTPConnection, body: Sequence[Any]) -> tuple[int, bytes, Array]:
         """Sends a message and its payload; returns status, message and payload of the answer."""
         sizes = {'Content-Length': str(sum(map(len, body))), PAYLOAD_HEADER: str(sum(map(len, body[1:])))}
-        connection.request('POST', MESSAGE_PATH, body, {**self._headers, **sizes})
+        connection.request('POST', '/message', body, {**self._headers, **sizes})
         answer = connection.getresponse()
         if (protocol := answer.headers.get(PROTOCOL_HEADER)) != str(PROTOCOL):
-            raise self._unusual(
-                f'its answer is {answer.status} {answer.reason}'
-                if protocol is None
-                else f'it has version {protocol[:8]} of the messages, and this rlframe {PROTOCOL}'
-            )
+            raise ValueError(f'it answers {answer.status} {answer.reason}, with protocol {protocol}')
         length, size = (int(answer.headers.get(name, 0)) for name in ('Content-Length', PAYLOAD_HEADER))
         if not 0 <= size <= min(length, self._cfg.max_payload_bytes) or length - size > MOST_ANSWER:
             raise ValueError(f'{length} bytes, {size} of them payload')
@@ -543,10 +483,3 @@ class HTTPTransport(Transport):
         if len(line) + answer.readinto(data.data) < length:
             raise ConnectionError('the connection was cut')
         return answer.status, line, data
-
-    def _unusual(self, what: str) -> RequestRefusedError:
-        return RequestRefusedError(
-            f'what answers there is no coordinator of this rlframe: {what}',
-            where=self._where,
-            remedy='Check the address, and install the same version of rlframe everywhere.',
-        )

@@ -75,6 +75,10 @@ class ActionMap:
         return np.concatenate(changed, 1, dtype=np.float64)
 
 
+EXACT = 2**53
+"""The largest number up to which float64 has all integers."""
+
+
 class ActionBounds:
     """Maps actions between [-1, 1] and the bounds of an env's Box, dimension by dimension.
 
@@ -85,8 +89,8 @@ class ActionBounds:
         spec: Spaces of the env; the action space is a Box.
 
     Raises:
-        IncompatibleError: If a dimension has no finite bounds, or no lower one below the upper one, or only integers that
-            float64 cannot tell apart; it is named.
+        IncompatibleError: If a dimension has no finite bounds, or no lower one below the upper one, or integers that float64
+            cannot tell apart; it is named.
     """
 
     def __init__(self, spec: EnvSpec) -> None:
@@ -107,7 +111,7 @@ class ActionBounds:
                 ' (env.wrappers); gymnasium.wrappers.RescaleAction needs finite bounds itself.',
             )
 
-        blurred = np.argwhere(~(self._low < self._high))
+        blurred = np.argwhere(self._is_integer & (np.maximum(-self._low, self._high) > EXACT))
         if len(blurred):
             at = tuple(blurred[0].tolist())
             raise IncompatibleError(
@@ -129,19 +133,9 @@ class ActionBounds:
 
 
 def float_bounds(space: Any) -> tuple[Array, Array]:
-    """Returns the bounds of a Box in a type to compute with: of integers, the nearest float64 numbers within them."""
-    if space.dtype.kind == 'f':
-        dtype = np.result_type(space.dtype, np.float32)
-        return space.low.astype(dtype, copy=False), space.high.astype(dtype, copy=False)
-    within = []
-    for bound, inwards in ((space.low, np.inf), (space.high, -np.inf)):
-        near = bound.astype(np.float64)
-        beyond = [
-            (int(a) > int(b)) == (inwards < 0) and int(a) != int(b)
-            for a, b in zip(near.flat, bound.flat, strict=True)
-        ]
-        within.append(np.where(np.reshape(beyond, near.shape), np.nextafter(near, inwards), near))
-    return within[0], within[1]
+    """Returns the bounds of a Box in a type to compute with: float64 for integers."""
+    dtype = np.result_type(space.dtype, np.float32) if space.dtype.kind == 'f' else np.float64
+    return space.low.astype(dtype, copy=False), space.high.astype(dtype, copy=False)
 
 
 IMPOSSIBLE = -1e8

@@ -6,7 +6,7 @@ statistics belong to the policy's state.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -125,10 +125,11 @@ class ObsNormalizer:
     """
 
     def __init__(self, spec: EnvSpec) -> None:
-        self._moments = {
+        self.moments = {
             path: RunningMoments(box.shape, box.dtype) for path, box in _number_boxes(spec.observation_space)
         }
-        if not self._moments:
+        """Statistics of each part, by the names that lead to it."""
+        if not self.moments:
             raise IncompatibleError(
                 f'the observations of {spec.name} hold no real numbers to normalise: {spec.observation_space!r}',
                 where='policy.normalize_obs',
@@ -140,11 +141,11 @@ class ObsNormalizer:
     @property
     def is_empty(self) -> bool:
         """Whether nothing was gathered yet."""
-        return not any(moments.count for moments in self._moments.values())
+        return not any(moments.count for moments in self.moments.values())
 
     def gather(self, obs: Array) -> None:
         """Takes observations [M, ...] into the statistics."""
-        for path, moments in self._moments.items():
+        for path, moments in self.moments.items():
             part = obs
             for name in path:
                 part = part[name]
@@ -152,7 +153,7 @@ class ObsNormalizer:
 
     def refresh(self) -> None:
         """Applies the gathered statistics."""
-        self._in_use = {path: (m.mean, 1 / m.std) for path, m in self._moments.items()}
+        self._in_use = {path: (m.mean, 1 / m.std) for path, m in self.moments.items()}
 
     def in_use(self, path: tuple[str, ...] = ()) -> tuple[FloatArray, FloatArray]:
         """Returns the offset subtracted from a part of the observations and the factor applied then, float64 [...]."""
@@ -174,31 +175,6 @@ class ObsNormalizer:
             return obs
         mean, scale = self._in_use[path]
         return np.clip((obs - mean) * scale, -OBS_CLIP, OBS_CLIP).astype(np.float32)
-
-    def absorb(self, before: Mapping[str, Any], after: Mapping[str, Any]) -> None:
-        """Adds the observations that came between two states, of this one or of another."""
-        for path, moments in self._moments.items():
-            moments.absorb(_section(before, path), _section(after, path))
-        self.refresh()
-
-    def state_dict(self) -> dict[str, Any]:
-        """Returns the statistics, flat, by the dotted name of each part."""
-        return {
-            '.'.join((*path, name)): value
-            for path, moments in self._moments.items()
-            for name, value in moments.state_dict().items()
-        }
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continues from ``state_dict()``, taken into use."""
-        for path, moments in self._moments.items():
-            moments.load_state_dict(_section(state, path))
-        self.refresh()
-
-
-def _section(state: Mapping[str, Any], path: tuple[str, ...]) -> dict[str, Any]:
-    """Returns the statistics of one part, of the flat ones of all."""
-    return {name: state['.'.join((*path, name))] for name in ('count', 'mean', 'var')}
 
 
 def _number_boxes(space: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
@@ -230,7 +206,8 @@ class RewardNormalizer:
 
     def __init__(self, discount_factor: float) -> None:
         self._discount_factor = discount_factor
-        self._moments = RunningMoments()
+        self.moments = RunningMoments()
+        """Statistics of the returns."""
         self.running: FloatArray = np.zeros(0)
         """Return of each env's running episode, discounted backwards, [N]."""
 
@@ -244,24 +221,12 @@ class RewardNormalizer:
         """
         self.running = grown(self.running, env_id)
         self.running[env_id] = self.running[env_id] * self._discount_factor + reward
-        self._moments.update(self.running[env_id])
+        self.moments.update(self.running[env_id])
         self.running[env_id[done]] = 0.0
 
     def __call__(self, reward: FloatArray) -> FloatArray:
         """Scales rewards, of any shape, to float32."""
-        return (reward / self._moments.std).astype(np.float32)
-
-    def absorb(self, before: Mapping[str, Any], after: Mapping[str, Any]) -> None:
-        """Adds the returns that came between two states, of this one or of another."""
-        self._moments.absorb(before, after)
-
-    def state_dict(self) -> dict[str, Any]:
-        """Returns the statistics."""
-        return self._moments.state_dict()
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continues from ``state_dict()``."""
-        self._moments.load_state_dict(state)
+        return (reward / self.moments.std).astype(np.float32)
 
 
 class Normalizer:
@@ -283,6 +248,11 @@ class Normalizer:
         self._reward = RewardNormalizer(_discount_factor(cfg)) if cfg['normalize_reward'] else None
         self._on_policy = bool(cfg['on_policy'])
         self._is_on = self._obs is not None or self._reward is not None
+        self._moments: dict[str, RunningMoments] = {}
+        if self._obs is not None:
+            self._moments = {'.'.join(('obs', *path)): moments for path, moments in self._obs.moments.items()}
+        if self._reward is not None:
+            self._moments['reward'] = self._reward.moments
 
     @property
     def obs(self) -> ObsNormalizer | None:
@@ -376,7 +346,9 @@ class Normalizer:
         if not self._is_on:
             return {}
         state = {
-            f'{name}.{key}': value for name, part in self._parts() for key, value in part.state_dict().items()
+            f'{name}.{key}': value
+            for name, moments in self._moments.items()
+            for key, value in moments.state_dict().items()
         }
         if running and self._reward is not None:
             state['running'] = self._reward.running.copy()
@@ -396,26 +368,26 @@ class Normalizer:
                 'other things are normalised: ' + '; '.join(differing),
                 where='policy.normalize_obs, policy.normalize_reward',
             )
-        for name, part in self._parts():
-            part.load_state_dict(_of_part(name, saved))
+        for name, moments in self._moments.items():
+            moments.load_state_dict(_section(saved, name))
+        self._take_into_use()
         if running is not None and self._reward is not None:
             self._reward.running = np.array(running, np.float64)
 
     def absorb(self, before: Mapping[str, Any], after: Mapping[str, Any]) -> None:
         """Adds the statistics gathered between two results of ``state_dict``, of this object or another."""
-        for name, part in self._parts():
-            part.absorb(_of_part(name, before['normalizer']), _of_part(name, after['normalizer']))
+        for name, moments in self._moments.items():
+            moments.absorb(_section(before['normalizer'], name), _section(after['normalizer'], name))
+        self._take_into_use()
 
-    def _parts(self) -> Iterable[tuple[str, ObsNormalizer | RewardNormalizer]]:
+    def _take_into_use(self) -> None:
         if self._obs is not None:
-            yield 'obs', self._obs
-        if self._reward is not None:
-            yield 'reward', self._reward
+            self._obs.refresh()
 
 
-def _of_part(name: str, state: Mapping[str, Any]) -> dict[str, Any]:
-    start = f'{name}.'
-    return {key.removeprefix(start): value for key, value in state.items() if key.startswith(start)}
+def _section(state: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """Returns the statistics of one part, of the flat ones of all."""
+    return {key: state[f'{name}.{key}'] for key in ('count', 'mean', 'var')}
 
 
 def _discount_factor(cfg: Mapping[str, Any]) -> float:

@@ -9,7 +9,7 @@ from operator import attrgetter
 from typing import Any
 
 from rlframe.errors import NonFiniteError
-from rlframe.policy.parts.options import value_at
+from rlframe.policy.parts.options import schedule_of
 from rlframe.utils.field import Field
 from rlframe.utils.lazy import LazyModule, torch
 from rlframe.utils.schema import check_state, tensor_like
@@ -135,9 +135,9 @@ class Optimizer:
             (name, parameter) for name, parameter in module.named_parameters() if parameter.requires_grad
         ]
         self._names, self._parameters = [name for name, _ in named], [parameter for _, parameter in named]
-        self._rate, self._schedule, self._clip = rate, cfg[rate], cfg['grad_clip_norm']
+        self._rate, self._schedule, self._clip = rate, schedule_of(cfg[rate]), cfg['grad_clip_norm']
         self._eps, self._beta1 = cfg.get('adam_eps', 1e-8), cfg.get('adam_beta1', BETAS[0])
-        self.learning_rate = value_at(self._schedule, 0)
+        self.learning_rate = self._schedule(0)
         """Step size at present."""
         self._device_rate: torch.Tensor | None = None
         self._rate_now: Any = self.learning_rate  # a number, or the tensor that a graph reads
@@ -301,7 +301,7 @@ class Optimizer:
 
     def set_envstep(self, envstep: int) -> None:
         """Follows the learning-rate schedule."""
-        rate = value_at(self._schedule, envstep)
+        rate = self._schedule(envstep)
         if self._device_rate is None:
             self._rate_now = rate
         elif rate != self.learning_rate:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from functools import reduce
+from functools import partial, reduce
 from typing import Any, Literal, TypeAlias
 
 from rlframe.data.observation import NamedEncoder
@@ -34,7 +34,7 @@ def cosine_decay(step: float, start: float, end: float, decay: float) -> float:
     return end + (start - end) * 0.5 * (1 + math.cos(math.pi * min(step / decay, 1.0)))
 
 
-SCHEDULES: dict[str, Callable[[float, float, float, float], float]] = {
+SCHEDULES: dict[str, Callable[..., float]] = {
     'linear': linear_decay,
     'exp': exp_decay,
     'cosine': cosine_decay,
@@ -65,12 +65,17 @@ def check_positive_schedule(value: Any) -> str:
     return '' if start > 0 else 'a number > 0, or a schedule of one'
 
 
-def value_at(schedule: float | Mapping[str, Any], envstep: int) -> float:
-    """Returns a schedule's value after ``envstep`` env steps."""
-    if isinstance(schedule, int | float):
-        return float(schedule)
-    decay = SCHEDULES[schedule.get('type', 'linear')]
-    return decay(envstep, schedule['start'], schedule['end'], schedule['decay'])
+def constant(step: float, value: float) -> float:
+    """The schedule of an option that is a number."""
+    return value
+
+
+def schedule_of(value: float | Mapping[str, Any]) -> Callable[[float], float]:
+    """Returns the value of an option as a function of the env steps so far."""
+    if isinstance(value, int | float):
+        return partial(constant, value=float(value))
+    decay = SCHEDULES[value.get('type', 'linear')]
+    return partial(decay, start=value['start'], end=value['end'], decay=value['decay'])
 
 
 BATCH_SIZE = Field(

@@ -64,7 +64,7 @@ class RandomShift:
             part = moved
             for name in path:
                 part = part[name]
-            part[...] = shifted_images(np.ascontiguousarray(part), shift, hwc)
+            part[...] = shifted_images(part, shift, hwc)
         return moved
 
 
@@ -95,12 +95,13 @@ def check_shift(cfg: Any, spec: EnvSpec) -> None:
 
 
 def shifted_images(images: Array, shift: IntArray, hwc: bool) -> Array:
-    """Moves images [B, ..., H, W], or [B, ..., H, W, C], by ``shift`` [2, B] pixels and repeats their edges."""
+    """Moves images [B, ..., H, W], or [B, ..., H, W, C], by ``shift`` [2, B] pixels: pads them by their edges, and crops."""
     height, width = images.shape[-3:-1] if hwc else images.shape[-2:]
-    depth = images.shape[-1] if hwc else 1
-    moved = np.empty(images.shape, images.dtype)
-    flat = (len(images), -1, height, width, depth)
-    from rlframe.policy.parts.shift_kernel import move  # numba takes half a second to import
-
-    move(images.reshape(flat), shift, moved.reshape(flat))
+    margin = int(np.abs(shift).max(initial=0))
+    none = (0, 0)
+    around = [none] * (images.ndim - 2 - hwc) + [(margin, margin)] * 2 + [none] * hwc
+    wide, moved = np.pad(images, around, mode='edge'), np.empty_like(images)
+    for image, to, down, right in zip(wide, moved, *(shift + margin).tolist(), strict=True):
+        place = slice(down, down + height), slice(right, right + width)
+        to[...] = image[..., *place, :] if hwc else image[..., *place]
     return moved

@@ -8,31 +8,9 @@ from typing import Any
 import numpy as np
 
 from rlframe.data.timestep import Array, Batch, BoolArray, FloatArray, IntArray
-from rlframe.utils.arithmetic import ALIGNMENT, aligned
-from rlframe.utils.lazy import torch
 
 Rows = dict[str, Any]
 """What an update reads: names to tensors [B, ...], or to nested dicts of them."""
-
-
-def to_tensor(column: Any) -> Any:
-    """Returns a column as a tensor, or as a dict of tensors if it has fields.
-
-    Args:
-        column: Array, tensor or ``Batch`` with a leading axis. Aligned memory is shared.
-    """
-    if isinstance(column, np.ndarray):
-        try:
-            tensor = torch.from_numpy(column)
-        except TypeError:
-            if column.dtype.names is None:
-                raise
-            return {name: to_tensor(column[name]) for name in column.dtype.names}
-    elif isinstance(column, Batch):
-        return {name: to_tensor(part) for name, part in column.items()}
-    else:
-        tensor = torch.as_tensor(column)
-    return aligned(tensor) if tensor.data_ptr() % ALIGNMENT else tensor  # a call less for most columns
 
 
 def take(obs: Any, index: Any) -> Any:

@@ -14,8 +14,8 @@ from rlframe.policy.parts.normalize import RunningMoments
 from rlframe.policy.parts.sequences import apart_rows, flat
 from rlframe.utils.lazy import torch
 
-REPLACED = 'forward_collect', 'process_transition', 'get_train_sample', 'sample_columns'
-"""Methods for arrays whose place ``TensorActing`` takes."""
+REPLACED = 'forward_collect', 'process_transition', 'get_train_sample', 'sample_columns', 'correction'
+"""Methods and parts for arrays whose place ``TensorActing`` takes."""
 
 
 def changed_methods(kind: type) -> list[str]:

@@ -278,6 +278,7 @@ class SerialCollector(ISerialCollector):
 
     def _prepare(self) -> None:
         self._mark_episodes: bool = self._cfg.mark_episodes
+        self._max_episode_len: int = self._cfg.max_episode_len
         self._log = EpisodeLog(
             0,
             self._cfg.info_metrics,
@@ -398,14 +399,8 @@ class SerialCollector(ISerialCollector):
 
     def _check_lengths(self) -> None:
         """Raises ``EpisodeTooLongError`` if a running episode exceeds the length that the config allows."""
-        limit = self._cfg.max_episode_len
-        if self._log.lengths.max() > limit:
-            raise too_long(self._log.lengths, limit, 'policy.collect.collector')
-
-    def close(self) -> None:
-        """Closes the envs; may be called twice."""
-        if self._env is not None:
-            self._env.close()
+        if self._log.lengths.max() > self._max_episode_len:
+            raise too_long(self._log.lengths, self._max_episode_len, 'policy.collect.collector')
 
     def state_dict(self) -> dict[str, Any]:
         """Returns everything that the next ``collect`` depends on: envs, half-collected rows, counts."""

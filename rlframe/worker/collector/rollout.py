@@ -8,10 +8,19 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from rlframe.data.timestep import NO_INFO, Array, Batch, BoolArray, EnvSpec, FloatArray, IntArray, TimeStep
+from rlframe.data.timestep import (
+    NO_INFO,
+    Array,
+    Batch,
+    BoolArray,
+    EnvSpec,
+    FloatArray,
+    IntArray,
+    TimeStep,
+    is_finite,
+)
 from rlframe.errors import IncompatibleError, NonFiniteError
 from rlframe.run.progress import Progress
-from rlframe.utils.arithmetic import is_finite
 from rlframe.utils.schema import check_state, dict_of, rows
 
 DEFAULT_LENGTH = 27_000
@@ -304,7 +313,7 @@ class Rollout:
 
 def _check_finite(output: Batch, env_id: IntArray) -> None:
     """Checks the output of a policy, [n]; only its actions must be finite: a masked one may have the logit -inf."""
-    for name, column in output.items():
+    for name, column in output.columns.items():
         if not isinstance(column, np.ndarray) or is_finite(column):
             continue
         bad = np.isnan(column) if name != 'action' else ~np.isfinite(column)

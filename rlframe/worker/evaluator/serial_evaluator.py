@@ -44,9 +44,8 @@ class EvaluatedEpisodes:
         self.counted: IntArray = self.monitor.unfinished()
         """The envs that are playing an episode that counts, [n]."""
         self._n_episode, self._limit, self._can_begin_anew = n_episode, limit, can_begin_anew
-        self._lengths: list[list[int]] = [[] for _ in range(env_num)]
-        self._is_cut: list[list[bool]] = [[] for _ in range(env_num)]
-        self._numbers: list[list[dict[str, float]]] = [[] for _ in range(env_num)]  # of infos
+        # of each env, its episodes: length, whether it was cut, and the numbers of its last info
+        self._facts: list[list[tuple[int, bool, dict[str, float]]]] = [[] for _ in range(env_num)]
         self._left: IntArray = np.zeros(0, np.int64)  # envs whose running episode does not count
 
     @property
@@ -63,9 +62,7 @@ class EvaluatedEpisodes:
             if env_id in self.counted:
                 self.monitor.update_reward(int(env_id), return_)
                 self.monitor.update_info(int(env_id), _episode_info(info))
-                self._lengths[env_id].append(int(length))
-                self._is_cut[env_id].append(bool(env_id in cut))
-                self._numbers[env_id].append(numbers_of(info))
+                self._facts[env_id].append((int(length), bool(env_id in cut), numbers_of(info)))
         if len(cut) and (self._limit.is_spent or not self._can_begin_anew):
             self._left = np.union1d(self._left, cut)
         self.counted = np.setdiff1d(self.monitor.unfinished(), self._left)
@@ -80,14 +77,14 @@ class EvaluatedEpisodes:
 
         Numbers of infos are under ``info/NAME``, NaN for an episode without that number.
         """
-        numbers = [each for own in self._numbers for each in own]
-        names = dict.fromkeys(name for each in numbers for name in each)
+        facts = [fact for own in self._facts for fact in own]
+        names = dict.fromkeys(name for *_, numbers in facts for name in numbers)
         return {
             'eval_episode_return': self.monitor.get_episode_return(),
-            'eval_episode_len': [length for own in self._lengths for length in own],
-            'eval_episode_cut': [is_cut for own in self._is_cut for is_cut in own],
+            'eval_episode_len': [length for length, *_ in facts],
+            'eval_episode_cut': [is_cut for _, is_cut, _ in facts],
             **(self.monitor.get_episode_info() or {}),
-            **{INFO + name: [each.get(name, math.nan) for each in numbers] for name in names},
+            **{INFO + name: [numbers.get(name, math.nan) for *_, numbers in facts] for name in names},
         }
 
     def progress(self) -> str:
@@ -96,7 +93,7 @@ class EvaluatedEpisodes:
 
     def warning(self) -> str:
         """Returns a warning about cut episodes, or an empty string."""
-        cut = sum(is_cut for own in self._is_cut for is_cut in own)
+        cut = sum(is_cut for own in self._facts for _, is_cut, _ in own)
         if not cut:
             return ''
         played = self.monitor.get_current_episode()

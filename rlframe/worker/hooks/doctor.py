@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from rlframe.data.observation import has_mask
-from rlframe.data.timestep import Batch
 from rlframe.registry import HOOK_REGISTRY
 from rlframe.scores import reaches
 from rlframe.utils.field import Section, option
@@ -31,7 +30,7 @@ class Exam:
     Args:
         run: The run.
         scores: All scores so far, the newest last; at most ``HISTORY`` of them.
-        largest_reward: Largest absolute reward of an env step collected so far; 0 if unknown.
+        largest_reward: Largest absolute mean reward of an env step in an evaluated episode so far; 0 if unknown.
         largest_return: Largest absolute return of an evaluated episode so far; 0 if unknown.
     """
 
@@ -121,10 +120,10 @@ def _largest_entropy(space: Any) -> float | None:
 
 
 def exploding_q(exam: Exam, limit: float) -> str:
-    """Compares ``train/q_value`` and ``train/target_q_value`` with the largest value that the seen rewards and returns allow.
+    """Compares ``train/q_value`` and ``train/target_q_value`` with the largest value that the returns of evaluations allow.
 
-    The bound is the larger of the largest absolute reward / (1 - discount) and the largest absolute return; for SAC, the entropy
-    bonus is added. Normalised rewards are not checked.
+    The bound is the larger of the largest absolute return and the largest reward of an env step, averaged over an episode, /
+    (1 - discount); for SAC, the entropy bonus is added. Normalised rewards are not checked.
 
     Source:
         van Hasselt et al., Deep Reinforcement Learning and the Deadly Triad (2018), section 3: "soft divergence".
@@ -139,7 +138,7 @@ def exploding_q(exam: Exam, limit: float) -> str:
     rate = exam.advise('policy.learn.learning_rate', 'policy.learn.learning_rate_critic')
     slower = exam.advise('policy.learn.target_update_freq', 'policy.learn.target_theta')
     return (
-        f'exploding Q: the mean Q-value is {value:.3g}, and the rewards allow {bound:.3g} at most. Lower {rate}, set'
+        f'exploding Q: the mean Q-value is {value:.3g}, and the returns so far allow about {bound:.3g}. Lower {rate}, set'
         f' policy.learn.grad_clip_norm, or let the target network follow more slowly: {slower}'
     )
 
@@ -168,15 +167,11 @@ def reward_scale(exam: Exam, limit: float) -> str:
     Source:
         Henderson et al., Deep Reinforcement Learning that Matters (2018), section "Reward Scale".
     """
-    returns = _returns(exam.run)
-    lengths = exam.run.evaluation.info.get('eval_episode_len', ())
-    if exam.rescales_rewards or not returns or len(lengths) != len(returns):
+    rewards = _reward_per_step(exam.run)
+    if exam.rescales_rewards or not rewards or not getattr(exam.run.evaluator, 'scores_returns', True):
         return ''
-    if not getattr(exam.run.evaluator, 'scores_returns', True):
-        return ''
-    per_step = [abs(value) / max(length, 1) for value, length in zip(returns, lengths, strict=True)]
-    reward = float(np.mean(per_step))
-    if reward <= limit and not 0 < max(map(abs, returns)) < TINY:
+    reward = float(np.mean(rewards))
+    if reward <= limit and not 0 < max(map(abs, _returns(exam.run))) < TINY:
         return ''
     return (
         f'reward scale: rewards are about {reward:.3g} per env step, which networks learn badly. Set'
@@ -187,6 +182,12 @@ def reward_scale(exam: Exam, limit: float) -> str:
 def _returns(run: RunView) -> list[float]:
     """Returns the returns of the episodes of this evaluation; an empty list if it played none."""
     return [float(value) for value in run.evaluation.info.get('eval_episode_return', ())]
+
+
+def _reward_per_step(run: RunView) -> list[float]:
+    """Returns the absolute mean reward of an env step in each of these episodes; an empty list if lengths are unknown."""
+    lengths = run.evaluation.info.get('eval_episode_len', ())
+    return [abs(value) / max(length, 1) for value, length in zip(_returns(run), lengths, strict=False)]
 
 
 CHECKS: dict[str, Callable[[Exam, float], str]] = {
@@ -249,7 +250,6 @@ class DoctorHook(RunHook):
     """
 
     _cfg: DoctorConfig
-    in_parallel = True
     saved = {
         'scores': list_of(NUMBER),
         'evaluations': COUNT,
@@ -267,17 +267,12 @@ class DoctorHook(RunHook):
         self._found: dict[str, int] = {}  # findings of each check
         self._largest_reward = self._largest_return = 0.0
 
-    def after_collect(self, run: RunView) -> None:
-        rows = run.collected
-        rewards = rows['reward'] if isinstance(rows, Batch) and 'reward' in rows else None
-        if isinstance(rewards, np.ndarray) and rewards.dtype.kind == 'f':
-            self._largest_reward = max(self._largest_reward, float(np.abs(rewards).max(initial=0.0)))
-
     def after_eval(self, run: RunView) -> None:
         if run.is_extra:
             return
         self._evaluations += 1
         self._scores = [*self._scores, float(run.evaluation.score)][-HISTORY:]
+        self._largest_reward = max([self._largest_reward, *_reward_per_step(run)])
         self._largest_return = max([self._largest_return, *map(abs, _returns(run))])
         exam = Exam(run, self._scores, self._largest_reward, self._largest_return)
         for name, look in CHECKS.items():

@@ -236,12 +236,13 @@ class HookList:
         self._hooks, self.run = dict(hooks), run
         for name, hook in hooks.items():
             hook.name = name
-        self._methods: dict[str, list[tuple[str, Method]]] = {
+        self.methods: dict[str, list[tuple[str, Method]]] = {
             event: [
                 (name, getattr(hook, event)) for name, hook in hooks.items() if overrides(type(hook), event)
             ]
             for event in EVENTS
         }
+        """Of each event, the hooks' names and methods; most runs have none for the events of a round."""
 
     @classmethod
     def of(cls, pipeline: Any, given: Mapping[str, RunHook], *more: str) -> HookList:
@@ -275,13 +276,7 @@ class HookList:
             beat()
             self.call('after_env_step')
 
-        return after_env_step if self._methods['after_env_step'] else beat
-
-    def collected(self, data: Any) -> None:
-        """Calls the hooks after a collection; nobody else keeps the data."""
-        if self._methods['after_collect']:
-            self.run.collected = data
-            self.call('after_collect')
+        return after_env_step if self.methods['after_env_step'] else beat
 
     def evaluated(self, result: Any) -> None:
         """Calls the hooks after an evaluation."""
@@ -307,7 +302,7 @@ class HookList:
 
     def call(self, event: str) -> None:
         """Calls all hooks of an event; an exception gets a note that names the hook and the event."""
-        for name, method in self._methods[event]:
+        for name, method in self.methods[event]:
             try:
                 method(self.run)
             except Exception as error:
@@ -318,7 +313,7 @@ class HookList:
     def fail(self, error: BaseException) -> None:
         """Calls the hooks of ``on_exception``; what they raise is added to the error as notes."""
         self.run.error, self.run.outcome = error, 'failed'
-        for name, method in self._methods['on_exception']:
+        for name, method in self.methods['on_exception']:
             try:
                 method(self.run)
             except Exception as second:

@@ -18,6 +18,7 @@ from rlframe.run.metrics import ScalarWriter
 from rlframe.run.progress import Progress, TrainIter
 from rlframe.run.read_checkpoint import load_checkpoint
 from rlframe.run.write_checkpoint import save_checkpoint
+from rlframe.utils.every import Every
 from rlframe.utils.field import Configurable, Section, option
 from rlframe.utils.schema import COUNT, DICT, Kind, check_state, dict_of, loading, part
 from rlframe.worker.learner.learner_hook import (
@@ -29,7 +30,6 @@ from rlframe.worker.learner.learner_hook import (
     build_learner_hook_by_cfg,
     check_hooks,
     hook_errors,
-    is_due,
 )
 
 MONITOR_WINDOW = 1000
@@ -265,7 +265,8 @@ class BaseLearner(Configurable):
         self._envstep = envstep
         if not self._hooks_shown:
             self._show_hooks()
-        self._run_hooks('before_iter')
+        if self._hooks['before_iter']:
+            self._run_hooks('before_iter')
         outputs: list[dict[str, Any]] = []
         try:
             answer = self._policy.forward(
@@ -341,9 +342,15 @@ class BaseLearner(Configurable):
         self._run_hooks(name)
 
     def _run_hooks(self, position: str) -> None:
-        counts = self._progress.train_iter, self.collector_envstep, self.learned_at
         for hook in self._hooks[position]:
-            if position in ITER_POSITIONS and not is_due(hook.every, *counts):
+            length, in_env_steps = (
+                (hook.every, False) if isinstance(hook.every, int) else Every.of(hook.every)
+            )
+            if in_env_steps:  # whether this is the first train iteration after a multiple
+                is_due = self.collector_envstep // length > self.learned_at // length
+            else:
+                is_due = self._progress.train_iter % length == 0
+            if position in ITER_POSITIONS and not is_due:
                 continue
             try:
                 hook(self)

@@ -10,7 +10,7 @@ from rlframe.errors import CheckpointError, ConfigError, HookError
 from rlframe.registry import LEARNER_HOOK_REGISTRY, is_list_of_names, nearest
 from rlframe.run.metrics import write_record
 from rlframe.run.read_checkpoint import find_checkpoint
-from rlframe.utils.every import Every, interval_problem
+from rlframe.utils.every import interval_problem
 
 if TYPE_CHECKING:
     from rlframe.worker.learner.base_learner import BaseLearner
@@ -82,21 +82,6 @@ class LearnerHook(ABC):
 
     def __repr__(self) -> str:
         return f'{self.name}({self.position}, priority {self.priority})'
-
-
-def is_due(every: int | str, train_iter: int, envstep: int, last_envstep: int) -> bool:
-    """Whether a hook is to be called at this train iteration.
-
-    Args:
-        every: Its interval.
-        train_iter: Train iterations so far.
-        envstep: Env steps so far.
-        last_envstep: Env steps at the train iteration before.
-    """
-    length, in_env_steps = (every, False) if isinstance(every, int) else Every.of(every)
-    if in_env_steps:
-        return envstep // length > last_envstep // length
-    return train_iter % length == 0
 
 
 @overload

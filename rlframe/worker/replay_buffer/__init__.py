@@ -7,7 +7,6 @@ usually replaces the sampler. Columns are pushed and sampled as whole arrays, so
 from rlframe.worker.replay_buffer.advanced_buffer import AdvancedReplayBuffer, ElasticReplayBuffer
 from rlframe.worker.replay_buffer.base_buffer import (
     IBuffer,
-    ThroughputLimitError,
     create_buffer,
     get_buffer_cls,
 )
@@ -27,7 +26,6 @@ __all__ = [
     'Sampler',
     'SequenceReplayBuffer',
     'Storage',
-    'ThroughputLimitError',
     'UniformSampler',
     'create_buffer',
     'get_buffer_cls',

@@ -1,4 +1,4 @@
-"""The prioritized buffer, with limits on use, staleness and throughput."""
+"""The prioritized buffer, with limits on use and staleness; the elastic buffer."""
 
 from __future__ import annotations
 
@@ -15,14 +15,10 @@ from easydict import EasyDict
 from rlframe.data import Array, Batch, FloatArray, IntArray
 from rlframe.errors import BufferUnderflowError, ConfigError
 from rlframe.registry import BUFFER_REGISTRY
-from rlframe.utils.field import Options, Section, option
-from rlframe.utils.schema import DICT, FINITE, check_state, part, part_of
-from rlframe.worker.replay_buffer.base_buffer import (
-    Rows,
-    SampledDataAttrMonitor,
-    ThroughputControl,
-    ThroughputLimitError,
-)
+from rlframe.run.metrics import ScalarWriter
+from rlframe.utils.field import Section, option
+from rlframe.utils.schema import COUNT, DICT, FINITE, array, check_state, part, part_of
+from rlframe.worker.replay_buffer.base_buffer import Rows
 from rlframe.worker.replay_buffer.buffer import (
     AnyStorage,
     BufferConfig,
@@ -50,24 +46,21 @@ SWEEP = 256
 """Items looked at together when stale ones are removed."""
 
 
+KEPT_RATIO = 'the loop, or the coordinator, keeps the ratio of updates to collection'
+
+
 class RateConfig(Section):
     """Section ``thruput_controller.push_sample_rate_limit``."""
 
-    max: float = option(
-        math.inf, range='(0, inf]', doc='Pushed items per sampled one above which pushes are refused'
-    )
-    min: float = option(
-        0.0, range='[0, inf)', doc='Pushed items per sampled one below which samples are refused'
-    )
+    max: float = option(math.inf, range='(0, inf]', ignored=KEPT_RATIO)
+    min: float = option(0.0, range='[0, inf)', ignored=KEPT_RATIO)
 
 
 class ControlConfig(Section):
     """Section ``thruput_controller``."""
 
     push_sample_rate_limit: RateConfig
-    window_seconds: float = option(
-        30.0, range='(0, inf)', unit='seconds', doc='In which old counts fade to a hundredth'
-    )
+    window_seconds: float = option(30.0, range='(0, inf)', ignored=KEPT_RATIO)
     sample_min_limit_ratio: float = option(1.0, range='[0, inf)', doc='Items needed per item sampled')
 
 
@@ -81,7 +74,7 @@ class AttrConfig(Section):
 class RhythmConfig(Section):
     """Section ``monitor.periodic_thruput``."""
 
-    seconds: float = option(60.0, range='(0, inf]', unit='seconds', doc='Time between two throughput lines')
+    seconds: float = option(60.0, range='(0, inf]', ignored='nothing is logged by time')
 
 
 class MonitorConfig(Section):
@@ -104,6 +97,61 @@ class AdvancedConfig(BufferConfig, PriorityConfig):
     monitor: MonitorConfig
 
 
+class SampledDataAttrMonitor:
+    """Logs every ``print_freq`` samples the use, priority and staleness of the last few, averaged.
+
+    Args:
+        average_range: Samples averaged over.
+        print_freq: Samples between two entries.
+        tb_logger: Receives the averages; ``None`` drops them.
+    """
+
+    def __init__(self, average_range: int, print_freq: int, tb_logger: ScalarWriter | None) -> None:
+        self._skip, self._print_freq, self._tb_logger = (
+            max(print_freq - average_range, 0),
+            print_freq,
+            tb_logger,
+        )
+        self._calls = 0
+        self._means = np.empty((0, 3))
+
+    def record(
+        self, use: Array, priority: Array, staleness: Array, *, beta: float, count: int, envstep: int
+    ) -> None:
+        """Takes note of one sample; most calls only count.
+
+        Args:
+            use: Uses of each sampled item, [n].
+            priority: Of each sampled item, [n].
+            staleness: In train iterations, -1 where unknown, [n].
+            beta: Exponent of the importance weights.
+            count: Items in the buffer.
+            envstep: Env steps so far.
+        """
+        self._calls += 1
+        if self._calls <= self._skip:
+            return
+        self._means = np.vstack([self._means, [use.mean(), priority.mean(), staleness.mean()]])
+        if self._calls < self._print_freq:
+            return
+        if self._tb_logger is not None:
+            averages = [*self._means.mean(axis=0).tolist(), beta, count]
+            for name, value in zip(
+                ('use_avg', 'priority_avg', 'staleness_avg', 'beta', 'count'), averages, strict=True
+            ):
+                self._tb_logger.add_scalar(f'buffer/{name}', value, envstep)
+        self._calls, self._means = 0, np.empty((0, 3))
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns the measurements since the last entry."""
+        return {'calls': self._calls, 'means': self._means.copy()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restores the measurements."""
+        check_state(state, {'calls': COUNT, 'means': array('f', (None, 3))})
+        self._calls, self._means = int(state['calls']), np.array(state['means'], np.float64)
+
+
 @BUFFER_REGISTRY.register('advanced')
 class AdvancedReplayBuffer(NaiveReplayBuffer):
     """Samples mappings in proportion to ``priority ** alpha``; the oldest, stale and worn-out ones go.
@@ -118,23 +166,15 @@ class AdvancedReplayBuffer(NaiveReplayBuffer):
     can_be_sharded = True
     _priorities: PrioritizedSampler
 
-    @classmethod
-    def config_fields(cls) -> Options:
-        """Returns the options; that of the throughput line is in the section ``monitor``."""
-        fields = super().config_fields()
-        return {name: field for name, field in fields.items() if name != 'periodic_thruput_seconds'}
-
     def _build(self, cfg: EasyDict) -> None:
         super()._build(cfg)
         check_memory(SLOT_NBYTES * self._capacity, 'replay_buffer_size')
-        own, control = self._cfg, self._cfg.thruput_controller
+        own = self._cfg
         self._max_use, self._max_staleness = own.max_use, own.max_staleness
         self._priorities = self._build_priorities(own)
-        limit, attr = control.push_sample_rate_limit, own.monitor.sampled_data_attr
-        self._control = ThroughputControl(limit.max, limit.min, control.window_seconds, self._clock)
-        self._min_ratio = control.sample_min_limit_ratio
+        attr = own.monitor.sampled_data_attr
+        self._min_ratio = own.thruput_controller.sample_min_limit_ratio
         self._attr_monitor = SampledDataAttrMonitor(attr.average_range, attr.print_freq, self._tb_logger)
-        self._seconds = own.monitor.periodic_thruput.seconds
 
     @property
     def alpha(self) -> float:
@@ -161,7 +201,7 @@ class AdvancedReplayBuffer(NaiveReplayBuffer):
             cur_collector_envstep: Env steps so far.
 
         Returns:
-            How many items were accepted: 0 if ``thruput_controller`` refuses, which is logged.
+            How many items were accepted.
 
         Raises:
             TypeError: If an item is no mapping.
@@ -174,18 +214,9 @@ class AdvancedReplayBuffer(NaiveReplayBuffer):
             return 0
         if priority is not None and len(priority) != count:
             raise ValueError(f'got {len(priority)} priorities for {count} items')
-        if self._control.has_limits and not self._control.can_push(count):
-            logger.warning(
-                '%s dropped a push of %d: %s', self._instance_name, count, self._control.describe()
-            )
-            return 0
-        before = self.count()
         storage = self._write(block)
         kept = min(count, self._capacity)
         self._priorities.add(storage.stop - kept, kept, None if priority is None else priority[-kept:])
-        if self._control.has_limits:
-            self._control.pushed(count)
-        self._tally(pushed=count, removed=before + count - self.count())
         return count
 
     def sample(  # type: ignore[override]  # by priority, an item may always recur
@@ -205,7 +236,7 @@ class AdvancedReplayBuffer(NaiveReplayBuffer):
             The pushed columns and ``replay_unique_id`` (int64), ``replay_buffer_idx`` (int64), ``priority`` (float32),
             ``IS`` (float32), ``use`` (int32) and ``staleness`` (int64, -1 without ``collect_iter``); for pushed
             objects, a list of copies with these keys. ``None``, with a warning, if there are fewer than ``size *
-            sample_min_limit_ratio`` items, or none, or ``thruput_controller`` refuses.
+            sample_min_limit_ratio`` items, or none.
         """
         if size == 0:
             return self._gather(np.empty(0, np.int64))
@@ -222,9 +253,6 @@ class AdvancedReplayBuffer(NaiveReplayBuffer):
             draw.use, draw.priority, staleness, beta=self.beta, count=self.count(), envstep=self._envstep
         )
         self._remove_worn(draw)
-        if self._control.has_limits:
-            self._control.sampled(size)
-        self._tally(sampled=size)
         self._priorities.anneal()
         return rows
 
@@ -244,7 +272,6 @@ class AdvancedReplayBuffer(NaiveReplayBuffer):
             **super()._state(storage),
             'sampler': self._priorities.state_dict(slot),
             'beta': self.beta,
-            'control': self._control.state_dict(),
             'attr_monitor': self._attr_monitor.state_dict(),
         }
 
@@ -264,9 +291,8 @@ class AdvancedReplayBuffer(NaiveReplayBuffer):
         with part('sampler'):
             self._priorities.load_state_dict(part_of(state, 'sampler', DICT), slot)
         self.beta = float(state['beta'])
-        for name, keeper in (('control', self._control), ('attr_monitor', self._attr_monitor)):
-            with part(name):
-                keeper.load_state_dict(part_of(state, name, DICT))
+        with part('attr_monitor'):
+            self._attr_monitor.load_state_dict(part_of(state, 'attr_monitor', DICT))
 
     def _split_priority(self, data: Any) -> tuple[Any, FloatArray | None]:
         """Parts the pushed priorities, float64 [n], from the rest, without the columns that a sample adds."""
@@ -294,21 +320,14 @@ class AdvancedReplayBuffer(NaiveReplayBuffer):
         return priority
 
     def _check_can_sample(self, size: int) -> None:
-        """Checks that there are enough items, and that sampling does not outrun pushing.
+        """Checks that there are enough items.
 
         Raises:
             BufferUnderflowError: If there are fewer than ``size * sample_min_limit_ratio`` items, or none.
-            ThroughputLimitError: If ``thruput_controller`` refuses.
         """
         need, have = math.ceil(size * self._min_ratio), self.count()
         if have < max(need, 1):
             raise self._underflow(need, have)
-        if self._control.has_limits and not self._control.can_sample(size):
-            raise ThroughputLimitError(
-                f'{self._instance_name} refuses a sample of {size}: {self._control.describe()}',
-                where='thruput_controller.push_sample_rate_limit.min',
-                remedy='Collect more before the next update, or lower it.',
-            )
 
     def _draw(self, size: int, sample_range: slice | None) -> Draw:
         storage = cast(AnyStorage, self._storage)
@@ -353,7 +372,6 @@ class AdvancedReplayBuffer(NaiveReplayBuffer):
         storage = self._storage
         if self._max_staleness == math.inf or storage is None:
             return
-        before = self.count()
         while len(storage):
             slot = storage.oldest(SWEEP)
             is_stale = self._staleness(slot, cur_learner_iter) >= self._max_staleness
@@ -363,15 +381,12 @@ class AdvancedReplayBuffer(NaiveReplayBuffer):
             storage.drop_oldest(count)
             if count < len(slot):
                 break
-        self._tally(removed=before - self.count())
 
     def _remove_worn(self, draw: Draw) -> None:
         """Removes items that were sampled ``max_use`` times."""
         if self._max_use == math.inf:
             return
-        worn = np.unique(draw.slot[draw.use >= self._max_use])
-        self._priorities.remove(worn)
-        self._tally(removed=len(worn))
+        self._priorities.remove(np.unique(draw.slot[draw.use >= self._max_use]))
 
 
 KEY = 'set_buffer_size'

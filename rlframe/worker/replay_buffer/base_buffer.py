@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import inspect
 import logging
-import math
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
@@ -14,139 +13,17 @@ from typing import Any, Self
 
 import numpy as np
 
-from rlframe.data import Array, Batch
+from rlframe.data import Batch
 from rlframe.errors import BufferUnderflowError
 from rlframe.registry import BUFFER_REGISTRY
 from rlframe.run.metrics import ScalarWriter
 from rlframe.run.read_checkpoint import load_checkpoint
 from rlframe.run.write_checkpoint import save_checkpoint
 from rlframe.utils.field import Configurable, ResolvedConfig
-from rlframe.utils.schema import COUNT, DICT, FINITE, array, check_state, loading, part, part_of
+from rlframe.utils.schema import DICT, loading, part, part_of
 from rlframe.utils.synonyms import named, section_of
 
 logger = logging.getLogger(__name__)
-
-Clock = Callable[[], float]
-"""Returns seconds since some fixed moment."""
-
-
-class ThroughputControl:
-    """Keeps pushing and sampling at rates that fit; counts fade to a hundredth in ``window_seconds``.
-
-    Args:
-        push_sample_max: Pushes are refused above this many pushed items per sampled one.
-        push_sample_min: Samples are refused below this many pushed items per sampled one.
-        window_seconds: How far back it looks, in seconds.
-        clock: Tells the time.
-    """
-
-    def __init__(
-        self, push_sample_max: float, push_sample_min: float, window_seconds: float, clock: Clock
-    ) -> None:
-        self._max, self._min, self._window, self._clock = (
-            push_sample_max,
-            push_sample_min,
-            window_seconds,
-            clock,
-        )
-        self.has_limits = push_sample_max < math.inf or push_sample_min > 0
-        """Whether anything is to be refused; otherwise nothing needs to be asked or counted."""
-        self._pushed = self._sampled = 0.0
-        self._then = clock()
-
-    def can_push(self, count: int) -> bool:
-        """Whether ``count`` more pushed items keep to the limit."""
-        self._fade()
-        return self._sampled < 1e-5 or (self._pushed + count) / self._sampled <= self._max
-
-    def can_sample(self, count: int) -> bool:
-        """Whether ``count`` more sampled items keep to the limit."""
-        self._fade()
-        return self._pushed >= self._min * (self._sampled + count)
-
-    def pushed(self, count: int) -> None:
-        """Counts pushed items."""
-        self._pushed += count
-
-    def sampled(self, count: int) -> None:
-        """Counts sampled items."""
-        self._sampled += count
-
-    def describe(self) -> str:
-        """Returns the counts in words."""
-        return f'{self._pushed:.0f} pushed and {self._sampled:.0f} sampled in the last {self._window:g} s'
-
-    def state_dict(self) -> dict[str, float]:
-        """Returns the counts."""
-        return {'pushed': self._pushed, 'sampled': self._sampled}
-
-    def load_state_dict(self, state: Mapping[str, float]) -> None:
-        """Restores the counts; the time that passed meanwhile does not count."""
-        check_state(state, {'pushed': FINITE, 'sampled': FINITE})
-        self._pushed, self._sampled, self._then = state['pushed'], state['sampled'], self._clock()
-
-    def _fade(self) -> None:
-        now = self._clock()
-        factor = 0.01 ** ((now - self._then) / self._window)
-        self._pushed *= factor
-        self._sampled *= factor
-        self._then = now
-
-
-class SampledDataAttrMonitor:
-    """Logs every ``print_freq`` samples the use, priority and staleness of the last few, averaged.
-
-    Args:
-        average_range: Samples averaged over.
-        print_freq: Samples between two entries.
-        tb_logger: Receives the averages; ``None`` drops them.
-    """
-
-    def __init__(self, average_range: int, print_freq: int, tb_logger: ScalarWriter | None) -> None:
-        self._skip, self._print_freq, self._tb_logger = (
-            max(print_freq - average_range, 0),
-            print_freq,
-            tb_logger,
-        )
-        self._calls = 0
-        self._means = np.empty((0, 3))
-
-    def record(
-        self, use: Array, priority: Array, staleness: Array, *, beta: float, count: int, envstep: int
-    ) -> None:
-        """Takes note of one sample; most calls only count.
-
-        Args:
-            use: Uses of each sampled item, [n].
-            priority: Of each sampled item, [n].
-            staleness: In train iterations, -1 where unknown, [n].
-            beta: Exponent of the importance weights.
-            count: Items in the buffer.
-            envstep: Env steps so far.
-        """
-        self._calls += 1
-        if self._calls <= self._skip:
-            return
-        self._means = np.vstack([self._means, [use.mean(), priority.mean(), staleness.mean()]])
-        if self._calls < self._print_freq:
-            return
-        if self._tb_logger is not None:
-            averages = [*self._means.mean(axis=0).tolist(), beta, count]
-            for name, value in zip(
-                ('use_avg', 'priority_avg', 'staleness_avg', 'beta', 'count'), averages, strict=True
-            ):
-                self._tb_logger.add_scalar(f'buffer/{name}', value, envstep)
-        self._calls, self._means = 0, np.empty((0, 3))
-
-    def state_dict(self) -> dict[str, Any]:
-        """Returns the measurements since the last entry."""
-        return {'calls': self._calls, 'means': self._means.copy()}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restores the measurements."""
-        check_state(state, {'calls': COUNT, 'means': array('f', (None, 3))})
-        self._calls, self._means = int(state['calls']), np.array(state['means'], np.float64)
-
 
 Rows = Batch | list[Any]
 """Result of sampling: columns, or a list if the buffer holds arbitrary objects."""
@@ -161,10 +38,6 @@ LOCKED = (
     'load_state_dict',
 )
 """Methods that hold the buffer's lock, in every class that defines them."""
-
-
-class ThroughputLimitError(BufferUnderflowError):
-    """Sampling would outrun pushing by more than ``thruput_controller.push_sample_rate_limit.min`` allows."""
 
 
 class IBuffer(Configurable, ABC):

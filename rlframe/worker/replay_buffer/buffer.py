@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import copy
 import logging
-import math
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from operator import itemgetter
@@ -19,13 +17,9 @@ from rlframe.data.staging import existing_device
 from rlframe.errors import BufferUnderflowError, ConfigError
 from rlframe.registry import BUFFER_REGISTRY
 from rlframe.run.metrics import ScalarWriter
-from rlframe.utils.field import Field, Section, option
+from rlframe.utils.field import Section, option
 from rlframe.utils.schema import COUNT, DICT, GENERATOR, TEXT, Schema, check_state, part
-from rlframe.worker.replay_buffer.base_buffer import (
-    Clock,
-    IBuffer,
-    Rows,
-)
+from rlframe.worker.replay_buffer.base_buffer import IBuffer, Rows
 from rlframe.worker.replay_buffer.device import DEVICE, DEVICE_KEY
 from rlframe.worker.replay_buffer.frames import FrameStorage, stacked_columns
 from rlframe.worker.replay_buffer.ring import (
@@ -56,7 +50,6 @@ STATE: dict[str, Schema] = {
     'push_count': COUNT,
     'envstep': COUNT,
     'rng': GENERATOR,
-    'throughput': {'pushed_in': COUNT, 'sampled_out': COUNT, 'removed': COUNT},
 }
 
 
@@ -145,6 +138,7 @@ class BufferConfig(Section):
     )
     deepcopy: bool = option(False, doc='Copy objects when pushed and when sampled; columns are always copied')
     enable_track_used_data: bool = option(False, ignored='rows are kept in memory')
+    periodic_thruput_seconds: float = option(60.0, range='(0, inf]', ignored='nothing is logged by time')
 
 
 class PriorityConfig(Section):
@@ -169,16 +163,9 @@ class NaiveReplayBuffer(IBuffer):
     The first push decides what items are: columns, or Python objects.
     Columns are copied when they are pushed and sampled; those on a device are sampled as tensors. Objects are kept by
     reference, dicts as copies of their first level; ``deepcopy`` copies them wholly.
-
-    Its constructor has the arguments of ``IBuffer``, and ``clock``, which returns seconds, for throughput.
     """
 
     _cfg: BufferConfig
-    config = dict(
-        periodic_thruput_seconds=Field(
-            60.0, range='(0, inf]', unit='seconds', doc='Time between two throughput lines'
-        )
-    )
     supports_device: ClassVar[bool] = True
     """Whether its samples may be tensors on a device."""
     can_be_sharded: ClassVar[bool] = False
@@ -192,26 +179,21 @@ class NaiveReplayBuffer(IBuffer):
         instance_name: str = 'buffer',
         *,
         seed: int | np.random.SeedSequence | None = 0,
-        clock: Clock = time.monotonic,
         **options: Any,
     ) -> None:
         super().__init__(cfg, tb_logger, exp_name, instance_name, seed=seed, **options)
-        self._clock = clock
         self._capacity: int = self._cfg.replay_buffer_size
         self._deepcopy: bool = self._cfg.deepcopy
         self._device = self._find_device()
         self._storage: AnyStorage | None = None
         self._push_count = 0
         self._envstep = 0
-        self._counted = {'pushed_in': 0, 'sampled_out': 0, 'removed': 0}  # since the last throughput line
-        self._line_at = clock()
         self._has_warned = False
         self._priorities: PrioritizedSampler | None = None  # of a subclass that draws by priority
         self._build(self._cfg)
 
     def _build(self, cfg: EasyDict) -> None:
         """Creates the sampler, and the parts of a subclass; called at the end of the constructor."""
-        self._seconds: float = cfg.get('periodic_thruput_seconds', math.inf)
         self._sampler = self._build_sampler(cfg)
 
     def _build_sampler(self, cfg: EasyDict) -> Sampler:
@@ -261,9 +243,7 @@ class NaiveReplayBuffer(IBuffer):
         block = self._to_block(data)
         self._envstep, count = cur_collector_envstep, len(block)
         if count:
-            before = len(self._storage) if self._storage is not None else 0
             self._write(block)
-            self._tally(pushed=count, removed=max(before + count - self._capacity, 0))
         return count
 
     def sample(
@@ -290,9 +270,7 @@ class NaiveReplayBuffer(IBuffer):
             self._lacking(error)
             return None
         draw = self._sampler.sample_with_replacement if replace else self._sampler.sample
-        rows = self._gather(storage.slots(draw(size, storage)))
-        self._tally(sampled=size)
-        return rows
+        return self._gather(storage.slots(draw(size, storage)))
 
     def batches(self, count: int, size: int, cur_learner_iter: int) -> Iterator[Rows]:
         """Returns ``count`` batches of ``size`` items, all drawn and copied now, each without repetition.
@@ -306,7 +284,6 @@ class NaiveReplayBuffer(IBuffer):
             return super().batches(count, size, cur_learner_iter)
         storage = self._items(size)
         rows = self._gather(storage.slots(self._sampler.sample_batches(count, size, storage).reshape(-1)))
-        self._tally(sampled=count * size)
         parts: list[Rows] = []
         for start in range(0, count * size, size):
             part = itemgetter(slice(start, start + size))
@@ -351,23 +328,6 @@ class NaiveReplayBuffer(IBuffer):
     def close(self) -> None:
         """Does nothing, as there is nothing to close; the buffer stays usable."""
 
-    def _tally(self, pushed: int = 0, sampled: int = 0, removed: int = 0) -> None:
-        """Counts items that were pushed, sampled, and removed or overwritten; logs the counts if it is time."""
-        counted = self._counted
-        counted['pushed_in'] += pushed
-        counted['sampled_out'] += sampled
-        counted['removed'] += removed
-        if self._clock() - self._line_at < self._seconds:
-            return
-        numbers = {**counted, 'current_have': self.count()}
-        logger.info(
-            '%s: %s', self._instance_name, ', '.join(f'{name} {value}' for name, value in numbers.items())
-        )
-        if self._tb_logger is not None:
-            for name, value in numbers.items():
-                self._tb_logger.add_scalar(f'buffer_sec/{name}', value, self._envstep)
-        self._counted, self._line_at = dict.fromkeys(counted, 0), self._clock()
-
     def state_dict(self) -> dict[str, Any]:
         return self._state(self._storage.state_dict() if self._storage is not None else {})
 
@@ -385,7 +345,6 @@ class NaiveReplayBuffer(IBuffer):
             'push_count': self._push_count,
             'envstep': self._envstep,
             'rng': copy.deepcopy(self._rng.bit_generator.state),
-            'throughput': dict(self._counted),
         }
 
     def load_state_dict(self, _state_dict: Mapping[str, Any]) -> None:
@@ -405,7 +364,6 @@ class NaiveReplayBuffer(IBuffer):
                 self._storage.load_state_dict(state['storage'])
         self._push_count, self._envstep = int(state['push_count']), int(state['envstep'])
         self._rng.bit_generator.state = copy.deepcopy(state['rng'])
-        self._counted = {name: int(state['throughput'][name]) for name in self._counted}
 
     def _to_block(self, data: Any) -> Rows:
         """Converts pushed data to the form of the storage; an empty list if there is none.

@@ -87,7 +87,6 @@ class EpisodeReplayBuffer(NaiveReplayBuffer):
             dropped += 1
         if self._storage is not None and dropped:
             self._storage.drop_oldest(dropped)
-            self._tally(removed=dropped)
 
     def _checked(self, item: Any, number: int) -> Batch:
         if isinstance(item, list | tuple) and item and all(isinstance(step, Mapping) for step in item):

@@ -279,7 +279,6 @@ class SequenceReplayBuffer(NaiveReplayBuffer):
             self._lacking(error)
             return None
         assert isinstance(self._storage, RingStorage)  # which has the items
-        self._tally(sampled=batch)
         if self._priorities is None:
             draw = self._sampler.sample_with_replacement if replace else self._sampler.sample
             return self._sequences(items.slots(draw(batch, items)), sequence)

@@ -20,8 +20,7 @@ from numba import types
 from numba.core.cgutils import get_or_insert_function
 from numba.extending import intrinsic
 
-from rlframe.data import FloatArray, IntArray
-from rlframe.utils.arithmetic import aligned_zeros
+from rlframe.data.timestep import FloatArray, IntArray, aligned_zeros
 from rlframe.worker.replay_buffer.kernels import kernel
 
 

@@ -47,12 +47,17 @@ def test_the_bootstrap_interval_is_that_of_resampled_means_and_one_run_has_none(
 
 
 def test_the_probability_of_improvement_counts_pairs_and_half_of_equal_ones() -> None:
-    assert improvement([1.0, 2.0, 3.0], [2.0, 2.0, 0.0])['value'] == 6 / 9  # 0 0 1, 1/2 1/2 1, 1 1 1
-    assert improvement([5.0, 6.0], [1.0, 2.0, 3.0]) == {'value': 1.0, 'low': 1.0, 'high': 1.0}
+    assert improvement(([1.0, 2.0, 3.0], [2.0, 2.0, 0.0]))['value'] == 6 / 9  # 0 0 1, 1/2 1/2 1, 1 1 1
+    assert improvement(([5.0, 6.0], [1.0, 2.0, 3.0])) == {'value': 1.0, 'low': 1.0, 'high': 1.0}
     # with a single run below, the value of a resample is the share of draws that are above it: 0, 1/2 or 1
-    assert improvement([0.0, 2.0], [1.0]) == {'value': 0.5, 'low': 0.0, 'high': 1.0}
+    assert improvement(([5.0], [1.0]), ([0.0, 2.0], [1.0])) == {
+        'value': 0.75,
+        'low': 0.5,
+        'high': 1.0,
+    }  # the mean over envs
+    assert improvement(([0.0, 2.0], [1.0])) == {'value': 0.5, 'low': 0.0, 'high': 1.0}
     scores, others = np.arange(20.0), np.arange(20.0) + 0.5
-    found = improvement(list(scores), list(others))
+    found = improvement((list(scores), list(others)))
     assert found['value'] == 190 / 400
     spread = (41 / (12 * 400)) ** 0.5  # of the Mann-Whitney statistic, (n + m + 1) / 12 n m
     assert found['high'] - found['low'] == pytest.approx(2 * 1.96 * spread, rel=0.1)

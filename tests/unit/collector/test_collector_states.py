@@ -16,7 +16,6 @@ from test_dataset_collector import COLUMNS
 from test_dataset_collector import Policy as DatasetPolicy
 
 from rlframe.backend.ray.collector import RayCollector
-from rlframe.backend.states import in_actor, in_process
 from rlframe.errors import CheckpointMismatchError, CheckpointStateError
 from rlframe.worker import (
     BattleEpisodeSerialCollector,
@@ -117,8 +116,7 @@ def changed(state: Any, path: tuple[Any, ...], value: Any) -> Any:
 @pytest.mark.parametrize('kind', [*MAKERS, 'ray'])
 def test_a_part_that_is_missing_or_of_another_kind_is_refused_by_its_name(kind: str) -> None:
     refused = 0
-    # a state without actors is that of a local collector
-    optional = {'levels', 'pool', 'ranks', 'publisher', 'unsaved', 'actors'}
+    optional = {'levels', 'pool', 'ranks', 'publisher', 'unsaved'}
     with made(kind) as collector:
         state = collector.state_dict()
         for path in places(state):
@@ -137,10 +135,3 @@ def test_a_part_that_is_missing_or_of_another_kind_is_refused_by_its_name(kind: 
             with pytest.raises(CheckpointStateError, match=f'{name}: this part of the state is missing'):
                 collector.load_state_dict({other: state[other] for other in state if other != name})
     assert refused > 12
-
-
-def test_a_state_is_checked_before_it_is_converted_for_another_backend() -> None:
-    with pytest.raises(CheckpointStateError, match='log: this part of the state is missing'):
-        in_actor({'env': {}, 'rollout': {}}, None)
-    with pytest.raises(CheckpointStateError, match=r'actors\.0\.collector: this part'):
-        in_process({'actors': [{'at_random': False}]})

@@ -10,7 +10,6 @@ import pytest
 from rlframe import config
 from rlframe._version import __version__
 from rlframe.data import Batch
-from rlframe.errors import ConfigError
 from rlframe.parallel.coordinator import assembly
 from rlframe.parallel.coordinator.solo_commander import SoloCommander
 from rlframe.parallel.transport import messages as m
@@ -94,13 +93,7 @@ def test_a_plain_main_config_is_enough() -> None:
     }
     coordinator = Coordinator(main)
     assert isinstance(coordinator.commander, SoloCommander) and coordinator.data.updates_per_part == 5
-    assert Coordinator({'policy': {}}).data.buffer is None
+    assert Coordinator().data.buffer is None
     assert isinstance(
         assembly.make_data({'policy': {'other': {'replay_buffer': {}}}}).buffer, AdvancedReplayBuffer
     )
-
-
-@pytest.mark.parametrize('cfg', [None, {'wait': 0.1}])
-def test_without_an_experiment_and_without_parts_the_error_says_what_is_needed(cfg: Any) -> None:
-    with pytest.raises(ConfigError, match='needs the config of an experiment'):
-        Coordinator(cfg, server=InProcessServer())

@@ -65,7 +65,7 @@ class Experiment:
             {'collector_task_space': 2, **options.pop('commander', {})}, eval_freq=4, stop_value=stop_value
         )
         self.coordinator = Coordinator(
-            {'worker_deadline': 10.0, 'role_deadline': 60.0, **options},
+            {'parallel': {'coordinator': {'worker_deadline': 10.0, 'role_deadline': 60.0, **options}}},
             server=self.server,
             commander=commander,
             data=TrainingData(buffer, batch_size=2, update_per_collect=2),
@@ -287,7 +287,7 @@ def test_learner_is_asked_for_its_state_until_it_sends_it() -> None:
     learner, _ = half_trained(experiment)
     beat = m.Beat('', 2)
     assert learner(beat).save == -1
-    experiment.coordinator.request_state()
+    experiment.coordinator.save_at = 2
     assert learner(beat).save == 2
     learner(m.PutState('checkpoint', 2), {'net': np.ones(1)})
     assert learner(beat).save == -1 and experiment.run.states == [2, 2]
@@ -322,6 +322,18 @@ def test_requests_that_do_not_fit_are_refused() -> None:
         collector(m.PutWeights('main', 3, 3), {'w': np.zeros(1)})
     with pytest.raises(RequestRefusedError, match='not expected'):
         collector(m.Wait(1.0, False, ''))
+
+
+def test_a_stranger_is_refused_until_it_joins_also_under_the_id_of_another_worker() -> None:
+    experiment = Experiment()
+    experiment.join('collector', 'c')
+    stranger = experiment.server.connect()
+    for sender in ('', 'collector_1', 'collector_2'):
+        stranger._worker = sender
+        with pytest.raises(NotJoinedError, match='does not know this worker'):
+            stranger.request(m.AskTask())
+    assert stranger.request(m.Join('collector', 'd', __version__, 'same', 7, 'here')) is not None
+    stranger.request(m.AskTask())
 
 
 def test_failure_of_the_run_is_raised_by_check() -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from rlframe.data import Batch
 from rlframe.data.staging import Staging
-from rlframe.policy.parts.sequences import to_tensor
+from rlframe.data.timestep import to_tensor
 
 CPU = torch.device('cpu')
 FIELDS = np.dtype({'names': ['image', 'speed'], 'formats': [('u1', (3, 2)), '<f4']}, align=True)

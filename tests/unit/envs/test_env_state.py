@@ -318,4 +318,4 @@ def test_a_state_that_is_nested_too_deeply_is_refused() -> None:
         content = (content,)
     refusal = held(content)[1]
     assert isinstance(refusal, Refusal)
-    assert 'nested too deeply' in refusal.reason
+    assert 'recursion depth' in refusal.reason

@@ -21,7 +21,7 @@ from rlframe.utils import serialize as bit_state
 from rlframe.utils.schema import GENERATOR
 
 Edit = Callable[[dict[str, Any]], None]
-INNER = 'env.env.env.env'
+INNER = 'CartPoleEnv'
 
 
 def at(graph: dict[str, Any], place: str) -> dict[str, Any]:
@@ -93,14 +93,7 @@ def test_what_is_no_state_is_not_filled(kind: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ('kind', 'dtype'),
-    [
-        ('view', 'O'),
-        ('array', 'O'),
-        ('array', [['a', '|O']]),
-        ('view', [['a', '|O', [1]]]),
-        ('view', [['a', [['b', 'O']]]]),
-    ],
+    ('kind', 'dtype'), [('view', 'O'), ('array', 'O'), ('array', 'i4,O'), ('view', [['a', '|O']])]
 )
 def test_bytes_never_become_references(kind: str, dtype: Any) -> None:
     def edit(graph: dict[str, Any]) -> None:
@@ -118,14 +111,11 @@ def test_bytes_never_become_references(kind: str, dtype: Any) -> None:
             strides=[8],
         )
 
-    with pytest.raises(CheckpointCorruptError, match='references'):
+    with pytest.raises(CheckpointCorruptError, match=r'references|not understood'):
         restored(edit)
 
 
 LARGE: dict[str, Any] = {
-    'seed sequence': lambda graph: add(
-        graph, kind='bits', name='PCG64', state=np.random.PCG64(0).state, seeds=[0, [], 10**7, 0]
-    ),
     'array': lambda graph: add(
         graph, kind='array', dtype='<f8', shape=[2**40], order='C', start=0, writeable=True
     ),
@@ -214,7 +204,7 @@ def test_modules_that_an_env_holds_are_not_filled(kind: str) -> None:
     held = EnvState(env)
     state = dict(held.capture())
     graph = json.loads(state['graph'])
-    at(graph, 'env.lib').update(
+    at(graph, 'Library.lib').update(
         {'kind': kind, 'class': 'builtins:module', 'type': 'builtins:module', 'attributes': {'answer': 0}}
     )
     with suppress(MismatchError, CheckpointCorruptError):

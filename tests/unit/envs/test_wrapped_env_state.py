@@ -77,7 +77,7 @@ def test_envs_that_their_saved_state_does_not_fit_begin_anew_and_say_why() -> No
     manager.reset(seed=[1, 2])
     play(manager, 3, np.random.default_rng(1))
     assert other.load_state_dict(manager.state_dict()).tolist() == [0, 1]
-    assert 'not what it was' in other.unsaved[0]
+    assert other.unsaved[0] == 'Functions is missing'
 
 
 def test_a_checkpoint_says_which_envs_are_not_saved_and_why(

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 from rlframe import config
-from rlframe.config.schema import find_schema
-from rlframe.data import Batch, EnvSpec
+from rlframe.config.components import find_schema
+from rlframe.data import EnvSpec
 from rlframe.run.progress import Progress
 from rlframe.utils.field import to_plain
 from rlframe.worker.hooks import DoctorHook, RunView
@@ -45,11 +45,6 @@ class Patient:
 
     def write(self, values: Any, step: int, **facts: Any) -> None:
         self.logged |= values
-
-    def collect(self, **columns: Any) -> Patient:
-        self.run.collected = Batch({name: np.asarray(column) for name, column in columns.items()})
-        self.doctor.after_collect(self.run)
-        return self
 
     def evaluate(
         self, score: float = 10.0, lengths: Sequence[int] = (20, 30), returns: Any = None, **metrics: float
@@ -108,15 +103,15 @@ def test_entropy_collapse() -> None:
     ('value', 'found'), [(99.0, set()), (290.0, set()), (310.0, {'q_value'}), (-1e5, {'q_value'})]
 )
 def test_exploding_q(value: float, found: set[str]) -> None:
-    patient = Patient().collect(reward=np.ones(8, np.float32))  # 1 / (1 - 0.99) = 100
-    assert patient.evaluate(50, q_value=value).found() == found
+    patient = Patient()  # rewards of 1 in 50 env steps: 1 / (1 - 0.99) = 100
+    assert patient.evaluate(50, (50, 50), q_value=value).found() == found
 
 
 def test_q_values_may_be_as_large_as_returns_and_the_entropy_bonus() -> None:
     assert Patient().evaluate(500, q_value=1400.0).found() == set()
-    bonus = Patient('pendulum_sac', BOX).collect(reward=np.ones(8, np.float32))
-    assert bonus.evaluate(-50, q_value=400.0, alpha=1.0, entropy=-2.0).found() == set()
-    normalised = Patient(set=['policy.normalize_reward=True']).collect(reward=np.ones(8, np.float32))
+    bonus = Patient('pendulum_sac', BOX)
+    assert bonus.evaluate(-50, (50, 50), q_value=400.0, alpha=1.0, entropy=-2.0).found() == set()
+    normalised = Patient(set=['policy.normalize_reward=True'])
     assert normalised.evaluate(50, q_value=1e6).found() == set()
 
 
@@ -150,11 +145,10 @@ def test_a_warning_comes_once_in_a_number_of_evaluations_and_every_finding_count
 
 def test_a_doctor_goes_on_with_its_state() -> None:
     one, other = Patient('cartpole_ppo'), Patient('cartpole_ppo')
-    one.collect(reward=np.ones(8, np.float32))
     for _ in range(4):
         one.evaluate(approx_kl=1.0, entropy=0.01, q_value=1e4)
     state = one.doctor.state_dict()
-    assert state['largest_reward'] == 1 and state['largest_return'] == 10
+    assert state['largest_reward'] == 0.5 and state['largest_return'] == 10
     other.doctor.load_state_dict(state)
     assert other.doctor.state_dict() == state
     assert other.evaluate(approx_kl=1.0, entropy=0.01, q_value=1e4).said == []

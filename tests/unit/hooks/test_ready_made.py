@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import pstats
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -90,23 +89,6 @@ def test_gradient_histograms_are_of_every_layer_and_come_as_often_as_asked(monke
     assert {tag for tag, *_ in board.histograms if tag.startswith('weight/')} == {
         f'weight/{name}' for name in layers
     }
-
-
-def test_a_profile_of_python_is_of_the_rounds_asked_for() -> None:
-    options = dict(first=2, last=3, tool='cprofile')
-    folder = trained('max_train_iter=5', profile=options).folder
-    found = pstats.Stats(str(folder / 'profile_rounds_2_3.pstats'))
-    calls = {name: number for (_, _, name), (number, *_) in found.stats.items()}  # type: ignore[attr-defined]
-    assert calls['train'] == 2
-    if sys.version_info < (3, 12):  # from then on, cProfile itself loses calls
-        assert calls['collect'] == 2 and calls['eval'] == 1
-
-
-@pytest.mark.slow
-def test_a_profile_of_torch_is_a_trace() -> None:
-    folder = trained('max_train_iter=5', profile=dict(first=2, last=3)).folder
-    events = json.loads((folder / 'profile_rounds_2_3.json').read_text())['traceEvents']
-    assert any(event['name'].startswith('aten::') for event in events)
 
 
 SAY = 'import os, json; print(json.dumps({k: v for k, v in os.environ.items() if k.startswith("RLFRAME_RUN_")}))'

@@ -188,10 +188,6 @@ def test_a_state_that_does_not_fit_is_named() -> None:
         (['early_stop'], 'hooks: bad value; got'),
         (dict(wall_clock=True), 'hooks.wall_clock.seconds: a required key is missing'),
         (dict(notify=dict(command=[])), 'hooks.notify.command: bad value'),
-        (
-            dict(profile=dict(first=3, last=2)),
-            'hooks.profile.last: no rounds to profile; got 2, expected >= first (3)',
-        ),
     ],
 )
 def test_what_a_config_says_wrongly_is_named(hooks: Any, told: str) -> None:
@@ -203,7 +199,7 @@ def test_what_a_config_says_wrongly_is_named(hooks: Any, told: str) -> None:
 IN_PARALLEL = dict(comm_collector=dict(type='in_process'), comm_learner=dict(type='in_process'))
 
 
-@pytest.mark.parametrize('name', ['recorder', 'profile'])
+@pytest.mark.parametrize('name', ['recorder', 'gradient_histogram'])
 def test_parallel_mode_refuses_hooks_that_it_cannot_serve(name: str) -> None:
     with pytest.raises(ConfigError, match=f'hooks.{name}: it .*, which parallel mode has in other processes'):
         config.compile_config({**MAIN, 'hooks': {name: True}}, {**CREATE, **IN_PARALLEL})

@@ -19,7 +19,7 @@ from rlframe.run.metric_writer import MetricWriter
 from rlframe.worker.evaluator.eval_metric import evaluation_metrics
 
 ROOT = Path(__file__).parents[3]
-KINDS = 'rollout|eval|train|buffer|buffer_sec|time|ray|parallel|league'
+KINDS = 'rollout|eval|train|buffer|time|ray|parallel|league'
 TAG = re.compile(rf'(?:{KINDS})/[\w{{}}]+(?:/[\w{{}}]+)?')
 WILD = re.compile(r'NAME|PLAYER|SEAT|{}')
 NO_WRITERS = ('app', 'tune', 'hooks', 'live.py', 'workers_shown.py')
@@ -28,7 +28,6 @@ BUILT = {
     'train/': 'q_value target_q_value policy_loss value_loss entropy approx_kl clip_fraction actor_loss critic_loss alpha'
     ' total_loss learning_rate skipped_share',
     'buffer/': 'use_avg priority_avg staleness_avg beta',
-    'buffer_sec/': 'pushed_in sampled_out removed current_have',
     'time/': 'collect learn evaluate',
     'eval/': 'mean_reward std_reward min_reward max_reward median_reward iqm_reward mean_ep_length success_rate episodes'
     ' cut_episodes win_rate draw_rate loss_rate best_NAME info/NAME',

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import socket
 import threading
 import time
@@ -61,7 +60,7 @@ def test_close_ends_within_its_deadline_even_if_an_env_hangs() -> None:
         parts.env.step = hung
         return parts
 
-    collector = ZerglingParallelCollector({'close_timeout': 0.2}, hanging)
+    collector = ZerglingParallelCollector(None, hanging)
     comm = TransportCollector(
         {'close_timeout': 0.4}, collector=collector, transport=coordinator.server.connect(), name='c'
     )
@@ -71,9 +70,7 @@ def test_close_ends_within_its_deadline_even_if_an_env_hangs() -> None:
     comm.close()
     assert time.monotonic() - begin < PATIENCE / 2
     hang.set()
-    with contextlib.suppress(Exception):  # its envs were closed under it
-        comm.wait(PATIENCE)
-    assert comm._ended.is_set()
+    assert comm.wait(PATIENCE)
     comm.close()
 
 
@@ -106,7 +103,7 @@ def test_worker_that_is_stopped_does_not_wait_for_a_coordinator_that_is_gone(
 def test_second_of_two_live_workers_with_one_name_ends_and_the_first_loses_nothing() -> None:
     server = InProcessServer()
     coordinator = Coordinator(
-        {'wait': 0.002, 'beat_interval': 0.01},
+        {'parallel': {'coordinator': {'wait': 0.002, 'beat_interval': 0.01}}},
         server=server,
         commander=SteadyCommander(),
         data=TrainingData(create_buffer({'type': 'naive', 'replay_buffer_size': 100}), 1, 1),
@@ -126,9 +123,9 @@ def test_second_of_two_live_workers_with_one_name_ends_and_the_first_loses_nothi
 def test_a_stopped_worker_waits_no_longer_for_all_its_requests_than_for_one() -> None:
     with socket.create_server(('127.0.0.1', 0)) as silent:
         address = f'127.0.0.1:{silent.getsockname()[1]}'
-        transport = HTTPTransport({'timeout': 300.0}, address)
+        transport = HTTPTransport({}, address)
         with ThreadPoolExecutor() as pool:
-            waiting = pool.submit(transport.request, AskTask())
+            waiting = pool.submit(transport.request, AskTask(), timeout=300.0)
             wait_until(lambda: transport._next == [1])
             transport.hurry(0.2)
             with pytest.raises(CoordinatorLostError):
@@ -142,9 +139,9 @@ class Deaf(InProcessTransport):
     """A connection on which nobody answers; notes how long each request may take."""
 
     def __init__(self) -> None:
-        self.seconds: list[float | None] = []
+        self.seconds: list[float] = []
 
-    def request(self, message: Message, payload: Any = None, timeout: float | None = None) -> Reply:
+    def request(self, message: Message, payload: Any = None, timeout: float = 0.0) -> Reply:
         self.seconds.append(timeout)
         raise CoordinatorLostError('nobody answers')
 

@@ -13,7 +13,7 @@ from test_ppo import block_of
 from rlframe.data import Batch, EnvSpec
 from rlframe.errors import ConfigError
 from rlframe.policy import create_policy
-from rlframe.policy.impala import APPOPolicy
+from rlframe.policy.ppo import PPOPolicy
 
 GAMMA, LAMBDA = 0.9, 0.8
 SPEC = EnvSpec(
@@ -22,7 +22,7 @@ SPEC = EnvSpec(
 HALF = dict(discount_factor=GAMMA, gae_lambda=LAMBDA, n_sample=8)
 
 
-def make(kind: str = 'impala', core: str | None = None, **cfg: Any) -> APPOPolicy:
+def make(kind: str = 'impala', core: str | None = None, **cfg: Any) -> PPOPolicy:
     torch.manual_seed(0)
     model = dict(encoder_hidden_size_list=[8], core=core, core_hidden_size=5)
     base: dict[str, Any] = dict(type=kind, cuda=False, model=model, collect=HALF)
@@ -32,7 +32,7 @@ def make(kind: str = 'impala', core: str | None = None, **cfg: Any) -> APPOPolic
     return policy
 
 
-def remembering(block: Batch, policy: APPOPolicy) -> Batch:
+def remembering(block: Batch, policy: PPOPolicy) -> Batch:
     """Adds recurrent states, which are 0 where an episode begins."""
     steps, envs = block['terminated'].shape
     shape = policy.model.state_shape
@@ -42,7 +42,7 @@ def remembering(block: Batch, policy: APPOPolicy) -> Batch:
     return Batch({**block.columns, 'state': state})
 
 
-def seen(policy: APPOPolicy, block: Batch, n: int) -> list[tuple[float, float, float]]:
+def seen(policy: PPOPolicy, block: Batch, n: int) -> list[tuple[float, float, float]]:
     """Returns log-probability, value and next value of each step of an env, by single steps of the network."""
     network, core = policy.model, policy._has_core
     found: list[tuple[float, float, float]] = []
@@ -65,7 +65,7 @@ def seen(policy: APPOPolicy, block: Batch, n: int) -> list[tuple[float, float, f
 
 
 def written_out(
-    policy: APPOPolicy, block: Batch, n: int, clips: tuple[float, float]
+    policy: PPOPolicy, block: Batch, n: int, clips: tuple[float, float]
 ) -> list[tuple[float, float]]:
     """Returns V-trace target and advantage of each step of an env, from behind: remark 1 of the paper."""
     steps, results = seen(policy, block, n), []

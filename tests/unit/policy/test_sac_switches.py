@@ -12,8 +12,8 @@ from gymnasium import spaces
 from rlframe.data import Batch, EnvSpec
 from rlframe.model.core import EPS, MOMENTUM, WARM_UP, BatchRenorm, update_norms
 from rlframe.policy import create_policy
+from rlframe.policy.qac import truncated
 from rlframe.policy.qrdqn import quantile_huber_loss
-from rlframe.policy.sac import truncated
 
 OBS = spaces.Box(-1, 1, (3,), np.float32)
 SPEC: Any = EnvSpec(OBS, spaces.Box(-1, 1, (2,), np.float32), name='Toy-v0')

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rlframe.policy.parts.options import check_positive_schedule, check_schedule, value_at
+from rlframe.policy.parts.options import check_positive_schedule, check_schedule, schedule_of
 
 
 def schedule(kind: str) -> dict[str, Any]:
@@ -23,7 +23,7 @@ def schedule(kind: str) -> dict[str, Any]:
     ],
 )
 def test_values_over_env_steps(kind: str, at_50: float, at_100: float, at_1000: float) -> None:
-    values = [value_at(schedule(kind), step) for step in (0, 50, 100, 1000)]
+    values = [schedule_of(schedule(kind))(step) for step in (0, 50, 100, 1000)]
     assert values == pytest.approx([2.0, at_50, at_100, at_1000])
 
 

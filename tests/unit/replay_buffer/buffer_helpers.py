@@ -58,13 +58,3 @@ def assert_same(one: Any, other: Any) -> None:
 def tensors(batch: Batch) -> dict[str, Any]:
     """Returns the columns of a batch that are tensors, or nested batches."""
     return {name: column for name, column in batch.items() if not isinstance(column, np.ndarray)}
-
-
-class FakeClock:
-    """A time that stands still until it is set."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now

@@ -6,8 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from buffer_helpers import FakeClock, transitions
-from fakes import FakeBoard
+from buffer_helpers import transitions
 
 from rlframe.errors import ConfigError
 from rlframe.worker.replay_buffer.advanced_buffer import ElasticReplayBuffer
@@ -74,12 +73,3 @@ def test_state_keeps_the_size() -> None:
     buffer.update(6)
     other.load_state_dict(buffer.state_dict())
     assert other.count() == 3 and seen(other) == [7, 8, 9]
-
-
-def test_an_item_that_is_not_sampled_is_not_counted_as_removed() -> None:
-    board, clock = FakeBoard(), FakeClock()
-    buffer = pushed(size=8, count=7, tb_logger=board, clock=clock)
-    clock.now = 1000.0
-    buffer.push(transitions(7, 3), 10)
-    removed = [value for tag, value, _ in board.scalars if 'removed' in tag]
-    assert removed and removed[-1] == 2

@@ -270,7 +270,7 @@ def spec_of(*words: str) -> Any:
 @pytest.mark.parametrize(
     ('words', 'expected'),
     [
-        (('env.env_id=image_env:Dot',), r"env\.frame_stack is 1.*got 'once'.*env\.frame_stack >= 2"),
+        (('env.env_id=image_env:Dot',), r"env\.frame_stack=1 .*got 'once'.*env\.frame_stack >= 2"),
         (
             ('env.env_id=image_env:Dot', 'env.frame_stack=4', 'env.kwargs={"dtype": "float32"}'),
             r"frames are uint8 images.*float32\[4, 12, 12\].*'copied'",

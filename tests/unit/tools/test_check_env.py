@@ -102,7 +102,7 @@ def test_an_env_that_raises_is_named_with_the_line() -> None:
 def test_an_env_that_hangs_is_abandoned_and_named_with_the_line() -> None:
     report = check_env({'env_id': checked_envs.Hanging}, 40, call_seconds=0.5)
     (error,) = errors(report)
-    assert error['seen'].startswith('reset()') and 'did not return within 0.5 s' in error['seen']
+    assert error['seen'].startswith('creating it') and 'did not return within 0.5 s' in error['seen']
     assert error['where'] == line_of(checked_envs.Hanging.reset, 'RELEASE.wait')
 
 

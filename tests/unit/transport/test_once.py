@@ -5,88 +5,84 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from transports import Coordinator, collected, join
+from transports import Coordinator, collected
 
 from rlframe.errors import MessageError
+from rlframe.parallel.transport import answering
 from rlframe.parallel.transport import messages as m
-from rlframe.parallel.transport.answering import InProcessServer, Replies
-from rlframe.parallel.transport.base import MOST_AT_ONCE, Envelope, decode, encode
+from rlframe.parallel.transport.answering import InProcessServer
+from rlframe.parallel.transport.base import MOST_AT_ONCE, Envelope, Reply, decode, encode
 
 
 def sent(seq: int, lane: int = 0) -> Envelope:
     return Envelope('w', seq, m.AskTask(), False, 's', lane)
 
 
-def joining(session: str = 's', seq: int = 0) -> Envelope:
-    return Envelope('', seq, join(), False, session)
+class Asked:
+    """A server, and the numbers of the requests that it handled."""
+
+    def __init__(self) -> None:
+        self.server, self.handled = InProcessServer(), list[int]()
+        self.server.start(self.handle)
+
+    def handle(self, envelope: Envelope, payload: Any) -> Reply:
+        self.handled.append(envelope.seq)
+        return Reply(m.Wait(0.0, False, str(len(self.handled))))
+
+    def __call__(self, envelope: Envelope) -> str:
+        reply: Any = self.server.answer(envelope, lambda: None).message
+        return str(reply.reason)
 
 
 @pytest.fixture
-def replies() -> Any:
-    made: Any = Replies(patience=0.01)  # it does not look at what it keeps
-    made.once(joining(), lambda: 'joined')
-    made.joined('s', 'w')
-    return made
+def ask() -> Asked:
+    return Asked()
 
 
-def never() -> str:
-    raise AssertionError('handled')
-
-
-def test_reply_is_kept_until_its_receiver_asks_something_else(replies: Any) -> None:
-    assert replies.once(sent(1), lambda: 'one') == 'one'
-    assert replies.once(sent(1), never) == 'one'
-    assert replies.once(sent(2), lambda: 'two') == 'two' and [
-        seq for seq, _ in replies._sessions['s'].newest.values()
-    ] == [2]
+def test_reply_is_kept_until_its_receiver_asks_something_else(ask: Asked) -> None:
+    assert [ask(sent(seq)) for seq in (1, 1, 2)] == ['1', '1', '2']
     with pytest.raises(MessageError, match='request 1 is a late copy'):
-        replies.once(sent(1), never)
+        ask(sent(1))
+    assert len(ask.server._newest) == 1 and ask.handled == [1, 2]
 
 
-def test_reply_that_another_thread_waits_for_is_kept(replies: Any) -> None:
-    assert replies.once(sent(1, lane=1), lambda: 'one') == 'one'
+def test_reply_that_another_thread_waits_for_is_kept(ask: Asked) -> None:
+    assert ask(sent(1, lane=1)) == '1'
     for seq in range(1, 100):
-        replies.once(sent(seq), lambda: 'more')
-    assert replies.once(sent(1, lane=1), never) == 'one'
+        ask(sent(seq))
+    assert ask(sent(1, lane=1)) == '1'
 
 
-def test_late_copy_of_a_join_admits_nobody(replies: Any) -> None:
-    replies.once(sent(1), lambda: 'one')
-    with pytest.raises(MessageError, match='late copy'):
-        replies.once(joining(), never)
-    replies.forget('w')
-    with pytest.raises(MessageError, match='late copy'):
-        replies.once(joining(), never)
-
-
-def test_forgotten_worker_is_refused_and_its_replies_are_dropped(replies: Any) -> None:
-    replies.once(sent(1), lambda: 'one')
-    replies.forget('w')
-    assert [*replies._sessions['s'].newest.values()] == [(1, None)]
-    with pytest.raises(MessageError, match='does not know'):
-        replies.once(sent(2), never)
-    replies.once(joining(seq=3), lambda: 'again')
-    replies.joined('s', 'w2')
-    with pytest.raises(MessageError, match='another connection'):
-        replies.once(sent(4), never)
-
-
-def test_reply_to_a_farewell_can_be_repeated_although_the_handler_forgets_the_worker(
-    replies: Any,
+def test_replies_to_a_worker_that_was_lost_are_dropped_and_its_late_requests_are_not_handled(
+    ask: Asked,
 ) -> None:
-    def farewell() -> str:
-        replies.forget('w')
-        return 'farewell'
+    ask(sent(1))
+    ask.server.forget('nobody')
+    ask.server.forget('s')
+    with pytest.raises(MessageError, match='late copy'):
+        ask(sent(1))
+    assert [*ask.server._newest.values()] == [(1, None)] and ask.handled == [1]
+    assert ask(sent(2)) == '2', 'it may join again'
 
-    replies.once(sent(1), farewell)
-    assert replies.once(sent(1), never) == 'farewell'
+
+def test_reply_to_a_farewell_can_be_repeated_although_the_handler_forgets_the_worker(ask: Asked) -> None:
+    def farewell(envelope: Envelope, payload: Any) -> Reply:
+        ask.server.forget(envelope.session)
+        return ask.handle(envelope, payload)
+
+    ask.server.start(farewell)
+    assert [ask(sent(1)), ask(sent(1))] == ['1', '1']
 
 
-def test_failed_handler_leaves_no_reply_and_is_not_called_again(replies: Any) -> None:
+def test_failed_handler_leaves_no_reply_and_is_not_called_again(
+    ask: Asked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(answering, 'PATIENCE', 0.01)
+    ask.server.start(lambda envelope, payload: (_ for _ in ()).throw(KeyboardInterrupt))
     with pytest.raises(KeyboardInterrupt):
-        replies.once(sent(1), lambda: (_ for _ in ()).throw(KeyboardInterrupt))
+        ask(sent(1))
     with pytest.raises(TimeoutError):
-        replies.once(sent(1), never)
+        ask(sent(1))
 
 
 @pytest.mark.parametrize(

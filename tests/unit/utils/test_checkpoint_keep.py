@@ -10,15 +10,13 @@ import pytest
 from checkpoint_helpers import edit_manifest, newest_good, payload, save_run, state
 
 from rlframe.errors import CheckpointWriteError
-from rlframe.run.manifest import read_manifest
-from rlframe.run.read_checkpoint import find_checkpoint, load_checkpoint, verify_checkpoint
+from rlframe.run.read_checkpoint import find_checkpoint, load_checkpoint
 from rlframe.run.write_checkpoint import (
     clean_leftovers,
     keep,
     link_checkpoint,
     publish_checkpoint,
     save_checkpoint,
-    strip_buffer,
 )
 
 
@@ -96,53 +94,6 @@ def test_the_names_are_set_in_one_step_and_a_disk_that_refuses_leaves_them(
     assert newest_good(tmp_path) == (tmp_path / 'iteration_2', [])
 
 
-def test_only_the_latest_keeps_its_replay_buffer_where_that_is_asked_for(tmp_path: Path) -> None:
-    save_run(tmp_path, [1, 2, 3], replay_buffer='latest')
-    said = [read_manifest(tmp_path / f'iteration_{number}')['replay_buffer'] for number in (1, 2, 3)]
-    assert said == ['stripped', 'stripped', 'saved']
-    assert names(tmp_path / 'iteration_1') == ['manifest.json', 'state.json', 'tensors.safetensors']
-    for number in (1, 2):
-        loaded, manifest = load_checkpoint(tmp_path / f'iteration_{number}')
-        assert 'replay_buffer' not in loaded and manifest['score'] == 1.0
-        assert verify_checkpoint(tmp_path / f'iteration_{number}')['format_version'] == 2
-    assert 'replay_buffer' in load_checkpoint(tmp_path / 'latest')[0]
-    save_run(tmp_path, [4], replay_buffer='none')
-    assert read_manifest(tmp_path / 'iteration_4')['replay_buffer'] == 'none'
-    assert read_manifest(tmp_path / 'iteration_3')['replay_buffer'] == 'saved'
-
-
-@pytest.mark.parametrize('place', range(8))
-def test_stripping_can_be_interrupted_anywhere_and_done_again(
-    place: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (path,) = save_run(tmp_path, [1], monkeypatch)
-    left = [place]
-
-    def guarded(real: Any) -> Any:
-        def call(*args: Any, **kwargs: Any) -> Any:
-            left[0] -= 1
-            if left[0] == -1:
-                raise KeyboardInterrupt
-            return real(*args, **kwargs)
-
-        return call
-
-    with monkeypatch.context() as patch:
-        for name in ('fsync', 'replace', 'unlink'):
-            patch.setattr(os, name, guarded(getattr(os, name)))
-        try:
-            strip_buffer(path)
-        except KeyboardInterrupt:
-            assert left[0] < 0
-    loaded, manifest = load_checkpoint(path)
-    assert ('replay_buffer' in loaded) == (manifest['replay_buffer'] == 'saved')
-    verify_checkpoint(path)
-    strip_buffer(path)
-    clean_leftovers(tmp_path)
-    assert names(path) == ['manifest.json', 'state.json', 'tensors.safetensors']
-    assert load_checkpoint(path)[0]['progress'] == {'train_iter': 1}
-
-
 def test_leftovers_of_a_dead_process_go_and_a_replaced_checkpoint_comes_back(tmp_path: Path) -> None:
     save_run(tmp_path, [1, 2, 3])
     (tmp_path / '.tmp-iteration_4-abc').mkdir()
@@ -151,13 +102,11 @@ def test_leftovers_of_a_dead_process_go_and_a_replaced_checkpoint_comes_back(tmp
     (tmp_path / 'iteration_3').rename(tmp_path / '.old-iteration_3-0123')
     save_checkpoint(tmp_path / 'other', state())
     (tmp_path / 'other').rename(tmp_path / '.old-iteration_1-0123')
-    (tmp_path / 'iteration_1' / '.tmp-x').touch()
     (tmp_path / 'notes.txt').touch()
     assert not (tmp_path / 'latest').exists()
     assert len(clean_leftovers(tmp_path)) == 4
     assert names(tmp_path) == ['iteration_1', 'iteration_2', 'iteration_3', 'latest', 'notes.txt']
     assert load_checkpoint(tmp_path / 'latest')[0]['progress'] == {'train_iter': 3}
-    assert not (tmp_path / 'iteration_1' / '.tmp-x').exists()
     assert clean_leftovers(tmp_path) == clean_leftovers(tmp_path / 'nowhere') == []
 
 
