@@ -79,8 +79,8 @@ def pid_of(buffer: ShardedReplayBuffer, rank: int) -> int:
     return facts.pid
 
 
-def kill(buffer: ShardedReplayBuffer, rank: int) -> None:
-    os.kill(pid_of(buffer, rank), signal.SIGKILL)
+def kill(buffer: ShardedReplayBuffer, rank: int, how: signal.Signals = signal.SIGKILL) -> None:
+    os.kill(pid_of(buffer, rank), how)
 
 
 def columns(batch: Any) -> dict[str, list[float]]:
@@ -182,13 +182,16 @@ def test_restored_shards_go_on_with_the_same_batches(sharded: Make) -> None:
 # losses
 
 
-def test_a_lost_shard_costs_its_items_and_is_replaced_by_an_empty_one(sharded: Make) -> None:
-    buffer = sharded(2)
+@pytest.mark.parametrize('how', [signal.SIGKILL, signal.SIGSTOP])
+def test_a_lost_shard_costs_its_items_and_is_replaced_by_an_empty_one(
+    sharded: Make, how: signal.Signals
+) -> None:
+    buffer = sharded(2, shard_timeout=120.0 if how == signal.SIGKILL else 4.0)
     fill(buffer)
     held = [shard.count for shard in buffer.shards]
     batches = buffer.batches(40, 64, 0)
     drawn = [next(batches)]
-    kill(buffer, 1)
+    kill(buffer, 1, how)
     for batch in batches:
         drawn.append(batch)
         assert len(batch) == 64
