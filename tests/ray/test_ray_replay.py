@@ -182,11 +182,11 @@ def test_restored_shards_go_on_with_the_same_batches(sharded: Make) -> None:
 # losses
 
 
-@pytest.mark.parametrize('how', [signal.SIGKILL, signal.SIGSTOP])
+@pytest.mark.parametrize('how', [signal.SIGKILL, pytest.param(signal.SIGSTOP, marks=pytest.mark.slow)])
 def test_a_lost_shard_costs_its_items_and_is_replaced_by_an_empty_one(
     sharded: Make, how: signal.Signals
 ) -> None:
-    buffer = sharded(2, shard_timeout=120.0 if how == signal.SIGKILL else 4.0)
+    buffer = sharded(2, shard_timeout=120.0 if how == signal.SIGKILL else 20.0)
     fill(buffer)
     held = [shard.count for shard in buffer.shards]
     batches = buffer.batches(40, 64, 0)
