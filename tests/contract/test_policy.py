@@ -276,6 +276,11 @@ def test_resetting_some_or_all_envs_is_possible(make: Make) -> None:
     assert type(policy).__name__ in policy.learn_mode.info()
 
 
+def test_a_policy_is_at_most_four_classes_deep(name: str) -> None:
+    kinds = [kind for kind in POLICY_REGISTRY.get(name).__mro__ if kind.__module__.startswith('rlframe.')]
+    assert len(kinds) <= 4, 'what policies share is in their body, or a part that they have'
+
+
 class Net(torch.nn.Module):
     """Has outputs of one size, whatever it is asked for."""
 
