@@ -182,6 +182,6 @@ for config in (BY_ENVIRONMENT, BY_ADDRESS):
         assert ray.get(ray.remote(lambda: os.getpid()).remote(), timeout=60) != os.getpid()
     assert not ray.is_initialized()
 """
-    given = f"BY_ENVIRONMENT, BY_ADDRESS = {{'num_cpus': 7}}, {{'address': {address!r}}}"
+    given = f"BY_ENVIRONMENT, BY_ADDRESS = None, {{'address': {address!r}}}"
     output_of(given + code, RAY_ADDRESS=address, RAY_AUTH_MODE='token')
     owner.communicate('', timeout=60)

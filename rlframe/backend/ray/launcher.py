@@ -157,13 +157,9 @@ class ActorLauncher(Launcher):
         return cfg
 
 
-def _key(role: str, name: str) -> str:
-    return f'parallel.{SECTIONS[role]}.{name}'
-
-
 def _reserved(session: RaySession, cfg: ExperimentConfig) -> dict[str, dict[str, float]]:
     """Returns the resources of a worker of each role, which are reserved for all workers."""
-    where = _key('collector', 'num_cpus')
+    where = 'parallel.comm_collector.num_cpus'
     if any(cfg['parallel'][section].num_cpus is None for section in SECTIONS.values()):
         options = _options(cfg, 1.0)
         try:

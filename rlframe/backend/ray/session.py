@@ -78,25 +78,6 @@ FREE_SECONDS = 5.0
 """Longest wait for resources to become free: those of an actor do so about a second after its end."""
 STORE_BYTES = 2 * 2**30
 """Default limit for the object store of a Ray that is started here."""
-OF_A_NEW_RAY = frozenset(
-    [
-        'num_cpus',
-        'num_gpus',
-        'resources',
-        'labels',
-        'object_store_memory',
-        'include_dashboard',
-        'dashboard_host',
-        'dashboard_port',
-        '_memory',
-        '_temp_dir',
-        '_plasma_directory',
-        '_system_config',
-        '_node_name',
-        'object_spilling_directory',
-    ]
-)
-"""Arguments of ``ray.init`` that cannot be set for a running cluster."""
 
 
 class _Ours:
@@ -215,9 +196,7 @@ def connect(ray_init_config: Mapping[str, Any] | None = None, where: str = 'ray_
         return _hold()
     if address != 'auto':
         probe(address, f'{where}.address')
-    if unused := sorted(given.keys() & OF_A_NEW_RAY):
-        logger.warning('%s: %s not used: the Ray at %s runs already', where, ', '.join(unused), address)
-    _init(where, **{k: v for k, v in given.items() if k not in OF_A_NEW_RAY}, address=address)
+    _init(where, **given, address=address)
     return _hold()
 
 

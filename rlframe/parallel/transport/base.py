@@ -189,7 +189,6 @@ class Transport(Configurable):
         self._free: list[int] = []  # lanes on which no request waits
         self._first_pause = FIRST_PAUSE
         self._hurried_at, self._patience = 0.0, inf
-        self._silent_since: float | None = None  # when the first request began that came after the last reply
 
     def request(self, message: Message, payload: Any = None, timeout: float = TIMEOUT) -> Reply:
         """Sends a message and returns the reply.
@@ -217,7 +216,7 @@ class Transport(Configurable):
                 self._free.append(envelope.lane)
 
     def hurry(self, seconds: float) -> None:
-        """Lets running and later requests together wait for so many seconds at most without a reply.
+        """Lets each running or later request wait for so many seconds at most.
 
         A signal handler may call it.
         """
@@ -253,10 +252,6 @@ class Transport(Configurable):
         decode(encode(Envelope('', 0, message, has_payload)))
         with self._lock:
             if not self._free:
-                if len(self._next) >= MOST_AT_ONCE:
-                    raise MessageError(
-                        f'more than {MOST_AT_ONCE} requests at the same time', where=self._where
-                    )
                 self._free.append(len(self._next))
                 self._next.append(0)
             lane = self._free.pop()
@@ -267,18 +262,13 @@ class Transport(Configurable):
     def _answered(self, envelope: Envelope, packed: Any, end: float) -> Reply:
         """Repeats a request until its reply comes or the time is over."""
         start, pause, cause = monotonic(), self._first_pause, 'no time was left for an attempt'
-        if self._silent_since is None:
-            self._silent_since = start
 
         def left() -> float:
-            since = start if self._silent_since is None else self._silent_since
-            return min(end, max(since, self._hurried_at) + self._patience) - monotonic()
+            return min(end, max(start, self._hurried_at) + self._patience) - monotonic()
 
         while not self._closed.is_set() and (seconds := left()) > 0:
             try:
-                reply = self.carry(envelope, packed, seconds)
-                self._silent_since = None
-                return reply
+                return self.carry(envelope, packed, seconds)
             except OSError as error:
                 cause = _said(error)
             self._closed.wait(min(pause, max(left(), 0.0)))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from transports import Coordinator, collected
 
 from rlframe.errors import MessageError
 from rlframe.parallel.transport import answering
@@ -96,13 +95,3 @@ def test_head_of_an_envelope_is_checked(change: dict[str, Any]) -> None:
     assert encode(decode(tree)) == tree
     with pytest.raises(MessageError):
         decode({**tree, **change})
-
-
-def test_too_many_requests_at_the_same_time_are_refused() -> None:
-    server = InProcessServer()
-    server.start(Coordinator())
-    transport = server.connect()
-    transport._next = [0] * MOST_AT_ONCE
-    with pytest.raises(MessageError, match='at the same time'):
-        transport.request(collected(0))
-    server.close()
