@@ -27,7 +27,7 @@ from rlframe.policy.parts.compiled import (
     resolve_device,
 )
 from rlframe.policy.parts.fit import check_fit, check_network, check_sizes
-from rlframe.policy.parts.memory import Memory, core_nbytes
+from rlframe.policy.parts.memory import Memory
 from rlframe.policy.parts.normalize import NORMALIZE_OBS, NORMALIZE_REWARD, Normalizer
 from rlframe.policy.parts.options import INIT_FROM, ModelConfig, check_encoder, network_options, refused
 from rlframe.policy.parts.random_policy import random_collect_mode
@@ -364,16 +364,6 @@ class Policy(Configurable):
     def get_setting_eval(self, info: Mapping[str, Any]) -> dict[str, Any]:
         """Returns arguments for the evaluator's ``forward``."""
         return {}
-
-    @classmethod
-    def state_nbytes(cls, cfg: EasyDict) -> int:
-        """Returns the number of bytes of a transition that hold the recurrent state, if the policy is recurrent."""
-        return core_nbytes(cfg.model, cls.cores(cfg))
-
-    @classmethod
-    def cores(cls, cfg: EasyDict) -> int:
-        """Returns the number of recurrent cores whose state acting carries, if the network has a core."""
-        return 1
 
     @classmethod
     def check_config(cls, cfg: EasyDict) -> list[ConfigError]:
