@@ -11,13 +11,15 @@ from typing import Any
 import numpy as np
 import pytest
 from fault_envs import wait_until
-from ray_runs import RAY, config_of, is_alive, train_to
-from runs import CASES, assert_same_end, differences, every, killed_and_straight
+from ray_runs import RAY, is_alive, train_to
+from runs import CASES, ROOT, assert_same_end, differences, every, killed_and_straight
 from scipy import stats
 
 from rlframe.backend.ray.options import SHARD_OPTIONS, shard_options
 from rlframe.backend.ray.pool import ActorPool
 from rlframe.backend.ray.replay import SECTION, MakeShard, ShardActor, ShardedReplayBuffer
+from rlframe.config import compile_config
+from rlframe.config.reader import read_config
 from rlframe.data import Batch
 from rlframe.errors import ActorLostError, BufferUnderflowError, CheckpointMismatchError, NonFiniteError
 from rlframe.pipeline import SerialPipeline
@@ -317,29 +319,27 @@ def test_killed_and_resumed_run_with_shards_ends_with_the_same_bits(
     assert_same_end(*killed_and_straight(tmp_path, *words, '--train-iter', '300', every(51)))
 
 
-def test_a_run_goes_on_when_a_shard_is_killed_and_leaves_nothing_behind(
+@pytest.mark.slow
+def test_a_run_is_solved_though_a_shard_is_killed_and_leaves_nothing_behind(
     ray_of_tests: Any, tmp_path: Path
 ) -> None:
-    cfg = config_of(
-        'dqn advanced',
-        *RAY,
-        *SHARDS,
-        'collector.num_collectors=2',
-        'max_train_iter=400',
-        'policy.other.eps_ladder=7',
-    )
+    words = ['env.stop_value=195', 'env.evaluator_env_num=5', 'env.n_evaluator_episode=20']
+    words += ['evaluator.eval_freq=200', 'max_env_step=20000', 'policy.learn.update_per_collect=20']
+    words += ['collector.num_collectors=2', 'env.collector_env_num=2', 'policy.collect.n_sample=32']
+    cfg = compile_config(*read_config(str(ROOT / 'configs/cartpole_apex.py')), overrides=words)
     pids: list[int] = []
     with SerialPipeline(cfg, tmp_path) as pipeline:
         buffer: Any = pipeline.replay_buffer
 
         def after_step(_: Any) -> bool:
-            if not pids and buffer.count() > 100:
+            pipeline.evaluator.stop_value = 195 if pids else 501  # not solved before
+            if not pids and buffer.count() > 300:
                 pids.extend(pid_of(buffer, rank) for rank in (0, 1))
                 kill(buffer, 0)
             return False
 
         pipeline.run(after_step)
-        assert pipeline.progress.train_iter >= 400
+        assert pipeline.solved
         assert buffer.lost > 0
         assert buffer.pushed == buffer.count() + buffer.overwritten + buffer.lost
         pids += [pid_of(buffer, rank) for rank in buffer._pool.ready]

@@ -200,9 +200,12 @@ class ShardedReplayBuffer(IBuffer):
     item, whichever shard it is in; importance weights refer to all shards, too. With ``prefetch=0``, one shard returns the
     same bits as the buffer in this process. With ``prefetch=k``, k batches of a round are drawn ahead while the learner
     works, half of them in one message: their priorities are those of at most k updates before, and the sums of weights by
-    which shards are chosen are a message older. Which
-    answers are known when a batch is drawn does not depend on the speed of processes, so runs are repeatable either way;
-    between two rounds nothing is in flight, so a resumed run continues with the same bits.
+    which shards are chosen are a message older. Which answers are known when a batch is drawn does not depend on the speed
+    of processes, so runs are repeatable either way. Between two rounds no draw is in flight, so a resumed run continues with
+    the same bits.
+
+    Source:
+        Horgan et al., Distributed Prioritized Experience Replay (2018).
 
     A lost shard is replaced by an empty one. Its items are counted as ``lost``: ``pushed == count() + overwritten + lost``.
     Until the new one is ready, the others take its transitions; those of a sequence buffer are lost, too, as they belong to
@@ -275,6 +278,7 @@ class ShardedReplayBuffer(IBuffer):
 
     def _send_all(self) -> None:
         """Sends all orders that wait."""
+        self._count_losses()
         for rank, shard in enumerate(self.shards):
             if shard.orders:
                 self._send(rank)
