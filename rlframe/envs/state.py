@@ -30,7 +30,6 @@ from rlframe.envs.state_objects import (
     Originals,
     RefusedError,
     fingerprint,
-    is_data,
     is_env,
     is_env_class,
     is_leaf,
@@ -102,7 +101,10 @@ class Writer:
             nodes.append((self._survey if self._is_survey else self._node)(len(nodes)))
         for held in self._attributes & self._numbers.keys():
             raise RefusedError(self._paths[self._numbers[held]], dict, 'holds the attributes of an object')
-        text = json.dumps({'roots': encoded, 'nodes': nodes}, separators=(',', ':'), allow_nan=False)
+        try:
+            text = json.dumps({'roots': encoded, 'nodes': nodes}, separators=(',', ':'), allow_nan=False)
+        except ValueError as error:  # a number of a million digits
+            raise RefusedError('env', dict, f'cannot be written: {error}') from error
         memory = np.concatenate(self._memory) if self._memory else np.zeros(0, np.uint8)
         return {'graph': strict_json.JsonText(text), 'own': self._own, 'memory': memory}
 
@@ -151,8 +153,9 @@ class Writer:
     def _survey(self, number: int) -> Node:
         """Notes an object that has just been created with its env, and continues with all that it refers to."""
         value, path = self._objects[number], self._paths[number]
-        found = self._originals.print_of(value)
-        if found is not None and (id(value) in self._shared or not is_data(value)):
+        originals, is_shared = self._originals, id(value) in self._shared
+        found = originals.print_of(value) if is_shared else fingerprint(value, originals.layers)
+        if found is not None:
             self._originals.add(value, path)
             self._originals.prints[id(value)] = found
             return {}
@@ -540,11 +543,8 @@ class EnvState:
             return Writer(self._classes, self._originals).write(self._roots())
         except RefusedError as error:
             return Refusal(str(error))
-        except (
-            RecursionError,
-            ValueError,
-        ) as error:  # tuples that are nested too deeply, a number of a million digits
-            return Refusal(f'{type(self._layers[-1]).__name__} cannot be written: {error}')
+        except RecursionError:
+            return Refusal(f'{type(self._layers[-1]).__name__} has tuples that are nested too deeply')
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Restores a state that ``capture`` returned for an env that was created in the same way.
