@@ -71,19 +71,6 @@ def test_defaults_classes_and_forwarded_keys_are_in_one_tree() -> None:
     assert compile_({}, {'policy': {'type': 'ppo'}}).policy.other.replay_buffer is None
 
 
-def test_create_section_keys_go_to_their_section() -> None:
-    create = {
-        'collector': {'type': 'episode', 'backend': 'ray', 'num_collectors': 4},
-        'env_manager': {'type': 'subprocess'},
-        'replay_buffer': {'type': 'naive', 'replay_buffer_size': 500},
-    }
-    create['collector']['get_train_sample'] = True
-    cfg = compile_({'policy': {'collect': {'n_sample': None, 'n_episode': 4}}}, create)
-    assert cfg.policy.collect.collector.backend == 'ray'
-    assert (cfg.policy.collect.collector.type, cfg.env.manager.type) == ('episode', 'subprocess')
-    assert cfg.policy.other.replay_buffer.replay_buffer_size == 500
-
-
 def test_the_pair_is_left_as_it_is() -> None:
     main, create = EasyDict(env=dict(env_id='X')), EasyDict(policy=dict(type='dqn_command'))
     before = copy.deepcopy((main, create))
@@ -162,12 +149,6 @@ def test_missing_module_in_import_names_hides_no_further_mistake_and_adds_none()
 @pytest.mark.parametrize('create', [{'bufer': {}}, {'replay_bufer': {'type': 'naive'}}, {'policy': 'dqn'}])
 def test_bad_create_sections_are_refused(create: dict[str, Any]) -> None:
     assert any(f'create_config.{next(iter(create))}' in str(error) for error in errors_of({}, create))
-
-
-@pytest.mark.parametrize('pair', [(None, {}), ({'env': {'env_id': 'X'}}, 3)])
-def test_a_config_that_is_no_dict_is_refused(pair: tuple[Any, Any]) -> None:
-    with pytest.raises(ConfigError, match='expected a dict'):
-        compile_config(*pair)
 
 
 @pytest.mark.parametrize('name', ['items', 'update', 'was_read'])
