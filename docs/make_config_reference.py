@@ -74,7 +74,7 @@ def reference() -> str:
     parts += [PARALLEL_HEAD, _table(flat_fields(PARALLEL_FIELDS, f'{PARALLEL}.'))]
     for part in PARALLEL_ONLY:
         parts += _component(part)
-    parts += ['## backend: `backend` of a collector or an evaluator\n', _table(_chosen())]
+    parts += ['## backend: `backend` of a collector, an evaluator or a replay buffer\n', _table(_chosen())]
     backends = dict(_builtin(REGISTRIES['backend']))
     parts += [''.join(_title(name, cls) for name, cls in backends.items())]
     for role in ROLES:

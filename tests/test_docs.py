@@ -107,7 +107,13 @@ def test_links_point_to_files_and_headings(page: Path) -> None:
 OFTEN = {'cartpole_dqn', 'cartpole_ppo'}
 """The configs that are tried every time, and repeated from what the run wrote."""
 CONFIGS = [
-    pytest.param(file, id=file.stem, marks=[] if file.stem in OFTEN else [pytest.mark.slow])
+    pytest.param(
+        file,
+        id=file.stem,
+        marks=[]
+        if file.stem in OFTEN
+        else [pytest.mark.ray if "backend='ray'" in file.read_text(encoding='utf-8') else pytest.mark.slow],
+    )
     for file in sorted((ROOT / 'configs').glob('*.py'))
     if 'comm_collector' not in file.read_text(encoding='utf-8')  # parallel mode is not repeated exactly
 ]

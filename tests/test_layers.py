@@ -44,7 +44,8 @@ MAY_IMPORT = {
     ),
     'backend': (*BASE, 'data', 'run', 'worker.collector', 'pipeline', 'parallel.transport'),
     'backend.ray': (
-        *BASE, 'data', 'run', 'worker.collector', 'worker.evaluator', 'pipeline', 'backend', 'parallel', 'parallel.transport',
+        *BASE, 'data', 'run', 'worker.collector', 'worker.evaluator', 'worker.replay_buffer', 'pipeline', 'backend', 'parallel',
+        'parallel.transport',
     ),
     'export': (*BASE, 'data', 'run', 'config', 'model', 'policy', 'policy.parts', 'pipeline'),
     'tune': (*BASE, 'data', 'run', 'config', 'pipeline', 'export', 'backend', 'backend.ray', 'app'),

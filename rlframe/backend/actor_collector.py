@@ -28,26 +28,10 @@ from rlframe.run.metrics import ScalarWriter
 from rlframe.run.progress import Progress
 from rlframe.utils.field import ResolvedConfig
 from rlframe.utils.schema import part
-from rlframe.worker.collector.base_serial_collector import ISerialCollector, SerialCollector
+from rlframe.worker.collector.base_serial_collector import ISerialCollector
 from rlframe.worker.collector.battle_collector import PlayerLog
 from rlframe.worker.collector.episode_log import WINDOW, EpisodeLog
 from rlframe.worker.collector.serial_collector import SampleSerialCollector
-
-
-def check_steps_envs(kind: Any) -> None:
-    """Checks that a collector has envs to step in actors.
-
-    Raises:
-        ConfigError: If it has none.
-    """
-    if not issubclass(kind, SerialCollector):
-        raise ConfigError(
-            f'{kind.__name__} steps no envs, so it cannot run in actors',
-            where='policy.collect.collector.backend',
-            got='ray',
-            expected="'local'",
-        )
-
 
 TARGETS = ('n_sample', 'n_episode')
 
@@ -91,7 +75,6 @@ class ActorCollector(ISerialCollector):
         *,
         progress: Progress | None = None,
     ) -> None:
-        check_steps_envs(kind)
         self._cfg = cfg
         self._log: EpisodeLog = EpisodeLog(
             0,
@@ -243,7 +226,7 @@ class ActorCollector(ISerialCollector):
             size,
             self._train_iter,
             version,
-            self._options,
+            self._options_of(rank),
             self._at_random,
             is_reset,
             self._reset_always,
@@ -252,6 +235,15 @@ class ActorCollector(ISerialCollector):
         call = self._pool.ask(rank, 'collect', request, weights, size=size)
         self.requested += size
         return call
+
+    def _options_of(self, rank: int) -> Mapping[str, Any]:
+        """Returns further arguments of the collector of a rank, whose policy may have settings of its own."""
+        settings_of, name = self._attribute('settings_of', None), 'policy_kwargs'
+        if settings_of is None or not self._options.get(name):
+            return self._options
+        ranks = self._pool.ranks
+        own = settings_of(self._options[name], ranks.index(rank), len(ranks))
+        return {**self._options, name: own}
 
     def _wait(self) -> Call:
         """Waits for the next call that has ended; data replaced by an exception are lost."""

@@ -21,10 +21,12 @@ if TYPE_CHECKING:
     from rlframe.config.schema import ExperimentConfig
     from rlframe.envs import EnvFactory
     from rlframe.policy import Policy
-    from rlframe.worker import ISerialCollector, ISerialEvaluator
+    from rlframe.worker import IBuffer, ISerialCollector, ISerialEvaluator
 
 COLLECTOR = 'policy.collect.collector'
 """Section of the collector."""
+BUFFER = 'policy.other.replay_buffer'
+"""Section of the replay buffer."""
 OVERLAP: int = option(
     0,
     range='[0, 1]',
@@ -60,6 +62,38 @@ def overlap_errors(known: Mapping[str, Any]) -> list[ConfigError]:
         for why, holds in reasons.items()
         if holds
     ]
+
+
+def collecting_errors(known: Mapping[str, Any], collectors: int) -> list[ConfigError]:
+    """Returns the mistakes about what each of several collectors does on its own: its eps, and first priorities.
+
+    Args:
+        known: Dotted keys of the whole config to values; keys with invalid values are left out.
+        collectors: Their number.
+    """
+    errors = []
+    if known.get('policy.other.eps_ladder') and collectors < 2:
+        errors.append(
+            ConfigError(
+                f'eps differs between collectors, and there is {collectors}',
+                where='policy.other.eps_ladder',
+                got=known['policy.other.eps_ladder'],
+                expected='0',
+                remedy=f"Or set {COLLECTOR}.backend='ray' and num_collectors to at least 2.",
+            )
+        )
+    needed = {f'{COLLECTOR}.type': 'sample', f'{BUFFER}.type': 'advanced', 'policy.priority': True}
+    for key, value in needed.items() if known.get('policy.first_priority') == 'error' else ():
+        if known.get(key) != value:
+            errors.append(
+                ConfigError(
+                    "the collector 'sample' gives first priorities to the replay buffer 'advanced', for a policy with priorities",
+                    where=key,
+                    got=known.get(key),
+                    expected=f"{value!r}, or policy.first_priority='largest'",
+                )
+            )
+    return errors
 
 
 class MakeCollector:
@@ -102,6 +136,13 @@ def actor_config(cfg: ExperimentConfig, rank: int, incarnation: int) -> Experime
     return cfg
 
 
+def mark_collecting(cfg: ExperimentConfig) -> None:
+    """Counts the options as read that only collectors in other processes read."""
+    mark_read(cfg.env.manager, cfg.policy.collect)
+    for name in ('nstep', 'first_priority'):
+        cfg.policy.get(name)
+
+
 def mark_read(*sections: Mapping[str, Any]) -> None:
     """Counts all options of sections as read: actors read them, in copies in their own processes."""
     for section in sections:
@@ -111,17 +152,17 @@ def mark_read(*sections: Mapping[str, Any]) -> None:
 class Backend(Configurable):
     """Runs collection or evaluation, and returns its results.
 
-    A run creates one backend for its collector and one for its evaluator. ``open_collector`` or ``open_evaluator``,
-    which acquires resources, is called before the policy and the run folder exist, ``make_collector`` or
-    ``make_evaluator`` afterwards.
+    A run creates one backend for its collector, one for its evaluator and one for its replay buffer. ``open_collector``,
+    ``open_evaluator`` or ``open_buffer``, which acquires resources, is called before the policy and the run folder exist,
+    ``make_collector``, ``make_evaluator`` or ``make_buffer`` afterwards.
 
     Args:
         factory: Creates the envs of the run.
     """
 
-    config: dict[str, Any] = dict(collector={}, evaluator={})
-    """Options that a config may set under ``policy.collect.collector`` and ``policy.eval.evaluator``, in addition to
-    those of the collector or evaluator."""
+    config: dict[str, Any] = dict(collector={}, evaluator={}, replay_buffer={})
+    """Options that a config may set under ``policy.collect.collector``, ``policy.eval.evaluator`` and
+    ``policy.other.replay_buffer``, in addition to those of the collector, evaluator or replay buffer."""
 
     def __init__(self, factory: EnvFactory) -> None:
         self.factory = factory
@@ -160,6 +201,18 @@ class Backend(Configurable):
             common: Further arguments of every evaluator: ``tb_logger``, ``exp_name``, ``seed``, ``purpose``.
         """
 
+    def open_buffer(self, cfg: ExperimentConfig) -> None:
+        """Acquires what the replay buffer needs; by default nothing."""
+
+    def make_buffer(self, cfg: ExperimentConfig, **common: Any) -> IBuffer | None:
+        """Creates the replay buffer, by default in this process; None for an on-policy policy.
+
+        Args:
+            cfg: The whole config of the run.
+            common: Further arguments of every replay buffer: ``tb_logger``, ``exp_name``.
+        """
+        return build.make_buffer(cfg, **common)
+
     @abstractmethod
     def close(self) -> None:
         """Releases everything that was acquired; may be called twice, and after ``open_...`` failed."""
@@ -173,10 +226,10 @@ class Backend(Configurable):
 
     @classmethod
     def options_of(cls, role: str) -> Options:
-        """Returns the options for a collector or an evaluator.
+        """Returns the options for a collector, an evaluator or a replay buffer.
 
         Args:
-            role: ``'collector'`` or ``'evaluator'``.
+            role: ``'collector'``, ``'evaluator'`` or ``'replay_buffer'``.
         """
         found: Options = cls.config_fields()[role]
         return found
@@ -188,11 +241,16 @@ class Backend(Configurable):
         Args:
             known: Dotted keys of the whole config to values; keys with invalid values are left out.
         """
-        return overlap_errors(known)
+        return overlap_errors(known) + collecting_errors(known, 1)
 
     @classmethod
     def evaluator_errors(cls, known: Mapping[str, Any]) -> list[ConfigError]:
         """Returns the mistakes of a config that evaluates here, beyond those of single options."""
+        return []
+
+    @classmethod
+    def buffer_errors(cls, known: Mapping[str, Any]) -> list[ConfigError]:
+        """Returns the mistakes of a config that keeps its transitions here, beyond those of single options."""
         return []
 
     @classmethod
@@ -238,7 +296,7 @@ class LocalBackend(Backend):
         if section.get('overlap'):
             from rlframe.backend.pool import ChildPool
 
-            mark_read(cfg.env.manager, cfg.policy.collect)
+            mark_collecting(cfg)
             cfg.env.get('collector_env_num')
             self._child = ChildPool(MakeCollector(cfg, self.factory))
             return

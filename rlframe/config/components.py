@@ -345,14 +345,14 @@ def _keep_only_components(tree: Tree, part: Component) -> None:
 
 
 def with_backend(tree: Tree, part: Component, own: Options, errors: list[ConfigError]) -> Options:
-    """Adds the options of the backend that a section names to those of its collector or evaluator.
+    """Adds the options of the backend that a section names to those of its component.
 
     An unknown backend is an error: its name is removed from the tree, and the options of all backends are accepted.
 
     Args:
         tree: Options set by the user.
         part: The component.
-        own: Options of the collector or evaluator, which have precedence.
+        own: Options of the component, which have precedence.
         errors: Mistakes are appended to it.
     """
     if part.name not in ROLES:
@@ -401,6 +401,10 @@ def drop_replaced_backend(tree: Tree, before: Tree) -> None:
                 section.pop(name, None)
 
 
+ERRORS = {'collector': 'collector_errors', 'evaluator': 'evaluator_errors', 'replay_buffer': 'buffer_errors'}
+"""Methods of a backend that find the mistakes of a config in each role."""
+
+
 def backend_errors(known: Mapping[str, Any]) -> list[ConfigError]:
     """Returns the mistakes that the backends of a config find.
 
@@ -411,7 +415,7 @@ def backend_errors(known: Mapping[str, Any]) -> list[ConfigError]:
     for role, path in ROLES.items():
         kind = _known_backend(known, '.'.join(path))
         if kind is not None:
-            errors += kind.collector_errors(known) if role == 'collector' else kind.evaluator_errors(known)
+            errors += getattr(kind, ERRORS[role])(known)
     return errors
 
 

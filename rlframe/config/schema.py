@@ -85,7 +85,11 @@ SECTIONS = frozenset(part.path[:depth] for part in ALL_COMPONENTS for depth in r
 ALIASES = {part.name: part.key for part in ALL_COMPONENTS if part.name != part.key}
 """Short starts of an override's key: ``collector.`` for ``policy.collect.collector.``."""
 
-ROLES = {'collector': ('policy', 'collect', 'collector'), 'evaluator': ('policy', 'eval', 'evaluator')}
+ROLES = {
+    'collector': ('policy', 'collect', 'collector'),
+    'evaluator': ('policy', 'eval', 'evaluator'),
+    'replay_buffer': ('policy', 'other', 'replay_buffer'),
+}
 """Components that run in a backend, with their sections."""
 
 LOCAL = 'local'
@@ -102,6 +106,12 @@ BACKENDS = {
         LOCAL,
         type=str,
         doc="place where the policy is evaluated: 'local' is this process, and training waits; 'ray' is an actor, while training continues",
+        reaches='process',
+    ),
+    'replay_buffer': Field(
+        LOCAL,
+        type=str,
+        doc="place where transitions are kept: 'local' is this process, 'ray' are actors, each with a shard of them",
         reaches='process',
     ),
 }

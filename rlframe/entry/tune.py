@@ -16,11 +16,13 @@ from rlframe.config import compile_config, parse_overrides, parse_value
 from rlframe.entry.arguments import Args
 from rlframe.entry.train import config_of
 from rlframe.errors import ConfigError, ConfigWarning
-from rlframe.pipeline.saying import count_of, program, say, say_warnings, short_path
+from rlframe.pipeline.saying import count_of, larger_budget, program, say, say_warnings, short_path
+from rlframe.run.progress import BUDGETS, Progress, set_budgets, spent_budgets
 
 if TYPE_CHECKING:
     from rlframe.pipeline.resume import Pair
     from rlframe.tune import Report
+    from rlframe.tune.report import Row
 
 
 def _check(args: Args) -> None:
@@ -231,5 +233,18 @@ def _last_lines(report: Report, interrupted: bool) -> str:
         lines.append(f"use it: rlframe.load('{folder}/{POLICY}').act(obs)")
     if best is not None and best.result.checkpoint is not None:
         trial = shlex.quote(f'{folder}/{best.name}')
-        lines.append(f'continue the best trial: {program()} --resume {trial} --env-step N')
+        lines.append(f'continue the best trial: {program()} --resume {trial}{_further(best)}')
     return '\n'.join(lines)
+
+
+def _further(best: Row) -> str:
+    """Returns the flags with which the best trial trains further: larger budgets, if it is at its end."""
+    from rlframe.tune.trial import compile_trial
+
+    cfg, last = compile_trial(best.config), best.result.metrics or {}
+    progress = Progress(envstep=last.get('envstep', 0), train_iter=last.get('train_iter', 0))
+    keys = spent_budgets(cfg, progress)
+    if last.get('stopped') and not keys:  # solved: another budget lets it go on
+        keys = set_budgets(cfg)[:1] or ['max_env_step']
+    larger = {key: larger_budget(cfg, progress, key) for key in keys}
+    return ''.join(f' {BUDGETS[key][2]} {number}' for key, number in larger.items())

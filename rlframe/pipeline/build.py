@@ -214,7 +214,12 @@ def evaluator_backend(cfg: ExperimentConfig, factory: EnvFactory) -> Backend:
     return _opened(cfg.policy.eval.evaluator, factory, lambda backend: backend.open_evaluator(cfg))
 
 
-def _opened(section: ResolvedConfig, factory: EnvFactory, open_: Callable[[Backend], None]) -> Backend:
+def buffer_backend(cfg: ExperimentConfig, factory: EnvFactory) -> Backend:
+    """Returns the backend of the replay buffer; the caller has to close it."""
+    return _opened(cfg.policy.other.replay_buffer or {}, factory, lambda backend: backend.open_buffer(cfg))
+
+
+def _opened(section: Mapping[str, Any], factory: EnvFactory, open_: Callable[[Backend], None]) -> Backend:
     backend = get_backend_cls(section)(factory)
     try:
         open_(backend)
@@ -397,9 +402,12 @@ def make_buffer(cfg: ExperimentConfig, **common: Any) -> IBuffer | None:
     section = cfg.policy.other.replay_buffer
     if section is None:
         return None
-    return BUFFER_REGISTRY.build(
-        section, section, seed=component_rng(cfg.seed, 'replay_buffer').integers(2**32), **common
-    )
+    return BUFFER_REGISTRY.build(section, section, seed=buffer_seed(cfg), **common)
+
+
+def buffer_seed(cfg: ExperimentConfig) -> int:
+    """Returns the seed of the replay buffer."""
+    return int(component_rng(cfg.seed, 'replay_buffer').integers(2**32))
 
 
 def make_learner(

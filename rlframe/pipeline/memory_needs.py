@@ -14,7 +14,7 @@ from rlframe.data.timestep import EnvSpec
 from rlframe.errors import ConfigError, ResourceError
 from rlframe.policy.base_policy import Policy
 from rlframe.registry import MODEL_REGISTRY, POLICY_REGISTRY
-from rlframe.run.machine import available_memory, demand_memory, free_memory
+from rlframe.run.machine import available_memory, demand_memory
 from rlframe.utils.files import LimitExceededError, check_limit
 from rlframe.utils.lazy import LazyModule
 from rlframe.worker.replay_buffer.frames import is_stack, slots_of
@@ -107,8 +107,7 @@ def row_nbytes(spec: EnvSpec, frame_stack: int = 1) -> int:
 def buffer_nbytes(cfg: ExperimentConfig, spec: EnvSpec) -> int:
     """Estimates the size of the replay buffer in bytes; 0 if there is none, or its size is not an option."""
     size = _buffer_size(cfg)
-    state = POLICY_REGISTRY.get(cfg.policy.type).state_nbytes(cfg.policy)
-    return (row_nbytes(spec, _shared_frames(cfg, spec)) + state) * size + _frames_nbytes(cfg, spec)
+    return row_nbytes(spec, _shared_frames(cfg, spec)) * size + _frames_nbytes(cfg, spec)
 
 
 def _buffer_size(cfg: ExperimentConfig) -> int:
@@ -124,12 +123,14 @@ def _frames_nbytes(cfg: ExperimentConfig, spec: EnvSpec) -> int:
 
 
 def check_memory(cfg: ExperimentConfig, spec: EnvSpec, policy: Policy | None = None) -> None:
-    """Refuses a replay buffer that the free memory cannot hold, or whose frames are not images.
+    """Refuses a replay buffer that main memory cannot hold, whose frames are not images, or that is on another device.
+
+    What a device cannot hold is refused when the first rows are pushed.
 
     Args:
         cfg: The config.
         spec: Spaces of its env.
-        policy: The one that learns in this process; None: the memory of devices is not looked at.
+        policy: The one that learns in this process; None: devices are not looked at.
 
     Raises:
         ConfigError: If frames are to be kept once, and observations are no stacks of images; or if the replay buffer is on
@@ -140,32 +141,23 @@ def check_memory(cfg: ExperimentConfig, spec: EnvSpec, policy: Policy | None = N
     check_frames(cfg, spec)
     if cfg.policy.other.replay_buffer is None:
         return
-    device = None if policy is None else _buffer_device(cfg, policy)
-    key, size, needed = f'{KEY}.replay_buffer_size', _buffer_size(cfg), buffer_nbytes(cfg, spec)
-    frames, in_main_memory = _frames_nbytes(cfg, spec), _buffer_device_name(cfg) == 'cpu'
-    if needed and (frames or in_main_memory):
-        demand_memory(needed, 'the replay buffer', key, _fitting(needed / size, 'transitions'))
-    if needed and device is not None:
-        on_device = frames or needed
-        remedy = f"{_fitting(on_device / size, 'transitions', device)} {KEY}.device='cpu' keeps them in main memory."
-        demand_memory(on_device, 'the replay buffer', key, remedy, device)
+    name, needed = cfg.policy.other.replay_buffer.get('device', 'cpu'), buffer_nbytes(cfg, spec)
+    if policy is not None and name != 'cpu':
+        _check_device(name, policy)
+    if needed and (name == 'cpu' or _frames_nbytes(cfg, spec)):
+        fitting = int(min(available_memory() / needed, 1.0) * _buffer_size(cfg))
+        remedy = f'At most {fitting} transitions fit.'
+        demand_memory(needed, 'the replay buffer', f'{KEY}.replay_buffer_size', remedy)
 
 
-def _buffer_device_name(cfg: ExperimentConfig) -> str:
-    section = cfg.policy.other.replay_buffer
-    return 'cpu' if section is None else section.get('device', 'cpu')
-
-
-def _buffer_device(cfg: ExperimentConfig, policy: Policy) -> torch.device | None:
-    """Returns the device of the replay buffer; None if it is in main memory.
+def _check_device(name: str, policy: Policy) -> None:
+    """Checks the device of a replay buffer.
 
     Raises:
         ConfigError: If the policy is on another device.
         DeviceError: If it does not exist.
     """
-    name, key = _buffer_device_name(cfg), f'{KEY}.device'
-    if name == 'cpu':
-        return None
+    key = f'{KEY}.device'
     device = existing_device(name, key, f"{key}='cpu' keeps the replay buffer in main memory.")
     of_policy = policy.get_attribute('device')
     if numbered(device) != numbered(of_policy):
@@ -175,12 +167,6 @@ def _buffer_device(cfg: ExperimentConfig, policy: Policy) -> torch.device | None
             got=name,
             expected=f"'{of_policy}'" if of_policy.type == 'cpu' else f"'{of_policy}' or 'cpu'",
         )
-    return device
-
-
-def _fitting(nbytes: float, what: str, device: torch.device | None = None) -> str:
-    free = available_memory() if device is None else free_memory(device)
-    return f'At most {int(free // nbytes)} {what} fit.'
 
 
 def check_frames(cfg: ExperimentConfig, spec: EnvSpec) -> None:

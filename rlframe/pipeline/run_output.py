@@ -237,7 +237,7 @@ def write_counts(
     seconds = max(progress.wall_time, 1e-9)
     values: dict[str, Any] = {'time/elapsed': seconds, 'time/fps': progress.envstep / seconds, **times}
     if replay_buffer is not None:
-        values['buffer/count'] = replay_buffer.count()
+        values |= replay_buffer.metrics()
     if 'eps' in settings:
         values['rollout/exploration_rate'] = settings['eps']
     write_record(writer, values, progress.envstep, train_iter=progress.train_iter)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shlex
 import shutil
 import sys
@@ -115,8 +114,6 @@ def space_text(space: Space[Any]) -> str:
     return str(space)
 
 
-STDLIB = str(Path(os.__file__).parent)
-"""First entry of ``sys.path`` that every process has; entries before it belong to this process or shell."""
 NEXT = {'evaluate': 'eval', 'plot': 'plot', 'report': 'report', 'export': 'export'}
 """Next steps with a scored run, and their verbs on the command line."""
 
@@ -132,7 +129,7 @@ def shell_commands(pipeline: Any, interrupted: bool) -> Iterator[str]:
         return  # no command could create them
     folder = shlex.quote(short_path(pipeline.folder))
     data = config.config_data(*config.split_config(pipeline.cfg))
-    start = f'{import_path(data)}{program()}'
+    start = program()
     if interrupted:
         yield f'resume: {start} --resume {folder}{trust_flag(data)}'
     if pipeline.evaluator.describe(pipeline.evaluator.best):
@@ -157,19 +154,3 @@ def larger_budget(cfg: Mapping[str, Any], progress: Progress, key: str) -> int:
 def trust_flag(data: Mapping[str, Any]) -> str:
     """Returns the flag that later commands need if this user has no key, so the run is not recognised as their own."""
     return ' --trust' if not has_key() and config.reaching_values(data) else ''
-
-
-def import_path(data: Mapping[str, Any]) -> str:
-    """Returns the ``PYTHONPATH`` setting that a command in the working directory needs to find the config's modules."""
-    names = {name.partition('.')[0] for name in config.modules_of(data)}
-    files = [getattr(sys.modules.get(name), '__file__', None) for name in sorted(names)]
-    before = sys.path[: sys.path.index(STDLIB)] if STDLIB in sys.path else sys.path
-    searched = [Path(entry).absolute() for entry in before]  # all that is not there in every process
-    folders: list[Path] = []
-    for file in files:
-        folder = Path(file or '.').absolute().parent
-        folder = folder.parent if file and Path(file).name == '__init__.py' else folder
-        if file and folder in searched and folder not in (Path.cwd(), *folders):
-            folders.append(folder)
-    path = os.pathsep.join(shlex.quote(short_path(folder)) for folder in folders)
-    return f'PYTHONPATH={path}{os.pathsep}$PYTHONPATH ' if path else ''

@@ -105,6 +105,9 @@ class SerialPipeline(HasGoal):
         self.collection = build.collector_backend(cfg, self.factory)
         """Backend of the collector."""
         self._closers.append(self.collection.close)
+        self.replay = build.buffer_backend(cfg, self.factory)
+        """Backend of the replay buffer."""
+        self._closers.append(self.replay.close)
         self._facts = RunFacts(cfg, self.factory.spec.name, lambda: self.evaluator.score, self.times.seconds)
         if saved is not None:
             self._facts.check_same(saved.manifest, saved.path)
@@ -127,7 +130,7 @@ class SerialPipeline(HasGoal):
 
     def _make_workers(self) -> None:
         cfg, common = self.cfg, {'tb_logger': self.writer, 'exp_name': str(self.folder)}
-        self.replay_buffer = build.make_buffer(cfg, **common)
+        self.replay_buffer = self.replay.make_buffer(cfg, **common)
         """Past transitions; None for an on-policy policy."""
         if self.replay_buffer is not None:
             learn = cfg.policy.learn

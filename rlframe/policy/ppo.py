@@ -168,10 +168,6 @@ class PPOPolicy(Policy):
         return 'recurrent_actor_critic' if self._has_core else 'actor_critic'
 
     @classmethod
-    def cores(cls, cfg: EasyDict) -> int:
-        return 1 if cfg.model.share_encoder else 2
-
-    @classmethod
     def check_config(cls, cfg: EasyDict) -> list[ConfigError]:
         errors = super().check_config(cfg)
         return errors if cls.correction is None else [*errors, *cls.correction.check_config(cfg)]

@@ -68,10 +68,6 @@ class QACPolicy(Policy):
     _entropy: EntropyWeight | None = None
     """The weight of the entropy of an actor that is not deterministic."""
 
-    @classmethod
-    def cores(cls, cfg: EasyDict) -> int:
-        return 1 + critic_num(cfg.model)
-
     def default_model(self) -> str:
         return 'recurrent_qac' if self._has_core else 'qac'
 

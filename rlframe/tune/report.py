@@ -21,10 +21,12 @@ from rlframe.config import split_config, write_total_config
 from rlframe.errors import ConfigError, RLFrameError
 from rlframe.export.artifact import open_source
 from rlframe.export.exporter import FORMATS
-from rlframe.pipeline.live import Shown
+from rlframe.pipeline.live import LONGEST_SECONDS, MEASURED_SECONDS, Shown
 from rlframe.scores import clock_text, number_text
 from rlframe.tune.trial import (
+    BUDGET_PARTS,
     CHECKPOINT,
+    PARTS,
     SEARCH,
     TrialBase,
     compile_trial,
@@ -48,6 +50,9 @@ class TrialTable(Callback):  # type: ignore[misc]  # Ray is untyped
         self._metric, self._mode = metric, mode
         self._shown: Shown | None = None
         self._begin, self._total = monotonic(), 0
+        self._begun_at: float | None = (
+            None  # share of the search that was done at the start, if it is resumed
+        )
 
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), '_shown': None}
@@ -94,7 +99,24 @@ class TrialTable(Callback):  # type: ignore[misc]  # Ray is untyped
             options = ', '.join(f'{k.rpartition(".")[2]}={short_value(v)}' for k, v in _own(best).items())
             parts.append(f'best {number_text(self._best(best))} ({best.trial_id}: {options})')
         parts.append(clock_text(monotonic() - self._begin))
+        if any(state in LATER for state in states):
+            left = self._seconds_left(trials)
+            parts.append(f'about {"--:--" if left is None else clock_text(left)} left')
         return ' | '.join(parts)
+
+    def _seconds_left(self, trials: Sequence[Any]) -> float | None:
+        """Estimates the seconds until all trials end, from the spent parts of their budgets; None if unknown.
+
+        Trials that are still to be ended early end sooner than that.
+        """
+        done = sum(map(_done, trials)) / max(self._total, len(trials))
+        seconds = monotonic() - self._begin
+        if self._begun_at is None:
+            self._begun_at = done
+        if seconds < MEASURED_SECONDS or done <= self._begun_at:
+            return None
+        left = (1 - done) * seconds / (done - self._begun_at)
+        return left if left < LONGEST_SECONDS else None
 
     def _table(self, trials: Sequence[Any]) -> Table:
         keys = list(dict.fromkeys(key for trial in trials for key in _own(trial)))
@@ -128,6 +150,17 @@ WORDS = {
     'ERROR': 'failed',
 }
 """States of trials, in words."""
+
+
+LATER = ('RUNNING', 'PENDING', 'PAUSED')
+"""States of trials that are not at their end."""
+
+
+def _done(trial: Any) -> float:
+    """Returns the done share of a trial, by its budget in env steps."""
+    if trial.status not in LATER:
+        return 1.0
+    return min(float((trial.last_result or {}).get(BUDGET_PARTS, 0.0)) / PARTS, 1.0)
 
 
 def _own(trial: Any) -> dict[str, Any]:

@@ -135,12 +135,27 @@ def test_what_cannot_be_written_is_noted(tmp_path: Path, config: dict[str, Any])
     )
 
 
+@pytest.mark.parametrize(
+    ('options', 'flags'),
+    [
+        ({'max_env_step': 60, 'max_train_iter': 10**6}, ' --env-step 120'),
+        ({'max_env_step': 300, 'env.stop_value': -5.0}, ' --env-step 600'),  # solved
+        (
+            {'max_env_step': 300, 'policy.eval.evaluator.eval_freq': '90 env steps'},
+            '',
+        ),  # ended by a scheduler
+    ],
+)
 def test_the_last_line_is_a_command_that_trains_the_best_trial_further(
-    cwd: Path, config: dict[str, Any]
+    options: dict[str, Any],
+    flags: str,
+    cwd: Path,
+    config: dict[str, Any],
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     home = cwd / 'my search'
     (home / 'trial_1').mkdir(parents=True)
-    config |= {'max_env_step': 60, 'max_train_iter': 10**6}
+    config |= options
     running = Trial(config, home / 'trial_1', 'a')
     last = running.step()
     running.save(home / 'trial_1' / 'checkpoint_0')
@@ -149,8 +164,34 @@ def test_the_last_line_is_a_command_that_trains_the_best_trial_further(
     result.metrics |= last
     line = _last_lines(write_report(results(home, result)), False).splitlines()[-1]
     title, _, command = line.partition(': ')
-    assert title == 'continue the best trial' and line.endswith("--resume 'my search/trial_1' --env-step N")
+    assert title == 'continue the best trial' and line.endswith(f"--resume 'my search/trial_1'{flags}")
     words = shlex.split(command)
-    assert main([*words[words.index('--resume') : -1], '120']) == 0
+    assert main(words[words.index('--resume') :]) == 0
     (run,) = cwd.glob('*_seed0')
-    assert records(run)[-1]['envstep'] > last['envstep']
+    assert records(run)[-1]['envstep'] > last['envstep'] and 'nothing is left' not in capsys.readouterr().out
+
+
+class Shown(NamedTuple):
+    """A trial as Tune has it."""
+
+    status: str
+    last_result: dict[str, float]
+    trial_id: str = 'x'
+    config: dict[str, Any] = {}
+    metric_analysis: dict[str, Any] = {}
+    storage: Any = None
+
+
+def test_status_line_says_how_long_the_search_still_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [100.0]
+    monkeypatch.setattr(module, 'monotonic', lambda: now[0])
+    table = module.TrialTable(METRIC)
+    table._total = 4
+    trials = [Shown('TERMINATED', {}), Shown('RUNNING', {}), Shown('PENDING', {})]
+    assert table._line(trials) == 'trials: 1 running, 1 waiting, 1 done of 4 | 0:00 | about --:-- left'
+    now[0] += 60
+    trials[1] = Shown('RUNNING', {'budget_parts': 13.5})  # half of one of four since the start
+    assert table._line(trials).endswith(' | 1:00 | about 5:00 left')
+    now[0] += 3600
+    trials = [Shown('TERMINATED', {})] * 3 + [Shown('ERROR', {})]
+    assert table._line(trials) == 'trials: 3 done, 1 failed of 4 | 1:01:00'

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from runs import DQN, finish, train
-from tune_runs import ENVIRONMENT, assert_same_state, trial_config
+from tune_runs import ENVIRONMENT, assert_same_state, command, trial_config
 
 from rlframe.run.read_checkpoint import find_checkpoint
 from rlframe.tune.trial import Trial
@@ -74,13 +74,6 @@ def until_all_end(home: Path, seconds: float) -> None:
                     os.kill(pid, signal.SIGKILL)
         assert time.monotonic() - began < seconds, left
         time.sleep(0.1)
-
-
-def command(pid: int) -> str:
-    try:
-        return Path(f'/proc/{pid}/cmdline').read_text().replace('\0', ' ')
-    except OSError:
-        return ''
 
 
 def processes_of(home: Path) -> set[int]:
@@ -167,7 +160,7 @@ def test_search_is_ended_by_a_signal_and_ends_elsewhere_with_the_same_bits(
     (command,) = [line for line in out.splitlines() if line.startswith('continue the best trial: ')]
     words = command.split()
     assert find_checkpoint(words[words.index('--resume') + 1]).is_relative_to(moved)
-    assert words[-2:] == ['--env-step', 'N']
+    assert words[-2:] == ['--env-step', str(2 * BUDGET)]
     for trial in trials(moved):
         assert rows(trial)[-1]['iterations_since_restore'] < rows(trial)[-1]['training_iteration']
     options = {'env.env_id': 'tune_envs:SlowEnv', 'max_env_step': BUDGET}

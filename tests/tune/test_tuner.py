@@ -24,6 +24,7 @@ from tune_runs import (
     RESULTS,
     SCORED,
     assert_same_state,
+    command,
     comparable,
     has_free_cpus,
     ray_results,
@@ -191,15 +192,6 @@ def test_trial_that_is_being_saved_when_it_takes_over_goes_on_to_its_end(tmp_pat
     assert (tmp_path / 'slow' / 'pbt_global.txt').is_file()
 
 
-@pytest.mark.filterwarnings('ignore:The optimal value found for dimension', 'ignore:scipy.optimize')
-def test_pb2_brings_a_search_to_its_end(tmp_path: Path) -> None:
-    pytest.importorskip('sklearn')
-    space = {RATE: tune.uniform(0.001, 0.01)}
-    results = search(tmp_path, space, scheduler='pb2', max_env_step=600, seed=0, num_samples=2, interval=2)
-    assert results.num_errors == 0 and len(results) == 2
-    assert all(rows(result.path)[-1]['timesteps_total'] >= 600 for result in results)
-
-
 def test_optuna_searches_and_its_trials_are_stopped_by_a_scheduler(tmp_path: Path) -> None:
     pytest.importorskip('optuna')
     space = {'env.kwargs.score': tune.uniform(1, 2), 'policy.learn.batch_size': tune.choice([8, 16])}
@@ -312,13 +304,6 @@ def test_fault_of_an_env_is_the_error_of_its_trial(tmp_path: Path) -> None:
         assert says[fault] in (report.folder / 'trials.csv').read_text()
         (told,) = (Path(row.result.path) / 'run').glob('crash_iteration_*.txt')
         assert 'Traceback' in told.read_text() and (fault != 'hang' or 'time.sleep' in told.read_text())
-
-
-def command(pid: int) -> str:
-    try:
-        return Path(f'/proc/{pid}/cmdline').read_text().replace('\0', ' ')
-    except OSError:
-        return ''
 
 
 def test_trial_that_is_begun_again_after_an_error_goes_on_from_its_checkpoint(tmp_path: Path) -> None:

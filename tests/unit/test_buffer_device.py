@@ -101,49 +101,21 @@ def test_a_device_that_does_not_exist_is_refused(count: int, name: str, gpus: Gp
         create_buffer({'type': 'advanced', 'device': name})
 
 
-def test_a_buffer_that_the_device_cannot_hold_is_refused_and_main_memory_is_not_needed(
+def test_main_memory_is_needed_only_for_columns_that_are_there_and_for_frames(
     gpus: Gpus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    row = 2 * 16 + 1 + 4 + 2 + 4
-    words = (AUTO, 'policy.other.replay_buffer.replay_buffer_size=1_000_000')
-    there = config_of('dqn naive', *words, f'{KEY}=cuda')
-    here = config_of('dqn naive', *words)
-    spec = build.make_factory(there).spec
-    monkeypatch.setattr(machine, 'available_memory', lambda: 10**6)
-    monkeypatch.setattr(memory_needs, 'available_memory', lambda: 10**6)
-    gpus(1, free=row * 1_000_000)
-    memory_needs.check_memory(there, spec, policy_on('cuda'))
-    with pytest.raises(ResourceError, match=r'0\.0 GiB are free\. At most'):
-        memory_needs.check_memory(here, spec, policy_on('cuda'))
-    gpus(1, free=row * 1_000_000 - 1)
-    expected = r"0.0 GiB are free on cuda. At most 999999 transitions fit. .*device='cpu' keeps"
-    with pytest.raises(ResourceError, match=expected) as caught:
-        memory_needs.check_memory(there, spec, policy_on('cuda'))
-    assert caught.value.where == 'policy.other.replay_buffer.replay_buffer_size'
-
-
-def test_frames_that_are_kept_once_need_main_memory_and_their_size_on_the_device(
-    gpus: Gpus, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from rlframe.worker.replay_buffer.frames import slots_of
-
-    size = 10_000
+    size = 'policy.other.replay_buffer.replay_buffer_size=1_000_000'
     images = ('env.env_id=image_env:Dot', 'env.frame_stack=4', 'policy.model.encoder_hidden_size_list=[8]')
-    cfg = config_of(
-        'dqn naive', AUTO, *images, f'policy.other.replay_buffer.replay_buffer_size={size}', f'{KEY}=cuda'
-    )
-    spec = build.make_factory(cfg).spec
-    needed = slots_of(size) * 12 * 12
-    gpus(1, free=needed)
-    memory_needs.check_memory(cfg, spec, policy_on('cuda'))
-    gpus(1, free=needed - 1)
-    with pytest.raises(ResourceError, match='free on cuda'):
-        memory_needs.check_memory(cfg, spec, policy_on('cuda'))
-    gpus(1, free=needed)
     for module in (machine, memory_needs):
-        monkeypatch.setattr(module, 'available_memory', lambda: needed)
-    with pytest.raises(ResourceError, match=r'are free\. At most'):
-        memory_needs.check_memory(cfg, spec, policy_on('cuda'))
+        monkeypatch.setattr(module, 'available_memory', lambda: 10**6)
+    gpus(1)
+    there = config_of('dqn naive', AUTO, size, f'{KEY}=cuda')
+    memory_needs.check_memory(there, build.make_factory(there).spec, policy_on('cuda'))
+    for words in ((), (*images, f'{KEY}=cuda')):
+        cfg = config_of('dqn naive', AUTO, size, *words)
+        with pytest.raises(ResourceError, match=r'0\.0 GiB are free\. At most') as caught:
+            memory_needs.check_memory(cfg, build.make_factory(cfg).spec, policy_on('cuda'))
+        assert caught.value.where == 'policy.other.replay_buffer.replay_buffer_size'
 
 
 def test_parallel_mode_refuses_a_device() -> None:

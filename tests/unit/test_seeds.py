@@ -178,14 +178,9 @@ def test_bad_seeds_are_refused_with_examples(text: str) -> None:
     ],
 )
 def test_bad_input_starts_no_process(
-    words: tuple[str, ...], says: str, capsys: pytest.CaptureFixture[str], children: type[FakeChild]
+    words: tuple[str, ...], says: str, refused: Callable[..., str], children: type[FakeChild]
 ) -> None:
-    try:
-        code = main(['train', '-c', 'cartpole_dqn', *words])
-    except SystemExit as error:
-        code = error.code  # type: ignore[assignment]
-    out, err = capsys.readouterr()
-    assert code == 2 and says in err and not out
+    assert says in refused('train', '-c', 'cartpole_dqn', *words)
     assert children.most == 0
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -162,16 +163,9 @@ def test_run_of_an_env_is_scored_and_resumed_without_its_command_line(
     ],
 )
 def test_bad_input_is_refused_before_anything_is_created(
-    words: tuple[str, ...], says: str, cwd: Path, capsys: pytest.CaptureFixture[str]
+    words: tuple[str, ...], says: str, cwd: Path, refused: Callable[..., str]
 ) -> None:
-    try:
-        code = main(['train', *words])
-    except SystemExit as error:
-        code = error.code  # type: ignore[assignment]
-    err = capsys.readouterr().err
-    assert code == 2 and says in err
-    assert len([line for line in err.splitlines() if line.startswith('rlframe')]) == 1
-    assert not list(cwd.iterdir())
+    assert says in refused('train', *words)
 
 
 def test_env_whose_package_is_missing_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

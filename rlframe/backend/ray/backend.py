@@ -1,34 +1,54 @@
-"""RayBackend: collects and evaluates in Ray actors, whose parts it creates from the config."""
+"""RayBackend: collects, evaluates and keeps transitions in Ray actors, whose parts it creates from the config."""
 
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from rlframe.backend.base import COLLECTOR, Backend, LocalBackend, MakeCollector, mark_read, overlap_errors
+from rlframe.backend.base import (
+    BUFFER,
+    COLLECTOR,
+    Backend,
+    LocalBackend,
+    MakeCollector,
+    collecting_errors,
+    mark_collecting,
+    mark_read,
+    overlap_errors,
+)
 from rlframe.backend.ray.options import (
     EVALUATOR_OPTIONS,
     RAY_OPTIONS,
+    SHARD_OPTIONS,
     check_ray_options,
     lag_error,
     pool_options,
     remote_config_of,
+    shard_options,
 )
 from rlframe.backend.ray.session import actor_resources, check_installed
 from rlframe.errors import ConfigError
 from rlframe.pipeline import build
-from rlframe.registry import BACKEND_REGISTRY, POLICY_REGISTRY, SERIAL_COLLECTOR_REGISTRY
+from rlframe.registry import BACKEND_REGISTRY, BUFFER_REGISTRY, POLICY_REGISTRY, SERIAL_COLLECTOR_REGISTRY
 from rlframe.utils.serialize import on_cpu, to_bytes
 
 if TYPE_CHECKING:
     from rlframe.backend.ray.evaluator import EvaluatorParts
     from rlframe.config.schema import ExperimentConfig
     from rlframe.policy import Policy
-    from rlframe.worker import ISerialCollector, ISerialEvaluator
+    from rlframe.worker import IBuffer, ISerialCollector, ISerialEvaluator
 
 EVALUATOR = 'policy.eval.evaluator'
 Known = Mapping[str, Any]
+UNSHARED = {
+    'max_use': math.inf,
+    'max_staleness': math.inf,
+    'thruput_controller.push_sample_rate_limit.max': math.inf,
+    'thruput_controller.push_sample_rate_limit.min': 0.0,
+}
+"""Options of one replay buffer that shards do not have, with the values that change nothing."""
 
 
 class MakeEvaluator:
@@ -66,9 +86,9 @@ class MakeEvaluator:
 
 @BACKEND_REGISTRY.register('ray')
 class RayBackend(Backend):
-    """Collects and evaluates in Ray actors, each with its own envs and policy."""
+    """Collects and evaluates in Ray actors, each with its own envs and policy; keeps transitions in others."""
 
-    config = dict(collector=RAY_OPTIONS, evaluator=EVALUATOR_OPTIONS)
+    config = dict(collector=RAY_OPTIONS, evaluator=EVALUATOR_OPTIONS, replay_buffer=SHARD_OPTIONS)
     _actors: Any = None  # an ActorPool
 
     def open_collector(self, cfg: ExperimentConfig) -> None:
@@ -80,12 +100,10 @@ class RayBackend(Backend):
             SerializationError: If a part of the config cannot be sent to actors; with the path to it.
         """
         check_installed(f'{COLLECTOR}.backend')
-        from rlframe.backend.actor_collector import check_steps_envs
         from rlframe.backend.ray.pool import ActorPool
 
         section = cfg.policy.collect.collector
-        check_steps_envs(SERIAL_COLLECTOR_REGISTRY.get_cls(section))
-        mark_read(cfg.env.manager, cfg.policy.collect)
+        mark_collecting(cfg)
         make = MakeCollector(cfg, self.factory)
         to_bytes(make, 'make')  # raises here if it cannot be sent
         self._actors = ActorPool(section, make=make)
@@ -121,6 +139,24 @@ class RayBackend(Backend):
         self._actors.start()
         return RaySerialEvaluator(cfg.policy.eval.evaluator, self._actors, policy.eval_mode, **given)
 
+    def open_buffer(self, cfg: ExperimentConfig) -> None:
+        """Connects to Ray and checks that it has room for the shards; raises like ``open_collector``."""
+        check_installed(f'{BUFFER}.backend')
+        from rlframe.backend.ray.pool import ActorPool
+        from rlframe.backend.ray.replay import MakeShard, ShardActor
+
+        section: Any = cfg.policy.other.replay_buffer
+        mark_read(section)
+        make = MakeShard(section)
+        to_bytes(make, 'make')  # raises here if it cannot be sent
+        self._actors = ActorPool(shard_options(section), ShardActor, BUFFER, make)
+
+    def make_buffer(self, cfg: ExperimentConfig, **common: Any) -> IBuffer:
+        from rlframe.backend.ray.replay import ShardedReplayBuffer
+
+        section: Any = cfg.policy.other.replay_buffer
+        return ShardedReplayBuffer(section, self._actors, **common, seed=build.buffer_seed(cfg))
+
     def close(self) -> None:
         if self._actors is not None:
             self._actors.close()
@@ -135,7 +171,9 @@ class RayBackend(Backend):
         errors = check_ray_options(given) if len(given) == len(RAY_OPTIONS) else []
         for error in errors:
             error.where = f'{COLLECTOR}.{error.where}'
-        errors += overlap_errors(known)
+        errors += overlap_errors(known) + collecting_errors(
+            known, known.get(f'{COLLECTOR}.num_collectors', 2)
+        )
         if given.get('overlap') and given.get('sync') is False:
             errors.append(
                 ConfigError(
@@ -160,6 +198,10 @@ class RayBackend(Backend):
         return [_stays_here(EVALUATOR, 'recorded data are read in this process')] if is_data else []
 
     @classmethod
+    def buffer_errors(cls, known: Known) -> list[ConfigError]:
+        return shard_errors(known)
+
+    @classmethod
     def collector_num(cls, section: Mapping[str, Any]) -> int:
         number = section.get('num_collectors')
         return number if isinstance(number, int) else 1
@@ -177,6 +219,54 @@ class RayBackend(Backend):
         return bool(remote_config_of(section, rank)['num_gpus'])
 
 
+def shard_errors(known: Known) -> list[ConfigError]:
+    """Returns the mistakes of a config whose transitions are kept in shards."""
+    here: dict[str, tuple[bool, str, str]] = {}
+    kind = BUFFER_REGISTRY.get(known[f'{BUFFER}.type']) if f'{BUFFER}.type' in known else None
+    if not getattr(kind, 'can_be_sharded', False):
+        text = f'shards draw by priority, and the replay buffer {known.get(f"{BUFFER}.type")!r} does not'
+        here['type'] = True, text, "'advanced', or 'sequence' with priority=True"
+    only_one = 'one replay buffer looks at all of its items, shards at their own'
+    here |= {
+        'priority': (not known.get(f'{BUFFER}.priority', True), 'shards draw by priority', 'True'),
+        'device': (known.get(f'{BUFFER}.device', 'cpu') != 'cpu', 'shards are in main memory', "'cpu'"),
+        **{
+            name: (known.get(f'{BUFFER}.{name}', default) != default, only_one, str(default))
+            for name, default in UNSHARED.items()
+        },
+    }
+    errors = [
+        ConfigError(text, where=f'{BUFFER}.{name}', got=known.get(f'{BUFFER}.{name}'), expected=expected)
+        for name, (is_wrong, text, expected) in here.items()
+        if is_wrong
+    ]
+    if known.get('policy.priority') is False:
+        text = 'shards draw by priority, and this policy reports none'
+        errors.append(ConfigError(text, where='policy.priority', got=False, expected='True'))
+    if any(key.startswith('parallel.') for key in known):
+        errors.append(_stays_here(BUFFER, 'the coordinator of parallel mode keeps the replay buffer'))
+    return errors + _too_many_shards(known)
+
+
+def _too_many_shards(known: Known) -> list[ConfigError]:
+    """Returns the errors about shards that are smaller than a batch, or that no env fills."""
+    keys = f'{BUFFER}.num_shards', f'{BUFFER}.replay_buffer_size', 'policy.learn.batch_size'
+    count, size, batch = (known.get(key, 1) for key in keys)
+    found = {}
+    if size // count < batch <= size:
+        found[size // batch] = (
+            f'a shard of {size // count} transitions cannot hold a batch of {batch} (policy.learn.batch_size)',
+            f'Or set replay_buffer_size to at least {count * batch}.',
+        )
+    envs = known.get('env.collector_env_num', count) * known.get(f'{COLLECTOR}.num_collectors', 1)
+    if f'{BUFFER}.unroll_len' in known and envs < count:
+        found[envs] = f'the steps of an env are kept in one shard, and there are {envs} envs', ''
+    return [
+        ConfigError(text, where=keys[0], got=count, expected=f'at most {most}', remedy=remedy)
+        for most, (text, remedy) in found.items()
+    ]
+
+
 def _stays_here(section: str, what: str) -> ConfigError:
-    """Returns the error for a collector or an evaluator that needs the policy or data of the training process."""
+    """Returns the error for a collector, an evaluator or a replay buffer that needs what is in the training process."""
     return ConfigError(f'{what}, not in actors', where=f'{section}.backend', got='ray', expected="'local'")

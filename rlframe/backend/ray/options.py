@@ -1,4 +1,4 @@
-"""Options of collection and evaluation in Ray actors."""
+"""Options of collection, evaluation and replay in Ray actors."""
 
 from __future__ import annotations
 
@@ -239,7 +239,38 @@ class ActorConfig(StartConfig):
     )
 
 
+class ShardsConfig(StartConfig):
+    """Options of a replay buffer in actors, under ``policy.other.replay_buffer``."""
+
+    num_shards: int = option(
+        1, range='[1, inf)', unit='actors', doc='number of actors that share replay_buffer_size evenly'
+    )
+    prefetch: int = option(
+        16,
+        range='[0, inf)',
+        unit='batches',
+        doc='batches of a round that are drawn while the policy learns, half of them in one message: by priorities of at most so many'
+        ' updates before; 0: as one buffer draws them',
+    )
+    shard_timeout: float = option(
+        120.0,
+        range='(0, inf)',
+        unit='seconds',
+        doc='longest time for a shard to answer; then it is replaced',
+        may_change=True,
+    )
+    remote_config: dict[str, Any] = option(
+        {},
+        doc='resources of a shard, such as num_cpus (0) and memory',
+        check=_check_actors,
+        may_change=True,
+        reaches='process',
+        harmless=is_plain_actor,
+    )
+
+
 RAY_OPTIONS, EVALUATOR_OPTIONS = fields_of(ActorsConfig), fields_of(ActorConfig)
+SHARD_OPTIONS = fields_of(ShardsConfig)
 
 
 def with_ray_options(kind: Any, cfg: Mapping[str, Any], declared: Options = RAY_OPTIONS) -> ResolvedConfig:
@@ -273,6 +304,14 @@ def pool_options(evaluator: Mapping[str, Any]) -> dict[str, Any]:
     shared = {name: evaluator[name] for name in evaluator if name in RAY_OPTIONS}
     own = {'remote_configs': evaluator['remote_config'], 'collect_timeout': evaluator['eval_timeout']}
     return {**shared, **own, 'num_collectors': 1}
+
+
+def shard_options(section: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the options of a replay buffer as those of a pool with an actor for each shard."""
+    shared = {name: section[name] for name in section if name in RAY_OPTIONS}
+    placed = {'num_cpus': 0, 'scheduling_strategy': 'SPREAD', **section['remote_config']}
+    own = {'remote_configs': placed, 'collect_timeout': section['shard_timeout']}
+    return {**shared, **own, 'num_collectors': section['num_shards']}
 
 
 def remote_config_of(cfg: Mapping[str, Any], rank: int) -> dict[str, Any]:

@@ -34,8 +34,8 @@ SECTION = 'policy.collect.collector'
 """Dotted key of the options in a config."""
 logger = logging.getLogger('rlframe.ray')
 
-FIRST_BACKOFF, LONGEST_BACKOFF = 0.5, 30.0
-"""Seconds before a lost actor is replaced; each further loss in the window doubles them."""
+PAUSE = 0.5
+"""Seconds before a lost actor is replaced."""
 
 
 @dataclasses.dataclass(eq=False)
@@ -52,7 +52,6 @@ class Slot:
     """When the next actor may be started."""
     facts: Facts | None = None
     """The actor's report when it was ready; None before."""
-    backoff: float = FIRST_BACKOFF
     calls: list[Call] = dataclasses.field(default_factory=list)
     """Pending calls, in the order of execution; sent once there is an actor."""
     deadline: float = float('inf')
@@ -153,7 +152,7 @@ class ActorPool(Pool):
         for rank in options:
             self._create(self.slots[rank])
         while any(self.slots[rank].facts is None for rank in options):
-            self._look()
+            self.look()
 
     def remove(self, rank: int) -> None:
         """Closes an actor; results of its pending calls are not delivered."""
@@ -168,6 +167,11 @@ class ActorPool(Pool):
     def ranks(self) -> list[int]:
         """Ranks of the actors, in order."""
         return sorted(self.slots)
+
+    @property
+    def ready(self) -> list[int]:
+        """Ranks of the actors that have started and were not lost since, in order."""
+        return [rank for rank in self.ranks if self.slots[rank].facts is not None]
 
     def key(self, name: str) -> str:
         """Returns the config key of an option."""
@@ -221,7 +225,7 @@ class ActorPool(Pool):
         """
         while not self._done:
             assert any(slot.calls for slot in self.slots.values()), 'nothing was asked'
-            self._look()
+            self.look()
             if on_tick is not None:
                 on_tick()
         return self._done.popleft()
@@ -229,7 +233,7 @@ class ActorPool(Pool):
     def poll(self) -> Call | None:
         """Returns a call that has ended, if there is one, without waiting; raises like ``wait``."""
         if not self._done:
-            self._look(0.0)
+            self.look(0.0)
         return self._done.popleft() if self._done else None
 
     def get(self, call: Call) -> Any:
@@ -281,7 +285,7 @@ class ActorPool(Pool):
 
     # one look at everything
 
-    def _look(self, seconds: float = TICK) -> None:
+    def look(self, seconds: float = TICK) -> None:
         """Starts due actors, receives answers for some time, and gives up calls that are too late."""
         now = time.monotonic()
         for slot in self.slots.values():
@@ -368,13 +372,10 @@ class ActorPool(Pool):
                 self._done.append(call)
         name = f'Ray actor {slot.rank}'
         self._count_loss(f'{name} {"was lost" if was_ready else "did not start"}: {cause}')
-        if len(self._losses) == 1:
-            slot.backoff = FIRST_BACKOFF
         slot.incarnation += 1
-        slot.due = time.monotonic() + slot.backoff
+        slot.due = time.monotonic() + PAUSE
         self.restarts += 1
-        logger.warning('%s was lost (%s); another one starts in %g s', name, cause, slot.backoff)
-        slot.backoff = min(2 * slot.backoff, LONGEST_BACKOFF)
+        logger.warning('%s was lost (%s); another one starts in %g s', name, cause, PAUSE)
 
     def _count_loss(self, text: str) -> None:
         """Counts a loss, which the text describes with its cause.

@@ -120,21 +120,6 @@ class Memory:
         return output
 
 
-def core_nbytes(model: Mapping[str, Any], cores: int) -> int:
-    """Returns the bytes of the recurrent state in a transition; 0 without a core.
-
-    Args:
-        model: The ``model`` section of a policy.
-        cores: Number of cores.
-    """
-    if model.get('core') is None:
-        return 0
-    from rlframe.model.core import STATES_OF_CORE
-
-    width = model['core_hidden_size'] if 'core_hidden_size' in model else model.get('lstm_hidden_size', 0)
-    return STATES_OF_CORE[model['core']] * cores * np.dtype(np.float32).itemsize * int(width)
-
-
 def sequence_batches(
     columns: Rows,
     data: Batch,

@@ -33,10 +33,15 @@ class SampleSerialCollector(SerialCollector):
     """
 
     _has_levels = False  # whether rows have the column ``seed``
+    _priority_of: Any = None  # function of the policy that returns the priorities of new samples
 
     def _begin(self) -> None:
         super()._begin()
         self._has_levels = False
+
+    def reset_policy(self, _policy: Any = None) -> None:
+        super().reset_policy(_policy)
+        self._priority_of = self._attribute('priority_of', None)
 
     def collect(
         self,
@@ -80,6 +85,8 @@ class SampleSerialCollector(SerialCollector):
             while len(self._recorder) < target:
                 self._record(self._rollout.step(**settings), stamp, levels, target)
             samples = self._recorder.take(target if drop_extra else None)
+            if self._priority_of is not None:
+                samples = samples.replace(priority=self._priority_of(samples))
         self._log.seconds += perf_counter() - start
         self._check_lengths()
         if random_collect and not record_random_collect:

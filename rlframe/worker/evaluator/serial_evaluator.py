@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from pathlib import Path
 from time import perf_counter
 from typing import Any, Literal
 
 import numpy as np
 
 from rlframe.data.timestep import IntArray
-from rlframe.errors import EnvContractError, MissingDependencyError, named_during
+from rlframe.errors import EnvContractError, named_during
 from rlframe.registry import SERIAL_EVALUATOR_REGISTRY
 from rlframe.run.film import DEFAULT_FPS
 from rlframe.run.metrics import write_record
@@ -141,7 +140,7 @@ class InteractionConfig(EvaluatorConfig):
     render: RenderConfig
     figure_path: str | None = option(
         None,
-        doc='folder for a plot of the returns of each evaluation',
+        ignored='the metrics have the returns of each evaluation',
         may_change=True,
         reaches='file',
     )
@@ -232,14 +231,11 @@ class InteractionSerialEvaluator(ISerialEvaluator):
             finally:
                 self._running = None
         info = played.result()
-        returns = info['eval_episode_return']
         self._report(info, perf_counter() - start, train_iter, envstep)
         self._warn_once(played.warning())
         if render:
             self._show(played.monitor, envstep)
-        if self._cfg.figure_path:
-            self._draw(returns, envstep, Path(self._cfg.figure_path))
-        return self.judge(float(np.mean(returns)), save_ckpt_fn, train_iter), info
+        return self.judge(float(np.mean(info['eval_episode_return'])), save_ckpt_fn, train_iter), info
 
     def _show(self, monitor: VectorEvalMonitor, envstep: int) -> None:
         """Hands the pictures of an evaluation to the writer of metrics, if it takes any."""
@@ -339,27 +335,6 @@ class InteractionSerialEvaluator(ISerialEvaluator):
     def _more_metrics(self, info: Mapping[str, Any]) -> dict[str, float]:
         """Returns further values of an evaluation for its record."""
         return {}
-
-    def _draw(self, returns: list[float], envstep: int, folder: Path) -> None:
-        try:
-            from matplotlib.figure import Figure
-        except ImportError as error:
-            raise MissingDependencyError(
-                'pictures need matplotlib',
-                where='policy.eval.evaluator.figure_path',
-                remedy='pip install matplotlib',
-            ) from error
-        figure = Figure(figsize=(6, 3), layout='tight')
-        axes = figure.add_subplot(
-            xlabel='episode', ylabel='return', title=f'evaluation at env step {envstep}'
-        )
-        axes.bar(range(len(returns)), returns)
-        axes.axhline(
-            float(np.mean(returns)), color='black', linestyle='--', label=f'mean {np.mean(returns):.1f}'
-        )
-        axes.legend()
-        folder.mkdir(parents=True, exist_ok=True)
-        figure.savefig(folder / f'eval_{envstep:09d}.png')
 
     def close(self) -> None:
         if self._env is not None:

@@ -163,6 +163,7 @@ class AdvancedReplayBuffer(NaiveReplayBuffer):
     _cfg: AdvancedConfig
     config = dict(replay_buffer_size=4096)
 
+    can_be_sharded = True
     _priorities: PrioritizedSampler
 
     def _build(self, cfg: EasyDict) -> None:
@@ -254,6 +255,10 @@ class AdvancedReplayBuffer(NaiveReplayBuffer):
         self._remove_worn(draw)
         self._priorities.anneal()
         return rows
+
+    def drawn(self, draw: Draw, cur_learner_iter: int) -> Rows:
+        """Returns the items that its sampler has drawn, as ``sample`` does."""
+        return self._annotate(self._gather(draw.slot), draw, self._staleness(draw.slot, cur_learner_iter))
 
     def clear(self) -> None:
         """Forgets all items and the largest priority; ``push_count``, unique ids and ``beta`` continue."""

@@ -163,6 +163,10 @@ class IBuffer(Configurable, ABC):
     def count(self) -> int:
         """Returns the number of items that can be sampled."""
 
+    def metrics(self) -> dict[str, float]:
+        """Returns what is logged with each evaluation."""
+        return {'buffer/count': self.count()}
+
     def save_data(self, file_name: str) -> None:
         """Saves the full state as a checkpoint, a folder, which replaces an earlier one of that name in one step.
 

@@ -168,6 +168,8 @@ class NaiveReplayBuffer(IBuffer):
     _cfg: BufferConfig
     supports_device: ClassVar[bool] = True
     """Whether its samples may be tensors on a device."""
+    can_be_sharded: ClassVar[bool] = False
+    """Whether a method ``drawn`` returns the items that a prioritized sampler has drawn for several of these buffers."""
 
     def __init__(
         self,
@@ -371,12 +373,12 @@ class NaiveReplayBuffer(IBuffer):
         """
         block: Rows
         if isinstance(data, Batch):
-            block = to_numpy_block(data)
+            block = to_numpy(data)
         else:
             items = cast(list[Any], to_items(data))
             is_columns = bool(items) and isinstance(items[0], Mapping) and is_numeric(items[0])
             if is_columns and not isinstance(self._storage, ObjectStorage):
-                block = to_numpy_block(stack_items(items))
+                block = to_numpy(stack_items(items))
             else:
                 block = self._copy(items)
         if len(block) and isinstance(
@@ -473,9 +475,3 @@ class NaiveReplayBuffer(IBuffer):
             where='sample',
             remedy='Set policy.random_collect_size to at least that many, or take a smaller batch.',
         )
-
-
-def to_numpy_block(block: Batch) -> Batch:
-    """Returns a ``Batch`` with numpy columns; the same one if it has nothing else."""
-    is_numpy = set(map(type, block.columns.values())) <= {np.ndarray}
-    return block if is_numpy else Batch({name: to_numpy(column) for name, column in block.items()})

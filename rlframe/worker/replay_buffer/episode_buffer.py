@@ -14,7 +14,7 @@ from rlframe.errors import CheckpointStateError
 from rlframe.registry import BUFFER_REGISTRY
 from rlframe.utils.field import option
 from rlframe.utils.schema import COLUMN, DICT, TEXT, array, check_state, dict_of, part, part_of
-from rlframe.worker.replay_buffer.buffer import BufferConfig, NaiveReplayBuffer, to_numpy_block
+from rlframe.worker.replay_buffer.buffer import BufferConfig, NaiveReplayBuffer
 from rlframe.worker.replay_buffer.ring import ObjectStorage, pair_columns, stack_items, to_items, to_numpy
 from rlframe.worker.replay_buffer.sequence_buffer import done_of
 
@@ -96,7 +96,7 @@ class EpisodeReplayBuffer(NaiveReplayBuffer):
                 f'{self._instance_name} takes episodes: each a Batch, or a list of mappings; item {number} is a'
                 f' {type(item).__name__}. A single episode that is a list must be wrapped in a list'
             )
-        episode = to_numpy_block(item)
+        episode: Batch = to_numpy(item)
         ends = np.flatnonzero(done_of(episode))
         if ends.tolist() != [len(episode) - 1]:
             raise ValueError(

@@ -117,6 +117,27 @@ class PrioritizedSampler:
         slot, least = slot[found], float((weight[found] if self._by_batch else weight).min())
         return Draw(slot, *sum_tree.describe(self._nodes[0], self._use, slot, least, self.beta, stop))
 
+    def draw_at(self, mass: FloatArray, total: float, least: float, beta: float, stop: int) -> Draw:
+        """Draws the items that given points of the total weight fall on, for a sampler over several of these.
+
+        Args:
+            mass: Points in [0, total), float64 [n]; used up.
+            total: The total weight that they were chosen for; if it has changed since, they are moved in proportion.
+            least: Weight that has an importance of 1.
+            beta: Exponent of the importance weights.
+            stop: Row number that the next item gets.
+        """
+        own = self.sums()[0]
+        if own != total:
+            mass = mass * (own / total)
+        slot = sum_tree.descend(self._nodes, mass)
+        return Draw(slot, *sum_tree.describe(self._nodes[0], self._use, slot, least, beta, stop))
+
+    def sums(self) -> tuple[float, float]:
+        """Returns the total and the smallest weight of all items: 0 and infinite if there are none."""
+        _, total, low, _ = self._nodes
+        return float(total[-1, 0]), float(low[-1, 0])
+
     def update(self, row: IntArray, slot: IntArray, priority: FloatArray, present: tuple[int, int]) -> None:
         """Sets new priorities; items that were overwritten or removed since they were drawn are skipped.
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from rlframe.data import Array, Batch, FloatArray, IntArray
 from rlframe.data.staging import Staging
-from rlframe.data.timestep import to_array
+from rlframe.data.timestep import to_array, to_tree
 from rlframe.errors import CheckpointMismatchError, CheckpointStateError
 from rlframe.registry import nearest
 from rlframe.run.checkpoint_tree import Rows
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 def to_numpy(column: Any) -> Any:
     """Returns a column as numpy, a mapping of columns as a ``Batch``; copies only from a device."""
     if type(column) is np.ndarray:
+        return column
+    if isinstance(column, Batch) and set(map(type, column.columns.values())) <= {np.ndarray}:
         return column
     if isinstance(column, Batch | Mapping):
         return Batch({name: to_numpy(value) for name, value in column.items()})
@@ -300,7 +302,7 @@ class RingStorage(Ring):
 
     def state_dict(self) -> dict[str, Any]:
         """Returns copies of the rows present, oldest first, and their numbers."""
-        rows = _to_dict(_gather(self._columns, self.window()))
+        rows = to_tree(_gather(self._columns, self.window()))
         return {'capacity': self.capacity, 'first': self.first, 'stop': self.stop, 'columns': rows}
 
     def checkpoint_state(self) -> dict[str, Any]:
@@ -470,10 +472,6 @@ def _cut(columns: Columns, slot: int, count: int) -> Columns:
                 [column[slot:], column[: slot + count - len(column)]], dtype=column.dtype
             )
     return cut
-
-
-def _to_dict(rows: Batch) -> dict[str, Any]:
-    return {name: _to_dict(column) if isinstance(column, Batch) else column for name, column in rows.items()}
 
 
 def _nbytes(columns: Columns) -> int:

@@ -159,6 +159,7 @@ class SequenceReplayBuffer(NaiveReplayBuffer):
 
     _cfg: SequenceConfig
     supports_device = False
+    can_be_sharded = True
 
     def _build(self, cfg: EasyDict) -> None:
         super()._build(cfg)
@@ -278,23 +279,26 @@ class SequenceReplayBuffer(NaiveReplayBuffer):
             self._lacking(error)
             return None
         assert isinstance(self._storage, RingStorage)  # which has the items
-        added: dict[str, Array] = {}
         if self._priorities is None:
             draw = self._sampler.sample_with_replacement if replace else self._sampler.sample
-            slot = items.slots(draw(batch, items))
-        else:
-            drawn = self._draw(self._priorities, self._storage, batch, sample_range)
-            slot = drawn.slot
-            added = {
-                'replay_unique_id': drawn.row,
-                'replay_buffer_idx': slot,
-                'priority': drawn.priority,
-                'IS': drawn.IS,
-            }
+            return self._sequences(items.slots(draw(batch, items)), sequence)
+        return self._described(self._draw(self._priorities, self._storage, batch, sample_range), sequence)
+
+    def drawn(self, draw: Draw, cur_learner_iter: int) -> Rows:
+        """Returns the sequences of ``unroll_len`` that start with the steps that its sampler has drawn."""
+        return self._described(draw, self._unroll_len)
+
+    def _described(self, draw: Draw, sequence: int) -> Batch:
+        return self._sequences(draw.slot, sequence).replace(
+            replay_unique_id=draw.row, replay_buffer_idx=draw.slot, priority=draw.priority, IS=draw.IS
+        )
+
+    def _sequences(self, slot: IntArray, sequence: int) -> Batch:
+        """Returns the sequences of drawn steps, [n, burn_in + sequence, ...]."""
+        assert isinstance(self._storage, RingStorage)  # which has the steps
         stop = self._storage.stop
         row = stop - 1 - (stop - 1 - slot) % self._capacity
-        rows = self._rows(self._storage, self._around(row, sequence, self._storage.first))
-        return rows.replace(**added)
+        return self._rows(self._storage, self._around(row, sequence, self._storage.first))
 
     def batches(self, count: int, size: int, cur_learner_iter: int) -> Iterator[Rows]:
         """Returns ``count`` batches of ``size`` sequences of ``unroll_len``, each sampled when it is asked for."""

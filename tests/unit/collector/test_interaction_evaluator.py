@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -105,12 +104,6 @@ def test_what_episodes_told_is_returned_with_means() -> None:
     returns = info['eval_episode_return']
     assert board.last('eval/max_reward') == max(returns) and board.last('eval/min_reward') == min(returns)
     assert {step for _, _, step in board.scalars} == {30}
-
-
-def test_figures_are_drawn_into_the_folder(tmp_path: Path) -> None:
-    pytest.importorskip('matplotlib')
-    make(counting_manager(2), figure_path=str(tmp_path / 'figures')).eval(envstep=12)
-    assert [path.name for path in (tmp_path / 'figures').iterdir()] == ['eval_000000012.png']
 
 
 def test_videos_come_at_their_frequency_and_when_forced() -> None:

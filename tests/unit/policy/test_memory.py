@@ -153,25 +153,6 @@ def test_collection_and_evaluation_remember_apart_and_resets_forget() -> None:
         np.testing.assert_array_equal(left[name], right[name])
 
 
-@pytest.mark.parametrize(
-    ('name', 'model', 'vectors'),
-    [
-        ('ppo', dict(core='lstm'), 4),
-        ('ppo', dict(core='lstm', share_encoder=True), 2),
-        ('ppo', {}, 0),
-        ('sac_discrete', dict(core='gru'), 3),
-        ('td3', dict(core='lstm', twin_critic=False), 4),
-    ],
-)
-def test_transitions_are_estimated_with_their_states(name: str, model: dict[str, Any], vectors: int) -> None:
-    space = gymnasium.spaces.Box(-1, 1, (2,)) if name == 'td3' else SPEC.action_space
-    cfg = {'type': name, 'device': 'cpu', 'model': model | {'core_hidden_size': 5}}
-    policy: Any = create_policy(cfg, EnvSpec(BOX, space, name='Toy'))
-    output = policy.collect_mode.forward(np.ones((1, 3), np.float32), np.arange(1))
-    assert policy.state_nbytes(policy._cfg) == vectors * 5 * 4
-    assert not vectors or output['state'].nbytes == vectors * 5 * 4
-
-
 @pytest.mark.parametrize('core', ['gru', 'lstm'])
 def test_r2d2_values_sequences_as_it_values_steps_with_either_core(core: str) -> None:
     torch.manual_seed(0)
@@ -185,8 +166,6 @@ def test_r2d2_values_sequences_as_it_values_steps_with_either_core(core: str) ->
         value, state = network(obs[t : t + 1], state)
         torch.testing.assert_close(value[0], whole[t], rtol=1e-5, atol=1e-5)
     torch.testing.assert_close(state, after, rtol=1e-5, atol=1e-5)
-    shape = policy.collect_mode.forward(np.ones((1, 3), np.float32), np.arange(1))['state']
-    assert shape.nbytes == policy.state_nbytes(policy._cfg)
 
 
 @pytest.mark.slow
