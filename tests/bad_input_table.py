@@ -140,8 +140,11 @@ ENVS = {
     ),
     '21 layout': Case(
         'IncompatibleError',
-        (*DQN, f'{ENV}=bad_inputs:BadEnv', "env.kwargs={'fault': 'image'}", f'{MODEL}.image_layout=chw'),
-        (f'{MODEL}.image_layout', '84 channels of 84x3', "got 'chw'", "'hwc' or 'auto'"),
+        (
+            *(*DQN, f'{ENV}=bad_inputs:BadEnv', "env.kwargs={'fault': 'image'}"),
+            *(f'{MODEL}.image_layout=chw', f'{MODEL}.conv_layers=[[8,4,2]]'),
+        ),
+        (f'{MODEL}.conv_layers', '84 channels of 84x3', "image_layout right ('hwc' or 'chw')"),
     ),
     '23': bad_env(
         'text', "obs['mission']", 'FilterObservation', "filter_keys=['image']", error='IncompatibleError'
