@@ -138,6 +138,11 @@ ENVS = {
     '21 vector': option(
         f'{MODEL}.conv_layers=[[8,3,1]]', 'conv_layers', 'Box', '(4,)', error='IncompatibleError'
     ),
+    '21 layout': Case(
+        'IncompatibleError',
+        (*DQN, f'{ENV}=bad_inputs:BadEnv', "env.kwargs={'fault': 'image'}", f'{MODEL}.image_layout=chw'),
+        (f'{MODEL}.image_layout', '84 channels of 84x3', "got 'chw'", "'hwc' or 'auto'"),
+    ),
     '23': bad_env(
         'text', "obs['mission']", 'FilterObservation', "filter_keys=['image']", error='IncompatibleError'
     ),

@@ -82,7 +82,7 @@ class BadEnv(gymnasium.Env):
 
     Args:
         fault: 'reset' without info, 'step' with four values, a 'mask' that allows nothing, 'start': its constructor raises,
-            'text', 'graph', 'unbounded' or 'empty': a space; or nothing.
+            'text', 'graph', 'image', 'unbounded' or 'empty': a space; or nothing.
     """
 
     def __init__(self, fault: str = '') -> None:
@@ -90,6 +90,7 @@ class BadEnv(gymnasium.Env):
             raise RuntimeError('the simulator is not licensed')
         self.observation_space: Any = {
             'text': spaces.Dict(mission=spaces.Text(9), image=spaces.Box(0, 1, (3,), np.float32)),
+            'image': spaces.Box(0, 255, (84, 84, 3), np.uint8),
             'graph': spaces.Graph(spaces.Box(0, 1, (2,)), None),
         }.get(fault, spaces.Box(0, 1, (3,), np.float32))
         box = {'unbounded': np.inf, 'empty': 1.0}.get(fault)

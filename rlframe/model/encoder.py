@@ -93,6 +93,8 @@ ACTIVATIONS = {
 """In-place activations, used if autograd needs only the result: nothing else refers to their input."""
 NATURE_SIZE = 36
 """Least height and width that Nature's convolutions leave something of."""
+MOST_CHANNELS = 4
+"""Channel counts of images: grayscale, RGB, RGBA."""
 SMALL_LAYERS = ((16, 3, 1),)
 """Convolutions for smaller images. Source: Young & Tian, MinAtar (2019), section 3."""
 
@@ -238,7 +240,8 @@ def make_reader(
             axis.
 
     Raises:
-        IncompatibleError: If ``conv_layers`` are given and there is no image or it is too small.
+        IncompatibleError: If ``conv_layers`` are given and there is no image or it is too small, or if ``image_layout``
+            confuses the channels of an image with one of its sides.
     """
     if conv_layers and not any(True for _ in image_parts(space)):
         named = isinstance(conv_layers, NamedEncoder)
@@ -261,6 +264,8 @@ def make_reader(
         if any(True for _ in image_parts(part)):
             hwc = is_hwc(part.shape or (), image_layout)
             layers = _default_layers(part.shape or (), hwc) if conv_layers is None else conv_layers
+            if layers or conv_layers is None:
+                _check_layout(part.shape or (), hwc, path)
             return ImageEncoder(part, layers, hwc, activation, path) if layers else Flatten(part)
         return Flatten(part)
 
@@ -273,6 +278,26 @@ def _scale_of(space: Any) -> float | None:
         return None
     bound = max(abs(int(space.low.min())), abs(int(space.high.max())), 1)
     return 1 / bound if bound < np.iinfo(space.dtype).max or space.dtype.itemsize <= 2 else None
+
+
+def _check_layout(shape: tuple[int, ...], hwc: bool, path: str) -> None:
+    """Checks that the layout does not read the channels of an image as height or width.
+
+    Raises:
+        IncompatibleError: If the image would be a few pixels high or wide with more channels than that, but not in the
+            other layout.
+    """
+    if hwc == is_hwc(shape, 'auto') or shape[-3] == shape[-1]:  # either can be meant
+        return
+    channels, height, width = _chw(shape[-3:], hwc)
+    if height == width or min(height, width) > MOST_CHANNELS or channels <= MOST_CHANNELS:
+        return
+    raise IncompatibleError(
+        f'{path} of shape {list(shape)} would be read as {channels} channels of {height}x{width}',
+        where='policy.model.image_layout',
+        got='hwc' if hwc else 'chw',
+        expected=f"'{'chw' if hwc else 'hwc'}' or 'auto'",
+    )
 
 
 def _chw(shape: tuple[int, ...], hwc: bool) -> tuple[int, int, int]:

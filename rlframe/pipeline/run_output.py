@@ -159,7 +159,6 @@ class RunOutput:
             self.folder,
             self._cfg.tag_style,
             position,
-            self._secrets,
             self._cfg.loggers,
             config.config_data(*config.split_config(self._cfg)),
         )

@@ -16,7 +16,6 @@ from rlframe.run.film import Film, write_film
 from rlframe.run.logger import LOGGERS, LoggedRun, Logger, Record
 from rlframe.run.metrics import METRICS, cut_off, sizes_of
 from rlframe.utils.files import whole_file
-from rlframe.utils.secrets import Secrets
 
 
 def line_of(record: Record) -> dict[str, Any]:
@@ -110,7 +109,6 @@ class MetricWriter:
         folder: Run folder.
         tag_style: ``sb3`` or ``di``: how tags are named in TensorBoard and on servers. Files always use rlframe's names.
         position: Result of ``state_dict()`` at the checkpoint of a resumed run: later output is cut off.
-        secrets: Values that are never written, in tags and facts.
         loggers: Value of the option ``loggers``.
         config: The run's ``main_config`` and ``create_config`` as plain data, without secrets.
     """
@@ -120,18 +118,16 @@ class MetricWriter:
         folder: Path,
         tag_style: str = 'sb3',
         position: Mapping[str, Any] | None = None,
-        secrets: Secrets | None = None,
         loggers: Any = ('tensorboard',),
         config: Mapping[str, Any] | None = None,
     ) -> None:
-        self._folder, self._secrets = folder, secrets or Secrets()
+        self._folder = folder
         repeated = 0 if position is None else cut_off(folder, position)
         run = LoggedRun(folder, config or {}, repeated)
         self._jsonl = JsonLinesLogger(None, run)
         self._loggers: dict[str, Logger] = {'jsonl': self._jsonl}
         self.latest: dict[str, float] = {}
         """The last value of each tag."""
-        self._names: dict[str, tuple[str, str]] = {}  # rlframe's tag to those in files and elsewhere
         self._styles = DI_NAMES if tag_style == 'di' else {}
         try:
             for name, cls, options in LOGGERS.classes(loggers):
@@ -156,7 +152,7 @@ class MetricWriter:
         if cls.reaches != 'network':
             raise error
         self._loggers.pop(name, None)
-        told = self._secrets.scrub(' '.join(f'{type(error).__name__}: {error}'.split()))
+        told = ' '.join(f'{type(error).__name__}: {error}'.split())
         log.warning('the logger %r is switched off; metrics.jsonl has all records. It raised %s', name, told)
 
     def _tell(self, call: Callable[[Logger], object]) -> None:
@@ -180,17 +176,11 @@ class MetricWriter:
             step: Env steps.
             facts: Further facts, such as ``train_iter``.
         """
-        names, now = self._names, time()
-        self.latest.update((tag, float(value)) for tag, value in values.items())
-        for tag in values.keys() - names.keys():
-            names[tag] = self._secrets.scrub(tag), self._secrets.scrub(self._styles.get(tag, tag))
-        told = {k: self._secrets.scrub(v) if isinstance(v, str) else v for k, v in facts.items()}
-        own = Record(step, {names[tag][0]: float(value) for tag, value in values.items()}, told, now)
-        styled = (
-            own._replace(values={names[tag][1]: float(values[tag]) for tag in values})
-            if self._styles
-            else own
-        )
+        numbers = {tag: float(value) for tag, value in values.items()}
+        self.latest |= numbers
+        own = styled = Record(step, numbers, facts, time())
+        if self._styles:
+            styled = own._replace(values={self._styles.get(tag, tag): numbers[tag] for tag in numbers})
         self._tell(lambda each: each.write(styled if each.follows_tag_style else own))
 
     def add_scalar(self, tag: str, value: float, step: int) -> None:
@@ -199,11 +189,11 @@ class MetricWriter:
 
     def add_histogram(self, tag: str, values: Any, step: int) -> None:
         """Hands an array, whose histogram is of interest, to every logger."""
-        self._tell(lambda each: each.add_histogram(self._secrets.scrub(tag), values, step))
+        self._tell(lambda each: each.add_histogram(tag, values, step))
 
     def add_video(self, tag: str, video: Any, step: int, fps: int = 30) -> None:
         """Hands clips, uint8 [N, T, C, H, W], to every logger."""
-        self._tell(lambda each: each.add_video(self._secrets.scrub(tag), video, step, fps))
+        self._tell(lambda each: each.add_video(tag, video, step, fps))
 
     def add_films(self, films: Sequence[Film], step: int, fps: int) -> None:
         """Writes films of episodes to the folder ``films`` of the run."""

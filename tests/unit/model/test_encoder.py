@@ -160,6 +160,28 @@ def test_a_bad_list_of_convolutions_is_refused(layers: Any) -> None:
         create_policy({'type': 'dqn', 'model': {'conv_layers': layers}}, spec)
 
 
+@pytest.mark.parametrize(
+    ('shape', 'layout', 'is_good'),
+    [
+        ((3, 84, 84), 'hwc', False),
+        ((4, 84, 84, 1), 'chw', False),
+        ((210, 160, 3), 'chw', False),
+        ((17, 8, 8), 'chw', True),
+        ((8, 8, 17), 'hwc', True),
+        ((32, 6, 7), 'chw', True),
+    ],
+)
+def test_layout_that_takes_channels_for_a_side_of_the_image_is_refused(
+    shape: tuple[int, ...], layout: str, is_good: bool
+) -> None:
+    space = spaces.Box(0, 255, shape, np.uint8)
+    if is_good:
+        make_reader(space, 'relu', None, layout)
+        return
+    with pytest.raises(IncompatibleError, match=r"policy\.model\.image_layout: obs of shape .*'auto'"):
+        make_reader(space, 'relu', None, layout)
+
+
 ATARI = spaces.Box(0, 255, (4, 84, 84), np.uint8)
 
 

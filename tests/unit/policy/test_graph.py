@@ -22,7 +22,13 @@ from rlframe.errors import ConfigError, DeviceError, NonFiniteError
 from rlframe.model.core import BatchRenorm
 from rlframe.policy import create_policy
 from rlframe.policy.dqn import DQNPolicy
-from rlframe.policy.parts.compiled import MOST_GRAPHS, WARM_UPS, GraphedUpdate, check_graph
+from rlframe.policy.parts.compiled import (
+    MOST_GRAPHS,
+    WARM_UPS,
+    GraphedUpdate,
+    check_graph,
+    warn_of_bfloat16,
+)
 from rlframe.policy.parts.optim import READ_EVERY, Optimizer
 from rlframe.registry import POLICY_REGISTRY
 
@@ -233,3 +239,27 @@ def test_updates_in_bfloat16_are_near_those_in_float32(kind: str) -> None:
     for name, value in state.items():
         assert other[name].dtype == value.dtype
         torch.testing.assert_close(other[name], value, rtol=0.05, atol=0.02)
+
+
+@pytest.mark.parametrize(
+    ('capabilities', 'count'),
+    [
+        (dict(avx2=True, avx512_bf16=False, amx_bf16=False), 1),
+        (dict(avx2=True, avx512_bf16=True, amx_bf16=False), 0),
+        (dict(neon=True, bf16=True), 0),
+    ],
+)
+def test_bfloat16_on_a_processor_without_it_is_warned_of_once(
+    capabilities: dict[str, bool],
+    count: int,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(torch.cpu, 'get_capabilities', lambda: capabilities)
+    warn_of_bfloat16.cache_clear()
+    for precision in ('fp32', 'bf16', 'bf16'):
+        make('sac', precision=precision)
+    said = [record.getMessage() for record in caplog.records if 'bfloat16' in record.getMessage()]
+    assert len(said) == count
+    for text in ("policy.precision='bf16'", 'avx512_bf16', '10 times as long', "'fp32'"):
+        assert all(text in message for message in said)
