@@ -23,7 +23,7 @@ from rlframe.errors import ConfigError, ConfigErrors, ConfigWarning, MissingDepe
 from rlframe.registry import BACKEND_REGISTRY, Registry
 from rlframe.utils import strict_json
 from rlframe.utils.field import ResolvedConfig, raw_items
-from rlframe.utils.files import LimitExceededError, remedy_of
+from rlframe.utils.files import LimitExceededError, check_limit, remedy_of
 
 
 def warn_of_own_parts(cfg: ResolvedConfig, model: Any = None) -> None:
@@ -367,6 +367,7 @@ def _read_yaml(file: Path) -> dict[str, Any]:
     text = file.read_text(encoding='utf-8')
     try:
         node = yaml.compose(text, Loader=yaml.SafeLoader)
+        check_limit('CONFIG_VALUES', _expanded(node, {}), 'values, with all aliases expanded')
         _refuse_duplicates(node, file, set())
         found = yaml.safe_load(text)
     except yaml.MarkedYAMLError as error:
@@ -380,6 +381,25 @@ def _read_yaml(file: Path) -> dict[str, Any]:
     except (yaml.YAMLError, ValueError) as error:
         raise ConfigError(f'not YAML: {error}', where=str(file), remedy=remedy_of(error)) from error
     return found if isinstance(found, dict) else {}
+
+
+def _expanded(node: Any, counts: dict[int, int | None]) -> int:
+    """Counts the values of a YAML node with all its aliases expanded, without expanding them.
+
+    Raises:
+        ValueError: If a node contains itself.
+    """
+    if node is None or isinstance(node.value, str):
+        return 1
+    if id(node) not in counts:
+        counts[id(node)] = None
+        parts = [part for item in node.value for part in (item if isinstance(item, tuple) else (item,))]
+        counts[id(node)] = 1 + sum(_expanded(part, counts) for part in parts)
+    count = counts[id(node)]
+    if count is None:
+        line = node.start_mark.line + 1
+        raise ValueError(f'the value of line {line} contains itself, by an alias')
+    return count
 
 
 def _refuse_duplicates(node: Any, file: Path, seen: set[int]) -> None:

@@ -175,6 +175,15 @@ def test_json_beyond_the_limits_is_refused_and_says_how_to_raise_them(
     assert len(read_config('many.json')[0]['a']) == 500_001
 
 
+def test_a_bomb_of_yaml_aliases_is_refused_before_it_is_written_out() -> None:
+    pytest.importorskip('yaml')
+    lines = ['main_config:', '  a0: &a0 [x, x]']
+    lines += [f'  a{i}: &a{i} [{", ".join([f"*a{i - 1}"] * 9)}]' for i in range(1, 30)]
+    text = error_of(write('bomb.yaml', '\n'.join([*lines, 'create_config: {}', ''])))
+    assert 'aliases' in text and 'RLFRAME_MAX_CONFIG_VALUES' in text
+    assert 'contains itself' in error_of(write('loop.yaml', 'main_config: &a {b: *a}\ncreate_config: {}\n'))
+
+
 def test_a_written_config_is_json_by_the_standard_and_is_read_again(folder: Path) -> None:
     main = {'goal': math.inf, 'low': [-math.inf, math.nan]}
     write_total_config(folder, main, {})
