@@ -24,7 +24,7 @@ FEATURES = {
     'envpool': ['envpool >= 1.0'],
     'video': ['moviepy >= 2.0', 'gymnasium[classic-control] >= 1.1'],  # which draws with pygame
     'plot': ['matplotlib >= 3.8'],
-    'tune': ['ray[tune] >= 2.52', 'optuna >= 4.0', 'scikit-learn >= 1.4', 'matplotlib >= 3.8'],
+    'tune': ['ray[tune] >= 2.52', 'optuna >= 4.0', 'matplotlib >= 3.8'],
     'onnx': ['onnx >= 1.17', 'onnxscript >= 0.5'],
     'wandb': ['wandb >= 0.18'],
     'mlflow': ['mlflow >= 3.1'],
@@ -81,7 +81,6 @@ EXTRAS = {
         'pygame-ce >= 2.5',
         'tensorboard >= 2.17',
         'optuna >= 4.0',
-        'scikit-learn >= 1.4',
         'flask >= 3.0',
         'waitress >= 3.0',
         'wandb >= 0.18',

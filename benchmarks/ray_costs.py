@@ -1,12 +1,13 @@
 """Measures what the model in docs/scaling.md is made of; prints one JSON line for each figure.
 
-usage: python benchmarks/ray_costs.py calls|data|weights|driver|nodes
+usage: python benchmarks/ray_costs.py calls|data|weights|driver|nodes|replay
 
     calls    a small call of an actor, and the start of Ray and of an actor
     data     arrays of an actor in this process, as they are and copied into rows that exist
     weights  one version of the weights in the modules of two actors, once all of the store has been written to
     driver   what a batch costs the driver beside its data, and a wait for many answers
     nodes    an object of another node, over the network of this machine
+    replay   an update's batch of 128 from prioritized replay in this process and in two shards, and its new priorities
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import logging
 import sys
 from collections.abc import Callable
 from statistics import median
-from time import perf_counter
+from time import perf_counter, process_time
 from typing import Any
 
 import numpy as np
@@ -174,6 +175,39 @@ def nodes() -> None:
     cluster.shutdown()
 
 
+def replay() -> None:
+    from rlframe.backend.base import LocalBackend
+    from rlframe.backend.ray.backend import RayBackend
+    from rlframe.config import compile_config
+    from rlframe.config.reader import read_config
+    from rlframe.data import Batch
+
+    ray.init(address='local', num_cpus=2, **RAY)
+    numbers = np.random.default_rng(0)
+    rows = Batch({name: numbers.random((5000, 8), np.float32) for name in ('obs', 'next_obs')})
+    for backend, *more in (('local',), ('ray', 0), ('ray', 2), ('ray', 16)):
+        words = [f'replay_buffer.backend={backend}', *(f'replay_buffer.prefetch={number}' for number in more)]
+        cfg = compile_config(*read_config('configs/lunarlander_apex.py'), overrides=words)
+        place = (LocalBackend if backend == 'local' else RayBackend)(None)  # type: ignore[arg-type]  # a buffer has no envs
+        place.open_buffer(cfg)
+        buffer = place.make_buffer(cfg)
+        buffer.push(rows, 0)
+        for is_warm in (False, True):
+            start, used = perf_counter(), process_time()
+            for _ in range(10):
+                buffer.push(rows[:64], 0)
+                for batch in buffer.batches(32, 128, 0):
+                    ids = {name: batch[name] for name in ('replay_unique_id', 'replay_buffer_idx')}
+                    buffer.update({**ids, 'priority': np.ones(128)})
+            if is_warm:
+                wall, cpu = (
+                    (now - then) / 320 * 1e3
+                    for now, then in ((perf_counter(), start), (process_time(), used))
+                )
+                show(backend=backend, prefetch=more, update_ms=round(wall, 3), cpu_ms=round(cpu, 3))
+        place.close()
+
+
 if __name__ == '__main__':
     torch.set_num_threads(1)
-    {f.__name__: f for f in (calls, data, weights, driver, nodes)}[sys.argv[1]]()
+    {f.__name__: f for f in (calls, data, weights, driver, nodes, replay)}[sys.argv[1]]()

@@ -7,7 +7,7 @@ import re
 import shutil
 import tempfile
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +60,13 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     return min(cores or 1, MOST_WORKERS)
 
 
+@pytest.fixture
+def cwd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty working directory."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
 @pytest.fixture(scope='session')
 def small_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a short run of this user, with an export; tests take copies of it."""
@@ -107,6 +114,31 @@ def ray_of_tests() -> Any:
         time.sleep(0.05)
     assert ray.available_resources().get('CPU', 0) >= one_ray.CPUS, 'a test before has left an actor running'
     return ray
+
+
+@pytest.fixture
+def refused(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    """Runs a command line that must end with exit code 2, one line of error without a traceback, and change no file here."""
+
+    def files() -> dict[Path, bytes]:
+        return {path: path.read_bytes() for path in Path.cwd().rglob('*') if path.is_file()}
+
+    def run(*words: str) -> str:
+        from rlframe.entry.__main__ import main
+
+        before = files()
+        capsys.readouterr()
+        try:
+            code: Any = main(list(words))
+        except SystemExit as error:
+            code = error.code
+        out, err = capsys.readouterr()
+        assert code == 2 and 'Traceback' not in err and out == '', err
+        assert len([line for line in err.splitlines() if line.startswith('rlframe')]) == 1, err
+        assert files() == before
+        return err
+
+    return run
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+from rlframe.config.components import set_path
 from rlframe.export import export_policy
 from rlframe.pipeline import serial_pipeline
 from rlframe.run.manifest import read_sealed, write_text
@@ -55,12 +56,8 @@ def set_config(folder: Path, **values: Any) -> Path:
 
     def edit(facts: dict[str, Any]) -> None:
         for key, value in values.items():
-            path = key.split('__')
-            at = facts['config']
-            at = at if path[0] in at else at['main_config']
-            for name in path[:-1]:
-                at = at.setdefault(name, {})
-            at[path[-1]] = value
+            path, tree = key.split('__'), facts['config']
+            set_path(tree if path[0] in tree else tree['main_config'], path, value)
 
     return reseal(folder, edit)
 

@@ -14,34 +14,14 @@ import numpy as np
 from rlframe import config
 from rlframe.data import Batch
 from rlframe.errors import MessageError
+from rlframe.parallel.transport import messages as m
 from rlframe.parallel.transport.answering import InProcessServer
 from rlframe.parallel.transport.base import Envelope, Reply
-from rlframe.parallel.transport.messages import (
-    AskData,
-    AskTask,
-    AskWeights,
-    Beat,
-    Collected,
-    Data,
-    Farewell,
-    Finished,
-    Join,
-    Joined,
-    LearnInfo,
-    Message,
-    Orders,
-    PutState,
-    PutWeights,
-    Taken,
-    Task,
-    Wait,
-    Weights,
-)
 from rlframe.pipeline import build
 from rlframe.utils.seed import set_seed
 
 ROOT = Path(__file__).parents[1]
-NONE = Orders(False, False, -1, '')
+NONE = m.Orders(False, False, -1, '')
 """Orders to go on."""
 PATIENCE = 30.0
 """Seconds that a test waits for what has to happen."""
@@ -89,7 +69,7 @@ def batches_of(cfg: Any, count: int) -> list[Any]:
     ]
 
 
-def task_of(kind: str = 'collect', **fields: Any) -> Task:
+def task_of(kind: str = 'collect', **fields: Any) -> m.Task:
     """Returns a task for one policy called ``main``."""
     given = {
         'task': 'task_1',
@@ -102,7 +82,7 @@ def task_of(kind: str = 'collect', **fields: Any) -> Task:
         'newer_than': -1,
         'settings': {},
     }
-    return Task(**{**given, **fields})
+    return m.Task(**{**given, **fields})
 
 
 class ScriptedCoordinator:
@@ -111,38 +91,33 @@ class ScriptedCoordinator:
     Args:
         tasks: The tasks.
         weights: Weights by version; the newest one has as many train iterations as ten times its version.
-        settings: Settings of each part.
         batches: Payloads for a learner, in order.
     """
 
     def __init__(
-        self,
-        tasks: Sequence[Task] = (),
-        weights: dict[int, Any] | None = None,
-        settings: dict[str, Any] | None = None,
-        batches: Sequence[Any] = (),
+        self, tasks: Sequence[m.Task] = (), weights: dict[int, Any] | None = None, batches: Sequence[Any] = ()
     ) -> None:
         self.tasks, self.weights, self.batches = list(tasks), dict(weights or {}), list(batches)
-        self.settings = settings or {}
         self.state: Any = None
         """The last state of a learner, as another one gets it."""
         self.batches_each = 1
         """Number of batches in each item of ``batches``."""
-        self.messages: list[Message] = []
+        self.messages: list[m.Message] = []
         """All requests but signs of life, in order."""
-        self.parts: list[tuple[Collected, Any]] = []
-        self.finished: list[Finished] = []
-        self.put: list[tuple[PutWeights, Any]] = []
-        self.states: list[tuple[PutState, Any]] = []
-        self.infos: list[tuple[LearnInfo, Any]] = []
-        self.pushed, self.seen, self.produced = 0, 0, 0
-        self.beats = 0
+        self.parts: list[tuple[m.Collected, Any]] = []
+        self.finished: list[m.Finished] = []
+        self.put: list[tuple[m.PutWeights, Any]] = []
+        self.states: list[tuple[m.PutState, Any]] = []
+        self.infos: list[tuple[m.LearnInfo, Any]] = []
+        self._kept: dict[type[m.Message], list[Any]] = {
+            m.Collected: self.parts, m.PutWeights: self.put, m.PutState: self.states, m.LearnInfo: self.infos
+        }  # fmt: skip
+        self.pushed = self.produced = 0
         self.orders = NONE
         self.is_known = True
         """Whether workers are known; they have to join again otherwise."""
-        self.on: dict[type[Message], Callable[[Any, Any], Reply | None]] = {}
+        self.on: dict[type[m.Message], Callable[[Any, Any], Reply | None]] = {}
         """Own answers by the type of the request; None: the usual one."""
-        self.beat_interval = 0.05
         self.server = InProcessServer()
         self.server.start(self.handle)
         self._lock = threading.Lock()
@@ -156,66 +131,40 @@ class ScriptedCoordinator:
         """Answers a request."""
         message = envelope.message
         with self._lock:
-            if not isinstance(message, Beat):
+            if not isinstance(message, m.Beat):
                 self.messages.append(message)
-            if not self.is_known and not isinstance(message, Join):
+            if not self.is_known and not isinstance(message, m.Join):
                 raise MessageError('the coordinator does not know this worker', remedy='Join again.')
             own = self.on.get(type(message))
         reply = own(message, payload) if own is not None else None
         if reply is not None:
             return reply
         with self._lock:
-            return getattr(self, f'on_{type(message).__name__}')(message, payload)
+            return self._usual(message, payload)
 
-    def on_Join(self, message: Join, payload: Any) -> Reply:
-        self.is_known = True
-        return Reply(Joined(f'{message.name}-1', self.beat_interval))
-
-    def on_Beat(self, message: Beat, payload: Any) -> Reply:
-        self.beats += 1
-        return Reply(self.orders)
-
-    def on_AskTask(self, message: AskTask, payload: Any) -> Reply:
-        if self.tasks:
-            return Reply(self.tasks.pop(0))
-        return Reply(Wait(0.0, True, 'nothing is left to do'))
-
-    def on_AskWeights(self, message: AskWeights, payload: Any) -> Reply:
-        if message.policy.endswith('.state'):
-            has_state = self.state is not None
-            return Reply(Weights(0 if has_state else -1, 0), self.state)
+    def _usual(self, message: m.Message, payload: Any) -> Reply:
         newest = max(self.weights, default=-1)
-        is_newer = newest > message.newer_than
-        tree = self.weights[newest] if is_newer else None
-        return Reply(Weights(newest, max(10 * newest, 0)), tree)
-
-    def on_Collected(self, message: Collected, payload: Any) -> Reply:
-        self.parts.append((message, payload))
-        self.seen += message.rows
-        self.pushed += message.rows
-        return Reply(Taken(message.rows, False, max(self.weights, default=-1), self.settings))
-
-    def on_Finished(self, message: Finished, payload: Any) -> Reply:
-        self.finished.append(message)
+        self._kept.get(type(message), []).append((message, payload))
+        match message:
+            case m.Join(name=name):
+                self.is_known = True
+                return Reply(m.Joined(f'{name}-1', 0.05))
+            case m.AskTask():
+                return Reply(self.tasks.pop(0) if self.tasks else m.Wait(0.0, True, 'nothing is left to do'))
+            case m.AskWeights(policy=policy) if policy.endswith('.state'):
+                return Reply(m.Weights(-1 if self.state is None else 0, 0), self.state)
+            case m.AskWeights(newer_than=held):
+                tree = self.weights[newest] if newest > held else None
+                return Reply(m.Weights(newest, max(10 * newest, 0)), tree)
+            case m.Collected(rows=rows):
+                self.pushed += rows
+                return Reply(m.Taken(rows, False, newest, {}))
+            case m.AskData() if self.batches:
+                return Reply(m.Data(self.batches_each, 100), self.batches.pop(0))
+            case m.AskData():
+                return Reply(m.Wait(0.0, True, 'there are no more data'))
+            case m.Finished():
+                self.finished.append(message)
+            case m.Farewell(produced=produced):
+                self.produced = produced
         return Reply(self.orders)
-
-    def on_PutWeights(self, message: PutWeights, payload: Any) -> Reply:
-        self.put.append((message, payload))
-        return Reply(self.orders)
-
-    def on_PutState(self, message: PutState, payload: Any) -> Reply:
-        self.states.append((message, payload))
-        return Reply(self.orders)
-
-    def on_AskData(self, message: AskData, payload: Any) -> Reply:
-        if not self.batches:
-            return Reply(Wait(0.0, True, 'there are no more data'))
-        return Reply(Data(self.batches_each, 100, {}), self.batches.pop(0))
-
-    def on_LearnInfo(self, message: LearnInfo, payload: Any) -> Reply:
-        self.infos.append((message, payload))
-        return Reply(self.orders)
-
-    def on_Farewell(self, message: Farewell, payload: Any) -> Reply:
-        self.produced = message.produced
-        return Reply(NONE)

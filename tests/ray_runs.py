@@ -84,6 +84,12 @@ def columns(data: Any) -> Any:
     return [columns(part) for part in data]
 
 
+def is_conserved(collector: Any) -> bool:
+    """Whether everything that a collector asked of its actors is accounted for."""
+    c = collector
+    return bool(c.requested == c.delivered + c.lost + c.stale + c.in_flight)
+
+
 def descendants(pid: int) -> set[int]:
     """Returns the processes that a process started, and theirs."""
     parents: dict[int, int] = {}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import time
 from collections.abc import Callable
@@ -190,3 +191,9 @@ def killed_and_straight(tmp_path: Path, *words: str) -> tuple[Path, Path]:
     out, _ = finish(train(other, '--resume', str(folder)))
     assert 'resumes from' in out and [folder] == list(other.iterdir())
     return next(one.iterdir()), folder
+
+
+def free_port() -> int:
+    """Returns a port on which nobody listens."""
+    with socket.create_server(('127.0.0.1', 0)) as probe:
+        return int(probe.getsockname()[1])

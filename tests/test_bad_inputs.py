@@ -182,7 +182,7 @@ def test_registered_twice(tmp_path: Path, cwd: Path) -> None:
             sys.modules.pop(name, None)
 
 
-@pytest.mark.filterwarnings('ignore:.*which no module defines under that name')
+@pytest.mark.filterwarnings('ignore:only this program has')
 @pytest.mark.parametrize('where', ['env.manager', 'collector', 'evaluator'])
 def test_unpicklable_closure(where: str, cwd: Path, tmp_path: Path) -> None:
     """Row 36: told before Ray or a process is started and a run folder is made."""

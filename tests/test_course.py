@@ -67,16 +67,14 @@ def test_there_are_ten_lessons_and_each_is_a_valid_notebook_that_names_its_page(
     'name',
     [pytest.param(page.stem, marks=[pytest.mark.ray] if page.stem == ON_RAY else []) for page in LESSONS],
 )
-def test_the_cells_of_a_lesson_run(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert run_lesson(made(tmp_path)[name], f'docs/course/{name}.md')
+def test_the_cells_of_a_lesson_run(name: str, cwd: Path) -> None:
+    assert run_lesson(made(cwd)[name], f'docs/course/{name}.md')
 
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings('ignore')
-def test_a_cell_that_fails_names_its_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    book = made(tmp_path)['04_own_env']
+def test_a_cell_that_fails_names_its_page(cwd: Path) -> None:
+    book = made(cwd)['04_own_env']
     book.cells = [nbformat.v4.new_code_cell(text) for text in ('cells = 10', 'print(cell)', 'print(cells)')]
     with pytest.raises(
         AssertionError, match=r"04_own_env\.md fails:\n\nprint\(cell\)\n(.|\n)*name 'cell' is not"

@@ -18,7 +18,7 @@ import pytest
 from packaging.requirements import Requirement
 
 ROOT = Path(__file__).parents[1]
-BUILT_WITH = {'opencv-python-headless': 'cv2', 'scikit-learn': 'sklearn', 'mkdocs-material': 'material'}
+BUILT_WITH = {'opencv-python-headless': 'cv2', 'mkdocs-material': 'material'}
 """Package to the module that it is imported as, where the names differ."""
 USER = '''"""A module of a user."""
 

@@ -64,9 +64,8 @@ def test_few_blocks_are_not_run_and_each_says_why() -> None:
 @pytest.mark.slow
 @pytest.mark.skipif(torch.cuda.is_available(), reason='there is a GPU')
 def test_commands_for_a_gpu_have_valid_configs_and_then_ask_for_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    cwd: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     blocks = [
         block for page in PAGES.values() for block in page if block.mark == 'not run' and 'GPU' in block.note
     ]

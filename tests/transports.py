@@ -38,7 +38,7 @@ REPLIES: list[Message] = [
     m.Wait(0.5, False, 'no data yet'),
     m.Taken(3, False, 2, PLAIN),
     m.Weights(2, 20),
-    m.Data(64, 128, PLAIN),
+    m.Data(64, 128),
     ORDERS,
 ]
 

@@ -37,9 +37,6 @@ MOST_ROWS, MOST_CURVES = 200, 60
 """Evaluations, and curves of other metrics, that a report shows."""
 LOG_BYTES, MOST_WARNINGS = 4 * 2**20, 40
 """Bytes at the end of a log that are read, and warnings that are shown."""
-FILM_BYTES, MOST_FILMS = 8 * 2**20, 6
-"""Size of the films that a report contains, all together, and their number."""
-FILMS = {'.mp4': 'video/mp4', '.webm': 'video/webm', '.gif': 'image/gif'}
 TIMES = ('time/elapsed', *(f'time/{kind}' for kind in KINDS))
 """Metrics that only grow, which other parts of the page show."""
 PARTS = ('mean_reward', 'std_reward', 'min_reward', 'max_reward', 'mean_ep_length', 'episodes')
@@ -99,7 +96,6 @@ def report(run: RunFiles) -> str:
         'curve': _score_curve(run),
         'evaluations': _evaluations(run),
         'times': _table(('part', 'share', 'time'), _times(run)),
-        'films': _films(run.folder),
         'options': _table(('option', 'value', 'default'), changed_options(run)),
         'resumed': _table(('when', 'change'), _in_log(run.folder, _RESUMED)[-MOST_WARNINGS:]),
         'warnings': _table(('first', 'warning'), warnings_of(run.folder)),
@@ -248,26 +244,3 @@ def _in_log(folder: Path, pattern: re.Pattern[str]) -> list[tuple[str, ...]]:
     except OSError:
         return []
     return [found.groups() for line in map(printable, text.splitlines()) if (found := pattern.match(line))]
-
-
-def _films(folder: Path) -> str:
-    """Returns the newest films in a run folder, not those that links lead to; of those too large, the names."""
-    files = [path for path in folder.rglob('*') if path.suffix in FILMS and _is_inside(path, folder)]
-    files.sort(key=lambda path: path.stat().st_mtime, reverse=True)
-    room, figures = FILM_BYTES, []
-    for path in files[:MOST_FILMS]:
-        name = escape(printable(str(path.relative_to(folder))))
-        size = path.stat().st_size
-        if size > room:
-            figures.append(f'<figure>too large for this page: {name}</figure>')
-            continue
-        room -= size
-        source = f'src="data:{FILMS[path.suffix]};base64,{base64.b64encode(path.read_bytes()).decode()}"'
-        is_image = path.suffix == '.gif'
-        picture = f'<img alt="" {source}>' if is_image else f'<video controls loop muted {source}></video>'
-        figures.append(f'<figure>{picture}<figcaption>{name}</figcaption></figure>')
-    return f'<div class="grid">{"".join(figures)}</div>' if figures else '<p>None.</p>'
-
-
-def _is_inside(path: Path, folder: Path) -> bool:
-    return path.is_file() and path.resolve().is_relative_to(folder.resolve()) and not path.is_symlink()

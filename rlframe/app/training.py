@@ -107,10 +107,10 @@ def starting_config(
     kind = POLICY_REGISTRY.get(name)
     _check(name, kind, spec)
     facts, fields = _facts(spec), kind.config_fields()
-    bases = [base.__name__ for base in kind.__mro__]
-    first = next((i for i, base in enumerate(bases) if base in FAMILIES), len(bases))
-    settings = FAMILIES[bases[first]](facts) if first < len(bases) else {}
-    for base in reversed(kind.__mro__[:first]):  # the defaults of a variation are what it is
+    family = next((base for base in kind.__mro__ if base.__name__ in FAMILIES), object)
+    settings = _of_atoms(fields) | (FAMILIES[family.__name__](facts) if family is not object else {})
+    variations = kind.__mro__[: kind.__mro__.index(family)]
+    for base in reversed(variations):  # whose defaults are what they are
         merge(settings, vars(base).get('config', {}))
     on_policy, manager, collector = bool(fields['on_policy'].default), world.manager or 'base', 'sample'
     gives_tensors = getattr(factory, 'gives_tensors', False)
@@ -322,8 +322,10 @@ def _pqn(facts: Facts) -> Settings:
     )
 
 
-def _c51(facts: Facts) -> Settings:
-    return {**_dqn(facts), 'normalize_reward': True}  # returns within its fixed range of values
+def _of_atoms(fields: Mapping[str, Any]) -> Settings:
+    """Returns the settings of policies whose networks tell returns within a fixed range of values apart."""
+    atoms = fields.get('model', {}).get('n_atom')
+    return {'normalize_reward': True} if atoms is not None and atoms.default else {}
 
 
 def _r2d2(facts: Facts) -> Settings:
@@ -350,10 +352,9 @@ def _actor_critic(facts: Facts) -> Settings:
 FAMILIES: dict[str, Callable[[Facts], Settings]] = {
     'A2CPolicy': _a2c,
     'PPOPolicy': _ppo,
-    'C51Policy': _c51,
     'R2D2Policy': _r2d2,
     'PQNPolicy': _pqn,
-    'DQNPolicy': _dqn,
+    'QPolicy': _dqn,
     'QACPolicy': _actor_critic,
 }
 """Settings of a policy class and of its subclasses, as far as they have none of their own."""

@@ -28,26 +28,10 @@ from rlframe.run.metrics import ScalarWriter
 from rlframe.run.progress import Progress
 from rlframe.utils.field import ResolvedConfig
 from rlframe.utils.schema import part
-from rlframe.worker.collector.base_serial_collector import ISerialCollector, SerialCollector
+from rlframe.worker.collector.base_serial_collector import ISerialCollector
 from rlframe.worker.collector.battle_collector import PlayerLog
 from rlframe.worker.collector.episode_log import WINDOW, EpisodeLog
 from rlframe.worker.collector.serial_collector import SampleSerialCollector
-
-
-def check_steps_envs(kind: Any) -> None:
-    """Checks that a collector has envs to step in actors.
-
-    Raises:
-        ConfigError: If it has none.
-    """
-    if not issubclass(kind, SerialCollector):
-        raise ConfigError(
-            f'{kind.__name__} steps no envs, so it cannot run in actors',
-            where='policy.collect.collector.backend',
-            got='ray',
-            expected="'local'",
-        )
-
 
 TARGETS = ('n_sample', 'n_episode')
 
@@ -91,7 +75,6 @@ class ActorCollector(ISerialCollector):
         *,
         progress: Progress | None = None,
     ) -> None:
-        check_steps_envs(kind)
         self._cfg = cfg
         self._log: EpisodeLog = EpisodeLog(
             0,

@@ -33,39 +33,29 @@ def warn_of_own_parts(cfg: ResolvedConfig, model: Any = None) -> None:
         cfg: The config.
         model: The user's network, if any.
     """
-    for text in own_parts(cfg, model):
-        warnings.warn(text, ConfigWarning, stacklevel=3)
+    if found := own_parts(cfg, model):
+        warnings.warn(
+            f'only this program has {", ".join(found)}, so eval, export and --resume cannot create it. Move it to a module, and'
+            " list the module in import_names or name a class as 'module:Name'; or pass it again: model= and env= of"
+            ' rlframe.open_run() and export_policy()',
+            ConfigWarning,
+            stacklevel=3,
+        )
 
 
 def own_parts(cfg: ResolvedConfig, model: Any = None) -> list[str]:
-    """Returns a warning for each part that only this program has, with the remedy."""
-    found = []
-    if model is not None:
-        found.append(
-            'the network is an object of this program, so eval, export and --resume cannot create it. Register its'
-            ' class (MODEL_REGISTRY) in a module named by import_names and set policy.model.type, or pass it again:'
-            ' model= of rlframe.open_run() and export_policy()'
-        )
-    for key, value in _unnamed(cfg, ''):
-        again = (
-            ', or pass it again: env= of rlframe.open_run() and export_policy()'
-            if key == 'env.env_id'
-            else ''
-        )
-        found.append(
-            f'{key} is {getattr(value, "__qualname__", repr(value))}, which no module defines under that name, so eval,'
-            f" export and --resume cannot find it. Move it to a module and name it 'module:Name'{again}"
-        )
-    parts = (*components_of(cfg), *hook_parts(cfg))
-    chosen = [(part.registry, part.path, 'type') for part in parts]
+    """Returns the dotted keys of what no other program can create, each with what it is.
+
+    These are a network that was passed, classes and functions without a module, and components of the main script.
+    """
+    found = ['the network'] if model is not None else []
+    found += [f'{key} ({getattr(value, "__qualname__", repr(value))})' for key, value in _unnamed(cfg, '')]
+    chosen = [(part.registry, part.path, 'type') for part in (*components_of(cfg), *hook_parts(cfg))]
     chosen += [(BACKEND_REGISTRY, path, 'backend') for path in ROLES.values()]
     for registry, path, option in chosen:
         name = dict(raw_items(section_at(cfg, path))).get(option)
         if isinstance(name, str) and _module_of(registry, name) == '__main__':
-            found.append(
-                f'{".".join(path)}.{option}={name!r} is registered by the main script, so eval, export and --resume cannot'
-                ' find it. Move it to a module and list the module in import_names'
-            )
+            found.append(f'{".".join(path)}.{option}={name!r}')
     return found
 
 

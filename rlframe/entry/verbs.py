@@ -126,13 +126,13 @@ def train(args: Args) -> int:
     arg('-n --num-samples', 'number of samples to draw (default: 1; 16 of a default space)', 'N', type=count),
     arg(
         '--scheduler',
-        'which trials end early or copy better ones: asha, hyperband, median, pbt, pb2 or none (the default; asha with a'
+        'which trials end early or copy better ones: asha, hyperband, median, pbt or none (the default; asha with a'
         ' default space)',
         'NAME',
     ),
     arg(
         '--interval',
-        'evaluations between two decisions of pbt and pb2, and before the first one of median, and of asha without a budget'
+        'evaluations between two decisions of pbt, and before the first one of median, and of asha without a budget'
         ' (default: 4)',
         'N',
         type=count,

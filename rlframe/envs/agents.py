@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING, Any
 
 import gymnasium
@@ -11,9 +10,9 @@ from gymnasium.vector.utils import batch_space
 
 from rlframe.data.observation import pack
 from rlframe.data.timestep import Array, BoolArray, FloatArray
-from rlframe.envs.gym_env import how_to_install
+from rlframe.envs.gym_env import import_needed
 from rlframe.envs.player_env import shared_spaces
-from rlframe.errors import ConfigError, EnvContractError, EnvError, MissingDependencyError
+from rlframe.errors import ConfigError, EnvContractError, EnvError
 from rlframe.utils.seed import generator_of
 
 if TYPE_CHECKING:
@@ -148,14 +147,7 @@ def make_game(name: str, kwargs: dict[str, Any]) -> Any:
         MissingDependencyError: If a package is not installed.
     """
     module, _, maker = name.partition(':')
-    try:
-        found = importlib.import_module(module)
-    except ImportError as error:
-        raise MissingDependencyError(
-            f'cannot import {module!r}: {error}',
-            where='env.kwargs',
-            remedy=how_to_install(module) or f'Is {error.name} installed?',
-        ) from error
+    found = import_needed(module, name, 'env.kwargs')
     make = getattr(found, maker or 'parallel_env', None)
     if not callable(make):
         raise EnvError(f'{module} has no {maker or "parallel_env"!r}', where='env.kwargs')

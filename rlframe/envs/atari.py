@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import copy
-import importlib
 from typing import TYPE_CHECKING, Any, Self
 
 from rlframe.envs.atari_protocol import AtariConfig, AtariSettings, settings_of
 from rlframe.envs.base_env import EnvFactory, PoolTask
-from rlframe.errors import EnvError, MissingDependencyError
+from rlframe.envs.gym_env import import_needed
+from rlframe.errors import EnvError
 from rlframe.registry import ENV_REGISTRY, nearest
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class AtariFactory(EnvFactory):
             EnvError: If ALE does not know the game, its ROM is missing, or it has no such mode.
             MissingDependencyError: If ALE or OpenCV is not installed.
         """
-        import_needed(self.cfg.env_id)
+        import_packages(self.cfg.env_id)
         from rlframe.envs.atari_game import AtariGame, SavedAtariGame
 
         kind = AtariGame if self.cfg.env_id in NOT_RESTORED else SavedAtariGame
@@ -58,7 +58,7 @@ class AtariFactory(EnvFactory):
         settings = self.settings
         if render_mode is not None or (settings.mode, settings.difficulty) != (None, None):
             return None
-        import_needed(settings.env_id)
+        import_packages(settings.env_id)
         from rlframe.envs.atari_vector import AtariVector
 
         emulator = make_emulator(settings, None)
@@ -90,21 +90,14 @@ class AtariFactory(EnvFactory):
         return env  # a game stacks its own frames
 
 
-def import_needed(env_id: str) -> None:
+def import_packages(env_id: str) -> None:
     """Imports the packages of games in this process.
 
     Raises:
         MissingDependencyError: If one is not installed.
     """
     for module in NEEDED:
-        try:
-            importlib.import_module(module)
-        except ImportError as error:
-            raise MissingDependencyError(
-                f'{env_id!r} needs a package that is not installed: {error}',
-                where='env.env_id',
-                remedy='To install it: pip install "rlframe[atari]"',
-            ) from error
+        import_needed(module, env_id)
     import ale_py
 
     ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)  # no greeting

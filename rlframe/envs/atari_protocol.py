@@ -13,31 +13,24 @@ from rlframe.envs.base_env import EnvConfig
 from rlframe.run.machine import demand_memory
 from rlframe.utils.field import REQUIRED, option
 
+MNIH: dict[str, Any] = dict(
+    noop_max=30,
+    sticky_actions=0.0,
+    full_action_space=False,
+    life_loss=True,
+    reward_clip=True,
+    fire_reset=False,
+)
 PROTOCOLS: dict[str, dict[str, Any]] = {
-    'mnih2015': dict(
-        noop_max=30,
-        sticky_actions=0.0,
-        full_action_space=False,
-        life_loss=True,
-        reward_clip=True,
-        fire_reset=False,
-    ),
-    'baselines': dict(
-        noop_max=30,
-        sticky_actions=0.0,
-        full_action_space=False,
-        life_loss=True,
-        reward_clip=True,
-        fire_reset=True,
-    ),
-    'machado2018': dict(
-        noop_max=0,
-        sticky_actions=0.25,
-        full_action_space=True,
-        life_loss=False,
-        reward_clip=True,
-        fire_reset=False,
-    ),
+    'mnih2015': MNIH,
+    'baselines': {**MNIH, 'fire_reset': True},
+    'machado2018': {
+        **MNIH,
+        'noop_max': 0,
+        'sticky_actions': 0.25,
+        'full_action_space': True,
+        'life_loss': False,
+    },
 }
 """Settings of each protocol.
 
@@ -45,25 +38,10 @@ Source: Mnih et al., Human-level control through deep reinforcement learning (20
 Baselines (2017), ``atari_wrappers.py``; Machado et al., Revisiting the Arcade Learning Environment (2018), section 5.
 """
 
-WITHOUT_FIRE = frozenset(
-    [
-        'Asterix',
-        'Backgammon',
-        'CrazyClimber',
-        'Freeway',
-        'Frogger',
-        'JourneyEscape',
-        'Koolaid',
-        'KungFuMaster',
-        'LostLuggage',
-        'MsPacman',
-        'Pacman',
-        'Skiing',
-        'Surround',
-        'Tutankham',
-        'VideoCheckers',
-    ]
-)
+WITHOUT_FIRE = frozenset((
+    'Asterix', 'Backgammon', 'CrazyClimber', 'Freeway', 'Frogger', 'JourneyEscape', 'Koolaid', 'KungFuMaster', 'LostLuggage',
+    'MsPacman', 'Pacman', 'Skiing', 'Surround', 'Tutankham', 'VideoCheckers',
+))  # fmt: skip
 """Games whose own actions have no FIRE as action 1."""
 _ID = re.compile(r'ALE/[A-Z][A-Za-z0-9]*-v5', re.ASCII)
 _OTHER_ID = re.compile(

@@ -8,7 +8,6 @@ import math
 import mmap
 import os
 import random
-import signal
 import socket
 import tempfile
 import time
@@ -26,7 +25,6 @@ from rlframe.envs.faults import Fault
 from rlframe.envs.interface import Episodes
 from rlframe.envs.worker_process import ERROR, REPLY, STEP, message, receive
 from rlframe.errors import EnvCrashedError, RLFrameError
-from rlframe.run.child_process import die_with_parent
 from rlframe.utils.serialize import from_bytes, plain_to_bytes
 
 ALIGNMENT = 64
@@ -184,7 +182,7 @@ NOTHING = message(REPLY)
 """The answer of steps whose results are all in the shared arrays."""
 
 
-def main(index: int, worker_num: int, link: int, memory: int, lifeline: int, parent: int) -> None:
+def main(index: int, worker_num: int, link: int, memory: int) -> None:
     """Serves the parent until it closes the connection.
 
     Args:
@@ -192,14 +190,9 @@ def main(index: int, worker_num: int, link: int, memory: int, lifeline: int, par
         worker_num: Number of workers.
         link: File descriptor of the connection.
         memory: File descriptor of the shared memory.
-        lifeline: File descriptor of a pipe whose other end the parent holds.
-        parent: Process id of the parent.
     """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTTOU, signal.SIG_IGN)  # an env may print while in the background of a terminal
-    for fd in (link, memory, lifeline):
+    for fd in (link, memory):
         os.set_inheritable(fd, False)
-    die_with_parent(lifeline, parent)
     with socket.socket(fileno=link) as connection:
         EnvWorker(connection, memory, WatchArray(memory, worker_num), index).serve()
 

@@ -24,6 +24,7 @@ else:
 
 EXTRAS = {
     'ale': 'atari',
+    'cv2': 'atari',
     'box2d': 'box2d',
     'mujoco': 'mujoco',
     'minigrid': 'minigrid',
@@ -35,6 +36,7 @@ EXTRAS = {
     'mo_gymnasium': 'mo-gymnasium',
     'shimmy': 'dm-control',
     'vizdoom': 'vizdoom',
+    'envpool': 'envpool',
 }
 """Words in an id, an error or the name of a module that identify the extra of rlframe that installs the env."""
 MODULES = {
@@ -294,10 +296,7 @@ def import_namespace(name: str) -> bool:
     modules = {known.lower(): module for known, module in NAMESPACES.items()}
     module = modules.get(namespace) or ('minigrid' if _is_minigrid(name) else '')
     if module:
-        try:
-            found = importlib.import_module(module)
-        except ModuleNotFoundError as error:
-            raise _missing(name, f'no module named {error.name!r}') from error
+        found = import_needed(module, name)
         is_known = any(known.lower().startswith(f'{namespace}/') for known in gym.registry)
         if not is_known and hasattr(found, 'register_envs'):
             found.register_envs()  # minatar does not register its envs by itself
@@ -319,8 +318,21 @@ def how_to_install(*texts: str) -> str:
     return f'To install it: pip install "rlframe[{extra}]"' if extra else ''
 
 
-def _missing(env_id: str, why: str) -> MissingDependencyError:
-    remedy = how_to_install(env_id, why)
+def import_needed(module: str, env_id: str, where: str = 'env.env_id') -> Any:
+    """Returns a module that an env needs.
+
+    Raises:
+        MissingDependencyError: If it cannot be imported; with the way to install it.
+    """
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise _missing(env_id, str(error), where, module) from error
+
+
+def _missing(env_id: str, why: str, where: str = 'env.env_id', module: str = '') -> MissingDependencyError:
     return MissingDependencyError(
-        f'{env_id!r} needs a package that is not installed: {why}', where='env.env_id', remedy=remedy
+        f'{env_id!r} needs a package that is not installed: {why}',
+        where=where,
+        remedy=how_to_install(module, env_id, why),
     )

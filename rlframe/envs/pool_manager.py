@@ -13,6 +13,7 @@ from rlframe.data.observation import any_action, zero_obs
 from rlframe.data.timestep import NO_INFO, Array, BoolArray, EnvSpec, IntArray, TimeStep
 from rlframe.envs import contract
 from rlframe.envs.base_env import EnvFactory, picture_of
+from rlframe.envs.gym_env import import_needed
 from rlframe.envs.interface import Episodes, IEnvManager
 from rlframe.envs.vector_env import rows_of_info
 from rlframe.errors import ActionError, ConfigError, EnvError, EnvStartError, MissingDependencyError
@@ -320,15 +321,7 @@ class EnvPoolManager(IEnvManager):
 
 
 def _import() -> Any:
-    try:
-        import envpool
-    except ImportError as error:
-        raise MissingDependencyError(
-            f'EnvPool cannot be imported: {error}',
-            where='env.manager.type',
-            remedy='To install it: pip install "rlframe[envpool]"',
-        ) from error
-    return envpool
+    return import_needed('envpool', 'env_pool', 'env.manager.type')
 
 
 def task_ids() -> Sequence[str]:

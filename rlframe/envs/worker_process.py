@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from rlframe.errors import EnvStartError
+from rlframe.run.child_process import BOOT
 from rlframe.utils.serialize import plain_to_bytes
 
 HEADER = struct.Struct('<QB')
@@ -30,13 +31,6 @@ MESSAGE_SECONDS = 120
 """Maximum seconds in which the other process makes no progress within a message."""
 CHUNK = 1 << 16
 """Number of bytes per read."""
-BOOT = """
-import sys
-sys.path[:] = {path!r}
-from rlframe.envs.env_worker import main
-main({index}, {worker_num}, {link}, {memory}, {lifeline}, {parent})
-"""
-"""The program of a worker; the parent's main module is not imported again."""
 ONE_THREAD = dict.fromkeys(
     ('OMP_NUM_THREADS', 'OPENBLAS_NUM_THREADS', 'MKL_NUM_THREADS', 'NUMEXPR_NUM_THREADS'), '1'
 )
@@ -105,10 +99,8 @@ class WorkerProcess:
         try:
             code = BOOT.format(
                 path=[place for place in sys.path if isinstance(place, str)],
-                index=index,
-                worker_num=worker_num,
-                link=theirs.fileno(),
-                memory=memory,
+                module='rlframe.envs.env_worker',
+                arguments=(index, worker_num, theirs.fileno(), memory),
                 lifeline=hanging,
                 parent=os.getpid(),
             )

@@ -11,7 +11,7 @@ from easydict import EasyDict
 from rlframe.errors import RLFrameError
 from rlframe.parallel.base_parallel_collector import BaseParallelCollector
 from rlframe.parallel.comm_worker import CommWorker
-from rlframe.parallel.held_weights import TaskAbandoned, Update
+from rlframe.parallel.held_weights import TaskAbandoned
 from rlframe.parallel.parallel_collectors import ZerglingParallelCollector
 from rlframe.parallel.transport.messages import (
     AskWeights,
@@ -111,14 +111,13 @@ class TransportCollector(CommWorker, BaseCommCollector):
 
     # what the parallel collector asks for
 
-    def get_policy_update_info(self, path: str) -> Update:
-        """Returns the newest weights of a policy, by its name."""
-        return self.newer_weights(path, -1)
+    def get_policy_update_info(self, path: str) -> Any:
+        """Returns the newest weights of a policy, by its name; None if there are none."""
+        return self.newer_weights(path, -1)[1]
 
-    def newer_weights(self, policy: str, newer_than: int) -> Update:
-        """Returns newer weights of a policy than a version."""
-        weights, tree = self._ask(AskWeights(policy, newer_than), Weights)
-        return Update(weights.version, weights.train_iter, tree)
+    def newer_weights(self, policy: str, newer_than: int) -> tuple[Weights, Any]:
+        """Returns the newest version of a policy's weights, and the weights if they are newer than a version."""
+        return self._ask(AskWeights(policy, newer_than), Weights)
 
     def send_stepdata(self, stepdata: Any) -> None:
         """Takes the training data of the next ``send_metadata``, which sends both in one request."""

@@ -78,14 +78,14 @@ class BaseCommLearner(Configurable, ABC):
 
 
 class CallHook(LearnerHook):
-    """Calls ``call`` with the learner; after an update, every ``freq`` train iterations."""
+    """Calls ``call`` with the learner every ``freq`` train iterations."""
 
     position = 'after_iter'
     call: Callable[[BaseLearner], Any]
     freq = 1
 
     def __call__(self, learner: BaseLearner) -> None:
-        if self.position != 'after_iter' or learner.train_iter % self.freq == 0:
+        if learner.train_iter % self.freq == 0:
             self.call(learner)
 
 
@@ -148,8 +148,8 @@ class LearnerParts(NamedTuple):
     learner: BaseLearner
     face: Any
     """Collect face of the policy, whose ``state_dict`` is what collectors get."""
-    command: Any = None
-    """Command face of the policy, which lets it follow its schedules; None: it has none."""
+    command: Any
+    """Command face of the policy, which lets it follow its schedules."""
 
 
 class TransportLearnerConfig(CommConfig):
@@ -175,7 +175,6 @@ class Round(NamedTuple):
     batches: int
     """Number of batches in them."""
     envstep: int
-    settings: Mapping[str, Any]
     extras: Mapping[str, Any]
 
 
@@ -242,17 +241,12 @@ class TransportLearner(CommWorker, BaseCommLearner):
         """The hooks that notice when weights are due, and collect what is to be reported."""
         freq = self._cfg.send_policy_freq
         return [
-            CallHook('send_policy', 100, position='before_run', call=self._note_policy),
             CallHook('send_policy', 100, position='after_iter', call=self._note_policy, freq=freq),
             CallHook('send_learn_info', 100, position='after_iter', call=self._report_of_round.add),
-            CallHook('send_learn_info', 100, position='after_run', call=self._send_last_info),
         ]
 
     def _note_policy(self, learner: BaseLearner) -> None:
         self._policy_is_due = True
-
-    def _send_last_info(self, learner: BaseLearner) -> None:
-        self.send_learn_info(learner.learn_info)
 
     def send_policy(self, state_dict: Mapping[str, Any]) -> None:
         """Publishes weights, which are copied."""
@@ -319,7 +313,8 @@ class TransportLearner(CommWorker, BaseCommLearner):
         """Trains on the data of a round, publishes weights that are due, and reports."""
         learner = self.learner
         take_in(self._made().face, data.extras)
-        settings = self._settings(data)
+        info = {**learner.learn_info, 'envstep': data.envstep}
+        settings = self._made().command.get_setting_learn(info)  # schedules follow the env steps
         for batch in batches_of(data.data, data.batches):
             learner.train(batch, data.envstep, settings)
             self._report_of_round.count_batch(learner)
@@ -331,16 +326,11 @@ class TransportLearner(CommWorker, BaseCommLearner):
             self._send_state(SPARE)
         return learner.learn_info
 
-    def _settings(self, data: Round) -> dict[str, Any]:
-        """Returns the arguments of the policy for a round; schedules, such as the learning rate's, follow the env steps."""
-        command = self._made().command
-        info = {**self.learner.learn_info, 'envstep': data.envstep}
-        return {**data.settings, **(command.get_setting_learn(info) if command is not None else {})}
-
     def deal_with_learner_close(self) -> dict[str, Any]:
         """Ends a task; returns the facts about it."""
         self._publish()
         self.learner.call_hook('after_run')
+        self.send_learn_info(self.learner.learn_info)
         if self._checkpoint_at != self.learner.train_iter:
             self._send_state(CHECKPOINT)
         return {'train_iter': self.learner.train_iter, 'learner_done': True}
@@ -369,7 +359,7 @@ class TransportLearner(CommWorker, BaseCommLearner):
             answer, payload = self._ask(message, (Data, Wait))
             if isinstance(answer, Data):
                 data, extras = split(payload)
-                return Round(data, answer.rows, answer.envstep, answer.settings, extras)
+                return Round(data, answer.rows, answer.envstep, extras)
             if answer.stop:
                 return None
             self._task_is_over.wait(min(max(answer.seconds, 0.0), self._cfg.timeout))

@@ -9,7 +9,6 @@ import threading
 from abc import abstractmethod
 from collections.abc import Mapping
 from contextlib import suppress
-from math import inf
 from time import monotonic
 from typing import Any
 
@@ -115,8 +114,7 @@ class CommWorker(Configurable):
             self.role, self._name, __version__, fingerprint, os.getpid(), platform.node()[:64]
         )
         self._membership: Joined | None = None
-        self._lost: CoordinatorLostError | None = None  # noticed between two requests
-        self._patience, self._heard_at, self._refused_at = inf, monotonic(), -1.0
+        self._refused_at = -1.0  # when it was first refused since it had work
         self._stopped = ''
         self._task: Task | None = None
         self._thread: threading.Thread | None = None
@@ -160,6 +158,8 @@ class CommWorker(Configurable):
             kind: Any = TRANSPORT_REGISTRY.get(self.transport_type)
             address = self._address() if self._given_address is None else self._given_address
             self._transport = kind(dict(self._cfg.transport), address)
+            if self._stopped == CLOSED:
+                self._transport.hurry(STOP_SECONDS)
         return self._transport
 
     def _joined(self) -> None:
@@ -225,8 +225,6 @@ class CommWorker(Configurable):
                     self._work()
                 except RequestRefusedError as refusal:
                     self._join(refusal)
-            if self._lost is not None:
-                raise self._lost
         except BaseException as error:
             is_passing = isinstance(error, RequestRefusedError) and not error.is_fatal
             if self._stopped != CLOSED or not (is_passing or isinstance(error, CoordinatorLostError)):
@@ -291,7 +289,7 @@ class CommWorker(Configurable):
 
     def _endure(self, refusal: RequestRefusedError) -> None:
         """Waits before the next attempt to join; raises the refusal if there is to be none."""
-        if refusal.is_fatal or self._patience < inf:
+        if refusal.is_fatal or self._stopped == CLOSED:
             raise refusal
         if self._refused_at < 0:
             self._refused_at = monotonic()
@@ -301,22 +299,19 @@ class CommWorker(Configurable):
         self._has_left.wait(REJOIN_PAUSE)
 
     def _send_beats(self) -> None:
-        """Sends signs of life until the worker leaves; notices if the coordinator is lost."""
+        """Sends signs of life until the worker leaves, and obeys the orders that answer them."""
         assert self._membership is not None  # _join() starts this thread afterwards
-        while not self._has_left.wait(self._membership.beat_interval) and self._lost is None:
-            current, task = self._task, None
-            beat = Beat('' if current is None else current.task, self.progress)
+        while not self._has_left.wait(self._membership.beat_interval):
+            task = self._task
+            beat = Beat('' if task is None else task.task, self.progress)
             try:
                 orders, _ = self._ask(beat, Orders, timeout=max(1.0, self._membership.beat_interval))
-                task = beat.task
-            except CoordinatorLostError as error:
-                if self._has_left.is_set() or monotonic() - self._heard_at < self._cfg.timeout:
-                    continue
-                self._lost = error
-                orders = Orders(True, True, -1, str(error)[:MAX_TEXT])
+                self._obey(orders, beat.task)
+            except CoordinatorLostError:  # the working thread notices it at its next request
+                continue
             except RLFrameError as error:  # after a refusal, the working thread joins again
-                orders = Orders(getattr(error, 'is_fatal', False), True, -1, str(error)[:MAX_TEXT])
-            self._obey(orders, task)
+                is_fatal = getattr(error, 'is_fatal', False)
+                self._obey(Orders(is_fatal, True, -1, str(error)[:MAX_TEXT]))
 
     def _leave(self) -> None:
         """Releases everything, says farewell, and ends signs of life and connection; may be called twice."""
@@ -328,7 +323,7 @@ class CommWorker(Configurable):
             try:
                 if self._membership is not None and not self._has_left.is_set():
                     self._has_left.set()
-                    seconds = 0.0 if self._lost is not None else min(FAREWELL_SECONDS, self._cfg.timeout)
+                    seconds = min(FAREWELL_SECONDS, self._cfg.timeout)
                     self._ask(Farewell(reason[:MAX_TEXT], self._unreported), Orders, timeout=seconds)
             except RLFrameError as silence:
                 logger.debug('no farewell: %s', silence)
@@ -348,10 +343,8 @@ class CommWorker(Configurable):
         """Ends the work soon, without waiting; for signal handlers, too."""
         self._stopped = self._stopped or reason
         self._awake.set()
-        if self._stopped == CLOSED:
-            self._patience = STOP_SECONDS
-            if self._transport is not None:
-                self._transport.hurry(STOP_SECONDS)
+        if self._stopped == CLOSED and self._transport is not None:
+            self._transport.hurry(STOP_SECONDS)
         self._abandon(reason)
 
     def close(self) -> None:
@@ -384,15 +377,12 @@ class CommWorker(Configurable):
             timeout: Seconds that it is repeated; by default the option ``timeout``.
 
         Raises:
-            CoordinatorLostError: If no reply came in time, or had not come for that long before.
+            CoordinatorLostError: If no reply came in time.
             RequestRefusedError: If the coordinator refused it.
             MessageError: If the reply is of another type.
         """
-        if self._lost is not None and not isinstance(message, Farewell):
-            raise self._lost
-        seconds = min(self._cfg.timeout if timeout is None else timeout, self._patience)
+        seconds = self._cfg.timeout if timeout is None else timeout
         reply = self._connected().request(message, payload, seconds)
-        self._heard_at = monotonic()
         if not isinstance(reply.message, expected):
             raise MessageError(
                 f'the coordinator answered {type(message).__name__} by {type(reply.message).__name__}'

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rlframe.data.faces import acting_of
+from rlframe.parallel.transport.messages import Weights
 from rlframe.utils.field import Section, option
 
 ACTING, STATISTICS = 'acting', 'statistics'
@@ -78,16 +79,6 @@ PAUSE = 0.02
 """Seconds between two questions for weights that are not available yet."""
 
 
-class Update(NamedTuple):
-    """The answer to a question for newer weights."""
-
-    version: int
-    """Newest version; -1 if there is none."""
-    train_iter: int
-    weights: Any = None
-    """The weights; None if the asker has them already."""
-
-
 class Held(NamedTuple):
     """The weights that a face has."""
 
@@ -114,7 +105,7 @@ class HeldWeights:
     """Keeps the version of the weights of each face, and fetches newer ones.
 
     Args:
-        ask: Returns newer weights of a policy than a version.
+        ask: Asks for newer weights of a policy than a version; returns the reply and them, None if there are none.
         check: Called while weights are waited for; an exception that it raises ends the waiting.
         timeout: Seconds to wait for weights that a task requires.
         interval: Minimum number of seconds between two fetches that no task requires.
@@ -122,7 +113,7 @@ class HeldWeights:
 
     def __init__(
         self,
-        ask: Callable[[str, int], Update],
+        ask: Callable[[str, int], tuple[Weights, Any]],
         check: Callable[[], None],
         timeout: float,
         interval: float,
@@ -173,17 +164,17 @@ class HeldWeights:
         end = monotonic() + self._timeout
         while True:
             self._check()
-            update = self._ask(held.policy, held.version)
+            newest, weights = self._ask(held.policy, held.version)
             self._asked_at = monotonic()
-            if update.weights is not None:
-                self.in_lockstep = _load(face, update.weights)
-                held = Held(held.policy, update.version, update.train_iter)
+            if weights is not None:
+                self.in_lockstep = _load(face, weights)
+                held = Held(held.policy, newest.version, newest.train_iter)
             if held.version >= least:
                 return held
             if monotonic() > end:
                 raise TaskAbandoned(
                     f'version {least} of the weights of {held.policy!r} did not come in {self._timeout} s; the'
-                    f' newest is {update.version}'
+                    f' newest is {newest.version}'
                 )
             sleep(PAUSE)
 

@@ -8,6 +8,7 @@ import math
 import time
 import warnings
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from time import monotonic, perf_counter
 from typing import TYPE_CHECKING, Any, cast
@@ -26,7 +27,7 @@ from rlframe.parallel.held_weights import ACTING
 from rlframe.parallel.roles import Crew
 from rlframe.parallel.transport.messages import MAX_TEXT, Collected
 from rlframe.pipeline import build, memory_needs
-from rlframe.pipeline.build import HasGoal, Inexactness, LoopState
+from rlframe.pipeline.build import HasGoal, Inexactness, LoopState, Part
 from rlframe.pipeline.checkpoints import Checkpoints, RunFacts
 from rlframe.pipeline.hooks import LaterHooks, given_hooks
 from rlframe.pipeline.run_output import RunOutput, decide_whether_over, nothing_left, write_counts
@@ -53,23 +54,6 @@ logger = logging.getLogger('rlframe.evaluator')
 
 PRINT_FREQ = 100
 """Train iterations between two records of the collectors, if the config has no ``collect_print_freq``."""
-
-
-class LearnedPolicy:
-    """The last whole state of the learner's policy; the part ``policy`` of a checkpoint."""
-
-    def __init__(self) -> None:
-        self.state: Mapping[str, Any] | None = None
-        """Weights, optimizer and whatever else the policy has; None before the first."""
-
-    def state_dict(self) -> Mapping[str, Any]:
-        """Returns the last state."""
-        assert self.state is not None, 'no learner has sent its state'
-        return self.state
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Takes a state of a checkpoint."""
-        self.state = state
 
 
 def parallel_pipeline(
@@ -116,8 +100,8 @@ def parallel_pipeline(
         else:
             pipeline.run()
         policy = build.make_policy(cfg, pipeline.factory.spec)
-        if pipeline.trained.state is not None:
-            policy.learn_mode.load_state_dict(pipeline.trained.state)
+        if pipeline.policy_state is not None:
+            policy.learn_mode.load_state_dict(pipeline.policy_state)
         return policy
 
 
@@ -156,8 +140,8 @@ class ParallelPipeline(HasGoal, CoordinatedRun):
         """Secrets in the config, which the run's files must not contain."""
         self.loop = LoopState()
         """Whether training has ended, in the terms of every run."""
-        self.trained = LearnedPolicy()
-        """The last state of the learner's policy."""
+        self.policy_state: Mapping[str, Any] | None = None
+        """The last whole state of the learner's policy; None before the first."""
         self.episodes = EpisodeLog(0)
         """Returns and lengths of the episodes of all collectors."""
         self.variables: Mapping[str, float] = {}
@@ -241,7 +225,7 @@ class ParallelPipeline(HasGoal, CoordinatedRun):
     def _make_checkpoints(self, facts: RunFacts) -> Checkpoints:
         return Checkpoints(
             {  # in the order in which they are restored
-                'policy': self.trained,
+                'policy': Part(lambda: self.policy_state or {}, partial(setattr, self, 'policy_state')),
                 'progress': self.progress,
                 'replay_buffer?': self.replay_buffer,
                 'episodes': self.episodes,
@@ -337,7 +321,7 @@ class ParallelPipeline(HasGoal, CoordinatedRun):
 
     def take_state(self, state: Any, train_iter: int) -> None:
         """Saves a checkpoint with the state of the learner."""
-        self.trained.state = state['policy']
+        self.policy_state = state['policy']
         self._saved_at = train_iter
         self._save()
 
@@ -356,7 +340,7 @@ class ParallelPipeline(HasGoal, CoordinatedRun):
     def _restore(self, state: Mapping[str, Any], saved: OpenCheckpoint) -> None:
         self.checkpoints.restore(state, saved.manifest, saved.path)
         at = self.progress.train_iter
-        whole = {'policy': self.trained.state, 'progress': self.progress.state_dict()}
+        whole = {'policy': self.policy_state, 'progress': self.progress.state_dict()}
         self.coordinator.keep_state(whole, at)
         if 'config' in saved.manifest:
             decide_whether_over(self, saved.manifest['config']['main_config'])
@@ -477,8 +461,8 @@ class ParallelPipeline(HasGoal, CoordinatedRun):
         """
         spare = self.coordinator.weights.get(self.coordinator.state_name)
         if spare is not None and spare.train_iter >= self._saved_at:
-            self.trained.state = spare.weights['policy']
-        return self.trained.state is not None
+            self.policy_state = spare.weights['policy']
+        return self.policy_state is not None
 
     def save_latest(self) -> None:
         """Saves a checkpoint unless the last one is of the present state; call it when all workers have left."""

@@ -213,8 +213,8 @@ class Launcher(ABC):
 
 logger = logging.getLogger('rlframe.parallel')
 
-FIRST_PAUSE = 0.5
-"""Seconds before a worker that died is replaced; twice as long after each further death within the window."""
+PAUSE = 1.0
+"""Seconds before a worker that died is replaced."""
 LEAVE_SECONDS = 5.0
 """Seconds that workers get to end when they are told to by a signal."""
 
@@ -289,9 +289,8 @@ class Crew:
                 where='parallel.max_restarts',
                 remedy='The log of the run has its last output.',
             )
-        pause = FIRST_PAUSE * 2 ** (len(deaths) - 1)
-        logger.warning('%s ended (%s); it is started again in %.1f s', name, how, pause)
-        self._due[name] = now + pause
+        logger.warning('%s ended (%s); it is started again in %.1f s', name, how, PAUSE)
+        self._due[name] = now + PAUSE
 
     def _replace(self, name: str, member: Launched) -> None:
         member.end(0.0)

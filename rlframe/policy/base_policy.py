@@ -36,7 +36,7 @@ from rlframe.policy.parts.ranks import NUM_LEARNERS, check_ranks
 from rlframe.policy.parts.sequences import Rows
 from rlframe.registry import MODEL_REGISTRY
 from rlframe.run.checkpoint_tree import compare_states
-from rlframe.utils.field import Configurable, Section, option
+from rlframe.utils.field import Configurable, Field, Section, option
 from rlframe.utils.lazy import torch
 from rlframe.utils.schema import DICT, GENERATOR, NETWORK, check_state, part, part_of
 from rlframe.utils.seed import component_rng
@@ -55,12 +55,16 @@ class LearnConfig(Section):
     random_shift: int = option(RANDOM_SHIFT)
 
 
+N_SAMPLE = Field(
+    None, range='[1, inf)', unit='training samples', doc='samples collected per round, over all envs'
+)
+"""Option ``collect.n_sample`` of every policy."""
+
+
 class CollectConfig(Section):
     """Section ``collect`` of every policy."""
 
-    n_sample: int | None = option(
-        None, range='[1, inf)', unit='training samples', doc='samples collected per round, over all envs'
-    )
+    n_sample: int | None = option(N_SAMPLE)
     n_episode: int | None = option(
         None, range='[1, inf)', unit='episodes', doc='episodes collected per round, instead of n_sample'
     )
@@ -220,15 +224,8 @@ class Policy(Configurable):
         cfg = self._cfg.model
         name, given = cfg.type or self.default_model(), self.model_kwargs()
         kind = MODEL_REGISTRY.get_cls({'type': name, 'import_names': cfg.import_names})
-        signature = inspect.signature(kind)
-        takes_any = any(each.kind is each.VAR_KEYWORD for each in signature.parameters.values())
-        for key in cfg if not takes_any else ():
-            argument = self.network_arguments.get(key, key)
-            if argument in given and argument not in signature.parameters:
-                message = f'the network {name!r} has no argument {argument!r}'
-                raise refused({'policy': self._cfg}, f'policy.model.{key}', message, 'a network that has it')
         try:
-            signature.bind(**given)
+            inspect.signature(kind).bind(**given)
         except TypeError as error:
             message = f'{type(self).__name__} cannot use the network {name!r}: {error}'
             raise ConfigError(message, where='policy.model.type') from error

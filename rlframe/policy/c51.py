@@ -9,7 +9,7 @@ from easydict import EasyDict
 
 from rlframe.data.faces import Metrics
 from rlframe.errors import ConfigError
-from rlframe.policy.dqn import DQNConfig, DQNModel, DQNPolicy, soft_policy
+from rlframe.policy.dqn import DQNConfig, DQNModel, QPolicy, Returns, soft_policy
 from rlframe.policy.parts.actions import mask_of
 from rlframe.policy.parts.options import refused
 from rlframe.policy.parts.sequences import Rows
@@ -36,65 +36,77 @@ class C51Config(DQNConfig):
     model: C51Model
 
 
-@POLICY_REGISTRY.register('c51')
-class C51Policy(DQNPolicy):
-    """DQN whose network outputs the probability of each of ``n_atom`` returns between ``v_min`` and ``v_max``.
+class Atoms(Returns):
+    """The probability of each of ``n_atom`` returns between ``v_min`` and ``v_max``.
 
     Source:
         Bellemare et al., A Distributional Perspective on Reinforcement Learning (2017), algorithm 1. The priority is
         the Kullback-Leibler divergence as in Hessel et al., Rainbow (2018).
     """
 
-    _cfg: C51Config
-    network_arguments = ATOMS
+    def __init__(self, policy: QPolicy) -> None:
+        super().__init__(policy)
+        model: Any = policy._cfg.model
+        self.support = torch.linspace(model.v_min, model.v_max, model.n_atom, device=policy.device)
+        """The returns, float32 [M]."""
 
     @classmethod
     def check_config(cls, cfg: EasyDict) -> list[ConfigError]:
-        errors = [*super().check_config(cfg), *check_atoms(cfg.model)]
+        errors = check_atoms(cfg.model)
         if cfg.learn.kappa is not None:
             why = 'the loss of distributions has no Huber loss in it'
             errors.append(refused(cfg, 'learn.kappa', why, 'None'))
         return errors
 
-    def create_model(self) -> Any:
-        model = self._cfg.model
-        self._support = torch.linspace(model.v_min, model.v_max, model.n_atom, device=self.device)  # [M]
-        return super().create_model()
-
     def expected(self, output: torch.Tensor) -> torch.Tensor:
-        return output.softmax(2) @ self._support
+        return output.softmax(2) @ self.support
 
     def loss(self, rows: Rows) -> tuple[torch.Tensor, torch.Tensor, Metrics]:
-        chosen = self.chosen(self.valued(self.model, rows, 'obs'), rows['action'])
+        policy = self._policy
+        chosen = policy.chosen(policy.valued(policy.model, rows, 'obs'), rows['action'])
         log_probability = chosen.log_softmax(1)  # [B, M]
-        target = self.target(rows)  # [B, M]
+        target = policy.target(rows)  # [B, M]
         losses = -(target * log_probability).sum(1)
         # rounding can make it negative
         divergence = (losses.detach() + target.xlogy(target).sum(1)).clamp(min=0)
-        value = (log_probability.detach().exp() @ self._support).mean()
-        metrics = {'q_value': value, 'target_q_value': (target @ self._support).mean()}
+        value = (log_probability.detach().exp() @ self.support).mean()
+        metrics = {'q_value': value, 'target_q_value': (target @ self.support).mean()}
         return losses, divergence, metrics
 
     def target(self, rows: Rows) -> torch.Tensor:
+        policy = self._policy
         with torch.no_grad():
-            reward, discount = self.reward(rows), self.targets.discount(rows)
-            if self._tau is None:
-                return project(self.next_output(rows).softmax(1), reward, discount, self._support)
-            output = self.valued(self.target_model, rows, 'next_obs')  # [B, A, M]
-            policy, log_policy = soft_policy(self.expected(output), self._tau, mask_of(rows['next_obs']))
-            count = policy.shape[1]
+            reward, discount = policy.reward(rows), policy.targets.discount(rows)
+            if policy._tau is None:
+                return project(policy.next_output(rows).softmax(1), reward, discount, self.support)
+            output = policy.valued(policy.target_model, rows, 'next_obs')  # [B, A, M]
+            share, log_policy = soft_policy(self.expected(output), policy._tau, mask_of(rows['next_obs']))
+            count = share.shape[1]
             rewards = reward[:, None] - discount[:, None] * log_policy  # [B, A]
             parts = project(
                 output.softmax(2).flatten(0, 1),
                 rewards.flatten(),
                 discount.repeat_interleave(count),
-                self._support,
+                self.support,
             )
-            return (policy[:, :, None] * parts.unflatten(0, (-1, count))).sum(1)
+            return (share[:, :, None] * parts.unflatten(0, (-1, count))).sum(1)
+
+
+@POLICY_REGISTRY.register('c51')
+class C51Policy(QPolicy):
+    """DQN whose network outputs the probability of each of ``n_atom`` returns between ``v_min`` and ``v_max``.
+
+    Source:
+        Bellemare et al. (2017), algorithm 1.
+    """
+
+    _cfg: C51Config
+    network_arguments = ATOMS
+    return_kind = Atoms
 
 
 @POLICY_REGISTRY.register('rainbow')
-class RainbowPolicy(C51Policy):
+class RainbowPolicy(QPolicy):
     """Rainbow: C51 with double and dueling networks, noisy heads, n-step returns and prioritized replay.
 
     It needs the replay buffer 'advanced' or 'elastic'. Noise in its heads explores, so ``eps`` is 0.
@@ -103,6 +115,9 @@ class RainbowPolicy(C51Policy):
         Hessel et al., Rainbow: Combining Improvements in Deep Reinforcement Learning (2018).
     """
 
+    _cfg: C51Config
+    network_arguments = ATOMS
+    return_kind = Atoms
     config: dict[str, Any] = dict(
         priority=True,
         priority_IS_weight=True,

@@ -10,6 +10,7 @@ from rlframe.data.faces import Metrics, TensorMode
 from rlframe.data.returns import gae
 from rlframe.data.timestep import Array, Batch, FloatArray
 from rlframe.policy.base_policy import CollectConfig, LearnConfig
+from rlframe.policy.dqn import QConfig, QPolicy
 from rlframe.policy.parts.optim import NAN_POLICY, Optimizer
 from rlframe.policy.parts.options import (
     BATCH_SIZE,
@@ -30,7 +31,6 @@ from rlframe.policy.parts.sequences import (
     values_after,
 )
 from rlframe.policy.parts.tensor_acting import GreedyTensorActing
-from rlframe.policy.q_policy import QConfig, QPolicy
 from rlframe.registry import POLICY_REGISTRY
 from rlframe.utils.field import option
 from rlframe.utils.lazy import torch
@@ -86,11 +86,11 @@ class PQNPolicy(QPolicy):
 
     _cfg: PQNConfig
     config: dict[str, Any] = dict(on_policy=True, collect=dict(n_sample=1024))
-    compiled_parts = ('loss',)
     inputs = 'obs', 'action', 'return_'
 
     def init_learn(self) -> None:
         self._optimizer = self.optimizers['model'] = Optimizer(self.model, self._cfg.learn)
+        self._kappa, self._reduction = None, 'mean'
 
     def forward_learn(self, data: Batch) -> Iterator[Callable[[], Metrics]]:
         columns = self.columns(data)
@@ -102,22 +102,18 @@ class PQNPolicy(QPolicy):
     def _update(self, rows: Rows) -> Metrics:
         return self.update_tensors(rows) | self._optimizer.metrics()
 
-    def update_tensors(self, rows: Rows) -> Metrics:
+    def update_tensors(self, rows: Rows, is_turn: bool = False) -> Metrics:
         """Updates the network; only reads and changes tensors."""
-        loss, metrics = self.loss(rows)
+        loss, _, metrics = self.loss(rows)
+        loss = loss.mean() if loss.dim() else loss
         self._optimizer.step(loss)
-        return metrics
+        return metrics | {'total_loss': loss.detach()}
 
-    def loss(self, rows: Rows) -> tuple[torch.Tensor, Metrics]:
-        """Returns the loss of a batch, a number, and the values to log; called for each batch."""
-        value, target = self.chosen(self.model(rows['obs']), rows['action']), rows['return_']  # [B]
-        loss = torch.nn.functional.mse_loss(value, target)
-        metrics = {
-            'total_loss': loss.detach(),
-            'q_value': value.detach().mean(),
-            'target_q_value': target.mean(),
-        }
-        return loss, metrics
+    def reset_targets(self) -> None: ...
+
+    def target(self, rows: Rows) -> torch.Tensor:
+        target: torch.Tensor = rows['return_']
+        return target
 
     def get_train_sample(self, block: Batch) -> Batch:
         apart = apart_rows(block)

@@ -8,7 +8,7 @@ import numpy as np
 
 from rlframe.data.faces import Metrics
 from rlframe.data.timestep import Batch
-from rlframe.policy.dqn import DQNConfig, DQNLearn, DQNModel, DQNPolicy
+from rlframe.policy.dqn import DQNConfig, DQNLearn, DQNModel, QPolicy, Returns
 from rlframe.policy.parts.sequences import Rows
 from rlframe.registry import POLICY_REGISTRY
 from rlframe.utils.field import option
@@ -41,31 +41,42 @@ class QRDQNConfig(DQNConfig):
     learn: QRDQNLearn
 
 
-@POLICY_REGISTRY.register('qrdqn')
-class QRDQNPolicy(DQNPolicy):
-    """DQN whose network outputs quantiles of each action's return; actions are compared by their mean.
+class Quantiles(Returns):
+    """Quantiles of the return; actions are compared by their mean.
 
     Source:
         Dabney et al., Distributional Reinforcement Learning with Quantile Regression (2018), algorithm 1.
     """
 
-    _cfg: QRDQNConfig
-    network_arguments: dict[str, str | None] = {'num_quantiles': 'atoms'}
-
     def expected(self, output: torch.Tensor) -> torch.Tensor:
         return output.mean(2)
 
     def loss(self, rows: Rows) -> tuple[torch.Tensor, torch.Tensor, Metrics]:
-        quantiles = self.chosen(self.valued(self.model, rows, 'obs'), rows['action'])  # [B, M]
-        target = self.target(rows)  # [B, M]
-        losses = quantile_huber_loss(quantiles, target, self._kappa, rows.get('obs_tau'))
+        policy = self._policy
+        quantiles = policy.chosen(policy.valued(policy.model, rows, 'obs'), rows['action'])  # [B, M]
+        target = policy.target(rows)  # [B, M]
+        losses = quantile_huber_loss(quantiles, target, policy._kappa, rows.get('obs_tau'))
         value, wanted = quantiles.detach().mean(1), target.mean(1)
         return losses, wanted - value, {'q_value': value.mean(), 'target_q_value': wanted.mean()}
 
     def target(self, rows: Rows) -> torch.Tensor:
+        policy = self._policy
         with torch.no_grad():
-            reward, discount = self.reward(rows), self.targets.discount(rows)
-            return reward[:, None] + discount[:, None] * self.next_output(rows)
+            reward, discount = policy.reward(rows), policy.targets.discount(rows)
+            return reward[:, None] + discount[:, None] * policy.next_output(rows)
+
+
+@POLICY_REGISTRY.register('qrdqn')
+class QRDQNPolicy(QPolicy):
+    """DQN whose network outputs quantiles of each action's return; actions are compared by their mean.
+
+    Source:
+        Dabney et al. (2018), algorithm 1.
+    """
+
+    _cfg: QRDQNConfig
+    network_arguments: dict[str, str | None] = {'num_quantiles': 'atoms'}
+    return_kind = Quantiles
 
 
 class IQNModel(QRDQNModel):
@@ -89,7 +100,7 @@ class IQNConfig(QRDQNConfig):
 
 
 @POLICY_REGISTRY.register('iqn')
-class IQNPolicy(QRDQNPolicy):
+class IQNPolicy(QPolicy):
     """DQN whose network gives the quantile of an action's return at any fraction; an update draws fractions.
 
     Acting compares actions by the mean of the quantiles at the midpoints of ``num_quantiles`` even parts, where the paper
@@ -100,7 +111,11 @@ class IQNPolicy(QRDQNPolicy):
     """
 
     _cfg: IQNConfig
-    network_arguments = {'num_quantiles': 'atoms', 'quantile_embedding_size': 'embedding_size'}
+    network_arguments: dict[str, str | None] = {
+        'num_quantiles': 'atoms',
+        'quantile_embedding_size': 'embedding_size',
+    }
+    return_kind = Quantiles
 
     def default_model(self) -> str:
         return 'implicit_q_net'

@@ -13,7 +13,7 @@ from rlframe.policy.dqn import (
     DQNConfig,
     DQNLearn,
     DQNModel,
-    DQNPolicy,
+    QPolicy,
     soft_policy,
     td_loss,
 )
@@ -58,7 +58,7 @@ class R2D2Config(DQNConfig):
 
 
 @POLICY_REGISTRY.register('r2d2')
-class R2D2Policy(DQNPolicy):
+class R2D2Policy(QPolicy):
     """R2D2: DQN with an LSTM that learns from replayed sequences.
 
     The actors of the paper are those of the config, for example ``collector.backend='ray'``, and so are its replay

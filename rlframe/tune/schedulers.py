@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import importlib.util
 import zlib
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -15,11 +14,11 @@ from ray.tune.schedulers import (
     MedianStoppingRule,
     PopulationBasedTraining,
 )
-from ray.tune.search.sample import Categorical, Float, Function, Integer
+from ray.tune.search.sample import Categorical, Function
 
 from rlframe.config import changeable
 from rlframe.config.schema import ExperimentConfig
-from rlframe.errors import ConfigError, MissingDependencyError
+from rlframe.errors import ConfigError
 from rlframe.registry import nearest
 from rlframe.tune.space import ends, searched_options
 from rlframe.tune.trial import BUDGET_PARTS, PARTS, SCHEDULERS
@@ -44,9 +43,9 @@ def make_scheduler(
         name: One of ``SCHEDULERS``.
         cfg: The config that all trials share.
         space: The search space, by dotted keys.
-        interval: Evaluations between two decisions of PBT and PB2, and before the first decision of the median rule
+        interval: Evaluations between two decisions of PBT, and before the first decision of the median rule
             and, without a budget in env steps, of ASHA.
-        seed: Seed of the draws of PBT and PB2; None: the global generators.
+        seed: Seed of the draws of PBT; None: the global generators.
 
     Raises:
         ConfigError: If the name is unknown, or the experiment does not meet the scheduler's requirements.
@@ -92,11 +91,11 @@ def _median(cfg: ExperimentConfig, space: Mapping[str, Any], interval: int) -> A
 
 
 def _pbt(cfg: ExperimentConfig, space: Mapping[str, Any], interval: int) -> Any:
-    searched = _perturbable(cfg, space, 'pbt')
+    searched = _perturbable(cfg, space)
     mutations = {key: _choices(domain) or domain for key, domain in searched.items()}
     intervals = {key: ends(domain) for key, domain in searched.items() if not _choices(domain)}
     bounds = {key: (found[0], found[1]) for key, found in intervals.items() if found}
-    return _in_step(PopulationBasedTraining)(
+    return PopulationInStep(
         time_attr='training_iteration',
         perturbation_interval=interval,
         hyperparam_mutations=mutations,
@@ -112,31 +111,8 @@ def _choices(domain: Any) -> list[Any]:
     return list(domain.categories) if isinstance(domain, Categorical) else []
 
 
-def _pb2(cfg: ExperimentConfig, space: Mapping[str, Any], interval: int) -> Any:
-    if importlib.util.find_spec('sklearn') is None:
-        raise MissingDependencyError(
-            'pb2 needs scikit-learn', where='scheduler', remedy="pip install 'rlframe[tune]'."
-        )
-    searched = _perturbable(cfg, space, 'pb2')
-    for key, domain in searched.items():
-        if not isinstance(domain, Float | Integer):
-            raise ConfigError(
-                'pb2 searches intervals of numbers only',
-                where=f'param_space[{key!r}]',
-                got=domain,
-                expected='uniform(a,b), loguniform(a,b) or randint(a,b)',
-            )
-    from ray.tune.schedulers.pb2 import PB2  # which is slow to import
-
-    bounds: dict[str, Any] = {key: [domain.lower, domain.upper] for key, domain in searched.items()}
-    return _in_step(PB2)(
-        time_attr='training_iteration', perturbation_interval=interval, hyperparam_bounds=bounds, synch=True
-    )
-
-
-@functools.cache
-def _in_step(scheduler: Any) -> Any:
-    """Returns a PBT or PB2 scheduler whose trials wait for each other at every decision, except for ended trials.
+class PopulationInStep(PopulationBasedTraining):  # type: ignore[misc]  # Ray is untyped
+    """PBT whose trials wait for each other at every decision, except for ended trials.
 
     Without waiting, a fast trial takes over the same state repeatedly while the trial that it copies waits for a
     process. With waiting, two faults of Ray must be avoided: it waits forever if the last trial that others wait for
@@ -147,53 +123,53 @@ def _in_step(scheduler: Any) -> Any:
     number and the time of the decision, not on other users of the global generators.
     """
 
-    class InStep(scheduler):  # type: ignore[misc]  # a base that is a value
-        draw_seed: int | None = None
+    draw_seed: int | None = None
+    _next_perturbation_sync: Any  # of the base class
 
-        def _checkpoint_or_exploit(self, trial: Any, *where: Any) -> None:
-            if self.draw_seed is None:
-                super()._checkpoint_or_exploit(trial, *where)
-                return
-            # the same in a search that is repeated
-            number = zlib.crc32(trial.trial_id.rpartition('_')[2].encode())
-            with seeded_globals(self.draw_seed, number, int(self._next_perturbation_sync)):
-                super()._checkpoint_or_exploit(trial, *where)
+    def _checkpoint_or_exploit(self, trial: Any, *where: Any) -> None:
+        if self.draw_seed is None:
+            super()._checkpoint_or_exploit(trial, *where)
+            return
+        # the same in a search that is repeated
+        number = zlib.crc32(trial.trial_id.rpartition('_')[2].encode())
+        with seeded_globals(self.draw_seed, number, int(self._next_perturbation_sync)):
+            super()._checkpoint_or_exploit(trial, *where)
 
-        def on_trial_result(self, tune_controller: Any, trial: Any, result: Any) -> Any:
-            for other in tune_controller.get_trials():
-                if other.status == Trial.ERROR:
-                    self._trial_state[other].last_train_time = self._next_perturbation_sync
-            return super().on_trial_result(tune_controller, trial, result)
+    def on_trial_result(self, tune_controller: Any, trial: Any, result: Any) -> Any:
+        """Decides about a trial; those that failed are not waited for."""
+        for other in tune_controller.get_trials():
+            if other.status == Trial.ERROR:
+                self._trial_state[other].last_train_time = self._next_perturbation_sync
+        return super().on_trial_result(tune_controller, trial, result)
 
-        def choose_trial_to_run(self, tune_controller: Any) -> Any:
+    def choose_trial_to_run(self, tune_controller: Any) -> Any:
+        """Returns the next trial; if all wait for those that are done, the time of the next decision has come."""
+        chosen = super().choose_trial_to_run(tune_controller)
+        running = [trial for trial in tune_controller.get_trials() if not trial.is_finished()]
+        if chosen is None and running and all(trial.status == Trial.PAUSED for trial in running):
+            self._next_perturbation_sync += self._perturbation_interval
             chosen = super().choose_trial_to_run(tune_controller)
-            running = [trial for trial in tune_controller.get_trials() if not trial.is_finished()]
-            if chosen is None and running and all(trial.status == Trial.PAUSED for trial in running):
-                self._next_perturbation_sync += self._perturbation_interval
-                chosen = super().choose_trial_to_run(tune_controller)
-            return chosen
+        return chosen
 
-        def _exploit(self, tune_controller: Any, trial: Any, trial_to_clone: Any) -> None:
-            trial.temporary_state.saving_to = None  # it continues with the state of the other one
-            super()._exploit(tune_controller, trial, trial_to_clone)
-
-    return InStep
+    def _exploit(self, tune_controller: Any, trial: Any, trial_to_clone: Any) -> None:
+        trial.temporary_state.saving_to = None  # it continues with the state of the other one
+        super()._exploit(tune_controller, trial, trial_to_clone)
 
 
-def _perturbable(cfg: ExperimentConfig, space: Mapping[str, Any], name: str) -> dict[str, Any]:
+def _perturbable(cfg: ExperimentConfig, space: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the searched options, after checking that all of them may change during a run."""
     searched = searched_options(space)
     if not searched:
-        raise ConfigError(f'{name} needs an option to change', where='param_space')
+        raise ConfigError('pbt needs an option to change', where='param_space')
     for key, domain in searched.items():
         if not changeable(cfg).get(key):
             raise ConfigError(
-                f'{name} changes options while training continues, and {key} cannot change then',
+                f'pbt changes options while training continues, and {key} cannot change then',
                 where=f'param_space[{key!r}]',
                 remedy='Search it with asha, hyperband, median or none; for example policy.learn.learning_rate may change.',
             )
         if isinstance(domain, Function):
-            raise ConfigError(f'{name} cannot change what a function draws', where=f'param_space[{key!r}]')
+            raise ConfigError('pbt cannot change what a function draws', where=f'param_space[{key!r}]')
     return searched
 
 
@@ -209,7 +185,6 @@ MAKERS: dict[str, Callable[[ExperimentConfig, Mapping[str, Any], int], Any]] = {
     'hyperband': _hyperband,
     'median': _median,
     'pbt': _pbt,
-    'pb2': _pb2,
     'none': lambda cfg, space, interval: None,
 }
 """Maps the names in ``SCHEDULERS`` to factories."""

@@ -26,7 +26,7 @@ from rlframe.utils.field import to_plain
 
 METRIC = 'eval/mean_reward'
 """Default score that trials are compared by: the mean return of the last evaluation."""
-SCHEDULERS = ('asha', 'hyperband', 'median', 'pbt', 'pb2', 'none')
+SCHEDULERS = ('asha', 'hyperband', 'median', 'pbt', 'none')
 """Schedulers, which end trials early or copy better ones."""
 SEARCHES = ('random', 'optuna')
 """Ways to draw from domains."""

@@ -178,10 +178,10 @@ def make_tuner(  # noqa: PLR0913  # what the command line takes, by keyword
         mode: ``max`` or ``min``: whether a higher or lower metric is better.
         num_samples: Number of draws from the space; a grid is searched completely in each.
         scheduler: One of ``SCHEDULERS``, or a scheduler of Ray.
-        interval: Evaluations between two decisions of PBT and PB2, and before the first of the median rule; 4 if not
+        interval: Evaluations between two decisions of PBT, and before the first of the median rule; 4 if not
             given.
         search: ``random``, ``optuna``, or a searcher of Ray.
-        seed: Seed of the draws, including those of PBT and PB2. Runs use the config's seed, which can also be searched
+        seed: Seed of the draws, including those of PBT. Runs use the config's seed, which can also be searched
             over; a sample that repeats an earlier one gets the next seed (not with a custom searcher).
         stop: Maps keys of results to the values at which a trial ends.
         max_concurrent_trials: Maximum number of trials at the same time; 0: as many as fit into the cluster.
@@ -194,7 +194,7 @@ def make_tuner(  # noqa: PLR0913  # what the command line takes, by keyword
         max_failures: How often a trial is restarted from its last checkpoint after an error; -1: always.
         checkpoint_frequency: Evaluations between two checkpoints of a trial.
         reuse_actors: Whether the process of an ended trial is reused for the next one. By default, with all schedulers
-            except PBT and PB2, for whose paused trials it can leak CPUs of the cluster (ray 2.60, issue 64693).
+            except PBT, for whose paused trials it can leak CPUs of the cluster (ray 2.60, issue 64693).
         callbacks: Callbacks of ``ray.tune``.
         ray_init_config: Arguments of ``ray.init``, used if Ray is started here.
 

@@ -146,7 +146,7 @@ def policies_with(where: str) -> list[str]:
 def _of_a_backend(keys: Iterable[str]) -> tuple[str, str] | None:
     """Returns the first registered backend that has one of these options, with the option; None if there is none."""
     for key in keys:
-        role, _, name = key.removeprefix('policy.collect.').removeprefix('policy.eval.').partition('.')
+        role, name = ['', *key.split('.')][-2:]
         for backend in BACKEND_REGISTRY.names():
             if name in BACKEND_REGISTRY.get(backend).config_fields().get(role, ()):
                 return backend, key

@@ -88,8 +88,7 @@ def test_the_function_of_tensors_gives_the_same_actions(run: Path) -> None:
     )
 
 
-def test_a_clock_is_normalised_as_the_policy_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_a_clock_is_normalised_as_the_policy_does(cwd: Path) -> None:
     run = trained('dqn', dict(env_id=WideEnv, kwargs=dict(obs='double')), dict(normalize_obs=True))
     policy = as_eval_builds_it(run)
     function: Any = action_function(policy, policy.spec)
@@ -222,27 +221,25 @@ NETWORKS: dict[str, dict[str, Any]] = {
 @pytest.mark.slow
 @pytest.mark.parametrize('case', NETWORKS)
 def test_functions_of_other_networks_give_the_same_actions(
-    case: str, elsewhere: Elsewhere, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    case: str, elsewhere: Elsewhere, cwd: Path
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     policy, kind = case.split()
     env = dict(env_id=WideEnv, kwargs=dict(action=kind))
     run = trained(policy, env, dict(normalize_obs=True) | NETWORKS[case])
     (file,) = export_policy(run, ['torch_export']).values()
-    check_steps(as_eval_builds_it(run), partial(elsewhere, file, tmp_path))
+    check_steps(as_eval_builds_it(run), partial(elsewhere, file, cwd))
     if all(map(find_spec, ONNX)):
-        (file,) = export_policy(run, ['onnx'], tmp_path / 'out').values()
+        (file,) = export_policy(run, ['onnx'], cwd / 'out').values()
         check_steps(as_eval_builds_it(run), partial(by_onnxruntime, file), near)
 
 
 @pytest.mark.parametrize('obs', ['image', 'Discrete'])
 @pytest.mark.slow
 def test_a_function_reads_every_observation_that_is_one_tensor(
-    obs: str, elsewhere: Elsewhere, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    obs: str, elsewhere: Elsewhere, cwd: Path
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     run = trained('dqn', dict(env_id=WideEnv, kwargs=dict(obs=obs)))
     (file,) = export_policy(run, ['torch_export']).values()
     rows = observations(WideEnv.OBS[obs], 50)
     wanted = as_eval_builds_it(run).eval_mode.forward(rows, np.arange(50))['action']
-    same(elsewhere(file, tmp_path, rows, [])[0], wanted)
+    same(elsewhere(file, cwd, rows, [])[0], wanted)

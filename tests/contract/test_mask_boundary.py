@@ -171,9 +171,8 @@ def test_no_policy_takes_a_forbidden_action_and_its_network_gets_the_mask_as_it_
     [pytest.param(*case, marks=[] if case[1] == 'Discrete' else pytest.mark.slow) for case in CASES],
 )
 def test_no_forbidden_action_is_taken_in_training_evaluation_and_by_what_is_exported(
-    policy: str, action: str, tmp_path: Path, monkeypatch: Any
+    policy: str, action: str, cwd: Path, monkeypatch: Any
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     learned: list[Any] = []
     cls = POLICY_REGISTRY.get(policy)
     learn = cls.forward_learn

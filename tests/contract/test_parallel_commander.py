@@ -211,7 +211,7 @@ def test_two_decisions_make_a_commander(own: None) -> None:
     commander = create('minimal')
     job = commander.get_collector_task('c', Situation())
     assert job is not None and job.task == 'collect_1' and commander.kept_policies == ['own']
-    assert commander.settings(Situation()) == commander.learn_settings(Situation()) == {}
+    assert commander.settings(Situation()) == {}
     assert not commander.judge_collector_finish(job.task, {}, Situation())
     assert commander.judge_collector_finish(job.task, {}, Situation(spent=True))
     assert not commander.is_complete(Situation(spent=True))

@@ -272,6 +272,7 @@ def test_resetting_some_or_all_envs_is_possible(make: Make) -> None:
         face.reset(None)
         face.reset(np.array([1, 0]))
         face.reset([0])
+    policy.reset_targets()
     assert type(policy).__name__ in policy.learn_mode.info()
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from rlframe import config
+from rlframe.config.components import set_path
 from rlframe.config.schema import ALL_COMPONENTS, BACKENDS, PARALLEL_FIELDS, ROLES, TOP
 from rlframe.errors import ConfigError, UnsafeCheckpointError
 from rlframe.registry import (
@@ -133,10 +134,7 @@ def pair(kind: str, name: str) -> dict[str, Any]:
 
 
 def put(data: dict[str, Any], path: list[str], value: Any) -> None:
-    at = data['main_config']
-    for name in path[:-1]:
-        at = at.setdefault(name, {})
-    at[path[-1]] = value
+    set_path(data['main_config'], path, value)
 
 
 def refused_keys(data: dict[str, Any]) -> set[str]:

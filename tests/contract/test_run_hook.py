@@ -53,8 +53,7 @@ def test_is_a_documented_hook_of_some_event(name: str) -> None:
 
 
 @pytest.mark.slow
-def test_a_run_with_it_saves_and_resumes(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_a_run_with_it_saves_and_resumes(name: str, cwd: Path) -> None:
     with SerialPipeline(compiled(name, 'max_train_iter=2')) as pipeline:
         pipeline.run()
     saved = pipeline.folder / 'ckpt' / 'latest'

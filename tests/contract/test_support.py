@@ -88,10 +88,7 @@ def recorded(kwargs: dict[str, str]) -> Batch:
 
 
 @pytest.mark.parametrize(('policy', 'obs', 'action', 'mask'), tried())
-def test_what_has_a_mark_trains(
-    policy: str, obs: str, action: str, mask: str, tmp_path: Path, monkeypatch: Any
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_what_has_a_mark_trains(policy: str, obs: str, action: str, mask: str, cwd: Path) -> None:
     cls = POLICY_REGISTRY.get(policy)
     is_on_policy = cls.default_config().on_policy
     kwargs = dict(obs=obs, action=action, mask=mask)

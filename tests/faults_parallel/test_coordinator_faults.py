@@ -3,23 +3,15 @@
 from __future__ import annotations
 
 import signal
-import socket
 import time
 from pathlib import Path
 
 import pytest
 from parallel_programs import Program, Site, assert_counted, assert_nothing_left, state_of
-from runs import every
+from runs import every, free_port
 
 pytestmark = pytest.mark.slow
 LONG = 'max_env_step=100000'
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(('127.0.0.1', 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def coordinator(site: Site, *words: str) -> Program:

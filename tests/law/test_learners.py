@@ -54,10 +54,7 @@ def trained(case: str, learners: int) -> tuple[dict[str, Any], dict[str, Any], A
         ),
     ],
 )
-def test_ranks_with_parts_of_a_batch_equal_one_with_all_of_it(
-    case: str, learners: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_ranks_with_parts_of_a_batch_equal_one_with_all_of_it(case: str, learners: int, cwd: Path) -> None:
     alone, together = trained(case, 1), trained(case, learners)
     for name, weights in alone[0].items():
         torch.testing.assert_close(together[0][name], weights, rtol=0, atol=1e-6)
@@ -69,10 +66,7 @@ def test_ranks_with_parts_of_a_batch_equal_one_with_all_of_it(
         np.testing.assert_allclose(together[2]['priority'], alone[2]['priority'], rtol=1e-4, atol=1e-6)
 
 
-def test_a_learner_that_dies_ends_the_run_with_the_reason(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_a_learner_that_dies_ends_the_run_with_the_reason(cwd: Path) -> None:
     cfg = compiled('cartpole_dqn', 'policy.learn.num_learners=2')
     policy = build.make_policy(cfg, build.make_factory(cfg).spec)
     group = make_learners(cfg, policy)

@@ -18,10 +18,7 @@ from rlframe.errors import ConfigError
 from rlframe.pipeline import SerialPipeline
 from rlframe.run.read_checkpoint import load_checkpoint
 
-
-@pytest.fixture(autouse=True)
-def in_tmp(tmp_path: Path, monkeypatch: Any) -> None:
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures('cwd')
 
 
 def nim(policy: str = 'dqn', collector: Any = None, **sections: Any) -> tuple[Any, Any]:

@@ -32,8 +32,7 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize('name', CASES)
-def test_policy_learns_the_class_whatever_shows_it(name: str, tmp_path: Path, monkeypatch: Any) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_policy_learns_the_class_whatever_shows_it(name: str, cwd: Path) -> None:
     sections, kwargs = CASES[name]
     main, create = config_pair(
         env_id='space_envs:SpaceEnv',

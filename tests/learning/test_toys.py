@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,10 +13,7 @@ from toys import RECURRENT, TOYS, toy
 from rlframe import config
 from rlframe.pipeline import SerialPipeline
 
-
-@pytest.fixture(autouse=True)
-def in_tmp(tmp_path: Path, monkeypatch: Any) -> None:
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures('cwd')
 
 
 def run(**sections: Any) -> SerialPipeline:

@@ -34,11 +34,10 @@ def test_signal_during_a_run_with_ray_saves_and_a_resumed_run_goes_on(tmp_path: 
 
 
 def test_more_cpus_than_the_cluster_has_is_an_error_that_leaves_nothing_behind(
-    ray_of_tests: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ray_of_tests: Any, cwd: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     words = ['-c', str(ROOT / DQN[1]), *DQN[2:], 'evaluator.backend=ray']
     assert main([*words, "evaluator.remote_config={'num_cpus': 9}"]) == 2
     err = capsys.readouterr().err
     assert 'ResourceError: policy.eval.evaluator' in err and '1 x {CPU: 9}; free: CPU 4 of 4 on 1 node' in err
-    assert not list(tmp_path.iterdir())
+    assert not list(cwd.iterdir())

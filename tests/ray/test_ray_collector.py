@@ -17,7 +17,7 @@ import torch
 from fakes import config_pair
 from fault_envs import wait_until
 from ray_envs import RankError
-from ray_runs import BATTLES, RAY, columns, config_of, is_alive
+from ray_runs import BATTLES, RAY, columns, config_of, is_alive, is_conserved
 from runs import differences
 
 from rlframe.backend.actor import RemoteActor
@@ -76,11 +76,6 @@ def learn(policy: Any, turn: int) -> None:
 
 def pids(collector: Any) -> list[int]:
     return [slot.facts.pid for _, slot in sorted(collector._pool.slots.items())]
-
-
-def is_conserved(collector: Any) -> bool:
-    c = collector
-    return bool(c.requested == c.delivered + c.lost + c.stale + c.in_flight)
 
 
 def test_shares_of_two_actors_are_those_of_collectors_with_their_ranks_in_order() -> None:

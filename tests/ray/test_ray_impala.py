@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from fakes import config_pair
 from fault_envs import wait_until
-from ray_runs import is_alive
+from ray_runs import is_alive, is_conserved
 from runs import records
 from toys import toy
 
@@ -28,11 +28,6 @@ def run(folder: Path, name: str, after_step: Any = None, **sections: Any) -> Ser
     with SerialPipeline(cfg, folder) as pipeline:
         pipeline.run(after_step=after_step)
     return pipeline
-
-
-def is_conserved(collector: Any) -> bool:
-    c = collector
-    return bool(c.requested == c.delivered + c.lost + c.stale + c.in_flight)
 
 
 @pytest.mark.parametrize('name', ['impala', pytest.param('appo', marks=pytest.mark.slow)])

@@ -19,7 +19,7 @@ from rlframe.backend.ray.options import SHARD_OPTIONS, shard_options
 from rlframe.backend.ray.pool import ActorPool
 from rlframe.backend.ray.replay import SECTION, MakeShard, ShardActor, ShardedReplayBuffer
 from rlframe.data import Batch
-from rlframe.errors import BufferUnderflowError, CheckpointMismatchError, NonFiniteError
+from rlframe.errors import ActorLostError, BufferUnderflowError, CheckpointMismatchError, NonFiniteError
 from rlframe.pipeline import SerialPipeline
 from rlframe.registry import BUFFER_REGISTRY
 from rlframe.utils.field import ResolvedConfig, defaults_of
@@ -79,8 +79,8 @@ def pid_of(buffer: ShardedReplayBuffer, rank: int) -> int:
     return facts.pid
 
 
-def kill(buffer: ShardedReplayBuffer, rank: int) -> None:
-    os.kill(pid_of(buffer, rank), signal.SIGKILL)
+def kill(buffer: ShardedReplayBuffer, rank: int, how: signal.Signals = signal.SIGKILL) -> None:
+    os.kill(pid_of(buffer, rank), how)
 
 
 def columns(batch: Any) -> dict[str, list[float]]:
@@ -182,13 +182,16 @@ def test_restored_shards_go_on_with_the_same_batches(sharded: Make) -> None:
 # losses
 
 
-def test_a_lost_shard_costs_its_items_and_is_replaced_by_an_empty_one(sharded: Make) -> None:
-    buffer = sharded(2)
+@pytest.mark.parametrize('how', [signal.SIGKILL, pytest.param(signal.SIGSTOP, marks=pytest.mark.slow)])
+def test_a_lost_shard_costs_its_items_and_is_replaced_by_an_empty_one(
+    sharded: Make, how: signal.Signals
+) -> None:
+    buffer = sharded(2, shard_timeout=120.0 if how == signal.SIGKILL else 20.0)
     fill(buffer)
     held = [shard.count for shard in buffer.shards]
     batches = buffer.batches(40, 64, 0)
     drawn = [next(batches)]
-    kill(buffer, 1)
+    kill(buffer, 1, how)
     for batch in batches:
         drawn.append(batch)
         assert len(batch) == 64
@@ -242,6 +245,27 @@ def test_shards_that_die_at_odd_moments_lose_nothing_else(sharded: Make) -> None
     for rank in buffer._pool.ready:
         state = buffer._pool.ask_all('state', {rank: ()})[rank]['storage']
         assert (state['first'], state['stop']) == (buffer.shards[rank].first, buffer.shards[rank].stop)
+
+
+def test_an_error_of_a_shard_is_that_of_the_buffer_and_leaves_the_shards_in_use(sharded: Make) -> None:
+    buffer = sharded(2)
+    fill(buffer)
+    buffer.push(Batch({'other': np.zeros(3)}), 300)
+    buffer.push(rows(303, 100), 303)
+    with pytest.raises(ValueError, match=r'Ray actor \d: .*number'):
+        next(buffer.batches(1, 64, 0))
+    assert len(buffer.state_dict()['shards']) == 2
+    assert len(next(buffer.batches(1, 64, 0))) == 64
+
+
+def test_too_many_lost_shards_end_the_run(sharded: Make) -> None:
+    buffer = sharded(1, max_actor_restarts=0)
+    fill(buffer)
+    buffer._read()
+    kill(buffer, 0)
+    with pytest.raises(ActorLostError, match=f'{SECTION}.max_actor_restarts'):
+        list(buffer.batches(2, 64, 0))
+    assert buffer.state_dict() == {}
 
 
 # runs

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import socket
 import subprocess
 import sys
 import time
@@ -14,7 +13,7 @@ from typing import Any
 import pytest
 from one_ray import OPTIONS
 from ray_runs import is_alive
-from runs import ROOT
+from runs import ROOT, free_port
 
 from rlframe.backend.ray.session import actor_resources, connect
 from rlframe.errors import ConfigError, ResourceError
@@ -47,12 +46,6 @@ def output_of(code: str, **environment: str) -> str:
     out, err = process.communicate(timeout=120)
     assert process.returncode == 0, out + err
     return out
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(('127.0.0.1', 0))
-        return int(probe.getsockname()[1])
 
 
 def test_ray_that_is_there_is_used_and_left_running(

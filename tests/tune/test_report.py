@@ -149,13 +149,11 @@ def test_what_cannot_be_written_is_noted(tmp_path: Path, config: dict[str, Any])
 def test_the_last_line_is_a_command_that_trains_the_best_trial_further(
     options: dict[str, Any],
     flags: str,
-    tmp_path: Path,
+    cwd: Path,
     config: dict[str, Any],
-    monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    home = tmp_path / 'my search'
+    home = cwd / 'my search'
     (home / 'trial_1').mkdir(parents=True)
     config |= options
     running = Trial(config, home / 'trial_1', 'a')
@@ -169,7 +167,7 @@ def test_the_last_line_is_a_command_that_trains_the_best_trial_further(
     assert title == 'continue the best trial' and line.endswith(f"--resume 'my search/trial_1'{flags}")
     words = shlex.split(command)
     assert main(words[words.index('--resume') :]) == 0
-    (run,) = tmp_path.glob('*_seed0')
+    (run,) = cwd.glob('*_seed0')
     assert records(run)[-1]['envstep'] > last['envstep'] and 'nothing is left' not in capsys.readouterr().out
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from runs import DQN, finish, train
-from tune_runs import ENVIRONMENT, assert_same_state, trial_config
+from tune_runs import ENVIRONMENT, assert_same_state, command, trial_config
 
 from rlframe.run.read_checkpoint import find_checkpoint
 from rlframe.tune.trial import Trial
@@ -74,13 +74,6 @@ def until_all_end(home: Path, seconds: float) -> None:
                     os.kill(pid, signal.SIGKILL)
         assert time.monotonic() - began < seconds, left
         time.sleep(0.1)
-
-
-def command(pid: int) -> str:
-    try:
-        return Path(f'/proc/{pid}/cmdline').read_text().replace('\0', ' ')
-    except OSError:
-        return ''
 
 
 def processes_of(home: Path) -> set[int]:

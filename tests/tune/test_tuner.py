@@ -24,6 +24,7 @@ from tune_runs import (
     RESULTS,
     SCORED,
     assert_same_state,
+    command,
     comparable,
     has_free_cpus,
     ray_results,
@@ -70,9 +71,8 @@ def rows(trial: str | Path) -> list[dict[str, Any]]:
 
 
 def test_asha_stops_the_worst_early_and_the_command_line_says_what_was_best(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    cwd: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     words = ('--search', 'env.kwargs.score=grid(7,0,5,1)', 'env.env_id=tune_envs:ScoredEnv')
     words += ('--scheduler', 'asha', '--env-step', '900', '--out', 'found', '--max-concurrent', '1')
     assert main([*COMMAND, *words]) == 0
@@ -98,7 +98,7 @@ def test_asha_stops_the_worst_early_and_the_command_line_says_what_was_best(
     assert Path('found/scores.png').stat().st_size > 5000
 
     said = dict(line.split(': ', 1) for line in out.splitlines() if ': ' in line)
-    best = compile_trial({'config': str(tmp_path / 'found' / 'best_config.py')})
+    best = compile_trial({'config': str(cwd / 'found' / 'best_config.py')})
     assert best.env.kwargs.score == 7 and best.max_env_step == 900
     assert said['train'].split()[3:] == ['-c', 'found/best_config.py']
     assert main(['-c', 'found/best_config.py', '--env-step', '200', '--exp-name', 'again']) == 0
@@ -190,15 +190,6 @@ def test_trial_that_is_being_saved_when_it_takes_over_goes_on_to_its_end(tmp_pat
     results = tuner.fit()
     assert [result.metrics['training_iteration'] for result in results] == [4, 4]
     assert (tmp_path / 'slow' / 'pbt_global.txt').is_file()
-
-
-@pytest.mark.filterwarnings('ignore:The optimal value found for dimension', 'ignore:scipy.optimize')
-def test_pb2_brings_a_search_to_its_end(tmp_path: Path) -> None:
-    pytest.importorskip('sklearn')
-    space = {RATE: tune.uniform(0.001, 0.01)}
-    results = search(tmp_path, space, scheduler='pb2', max_env_step=600, seed=0, num_samples=2, interval=2)
-    assert results.num_errors == 0 and len(results) == 2
-    assert all(rows(result.path)[-1]['timesteps_total'] >= 600 for result in results)
 
 
 def test_optuna_searches_and_its_trials_are_stopped_by_a_scheduler(tmp_path: Path) -> None:
@@ -313,13 +304,6 @@ def test_fault_of_an_env_is_the_error_of_its_trial(tmp_path: Path) -> None:
         assert says[fault] in (report.folder / 'trials.csv').read_text()
         (told,) = (Path(row.result.path) / 'run').glob('crash_iteration_*.txt')
         assert 'Traceback' in told.read_text() and (fault != 'hang' or 'time.sleep' in told.read_text())
-
-
-def command(pid: int) -> str:
-    try:
-        return Path(f'/proc/{pid}/cmdline').read_text().replace('\0', ' ')
-    except OSError:
-        return ''
 
 
 def test_trial_that_is_begun_again_after_an_error_goes_on_from_its_checkpoint(tmp_path: Path) -> None:

@@ -22,10 +22,7 @@ def blocks(language: str) -> list[str]:
 
 
 @pytest.mark.filterwarnings('ignore:Consider boosting PBT')  # by what a resumed search says
-def test_commands_and_the_search_from_python(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_commands_and_the_search_from_python(cwd: Path, capsys: pytest.CaptureFixture[str]) -> None:
     commands = [shlex.split(line) for block in blocks('bash') for line in block.splitlines()]
     assert len(commands) == 5
     for program, *words in (command[2:] for command in commands):
@@ -33,7 +30,7 @@ def test_commands_and_the_search_from_python(
         few = ['--num-samples', '2'] if 'tune' in words else []
         assert main(words if '--resume' in words else [*words, *few, *SMALL]) == 0
         assert 'Results: ' in capsys.readouterr().out
-    made = {path.name for path in (tmp_path / 'cartpole_dqn_tune').iterdir()}
+    made = {path.name for path in (cwd / 'cartpole_dqn_tune').iterdir()}
     assert {'best_config.py', 'best_policy', 'trials.csv'} <= made
 
     script, _ = blocks('python')

@@ -99,6 +99,14 @@ def search(
     return tuner.fit()
 
 
+def command(pid: int) -> str:
+    """Returns the command line of a process; empty if it has ended."""
+    try:
+        return Path(f'/proc/{pid}/cmdline').read_text().replace('\0', ' ')
+    except OSError:
+        return ''
+
+
 def run_records(run: Path) -> list[dict[str, Any]]:
     """Returns the metrics of a run folder but for times."""
     return records(run)

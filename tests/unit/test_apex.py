@@ -28,7 +28,7 @@ def config_of(case: str, *overrides: str) -> Any:
     ('case', 'words', 'says'),
     [
         ('dqn advanced', ('replay_buffer.backend=rray',), (f'{BUFFER}.backend', "'rray'", "'ray'?")),
-        ('dqn advanced', ('replay_buffer.num_shards=2',), (SHARDS, "backend 'ray'", f"{BUFFER}.backend='ray'")),
+        ('dqn advanced', ('replay_buffer.num_shards=2',), (SHARDS, "the backend 'ray' has", f"{BUFFER}.backend='ray'")),
         ('dqn advanced', (*RAY, 'replay_buffer.num_shards=0'), (SHARDS, 'got 0', '[1, inf)')),
         (
             'dqn advanced',

@@ -37,24 +37,6 @@ def cwd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-@pytest.fixture
-def refused(cwd: Path, capsys: pytest.CaptureFixture[str]) -> Refused:
-    """Runs a command line that must end with exit code 2, no traceback and nothing in the working directory."""
-
-    def run(*words: str, code: int = 2) -> str:
-        try:
-            got = main(list(words))
-        except SystemExit as error:
-            got = error.code  # type: ignore[assignment]
-        out, err = capsys.readouterr()
-        assert got == code, err
-        assert 'Traceback' not in err and out == ''
-        assert list(cwd.iterdir()) == []
-        return err
-
-    return run
-
-
 def assert_says(text: str, words: tuple[str, ...]) -> None:
     for word in words:
         assert word in text, text

@@ -35,6 +35,8 @@ from rlframe.worker import (
     create_learner,
 )
 
+pytestmark = pytest.mark.usefixtures('cwd')
+
 CARTPOLE: dict[str, Any] = dict(
     exp_name='cartpole_seed0',
     env=dict(collector_env_num=2, evaluator_env_num=2, n_evaluator_episode=2, stop_value=1e9),
@@ -147,11 +149,6 @@ def run(policy: str, seed: int = 0, **keys: Any) -> Any:
         return loops['serial_pipeline'](
             changed(CARTPOLE, **keys), changed(CREATE, policy__type=policy), seed, 8
         )
-
-
-@pytest.fixture(autouse=True)
-def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
 
 
 def test_off_policy_loop_of_di_engine_runs_with_its_imports_changed_and_repeats_with_its_seed() -> None:

@@ -19,6 +19,8 @@ from rlframe.errors import MissingDependencyError
 from rlframe.pipeline import SerialPipeline
 from rlframe.worker.evaluator.base_serial_evaluator import Clips
 
+pytestmark = pytest.mark.usefixtures('cwd')
+
 BAD = {'nothing': None, 'flat': np.zeros((4, 4), np.uint8)}
 
 
@@ -45,12 +47,6 @@ class Filmed(gymnasium.Env[Any, Any]):
         if self.picture == 'unknown':
             return super().render()
         return np.full((16, 16, 3), self.left, np.uint8) if self.picture == 'step' else BAD[self.picture]
-
-
-@pytest.fixture(autouse=True)
-def cwd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
 
 
 def trained(env_id: Any, manager: str = 'base', **sections: Any) -> str:

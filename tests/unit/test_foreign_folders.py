@@ -84,11 +84,8 @@ def test_links_to_files_beside_ones_own_checkpoint_are_not_written_through(
     assert victim.read_text() == 'precious'
 
 
-def test_an_unbegun_folder_in_the_working_directory_is_not_written_through(
-    victim: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    folder = tmp_path / 'x_seed0'
+def test_an_unbegun_folder_in_the_working_directory_is_not_written_through(victim: Path, cwd: Path) -> None:
+    folder = cwd / 'x_seed0'
     folder.mkdir()
     pair = {'exp_name': 'x', 'env': {'env_id': 'CartPole-v1'}}, {'policy': {'type': 'dqn'}}
     cfg = config.compile_config(*pair)
@@ -170,13 +167,9 @@ def test_file_named_like_a_checkpoint_of_ding_is_that_file_or_an_error(run: Path
 
 
 def test_run_whose_links_were_followed_when_it_was_copied_resumes_trains_and_saves(
-    small_run: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    small_run: Path, cwd: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    folder = tmp_path / small_run.name
+    folder = cwd / small_run.name
     shutil.copytree(small_run, folder)
     links = [entry.name for entry in (small_run / 'ckpt').iterdir() if entry.is_symlink()]
     assert links and not any((folder / 'ckpt' / name).is_symlink() for name in links)
@@ -187,7 +180,7 @@ def test_run_whose_links_were_followed_when_it_was_copied_resumes_trains_and_sav
     best = next((folder / 'ckpt').glob('best_*'))
     link_checkpoint(best, 'best')
     assert (folder / 'ckpt' / 'best').resolve() == best.resolve()
-    assert [entry.name for entry in tmp_path.iterdir()] == [folder.name], 'it goes on in its own folder'
+    assert [entry.name for entry in cwd.iterdir()] == [folder.name], 'it goes on in its own folder'
     assert not [entry for entry in (folder / 'ckpt').iterdir() if entry.name.startswith('.')]
 
 

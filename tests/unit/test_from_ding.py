@@ -23,6 +23,7 @@ from rlframe.config import (
     split_config,
     unread_user_keys,
 )
+from rlframe.config.components import set_path
 from rlframe.config.ding_table import DEFAULTS, RENAMED, UNUSED
 from rlframe.entry.__main__ import main
 from rlframe.errors import ConfigError, ConfigErrors, ConfigWarning
@@ -53,11 +54,7 @@ EVAL = 'policy.eval.evaluator.eval_freq=2'
 def nested(flat: dict[str, Any]) -> dict[str, Any]:
     tree: dict[str, Any] = {}
     for key, value in flat.items():
-        *path, name = key.split('.')
-        section = tree
-        for part in path:
-            section = section.setdefault(part, {})
-        section[name] = torch.nn.Tanh() if value == '<Tanh>' else copy.deepcopy(value)
+        set_path(tree, key.split('.'), torch.nn.Tanh() if value == '<Tanh>' else copy.deepcopy(value))
     return tree
 
 
@@ -190,11 +187,7 @@ def dqn(main: dict[str, Any] | None = None, create: dict[str, Any] | None = None
     pair = [nested(FLAT['cartpole_dqn'][part]) for part in ('main_config', 'create_config')]
     for base, more in zip(pair, (main, create), strict=True):
         for key, value in (more or {}).items():
-            *path, name = key.split('.')
-            section = base
-            for part in path:
-                section = section.setdefault(part, {})
-            section[name] = value
+            set_path(base, key.split('.'), value)
     return pair[0], pair[1]
 
 

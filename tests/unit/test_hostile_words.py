@@ -32,10 +32,7 @@ def test_no_option_of_training_may_be_empty(words: list[str], capsys: Any) -> No
 
 
 @pytest.mark.parametrize('kind', [kind for kind in KINDS if kind != 'config'])
-def test_new_writes_no_class_under_a_name_that_its_file_needs(
-    tmp_path: Path, monkeypatch: Any, kind: str, capsys: Any
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_new_writes_no_class_under_a_name_that_its_file_needs(cwd: Path, kind: str, capsys: Any) -> None:
     taken = {kind: kind for kind in ('learner_hook', 'run_hook')} | {
         'buffer': 'field',
         'logger': 'logger',
@@ -45,4 +42,4 @@ def test_new_writes_no_class_under_a_name_that_its_file_needs(
     for name in ('none', 'true', taken.get(kind, 'any'), 'a' * 300):
         assert main(['new', kind, name]) == 2, name
         assert capsys.readouterr().err.count('\n') == 1
-    assert list(tmp_path.iterdir()) == []
+    assert list(cwd.iterdir()) == []

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
 from fakes import config_pair
 from runs import assert_same_end
 
@@ -13,11 +12,8 @@ from rlframe.pipeline import SerialPipeline
 from rlframe.pipeline.resume import resume
 
 
-def test_evaluation_that_is_given_up_is_repeated_by_the_resumed_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    straight, stopped = tmp_path / 'straight', tmp_path / 'stopped'
+def test_evaluation_that_is_given_up_is_repeated_by_the_resumed_run(cwd: Path) -> None:
+    straight, stopped = cwd / 'straight', cwd / 'stopped'
     straight.mkdir(), stopped.mkdir()
     cfg = compile_config(*config_pair(evaluator=dict(eval_freq=10), max_train_iter=40), seed=1)
     with SerialPipeline(cfg, straight) as pipeline:

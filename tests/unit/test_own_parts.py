@@ -20,11 +20,7 @@ from rlframe.export import export_policy
 from rlframe.pipeline import serial_pipeline
 from rlframe.pipeline.resume import resume
 
-
-@pytest.fixture(autouse=True)
-def cwd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
+pytestmark = pytest.mark.usefixtures('cwd')
 
 
 def network(sizes: tuple[int, ...] = (3, 2)) -> Any:
@@ -41,14 +37,9 @@ def test_env_and_network_of_a_script_are_told_of_scored_exported_and_resumed(cwd
     pair = config_pair(env_id=make_env, max_train_iter=5, evaluator=dict(eval_freq=2))
     with pytest.warns(ConfigWarning) as told:
         serial_pipeline(pair, model=network())
-    texts = [str(warning.message) for warning in told if warning.category is ConfigWarning]
-    assert len(texts) == 2
-    for text, words in zip(
-        texts,
-        (('network', 'model=', 'import_names'), ('env.env_id', 'make_env', 'env=', "'module:Name'")),
-        strict=True,
-    ):
-        assert all(word in text for word in words), text
+    (text,) = [str(warning.message) for warning in told if warning.category is ConfigWarning]
+    for word in ('the network', 'env.env_id', 'make_env', 'model= and env=', 'import_names', "'module:Name'"):
+        assert word in text, text
     folder = next(cwd.iterdir())
     assert ' at 0x' not in (folder / 'config.json').read_text()
     with pytest.raises(RLFrameError):
@@ -79,10 +70,7 @@ def test_script_is_warned_of_what_it_registers_and_defines(cwd: Path) -> None:
         [sys.executable, 'script.py'], capture_output=True, text=True, check=False, env=_env()
     )
     assert done.returncode == 0, done.stderr
-    assert (
-        'env.env_id is MyEnv' in done.stdout
-        and "policy.type='mine' is registered by the main script" in done.stdout
-    )
+    assert done.stdout.splitlines() == ['env.env_id (MyEnv)', "policy.type='mine'"]
 
 
 def _env() -> dict[str, str]:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from rlframe.config import compile_config, config_data, read_config, shared_fingerprint, split_config
+from rlframe.config.components import set_path
 from rlframe.config.writer import total_config_text, write_total_config
 from rlframe.errors import ConfigError, ConfigErrors
 
@@ -30,11 +31,7 @@ def pair(main: Mapping[str, Any] | None = None, **create: Any) -> tuple[dict[str
         'policy': {'other': {'commander': {'collector_task_space': 2}}},
     }
     for key, value in (main or {}).items():
-        *path, name = key.split('.')
-        section = tree
-        for part in path:
-            section = section.setdefault(part, {})
-        section[name] = value
+        set_path(tree, key.split('.'), value)
     which = {'policy': {'type': 'dqn'}, 'commander': {'type': 'solo'}, **COMM, **create}
     return tree, {name: section for name, section in which.items() if section is not None}
 
@@ -116,6 +113,11 @@ def test_parallel_mode_needs_its_sections() -> None:
         ({'evaluator': {'type': 'metric', 'data': 'x.npz'}}, 'policy.eval.evaluator.type', ['-m serial']),
         ({'collector': {'backend': 'ray'}}, 'policy.collect.collector.backend', ["'local'"]),
         ({'collector': {'overlap': 1}}, 'policy.collect.collector.overlap', ['parallel mode', 'expected 0']),
+        (
+            GAME | {'collector': {'type': 'sample_1v1', 'past_selves': {'snapshot_freq': 5}}},
+            'policy.collect.collector.past_selves.snapshot_freq',
+            ['one_vs_one', 'league.snapshot_freq'],
+        ),
         ({'comm_learner': None}, 'parallel.comm_learner.type', ["comm_learner=dict(type='flask_fs')"]),
         ({'comm_collector': 'flask_fs'}, 'create_config.comm_collector', ["dict(type='...')"]),
     ],
@@ -164,12 +166,6 @@ def test_option_that_does_not_fit_is_refused_with_what_does(
     error = refused(main, **create)
     assert not isinstance(error, ConfigErrors) and error.where == f'parallel.{where}', str(error)
     assert all(word in str(error) for word in words) and TOKEN not in str(error), str(error)
-
-
-def test_past_selves_are_those_of_the_league() -> None:
-    key = 'policy.collect.collector.past_selves.snapshot_freq'
-    error = refused({key: 5}, **GAME, parallel_collector={'type': 'marine'})
-    assert error.where == key and 'one_vs_one' in str(error) and 'league.snapshot_freq' in str(error)
 
 
 def test_fingerprint_is_that_of_what_all_roles_share() -> None:

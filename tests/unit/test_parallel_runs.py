@@ -17,6 +17,8 @@ from rlframe.export import export_policy
 from rlframe.pipeline import SerialPipeline, build, serial_pipeline
 from rlframe.pipeline.checkpoints import RunFacts
 
+pytestmark = pytest.mark.usefixtures('cwd')
+
 TOKEN = 'a-secret-of-the-run-0123'
 SMALL: dict[str, Any] = {
     'env': {
@@ -36,11 +38,6 @@ SMALL: dict[str, Any] = {
 ONE = {**SMALL, 'parallel': {'collector_num': 1}}
 COMM = {'comm_collector': {'type': 'flask_fs'}, 'comm_learner': {'type': 'flask_fs'}}
 PARALLEL = {'policy': {'type': 'dqn'}, 'commander': {'type': 'solo'}, **COMM}
-
-
-@pytest.fixture(autouse=True)
-def _cwd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
 
 
 def compiled(*overrides: str, **create: Any) -> Any:

@@ -24,12 +24,7 @@ from rlframe.errors import (
 )
 from rlframe.pipeline import SerialPipeline, serial_pipeline
 
-
-@pytest.fixture(autouse=True)
-def in_tmp(tmp_path: Path, monkeypatch: Any) -> Path:
-    """Lets every run folder be made in a folder that is deleted."""
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
+pytestmark = pytest.mark.usefixtures('cwd')
 
 
 CASES = {
@@ -122,7 +117,7 @@ def full_state(pipeline: SerialPipeline) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize('name', CASES)
-def test_2n_steps_equal_n_steps_saved_loaded_and_n_steps(name: str, in_tmp: Path) -> None:
+def test_2n_steps_equal_n_steps_saved_loaded_and_n_steps(name: str, cwd: Path) -> None:
     """Also if every array lies elsewhere in memory than in the run that was not interrupted."""
     rounds = 3 if name.startswith(('dqn', 'bc')) else 2
     with arrays_at(0), start(**dict(CASES[name])) as whole:
@@ -133,29 +128,29 @@ def test_2n_steps_equal_n_steps_saved_loaded_and_n_steps(name: str, in_tmp: Path
     with arrays_at(8), start(**dict(CASES[name])) as first:
         for _ in range(rounds):
             first.step()
-        first.save_checkpoint(in_tmp / 'saved')
+        first.save_checkpoint(cwd / 'saved')
         first_lines = records(first)
     with arrays_at(40), start(seed=3, **dict(CASES[name])) as second:
-        second.load_checkpoint(in_tmp / 'saved')
+        second.load_checkpoint(cwd / 'saved')
         for _ in range(rounds):
             second.step()
         assert differences(expected, full_state(second)) == []
         assert first_lines + records(second) == lines
 
 
-def test_resuming_on_another_kind_of_processor_is_not_called_exact(in_tmp: Path, monkeypatch: Any) -> None:
+def test_resuming_on_another_kind_of_processor_is_not_called_exact(cwd: Path, monkeypatch: Any) -> None:
     with start() as first:
         first.step()
-        first.save_checkpoint(in_tmp / 'saved')
+        first.save_checkpoint(cwd / 'saved')
         assert first.exact
     monkeypatch.setattr('rlframe.pipeline.checkpoints.arithmetic', lambda: {'processor': 'm68k'})
     with start() as second:
-        second.load_checkpoint(in_tmp / 'saved')
+        second.load_checkpoint(cwd / 'saved')
         assert not second.exact and 'm68k' in second.checkpoints.inexact[0]
-        second.save_checkpoint(in_tmp / 'again')
+        second.save_checkpoint(cwd / 'again')
     monkeypatch.undo()
     with start() as third:
-        third.load_checkpoint(in_tmp / 'again')
+        third.load_checkpoint(cwd / 'again')
         assert len(third.checkpoints.inexact) == 2, 'what was rounded differently once stays so'
 
 
@@ -215,12 +210,12 @@ FAILING = [
 
 @pytest.mark.parametrize(('sections', 'error'), FAILING)
 def test_a_failing_config_leaves_no_run_folder(
-    sections: dict[str, Any], error: type[Exception], in_tmp: Path
+    sections: dict[str, Any], error: type[Exception], cwd: Path
 ) -> None:
     handlers = list(logging.getLogger('rlframe').handlers)
     with pytest.raises(error):
         start(**sections)
-    assert list(in_tmp.iterdir()) == [] and logging.getLogger('rlframe').handlers == handlers
+    assert list(cwd.iterdir()) == [] and logging.getLogger('rlframe').handlers == handlers
 
 
 def test_keys_that_nothing_read_are_reported(caplog: Any) -> None:

@@ -15,8 +15,7 @@ from rlframe.model.encoder import ImageEncoder
 from rlframe.pipeline import SerialPipeline
 
 
-def test_pixels_are_bytes_until_the_network(tmp_path: Path, monkeypatch: Any) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_pixels_are_bytes_until_the_network(cwd: Path, monkeypatch: Any) -> None:
     read, forward = [], ImageEncoder.forward
     monkeypatch.setattr(
         ImageEncoder, 'forward', lambda self, obs: read.append(obs.dtype) or forward(self, obs)

@@ -16,6 +16,8 @@ from runs import child_processes
 from rlframe.errors import EnvContractError, NonFiniteError, RLFrameError
 from rlframe.pipeline import serial_pipeline
 
+pytestmark = pytest.mark.usefixtures('cwd')
+
 BROKEN = 'broken_envs:BrokenEnv'
 
 
@@ -34,12 +36,6 @@ CASES: dict[str, tuple[type[RLFrameError], dict[str, Any], tuple[str, ...]]] = {
     ),
 }
 """What ``bad_input_table`` does not have, and one with a loss; by PPO, as the table trains by DQN."""
-
-
-@pytest.fixture(autouse=True)
-def cwd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
 
 
 @pytest.fixture(autouse=True)

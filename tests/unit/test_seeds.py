@@ -86,20 +86,17 @@ def test_at_most_as_many_seeds_as_jobs_run_at_a_time_and_a_failure_stops_no_othe
     assert children.most == 2 and children.running == 0
 
 
-def test_runs_of_several_seeds_go_to_the_folder_that_is_named(
-    children: type[FakeChild], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_runs_of_several_seeds_go_to_the_folder_that_is_named(children: type[FakeChild], cwd: Path) -> None:
     train_seeds('cartpole_dqn', [2], home='runs/dqn')
-    assert (tmp_path / 'runs' / 'dqn').is_dir()
+    assert (cwd / 'runs' / 'dqn').is_dir()
     cfg = compile_config(*config_pair(), seed=3)
     for name in ('toy_seed3', 'toy_seed3_1'):
         with seeds._pipeline(cfg, False, 'runs/dqn') as pipeline:
-            assert pipeline.folder == tmp_path / 'runs' / 'dqn' / name
+            assert pipeline.folder == cwd / 'runs' / 'dqn' / name
             pipeline.checkpoints.save_latest()
     with seeds._pipeline(cfg, True, 'runs/dqn') as pipeline:
         assert pipeline.folder.name in ('toy_seed3', 'toy_seed3_1')
-    (tmp_path / 'file').touch()
+    (cwd / 'file').touch()
     with pytest.raises(ExperimentDirError, match='cannot create the folder: File exists'):
         train_seeds('cartpole_dqn', [2], home='file')
     with pytest.raises(ExperimentExistsError, match='holds a run, and is to hold one folder for each seed'):
@@ -181,14 +178,9 @@ def test_bad_seeds_are_refused_with_examples(text: str) -> None:
     ],
 )
 def test_bad_input_starts_no_process(
-    words: tuple[str, ...], says: str, capsys: pytest.CaptureFixture[str], children: type[FakeChild]
+    words: tuple[str, ...], says: str, refused: Callable[..., str], children: type[FakeChild]
 ) -> None:
-    try:
-        code = main(['train', '-c', 'cartpole_dqn', *words])
-    except SystemExit as error:
-        code = error.code  # type: ignore[assignment]
-    out, err = capsys.readouterr()
-    assert code == 2 and says in err and not out
+    assert says in refused('train', '-c', 'cartpole_dqn', *words)
     assert children.most == 0
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -120,14 +121,13 @@ def test_policy_that_cannot_learn_in_an_env_is_refused_with_those_that_can(
 
 
 def test_resumed_run_finds_its_env_in_the_working_directory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    cwd: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, 'path', [entry for entry in sys.path if entry])
     for words in (('--env', 'mine:Env', '--resume', 'auto'), ('-c', 'mine', '--resume', 'auto')):
         set_import_path(parse(['train', *words]))
-        assert str(tmp_path) in sys.path
-        sys.path.remove(str(tmp_path))
+        assert str(cwd) in sys.path
+        sys.path.remove(str(cwd))
 
 
 SMALL = (
@@ -137,15 +137,14 @@ SMALL = (
 
 
 def test_run_of_an_env_is_scored_and_resumed_without_its_command_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    cwd: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     assert main(['train', '--env', 'CartPole-v1', '--policy', 'dqn', *SMALL]) == 0
     assert 'at most 160 env steps' in capsys.readouterr().out
     assert main(['eval', 'cartpole_v1_dqn_seed0', '--episodes', '2']) == 0
     assert main(['train', '--resume', 'cartpole_v1_dqn_seed0', '--env-step', '200']) == 0
     assert 'resumes from' in capsys.readouterr().out
-    assert [entry.name for entry in tmp_path.iterdir()] == ['cartpole_v1_dqn_seed0']
+    assert [entry.name for entry in cwd.iterdir()] == ['cartpole_v1_dqn_seed0']
 
 
 @pytest.mark.parametrize(
@@ -164,21 +163,9 @@ def test_run_of_an_env_is_scored_and_resumed_without_its_command_line(
     ],
 )
 def test_bad_input_is_refused_before_anything_is_created(
-    words: tuple[str, ...],
-    says: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    words: tuple[str, ...], says: str, cwd: Path, refused: Callable[..., str]
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    try:
-        code = main(['train', *words])
-    except SystemExit as error:
-        code = error.code  # type: ignore[assignment]
-    err = capsys.readouterr().err
-    assert code == 2 and says in err
-    assert len([line for line in err.splitlines() if line.startswith('rlframe')]) == 1
-    assert not list(tmp_path.iterdir())
+    assert says in refused('train', *words)
 
 
 def test_env_whose_package_is_missing_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -35,10 +35,7 @@ def test_each_lap_counts_the_time_since_the_last_call(monkeypatch: Any) -> None:
     assert again.metrics() == {'time/collect': 1.0, 'time/learn': 6.0, 'time/evaluate': 0.0}
 
 
-def test_a_run_records_its_time_split_and_continues_it_when_it_resumes(
-    tmp_path: Path, monkeypatch: Any
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_a_run_records_its_time_split_and_continues_it_when_it_resumes(cwd: Path) -> None:
     pair = read_config(str(CONFIG))
 
     def run(updates: int, **how: Any) -> Path:

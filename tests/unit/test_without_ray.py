@@ -16,9 +16,8 @@ from rlframe.pipeline import SerialPipeline
 
 
 def test_an_evaluator_that_needs_ray_says_so_and_leaves_nothing_behind(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    monkeypatch: pytest.MonkeyPatch, cwd: Path
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setitem(sys.modules, 'ray', None)
     for name in [name for name in sys.modules if name.startswith('rlframe.worker.collector.ray_')]:
         monkeypatch.delitem(sys.modules, name)
@@ -27,7 +26,7 @@ def test_an_evaluator_that_needs_ray_says_so_and_leaves_nothing_behind(
         SerialPipeline(cfg)
     assert str(caught.value).startswith('policy.eval.evaluator.backend: Ray cannot be imported')
     assert "pip install 'ray" in str(caught.value) and '\n' not in str(caught.value)
-    assert not list(tmp_path.iterdir())
+    assert not list(cwd.iterdir())
 
 
 @pytest.mark.slow
@@ -39,11 +38,10 @@ def test_the_import_says_it_in_one_line(tmp_path: Path) -> None:
 
 
 def test_a_search_without_the_packages_of_tune_names_the_extra(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, cwd: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setitem(sys.modules, 'ray.tune', None)
     assert main(['tune', '--env', 'CartPole-v1', '--policy', 'ppo']) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert 'Ray Tune cannot be imported' in line and "pip install 'rlframe[tune]'" in line
-    assert not list(tmp_path.iterdir())
+    assert not list(cwd.iterdir())

@@ -170,10 +170,9 @@ def collector_of(given: Any) -> tuple[str, Any]:
     Raises:
         ConfigError: If it is another object.
     """
-    if isinstance(given, str):
-        given = 'sample' if given in ('single', 'sync', 'async') else given
-        return given, SERIAL_COLLECTOR_REGISTRY.get(given)
-    if not isinstance(given, type) or not issubclass(given, SerialCollector):
+    name = 'sample' if given in ('single', 'sync', 'async') else given
+    kind = SERIAL_COLLECTOR_REGISTRY.get(name) if isinstance(name, str) else given
+    if not isinstance(kind, type) or not issubclass(kind, SerialCollector):
         raise ConfigError(
             'this is no collector that steps envs',
             where='collector_class',
@@ -181,7 +180,7 @@ def collector_of(given: Any) -> tuple[str, Any]:
             expected=f'a subclass of SerialCollector, or one of {SERIAL_COLLECTOR_REGISTRY.names()}',
             remedy="For TorchRL's classes, leave it out: sync says how batches are joined.",
         )
-    return given.__name__, given
+    return name if isinstance(name, str) else kind.__name__, kind
 
 
 def explores(exploration_type: Any) -> bool:

@@ -100,11 +100,9 @@ class RayBackend(Backend):
             SerializationError: If a part of the config cannot be sent to actors; with the path to it.
         """
         check_installed(f'{COLLECTOR}.backend')
-        from rlframe.backend.actor_collector import check_steps_envs
         from rlframe.backend.ray.pool import ActorPool
 
         section = cfg.policy.collect.collector
-        check_steps_envs(SERIAL_COLLECTOR_REGISTRY.get_cls(section))
         mark_collecting(cfg)
         make = MakeCollector(cfg, self.factory)
         to_bytes(make, 'make')  # raises here if it cannot be sent

@@ -55,17 +55,6 @@ class EvaluatorParts(NamedTuple):
     """The evaluator's ``tb_logger``."""
 
 
-class Order(NamedTuple):
-    """A request to evaluate, without the weights."""
-
-    train_iter: int
-    envstep: int
-    n_episode: int | None
-    stop_value: Any
-    state: Mapping[str, Any]
-    """State of the evaluator, which contains the best score so far."""
-
-
 class Verdict(NamedTuple):
     """Result of a request."""
 
@@ -100,17 +89,26 @@ class EvaluatorActor(RemoteActor):
         return super()._made()
 
     @answers
-    def evaluate(self, order: Order, weights: Sequence[Array]) -> Verdict:
-        """Evaluates weights."""
+    def evaluate(
+        self, state: Mapping[str, Any], stop_value: Any, weights: Sequence[Array], *asked: int | None
+    ) -> Verdict:
+        """Evaluates weights.
+
+        Args:
+            state: State of the evaluator, which contains the best score so far.
+            stop_value: Score that ends training.
+            weights: The weights, as from ``flatten``.
+            asked: Train iterations, env steps and episodes, as of ``eval``.
+        """
         evaluator, _, policy, recorder = self._parts
         policy.load_state_dict(unflatten(weights))
-        evaluator.load_state_dict(order.state)
-        evaluator.stop_value = order.stop_value
+        evaluator.load_state_dict(state)
+        evaluator.stop_value = stop_value
         recorder.written, self._messages.kept = [], []
         best: list[str] = []
-        stop, info = evaluator.eval(best.append, order.train_iter, order.envstep, order.n_episode)
-        state, kept = evaluator.state_dict(), self._messages.kept
-        return Verdict(stop, info, bool(best), state, recorder.written, kept)
+        stop, info = evaluator.eval(best.append, *asked)
+        kept = self._messages.kept
+        return Verdict(stop, info, bool(best), evaluator.state_dict(), recorder.written, kept)
 
 
 class Pending(NamedTuple):
@@ -255,9 +253,8 @@ class RaySerialEvaluator(ISerialEvaluator):
         """Gives an actor the next evaluation, if it has none."""
         if self._call is not None or not self._pending:
             return
-        first = self._pending[0]
-        order = Order(first.train_iter, first.envstep, first.n_episode, self.stop_value, super().state_dict())
-        self._call = self._pool.ask(0, 'evaluate', order, first.weights)
+        first, state = self._pending[0], super().state_dict()
+        self._call = self._pool.ask(0, 'evaluate', state, self.stop_value, *first[:4])
 
     def _take(self, call: Call | None) -> None:
         """Applies a result; one that is no longer wanted is ignored."""

@@ -246,11 +246,11 @@ class ShardsConfig(StartConfig):
         1, range='[1, inf)', unit='actors', doc='number of actors that share replay_buffer_size evenly'
     )
     prefetch: int = option(
-        2,
+        16,
         range='[0, inf)',
         unit='batches',
-        doc='batches of a round that are drawn while the policy learns: their priorities are those of so many updates before;'
-        ' 0: as one buffer draws them',
+        doc='batches of a round that are drawn while the policy learns, half of them in one message: by priorities of at most so many'
+        ' updates before; 0: as one buffer draws them',
     )
     shard_timeout: float = option(
         120.0,

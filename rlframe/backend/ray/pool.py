@@ -34,8 +34,8 @@ SECTION = 'policy.collect.collector'
 """Dotted key of the options in a config."""
 logger = logging.getLogger('rlframe.ray')
 
-FIRST_BACKOFF, LONGEST_BACKOFF = 0.5, 30.0
-"""Seconds before a lost actor is replaced; each further loss in the window doubles them."""
+PAUSE = 0.5
+"""Seconds before a lost actor is replaced."""
 
 
 @dataclasses.dataclass(eq=False)
@@ -52,7 +52,6 @@ class Slot:
     """When the next actor may be started."""
     facts: Facts | None = None
     """The actor's report when it was ready; None before."""
-    backoff: float = FIRST_BACKOFF
     calls: list[Call] = dataclasses.field(default_factory=list)
     """Pending calls, in the order of execution; sent once there is an actor."""
     deadline: float = float('inf')
@@ -373,13 +372,10 @@ class ActorPool(Pool):
                 self._done.append(call)
         name = f'Ray actor {slot.rank}'
         self._count_loss(f'{name} {"was lost" if was_ready else "did not start"}: {cause}')
-        if len(self._losses) == 1:
-            slot.backoff = FIRST_BACKOFF
         slot.incarnation += 1
-        slot.due = time.monotonic() + slot.backoff
+        slot.due = time.monotonic() + PAUSE
         self.restarts += 1
-        logger.warning('%s was lost (%s); another one starts in %g s', name, cause, slot.backoff)
-        slot.backoff = min(2 * slot.backoff, LONGEST_BACKOFF)
+        logger.warning('%s was lost (%s); another one starts in %g s', name, cause, PAUSE)
 
     def _count_loss(self, text: str) -> None:
         """Counts a loss, which the text describes with its cause.

@@ -103,12 +103,10 @@ class ShardActor(RemoteActor):
         """Has nothing to close."""
 
     @answers
-    def work(self, orders: Sequence[Order]) -> tuple[Any, Sums]:
-        """Follows orders one by one; returns the result of the last one."""
-        result = None
-        for order in orders:
-            result = getattr(self, f'_{order.what}')(*order.args)
-        return result, self._sums()
+    def work(self, orders: Sequence[Order]) -> tuple[list[Batch], Sums]:
+        """Follows orders one by one, and returns what was drawn."""
+        results = [getattr(self, f'_{order.what}')(*order.args) for order in orders]
+        return [rows for rows in results if rows is not None], self._sums()
 
     def _push(self, data: Any, envstep: int, max_priority: float) -> None:
         """Adds items; those without a priority get this one."""
@@ -183,6 +181,14 @@ class Sent(NamedTuple):
     """Generation of the shard that it was sent to."""
 
 
+class Part(NamedTuple):
+    """The part of a batch that a shard draws."""
+
+    sent: Sent
+    number: int
+    """Which of the draws of that call it is."""
+
+
 class ShardedConfig(BufferConfig, PriorityConfig, ShardsConfig):
     """Options of ``ShardedReplayBuffer``: those of its shards, and of where they are."""
 
@@ -193,7 +199,8 @@ class ShardedReplayBuffer(IBuffer):
     A batch is drawn from the joint distribution of all items: each of ``size`` equal parts of the summed weights gives one
     item, whichever shard it is in; importance weights refer to all shards, too. With ``prefetch=0``, one shard returns the
     same bits as the buffer in this process. With ``prefetch=k``, k batches of a round are drawn ahead while the learner
-    works: their priorities, and the sums of weights by which shards are chosen, are those of k updates before. Which
+    works, half of them in one message: their priorities are those of at most k updates before, and the sums of weights by
+    which shards are chosen are a message older. Which
     answers are known when a batch is drawn does not depend on the speed of processes, so runs are repeatable either way;
     between two rounds nothing is in flight, so a resumed run continues with the same bits.
 
@@ -277,11 +284,21 @@ class ShardedReplayBuffer(IBuffer):
         while self._sent and self._sent[0].call.number < until:
             call, generation = self._sent.popleft()
             while call.number not in self._ended:
-                self._ended.add(self._pool.wait().number)
+                self._wait()
             self._ended.remove(call.number)
             self._count_losses()
             if not call.lost and generation == self.shards[call.rank].generation:
                 self.shards[call.rank].sums = call.value[1]
+
+    def _wait(self) -> None:
+        """Waits for the next call that ends; an error of a shard leaves nothing to be waited for."""
+        try:
+            self._ended.add(self._pool.wait().number)
+        except BaseException:
+            self._pool.abandon()
+            self._sent.clear()
+            self._ended.clear()
+            raise
 
     # pushing
 
@@ -370,17 +387,18 @@ class ShardedReplayBuffer(IBuffer):
         return self._fetched(count, size, cur_learner_iter)
 
     def _fetched(self, count: int, size: int, train_iter: int) -> Iterator[Batch]:
-        ahead: deque[list[Sent]] = deque()
+        ahead: deque[list[Part]] = deque()
+        most = self._cfg.prefetch
+        together = max(1, most // 2)  # batches that are asked for in one call of each shard
         while count or ahead:
-            while count and len(ahead) <= self._cfg.prefetch:
+            while count and len(ahead) + together <= most + 1:
                 with self._lock:
                     if not ahead:
                         self._send_all()
-                    self._read(ahead[0][0].call.number if ahead else math.inf)
-                    drawn = self._draw(size, train_iter)
-                if drawn:
-                    ahead.append(drawn)
-                count = count - 1 if drawn else 0
+                    self._read(ahead[0][0].sent.call.number if ahead else math.inf)
+                    drawn = self._draw(min(together, count), size, train_iter)
+                ahead.extend(drawn)
+                count -= len(drawn) or count
             if ahead:
                 with self._lock:
                     batch = self._joined(ahead.popleft(), size, train_iter)
@@ -396,39 +414,44 @@ class ShardedReplayBuffer(IBuffer):
             self._lacking(error)
             return None
 
-    def _draw(self, size: int, train_iter: int) -> list[Sent]:
-        """Asks the shards for their parts of a batch, in the order of shards; empty if they hold nothing."""
+    def _draw(self, count: int, size: int, train_iter: int) -> list[list[Part]]:
+        """Asks the shards for their parts of batches, in the order of shards; empty if they hold nothing."""
         ready = [rank for rank in self._ready if self.shards[rank].sums.total > 0]
         if not ready:
             return []
-        below = np.cumsum([0.0, *(self.shards[rank].sums.total for rank in ready)])
-        mass = (np.arange(size) + self._rng.random(size)) * (below[-1] / size)
-        place = np.minimum(np.searchsorted(below[1:], mass, side='right'), len(ready) - 1)
-        least = 1.0 if self._by_batch else min(self.shards[rank].sums.least for rank in ready)
-        calls = []
-        for i, rank in enumerate(ready):
-            if len(own := mass[place == i] - below[i]):
-                sums = Sums(self.shards[rank].sums.total, least)
-                calls.append(self._send(rank, Order('draw', (own, sums, self.beta, train_iter))))
-        self.beta = min(self.beta + self._beta_step, 1.0)
-        return calls
+        sums = [self.shards[rank].sums for rank in ready]
+        below = np.cumsum([0.0, *(own.total for own in sums)])
+        least = 1.0 if self._by_batch else min(own.least for own in sums)
+        orders: list[list[Order]] = [[] for _ in ready]
+        batches: list[list[tuple[int, int]]] = []  # shard and number of its order
+        for _ in range(count):
+            mass = (np.arange(size) + self._rng.random(size)) * (below[-1] / size)
+            place = np.minimum(np.searchsorted(below[1:], mass, side='right'), len(ready) - 1)
+            batches.append([(i, len(orders[i])) for i in np.unique(place).tolist()])
+            for i, _ in batches[-1]:
+                own = Sums(sums[i].total, least)
+                orders[i].append(Order('draw', (mass[place == i] - below[i], own, self.beta, train_iter)))
+            self.beta = min(self.beta + self._beta_step, 1.0)
+        sent = {i: self._send(ready[i], *own) for i, own in enumerate(orders) if own}
+        return [[Part(sent[i], number) for i, number in batch] for batch in batches]
 
-    def _joined(self, sent: list[Sent], size: int, train_iter: int) -> Batch | None:
+    def _joined(self, parts: list[Part], size: int, train_iter: int) -> Batch | None:
         """Waits for the parts of a batch and joins them; what was lost is drawn again, None if nothing is left."""
-        parts: list[Batch] = []
-        while sent:
-            self._read(sent[-1].call.number + 1)
-            parts += [self._addressed(*each) for each in sent if not each.call.lost]
-            missing = size - sum(map(len, parts))
-            sent = self._draw(missing, train_iter) if missing else []
-        if sum(map(len, parts)) < size:
+        found: list[Batch] = []
+        while parts:
+            self._read(max(part.sent.call.number for part in parts) + 1)
+            found += [self._addressed(*part) for part in parts if not part.sent.call.lost]
+            missing = size - sum(map(len, found))
+            parts = next(iter(self._draw(1, missing, train_iter)), []) if missing else []
+        if sum(map(len, found)) < size:
             return None
-        batch: Batch = writable(Batch.cat(parts) if len(parts) > 1 else parts[0])
+        batch: Batch = writable(Batch.cat(found) if len(found) > 1 else found[0])
         return batch.replace(IS=batch['IS'] / batch['IS'].max()) if self._by_batch else batch
 
-    def _addressed(self, call: Call, generation: int) -> Batch:
+    def _addressed(self, sent: Sent, number: int) -> Batch:
         """Returns drawn rows with addresses that contain the shard and, in the unique id, its generation."""
-        rows, count = call.value[0], len(self.shards)
+        (call, generation), count = sent, len(self.shards)
+        rows = call.value[0][number]
         found: Batch = rows.replace(
             replay_unique_id=(rows['replay_unique_id'] + generation * GENERATION) * count + call.rank,
             replay_buffer_idx=rows['replay_buffer_idx'] * count + call.rank,

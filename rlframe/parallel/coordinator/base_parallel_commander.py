@@ -332,11 +332,10 @@ class BaseParallelCommander(Configurable, ABC):
 
     def settings(self, situation: Situation) -> dict[str, Any]:
         """Returns the arguments of the collectors' policy, such as ``eps``."""
-        return {} if self.policy is None else dict(self.policy.get_setting_collect(_info(situation)))
-
-    def learn_settings(self, situation: Situation) -> dict[str, Any]:
-        """Returns the arguments of the learner's policy."""
-        return {} if self.policy is None else dict(self.policy.get_setting_learn(_info(situation)))
+        if self.policy is None:
+            return {}
+        info = {'learner_step': situation.train_iter, **situation.learn_info, 'envstep': situation.envstep}
+        return dict(self.policy.get_setting_collect(info))
 
     def is_complete(self, situation: Situation) -> bool:
         """Returns whether nothing remains to be done."""
@@ -386,11 +385,6 @@ class BaseParallelCommander(Configurable, ABC):
         """Continues from ``state_dict()``."""
         check_state(state, {'task_count': COUNT, 'stopped': FLAG})
         self._task_count, self.stopped = state['task_count'], state['stopped']
-
-
-def _info(situation: Situation) -> dict[str, Any]:
-    """Returns the inputs of the policy's settings, with the names of ``BaseLearner.learn_info``."""
-    return {'learner_step': situation.train_iter, **situation.learn_info, 'envstep': situation.envstep}
 
 
 def create_parallel_commander(cfg: Mapping[str, Any], **kwargs: Any) -> BaseParallelCommander:

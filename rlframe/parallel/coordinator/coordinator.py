@@ -351,8 +351,7 @@ class Coordinator(Configurable):
         if not batches:
             return self._wait('no data yet')
         self.workers.give(worker, worker.task)
-        settings = self.commander.learn_settings(self.situation())
-        return Reply(m.Data(batches, self.progress.envstep, settings), drawn)
+        return Reply(m.Data(batches, self.progress.envstep), drawn)
 
     def _on_learn_info(self, worker: Worker, message: m.LearnInfo, payload: Any) -> m.Orders:
         if message.task == worker.task:

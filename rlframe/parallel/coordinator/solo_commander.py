@@ -104,8 +104,7 @@ class SoloCommander(BaseParallelCommander):
         if situation.is_over or self._has('learn'):
             return None
         self._has_learner = True
-        settings = self.learn_settings(situation)
-        return Task(self._name_task('learn'), 'learn', [MAIN], [True], MAIN, settings=settings)
+        return Task(self._name_task('learn'), 'learn', [MAIN], [True], MAIN)
 
     def _next_collector_job(self, situation: Situation) -> Task | None:
         if not self._has_learner or (

@@ -289,8 +289,6 @@ class Data(Message):
     rows: int
     envstep: int
     """Env steps of the experiment so far."""
-    settings: Plain
-    """Arguments of the learner's policy."""
     has_payload = True
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,7 +12,6 @@ from rlframe.data.timestep import Batch
 from rlframe.errors import CheckpointError, MessageError, PayloadError
 from rlframe.run.checkpoint_tree import BAD_TREE, Array, Encoder, decode, describe, to_json
 from rlframe.utils import strict_json
-from rlframe.utils.files import limit
 
 FORMAT = 'rlframe payload 1'
 BATCH = '__batch__'
@@ -24,6 +23,15 @@ DTYPES = {
 """Names of types in safetensors files, and numpy's."""
 NAMES = {name: code for code, name in DTYPES.items()}
 MOST_AXES = 32
+
+
+class _Encoder(Encoder):
+    """Encodes batches, too."""
+
+    def _encoded(self, value: Any, key: str) -> Any:
+        if isinstance(value, Batch):
+            return {BATCH: super()._encoded(dict(value.items()), key)}
+        return super()._encoded(value, key)
 
 
 class Packed(NamedTuple):
@@ -40,11 +48,11 @@ def pack(payload: Any) -> Packed:
     Raises:
         PayloadError: If a value in it cannot be sent; its place is named.
     """
-    encoder = Encoder('payload')
+    encoder = _Encoder('payload')
     try:
-        tree = to_json(encoder.tree(_without_batches(payload, 'payload', 0)))
+        tree = to_json(encoder.tree(payload))
     except CheckpointError as error:
-        message = error.message.replace('be part of a checkpoint', 'be sent')
+        message = error.message.replace('be part of a checkpoint', 'be sent').replace('be saved', 'be sent')
         raise PayloadError(message, where=error.where, remedy=error.remedy) from error
     arrays = sorted(encoder.arrays.items(), key=lambda item: -item[1].itemsize)  # so that each is aligned
     header: dict[str, Any] = {'__metadata__': {'format': FORMAT, 'tree': tree.decode('ascii')}}
@@ -113,25 +121,6 @@ def _arrays(header: Mapping[str, Any], data: Array) -> dict[str, Array]:
     if at != len(data):
         raise ValueError(f'{len(data) - at} bytes after the last array')
     return found
-
-
-def _without_batches(value: Any, key: str, depth: int) -> Any:
-    if depth > limit('NESTING'):
-        raise PayloadError('the payload is nested too deeply to be sent', where=f'{key[:100]}...')
-    if isinstance(value, Batch):
-        return {BATCH: _mapped(value.items(), key, depth)}
-    if isinstance(value, Mapping):
-        if BATCH in value:
-            raise PayloadError(f'the name {BATCH!r} is reserved', where=key)
-        return _mapped(value.items(), key, depth)
-    if isinstance(value, list | tuple):
-        items = [_without_batches(item, f'{key}.{i}', depth + 1) for i, item in enumerate(value)]
-        return items if isinstance(value, list) else tuple(items)
-    return value
-
-
-def _mapped(items: Iterable[tuple[Any, Any]], key: str, depth: int) -> dict[Any, Any]:
-    return {name: _without_batches(item, f'{key}.{name}', depth + 1) for name, item in items}
 
 
 def _with_batches(value: Any) -> Any:

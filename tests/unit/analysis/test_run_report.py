@@ -11,7 +11,6 @@ import pytest
 from written_runs import write_run
 
 from rlframe.app import figure
-from rlframe.app import page as module
 from rlframe.app.page import changed_options, write_report
 from rlframe.app.run_files import RunFiles
 from rlframe.entry.__main__ import main
@@ -36,8 +35,6 @@ def run(tmp_path: Path) -> Path:
         f'{time} INFO rlframe.x: no',
     ]
     (folder / 'log.txt').write_text('\n'.join(lines), encoding='utf-8')
-    (folder / 'films').mkdir()
-    (folder / 'films' / 'best.gif').write_bytes(b'GIF89a')
     return folder
 
 
@@ -51,7 +48,6 @@ def test_a_report_says_what_matters_loads_nothing_and_escapes_all_text_of_the_ru
         'goal reached after 200 env steps',
         '<td>learn</td><td>38 %</td><td>3 s</td>',
         '(2 times)',
-        'data:image/gif;base64,R0lGODlh',
         '<td>40</td><td>3.67</td>',  # a mean with its interval: 3.18 * 2 / sqrt(3)
     ):
         assert text in page, text
@@ -75,18 +71,6 @@ def test_changed_options_are_named_with_their_defaults_and_nothing_is_imported(t
     assert found['policy.learn.learning_rate'] == ['0.002', '0.001']
     assert found['policy.learn.my_option'] == ['3', ''] and found['policy.model.type'][0] == 'mine'
     assert 'seed' not in found and found['env.stop_value'][1] == 'null'
-
-
-def test_films_that_links_lead_to_and_large_ones_are_left_out(run: Path, monkeypatch: Any) -> None:
-    secret = run.parent / 'secret.gif'
-    secret.write_bytes(b'secret')
-    (run / 'link.gif').symlink_to(secret)
-    (run / 'large.mp4').write_bytes(b'x' * 100)
-    monkeypatch.setattr(module, 'FILM_BYTES', 50)
-    page = write_report(run).read_text(encoding='utf-8')
-    assert (
-        'films/best.gif' in page and 'too large for this page: large.mp4' in page and 'link.gif' not in page
-    )
 
 
 def test_a_page_without_matplotlib_leaves_the_curves_out_and_says_so(

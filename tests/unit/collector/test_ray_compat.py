@@ -14,8 +14,10 @@ from gymnasium.envs.classic_control import CartPoleEnv
 
 from rlframe.backend.ray.arguments import ActorArguments, MakeFromPython
 from rlframe.backend.ray.collector import RayCollector
+from rlframe.envs.gym_env import GymEnvFactory
 from rlframe.errors import ConfigError, ResourceError
 from rlframe.policy.dqn import DQNPolicy
+from rlframe.policy.ppo import PPOPolicy
 from rlframe.worker.collector.dataset_collector import DatasetSerialCollector
 from rlframe.worker.collector.serial_collector import SampleSerialCollector
 
@@ -92,6 +94,7 @@ NO_COUNT = r'total_frames: bad value; got .*int >= 1, or -1 or None'
         ({'num_collectors': 0}, 'num_collectors: bad value; got 0'),
         ({'frame_skip': 4}, 'frame_skip is not a known argument'),
         ({'collector_kwargs': {'mark_episode': True}}, 'Did you mean mark_episodes'),
+        ({'policy': PPOPolicy({}, GymEnvFactory({'env_id': 'CartPole-v1'}).spec)}, 'fresh data only'),
         ({'collector_class': 'sampl'}, "Did you mean 'sample'"),
         ({'collector_class': dict}, 'collector_class: .*subclass of SerialCollector'),
         ({'collector_class': DatasetSerialCollector}, 'collector_class: .*steps envs'),

@@ -24,13 +24,10 @@ from rlframe.backend.actor import (
     raise_failure,
     unflatten,
 )
-from rlframe.backend.ray.collector import RayCollector
 from rlframe.backend.shares import Ready, merged, shares, writable
 from rlframe.config import compile_config
 from rlframe.data import Batch
-from rlframe.envs.gym_env import GymEnvFactory
 from rlframe.errors import ActorFailedError, ConfigError, EnvCrashedError
-from rlframe.policy.ppo import PPOPolicy
 from rlframe.run.checkpoint_tree import Encoder, decode, to_json
 from rlframe.utils.serialize import to_bytes
 
@@ -261,10 +258,3 @@ def test_policies_that_correct_for_old_weights_learn_from_actors_that_do_not_wai
     collector = {'backend': 'ray', 'num_collectors': 2, 'sync': False, 'max_staleness': 3}
     cfg = compile_config(*config_pair(policy, collector=collector))
     assert cfg.policy.collect.collector.max_staleness == 3
-
-
-def test_async_batches_are_no_data_for_an_on_policy_policy() -> None:
-    spec = GymEnvFactory({'env_id': 'CartPole-v1'}).spec
-    given: dict[str, Any] = {'frames_per_batch': 8, 'num_collectors': 2}
-    with pytest.raises(ConfigError, match='fresh data only'):
-        RayCollector('CartPole-v1', PPOPolicy({}, spec), **given)

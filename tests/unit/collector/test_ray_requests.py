@@ -10,6 +10,7 @@ from unittest import mock
 import numpy as np
 import pytest
 from fake_ray import NEVER, FakeRay, fake_ray
+from ray_runs import is_conserved
 
 from rlframe.backend.actor import failure_of
 from rlframe.backend.ray.collector import RayCollector
@@ -25,10 +26,6 @@ def ray() -> Iterator[FakeRay]:
 
 def collector_of(count: int, frames: int = 6, **given: Any) -> RayCollector:
     return RayCollector('CartPole-v1', None, frames_per_batch=frames, num_collectors=count, **given)
-
-
-def is_conserved(c: RayCollector) -> bool:
-    return c.requested == c.delivered + c.lost + c.stale + c.in_flight
 
 
 def ranks_of(batch: Any) -> list[int]:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from fake_ray import FakeRay, fake_ray
+from ray_runs import is_conserved
 
 from rlframe.backend.ray.collector import RayCollector
 
@@ -40,8 +41,7 @@ class Loop:
             self.collector.collect(frames)
             self._module.weight.data = self._module.weight.data + 1
             self._ray.now += 0.25  # the update
-            c = self.collector
-            assert c.requested == c.delivered + c.lost + c.stale + c.in_flight
+            assert is_conserved(self.collector)
 
     def staleness(self) -> tuple[float, float]:
         metrics = self.collector._more_metrics()

@@ -10,11 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlframe.errors import CheckpointStateError, ConfigError
+from rlframe.errors import CheckpointStateError
 from rlframe.parallel.coordinator.base_parallel_commander import RANDOM_PLAYER, Situation, Snapshot
 from rlframe.parallel.coordinator.league import DRAW, LOSS, WIN, League, pfsp_probs
 from rlframe.parallel.coordinator.solo_commander import OneVsOneCommander
-from rlframe.worker import create_parallel_commander
 
 READY = Situation(version=0)
 few = settings(max_examples=40, deadline=None)
@@ -270,17 +269,3 @@ def test_a_damaged_state_is_named(path: tuple[str, ...], value: Any) -> None:
     section[path[-1]] = value
     with pytest.raises(CheckpointStateError, match=rf'league\.{path[0]}'):
         commander().load_state_dict(state)
-
-
-@pytest.mark.parametrize(
-    ('league', 'text'),
-    [
-        (dict(branch_probs=dict(pfsp=0, sp=0)), r'league\.branch_probs.*no opponents'),
-        (dict(weighting='harder'), r"league\.weighting.*'hard'"),
-        (dict(payoff=dict(decay=0)), r'league\.payoff\.decay'),
-    ],
-)
-def test_a_bad_option_is_named_with_its_dotted_key(league: dict[str, Any], text: str) -> None:
-    cfg = dict(policy=dict(other=dict(commander=dict(type='one_vs_one', league=league))))
-    with pytest.raises(ConfigError, match=rf'(?s)policy\.other\.commander\.{text}'):
-        create_parallel_commander(cfg)

@@ -216,7 +216,6 @@ def test_settings_are_asked_of_the_policy_with_the_counters() -> None:
     assert commander.settings(now) == {'eps': 0.5, 'told': told}
     job = commander.get_collector_task('c', now)
     assert job is not None and job.kind == 'collect' and job.settings == {'eps': 0.5, 'told': told}
-    assert commander.learn_settings(now) == {'eps': 0.5}
 
 
 def test_no_learner_begins_when_nothing_remains_to_be_learned() -> None:
@@ -246,6 +245,11 @@ def test_an_evaluation_without_a_score_is_named_and_repeated() -> None:
         (dict(learner_task_space=2), 'learner_task_space.*one learner'),
         (dict(lockstep=True, eval_interval=5), 'eval_interval.*lockstep'),
         (dict(colector_task_space=2), 'colector_task_space.*Did you mean collector_task_space'),
+        (
+            dict(type='one_vs_one', league=dict(branch_probs=dict(pfsp=0, sp=0))),
+            r'league\.branch_probs.*no opp',
+        ),
+        (dict(type='one_vs_one', league=dict(payoff=dict(decay=0))), r'league\.payoff\.decay'),
     ],
 )
 def test_a_bad_option_is_named_with_its_dotted_key(options: dict[str, Any], text: str) -> None:

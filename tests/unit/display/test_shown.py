@@ -44,12 +44,11 @@ def test_line_is_redrawn_on_terminals_and_coloured_where_colours_are_wanted(
 
 @pytest.mark.filterwarnings('ignore:CountingEnv. two calls of reset')
 def test_serial_pipeline_shows_start_progress_score_and_commands(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    cwd: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     serial_pipeline(config_pair(max_train_iter=5, evaluator=dict(eval_freq=2)), progress=True)
     out, err = capsys.readouterr()
-    (folder,) = tmp_path.iterdir()
+    (folder,) = cwd.iterdir()
     first, second, *_, last, counts, evaluate, plot, report, export, further = out.splitlines()
     assert (
         'envs of' in first and 'until an evaluation averages 1,000,000,000' in first and folder.name in second

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
@@ -14,7 +13,6 @@ from quick_workers import forked_workers, quick_workers  # noqa: F401
 from space_envs import STEPS, SpaceEnv
 
 from rlframe.data.observation import has_mask
-from rlframe.envs import IEnvManager
 from rlframe.envs.action_mask import MaskedEnv
 from rlframe.envs.gym_env import GymEnvFactory
 from rlframe.errors import ActionMaskError, EnvContractError, IncompatibleError
@@ -29,19 +27,17 @@ NEXT_STEP, SAME_STEP, DISABLED = (
 
 
 @pytest.fixture
-def made() -> Iterator[list[IEnvManager]]:
-    managers: list[IEnvManager] = []
-    yield managers
-    for manager in managers:
-        manager.close()
+def make(opened: Any) -> Any:
+    """Makes a manager of three envs."""
 
+    def build(manager: tuple[str, Any], env_id: Any = SpaceEnv, **env: Any) -> Any:
+        kind = ENV_MANAGER_REGISTRY.get(manager[0])
+        factory = GymEnvFactory({'env_id': env_id, **env})
+        made = opened(kind.from_factory(factory, 3, kind.resolve_config(manager[1])))
+        assert made.spec.observation_space == factory.spec.observation_space
+        return made
 
-def make(made: list[IEnvManager], manager: tuple[str, Any], env_id: Any = SpaceEnv, **env: Any) -> Any:
-    kind = ENV_MANAGER_REGISTRY.get(manager[0])
-    factory = GymEnvFactory({'env_id': env_id, **env})
-    made.append(kind.from_factory(factory, 3, kind.resolve_config(manager[1])))
-    assert made[-1].spec.observation_space == factory.spec.observation_space
-    return made[-1]
+    return build
 
 
 class Uneven(SpaceEnv):
@@ -81,9 +77,9 @@ VECTORS: list[dict[str, Any]] = [{'mode': mode} for mode in ('NEXT_STEP', 'SAME_
     ids=str,
 )
 def test_masks_reach_whoever_acts_and_are_those_of_the_env(
-    manager: Any, env_id: Any, kwargs: dict[str, Any], made: Any
+    manager: Any, env_id: Any, kwargs: dict[str, Any], make: Any
 ) -> None:
-    envs = make(made, manager, env_id, kwargs=kwargs)
+    envs = make(manager, env_id, kwargs=kwargs)
     space, knows_final = envs.spec.observation_space, kwargs.get('final', True)
     assert has_mask(space) and space['action_mask'].shape == (4,)
     envs.reset(seed=[1, 2, 3])
@@ -104,15 +100,15 @@ def test_masks_reach_whoever_acts_and_are_those_of_the_env(
 
 
 @pytest.mark.parametrize('manager', [BASE, SAME_STEP], ids=str)
-def test_masks_can_be_ignored(manager: Any, made: Any) -> None:
-    envs = make(made, manager, kwargs={'mask': 'info'}, action_mask=False)
+def test_masks_can_be_ignored(manager: Any, make: Any) -> None:
+    envs = make(manager, kwargs={'mask': 'info'}, action_mask=False)
     assert not has_mask(envs.spec.observation_space)
     envs.reset(seed=[1, 2, 3])
     assert envs.obs.shape == (3, 4)
 
 
-def test_taxi_gives_its_mask_without_being_asked(made: Any) -> None:
-    envs = make(made, ('base', {}), 'Taxi-v4')
+def test_taxi_gives_its_mask_without_being_asked(make: Any) -> None:
+    envs = make(('base', {}), 'Taxi-v4')
     assert envs.spec.observation_space['action_mask'].shape == (6,)
     envs.reset(seed=[1, 2, 3])
     raw = gymnasium.make('Taxi-v4')
@@ -163,24 +159,24 @@ def play_on(envs: Any) -> None:
     ids=str,
 )
 def test_a_mask_that_allows_nothing_names_env_episode_and_step(
-    manager: Any, at: int, action: str, made: Any
+    manager: Any, at: int, action: str, make: Any
 ) -> None:
-    envs = make(made, manager, NoneAllowed, kwargs={'at': at, 'action': action}, action_mask=True)
+    envs = make(manager, NoneAllowed, kwargs={'at': at, 'action': action}, action_mask=True)
     words = rf'env \d, episode 2, step {at}: action_mask is \[0, 0, .*allows no action of .*Discrete'
     with pytest.raises(ActionMaskError, match=words):
         play_on(envs)
 
 
-def test_an_env_that_stops_telling_is_refused(made: Any) -> None:
+def test_an_env_that_stops_telling_is_refused(make: Any) -> None:
     kwargs = {'at': 3, 'late': True}
-    envs = make(made, ('base', {}), NoneAllowed, kwargs=kwargs, action_mask=True)
+    envs = make(('base', {}), NoneAllowed, kwargs=kwargs, action_mask=True)
     with pytest.raises(
         EnvContractError, match=r"step\(\) gave no info\['action_mask'\].*env\.action_mask=False"
     ):
         play_on(envs)
 
 
-def test_masks_of_a_wrong_size_and_for_other_spaces_are_refused(made: Any) -> None:
+def test_masks_of_a_wrong_size_and_for_other_spaces_are_refused(make: Any) -> None:
     class Wide(SpaceEnv):
         def __init__(self) -> None:
             super().__init__(mask='obs')
@@ -189,11 +185,11 @@ def test_masks_of_a_wrong_size_and_for_other_spaces_are_refused(made: Any) -> No
     with pytest.raises(
         IncompatibleError, match=r'MultiBinary\(7\), the action space is Discrete.*shape \[4\]'
     ):
-        make(made, ('base', {}), Wide)
+        make(('base', {}), Wide)
     with pytest.raises(
         IncompatibleError, match=r'no action masks for the action space Box.*Supported: Discrete'
     ):
-        make(made, ('base', {}), SpaceEnv, kwargs={'action': 'Box'}, action_mask=True)
+        make(('base', {}), SpaceEnv, kwargs={'action': 'Box'}, action_mask=True)
     env = MaskedEnv(SpaceEnv(mask='info'))
     env._size = (3,)
     with pytest.raises(
@@ -202,8 +198,8 @@ def test_masks_of_a_wrong_size_and_for_other_spaces_are_refused(made: Any) -> No
         env.reset(seed=0)
 
 
-def test_frames_are_stacked_and_the_mask_is_not(made: Any) -> None:
-    envs = make(made, ('base', {}), SpaceEnv, kwargs={'mask': 'info'}, frame_stack=3)
+def test_frames_are_stacked_and_the_mask_is_not(make: Any) -> None:
+    envs = make(('base', {}), SpaceEnv, kwargs={'mask': 'info'}, frame_stack=3)
     envs.reset(seed=[1, 2, 3])
     assert envs.obs['observation'].shape == (3, 3, 4) and envs.obs['action_mask'].shape == (3, 4)
     rollout = Rollout(envs, random_opponent(envs.spec, 0))
@@ -213,6 +209,6 @@ def test_frames_are_stacked_and_the_mask_is_not(made: Any) -> None:
         np.testing.assert_array_equal(before[:, 1:], after[:, :-1])
 
 
-def test_a_mask_that_would_be_stacked_with_the_frames_is_refused_with_a_remedy(made: Any) -> None:
+def test_a_mask_that_would_be_stacked_with_the_frames_is_refused_with_a_remedy(make: Any) -> None:
     with pytest.raises(IncompatibleError, match=r"env\.frame_stack does not stack info\['action_mask'\]"):
-        make(made, ('base', {}), SpaceEnv, kwargs={'mask': 'obs'}, frame_stack=3)
+        make(('base', {}), SpaceEnv, kwargs={'mask': 'obs'}, frame_stack=3)

@@ -70,8 +70,7 @@ def test_a_number_of_rows_that_agents_do_not_divide_and_agents_that_leave_are_er
             Agents(3, game)
 
 
-def test_training_by_an_id_chooses_numbers_that_fit_and_learns(tmp_path: Path, monkeypatch: Any) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_training_by_an_id_chooses_numbers_that_fit_and_learns(cwd: Path) -> None:
     assert find_world('agents:agent_games').manager == 'gym_vector'
     main, create = starting_config('agents:agent_games', 'ppo')
     assert main.env.collector_env_num == 9 and main.policy.collect.n_sample % 9 == 0

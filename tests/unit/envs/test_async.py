@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from fakes import ScriptedPolicy
-from fault_envs import FaultEnv, Steady, Uneven, leftovers, uneven_reward, wait_until
+from fault_envs import FaultEnv, Steady, Uneven, uneven_reward, wait_until
 from quick_workers import forked_workers, quick_workers  # noqa: F401
 
 from rlframe.data import Batch
@@ -26,25 +25,13 @@ from rlframe.worker.collector.rollout import Rollout
 SEEDS = [11, 12, 13, 14, 15]
 
 
-@pytest.fixture(autouse=True)
-def nothing_is_left() -> Iterator[None]:
-    before = leftovers()
-    yield
-    assert leftovers() == before
+pytestmark = pytest.mark.usefixtures('nothing_is_left')
 
 
 @pytest.fixture
-def make() -> Iterator[Any]:
-    """Makes a manager of Uneven envs, or of others, that is closed at the end."""
-    made: list[AsyncSubprocessEnvManager] = []
-
-    def build(env_fn: Any, **cfg: Any) -> AsyncSubprocessEnvManager:
-        made.append(AsyncSubprocessEnvManager(env_fn, cfg))
-        return made[-1]
-
-    yield build
-    for manager in made:
-        manager.close()
+def make(opened: Any) -> Any:
+    """Makes a manager of envs."""
+    return lambda env_fn, **cfg: opened(AsyncSubprocessEnvManager(env_fn, cfg))
 
 
 class Choosing(ScriptedPolicy):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
@@ -11,7 +10,7 @@ import gymnasium
 import numpy as np
 import pytest
 from broken_envs import EPISODE, OBS, REWARD, BrokenEnv
-from fakes import CountingEnv, counting_manager
+from fakes import counting_manager
 from quick_workers import forked_workers, quick_workers  # noqa: F401
 
 from rlframe.envs import BaseEnvManager
@@ -75,14 +74,6 @@ def made(kind: str, env_num: int = 2, **kwargs: Any) -> Any:
     return ENV_MANAGER_REGISTRY.get(name).from_factory(factory, env_num, options)
 
 
-@pytest.fixture
-def closing() -> Iterator[list[Any]]:
-    managers: list[Any] = []
-    yield managers
-    for manager in managers:
-        manager.close()
-
-
 def play(manager: Any, rounds: int) -> None:
     """Steps all envs that wait for it, so many times."""
     manager.reset()
@@ -105,27 +96,22 @@ def assert_refused(manager: Any, fault: str, place: str) -> None:
 
 @pytest.mark.parametrize(('kind', 'fault', 'at'), STEPS)
 def test_wrong_step_is_an_error_that_names_env_episode_step_and_value(
-    kind: str, fault: str, at: int, closing: list[Any]
+    kind: str, fault: str, at: int, opened: Any
 ) -> None:
-    manager = made(kind, fault=fault, at=at)
-    closing.append(manager)
+    manager = opened(made(kind, fault=fault, at=at))
     episode, step = (at - 1) // EPISODE + 1, (at - 1) % EPISODE + 1
     assert_refused(manager, fault, f'env 0, episode {episode}, step {step}')
 
 
 @pytest.mark.parametrize(('kind', 'fault', 'at'), RESETS)
-def test_wrong_first_obs_is_an_error_in_every_episode(
-    kind: str, fault: str, at: int, closing: list[Any]
-) -> None:
-    manager = made(kind, fault=f'reset: {fault}', at=at)
-    closing.append(manager)
+def test_wrong_first_obs_is_an_error_in_every_episode(kind: str, fault: str, at: int, opened: Any) -> None:
+    manager = opened(made(kind, fault=f'reset: {fault}', at=at))
     assert_refused(manager, fault, f'env 0, episode {at},')
 
 
-def test_worker_of_gymnasium_tells_what_it_found(closing: list[Any]) -> None:
+def test_worker_of_gymnasium_tells_what_it_found(opened: Any) -> None:
     factory = GymEnvFactory({'env_id': 'broken_envs:BrokenEnv', 'kwargs': {'fault': 'obs of 5', 'at': LATE}})
-    manager = GymVectorEnvManager.from_factory(factory, 2, {'mode': 'async'})
-    closing.append(manager)
+    manager = opened(GymVectorEnvManager.from_factory(factory, 2, {'mode': 'async'}))
     with warnings.catch_warnings():
         warnings.simplefilter('ignore')  # gymnasium prints the traceback as a warning
         with pytest.raises(
@@ -181,17 +167,6 @@ def test_wrong_numbers_in_place_of_a_state_are_noticed_late_too(env_num: int, wr
         return
     with pytest.raises(EnvContractError, match='env 0, episode 1, step 21, gave an obs of'):
         manager.step(np.zeros(env_num, np.int64), manager.ready)
-
-
-def test_an_info_that_is_none_is_refused() -> None:
-    class NoInfo(CountingEnv):
-        def step(self, action: Any) -> Any:
-            return *super().step(action)[:4], None
-
-    manager = BaseEnvManager([NoInfo])
-    manager.reset()
-    with pytest.raises(EnvContractError, match='info None'):
-        manager.step(np.zeros(1, np.int64), manager.ready)
 
 
 def test_large_finite_numbers_are_no_error() -> None:

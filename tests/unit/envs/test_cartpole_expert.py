@@ -26,12 +26,11 @@ def test_records_are_what_the_expert_saw_and_did_and_it_never_fails() -> None:
 
 
 def test_cloning_leaves_its_run_folder_alone_and_goes_on_from_anywhere(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    cwd: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     hook = 'policy.learn.learner.hook.save_ckpt_after_run=true'
     assert main([*BC, '--train-iter', '50', hook, 'policy.eval.evaluator.eval_freq=25']) == 0
-    assert [path.name for path in tmp_path.iterdir()] == ['cartpole_bc_seed0']
+    assert [path.name for path in cwd.iterdir()] == ['cartpole_bc_seed0']
     assert 'eval cartpole_bc_seed0\n' in capsys.readouterr().out, 'no code need be allowed to play'
     assert main(['eval', 'cartpole_bc_seed0', '--episodes', '2']) == 0
     assert main(['--resume', 'cartpole_bc_seed0', '--train-iter', '60']) == 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,6 @@ from fault_envs import (
     RandomlyFailing,
     Steady,
     children,
-    leftovers,
     members,
     wait_until,
 )
@@ -43,29 +41,20 @@ WORDS = {
 }
 
 
-@pytest.fixture(autouse=True)
-def nothing_is_left() -> Iterator[None]:
-    before = leftovers()
-    yield
-    assert leftovers() == before
+pytestmark = pytest.mark.usefixtures('nothing_is_left')
 
 
 @pytest.fixture
-def make() -> Iterator[Any]:
-    """Makes a manager of four envs of which the second one fails; 'base' holds it in this process."""
-    made: list[BaseEnvManager] = []
+def make(opened: Any) -> Any:
+    """Makes a manager; 'base' holds its envs in this process."""
 
     def build(kind: str, env_fn: Any, **cfg: Any) -> BaseEnvManager:
-        if kind == 'base':
-            made.append(BaseEnvManager(env_fn, cfg))
-        else:
-            limits = {'worker_num': 2, 'step_timeout': 30.0, 'reset_timeout': 30.0}
-            made.append(SubprocessEnvManager(env_fn, limits | cfg))
-        return made[-1]
+        limits = {'worker_num': 2, 'step_timeout': 30.0, 'reset_timeout': 30.0}
+        return opened(
+            BaseEnvManager(env_fn, cfg) if kind == 'base' else SubprocessEnvManager(env_fn, limits | cfg)
+        )
 
-    yield build
-    for manager in made:
-        manager.close()
+    return build
 
 
 def failing(fault: str, place: str = 'step', at: int = 2, once: Path | str = '') -> list[Any]:

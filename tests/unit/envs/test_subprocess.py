@@ -10,7 +10,6 @@ import sys
 import textwrap
 import threading
 import time
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,7 +24,6 @@ from fault_envs import (
     OwnError,
     Steady,
     children,
-    leftovers,
     members,
 )
 from quick_workers import forked_workers  # noqa: F401
@@ -47,26 +45,18 @@ from rlframe.errors import (
 ROOT = Path(__file__).parents[3]
 
 
-@pytest.fixture(autouse=True)
-def nothing_is_left() -> Iterator[None]:
-    before = leftovers()
-    yield
-    assert leftovers() == before
+pytestmark = pytest.mark.usefixtures('nothing_is_left')
 
 
 @pytest.fixture
-def make(forked_workers: None) -> Iterator[Any]:  # noqa: F811
-    """Makes a manager of Steady envs, or of others, with quickly made workers; it is closed at the end."""
-    made: list[SubprocessEnvManager] = []
+def make(opened: Any, forked_workers: None) -> Any:  # noqa: F811
+    """Makes a manager of Steady envs, or of others, with quickly made workers."""
 
     def build(env_fn: Any = 4, **cfg: Any) -> SubprocessEnvManager:
         env_fn = [partial(Steady, i) for i in range(env_fn)] if isinstance(env_fn, int) else env_fn
-        made.append(SubprocessEnvManager(env_fn, {'worker_num': 2, **cfg}))
-        return made[-1]
+        return opened(SubprocessEnvManager(env_fn, {'worker_num': 2, **cfg}))
 
-    yield build
-    for manager in made:
-        manager.close()
+    return build
 
 
 def history(manager: Any, steps: int, seed: list[int] | None = None) -> list[Any]:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from fakes import config_pair
-from fault_envs import leftovers
 from moved_memory import arrays_at
 from quick_workers import forked_workers, quick_workers  # noqa: F401
 
@@ -35,12 +33,12 @@ CONFIG = """
 """
 
 
+pytestmark = pytest.mark.usefixtures('nothing_is_left')
+
+
 @pytest.fixture(autouse=True)
-def nothing_is_left(tmp_path: Path, monkeypatch: Any) -> Iterator[None]:
+def cwd(tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.chdir(tmp_path)
-    before = leftovers()
-    yield
-    assert leftovers() == before
 
 
 def train(policy: str, **sections: Any) -> SerialPipeline:

@@ -81,15 +81,14 @@ def test_envs_that_their_saved_state_does_not_fit_begin_anew_and_say_why() -> No
 
 
 def test_a_checkpoint_says_which_envs_are_not_saved_and_why(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    cwd: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     main, create = config_pair(env={'env_id': 'closed_env:ClosedCartPole', 'collector_env_num': 2})
     with SerialPipeline(config.compile_config(main, create, seed=1)) as pipeline:
         for _ in range(3):
             pipeline.step()
-        pipeline.save_checkpoint(tmp_path / 'saved')
-    told = read_manifest(tmp_path / 'saved')['unsaved']
+        pipeline.save_checkpoint(cwd / 'saved')
+    told = read_manifest(cwd / 'saved')['unsaved']
     assert set(told) == {'0', '1'}
     assert told['0'].startswith('ClosedCartPole.handle (tuple_iterator)')
     assert 'env 0, 1: ClosedCartPole.handle' in caplog.text

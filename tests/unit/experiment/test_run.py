@@ -22,6 +22,8 @@ from rlframe.errors import (
     UnsafeCheckpointError,
 )
 
+pytestmark = pytest.mark.usefixtures('cwd')
+
 EPISODE = 5
 
 
@@ -35,12 +37,6 @@ def network() -> Any:
 
 
 PAIR = config_pair(max_train_iter=6, evaluator=dict(eval_freq=2))
-
-
-@pytest.fixture(autouse=True)
-def cwd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
 
 
 @pytest.fixture(scope='module')

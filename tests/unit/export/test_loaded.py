@@ -26,12 +26,9 @@ from rlframe.policy import Policy
 from rlframe.registry import POLICY_REGISTRY
 from rlframe.utils.serialize import leaves
 
+pytestmark = pytest.mark.usefixtures('cwd')
+
 Pair = tuple[LoadedPolicy, Policy]
-
-
-@pytest.fixture(autouse=True)
-def cwd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
 
 
 def pair(policy: str, env: dict[str, Any], options: Any = None, **kwargs: Any) -> Pair:

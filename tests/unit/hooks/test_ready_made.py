@@ -18,11 +18,7 @@ from rlframe.pipeline.resume import resume
 from rlframe.run.progress import Progress
 from rlframe.worker.hooks import EarlyStopHook, NotifyHook, RunView
 
-
-@pytest.fixture(autouse=True)
-def cwd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
+pytestmark = pytest.mark.usefixtures('cwd')
 
 
 def run_with(**facts: Any) -> RunView:

@@ -24,6 +24,8 @@ from rlframe.worker.hooks import RunHook, RunView
 from rlframe.worker.hooks.run_hook import EVENTS
 from rlframe.worker.learner.learner_hook import SaveCkptHook
 
+pytestmark = pytest.mark.usefixtures('cwd')
+
 
 @HOOK_REGISTRY.register('recorder')
 class Recorder(RunHook):
@@ -66,12 +68,6 @@ class Recorder(RunHook):
 for event in EVENTS:
     if event != 'after_env_step':
         setattr(Recorder, event, lambda self, run, event=event: self.note(event, run))
-
-
-@pytest.fixture(autouse=True)
-def cwd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
 
 
 def compiled(*overrides: str, **hooks: Any) -> Any:

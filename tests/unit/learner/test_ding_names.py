@@ -6,7 +6,6 @@ import copy
 import json
 import pickle
 from pathlib import Path
-from typing import Any
 
 import pytest
 from fakes import ScriptedPolicy, config_pair
@@ -65,8 +64,7 @@ def test_what_a_hook_saves_as_ckpt_best_is_found_under_that_name(tmp_path: Path)
         find_checkpoint(tmp_path / 'ckpt' / 'iteration_6.pth.tar')
 
 
-def test_in_a_run_ckpt_best_is_what_was_saved_so_or_else_the_best(tmp_path: Path, monkeypatch: Any) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_in_a_run_ckpt_best_is_what_was_saved_so_or_else_the_best(cwd: Path) -> None:
     with SerialPipeline(config.compile_config(*config_pair(max_env_step=200))) as pipeline:
         ckpt = pipeline.folder / 'ckpt'
         pipeline.step()

@@ -101,9 +101,8 @@ def test_examples_of_the_page_work(tmp_path: Path) -> None:
     ],
 )
 def test_glossary_explains_the_tags_of_runs(
-    policy: str, env_id: str, sections: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    policy: str, env_id: str, sections: dict[str, Any], cwd: Path
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     pair = config_pair(policy, env_id, loggers=[], **sections)
     overrides = ['policy.eval.evaluator.metrics=[median,iqm,length,success_rate]']
     if policy != 'ppo':

@@ -200,11 +200,10 @@ def test_loggers_are_chosen_on_the_command_line(text: str, value: list[Any]) -> 
 
 
 def test_a_missing_package_names_the_extra_and_leaves_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    cwd: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setitem(sys.modules, 'wandb', None)
     cfg = config.compile_config(*config_pair(loggers=['wandb']))
     with pytest.raises(MissingDependencyError, match=r'pip install "rlframe\[wandb\]"'):
         RunOutput(cfg, None, None)
-    assert list(tmp_path.iterdir()) == []
+    assert list(cwd.iterdir()) == []

@@ -27,10 +27,7 @@ def compiled(name: str, *overrides: str) -> Any:
     return config.compile_config(main, create, seed=0, overrides=[*few, *overrides], parallel=True)
 
 
-def test_it_learns_from_collectors_that_do_not_wait_for_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_it_learns_from_collectors_that_do_not_wait_for_it(cwd: Path) -> None:
     with ParallelPipeline(compiled('impala', 'parallel.coordinator.max_staleness=4')) as pipeline:
         pipeline.run()
         assert pipeline.stopped

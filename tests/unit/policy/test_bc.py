@@ -55,8 +55,7 @@ def config_of(name: str, path: Path, **policy: Any) -> Any:
     return main, create
 
 
-def test_it_learns_to_do_what_the_data_show(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_it_learns_to_do_what_the_data_show(cwd: Path) -> None:
     data = demonstrations(BoxEnv)
     np.savez('data.npz', **data)
     cfg = config.compile_config(*config_of('Box', Path('data.npz'), normalize_obs=True))

@@ -169,6 +169,5 @@ def test_r2d2_values_sequences_as_it_values_steps_with_either_core(core: str) ->
 
 
 @pytest.mark.slow
-def test_a_core_recalls_the_class_of_the_first_step(tmp_path: Any, monkeypatch: Any) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_a_core_recalls_the_class_of_the_first_step(tmp_path: Any) -> None:
     assert recall_run('ppo', 'lstm').stopped

@@ -272,17 +272,15 @@ def test_garbage_in_the_padding_changes_nothing(name: str) -> None:
 
 
 @pytest.mark.slow
-def test_a_core_recalls_the_class_of_the_first_step(tmp_path: Any, monkeypatch: Any) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_a_core_recalls_the_class_of_the_first_step(tmp_path: Any) -> None:
     assert recall_run('sac_discrete', 'gru').stopped
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(('name', 'core'), [('sac', 'gru'), ('sac', None)])
 def test_only_a_policy_with_a_core_recalls_the_number_of_the_first_step(
-    name: str, core: str | None, tmp_path: Any, monkeypatch: Any
+    name: str, core: str | None, tmp_path: Any
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     plain = dict(buffer=dict(type='naive'), policy_=dict(random_collect_size=200))
     run = recall_run(name, core, max_env_step=4000, **({} if core else plain))
     assert run.stopped == bool(core) and (run.evaluator.best < 0.6) != bool(core)

@@ -296,13 +296,3 @@ def test_targets_of_redq_follow_in_every_update_and_its_actor_in_every_twentieth
         assert ('actor_loss' in metrics) == (i == 0)
         after = policy.target_model.state_dict().values()
         assert not all(bool((a == b).all()) for a, b in zip(before, after, strict=True))
-
-
-def test_dropout_is_drawn_while_learning_only() -> None:
-    policy = make('droq', model=dict(dropout=0.5))
-    rows = policy.columns(batch_of())
-    critic = policy.model.critic
-    learning = [critic(rows['obs'], rows['action'], is_training=True) for _ in range(2)]
-    asked = [critic(rows['obs'], rows['action']) for _ in range(2)]
-    assert not bool((learning[0] == learning[1]).all()) and bool((asked[0] == asked[1]).all())
-    assert isinstance(critic.nets[0].norms[0], torch.nn.LayerNorm)

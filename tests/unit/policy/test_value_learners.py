@@ -89,7 +89,10 @@ def test_munchausen_target_is_that_of_the_paper(name: str, spec: EnvSpec) -> Non
             if name == 'c51':
                 moved = torch.tensor([reward - discount * log[a]], dtype=torch.float32)
                 part = project(
-                    then[i, a].softmax(0)[None].float(), moved, torch.tensor([discount]), policy._support
+                    then[i, a].softmax(0)[None].float(),
+                    moved,
+                    torch.tensor([discount]),
+                    policy._returns.support,
                 )
                 expected = expected + share[a] * part[0].numpy()
             else:

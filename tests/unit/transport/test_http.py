@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 import threading
-import traceback
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
@@ -33,7 +32,6 @@ from rlframe.parallel.transport.http import (
     HTTPTransport,
     parse_address,
 )
-from rlframe.utils.secrets import shown_address
 
 SECRET = 'a-token-that-nobody-knows'
 
@@ -96,14 +94,6 @@ def test_server_without_a_token_makes_one_for_the_workers_that_its_process_start
 
 
 # what answers
-
-
-@pytest.mark.parametrize(
-    'address', ['', 'host', 'https://host:1', 'http://host:99999', 'http://h:1/x', 'http://u@h:1', 'http://[::1', 3]
-)  # fmt: skip
-def test_bad_address_is_refused(address: Any) -> None:
-    with pytest.raises(ConfigError, match='bad address'):
-        client(address)
 
 
 def test_address_may_lack_the_scheme() -> None:
@@ -282,18 +272,6 @@ def test_worker_finds_a_coordinator_that_was_restarted() -> None:
             transport.request(join())
             transport.request(collected(0, rows=2), {'a': np.zeros(3)})
     assert sum(first.rows.values()) == 0 and sum(second.rows.values()) == 2
-
-
-@pytest.mark.parametrize(
-    'address', ['http://{}@h:1', 'http://user:{}@h:1', '{}@h:1', 'http://h:1/{}', 'http://h:1/?a={}', 'http://us/er:{}@h:1']
-)  # fmt: skip
-def test_an_address_with_a_token_is_refused_and_never_shown(address: str) -> None:
-    address = address.format(SECRET)
-    with pytest.raises(ConfigError) as caught:
-        client(address)
-    shown = ''.join(traceback.format_exception(caught.value, chain=True)).splitlines()
-    assert SECRET not in '\n'.join(line for line in shown if not line.startswith('  '))
-    assert SECRET not in repr(vars(caught.value)) and SECRET not in shown_address(address)
 
 
 def test_host_that_is_not_this_machine_is_refused() -> None:
