@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 from action_envs import BoxEnv
-from fakes import IdentityEnv
+from fakes import IdentityEnv, ScriptedPolicy
 
 from rlframe import config
 from rlframe.data import EnvSpec
 from rlframe.entry.__main__ import main
 from rlframe.pipeline import SerialPipeline, build
 from rlframe.run.read_checkpoint import load_checkpoint
+from rlframe.worker import IMetric, MetricSerialEvaluator
 
 ENVS = {'accuracy': IdentityEnv, 'mse': BoxEnv}
 
@@ -160,3 +161,17 @@ def test_bad_data_are_named_and_leave_no_run_folder(
     for word in (f'ConfigError: {where}: ', *BAD[data]):
         assert word in error
     assert not list(tmp_path.glob('accuracy_seed*'))
+
+
+class Nothing(IMetric):
+    eval = reduce_mean = gt = lambda self, *given: None
+
+
+def test_bad_pairs_and_empty_loaders_are_refused() -> None:
+    for bad in ([1, 2, 3], (np.zeros(3), 'metric'), 7):
+        with pytest.raises(TypeError, match=r'takes a pair \(loader, IMetric\)'):
+            MetricSerialEvaluator({}, bad)
+    with pytest.raises(ValueError, match='needs a policy'):
+        MetricSerialEvaluator({}, ([], Nothing())).eval()
+    with pytest.raises(ValueError, match='yields nothing'):
+        MetricSerialEvaluator({}, ([], Nothing()), ScriptedPolicy().eval_mode).eval()
