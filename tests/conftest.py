@@ -126,6 +126,9 @@ def refused(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
     def run(*words: str) -> str:
         from rlframe.entry.__main__ import main
 
+        assert not Path('pyproject.toml').exists(), (
+            'the test is not in a folder of its own: give it the fixture cwd'
+        )
         before = files()
         capsys.readouterr()
         try:

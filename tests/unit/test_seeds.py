@@ -178,7 +178,11 @@ def test_bad_seeds_are_refused_with_examples(text: str) -> None:
     ],
 )
 def test_bad_input_starts_no_process(
-    words: tuple[str, ...], says: str, refused: Callable[..., str], children: type[FakeChild]
+    words: tuple[str, ...],
+    says: str,
+    cwd: Path,
+    refused: Callable[..., str],
+    children: type[FakeChild],
 ) -> None:
     assert says in refused('train', '-c', 'cartpole_dqn', *words)
     assert children.most == 0
