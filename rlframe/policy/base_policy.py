@@ -196,6 +196,7 @@ class Policy(Configurable):
         """Returns a column as a tensor on the device; one with fields becomes a dict of tensors."""
         self.rng = component_rng(seed, 'policy', rank)
         self._normalizer, self._shift = Normalizer(self._cfg, spec), RandomShift(self._cfg, spec, self.rng)
+        self._given_model = model  # for copies in other processes, which read it by ``get_attribute``
         self.optimizers: dict[str, Optimizer] = {}
         self.learned: list[Any] = []
         """Parts that learning changes, beside network and optimizers: with ``state_dict`` and ``load_state_dict``."""
