@@ -352,7 +352,7 @@ def without_parallel(data: Data) -> dict[str, Any]:
 def as_played(data: Data) -> dict[str, Any]:
     """Returns the part of a config needed to play episodes.
 
-    Recorded data, actors, hooks, commander, loggers and parallel mode are left out.
+    Recorded data, actors and their ladder of eps, hooks, commander, loggers and parallel mode are left out.
     """
     played = copy.deepcopy(without_parallel(data))
     main, create = played['main_config'], played['create_config']
@@ -372,7 +372,8 @@ def as_played(data: Data) -> dict[str, Any]:
     if isinstance(policy := main.get('policy'), dict):
         policy.pop('init_from', None)
         if isinstance(other := policy.get('other'), dict):
-            other.pop('commander', None)
+            for name in ('commander', 'eps_ladder'):
+                other.pop(name, None)
     return played
 
 

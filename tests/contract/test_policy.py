@@ -250,6 +250,7 @@ def test_attributes_are_read_and_set_and_unknown_ones_refused(make: Make) -> Non
     assert mode.get_attribute('unroll_len') == 3
     with pytest.raises(AttributeError, match='no_such_thing'):
         mode.get_attribute('no_such_thing')
+    assert mode.get_attribute('given_model') is None  # collectors in other processes ask for it
 
 
 def test_wrong_sizes_spaces_devices_and_keys_are_refused(make: Make, name: str) -> None:

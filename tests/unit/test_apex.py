@@ -10,7 +10,7 @@ import pytest
 import torch
 from runs import CASES, ROOT
 
-from rlframe.config import compile_config
+from rlframe.config import as_played, compile_config, config_data, split_config
 from rlframe.config.reader import read_config
 from rlframe.errors import ConfigError, ConfigErrors
 from rlframe.pipeline import SerialPipeline
@@ -60,6 +60,15 @@ def test_shards_belong_to_serial_mode() -> None:
     given = ('replay_buffer.type=advanced', 'policy.priority=true', *RAY)
     with pytest.raises((ConfigError, ConfigErrors), match='parallel mode'):
         compile_config(*read_config(str(ROOT / 'configs/cartpole_dqn_parallel.py')), overrides=given)
+
+
+@pytest.mark.parametrize('name', ['cartpole_apex', 'lunarlander_apex'])
+def test_what_was_trained_is_played_without_actors(name: str) -> None:
+    cfg = compile_config(*read_config(str(ROOT / f'configs/{name}.py')))
+    played = as_played(config_data(*split_config(cfg)))
+    cfg = compile_config(played['main_config'], played['create_config'])
+    sections = cfg.policy.collect.collector, cfg.policy.other.replay_buffer
+    assert [section.backend for section in sections] == ['local', 'local']
 
 
 def test_eps_of_collectors_form_a_ladder(tmp_path: Path) -> None:
