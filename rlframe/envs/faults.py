@@ -30,6 +30,9 @@ E = TypeVar('E', bound=RLFrameError)
 SHOWN_CAUSES = 5
 """Maximum number of causes that the error at the end of a budget names."""
 
+SHOWN_ENVS = 8
+"""Maximum number of envs whose place the error about a vector env names."""
+
 FATAL = (ActionError, EnvContractError, IncompatibleError, NonFiniteError, StallError)
 """Errors that end the run under every setting: a new env would fail the same way, or the failing env is unknown."""
 
@@ -71,7 +74,9 @@ def vector_crashed(what: str, episodes: IntArray, steps: IntArray, error: BaseEx
         steps: Env steps of these episodes that are over, [N].
         error: The exception.
     """
-    who = f'one of the envs of a vector env (episodes {episodes.tolist()}, after {steps.tolist()} env steps)'
+    more = ' ...' if len(steps) > SHOWN_ENVS else ''
+    at = f'episodes {episodes[:SHOWN_ENVS].tolist()}{more}, after {steps[:SHOWN_ENVS].tolist()}{more} env steps'
+    who = f'one of the envs of a vector env ({at})'
     return _told(EnvCrashedError, f'{who}: {what}', error, False)
 
 

@@ -3,6 +3,19 @@
 ``import rlframe.tune`` is cheap: Ray is imported on first use.
 """
 
+from typing import Any
+
 from rlframe.utils.lazy import lazy_exports
 
-__getattr__, __dir__, __all__ = lazy_exports(__name__, __file__)
+_found, __dir__, __all__ = lazy_exports(__name__, __file__)
+
+
+def __getattr__(name: str) -> Any:
+    """Returns what is exported; without the packages of Ray Tune, a ``MissingDependencyError`` says how to install them."""
+    try:
+        return _found(name)
+    except ImportError:
+        from rlframe.backend.ray.session import check_installed
+
+        check_installed('rlframe.tune', 'ray.tune', 'rlframe[tune]')
+        raise

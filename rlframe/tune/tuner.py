@@ -403,6 +403,13 @@ def _make_search(
 
 def _wanted_folder(folder: str | Path | None, cfg: ExperimentConfig) -> Path:
     """Returns the path of the results folder after checking that it can be created, with the folders above it."""
+    if '://' in str(folder):
+        raise ExperimentDirError(
+            'results are written to a folder',
+            where='folder',
+            got=str(folder),
+            expected='a path; on a cluster, one that all nodes share',
+        )
     wanted = Path(folder or f'{cfg.exp_name}_tune').expanduser().absolute()
     if folder is not None and wanted.exists():
         raise ExperimentExistsError(

@@ -26,8 +26,9 @@ LIMITS = {
     'NETWORK_WIDTH': 2**20,
     'NETWORK_OPTIONS': 10_000,
 }
-"""Names and values. BYTES are of a file, VALUES are the strings, numbers, lists and dicts in it, SPACE_NUMBERS
-are the numbers of an observation or the choices of an action, NETWORK_WIDTH the sizes of layers, NETWORK_OPTIONS the numbers in the options of a network."""
+"""Names and values. BYTES are of a file, VALUES are the strings, numbers, lists and dicts in it (aliases of YAML
+count as often as they are used), SPACE_NUMBERS are the numbers of an observation or the choices of an action,
+NETWORK_WIDTH the sizes of layers, NETWORK_OPTIONS the numbers in the options of a network."""
 
 
 class LimitExceededError(ValueError):

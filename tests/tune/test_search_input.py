@@ -130,6 +130,7 @@ REFUSED: dict[str, tuple[Space, dict[str, Any], str]] = {
     'misspelt metric': (RATE, {'metric': 'eval/mean_rewrad'}, "Did you mean 'eval/mean_reward'"),
     'interval': (RATE, {'interval': 0}, 'interval.*>= 1'),
     'empty interval': ({'policy.learn.learning_rate': tune.uniform(1, 0)}, {}, 'learning_rate.*lower end'),
+    'folder that is no path': (RATE, {'folder': 's3://bucket/mine'}, 'folder.*expected a path'),
     'mode': (RATE, {'mode': 'maximum'}, "mode.*'max' or 'min'"),
     'unknown search': (RATE, {'search': 'optunna'}, "'optunna'.*Did you mean 'optuna'"),
     'pbt over a network': (

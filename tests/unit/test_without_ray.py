@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from fakes import config_pair
 
+from rlframe import tune
 from rlframe.config import compile_config
 from rlframe.entry.__main__ import main
 from rlframe.errors import MissingDependencyError
@@ -27,6 +28,15 @@ def test_an_evaluator_that_needs_ray_says_so_and_leaves_nothing_behind(
     assert str(caught.value).startswith('policy.eval.evaluator.backend: Ray cannot be imported')
     assert "pip install 'ray" in str(caught.value) and '\n' not in str(caught.value)
     assert not list(cwd.iterdir())
+
+
+def test_a_search_of_a_program_without_the_packages_of_tune_names_the_extra(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, 'ray.tune', None)
+    monkeypatch.delitem(sys.modules, 'rlframe.tune.tuner', raising=False)
+    with pytest.raises(MissingDependencyError, match=r"Ray Tune cannot be imported.*'rlframe\[tune\]'"):
+        tune.make_tuner('cartpole_dqn', {})
 
 
 @pytest.mark.slow

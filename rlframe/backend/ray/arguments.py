@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import numbers
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -93,15 +94,17 @@ def checked_total_frames(total: Any) -> int:
     Raises:
         ConfigError: If it is not a valid number.
     """
-    count = -1 if total is None else int(total)
-    if count != (total or count) or (count < 1 and count != -1):
+    if total is None:
+        return -1
+    is_whole = isinstance(total, numbers.Real) and not isinstance(total, bool) and total == total // 1
+    if not is_whole or (total < 1 and total != -1):
         raise ConfigError(
             'bad value',
             where='total_frames',
             got=total,
             expected='an int >= 1, or -1 or None for an endless iteration',
         )
-    return count
+    return int(total)
 
 
 def check_policy(policy: Any, sync: bool) -> None:

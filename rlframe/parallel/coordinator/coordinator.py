@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from time import monotonic
 from typing import Any
 
-from rlframe.errors import MessageError, RLFrameError
+from rlframe.errors import ConfigError, MessageError, RLFrameError
 from rlframe.parallel.coordinator import assembly
 from rlframe.parallel.coordinator.assembly import CoordinatedRun, TrainingData, Version
 from rlframe.parallel.coordinator.base_parallel_commander import BaseParallelCommander, Situation
@@ -56,6 +56,9 @@ class Coordinator(Configurable):
         fingerprint: Hash of the part of the config that all roles share; workers with another one are refused. Empty: it is
             not compared.
         clock: Returns seconds that never go back.
+
+    Raises:
+        ConfigError: If ``cfg`` has options of the coordinator outside of the section ``parallel.coordinator``.
     """
 
     _cfg: CoordinatorConfig
@@ -74,6 +77,9 @@ class Coordinator(Configurable):
         clock: Callable[[], float] = monotonic,
     ) -> None:
         cfg = cfg or {}
+        if own := sorted(cfg.keys() & self.config_fields().keys()):
+            place = f'parallel.coordinator.{own[0]}'
+            raise ConfigError('a coordinator takes the config of an experiment', where=own[0], expected=place)
         self._cfg = self.resolve_config(assembly.options_of(cfg))
         server = assembly.make_server(cfg) if server is None else server
         commander = assembly.make_commander(cfg) if commander is None else commander

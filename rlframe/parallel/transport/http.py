@@ -157,8 +157,10 @@ class _Requests(BaseHTTPRequestHandler):
         if not hmac.compare_digest(given, f'Bearer {of.token}'.encode()):
             remedy = f'Set the same token for all roles: the option token, or the variable {TOKEN}.'
             self._refuse(HTTPStatus.UNAUTHORIZED, 'the token is missing or wrong', remedy)
-        elif not (0 <= payload <= of.most_payload and 0 <= length - payload <= of.most_message):
-            self._refuse(HTTPStatus.BAD_REQUEST, 'the message, or its payload, has no length or is too large')
+        elif not 0 <= payload <= length:
+            self._refuse(HTTPStatus.BAD_REQUEST, 'the length of the message, or of its payload, is not given')
+        elif payload > of.most_payload or length - payload > of.most_message:
+            self._refuse(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, 'the message, or its payload, is too large')
         else:
             line, data = self.rfile.read(length - payload), np.empty(payload, np.uint8)
             if len(line) + self.rfile.readinto(data.data) < length:

@@ -31,6 +31,8 @@ class _Encoder(Encoder):
     def _encoded(self, value: Any, key: str) -> Any:
         if isinstance(value, Batch):
             return {BATCH: super()._encoded(dict(value.items()), key)}
+        if isinstance(value, Mapping) and BATCH in value:
+            raise PayloadError(f'the name {BATCH!r} is reserved', where=key)
         return super()._encoded(value, key)
 
 

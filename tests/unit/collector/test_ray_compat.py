@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -107,7 +108,7 @@ NO_COUNT = r'total_frames: bad value; got .*int >= 1, or -1 or None'
         ({'collector_kwargs': {'device': 'cpu'}}, 'device'),
         ({'policy': Keyed()}, r'policy: this takes a tensordict.*policy.module of a TensorDictM'),
         *(({'policy': bad}, NO_POLICY) for bad in (DQNPolicy, 'dqn')),
-        *(({'total_frames': bad}, NO_COUNT) for bad in (0, 1.5)),
+        *(({'total_frames': bad}, NO_COUNT) for bad in (0, 1.5, '10', math.nan, math.inf, True)),
     ],
 )
 def test_arguments_of_another_kind_are_refused_with_what_to_say_before_an_actor_starts(

@@ -8,6 +8,7 @@ import pytest
 
 from rlframe import config
 from rlframe._version import __version__
+from rlframe.errors import ConfigError
 from rlframe.parallel.coordinator import assembly
 from rlframe.parallel.coordinator.base_parallel_commander import Situation
 from rlframe.parallel.coordinator.solo_commander import SoloCommander
@@ -48,6 +49,13 @@ def test_every_part_is_created_from_the_config() -> None:
     assert coordinator.commander.stop_value == 475.0  # CartPole's threshold
     link.close()
     coordinator.close()
+
+
+def test_options_outside_of_their_section_are_not_passed_over() -> None:
+    with pytest.raises(
+        ConfigError, match=r'worker_deadline: .*expected parallel\.coordinator\.worker_deadline'
+    ):
+        Coordinator({'worker_deadline': 3.0})
 
 
 def test_a_plain_main_config_is_enough() -> None:

@@ -204,10 +204,12 @@ def test_infos_of_a_native_vector_env_have_a_value_for_each_env(info: Any, word:
 
 
 def test_an_error_of_a_native_vector_env_names_the_running_episodes_and_steps() -> None:
-    env: Any = gymnasium.make_vec('CartPole-v1', 2, 'vector_entry_point')
-    manager = GymVectorEnvManager(env)
-    manager.reset(seed=[1, 2])
-    manager.step(np.zeros(2, np.int64), manager.ready)
-    env.step = lambda action: 1 / 0
-    with pytest.raises(EnvCrashedError, match=r'episodes \[1, 1\], after \[1, 1\] .*step\(\) raised ZeroDiv'):
-        manager.step(np.zeros(2, np.int64), manager.ready)
+    for count, ones in ((2, r'\[1, 1\]'), (9, r'\[1, 1, 1, 1, 1, 1, 1, 1\] \.\.\.')):
+        env: Any = gymnasium.make_vec('CartPole-v1', count, 'vector_entry_point')
+        manager = GymVectorEnvManager(env)
+        manager.reset(seed=[*range(count)])
+        manager.step(np.zeros(count, np.int64), manager.ready)
+        env.step = lambda action: 1 / 0
+        said = rf'episodes {ones}, after {ones} .*step\(\) raised ZeroDiv'
+        with pytest.raises(EnvCrashedError, match=said):
+            manager.step(np.zeros(count, np.int64), manager.ready)

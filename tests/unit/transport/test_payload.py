@@ -53,6 +53,7 @@ def test_arrays_are_not_copied_when_packed() -> None:
         (Batch(a=np.zeros(1), b=np.array(['x'], dtype=object)), 'payload.b'),
         ({'a': torch.zeros(2, 2).to_sparse()}, 'payload.a'),
         ({'a': {1.5: 2}}, 'payload.a'),
+        ({'a': {'__batch__': {}}}, 'payload.a'),
     ],
 )
 def test_value_that_cannot_be_sent_is_named(payload: Any, place: str) -> None:
