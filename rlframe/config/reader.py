@@ -243,7 +243,7 @@ def _not_found(asked: Path, file: Path, shipped: Path | None) -> ConfigError:
     own = [f'configs/{name}' for name in _configs_in(shipped)] if shipped is not None else []
     stems = {Path(name).stem: name for name in (*own, *here)}
     near = [stems[stem] for stem in difflib.get_close_matches(asked.stem, stems, n=3)]
-    listed = near or here[:5] or own
+    listed = near or here[:5] or own[:5]
     remedy = f'{"Nearest" if near else "There are"}: {", ".join(listed)}.' if listed else _accepted()
     return ConfigError(message, where=str(asked), remedy=remedy)
 
