@@ -125,7 +125,7 @@ def _frames_nbytes(cfg: ExperimentConfig, spec: EnvSpec) -> int:
 def check_memory(cfg: ExperimentConfig, spec: EnvSpec, policy: Policy | None = None) -> None:
     """Refuses a replay buffer that main memory cannot hold, whose frames are not images, or that is on another device.
 
-    What a device cannot hold is refused when the first rows are pushed.
+    What a device or another machine cannot hold is refused when the first rows are pushed.
 
     Args:
         cfg: The config.
@@ -138,10 +138,13 @@ def check_memory(cfg: ExperimentConfig, spec: EnvSpec, policy: Policy | None = N
         DeviceError: If the device of the replay buffer does not exist.
         ResourceError: With the estimated and the free memory.
     """
+    from rlframe.pipeline import build
+
     check_frames(cfg, spec)
-    if cfg.policy.other.replay_buffer is None:
+    section = cfg.policy.other.replay_buffer
+    if section is None or not build.get_backend_cls(section).keeps_here(section):
         return
-    name, needed = cfg.policy.other.replay_buffer.get('device', 'cpu'), buffer_nbytes(cfg, spec)
+    name, needed = section.get('device', 'cpu'), buffer_nbytes(cfg, spec)
     if policy is not None and name != 'cpu':
         _check_device(name, policy)
     if needed and (name == 'cpu' or _frames_nbytes(cfg, spec)):
