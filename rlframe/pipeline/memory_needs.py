@@ -13,7 +13,7 @@ from rlframe.data.staging import existing_device, numbered
 from rlframe.data.timestep import EnvSpec
 from rlframe.errors import ConfigError, ResourceError
 from rlframe.policy.base_policy import Policy
-from rlframe.registry import MODEL_REGISTRY, POLICY_REGISTRY
+from rlframe.registry import BACKEND_REGISTRY, MODEL_REGISTRY, POLICY_REGISTRY
 from rlframe.run.machine import available_memory, demand_memory
 from rlframe.utils.files import LimitExceededError, check_limit
 from rlframe.utils.lazy import LazyModule
@@ -138,11 +138,12 @@ def check_memory(cfg: ExperimentConfig, spec: EnvSpec, policy: Policy | None = N
         DeviceError: If the device of the replay buffer does not exist.
         ResourceError: With the estimated and the free memory.
     """
-    from rlframe.pipeline import build
-
     check_frames(cfg, spec)
     section = cfg.policy.other.replay_buffer
-    if section is None or not build.get_backend_cls(section).keeps_here(section):
+    if section is None:
+        return
+    backend = {'type': section.get('backend', 'local'), 'import_names': section.get('import_names')}
+    if not BACKEND_REGISTRY.get_cls(backend).keeps_here(section):
         return
     name, needed = section.get('device', 'cpu'), buffer_nbytes(cfg, spec)
     if policy is not None and name != 'cpu':
