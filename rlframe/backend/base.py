@@ -254,6 +254,15 @@ class Backend(Configurable):
         return []
 
     @classmethod
+    def keeps_here(cls, section: Mapping[str, Any]) -> bool:
+        """Whether transitions are kept in the memory of this machine.
+
+        Args:
+            section: Options of the replay buffer.
+        """
+        return True
+
+    @classmethod
     def collector_num(cls, section: Mapping[str, Any]) -> int:
         """Returns the number of collectors that share the target of a call.
 

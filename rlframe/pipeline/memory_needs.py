@@ -13,7 +13,7 @@ from rlframe.data.staging import existing_device, numbered
 from rlframe.data.timestep import EnvSpec
 from rlframe.errors import ConfigError, ResourceError
 from rlframe.policy.base_policy import Policy
-from rlframe.registry import MODEL_REGISTRY, POLICY_REGISTRY
+from rlframe.registry import BACKEND_REGISTRY, MODEL_REGISTRY, POLICY_REGISTRY
 from rlframe.run.machine import available_memory, demand_memory
 from rlframe.utils.files import LimitExceededError, check_limit
 from rlframe.utils.lazy import LazyModule
@@ -125,7 +125,7 @@ def _frames_nbytes(cfg: ExperimentConfig, spec: EnvSpec) -> int:
 def check_memory(cfg: ExperimentConfig, spec: EnvSpec, policy: Policy | None = None) -> None:
     """Refuses a replay buffer that main memory cannot hold, whose frames are not images, or that is on another device.
 
-    What a device cannot hold is refused when the first rows are pushed.
+    What a device or another machine cannot hold is refused when the first rows are pushed.
 
     Args:
         cfg: The config.
@@ -139,9 +139,13 @@ def check_memory(cfg: ExperimentConfig, spec: EnvSpec, policy: Policy | None = N
         ResourceError: With the estimated and the free memory.
     """
     check_frames(cfg, spec)
-    if cfg.policy.other.replay_buffer is None:
+    section = cfg.policy.other.replay_buffer
+    if section is None:
         return
-    name, needed = cfg.policy.other.replay_buffer.get('device', 'cpu'), buffer_nbytes(cfg, spec)
+    backend = {'type': section.get('backend', 'local'), 'import_names': section.get('import_names')}
+    if not BACKEND_REGISTRY.get_cls(backend).keeps_here(section):
+        return
+    name, needed = section.get('device', 'cpu'), buffer_nbytes(cfg, spec)
     if policy is not None and name != 'cpu':
         _check_device(name, policy)
     if needed and (name == 'cpu' or _frames_nbytes(cfg, spec)):

@@ -155,6 +155,14 @@ def test_shards_overwrite_their_oldest_items_and_hold_as_many_as_one_buffer(shar
         buffer.batches(1, 1, 0)
 
 
+def test_episodes_that_are_pushed_together_go_to_different_shards(sharded: Make) -> None:
+    buffer = sharded(2, kind='sequence', priority=True)
+    for _ in range(2):  # of a length at which the shard after the next one is that again
+        done = np.arange(64) == 63
+        buffer.push([rows(0, 64, terminated=done, truncated=~done & done) for _ in range(2)], 0)
+    assert [shard.count for shard in buffer.shards] == [128, 128]
+
+
 def test_batches_drawn_ahead_do_not_depend_on_the_speed_of_shards(sharded: Make) -> None:
     seen = []
     for _ in range(2):

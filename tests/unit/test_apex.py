@@ -12,8 +12,8 @@ from runs import CASES, ROOT
 
 from rlframe.config import as_played, compile_config, config_data, split_config
 from rlframe.config.reader import read_config
-from rlframe.errors import ConfigError, ConfigErrors
-from rlframe.pipeline import SerialPipeline
+from rlframe.errors import ConfigError, ConfigErrors, ResourceError
+from rlframe.pipeline import SerialPipeline, build, memory_needs
 
 RAY = ('replay_buffer.backend=ray',)
 SHARDS, BUFFER = 'policy.other.replay_buffer.num_shards', 'policy.other.replay_buffer'
@@ -69,6 +69,16 @@ def test_what_was_trained_is_played_without_actors(name: str) -> None:
     cfg = compile_config(played['main_config'], played['create_config'])
     sections = cfg.policy.collect.collector, cfg.policy.other.replay_buffer
     assert [section.backend for section in sections] == ['local', 'local']
+
+
+def test_only_the_memory_of_this_machine_limits_shards_on_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    cfg = config_of('dqn advanced', *RAY, 'replay_buffer.replay_buffer_size=100_000_000_000')
+    spec = build.make_factory(cfg).spec
+    monkeypatch.delenv('RAY_ADDRESS', raising=False)
+    with pytest.raises(ResourceError, match='the replay buffer needs'):
+        memory_needs.check_memory(cfg, spec)
+    monkeypatch.setenv('RAY_ADDRESS', 'there:6379')
+    memory_needs.check_memory(cfg, spec)
 
 
 def test_eps_of_collectors_form_a_ladder(tmp_path: Path) -> None:

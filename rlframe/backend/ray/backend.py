@@ -28,7 +28,7 @@ from rlframe.backend.ray.options import (
     remote_config_of,
     shard_options,
 )
-from rlframe.backend.ray.session import actor_resources, check_installed
+from rlframe.backend.ray.session import actor_resources, check_installed, is_one_machine
 from rlframe.errors import ConfigError
 from rlframe.pipeline import build
 from rlframe.registry import BACKEND_REGISTRY, BUFFER_REGISTRY, POLICY_REGISTRY, SERIAL_COLLECTOR_REGISTRY
@@ -200,6 +200,10 @@ class RayBackend(Backend):
     @classmethod
     def buffer_errors(cls, known: Known) -> list[ConfigError]:
         return shard_errors(known)
+
+    @classmethod
+    def keeps_here(cls, section: Mapping[str, Any]) -> bool:
+        return is_one_machine(section['ray_init_config'])
 
     @classmethod
     def collector_num(cls, section: Mapping[str, Any]) -> int:

@@ -334,8 +334,9 @@ class ShardedReplayBuffer(IBuffer):
         """Yields shards and the rows or episodes that belong there: those of an env together, others in stripes."""
         count = len(self.shards)
         if isinstance(items, list):
+            first = self.pushed // STRIPE  # which grows with each part
             for i in range(min(count, len(items))):
-                yield (self.pushed // STRIPE + i) % count, items[i::count]
+                yield (first + i) % count, items[i::count]
         elif self._by_env:
             env_id = np.asarray(items['env_id']) if 'env_id' in items else np.zeros(len(items), np.int64)
             for shard in np.unique(env_id % count).tolist():

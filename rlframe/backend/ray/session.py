@@ -8,6 +8,7 @@ import os
 import re
 import signal
 import socket
+import sys
 import textwrap
 import threading
 import time
@@ -190,7 +191,8 @@ def connect(ray_init_config: Mapping[str, Any] | None = None, where: str = 'ray_
         if given and not own:
             logger.warning('%s is not used: this process is already connected to Ray', where)
         return _hold() if own else RaySession(False)
-    address = given.pop('address', None) or os.environ.get('RAY_ADDRESS') or 'local'
+    address = _address_of(given)
+    given.pop('address', None)
     if address == 'local':
         _init(where, **_defaults_of_a_new_ray(given), **given, address='local')
         return _hold()
@@ -198,6 +200,17 @@ def connect(ray_init_config: Mapping[str, Any] | None = None, where: str = 'ray_
         probe(address, f'{where}.address')
     _init(where, **given, address=address)
     return _hold()
+
+
+def _address_of(ray_init_config: Mapping[str, Any]) -> str:
+    return ray_init_config.get('address') or os.environ.get('RAY_ADDRESS') or 'local'
+
+
+def is_one_machine(ray_init_config: Mapping[str, Any]) -> bool:
+    """Whether actors can only be on this machine: Ray has no other node or, if it is not running, no address is given."""
+    if 'ray' in sys.modules and ray.is_initialized():
+        return len(_nodes()) == 1
+    return _address_of(ray_init_config) == 'local'
 
 
 def disconnect() -> None:
