@@ -313,7 +313,7 @@ class Rollout:
 
 def _check_finite(output: Batch, env_id: IntArray) -> None:
     """Checks the output of a policy, [n]; only its actions must be finite: a masked one may have the logit -inf."""
-    for name, column in output.columns.items():
+    for name, column in output.items():
         if not isinstance(column, np.ndarray) or is_finite(column):
             continue
         bad = np.isnan(column) if name != 'action' else ~np.isfinite(column)
