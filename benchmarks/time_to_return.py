@@ -170,16 +170,33 @@ def run_side(pair: Pair, seed: int, side: str, peer_python: str, env_steps: int 
     )
     command = [python, str(script), pair.config, str(seed), *([str(env_steps)] if env_steps else [])]
     path = {'PYTHONPATH': str(ROOT)} if side == OWN else {}
-    answer = subprocess.run(
-        command, capture_output=True, text=True, check=False, env={**os.environ, **ONE_THREAD, **path}
-    )
+    measured = answer_of(command, path, f'{pair.config} seed {seed}, {side}')
+    return {'config': pair.config, 'seed': seed, 'side': side, **measured, 'where': where()}
+
+
+def answer_of(
+    command: Sequence[str], variables: Mapping[str, str], what: str, folder: str | None = None
+) -> dict[str, Any]:
+    """Returns what a command measured with one thread: the JSON that begins with its ``peer``, without that.
+
+    Args:
+        command: The command.
+        variables: Further environment variables.
+        what: The run, in words.
+        folder: Its working directory; by default that of this process.
+
+    Raises:
+        RuntimeError: If it fails, with the last line that it wrote.
+    """
+    env = {**os.environ, **ONE_THREAD, **variables}
+    answer = subprocess.run(command, capture_output=True, text=True, check=False, env=env, cwd=folder)
     lines = [line for line in answer.stdout.splitlines() if line.startswith('{"peer"')]
     if answer.returncode or not lines:
         last = (answer.stderr.strip() or answer.stdout.strip() or 'no output').splitlines()[-1]
-        raise RuntimeError(f'{pair.config} seed {seed}, {side}: exit status {answer.returncode}: {last}')
-    measured = json.loads(lines[-1])
+        raise RuntimeError(f'{what}: exit status {answer.returncode}: {last}')
+    measured: dict[str, Any] = json.loads(lines[-1])
     del measured['peer']
-    return {'config': pair.config, 'seed': seed, 'side': side, **measured, 'where': where()}
+    return measured
 
 
 def where() -> str:

@@ -12,21 +12,26 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 HERE = Path(__file__).resolve().parent
+sys.path.append(str(HERE / 'peers'))
+from until_return import mean_return  # noqa: E402
+
+if TYPE_CHECKING:
+    from time_to_return import Record
+
 ROOT = HERE.parent
 PAGE = ROOT / 'docs' / 'conformance.md'
 MARKS = '<!-- whole runs -->', '<!-- /whole runs -->'
-SIDES = 'rlframe', 'sb3'
+SIDES = OWN, PEER = 'rlframe', 'sb3'
 EPISODES = 100
 """Greedy episodes behind the training; both sides play the same ones."""
 Act = Callable[[Any], Any]
@@ -161,37 +166,22 @@ ROWS = (
 
 
 def play(env_id: str, act: Act) -> float:
-    """Returns the mean return of greedy episodes, one in each of as many envs, with the same seeds for every run."""
+    """Returns the mean return of greedy episodes, which have the same seeds for every run."""
     import gymnasium
 
     envs = [gymnasium.make(env_id) for _ in range(EPISODES)]
-    obs = [env.reset(seed=10_000 + i)[0] for i, env in enumerate(envs)]
-    running, returns = list(range(EPISODES)), np.zeros(EPISODES)
-    while running:
-        actions, going = act(np.stack([obs[i] for i in running])), []
-        for i, action in zip(running, actions, strict=True):
-            obs[i], reward, terminated, truncated, _ = envs[i].step(action)
-            returns[i] += reward
-            if not (terminated or truncated):
-                going.append(i)
-        running = going
-    return float(returns.mean())
+    return mean_return(envs, range(10_000, 10_000 + EPISODES), act)
 
 
 def config_of(row: Row, seed: int) -> Any:
     """Returns the compiled config of a row."""
     from rlframe.config import compile_config
 
-    policy: dict[str, Any] = {'cuda': False}
-    for key, value in (row.ours | {'model.encoder_hidden_size_list': list(row.hidden)}).items():
-        *sections, name = key.split('.')
-        at = policy
-        for section in sections:
-            at = at.setdefault(section, {})
-        at[name] = value
-    main = {'env': {'env_id': row.env_id, 'collector_env_num': row.envs}, 'policy': policy}
+    main = {'env': {'env_id': row.env_id, 'collector_env_num': row.envs}, 'policy': {'cuda': False}}
     create = {'env': {'type': 'gym'}, 'policy': {'type': row.policy}}
-    return compile_config(main, create, seed=seed, max_env_step=row.env_steps)
+    own = row.ours | {'model.encoder_hidden_size_list': list(row.hidden)}
+    overrides = {f'policy.{key}': value for key, value in own.items()}
+    return compile_config(main, create, overrides=overrides, seed=seed, max_env_step=row.env_steps)
 
 
 def train_ours(row: Row, seed: int) -> tuple[int, float]:
@@ -226,32 +216,28 @@ def train_theirs(row: Row, seed: int) -> tuple[int, float]:
     return model.num_timesteps, play(row.env_id, lambda obs: model.predict(obs, deterministic=True)[0])
 
 
-def run_side(row: Row, seed: int, side: str, python: str) -> dict[str, Any]:
-    """Trains one side in a process of its own, with one thread and in a folder that goes away.
+def run_side(row: Row, seed: int, side: str, peer_python: str) -> dict[str, Any]:
+    """Trains one side in a process of its own, in a folder that goes away.
 
     Raises:
         RuntimeError: If it fails, with the last line that it wrote.
     """
-    path = os.pathsep.join(
-        filter(None, [str(ROOT) if side == 'rlframe' else '', os.environ.get('PYTHONPATH')])
-    )
+    from time_to_return import answer_of  # it needs rich, which SB3's interpreter may lack
+
+    python, own = (sys.executable, [str(ROOT)]) if side == OWN else (peer_python, [])
+    path = os.pathsep.join([*own, *filter(None, [os.environ.get('PYTHONPATH')])])
     command = [python, str(Path(__file__).resolve()), '--one', row.name, str(seed), side]
-    env = {**os.environ, 'OMP_NUM_THREADS': '1', 'PYTHONPATH': path}
     with tempfile.TemporaryDirectory() as folder:
-        answer = subprocess.run(command, capture_output=True, text=True, check=False, env=env, cwd=folder)
-    lines = [line for line in answer.stdout.splitlines() if line.startswith('{"row"')]
-    if answer.returncode or not lines:
-        last = (answer.stderr.strip() or answer.stdout.strip() or 'no output').splitlines()[-1]
-        raise RuntimeError(f'{row.name} seed {seed}, {side}: exit status {answer.returncode}: {last}')
-    return dict(json.loads(lines[-1]))
+        found = answer_of(command, {'PYTHONPATH': path}, f'{row.name} seed {seed}, {side}', folder)
+    return {'config': row.name, 'seed': seed, 'side': side, **found}
 
 
-def scores(records: Sequence[dict[str, Any]], row: Row, side: str) -> list[float]:
+def scores(records: Sequence[Record], row: Row, side: str) -> list[float]:
     """Returns the returns of a side, seed by seed."""
-    return [each['return'] for each in records if (each['row'], each['side']) == (row.name, side)]
+    return [each['return'] for each in records if (each['config'], each['side']) == (row.name, side)]
 
 
-def table(records: Sequence[dict[str, Any]]) -> str:
+def table(records: Sequence[Record]) -> str:
     """Returns the table of all rows that both sides have trained, and the probability of improvement over all of them."""
     from rlframe.app.comparison import estimate, improvement
 
@@ -297,28 +283,24 @@ def main(arguments: Sequence[str] | None = None) -> None:
         import torch
 
         torch.set_num_threads(1)
-        steps, score = (train_ours if side == 'rlframe' else train_theirs)(row, int(seed))
-        print(json.dumps({'row': name, 'seed': int(seed), 'side': side, 'env_steps': steps, 'return': score}))
+        steps, score = (train_ours if side == OWN else train_theirs)(row, int(seed))
+        print(json.dumps({'peer': side, 'env_steps': steps, 'return': score}))
         return
-    records = json.loads(args.results.read_text(encoding='utf-8')) if args.results.exists() else []
-    done = {(each['row'], each['seed'], each['side']) for each in records}
+    from time_to_return import Results
+
+    results = Results(args.results)
     jobs = [
         (row, seed, side) for seed in args.seeds for row in ROWS if row.name in args.rows for side in SIDES
     ]
     for row, seed, side in [] if args.report else jobs:
-        if (row.name, seed, side) in done:
+        if results.has(row.name, seed, side):
             continue
         try:
-            records.append(
-                run_side(row, seed, side, sys.executable if side == 'rlframe' else args.peer_python)
-            )
+            results.add(run_side(row, seed, side, args.peer_python))
         except RuntimeError as error:
             sys.exit(str(error))
-        print(f'{row.name} seed {seed}, {side}: {records[-1]["return"]:.1f}', flush=True)
-        beside = args.results.with_suffix('.new')
-        beside.write_text('[\n' + ',\n'.join(map(json.dumps, records)) + '\n]\n', encoding='utf-8')
-        beside.replace(args.results)
-    text = table(records)
+        print(f'{row.name} seed {seed}, {side}: {results.records[-1]["return"]:.1f}', flush=True)
+    text = table(results.records)
     print(text)
     if args.report:
         before, _, rest = PAGE.read_text(encoding='utf-8').partition(MARKS[0])

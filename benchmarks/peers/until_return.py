@@ -1,7 +1,7 @@
 """The rule of W8 by which either side has reached a return, and its clocks. Needs gymnasium and numpy only."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from time import perf_counter, process_time
 from typing import Any
 
@@ -10,6 +10,28 @@ import numpy as np
 
 FIRST_LOOK, EPISODES = 10, 100
 """Episodes of a first look, and of the evaluation that follows if its mean is at the return."""
+
+
+def mean_return(envs: Sequence[Any], seeds: Sequence[int], act: Callable[[Any], Any]) -> float:
+    """Plays one episode in each env, all at the same time, and returns the mean of their returns.
+
+    Args:
+        envs: The envs.
+        seeds: The seed of each.
+        act: Returns actions for a batch of observations.
+    """
+    obs = [env.reset(seed=seed)[0] for env, seed in zip(envs, seeds, strict=True)]
+    running, returns = list(range(len(envs))), np.zeros(len(envs))
+    while running:
+        actions = act(np.stack([obs[i] for i in running]))
+        going = []
+        for i, action in zip(running, actions, strict=True):
+            obs[i], reward, terminated, truncated, _ = envs[i].step(action)
+            returns[i] += reward
+            if not (terminated or truncated):
+                going.append(i)
+        running = going
+    return float(returns.mean())
 
 
 class UntilReturn:
@@ -49,20 +71,8 @@ class UntilReturn:
         return self.reached is not None
 
     def _mean_return(self, episodes: int) -> float:
-        """Plays one episode in each of the first envs, all at the same time."""
-        seeds = self._seeds.integers(2**31, size=episodes)
-        obs = [env.reset(seed=int(seed))[0] for env, seed in zip(self._envs, seeds, strict=False)]
-        running, returns = list(range(episodes)), np.zeros(episodes)
-        while running:
-            actions = self._act(np.stack([obs[i] for i in running]))
-            going = []
-            for i, action in zip(running, actions, strict=True):
-                obs[i], reward, terminated, truncated, _ = self._envs[i].step(action)
-                returns[i] += reward
-                if not (terminated or truncated):
-                    going.append(i)
-            running = going
-        return float(returns.mean())
+        seeds = self._seeds.integers(2**31, size=episodes).tolist()
+        return mean_return(self._envs[:episodes], seeds, self._act)
 
     def print_result(self, peer: str, env_steps: int) -> None:
         """Prints what was measured as one JSON line; the time of looks is counted apart."""

@@ -71,7 +71,7 @@ def test_rows_of_whole_runs_compile_and_their_table_has_intervals(monkeypatch):
         cfg = whole.config_of(row, 0)
         assert (cfg.policy.type, cfg.env.env_id, cfg.max_env_step) == (row.policy, row.env_id, row.env_steps)
     records = [
-        {'row': whole.ROWS[0].name, 'side': side, 'return': score}
+        {'config': whole.ROWS[0].name, 'side': side, 'return': score}
         for side, group in zip(whole.SIDES, ([4.0, 5.0], [1.0, 2.0]), strict=True)
         for score in group
     ]
