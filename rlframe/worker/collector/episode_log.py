@@ -328,8 +328,8 @@ class EpisodeLog:
         every = self._print_every
         if every is None or not self._recent:
             return
-        now = self.progress.envstep if every.in_env_steps else train_iter
-        if 0 <= now - self.last_print_iter < every.length:
+        now = every.now(train_iter, self.progress.envstep)
+        if not every.has_passed(self.last_print_iter, now):
             return
         values = self.summary() | dict(more())
         values['time/collect_fps'] = self._steps / max(self.seconds, 1e-9)

@@ -246,10 +246,8 @@ class ISerialEvaluator(Configurable, Resettable):
             )
         if train_iter == self.last_eval_iter:
             return False
-        now, last = train_iter, max(self.last_eval_iter, 0)
-        if every.in_env_steps:
-            now, last = envstep, self.last_eval_envstep
-        if train_iter != 0 and now - last < every.length:
+        last = every.now(max(self.last_eval_iter, 0), self.last_eval_envstep)
+        if train_iter != 0 and every.now(train_iter, envstep) - last < every.length:
             return False
         self.last_eval_iter, self.last_eval_envstep = train_iter, max(envstep, 0)
         return True

@@ -341,16 +341,16 @@ class BaseLearner(Configurable):
             raise ValueError(f'no hook position {name!r}; positions: {", ".join(POSITIONS)}')
         self._run_hooks(name)
 
+    def _is_due(self, every: int | str) -> bool:
+        """Whether hooks with this interval run in this train iteration: the first one after a multiple of it."""
+        length, in_env_steps = (every, False) if isinstance(every, int) else Every.of(every)
+        if in_env_steps:
+            return self.collector_envstep // length > self.learned_at // length
+        return self._progress.train_iter % length == 0
+
     def _run_hooks(self, position: str) -> None:
         for hook in self._hooks[position]:
-            length, in_env_steps = (
-                (hook.every, False) if isinstance(hook.every, int) else Every.of(hook.every)
-            )
-            if in_env_steps:  # whether this is the first train iteration after a multiple
-                is_due = self.collector_envstep // length > self.learned_at // length
-            else:
-                is_due = self._progress.train_iter % length == 0
-            if position in ITER_POSITIONS and not is_due:
+            if position in ITER_POSITIONS and not self._is_due(hook.every):
                 continue
             try:
                 hook(self)
