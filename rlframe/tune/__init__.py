@@ -11,7 +11,11 @@ _found, __dir__, __all__ = lazy_exports(__name__, __file__)
 
 
 def __getattr__(name: str) -> Any:
-    """Returns what is exported; without the packages of Ray Tune, a ``MissingDependencyError`` says how to install them."""
+    """Returns an exported name.
+
+    Raises:
+        MissingDependencyError: If the packages of Ray Tune are not installed; with the way to install them.
+    """
     try:
         return _found(name)
     except ImportError:

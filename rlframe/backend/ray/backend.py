@@ -272,5 +272,5 @@ def _too_many_shards(known: Known) -> list[ConfigError]:
 
 
 def _stays_here(section: str, what: str) -> ConfigError:
-    """Returns the error for a collector, an evaluator or a replay buffer that needs what is in the training process."""
+    """Returns the error of a component that must stay in the training process."""
     return ConfigError(f'{what}, not in actors', where=f'{section}.backend', got='ray', expected="'local'")

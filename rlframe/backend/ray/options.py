@@ -295,7 +295,7 @@ def with_ray_options(kind: Any, cfg: Mapping[str, Any], declared: Options = RAY_
 
 
 def without_ray_options(cfg: Mapping[str, Any], declared: Options = RAY_OPTIONS) -> dict[str, Any]:
-    """Returns the options of a collector or an evaluator alone."""
+    """Returns the options of a component alone, without those of where it runs."""
     return {name: value for name, value in cfg.items() if name != 'backend' and name not in declared}
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import dataclasses
 import logging
 import math
 import os
@@ -16,7 +15,7 @@ import numpy as np
 
 from rlframe.backend.actor import Facts, RemoteActor, answers
 from rlframe.backend.pool import Call
-from rlframe.backend.ray.options import SHARD_OPTIONS, ShardsConfig
+from rlframe.backend.ray.options import SHARD_OPTIONS, ShardsConfig, without_ray_options
 from rlframe.backend.ray.pool import ActorPool
 from rlframe.backend.shares import writable
 from rlframe.data.timestep import Batch, FloatArray, IntArray
@@ -28,7 +27,7 @@ from rlframe.utils.schema import COUNT, DICT, FINITE, GENERATOR, check_state, li
 from rlframe.worker.replay_buffer import IBuffer
 from rlframe.worker.replay_buffer.buffer import BufferConfig, PriorityConfig
 from rlframe.worker.replay_buffer.prioritized import PrioritizedSampler
-from rlframe.worker.replay_buffer.ring import read_priorities, stack_items, to_items
+from rlframe.worker.replay_buffer.ring import Ring, read_priorities, stack_items, to_items
 
 logger = logging.getLogger('rlframe.ray')
 
@@ -76,11 +75,7 @@ class MakeShard:
     def __init__(self, section: Mapping[str, Any]) -> None:
         self._import_names = list(section.get('import_names') or ())
         self._sizes = capacities(section['replay_buffer_size'], section['num_shards'])
-        self._section = {
-            name: value
-            for name, value in to_plain(section).items()
-            if name not in SHARD_OPTIONS and name != 'backend'
-        }
+        self._section = without_ray_options(to_plain(section), SHARD_OPTIONS)
 
     def __call__(self, rank: int, incarnation: int) -> IBuffer:
         """Creates the buffer, which draws nothing itself."""
@@ -104,7 +99,7 @@ class ShardActor(RemoteActor):
 
     @answers
     def work(self, orders: Sequence[Order]) -> tuple[list[Batch], Sums]:
-        """Follows orders one by one, and returns what was drawn."""
+        """Carries out orders in turn; returns the batches that were drawn, and the sums afterwards."""
         results = [getattr(self, f'_{order.what}')(*order.args) for order in orders]
         return [rows for rows in results if rows is not None], self._sums()
 
@@ -146,31 +141,19 @@ class ShardActor(RemoteActor):
         return Sums(*self._parts._priorities.sums())
 
 
-@dataclasses.dataclass
-class Shard:
-    """What this process knows of a shard; its ring is that of ``Ring``."""
+class Shard(Ring):
+    """What this process knows of a shard: which rows it holds, and what is to be sent.
 
-    capacity: int
-    generation: int = 0
-    """Number of shards lost in its place before."""
-    first: int = 0
-    """Row number of the oldest item."""
-    stop: int = 0
-    """Row number that the next item gets."""
-    sums: Sums = NOTHING
-    orders: list[Order] = dataclasses.field(default_factory=list)
-    """Orders that were not sent yet."""
+    Args:
+        capacity: Number of items that it holds.
+        generation: Number of shards lost in its place before.
+    """
 
-    @property
-    def count(self) -> int:
-        """Number of items."""
-        return self.stop - self.first
-
-    def advance(self, count: int) -> int:
-        """Makes room for new items, and returns how many are overwritten."""
-        before, self.stop = self.first, self.stop + count
-        self.first = max(self.first, self.stop - self.capacity)
-        return self.first - before
+    def __init__(self, capacity: int, generation: int = 0) -> None:
+        super().__init__(capacity)
+        self.generation, self.sums = generation, NOTHING
+        self.orders: list[Order] = []
+        """Orders that were not sent yet."""
 
 
 class Sent(NamedTuple):
@@ -261,11 +244,11 @@ class ShardedReplayBuffer(IBuffer):
         """Counts the items of shards that were lost meanwhile."""
         for rank, shard in enumerate(self.shards):
             if (generation := self._pool.incarnation(rank)) != shard.generation:
-                self.lost += shard.count
+                self.lost += len(shard)
                 self.shards[rank] = Shard(shard.capacity, generation)
                 logger.warning(
                     '%d transitions were lost with shard %d of the replay buffer; %d are left in the others',
-                    *(shard.count, rank, sum(other.count for other in self.shards)),
+                    *(len(shard), rank, sum(map(len, self.shards))),
                 )
 
     def _send(self, rank: int, *orders: Order) -> Sent:
@@ -349,7 +332,7 @@ class ShardedReplayBuffer(IBuffer):
 
     def count(self) -> int:
         self._count_losses()
-        return sum(shard.count for shard in self.shards)
+        return sum(map(len, self.shards))
 
     @property
     def replay_buffer_size(self) -> int:
@@ -368,7 +351,7 @@ class ShardedReplayBuffer(IBuffer):
         """Forgets all items, and the largest priority."""
         for rank in self._ready:
             shard = self.shards[rank]
-            self.overwritten += shard.count
+            self.overwritten += len(shard)
             shard.first = shard.stop
             self._send(rank, Order('clear'))
         self._max_priority = 1.0
@@ -384,11 +367,7 @@ class ShardedReplayBuffer(IBuffer):
             BufferUnderflowError: If there are fewer than ``size`` items.
         """
         if (have := self.count()) < max(size, 1):
-            raise BufferUnderflowError(
-                f'{self._instance_name} has {have} items to sample from, need {max(size, 1)}',
-                where='sample',
-                remedy='Set policy.random_collect_size to at least that many, or take a smaller batch.',
-            )
+            raise self._underflow(size, have)
         return self._fetched(count, size, cur_learner_iter)
 
     def _fetched(self, count: int, size: int, train_iter: int) -> Iterator[Batch]:
@@ -411,10 +390,10 @@ class ShardedReplayBuffer(IBuffer):
                     yield batch
         self._send_all()
 
-    def sample(self, size: int, cur_learner_iter: int) -> Batch | None:  # type: ignore[override]
-        """Returns ``size`` items drawn by priority now; None, with a warning, if there are not enough."""
+    def sample(self, batch_size: int, cur_learner_iter: int) -> Batch | None:
+        """Returns ``batch_size`` items drawn by priority now; None, with a warning, if there are not enough."""
         try:
-            return next(self.batches(1, size, cur_learner_iter), None)
+            return next(self.batches(1, batch_size, cur_learner_iter), None)
         except BufferUnderflowError as error:
             self._lacking(error)
             return None
@@ -441,7 +420,7 @@ class ShardedReplayBuffer(IBuffer):
         return [[Part(sent[i], number) for i, number in batch] for batch in batches]
 
     def _joined(self, parts: list[Part], size: int, train_iter: int) -> Batch | None:
-        """Waits for the parts of a batch and joins them; what was lost is drawn again, None if nothing is left."""
+        """Waits for the parts of a batch and joins them. Lost parts are drawn again; None if all shards are empty."""
         found: list[Batch] = []
         while parts:
             self._read(max(part.sent.call.number for part in parts) + 1)

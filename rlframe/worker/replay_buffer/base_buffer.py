@@ -145,6 +145,14 @@ class IBuffer(Configurable, ABC):
             raise BufferUnderflowError(f'{type(self).__name__} has too few items', where='sample')
         return rows
 
+    def _underflow(self, need: int, have: int) -> BufferUnderflowError:
+        """Returns the error about too few items."""
+        return BufferUnderflowError(
+            f'{self._instance_name} has {have} items to sample from, need {max(need, 1)}',
+            where='sample',
+            remedy='Set policy.random_collect_size to at least that many, or take a smaller batch.',
+        )
+
     def _lacking(self, error: BufferUnderflowError) -> None:
         """Handles a lack of data: warns and returns ``None`` for ``sample``, raises for ``batches``.
 
@@ -164,7 +172,7 @@ class IBuffer(Configurable, ABC):
         """Returns the number of items that can be sampled."""
 
     def metrics(self) -> dict[str, float]:
-        """Returns what is logged with each evaluation."""
+        """Returns the metrics of the buffer, by their tags; they are logged at each evaluation."""
         return {'buffer/count': self.count()}
 
     def save_data(self, file_name: str) -> None:

@@ -467,11 +467,3 @@ class NaiveReplayBuffer(IBuffer):
         if storage is None or len(storage) < max(need, 1):
             raise self._underflow(need, 0 if storage is None else len(storage))
         return storage
-
-    def _underflow(self, need: int, have: int) -> BufferUnderflowError:
-        """Returns the error about too few items."""
-        return BufferUnderflowError(
-            f'{self._instance_name} has {have} items to sample from, need {max(need, 1)}',
-            where='sample',
-            remedy='Set policy.random_collect_size to at least that many, or take a smaller batch.',
-        )

@@ -210,7 +210,7 @@ class FrameStorage(RingStorage):
         numbered, stacks = self._numbered(block[skip:] if skip else block)
         if self._columns:
             pair_columns(self._columns, numbered)
-        self._advance(skip)
+        self.advance(skip)
         self._forget(len(numbered))
         for start in range(0, len(numbered), STEP):
             for name, images in stacks.items():

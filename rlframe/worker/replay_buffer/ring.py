@@ -191,9 +191,11 @@ class Ring:
         """Returns the slots of the items in a slice of ages."""
         return self.slots(np.arange(*age.indices(len(self))))
 
-    def _advance(self, count: int) -> None:
-        self.stop += count
-        self.first = max(self.first, self.stop - self.capacity)
+    def advance(self, count: int) -> int:
+        """Numbers new rows, which overwrite the oldest ones, and returns how many of those go."""
+        before, self.stop = self.first, self.stop + count
+        self.first = max(before, self.stop - self.capacity)
+        return self.first - before
 
     def _restore(self, state: Mapping[str, Any]) -> None:
         check_state(state, {'capacity': COUNT, 'first': COUNT, 'stop': COUNT})
@@ -258,7 +260,7 @@ class RingStorage(Ring):
             column[slot : slot + split - skip] = rows[skip:split]
             if split < count:
                 column[: count - split] = rows[split:]
-        self._advance(count)
+        self.advance(count)
 
     def gather(self, slot: IntArray) -> Batch:
         """Returns a copy of the rows at these slots, on the device if there is one."""
@@ -337,7 +339,7 @@ class ObjectStorage(Ring):
     def push(self, block: list[Any]) -> None:
         """Keeps the last ``capacity`` objects of a list."""
         start = self.stop
-        self._advance(len(block))
+        self.advance(len(block))
         self._items += [None] * (min(self.stop, self.capacity) - len(self._items))
         for row in range(max(start, self.first), self.stop):
             self._items[row % self.capacity] = block[row - start]
