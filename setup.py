@@ -129,7 +129,7 @@ setup(
         'Intended Audience :: Science/Research',
         'Operating System :: POSIX :: Linux',
         'Programming Language :: Python :: 3 :: Only',
-        'Programming Language :: Python :: 3.11',  # CI runs on it; the fast tests pass on the others
+        'Programming Language :: Python :: 3.11',  # .ci/interpreters runs the fast tests on each
         'Programming Language :: Python :: 3.12',
         'Programming Language :: Python :: 3.13',
         'Topic :: Scientific/Engineering :: Artificial Intelligence',
