@@ -4,30 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from itertools import pairwise
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import ray
 import torch
-from ray.exceptions import RayError
 from torch import nn
 
-from rlframe.backend.actor import (
-    CollectorActor,
-    Facts,
-    Failure,
-    RemoteActor,
-    answers,
-    raise_failure,
-    unflatten,
-)
+from rlframe.backend.actor import CollectorActor, Failure, RemoteActor, answers, raise_failure, unflatten
 from rlframe.backend.base import MakeCollector, actor_config
 from rlframe.backend.pool import TICK
 from rlframe.backend.ray.options import server_options
 from rlframe.backend.ray.pool import SECTION, ActorPool, logger
-from rlframe.backend.ray.session import cause_of
 from rlframe.data.timestep import Array, to_tensor
 from rlframe.pipeline import build
 
@@ -37,8 +30,6 @@ if TYPE_CHECKING:
 
 SERVER = 'the inference server'
 """Its name in messages."""
-MOST_CALLS = 10_000
-"""Calls that the server may hold at a time: each waits for others."""
 
 
 def mapped(function: Callable[..., Any], *trees: Any) -> Any:
@@ -61,6 +52,8 @@ def rows_of(tree: Any) -> int:
 class Network(NamedTuple):
     """What collectors have to know of the network that acts for them."""
 
+    pid: int
+    """Process that it is in."""
     methods: frozenset[str]
     """Names of its methods and parts that can be called."""
     state_shape: tuple[int, ...] | None
@@ -142,15 +135,11 @@ class InferenceActor(RemoteActor):
         model = self._parts.policy.model
         names = (name for name in dir(model) if not name.startswith('_') and not hasattr(nn.Module, name))
         methods = frozenset(name for name in names if callable(getattr(model, name)))
-        return Network(methods, getattr(model, 'state_shape', None))
+        return Network(os.getpid(), methods, getattr(model, 'state_shape', None))
 
     @answers
     def close(self) -> None:
         """Has nothing to close."""
-
-    async def wait(self) -> None:
-        """Never returns, so that a call of this fails when the process ends."""
-        await asyncio.Event().wait()
 
     async def pid(self) -> int:
         """Returns the process."""
@@ -210,7 +199,7 @@ class InferenceActor(RemoteActor):
 
     def _answer_if_complete(self) -> None:
         """Answers if nobody else is expected, or there is no place for another request."""
-        is_full = len(self._asked) >= self._parts.batch if self._asked else False
+        is_full = bool(self._asked) and len(self._asked) >= self._parts.batch
         if is_full or self._expected <= {asked.rank for asked in self._asked}:
             self._answer_all()
 
@@ -244,14 +233,7 @@ class InferenceActor(RemoteActor):
                     f'{method} of {type(policy.model).__name__} returns {rows_of(output)} rows for {ends[-1]} observations'
                 )
             output = mapped(lambda tensor: tensor.cpu().numpy(), output)
-        return [
-            mapped(partial(_between, start, stop), output)
-            for start, stop in zip(ends[:-1], ends[1:], strict=True)
-        ]
-
-
-def _between(start: int, stop: int, column: Array) -> Array:
-    return column[start:stop]
+        return [mapped(itemgetter(slice(*own)), output) for own in pairwise(ends)]
 
 
 class RemoteNetwork(nn.Module):
@@ -263,19 +245,16 @@ class RemoteNetwork(nn.Module):
     Args:
         server: The actor.
         network: What is to be known of the network there.
-        seconds: Longest time for an answer; a server that needs longer is replaced.
     """
 
-    def __init__(self, server: Any, network: Network, seconds: float) -> None:
+    def __init__(self, server: Any, network: Network) -> None:
         super().__init__()
-        self._server, self._methods, self._seconds = server, network.methods, seconds
+        self._server, self._methods = server, network.methods
         if network.state_shape is not None:
             self.state_shape = network.state_shape
-        self.rank = 0
-        """Rank of the collector."""
         self.oldest: int | None = None
-        """Oldest version of the weights that acted since ``begin``; None if none did."""
-        self._version, self._weights = 0, list[Any]()
+        """Oldest version of the weights that acted since this was set to None."""
+        self._rank, self._version, self._weights = 0, 0, list[Any]()
 
     def __getattr__(self, name: str) -> Any:
         if name in self.__dict__.get('_methods', ()):
@@ -286,41 +265,33 @@ class RemoteNetwork(nn.Module):
         """Passes observations through the network."""
         return self._act('__call__', *args)
 
-    def begin(self, version: int, weights: list[Any] | None) -> dict[str, Any] | None:
-        """Begins a request of the driver.
+    def begin(self, rank: int, version: int, weights: list[Any]) -> dict[str, Any]:
+        """Sets the weights that are to act from now on, or newer ones, and returns what they hold beside the network.
 
         Args:
-            version: Version of the weights that is to act, or a newer one.
-            weights: The reference to it, in a list; None if it was told before.
-
-        Returns:
-            What these weights hold beside the network; None if they are the same as before.
+            rank: Rank of the collector.
+            version: Version of the weights.
+            weights: The reference to them, in a list.
         """
-        self.oldest = None
-        if weights is None:
-            return None
-        self._version, self._weights = version, weights
-        rest: dict[str, Any] = self._call('begin', self.rank, version, weights)
+        self._rank, self._version, self._weights = rank, version, weights
+        rest: dict[str, Any] = self._call('begin', rank, version, weights)
         return rest
 
     def leave(self) -> None:
-        """Ends a request of the driver; others need not wait for this collector any longer."""
-        self._server.leave.remote(self.rank)
+        """Lets others no longer wait for this collector."""
+        self._server.leave.remote(self._rank)
 
     def _act(self, method: str, *args: Any) -> Any:
         given = mapped(lambda tensor: tensor.cpu().numpy(), args)
-        while (answer := self._call('act', self.rank, self._version, method, given)) is None:
-            self._call('begin', self.rank, self._version, self._weights)  # it was replaced
+        while (answer := self._call('act', self._rank, self._version, method, given)) is None:
+            self._call('begin', self._rank, self._version, self._weights)  # it was replaced
         self.oldest = answer.version if self.oldest is None else min(self.oldest, answer.version)
         # policies change their outputs in place, and what arrives is read-only
         return mapped(lambda column: to_tensor(np.array(column)), answer.output)
 
     def _call(self, method: str, *args: Any) -> Any:
         """Calls the server; Ray repeats the call if it is replaced meanwhile."""
-        answer = getattr(self._server, method).remote(*args)
-        if not ray.wait([answer], timeout=self._seconds)[0]:
-            ray.kill(self._server, no_restart=False)
-        value = ray.get(answer)
+        value = ray.get(getattr(self._server, method).remote(*args))
         if isinstance(value, Failure):
             raise_failure(value, SERVER)
         return value
@@ -329,21 +300,16 @@ class RemoteNetwork(nn.Module):
 class CentralCollectorActor(CollectorActor):
     """Actor class that holds a collector without a network."""
 
-    @answers
-    def launch(self) -> Facts:
-        """Creates envs, policy and collector."""
-        self._parts = self._made()
-        self._network.rank = self._rank
-        return Facts(self._parts.env.env_num, os.getpid())
-
     @property
     def _network(self) -> RemoteNetwork:
         network: RemoteNetwork = self._parts.trained.get_attribute('model')
         return network
 
     def _load_weights(self, version: int, weights: Any) -> None:
-        rest = self._network.begin(version, weights)
-        if rest is not None:
+        network = self._network
+        network.oldest = None
+        if weights is not None:
+            rest = network.begin(self._rank, version, weights)
             self._parts.trained.load_state_dict({**rest, 'model': {}})
 
     def _acted_with(self, version: int) -> int:
@@ -360,8 +326,10 @@ class ServerPool(ActorPool):
         make: Creates the policy there.
     """
 
-    _lifetime = {'max_restarts': -1, 'max_task_retries': -1, 'max_concurrency': MOST_CALLS}
-    _end: Any = None
+    _lifetime = {'max_restarts': -1, 'max_task_retries': -1}
+    _sign: Any = None  # the answer to a call that shows which process the server is in
+    _pid = 0
+    _limit = 0.0  # when it has to be there
 
     def __init__(self, cfg: Mapping[str, Any], make: MakeServed) -> None:
         super().__init__(server_options(cfg), InferenceActor, SECTION, make)
@@ -372,24 +340,16 @@ class ServerPool(ActorPool):
     def _name(self, rank: int) -> str:
         return SERVER
 
-    @property
-    def network(self) -> RemoteNetwork:
-        """A network for the policies of collectors."""
-        found: Any = self.slots[0].facts
-        return RemoteNetwork(self.slots[0].actor, found, self._cfg['start_timeout'])
-
-    def lost(self) -> str:
-        """Returns the cause if the server was lost since the last call of this, else an empty string."""
-        before = self._end
-        if before is not None and not ray.wait([before], timeout=0)[0]:
-            return ''
-        self._end = self.slots[0].actor.wait.options(max_task_retries=0).remote()
-        try:
-            if before is not None:
-                ray.get(before)
-        except RayError as error:
-            return cause_of(error)
-        return ''
+    def was_replaced(self) -> bool:
+        """Whether the server is in another process than at the last call of this; kills one that does not answer."""
+        actor, limit, before = self.slots[0].actor, time.monotonic() + self._cfg['start_timeout'], self._pid
+        if self._sign is None or ray.wait([self._sign], timeout=0)[0]:
+            self._pid = ray.get(self._sign) if self._sign is not None else 0
+            self._sign, self._limit = actor.pid.remote(), limit
+        elif time.monotonic() > self._limit:
+            ray.kill(actor, no_restart=False)
+            self._limit = limit
+        return before not in (0, self._pid)
 
 
 class CentralPool(ActorPool):
@@ -421,7 +381,8 @@ class CentralPool(ActorPool):
         """Starts the server and all collectors, and waits until they are ready; raises like ``ActorPool.start``."""
         self.server.make.model = self.make.model
         self.server.start()
-        self.make.model = self.server.network
+        slot: Any = self.server.slots[0]
+        self.make.model = RemoteNetwork(slot.actor, slot.facts)
         super().start()
 
     def put(self, pieces: Sequence[Array]) -> tuple[Any, Sequence[Array]]:
@@ -430,10 +391,10 @@ class CentralPool(ActorPool):
 
     def look(self, seconds: float = TICK) -> None:
         super().look(seconds)
-        if self.slots and (cause := self.server.lost()):
+        if self.slots and self.server.was_replaced():
             self.restarts += 1
-            logger.warning('%s was lost (%s); Ray starts another one', SERVER, cause)
-            self._count_loss(f'{SERVER} was lost: {cause}')
+            logger.warning('%s was lost; Ray has started another one', SERVER)
+            self._count_loss(f'{SERVER} was lost')
 
     def close(self) -> None:
         super().close()
