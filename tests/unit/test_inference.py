@@ -54,7 +54,7 @@ class Server(InferenceActor):
         cfg = compile_config(
             *config_pair(policy, collect=dict(inference='central', n_sample=48), collector=own)
         )
-        make = MakeServed(cfg, build.make_factory(cfg))
+        make = MakeServed(cfg, build.make_factory(cfg).spec)
         super().__init__(to_bytes(make, 'make'), components_of_script(), 0, 0, ())
         self.passes: list[int] = []
         self.launch()

@@ -21,7 +21,7 @@ from rlframe.backend.base import MakeCollector, actor_config
 from rlframe.backend.pool import TICK
 from rlframe.backend.ray.options import server_options
 from rlframe.backend.ray.pool import SECTION, ActorPool, logger
-from rlframe.data.timestep import Array, to_tensor
+from rlframe.data.timestep import Array, EnvSpec, to_tensor
 from rlframe.pipeline import build
 
 if TYPE_CHECKING:
@@ -75,11 +75,11 @@ class MakeServed:
 
     Args:
         cfg: A compiled config.
-        factory: Creates the envs of the run.
+        spec: Spaces of the env.
     """
 
-    def __init__(self, cfg: ExperimentConfig, factory: Any) -> None:
-        self._cfg, self._factory = cfg, factory
+    def __init__(self, cfg: ExperimentConfig, spec: EnvSpec) -> None:
+        self._cfg, self._spec = cfg, spec
         self.model: Any = None
         """A custom network, if given; it is copied."""
 
@@ -90,7 +90,7 @@ class MakeServed:
         if section.inference_remote_config.get('num_gpus'):
             cfg.policy.device, cfg.policy.cuda = self._cfg.policy.device, self._cfg.policy.cuda
         build.prepare(cfg)
-        policy = build.make_policy(cfg, self._factory.spec, self.model, ('collect',))
+        policy = build.make_policy(cfg, self._spec, self.model, ('collect',))
         batch = section.inference_batch or section.num_collectors
         return Served(policy, batch, section.inference_timeout)
 
@@ -364,7 +364,7 @@ class CentralPool(ActorPool):
 
     def __init__(self, cfg: ExperimentConfig, make: MakeCollector) -> None:
         section: Any = cfg.policy.collect.collector
-        self.server = ServerPool(section, MakeServed(cfg, make.factory))
+        self.server = ServerPool(section, MakeServed(cfg, make.factory.spec))
         """The server."""
         try:
             super().__init__(section, CentralCollectorActor, SECTION, make)
