@@ -64,6 +64,33 @@ def overlap_errors(known: Mapping[str, Any]) -> list[ConfigError]:
     ]
 
 
+INFERENCE = 'policy.collect.inference'
+"""Option that says where the network acts."""
+
+
+def is_central(cfg: ExperimentConfig) -> bool:
+    """Whether one server acts for all collectors."""
+    return bool(cfg.policy.collect.get('inference') == 'central')
+
+
+def no_server_errors(known: Mapping[str, Any]) -> list[ConfigError]:
+    """Returns the mistake of a config that collects where no server can act.
+
+    Args:
+        known: Dotted keys of the whole config to values; keys with invalid values are left out.
+    """
+    if known.get(INFERENCE) != 'central':
+        return []
+    return [
+        ConfigError(
+            'one server acts for collectors in actors, and this backend has none',
+            where=INFERENCE,
+            got='central',
+            expected=f"'local', or {COLLECTOR}.backend='ray'",
+        )
+    ]
+
+
 def collecting_errors(known: Mapping[str, Any], collectors: int) -> list[ConfigError]:
     """Returns the mistakes about what each of several collectors does on its own: its eps, and first priorities.
 
@@ -105,7 +132,7 @@ class MakeCollector:
     """
 
     def __init__(self, cfg: ExperimentConfig, factory: Any) -> None:
-        self._cfg, self._factory = cfg, factory
+        self._cfg, self.factory = cfg, factory
         self.model: Any = None
         """A custom network, if given; it is copied."""
 
@@ -115,7 +142,7 @@ class MakeCollector:
         # if it acts while the trained policy learns, that policy would draw the same numbers
         policy_rank = rank if section.get('sync', True) and not section.get('overlap') else rank + 1
         build.prepare(cfg)
-        return build.make_collector_parts(cfg, self._factory, rank, policy_rank, self.model)
+        return build.make_collector_parts(cfg, self.factory, rank, policy_rank, self.model)
 
 
 def actor_config(cfg: ExperimentConfig, rank: int, incarnation: int) -> ExperimentConfig:
@@ -128,7 +155,7 @@ def actor_config(cfg: ExperimentConfig, rank: int, incarnation: int) -> Experime
     """
     cfg = copy.deepcopy(cfg)
     section = cfg.policy.collect.collector
-    if not build.get_backend_cls(section).has_gpu(section, rank):
+    if is_central(cfg) or not build.get_backend_cls(section).has_gpu(section, rank):
         cfg.policy.device, cfg.policy.cuda = 'cpu', None
     section.backend, section.collect_print_freq = 'local', None
     cfg.policy.init_from = None  # weights come from the driver
@@ -241,7 +268,7 @@ class Backend(Configurable):
         Args:
             known: Dotted keys of the whole config to values; keys with invalid values are left out.
         """
-        return overlap_errors(known) + collecting_errors(known, 1)
+        return overlap_errors(known) + collecting_errors(known, 1) + no_server_errors(known)
 
     @classmethod
     def evaluator_errors(cls, known: Mapping[str, Any]) -> list[ConfigError]:
@@ -302,6 +329,7 @@ class LocalBackend(Backend):
         """Creates the envs, or opens the recorded data of a collector that steps none; with ``overlap``, in a child."""
         section = cfg.policy.collect.collector
         kind = SERIAL_COLLECTOR_REGISTRY.get_cls(section)
+        is_central(cfg)  # it is not, and a config may say so
         if section.get('overlap'):
             from rlframe.backend.pool import ChildPool
 

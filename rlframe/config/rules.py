@@ -46,6 +46,11 @@ SERIAL_ONLY: dict[str, tuple[Any, str, str]] = {
     f'{COLLECTOR}.backend': (LOCAL, _PROCESSES, _NUMBER),
     f'{EVALUATOR}.backend': (LOCAL, _PROCESSES, _NUMBER),
     f'{COLLECTOR}.overlap': (0, _PROCESSES, _NUMBER),
+    'policy.collect.inference': (
+        'local',
+        'each collector has a network, whose weights come with its tasks',
+        f"Train on Ray: -m serial, with {COLLECTOR}.backend='ray'.",
+    ),
     f'{COLLECTOR}.past_selves.snapshot_freq': (
         None,
         'the commander chooses the opponents',

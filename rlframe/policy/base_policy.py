@@ -71,6 +71,10 @@ class CollectConfig(Section):
     unroll_len: int = option(
         1, range='[1, inf)', unit='env steps', doc='length of a training sample; more than 1 makes sequences'
     )
+    inference: Literal['local', 'central'] = option(
+        'local',
+        doc="where the network acts: 'local' in each collector, 'central' on one server for all collectors on Ray",
+    )
 
 
 class EvalConfig(Section):
