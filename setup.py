@@ -41,6 +41,7 @@ FAMILIES = {
     ],  # its arms cannot be made by newer ones
     'popgym': ['popgym >= 1.0'],
     'mpe2': ['mpe2 >= 1.0'],
+    'lbforaging': ['lbforaging >= 2.0'],
     'mo-gymnasium': ['mo-gymnasium >= 1.3'],
 }
 """Extra to the packages of envs of others that the tests of families play."""
