@@ -32,7 +32,7 @@ from rlframe.policy.parts.normalize import NORMALIZE_OBS, NORMALIZE_REWARD, Norm
 from rlframe.policy.parts.options import INIT_FROM, ModelConfig, check_encoder, network_options, refused
 from rlframe.policy.parts.random_policy import random_collect_mode
 from rlframe.policy.parts.random_shift import RANDOM_SHIFT, RandomShift, check_shift
-from rlframe.policy.parts.ranks import NUM_LEARNERS, check_ranks
+from rlframe.policy.parts.ranks import MAX_LEARNER_RESTARTS, NUM_LEARNERS, check_ranks
 from rlframe.policy.parts.sequences import Rows
 from rlframe.registry import MODEL_REGISTRY
 from rlframe.run.checkpoint_tree import compare_states
@@ -51,6 +51,8 @@ class LearnConfig(Section):
     """Section ``learn`` of every policy."""
 
     num_learners: int = option(NUM_LEARNERS)
+
+    max_learner_restarts: int = option(MAX_LEARNER_RESTARTS)
 
     random_shift: int = option(RANDOM_SHIFT)
 
