@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from easydict import EasyDict
 
-from rlframe.data.faces import Acting, CollectMode, CommandMode, EvalMode, Forward, LearnMode, Metrics, by_env
+from rlframe.data.faces import Acting, CollectMode, CommandMode, EvalMode, Forward, Learn, LearnMode, Metrics, by_env
 from rlframe.data.observation import has_mask
 from rlframe.data.staging import Staging
 from rlframe.data.timestep import Array, Batch, EnvSpec, IntArray, TimeStep, to_tensor
 from rlframe.errors import CheckpointMismatchError, ConfigError
-from rlframe.policy.ding_form import learning_from_rows
+from rlframe.policy.ding_form import as_own_rows
 from rlframe.policy.parts.actions import ActionMap
 from rlframe.policy.parts.compiled import (
     COMPILE,
@@ -187,6 +187,8 @@ class Policy(Configurable):
             )
         self._cfg, self.spec = self.resolve_config(cfg), spec
         self._has_mask = has_mask(spec.observation_space)
+        is_class = spec.action_space.shape == () and hasattr(spec.action_space, 'n')
+        self._one_a_row = ('reward', 'action') if is_class else ('reward',)
         fields = tuple(enable_field or ('learn', 'collect', 'eval'))
         self._fields = tuple(field for field in fields if field != 'command')
         self.check_spec(spec, self._cfg)
@@ -396,9 +398,7 @@ class Policy(Configurable):
     def learn_mode(self) -> LearnMode:
         """The functions that update the policy."""
         return LearnMode(
-            learning_from_rows(
-                self._normalizer.learning(self._shift.learning(self.forward_learn)), self.spec
-            ),
+            partial(self._learn, self._normalizer.learning(self._shift.learning(self.forward_learn))),
             self._reset,
             self.__repr__,
             self._monitor_vars,
@@ -407,6 +407,15 @@ class Policy(Configurable):
             self._state_dict_learn,
             self._load_state_dict_learn,
         )
+
+    def _learn(self, learn: Learn, data: Batch, **settings: Any) -> Any:
+        """Learns from a batch, after one in DI-engine's form got the columns and shapes that updates read."""
+        columns = data.columns
+        end = columns.get('terminated')
+        shapes = [columns[name].shape for name in self._one_a_row if name in columns]
+        if end is None or shapes.count(end.shape) < len(shapes):
+            data = as_own_rows(data, self._one_a_row)
+        return learn(data, **settings)
 
     @property
     def collect_mode(self) -> CollectMode:
