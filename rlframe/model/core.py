@@ -111,8 +111,7 @@ class MLP(nn.Module):
 
     def forward(self, obs: Any) -> Any:
         """Maps [B, ...], or a dict of such, to float32 [B, out_size], or to what the head returns."""
-        is_read = self._takes_vectors and obs.dtype is torch.float32
-        features = obs if is_read else self.read(obs)
+        features = obs if self._takes_vectors and obs.dtype is torch.float32 else self.read(obs)
         for i, (weight, bias) in enumerate(self._steps or self._weights()):
             features = nn.functional.linear(features, weight, bias)
             if i < self._activated:

@@ -9,37 +9,17 @@ from typing import Any
 
 from rlframe.data.faces import Metrics
 from rlframe.errors import ConfigError, DeviceError
-from rlframe.policy.parts.compiled import check_graph, optimizers_of
+from rlframe.policy.parts.compiled import optimizers_of, own_update
 from rlframe.policy.parts.sequences import Rows, take
 from rlframe.utils.field import Field
 from rlframe.utils.lazy import LazyModule, torch
 
 dist = LazyModule('torch.distributed')
 
-NUM_LEARNERS = Field(
-    1,
-    range='[1, inf)',
-    unit='processes',
-    doc='learners that share each update: every one computes the gradient of its part of a batch, and all make the step of their mean',
-    may_change=True,
-)
-"""Option ``learn.num_learners`` of every policy."""
-UNHEARD_OF = timedelta(days=1)
-"""How long a rank may hear nothing, such as during an evaluation; one that ends is noticed at once."""
-SHARED = ('critics',)
-"""Inputs of an update that are not about rows of the batch."""
 
-
-def check_ranks(policy: type[Any], cfg: Any) -> list[ConfigError]:
-    """Returns why several learners cannot share the updates of a policy.
-
-    Args:
-        policy: Its class.
-        cfg: Its options.
-    """
-    count = cfg.learn.get('num_learners', 1)
-    if count == 1:
-        return []
+def check_ranks(policy: type[Any], cfg: Any) -> ConfigError | None:
+    """Returns why several learners cannot share the updates of a policy."""
+    count = cfg.learn.num_learners
     if cfg.model.get('core') is not None or policy.is_recurrent:
         reason = 'a network with a core learns from sequences, which are not divided'
     elif cfg.model.get('norm') == 'batch':
@@ -48,11 +28,26 @@ def check_ranks(policy: type[Any], cfg: Any) -> list[ConfigError]:
         reason = 'a CUDA graph contains no messages between processes'
     elif (size := cfg.learn.get('batch_size')) is not None and size < count:
         reason = f'learn.batch_size={size} has no row for each'
-    elif check_graph(policy):
+    elif own_update(policy):
         reason = f'{policy.__name__} does not leave its update to update_tensors'
     else:
-        return []
-    return [ConfigError(reason, where='learn.num_learners', got=count, expected='1')]
+        return None
+    return ConfigError(reason, expected='1')
+
+
+NUM_LEARNERS = Field(
+    1,
+    range='[1, inf)',
+    unit='processes',
+    doc='learners that share each update: every one computes the gradient of its part of a batch, and all make the step of their mean',
+    may_change=True,
+    rule=check_ranks,
+)
+"""Option ``learn.num_learners`` of every policy."""
+UNHEARD_OF = timedelta(days=1)
+"""How long a rank may hear nothing, such as during an evaluation; one that ends is noticed at once."""
+SHARED = ('critics',)
+"""Inputs of an update that are not about rows of the batch."""
 
 
 def device_of(device: torch.device, rank: int, size: int) -> torch.device:
