@@ -208,7 +208,7 @@ def _translated(
     parallel: bool,
 ) -> tuple[Mapping[str, Any], Mapping[str, Any], list[str]]:
     """Returns the pair with rlframe's keys and, for a DI-engine config, the warnings of its translation."""
-    if not isinstance(main_config, Mapping) or not is_ding(create_config, main_config):
+    if not isinstance(main_config, Mapping) or not is_ding(create_config, main_config.keys()):
         return main_config, create_config, []
     main, create, changes = from_ding(main_config, create_config, overrides, parallel)
     return main, create, [summary(changes)]

@@ -30,12 +30,13 @@ class Translation(NamedTuple):
     """All changes, in order."""
 
 
-def is_ding(create_config: Mapping[str, Any], main_config: Any = None) -> bool:
+def is_ding(create_config: Mapping[str, Any], main_sections: Iterable[Any] = ()) -> bool:
     """Whether a config is DI-engine's.
 
-    It imports DI-engine's modules, has an env or collector type of DI-engine, or a ``system_config``.
+    It imports DI-engine's modules, has an env or collector type of DI-engine, or a ``system_config`` among the sections of its
+    ``main_config``.
     """
-    if isinstance(main_config, Mapping) and SYSTEM in main_config:
+    if SYSTEM in main_sections:
         return True
     if not isinstance(create_config, Mapping):
         return False
