@@ -28,7 +28,7 @@ from rlframe.policy.parts.compiled import (
 from rlframe.policy.parts.fit import check_fit, check_network, check_sizes
 from rlframe.policy.parts.memory import Memory
 from rlframe.policy.parts.normalize import NORMALIZE_OBS, NORMALIZE_REWARD, Normalizer
-from rlframe.policy.parts.options import INIT_FROM, ModelConfig, network_options
+from rlframe.policy.parts.options import INFERENCE, INIT_FROM, ModelConfig, network_options
 from rlframe.policy.parts.random_policy import random_collect_mode
 from rlframe.policy.parts.random_shift import RANDOM_SHIFT, RandomShift, check_shift
 from rlframe.policy.parts.ranks import MAX_LEARNER_RESTARTS, NUM_LEARNERS
@@ -85,10 +85,7 @@ class CollectConfig(Section):
         doc='length of a training sample; more than 1 makes sequences',
         rule=_takes_sequences,
     )
-    inference: Literal['local', 'central'] = option(
-        'local',
-        doc="where the network acts: 'local' in each collector, 'central' on one server for all collectors on Ray",
-    )
+    inference: Literal['local', 'central'] = option(INFERENCE)
 
 
 class EvalConfig(Section):

@@ -235,3 +235,22 @@ def refused(cfg: Mapping[str, Any], where: str, message: str, expected: str) -> 
     """
     got = reduce(lambda section, key: section[key], where.split('.'), cfg)
     return ConfigError(message, where=where, got=got, expected=expected)
+
+
+def _has_a_server(_: type[Any], cfg: Any) -> ConfigError | None:
+    """Refuses one server for all collectors where none can be."""
+    backend = cfg.collect.get('collector', {}).get('backend', 'ray')
+    if backend == 'ray':
+        return None
+    message = f'one server acts for collectors in actors, and the backend {backend!r} has none'
+    return ConfigError(
+        message, expected="'local', or, in serial mode, policy.collect.collector.backend='ray'"
+    )
+
+
+INFERENCE = Field(
+    'local',
+    doc="where the network acts: 'local' in each collector, 'central' on one server for all collectors on Ray",
+    rule=_has_a_server,
+)
+"""Option ``collect.inference`` of every policy."""
