@@ -114,6 +114,27 @@ def test_a_run_is_solved_though_server_and_collectors_are_killed_and_leaves_noth
     assert wait_until(lambda: not any(map(is_alive, pids)), 30)
 
 
+@pytest.mark.parametrize('case', ['ppo parts', 'dqn advanced'])
+def test_a_server_that_is_killed_in_the_middle_of_a_round_changes_no_bit_of_a_run(
+    case: str, tmp_path: Path
+) -> None:
+    killed: list[int] = []
+
+    def during_the_next_round(pipeline: SerialPipeline) -> bool:
+        def kill() -> None:
+            if not killed:
+                killed.append(pids_of(pipeline)[0])
+                os.kill(killed[0], signal.SIGKILL)
+
+        pipeline.collector.on_step = kill  # called while the actor collects
+        return False
+
+    words = (*PARTS[case], *CENTRAL)
+    straight = train_to(tmp_path / 'straight', 60, case, *words)
+    lossy = train_to(tmp_path / 'lossy', 60, case, *words, after_step=during_the_next_round)
+    assert killed and differences(straight, lossy) == []
+
+
 def test_rows_say_which_weights_made_them(tmp_path: Path) -> None:
     with SerialPipeline(config_of('dqn naive', *CENTRAL), tmp_path) as pipeline:
         collector: Any = pipeline.collector

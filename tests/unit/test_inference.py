@@ -46,6 +46,11 @@ def test_what_cannot_work_is_refused_with_what_does(words: tuple[str, ...], says
     assert len(str(caught.value).splitlines()) == 1
 
 
+def test_parallel_mode_says_where_there_is_a_server() -> None:
+    with pytest.raises(ConfigError, match=f"{INFERENCE}: .*backend='ray' in serial mode"):
+        compile_config(*read_config(str(ROOT / 'configs/cartpole_dqn_parallel.py')), overrides=[CENTRAL[-1]])
+
+
 class Server(InferenceActor):
     """The server in this process; the sizes of its passes are recorded."""
 
