@@ -124,6 +124,8 @@ class Evaluation(NamedTuple):
     """Eval face of the policy, whose ``load_state_dict`` takes weights; for several policies, a list of faces."""
     random: Any = None
     """For each player, a face that acts at random; only for several policies."""
+    opened: Any = None
+    """For each player, its face after a random opening; None: its face."""
 
 
 class BaseParallelCollector(Configurable, ABC):

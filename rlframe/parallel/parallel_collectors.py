@@ -108,6 +108,8 @@ class MarineParallelCollector(BaseParallelCollector):
         self._check(task, evaluation.env.spec.player_num)
         self._pair_evaluated = names
         faces = evaluation.policy
+        if evaluation.opened is not None and RANDOM not in names:
+            faces = evaluation.opened
         if len(names) > 1:
             slots = range(len(names))
             policies: Any = [self._face(faces, evaluation.random, task, slot) for slot in slots]

@@ -27,7 +27,7 @@ from rlframe.parallel.transport.answering import Server
 from rlframe.parallel.transport.base import Transport
 from rlframe.pipeline import build
 from rlframe.pipeline.learner_aggregator import make_learners
-from rlframe.policy.parts.random_policy import random_opponent
+from rlframe.policy.parts.random_policy import random_opponent, with_opening
 from rlframe.registry import LAUNCHER_REGISTRY, import_modules
 from rlframe.run.child_process import ChildProcess
 from rlframe.run.progress import Progress
@@ -120,7 +120,9 @@ def evaluator_maker(cfg: ExperimentConfig) -> Callable[[int, int], Evaluation]:
         if not _plays_games(cfg):
             return Evaluation(evaluator, env, faces[0])
         random = [random_opponent(factory.spec, own.seed, player) for player in range(players)]
-        return Evaluation(evaluator, env, faces, random)
+        moves = own.policy.other.commander.get('league', {}).get('eval_opening', 0)
+        opened = [with_opening(*both, factory.spec, moves) for both in zip(faces, random, strict=True)]
+        return Evaluation(evaluator, env, faces, random, opened)
 
     return make
 

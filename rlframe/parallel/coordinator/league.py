@@ -236,6 +236,13 @@ class LeagueConfig(Section):
         doc='win rate, draws as half, with which an evaluation counts as won',
         may_change=True,
     )
+    eval_opening: int = option(
+        1,
+        range='[0, inf)',
+        unit='moves',
+        doc='random moves of each player at the start of an evaluated game against a past self; without any, all such games are the same two',
+        may_change=True,
+    )
 
 
 class Match(NamedTuple):

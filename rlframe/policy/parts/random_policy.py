@@ -69,6 +69,37 @@ def random_opponent(spec: EnvSpec, seed: int, rank: int = 0) -> EvalMode:
     return EvalMode(by_env(forward, spec), reset, get_attribute, ignore, dict, ignore)
 
 
+def with_opening(mode: EvalMode, random: EvalMode, spec: EnvSpec, moves: int) -> EvalMode:
+    """Returns a player whose first moves of each episode are random, and all others its own.
+
+    Args:
+        mode: The player.
+        random: A random player, as of ``random_opponent``.
+        spec: Spaces of one player.
+        moves: Number of random moves.
+    """
+    made: dict[int, int] = {}  # random moves in the running episode, by env
+
+    def forward(obs: Array, env_id: IntArray, **settings: Any) -> Batch:
+        output = mode.forward(obs, env_id)  # also in the opening, for its memory
+        counts = [made.get(int(env), 0) for env in env_id]
+        opens = np.array(counts) < moves
+        if not opens.any():
+            return output
+        made.update({int(env): count + 1 for env, count in zip(env_id, counts, strict=True)})
+        action = output['action'].copy()
+        action[opens] = random.forward(obs, env_id)['action'][opens]
+        return Batch.unchecked({'action': action}, len(env_id))
+
+    def reset(env_id: IntArray | None) -> None:
+        for env in list(made) if env_id is None else env_id:
+            made.pop(int(env), None)
+        mode.reset(env_id)
+        random.reset(env_id)
+
+    return mode._replace(forward=by_env(forward, spec), reset=reset)
+
+
 def random_actions(spec: EnvSpec, rng: np.random.Generator) -> Callable[[Array, int], Array]:
     """Returns a function that draws actions of the env [n, ...], allowed ones, for observations [n, ...].
 

@@ -113,6 +113,28 @@ def test_an_evaluation_against_an_opponent_counts_its_games_for_the_first_policy
     assert len(games) == 6 and against['score'] == pytest.approx(wins)
 
 
+def test_evaluations_against_a_past_self_begin_with_random_moves() -> None:
+    games = {}
+    for moves in (0, 1):
+        own = compiled(
+            'tictactoe_league', 'env.n_evaluator_episode=24', f'commander.league.eval_opening={moves}'
+        )
+        tasks = [
+            pair('main', other, (False, False), 'evaluate', task=task, target=0)
+            for task, other in (('a', 'past_1'), ('b', 'random'), ('c', 'past_1'))
+        ]
+        coordinator = ScriptedCoordinator(tasks, {0: weights_of(own, 1)})
+        run(coordinator, own)
+        past, random, again = (
+            list(zip(facts['game_result'][0], facts['episode_info']['eval_episode_len'], strict=True))
+            for facts in (finished.facts for finished in coordinator.finished)
+        )
+        assert past == again, 'an evaluation depends on nothing but the weights'
+        games[moves] = set(past), random
+    assert len(games[0][0]) <= 2 < len(games[1][0]), 'two greedy players play the same game in each seat'
+    assert games[0][1] == games[1][1], 'a random player needs no opening'
+
+
 def test_collection_at_random_plays_and_records_all_seats(cfg: Any) -> None:
     tasks = [
         pair('main', 'main', (True, True), 'collect_at_random', task='a', target=10),
