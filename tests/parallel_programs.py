@@ -226,7 +226,7 @@ def assert_counted(site: Site, killed: tuple[int, ...] = (), restarted: bool = F
     Args:
         site: The folder, with a run that has ended.
         killed: Processes of collectors that were killed.
-        restarted: Whether the coordinator was killed: then rows that it had after its last checkpoint are unknown to it.
+        restarted: Whether all died with the coordinator: then nobody knows of rows after its last checkpoint.
     """
     state = state_of(site.run)
     rows: dict[str, int] = state['coordinator']['rows']

@@ -34,6 +34,15 @@ OVERLAP: int = option(
 """Option ``overlap`` of every collector."""
 
 
+INFERENCE = 'policy.collect.inference'
+"""Option that says where the network acts."""
+
+
+def is_central(cfg: ExperimentConfig) -> bool:
+    """Whether one server acts for all collectors."""
+    return bool(cfg.policy.collect.get('inference') == 'central')
+
+
 class MakeCollector:
     """Creates the collector in an actor from a config; that of rank 0 equals the collector of a run without actors.
 
@@ -43,7 +52,7 @@ class MakeCollector:
     """
 
     def __init__(self, cfg: ExperimentConfig, factory: Any) -> None:
-        self._cfg, self._factory = cfg, factory
+        self._cfg, self.factory = cfg, factory
         self.model: Any = None
         """A custom network, if given; it is copied."""
 
@@ -53,7 +62,7 @@ class MakeCollector:
         # if it acts while the trained policy learns, that policy would draw the same numbers
         policy_rank = rank if section.get('sync', True) and not section.get('overlap') else rank + 1
         build.prepare(cfg)
-        return build.make_collector_parts(cfg, self._factory, rank, policy_rank, self.model)
+        return build.make_collector_parts(cfg, self.factory, rank, policy_rank, self.model)
 
 
 def actor_config(cfg: ExperimentConfig, rank: int, incarnation: int) -> ExperimentConfig:
@@ -66,7 +75,7 @@ def actor_config(cfg: ExperimentConfig, rank: int, incarnation: int) -> Experime
     """
     cfg = copy.deepcopy(cfg)
     section = cfg.policy.collect.collector
-    if not build.get_backend_cls(section).has_gpu(section, rank):
+    if is_central(cfg) or not build.get_backend_cls(section).has_gpu(section, rank):
         cfg.policy.device, cfg.policy.cuda = 'cpu', None
     section.backend, section.collect_print_freq = 'local', None
     cfg.policy.init_from = None  # weights come from the driver
@@ -224,6 +233,7 @@ class LocalBackend(Backend):
         """Creates the envs, or opens the recorded data of a collector that steps none; with ``overlap``, in a child."""
         section = cfg.policy.collect.collector
         kind = SERIAL_COLLECTOR_REGISTRY.get_cls(section)
+        is_central(cfg)  # it is not, and a config may say so
         if section.get('overlap'):
             from rlframe.backend.pool import ChildPool
 

@@ -537,7 +537,7 @@ def _override(tree: Tree, key: str, value: Any, what: str, errors: list[ConfigEr
     Args:
         tree: The tree to change.
         key: Dotted key, which may start with an alias.
-        value: A dict is merged with the existing section.
+        value: A dict is merged with the existing section; an empty one empties an option, such as ``env.schedule``.
         what: The override in words, for errors.
         errors: Mistakes are appended to it.
     """
@@ -556,7 +556,7 @@ def _override(tree: Tree, key: str, value: Any, what: str, errors: list[ConfigEr
     if bad or error:
         return
     try:
-        if isinstance(value, dict):
+        if isinstance(value, dict) and (value or tuple(path) in SECTIONS):
             section: Tree = _clean(section_at(tree, path), '', [])
             merge(section, value)
             value = section

@@ -46,6 +46,11 @@ SERIAL_ONLY: dict[str, tuple[Any, str, str]] = {
     f'{COLLECTOR}.backend': (LOCAL, _PROCESSES, _NUMBER),
     f'{EVALUATOR}.backend': (LOCAL, _PROCESSES, _NUMBER),
     f'{COLLECTOR}.overlap': (0, _PROCESSES, _NUMBER),
+    'policy.collect.inference': (
+        'local',
+        'each collector has a network, whose weights come with its tasks',
+        f"Train on Ray: -m serial, with {COLLECTOR}.backend='ray'.",
+    ),
     f'{COLLECTOR}.past_selves.snapshot_freq': (
         None,
         'the commander chooses the opponents',
@@ -86,6 +91,7 @@ def cross_errors(known: Known) -> list[ConfigError]:
         _takes_schedule(known),
         _counts_env_steps(known),
         _collects_ahead(known),
+        _acts_on_a_server(known),
         _differs_between_collectors(known),
         *_gives_first_priorities(known),
     )
@@ -131,6 +137,15 @@ def _collects_ahead(known: Known) -> ConfigError | None:
     if not why or not known.get(key):
         return None
     return _bad(known, key, f'a round ahead is collected in another process, and {why}', '0')
+
+
+def _acts_on_a_server(known: Known) -> ConfigError | None:
+    """A server acts for collectors in actors."""
+    key, backend = 'policy.collect.inference', known.get(f'{COLLECTOR}.backend')
+    if known.get(key) != 'central' or backend == 'ray':
+        return None
+    message = f'one server acts for collectors in actors, and the backend {backend!r} has none'
+    return _bad(known, key, message, f"'local', or {COLLECTOR}.backend='ray'")
 
 
 def _differs_between_collectors(known: Known) -> ConfigError | None:

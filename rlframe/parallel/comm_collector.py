@@ -86,7 +86,6 @@ class TransportCollector(CommWorker, BaseCommCollector):
     ) -> None:
         CommWorker.__init__(self, cfg, **given)
         self._collector = collector = ZerglingParallelCollector() if collector is None else collector
-        self._confirmed = self._confirmed_before = 0  # rows, in all and before it joined last
         self.pushed, self.dropped = 0, 0
         """Training samples or episodes that the coordinator took, and others."""
         self._stepdata: Any = None
@@ -104,10 +103,6 @@ class TransportCollector(CommWorker, BaseCommCollector):
     @property
     def progress(self) -> int:
         return self._collector.steps
-
-    @property
-    def _unreported(self) -> int:
-        return self.produced - self._confirmed_before
 
     # what the parallel collector asks for
 
@@ -136,7 +131,6 @@ class TransportCollector(CommWorker, BaseCommCollector):
             self.dropped += metadata.rows
             raise
         taken: Taken = reply
-        self._confirmed += metadata.rows
         self.pushed += taken.pushed
         self.dropped += metadata.rows - taken.pushed
         return taken
@@ -161,7 +155,7 @@ class TransportCollector(CommWorker, BaseCommCollector):
         return self._collector.get_finish_info()
 
     def _joined(self) -> None:
-        joined, self._confirmed_before = self._membership, self._confirmed
+        joined = self._membership
         assert joined is not None  # it has joined
         self._collector.enrol(joined.rank, joined.incarnation)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import os
 import platform
@@ -175,11 +176,6 @@ class CommWorker(Configurable):
         """Training samples or episodes produced so far, sent or not."""
         return 0
 
-    @property
-    def _unreported(self) -> int:
-        """Training samples or episodes for the farewell: produced since it joined, or not confirmed before."""
-        return self.produced
-
     # running
 
     def start(self) -> None:
@@ -278,7 +274,8 @@ class CommWorker(Configurable):
                 self._cfg.timeout if self._membership is not None else min(self._cfg.timeout, FIRST_SECONDS)
             )
             try:
-                self._membership, _ = self._ask(self._introduction, Joined, timeout=seconds)
+                introduction = dataclasses.replace(self._introduction, produced=self.produced)
+                self._membership, _ = self._ask(introduction, Joined, timeout=seconds)
                 break
             except RequestRefusedError as error:
                 refusal = error
@@ -324,7 +321,7 @@ class CommWorker(Configurable):
                 if self._membership is not None and not self._has_left.is_set():
                     self._has_left.set()
                     seconds = min(FAREWELL_SECONDS, self._cfg.timeout)
-                    self._ask(Farewell(reason[:MAX_TEXT], self._unreported), Orders, timeout=seconds)
+                    self._ask(Farewell(reason[:MAX_TEXT], self.produced), Orders, timeout=seconds)
             except RLFrameError as silence:
                 logger.debug('no farewell: %s', silence)
             finally:

@@ -48,7 +48,7 @@ def follow_torchrun(cfg: ExperimentConfig) -> bool:
     """Makes the updates of torchrun's rank 0 until it ends, in another rank; in rank 0 returns False at once.
 
     Raises:
-        ConfigError: If torchrun started another number of processes than the config has learners.
+        ConfigError: If torchrun started another number of processes than the config has learners, or may not end them all.
     """
     (rank, size), count = world(), cfg.policy.learn['num_learners']
     if count != size:
@@ -57,6 +57,14 @@ def follow_torchrun(cfg: ExperimentConfig) -> bool:
             where='policy.learn.num_learners',
             got=count,
             expected=str(size),
+        )
+    if restarts := cfg.policy.learn['max_learner_restarts']:
+        raise ConfigError(
+            'torchrun ends all learners if one ends',
+            where='policy.learn.max_learner_restarts',
+            got=restarts,
+            expected='0',
+            remedy='Resume the run, or let --learners start them.',
         )
     if rank == 0:
         return False
@@ -88,6 +96,9 @@ class LearnerAggregator:
         self._cfg = cfg
         self.policy = build.make_policy(cfg, build.make_factory(cfg).spec) if policy is None else policy
         """The policy that is trained."""
+        self._most = cfg.policy.learn['max_learner_restarts']
+        self.restarts = 0
+        """How often the other learners were started again."""
         self._sent, self._info = -1, None  # type: int, Mapping[str, Any] | None
         self._folder, self._children = '', []  # type: str, list[ChildProcess]
         self._ranks: Ranks | None = None
@@ -105,7 +116,7 @@ class LearnerAggregator:
                 data = to_bytes((components_of_script(), to_bytes(given, 'config')), 'config')
                 self._children = [self._started(rank, size, data) for rank in range(1, size)]
                 self._wait_until_ready()
-            self._ranks = Ranks(0, size, self._store, device)
+            self._ranks, self._sent = Ranks(0, size, self._store, device, self._goes_on), -1
         except BaseException:
             self.close()
             raise
@@ -150,10 +161,16 @@ class LearnerAggregator:
         self._forward, own = task.forward, self.policy.get_setting_learn
 
         def forward(data: Batch, **settings: Any) -> Any:
+            if self._ranks is None:
+                self.start()
             with self._watched():
-                self.deal_with_get_data((data, settings))
+                try:
+                    self.deal_with_get_data((data, settings))
+                except RuntimeError as error:
+                    if not self._goes_on(error):
+                        raise
                 answer = self.deal_with_learn((data, settings))
-            return answer if isinstance(answer, Mapping) else self._each(answer)
+            return self._counted(answer) if isinstance(answer, Mapping) else self._each(answer)
 
         def get_setting_learn(info: Mapping[str, Any]) -> dict[str, Any]:
             self._info = {'envstep': info['envstep']}
@@ -164,6 +181,8 @@ class LearnerAggregator:
 
     def deal_with_get_data(self, task: tuple[Batch, Mapping[str, Any]]) -> None:
         """Sends the others what an update depends on: its data and arguments, and the policy's state if it was loaded."""
+        if ends := self._ends():  # a message to one that is gone may wait for ever
+            raise RuntimeError(ends)
         policy, (data, settings) = self.policy, task
         message = {'data': data, 'settings': dict(settings), 'info': self._info}
         message['acting'] = policy.get_attribute('acting').state()
@@ -198,9 +217,29 @@ class LearnerAggregator:
     def _guarded(self, update: Callable[[], Any]) -> Callable[[], Any]:
         def guarded() -> Any:
             with self._watched():
-                return update()
+                return self._counted(update())
 
         return guarded
+
+    def _counted(self, metrics: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Returns the training variables of an update with the number of restarts, if there may be some."""
+        return {**metrics, 'learner_restarts': float(self.restarts)} if self._most else metrics
+
+    def _loss(self, error: RuntimeError) -> str:
+        """Returns what has become of a learner, given the error of a message; empty if the error is about something else."""
+        for child in self._children:
+            child.leave(END_SECONDS)
+        is_of_message = any(name in str(error).lower() for name in ('gloo', 'nccl'))
+        return self._ends() or (f'a learner was lost: {error}' if is_of_message else '')
+
+    def _goes_on(self, error: RuntimeError) -> bool:
+        """Whether this learner makes the running updates alone, after another one was lost; the next ones are shared again."""
+        if self.restarts >= self._most or not (loss := self._loss(error)):
+            return False
+        self.restarts += 1
+        logger.warning('%s; all but the first are started again (%d of %d)', loss, self.restarts, self._most)
+        self.close()
+        return True
 
     @contextlib.contextmanager
     def _watched(self) -> Iterator[None]:
@@ -208,22 +247,20 @@ class LearnerAggregator:
         try:
             yield
         except RuntimeError as error:
-            for child in self._children:
-                child.leave(END_SECONDS)
-            ends = self._ends()
-            if not ends and 'gloo' not in str(error).lower() and 'nccl' not in str(error).lower():
+            if not (loss := self._loss(error)):
                 raise
             raise WorkerLostError(
-                ends or f'a learner was lost: {error}',
-                where='policy.learn.num_learners',
+                loss if not self.restarts else f'{loss}, after {self.restarts} restarts',
+                where='policy.learn.max_learner_restarts',
                 remedy='Resume the run: its last checkpoint has the state of all learners.',
             ) from error
 
     def close(self) -> None:
         """Ends the other learners; may be called twice."""
         if self._ranks is not None:
-            with contextlib.suppress(RuntimeError):  # the others may be gone
-                self._ranks.send(pack({}).chunks)
+            if not self._ends():
+                with contextlib.suppress(RuntimeError):  # those of torchrun may be gone
+                    self._ranks.send(pack({}).chunks)
             self._ranks.close()
             self._ranks = None
         for child in self._children:

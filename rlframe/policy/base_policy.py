@@ -31,7 +31,7 @@ from rlframe.policy.parts.normalize import NORMALIZE_OBS, NORMALIZE_REWARD, Norm
 from rlframe.policy.parts.options import INIT_FROM, ModelConfig, network_options
 from rlframe.policy.parts.random_policy import random_collect_mode
 from rlframe.policy.parts.random_shift import RANDOM_SHIFT, RandomShift, check_shift
-from rlframe.policy.parts.ranks import NUM_LEARNERS
+from rlframe.policy.parts.ranks import MAX_LEARNER_RESTARTS, NUM_LEARNERS
 from rlframe.policy.parts.sequences import Rows
 from rlframe.registry import MODEL_REGISTRY
 from rlframe.run.checkpoint_tree import compare_states
@@ -50,6 +50,8 @@ class LearnConfig(Section):
     """Section ``learn`` of every policy."""
 
     num_learners: int = option(NUM_LEARNERS)
+
+    max_learner_restarts: int = option(MAX_LEARNER_RESTARTS)
 
     random_shift: int = option(RANDOM_SHIFT)
 
@@ -82,6 +84,10 @@ class CollectConfig(Section):
         unit='env steps',
         doc='length of a training sample; more than 1 makes sequences',
         rule=_takes_sequences,
+    )
+    inference: Literal['local', 'central'] = option(
+        'local',
+        doc="where the network acts: 'local' in each collector, 'central' on one server for all collectors on Ray",
     )
 
 

@@ -6,13 +6,15 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
+import fault_envs
 import numpy as np
 import pytest
 import torch
-from parallel_parts import compiled
+from parallel_parts import PATIENCE, compiled
 from runs import CASES, ROOT, assert_same_end, every, finish, killed_and_straight
 
 from rlframe.errors import ConfigError, WorkerLostError
@@ -20,6 +22,7 @@ from rlframe.pipeline import SerialPipeline, build
 from rlframe.pipeline.learner_aggregator import LearnerAggregator, make_learners
 from rlframe.policy.dqn import DQNPolicy
 from rlframe.registry import POLICY_REGISTRY
+from rlframe.worker.learner.learner_hook import LearnerHook
 
 UPDATES = 20
 RUNS = {
@@ -34,26 +37,49 @@ RUNS = {
 DROQ = (*CASES['sac'], 'policy.type=droq', 'policy.learn.batch_size=15')
 
 
-def trained(case: str, learners: int) -> tuple[dict[str, Any], dict[str, Any], Any]:
-    """Returns the weights after some updates, the logged values and the last priorities."""
+def trained(
+    case: str, learners: int, *more: str, kill_at: int = -1
+) -> tuple[dict[str, Any], dict[str, Any], Any]:
+    """Returns the weights after some updates, the logged values and the last priorities.
+
+    Args:
+        case: One of ``RUNS``.
+        learners: Number of learners.
+        more: Further options.
+        kill_at: The train iteration before which one of them is killed.
+    """
     name, *words = RUNS[case]
-    with SerialPipeline(compiled(name, f'policy.learn.num_learners={learners}', *words)) as pipeline:
+    with SerialPipeline(compiled(name, f'policy.learn.num_learners={learners}', *words, *more)) as pipeline:
+        if kill_at >= 0:
+            pipeline.learner.register_hook(KillLearner(at=kill_at))
         while pipeline.progress.train_iter < UPDATES:
             pipeline.step()
         learner = pipeline.learner
         return dict(pipeline.policy.model.state_dict()), learner.log_buffer['scalar'], learner.priority_info
 
 
-@pytest.mark.parametrize(
-    ('case', 'learners'),
-    [
-        ('dqn', 2),
-        *(
-            pytest.param(*each, marks=pytest.mark.slow)
-            for each in (('ppo', 2), ('sac', 2), ('dqn', 3), ('ppo', 3))
-        ),
-    ],
-)
+class KillLearner(LearnerHook):
+    """Kills the last of several learners before the update of the train iteration ``at``."""
+
+    position = 'before_iter'
+
+    def __call__(self, learner: Any) -> None:
+        if learner.train_iter == self.at:
+            child = learner.group._children[-1]
+            os.kill(child.pid, signal.SIGKILL)
+            child.leave(PATIENCE)
+
+
+CASES_OF_RANKS = [
+    ('dqn', 2),
+    *(
+        pytest.param(*each, marks=pytest.mark.slow)
+        for each in (('ppo', 2), ('sac', 2), ('dqn', 3), ('ppo', 3))
+    ),
+]
+
+
+@pytest.mark.parametrize(('case', 'learners'), CASES_OF_RANKS)
 def test_ranks_with_parts_of_a_batch_equal_one_with_all_of_it(case: str, learners: int, cwd: Path) -> None:
     alone, together = trained(case, 1), trained(case, learners)
     for name, weights in alone[0].items():
@@ -64,6 +90,48 @@ def test_ranks_with_parts_of_a_batch_equal_one_with_all_of_it(case: str, learner
     if case == 'dqn':
         assert alone[2]['replay_buffer_idx'].tolist() == together[2]['replay_buffer_idx'].tolist()
         np.testing.assert_allclose(together[2]['priority'], alone[2]['priority'], rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize(('case', 'learners'), CASES_OF_RANKS)
+def test_no_update_is_lost_with_a_learner_that_is_started_again(
+    case: str, learners: int, cwd: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, 'tempdir', str(cwd))
+    alone = trained(case, 1)
+    again = trained(case, learners, 'policy.learn.max_learner_restarts=1', kill_at=7)
+    for name, weights in alone[0].items():
+        torch.testing.assert_close(again[0][name], weights, rtol=0, atol=1e-6)
+    assert again[1].pop('learner_restarts') == 1 and again[1].keys() == alone[1].keys()
+    assert not list(cwd.glob('rlframe-*')), 'the first connection left a folder'
+
+
+def test_a_run_is_solved_though_its_learners_die_as_often_as_they_may(cwd: Path) -> None:
+    words = (
+        'policy.learn.num_learners=2',
+        'policy.learn.max_learner_restarts=2',
+        'policy.collect.n_sample=510',
+    )
+    goal = ('env.stop_value=60', 'policy.eval.evaluator.eval_freq=1000', 'max_env_step=40000')
+    with SerialPipeline(compiled('cartpole_ppo', *words, *goal)) as pipeline:
+        group = pipeline.learner.group
+        for kill_at in (5, 350):
+            pipeline.learner.register_hook(KillLearner(at=kill_at))
+        pipeline.run()
+        assert pipeline.stopped and pipeline.complete
+        assert group.restarts == 2
+        children = list(group._children)
+    assert all(child.ended is not None for child in children)
+    assert fault_envs.children() == set()
+
+
+@pytest.mark.slow
+def test_one_more_loss_than_restarts_ends_the_run_with_the_reason(cwd: Path) -> None:
+    words = ('policy.learn.max_learner_restarts=1', 'policy.learn.num_learners=2')
+    with SerialPipeline(compiled('cartpole_dqn', *words)) as pipeline:
+        for kill_at in (3, 6):
+            pipeline.learner.register_hook(KillLearner(at=kill_at))
+        with pytest.raises(WorkerLostError, match='learner 1 ended: killed by SIGKILL, after 1 restarts'):
+            pipeline.run()
 
 
 def test_a_learner_that_dies_ends_the_run_with_the_reason(cwd: Path) -> None:

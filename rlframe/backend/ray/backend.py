@@ -9,14 +9,17 @@ from typing import TYPE_CHECKING, Any
 
 from rlframe.backend.base import (
     COLLECTOR,
+    INFERENCE,
     Backend,
     LocalBackend,
     MakeCollector,
+    is_central,
     mark_collecting,
     mark_read,
 )
 from rlframe.backend.ray.options import (
     EVALUATOR_OPTIONS,
+    INFERENCE_OPTIONS,
     RAY_OPTIONS,
     SHARD_OPTIONS,
     check_ray_options,
@@ -91,6 +94,7 @@ def collector_errors(known: Known) -> list[ConfigError]:
                 expected='0, or sync=True',
             )
         )
+    errors += server_errors(known, given)
     if known.get(f'{COLLECTOR}.past_selves.snapshot_freq') is not None:
         errors.append(_stays_here(COLLECTOR, 'past selves are snapshots of the policy in this process'))
     if known.get(f'{COLLECTOR}.type') == 'dataset':
@@ -99,6 +103,52 @@ def collector_errors(known: Known) -> list[ConfigError]:
         lag = lag_error(POLICY_REGISTRY.get(known['policy.type']), f'{COLLECTOR}.sync')
         errors += [lag] if lag else []
     return errors
+
+
+def server_errors(known: Known, given: Mapping[str, Any]) -> list[ConfigError]:
+    """Returns the mistakes about the server that acts for all collectors.
+
+    Args:
+        known: Dotted keys of the whole config to values; keys with invalid values are left out.
+        given: The options of the backend.
+    """
+    if known.get(INFERENCE) != 'central':
+        without = (
+            "it is an option of the server, and each collector acts itself (policy.collect.inference='local')"
+        )
+        return [
+            ConfigError(
+                without,
+                where=f'{COLLECTOR}.{name}',
+                got=given[name],
+                expected=f"{RAY_OPTIONS[name].default!r}, or {INFERENCE}='central'",
+            )
+            for name in INFERENCE_OPTIONS
+            if given.get(name, RAY_OPTIONS[name].default) != RAY_OPTIONS[name].default
+        ]
+    count, batch = given.get('num_collectors', 1), given.get('inference_batch') or 1
+    found = {
+        'policy.model.noisy': (
+            bool(known.get('policy.model.noisy')),
+            'a network with noise in its weights would draw it for all collectors together',
+            'False',
+        ),
+        f'{COLLECTOR}.update_after_each_batch': (
+            given.get('update_after_each_batch') is False,
+            'the server has one version of the weights for all collectors, the newest',
+            'True',
+        ),
+        f'{COLLECTOR}.inference_batch': (
+            batch > count,
+            f'a collector has one request at a time, and there are {count}',
+            f'at most {count}, or None',
+        ),
+    }
+    return [
+        ConfigError(why, where=key, got=known.get(key), expected=f"{right}, or {INFERENCE}='local'")
+        for key, (is_wrong, why, right) in found.items()
+        if is_wrong
+    ]
 
 
 def evaluator_errors(known: Known) -> list[ConfigError]:
@@ -183,7 +233,12 @@ class RayBackend(Backend):
         mark_collecting(cfg)
         make = MakeCollector(cfg, self.factory)
         to_bytes(make, 'make')  # raises here if it cannot be sent
-        self._actors = ActorPool(section, make=make)
+        if is_central(cfg):
+            from rlframe.backend.ray.inference import CentralPool
+
+            self._actors = CentralPool(cfg, make)
+        else:
+            self._actors = ActorPool(section, make=make)
 
     def open_evaluator(self, cfg: ExperimentConfig) -> None:
         """Connects to Ray and checks that it has room for the actor; raises like ``open_collector``."""
@@ -240,7 +295,8 @@ class RayBackend(Backend):
 
     def summary(self, cfg: ExperimentConfig) -> str:
         actors = cfg.policy.collect.collector.num_collectors
-        return f'{actors} Ray actor(s) with {super().summary(cfg)} each'
+        server = ', one inference server' if is_central(cfg) else ''
+        return f'{actors} Ray actor(s) with {super().summary(cfg)} each{server}'
 
     @classmethod
     def keeps_here(cls, section: Mapping[str, Any]) -> bool:
@@ -253,7 +309,9 @@ class RayBackend(Backend):
 
     @classmethod
     def collector_resources(cls, section: Mapping[str, Any]) -> list[dict[str, float]]:
-        return [actor_resources(remote_config_of(section, rank)) for rank in range(section['num_collectors'])]
+        ranks = range(section['num_collectors'])
+        server = actor_resources({'num_cpus': 0, **section['inference_remote_config']})
+        return [actor_resources(remote_config_of(section, rank)) for rank in ranks] + [server] * bool(server)
 
     @classmethod
     def evaluator_resources(cls, section: Mapping[str, Any]) -> list[dict[str, float]]:

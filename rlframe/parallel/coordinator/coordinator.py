@@ -257,6 +257,7 @@ class Coordinator(Configurable):
         if (before := self.workers.holder(message, session)) is not None:
             self.leave(before, 'it joined again')
         worker = self.workers.join(message, session)
+        self._count_lost(worker, message.produced)
         if worker.role == 'collector' and self.workers.present('collector') > self.commander.collector_places:
             self._added_places += 1
             self.deal_with_increase_collector()
@@ -314,7 +315,11 @@ class Coordinator(Configurable):
         """Counts training samples or episodes that a collector produced."""
         self.received, self.pushed = self.received + pushed + dropped, self.pushed + pushed
         self.dropped += dropped
-        worker.pushed, worker.dropped = worker.pushed + pushed, worker.dropped + dropped
+        worker.counted += pushed + dropped
+
+    def _count_lost(self, worker: Worker, produced: int) -> None:
+        """Counts what a collector has produced and nobody has, such as rows after the last checkpoint, as dropped."""
+        self._count_rows(worker, 0, max(produced - worker.counted, 0))
 
     def _on_finished(self, worker: Worker, message: m.Finished, payload: Any) -> m.Orders:
         if message.task != worker.task:
@@ -381,7 +386,7 @@ class Coordinator(Configurable):
 
     def _on_farewell(self, worker: Worker, message: m.Farewell, _: Any) -> m.Orders:
         orders = self._orders(worker)
-        self._count_rows(worker, 0, max(message.produced - worker.pushed - worker.dropped, 0))
+        self._count_lost(worker, message.produced)
         self.leave(worker, '')
         logger.info('%s left: %s', worker, message.reason)
         return orders

@@ -36,10 +36,8 @@ class Worker:
     """Id of its task; empty if it has none."""
     progress: int = -1
     """That of its last sign of life; -1 before the first."""
-    pushed: int = 0
-    """Training samples or episodes of it that were taken."""
-    dropped: int = 0
-    """Training samples or episodes of it that arrived and were dropped."""
+    counted: int = 0
+    """Training samples or episodes of it that were counted, over all its connections."""
     session: str = ''
     """Its connection."""
 
@@ -64,6 +62,7 @@ class WorkerTable:
         self.lost: list[str] = []
         """The workers that were lost, in words, with the causes."""
         self._seats: dict[tuple[str, str], tuple[int, int]] = {}  # rank and incarnation of each role and name
+        self._counted: dict[tuple[str, str], int] = {}  # of those that are not present
         # when the workers that have not come back were lost, by role and name
         self._lost_at: dict[tuple[str, str], float] = {}
         self._missing_since = dict.fromkeys(self.joined, clock())
@@ -104,6 +103,7 @@ class WorkerTable:
             incarnation,
             self._clock(),
             self._clock(),
+            counted=self._counted.pop((message.role, message.name), 0) if message.produced else 0,
             session=session,
         )
         self.by_id[name] = worker
@@ -121,18 +121,27 @@ class WorkerTable:
         return seat
 
     SCHEMA: Schema = {
-        'seats': schema.list_of({'role': TEXT, 'name': TEXT, 'rank': COUNT, 'incarnation': COUNT}),
+        'seats': schema.list_of(
+            {'role': TEXT, 'name': TEXT, 'rank': COUNT, 'incarnation': COUNT, 'counted?': COUNT}
+        ),
     }
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns the names and numbers of all that ever joined, so that no seed is used twice."""
-        names = ('role', 'name', 'rank', 'incarnation')
-        return {'seats': [dict(zip(names, key + seat, strict=True)) for key, seat in self._seats.items()]}
+        """Returns the names, numbers and rows of all that ever joined, so that no seed is used and no row counted twice."""
+        names = ('role', 'name', 'rank', 'incarnation', 'counted')
+        counted = self._counted | {(w.role, w.name): w.counted for w in self.by_id.values()}
+        return {
+            'seats': [
+                dict(zip(names, (*key, *seat, counted.get(key, 0)), strict=True))
+                for key, seat in self._seats.items()
+            ]
+        }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restores what ``state_dict()`` returned; no worker is present by that."""
         check_state(state, self.SCHEMA)
         self._seats = {(s['role'], s['name']): (s['rank'], s['incarnation']) for s in state['seats']}
+        self._counted = {(s['role'], s['name']): s.get('counted', 0) for s in state['seats']}
 
     def find(self, role: str, name: str) -> Worker | None:
         """Returns the present worker of a role and a name; None if there is none."""
@@ -169,6 +178,7 @@ class WorkerTable:
         found = self.by_id.pop(worker, None)
         if found is not None:
             self._missing_since[found.role] = self._clock()
+            self._counted[found.role, found.name] = found.counted
             if cause:
                 self.lost.append(f'{found}: {cause}')
                 self._lost_at[found.role, found.name] = self._clock()

@@ -102,6 +102,8 @@ class Join(Message):
     """Hash of the part of the config that all roles must share."""
     pid: int
     host: str
+    produced: int = 0
+    """Training samples or episodes that it has produced so far, sent or not."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -205,7 +207,7 @@ class Farewell(Message):
 
     reason: str
     produced: int
-    """Training samples or episodes that it produced since it joined, sent or not."""
+    """Training samples or episodes that it has produced so far, sent or not."""
 
 
 # what the coordinator answers

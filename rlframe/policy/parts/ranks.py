@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 from rlframe.data.faces import Metrics
@@ -44,6 +45,14 @@ NUM_LEARNERS = Field(
     rule=check_ranks,
 )
 """Option ``learn.num_learners`` of every policy."""
+MAX_LEARNER_RESTARTS = Field(
+    0,
+    range='[0, inf)',
+    unit='restarts',
+    doc='how often the other learners are started again, from the state of the first one, after one was lost; one more loss ends the run',
+    may_change=True,
+)
+"""Option ``learn.max_learner_restarts`` of every policy."""
 UNHEARD_OF = timedelta(days=1)
 """How long a rank may hear nothing, such as during an evaluation; one that ends is noticed at once."""
 SHARED = ('critics',)
@@ -76,10 +85,20 @@ class Ranks:
         size: Number of processes.
         store: A file that all of them can reach, for those of one machine; '': as the variables that torchrun sets say.
         device: Device of the policy: 'cuda' exchanges by NCCL, 'cpu' by Gloo.
+        goes_on: Called with the error of an update whose messages failed: whether this process makes the update again,
+            alone; then it has closed the ranks.
     """
 
-    def __init__(self, rank: int, size: int, store: str, device: torch.device) -> None:
-        self.rank, self.size = rank, size
+    def __init__(
+        self,
+        rank: int,
+        size: int,
+        store: str,
+        device: torch.device,
+        goes_on: Callable[[RuntimeError], bool] = lambda _: False,
+    ) -> None:
+        self.rank, self.size, self._goes_on = rank, size, goes_on
+        self._detach: Callable[[], None] = lambda: None
         self._weight = 1.0  # of this rank's part of the running update
         found: dict[str, Any] = {}
         if store:
@@ -94,11 +113,21 @@ class Ranks:
 
         def shared(rows: Rows, *kind: Any) -> Metrics:
             own, count = self._part(rows)
-            return self._together(update(own, *kind), count)
+            try:
+                return self._together(update(own, *kind), count)
+            except RuntimeError as error:
+                if not self._goes_on(error):
+                    raise
+            metrics: Metrics = update(rows, *kind)
+            return metrics
 
-        policy.update_tensors, policy.ranks = shared, self
-        for optimizer in optimizers_of(policy):
-            optimizer.ranks = self
+        def share(update_tensors: Any, ranks: Ranks | None) -> None:
+            policy.update_tensors, policy.ranks = update_tensors, ranks
+            for optimizer in optimizers_of(policy):
+                optimizer.ranks = ranks
+
+        share(shared, self)
+        self._detach = partial(share, update, None)
 
     def _part(self, rows: Rows) -> tuple[Rows, int]:
         """Returns this rank's rows, and the number of all; parts differ by one row at most."""
@@ -161,7 +190,8 @@ class Ranks:
         return data.numpy()
 
     def close(self) -> None:
-        """Leaves the others; may be called twice."""
+        """Leaves the others, so that the policy is updated by this process alone; may be called twice."""
+        self._detach()
         if dist.is_initialized():
             dist.destroy_process_group()
 

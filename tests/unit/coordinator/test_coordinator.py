@@ -414,6 +414,25 @@ def test_rows_are_pushed_or_counted_as_dropped_in_any_order_of_events(events: li
     } <= coordinator.workers.by_id.keys()
 
 
+def test_rows_after_the_last_checkpoint_are_dropped_once_when_their_collector_joins_again() -> None:
+    first, second = Experiment(), Experiment()
+    learning(first)
+    collector = first.join('collector', 'c')
+    evaluated(collector, 1.0)
+    task = collector(m.AskTask()).task
+    collector(*part(task, 0, 3))
+    saved = first.coordinator.state_dict()
+    collector(*part(task, 1, 3))  # nobody but the collector knows of them after the kill
+
+    coordinator = second.coordinator
+    coordinator.load_state_dict(saved)
+    again = second.join('collector', 'c', produced=8)  # of which two were not sent
+    assert (coordinator.received, coordinator.pushed, coordinator.dropped) == (8, 3, 5)
+    again(m.Farewell('', 8))
+    second.join('collector', 'c')  # another process of this name
+    assert (coordinator.received, coordinator.pushed, coordinator.dropped) == (8, 3, 5)
+
+
 def test_a_collector_whose_env_hangs_is_lost_although_it_sends_signs_of_life() -> None:
     experiment = Experiment(stall_deadline=20.0, worker_deadline=15.0)
     learning(experiment)

@@ -13,7 +13,7 @@ from rlframe.parallel.comm_collector import TransportCollector
 from rlframe.parallel.parallel_collectors import ZerglingParallelCollector
 from rlframe.parallel.roles import collector_maker, evaluator_maker
 from rlframe.parallel.transport.base import Reply
-from rlframe.parallel.transport.messages import AskTask, Beat, Collected, Orders, Refused, Taken, Wait
+from rlframe.parallel.transport.messages import AskTask, Beat, Collected, Join, Orders, Refused, Taken, Wait
 
 DQN = ('cartpole_dqn', 'policy.collect.n_sample=6')
 
@@ -147,7 +147,8 @@ def test_a_restarted_coordinator_is_joined_again(cfg: Any) -> None:
     assert coordinator.kinds.count('Join') == 2
     assert [message.version for message, _ in coordinator.parts] == [5, 2]
     assert (comm.produced, comm.pushed, comm.dropped) == (18, 12, 6)
-    assert coordinator.produced == 12  # since it joined again, and those without a confirmation
+    joins = [message.produced for message in coordinator.messages if isinstance(message, Join)]
+    assert joins == [0, 12] and coordinator.produced == 18, 'a restarted coordinator is told of all rows'
 
 
 def failing(comm: TransportCollector, monkeypatch: pytest.MonkeyPatch, *errors: Exception) -> list[Exception]:
