@@ -42,12 +42,7 @@ if TYPE_CHECKING:
 
 BUFFER, EVALUATOR = 'policy.other.replay_buffer', 'policy.eval.evaluator'
 Known = Mapping[str, Any]
-UNSHARED = {
-    'max_use': math.inf,
-    'max_staleness': math.inf,
-    'thruput_controller.push_sample_rate_limit.max': math.inf,
-    'thruput_controller.push_sample_rate_limit.min': 0.0,
-}
+UNSHARED = {'max_use': math.inf, 'max_staleness': math.inf}
 """Options of one replay buffer that shards do not have, with the values that change nothing."""
 
 
