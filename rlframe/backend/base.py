@@ -43,19 +43,6 @@ def is_central(cfg: ExperimentConfig) -> bool:
     return bool(cfg.policy.collect.get('inference') == 'central')
 
 
-def no_server_errors(known: Mapping[str, Any]) -> list[ConfigError]:
-    """Returns the mistake of a config that asks for a server, which acts for collectors in actors, where there is none.
-
-    Args:
-        known: Dotted keys of the whole config to values; keys with invalid values are left out.
-    """
-    if known.get(INFERENCE) != 'central':
-        return []
-    message = f'one server acts for collectors in actors, and the backend {known.get(f"{COLLECTOR}.backend")!r} has none'
-    expected = f"'local', or {COLLECTOR}.backend='ray' in serial mode"
-    return [ConfigError(message, where=INFERENCE, got='central', expected=expected)]
-
-
 class MakeCollector:
     """Creates the collector in an actor from a config; that of rank 0 equals the collector of a run without actors.
 
@@ -123,7 +110,7 @@ class Backend(Configurable):
     config: dict[str, Any] = dict(collector={}, evaluator={}, replay_buffer={})
     """Options that a config may set under ``policy.collect.collector``, ``policy.eval.evaluator`` and
     ``policy.other.replay_buffer``, in addition to those of the collector, evaluator or replay buffer."""
-    rules: Mapping[str, Callable[[Mapping[str, Any]], list[ConfigError]]] = dict(collector=no_server_errors)
+    rules: Mapping[str, Callable[[Mapping[str, Any]], list[ConfigError]]] = {}
     """For a role (``'collector'``, ``'evaluator'``, ``'replay_buffer'``), what returns the mistakes of a config that has it here,
     beyond those of single options; it gets the dotted keys of the config and their values, without those that are invalid."""
 
