@@ -91,8 +91,7 @@ class MakeServed:
             cfg.policy.device, cfg.policy.cuda = self._cfg.policy.device, self._cfg.policy.cuda
         build.prepare(cfg)
         policy = build.make_policy(cfg, self._spec, self.model, ('collect',))
-        batch = section.inference_batch or section.num_collectors
-        return Served(policy, batch, section.inference_timeout)
+        return Served(policy, section.inference_batch or section.num_collectors, section.inference_timeout)
 
 
 class Asked(NamedTuple):
@@ -133,8 +132,8 @@ class InferenceActor(RemoteActor):
         """Creates the policy, and returns what collectors have to know of its network."""
         self._parts = self._made()
         model = self._parts.policy.model
-        names = (name for name in dir(model) if not name.startswith('_') and not hasattr(nn.Module, name))
-        methods = frozenset(name for name in names if callable(getattr(model, name)))
+        own = set(dir(model)) - set(dir(nn.Module))
+        methods = frozenset(name for name in own if callable(getattr(model, name)))
         return Network(os.getpid(), methods, getattr(model, 'state_shape', None))
 
     @answers
@@ -162,7 +161,7 @@ class InferenceActor(RemoteActor):
     def _begin(self, rank: int, version: int, pieces: Sequence[Array]) -> dict[str, Any]:
         if version > self._version:
             if self._parts is None:  # Ray has replaced the server
-                self.launch()
+                self._parts = self._made()
             state = unflatten(pieces)
             self._parts.policy.collect_mode.load_state_dict(state)
             self._version, self._rest = version, {name: state[name] for name in state if name != 'model'}
@@ -216,9 +215,9 @@ class InferenceActor(RemoteActor):
             together = [asked for asked in everyone if asked.method == method]
             outputs = self._outputs(method, [asked.args for asked in together])
             for i, asked in enumerate(together):
+                answer = outputs if isinstance(outputs, Failure) else Answer(self._version, outputs[i])
                 if not asked.answer.done():  # its caller may have been lost
-                    is_failure = isinstance(outputs, Failure)
-                    asked.answer.set_result(outputs if is_failure else Answer(self._version, outputs[i]))
+                    asked.answer.set_result(answer)
 
     @answers
     def _outputs(self, method: str, requests: Sequence[tuple[Any, ...]]) -> list[Any]:
