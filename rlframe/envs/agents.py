@@ -160,7 +160,7 @@ class TupleGame:
         if not all(isinstance(space, gymnasium.spaces.Tuple) for space in spaces):
             raise EnvError(
                 f'{env_id} is no env for several agents',
-                where='env.kwargs.game',
+                where='env.kwargs',
                 got=spaces[1],
                 expected='observations and actions that are tuples',
                 remedy='Take the id without agents: in front.',
