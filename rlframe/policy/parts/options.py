@@ -243,9 +243,7 @@ def _has_a_server(_: type[Any], cfg: Any) -> ConfigError | None:
     if backend == 'ray':
         return None
     message = f'one server acts for collectors in actors, and the backend {backend!r} has none'
-    return ConfigError(
-        message, expected="'local', or, in serial mode, policy.collect.collector.backend='ray'"
-    )
+    return ConfigError(message, expected="'local', or policy.collect.collector.backend='ray' in serial mode")
 
 
 INFERENCE = Field(
