@@ -41,6 +41,7 @@ FAMILIES = {
     ],  # its arms cannot be made by newer ones
     'popgym': ['popgym >= 1.0'],
     'mpe2': ['mpe2 >= 1.0'],
+    'lbforaging': ['lbforaging >= 2.0'],
     'mo-gymnasium': ['mo-gymnasium >= 1.3'],
 }
 """Extra to the packages of envs of others that the tests of families play."""
@@ -128,7 +129,7 @@ setup(
         'Intended Audience :: Science/Research',
         'Operating System :: POSIX :: Linux',
         'Programming Language :: Python :: 3 :: Only',
-        'Programming Language :: Python :: 3.11',  # CI runs on it; the fast tests pass on the others
+        'Programming Language :: Python :: 3.11',  # .ci/interpreters runs the fast tests on each
         'Programming Language :: Python :: 3.12',
         'Programming Language :: Python :: 3.13',
         'Topic :: Scientific/Engineering :: Artificial Intelligence',

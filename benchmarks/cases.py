@@ -16,7 +16,7 @@ DISTRIBUTIONS = {
     'cpprb': 'cpprb',
     'torchrl_sync': 'torchrl',
     'torchrl_async': 'torchrl',
-    'rllib': 'ray',
+    **dict.fromkeys(('rllib', 'rllib_impala', 'rllib_appo'), 'ray'),
 }
 """Peers that must be installed; the others are loops written by hand."""
 

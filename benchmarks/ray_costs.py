@@ -1,6 +1,6 @@
 """Measures what the model in docs/scaling.md is made of; prints one JSON line for each figure.
 
-usage: python benchmarks/ray_costs.py calls|data|weights|driver|nodes|replay
+usage: python benchmarks/ray_costs.py calls|data|weights|driver|nodes|replay|inference
 
     calls    a small call of an actor, and the start of Ray and of an actor
     data     arrays of an actor in this process, as they are and copied into rows that exist
@@ -8,18 +8,24 @@ usage: python benchmarks/ray_costs.py calls|data|weights|driver|nodes|replay
     driver   what a batch costs the driver beside its data, and a wait for many answers
     nodes    an object of another node, over the network of this machine
     replay   an update's batch of 128 from prioritized replay in this process and in two shards, and its new priorities
+    inference  an env step of 2 and 4 collectors with 8 or 64 envs each, whose network is in each of them or in one place: CPU time of
+             all processes, and time; of CartPole, and of stacks of images that cost nothing with the CNN of Atari
 """
 
 from __future__ import annotations
 
 import json
 import logging
+import os
 import sys
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterable
+from pathlib import Path
 from statistics import median
 from time import perf_counter, process_time
 from typing import Any
 
+import gymnasium
 import numpy as np
 import ray
 import torch
@@ -208,6 +214,70 @@ def replay() -> None:
         place.close()
 
 
+class Images(gymnasium.Env[Any, Any]):
+    """Stacks of four images of 84 x 84 that are there already."""
+
+    observation_space = gymnasium.spaces.Box(0, 255, (4, 84, 84), np.uint8)
+    action_space = gymnasium.spaces.Discrete(6)
+
+    def __init__(self) -> None:
+        self._stacks = np.random.default_rng(0).integers(0, 256, (16, 4, 84, 84), np.uint8)
+        self._count = 0
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        return self._stacks[0], {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self._count += 1
+        return self._stacks[self._count % 16], 0.0, self._count % 1000 == 0, False, {}
+
+
+def cpu_seconds(pids: Iterable[int]) -> float:
+    """Returns the CPU time of processes so far."""
+    found = (Path(f'/proc/{pid}/stat').read_text().rpartition(')')[2].split()[11:13] for pid in pids)
+    return sum(int(ticks) for pair in found for ticks in pair) / os.sysconf('SC_CLK_TCK')
+
+
+def inference() -> None:
+    from rlframe.config import compile_config
+    from rlframe.pipeline import SerialPipeline
+
+    ray.init(address='local', num_cpus=8, **RAY)
+    os.chdir(tempfile.mkdtemp())
+    cases = ('CartPole-v1', 8, 20_480), ('CartPole-v1', 64, 81_920), (Images, 8, 2048)
+    given = ((*case, count, where) for case in cases for count in (2, 4) for where in ('local', 'central'))
+    for env, env_num, steps, count, where in given:
+        main = {
+            'env': {'env_id': env, 'collector_env_num': env_num, 'stop_value': 1e9},
+            'policy': {
+                'cuda': False,
+                'model': {} if isinstance(env, str) else {'encoder': 'nature'},
+                'collect': {'n_sample': steps // 4, 'inference': where},
+                'other': {'replay_buffer': {'replay_buffer_size': 100}},
+            },
+        }
+        collector = {'type': 'sample', 'backend': 'ray', 'num_collectors': count}
+        cfg = compile_config(main, {'policy': {'type': 'dqn'}, 'collector': collector})
+        with SerialPipeline(cfg) as run:
+            pool: Any = run.collector._pool  # type: ignore[attr-defined]
+            pools = [pool, *([pool.server] if where == 'central' else [])]
+            pids = [os.getpid(), *(slot.facts.pid for own in pools for slot in own.slots.values())]
+            for _ in ('warm', 'measured'):
+                start, used = perf_counter(), cpu_seconds(pids)
+                for _ in range(4):
+                    run.collector.collect(policy_kwargs={'eps': 0.1})
+                wall, cpu = (perf_counter() - start) / steps, (cpu_seconds(pids) - used) / steps
+            name = env if isinstance(env, str) else env.__name__
+            show(
+                env=name,
+                env_num=env_num,
+                collectors=count,
+                inference=where,
+                cpu_us=round(1e6 * cpu),
+                us=round(1e6 * wall),
+            )
+
+
 if __name__ == '__main__':
     torch.set_num_threads(1)
-    {f.__name__: f for f in (calls, data, weights, driver, nodes, replay)}[sys.argv[1]]()
+    {f.__name__: f for f in (calls, data, weights, driver, nodes, replay, inference)}[sys.argv[1]]()

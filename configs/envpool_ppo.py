@@ -1,4 +1,4 @@
-"""PPO on EnvPool's families of envs: return 3995.7 (Jumanji/Game2048-v1), 21.8 (HighwayFast-v0), 3921.9 (MetaWorld/Reach-v3), 769.9 (MyoSuite/myoFingerReachFixed-v0), 247.2 (PointMaze_UMaze-v3), 454.7 (WalkerWalk-v1), seeds 0-2, 1,003,520 env steps, 89 s of CPU time.
+"""PPO on EnvPool's families of envs: return 3995.7 (Jumanji/Game2048-v1), 21.8 (HighwayFast-v0), 3930.4 (MetaWorld/Reach-v3), 769.9 (MyoSuite/myoFingerReachFixed-v0), 247.2 (PointMaze_UMaze-v3), 454.7 (WalkerWalk-v1), seeds 0-2, 1,003,520 env steps, 123 s of CPU time.
 
 For another env: `env.env_id=WalkerWalk-v1`, or any other of `rlframe list env envpool:`.
 """

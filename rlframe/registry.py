@@ -453,7 +453,7 @@ BUFFER_REGISTRY: Registry[IBuffer] = Registry(
         sequence_buffer='sequence',
         episode_buffer='episode',
     ),
-    interface='rlframe.worker.replay_buffer.base_buffer:IBuffer',
+    interface='rlframe.worker.replay_buffer.buffer:IBuffer',
 )
 """Replay buffers, which store transitions and sample from them."""
 PARALLEL_COLLECTOR_REGISTRY: Registry[BaseParallelCollector] = Registry(

@@ -6,23 +6,14 @@ from typing import Any
 
 import gymnasium
 import numpy as np
+from fakes import IdentityEnv
 
 
-class RightActionEnv(gymnasium.Env):
+class RightActionEnv(IdentityEnv):
     """Earns up to 1 in each of 8 steps, for an action near the right one of the class that it shows."""
 
-    observation_space = gymnasium.spaces.Box(0, 1, (4,), np.float32)
     right: Any = None
     """The right action of each class, [4, ...]."""
-
-    def _next(self) -> np.ndarray:
-        self._class = int(self.np_random.integers(4))
-        return np.eye(4, dtype=np.float32)[self._class]
-
-    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[np.ndarray, dict[str, Any]]:
-        super().reset(seed=seed)
-        self._left = 8
-        return self._next(), {}
 
     def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
         assert self.action_space.contains(action), action

@@ -51,5 +51,32 @@ class Meeting:
     def close(self) -> None: ...
 
 
+class Pair(gymnasium.Env):
+    """Two agents see whether they chose the same in the step before, and each earns 1 more for it; the first begins with
+    what the last episode of this env ended with."""
+
+    observation_space = gymnasium.spaces.Tuple([gymnasium.spaces.Box(0, 9, (2,), np.float32)] * 2)
+    action_space = gymnasium.spaces.Tuple([gymnasium.spaces.Discrete(2)] * 2)
+
+    def __init__(self, length: int = 5) -> None:
+        self._length, self._same = length, False
+
+    def _obs(self) -> Any:
+        return tuple(np.float32([self._same, i]) for i in range(2))
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self._left = self._length
+        return self._obs(), {}
+
+    def step(self, action: Any) -> Any:
+        self._left -= 1
+        self._same = action[0] == action[1]
+        return self._obs(), [int(self._same), 0.5], self._left == 0, False, {}
+
+
+gymnasium.register('Pair-v0', 'agent_games:Pair')
+
+
 def parallel_env(**kwargs: Any) -> Meeting:
     return Meeting(**kwargs)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import re
 import shutil
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
@@ -16,6 +18,7 @@ import one_ray
 import pytest
 import registrations
 import torch
+from runs import child_processes
 
 torch.set_num_threads(1)
 
@@ -65,6 +68,15 @@ def cwd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty working directory."""
     monkeypatch.chdir(tmp_path)
     return tmp_path
+
+
+@pytest.fixture
+def nothing_outlives() -> Iterator[None]:
+    """Fails a test that leaves a thread or a process."""
+    before, processes = set(threading.enumerate()), child_processes()
+    yield
+    assert not multiprocessing.active_children() and child_processes() <= processes
+    assert not [thread for thread in threading.enumerate() if thread not in before]
 
 
 @pytest.fixture(scope='session')

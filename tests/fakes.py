@@ -232,40 +232,24 @@ class ScriptedPolicy:
         return {'total_loss': 1.0} if answer is None else answer
 
     @property
+    def _named(self) -> tuple[Any, ...]:
+        """What every face ends with."""
+        return self.get_attribute, self.set_attribute, self.state_dict, self.load_state_dict
+
+    @property
     def collect_mode(self) -> CollectMode:
         return CollectMode(
-            self.forward,
-            self.process_transition,
-            self.get_train_sample,
-            self.reset,
-            self.get_attribute,
-            self.set_attribute,
-            self.state_dict,
-            self.load_state_dict,
+            self.forward, self.process_transition, self.get_train_sample, self.reset, *self._named
         )
 
     @property
     def eval_mode(self) -> EvalMode:
-        return EvalMode(
-            self.forward,
-            self.reset,
-            self.get_attribute,
-            self.set_attribute,
-            self.state_dict,
-            self.load_state_dict,
-        )
+        return EvalMode(self.forward, self.reset, *self._named)
 
     @property
     def learn_mode(self) -> LearnMode:
         return LearnMode(
-            self.learn,
-            self.reset,
-            lambda: 'scripted policy',
-            lambda: ['total_loss'],
-            self.get_attribute,
-            self.set_attribute,
-            self.state_dict,
-            self.load_state_dict,
+            self.learn, self.reset, lambda: 'scripted policy', lambda: ['total_loss'], *self._named
         )
 
     @property

@@ -52,7 +52,12 @@ def config_of(case: str, *overrides: str) -> ResolvedConfig:
 
 
 def train_to(
-    folder: Path, train_iter: int, case: str, *overrides: str, resume: Path | None = None
+    folder: Path,
+    train_iter: int,
+    case: str,
+    *overrides: str,
+    resume: Path | None = None,
+    after_step: Any = None,
 ) -> dict[str, Any]:
     """Trains in this process and returns what is left at the end: everything but what only the collector knows.
 
@@ -62,13 +67,14 @@ def train_to(
         case: Name of the case.
         overrides: Further options.
         resume: Run folder to resume, whose latest checkpoint is taken.
+        after_step: Called after each round.
     """
     folder.mkdir(parents=True, exist_ok=True)
     cfg = config_of(case, *overrides, f'max_train_iter={train_iter}')
     if resume is not None:
         cfg = find_run(resume, split_config(cfg)).cfg
     with SerialPipeline(cfg, folder, resume=resume and resume / 'ckpt' / 'latest') as pipeline:
-        pipeline.run()
+        pipeline.run(after_step)
         pipeline.checkpoints.save_latest()
     state, _ = load_checkpoint(folder / 'ckpt' / 'latest')
     state['progress'] |= {'wall_time': 0}

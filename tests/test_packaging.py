@@ -134,6 +134,54 @@ def test_extras_have_lower_bounds_and_constraints_are_within_them(monkeypatch: p
     assert not [wish for wish in named if chosen[wish.name.lower()] not in wish.specifier]
 
 
+FAKE_PYTHON = """#!/bin/sh
+[ "$1" = -c ] && exit 0  # it has ensurepip
+mkdir -p "$4/bin"
+cp "$FAKES/fake_pip" "$4/bin/pip"
+echo "PATH='$4/bin':$PATH" > "$4/bin/activate"
+printf '#!/bin/sh\\necho %s "$*"\\n' "$4" > "$4/bin/python"
+chmod +x "$4/bin/python"
+"""
+"""An interpreter that creates environments whose Python prints its arguments."""
+
+
+@pytest.mark.parametrize('has_wheels', [True, False])
+def test_ci_runs_both_commands_of_the_readme_on_other_interpreters(tmp_path: Path, has_wheels: bool) -> None:
+    (tmp_path / '.ci').mkdir()
+    for name in ('.ci/interpreters', 'README.md', 'constraints.txt'):
+        shutil.copy(ROOT / name, tmp_path / name)
+    folder, scratch = tmp_path / 'bin', tmp_path / 'scratch'
+    for each in (folder, scratch):
+        each.mkdir()
+    pip = '#!/bin/sh\n' + ('' if has_wheels else 'echo ERROR: no torch; exit 1\n')
+    for name, text in {'python3.98': FAKE_PYTHON, 'fake_pip': pip}.items():
+        (folder / name).write_text(text, encoding='utf-8')
+        (folder / name).chmod(0o755)
+    path = f'{folder}:{os.environ["PATH"]}'
+    env = {'PATH': path, 'FAKES': str(folder), 'TMPDIR': str(scratch), 'PYENV_ROOT': str(tmp_path)}
+    done = run('bash', '.ci/interpreters', '3.98', '3.99', cwd=tmp_path, env=env)
+    assert not list(scratch.iterdir()), 'environments are removed'
+    if not has_wheels:
+        assert done == '.ci/interpreters: Python 3.98 skipped: ERROR: no torch\n'
+        return
+    said = [line.split(maxsplit=1) for line in done.splitlines() if not line.startswith('.ci')]
+    assert all(where.startswith(str(scratch)) for where, _ in said)
+    job, tests = (words for _, words in said)
+    assert job.startswith('-m rlframe.entry -c configs/cartpole_dqn.py --out ')
+    assert tests == '-m pytest -m not slow and not ray'
+    assert run('bash', '.ci/interpreters', '3.99', cwd=tmp_path, env=env).endswith(
+        'no other Python was found\n'
+    )
+
+
+def test_classifiers_name_interpreters_that_ci_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = metadata(monkeypatch)
+    named = re.findall(r'Python :: (3\.\d+)', ' '.join(given['classifiers']))
+    text = (ROOT / '.ci' / 'interpreters').read_text(encoding='utf-8')
+    tested = re.findall(r"^VERSIONS='(.*)'$", text, re.MULTILINE)[0].split()
+    assert named == tested[: len(named)] and given['python_requires'] == f'>={tested[0]}'
+
+
 def run(*words: str | Path, cwd: Path, env: dict[str, str] | None = None) -> str:
     """Runs a program and returns its output; a failure shows it."""
     done = subprocess.run(

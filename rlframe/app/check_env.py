@@ -27,8 +27,10 @@ from rlframe.data.observation import ACTION_MASK, mask_parts, pack
 from rlframe.data.timestep import EnvSpec, TimeStep, spec_of
 from rlframe.envs import contract
 from rlframe.envs.gym_env import GymEnvFactory
+from rlframe.envs.schedule import check_scheduled
 from rlframe.envs.state import EnvState, Refusal
 from rlframe.envs.state_objects import MismatchError
+from rlframe.envs.worlds import PETTINGZOO, find_world
 from rlframe.envs.wrappers import CheckedEnv
 from rlframe.errors import ConfigError, EnvError, IncompatibleError, NonFiniteError, RLFrameError
 from rlframe.pipeline.saying import row, space_text, wrapped
@@ -276,6 +278,7 @@ class Checks:
         """Returns a new env."""
         self.calling('creating it')
         self.env = self.factory.create()
+        check_scheduled(self.env, self.factory.cfg.schedule)
         self.calling('')
         return self.env
 
@@ -445,6 +448,22 @@ class Checks:
             fix = 'It keeps state outside of its attributes. Give it get_state() and set_state(state).'
             self.found(Finding('error', 'saving', seen, fix, method_at(env, 'step')))
             self.facts['saving'] = 'not exact'
+
+
+def section_of(env: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the section ``env`` of an id, with more options of it.
+
+    Raises:
+        EnvError: If it is a game of several players.
+    """
+    world = find_world(env)
+    if world.env == PETTINGZOO:
+        remedy = f'A run checks it: rlframe train --env {env}'
+        raise EnvError(
+            'it is a game of several players', where='ENV', got=env, expected='one agent', remedy=remedy
+        )
+    name = env if world.manager == 'env_pool' else world.env_id
+    return world.with_options({'env_id': name, **options})
 
 
 def check_env(

@@ -103,17 +103,14 @@ def config_text(head: str, facts: Sequence[str], main: Mapping[str, Any], create
     components = as_code({'import_names': [], **to_plain(create)}, 'create_config', modules, inexpressible)
     if inexpressible:
         raise ConfigError('this value cannot be written as source', where=inexpressible[0])
-    imports = ''.join(f'import {module}\n' for module in sorted(modules)) + ('\n' if modules else '')
+    imports = [''.join(f'import {module}\n' for module in sorted(modules))] if modules else []
     parts = {
-        'main_config': _section(options, options_of_config(cfg), '', 2),
-        'create_config': _section(components, {}, '', 2),
+        'main_config': _section(options, options_of_config(cfg), '', 1),
+        'create_config': _section(components, {}, '', 1),
     }
-    sources = [
-        '\n'.join([f'{name} = EasyDict(', '    dict(', *lines, '    )', ')\n'])
-        for name, lines in parts.items()
-    ]
+    sources = ['\n'.join([f'{name} = dict(', *lines, ')\n']) for name, lines in parts.items()]
     doc = '\n'.join([f'"""{head}', '', *facts, '"""', ''])
-    return '\n'.join([doc, f'{imports}from easydict import EasyDict\n', *sources])
+    return '\n'.join([doc, *imports, *sources])
 
 
 def write_new(file: Path, text: str) -> None:

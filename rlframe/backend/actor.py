@@ -6,6 +6,7 @@ import functools
 import os
 import signal
 import sys
+import threading
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, NoReturn
@@ -131,7 +132,10 @@ class RemoteActor:
         self._rank, self._incarnation = rank, incarnation
         self._parts: Any = None
         # Ray makes it a SystemExit, which would be an error of the env that happens to step
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        if (
+            threading.current_thread() is threading.main_thread()
+        ):  # an actor of coroutines has a thread for them
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
     @answers
     def launch(self) -> Facts:
@@ -155,7 +159,7 @@ class CollectorActor(RemoteActor):
 
     _at_random = False
 
-    def collect(self, request: Request, weights: Sequence[Array] | None) -> tuple[Header | Failure, Any]:
+    def collect(self, request: Request, weights: Any) -> tuple[Header | Failure, Any]:
         """Collects, and returns the facts about the data and the data, as two objects."""
         answer = self._collect(request, weights)
         return (answer, None) if isinstance(answer, Failure) else answer
@@ -201,11 +205,10 @@ class CollectorActor(RemoteActor):
         reseed(self._parts.trained, seed, rank)
 
     @answers
-    def _collect(self, request: Request, weights: Sequence[Array] | None) -> tuple[Header, Any]:
+    def _collect(self, request: Request, weights: Any) -> tuple[Header, Any]:
         parts = self._parts
         collector = parts.collector
-        if weights is not None:
-            parts.trained.load_state_dict(unflatten(weights))
+        self._load_weights(request.version, weights)
         self._enter(request.acting)
         if request.reset_policy:
             self._at_random = request.at_random
@@ -216,12 +219,21 @@ class CollectorActor(RemoteActor):
         statistics = self._statistics(request)
         data, counts = collect_counted(parts, request.target, request.train_iter, **request.options)
         header = Header(
-            request.version,
+            self._acted_with(request.version),
             counts,
             self._acting() if request.acting is not None else None,
             (statistics, self._statistics(request)) if statistics else None,
         )
         return header, numbered(data, parts, self._rank)
+
+    def _load_weights(self, version: int, weights: Any) -> None:
+        """Takes the weights that a request brings, if it does."""
+        if weights is not None:
+            self._parts.trained.load_state_dict(unflatten(weights))
+
+    def _acted_with(self, version: int) -> int:
+        """Returns the oldest version of the weights that acted in a request for this version."""
+        return version
 
     def _face(self) -> Any:
         return self._parts.random if self._at_random else self._parts.trained

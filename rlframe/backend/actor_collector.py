@@ -146,6 +146,10 @@ class ActorCollector(ISerialCollector):
         """Training samples (or episodes) that actors are collecting, or that wait here to be returned."""
         return self._pool.under_way + self._ready.size
 
+    @property
+    def why_inexact(self) -> str:
+        return self._pool.why_inexact
+
     def status(self) -> str:
         behind = '' if self._sync else self._staleness.status(WINDOW)
         lost = f'lost {self.lost:,}' if self.lost else ''

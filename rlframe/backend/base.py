@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from rlframe.data.dataset import COLLECTOR_DATA, check_source
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
 COLLECTOR = 'policy.collect.collector'
 """Section of the collector."""
-BUFFER = 'policy.other.replay_buffer'
-"""Section of the replay buffer."""
 OVERLAP: int = option(
     0,
     range='[0, 1]',
@@ -36,64 +34,13 @@ OVERLAP: int = option(
 """Option ``overlap`` of every collector."""
 
 
-def overlap_errors(known: Mapping[str, Any]) -> list[ConfigError]:
-    """Returns the mistakes of a config that collects a round ahead.
-
-    Args:
-        known: Dotted keys of the whole config to values; keys with invalid values are left out.
-    """
-    if not known.get(f'{COLLECTOR}.overlap'):
-        return []
-    kind = known.get(f'{COLLECTOR}.type')
-    reasons = {
-        'recorded data are read, not collected': kind == 'dataset',
-        'envs of tensors are stepped on the device of the policy, in its process': kind == 'tensor',
-        'past selves are snapshots of the policy in this process': known.get(
-            f'{COLLECTOR}.past_selves.snapshot_freq'
-        ),
-    }
-    return [
-        ConfigError(
-            f'a round ahead is collected in another process, and {why}',
-            where=f'{COLLECTOR}.overlap',
-            got=1,
-            expected='0',
-        )
-        for why, holds in reasons.items()
-        if holds
-    ]
+INFERENCE = 'policy.collect.inference'
+"""Option that says where the network acts."""
 
 
-def collecting_errors(known: Mapping[str, Any], collectors: int) -> list[ConfigError]:
-    """Returns the mistakes about what each of several collectors does on its own: its eps, and first priorities.
-
-    Args:
-        known: Dotted keys of the whole config to values; keys with invalid values are left out.
-        collectors: Their number.
-    """
-    errors = []
-    if known.get('policy.other.eps_ladder') and collectors < 2:
-        errors.append(
-            ConfigError(
-                f'eps differs between collectors, and there is {collectors}',
-                where='policy.other.eps_ladder',
-                got=known['policy.other.eps_ladder'],
-                expected='0',
-                remedy=f"Or set {COLLECTOR}.backend='ray' and num_collectors to at least 2.",
-            )
-        )
-    needed = {f'{COLLECTOR}.type': 'sample', f'{BUFFER}.type': 'advanced', 'policy.priority': True}
-    for key, value in needed.items() if known.get('policy.first_priority') == 'error' else ():
-        if known.get(key) != value:
-            errors.append(
-                ConfigError(
-                    "the collector 'sample' gives first priorities to the replay buffer 'advanced', for a policy with priorities",
-                    where=key,
-                    got=known.get(key),
-                    expected=f"{value!r}, or policy.first_priority='largest'",
-                )
-            )
-    return errors
+def is_central(cfg: ExperimentConfig) -> bool:
+    """Whether one server acts for all collectors."""
+    return bool(cfg.policy.collect.get('inference') == 'central')
 
 
 class MakeCollector:
@@ -105,7 +52,7 @@ class MakeCollector:
     """
 
     def __init__(self, cfg: ExperimentConfig, factory: Any) -> None:
-        self._cfg, self._factory = cfg, factory
+        self._cfg, self.factory = cfg, factory
         self.model: Any = None
         """A custom network, if given; it is copied."""
 
@@ -115,7 +62,7 @@ class MakeCollector:
         # if it acts while the trained policy learns, that policy would draw the same numbers
         policy_rank = rank if section.get('sync', True) and not section.get('overlap') else rank + 1
         build.prepare(cfg)
-        return build.make_collector_parts(cfg, self._factory, rank, policy_rank, self.model)
+        return build.make_collector_parts(cfg, self.factory, rank, policy_rank, self.model)
 
 
 def actor_config(cfg: ExperimentConfig, rank: int, incarnation: int) -> ExperimentConfig:
@@ -128,7 +75,7 @@ def actor_config(cfg: ExperimentConfig, rank: int, incarnation: int) -> Experime
     """
     cfg = copy.deepcopy(cfg)
     section = cfg.policy.collect.collector
-    if not build.get_backend_cls(section).has_gpu(section, rank):
+    if is_central(cfg) or not build.get_backend_cls(section).has_gpu(section, rank):
         cfg.policy.device, cfg.policy.cuda = 'cpu', None
     section.backend, section.collect_print_freq = 'local', None
     cfg.policy.init_from = None  # weights come from the driver
@@ -163,6 +110,9 @@ class Backend(Configurable):
     config: dict[str, Any] = dict(collector={}, evaluator={}, replay_buffer={})
     """Options that a config may set under ``policy.collect.collector``, ``policy.eval.evaluator`` and
     ``policy.other.replay_buffer``, in addition to those of the collector, evaluator or replay buffer."""
+    rules: Mapping[str, Callable[[Mapping[str, Any]], list[ConfigError]]] = {}
+    """For a role (``'collector'``, ``'evaluator'``, ``'replay_buffer'``), what returns the mistakes of a config that has it here,
+    beyond those of single options; it gets the dotted keys of the config and their values, without those that are invalid."""
 
     def __init__(self, factory: EnvFactory) -> None:
         self.factory = factory
@@ -235,25 +185,6 @@ class Backend(Configurable):
         return found
 
     @classmethod
-    def collector_errors(cls, known: Mapping[str, Any]) -> list[ConfigError]:
-        """Returns the mistakes of a config that collects here, beyond those of single options.
-
-        Args:
-            known: Dotted keys of the whole config to values; keys with invalid values are left out.
-        """
-        return overlap_errors(known) + collecting_errors(known, 1)
-
-    @classmethod
-    def evaluator_errors(cls, known: Mapping[str, Any]) -> list[ConfigError]:
-        """Returns the mistakes of a config that evaluates here, beyond those of single options."""
-        return []
-
-    @classmethod
-    def buffer_errors(cls, known: Mapping[str, Any]) -> list[ConfigError]:
-        """Returns the mistakes of a config that keeps its transitions here, beyond those of single options."""
-        return []
-
-    @classmethod
     def keeps_here(cls, section: Mapping[str, Any]) -> bool:
         """Whether transitions are kept in the memory of this machine.
 
@@ -302,6 +233,7 @@ class LocalBackend(Backend):
         """Creates the envs, or opens the recorded data of a collector that steps none; with ``overlap``, in a child."""
         section = cfg.policy.collect.collector
         kind = SERIAL_COLLECTOR_REGISTRY.get_cls(section)
+        is_central(cfg)  # it is not, and a config may say so
         if section.get('overlap'):
             from rlframe.backend.pool import ChildPool
 

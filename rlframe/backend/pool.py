@@ -63,6 +63,8 @@ class Pool(ABC):
     """Number of actors that replaced a lost one."""
     is_broken = False
     """Whether too many actors were lost to go on, or one does not start."""
+    why_inexact = ''
+    """The reason why actors with the same seeds may act differently; empty if they cannot."""
 
     @property
     @abstractmethod

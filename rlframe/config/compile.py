@@ -208,7 +208,7 @@ def _translated(
     parallel: bool,
 ) -> tuple[Mapping[str, Any], Mapping[str, Any], list[str]]:
     """Returns the pair with rlframe's keys and, for a DI-engine config, the warnings of its translation."""
-    if not isinstance(main_config, Mapping) or not is_ding(create_config, main_config):
+    if not isinstance(main_config, Mapping) or not is_ding(create_config, main_config.keys()):
         return main_config, create_config, []
     main, create, changes = from_ding(main_config, create_config, overrides, parallel)
     return main, create, [summary(changes)]
@@ -537,7 +537,7 @@ def _override(tree: Tree, key: str, value: Any, what: str, errors: list[ConfigEr
     Args:
         tree: The tree to change.
         key: Dotted key, which may start with an alias.
-        value: A dict is merged with the existing section.
+        value: A dict is merged with the existing section; an empty one empties an option, such as ``env.schedule``.
         what: The override in words, for errors.
         errors: Mistakes are appended to it.
     """
@@ -556,7 +556,7 @@ def _override(tree: Tree, key: str, value: Any, what: str, errors: list[ConfigEr
     if bad or error:
         return
     try:
-        if isinstance(value, dict):
+        if isinstance(value, dict) and (value or tuple(path) in SECTIONS):
             section: Tree = _clean(section_at(tree, path), '', [])
             merge(section, value)
             value = section

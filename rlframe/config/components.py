@@ -401,10 +401,6 @@ def drop_replaced_backend(tree: Tree, before: Tree) -> None:
                 section.pop(name, None)
 
 
-ERRORS = {'collector': 'collector_errors', 'evaluator': 'evaluator_errors', 'replay_buffer': 'buffer_errors'}
-"""Methods of a backend that find the mistakes of a config in each role."""
-
-
 def backend_errors(known: Mapping[str, Any]) -> list[ConfigError]:
     """Returns the mistakes that the backends of a config find.
 
@@ -414,8 +410,8 @@ def backend_errors(known: Mapping[str, Any]) -> list[ConfigError]:
     errors: list[ConfigError] = []
     for role, path in ROLES.items():
         kind = _known_backend(known, '.'.join(path))
-        if kind is not None:
-            errors += getattr(kind, ERRORS[role])(known)
+        if kind is not None and role in kind.rules:
+            errors += kind.rules[role](known)
     return errors
 
 

@@ -6,7 +6,7 @@ DI-engine nor the modules that its configs name are imported.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from rlframe.config import ding_convert, ding_table
@@ -30,12 +30,13 @@ class Translation(NamedTuple):
     """All changes, in order."""
 
 
-def is_ding(create_config: Mapping[str, Any], main_config: Any = None) -> bool:
+def is_ding(create_config: Mapping[str, Any], main_sections: Iterable[Any] = ()) -> bool:
     """Whether a config is DI-engine's.
 
-    It imports DI-engine's modules, has an env or collector type of DI-engine, or a ``system_config``.
+    It imports DI-engine's modules, has an env or collector type of DI-engine, or a ``system_config`` among the sections of its
+    ``main_config``.
     """
-    if isinstance(main_config, Mapping) and SYSTEM in main_config:
+    if SYSTEM in main_sections:
         return True
     if not isinstance(create_config, Mapping):
         return False
@@ -181,23 +182,28 @@ def known_policy(main_config: Mapping[str, Any], create_config: Mapping[str, Any
 
 
 def _refuse_other_learning(draft: Draft) -> None:
+    for where, message, remedy in _other_learning(draft):
+        raise ConfigError(message, where=where, remedy=f'{remedy} {ding_table.LISTED}')
+
+
+def _other_learning(draft: Draft) -> Iterator[tuple[str, str, str]]:
+    """Yields what would be another algorithm here: the key, the reason and the remedy."""
     for name, what in ding_table.OTHER_LEARNING.items():
         if name in draft.create or name in draft.main:
-            message = f"DI-engine's {what} does not exist in rlframe, and training without it would be a different algorithm"
             where = f'create_config.{name}' if name in draft.create else name
-            raise ConfigError(message, where=where, remedy='Leave it out of both configs.')
+            message = f"DI-engine's {what} does not exist in rlframe, and training without it would be a different algorithm"
+            yield where, message, 'Leave it out of both configs.'
     for key, (message, remedy) in ding_table.OTHER_RUNS.items():
         if draft.get(key) is not MISSING:
-            raise ConfigError(message, where=key, remedy=remedy)
+            yield key, message, remedy
     spaces = draft.get('policy.action_space'), draft.get('policy.model.action_space')
     if 'hybrid' in spaces and draft.policy not in ding_table.COMPOSITE:
         remedy = f'These have them: {", ".join(ding_table.COMPOSITE)}.'
-        message = f'{draft.policy} has no hybrid actions'
-        raise ConfigError(message, where='policy.action_space', remedy=remedy)
+        yield 'policy.action_space', f'{draft.policy} has no hybrid actions', remedy
     if draft.get('policy.multi_agent') is True:
         message = 'a critic that sees what all agents see does not exist in rlframe'
         remedy = "env.type='pettingzoo' trains one policy on what each agent sees."
-        raise ConfigError(message, where='policy.multi_agent', remedy=remedy)
+        yield 'policy.multi_agent', message, remedy
 
 
 def _translate_types(draft: Draft) -> None:

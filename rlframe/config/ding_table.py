@@ -85,6 +85,8 @@ OTHER_RUNS = {
     ),
 }
 """Keys of configs that do not train the policy which they name, with the reason and the remedy."""
+LISTED = 'docs/from_ding.md has all keys that are not translated.'
+"""Where to read about a key that would be another algorithm here."""
 COMPOSITE = ('ppo', 'a2c', 'bc')
 """Policies with hybrid actions."""
 

@@ -85,6 +85,9 @@ def cross_errors(known: Known) -> list[ConfigError]:
         _has_a_core(known),
         _takes_schedule(known),
         _counts_env_steps(known),
+        _collects_ahead(known),
+        _differs_between_collectors(known),
+        *_gives_first_priorities(known),
     )
     return [error for error in found if error] + device_errors(known) + backend_errors(known)
 
@@ -114,6 +117,41 @@ def _counts_env_steps(known: Known) -> ConfigError | None:
     if known.get(f'{COLLECTOR}.type') != 'dataset' or not Every.of(known.get(key, 1)).in_env_steps:
         return None
     return _bad(known, key, "the collector 'dataset' steps no env", 'train iterations, such as 500')
+
+
+def _collects_ahead(known: Known) -> ConfigError | None:
+    """A round that is collected ahead is collected in another process."""
+    key, kind, why = f'{COLLECTOR}.overlap', known.get(f'{COLLECTOR}.type'), ''
+    if kind == 'dataset':
+        why = 'recorded data are read, not collected'
+    elif kind == TENSOR:
+        why = 'envs of tensors are stepped on the device of the policy, in its process'
+    elif known.get(f'{COLLECTOR}.past_selves.snapshot_freq'):
+        why = 'past selves are snapshots of the policy in this process'
+    if not why or not known.get(key):
+        return None
+    return _bad(known, key, f'a round ahead is collected in another process, and {why}', '0')
+
+
+def _differs_between_collectors(known: Known) -> ConfigError | None:
+    key, collectors = 'policy.other.eps_ladder', collector_num(known)
+    if not known.get(key) or collectors > 1:
+        return None
+    message = f'eps differs between collectors, and there is {collectors}'
+    remedy = f"Or set {COLLECTOR}.backend='ray' and num_collectors to at least 2."
+    return _bad(known, key, message, '0', remedy)
+
+
+def _gives_first_priorities(known: Known) -> list[ConfigError]:
+    if known.get('policy.first_priority') != 'error':
+        return []
+    message = "the collector 'sample' gives first priorities to the replay buffer 'advanced', for a policy with priorities"
+    needed = {f'{COLLECTOR}.type': 'sample', f'{BUFFER}.type': 'advanced', 'policy.priority': True}
+    return [
+        _bad(known, key, message, f"{value!r}, or policy.first_priority='largest'")
+        for key, value in needed.items()
+        if known.get(key, value) != value
+    ]
 
 
 def check_serial(cfg: Mapping[str, Any]) -> None:
@@ -220,9 +258,7 @@ def _finds_episodes(known: Known) -> ConfigError | None:
     why = 'takes whole episodes, not training samples'
     if buffer == 'episode' and collector in SAMPLES:
         message = f'the replay buffer {buffer!r} {why}'
-        return _bad(
-            known, 'policy.collect.collector.type', message, f"'{collector.replace('sample', 'episode')}'"
-        )
+        return _bad(known, f'{COLLECTOR}.type', message, repr(collector.replace('sample', 'episode')))
     if collector in SAMPLES:
         key, got, expected = 'mark_episodes', False, 'True'
         why = 'has to tell the env steps of several envs apart (env.collector_env_num)'
@@ -235,12 +271,7 @@ def _finds_episodes(known: Known) -> ConfigError | None:
 
 def _learns_from_sequences(known: Known) -> ConfigError | None:
     key = 'policy.other.replay_buffer.type'
-    if not _is_recurrent(known) or known.get(key) not in (
-        'naive',
-        'advanced',
-        'elastic',
-        'episode',
-    ):
+    if not _is_recurrent(known) or known.get(key) not in (*ROWS, 'episode'):
         return None
     return _bad(known, key, 'a recurrent policy learns from sequences of env steps', "'sequence'")
 
@@ -321,12 +352,7 @@ def _keeps_sequences_whole(known: Known) -> ConfigError | None:
             f'a core learns from sequences of {length if steps > 1 else "at least 2"} steps, and n_sample takes {steps}'
             f' of each of {unit} envs: sequences would be cut'
         )
-        return _bad(
-            known,
-            'policy.collect.n_sample',
-            message,
-            ' or '.join(str(number) for number in dict.fromkeys(valid)),
-        )
+        return _bad(known, 'policy.collect.n_sample', message, ' or '.join(map(str, dict.fromkeys(valid))))
     if batch_size is not None and batch_size < max(length, 2):
         message = (
             f'a batch consists of whole sequences, and they have {max(length, 2)} steps or less ({keys[0]})'
@@ -401,13 +427,9 @@ def _learns_where_it_is_kept(known: Known) -> ConfigError | None:
     if own == 'cpu' or of_policy == 'auto' or _gpu(own) == _gpu(of_policy):
         return None
     message = f'the policy learns on {of_policy!r} (policy.device, policy.cuda), and batches have to be there'
-    return _bad(
-        known,
-        key,
-        message,
-        "'cpu'" if of_policy == 'cpu' else f"{of_policy!r} or 'cpu'",
-        remedy=f'Set policy.device={own!r} without policy.cuda, or leave out {key}.',
-    )
+    expected = "'cpu'" if of_policy == 'cpu' else f"{of_policy!r} or 'cpu'"
+    remedy = f'Set policy.device={own!r} without policy.cuda, or leave out {key}.'
+    return _bad(known, key, message, expected, remedy)
 
 
 def _gpu(device: str) -> str:
@@ -477,13 +499,8 @@ def _plays_a_league(known: Known) -> ConfigError | None:
     if known.get(f'{COMMANDER}.type') != 'one_vs_one' or known.get(key) not in OF_ONE:
         return None
     message = "the commander 'one_vs_one' trains in games of two players"
-    return _bad(
-        known,
-        key,
-        message,
-        ' or '.join(map(repr, OF_PLAYERS)),
-        remedy="Choose an env of two players, or the commander 'solo'.",
-    )
+    remedy = "Choose an env of two players, or the commander 'solo'."
+    return _bad(known, key, message, ' or '.join(map(repr, OF_PLAYERS)), remedy)
 
 
 def _collects_and_scores_episodes(known: Known) -> ConfigError | None:

@@ -90,22 +90,19 @@ def total_config_text(main: Mapping[str, Any], create: Mapping[str, Any]) -> str
     """Returns the source of a config file that defines the two."""
     modules: set[str] = set()
     inexpressible: list[str] = []
-    parts = [
-        f'{name} = EasyDict(\n{_indented(as_code(redacted(tree), name, modules, inexpressible))}\n)\n'
-        for name, tree in (('main_config', main), ('create_config', create))
-    ]
+    parts = []
+    for name, tree in (('main_config', main), ('create_config', create)):
+        source = pprint.pformat(
+            as_code(redacted(tree), name, modules, inexpressible), width=100, sort_dicts=False
+        )
+        parts.append(f'{name} = {source}\n')
     head = '"""The complete config of one run, defaults included; it is itself a config."""\n'
     if inexpressible:
         head += ''.join(
             f'# Written as text, because it cannot be written as code: {key}\n' for key in inexpressible
         )
-    imports = ''.join(f'import {module}\n' for module in sorted(modules))
-    return '\n'.join([head, f'{imports}from easydict import EasyDict\n', *parts])
-
-
-def _indented(tree: Any) -> str:
-    text = pprint.pformat(tree, width=100, sort_dicts=False)
-    return '\n'.join('    ' + line for line in text.splitlines()) + ','
+    imports = [''.join(f'import {module}\n' for module in sorted(modules))] if modules else []
+    return '\n'.join([head, *imports, *parts])
 
 
 def as_code(value: Any, key: str, modules: set[str], inexpressible: list[str]) -> Any:

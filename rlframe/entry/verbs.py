@@ -471,13 +471,13 @@ def check_config(args: Args) -> int:
 )
 def check_env(args: Args) -> int:
     """Reports on an env; 1 if it has errors."""
-    from rlframe.app.check_env import check_env, text_of
+    from rlframe.app.check_env import check_env, section_of, text_of
     from rlframe.app.training import env_options
     from rlframe.pipeline.saying import say_result
 
     if args.steps < 1 or args.timeout <= 0 or not 0 <= args.seed < 2**32:
         args.parser.error('--steps and --timeout must be above 0, --seed in [0, 4294967296)')
-    section = {'env_id': args.env, **env_options(args.overrides)}
+    section = section_of(args.env, env_options(args.overrides))
     if args.wrappers:
         section['wrappers'] = [*args.wrappers, *section.get('wrappers', ())]
     report = check_env(section, args.steps, args.seed, args.timeout)

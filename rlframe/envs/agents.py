@@ -10,7 +10,7 @@ from gymnasium.vector.utils import batch_space
 
 from rlframe.data.observation import pack
 from rlframe.data.timestep import Array, BoolArray, FloatArray
-from rlframe.envs.gym_env import import_needed
+from rlframe.envs.gym_env import import_needed, make_by_id
 from rlframe.envs.player_env import shared_spaces
 from rlframe.errors import ConfigError, EnvContractError, EnvError
 from rlframe.utils.seed import generator_of
@@ -26,8 +26,9 @@ class Agents(VectorEnv):
 
     Args:
         num_envs: Number of rows N, a multiple of P. 1 is allowed for reading the spaces; ``reset`` then raises.
-        game: A module with PettingZoo's ``parallel_env``, such as ``'mpe2.simple_spread_v3'``, or ``'module:name'`` of what
-            makes such a game.
+        game: A module with PettingZoo's ``parallel_env``, such as ``'mpe2.simple_spread_v3'``; ``'module:name'`` of what
+            makes such a game; or ``'module:ID'`` of an env in Gymnasium that has a ``Tuple`` of spaces, such as
+            ``'lbforaging:Foraging-8x8-2p-1f-v3'``.
         kwargs: Passed on to the game.
 
     Raises:
@@ -139,6 +140,58 @@ class Agents(VectorEnv):
             game.close()
 
 
+class TupleGame:
+    """An env of Gymnasium for P agents, whose spaces are tuples and whose reward is a list, in PettingZoo's parallel interface.
+
+    Each episode has a new env, so that its seed alone determines it; envs may keep something of the last episode.
+
+    Args:
+        env_id: The id of the env.
+        kwargs: Passed on to it.
+
+    Raises:
+        EnvError: If an observation or an action is no tuple of P parts.
+    """
+
+    def __init__(self, env_id: str, kwargs: dict[str, Any]) -> None:
+        self.env_id, self.kwargs = env_id, kwargs
+        self.env = self._made()
+        spaces = self.env.observation_space, self.env.action_space
+        if not all(isinstance(space, gymnasium.spaces.Tuple) for space in spaces):
+            raise EnvError(
+                f'{env_id} is no env for several agents',
+                where='env.kwargs',
+                got=spaces[1],
+                expected='observations and actions that are tuples',
+                remedy='Take the id without agents: in front.',
+            )
+        self.obs_spaces, self.action_spaces = spaces
+        self.possible_agents = list(range(len(self.action_spaces)))
+
+    def _made(self) -> Any:
+        return make_by_id(self.env_id, self.kwargs)
+
+    def observation_space(self, agent: int) -> Any:
+        return self.obs_spaces[agent]
+
+    def action_space(self, agent: int) -> Any:
+        return self.action_spaces[agent]
+
+    def reset(self, seed: int) -> tuple[dict[int, Any], dict[str, Any]]:
+        self.env.close()
+        self.env = self._made()
+        obs, info = self.env.reset(seed=seed)
+        return dict(enumerate(obs)), info
+
+    def step(self, actions: dict[int, Any]) -> tuple[dict[int, Any], ...]:
+        obs, reward, *over, _ = self.env.step(tuple(actions.values()))
+        columns = [dict.fromkeys(self.possible_agents, flag) for flag in over]
+        return dict(enumerate(obs)), dict(enumerate(reward)), *columns, {}
+
+    def close(self) -> None:
+        self.env.close()
+
+
 def make_game(name: str, kwargs: dict[str, Any]) -> Any:
     """Returns a game with PettingZoo's parallel interface.
 
@@ -148,6 +201,8 @@ def make_game(name: str, kwargs: dict[str, Any]) -> Any:
     """
     module, _, maker = name.partition(':')
     found = import_needed(module, name, 'env.kwargs')
+    if maker in gymnasium.registry:
+        return TupleGame(maker, kwargs)
     make = getattr(found, maker or 'parallel_env', None)
     if not callable(make):
         raise EnvError(f'{module} has no {maker or "parallel_env"!r}', where='env.kwargs')

@@ -33,6 +33,7 @@ EXTRAS = {
     'robotics': 'robotics',
     'popgym': 'popgym',
     'mpe2': 'mpe2',
+    'lbforaging': 'lbforaging',
     'mo_gymnasium': 'mo-gymnasium',
     'shimmy': 'dm-control',
     'vizdoom': 'vizdoom',
@@ -61,6 +62,7 @@ MODULES = {
     'mo_gymnasium': ('mo-',),
     'popgym': ('popgym-',),
     'metaworld': ('Meta-World/',),
+    'lbforaging': ('Foraging-',),
 }
 """Modules of other packages that register envs when imported, by the prefix of their ids."""
 ENVPOOL_IDS = re.compile(

@@ -23,6 +23,8 @@ else:
 
 PETTINGZOO, AGENTS = 'pettingzoo', 'agents'
 """Prefixes of ids, as ``ENVPOOL`` in ``envpool:Hopper-v5``; other ones are names of modules."""
+FOR_AGENTS = ('lbforaging',)
+"""Modules of ``MODULES`` whose envs have several agents."""
 
 
 class World(NamedTuple):
@@ -62,8 +64,8 @@ def find_world(env: Any, manager: str | None = None) -> World:
 
     Args:
         env: An id with or without the name of its world (``envpool:ID``, ``pettingzoo:ID``, ``module:ID``,
-            ``module:Class``; ``agents:MODULE`` of a game whose agents are rows), a class or a factory. An id alone is looked up in Gymnasium first, then in the packages
-            that are known to add such ids, then in EnvPool, then in PettingZoo.
+            ``module:Class``; ``agents:MODULE`` of a game whose agents are rows), a class or a factory. An id alone is looked up in
+            Gymnasium first, then in the packages that are known to add such ids, then in EnvPool, then in PettingZoo.
         manager: Name of the env manager that the user has chosen; None: the default.
 
     Returns:
@@ -78,9 +80,11 @@ def find_world(env: Any, manager: str | None = None) -> World:
         return World(name, PETTINGZOO, manager)
     if world == AGENTS and name:
         return _agents(name)
+    module = module_of(env)
+    if module in FOR_AGENTS and is_installed(module):
+        return _agents(f'{module}:{env}')
     if manager == 'env_pool' or ':' in env or _is_registered(env):
         return World(env, manager=manager)
-    module = module_of(env)
     if module and is_installed(module):
         return World(f'{module}:{env}', manager=manager)
     if manager is None and env in _pool_ids():

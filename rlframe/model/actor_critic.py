@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
+import gymnasium
 import torch
 from torch import nn
 
@@ -14,10 +16,13 @@ from rlframe.model.distributions import ActionDistribution, distribution_for
 from rlframe.model.encoder import Obs
 from rlframe.registry import MODEL_REGISTRY
 
+Sharing: TypeAlias = bool | Literal['images']
+"""What actor and critic share: all hidden layers, nothing, or the convolutions that read images."""
+
 
 @MODEL_REGISTRY.register('actor_critic')
 class ActorCritic(nn.Module):
-    """An actor and a critic, which share nothing or their encoder.
+    """An actor and a critic, which share convolutions, all hidden layers or nothing.
 
     ``logit`` maps observations [B, ...] to the outputs of the actor float32 [B, S], the parameters of the distribution
     over actions; ``value`` maps them to values float32 [B].
@@ -28,7 +33,8 @@ class ActorCritic(nn.Module):
         activation: Nonlinearity behind each.
         conv_layers: Channels, kernel size and stride of each convolution that reads images.
         image_layout: Position of the channels of images.
-        share_encoder: Whether actor and critic are two linear layers on one encoder.
+        share_encoder: True: actor and critic are two linear layers on one encoder. ``'images'``: they have hidden layers of their
+            own behind the same convolutions, if there are any.
         log_std_init: Logarithm of the standard deviations of continuous actions in the beginning, in units of [-1, 1].
 
     Source:
@@ -41,7 +47,7 @@ class ActorCritic(nn.Module):
         spec: EnvSpec,
         encoder_hidden_size_list: Sequence[int] = (64, 64),
         activation: str = 'tanh',
-        share_encoder: bool = False,
+        share_encoder: Sharing = False,
         log_std_init: float = 0.0,
         conv_layers: Sequence[Sequence[int]] | None = None,
         image_layout: str = 'auto',
@@ -50,14 +56,18 @@ class ActorCritic(nn.Module):
         space, sizes = spec.observation_space, encoder_hidden_size_list
         images = conv_layers, image_layout
         distribution = distribution_for(spec.action_space)
-        self.encoder = MLP(space, sizes, activation, None, *images) if share_encoder else None
-        if self.encoder is not None:
-            self.actor: nn.Module = nn.Linear(self.encoder.out_size, distribution.size)
-            self.critic: nn.Module = nn.Linear(self.encoder.out_size, 1)
-            initialise(weight_layers(self.encoder))
+        shared, own = ([], sizes) if share_encoder == 'images' else (sizes, [])
+        encoder = MLP(space, shared, activation, None, *images) if share_encoder else None
+        self.encoder = encoder if encoder is not None and weight_layers(encoder) else None
+        if self.encoder is None:
+            own = sizes
         else:
-            self.actor = MLP(space, sizes, activation, distribution.size, *images)
-            self.critic = MLP(space, sizes, activation, 1, *images)
+            space = gymnasium.spaces.Box(-math.inf, math.inf, (self.encoder.out_size,))
+            images = None, 'auto'
+        self.actor = MLP(space, own, activation, distribution.size, *images)
+        self.critic = MLP(space, own, activation, 1, *images)
+        if self.encoder is not None:
+            initialise(weight_layers(self.encoder))
         initialise(weight_layers(self.actor), 0.01)
         initialise(weight_layers(self.critic), 1.0)
         self.log_std = log_std_of(distribution, log_std_init)
@@ -149,7 +159,7 @@ class RecurrentActorCritic(nn.Module):
         core_hidden_size: Units of a core.
         encoder_hidden_size_list: Widths of the hidden layers in front of a core.
         activation: Nonlinearity behind each.
-        share_encoder: Whether actor and critic are two linear layers on one encoder and one core.
+        share_encoder: Whether actor and critic are two linear layers on one encoder and one core; ``'images'`` shares nothing here.
         log_std_init: Logarithm of the standard deviations of continuous actions in the beginning, in units of [-1, 1].
         images: Options of the encoder of images; see ``MLP``.
     """
@@ -161,14 +171,14 @@ class RecurrentActorCritic(nn.Module):
         core_hidden_size: int = 64,
         encoder_hidden_size_list: Sequence[int] = (64, 64),
         activation: str = 'tanh',
-        share_encoder: bool = False,
+        share_encoder: Sharing = False,
         log_std_init: float = 0.0,
         **images: Any,
     ) -> None:
         super().__init__()
         options = encoder_hidden_size_list, activation, core, core_hidden_size
         self.memories = nn.ModuleList(
-            RecurrentEncoder(spec, *options, **images) for _ in range(1 if share_encoder else 2)
+            RecurrentEncoder(spec, *options, **images) for _ in range(1 if share_encoder is True else 2)
         )
         for memory in self.memories:
             initialise(weight_layers(memory))

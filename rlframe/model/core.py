@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from rlframe.data.timestep import EnvSpec
-from rlframe.model.encoder import ACTIVATIONS, Obs, make_reader
+from rlframe.model.encoder import ACTIVATIONS, Flatten, Obs, make_reader
 
 SIGMA = 0.5
 """Noise of a new layer, times the square root of its inputs."""
@@ -84,6 +84,7 @@ class MLP(nn.Module):
     ) -> None:
         super().__init__()
         self.read = make_reader(space, activation, conv_layers, image_layout)
+        self._takes_vectors = isinstance(self.read, Flatten) and len(space.shape or ()) == 1
         sizes = [self.read.size, *hidden_sizes, *([] if out_size is None else [out_size])]
         self.layers = nn.ModuleList(nn.Linear(fan_in, fan_out) for fan_in, fan_out in pairwise(sizes))
         self.out_size = sizes[-1]
@@ -108,9 +109,9 @@ class MLP(nn.Module):
         self._parameters_of_layers()  # another device or dtype may have made new ones
         return self
 
-    def forward(self, obs: Obs) -> Any:
+    def forward(self, obs: Any) -> Any:
         """Maps [B, ...], or a dict of such, to float32 [B, out_size], or to what the head returns."""
-        features = self.read(obs)
+        features = obs if self._takes_vectors and obs.dtype is torch.float32 else self.read(obs)
         for i, (weight, bias) in enumerate(self._steps or self._weights()):
             features = nn.functional.linear(features, weight, bias)
             if i < self._activated:

@@ -20,11 +20,6 @@ IMPALA_CHANNELS = (16, 32, 32)
 """Channels of each section. Source: Espeholt et al. (2018), figure 3, right."""
 
 
-def nature_layers(encoder: NamedEncoder) -> list[tuple[int, int, int]]:
-    """Returns the convolutions of Nature's encoder."""
-    return [(encoder.channels(out), kernel, stride) for out, kernel, stride in NATURE_LAYERS]
-
-
 class ResidualBlock(nn.Module):
     """Two convolutions whose output is added to their input."""
 
@@ -175,7 +170,9 @@ class ImageEncoder(nn.Module):
             self.size = self.layers.size
             return
         self.layers = nn.ModuleList()
-        convolutions = nature_layers(layers) if isinstance(layers, NamedEncoder) else layers
+        convolutions: Any = layers
+        if isinstance(layers, NamedEncoder):
+            convolutions = [(layers.channels(out), kernel, stride) for out, kernel, stride in NATURE_LAYERS]
         channels, *size = image
         for number, (out_channels, kernel, stride) in enumerate(convolutions, 1):
             if min(size) < kernel:

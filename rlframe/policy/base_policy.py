@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -15,24 +15,23 @@ from rlframe.data.observation import has_mask
 from rlframe.data.staging import Staging
 from rlframe.data.timestep import Array, Batch, EnvSpec, IntArray, TimeStep, to_tensor
 from rlframe.errors import CheckpointMismatchError, ConfigError
-from rlframe.policy.ding_form import learning_from_rows
+from rlframe.policy.ding_form import as_own_rows
 from rlframe.policy.parts.actions import ActionMap
 from rlframe.policy.parts.compiled import (
     COMPILE,
     CUDA_GRAPH,
     PRECISION,
     check_device,
-    check_updates,
     prepare_updates,
     resolve_device,
 )
 from rlframe.policy.parts.fit import check_fit, check_network, check_sizes
 from rlframe.policy.parts.memory import Memory
 from rlframe.policy.parts.normalize import NORMALIZE_OBS, NORMALIZE_REWARD, Normalizer
-from rlframe.policy.parts.options import INIT_FROM, ModelConfig, check_encoder, network_options, refused
+from rlframe.policy.parts.options import INFERENCE, INIT_FROM, ModelConfig, network_options
 from rlframe.policy.parts.random_policy import random_collect_mode
 from rlframe.policy.parts.random_shift import RANDOM_SHIFT, RandomShift, check_shift
-from rlframe.policy.parts.ranks import MAX_LEARNER_RESTARTS, NUM_LEARNERS, check_ranks
+from rlframe.policy.parts.ranks import MAX_LEARNER_RESTARTS, NUM_LEARNERS
 from rlframe.policy.parts.sequences import Rows
 from rlframe.registry import MODEL_REGISTRY
 from rlframe.run.checkpoint_tree import compare_states
@@ -57,6 +56,15 @@ class LearnConfig(Section):
     random_shift: int = option(RANDOM_SHIFT)
 
 
+def _takes_sequences(policy: type[Policy], cfg: Any) -> ConfigError | None:
+    """Refuses training samples of several env steps, unless a policy learns from such."""
+    if policy.takes_sequences:
+        return None
+    has_core = cfg.model.get('core') is not None
+    remedy = f'Sequences of a core are as long as {policy.sequence_option} says.' if has_core else ''
+    return ConfigError(f'{policy.__name__} learns from single env steps', expected='1', remedy=remedy)
+
+
 N_SAMPLE = Field(
     None, range='[1, inf)', unit='training samples', doc='samples collected per round, over all envs'
 )
@@ -71,8 +79,13 @@ class CollectConfig(Section):
         None, range='[1, inf)', unit='episodes', doc='episodes collected per round, instead of n_sample'
     )
     unroll_len: int = option(
-        1, range='[1, inf)', unit='env steps', doc='length of a training sample; more than 1 makes sequences'
+        1,
+        range='[1, inf)',
+        unit='env steps',
+        doc='length of a training sample; more than 1 makes sequences',
+        rule=_takes_sequences,
     )
+    inference: Literal['local', 'central'] = option(INFERENCE)
 
 
 class EvalConfig(Section):
@@ -189,6 +202,8 @@ class Policy(Configurable):
             )
         self._cfg, self.spec = self.resolve_config(cfg), spec
         self._has_mask = has_mask(spec.observation_space)
+        is_class = spec.action_space.shape == () and hasattr(spec.action_space, 'n')
+        self._one_a_row = ('reward', 'action') if is_class else ('reward',)
         fields = tuple(enable_field or ('learn', 'collect', 'eval'))
         self._fields = tuple(field for field in fields if field != 'command')
         self.check_spec(spec, self._cfg)
@@ -364,16 +379,6 @@ class Policy(Configurable):
         """Returns arguments for the evaluator's ``forward``."""
         return {}
 
-    @classmethod
-    def check_config(cls, cfg: EasyDict) -> list[ConfigError]:
-        errors = [*check_encoder(cfg.model), *check_updates(cls, cfg), *check_ranks(cls, cfg)]
-        if cfg.collect.unroll_len != 1 and not cls.takes_sequences:
-            message = f'{cls.__name__} learns from single env steps'
-            errors.append(refused(cfg, 'collect.unroll_len', message, '1'))
-            if cfg.model.get('core') is not None:
-                errors[-1].remedy = f'Sequences of a core are as long as {cls.sequence_option} says.'
-        return errors
-
     @property
     def _action_space(self) -> Any:
         """The action space, of a kind that ``check_spec`` accepts."""
@@ -398,9 +403,7 @@ class Policy(Configurable):
     def learn_mode(self) -> LearnMode:
         """The functions that update the policy."""
         return LearnMode(
-            learning_from_rows(
-                self._normalizer.learning(self._shift.learning(self.forward_learn)), self.spec
-            ),
+            partial(self._learn, self._normalizer.learning(self._shift.learning(self.forward_learn))),
             self._reset,
             self.__repr__,
             self._monitor_vars,
@@ -409,6 +412,15 @@ class Policy(Configurable):
             self._state_dict_learn,
             self._load_state_dict_learn,
         )
+
+    def _learn(self, learn: Callable[..., Any], data: Batch, **settings: Any) -> Any:
+        """Learns from a batch, after one in DI-engine's form got the columns and shapes that updates read."""
+        columns = data.columns
+        end = columns.get('terminated')
+        shapes = [columns[name].shape for name in self._one_a_row if name in columns]
+        if end is None or shapes.count(end.shape) < len(shapes):
+            data = as_own_rows(data, self._one_a_row)
+        return learn(data, **settings)
 
     @property
     def collect_mode(self) -> CollectMode:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from functools import partial
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rlframe.data.faces import Learn
 from rlframe.data.timestep import Batch, EnvSpec, spec_of
 from rlframe.errors import ConfigError
 from rlframe.registry import ENV_REGISTRY
@@ -89,17 +87,14 @@ def spec_of_shapes(policy: Any, cfg: Mapping[str, Any]) -> EnvSpec:
     )
 
 
-def learning_from_rows(learn: Learn, spec: EnvSpec) -> Learn:
-    """Returns the ``forward`` of a learn face that also takes rows in DI-engine's form.
+def as_own_rows(data: Batch, one_a_row: Sequence[str]) -> Batch:
+    """Returns rows in DI-engine's form with the columns and shapes that updates read.
 
     There ``done`` may stand for ``terminated``, and rewards and discrete actions have one more axis of length 1.
-    """
-    is_class = spec.action_space.shape == () and hasattr(spec.action_space, 'n')
-    return partial(_learn, learn, is_class)
 
-
-def _learn(learn: Learn, is_class: bool, data: Batch, **settings: Any) -> Any:
-    """Learns from rows, after those in DI-engine's form got the shapes that updates read.
+    Args:
+        data: The rows.
+        one_a_row: Columns with one number a row.
 
     Raises:
         ValueError: If a row has several rewards.
@@ -111,14 +106,13 @@ def _learn(learn: Learn, is_class: bool, data: Batch, **settings: Any) -> Any:
         end = changed['terminated'] = columns['done'] != 0
     rows = end if end is not None else columns.get('advantage')
     leading = (len(data),) if rows is None else rows.shape
-    reward, action = columns.get('reward'), columns.get('action')
-    if reward is not None and reward.shape != leading:
-        if reward.shape != (*leading, 1):
+    for name in one_a_row:
+        column = columns.get(name)
+        if column is not None and column.shape == (*leading, 1):
+            changed[name] = column.reshape(leading)
+        elif name == 'reward' and column is not None and column.shape != leading:
             raise ValueError(
-                f'rewards of the shape {list(reward.shape)} for {list(leading)} rows: sum the rewards of n steps,'
+                f'rewards of the shape {list(column.shape)} for {list(leading)} rows: sum the rewards of n steps,'
                 ' as collectors do for policy.nstep'
             )
-        changed['reward'] = reward.reshape(leading)
-    if is_class and action is not None and action.shape == (*leading, 1):
-        changed['action'] = action.reshape(leading)
-    return learn(data.replace(**changed) if changed else data, **settings)
+    return data.replace(**changed) if changed else data

@@ -16,7 +16,7 @@ from rlframe.data.timestep import Array, Batch, FloatArray, IntArray, TimeStep
 from rlframe.errors import ConfigError
 from rlframe.policy.base_policy import N_SAMPLE, CollectConfig, OtherConfig, Policy, PolicyConfig
 from rlframe.policy.parts.actions import IMPOSSIBLE, mask_of, masked, random_allowed
-from rlframe.policy.parts.optim import ADAM_EPS, Optimizer
+from rlframe.policy.parts.optim import ADAM_EPS, Optimizer, Targets
 from rlframe.policy.parts.options import (
     BATCH_SIZE,
     DISCOUNT_FACTOR,
@@ -31,7 +31,7 @@ from rlframe.policy.parts.options import (
     schedule_of,
 )
 from rlframe.policy.parts.sequences import Rows
-from rlframe.policy.td import INPUTS, Targets, TDConfig, TDLearn, check_priority
+from rlframe.policy.td import INPUTS, TDConfig, TDLearn
 from rlframe.registry import POLICY_REGISTRY
 from rlframe.utils.field import option
 from rlframe.utils.lazy import torch
@@ -191,7 +191,6 @@ class QPolicy(Policy):
             errors += cls.return_kind.check_config(cfg)
         if 'target_theta' not in cfg.learn:  # it has no target network
             return errors
-        errors += check_priority(cfg)
         learn: DQNLearn = cfg.learn
         if (learn.target_update_freq is None) == (learn.target_theta is None):
             given = f'target_update_freq ({learn.target_update_freq}) and target_theta ({learn.target_theta})'

@@ -55,7 +55,11 @@ class PPOModel(MemoryModel):
         [64, 64], unit='units', doc='widths of the hidden layers of actor and critic', check=check_widths
     )
     activation: Literal['relu', 'tanh', 'gelu', 'silu'] = option('tanh', doc='nonlinearity')
-    share_encoder: bool = option(False, doc='whether actor and critic share all hidden layers, and the core')
+    share_encoder: Literal[False, True, 'images'] = option(
+        False,
+        doc="what actor and critic share: True all hidden layers, and the core; 'images' the convolutions that read images, if"
+        ' there is no core; False nothing',
+    )
     log_std_init: float = option(
         0.0,
         range='[-20, 2]',

@@ -18,7 +18,7 @@ from rlframe.policy.c51 import ATOMS, project
 from rlframe.policy.parts.actions import ActionBounds, ExplorationNoise
 from rlframe.policy.parts.entropy import EntropyWeight
 from rlframe.policy.parts.memory import priority_of_sequences, remembered
-from rlframe.policy.parts.optim import Optimizer
+from rlframe.policy.parts.optim import Optimizer, Targets
 from rlframe.policy.parts.options import schedule_of
 from rlframe.policy.parts.sequences import Rows
 from rlframe.policy.qac_options import (
@@ -30,7 +30,7 @@ from rlframe.policy.qac_options import (
     critic_num,
 )
 from rlframe.policy.qrdqn import quantile_huber_loss
-from rlframe.policy.td import INPUTS, Targets, check_priority
+from rlframe.policy.td import INPUTS
 from rlframe.utils.lazy import torch
 from rlframe.utils.schema import array, check_state
 
@@ -84,9 +84,8 @@ class QACPolicy(Policy):
 
     @classmethod
     def check_config(cls, cfg: EasyDict) -> list[ConfigError]:
-        errors = [*super().check_config(cfg), *check_priority(cfg)]
-        errors += [*check_memory(cfg), *check_critics(cls.target_parts, cfg), *check_blocks(cfg)]
-        return [*errors, *check_returns(cfg)]
+        errors = [*super().check_config(cfg), *check_memory(cfg), *check_critics(cls.target_parts, cfg)]
+        return [*errors, *check_blocks(cfg), *check_returns(cfg)]
 
     # learning
 

@@ -181,6 +181,9 @@ class Field:
             config may only set such an option to its default, unless the user trusts it.
         ignored: Why the option has no effect, if it is only accepted for old configs.
         harmless: Allow-list of other values that reach nothing: a predicate that takes any value and never raises.
+        rule: Returns the error about the value beside the other options of its component, without ``where`` and ``got``;
+            None: it fits. It is asked only about other values than the default, once each option is valid by itself,
+            and gets the component's class and all its options.
     """
 
     default: Any
@@ -195,6 +198,7 @@ class Field:
     reaches: str = ''
     ignored: str = ''
     harmless: Callable[[Any], bool] | None = None
+    rule: Callable[[Any, Any], ConfigError | None] | None = None
     reads_text: ClassVar[bool] = False
     """Whether ``problem`` explains what is wrong with a text in place of another value."""
 
@@ -231,20 +235,13 @@ class Field:
     def problem(self, value: Any) -> str:
         """Returns a description of the valid values if ``value`` is invalid, else an empty string."""
         if self.choices:
-            return (
-                ''
-                if any(value == choice and type(value) is type(choice) for choice in self.choices)
-                else self.expected()
-            )
+            return '' if any(is_same(value, choice) for choice in self.choices) else self.expected()
         if value is None and type(None) in self.types:
             return ''
         if not self._has_type(value):
             return self.expected() + (' (a bool is not a number)' if isinstance(value, bool) else '')
-        if (
-            isinstance(value, int | float)
-            and not isinstance(value, bool)
-            and not _in_range(value, self.range)
-        ):
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if is_number and not _in_range(value, self.range):
             return (self.check(value) if self.check and not self.range else '') or self.expected()
         return self.check(value) if self.check else ''
 
@@ -261,14 +258,10 @@ class Field:
 
     def convert(self, value: Any) -> Any:
         """Converts an accepted value to its declared type: 1 to 1.0 for a float, 1e6 to 1000000 for an int."""
-        if (
-            isinstance(value, int)
-            and not isinstance(value, bool)
-            and float in self.types
-            and int not in self.types
-        ):
+        is_float, is_int = float in self.types, int in self.types
+        if isinstance(value, int) and not isinstance(value, bool) and is_float and not is_int:
             return float(value)
-        if isinstance(value, float) and int in self.types and float not in self.types:
+        if isinstance(value, float) and is_int and not is_float:
             return int(value)
         if isinstance(value, list) and tuple in self.types and list not in self.types:
             return tuple(value)
@@ -397,17 +390,14 @@ def merge_fields(base: Options, over: Options) -> Options:
     """Merges ``over`` into ``base``, section by section; a plain value replaces the default of a ``Field``."""
     merged = dict(base)
     for name, value in over.items():
-        old = merged.get(name)
+        old: Any = merged.get(name)
+        is_default = isinstance(old, Field) and not isinstance(value, Field)
         if isinstance(old, dict) and isinstance(value, Mapping):
             merged[name] = merge_fields(old, value)  # type: ignore[arg-type]  # a section of options, as the one that it is laid over
-        elif (
-            isinstance(old, Field)
-            and (dict in old.types or not isinstance(value, Mapping))
-            and not isinstance(value, Field)
-        ):
+        elif is_default and (dict in old.types or not isinstance(value, Mapping)):
             merged[name] = _with_default(old, value)
         else:
-            merged[name] = as_fields({name: value})[name]
+            merged[name] = _as_field(value)
     return merged
 
 
@@ -471,9 +461,7 @@ def _missing(options: Options, values: Mapping[str, Any], prefix: str) -> list[C
         if isinstance(option, dict):
             errors += _missing(option, {}, f'{prefix}{name}.')
         elif option.default is REQUIRED:
-            remedy = (
-                f'{option.doc}: {option.expected()}.' if option.doc else f'Expected: {option.expected()}.'
-            )
+            remedy = f'{option.doc or "Expected"}: {option.expected()}.'
             errors.append(ConfigError('a required key is missing', where=prefix + name, remedy=remedy))
     return errors
 
@@ -567,7 +555,7 @@ class Configurable:
         Returns:
             One error per mistake, whose ``where`` is the key within this component's own section.
         """
-        return []
+        return _rule_errors(cls, cls.config_fields(), cfg, cfg)
 
     @classmethod
     def resolve_config(cls, cfg: Mapping[str, Any] | None) -> EasyDict:
@@ -596,3 +584,17 @@ class Configurable:
         if errors:
             raise errors[0] if len(errors) == 1 else ConfigErrors(errors, where=cls.__name__)
         return ResolvedConfig(resolved)
+
+
+def _rule_errors(cls: type, options: Options, section: Any, whole: Any, at: str = '') -> list[ConfigError]:
+    """Returns the errors of the rules of those options in a section that have another value than their default."""
+    errors = []
+    for name, option in options.items():
+        if isinstance(option, dict):
+            errors += _rule_errors(cls, option, section.get(name) or {}, whole, f'{at}{name}.')
+        elif option.rule is None or name not in section or is_same(section[name], option.default):
+            continue
+        elif error := option.rule(cls, whole):
+            error.where, error.got = at + name, section[name]
+            errors.append(error)
+    return errors

@@ -111,8 +111,4 @@ def create_commander(cfg: Mapping[str, Any], *args: Any, **kwargs: Any) -> BaseS
     Raises:
         RegistryError: If no commander has that name; the closest one is named.
     """
-    return COMMANDER_REGISTRY.build(_with_type(cfg), cfg, *args, **kwargs)
-
-
-def _with_type(cfg: Mapping[str, Any]) -> Mapping[str, Any]:
-    return cfg if 'type' in cfg else {'type': 'base', 'import_names': cfg.get('import_names')}
+    return COMMANDER_REGISTRY.build({'type': 'base', **cfg}, cfg, *args, **kwargs)

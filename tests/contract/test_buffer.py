@@ -156,9 +156,9 @@ def test_a_loop_of_ones_own_gets_none_and_a_warning_where_there_are_too_few_item
     push(buffer, rows(0, 3), 0)
     caplog.clear()
     assert own_sample(buffer, 4) is None and 'has 3 items' in caplog.text
-    caplog.clear()
     with pytest.raises(BufferUnderflowError, match='has 3 items'):
         draw(buffer, 4)
+    caplog.clear()
     assert len(own_sample(buffer, 3)) == 3 and not caplog.text
     assert own_sample(buffer, 4) is None
 

@@ -48,6 +48,7 @@ FAMILIES: dict[str, list[str]] = {
     'gymnasium_robotics': ['FetchReach-v4', 'PointMaze_UMaze-v3'],
     'popgym': ['popgym-RepeatFirstEasy-v0'],
     'mpe2': ['agents:mpe2.simple_spread_v3'],
+    'lbforaging': ['Foraging-8x8-2p-1f-v3'],
     'mo_gymnasium': ['mo_gymnasium:deep-sea-treasure-v0'],
 }
 CASES = [

@@ -314,6 +314,12 @@ def test_override(text: str, key: str, value: Any) -> None:
     assert found == value and type(found) in (type(value), ResolvedConfig)
 
 
+def test_an_empty_dict_empties_an_option_and_leaves_the_type_of_a_section() -> None:
+    own = {'kwargs': {'a': 1}, 'schedule': {'level': {'type': 'linear', 'start': 0, 'end': 1, 'decay': 9}}}
+    found = compile_({'env': own}, overrides=['env.kwargs={}', 'env.schedule={}', 'policy={}'])
+    assert (found.env.kwargs, found.env.schedule, found.policy.type) == ({}, {}, 'dqn')
+
+
 @pytest.mark.parametrize(
     'text',
     [

@@ -280,6 +280,9 @@ def test_what_would_learn_something_else_is_one_error(
     with pytest.raises(ConfigError, match=text) as caught:
         compile_config(*dqn(main, create))
     assert not isinstance(caught.value, ConfigErrors)
+    key = str(caught.value.where).removeprefix('create_config.')
+    assert f'(`{key}`)' in (ROOT / 'docs' / 'from_ding.md').read_text(encoding='utf-8')
+    assert key == 'policy.type' or 'docs/from_ding.md' in str(caught.value)
 
 
 @pytest.mark.parametrize('name', ['cartpole_ppo', 'cartpole_r2d2', 'pendulum_ddpg'])

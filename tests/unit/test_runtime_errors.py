@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
-import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from fakes import config_pair
-from runs import child_processes
 
 from rlframe.errors import EnvContractError, NonFiniteError, RLFrameError
 from rlframe.pipeline import serial_pipeline
 
-pytestmark = pytest.mark.usefixtures('cwd')
+pytestmark = pytest.mark.usefixtures('cwd', 'nothing_outlives')
 
 BROKEN = 'broken_envs:BrokenEnv'
 
@@ -36,16 +32,6 @@ CASES: dict[str, tuple[type[RLFrameError], dict[str, Any], tuple[str, ...]]] = {
     ),
 }
 """What ``bad_input_table`` does not have, and one with a loss; by PPO, as the table trains by DQN."""
-
-
-@pytest.fixture(autouse=True)
-def nothing_left() -> Iterator[None]:
-    """Checks that no thread and no process outlives a run."""
-    before, processes = set(threading.enumerate()), child_processes()
-    yield
-    assert not multiprocessing.active_children()
-    assert not [thread for thread in threading.enumerate() if thread not in before]
-    assert child_processes() <= processes
 
 
 def overrides(options: dict[str, Any]) -> list[str]:

@@ -22,7 +22,7 @@ from rlframe.backend.ray.arguments import (
     per_actor,
     trajectories,
 )
-from rlframe.backend.ray.options import RAY_OPTIONS, with_ray_options
+from rlframe.backend.ray.options import INFERENCE_OPTIONS, RAY_OPTIONS, with_ray_options
 from rlframe.backend.ray.pool import ActorPool
 from rlframe.errors import ConfigError
 from rlframe.utils.seed import component_rng
@@ -140,7 +140,8 @@ class RayCollector(RaySerialCollector):
         seed: int = 0,
         **options: Any,
     ) -> None:
-        if unknown := next((name for name in options if name not in RAY_OPTIONS), None):
+        known = [name for name in RAY_OPTIONS if name not in INFERENCE_OPTIONS]
+        if unknown := next((name for name in options if name not in known), None):
             raise ConfigError(f'{unknown} is not a known argument', where=unknown)
         count = number_of_actors(create_env_fn, num_collectors)
         self.total_frames = checked_total_frames(total_frames)

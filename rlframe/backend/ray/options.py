@@ -211,6 +211,29 @@ class ActorsConfig(StartConfig):
         harmless=are_plain_actors,
     )
 
+    inference_batch: int | None = option(
+        None,
+        range='[1, inf)',
+        unit='requests',
+        doc="with inference='central': most requests that share a pass through the network; 1: none do, so that runs of several"
+        ' collectors can be repeated bit for bit; None: one of each collector',
+    )
+    inference_timeout: float = option(
+        0.05,
+        range='(0, inf)',
+        unit='seconds',
+        doc="with inference='central': longest time for a request to wait for the other collectors",
+        may_change=True,
+    )
+    inference_remote_config: dict[str, Any] = option(
+        {},
+        doc="with inference='central': resources of the server, such as num_cpus (0) and num_gpus (0)",
+        check=_check_actors,
+        may_change=True,
+        reaches='process',
+        harmless=is_plain_actor,
+    )
+
 
 class ActorConfig(StartConfig):
     """Options of an evaluator in an actor, under ``policy.eval.evaluator``."""
@@ -271,6 +294,8 @@ class ShardsConfig(StartConfig):
 
 RAY_OPTIONS, EVALUATOR_OPTIONS = fields_of(ActorsConfig), fields_of(ActorConfig)
 SHARD_OPTIONS = fields_of(ShardsConfig)
+INFERENCE_OPTIONS = 'inference_batch', 'inference_timeout', 'inference_remote_config'
+"""Those of ``RAY_OPTIONS`` that are about the server that acts for all collectors."""
 
 
 def with_ray_options(kind: Any, cfg: Mapping[str, Any], declared: Options = RAY_OPTIONS) -> ResolvedConfig:
@@ -312,6 +337,13 @@ def shard_options(section: Mapping[str, Any]) -> dict[str, Any]:
     placed = {'num_cpus': 0, 'scheduling_strategy': 'SPREAD', **section['remote_config']}
     own = {'remote_configs': placed, 'collect_timeout': section['shard_timeout']}
     return {**shared, **own, 'num_collectors': section['num_shards']}
+
+
+def server_options(section: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the options of a collector as those of a pool with the actor that acts for all collectors."""
+    placed = {'num_cpus': 0, **section['inference_remote_config']}
+    own = {'remote_configs': placed, 'collect_timeout': section['start_timeout'], 'num_collectors': 1}
+    return {**section, **own}
 
 
 def remote_config_of(cfg: Mapping[str, Any], rank: int) -> dict[str, Any]:

@@ -75,6 +75,9 @@ class ActorPool(Pool):
         ResourceError: If no Ray answers at the given address, or it lacks the resources that the actors need.
     """
 
+    _lifetime: Mapping[str, Any] = {'max_restarts': 0, 'max_task_retries': 0}
+    """Options of an actor that say what Ray does at its end."""
+
     def __init__(
         self,
         cfg: Mapping[str, Any],
@@ -92,7 +95,7 @@ class ActorPool(Pool):
         # time and text of each loss within ``restart_window``
         self._losses: deque[tuple[float, str]] = deque()
         self._numbers = itertools.count()
-        self._given: tuple[Any, ...] = ()  # references to ``make`` and its components, pickled
+        self._given: tuple[Any, ...] = ()  # ``make`` and its components, pickled
         self._closed = False
         self._session = connect(cfg['ray_init_config'], self.key('ray_init_config'))
         self._remote: Any = ray.remote(kind)
@@ -148,7 +151,8 @@ class ActorPool(Pool):
 
     def _start(self, options: Mapping[int, Mapping[str, Any]]) -> None:
         self.slots |= {rank: Slot(rank, own) for rank, own in options.items()}
-        self._given = ray.put(to_bytes(self.make, 'make')), ray.put(components_of_script())
+        given = to_bytes(self.make, 'make'), components_of_script()
+        self._given = tuple(map(self._stored, given))
         for rank in options:
             self._create(self.slots[rank])
         while any(self.slots[rank].facts is None for rank in options):
@@ -172,6 +176,14 @@ class ActorPool(Pool):
     def ready(self) -> list[int]:
         """Ranks of the actors that have started and were not lost since, in order."""
         return [rank for rank in self.ranks if self.slots[rank].facts is not None]
+
+    def _stored(self, argument: bytes) -> Any:
+        """Returns what the constructors of all actors get for an argument."""
+        return ray.put(argument)
+
+    def _name(self, rank: int) -> str:
+        """Returns the name of an actor in messages."""
+        return f'Ray actor {rank}'
 
     def key(self, name: str) -> str:
         """Returns the config key of an option."""
@@ -241,7 +253,7 @@ class ActorPool(Pool):
         try:
             return ray.get(call.data, timeout=call.seconds)
         except RayError as error:
-            self._count_loss(f'the data of Ray actor {call.rank} were lost: {cause_of(error)}')
+            self._count_loss(f'the data of {self._name(call.rank)} were lost: {cause_of(error)}')
             return None
 
     def state_dict(self) -> dict[str, Any]:
@@ -308,7 +320,7 @@ class ActorPool(Pool):
                 self._give_up(slot)
 
     def _create(self, slot: Slot) -> None:
-        options = {**slot.options, 'max_restarts': 0, 'max_task_retries': 0}
+        options = {**slot.options, **self._lifetime}
         path = [os.path.abspath(place) for place in sys.path]  # actors start in another folder
         slot.actor = self._remote.options(**options).remote(*self._given, slot.rank, slot.incarnation, path)
         seconds = self._cfg['start_timeout']
@@ -339,7 +351,7 @@ class ActorPool(Pool):
         if not call.is_wanted:
             return
         if isinstance(value, Failure):
-            raise_failure(value, f'Ray actor {call.rank}')
+            raise_failure(value, self._name(call.rank))
         if call.method == 'launch':
             slot.facts = value
         else:
@@ -355,7 +367,7 @@ class ActorPool(Pool):
             self.is_broken = True
             demands = [actor_resources(other.options) for other in self.slots.values()]
             raise ActorLostError(
-                f'Ray actor {slot.rank} did not start within {call.seconds:g} s; {self._session.needed_and_free(demands)}',
+                f'{self._name(slot.rank)} did not start within {call.seconds:g} s; {self._session.needed_and_free(demands)}',
                 where=self.key('start_timeout'),
                 remedy='Raise it if the envs start slowly, or if other nodes will join.',
             )
@@ -370,7 +382,7 @@ class ActorPool(Pool):
             if call.method != 'launch' and call.is_wanted:
                 call.lost = cause
                 self._done.append(call)
-        name = f'Ray actor {slot.rank}'
+        name = self._name(slot.rank)
         self._count_loss(f'{name} {"was lost" if was_ready else "did not start"}: {cause}')
         slot.incarnation += 1
         slot.due = time.monotonic() + PAUSE

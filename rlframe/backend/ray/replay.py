@@ -395,7 +395,7 @@ class ShardedReplayBuffer(IBuffer):
         try:
             return next(self.batches(1, batch_size, cur_learner_iter), None)
         except BufferUnderflowError as error:
-            self._lacking(error)
+            logger.warning('returning None from %s', error)
             return None
 
     def _draw(self, count: int, size: int, train_iter: int) -> list[list[Part]]:

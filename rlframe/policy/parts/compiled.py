@@ -19,6 +19,54 @@ from rlframe.policy.parts.sequences import Rows
 from rlframe.utils.field import Field
 from rlframe.utils.lazy import torch
 
+THREADS = 'TORCHINDUCTOR_COMPILE_THREADS'
+"""Environment variable for the number of torch.compile's workers: threads, or processes for Triton."""
+COMPILERS = 'g++', 'clang++', 'c++'
+"""Programs of which torch.compile needs one."""
+
+
+def check_precision(policy: type[Any], cfg: Any) -> ConfigError | None:
+    """Returns why the losses of a policy cannot be computed in a number format."""
+    if cfg.precision != 'bf16' or policy.compiled_parts:
+        return None
+    reason = f'{policy.__name__} names no losses that can be computed in it (compiled_parts)'
+    return ConfigError(reason, expected="'fp32' or 'tf32'")
+
+
+def check_compile(policy: type[Any], cfg: Any) -> ConfigError | None:
+    """Returns why the losses of a policy cannot be compiled."""
+    if not policy.compiled_parts:
+        reason = f'{policy.__name__} has no losses that are compiled (compiled_parts)'
+    elif cfg.model.get('core') is not None:
+        reason = 'batches of a recurrent core change their shapes, and each shape would be compiled anew'
+    elif not any(map(shutil.which, [*os.environ.get('CXX', '').split()[:1], *COMPILERS])):
+        reason = f'torch.compile needs a C++ compiler on the PATH ({", ".join(COMPILERS)})'
+    else:
+        return None
+    return ConfigError(reason, expected='False')
+
+
+def own_update(policy: type[Any]) -> str:
+    """Returns which class learns by which other method than ``update_tensors``, in words; empty if none does."""
+    for kind in policy.__mro__:
+        if 'update_tensors' in vars(kind):
+            break
+        if names := sorted({'_update', 'forward_learn'} & vars(kind).keys()):
+            return f'{kind.__name__} defines {names[0]}'
+    return ''
+
+
+def check_graph(policy: type[Any], cfg: Any) -> ConfigError | None:
+    """Returns why the updates of a policy cannot be recorded: it has a core, or learns without ``update_tensors``."""
+    if cfg.model.get('core') is not None:
+        reason = 'batches of a core have sequences of different lengths, and each shape would be recorded'
+        return ConfigError(reason, expected='False')
+    if own := own_update(policy):
+        reason = f'{own}, which cannot be recorded as it is: leave what only tensors do to update_tensors, and define that, too'
+        return ConfigError(reason, expected='False, or policy.compile')
+    return None
+
+
 PRECISION = Field(
     'fp32',
     choices=('fp32', 'tf32', 'bf16'),
@@ -26,8 +74,26 @@ PRECISION = Field(
     " 'bf16', in which losses are computed with 8 bits, while parameters and moments stay float32; slow on a CPU without"
     ' instructions for it',
     may_change=True,
+    rule=check_precision,
 )
 """The option ``precision`` of every policy."""
+COMPILE = Field(
+    False,
+    doc='whether torch.compile turns the losses into machine code, which takes 5 to 25 seconds at the start of training; on CPUs,'
+    ' updates of c51 then take half to two thirds of the time',
+    may_change=True,
+    reaches='process',  # the compiler
+    rule=check_compile,
+)
+"""The option ``compile`` of every policy."""
+CUDA_GRAPH = Field(
+    False,
+    doc='whether an update on a GPU is recorded once, as a CUDA graph, and then started as a whole; pays for small networks,'
+    ' whose kernels take less time than their launches',
+    may_change=True,
+    rule=check_graph,
+)
+"""The option ``cuda_graph`` of every policy."""
 EMULATED = 10
 """Times as long as in float32 that an update takes in emulated bfloat16: SAC 256-256, batch 256, AMD EPYC (Zen 3, AVX2),
 torch 2.13, one thread: 237 against 23 ms."""
@@ -133,13 +199,6 @@ def autocast(losses: Callable[..., Any], device: torch.device, *, has_cache: boo
 
 logger = logging.getLogger('rlframe.policy')
 
-CUDA_GRAPH = Field(
-    False,
-    doc='whether an update on a GPU is recorded once, as a CUDA graph, and then started as a whole; pays for small networks,'
-    ' whose kernels take less time than their launches',
-    may_change=True,
-)
-"""The option ``cuda_graph`` of every policy."""
 WARM_UPS = 3
 """Updates tried out before a recording, in which libraries allocate what they need."""
 MOST_GRAPHS = 16
@@ -292,56 +351,6 @@ def cloned(rows: Any) -> Any:
     return rows.clone()
 
 
-def check_graph(policy: type[Any], core: str | None = None) -> list[ConfigError]:
-    """Returns why the updates of a policy cannot be recorded: it has a core, or learns without ``update_tensors``."""
-    if core is not None:
-        reason = 'batches of a core have sequences of different lengths, and each shape would be recorded'
-        return [ConfigError(reason, where='cuda_graph', got=True, expected='False')]
-    for kind in policy.__mro__:
-        if 'update_tensors' in vars(kind):
-            break
-        if names := sorted({'_update', 'forward_learn'} & vars(kind).keys()):
-            reason = (
-                f'{kind.__name__} defines {names[0]}, which cannot be recorded as it is: leave what only tensors do to'
-                ' update_tensors, and define that, too'
-            )
-            return [ConfigError(reason, where='cuda_graph', got=True, expected='False, or policy.compile')]
-    return []
-
-
-COMPILE = Field(
-    False,
-    doc='whether torch.compile turns the losses into machine code, which takes 5 to 25 seconds at the start of training; on CPUs,'
-    ' updates of c51 then take half to two thirds of the time',
-    may_change=True,
-    reaches='process',  # the compiler
-)
-"""The option ``compile`` of every policy."""
-THREADS = 'TORCHINDUCTOR_COMPILE_THREADS'
-"""Environment variable for the number of torch.compile's workers: threads, or processes for Triton."""
-COMPILERS = 'g++', 'clang++', 'c++'
-"""Programs of which torch.compile needs one."""
-
-
-def check_compile(name: str, parts: tuple[str, ...], core: str | None) -> list[ConfigError]:
-    """Returns why the losses of a policy cannot be compiled.
-
-    Args:
-        name: Class of the policy.
-        parts: Its methods that are compiled.
-        core: Its recurrent core.
-    """
-    if not parts:
-        reason = f'{name} has no losses that are compiled (compiled_parts)'
-    elif core is not None:
-        reason = 'batches of a recurrent core change their shapes, and each shape would be compiled anew'
-    elif not any(map(shutil.which, [*os.environ.get('CXX', '').split()[:1], *COMPILERS])):
-        reason = f'torch.compile needs a C++ compiler on the PATH ({", ".join(COMPILERS)})'
-    else:
-        return []
-    return [ConfigError(reason, where='compile', got=True, expected='False')]
-
-
 class Compiled:
     """A function of tensors as machine code, one for each of their shapes.
 
@@ -426,21 +435,3 @@ def optimizers_of(policy: Any) -> list[Optimizer]:
     """Returns the optimizers of a policy."""
     attributes = [*vars(policy).values(), *policy.optimizers.values()]
     return [*{id(own): own for own in attributes if isinstance(own, Optimizer)}.values()]
-
-
-def check_updates(policy: type[Any], cfg: Any) -> list[ConfigError]:
-    """Returns why the updates of a policy cannot be what its options ask for.
-
-    Args:
-        policy: Its class.
-        cfg: Its options.
-    """
-    core, errors = cfg.model.get('core'), []
-    if cfg.compile:
-        errors += check_compile(policy.__name__, policy.compiled_parts, core)
-    if cfg.cuda_graph:
-        errors += check_graph(policy, core)
-    if cfg.precision == 'bf16' and not policy.compiled_parts:
-        reason = f'{policy.__name__} names no losses that can be computed in it (compiled_parts)'
-        errors.append(ConfigError(reason, where='precision', got='bf16', expected="'fp32' or 'tf32'"))
-    return errors

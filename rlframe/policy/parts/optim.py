@@ -1,4 +1,4 @@
-"""Adam and RMSprop with a guard against non-finite updates, a learning-rate schedule and gradient clipping."""
+"""What an update changes: parameters, by Adam or RMSprop with a guard against non-finite updates, and target networks."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ from functools import partial
 from operator import attrgetter
 from typing import Any
 
+from rlframe.data.faces import Metrics
 from rlframe.errors import NonFiniteError
 from rlframe.policy.parts.options import schedule_of
+from rlframe.policy.parts.sequences import Rows
 from rlframe.utils.field import Field
 from rlframe.utils.lazy import LazyModule, torch
-from rlframe.utils.schema import check_state, tensor_like
+from rlframe.utils.schema import COUNT, NETWORK, check_state, part, tensor_like
 
 torch_adam = LazyModule('torch.optim.adam')
 torch_rmsprop = LazyModule('torch.optim.rmsprop')
@@ -332,6 +334,80 @@ class Optimizer:
             mean.copy_(state[name]['mean'])
             square.copy_(state[name]['square'])
             steps.copy_(state[name]['steps'])
+
+
+class Targets:
+    """The target networks of a policy, the discount behind each transition, and the priorities of what it learned.
+
+    Args:
+        cfg: Options of the policy.
+        target: A copy of the network, or of parts of it, that becomes the target network.
+        online: The parts that it is a copy of.
+        device: Where they are.
+
+    Source:
+        Sutton & Barto, Reinforcement Learning (2018), section 6.1; target networks: Mnih et al. (2015).
+    """
+
+    def __init__(
+        self, cfg: Any, target: torch.nn.Module, online: Sequence[torch.nn.Module], device: torch.device
+    ) -> None:
+        for module in target.modules():
+            if isinstance(module, torch.nn.RNNBase):
+                module.flatten_parameters()  # copied one by one, they are in no single chunk as cuDNN wants them
+        self.network: Any = target.requires_grad_(False)
+        """The target network."""
+        self.discount_factor = cfg.discount_factor
+        """Per env step, in [0, 1]."""
+        self.has_priority, self.has_weights = cfg.priority, cfg.priority_IS_weight
+        self.updates = 0
+        """Updates of the policy so far."""
+        # tensors, because torch.where would convert numbers anew in each update
+        self._end, self._going_on = torch.tensor([0.0, cfg.discount_factor], device=device).unbind()
+        self._skips = cfg.learn.nan_policy == 'skip'
+        self._weights = (
+            [p.detach() for p in target.parameters()],
+            [p.detach() for part in online for p in part.parameters()],
+        )
+        self._states = (
+            list(target.state_dict().values()),
+            [value for part in online for value in part.state_dict().values()],
+        )
+
+    def copy(self) -> None:
+        """Makes the target network equal to the network."""
+        if self._states[0]:  # there may be no target network
+            torch._foreach_copy_(*self._states)
+
+    def follow(self, share: float) -> None:
+        """Moves the weights of the target network towards those of the network, by this share of the distance."""
+        if self._weights[0]:
+            torch._foreach_lerp_(*self._weights, share)
+
+    def discount(self, rows: Rows) -> torch.Tensor:
+        """Returns the weight of the bootstrap value of each transition, float32 [B]: 0 after a terminal state."""
+        if 'value_gamma' in rows:
+            return rows['value_gamma'].masked_fill(rows['terminated'], 0.0)
+        return torch.where(rows['terminated'], self._end, self._going_on)
+
+    def with_priority(self, metrics: Metrics, error: torch.Tensor) -> Metrics:
+        """Adds the absolute value of each transition's error, float32 [B], as its priority, if there are priorities."""
+        if not self.has_priority:
+            return metrics
+        priority = error.abs()
+        # rows that spoilt a skipped update should not be drawn again
+        return metrics | {'priority': priority.nan_to_num(0.0, 0.0, 0.0) if self._skips else priority}
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns the weights of the target network, and the number of updates."""
+        return {'target_model': self.network.state_dict(), 'updates': self.updates}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continues from ``state_dict()``."""
+        check_state(state, {'target_model': NETWORK, 'updates': COUNT})
+        with part('target_model'):
+            self.network.load_state_dict(state['target_model'])
+        self.updates = state['updates']
 
 
 def unit_rows(module: torch.nn.Module) -> list[torch.Tensor]:

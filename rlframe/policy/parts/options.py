@@ -140,6 +140,21 @@ def check_conv_layers(value: Any) -> str:
     return '' if is_good else 'a list of [channels, kernel size, stride], whole numbers above 0'
 
 
+def _without_a_name(policy: type[Any], cfg: Any) -> ConfigError | None:
+    """Refuses convolutions beside those of a named encoder."""
+    if (name := cfg.model.get('encoder', 'auto')) == 'auto':
+        return None
+    message = f'the encoder {name!r} has its own convolutions'
+    return ConfigError(message, expected="None, or encoder='auto'")
+
+
+def _with_a_name(policy: type[Any], cfg: Any) -> ConfigError | None:
+    """Refuses a width of an encoder that has no name."""
+    if cfg.model.encoder != 'auto':
+        return None
+    return ConfigError('the width is a factor of a named encoder', expected="1.0, or encoder='nature'")
+
+
 HIDDEN_SIZES = Field([64, 64], unit='units', doc='widths of the hidden layers', check=check_widths)
 INIT_FROM = Field(
     None,
@@ -174,7 +189,9 @@ class ImageModel(ModelConfig):
         doc="convolutions that read images, by name, instead of conv_layers: 'nature' (Mnih et al. 2015), 'impala' residual (Espeholt"
         " et al. 2018, fig. 3); 'auto': as conv_layers says",
     )
-    encoder_width: float = option(1.0, range='(0, 16]', doc='factor of the channels of a named encoder')
+    encoder_width: float = option(
+        1.0, range='(0, 16]', doc='factor of the channels of a named encoder', rule=_with_a_name
+    )
     conv_layers: list[Any] | None = option(
         None,
         unit='[channels, kernel size, stride]',
@@ -183,6 +200,7 @@ class ImageModel(ModelConfig):
             ' pixels on, [[16, 3, 1]] below'
         ),
         check=check_conv_layers,
+        rule=_without_a_name,
     )
     image_layout: Literal['auto', 'hwc', 'chw'] = option(
         'auto',
@@ -206,18 +224,6 @@ def network_options(model: Mapping[str, Any]) -> dict[str, Any]:
     return options
 
 
-def check_encoder(model: Mapping[str, Any]) -> list[ConfigError]:
-    """Refuses convolutions that are given twice, and a width of an encoder that has no name."""
-    name, layers, width = (model.get(key) for key in ('encoder', 'conv_layers', 'encoder_width'))
-    if name not in (None, 'auto') and layers is not None:
-        message = f'the encoder {name!r} has its own convolutions'
-        return [refused({'model': model}, 'model.conv_layers', message, "None, or encoder='auto'")]
-    if name == 'auto' and width != 1.0:
-        message = 'the width is a factor of a named encoder'
-        return [refused({'model': model}, 'model.encoder_width', message, "1.0, or encoder='nature'")]
-    return []
-
-
 def refused(cfg: Mapping[str, Any], where: str, message: str, expected: str) -> ConfigError:
     """Returns the error about the value of an option.
 
@@ -229,3 +235,20 @@ def refused(cfg: Mapping[str, Any], where: str, message: str, expected: str) -> 
     """
     got = reduce(lambda section, key: section[key], where.split('.'), cfg)
     return ConfigError(message, where=where, got=got, expected=expected)
+
+
+def _has_a_server(_: type[Any], cfg: Any) -> ConfigError | None:
+    """Refuses one server for all collectors where none can be."""
+    backend = cfg.collect.get('collector', {}).get('backend', 'ray')
+    if backend == 'ray':
+        return None
+    message = f'one server acts for collectors in actors, and the backend {backend!r} has none'
+    return ConfigError(message, expected="'local', or policy.collect.collector.backend='ray' in serial mode")
+
+
+INFERENCE = Field(
+    'local',
+    doc="where the network acts: 'local' in each collector, 'central' on one server for all collectors on Ray",
+    rule=_has_a_server,
+)
+"""Option ``collect.inference`` of every policy."""

@@ -69,12 +69,12 @@ def random_opponent(spec: EnvSpec, seed: int, rank: int = 0) -> EvalMode:
     return EvalMode(by_env(forward, spec), reset, get_attribute, ignore, dict, ignore)
 
 
-def with_opening(mode: EvalMode, random: EvalMode, spec: EnvSpec, moves: int) -> EvalMode:
+def with_opening(mode: EvalMode, mover: EvalMode, spec: EnvSpec, moves: int) -> EvalMode:
     """Returns a player whose first moves of each episode are random, and all others its own.
 
     Args:
         mode: The player.
-        random: A random player, as of ``random_opponent``.
+        mover: A random player, as of ``random_opponent``.
         spec: Spaces of one player.
         moves: Number of random moves.
     """
@@ -88,14 +88,14 @@ def with_opening(mode: EvalMode, random: EvalMode, spec: EnvSpec, moves: int) ->
             return output
         made.update({int(env): count + 1 for env, count in zip(env_id, counts, strict=True)})
         action = output['action'].copy()
-        action[opens] = random.forward(obs, env_id)['action'][opens]
+        action[opens] = mover.forward(obs, env_id)['action'][opens]
         return Batch.unchecked({'action': action}, len(env_id))
 
     def reset(env_id: IntArray | None) -> None:
         for env in list(made) if env_id is None else env_id:
             made.pop(int(env), None)
         mode.reset(env_id)
-        random.reset(env_id)
+        mover.reset(env_id)
 
     return mode._replace(forward=by_env(forward, spec), reset=reset)
 

@@ -10,12 +10,31 @@ from typing import Any
 
 from rlframe.data.faces import Metrics
 from rlframe.errors import ConfigError, DeviceError
-from rlframe.policy.parts.compiled import check_graph, optimizers_of
+from rlframe.policy.parts.compiled import optimizers_of, own_update
 from rlframe.policy.parts.sequences import Rows, take
 from rlframe.utils.field import Field
 from rlframe.utils.lazy import LazyModule, torch
 
 dist = LazyModule('torch.distributed')
+
+
+def check_ranks(policy: type[Any], cfg: Any) -> ConfigError | None:
+    """Returns why several learners cannot share the updates of a policy."""
+    count = cfg.learn.num_learners
+    if cfg.model.get('core') is not None or policy.is_recurrent:
+        reason = 'a network with a core learns from sequences, which are not divided'
+    elif cfg.model.get('norm') == 'batch':
+        reason = 'batch norm needs the whole batch'
+    elif cfg.cuda_graph:
+        reason = 'a CUDA graph contains no messages between processes'
+    elif (size := cfg.learn.get('batch_size')) is not None and size < count:
+        reason = f'learn.batch_size={size} has no row for each'
+    elif own_update(policy):
+        reason = f'{policy.__name__} does not leave its update to update_tensors'
+    else:
+        return None
+    return ConfigError(reason, expected='1')
+
 
 NUM_LEARNERS = Field(
     1,
@@ -23,6 +42,7 @@ NUM_LEARNERS = Field(
     unit='processes',
     doc='learners that share each update: every one computes the gradient of its part of a batch, and all make the step of their mean',
     may_change=True,
+    rule=check_ranks,
 )
 """Option ``learn.num_learners`` of every policy."""
 MAX_LEARNER_RESTARTS = Field(
@@ -37,31 +57,6 @@ UNHEARD_OF = timedelta(days=1)
 """How long a rank may hear nothing, such as during an evaluation; one that ends is noticed at once."""
 SHARED = ('critics',)
 """Inputs of an update that are not about rows of the batch."""
-
-
-def check_ranks(policy: type[Any], cfg: Any) -> list[ConfigError]:
-    """Returns why several learners cannot share the updates of a policy.
-
-    Args:
-        policy: Its class.
-        cfg: Its options.
-    """
-    count = cfg.learn.get('num_learners', 1)
-    if count == 1:
-        return []
-    if cfg.model.get('core') is not None or policy.is_recurrent:
-        reason = 'a network with a core learns from sequences, which are not divided'
-    elif cfg.model.get('norm') == 'batch':
-        reason = 'batch norm needs the whole batch'
-    elif cfg.cuda_graph:
-        reason = 'a CUDA graph contains no messages between processes'
-    elif (size := cfg.learn.get('batch_size')) is not None and size < count:
-        reason = f'learn.batch_size={size} has no row for each'
-    elif check_graph(policy):
-        reason = f'{policy.__name__} does not leave its update to update_tensors'
-    else:
-        return []
-    return [ConfigError(reason, where='learn.num_learners', got=count, expected='1')]
 
 
 def device_of(device: torch.device, rank: int, size: int) -> torch.device:

@@ -18,12 +18,12 @@ from rlframe.registry import BUFFER_REGISTRY
 from rlframe.run.metrics import ScalarWriter
 from rlframe.utils.field import Section, option
 from rlframe.utils.schema import COUNT, DICT, FINITE, array, check_state, part, part_of
-from rlframe.worker.replay_buffer.base_buffer import Rows
 from rlframe.worker.replay_buffer.buffer import (
     AnyStorage,
     BufferConfig,
     NaiveReplayBuffer,
     PriorityConfig,
+    Rows,
 )
 from rlframe.worker.replay_buffer.ring import (
     Storage,
@@ -245,7 +245,7 @@ class AdvancedReplayBuffer(NaiveReplayBuffer):
             self._check_can_sample(size)
             draw = self._draw(size, sample_range)
         except BufferUnderflowError as error:
-            self._lacking(error)
+            logger.warning('returning None from %s', error)
             return None
         staleness = self._staleness(draw.slot, cur_learner_iter)
         rows = self._annotate(self._gather(draw.slot), draw, staleness)

@@ -1,13 +1,17 @@
-"""The plain buffer, whose samples are uniform; the others extend it."""
+"""The interface of replay buffers, the plain buffer, which the others extend, and their creation from a config."""
 
 from __future__ import annotations
 
 import copy
+import functools
+import inspect
 import logging
+import threading
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeAlias, cast
 
 import numpy as np
 from easydict import EasyDict
@@ -17,16 +21,20 @@ from rlframe.data.staging import existing_device
 from rlframe.errors import BufferUnderflowError, ConfigError
 from rlframe.registry import BUFFER_REGISTRY
 from rlframe.run.metrics import ScalarWriter
-from rlframe.utils.field import Section, option
-from rlframe.utils.schema import COUNT, DICT, GENERATOR, TEXT, Schema, check_state, part
-from rlframe.worker.replay_buffer.base_buffer import IBuffer, Rows
+from rlframe.run.read_checkpoint import load_checkpoint
+from rlframe.run.write_checkpoint import save_checkpoint
+from rlframe.utils.field import Configurable, ResolvedConfig, Section, option
+from rlframe.utils.schema import COUNT, DICT, GENERATOR, TEXT, Schema, check_state, loading, part, part_of
+from rlframe.utils.synonyms import named, section_of
 from rlframe.worker.replay_buffer.device import DEVICE, DEVICE_KEY
 from rlframe.worker.replay_buffer.frames import FrameStorage, stacked_columns
 from rlframe.worker.replay_buffer.ring import (
     ObjectStorage,
     RingStorage,
+    Sampler,
     Storage,
     StorageRange,
+    UniformSampler,
     is_numeric,
     read_priorities,
     stack_items,
@@ -41,6 +49,19 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+Rows = Batch | list[Any]
+"""Result of sampling: columns, or a list if the buffer holds arbitrary objects."""
+LOCKED = (
+    'push',
+    'update',
+    'sample',
+    'batches',
+    'clear',
+    'state_dict',
+    'checkpoint_state',
+    'load_state_dict',
+)
+"""Methods that hold the buffer's lock, in every class that defines them."""
 AnyStorage: TypeAlias = RingStorage | ObjectStorage
 
 
@@ -53,71 +74,173 @@ STATE: dict[str, Schema] = {
 }
 
 
-class Sampler(ABC):
-    """Draws items by age; the buffer checks beforehand that it is not empty.
+class IBuffer(Configurable, ABC):
+    """Stores collected data and samples from it.
 
-    What draws depend on is the buffer's own random generator, which is saved with the buffer.
-    """
+    A list always means many items, so an episode that is itself a list must be wrapped in a list.
 
-    @abstractmethod
-    def sample(self, size: int, storage: Storage) -> IntArray:
-        """Draws one batch.
+    **Threads.** A buffer has one lock. The methods listed in ``LOCKED`` hold it while they run, also if a subclass
+    overrides them, so several threads can push, sample, update and save at the same time. Each call sees a push
+    completely or not at all.
 
-        Args:
-            size: Number of items, >= 1; at most ``len(storage)``, unless the user allowed repetition.
-            storage: Storage to sample from; with a ``sample_range``, only the items in that range.
-
-        Returns:
-            Ages in [0, len(storage)), int [size].
-        """
-
-    def sample_with_replacement(self, size: int, storage: Storage) -> IntArray:
-        """Draws one batch in which items may recur, int [size]."""
-        return self.sample(size, storage)
-
-    def sample_batches(self, count: int, size: int, storage: Storage) -> IntArray:
-        """Draws several batches from one state of the storage, int [count, size]."""
-        return np.stack([self.sample(size, storage) for _ in range(count)])
-
-
-class UniformSampler(Sampler):
-    """Every set of ``size`` distinct items is equally likely.
+    **Too little data.** ``sample``, for custom training loops, then logs a warning and returns ``None``.
+    ``batches``, which the pipeline calls, raises ``BufferUnderflowError`` instead.
 
     Args:
-        rng: Random generator.
+        cfg: Options; missing ones take their defaults.
+        tb_logger: Gets statistics by ``add_scalar(tag, value, step)``; nothing is written if it is not given.
+        exp_name: Name of the experiment.
+        instance_name: Name of this buffer; it appears in messages.
+        seed: Seed of its random generator.
     """
 
-    def __init__(self, rng: np.random.Generator) -> None:
-        self._rng = rng
+    _cfg: ResolvedConfig
 
-    def sample(self, size: int, storage: Storage) -> IntArray:
-        age: IntArray = self.sample_batches(1, size, storage)[0]
-        return age
+    _lock: threading.RLock
 
-    def sample_with_replacement(self, size: int, storage: Storage) -> IntArray:
-        age: IntArray = self._rng.integers(0, len(storage), size)
-        return age
+    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
+        buffer = super().__new__(cls)
+        buffer._lock = threading.RLock()
+        return buffer
 
-    def sample_batches(self, count: int, size: int, storage: Storage) -> IntArray:
-        population = len(storage)
-        if size * size > population:
-            rows = [self._rng.choice(population, size, replace=False, shuffle=False) for _ in range(count)]
-            return np.stack(rows)
-        # A batch repeats an item with a probability below 0.4: drawing it again is less than a permutation.
-        age = self._rng.integers(0, population, (count, size))
-        bad = _has_repeat(age)
-        while bad.size:
-            age[bad] = self._rng.integers(0, population, (bad.size, size))
-            bad = bad[_has_repeat(age[bad])]
-        return age
+    def __init__(
+        self,
+        cfg: Mapping[str, Any] | None = None,
+        tb_logger: ScalarWriter | None = None,
+        exp_name: str = 'default_experiment',
+        instance_name: str = 'buffer',
+        *,
+        seed: int | np.random.SeedSequence | None = 0,
+        **options: Any,
+    ) -> None:
+        fields = self.config_fields()
+        self._cfg = self.resolve_config(section_of(options, fields, cfg) if options else cfg)
+        self._tb_logger, self._exp_name, self._instance_name = tb_logger, exp_name, instance_name
+        self._rng = np.random.default_rng(seed)
+        self._build(self._cfg)
+
+    def _build(self, cfg: Any) -> None:
+        """Creates the parts of a subclass; called at the end of the constructor."""
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        for name in LOCKED:
+            method = vars(cls).get(name)
+            if inspect.isfunction(method):
+                setattr(cls, name, _locked(method))
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Returns the attributes without the lock, as every copy gets its own."""
+        return {name: value for name, value in vars(self).items() if name != '_lock'}
+
+    def locked(self) -> AbstractContextManager[Any]:
+        """Returns the lock, for several calls that belong together: ``with buffer.locked(): ...``."""
+        return self._lock
+
+    @abstractmethod
+    def push(self, data: Any, cur_collector_envstep: int) -> int:
+        """Adds items; the oldest make room.
+
+        Args:
+            data: A ``Batch``, a mapping (one item) or a list of items.
+            cur_collector_envstep: Env steps so far; the x axis of what is logged.
+
+        Returns:
+            How many items were accepted.
+        """
+
+    @abstractmethod
+    def update(self, info: Mapping[str, Any]) -> None:
+        """Receives the learner's results about sampled items, such as their priorities."""
+
+    @abstractmethod
+    def sample(self, batch_size: int, cur_learner_iter: int) -> Rows | None:
+        """Returns ``batch_size`` random items, as fresh copies, or ``None`` if there are not enough of them.
+
+        Args:
+            batch_size: Number of items, >= 0.
+            cur_learner_iter: Train iterations so far; staleness is counted from it.
+        """
+
+    def batches(self, count: int, size: int, cur_learner_iter: int) -> Iterator[Rows]:
+        """Returns ``count`` batches of ``size`` items, each sampled when it is asked for.
+
+        Raises:
+            BufferUnderflowError: If there are not enough items.
+        """
+        return (self._required(size, cur_learner_iter) for _ in range(count))
+
+    def _required(self, size: int, *arguments: Any) -> Rows:
+        """Samples like ``sample``, but raises if there is too little data."""
+        rows = self.sample(size, *arguments)
+        if rows is None:
+            raise self._underflow(size, self.count())
+        return rows
+
+    def _underflow(self, need: int, have: int) -> BufferUnderflowError:
+        """Returns the error about too few items."""
+        return BufferUnderflowError(
+            f'{self._instance_name} has {have} items to sample from, need {max(need, 1)}',
+            where='sample',
+            remedy='Set policy.random_collect_size to at least that many, or take a smaller batch.',
+        )
+
+    @abstractmethod
+    def clear(self) -> None:
+        """Forgets all items."""
+
+    @abstractmethod
+    def count(self) -> int:
+        """Returns the number of items that can be sampled."""
+
+    def metrics(self) -> dict[str, float]:
+        """Returns the metrics of the buffer, by their tags; they are logged at each evaluation."""
+        return {'buffer/count': self.count()}
+
+    def save_data(self, file_name: str) -> None:
+        """Saves the full state as a checkpoint, a folder, which replaces an earlier one of that name in one step.
+
+        Raises:
+            CheckpointError: If it cannot be saved; an earlier checkpoint of that name is kept.
+        """
+        with self._lock:
+            save_checkpoint(file_name, {}, buffer=self.checkpoint_state())
+
+    def load_data(self, file_name: str) -> None:
+        """Restores a checkpoint of ``save_data``, or the replay buffer in the checkpoint of a run.
+
+        Raises:
+            CheckpointError: If it is missing or damaged, has no replay buffer, or is that of another one.
+        """
+        state, _ = load_checkpoint(file_name)
+        with loading(file_name), part('replay_buffer'):
+            self.load_state_dict(part_of(state, 'replay_buffer', DICT))
+
+    @abstractmethod
+    def state_dict(self) -> dict[str, Any]:
+        """Returns an independent copy of everything that the next samples depend on."""
+
+    def checkpoint_state(self) -> dict[str, Any]:
+        """Returns the ``state_dict`` for a checkpoint that is written before the buffer is used again.
+
+        If other threads use the buffer, hold ``locked()`` until the checkpoint is written.
+        """
+        return self.state_dict()
+
+    @abstractmethod
+    def load_state_dict(self, _state_dict: Mapping[str, Any]) -> None:
+        """Restores a ``state_dict``; ``{'data': rows}`` pushes rows, a demonstration set for example."""
 
 
-def _has_repeat(age: IntArray) -> IntArray:
-    """Returns which rows contain a number twice."""
-    ordered = age.copy()
-    ordered.sort(axis=1)
-    is_same = ordered[:, 1:] == ordered[:, :-1]
-    return np.flatnonzero(is_same.any(axis=1)) if is_same.any() else np.empty(0, np.int64)
+def _locked(method: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns a method that holds the buffer's lock while it runs."""
+
+    @functools.wraps(method)
+    def call(self: IBuffer, *args: Any, **kwargs: Any) -> Any:
+        with self._lock:
+            return method(self, *args, **kwargs)
+
+    return call
 
 
 class BufferConfig(Section):
@@ -171,29 +294,15 @@ class NaiveReplayBuffer(IBuffer):
     can_be_sharded: ClassVar[bool] = False
     """Whether a method ``drawn`` returns the items that a prioritized sampler has drawn for several of these buffers."""
 
-    def __init__(
-        self,
-        cfg: Mapping[str, Any] | None = None,
-        tb_logger: ScalarWriter | None = None,
-        exp_name: str = 'default_experiment',
-        instance_name: str = 'buffer',
-        *,
-        seed: int | np.random.SeedSequence | None = 0,
-        **options: Any,
-    ) -> None:
-        super().__init__(cfg, tb_logger, exp_name, instance_name, seed=seed, **options)
-        self._capacity: int = self._cfg.replay_buffer_size
-        self._deepcopy: bool = self._cfg.deepcopy
+    def _build(self, cfg: EasyDict) -> None:
+        self._capacity: int = cfg.replay_buffer_size
+        self._deepcopy: bool = cfg.deepcopy
         self._device = self._find_device()
         self._storage: AnyStorage | None = None
         self._push_count = 0
         self._envstep = 0
         self._has_warned = False
         self._priorities: PrioritizedSampler | None = None  # of a subclass that draws by priority
-        self._build(self._cfg)
-
-    def _build(self, cfg: EasyDict) -> None:
-        """Creates the sampler, and the parts of a subclass; called at the end of the constructor."""
         self._sampler = self._build_sampler(cfg)
 
     def _build_sampler(self, cfg: EasyDict) -> Sampler:
@@ -267,7 +376,7 @@ class NaiveReplayBuffer(IBuffer):
         try:
             storage = self._items(1 if replace else size, sample_range)
         except BufferUnderflowError as error:
-            self._lacking(error)
+            logger.warning('returning None from %s', error)
             return None
         draw = self._sampler.sample_with_replacement if replace else self._sampler.sample
         return self._gather(storage.slots(draw(size, storage)))
@@ -467,3 +576,21 @@ class NaiveReplayBuffer(IBuffer):
         if storage is None or len(storage) < max(need, 1):
             raise self._underflow(need, 0 if storage is None else len(storage))
         return storage
+
+
+def get_buffer_cls(cfg: Mapping[str, Any]) -> type[IBuffer]:
+    """Returns the class named by ``cfg.type`` (by default ``'advanced'``).
+
+    Raises:
+        RegistryError: If no buffer has that name; the closest one is named.
+    """
+    return BUFFER_REGISTRY.get_cls({'type': 'advanced', **cfg})
+
+
+def create_buffer(cfg: Mapping[str, Any] | str, *args: Any, **kwargs: Any) -> IBuffer:
+    """Builds the buffer named by ``cfg.type``, or by ``cfg``; further arguments go to its constructor.
+
+    With a name, options are arguments, too: ``create_buffer('naive', replay_buffer_size=20_000)``.
+    """
+    section, arguments = named(BUFFER_REGISTRY, cfg, kwargs)
+    return BUFFER_REGISTRY.build({'type': 'advanced', **section}, section, *args, **arguments)

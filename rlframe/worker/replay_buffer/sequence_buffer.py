@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -13,12 +14,13 @@ from rlframe.errors import BufferUnderflowError
 from rlframe.registry import BUFFER_REGISTRY
 from rlframe.utils.field import option
 from rlframe.utils.schema import DICT, FINITE, array, check_state, part
-from rlframe.worker.replay_buffer.base_buffer import Rows
-from rlframe.worker.replay_buffer.buffer import BufferConfig, NaiveReplayBuffer, PriorityConfig
+from rlframe.worker.replay_buffer.buffer import BufferConfig, NaiveReplayBuffer, PriorityConfig, Rows
 from rlframe.worker.replay_buffer.ring import RingStorage, to_items
 
 if TYPE_CHECKING:
     from rlframe.worker.replay_buffer.prioritized import Draw, PrioritizedSampler
+
+logger = logging.getLogger(__name__)
 
 NONE = -1
 """Marks a missing row, in place of its number."""
@@ -276,7 +278,7 @@ class SequenceReplayBuffer(NaiveReplayBuffer):
         try:
             items = self._items(1 if replace or self._priorities is not None else batch, sample_range)
         except BufferUnderflowError as error:
-            self._lacking(error)
+            logger.warning('returning None from %s', error)
             return None
         assert isinstance(self._storage, RingStorage)  # which has the items
         if self._priorities is None:

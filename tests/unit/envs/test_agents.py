@@ -50,6 +50,20 @@ def test_running_games_continue_from_a_checkpoint() -> None:
     one.close(), other.close()
 
 
+def test_an_env_with_tuples_of_spaces_is_a_game_whose_episodes_depend_on_their_seed_alone() -> None:
+    factory = GymEnvFactory(dict(env_id=Agents, kwargs=dict(game='agent_games:Pair-v0', length=3)))
+    manager = GymVectorEnvManager.from_factory(factory, 4, GymVectorEnvManager.resolve_config({}))
+    manager.reset(seed=[3] * 4)
+    for step in range(7):
+        assert manager.obs.tolist() == [[step % 3 > 0, 0], [step % 3 > 0, 1], [0, 0], [0, 1]]
+        timestep = manager.step(np.array([1, 1, 0, 1]), np.arange(4))
+        assert timestep.reward.tolist() == [1, 0.5, 0, 0.5]
+        assert timestep.terminated.tolist() == [step % 3 == 2] * 4 and not timestep.truncated.any()
+    manager.close()
+    with pytest.raises(EnvError, match=r'CartPole-v1 is no env for several agents.*without agents:'):
+        Agents(3, 'gymnasium:CartPole-v1')
+
+
 def test_a_number_of_rows_that_agents_do_not_divide_and_agents_that_leave_are_errors() -> None:
     with pytest.raises(ConfigError, match=r'each of the 3 agents.*8 rows.*a multiple of 3, such as 6 or 9'):
         manager_of(8)

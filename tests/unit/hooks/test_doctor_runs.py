@@ -15,14 +15,7 @@ from rlframe.parallel.pipeline import ParallelPipeline
 from rlframe.pipeline import SerialPipeline
 
 ROOT = Path(__file__).parents[3]
-pytestmark = pytest.mark.slow
-
-
-@pytest.fixture(autouse=True)
-def cwd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures('cwd')]
 
 FEW = (
     'env.evaluator_env_num=2',

@@ -124,6 +124,26 @@ def test_networks_have_as_many_outputs_as_the_distribution_needs(name: str, shar
     assert (model.encoder is not None) == share_encoder
 
 
+@pytest.mark.parametrize('share_encoder', [False, 'images', True])
+def test_actor_and_critic_share_nothing_convolutions_or_all_hidden_layers(share_encoder: Any) -> None:
+    parts = dict(image=gymnasium.spaces.Box(0, 255, (5, 5, 3), np.uint8), speed=SPACES['Box'])
+    spec = EnvSpec(gymnasium.spaces.Dict(parts), SPACES['Discrete'])
+    obs = {'image': torch.randint(0, 255, (6, 5, 5, 3)), 'speed': torch.randn(6, 2, 2)}
+    model = ActorCritic(spec, [8], share_encoder=share_encoder)
+    logit, value = model(obs)
+    assert torch.equal(model.logit(obs), logit) and torch.equal(model.value(obs), value)
+    value.sum().backward()
+    kinds = {False: [], 'images': ['Conv2d'], True: ['Conv2d', 'Linear']}[share_encoder]
+    shared = [layer for layer in model.encoder.modules()] if model.encoder is not None else []
+    assert [type(layer).__name__ for layer in shared if hasattr(layer, 'weight')] == kinds
+    assert all(layer.weight.grad is not None for layer in shared if hasattr(layer, 'weight'))
+    assert not any(parameter.grad is not None for parameter in model.actor.parameters())
+    vector = EnvSpec(gymnasium.spaces.Dict(speed=SPACES['Box']), SPACES['Discrete'])
+    assert (ActorCritic(vector, [8], share_encoder=share_encoder).encoder is not None) == (
+        share_encoder is True
+    )
+
+
 def test_parts_are_drawn_and_judged_by_their_own_distributions_and_classes_have_the_first_logits() -> None:
     distribution, rng = distribution_for(PARTS), np.random.default_rng(0)
     assert (distribution.size, distribution.log_std_size) == (5 + 9 + 3 + 4 + 1, 5)
