@@ -127,7 +127,7 @@ def named(registry: Registry[Any], cfg: Any, given: dict[str, Any]) -> tuple[Any
     fields = kind.config_fields()
     arguments = {
         name: given[name]
-        for name in inspect.signature(kind).parameters
+        for name in inspect.signature(kind.__init__).parameters
         if name in given and not (name in fields and isinstance(given[name], Mapping))
     }
     options = {name: value for name, value in given.items() if name not in arguments}
