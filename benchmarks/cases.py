@@ -140,7 +140,7 @@ def _asynchronous(policy: str, microseconds: int) -> Case:
         measure='env_steps_per_s',
         peers=(f'rllib_{policy}',),
         goals=(Goal(f'rllib_{policy}', 4.0),),
-        sizes=(2, microseconds, 40_000),
+        sizes=(2, microseconds, 10_000),
     )
 
 

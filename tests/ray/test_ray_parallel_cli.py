@@ -21,35 +21,6 @@ SMALL = (
 )
 
 
-def test_a_learner_on_ray_starts_a_lost_one_of_its_own_again(tmp_path: Path) -> None:
-    shared = ('policy.learn.num_learners=2', 'policy.learn.max_learner_restarts=1')
-    process = train(
-        tmp_path,
-        *SMALL,
-        *shared,
-        'max_env_step=6000',
-        'parallel.coordinator.role_deadline=300',
-        'policy.learn.learner.hook.log_show_after_iter=10',
-    )
-    folder = tmp_path / 'cartpole_dqn_parallel_seed0'
-
-    def others() -> list[int]:
-        lines = {pid: Path(f'/proc/{pid}/cmdline') for pid in descendants(process.pid) if is_alive(pid)}
-        return [pid for pid, line in lines.items() if b'learner_aggregator import main' in line.read_bytes()]
-
-    def learns() -> bool:
-        return (folder / 'metrics.jsonl').exists() and any('train/total_loss' in r for r in records(folder))
-
-    assert wait_until(learns, 240), finish(process)
-    family, (other,) = descendants(process.pid), others()
-    os.kill(other, signal.SIGKILL)
-    assert wait_until(lambda: others() not in ([], [other]), 120), finish(process)
-    finish(process)
-    assert [r['train/learner_restarts'] for r in records(folder) if 'train/learner_restarts' in r][-1] == 1
-    assert records(folder)[-1]['envstep'] >= 6000
-    assert wait_until(lambda: not any(map(is_alive, family)), 20)
-
-
 def test_run_survives_a_killed_collector_and_leaves_no_process(tmp_path: Path) -> None:
     process = train(tmp_path, *SMALL, 'max_env_step=12000')
     folder = tmp_path / 'cartpole_dqn_parallel_seed0'
