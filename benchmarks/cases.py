@@ -16,7 +16,7 @@ DISTRIBUTIONS = {
     'cpprb': 'cpprb',
     'torchrl_sync': 'torchrl',
     'torchrl_async': 'torchrl',
-    'rllib': 'ray',
+    **dict.fromkeys(('rllib', 'rllib_impala', 'rllib_appo'), 'ray'),
 }
 """Peers that must be installed; the others are loops written by hand."""
 
@@ -94,6 +94,9 @@ WORKLOADS = {
     'w12': 'PPO on Hopper-v5 in EnvPool with one thread: 64 envs x 64 steps, 8 epochs of minibatches of 1,024; actor and critic'
     ' MLP 64-64 tanh, nothing normalised; 49,152 env steps. SB3 gets the pool as a VecEnv; cleanrl is a loop written by hand as'
     ' CleanRL writes it, which also learns from the steps in which EnvPool resets an env.',
+    'w13': 'IMPALA and APPO, CartPole-v1 with 2 Ray actors of 8 envs each, which do not wait for the learner: an update of each 512'
+    ' steps, MLP 64-64, no evaluation; in the other cases the env computes for the time named. Env steps per second after the first'
+    " batch. rllib is RLlib's algorithm of the same name with its learner in the driver's process, too.",
 }
 """What a workload is, for the report."""
 
@@ -124,6 +127,20 @@ def _through_ray(actors: int, microseconds: int, peers: tuple[str, ...], goals: 
         goals=goals,
         sizes=(actors, microseconds, 16_000 * actors if microseconds else 80_000 * actors),
         quick_sizes=(actors, microseconds, 4000 * actors) if (actors, microseconds) == (1, 0) else None,
+    )
+
+
+def _asynchronous(policy: str, microseconds: int) -> Case:
+    cost = f', {microseconds} us more a step' if microseconds else ''
+    return Case(
+        name=f'w13-{policy}-{microseconds}us',
+        title=f'W13 {policy.upper()}, 2 actors{cost}',
+        script='w13_async.py',
+        side=f'w13_{policy}',
+        measure='env_steps_per_s',
+        peers=(f'rllib_{policy}',),
+        goals=(Goal(f'rllib_{policy}', 4.0),),
+        sizes=(2, microseconds, 10_000),
     )
 
 
@@ -307,6 +324,7 @@ CASES = (
         goals=(Goal('sb3', 1.5), Goal('cleanrl', 1.1)),
         sizes=(49_152,),
     ),
+    *(_asynchronous(policy, cost) for policy in ('impala', 'appo') for cost in (0, 200)),
     _contrib('crossq', 'CrossQ'),
     _contrib('tqc', 'TQC'),
 )

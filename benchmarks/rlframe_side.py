@@ -1,12 +1,13 @@
 """rlframe's half of every workload, through its public components only. Prints one JSON line.
 
 usage: rlframe_side.py w1|w2|w2_native|w3|w4|w5|w6_sac|w6_td3|w7|w7_async|w9|w9_base|w9_pool|w9_halves|w9_update|w9_ppo|w10
-           |w11_crossq|w11_tqc|w12 [SIZE ...]
+           |w11_crossq|w11_tqc|w12|w13_impala|w13_appo [SIZE ...]
     w1 [ENV_STEPS], w2 [ENV_NUM] [ENV_STEPS], w2_native [ENV_NUM] [ENV_STEPS], w3 [CAPACITY] [CYCLES], w4 [ENV_STEPS],
     w5 [ACTORS] [MICROSECONDS] [ENV_STEPS],
     w6_sac [UPDATES], w6_td3 [UPDATES], w7 and w7_async [ENV_NUM] [MILLISECONDS] [SLOW_MILLISECONDS] [ENV_STEPS],
     w9, w9_base, w9_pool, w9_halves and w9_ppo [ENV_NUM] [ENV_STEPS], w9_update [UPDATES] [BATCH_SIZE],
-    w10 [ENV_STEPS], w11_crossq and w11_tqc [UPDATES], w12 [ENV_STEPS]
+    w10 [ENV_STEPS], w11_crossq and w11_tqc [UPDATES], w12 [ENV_STEPS],
+    w13_impala and w13_appo [ACTORS] [MICROSECONDS] [ENV_STEPS]
 
 The peers' halves, with the same networks, sizes and counts, are in peers/.
 """
@@ -27,6 +28,7 @@ from timed import step_ready, timed_collection, timed_cycles, timed_training
 
 from rlframe.config import compile_config
 from rlframe.data import Batch, EnvSpec
+from rlframe.pipeline import SerialPipeline
 from rlframe.pipeline.build import (
     collector_backend,
     make_factory,
@@ -372,6 +374,28 @@ def w10(env_steps: int = 10_240) -> dict:
     return timed_training(main, {'env': {'type': 'gym'}, 'policy': {'type': 'ppo'}}, env_steps)
 
 
+def w13(policy: str, actors: int = 2, microseconds: int = 0, env_steps: int = 40_000) -> dict:
+    """Asynchronous policy gradients: Ray actors of 8 envs that do not wait, an update of each 512 steps."""
+    sys.path.append(str(Path(__file__).parent / 'peers'))
+    main, options = ppo_config(), {'num_cpus': 2, 'log_to_driver': False}
+    main['env'] |= {'env_id': 'busy:Busy', 'kwargs': {'microseconds': microseconds}}
+    main['policy']['learn'] = NO_CHECKPOINT | (
+        {'epoch_per_collect': 1, 'batch_size': 512} if policy == 'appo' else {}
+    )
+    main['policy']['collect'] = {'n_sample': 512, 'discount_factor': 0.99}
+    ray = {'backend': 'ray', 'num_collectors': actors, 'sync': False, 'max_in_flight': 2}
+    collector = {'type': 'sample', **ray, 'ray_init_config': options}
+    create = {'env': {'type': 'gym'}, 'policy': {'type': policy}, 'collector': collector}
+    with SerialPipeline(compile_config(main, create, seed=0)) as pipeline:
+        pipeline.evaluator.should_eval = lambda *_: False
+        pipeline.step()
+        first, start = pipeline.progress.envstep, perf_counter()
+        while (count := pipeline.progress.envstep - first) < env_steps:
+            pipeline.step()
+        seconds = perf_counter() - start
+    return {'actors': actors, 'env_steps': count, 'seconds': seconds, 'env_steps_per_s': count / seconds}
+
+
 WORKLOADS = {
     'w1': w1,
     'w2': w2,
@@ -391,6 +415,8 @@ WORKLOADS = {
     'w9_ppo': w9_ppo,
     'w10': w10,
     'w12': w12,
+    'w13_impala': partial(w13, 'impala'),
+    'w13_appo': partial(w13, 'appo'),
     'w11_crossq': partial(w11, policy='crossq'),
     'w11_tqc': partial(w11, policy='tqc'),
 }

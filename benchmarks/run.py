@@ -2,7 +2,7 @@
 
 Results of other workloads than the chosen ones are kept.
 
-usage: python benchmarks/run.py [--workloads w1 w2 w3 w4 w5 w6 w7 w9 w10 w11 w12] [--repeats 3] [--peers NAME ...] [--ding-python PATH] [--torchrl-python PATH]
+usage: python benchmarks/run.py [--workloads w1 w2 w3 w4 w5 w6 w7 w9 w10 w11 w12 w13] [--repeats 3] [--peers NAME ...] [--ding-python PATH] [--torchrl-python PATH]
        [--sb3-python PATH] [--quick] [--no-write]
 """
 

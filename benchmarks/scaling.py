@@ -1,10 +1,11 @@
 """The scaling laboratory: what more processes bring, beside what the model of docs/scaling_model.md predicts.
 
 usage: python benchmarks/scaling.py PART [--pairs 5] [--microseconds 200] [--env-steps 20480] [--most 2] [--batch-size 2048]
+                                    [--transport flask_fs]
 
     overlap     the seconds of a run that collects a round ahead in a child process, over those of a serial run
     ray         the same with a Ray actor in place of the child process
-    parallel    the same with parallel mode over HTTP (flask_fs)
+    parallel    the same with parallel mode, over HTTP between processes (flask_fs) or Ray actors (--transport ray)
     impala      env steps/s of IMPALA with Ray actors that do not wait, over those of PPO with as many that do
     actors      seconds of collection in a round with 1, 2, ... Ray actors, measured and predicted
     learners    seconds of an update with 1, 2, ... learners, measured and predicted
@@ -70,8 +71,8 @@ class Measured(NamedTuple):
     """Seconds of an update."""
 
 
-def config(name: str, size: Size, more: dict[str, Any], parallel: bool = False) -> Any:
-    """Returns a shipped config of CartPole, with the busy env and without evaluations."""
+def config(name: str, size: Size, more: dict[str, Any], transport: str = '') -> Any:
+    """Returns a shipped config of CartPole, with the busy env and without evaluations; with a transport, of parallel mode."""
     overrides = {
         'env.env_id': 'peers.busy:Busy',
         'env.kwargs.microseconds': size.microseconds,
@@ -87,16 +88,16 @@ def config(name: str, size: Size, more: dict[str, Any], parallel: bool = False) 
     }
     words = [f'{key}={value!r}' for key, value in overrides.items()]
     main, create = read_config(str(CONFIGS / f'{name}.py'))
-    if parallel:
-        roles = {'comm_collector': {'type': 'flask_fs'}, 'comm_learner': {'type': 'flask_fs'}}
+    if transport:
+        roles = {role: {'type': transport} for role in ('comm_collector', 'comm_learner')}
         create = {**create, 'commander': {'type': 'solo'}, **roles}
         main = {**main, 'parallel': {'collector_num': 1, 'coordinator': {'wait': 0.002}}}
     return compile_config(
-        main, create, seed=0, overrides=words, max_env_step=size.env_steps, parallel=parallel
+        main, create, seed=0, overrides=words, max_env_step=size.env_steps, parallel=bool(transport)
     )
 
 
-def measured(name: str, size: Size, parallel: bool = False, **more: Any) -> Measured:
+def measured(name: str, size: Size, transport: str = '', **more: Any) -> Measured:
     """Runs a config, and returns what it took."""
     marks: list[tuple[float, int]] = []
     collecting: list[float] = []
@@ -108,11 +109,11 @@ def measured(name: str, size: Size, parallel: bool = False, **more: Any) -> Meas
         behind.extend(run.collector._publisher.version - version for version in versions)
         return False
 
-    kind: Any = ParallelPipeline if parallel else SerialPipeline
+    kind: Any = ParallelPipeline if transport else SerialPipeline
     with kind(
-        config(name, size, {key.replace('__', '.'): value for key, value in more.items()}, parallel)
+        config(name, size, {key.replace('__', '.'): value for key, value in more.items()}, transport)
     ) as run:
-        if not parallel:
+        if not transport:
             collect = run.collector.collect
 
             def timed(*args: Any, **kwargs: Any) -> Any:
@@ -124,7 +125,7 @@ def measured(name: str, size: Size, parallel: bool = False, **more: Any) -> Meas
 
             run.collector.collect = timed  # timed, and otherwise the same
         run.run(after_step)
-        updating = 0.0 if parallel else run.times.seconds()['learn'] / max(run.progress.train_iter, 1)
+        updating = 0.0 if transport else run.times.seconds()['learn'] / max(run.progress.train_iter, 1)
     seconds, steps = np.array([mark[0] for mark in marks]), np.array([mark[1] for mark in marks], float)
     begin, end = np.interp([0.1 * steps[-1], 0.9 * steps[-1]], steps, seconds)
     collection = statistics.median(collecting or [0.0])
@@ -157,7 +158,8 @@ def compare(args: argparse.Namespace) -> dict[str, Any]:
     pairs = []
     for _ in range(args.pairs):
         alone = measured('cartpole_dqn', size, **options(base)).seconds
-        both = measured('cartpole_dqn', size, args.part == 'parallel', **options(base | other)).seconds
+        transport = args.transport if args.part == 'parallel' else ''
+        both = measured('cartpole_dqn', size, transport, **options(base | other)).seconds
         pairs.append((alone, both))
     ratios = [both / alone for alone, both in pairs]
     updates = base['policy.learn.update_per_collect']
@@ -200,11 +202,14 @@ def actors(args: argparse.Namespace) -> dict[str, Any]:
         )
         for count in range(1, args.most + 1)
     }
-    return predicted(found, MESSAGE, 'actors')
+    return beside(found, lambda count: MESSAGE * (count > 1) + found[1] / count, 'actors')
 
 
 def learners(args: argparse.Namespace) -> dict[str, Any]:
-    """Returns seconds of an update of DQN with wide layers, by the number of learners, and the prediction from one learner."""
+    """Returns seconds of an update of DQN with wide layers, by the number of learners, and the prediction from one learner.
+
+    The part of an update that depends on the rows is divided; updates of few rows show what is not, messages included.
+    """
     wide = DQN | {'policy.model.encoder_hidden_size_list': [512, 512], 'policy.learn.update_per_collect': 5}
 
     def seconds(count: int, batch_size: int) -> float:
@@ -216,21 +221,20 @@ def learners(args: argparse.Namespace) -> dict[str, Any]:
         )
 
     found = {count: seconds(count, args.batch_size) for count in range(1, args.most + 1)}
-    message = seconds(2, 2) - seconds(1, 2) if args.most > 1 else 0.0
-    return predicted(found, message, 'learners')
+    few = {count: seconds(count, max(count, 2)) for count in (1, min(2, args.most))}
+    fixed, message = few[1], few[max(few)] - few[1]
+    rows = found[1] - fixed
+    shown = beside(found, lambda count: fixed + rows / count + message * (count > 1), 'learners')
+    return {**shown, 'fixed, ms': round(1e3 * fixed, 2), 'message, ms': round(1e3 * message, 2)}
 
 
-def predicted(found: dict[int, float], message: float, what: str) -> dict[str, Any]:
-    """Returns measured seconds beside those that one process and the cost of a message predict, in milliseconds."""
-    alone = found[1]
+def beside(found: dict[int, float], predict: Callable[[int], float], what: str) -> dict[str, Any]:
+    """Returns measured seconds beside predicted ones, in milliseconds."""
     rows = {
-        count: {
-            'measured': round(1e3 * seconds, 2),
-            'predicted': round(1e3 * (alone if count == 1 else message + alone / count), 2),
-        }
+        count: {'measured': round(1e3 * seconds, 2), 'predicted': round(1e3 * predict(count), 2)}
         for count, seconds in found.items()
     }
-    return {f'ms by {what}': rows, 'message, ms': round(1e3 * message, 2)}
+    return {f'ms by {what}': rows}
 
 
 PARTS: dict[str, Callable[[argparse.Namespace], dict[str, Any]]] = {
@@ -250,6 +254,9 @@ def main() -> None:
     parser.add_argument('--env-steps', type=int, default=20_480)
     parser.add_argument('--most', type=int, default=2, help='actors or learners')
     parser.add_argument('--batch-size', type=int, default=2048, help='of the part learners')
+    parser.add_argument(
+        '--transport', default='flask_fs', choices=('flask_fs', 'ray'), help='of the part parallel'
+    )
     args = parser.parse_args()
     os.chdir(tempfile.mkdtemp())
     sys.stdout.write(json.dumps({'part': args.part, **PARTS[args.part](args)}) + '\n')
