@@ -17,7 +17,7 @@ from rlframe import config
 from rlframe.app.explain import options_of_config, plain
 from rlframe.app.training import starting_config
 from rlframe.config.ding_convert import Change
-from rlframe.config.writer import as_code
+from rlframe.config.writer import as_code, import_block
 from rlframe.envs.worlds import World
 from rlframe.errors import ConfigError
 from rlframe.export.artifact import compiled_again
@@ -103,14 +103,13 @@ def config_text(head: str, facts: Sequence[str], main: Mapping[str, Any], create
     components = as_code({'import_names': [], **to_plain(create)}, 'create_config', modules, inexpressible)
     if inexpressible:
         raise ConfigError('this value cannot be written as source', where=inexpressible[0])
-    imports = [''.join(f'import {module}\n' for module in sorted(modules))] if modules else []
     parts = {
         'main_config': _section(options, options_of_config(cfg), '', 1),
         'create_config': _section(components, {}, '', 1),
     }
     sources = ['\n'.join([f'{name} = dict(', *lines, ')\n']) for name, lines in parts.items()]
     doc = '\n'.join([f'"""{head}', '', *facts, '"""', ''])
-    return '\n'.join([doc, *imports, *sources])
+    return '\n'.join([doc, *import_block(modules), *sources])
 
 
 def write_new(file: Path, text: str) -> None:

@@ -131,10 +131,9 @@ class RemoteActor:
         self._make, self._components = make, components
         self._rank, self._incarnation = rank, incarnation
         self._parts: Any = None
-        # Ray makes it a SystemExit, which would be an error of the env that happens to step
-        if (
-            threading.current_thread() is threading.main_thread()
-        ):  # an actor of coroutines has a thread for them
+        # Ray makes it a SystemExit, which would be an error of the env that happens to step; an actor of coroutines
+        # is created in a thread of its own, steps no env, and could not set it
+        if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
     @answers

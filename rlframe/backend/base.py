@@ -233,7 +233,7 @@ class LocalBackend(Backend):
         """Creates the envs, or opens the recorded data of a collector that steps none; with ``overlap``, in a child."""
         section = cfg.policy.collect.collector
         kind = SERIAL_COLLECTOR_REGISTRY.get_cls(section)
-        is_central(cfg)  # it is not, and a config may say so
+        cfg.policy.collect.get('inference')  # counts as read: it is 'local'
         if section.get('overlap'):
             from rlframe.backend.pool import ChildPool
 

@@ -101,8 +101,12 @@ def total_config_text(main: Mapping[str, Any], create: Mapping[str, Any]) -> str
         head += ''.join(
             f'# Written as text, because it cannot be written as code: {key}\n' for key in inexpressible
         )
-    imports = [''.join(f'import {module}\n' for module in sorted(modules))] if modules else []
-    return '\n'.join([head, *imports, *parts])
+    return '\n'.join([head, *import_block(modules), *parts])
+
+
+def import_block(modules: set[str]) -> list[str]:
+    """Returns the source that imports modules, as one block; none without modules."""
+    return [''.join(f'import {module}\n' for module in sorted(modules))] if modules else []
 
 
 def as_code(value: Any, key: str, modules: set[str], inexpressible: list[str]) -> Any:

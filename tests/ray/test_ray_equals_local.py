@@ -75,10 +75,17 @@ def test_learners_share_the_updates_of_data_from_an_actor(tmp_path: Path) -> Non
 
 @pytest.mark.slow
 @pytest.mark.usefixtures('copies')
+@pytest.mark.parametrize(
+    'own',
+    [
+        ('collector.update_after_each_batch=false', 'collector.max_weight_update_interval=7'),
+        ('policy.collect.inference=central', 'collector.inference_batch=1'),
+    ],
+    ids=['new weights rarely', 'one server'],
+)
 def test_killed_and_resumed_run_of_two_actors_ends_with_the_same_bits(
-    ray_of_tests: Any, tmp_path: Path
+    own: tuple[str, ...], ray_of_tests: Any, tmp_path: Path
 ) -> None:
     cluster = f"collector.ray_init_config={{'address': '{ray_of_tests.get_runtime_context().gcs_address}'}}"
-    rarely = ('collector.update_after_each_batch=false', 'collector.max_weight_update_interval=7')
-    words = (*CASES['dqn naive'], *RAY, 'collector.num_collectors=2', cluster, *rarely)
+    words = (*CASES['dqn naive'], *RAY, 'collector.num_collectors=2', cluster, *own)
     assert_same_end(*killed_and_straight(tmp_path, *words, '--train-iter', '300', every(51)))

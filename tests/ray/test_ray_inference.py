@@ -12,7 +12,7 @@ import ray
 from fakes import config_pair
 from fault_envs import wait_until
 from ray_runs import RAY, config_of, is_alive, is_conserved, train_to
-from runs import CASES, assert_same_end, differences, every, killed_and_straight
+from runs import differences
 from toys import toy
 
 from rlframe.backend.actor import flatten
@@ -45,17 +45,6 @@ def test_a_run_that_is_resumed_ends_with_the_bits_of_one_whose_collector_has_the
     train_to(tmp_path / 'half', 80, name, *words, *CENTRAL)
     resumed = train_to(tmp_path / 'whole', 120, name, *words, *CENTRAL, resume=tmp_path / 'half')
     assert differences(straight, resumed) == []
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures('copies')
-def test_killed_and_resumed_run_of_two_collectors_ends_with_the_same_bits(
-    ray_of_tests: Any, tmp_path: Path
-) -> None:
-    cluster = f"collector.ray_init_config={{'address': '{ray_of_tests.get_runtime_context().gcs_address}'}}"
-    two = ('collector.num_collectors=2', 'collector.inference_batch=1', cluster)
-    words = (*CASES['dqn naive'], *CENTRAL, *two)
-    assert_same_end(*killed_and_straight(tmp_path, *words, '--train-iter', '300', every(51)))
 
 
 # faults

@@ -142,7 +142,7 @@ class ShardActor(RemoteActor):
 
 
 class Shard(Ring):
-    """What this process knows of a shard: which rows it holds, and what is to be sent.
+    """The driver's record of a shard: which rows it holds, and the orders that are not sent yet.
 
     Args:
         capacity: Number of items that it holds.

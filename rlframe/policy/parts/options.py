@@ -239,10 +239,10 @@ def refused(cfg: Mapping[str, Any], where: str, message: str, expected: str) -> 
 
 def _has_a_server(_: type[Any], cfg: Any) -> ConfigError | None:
     """Refuses one server for all collectors where none can be."""
-    backend = cfg.collect.get('collector', {}).get('backend', 'ray')
-    if backend == 'ray':
+    collector = cfg.collect.get('collector', {})
+    if not collector or 'inference_batch' in collector:  # an option of the server, where the backend has one
         return None
-    message = f'one server acts for collectors in actors, and the backend {backend!r} has none'
+    message = f'one server acts for collectors in actors, and the backend {collector["backend"]!r} has none'
     return ConfigError(message, expected="'local', or policy.collect.collector.backend='ray' in serial mode")
 
 

@@ -143,7 +143,7 @@ class IBuffer(Configurable, ABC):
 
         Args:
             data: A ``Batch``, a mapping (one item) or a list of items.
-            cur_collector_envstep: Env steps so far; the x axis of what is logged.
+            cur_collector_envstep: Env steps so far, at which metrics are logged.
 
         Returns:
             How many items were accepted.
