@@ -156,7 +156,6 @@ class Env(Protocol):
     env_num: int
     obs: Array
     ready: IntArray
-    alive: IntArray
 
     can_begin_anew: bool
 
