@@ -175,7 +175,7 @@ class ScriptedPolicy:
     Args:
         updates: What the learn face answers: a function of the batch, or a fixed answer.
         settings: What the command face answers.
-        facts: Attributes such as ``n_sample``, ``on_policy``, ``nstep``, ``unroll_len``, ``discount_factor``, ``batch_size``.
+        facts: Attributes such as ``n_sample``, ``on_policy``, ``nstep``, ``discount_factor``, ``batch_size``.
     """
 
     def __init__(self, updates: Any = None, settings: Any = None, **facts: Any) -> None:

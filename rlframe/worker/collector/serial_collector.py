@@ -24,7 +24,7 @@ UNKNOWN = np.int64(-1)
 
 @SERIAL_COLLECTOR_REGISTRY.register('sample')
 class SampleSerialCollector(SerialCollector):
-    """Collects until ``n_sample`` training samples exist; trajectories are cut every ``unroll_len`` steps.
+    """Collects until ``n_sample`` training samples exist.
 
     For an off-policy policy, samples beyond ``n_sample`` and incomplete n-step windows are carried over to the next
     call. For an on-policy one, a call takes ``n_sample / N`` new steps in each of the N envs and carries nothing over. A
@@ -202,7 +202,7 @@ class EpisodeSerialCollector(SerialCollector):
         Returns:
             The episodes in the order in which they ended, each with columns [T, ...]; only the last row is done. With
             ``get_train_sample``, one ``Batch`` of training samples: an on-policy policy makes them from each episode
-            [T, 1, ...]; for other policies they are the rows, as n-step windows and sequences.
+            [T, 1, ...]; for other policies they are the rows, as n-step windows.
 
         Raises:
             EpisodeTooLongError: If an env does not end its episode.
@@ -304,7 +304,7 @@ class EpisodeSerialCollector(SerialCollector):
         if self._attribute('on_policy', False, policy):
             blocks = (episode.map(lambda column: column[:, None]) for episode in episodes)
             return Batch.cat([policy.get_train_sample(block) for block in blocks])
-        if self._attribute('nstep', 1, policy) == 1 and self._attribute('unroll_len', 1, policy) == 1:
+        if self._attribute('nstep', 1, policy) == 1:
             return Batch.cat(episodes)
         return replay(episodes, super()._make_recorder(len(episodes), policy))
 

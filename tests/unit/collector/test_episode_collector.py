@@ -159,9 +159,8 @@ def test_after_a_failure_the_next_call_begins_anew_and_accounts_for_every_frame(
     assert collector.envstep == returned + collector.discarded
 
 
-@pytest.mark.parametrize(('nstep', 'unroll_len'), [(3, 1), (2, 4)])
-def test_train_samples_are_those_of_a_sample_collector(nstep: int, unroll_len: int) -> None:
-    facts = {'nstep': nstep, 'unroll_len': unroll_len, 'discount_factor': 0.9}
+def test_train_samples_are_those_of_a_sample_collector() -> None:
+    facts = {'nstep': 3, 'discount_factor': 0.9}
     env = {'lengths': [4, 7, 1, 5]}
     collector, _, manager = make(3, {'get_train_sample': True}, env, **facts)
     samples = collector.collect(12)
@@ -181,8 +180,7 @@ def test_train_samples_are_those_of_a_sample_collector(nstep: int, unroll_len: i
     got, others = rows(samples), rows(expected)
     assert len(got) == len(samples)
     assert all(others[key] == row for key, row in got.items())
-    count = samples['mask'].sum() if unroll_len > 1 else len(samples)
-    assert count == frames == 3 * 17
+    assert len(samples) == frames == 3 * 17
 
 
 def test_an_on_policy_policy_makes_samples_of_each_whole_episode() -> None:
