@@ -71,6 +71,10 @@ FIXES = (
     ('gave an obs', 'Return what observation_space declares.'),
 )
 """Words of an error about the contract, and the remedy."""
+REUSED = (
+    'an observation changed after the env returned it: it writes every observation into the same array. rlframe copies'
+    ' what it is given, but wrappers and hooks that keep observations see them change. Return a copy: obs.copy().'
+)
 NOT_FINITE = 'Guard the division, root or logarithm that gives it, or end the episode before.'
 STDLIB, OWN = (re.escape(str(path)) for path in (sysconfig.get_path('stdlib'), Path(__file__).parents[1]))
 LIBRARY = re.compile(f'^{STDLIB}/(?!site-packages)|^{OWN}/|/gymnasium/')
@@ -202,14 +206,21 @@ def play(
     checked: Any = env if remarks is None else CheckedEnv(env, 0, remarks, steps + 1)
     draw, played = _random_actions(spec, seed), Played(last)
     total, length = 0.0, 0
+    given: Any = None
+
+    def packed(obs: Any) -> Any:
+        return np.asarray(pack(spec.observation_space, obs, 'unsafe'))
 
     def timed(call: str, method: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        nonlocal given
         calling(call)
         start = perf_counter()
         *answer, info = method(*args, **kwargs)
         played.seconds[call].append(perf_counter() - start)
         played.gives_mask = played.gives_mask or ACTION_MASK in info
-        played.last = np.asarray(pack(spec.observation_space, answer[0], 'unsafe'))
+        if remarks is not None and given is not None and _content(packed(given)) != _content(played.last):
+            remarks.tell('reused', REUSED)
+        given, played.last = answer[0], packed(answer[0])
         return answer[1:]
 
     def begin(**seeded: int) -> None:
@@ -309,8 +320,6 @@ class Checks:
             raise EnvError(seen, where='env.env_id', remedy='Name the class of one env.')
         env = self.create()
         self.spec = spec_of(env)
-        if self.factory.remark:
-            self.found(Finding('warning', 'constructor', self.factory.remark))
         self.facts.update(
             observation_space=space_text(self.spec.observation_space),
             action_space=space_text(self.spec.action_space),

@@ -12,7 +12,6 @@ from gymnasium.vector.utils import batch_space
 from rlframe.data.composite import mask_row
 from rlframe.data.observation import ACTION_MASK, check_mask_values, has_mask, mask_parts
 from rlframe.data.timestep import Array, BoolArray
-from rlframe.envs.env_checks import differs_after_same_seed
 from rlframe.errors import EnvContractError, IncompatibleError
 
 if TYPE_CHECKING:
@@ -20,13 +19,6 @@ if TYPE_CHECKING:
     VectorWrapper = gymnasium.vector.VectorWrapper[Any, Any, Any, Any, Any]
 else:
     Wrapper, VectorWrapper = gymnasium.Wrapper, gymnasium.vector.VectorWrapper
-
-
-SAME_SEED = (
-    'two calls of reset() with the same seed gave different observations: the env has randomness that its seed does not'
-    ' control, or keeps state from one episode to the next, so its runs may not be reproducible. Draw from'
-    ' self.np_random, which super().reset(seed=seed) seeds.'
-)
 
 
 def may_give_mask(env: Any) -> bool:
@@ -37,19 +29,12 @@ def may_give_mask(env: Any) -> bool:
     return bool(mask_parts(getattr(env, 'single_action_space', env.action_space))) and not has_mask(obs)
 
 
-def look_at(env: Any) -> tuple[bool, str]:
-    """Resets an env, or a vector env, twice with the same seed.
-
-    Returns:
-        Whether it has an action mask, and a warning about it; neither if a reset fails.
-    """
+def gives_mask(env: Any) -> bool:
+    """Resets an env, or a vector env, and returns whether it has an action mask; not if the reset fails."""
     try:
-        obs, info = env.reset(seed=0)
-        name = env.spec.id if env.spec else type(env.unwrapped).__name__
-        told = f'{name}: {SAME_SEED}' if differs_after_same_seed(env, obs, 0) else ''
-        return ACTION_MASK in info, told
+        return ACTION_MASK in env.reset(seed=0)[1]
     except Exception:  # reported by the first real reset
-        return False, ''
+        return False
 
 
 def masked_space(obs: gymnasium.Space[Any], action: gymnasium.Space[Any], name: str) -> spaces.Dict:

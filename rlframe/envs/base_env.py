@@ -126,8 +126,6 @@ class EnvFactory(Configurable, ABC):
         self.cfg = self.resolve_config(cfg)
         self._known: dict[str, EnvSpec] = {}  # that copies of the factory share
         self._gives_mask: bool | None = self.cfg.action_mask
-        self.remark = ''
-        """Warnings about the env that was probed."""
 
     def for_training(self) -> Self:
         """Returns the factory of the envs that training data comes from, which may differ from those of evaluation."""
@@ -187,13 +185,13 @@ class EnvFactory(Configurable, ABC):
 
     def _with_mask(self, make: Callable[[], E], wrapper: Callable[[Any], Any]) -> E:
         """Returns what is made, with its action mask in its observations where it gives one."""
-        from rlframe.envs.action_mask import look_at, may_give_mask
+        from rlframe.envs.action_mask import gives_mask, may_give_mask
 
         env: Any = make()
         if self._gives_mask is None and env is not None:
             self._gives_mask = False
             if may_give_mask(env):
-                self._gives_mask, self.remark = look_at(env)
+                self._gives_mask = gives_mask(env)
                 env.close()
                 env = make()
         made: E = wrapper(env) if self._gives_mask and env is not None else env

@@ -14,7 +14,6 @@ from rlframe.data.observation import BAD_OBS, pack, pack_rows, zero_obs
 from rlframe.data.timestep import NO_INFO, Array, EnvSpec, IntArray, TimeStep, spec_of
 from rlframe.envs import contract
 from rlframe.envs.base_env import EnvFactory, MakeEnv, acting_by_rows, picture_of, seed_spaces
-from rlframe.envs.env_checks import FirstSteps
 from rlframe.envs.faults import FATAL, Fault, FaultBudget, crashed, not_made
 from rlframe.envs.interface import Episodes, IEnvManager
 from rlframe.envs.schedule import apply
@@ -109,7 +108,6 @@ class BaseEnvManager(IEnvManager):
         self.remarks = contract.Remarks(hold=self.in_worker)
         """Remarks on envs that meet the contract only loosely."""
         self._step_of: dict[int, Step] = {}
-        self._first_steps: dict[int, FirstSteps] = {}  # envs that are still checked in full
         self._states: dict[int, EnvState] = {}
 
     def launch(self) -> None:
@@ -357,17 +355,13 @@ class BaseEnvManager(IEnvManager):
     def _add(self, env: int) -> None:
         """Creates an env."""
         self.at(env)
-        make = self._make[env]
-        made = self.envs[env] = acting_by_rows(make())
-        if isinstance(make, MakeEnv) and make.factory.remark:
-            self.remarks.tell('same seed', make.factory.remark)
+        made = self.envs[env] = acting_by_rows(self._make[env]())
         self._states[env] = EnvState(made)
         self._step_of[env] = self.step_method(env)
 
     def _remove(self, env: int) -> None:
         """Closes and forgets an env."""
         self._step_of.pop(env, None)
-        self._first_steps.pop(env, None)
         self._states.pop(env, None)
         if (made := self.envs.pop(env, None)) is not None:
             try:
@@ -398,7 +392,6 @@ class BaseEnvManager(IEnvManager):
                 self.at(env)
                 if seed is not None:
                     seed_spaces(self.envs[env], seed)
-                first_steps = self._first_steps_of(env)
                 if self.schedule:
                     apply(self.envs[env], self.schedule)
                 answer = self.envs[env].reset(seed=seed)
@@ -411,19 +404,7 @@ class BaseEnvManager(IEnvManager):
             self._episodes.number[env] += 1
             episode = int(self._episodes.number[env])
             obs[env] = contract.first_obs(answer, self.spec, env, episode, self.remarks)
-            if first_steps is not None:
-                first_steps.after(answer[0])
         return faults
-
-    def _first_steps_of(self, env: int) -> FirstSteps | None:
-        """Returns the habit checker of an env; None once the env has been checked in full."""
-        if not self._episodes.unchecked[env]:
-            self._first_steps.pop(env, None)
-            return None
-        if env not in self._first_steps:
-            self._first_steps[env] = FirstSteps(self.spec.name, env, self.remarks)
-        self._first_steps[env].before()
-        return self._first_steps[env]
 
     def _fault(self, env: int, what: str, error: BaseException) -> Fault:
         """Removes an env that failed."""
@@ -459,9 +440,6 @@ class BaseEnvManager(IEnvManager):
             except FAILURES as error:
                 faults.append(self._fault(listed[len(answers)], 'step()', error))
                 answers.append((self._nothing, 0.0, False, False, {}))
-        if self._first_steps:
-            for env in self._first_steps.keys() & set(listed):
-                self._first_steps[env].check_apart(len(self._all) - 1)
         return answers, faults
 
     def columns(self, answers: Sequence[Any], env_id: IntArray, rows: Array) -> TimeStep:
@@ -485,12 +463,10 @@ class BaseEnvManager(IEnvManager):
     def _checked(self, env: int, step: Step) -> Step:
         def checked(action: Any) -> Any:
             contract.check_action(action, self.spec, env)
-            first_steps = self._first_steps_of(env)
             answer = step(action)
-            if first_steps is not None:
+            if self._episodes.unchecked[env]:
                 self._episodes.unchecked[env] -= 1
                 contract.check_step(answer, self.spec, env, *self._episodes.place(env), self.remarks)
-                first_steps.after(answer[0])
             return answer
 
         return checked

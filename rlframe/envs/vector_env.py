@@ -351,8 +351,6 @@ def _make_checked(factory: EnvFactory, render_mode: str | None, index: int, rema
         raise
     except Exception as error:
         raise not_made(index, error) from error
-    if factory.remark:
-        remarks.tell('same seed', factory.remark)
     check_action_bounds(spec_of(env))  # Gymnasium would not say which env it is
     return CheckedEnv(env, index, remarks)
 

@@ -12,7 +12,6 @@ import numpy as np
 from rlframe.data.observation import BAD_OBS, pack_into, zero_obs
 from rlframe.data.timestep import spec_of
 from rlframe.envs import contract
-from rlframe.envs.env_checks import FirstSteps
 from rlframe.envs.faults import crashed
 from rlframe.errors import ConfigError, EnvStartError, RLFrameError
 
@@ -53,17 +52,12 @@ class CheckedEnv(Wrapper):
         self._episode = self._number = 0
         self._acts_in_box = type(self._declared.action_space).__name__ == 'Box'
         self._unchecked = unchecked
-        self._first_steps = FirstSteps(self._declared.name, index, remarks)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
-        if self._unchecked:
-            self._first_steps.before()
         self._episode, self._number = self._episode + 1, 0
         given = {'options': options} if options else {}  # an env need not take any
         answer = self._called('reset()', lambda: self.env.reset(seed=seed, **given))
         contract.first_obs(answer, self._declared, self._index, self._episode, self._remarks)
-        if self._unchecked:
-            self._first_steps.after(answer[0])
         return answer
 
     def step(self, action: Any) -> Any:
@@ -71,7 +65,6 @@ class CheckedEnv(Wrapper):
             action = np.asarray(action)  # a vector env makes a number of an array of shape ()
         if self._unchecked:
             contract.check_action(action, self._declared, self._index)
-            self._first_steps.before()
         self._number += 1
         answer = self._called('step()', lambda: self.env.step(action))
         try:
@@ -91,7 +84,6 @@ class CheckedEnv(Wrapper):
             contract.check_step(answer, self._declared, *place, self._remarks)
             if self._unchecked:
                 self._unchecked -= 1
-                self._first_steps.after(answer[0])
         if answer[2] or answer[3]:  # the reset that follows may write to the same array
             answer = (copy.deepcopy(answer[0]), *answer[1:])
         return answer

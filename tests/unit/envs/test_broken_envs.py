@@ -11,13 +11,14 @@ import numpy as np
 import pytest
 from broken_envs import EPISODE, OBS, REWARD, BrokenEnv
 from fakes import counting_manager
+from gymnasium.spaces import Box, Dict
 from quick_workers import forked_workers, quick_workers  # noqa: F401
 
 from rlframe.envs import BaseEnvManager
 from rlframe.envs.contract import CHECKED_STEPS
 from rlframe.envs.gym_env import GymEnvFactory
 from rlframe.envs.vector_env import GymVectorEnvManager
-from rlframe.errors import EnvContractError, EnvContractWarning, NonFiniteError
+from rlframe.errors import EnvContractError, EnvContractWarning, IncompatibleError, NonFiniteError
 from rlframe.registry import ENV_MANAGER_REGISTRY
 
 MANAGERS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -221,6 +222,35 @@ def test_nan_where_whole_numbers_are_declared_is_an_error_and_no_zero() -> None:
 def test_right_env_is_not_told_of_and_bounds_are_looked_at_at_first_only(kind: str) -> None:
     assert told(kind)[0] == []
     assert told(kind, fault='out of bounds', at=LATE, rounds=100)[0] == []
+
+
+def make_bounded(space: Any, where: str) -> gymnasium.Env:
+    env = BrokenEnv()
+    setattr(env, where, space)
+    return env
+
+
+def turned(space: Box, at: tuple[int, ...]) -> Box:
+    """Exchanges the ends of one dimension, which Gymnasium itself does not allow."""
+    space.low[at], space.high[at] = space.high[at].copy(), space.low[at].copy()
+    return space
+
+
+@pytest.mark.parametrize(
+    ('space', 'where', 'says'),
+    [
+        (turned(Box(-1, 2, (3,), np.float32), (1,)), 'observation_space', r'obs\[1\]: low 2, high -1'),
+        (
+            Dict(a=turned(Box(-1, 2, (2, 2), np.float32), (1, 0))),
+            'observation_space',
+            r"obs\['a'\]\[1, 0\]: low 2",
+        ),
+        (turned(Box(-1, 2, (3,), np.float32), (2,)), 'action_space', r'action dimension \[2\].*low\[2\] = 2'),
+    ],
+)
+def test_box_without_values_is_refused_by_dimension(space: Any, where: str, says: str) -> None:
+    with pytest.raises(IncompatibleError, match=says):
+        BaseEnvManager([partial(make_bounded, space, where)])
 
 
 # vector envs of their own make

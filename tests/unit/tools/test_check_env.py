@@ -133,6 +133,13 @@ def test_an_env_that_prints_is_named_and_stdout_stays_clean(capsys: pytest.Captu
     assert finding['where'] == line_of(checked_envs.Printing.reset, 'print(')
 
 
+@pytest.mark.parametrize('has_parts', [False, True])
+def test_an_env_that_changes_what_it_returned_is_told_of(has_parts: bool) -> None:
+    report = checked(checked_envs.Reusing, kwargs={'has_parts': has_parts})
+    (finding,) = report['findings']
+    assert finding['check'] == 'steps: reused' and 'obs.copy()' in finding['seen'] and report['good']
+
+
 def test_randomness_that_no_seed_controls_is_an_error() -> None:
     report = checked(checked_envs.Unseeded)
     assert max(len(line) for line in text_of(report, 80).splitlines() if not line.startswith('  at ')) <= 80
