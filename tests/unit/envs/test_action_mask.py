@@ -9,6 +9,7 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
+from fakes import manager_of
 from quick_workers import forked_workers, quick_workers  # noqa: F401
 from space_envs import STEPS, SpaceEnv
 
@@ -17,12 +18,11 @@ from rlframe.envs.action_mask import MaskedEnv
 from rlframe.envs.gym_env import GymEnvFactory
 from rlframe.errors import ActionMaskError, EnvContractError, IncompatibleError
 from rlframe.policy.parts.random_policy import random_opponent
-from rlframe.registry import ENV_MANAGER_REGISTRY
 from rlframe.worker.collector.rollout import Rollout
 
 BASE, SUBPROCESS, VECTOR = ('base', {}), ('subprocess', {'worker_num': 1}), ('gym_vector', {})
 NEXT_STEP, SAME_STEP, DISABLED = (
-    ('gym_vector', {'autoreset': mode}) for mode in ('next_step', 'same_step', 'disabled')
+    ('gym_vector', {'autoreset': mode}) for mode in ('NEXT_STEP', 'SAME_STEP', 'DISABLED')
 )
 
 
@@ -31,9 +31,8 @@ def make(opened: Any) -> Any:
     """Makes a manager of three envs."""
 
     def build(manager: tuple[str, Any], env_id: Any = SpaceEnv, **env: Any) -> Any:
-        kind = ENV_MANAGER_REGISTRY.get(manager[0])
         factory = GymEnvFactory({'env_id': env_id, **env})
-        made = opened(kind.from_factory(factory, 3, kind.resolve_config(manager[1])))
+        made = opened(manager_of(manager, factory, 3))
         assert made.spec.observation_space == factory.spec.observation_space
         return made
 
