@@ -11,11 +11,12 @@ import numpy as np
 import pytest
 from fakes import CountingEnv, ScriptedPolicy, vector_manager
 from fault_envs import Handle
+from number_envs import NativeNumbers
 
 from rlframe.envs import BaseEnvManager
 from rlframe.envs.gym_env import GymEnvFactory
 from rlframe.envs.vector_env import GymVectorEnvManager
-from rlframe.errors import EnvContractError, EnvCrashedError, EnvStartError
+from rlframe.errors import EnvContractError, EnvCrashedError, EnvError, EnvStartError
 from rlframe.utils.seed import COLLECT, env_seed
 from rlframe.worker import SampleSerialCollector
 from rlframe.worker.collector.rollout import Rollout
@@ -103,6 +104,13 @@ def test_envs_without_state_begin_the_same_episode_after_a_checkpoint(autoreset:
     finally:
         manager.close()
         other.close()
+
+
+@pytest.mark.parametrize(('name', 'value'), [('frame_stack', 2), ('action_mask', True)])
+def test_options_of_single_envs_are_refused_where_there_is_a_vector_form_only(name: str, value: Any) -> None:
+    with pytest.raises(EnvError, match='vector form only') as caught:
+        GymVectorEnvManager.from_factory(GymEnvFactory({'env_id': NativeNumbers, name: value}), 2)
+    assert caught.value.where == f'env.{name}'
 
 
 def test_a_constructor_that_raises_is_named_as_by_the_other_managers() -> None:
