@@ -19,13 +19,13 @@ from rlframe.run.metrics import ScalarWriter
 from rlframe.utils.field import Section, option
 from rlframe.utils.schema import COUNT, DICT, FINITE, array, check_state, part, part_of
 from rlframe.worker.replay_buffer.buffer import (
-    AnyStorage,
     BufferConfig,
     NaiveReplayBuffer,
     PriorityConfig,
     Rows,
 )
 from rlframe.worker.replay_buffer.ring import (
+    RingStorage,
     Storage,
     StorageRange,
     check_memory,
@@ -234,9 +234,8 @@ class AdvancedReplayBuffer(NaiveReplayBuffer):
 
         Returns:
             The pushed columns and ``replay_unique_id`` (int64), ``replay_buffer_idx`` (int64), ``priority`` (float32),
-            ``IS`` (float32), ``use`` (int32) and ``staleness`` (int64, -1 without ``collect_iter``); for pushed
-            objects, a list of copies with these keys. ``None``, with a warning, if there are fewer than ``size *
-            sample_min_limit_ratio`` items, or none.
+            ``IS`` (float32), ``use`` (int32) and ``staleness`` (int64, -1 without ``collect_iter``). ``None``, with a
+            warning, if there are fewer than ``size * sample_min_limit_ratio`` items, or none.
         """
         if size == 0:
             return self._gather(np.empty(0, np.int64))
@@ -330,7 +329,7 @@ class AdvancedReplayBuffer(NaiveReplayBuffer):
             raise self._underflow(need, have)
 
     def _draw(self, size: int, sample_range: slice | None) -> Draw:
-        storage = cast(AnyStorage, self._storage)
+        storage = cast(RingStorage, self._storage)
         if sample_range is None:
             return self._priorities.draw(size, storage.stop)
         if self.count() == len(storage):
@@ -342,7 +341,7 @@ class AdvancedReplayBuffer(NaiveReplayBuffer):
             raise self._underflow(1, 0)
         return self._priorities.draw_among(slot, size, storage.stop)
 
-    def _annotate(self, rows: Rows, draw: Draw, staleness: IntArray) -> Rows:
+    def _annotate(self, rows: Any, draw: Draw, staleness: IntArray) -> Batch:
         added: dict[str, Array] = {
             'replay_unique_id': draw.row,
             'replay_buffer_idx': draw.slot,
@@ -351,13 +350,7 @@ class AdvancedReplayBuffer(NaiveReplayBuffer):
             'use': draw.use,
             'staleness': staleness,
         }
-        if isinstance(rows, Batch):
-            return Batch.unchecked({**dict(rows.items()), **added}, len(rows))
-        columns = zip(*(column.tolist() for column in added.values()), strict=True)
-        return [
-            {**row, **dict(zip(added, values, strict=True))}
-            for row, values in zip(rows, columns, strict=True)
-        ]
+        return Batch.unchecked({**dict(rows.items()), **added}, len(rows))
 
     def _staleness(self, slot: IntArray, cur_learner_iter: int) -> IntArray:
         """Returns the number of updates since the items were collected, -1 if unknown. int64 [n]."""
