@@ -72,15 +72,6 @@ def test_endless_episodes_are_cut_and_count_with_their_return_so_far(
     assert not caplog.records, 'it is told once'
 
 
-def test_budget_of_env_steps_ends_an_evaluation(manager: Any, caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.WARNING, 'rlframe'):
-        _, info = make(manager, max_env_step=20, n_episode=6).eval()
-    assert len(info['eval_episode_return']) == 2 and info['eval_episode_cut'] == [True] * 2
-    assert 20 <= sum(info['eval_episode_len']) <= 22
-    assert info['eval_episode_return'] == info['eval_episode_len']
-    assert 'evaluator.max_env_step' in caplog.text and '2 of 6 episodes count' in caplog.text
-
-
 @pytest.mark.parametrize('mode', ['NEXT_STEP', 'DISABLED'])
 def test_episodes_that_end_by_themselves_are_not_cut(mode: str) -> None:
     board = FakeBoard()
