@@ -485,7 +485,7 @@ class NaiveReplayBuffer(IBuffer):
             )
         return to_numpy(stack_items(items)) if items else []
 
-    def _write(self, block: Rows) -> Ring:
+    def _write(self, block: Any) -> Ring:
         """Stores a block; the first one creates the storage."""
         if self._storage is None:
             self._storage = self._storage_for(block)
