@@ -70,10 +70,6 @@ FIXES = (
     ('gave an obs', 'Return what observation_space declares.'),
 )
 """Words of an error about the contract, and the remedy."""
-REUSED = (
-    'an observation changed after the env returned it: it writes every observation into the same array. rlframe copies'
-    ' what it is given, but wrappers and hooks that keep observations see them change. Return a copy: obs.copy().'
-)
 NOT_FINITE = 'Guard the division, root or logarithm that gives it, or end the episode before.'
 STDLIB, OWN = (re.escape(str(path)) for path in (sysconfig.get_path('stdlib'), Path(__file__).parents[1]))
 LIBRARY = re.compile(f'^{STDLIB}/(?!site-packages)|^{OWN}/|/gymnasium/')
@@ -204,21 +200,17 @@ def play(
     """
     draw, played = _random_actions(spec, seed), Played(last)
     total, length = 0.0, 0
-    given: Any = None  # the last observation as the env returned it
 
     def timed(call: str, method: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        nonlocal given
         calling(call)
         start = perf_counter()
         whole = method(*args, **kwargs)
         played.seconds[call].append(perf_counter() - start)
         if remarks is not None:
             _check_answer(call, whole, spec, (len(played.returns) + 1, length + 1), remarks)
-            if given is not None and _content(_packed(spec, given)) != _content(played.last):
-                remarks.tell('reused', REUSED)
         *answer, info = whole
         played.gives_mask = played.gives_mask or ACTION_MASK in info
-        given, played.last = answer[0], _packed(spec, answer[0])
+        played.last = _packed(spec, answer[0])
         return answer[1:]
 
     def begin(**seeded: int) -> None:
