@@ -18,13 +18,13 @@ from rlframe.registry import BUFFER_REGISTRY
 from rlframe.utils.field import Section, option
 from rlframe.utils.schema import DICT, FINITE, check_state, part, part_of
 from rlframe.worker.replay_buffer.buffer import (
+    AnyStorage,
     BufferConfig,
     NaiveReplayBuffer,
     PriorityConfig,
     Rows,
 )
 from rlframe.worker.replay_buffer.ring import (
-    RingStorage,
     Storage,
     StorageRange,
     check_memory,
@@ -180,8 +180,9 @@ class AdvancedReplayBuffer(NaiveReplayBuffer):
 
         Returns:
             The pushed columns and ``replay_unique_id`` (int64), ``replay_buffer_idx`` (int64), ``priority`` (float32),
-            ``IS`` (float32), ``use`` (int32) and ``staleness`` (int64, -1 without ``collect_iter``). ``None``, with a
-            warning, if there are fewer than ``size * sample_min_limit_ratio`` items, or none.
+            ``IS`` (float32), ``use`` (int32) and ``staleness`` (int64, -1 without ``collect_iter``); for pushed
+            objects, a list of copies with these keys. ``None``, with a warning, if there are fewer than ``size *
+            sample_min_limit_ratio`` items, or none.
         """
         if size == 0:
             return self._gather(np.empty(0, np.int64))
@@ -197,18 +198,9 @@ class AdvancedReplayBuffer(NaiveReplayBuffer):
         self._priorities.anneal()
         return rows
 
-    def drawn(self, draw: Draw, cur_learner_iter: int) -> Batch:
+    def drawn(self, draw: Draw, cur_learner_iter: int) -> Rows:
         """Returns the items that its sampler has drawn, as ``sample`` does."""
-        rows: Any = self._gather(draw.slot)
-        added: dict[str, Array] = {
-            'replay_unique_id': draw.row,
-            'replay_buffer_idx': draw.slot,
-            'priority': draw.priority,
-            'IS': draw.IS,
-            'use': draw.use,
-            'staleness': self._staleness(draw.slot, cur_learner_iter),
-        }
-        return Batch.unchecked({**dict(rows.items()), **added}, len(rows))
+        return self._annotate(self._gather(draw.slot), draw, self._staleness(draw.slot, cur_learner_iter))
 
     def clear(self) -> None:
         """Forgets all items and the largest priority; ``push_count``, unique ids and ``beta`` continue."""
@@ -277,7 +269,7 @@ class AdvancedReplayBuffer(NaiveReplayBuffer):
             raise self._underflow(need, have)
 
     def _draw(self, size: int, sample_range: slice | None) -> Draw:
-        storage = cast(RingStorage, self._storage)
+        storage = cast(AnyStorage, self._storage)
         if sample_range is None:
             return self._priorities.draw(size, storage.stop)
         if self.count() == len(storage):
@@ -288,6 +280,23 @@ class AdvancedReplayBuffer(NaiveReplayBuffer):
         if not len(slot):
             raise self._underflow(1, 0)
         return self._priorities.draw_among(slot, size, storage.stop)
+
+    def _annotate(self, rows: Rows, draw: Draw, staleness: IntArray) -> Rows:
+        added: dict[str, Array] = {
+            'replay_unique_id': draw.row,
+            'replay_buffer_idx': draw.slot,
+            'priority': draw.priority,
+            'IS': draw.IS,
+            'use': draw.use,
+            'staleness': staleness,
+        }
+        if isinstance(rows, Batch):
+            return Batch.unchecked({**dict(rows.items()), **added}, len(rows))
+        columns = zip(*(column.tolist() for column in added.values()), strict=True)
+        return [
+            {**row, **dict(zip(added, values, strict=True))}
+            for row, values in zip(rows, columns, strict=True)
+        ]
 
     def _staleness(self, slot: IntArray, cur_learner_iter: int) -> IntArray:
         """Returns the number of updates since the items were collected, -1 if unknown. int64 [n]."""

@@ -195,7 +195,7 @@ class SequenceReplayBuffer(NaiveReplayBuffer):
         else:
             block = self._to_block(items)
             if not isinstance(block, Batch):
-                return 0
+                return self._refuse(block)
             env_id, begins, ends = self._places(block)
         count = super().push(block, cur_collector_envstep)
         storage = self._storage
@@ -205,6 +205,15 @@ class SequenceReplayBuffer(NaiveReplayBuffer):
                 kept = min(count, self._capacity)
                 self._priorities.add(storage.stop - kept, kept, None)
         return count
+
+    def _refuse(self, items: list[Any]) -> int:
+        """Rejects single items; an empty list is accepted."""
+        if items:
+            kind = type(items[0]).__name__
+            raise TypeError(
+                f'{self._instance_name} takes whole episodes, or env steps as columns; got {kind} items'
+            )
+        return 0
 
     def _places(self, rows: Batch) -> tuple[IntArray, BoolArray, BoolArray]:
         """Returns the env of each step, and where episodes begin and end, each [n]."""
