@@ -439,7 +439,7 @@ HOOK_REGISTRY: Registry[RunHook] = Registry(
     _in(
         'worker.hooks',
         doctor='doctor',
-        builtin_hooks='early_stop wall_clock gradient_histogram notify',
+        builtin_hooks='early_stop wall_clock gradient_histogram',
     ),
     interface='rlframe.worker.hooks.run_hook:RunHook',
 )

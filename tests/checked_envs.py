@@ -73,6 +73,24 @@ class NeverMade(GoodEnv):
         raise OSError('no simulator')
 
 
+class Reusing(GoodEnv):
+    """Writes every observation into the same array, which is a part of it where it has parts.
+
+    Args:
+        has_parts: Whether it has.
+    """
+
+    def __init__(self, has_parts: bool = False) -> None:
+        super().__init__()
+        self._buffer, self._has_parts = np.zeros(1, np.float32), has_parts
+        if has_parts:
+            self.observation_space = gymnasium.spaces.Dict(at=GoodEnv.observation_space)  # type: ignore[assignment]
+
+    def obs(self) -> Any:
+        self._buffer[:] = self.at
+        return {'at': self._buffer} if self._has_parts else self._buffer[:]
+
+
 class Unseeded(GoodEnv):
     """Draws from a generator that no seed controls."""
 

@@ -11,7 +11,10 @@ import numpy as np
 
 from rlframe.data import Batch, TimeStep
 from rlframe.envs import BaseEnvManager, IEnvManager
+from rlframe.envs.base_env import EnvFactory
+from rlframe.envs.vector_env import GymVectorEnvManager
 from rlframe.policy import CollectMode, CommandMode, EvalMode, LearnMode
+from rlframe.registry import ENV_MANAGER_REGISTRY
 
 NUMBER, EPISODE, STEP = 0, 1, 2  # columns of a CountingEnv's obs
 
@@ -100,6 +103,20 @@ def counting_manager(env_num: int, **options: Any) -> BaseEnvManager:
     return BaseEnvManager([partial(CountingEnv, i, **own(i)) for i in range(env_num)])
 
 
+def vector_manager(make: Sequence[Callable[[], Any]], autoreset: str = 'NEXT_STEP') -> GymVectorEnvManager:
+    """Returns a manager of these envs as a vector env that begins episodes in this way."""
+    mode = gymnasium.vector.AutoresetMode[autoreset]
+    return GymVectorEnvManager(lambda: gymnasium.vector.SyncVectorEnv(make, autoreset_mode=mode))
+
+
+def manager_of(kind: tuple[str, dict[str, Any]], factory: EnvFactory, env_num: int) -> IEnvManager:
+    """Returns a manager of a registered kind with options; ``autoreset`` is that of ``vector_manager``."""
+    name, options = kind
+    if 'autoreset' in options:
+        return vector_manager([factory.create] * env_num, **options)
+    return ENV_MANAGER_REGISTRY.get(name).from_factory(factory, env_num, options)
+
+
 def envs_of(manager: Any) -> list[CountingEnv]:
     """Returns the envs inside a manager; envs of tensors are one."""
     if hasattr(manager, 'device_step'):
@@ -175,7 +192,7 @@ class ScriptedPolicy:
     Args:
         updates: What the learn face answers: a function of the batch, or a fixed answer.
         settings: What the command face answers.
-        facts: Attributes such as ``n_sample``, ``on_policy``, ``nstep``, ``unroll_len``, ``discount_factor``, ``batch_size``.
+        facts: Attributes such as ``n_sample``, ``on_policy``, ``nstep``, ``discount_factor``, ``batch_size``.
     """
 
     def __init__(self, updates: Any = None, settings: Any = None, **facts: Any) -> None:

@@ -81,8 +81,7 @@ CASES = {
 }
 MANAGERS = {
     'base': ('env_manager.type=base',),
-    'gym_vector': ('env_manager.type=gym_vector', 'env_manager.mode=sync'),
-    'native': ('env_manager.type=gym_vector',),
+    'gym_vector': ('env_manager.type=gym_vector',),
     'subprocess': ('env_manager.type=subprocess', 'env_manager.worker_num=2'),
 }
 

@@ -24,14 +24,13 @@ import numpy as np
 from rlframe.app.explain import plain
 from rlframe.app.training import starting_config
 from rlframe.data.observation import ACTION_MASK, mask_parts, pack
-from rlframe.data.timestep import EnvSpec, TimeStep, spec_of
+from rlframe.data.timestep import Array, EnvSpec, TimeStep, spec_of
 from rlframe.envs import contract
 from rlframe.envs.gym_env import GymEnvFactory
 from rlframe.envs.schedule import check_scheduled
 from rlframe.envs.state import EnvState, Refusal
 from rlframe.envs.state_objects import MismatchError
 from rlframe.envs.worlds import PETTINGZOO, find_world
-from rlframe.envs.wrappers import CheckedEnv
 from rlframe.errors import ConfigError, EnvError, IncompatibleError, NonFiniteError, RLFrameError
 from rlframe.pipeline.saying import row, space_text, wrapped
 from rlframe.policy.parts.fit import fitting
@@ -199,33 +198,31 @@ def play(
     Raises:
         RLFrameError: If the env violates the contract. What the env itself raises passes unchanged.
     """
-    checked: Any = env if remarks is None else CheckedEnv(env, 0, remarks, steps + 1)
     draw, played = _random_actions(spec, seed), Played(last)
     total, length = 0.0, 0
 
     def timed(call: str, method: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         calling(call)
         start = perf_counter()
-        *answer, info = method(*args, **kwargs)
+        whole = method(*args, **kwargs)
         played.seconds[call].append(perf_counter() - start)
+        if remarks is not None:
+            _check_answer(call, whole, spec, (len(played.returns) + 1, length + 1), remarks)
+        *answer, info = whole
         played.gives_mask = played.gives_mask or ACTION_MASK in info
-        played.last = np.asarray(pack(spec.observation_space, answer[0], 'unsafe'))
+        played.last = _packed(spec, answer[0])
         return answer[1:]
 
     def begin(**seeded: int) -> None:
-        timed('reset()', checked.reset, **seeded)
+        timed('reset()', env.reset, **seeded)
         played.rows.append((_content(played.last), 0.0, False, False, ''))
 
     if last is None:
         begin(seed=seed)
     for _ in range(steps):
         action = draw(played.last)
-        reward, terminated, truncated = timed('step()', checked.step, action)
+        reward, terminated, truncated = timed('step()', env.step, action)
         total, length = total + float(reward), length + 1
-        if remarks is not None:
-            ended, cut = (np.array([bool(flag)]) for flag in (terminated, truncated))
-            step = TimeStep(played.last[None], np.array([float(reward)]), ended, cut, ({},), np.array([0]))
-            contract.check_values(step, spec, [(len(played.returns) + 1, length)].__getitem__)
         row = _content(played.last), float(reward), bool(terminated), bool(truncated), repr(action)
         played.rows.append(row)
         if terminated or truncated:
@@ -234,6 +231,26 @@ def play(
             total, length = 0.0, 0
             begin()
     return played
+
+
+def _packed(spec: EnvSpec, obs: Any) -> Array:
+    return np.asarray(pack(spec.observation_space, obs, 'unsafe'))
+
+
+def _check_answer(
+    call: str, answer: Any, spec: EnvSpec, place: tuple[int, int], remarks: contract.Remarks
+) -> None:
+    """Checks in full what ``reset`` or ``step`` returned in this episode and step."""
+    if call == 'reset()':
+        contract.first_obs(answer, spec, 0, place[0], remarks)
+        return
+    contract.check_step(answer, spec, 0, *place, remarks)
+    obs, *columns, _ = answer
+    reward, terminated, truncated = (np.array([column]) for column in columns)
+    step = TimeStep(
+        _packed(spec, obs)[None], reward.astype(float), terminated, truncated, ({},), np.array([0])
+    )
+    contract.check_values(step, spec, [place].__getitem__)
 
 
 def _random_actions(spec: EnvSpec, seed: int) -> Callable[[Any], Any]:
@@ -309,8 +326,6 @@ class Checks:
             raise EnvError(seen, where='env.env_id', remedy='Name the class of one env.')
         env = self.create()
         self.spec = spec_of(env)
-        if self.factory.remark:
-            self.found(Finding('warning', 'constructor', self.factory.remark))
         self.facts.update(
             observation_space=space_text(self.spec.observation_space),
             action_space=space_text(self.spec.action_space),

@@ -1,7 +1,6 @@
 """TrajectoryRecorder: turns rows of env steps into training samples, each written once.
 
-Rows pass up to three stages: ``NStepWindow`` holds a row back until its reward window is full, ``SequenceCutter`` until
-it has ``unroll_len`` consecutive rows, and the recorder keeps the results in their order of arrival.
+``NStepWindow`` holds a row back until its reward window is full; the recorder keeps the results in their order of arrival.
 """
 
 from __future__ import annotations
@@ -17,45 +16,7 @@ from rlframe.utils.schema import FLAG, array, check_state, dict_of, part, rows
 Columns = dict[str, Array]
 
 
-class _Stage:
-    """Holds rows of each env back until they are part of a training sample."""
-
-    def __init__(self, env_num: int) -> None:
-        self._columns: Columns = {}  # [N, slots, ...]
-        self._count = np.zeros(env_num, np.int64)  # rows held, per env
-
-    @property
-    def held(self) -> int:
-        """Number of rows held."""
-        return int(self._count.sum())
-
-    def discard(self, env_id: IntArray) -> int:
-        """Drops the held rows of these envs and returns their number."""
-        dropped = int(self._count[env_id].sum())
-        self._count[env_id] = 0
-        return dropped
-
-    def _arrays(self) -> Columns:
-        """Returns what it keeps of each env beside the rows, [N, ...]."""
-        return {'count': self._count}
-
-    def state_dict(self) -> dict[str, Any]:
-        """Returns a copy of all held rows."""
-        return {**_copied(self._arrays()), 'columns': _copied(self._columns)}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continues from ``state_dict()``."""
-        own = self._arrays()
-        kinds = {
-            name: array('iu' if value.dtype.kind == 'i' else 'f', value.shape) for name, value in own.items()
-        }
-        check_state(state, {**kinds, 'columns': dict_of(rows(len(self._count)))})
-        for name, value in own.items():
-            value[:] = state[name]
-        self._columns = _copied(state['columns'])
-
-
-class NStepWindow(_Stage):
+class NStepWindow:
     """Turns one-step rows into n-step rows, per env, however the envs' steps are interleaved.
 
     A row leaves when ``nstep`` rewards are known or its episode ends: ``reward`` is then the discounted sum over the k
@@ -72,18 +33,16 @@ class NStepWindow(_Stage):
     """
 
     def __init__(self, env_num: int, nstep: int, discount_factor: float) -> None:
-        super().__init__(env_num)  # in columns [N, nstep, ...], slot = number of the row modulo nstep
+        self._columns: Columns = {}  # of the rows held, [N, nstep, ...]; slot = number of the row modulo nstep
         self._nstep, self._discount_factor = nstep, discount_factor
+        self._count = np.zeros(env_num, np.int64)  # rows held, per env
         self._start = np.zeros(env_num, np.int64)  # number of the oldest row held, per env
         self._reward = np.zeros((env_num, nstep))
         # discount of the next reward of the window in that slot; 0: empty
         self._discount = np.zeros((env_num, nstep))
 
-    def push(self, rows: Columns, env_id: IntArray, done: BoolArray) -> tuple[Columns, IntArray, BoolArray]:
-        """Takes one row per env of ``env_id`` and returns the rows that are now complete, with their envs and ``done``.
-
-        ``done`` is True at the last row of an episode only, so that all rows of an ending episode stay together.
-        """
+    def push(self, rows: Columns, env_id: IntArray, done: BoolArray) -> tuple[Columns, IntArray]:
+        """Takes one row per env of ``env_id`` and returns the rows that are now complete, with their envs."""
         if not self._columns:
             shape = self._reward.shape
             self._columns = {
@@ -109,58 +68,38 @@ class NStepWindow(_Stage):
         self._discount[source, slots] = 0.0
         self._start[env_id] += leaving
         self._count[env_id] -= leaving
-        return whole, source, done[at] & (age == leaving[at] - 1)
+        return whole, source
+
+    @property
+    def held(self) -> int:
+        """Number of rows held."""
+        return int(self._count.sum())
 
     def discard(self, env_id: IntArray) -> int:
-        self._start[env_id], self._discount[env_id] = 0, 0.0
-        return super().discard(env_id)
+        """Drops the held rows of these envs and returns their number."""
+        dropped = int(self._count[env_id].sum())
+        self._count[env_id], self._start[env_id], self._discount[env_id] = 0, 0, 0.0
+        return dropped
 
     def _arrays(self) -> Columns:
-        more = {'start': self._start, 'reward': self._reward, 'discount': self._discount}
-        return super()._arrays() | more
+        """Returns what it keeps of each env beside the rows, [N, ...]."""
+        names = ('count', 'start', 'reward', 'discount')
+        return {name: getattr(self, f'_{name}') for name in names}
 
+    def state_dict(self) -> dict[str, Any]:
+        """Returns a copy of all held rows."""
+        return {**_copied(self._arrays()), 'columns': _copied(self._columns)}
 
-class SequenceCutter(_Stage):
-    """Cuts each env's rows into sequences of ``unroll_len``; sequences cut short by an episode's end are zero-padded.
-
-    Args:
-        env_num: Number of envs, N.
-        unroll_len: Rows in a sequence, in env steps, >= 2.
-    """
-
-    def __init__(self, env_num: int, unroll_len: int) -> None:
-        super().__init__(env_num)
-        self._unroll_len = unroll_len
-
-    def push(self, rows: Columns, env_id: IntArray, done: BoolArray) -> tuple[Columns, IntArray]:
-        """Takes rows in time order, any number per env, and returns the finished sequences with their envs.
-
-        Each column of a sequence is [n, unroll_len, ...]; ``mask`` is True where a row is real.
-        """
-        if not self._columns:
-            shape = (len(self._count), self._unroll_len)
-            self._columns = {
-                name: np.zeros(shape + column.shape[1:], column.dtype) for name, column in rows.items()
-            }
-        finished: list[Columns] = []
-        owners: list[int] = []
-        for i, env in enumerate(env_id):
-            for name, column in self._columns.items():
-                column[env, self._count[env]] = rows[name][i]
-            self._count[env] += 1
-            if done[i] or self._count[env] == self._unroll_len:
-                finished.append(self._cut(env))
-                owners.append(env)
-        if not finished:
-            return {}, np.zeros(0, np.int64)
-        return {name: np.stack([c[name] for c in finished]) for name in finished[0]}, np.array(owners)
-
-    def _cut(self, env: int) -> Columns:
-        count, self._count[env] = int(self._count[env]), 0
-        sequence = {name: column[env].copy() for name, column in self._columns.items()}
-        for column in sequence.values():
-            column[count:] = 0
-        return {**sequence, 'mask': np.arange(self._unroll_len) < count}
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continues from ``state_dict()``."""
+        own = self._arrays()
+        kinds = {
+            name: array('iu' if value.dtype.kind == 'i' else 'f', value.shape) for name, value in own.items()
+        }
+        check_state(state, {**kinds, 'columns': dict_of(rows(len(self._count)))})
+        for name, value in own.items():
+            value[:] = state[name]
+        self._columns = _copied(state['columns'])
 
 
 class TrajectoryRecorder:
@@ -172,15 +111,11 @@ class TrajectoryRecorder:
         env_num: Number of envs, N.
         nstep: Rewards in an n-step window, in env steps.
         discount_factor: Per env step, in [0, 1]; used when ``nstep`` > 1.
-        unroll_len: Rows of one training sample, in env steps; more than 1 makes sequences.
     """
 
-    def __init__(
-        self, env_num: int, nstep: int = 1, discount_factor: float = 1.0, unroll_len: int = 1
-    ) -> None:
+    def __init__(self, env_num: int, nstep: int = 1, discount_factor: float = 1.0) -> None:
         self._env_num = env_num
         self._window = NStepWindow(env_num, nstep, discount_factor) if nstep > 1 else None
-        self._cutter = SequenceCutter(env_num, unroll_len) if unroll_len > 1 else None
         self._columns: Columns = {}  # [capacity, ...]
         self._owner = np.zeros(0, np.int64)  # env of each sample, [capacity]
         self._size = 0
@@ -193,8 +128,8 @@ class TrajectoryRecorder:
 
     @property
     def held(self) -> int:
-        """Number of env steps that wait in a window or a sequence and are not yet part of a sample."""
-        return sum(stage.held for stage in (self._window, self._cutter) if stage is not None)
+        """Number of env steps that wait in a window and are not yet part of a sample."""
+        return 0 if self._window is None else self._window.held
 
     def append(self, rows: Columns, env_id: IntArray, done: BoolArray, reserve: int = 0) -> None:
         """Takes one row per env of ``env_id``.
@@ -207,9 +142,7 @@ class TrajectoryRecorder:
             reserve: Number of samples that will be taken together, to allocate once.
         """
         if self._window is not None:
-            rows, env_id, done = self._window.push(rows, env_id, done)
-        if self._cutter is not None:
-            rows, env_id = self._cutter.push(rows, env_id, done)
+            rows, env_id = self._window.push(rows, env_id, done)
         count = len(env_id)
         if count == 0:
             return
@@ -229,10 +162,9 @@ class TrajectoryRecorder:
             name: Of the column.
             value: Its value in these rows, a NumPy scalar.
         """
-        for stage in (self._window, self._cutter):
-            if stage is not None:
-                _fill(stage._columns, name, value, 2)
-        _fill(self._columns, name, value, 1 if self._cutter is None else 2)
+        if self._window is not None:
+            _fill(self._window._columns, name, value, 2)
+        _fill(self._columns, name, value, 1)
 
     def _grow(self, capacity: int, rows: Columns) -> None:
         for name, column in rows.items():
@@ -312,7 +244,7 @@ class TrajectoryRecorder:
         Returns:
             Number of rows or samples dropped.
         """
-        dropped = sum(stage.discard(env_id) for stage in (self._window, self._cutter) if stage is not None)
+        dropped = 0 if self._window is None else self._window.discard(env_id)
         if since is None:
             return dropped
         keep = np.ones(self._size, bool)
@@ -338,8 +270,7 @@ class TrajectoryRecorder:
         finished = {name: column[: self._size] for name, column in self._columns.items()}
         owner = self._owner[: self._size].copy()
         state = {'owner': owner, 'in_order': self.in_order, 'columns': _copied(finished)}
-        stages = {'window': self._window, 'cutter': self._cutter}
-        return state | {name: stage.state_dict() for name, stage in stages.items() if stage is not None}
+        return state if self._window is None else state | {'window': self._window.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continues from ``state_dict()``."""
@@ -348,10 +279,9 @@ class TrajectoryRecorder:
         self._owner, self.in_order = state['owner'].copy(), state['in_order']
         self._size = len(self._owner)
         self._columns = _copied(state['columns'])
-        for name, stage in (('window', self._window), ('cutter', self._cutter)):
-            if stage is not None:
-                with part(name):
-                    stage.load_state_dict(state[name])
+        if self._window is not None:
+            with part('window'):
+                self._window.load_state_dict(state['window'])
 
 
 def _fill(columns: Columns, name: str, value: Any, axes: int) -> None:

@@ -7,49 +7,29 @@ from typing import TYPE_CHECKING, Any
 import gymnasium
 import numpy as np
 from gymnasium import spaces
-from gymnasium.vector.utils import batch_space
 
 from rlframe.data.composite import mask_row
 from rlframe.data.observation import ACTION_MASK, check_mask_values, has_mask, mask_parts
-from rlframe.data.timestep import Array, BoolArray
-from rlframe.envs.env_checks import differs_after_same_seed
+from rlframe.data.timestep import Array
 from rlframe.errors import EnvContractError, IncompatibleError
 
 if TYPE_CHECKING:
     Wrapper = gymnasium.Wrapper[Any, Any, Any, Any]
-    VectorWrapper = gymnasium.vector.VectorWrapper[Any, Any, Any, Any, Any]
 else:
-    Wrapper, VectorWrapper = gymnasium.Wrapper, gymnasium.vector.VectorWrapper
+    Wrapper = gymnasium.Wrapper
 
 
-SAME_SEED = (
-    'two calls of reset() with the same seed gave different observations: the env has randomness that its seed does not'
-    ' control, or keeps state from one episode to the next, so its runs may not be reproducible. Draw from'
-    ' self.np_random, which super().reset(seed=seed) seeds.'
-)
+def may_give_mask(env: gymnasium.Env[Any, Any]) -> bool:
+    """Whether only a reset can tell if an env gives action masks in its infos."""
+    return bool(mask_parts(env.action_space)) and not has_mask(env.observation_space)
 
 
-def may_give_mask(env: Any) -> bool:
-    """Whether only a reset can tell if an env, or a vector env, gives action masks in its infos."""
-    if getattr(env, 'gives_tensors', False):
-        return False
-    obs = getattr(env, 'single_observation_space', env.observation_space)
-    return bool(mask_parts(getattr(env, 'single_action_space', env.action_space))) and not has_mask(obs)
-
-
-def look_at(env: Any) -> tuple[bool, str]:
-    """Resets an env, or a vector env, twice with the same seed.
-
-    Returns:
-        Whether it has an action mask, and a warning about it; neither if a reset fails.
-    """
+def gives_mask(env: gymnasium.Env[Any, Any]) -> bool:
+    """Resets an env, and returns whether it gives an action mask; not if the reset fails."""
     try:
-        obs, info = env.reset(seed=0)
-        name = env.spec.id if env.spec else type(env.unwrapped).__name__
-        told = f'{name}: {SAME_SEED}' if differs_after_same_seed(env, obs, 0) else ''
-        return ACTION_MASK in info, told
+        return ACTION_MASK in env.reset(seed=0)[1]
     except Exception:  # reported by the first real reset
-        return False, ''
+        return False
 
 
 def masked_space(obs: gymnasium.Space[Any], action: gymnasium.Space[Any], name: str) -> spaces.Dict:
@@ -123,70 +103,6 @@ class MaskedEnv(Wrapper):
             check_mask_values(mask, f'{self._name}: {what}')
         others = {name: value for name, value in info.items() if name != ACTION_MASK}
         return {'observation': obs, ACTION_MASK: mask.astype(np.int8)}, others
-
-
-class MaskedVectorEnv(VectorWrapper):
-    """Applies ``MaskedEnv`` to every env of a vector env.
-
-    Args:
-        env: A vector env whose ``info`` has the masks of all envs as one array, [N, A].
-
-    Raises:
-        IncompatibleError: If its action space does not support masks.
-    """
-
-    def __init__(self, env: Any) -> None:
-        super().__init__(env)
-        self._name = env.spec.id if env.spec else type(env.unwrapped).__name__
-        single = masked_space(env.single_observation_space, env.single_action_space, self._name)
-        self.single_observation_space = single
-        self.observation_space = batch_space(single, env.num_envs)
-        # last mask of each env
-        self._mask = np.ones((env.num_envs, sum(mask_parts(env.single_action_space))), np.int8)
-
-    def reset(self, **given: Any) -> Any:
-        due = (given.get('options') or {}).get('reset_mask', np.ones(self.num_envs, np.bool_))
-        obs, info = self.env.reset(**given)  # Gymnasium's own vector envs take the key out of the options
-        self._take(info, 'reset()', due)
-        return self._joined(obs), _without_mask(info)
-
-    def step(self, actions: Any) -> Any:
-        obs, reward, terminated, truncated, info = self.env.step(actions)
-        is_over = np.asarray(terminated) | np.asarray(truncated)
-        self._mask = np.where(is_over[:, None], np.int8(1), self._mask)
-        self._take(info, 'step()', ~is_over)
-        if 'final_obs' in info:
-            info = {**info, 'final_obs': self._final(info)}
-        return self._joined(obs), reward, terminated, truncated, _without_mask(info)
-
-    def _take(self, info: dict[str, Any], what: str, due: BoolArray) -> None:
-        """Stores the given masks; those of envs that are ``due`` are required, [N]."""
-        mask = info.get(ACTION_MASK)
-        given = info.get(f'_{ACTION_MASK}', np.full(self.num_envs, mask is not None))
-        if (due & ~given).any() or (mask is not None and np.shape(mask) != self._mask.shape):
-            raise _no_mask(self._name, what, mask, self._mask.shape)
-        self._mask = self._mask.copy()
-        if mask is not None:
-            check_mask_values(mask[given], f'{self._name}: {what}')
-            self._mask[given] = mask[given]
-
-    def _joined(self, obs: Any) -> dict[str, Any]:
-        return {'observation': obs, ACTION_MASK: self._mask}
-
-    def _final(self, info: dict[str, Any]) -> Array:
-        """Returns the last observations of the episodes that ended, with their masks."""
-        final = np.full(self.num_envs, None, object)
-        others = info.get('final_info', {})
-        for i in np.flatnonzero(info['_final_obs']):
-            known = ACTION_MASK in others and others.get(f'_{ACTION_MASK}', info['_final_obs'])[i]
-            mask = np.asarray(others[ACTION_MASK][i] if known else np.ones(self._mask.shape[1:]))
-            check_mask_values(mask, f'{self._name}: step()')
-            final[i] = {'observation': info['final_obs'][i], ACTION_MASK: mask.astype(np.int8)}
-        return final
-
-
-def _without_mask(info: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in info.items() if name not in (ACTION_MASK, f'_{ACTION_MASK}')}
 
 
 def _no_mask(name: str, what: str, mask: Any, shape: Any) -> EnvContractError:

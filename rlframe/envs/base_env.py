@@ -126,8 +126,6 @@ class EnvFactory(Configurable, ABC):
         self.cfg = self.resolve_config(cfg)
         self._known: dict[str, EnvSpec] = {}  # that copies of the factory share
         self._gives_mask: bool | None = self.cfg.action_mask
-        self.remark = ''
-        """Warnings about the env that was probed."""
 
     def for_training(self) -> Self:
         """Returns the factory of the envs that training data comes from, which may differ from those of evaluation."""
@@ -154,28 +152,37 @@ class EnvFactory(Configurable, ABC):
 
         If it must find out whether the env has a mask, it resets one env and closes it again.
         """
-        from rlframe.envs.action_mask import MaskedEnv
+        from rlframe.envs.action_mask import MaskedEnv, gives_mask, may_give_mask
 
-        return self._with_mask(lambda: acting_by_rows(self._stacked(self.make(render_mode))), MaskedEnv)
+        env = self._made(render_mode)
+        if self._gives_mask is None:
+            self._gives_mask = False
+            if may_give_mask(env):
+                self._gives_mask = gives_mask(env)
+                env.close()
+                env = self._made(render_mode)
+        return MaskedEnv(env) if self._gives_mask else env
+
+    def _made(self, render_mode: str | None) -> gymnasium.Env[Any, Any]:
+        return acting_by_rows(self._stacked(self.make(render_mode)))
 
     def create_vector(self, env_num: int, render_mode: str | None = None) -> VectorEnv | None:
-        """Returns N envs in their own vector form, as ``create`` would, or None where there is none.
+        """Returns N envs in their own vector form, or None where there is none that does what the options ask for.
 
         Raises:
-            EnvError: If frames are to be stacked and the env exists in vector form only.
+            EnvError: If the env exists in vector form only, and frames are to be stacked or masks to be moved.
         """
-        if self.cfg.frame_stack > 1:
-            if self.only_vector:
+        for name, is_asked in (
+            ('frame_stack', self.cfg.frame_stack > 1),
+            ('action_mask', self.cfg.action_mask),
+        ):
+            if is_asked and self.only_vector:
                 raise EnvError(
-                    'the frames of an env that exists in vector form only cannot be stacked',
-                    where='env.frame_stack',
+                    'this is for single envs, and there is a vector form only', where=f'env.{name}'
                 )
-            return None
-        from rlframe.envs.action_mask import MaskedVectorEnv
-
-        return self._with_mask(
-            lambda: acting_by_rows(self.make_vector(env_num, render_mode)), MaskedVectorEnv
-        )
+            if is_asked:
+                return None
+        return acting_by_rows(self.make_vector(env_num, render_mode))
 
     def _stacked(self, env: gymnasium.Env[Any, Any]) -> gymnasium.Env[Any, Any]:
         if self.cfg.frame_stack == 1:
@@ -184,20 +191,6 @@ class EnvFactory(Configurable, ABC):
 
         check_stack_memory(env.observation_space, self.cfg.frame_stack)
         return FrameStackObservation(env, self.cfg.frame_stack)
-
-    def _with_mask(self, make: Callable[[], E], wrapper: Callable[[Any], Any]) -> E:
-        """Returns what is made, with its action mask in its observations where it gives one."""
-        from rlframe.envs.action_mask import look_at, may_give_mask
-
-        env: Any = make()
-        if self._gives_mask is None and env is not None:
-            self._gives_mask = False
-            if may_give_mask(env):
-                self._gives_mask, self.remark = look_at(env)
-                env.close()
-                env = make()
-        made: E = wrapper(env) if self._gives_mask and env is not None else env
-        return made
 
     def first_schedule(self) -> dict[str, Any]:
         """Returns the values of ``env.schedule`` before training, by name."""

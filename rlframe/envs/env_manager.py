@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from array import array
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
@@ -14,23 +14,15 @@ from rlframe.data.observation import BAD_OBS, pack, pack_rows, zero_obs
 from rlframe.data.timestep import NO_INFO, Array, EnvSpec, IntArray, TimeStep, spec_of
 from rlframe.envs import contract
 from rlframe.envs.base_env import EnvFactory, MakeEnv, acting_by_rows, picture_of, seed_spaces
-from rlframe.envs.env_checks import FirstSteps
-from rlframe.envs.faults import (
-    FATAL,
-    SHOWN_CAUSES,
-    Fault,
-    FaultBudget,
-    crashed,
-    not_made,
-)
+from rlframe.envs.faults import FATAL, Fault, FaultBudget, crashed, not_made
 from rlframe.envs.interface import Episodes, IEnvManager
 from rlframe.envs.schedule import apply
 from rlframe.envs.state import EnvState, Refusal
 from rlframe.envs.state_objects import MismatchError
-from rlframe.errors import ActionError, EnvCrashedError, EnvStartError, EnvTimeoutError, RLFrameError
+from rlframe.errors import ActionError, EnvStartError, EnvTimeoutError, RLFrameError
 from rlframe.registry import ENV_MANAGER_REGISTRY
 from rlframe.utils.field import Section, option
-from rlframe.utils.schema import COUNT, TEXT, check_state, dict_of, list_of
+from rlframe.utils.schema import TEXT, check_state, dict_of, list_of
 from rlframe.utils.schema import array as array_of
 from rlframe.utils.schema import part as saved_part
 
@@ -54,12 +46,9 @@ Step = Callable[[Any], Any]
 class EnvManagerConfig(Section):
     """Options of managers that step each env."""
 
-    on_error: Literal['raise', 'restart', 'drop'] = option(
+    on_error: Literal['raise', 'restart'] = option(
         'raise',
-        doc=(
-            "reaction to an env that raises, hangs or dies: 'raise' ends the run, 'restart' replaces it, 'drop'"
-            ' continues without it'
-        ),
+        doc="reaction to an env that raises, hangs or dies: 'raise' ends the run, 'restart' replaces it",
         may_change=True,
     )
     max_restarts: int = option(
@@ -75,7 +64,7 @@ class EnvManagerConfig(Section):
 class BaseEnvManager(IEnvManager):
     """Steps N envs one after the other in this process.
 
-    If an env raises, the run ends, or the env is replaced or dropped, as ``on_error`` says. That step is declared void
+    If an env raises, the run ends, or the env is replaced, as ``on_error`` says. That step is declared void
     by ``info['abnormal']``, with the cause as ``info['env_error']``; a ``reset`` begins the env's next
     episode. An error that leaves ``step`` or ``reset`` closes the envs.
 
@@ -119,7 +108,6 @@ class BaseEnvManager(IEnvManager):
         self.remarks = contract.Remarks(hold=self.in_worker)
         """Remarks on envs that meet the contract only loosely."""
         self._step_of: dict[int, Step] = {}
-        self._first_steps: dict[int, FirstSteps] = {}  # envs that are still checked in full
         self._states: dict[int, EnvState] = {}
 
     def launch(self) -> None:
@@ -133,8 +121,6 @@ class BaseEnvManager(IEnvManager):
             raise
         # envs without a running episode, whose next step is void, with reasons
         self._lost: dict[int, str] = {}
-        self._dropped: set[int] = set()
-        self._ready = self._alive = self._all
         self._budget = FaultBudget(self._cfg.on_error, self._cfg.max_restarts)
         space = self.spec.observation_space
         self.obs = zero_obs(space, self.env_num)
@@ -148,11 +134,7 @@ class BaseEnvManager(IEnvManager):
 
     @property
     def ready(self) -> IntArray:
-        return self._ready
-
-    @property
-    def alive(self) -> IntArray:
-        return self._alive
+        return self._all
 
     @property
     def closed(self) -> bool:
@@ -180,12 +162,11 @@ class BaseEnvManager(IEnvManager):
         np.copyto(self._after_reset[0], self.obs)
         self.obs = self._after_reset[0]
         due = dict(seeds)
-        if self._lost or self._dropped:
-            due = {env: seed for env, seed in seeds.items() if self._settle(env)}
+        self._no_longer_lost(due)
         try:
             while faults := self.begin_each(due, self.obs):
                 self._handle(faults)
-                failed = [env for env in due if env in self._lost and self._settle(env)]
+                failed = self._no_longer_lost(due)
                 due = {env: self._episodes.restart_seed(env) for env in failed}
         except Exception:
             self.close()
@@ -212,8 +193,8 @@ class BaseEnvManager(IEnvManager):
         return step
 
     def _are_ready(self, env_id: IntArray) -> bool:
-        """Whether these envs can step."""
-        return not self._dropped or bool(np.isin(env_id, self._ready).all())
+        """Whether these envs can step, which envs in this process always can."""
+        return True
 
     def _stepped(self, action: Array, env_id: IntArray) -> TimeStep:
         """Steps the given envs; a step is void where an env fails or has no running episode."""
@@ -244,11 +225,8 @@ class BaseEnvManager(IEnvManager):
         return TimeStep(*columns, infos, env_id)
 
     def _void_info(self, env: int) -> dict[str, Any]:
-        """Returns the info of a void step; for a dropped env, it is its last one."""
-        info = {'abnormal': True, 'env_error': self._lost[env]}
-        if env in self._dropped:
-            self._settle(env)
-        return info
+        """Returns the info of a void step."""
+        return {'abnormal': True, 'env_error': self._lost[env]}
 
     def _handle(self, faults: Sequence[Fault]) -> None:
         """Handles envs that failed.
@@ -257,37 +235,19 @@ class BaseEnvManager(IEnvManager):
             EnvCrashedError: If that ends the run.
         """
         for error, env_id, others in faults:
-            hit = [env for env in env_id if env not in self._dropped]
-            lost = hit + [env for env in others if env not in self._dropped]
-            if not lost:
-                continue
-            never_begun = not self._episodes.number[hit or lost].any() and not isinstance(
+            never_begun = not self._episodes.number[list(env_id)].any() and not isinstance(
                 error, EnvTimeoutError
             )
             if never_begun and self._budget.on_error == 'raise':
                 raise EnvStartError(error.message) from (error.__cause__ or error)
-            if self._budget.handle(error) == 'drop':
-                self._dropped.update(hit)
+            self._budget.handle(error)
+            lost = [*env_id, *others]
             self._episodes.restarts[lost] += 1
             self._lost.update(dict.fromkeys(lost, error.message.partition('\n')[0]))
-        if self._dropped:
-            self._count_envs()
-        if not len(self._alive):
-            raise EnvCrashedError(
-                'no env is left; the last ones: ' + ' | '.join(self._budget.causes[-SHOWN_CAUSES:])
-            )
 
-    def _settle(self, env: int) -> bool:
-        """Clears the pending void step of an env, and returns whether the env continues."""
-        self._lost.pop(env, None)
-        if env in self._dropped:
-            self._count_envs()
-        return env not in self._dropped
-
-    def _count_envs(self) -> None:
-        self._alive = np.array([env for env in range(self.env_num) if env not in self._dropped], np.int64)
-        due = self._dropped & self._lost.keys()  # their last step must still be declared void
-        self._ready = np.union1d(self._alive, np.array(list(due), np.int64)) if due else self._alive
+    def _no_longer_lost(self, env_id: Iterable[int]) -> list[int]:
+        """Clears the pending void steps of these envs, which begin an episode, and returns the envs that had one."""
+        return [env for env in env_id if self._lost.pop(env, None) is not None]
 
     def restart_lost(self) -> IntArray:
         self.unsaved = {
@@ -307,9 +267,7 @@ class BaseEnvManager(IEnvManager):
         except Exception:
             self.close()
             raise
-        return {
-            env: state for env, state in states.items() if env not in self._lost and env not in self._dropped
-        }
+        return {env: state for env, state in states.items() if env not in self._lost}
 
     def state_dict(self) -> dict[str, Any]:
         states = self._capture()
@@ -317,7 +275,6 @@ class BaseEnvManager(IEnvManager):
             'obs': self.obs.copy(),
             **self._episodes.state_dict(),
             'lost': {str(env): why for env, why in self._lost.items()},
-            'dropped': sorted(self._dropped),
             'faults': self._budget.state_dict(),
             'envs': {str(env): state for env, state in states.items() if not isinstance(state, Refusal)},
             **({'schedule': dict(self.schedule)} if self.schedule else {}),
@@ -331,7 +288,6 @@ class BaseEnvManager(IEnvManager):
             {
                 'obs': array_of('' if own.names else own.kind, tuple(np.shape(self.obs))),
                 'lost': dict_of(TEXT),
-                'dropped': list_of(COUNT),
                 'faults': {'causes': list_of(TEXT)},
                 'envs': {},
             },
@@ -340,14 +296,12 @@ class BaseEnvManager(IEnvManager):
         self.schedule = dict(state.get('schedule', {}))
         self.obs = state['obs'].copy()
         self._lost = {int(env): why for env, why in state['lost'].items()}
-        self._dropped = set(state['dropped'])
         self._budget.load_state_dict(state['faults'])
-        self._count_envs()
         states = {int(env): saved for env, saved in state['envs'].items()}
         with saved_part('envs'):
             self.unsaved = self.restore(states)
         states = {env: saved for env, saved in states.items() if env not in self.unsaved}
-        missing = [env for env in self._alive.tolist() if env not in states and env not in self._lost]
+        missing = [env for env in self._all.tolist() if env not in states and env not in self._lost]
         at_start = [env for env in missing if self._episodes.is_at_start(env)]
         self._begin({env: self._episodes.begun[env] for env in at_start})
         self._episodes.number[at_start] = state['episodes'][at_start]
@@ -401,17 +355,13 @@ class BaseEnvManager(IEnvManager):
     def _add(self, env: int) -> None:
         """Creates an env."""
         self.at(env)
-        make = self._make[env]
-        made = self.envs[env] = acting_by_rows(make())
-        if isinstance(make, MakeEnv) and make.factory.remark:
-            self.remarks.tell('same seed', make.factory.remark)
+        made = self.envs[env] = acting_by_rows(self._make[env]())
         self._states[env] = EnvState(made)
         self._step_of[env] = self.step_method(env)
 
     def _remove(self, env: int) -> None:
         """Closes and forgets an env."""
         self._step_of.pop(env, None)
-        self._first_steps.pop(env, None)
         self._states.pop(env, None)
         if (made := self.envs.pop(env, None)) is not None:
             try:
@@ -442,7 +392,6 @@ class BaseEnvManager(IEnvManager):
                 self.at(env)
                 if seed is not None:
                     seed_spaces(self.envs[env], seed)
-                first_steps = self._first_steps_of(env)
                 if self.schedule:
                     apply(self.envs[env], self.schedule)
                 answer = self.envs[env].reset(seed=seed)
@@ -455,19 +404,7 @@ class BaseEnvManager(IEnvManager):
             self._episodes.number[env] += 1
             episode = int(self._episodes.number[env])
             obs[env] = contract.first_obs(answer, self.spec, env, episode, self.remarks)
-            if first_steps is not None:
-                first_steps.after(answer[0])
         return faults
-
-    def _first_steps_of(self, env: int) -> FirstSteps | None:
-        """Returns the habit checker of an env; None once the env has been checked in full."""
-        if not self._episodes.unchecked[env]:
-            self._first_steps.pop(env, None)
-            return None
-        if env not in self._first_steps:
-            self._first_steps[env] = FirstSteps(self.spec.name, env, self.remarks)
-        self._first_steps[env].before()
-        return self._first_steps[env]
 
     def _fault(self, env: int, what: str, error: BaseException) -> Fault:
         """Removes an env that failed."""
@@ -503,9 +440,6 @@ class BaseEnvManager(IEnvManager):
             except FAILURES as error:
                 faults.append(self._fault(listed[len(answers)], 'step()', error))
                 answers.append((self._nothing, 0.0, False, False, {}))
-        if self._first_steps:
-            for env in self._first_steps.keys() & set(listed):
-                self._first_steps[env].check_apart(len(self._all) - 1)
         return answers, faults
 
     def columns(self, answers: Sequence[Any], env_id: IntArray, rows: Array) -> TimeStep:
@@ -529,12 +463,10 @@ class BaseEnvManager(IEnvManager):
     def _checked(self, env: int, step: Step) -> Step:
         def checked(action: Any) -> Any:
             contract.check_action(action, self.spec, env)
-            first_steps = self._first_steps_of(env)
             answer = step(action)
-            if first_steps is not None:
+            if self._episodes.unchecked[env]:
                 self._episodes.unchecked[env] -= 1
                 contract.check_step(answer, self.spec, env, *self._episodes.place(env), self.remarks)
-                first_steps.after(answer[0])
             return answer
 
         return checked

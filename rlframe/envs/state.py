@@ -34,7 +34,6 @@ from rlframe.envs.state_objects import (
     is_env_class,
     is_leaf,
     is_plain,
-    is_shown,
     is_space,
     layers_of,
     members_of,
@@ -77,7 +76,7 @@ class Writer:
         self, classes: Classes | None = None, originals: Originals | None = None, is_survey: bool = False
     ) -> None:
         self._classes, self._originals = classes or Classes(), originals or Originals()
-        self._is_survey, self._draws = is_survey, False
+        self._is_survey = is_survey
         self._objects: list[Any] = []
         self._paths: list[str] = []
         self._numbers: dict[int, int] = {}
@@ -93,8 +92,6 @@ class Writer:
         Raises:
             RefusedError: If an object in it is not supported.
         """
-        env = self._originals.layers[-1:]
-        self._draws = any(getattr(layer, 'render_mode', None) is not None for layer in env)
         encoded = {name: self.value(value, name) for name, value in roots.items()}
         nodes: list[Any] = []
         while len(nodes) < len(self._objects):
@@ -194,9 +191,7 @@ class Writer:
             raise RefusedError(path, kind)
         self._attributes.add(id(attributes_of(value)))
         attributes = {
-            name: ['shown']
-            if is_env(value) and is_shown(own, self._draws)
-            else self.value(own, f'{path}.{name}')
+            name: self.value(own, f'{path}.{name}')
             for name, own in (attributes_of(value) or {}).items()
             if not (is_env(value) and name in CONFIGURED)
         }
@@ -421,14 +416,9 @@ class Reader:
 
     def _attributes(self, node: Node, made: Any) -> dict[str, Any]:
         """Returns the attributes of an object; what the config decides is what it was."""
-        live = attributes_of(made) or {}
-        filled = {}
-        for name, own in node['attributes'].items():
-            if own != ['shown']:
-                filled[name] = self.value(own)
-            else:  # a state has nothing of its own that shows an env
-                filled[name] = live.get(name) if is_shown(live.get(name), True) else None
+        filled = {name: self.value(own) for name, own in node['attributes'].items()}
         if is_env(made):
+            live = attributes_of(made) or {}
             filled = {name: own for name, own in filled.items() if name not in CONFIGURED}
             filled |= {name: live[name] for name in CONFIGURED if name in live}
         return filled

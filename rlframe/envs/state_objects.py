@@ -38,10 +38,6 @@ CHOSEN = (
 """Classes whose objects describe or create envs: the config chooses them, not a state."""
 CONFIGURED = ('render_mode', 'spec', '_cached_spec', 'env_fns')
 """Attributes of envs that come from the config."""
-SHOWN = {'Clock', 'Font', 'Window', 'Renderer', 'Texture', 'Event', 'Sound', 'Channel'}
-"""Types of pygame that are only used for display and sound."""
-DRAWN = 'Surface'
-"""The type of pygame's images: for display if the env renders, else possibly part of its observation."""
 FUNCTIONS = (types.FunctionType, types.MethodType, functools.partial)
 SHARED = (np.random.Generator, np.random.RandomState, Random)
 """Types of class attributes that steps change, as they change spaces; all envs of the class share them."""
@@ -244,19 +240,6 @@ def _variables_of(function: Any) -> list[Any]:
         cells = [function.__closure__]
     defaults = [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
     return [*cells, *defaults, *vars(function).values()]
-
-
-def is_shown(value: Any, draws: bool) -> bool:
-    """Whether an object of pygame is used for rendering only.
-
-    Args:
-        value: The object.
-        draws: Whether the env renders.
-    """
-    kind = type(value)
-    if module_of(kind).partition('.')[0] != 'pygame':
-        return False
-    return kind.__name__ in SHOWN or (draws and kind.__name__ == DRAWN)
 
 
 def is_leaf(value: Any) -> bool:

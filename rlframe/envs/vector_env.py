@@ -6,12 +6,12 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from easydict import EasyDict
 
-from rlframe.data.observation import BAD_OBS, any_action, check_action_bounds, pack, pack_into, zero_obs
+from rlframe.data.observation import BAD_OBS, any_action, pack, pack_into, zero_obs
 from rlframe.data.timestep import NO_INFO, Array, EnvSpec, IntArray, TimeStep, spec_of
 from rlframe.envs import contract
 from rlframe.envs.base_env import EnvFactory, acting_by_rows, picture_of, seed_spaces
@@ -21,7 +21,7 @@ from rlframe.envs.state import EnvState, Refusal
 from rlframe.envs.state_objects import MismatchError
 from rlframe.errors import EnvError, RLFrameError
 from rlframe.registry import ENV_MANAGER_REGISTRY
-from rlframe.utils.field import ResolvedConfig, Section, option
+from rlframe.utils.field import ResolvedConfig
 from rlframe.utils.lazy import LazyModule
 from rlframe.utils.schema import part as saved_part
 
@@ -72,9 +72,7 @@ class VectorEnvManager(IEnvManager):
         contract.check_spaces([], self.spec)
         self._all = self._ready = np.arange(self.env_num)
         self._episodes = Episodes(self.env_num)
-        is_native = self._has_one_generator()  # other vector envs check each env by itself
-        # steps and resets still checked for loose ends
-        self._unchecked = contract.CHECKED_STEPS if is_native else 0
+        self._unchecked = contract.CHECKED_STEPS  # steps and resets still checked for loose ends
         self._remarks = contract.Remarks()
         self._sets = [zero_obs(self.spec.observation_space, self.env_num) for _ in range(2)]  # used in turn
         self._action = np.zeros(
@@ -283,33 +281,15 @@ class VectorEnvManager(IEnvManager):
             env.close()
 
 
-class VectorConfig(Section):
-    """Options of ``GymVectorEnvManager``."""
-
-    mode: Literal['native', 'sync', 'async'] = option(
-        'native',
-        doc="'native': the env's own vector form where it has one, else 'sync'; the others as in gymnasium.make_vec",
-        reaches='process',
-        harmless=lambda mode: type(mode) is str and mode == 'sync',
-    )
-    autoreset: Literal['next_step', 'same_step', 'disabled'] = option(
-        'next_step',
-        doc="how 'sync' and 'async' begin the next episode",
-    )
-
-
 @ENV_MANAGER_REGISTRY.register('gym_vector')
 class GymVectorEnvManager(VectorEnvManager):
-    """Steps the N envs of a Gymnasium vector env, whatever its autoreset mode; see ``VectorEnvManager``."""
-
-    _cfg: VectorConfig
+    """Steps the N envs of their own vector form, or of a ``SyncVectorEnv`` where they have none; see ``VectorEnvManager``."""
 
     @classmethod
     def from_factory(
         cls, factory: EnvFactory, env_num: int, cfg: EasyDict | None = None, render_mode: str | None = None
     ) -> GymVectorEnvManager:
-        options = cls.resolve_config(cfg)
-        manager = cls(lambda: _make_vector(factory, env_num, options, render_mode), options)
+        manager = cls(lambda: _make_vector(factory, env_num, render_mode), cfg)
         # Gymnasium's vector envs do not report the limit of their envs
         if manager.spec.max_episode_steps is None:
             manager._time_limit = factory.spec.max_episode_steps
@@ -317,44 +297,23 @@ class GymVectorEnvManager(VectorEnvManager):
         return manager
 
 
-def _make_vector(factory: EnvFactory, env_num: int, cfg: EasyDict, render_mode: str | None) -> Any:
-    if cfg.mode == 'native' or factory.only_vector:
-        native = factory.create_vector(env_num, render_mode)
-        if getattr(native, 'gives_tensors', False):
-            raise EnvError(
-                f'{type(native).__name__} gives tensors, and this manager takes arrays',
-                where='env.manager.type',
-                got='gym_vector',
-                expected="'torch_vector'",
-            )
-        if native is not None:
-            return native
-    kind = gym.vector.AsyncVectorEnv if cfg.mode == 'async' else gym.vector.SyncVectorEnv
-    mode = gym.vector.AutoresetMode[cfg.autoreset.upper()]
-    remarks = contract.Remarks()
-    silent = contract.Remarks(hold=True) if cfg.mode == 'async' else remarks  # each in its own process
-    return kind(
-        [
-            partial(_make_checked, factory, render_mode, index, silent if index else remarks)
-            for index in range(env_num)
-        ],
-        autoreset_mode=mode,
-    )
-
-
-def _make_checked(factory: EnvFactory, render_mode: str | None, index: int, remarks: contract.Remarks) -> Any:
-    from rlframe.envs.wrappers import CheckedEnv
-
+def _make_vector(factory: EnvFactory, env_num: int, render_mode: str | None) -> Any:
     try:
-        env = factory.create(render_mode)
+        env = factory.create_vector(env_num, render_mode)
+        if env is None:
+            return gym.vector.SyncVectorEnv([partial(factory.create, render_mode)] * env_num)
     except RLFrameError:
         raise
     except Exception as error:
-        raise not_made(index, error) from error
-    if factory.remark:
-        remarks.tell('same seed', factory.remark)
-    check_action_bounds(spec_of(env))  # Gymnasium would not say which env it is
-    return CheckedEnv(env, index, remarks)
+        raise not_made(0, error) from error
+    if getattr(env, 'gives_tensors', False):
+        raise EnvError(
+            f'{type(env).__name__} gives tensors, and this manager takes arrays',
+            where='env.manager.type',
+            got='gym_vector',
+            expected="'torch_vector'",
+        )
+    return env
 
 
 def rows_of_info(info: Mapping[str, Any], env_num: int, spec: EnvSpec) -> list[dict[str, Any]]:

@@ -56,15 +56,6 @@ class LearnConfig(Section):
     random_shift: int = option(RANDOM_SHIFT)
 
 
-def _takes_sequences(policy: type[Policy], cfg: Any) -> ConfigError | None:
-    """Refuses training samples of several env steps, unless a policy learns from such."""
-    if policy.takes_sequences:
-        return None
-    has_core = cfg.model.get('core') is not None
-    remedy = f'Sequences of a core are as long as {policy.sequence_option} says.' if has_core else ''
-    return ConfigError(f'{policy.__name__} learns from single env steps', expected='1', remedy=remedy)
-
-
 N_SAMPLE = Field(
     None, range='[1, inf)', unit='training samples', doc='samples collected per round, over all envs'
 )
@@ -78,12 +69,10 @@ class CollectConfig(Section):
     n_episode: int | None = option(
         None, range='[1, inf)', unit='episodes', doc='episodes collected per round, instead of n_sample'
     )
-    unroll_len: int = option(
+    unroll_len: Literal[1] = option(
         1,
-        range='[1, inf)',
         unit='env steps',
-        doc='length of a training sample; more than 1 makes sequences',
-        rule=_takes_sequences,
+        doc='samples are single steps; learn.unroll_len, or that of the replay buffer, sets the length of sequences',
     )
     inference: Literal['local', 'central'] = option(INFERENCE)
 
@@ -166,8 +155,6 @@ class Policy(Configurable):
     """Whether it never takes an action that the observation's ``action_mask`` forbids."""
     corrects_lag = False
     """Whether a policy that learns from fresh data may also learn from data of older weights, as its update corrects for them."""
-    takes_sequences = False
-    """Whether its update can handle training samples of several env steps (``collect.unroll_len``)."""
     is_recurrent = False
     """Whether its actions depend on earlier steps of the episode."""
     inputs: tuple[str, ...] = ()
@@ -181,8 +168,6 @@ class Policy(Configurable):
 
     ``cuda_graph`` records ``update_tensors``, a whole update that only reads and changes tensors.
     """
-    sequence_option = 'policy.learn.unroll_len'
-    """The option that limits the sequences a core is trained on, if there may be a core."""
     network_arguments: dict[str, str | None] = {}
     """Options of the section ``model`` that a network has under another name; None: that it is not given."""
 

@@ -54,7 +54,6 @@ class QACPolicy(Policy):
     _cfg: QACConfig
     config: dict[str, Any] = dict(collect=dict(n_sample=8))
     supported_actions = 'Box'
-    sequence_option = 'policy.other.replay_buffer.unroll_len'
     compiled_parts = 'critic_loss', 'actor_loss'
     inputs = INPUTS
     network_arguments = ATOMS | {'twin_critic': None, 'n_critic': None, 'num_quantiles': 'quantiles'}

@@ -98,12 +98,6 @@ RNG_STATE: schema.Schema = {
 """The result of ``global_rng_state``."""
 
 
-def global_rng_mark() -> dict[str, Any]:
-    """Returns fingerprints of the state of the global generators of numpy and Python, by name."""
-    _, keys, *rest = np.random.get_state(legacy=True)  # noqa: NPY002  as in set_seed
-    return {'numpy.random': (np.asarray(keys).tobytes(), *rest), 'random': random.getstate()}
-
-
 def set_global_rng_state(state: Mapping[str, Any]) -> None:
     """Restores the state of the global generators from ``global_rng_state()``."""
     torch.set_rng_state(state['torch'])

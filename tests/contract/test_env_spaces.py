@@ -10,6 +10,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
+from fakes import manager_of
 from quick_workers import forked_workers, quick_workers  # noqa: F401
 from space_envs import ACTIONS, OBS, SpaceEnv
 
@@ -34,9 +35,8 @@ MANAGERS = [
     if name not in ('env_pool', 'async_subprocess', 'torch_vector')
 ] + [
     ('async_subprocess', {'wait_num': 3}),
-    ('gym_vector', {'autoreset': 'same_step'}),
-    ('gym_vector', {'autoreset': 'disabled'}),
-    ('gym_vector', {'mode': 'async'}),
+    ('gym_vector', {'autoreset': 'SAME_STEP'}),
+    ('gym_vector', {'autoreset': 'DISABLED'}),
 ]
 SEEDS = [5, 6, 7]
 
@@ -64,10 +64,7 @@ def make() -> Iterator[Any]:
     made: list[IEnvManager] = []
 
     def build(manager: Any, env_id: Any = SpaceEnv, env_num: int = 3, **options: Any) -> IEnvManager:
-        name, cfg = manager
-        kind = ENV_MANAGER_REGISTRY.get(name)
-        factory = GymEnvFactory({'env_id': env_id, **options})
-        made.append(kind.from_factory(factory, env_num, kind.resolve_config(cfg)))
+        made.append(manager_of(manager, GymEnvFactory({'env_id': env_id, **options}), env_num))
         return made[-1]
 
     yield build
@@ -202,7 +199,7 @@ ERRORS: dict[str, tuple[Any, str]] = {
     [
         *((FIRST, wrong, 20) for wrong in ERRORS),
         *((FIRST, wrong, 3) for wrong in ('nan', 'missing')),
-        *((own, 'missing', 20) for own in TELLING),
+        (('subprocess', {}), 'missing', 20),
     ],
     ids=str,
 )

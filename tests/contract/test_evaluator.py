@@ -118,7 +118,6 @@ def test_scores_are_written_at_the_env_step(make: Make) -> None:
     assert board.last(tag) == 3.0 and {step for _, _, step in board.scalars} == {50}
 
 
-@pytest.mark.filterwarnings('ignore:.*global generator:rlframe.errors.EnvContractWarning')
 def test_global_randomness_is_left_alone(make: Make) -> None:
     evaluator = make(reward=lambda *place: np.random.random())  # noqa: NPY002
     np.random.seed(0)  # noqa: NPY002

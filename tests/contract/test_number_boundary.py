@@ -27,8 +27,7 @@ from rlframe.worker.collector.rollout import Rollout
 ENVS, STEPS = 2, 13
 FORMS: dict[str, list[tuple[Any, dict[str, Any], dict[str, Any]]]] = {
     'gym_vector': [
-        (Numbers, {'mode': 'sync'}, {}),
-        (Numbers, {'mode': 'sync', 'autoreset': 'same_step'}, {}),
+        (Numbers, {}, {}),
         *((NativeNumbers, {}, {'autoreset': mode}) for mode in ('NEXT_STEP', 'SAME_STEP', 'DISABLED')),
     ],
     'torch_vector': [(TensorNumbers, {}, {})],

@@ -29,7 +29,6 @@ from rlframe.worker.hooks.run_hook import EVENTS, overrides
 
 GIVEN: dict[str, dict[str, Any]] = {
     'wall_clock': dict(seconds=1e6),
-    'notify': dict(command=['true']),
 }
 """Options of hooks that need some, or are quicker with them."""
 

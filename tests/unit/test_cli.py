@@ -50,7 +50,10 @@ def assert_says(text: str, words: tuple[str, ...]) -> None:
         (['tune', '-c', DQN, '--sch', '1'], ("'--scheduler'?",)),
         (['-c', DQN, '--env-step', 'many'], ('--env-step', "'many'", 'whole number')),
         (['-c', DQN, '--train-iter', '0'], ('--train-iter', "'0'", 'whole number')),
-        (['-c', DQN, 'policy.collect.unroll_len=4'], ('policy.collect.unroll_len', 'DQNPolicy', 'got 4')),
+        (
+            ['-c', DQN, 'policy.collect.unroll_len=4'],
+            ('policy.collect.unroll_len', 'got 4', 'expected one of 1'),
+        ),
         (['-c', DQN, "policy.learn.learner.hook.x={'type': 'nope'}"], ('hook.x', "'nope'", 'log_show')),
         (['-c', DQN, '--seed', 'x'], ('--seed', "'x'")),
         (['trian', '-c', DQN], ("'trian'", "'train'?")),

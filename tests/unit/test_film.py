@@ -76,7 +76,7 @@ def test_films_are_of_the_worst_median_and_best_of_the_episodes_played(
         made[path.name] = [int(picture[0, 0, 0]) for picture in frames]
 
     monkeypatch.setattr('rlframe.run.film.write_film', write)
-    folder = trained('test_film:Filmed', 'gym_vector', manager_={'mode': 'sync'})
+    folder = trained('test_film:Filmed', 'gym_vector')
     capsys.readouterr()
     assert main(['eval', folder, '--episodes', '9', '--video', 'films', '--json']) == 0
     result = json.loads(capsys.readouterr().out)

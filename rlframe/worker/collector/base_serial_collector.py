@@ -320,12 +320,11 @@ class SerialCollector(ISerialCollector):
         self._recorder = self._make_recorder(self._env.env_num)
 
     def _make_recorder(self, env_num: int, policy: Any = None) -> TrajectoryRecorder:
-        """Creates a recorder that cuts trajectories as a policy needs them, by default the current one."""
+        """Creates a recorder of the n-step rows that a policy needs, by default the current one."""
         return TrajectoryRecorder(
             env_num,
             nstep=self._attribute('nstep', 1, policy),
             discount_factor=self._attribute('discount_factor', 1.0, policy),
-            unroll_len=self._attribute('unroll_len', 1, policy),
         )
 
     def _target(self, given: int | None) -> int:
@@ -346,7 +345,7 @@ class SerialCollector(ISerialCollector):
 
     @property
     def carried(self) -> int:
-        """Env steps (for sequences: finished sequences and single steps) carried over to the next call."""
+        """Env steps carried over to the next call."""
         return len(self._recorder) + self._recorder.held
 
     @property

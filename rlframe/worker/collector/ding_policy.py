@@ -80,8 +80,8 @@ class DingPolicy:
         self._mode.reset(None if env_id is None else np.asarray(env_id).tolist())
 
     def get_attribute(self, name: str) -> Any:
-        """Returns an attribute of the policy, which makes its n-step rows, sequences and samples itself."""
-        own = {'on_policy': True, 'nstep': 1, 'unroll_len': 1}
+        """Returns an attribute of the policy, which makes its n-step rows and samples itself."""
+        own = {'on_policy': True, 'nstep': 1}
         if name in own:
             return own[name]
         try:

@@ -47,11 +47,6 @@ class EvaluatedEpisodes:
         self._facts: list[list[tuple[int, bool, dict[str, float]]]] = [[] for _ in range(env_num)]
         self._left: IntArray = np.zeros(0, np.int64)  # envs whose running episode does not count
 
-    @property
-    def is_over(self) -> bool:
-        """Whether all episodes were played, or as many as the budget of env steps allowed."""
-        return self.monitor.is_finished() or (self._limit.is_spent and not len(self.counted))
-
     def count(self, ended: Episodes) -> None:
         """Counts the episodes that the last step ended, including those that were cut."""
         cut = self._limit.cut
@@ -62,7 +57,7 @@ class EvaluatedEpisodes:
                 self.monitor.update_reward(int(env_id), return_)
                 self.monitor.update_info(int(env_id), _episode_info(info))
                 self._facts[env_id].append((int(length), bool(env_id in cut), numbers_of(info)))
-        if len(cut) and (self._limit.is_spent or not self._can_begin_anew):
+        if not self._can_begin_anew:
             self._left = np.union1d(self._left, cut)
         self.counted = np.setdiff1d(self.monitor.unfinished(), self._left)
 
@@ -96,11 +91,6 @@ class EvaluatedEpisodes:
         if not cut:
             return ''
         played = self.monitor.get_current_episode()
-        if self._limit.is_spent:
-            return (
-                f'the evaluation ended after {self._limit.env_step:,} env steps (evaluator.max_env_step):'
-                f' {played} of {self._n_episode} episodes count, {cut} of them cut, with their return so far'
-            )
         return (
             f'{cut} of {played} evaluated episodes did not end within {self._limit.max_episode_len:,} env steps'
             ' (evaluator.max_episode_len) and count with their return so far. If the env never ends an episode,'
@@ -149,13 +139,6 @@ class InteractionConfig(EvaluatorConfig):
         range='[1, inf)',
         unit='env steps',
         doc='longest episode; a longer one is cut and counts with its return so far. None: 27,000 if the env has no time limit',
-        may_change=True,
-    )
-    max_env_step: int | None = option(
-        None,
-        range='[1, inf)',
-        unit='env steps',
-        doc='budget of one evaluation, over all envs; running episodes then count with their return so far. None: no limit',
         may_change=True,
     )
     max_abnormal: int = option(
@@ -250,12 +233,12 @@ class InteractionSerialEvaluator(ISerialEvaluator):
         env = self._env
         env.launch()
         self._begun = np.zeros(env.env_num, np.int64)  # episodes started in each env, [N]
-        limit = EpisodeLimit(env.spec, env.env_num, self._cfg.max_episode_len, self._cfg.max_env_step)
+        limit = EpisodeLimit(env.spec, env.env_num, self._cfg.max_episode_len)
         self._running = played = EvaluatedEpisodes(env.env_num, episodes, limit, env.can_begin_anew)
         rollout, log = Rollout(env, self._policy, self._seeds, limit), EpisodeLog(env.env_num, None)
         self._begin_all(log, limit)
         abnormal = 0
-        while not played.is_over:
+        while not played.monitor.is_finished():
             if not len(played.counted):
                 self._begin_all(log, limit)
                 played.begin_anew()

@@ -1,11 +1,8 @@
-"""The hooks of a run that come with rlframe: early stop, wall clock, notifications, gradient histograms."""
+"""The hooks of a run that come with rlframe: early stop, wall clock, gradient histograms."""
 
 from __future__ import annotations
 
-import logging
 import math
-import os
-import subprocess
 from collections.abc import Mapping
 from typing import Any
 
@@ -91,77 +88,6 @@ class WallClockHook(RunHook):
         seconds = run.progress.wall_time
         if seconds >= self._cfg.seconds:
             run.stop(f'the budget of {self._cfg.seconds:g} s is spent (hooks.{self.name}.seconds)')
-
-
-logger = logging.getLogger('rlframe.hooks')
-PREFIX = 'RLFRAME_RUN_'
-"""Start of the names of the environment variables that the command gets."""
-MAX_REASON = 2000
-"""Characters of an error that the command gets."""
-
-
-def _check_words(words: Any) -> str:
-    if words and all(isinstance(word, str) and '\0' not in word for word in words):
-        return ''
-    return "a program and its arguments, such as ['notify-send', 'training ended']"
-
-
-class NotifyConfig(Section):
-    """Options of ``NotifyHook``."""
-
-    command: list[str] = option(
-        REQUIRED,
-        doc='program and arguments, a list of words; no shell reads them',
-        check=_check_words,
-        may_change=True,
-        reaches='process',
-    )
-    timeout: float = option(
-        30.0,
-        range='(0, inf)',
-        unit='seconds',
-        doc='longest time for the command; then it is killed',
-        may_change=True,
-    )
-
-
-@HOOK_REGISTRY.register('notify')
-class NotifyHook(RunHook):
-    """Runs a command when a run ends or fails, without a shell.
-
-    The command gets the outcome in environment variables: ``RLFRAME_RUN_OUTCOME`` (``solved``, ``done``, ``stopped``,
-    ``interrupted``, ``failed``), ``_REASON`` (why a hook ended it, or the error), ``_FOLDER``, ``_SCORE``, ``_BEST``,
-    ``_ENVSTEP``, ``_TRAIN_ITER`` and ``_SECONDS``. If the command fails, a warning is logged.
-    """
-
-    _cfg: NotifyConfig
-    reaches = 'process'
-
-    def after_run(self, run: RunView) -> None:
-        self._run(run, run.stop_reason)
-
-    def on_exception(self, run: RunView) -> None:
-        self._run(run, f'{type(run.error).__name__}: {run.error}')
-
-    def _run(self, run: RunView, reason: str) -> None:
-        progress = run.progress
-        facts = {
-            'OUTCOME': run.outcome,
-            'REASON': run.secrets.scrub(reason).replace('\0', ' ')[:MAX_REASON],
-            'FOLDER': run.folder.absolute(),
-            'SCORE': run.evaluator.latest,
-            'BEST': run.evaluator.best,
-            'ENVSTEP': progress.envstep,
-            'TRAIN_ITER': progress.train_iter,
-            'SECONDS': f'{progress.wall_time:.1f}',
-        }
-        env = {**os.environ, **{PREFIX + name: str(value) for name, value in facts.items()}}
-        try:
-            subprocess.run(
-                self._cfg.command, env=env, stdin=subprocess.DEVNULL, timeout=self._cfg.timeout, check=True
-            )
-        except (OSError, subprocess.SubprocessError) as error:
-            logger.warning('hooks.%s: %s', self.name, run.secrets.scrub(str(error)))
 
 
 class GradientHistogramConfig(Section):

@@ -15,9 +15,8 @@ from easydict import EasyDict
 from rlframe.data import Array, Batch, FloatArray, IntArray
 from rlframe.errors import BufferUnderflowError, ConfigError
 from rlframe.registry import BUFFER_REGISTRY
-from rlframe.run.metrics import ScalarWriter
 from rlframe.utils.field import Section, option
-from rlframe.utils.schema import COUNT, DICT, FINITE, array, check_state, part, part_of
+from rlframe.utils.schema import DICT, FINITE, check_state, part, part_of
 from rlframe.worker.replay_buffer.buffer import (
     AnyStorage,
     BufferConfig,
@@ -47,6 +46,7 @@ SWEEP = 256
 
 
 KEPT_RATIO = 'the loop, or the coordinator, keeps the ratio of updates to collection'
+NO_AVERAGES = 'each sample has the use, priority and staleness of its items'
 
 
 class RateConfig(Section):
@@ -67,8 +67,8 @@ class ControlConfig(Section):
 class AttrConfig(Section):
     """Section ``monitor.sampled_data_attr``."""
 
-    average_range: int = option(5, range='[1, inf)', unit='samples', doc='How many samples are averaged')
-    print_freq: int = option(200, range='[1, inf)', unit='samples', doc='Between two log entries')
+    average_range: int = option(5, range='[1, inf)', ignored=NO_AVERAGES)
+    print_freq: int = option(200, range='[1, inf)', ignored=NO_AVERAGES)
 
 
 class RhythmConfig(Section):
@@ -97,61 +97,6 @@ class AdvancedConfig(BufferConfig, PriorityConfig):
     monitor: MonitorConfig
 
 
-class SampledDataAttrMonitor:
-    """Logs every ``print_freq`` samples the use, priority and staleness of the last few, averaged.
-
-    Args:
-        average_range: Samples averaged over.
-        print_freq: Samples between two entries.
-        tb_logger: Receives the averages; ``None`` drops them.
-    """
-
-    def __init__(self, average_range: int, print_freq: int, tb_logger: ScalarWriter | None) -> None:
-        self._skip, self._print_freq, self._tb_logger = (
-            max(print_freq - average_range, 0),
-            print_freq,
-            tb_logger,
-        )
-        self._calls = 0
-        self._means = np.empty((0, 3))
-
-    def record(
-        self, use: Array, priority: Array, staleness: Array, *, beta: float, count: int, envstep: int
-    ) -> None:
-        """Takes note of one sample; most calls only count.
-
-        Args:
-            use: Uses of each sampled item, [n].
-            priority: Of each sampled item, [n].
-            staleness: In train iterations, -1 where unknown, [n].
-            beta: Exponent of the importance weights.
-            count: Items in the buffer.
-            envstep: Env steps so far.
-        """
-        self._calls += 1
-        if self._calls <= self._skip:
-            return
-        self._means = np.vstack([self._means, [use.mean(), priority.mean(), staleness.mean()]])
-        if self._calls < self._print_freq:
-            return
-        if self._tb_logger is not None:
-            averages = [*self._means.mean(axis=0).tolist(), beta, count]
-            for name, value in zip(
-                ('use_avg', 'priority_avg', 'staleness_avg', 'beta', 'count'), averages, strict=True
-            ):
-                self._tb_logger.add_scalar(f'buffer/{name}', value, envstep)
-        self._calls, self._means = 0, np.empty((0, 3))
-
-    def state_dict(self) -> dict[str, Any]:
-        """Returns the measurements since the last entry."""
-        return {'calls': self._calls, 'means': self._means.copy()}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restores the measurements."""
-        check_state(state, {'calls': COUNT, 'means': array('f', (None, 3))})
-        self._calls, self._means = int(state['calls']), np.array(state['means'], np.float64)
-
-
 @BUFFER_REGISTRY.register('advanced')
 class AdvancedReplayBuffer(NaiveReplayBuffer):
     """Samples mappings in proportion to ``priority ** alpha``; the oldest, stale and worn-out ones go.
@@ -172,9 +117,7 @@ class AdvancedReplayBuffer(NaiveReplayBuffer):
         own = self._cfg
         self._max_use, self._max_staleness = own.max_use, own.max_staleness
         self._priorities = self._build_priorities(own)
-        attr = own.monitor.sampled_data_attr
         self._min_ratio = own.thruput_controller.sample_min_limit_ratio
-        self._attr_monitor = SampledDataAttrMonitor(attr.average_range, attr.print_freq, self._tb_logger)
 
     @property
     def alpha(self) -> float:
@@ -192,6 +135,9 @@ class AdvancedReplayBuffer(NaiveReplayBuffer):
 
     def count(self) -> int:
         return self._priorities.count
+
+    def metrics(self) -> dict[str, float]:
+        return {**super().metrics(), 'buffer/beta': self.beta}
 
     def push(self, data: Any, cur_collector_envstep: int) -> int:
         """Adds items with their ``priority`` or, without one, the largest priority reported so far.
@@ -247,11 +193,7 @@ class AdvancedReplayBuffer(NaiveReplayBuffer):
         except BufferUnderflowError as error:
             logger.warning('returning None from %s', error)
             return None
-        staleness = self._staleness(draw.slot, cur_learner_iter)
-        rows = self._annotate(self._gather(draw.slot), draw, staleness)
-        self._attr_monitor.record(
-            draw.use, draw.priority, staleness, beta=self.beta, count=self.count(), envstep=self._envstep
-        )
+        rows = self.drawn(draw, cur_learner_iter)
         self._remove_worn(draw)
         self._priorities.anneal()
         return rows
@@ -272,7 +214,6 @@ class AdvancedReplayBuffer(NaiveReplayBuffer):
             **super()._state(storage),
             'sampler': self._priorities.state_dict(slot),
             'beta': self.beta,
-            'attr_monitor': self._attr_monitor.state_dict(),
         }
 
     def load_state_dict(self, _state_dict: Mapping[str, Any], deepcopy: bool = False) -> None:
@@ -291,8 +232,6 @@ class AdvancedReplayBuffer(NaiveReplayBuffer):
         with part('sampler'):
             self._priorities.load_state_dict(part_of(state, 'sampler', DICT), slot)
         self.beta = float(state['beta'])
-        with part('attr_monitor'):
-            self._attr_monitor.load_state_dict(part_of(state, 'attr_monitor', DICT))
 
     def _split_priority(self, data: Any) -> tuple[Any, FloatArray | None]:
         """Parts the pushed priorities, float64 [n], from the rest, without the columns that a sample adds."""

@@ -117,7 +117,8 @@ class EpisodeReplayBuffer(NaiveReplayBuffer):
         storage = self._storage
         if storage is None:
             return []
-        return storage.gather(storage.window(slice(None if count is None else -count, None)))
+        newest: list[Batch] = storage.gather(storage.window(slice(None if count is None else -count, None)))
+        return newest
 
     def clear(self) -> None:
         super().clear()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,11 +17,11 @@ from fakes import (
     ShuffledEnvManager,
     counting_manager,
     frames_of,
+    vector_manager,
 )
 from test_sample_collector import assert_paired
 
 from rlframe.data import Batch
-from rlframe.envs.base_env import EnvFactory
 from rlframe.envs.gym_env import GymEnvFactory
 from rlframe.envs.vector_env import GymVectorEnvManager
 from rlframe.errors import ConfigError
@@ -84,23 +85,11 @@ def test_episodes_come_in_the_order_in_which_they_ended() -> None:
     assert places == [(1, 0), (1, 1), (2, 0), (0, 0), (2, 1), (0, 1), (0, 2)]
 
 
-class CountingFactory(EnvFactory):
-    """Makes counting envs, numbered as they are made; env i begins its cycle of lengths at the i-th."""
-
-    def __init__(self, lengths: list[int]) -> None:
-        super().__init__({'action_mask': False})
-        self._lengths, self._made = lengths, 0
-
-    def make(self, render_mode: str | None = None) -> CountingEnv:
-        number, self._made = self._made, self._made + 1
-        return CountingEnv(number, lambda episode: self._lengths[(episode + number) % len(self._lengths)])
-
-
-@pytest.mark.parametrize('autoreset', ['next_step', 'same_step'])
+@pytest.mark.parametrize('autoreset', ['NEXT_STEP', 'SAME_STEP'])
 def test_a_vector_env_that_cannot_wait_discards_what_its_idle_envs_do(autoreset: str) -> None:
     lengths = [2, 7, 3, 5, 1]
-    factory = CountingFactory(lengths)
-    manager = GymVectorEnvManager.from_factory(factory, 3, {'mode': 'sync', 'autoreset': autoreset})
+    make = [partial(CountingEnv, i, lambda episode, i=i: lengths[(episode + i) % 5]) for i in range(3)]
+    manager = vector_manager(make, autoreset)
     collector = EpisodeSerialCollector({}, manager, ScriptedPolicy().collect_mode)
     envs = [env.unwrapped for env in manager._env.unwrapped.envs]
     returned = 0
@@ -159,9 +148,8 @@ def test_after_a_failure_the_next_call_begins_anew_and_accounts_for_every_frame(
     assert collector.envstep == returned + collector.discarded
 
 
-@pytest.mark.parametrize(('nstep', 'unroll_len'), [(3, 1), (2, 4)])
-def test_train_samples_are_those_of_a_sample_collector(nstep: int, unroll_len: int) -> None:
-    facts = {'nstep': nstep, 'unroll_len': unroll_len, 'discount_factor': 0.9}
+def test_train_samples_are_those_of_a_sample_collector() -> None:
+    facts = {'nstep': 3, 'discount_factor': 0.9}
     env = {'lengths': [4, 7, 1, 5]}
     collector, _, manager = make(3, {'get_train_sample': True}, env, **facts)
     samples = collector.collect(12)
@@ -181,8 +169,7 @@ def test_train_samples_are_those_of_a_sample_collector(nstep: int, unroll_len: i
     got, others = rows(samples), rows(expected)
     assert len(got) == len(samples)
     assert all(others[key] == row for key, row in got.items())
-    count = samples['mask'].sum() if unroll_len > 1 else len(samples)
-    assert count == frames == 3 * 17
+    assert len(samples) == frames == 3 * 17
 
 
 def test_an_on_policy_policy_makes_samples_of_each_whole_episode() -> None:
@@ -210,8 +197,7 @@ def test_rewards_are_shaped_before_samples_are_made(get_train_sample: bool) -> N
 
 def test_a_loaded_collector_goes_on_exactly() -> None:
     def build() -> EpisodeSerialCollector:
-        mode = {'mode': 'native'}
-        manager = GymVectorEnvManager.from_factory(GymEnvFactory({'env_id': 'CartPole-v1'}), 3, mode)
+        manager = GymVectorEnvManager.from_factory(GymEnvFactory({'env_id': 'CartPole-v1'}), 3)
         return EpisodeSerialCollector({}, manager, ScriptedPolicy().collect_mode)
 
     collector = build()
@@ -225,18 +211,3 @@ def test_a_loaded_collector_goes_on_exactly() -> None:
         for one, two in zip(expected, got, strict=True):
             for name, column in one.items():
                 np.testing.assert_array_equal(two[name], column)
-
-
-def test_envs_that_live_play_what_a_dropped_one_owes() -> None:
-    collector, _, manager = make(3, None, {'lengths': 4})
-    step = manager.step
-
-    def lose_env_1(action: Any, env_id: Any) -> Any:
-        answer = step(action, env_id)
-        if 1 in manager.alive and answer.obs[0][STEP] == 3:
-            manager._alive = manager._ready = np.array([0, 2])
-        return answer
-
-    manager.step = lose_env_1
-    episodes = collector.collect(7)
-    assert len(episodes) == 7

@@ -7,10 +7,17 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-import gymnasium
 import numpy as np
 import pytest
-from fakes import CountingEnv, FakeBoard, ScriptedPolicy, ShuffledEnvManager, counting_manager, envs_of
+from fakes import (
+    CountingEnv,
+    FakeBoard,
+    ScriptedPolicy,
+    ShuffledEnvManager,
+    counting_manager,
+    envs_of,
+    vector_manager,
+)
 from games import counting_players
 
 from rlframe.envs.gym_env import GymEnvFactory
@@ -30,15 +37,13 @@ def one(n: int, e: int, s: int) -> float:
 
 def vector(mode: str, lengths: int = ENDLESS) -> Any:
     make_one = partial(CountingEnv, lengths=lengths, reward=one)
-    autoreset = {'next_step': 'NEXT_STEP', 'same_step': 'SAME_STEP', 'disabled': 'DISABLED'}[mode]
-    kind = gymnasium.vector.AutoresetMode[autoreset]
-    return GymVectorEnvManager(gymnasium.vector.SyncVectorEnv([make_one] * 2, autoreset_mode=kind), {})
+    return vector_manager([make_one] * 2, mode)
 
 
 MANAGERS: dict[str, Callable[[], Any]] = {
     'base': lambda: counting_manager(2, lengths=ENDLESS, reward=one),
     'shuffled': lambda: ShuffledEnvManager(counting_manager(2, lengths=ENDLESS, reward=one)),
-    **{mode: partial(vector, mode) for mode in ('next_step', 'same_step')},
+    **{mode: partial(vector, mode) for mode in ('NEXT_STEP', 'SAME_STEP')},
 }
 
 
@@ -67,16 +72,7 @@ def test_endless_episodes_are_cut_and_count_with_their_return_so_far(
     assert not caplog.records, 'it is told once'
 
 
-def test_budget_of_env_steps_ends_an_evaluation(manager: Any, caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.WARNING, 'rlframe'):
-        _, info = make(manager, max_env_step=20, n_episode=6).eval()
-    assert len(info['eval_episode_return']) == 2 and info['eval_episode_cut'] == [True] * 2
-    assert 20 <= sum(info['eval_episode_len']) <= 22
-    assert info['eval_episode_return'] == info['eval_episode_len']
-    assert 'evaluator.max_env_step' in caplog.text and '2 of 6 episodes count' in caplog.text
-
-
-@pytest.mark.parametrize('mode', ['next_step', 'disabled'])
+@pytest.mark.parametrize('mode', ['NEXT_STEP', 'DISABLED'])
 def test_episodes_that_end_by_themselves_are_not_cut(mode: str) -> None:
     board = FakeBoard()
     _, info = make(vector(mode, 7), board, max_episode_len=7).eval()
@@ -106,7 +102,7 @@ def test_cut_games_are_judged_by_the_returns_so_far() -> None:
 def test_default_length_is_for_envs_without_a_time_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr('rlframe.worker.collector.rollout.DEFAULT_LENGTH', 7)
     assert make(counting_manager(2, lengths=ENDLESS)).eval()[1]['eval_episode_len'] == [7] * 4
-    cartpole = GymVectorEnvManager.from_factory(GymEnvFactory({'env_id': 'CartPole-v1'}), 2, {'mode': 'sync'})
+    cartpole = GymVectorEnvManager.from_factory(GymEnvFactory({'env_id': 'CartPole-v1'}), 2)
     _, info = make(cartpole).eval()
     assert info['eval_episode_cut'] == [False] * 4 and min(info['eval_episode_len']) > 7
 

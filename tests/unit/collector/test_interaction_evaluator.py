@@ -13,11 +13,11 @@ from fakes import (
     ShuffledEnvManager,
     counting_manager,
     envs_of,
+    vector_manager,
 )
 
 from rlframe.envs import BaseEnvManager
 from rlframe.envs.gym_env import GymEnvFactory
-from rlframe.envs.vector_env import GymVectorEnvManager
 from rlframe.errors import EnvContractError
 from rlframe.utils.seed import EVALUATE, SCORE, env_seed
 from rlframe.worker import InteractionSerialEvaluator
@@ -54,7 +54,7 @@ def test_an_env_beyond_its_quota_is_not_stepped_and_one_that_must_be_does_not_co
     _, info = make(manager).eval(n_episode=2)
     assert info['eval_episode_return'] == [2.0, 100.0] and envs_of(manager)[0].frames == 2
     factory = GymEnvFactory({'env_id': 'CartPole-v1'})
-    vector = GymVectorEnvManager.from_factory(factory, 3, {'mode': 'sync'})
+    vector = vector_manager([factory.create] * 3)
     _, info = make(vector).eval(n_episode=3)
     _, alone = make(BaseEnvManager.from_factory(factory, 3)).eval(n_episode=3)
     assert info == alone

@@ -1,4 +1,4 @@
-"""Rows of env steps come out of the recorder once each, as n-step rows, sequences or blocks, whatever their order."""
+"""Rows of env steps come out of the recorder once each, as n-step rows or blocks, whatever their order."""
 
 from __future__ import annotations
 
@@ -111,35 +111,6 @@ def test_n_step_rows_equal_windows_written_out(case: tuple[int, Plan], nstep: in
         assert len(waiting) < nstep and not any(done(row) for row in waiting)
 
 
-@settings(max_examples=25, deadline=None)
-@given(plans(), st.integers(2, 5), st.sampled_from([1, 3]))
-def test_sequences_are_consecutive_rows_of_one_episode(
-    case: tuple[int, Plan], unroll_len: int, nstep: int
-) -> None:
-    env_num, plan = case
-    recorder, source = TrajectoryRecorder(env_num, nstep, GAMMA, unroll_len), Source(env_num)
-    feed(recorder, source, plan)
-    seen: list[list[int]] = [[] for _ in range(env_num)]
-    for sequence in recorder.take() if len(recorder) else ():
-        mask = sequence['mask']
-        count = int(mask.sum())
-        assert mask.shape == (unroll_len,) and mask[:count].all() and count >= 1
-        env = int(sequence['obs'][0, 0])
-        numbers = sequence['obs'][:count, 1].astype(int).tolist()
-        assert (sequence['obs'][:count, 0] == env).all()
-        assert numbers == list(range(numbers[0], numbers[0] + count))
-        episode = source.rows[env][numbers[0] : numbers[-1] + 1]
-        assert not any(done(row) for row in episode[:-1]), 'crosses an episode'
-        if count < unroll_len:
-            assert done(episode[-1]), 'cut short without need'
-            for name, column in sequence.items():
-                assert not column[count:].any(), f'{name} is not padded with zeros'
-        seen[env] += numbers
-    assert recorder.held == sum(len(rows) for rows in source.rows) - sum(map(len, seen))
-    for numbers in seen:
-        assert numbers == list(range(len(numbers)))
-
-
 @settings(max_examples=20, deadline=None)
 @given(plans(), st.data(), st.sampled_from([1, 3]))
 def test_take_keeps_the_rest_and_what_it_gave_is_never_written_again(
@@ -197,12 +168,10 @@ def test_a_block_holds_each_env_s_rows_in_time_order_and_masks_the_rest(case: tu
 
 
 @settings(max_examples=20, deadline=None)
-@given(plans(), st.integers(1, 4), st.sampled_from([1, 3]), st.integers(0, 3))
-def test_discard_forgets_just_these_envs_held_rows(
-    case: tuple[int, Plan], nstep: int, unroll_len: int, which: int
-) -> None:
+@given(plans(), st.integers(1, 4), st.integers(0, 3))
+def test_discard_forgets_just_these_envs_held_rows(case: tuple[int, Plan], nstep: int, which: int) -> None:
     env_num, plan = case
-    recorder, source = TrajectoryRecorder(env_num, nstep, GAMMA, unroll_len), Source(env_num)
+    recorder, source = TrajectoryRecorder(env_num, nstep, GAMMA), Source(env_num)
     feed(recorder, source, plan)
     held, finished = recorder.held, len(recorder)
     env = np.array([which % env_num])
@@ -211,19 +180,18 @@ def test_discard_forgets_just_these_envs_held_rows(
     assert recorder.discard(env) == 0
     cut = len(source.rows[env[0]])
     feed(recorder, source, [(env, np.array([True]), np.array([False]))])
-    if unroll_len == 1:
-        last = recorder.take()[-1]
-        assert last['obs'].tolist() == [env[0], cut], 'the discarded rows are in no later window'
-        assert last['reward'] == source.rows[env[0]][cut]['reward']
+    last = recorder.take()[-1]
+    assert last['obs'].tolist() == [env[0], cut], 'the discarded rows are in no later window'
+    assert last['reward'] == source.rows[env[0]][cut]['reward']
 
 
 @settings(max_examples=20, deadline=None)
-@given(plans(), plans(), st.integers(1, 4), st.sampled_from([1, 3]))
+@given(plans(), plans(), st.integers(1, 4))
 def test_a_loaded_recorder_goes_on_identically(
-    first: tuple[int, Plan], second: tuple[int, Plan], nstep: int, unroll_len: int
+    first: tuple[int, Plan], second: tuple[int, Plan], nstep: int
 ) -> None:
     env_num = max(first[0], second[0])
-    make = lambda: TrajectoryRecorder(env_num, nstep, GAMMA, unroll_len)  # noqa: E731
+    make = lambda: TrajectoryRecorder(env_num, nstep, GAMMA)  # noqa: E731
     recorder, other, source = make(), make(), Source(env_num)
     feed(recorder, source, first[1])
     state = recorder.state_dict()

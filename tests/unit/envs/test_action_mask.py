@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import gymnasium
 import numpy as np
 import pytest
+from fakes import manager_of
 from gymnasium import spaces
 from quick_workers import forked_workers, quick_workers  # noqa: F401
 from space_envs import STEPS, SpaceEnv
@@ -17,12 +17,11 @@ from rlframe.envs.action_mask import MaskedEnv
 from rlframe.envs.gym_env import GymEnvFactory
 from rlframe.errors import ActionMaskError, EnvContractError, IncompatibleError
 from rlframe.policy.parts.random_policy import random_opponent
-from rlframe.registry import ENV_MANAGER_REGISTRY
 from rlframe.worker.collector.rollout import Rollout
 
-BASE, SUBPROCESS, VECTOR = ('base', {}), ('subprocess', {'worker_num': 1}), ('gym_vector', {})
+BASE, SUBPROCESS = ('base', {}), ('subprocess', {'worker_num': 1})
 NEXT_STEP, SAME_STEP, DISABLED = (
-    ('gym_vector', {'autoreset': mode}) for mode in ('next_step', 'same_step', 'disabled')
+    ('gym_vector', {'autoreset': mode}) for mode in ('NEXT_STEP', 'SAME_STEP', 'DISABLED')
 )
 
 
@@ -31,9 +30,8 @@ def make(opened: Any) -> Any:
     """Makes a manager of three envs."""
 
     def build(manager: tuple[str, Any], env_id: Any = SpaceEnv, **env: Any) -> Any:
-        kind = ENV_MANAGER_REGISTRY.get(manager[0])
         factory = GymEnvFactory({'env_id': env_id, **env})
-        made = opened(kind.from_factory(factory, 3, kind.resolve_config(manager[1])))
+        made = opened(manager_of(manager, factory, 3))
         assert made.spec.observation_space == factory.spec.observation_space
         return made
 
@@ -49,38 +47,22 @@ class Uneven(SpaceEnv):
         return answer
 
 
-class VectorMasks(gymnasium.vector.SyncVectorEnv):
-    """Tells masks as vector envs do; without ``final`` neither those of last observations nor which envs have one."""
-
-    def __init__(self, num_envs: int, mode: str = 'NEXT_STEP', final: bool = True) -> None:
-        kind = gymnasium.vector.AutoresetMode[mode]
-        super().__init__([partial(Uneven, mask='info')] * num_envs, autoreset_mode=kind)
-        self._final = final
-
-    def step(self, actions: Any) -> Any:
-        *answer, info = super().step(actions)
-        left_out = () if self._final else ('_action_mask', 'final_info', '_final_info')
-        return *answer, {name: value for name, value in info.items() if name not in left_out}
-
-
 INFO, PARTS = {'mask': 'info'}, {'mask': 'obs', 'action': 'MultiDiscrete'}
-VECTORS: list[dict[str, Any]] = [{'mode': mode} for mode in ('NEXT_STEP', 'SAME_STEP', 'DISABLED')]
 
 
 @pytest.mark.parametrize(
-    ('manager', 'env_id', 'kwargs'),
+    ('manager', 'kwargs'),
     [
-        *((manager, Uneven, INFO) for manager in (BASE, NEXT_STEP, SAME_STEP)),
-        *((manager, Uneven, PARTS) for manager in (BASE, SUBPROCESS, DISABLED)),
-        *((VECTOR, VectorMasks, kwargs) for kwargs in (*VECTORS, {'mode': 'SAME_STEP', 'final': False})),
+        *((manager, INFO) for manager in (BASE, NEXT_STEP, SAME_STEP)),
+        *((manager, PARTS) for manager in (BASE, SUBPROCESS, DISABLED)),
     ],
     ids=str,
 )
 def test_masks_reach_whoever_acts_and_are_those_of_the_env(
-    manager: Any, env_id: Any, kwargs: dict[str, Any], make: Any
+    manager: Any, kwargs: dict[str, Any], make: Any
 ) -> None:
-    envs = make(manager, env_id, kwargs=kwargs)
-    space, knows_final = envs.spec.observation_space, kwargs.get('final', True)
+    envs = make(manager, Uneven, kwargs=kwargs)
+    space = envs.spec.observation_space
     assert has_mask(space) and space['action_mask'].shape == (4,)
     envs.reset(seed=[1, 2, 3])
     rollout = Rollout(envs, random_opponent(envs.spec, 0))
@@ -91,11 +73,11 @@ def test_masks_reach_whoever_acts_and_are_those_of_the_env(
         assert (mask.max(1) == 1).all()
         seen |= {tuple(row) for row in mask.tolist()}
         final = step.timestep.obs['action_mask'][step.timestep.terminated]
-        assert (final == (0 if knows_final else 1)).all(), 'of a finished episode it is the true last one'
+        assert (final == 0).all(), 'of a finished episode it is the true last one'
         ends += len(final)
         apart += 0 < len(step.finished) < len(step.done)
-        assert manager is VECTOR or not any('action_mask' in info for info in step.timestep.info)
-        assert kwargs is PARTS or not knows_final or all(info['other'] == 1 for info in step.timestep.info)
+        assert not any('action_mask' in info for info in step.timestep.info)
+        assert kwargs is PARTS or all(info['other'] == 1 for info in step.timestep.info)
     assert ends >= 6 and len(seen) >= 3 and apart >= 5
 
 

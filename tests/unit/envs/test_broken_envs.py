@@ -11,24 +11,22 @@ import numpy as np
 import pytest
 from broken_envs import EPISODE, OBS, REWARD, BrokenEnv
 from fakes import counting_manager
+from gymnasium.spaces import Box, Dict
 from quick_workers import forked_workers, quick_workers  # noqa: F401
 
 from rlframe.envs import BaseEnvManager
 from rlframe.envs.contract import CHECKED_STEPS
 from rlframe.envs.gym_env import GymEnvFactory
 from rlframe.envs.vector_env import GymVectorEnvManager
-from rlframe.errors import EnvContractError, EnvContractWarning, NonFiniteError
+from rlframe.errors import EnvContractError, EnvContractWarning, IncompatibleError, NonFiniteError
 from rlframe.registry import ENV_MANAGER_REGISTRY
 
 MANAGERS: dict[str, tuple[str, dict[str, Any]]] = {
     'base': ('base', {}),
     'subprocess': ('subprocess', {'worker_num': 1}),
-    'sync': ('gym_vector', {'mode': 'sync'}),
-    'sync, same step': ('gym_vector', {'mode': 'sync', 'autoreset': 'same_step'}),
-    'sync, disabled': ('gym_vector', {'mode': 'sync', 'autoreset': 'disabled'}),
 }
 FEW = ('obs of 5', 'obs of texts', 'obs nan', 'reward inf', 'reward none', 'flag array')
-"""Faults to look at in workers, which do what ``base`` does, and in the modes of a vector env."""
+"""Faults to look at in workers, which do what ``base`` does."""
 EARLY, LATE = 3, 57  # steps of which the second is far behind what is checked in full
 LATE_EPISODE = CHECKED_STEPS + 4
 WORDS = {
@@ -59,13 +57,9 @@ WORDS = {
 
 STEPS = [('base', fault, LATE) for fault in (*OBS, *REWARD, 'flag array', 'flag int', 'facts are a list')]
 STEPS += [('base', fault, EARLY) for fault in ('flag none', *FEW[:2])]
-STEPS += [('sync', fault, LATE) for fault in FEW[:5]] + [
-    ('sync', FEW[0], EARLY),
-    ('sync, same step', FEW[3], LATE),
-]
 STEPS += [('subprocess', fault, LATE) for fault in (FEW[0], 'flag none', 'facts are a list')]
-RESETS = [('base', fault, LATE_EPISODE) for fault in [*OBS][::3]] + [('base', FEW[0], 1), ('sync', FEW[0], 1)]
-RESETS += [(kind, FEW[2], LATE_EPISODE) for kind in MANAGERS if kind != 'base']
+RESETS = [('base', fault, LATE_EPISODE) for fault in [*OBS][::3]] + [('base', FEW[0], 1)]
+RESETS += [('subprocess', FEW[2], LATE_EPISODE)]
 
 
 def made(kind: str, env_num: int = 2, **kwargs: Any) -> Any:
@@ -107,17 +101,6 @@ def test_wrong_step_is_an_error_that_names_env_episode_step_and_value(
 def test_wrong_first_obs_is_an_error_in_every_episode(kind: str, fault: str, at: int, opened: Any) -> None:
     manager = opened(made(kind, fault=f'reset: {fault}', at=at))
     assert_refused(manager, fault, f'env 0, episode {at},')
-
-
-def test_worker_of_gymnasium_tells_what_it_found(opened: Any) -> None:
-    factory = GymEnvFactory({'env_id': 'broken_envs:BrokenEnv', 'kwargs': {'fault': 'obs of 5', 'at': LATE}})
-    manager = opened(GymVectorEnvManager.from_factory(factory, 2, {'mode': 'async'}))
-    with warnings.catch_warnings():
-        warnings.simplefilter('ignore')  # gymnasium prints the traceback as a warning
-        with pytest.raises(
-            EnvContractError, match=r'env \d, episode 12, step 2, gave an obs of shape \(5,\)'
-        ):
-            play(manager, 200)
 
 
 def test_shapes_that_make_up_for_each_other_are_noticed() -> None:
@@ -190,19 +173,17 @@ def told(kind: str, rounds: int = 60, env_num: int = 3, **kwargs: Any) -> tuple[
     return [str(warning.message) for warning in caught], obs
 
 
-@pytest.mark.parametrize(
-    ('kind', 'where'), [('base', ''), ('subprocess', ''), ('sync', ''), ('sync, same step', 'reset: ')]
-)
+@pytest.mark.parametrize(('kind', 'where'), [('base', ''), ('subprocess', ''), ('base', 'reset: ')])
 def test_doubles_are_converted_and_told_of_once(kind: str, where: str) -> None:
     (text,), obs = told(kind, fault=f'{where}float64')
     assert 'obs of dtype float64' in text and 'declared is float32 in [-1, 1]' in text and 'converted' in text
     assert obs.dtype == np.float32
 
 
-@pytest.mark.parametrize(('kind', 'where'), [('base', ''), ('base', 'reset: '), ('sync', 'reset: ')])
-def test_obs_beyond_the_bounds_is_told_of_once_with_both(kind: str, where: str) -> None:
+@pytest.mark.parametrize('where', ['', 'reset: '])
+def test_obs_beyond_the_bounds_is_told_of_once_with_both(where: str) -> None:
     for fault, values in (('out of bounds', 'lies in [10, 40]'), ('below the bounds', 'lies in [-40, -10]')):
-        (text,), _ = told(kind, fault=f'{where}{fault}')
+        (text,), _ = told('base', fault=f'{where}{fault}')
         assert values in text and 'declared is float32 in [-1, 1]' in text
 
 
@@ -217,10 +198,38 @@ def test_nan_where_whole_numbers_are_declared_is_an_error_and_no_zero() -> None:
     assert_refused(manager, 'obs nan', 'env 0, episode 12, step 2')
 
 
-@pytest.mark.parametrize('kind', ['base', 'sync'])
-def test_right_env_is_not_told_of_and_bounds_are_looked_at_at_first_only(kind: str) -> None:
-    assert told(kind)[0] == []
-    assert told(kind, fault='out of bounds', at=LATE, rounds=100)[0] == []
+def test_right_env_is_not_told_of_and_bounds_are_looked_at_at_first_only() -> None:
+    assert told('base')[0] == []
+    assert told('base', fault='out of bounds', at=LATE, rounds=100)[0] == []
+
+
+def make_bounded(space: Any, where: str) -> gymnasium.Env:
+    env = BrokenEnv()
+    setattr(env, where, space)
+    return env
+
+
+def turned(space: Box, at: tuple[int, ...]) -> Box:
+    """Exchanges the ends of one dimension, which Gymnasium itself does not allow."""
+    space.low[at], space.high[at] = space.high[at].copy(), space.low[at].copy()
+    return space
+
+
+@pytest.mark.parametrize(
+    ('space', 'where', 'says'),
+    [
+        (turned(Box(-1, 2, (3,), np.float32), (1,)), 'observation_space', r'obs\[1\]: low 2, high -1'),
+        (
+            Dict(a=turned(Box(-1, 2, (2, 2), np.float32), (1, 0))),
+            'observation_space',
+            r"obs\['a'\]\[1, 0\]: low 2",
+        ),
+        (turned(Box(-1, 2, (3,), np.float32), (2,)), 'action_space', r'action dimension \[2\].*low\[2\] = 2'),
+    ],
+)
+def test_box_without_values_is_refused_by_dimension(space: Any, where: str, says: str) -> None:
+    with pytest.raises(IncompatibleError, match=says):
+        BaseEnvManager([partial(make_bounded, space, where)])
 
 
 # vector envs of their own make

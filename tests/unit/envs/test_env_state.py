@@ -171,30 +171,6 @@ def test_an_env_s_own_get_state_and_set_state_are_used_beneath_wrappers_too(tmp_
     assert check_restored(make, tmp_path) is None
 
 
-class Rendered(env_zoo.ZooEnv):
-    def make(self) -> None:
-        self.clock = self.screen = None
-
-    def begin(self) -> None:
-        import pygame
-
-        self.clock, self.screen = pygame.time.Clock(), pygame.Surface((4, 4))
-
-    def move(self, action: int) -> int:
-        return action
-
-
-def test_what_only_shows_an_env_is_no_part_of_its_state(tmp_path: Path) -> None:
-    env, other = Rendered('rgb_array'), Rendered('rgb_array')
-    of_env, of_other = EnvState(env), EnvState(other)
-    env.reset(seed=1)
-    state = of_env.capture()
-    assert not isinstance(state, Refusal), state
-    of_other.restore(through_file(state, tmp_path))
-    assert other.screen is None
-    assert other.clock is None
-
-
 # a state is foreign data
 
 

@@ -2,34 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
 import gymnasium
 import numpy as np
 import pytest
-from fakes import CountingEnv, ScriptedPolicy
+from fakes import CountingEnv, ScriptedPolicy, vector_manager
 from fault_envs import Handle
+from number_envs import NativeNumbers
 
 from rlframe.envs import BaseEnvManager
 from rlframe.envs.gym_env import GymEnvFactory
 from rlframe.envs.vector_env import GymVectorEnvManager
-from rlframe.errors import EnvContractError, EnvCrashedError, EnvStartError
+from rlframe.errors import EnvContractError, EnvCrashedError, EnvError, EnvStartError
 from rlframe.utils.seed import COLLECT, env_seed
 from rlframe.worker import SampleSerialCollector
 from rlframe.worker.collector.rollout import Rollout
 
 LENGTHS = [[3, 1, 4], [5, 2, 2], [2, 6, 1]]
-
-
-class NumberedFactory(GymEnvFactory):
-    """Makes CountingEnvs numbered in the order of making, with lengths and endings of their own."""
-
-    made = 0
-
-    def make(self, render_mode: str | None = None) -> CountingEnv:
-        number, self.made = self.made % 3, self.made + 1
-        return counting(number)
 
 
 def counting(number: int) -> CountingEnv:
@@ -61,32 +53,29 @@ def transitions(manager: Any, steps: int) -> dict[tuple[int, ...], Any]:
     return found
 
 
-@pytest.mark.parametrize(
-    ('mode', 'autoreset'),
-    [('sync', 'next_step'), ('sync', 'same_step'), ('sync', 'disabled'), ('async', 'same_step')],
-)
-def test_every_autoreset_mode_gives_the_transitions_of_single_envs(mode: str, autoreset: str) -> None:
-    if mode == 'async':
-        kind = gymnasium.vector.AutoresetMode[autoreset.upper()]
-        envs = [partial(counting, i) for i in range(3)]
-        vector = gymnasium.vector.AsyncVectorEnv(envs, context='fork', autoreset_mode=kind)
-        manager = GymVectorEnvManager(vector, {'autoreset': autoreset})
-    else:
-        factory = NumberedFactory({'env_id': CountingEnv, 'action_mask': False})
-        manager = GymVectorEnvManager.from_factory(factory, 3, {'mode': mode, 'autoreset': autoreset})
+def manager_of(make: Sequence[Any], autoreset: str) -> GymVectorEnvManager:
+    """Returns a manager of envs in processes if the mode is ``ASYNC``, and else of envs that begin episodes in this way."""
+    if autoreset == 'ASYNC':
+        return GymVectorEnvManager(gymnasium.vector.AsyncVectorEnv(make, context='fork'))
+    return vector_manager(make, autoreset)
+
+
+@pytest.mark.parametrize('autoreset', ['NEXT_STEP', 'SAME_STEP', 'DISABLED', 'ASYNC'])
+def test_every_autoreset_mode_gives_the_transitions_of_single_envs(autoreset: str) -> None:
+    make = [partial(counting, i) for i in range(3)]
+    manager = manager_of(make, autoreset)
     try:
         got = transitions(manager, 14)
     finally:
         manager.close()
-    single = transitions(BaseEnvManager([partial(counting, i) for i in range(3)]), 14)
+    single = transitions(BaseEnvManager(make), 14)
     shared = got.keys() & single.keys()
     assert len(shared) >= 24 and all(got[key] == single[key] for key in shared)
-    assert got.keys() <= single.keys() if autoreset == 'next_step' else got.keys() == single.keys()
+    assert got.keys() <= single.keys() if autoreset in ('NEXT_STEP', 'ASYNC') else got.keys() == single.keys()
 
 
 def test_env_i_is_seeded_once_with_f_of_seed_rank_and_i() -> None:
-    factory = NumberedFactory({'env_id': CountingEnv, 'action_mask': False})
-    manager = GymVectorEnvManager.from_factory(factory, 3, {'mode': 'sync', 'autoreset': 'disabled'})
+    manager = vector_manager([partial(counting, i) for i in range(3)], 'DISABLED')
     collector = SampleSerialCollector({}, manager, ScriptedPolicy().collect_mode, seed=11, rank=2)
     collector.collect(40)
     for i, env in enumerate(manager._env.envs):
@@ -95,17 +84,9 @@ def test_env_i_is_seeded_once_with_f_of_seed_rank_and_i() -> None:
     assert len({env_seed(s, r, i) for s in range(3) for r in range(3) for i in range(8)}) == 72
 
 
-@pytest.mark.parametrize(
-    ('mode', 'autoreset'), [('sync', 'same_step'), ('sync', 'disabled'), ('async', 'next_step')]
-)
-def test_envs_without_state_begin_the_same_episode_after_a_checkpoint(mode: str, autoreset: str) -> None:
-    def build() -> GymVectorEnvManager:
-        if mode == 'async':
-            return GymVectorEnvManager(gymnasium.vector.AsyncVectorEnv([Handle] * 2, context='fork'))
-        factory = GymEnvFactory({'env_id': Handle})
-        return GymVectorEnvManager.from_factory(factory, 2, {'mode': mode, 'autoreset': autoreset})
-
-    manager, other = build(), build()
+@pytest.mark.parametrize('autoreset', ['SAME_STEP', 'DISABLED', 'ASYNC'])
+def test_envs_without_state_begin_the_same_episode_after_a_checkpoint(autoreset: str) -> None:
+    manager, other = (manager_of([Handle] * 2, autoreset) for _ in range(2))
     try:
         manager.reset(seed=[1, 2])
         rollouts = [Rollout(each, ScriptedPolicy().collect_mode) for each in (manager, other)]
@@ -125,69 +106,19 @@ def test_envs_without_state_begin_the_same_episode_after_a_checkpoint(mode: str,
         other.close()
 
 
+@pytest.mark.parametrize(('name', 'value'), [('frame_stack', 2), ('action_mask', True)])
+def test_options_of_single_envs_are_refused_where_there_is_a_vector_form_only(name: str, value: Any) -> None:
+    with pytest.raises(EnvError, match='vector form only') as caught:
+        GymVectorEnvManager.from_factory(GymEnvFactory({'env_id': NativeNumbers, name: value}), 2)
+    assert caught.value.where == f'env.{name}'
+
+
 def test_a_constructor_that_raises_is_named_as_by_the_other_managers() -> None:
     def broken(**options: Any) -> Any:
         raise ValueError('no such map')
 
-    for mode in ('sync', 'async'):
-        with pytest.raises(EnvStartError, match='env 0: its constructor raised ValueError: no such map'):
-            GymVectorEnvManager.from_factory(GymEnvFactory({'env_id': broken}), 2, {'mode': mode})
-
-
-class Failing(CountingEnv):
-    """Takes no options at its reset, and raises at one place, or returns an info that is none.
-
-    Args:
-        place: Episode and step.
-        info: What the info is there; it raises if not given.
-    """
-
-    def __init__(self, place: tuple[int, int], info: Any = ()) -> None:
-        super().__init__(0, 3)
-        self.place, self.info, self.at = place, info, [0, 0]
-
-    def reset(self, *, seed: int | None = None) -> Any:
-        self.at = [self.at[0] + 1, 0]
-        return self._or_fail(super().reset(seed=seed))
-
-    def step(self, action: Any) -> Any:
-        self.at[1] += 1
-        return self._or_fail(super().step(action))
-
-    def _or_fail(self, answer: Any) -> Any:
-        if tuple(self.at) != self.place:
-            return answer
-        if self.info == ():
-            raise ValueError('broken')
-        return (*answer[:-1], self.info)
-
-
-@pytest.mark.parametrize(
-    ('place', 'info', 'autoreset'),
-    [
-        ((1, 0), (), 'next_step'),
-        ((1, 2), (), 'disabled'),
-        ((1, 2), ['x'], 'same_step'),
-        ((6, 0), ['x'], 'next_step'),
-        ((6, 0), (), 'same_step'),
-        ((6, 2), (), 'same_step'),
-        ((6, 0), (), 'disabled'),
-    ],
-)
-def test_errors_of_an_env_are_those_of_the_base_manager(place: Any, info: Any, autoreset: str) -> None:
-    factory = GymEnvFactory({'env_id': Failing, 'kwargs': {'place': place, 'info': info}})
-    told = []
-    for manager in (
-        BaseEnvManager.from_factory(factory, 2),
-        GymVectorEnvManager.from_factory(factory, 2, {'mode': 'sync', 'autoreset': autoreset}),
-    ):
-        with pytest.raises((EnvContractError, EnvCrashedError, EnvStartError)) as caught:
-            manager.reset(seed=[1, 2])
-            rollout = Rollout(manager, ScriptedPolicy().collect_mode)
-            for _ in range(40):
-                rollout.step()
-        told.append((type(caught.value), str(caught.value)))
-    assert told[0] == told[1] and f'env 0, episode {place[0]}' in told[0][1]
+    with pytest.raises(EnvStartError, match='env 0: its constructor raised ValueError: no such map'):
+        GymVectorEnvManager.from_factory(GymEnvFactory({'env_id': broken}), 2)
 
 
 @pytest.mark.parametrize(

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import logging
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,7 +13,7 @@ from test_run_hooks import compiled, hook_of, trained
 from rlframe.pipeline import SerialPipeline
 from rlframe.pipeline.resume import resume
 from rlframe.run.progress import Progress
-from rlframe.worker.hooks import EarlyStopHook, NotifyHook, RunView
+from rlframe.worker.hooks import EarlyStopHook, RunView
 
 pytestmark = pytest.mark.usefixtures('cwd')
 
@@ -85,46 +82,6 @@ def test_gradient_histograms_are_of_every_layer_and_come_as_often_as_asked(monke
     assert {tag for tag, *_ in board.histograms if tag.startswith('weight/')} == {
         f'weight/{name}' for name in layers
     }
-
-
-SAY = 'import os, json; print(json.dumps({k: v for k, v in os.environ.items() if k.startswith("RLFRAME_RUN_")}))'
-
-
-def notified(capfd: pytest.CaptureFixture[str]) -> list[dict[str, str]]:
-    """Returns the environments of the commands that ran."""
-    return [json.loads(line) for line in capfd.readouterr().out.splitlines() if line.startswith('{')]
-
-
-def test_a_command_is_run_at_the_end_with_the_outcome(capfd: pytest.CaptureFixture[str]) -> None:
-    options = dict(command=[sys.executable, '-S', '-c', SAY])
-    folder = trained(notify=options).folder.absolute()
-    (found,) = notified(capfd)
-    assert found['RLFRAME_RUN_OUTCOME'] == 'done' and found['RLFRAME_RUN_REASON'] == ''
-    assert found['RLFRAME_RUN_FOLDER'] == str(folder) and found['RLFRAME_RUN_TRAIN_ITER'] == '2'
-
-
-def test_a_command_is_run_on_failure_and_gets_no_secrets(capfd: pytest.CaptureFixture[str]) -> None:
-    options = dict(command=[sys.executable, '-S', '-c', SAY])
-    with SerialPipeline(compiled(notify=options)) as pipeline:
-        pipeline.hooks.run.secrets = SimpleNamespace(scrub=lambda text: text.replace('hunter2', '***'))
-        pipeline.hooks.fail(OSError('no login with hunter2'))
-    (found,) = notified(capfd)
-    assert (
-        found['RLFRAME_RUN_OUTCOME'] == 'failed'
-        and found['RLFRAME_RUN_REASON'] == 'OSError: no login with ***'
-    )
-
-
-@pytest.mark.parametrize(
-    'command', [['no-such-program'], [sys.executable, '-S', '-c', 'raise SystemExit(3)']]
-)
-def test_a_command_that_fails_is_a_warning(command: list[str], caplog: pytest.LogCaptureFixture) -> None:
-    hook = NotifyHook({'command': command})
-    hook.name = 'notify'
-    with caplog.at_level(logging.WARNING, 'rlframe.hooks'):
-        hook.after_run(run_with())
-    (record,) = caplog.records
-    assert record.getMessage().startswith('hooks.notify: ') and command[0] in record.getMessage()
 
 
 def test_metrics_of_the_machine_are_not_part_of_the_state() -> None:

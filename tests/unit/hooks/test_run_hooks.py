@@ -183,7 +183,7 @@ def test_a_state_that_does_not_fit_is_named() -> None:
         (dict(early_stop=3), 'hooks.early_stop: bad value; got 3, expected a dict of options, True or False'),
         (['early_stop'], 'hooks: bad value; got'),
         (dict(wall_clock=True), 'hooks.wall_clock.seconds: a required key is missing'),
-        (dict(notify=dict(command=[])), 'hooks.notify.command: bad value'),
+        (dict(early_stop=dict(patience=0)), 'hooks.early_stop.patience: bad value'),
     ],
 )
 def test_what_a_config_says_wrongly_is_named(hooks: Any, told: str) -> None:
@@ -215,7 +215,6 @@ def test_a_backend_with_envs_elsewhere_refuses_hooks_of_each_env_step() -> None:
         (dict(payload=True), 'hooks.payload.type', 'code'),
         (dict(x=dict(type='payload')), 'hooks.x.type', 'code'),
         (dict(doctor=dict(import_names=['payload'])), 'hooks.doctor.import_names', 'code'),
-        (dict(notify=dict(command=['touch', 'x'])), 'hooks.notify.command', 'process'),
     ],
 )
 def test_hooks_of_a_foreign_config_that_reach_beyond_the_run_are_refused(

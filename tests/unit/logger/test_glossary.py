@@ -27,7 +27,6 @@ NO_WRITERS = ('app', 'tune', 'hooks', 'live.py', 'workers_shown.py')
 BUILT = {
     'train/': 'q_value target_q_value policy_loss value_loss entropy approx_kl clip_fraction actor_loss critic_loss alpha'
     ' total_loss learning_rate skipped_share learner_restarts',
-    'buffer/': 'use_avg priority_avg staleness_avg beta',
     'time/': 'collect learn evaluate',
     'eval/': 'mean_reward std_reward min_reward max_reward median_reward iqm_reward mean_ep_length success_rate episodes'
     ' cut_episodes win_rate draw_rate loss_rate best_NAME info/NAME',
@@ -106,7 +105,7 @@ def test_glossary_explains_the_tags_of_runs(
     pair = config_pair(policy, env_id, loggers=[], **sections)
     overrides = ['policy.eval.evaluator.metrics=[median,iqm,length,success_rate]']
     if policy != 'ppo':
-        overrides += ['replay_buffer.type=advanced', 'replay_buffer.monitor.sampled_data_attr.print_freq=2']
+        overrides += ['replay_buffer.type=advanced']
     with SerialPipeline(config.compile_config(*pair, overrides=overrides, seed=1)) as pipeline:
         for _ in range(8 if policy == 'ppo' else 20):
             pipeline.step()

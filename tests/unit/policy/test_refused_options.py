@@ -33,7 +33,7 @@ FRESH: list[tuple[str, dict[str, Any], list[str]]] = [
     (
         'ppo',
         LSTM | dict(collect=dict(unroll_len=4)),
-        ['policy.collect.unroll_len', 'policy.learn.unroll_len'],
+        ['policy.collect.unroll_len', 'got 4', 'expected one of 1'],
     ),
     (
         'ppo',

@@ -121,7 +121,7 @@ def test_an_env_that_raises_is_named_with_the_line() -> None:
 def test_an_env_that_hangs_is_abandoned_and_named_with_the_line() -> None:
     report = check_env({'env_id': checked_envs.Hanging}, 40, call_seconds=0.5)
     (error,) = errors(report)
-    assert error['seen'].startswith('creating it') and 'did not return within 0.5 s' in error['seen']
+    assert error['seen'].startswith('reset()') and 'did not return within 0.5 s' in error['seen']
     assert error['where'] == line_of(checked_envs.Hanging.reset, 'RELEASE.wait')
 
 
@@ -131,6 +131,13 @@ def test_an_env_that_prints_is_named_and_stdout_stays_clean(capsys: pytest.Captu
     (finding,) = [finding for finding in report['findings'] if finding['check'] == 'output']
     assert "'a new episode begins'" in finding['seen']
     assert finding['where'] == line_of(checked_envs.Printing.reset, 'print(')
+
+
+@pytest.mark.parametrize('has_parts', [False, True])
+def test_an_env_that_changes_what_it_returned_is_told_of(has_parts: bool) -> None:
+    report = checked(checked_envs.Reusing, kwargs={'has_parts': has_parts})
+    (finding,) = report['findings']
+    assert finding['check'] == 'gymnasium' and 'share an object' in finding['seen'] and report['good']
 
 
 def test_randomness_that_no_seed_controls_is_an_error() -> None:
