@@ -158,7 +158,7 @@ class RLTrainable(Trainable):  # type: ignore[misc]  # Ray is untyped
             logger.exception('closing a trial failed')
 
     def _keep_files(self) -> None:
-        """Copies the run folder to the results; Tune does so only at checkpoints, before a crash report."""
+        """Copies the run folder to the results; Tune does so only at checkpoints."""
         try:
             if self._storage is not None:
                 self._storage.persist_artifacts(force=True)

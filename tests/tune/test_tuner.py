@@ -302,8 +302,8 @@ def test_fault_of_an_env_is_the_error_of_its_trial(tmp_path: Path) -> None:
         assert says[fault] in row.error and '\n' not in row.error
         assert says[fault].partition(': ')[2] in str(row.result.error)
         assert says[fault] in (report.folder / 'trials.csv').read_text()
-        (told,) = (Path(row.result.path) / 'run').glob('crash_iteration_*.txt')
-        assert 'Traceback' in told.read_text() and (fault != 'hang' or 'time.sleep' in told.read_text())
+        told = (Path(row.result.path) / 'run' / 'log.txt').read_text()
+        assert 'Traceback' in told and (fault != 'hang' or 'time.sleep' in told)
 
 
 def test_trial_that_is_begun_again_after_an_error_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
