@@ -34,7 +34,7 @@ from rlframe.registry import SERIAL_EVALUATOR_REGISTRY, import_modules, nearest
 from rlframe.run.run_folder import check_writable, free_folder
 from rlframe.tune.default_space import default_space
 from rlframe.tune.schedulers import make_scheduler
-from rlframe.tune.space import check_space, flat_space, is_searched, log_scaled
+from rlframe.tune.space import check_space, flat_space, is_searched
 from rlframe.tune.trainable import RLTrainable, bundles_of, check_fits
 from rlframe.tune.trial import KEPT_BY_TUNE, METRIC, SEARCH, SEARCHES, TrialBase, trial_options
 from rlframe.utils.field import to_plain
@@ -249,7 +249,7 @@ def make_tuner(  # noqa: PLR0913  # what the command line takes, by keyword
     made = free_folder(wanted)
     if Secrets(cfg):
         made.chmod(0o700)  # where Ray does not change the config
-    facts = {'metric': metric, 'mode': mode, 'log': log_scaled(space)}
+    facts = {'metric': metric, 'mode': mode}
     (made / SEARCH).write_text(json.dumps(facts) + '\n', encoding='utf-8')
     return Tuner(
         RLTrainable,
