@@ -46,8 +46,6 @@ class Change:
         options = ', '.join(f'{key}={value!r}' for key, value in self.became.items())
         if not self.key:
             return f'{self.reason}: {options}'
-        if not self.became:
-            return f'{self.key} is not used: {self.reason}'
         is_renamed = list(self.became.values()) == [self.value] and not self.reason
         text = (
             f'{self.key} -> {next(iter(self.became))}'
