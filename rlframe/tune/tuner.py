@@ -35,7 +35,7 @@ from rlframe.run.run_folder import check_writable, free_folder
 from rlframe.tune.default_space import default_space
 from rlframe.tune.schedulers import make_scheduler
 from rlframe.tune.space import check_space, flat_space, is_searched
-from rlframe.tune.trainable import RLTrainable, bundles_of, check_fits
+from rlframe.tune.trainable import RLTrainable, bundles_of
 from rlframe.tune.trial import KEPT_BY_TUNE, METRIC, SEARCH, SEARCHES, TrialBase, trial_options
 from rlframe.utils.field import to_plain
 from rlframe.utils.secrets import Secrets
@@ -243,9 +243,11 @@ def make_tuner(  # noqa: PLR0913  # what the command line takes, by keyword
         max_concurrent_trials = 0
     wanted = _wanted_folder(folder, cfg)
     _check_envs(possible)
-    connect({**(cfg.policy.collect.collector.get('ray_init_config') or {}), **(ray_init_config or {})})
+    session = connect(
+        {**(cfg.policy.collect.collector.get('ray_init_config') or {}), **(ray_init_config or {})}
+    )
     for each in possible:
-        check_fits(bundles_of(each, resources))
+        session.check_possible(bundles_of(each, resources), 'resources')
     made = free_folder(wanted)
     if Secrets(cfg):
         made.chmod(0o700)  # where Ray does not change the config
