@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from rlframe.config import ding_convert, ding_table
-from rlframe.config.components import full_key, plain_type, section_at
-from rlframe.config.ding_convert import MISSING, SYSTEM, Change, Draft
+from rlframe.config.components import MISSING, full_key, plain_type, section_at
+from rlframe.config.ding_convert import SYSTEM, Change, Draft
 from rlframe.config.schema import ALL_COMPONENTS, Tree
 from rlframe.errors import ConfigError
 from rlframe.registry import ENV_REGISTRY, POLICY_REGISTRY

@@ -21,6 +21,8 @@ from rlframe.config.components import (
     find_schema,
     options_of,
     section_at,
+    take_at,
+    value_at,
 )
 from rlframe.config.schema import HOOKS, LOCAL, PARALLEL, PARALLEL_ONLY, ROLES, Tree
 from rlframe.config.trust import Data
@@ -181,10 +183,7 @@ def split_config(cfg: Mapping[str, Any]) -> tuple[Tree, Tree]:
     main, (_, options) = to_plain(cfg), find_schema(to_plain(cfg), [])
     create: Tree = {'import_names': main.pop('import_names', [])}
     for key, _ in _forwarded(options):
-        *path, name = key.split('.')
-        section = section_at(main, path)
-        if isinstance(section, dict):
-            section.pop(name, None)
+        take_at(main, key)
     for part in reversed(components_of(main)):
         above = section_at(main, part.path[:-1])
         below = above.get(part.path[-1])
@@ -207,11 +206,10 @@ def unread_user_keys(cfg: ResolvedConfig) -> list[str]:
         copies.setdefault(source, []).append(target)
     unread = []
     for key in sorted(cfg._user_keys):
-        path, _, name = key.rpartition('.')
-        if getattr(section_at(options, path.split('.')).get(name), 'ignored', ''):
+        if getattr(value_at(options, key), 'ignored', ''):
             continue
         readers = [key, *copies.get(key, ())]
-        if name not in ('type', 'import_names', 'exp_name') and not any(
+        if key.rpartition('.')[2] not in ('type', 'import_names', 'exp_name') and not any(
             _was_read(cfg, reader) for reader in readers
         ):
             unread.append(key)
@@ -301,10 +299,7 @@ def changeable(cfg: ResolvedConfig) -> Mapping[str, bool]:
 def _merged(data: Data) -> Tree:
     tree, _ = user_tree(data['main_config'], data['create_config'])
     for key in FORWARDED:
-        *path, name = key.split('.')
-        section = section_at(tree, path)
-        if isinstance(section, dict):
-            section.pop(name, None)
+        take_at(tree, key)
     return tree
 
 

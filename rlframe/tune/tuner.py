@@ -18,7 +18,7 @@ from ray.tune.schedulers import PopulationBasedTraining, TrialScheduler
 from ray.tune.search.basic_variant import BasicVariantGenerator
 
 from rlframe.backend.ray.session import connect
-from rlframe.config import compile_config, config_pair, parse_overrides, section_at
+from rlframe.config import compile_config, config_pair, parse_overrides, value_at
 from rlframe.config.rules import check_serial
 from rlframe.config.schema import ExperimentConfig
 from rlframe.data.timestep import EnvSpec
@@ -331,8 +331,7 @@ def _absolute_paths(cfg: ExperimentConfig) -> dict[str, str]:
     """Returns the options that name a path in the working directory, made absolute: trials run elsewhere."""
     found = {}
     for key in PATHS:
-        *path, name = key.split('.')
-        value = section_at(cfg, path).get(name)
+        value = value_at(cfg, key)
         if isinstance(value, str) and Path(value).exists():
             found[key] = str(Path(value).absolute())
     return found
