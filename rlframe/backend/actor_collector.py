@@ -38,7 +38,7 @@ STATE: Schema = {
     'pool?': DICT,
     'ranks?': list_of(COUNT),
     'to_reset': list_of(COUNT),
-    'publisher?': DICT,
+    'publisher?': {'version?': INT, 'weights?': DICT, 'batches?': DICT},
     'ready': list_of({'size': COUNT}),
     'held': list_of(DICT),
     'log': DICT,
