@@ -31,7 +31,7 @@ from rlframe.registry import BACKEND_REGISTRY
 from rlframe.utils.field import ResolvedConfig, to_plain
 from rlframe.utils.files import whole_file, write_private
 from rlframe.utils.secrets import REDACTED, redacted
-from rlframe.utils.strict_json import to_tagged
+from rlframe.utils.strict_json import FLOAT
 
 
 class _Code:
@@ -63,7 +63,8 @@ def write_total_config(path: str | Path, main: Mapping[str, Any], create: Mappin
 
 
 def _json_text(main: Mapping[str, Any], create: Mapping[str, Any]) -> str:
-    return json.dumps(to_tagged(config_data(main, create)), indent=2, allow_nan=False) + '\n'
+    data = _as_json({'main_config': redacted(main), 'create_config': redacted(create)}, is_text=True)
+    return json.dumps(data, indent=2, allow_nan=False) + '\n'
 
 
 def config_data(main: Mapping[str, Any], create: Mapping[str, Any]) -> dict[str, Any]:
@@ -84,7 +85,7 @@ def shared_fingerprint(cfg: Mapping[str, Any]) -> str:
     for name in DEVICE_OPTIONS:
         shared['policy'].pop(name, None)
     shared['policy']['other'].pop('commander', None)
-    text = json.dumps(to_tagged(_as_json(shared)), sort_keys=True, allow_nan=False)
+    text = json.dumps(_as_json(shared, is_text=True), sort_keys=True, allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
@@ -154,12 +155,15 @@ def _python_number(value: Any) -> int | float | None:
     return float(value) if isinstance(value, numbers.Real) else None
 
 
-def _as_json(value: Any) -> Any:
+def _as_json(value: Any, is_text: bool = False) -> Any:
+    """Returns a value as plain data; for a text of JSON, numbers that are not finite are marked, as JSON has none."""
     if isinstance(value, Mapping):
-        return {name: _as_json(below) for name, below in value.items()}
+        return {name: _as_json(below, is_text) for name, below in value.items()}
     if type(value) in (list, tuple):
-        return [_as_json(item) for item in value]
+        return [_as_json(item, is_text) for item in value]
     number = _python_number(value)
+    if is_text and isinstance(number, float) and not math.isfinite(number):
+        return {FLOAT: repr(number)}
     if number is not None:
         return number
     if is_importable(value):
