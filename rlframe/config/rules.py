@@ -457,7 +457,6 @@ def parallel_errors(known: Known) -> list[ConfigError]:
         _drives_its_collector(known),
         _plays_a_league(known),
         _collects_and_scores_episodes(known),
-        _same_turns(known),
         _takes_turns(known),
         _ages_in_its_buffer(known),
         *_no_address(known),
@@ -513,14 +512,6 @@ def _collects_and_scores_episodes(known: Known) -> ConfigError | None:
             message = f'there is no parallel mode with it: {why}'
             return _bad(known, key, message, remedy='Train in serial mode: -m serial.')
     return None
-
-
-def _same_turns(known: Known) -> ConfigError | None:
-    key, other = 'parallel.comm_learner.lockstep', f'{COMMANDER}.lockstep'
-    if key not in known or other not in known or known[key] == known[other]:
-        return None
-    message = 'commander and learner have to agree on whether collection and training take turns'
-    return _bad(known, key, message, f'{other} ({known[other]})')
 
 
 def _takes_turns(known: Known) -> ConfigError | None:

@@ -93,4 +93,4 @@ def test_an_env_that_fails_in_a_run_is_one_clear_line_on_the_command_line(
     assert main(['-c', path]) == 1
     err = capsys.readouterr().err
     words = 'env 0, episode 2, step 2: step() raised OwnError: the simulator lost its mind (fault_envs.py:'
-    assert f'rlframe: EnvCrashedError: {words}' in err and 'crash report' in err.splitlines()[-2]
+    assert f'rlframe: EnvCrashedError: {words}' in err and 'emergency checkpoint' in err.splitlines()[-1]
