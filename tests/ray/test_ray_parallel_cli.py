@@ -13,10 +13,10 @@ from fault_envs import wait_until
 from ray_runs import descendants, is_alive
 from runs import finish, records, train
 
-pytestmark = [pytest.mark.ray, pytest.mark.slow]
 RAY = {'num_cpus': 1, 'object_store_memory': 100_000_000, 'log_to_driver': False}
 LONG = 600.0
 """Seconds for what takes a few on an idle machine: a test that fails is late, one that passes is not."""
+pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(3 * LONG)]
 PATIENT = tuple(
     f'parallel.{name}={LONG}'
     for name in ('coordinator.worker_deadline', 'coordinator.stall_deadline', 'close_timeout')

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 from rlframe import config
 from rlframe.config.schema import ExperimentConfig
 from rlframe.errors import CheckpointMismatchError, ConfigError, RunWarning, WorkerLostError
+from rlframe.parallel.comm_worker import CommWorker
 from rlframe.parallel.pipeline import ParallelPipeline
 from rlframe.parallel.roles import PAUSE, Crew, Launched, Launcher, make_worker
 from rlframe.parallel.transport.answering import InProcessServer
@@ -238,9 +240,11 @@ def test_a_worker_that_starts_slowly_is_waited_for_and_named(caplog: pytest.LogC
     }
 
 
-def test_workers_of_the_run_have_no_deadline_to_join(cwd: Path) -> None:
+def test_workers_of_the_run_have_no_deadline_to_join(cwd: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    may_join, work = threading.Event(), CommWorker._run_quietly
+    monkeypatch.setattr(CommWorker, '_run_quietly', lambda self: may_join.wait() and work(self))
     with ParallelPipeline(compiled('parallel.coordinator.role_deadline=1e-9', 'max_env_step=60')) as pipeline:
-        pipeline.run()
+        pipeline.run(lambda _: may_join.set())  # type: ignore[arg-type]  # None: it goes on
         assert pipeline.complete
 
 
