@@ -145,8 +145,9 @@ def _differs_between_collectors(known: Known) -> ConfigError | None:
 def _gives_first_priorities(known: Known) -> list[ConfigError]:
     if known.get('policy.first_priority') != 'error':
         return []
-    message = "the collector 'sample' gives first priorities to the replay buffer 'advanced', for a policy with priorities"
-    needed = {f'{COLLECTOR}.type': 'sample', f'{BUFFER}.type': 'advanced', 'policy.priority': True}
+    buffer = 'sequence' if _is_recurrent(known) else 'advanced'
+    message = f"the collector 'sample' gives first priorities to the replay buffer {buffer!r}, for a policy with priorities"
+    needed = {f'{COLLECTOR}.type': 'sample', f'{BUFFER}.type': buffer, 'policy.priority': True}
     return [
         _bad(known, key, message, f"{value!r}, or policy.first_priority='largest'")
         for key, value in needed.items()

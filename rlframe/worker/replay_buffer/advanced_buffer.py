@@ -25,11 +25,12 @@ from rlframe.worker.replay_buffer.buffer import (
     Rows,
 )
 from rlframe.worker.replay_buffer.ring import (
+    ADDED,
     Storage,
     StorageRange,
     check_memory,
+    split_priority,
     to_items,
-    vector,
 )
 
 if TYPE_CHECKING:
@@ -37,8 +38,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-ADDED = frozenset({'replay_unique_id', 'replay_buffer_idx', 'priority', 'IS', 'use', 'staleness'})
-"""Columns that a sample has in addition to the pushed ones; pushed columns of these names are not stored."""
 SLOT_NBYTES = 14
 """Bytes of the priority and the use count of an item, and of the sums above it."""
 SWEEP = 256
@@ -236,11 +235,7 @@ class AdvancedReplayBuffer(NaiveReplayBuffer):
     def _split_priority(self, data: Any) -> tuple[Any, FloatArray | None]:
         """Parts the pushed priorities, float64 [n], from the rest, without the columns that a sample adds."""
         if isinstance(data, Batch):
-            names = data.keys()
-            if ADDED.isdisjoint(names):
-                return data, None
-            block = Batch({name: column for name, column in data.items() if name not in ADDED})
-            priority = vector(data['priority'], np.float64) if 'priority' in names else None
+            block, priority = split_priority(data)
             return block, self._checked(priority)
         items = to_items(data)
         for i, item in enumerate(items):

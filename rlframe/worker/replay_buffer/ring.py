@@ -82,6 +82,18 @@ def stack_items(items: Sequence[Mapping[str, Any]]) -> Batch:
         raise
 
 
+ADDED = frozenset({'replay_unique_id', 'replay_buffer_idx', 'priority', 'IS', 'use', 'staleness'})
+"""Columns that a sample by priority has in addition to the pushed ones; pushed columns of these names are not stored."""
+
+
+def split_priority(rows: Batch) -> tuple[Batch, FloatArray | None]:
+    """Parts pushed priorities, float64 [n], None if there are none, from the rest, without the columns that a sample adds."""
+    if ADDED.isdisjoint(rows.keys()):
+        return rows, None
+    block = Batch({name: column for name, column in rows.items() if name not in ADDED})
+    return block, vector(rows['priority'], np.float64) if 'priority' in rows else None
+
+
 def read_priorities(info: Mapping[str, Any]) -> tuple[IntArray, IntArray, FloatArray] | None:
     """Returns row numbers, slots and priorities, each [n], or ``None`` if no priority is reported.
 
