@@ -62,6 +62,13 @@ N_SAMPLE = Field(
 """Option ``collect.n_sample`` of every policy."""
 
 
+def _single_steps(value: int) -> str:
+    """Says what to set instead if collectors are to cut sequences; else returns an empty string."""
+    if value == 1:
+        return ''
+    return '1; learn.unroll_len, or that of the replay buffer, sets the length of sequences'
+
+
 class CollectConfig(Section):
     """Section ``collect`` of every policy."""
 
@@ -69,11 +76,7 @@ class CollectConfig(Section):
     n_episode: int | None = option(
         None, range='[1, inf)', unit='episodes', doc='episodes collected per round, instead of n_sample'
     )
-    unroll_len: Literal[1] = option(
-        1,
-        unit='env steps',
-        doc='samples are single steps; learn.unroll_len, or that of the replay buffer, sets the length of sequences',
-    )
+    unroll_len: int = option(1, unit='env steps', doc='samples are single steps', check=_single_steps)
     inference: Literal['local', 'central'] = option(INFERENCE)
 
 

@@ -52,7 +52,7 @@ def assert_says(text: str, words: tuple[str, ...]) -> None:
         (['-c', DQN, '--train-iter', '0'], ('--train-iter', "'0'", 'whole number')),
         (
             ['-c', DQN, 'policy.collect.unroll_len=4'],
-            ('policy.collect.unroll_len', 'got 4', 'expected one of 1'),
+            ('policy.collect.unroll_len', 'got 4', 'expected 1; learn.unroll_len'),
         ),
         (['-c', DQN, "policy.learn.learner.hook.x={'type': 'nope'}"], ('hook.x', "'nope'", 'log_show')),
         (['-c', DQN, '--seed', 'x'], ('--seed', "'x'")),

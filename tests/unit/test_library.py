@@ -39,10 +39,11 @@ def test_sections_are_mappings_and_options_are_laid_over_those_of_a_section() ->
     sizes = dict(encoder_hidden_size_list=[8])
     policy = create_policy('dqn', 'CartPole-v1', model=sizes, learn=dict(batch_size=3), nstep=2)
     assert policy._cfg.model.encoder_hidden_size_list == [8] and policy._cfg.learn.batch_size == 3
-    given = dict(monitor=dict(sampled_data_attr=dict(average_range=7)))
-    buffer = AdvancedReplayBuffer(given, print_freq=3)
-    assert buffer._cfg.monitor.sampled_data_attr == dict(average_range=7, print_freq=3)
-    assert given == dict(monitor=dict(sampled_data_attr=dict(average_range=7)))
+    given = dict(thruput_controller=dict(window_seconds=7.0))
+    buffer = AdvancedReplayBuffer(given, sample_min_limit_ratio=3.0)
+    control = buffer._cfg.thruput_controller
+    assert (control.window_seconds, control.sample_min_limit_ratio) == (7.0, 3.0)
+    assert given == dict(thruput_controller=dict(window_seconds=7.0))
     assert create_env_manager('base', 'CartPole-v1').env_num == 1
 
 

@@ -1,7 +1,7 @@
 """Replay buffers: they store collected data and return random parts of it.
 
-A buffer consists of a storage (stores items), a sampler (draws items) and monitors (report statistics); a custom buffer
-usually replaces the sampler. Columns are pushed and sampled as whole arrays, so transitions are never objects.
+A buffer consists of a storage, which keeps items, and a sampler, which draws them; a custom buffer usually replaces the
+sampler. Columns are pushed and sampled as whole arrays, so transitions are never objects.
 """
 
 from rlframe.worker.replay_buffer.advanced_buffer import AdvancedReplayBuffer, ElasticReplayBuffer

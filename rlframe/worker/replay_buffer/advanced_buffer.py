@@ -45,42 +45,14 @@ SWEEP = 256
 
 
 KEPT_RATIO = 'the loop, or the coordinator, keeps the ratio of updates to collection'
-NO_AVERAGES = 'each sample has the use, priority and staleness of its items'
-
-
-class RateConfig(Section):
-    """Section ``thruput_controller.push_sample_rate_limit``."""
-
-    max: float = option(math.inf, range='(0, inf]', ignored=KEPT_RATIO)
-    min: float = option(0.0, range='[0, inf)', ignored=KEPT_RATIO)
 
 
 class ControlConfig(Section):
     """Section ``thruput_controller``."""
 
-    push_sample_rate_limit: RateConfig
+    push_sample_rate_limit: dict[str, Any] = option({}, ignored=KEPT_RATIO)
     window_seconds: float = option(30.0, range='(0, inf)', ignored=KEPT_RATIO)
     sample_min_limit_ratio: float = option(1.0, range='[0, inf)', doc='Items needed per item sampled')
-
-
-class AttrConfig(Section):
-    """Section ``monitor.sampled_data_attr``."""
-
-    average_range: int = option(5, range='[1, inf)', ignored=NO_AVERAGES)
-    print_freq: int = option(200, range='[1, inf)', ignored=NO_AVERAGES)
-
-
-class RhythmConfig(Section):
-    """Section ``monitor.periodic_thruput``."""
-
-    seconds: float = option(60.0, range='(0, inf]', ignored='nothing is logged by time')
-
-
-class MonitorConfig(Section):
-    """Section ``monitor``."""
-
-    sampled_data_attr: AttrConfig
-    periodic_thruput: RhythmConfig
 
 
 class AdvancedConfig(BufferConfig, PriorityConfig):
@@ -93,7 +65,9 @@ class AdvancedConfig(BufferConfig, PriorityConfig):
         math.inf, range='(0, inf]', unit='train iterations', doc='Items collected that long ago are removed'
     )
     thruput_controller: ControlConfig
-    monitor: MonitorConfig
+    monitor: dict[str, Any] = option(
+        {}, ignored='each sample has the use, priority and staleness of its items'
+    )
 
 
 @BUFFER_REGISTRY.register('advanced')

@@ -20,7 +20,6 @@ from rlframe.data import Batch, IntArray
 from rlframe.data.staging import existing_device
 from rlframe.errors import BufferUnderflowError, ConfigError
 from rlframe.registry import BUFFER_REGISTRY
-from rlframe.run.metrics import ScalarWriter
 from rlframe.run.read_checkpoint import load_checkpoint
 from rlframe.run.write_checkpoint import save_checkpoint
 from rlframe.utils.field import Configurable, ResolvedConfig, Section, option
@@ -88,8 +87,8 @@ class IBuffer(Configurable, ABC):
 
     Args:
         cfg: Options; missing ones take their defaults.
-        tb_logger: Gets statistics by ``add_scalar(tag, value, step)``; nothing is written if it is not given.
-        exp_name: Name of the experiment.
+        tb_logger: Has no effect, as its pipeline logs ``metrics()``; part of DI-engine's signature, like ``exp_name``.
+        exp_name: Has no effect.
         instance_name: Name of this buffer; it appears in messages.
         seed: Seed of its random generator.
     """
@@ -106,7 +105,7 @@ class IBuffer(Configurable, ABC):
     def __init__(
         self,
         cfg: Mapping[str, Any] | None = None,
-        tb_logger: ScalarWriter | None = None,
+        tb_logger: Any = None,
         exp_name: str = 'default_experiment',
         instance_name: str = 'buffer',
         *,
@@ -115,7 +114,7 @@ class IBuffer(Configurable, ABC):
     ) -> None:
         fields = self.config_fields()
         self._cfg = self.resolve_config(section_of(options, fields, cfg) if options else cfg)
-        self._tb_logger, self._exp_name, self._instance_name = tb_logger, exp_name, instance_name
+        self._instance_name = instance_name
         self._rng = np.random.default_rng(seed)
         self._build(self._cfg)
 
@@ -143,7 +142,7 @@ class IBuffer(Configurable, ABC):
 
         Args:
             data: A ``Batch``, a mapping (one item) or a list of items.
-            cur_collector_envstep: Env steps so far, at which metrics are logged.
+            cur_collector_envstep: Env steps so far.
 
         Returns:
             How many items were accepted.

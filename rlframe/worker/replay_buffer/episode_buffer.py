@@ -25,9 +25,6 @@ class EpisodeBufferConfig(BufferConfig):
     replay_buffer_size: int = option(
         10000, range='[1, inf)', unit='episodes', doc='Largest number of episodes'
     )
-    max_env_steps: int | None = option(
-        None, range='[1, inf)', unit='env steps', doc='Largest total over all episodes; None: no limit'
-    )
     frames: Literal['auto', 'copied'] = option('auto', doc='Stacked images are kept whole in either case')
 
 
@@ -35,8 +32,7 @@ class EpisodeBufferConfig(BufferConfig):
 class EpisodeReplayBuffer(NaiveReplayBuffer):
     """Keeps the newest whole episodes and samples them uniformly.
 
-    Its size is counted in episodes. Their memory depends on their length, unless ``max_env_steps`` limits it as well: then
-    the oldest episodes go until the others have room. An episode is a ``Batch``, kept as an object.
+    Its size is counted in episodes, so their memory depends on their length. An episode is a ``Batch``, kept as an object.
     """
 
     _cfg: EpisodeBufferConfig
@@ -45,7 +41,6 @@ class EpisodeReplayBuffer(NaiveReplayBuffer):
 
     def _build(self, cfg: Any) -> None:
         super()._build(cfg)
-        self._max_steps = self._cfg.max_env_steps
         self._lengths: deque[int] = deque(maxlen=self._capacity)
 
     @property
@@ -66,8 +61,8 @@ class EpisodeReplayBuffer(NaiveReplayBuffer):
 
         Raises:
             TypeError: If an item is not an episode.
-            ValueError: If an episode is not whole (its last step alone is done), longer than ``max_env_steps``, or has
-                other columns than the episodes before. Nothing is stored then.
+            ValueError: If an episode is not whole (its last step alone is done), or has other columns than the episodes
+                before. Nothing is stored then.
         """
         given = [data] if isinstance(data, Batch) else to_items(data)
         episodes = [self._checked(item, number) for number, item in enumerate(given)]
@@ -76,17 +71,7 @@ class EpisodeReplayBuffer(NaiveReplayBuffer):
             pair_columns(to_tree(known[0]), episode)
         count = super().push(episodes, cur_collector_envstep)
         self._lengths.extend(map(len, episodes))
-        self._keep_within_limit()
         return count
-
-    def _keep_within_limit(self) -> None:
-        """Removes the oldest episodes as long as all of them have too many env steps."""
-        steps, dropped = sum(self._lengths), 0
-        while self._max_steps is not None and steps > self._max_steps:
-            steps -= self._lengths.popleft()
-            dropped += 1
-        if self._storage is not None and dropped:
-            self._storage.drop_oldest(dropped)
 
     def _checked(self, item: Any, number: int) -> Batch:
         if isinstance(item, list | tuple) and item and all(isinstance(step, Mapping) for step in item):
@@ -102,10 +87,6 @@ class EpisodeReplayBuffer(NaiveReplayBuffer):
             raise ValueError(
                 f'episode {number} is not whole: only the last of its {len(episode)} steps may be done; done are'
                 f' {ends.tolist()[:5]}'
-            )
-        if self._max_steps is not None and len(episode) > self._max_steps:
-            raise ValueError(
-                f'episode {number} has {len(episode)} env steps, max_env_steps is {self._max_steps}'
             )
         return episode
 

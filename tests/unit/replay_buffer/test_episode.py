@@ -26,19 +26,9 @@ def number_of(drawn: Batch) -> int:
     return number
 
 
-def kept(lengths: list[int], size: int, most: int) -> list[int]:
-    """Returns the lengths of the newest episodes, at most ``size``, that have room together."""
-    newest: list[int] = []
-    for length in reversed(lengths[-size:]):
-        if sum(newest) + length > most:
-            break
-        newest.insert(0, length)
-    return newest
-
-
-@pytest.mark.parametrize('limits', [{'replay_buffer_size': 5}, {'max_env_steps': 17}])
-def test_the_newest_episodes_that_have_room_are_kept_whole(limits: dict[str, int]) -> None:
+def test_the_newest_episodes_are_kept_whole() -> None:
     rng, lengths = np.random.default_rng(0), []
+    limits = dict(replay_buffer_size=5)
     buffer = EpisodeReplayBuffer(limits)
     for step in range(12):
         if step == 6:
@@ -49,7 +39,7 @@ def test_the_newest_episodes_that_have_room_are_kept_whole(limits: dict[str, int
         pushed = [episode(len(lengths) + i, length) for i, length in enumerate(new)]
         assert buffer.push(pushed, 0) == len(new)
         lengths += new
-        expected = kept(lengths, limits.get('replay_buffer_size', 10**9), limits.get('max_env_steps', 10**9))
+        expected = lengths[-5:]
         assert buffer.episode_len == expected and buffer.count() == len(expected)
         assert buffer.push_count == len(lengths)
         numbers = [number_of(drawn) for drawn in buffer.sample(buffer.count(), 0)]
@@ -84,14 +74,13 @@ def test_an_episode_comes_as_a_batch_or_as_a_list_of_mappings() -> None:
         (Batch.cat([episode(0, 2), episode(1, 2)]), ValueError, r'episode 0 is not whole.*done are \[1, 3\]'),
         (Batch.cat([episode(0, 2), steps(0, 1, 0, 2, 9)]), ValueError, r'not whole.*done are \[1\]'),
         ([episode(0, 2), episode(1, 2).replace(x=np.ones(2))], ValueError, r"new: \['x'\]"),
-        (episode(0, 11), ValueError, 'has 11 env steps, max_env_steps is 10'),
         (Batch(obs=np.zeros((2, 3))), ValueError, 'terminated and truncated, or done'),
     ],
 )
 def test_what_is_no_whole_episode_is_refused_and_nothing_is_stored(
     data: Any, error: type[Exception], match: str
 ) -> None:
-    buffer = EpisodeReplayBuffer(dict(max_env_steps=10))
+    buffer = EpisodeReplayBuffer(None)
     with pytest.raises(error, match=match):
         buffer.push(data, 0)
     assert buffer.count() == buffer.push_count == 0
