@@ -75,6 +75,13 @@ def test_a_run_whose_order_of_answers_decides_says_once_that_it_is_not_exact(
     assert is_exact or 'env_manager.wait_num=4' in said[0]
 
 
+def test_an_evaluation_goes_on_with_all_of_its_envs() -> None:
+    pair = config_pair(manager_={'on_error': 'drop', 'max_restarts': 9})
+    with SerialPipeline(config.compile_config(*pair, seed=3)) as pipeline:
+        budgets = [part._env._budget for part in (pipeline.collector, pipeline.evaluator)]
+    assert [(budget.on_error, budget.max_restarts) for budget in budgets] == [('drop', 9), ('restart', 9)]
+
+
 def write(tmp_path: Path, env_id: str) -> str:
     path = tmp_path / 'mine.py'
     path.write_text(textwrap.dedent(CONFIG).replace('{env_id}', env_id))
