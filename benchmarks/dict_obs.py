@@ -78,7 +78,7 @@ ENVS = {
     'cartpole': (cartpole, 20_000, {}),
     'cells': (minigrid, 30_000, CELLS),
     'numbers': (minigrid, 30_000, {}),
-    'pixels': (pixels, 12_000, {}),
+    'pixels': (pixels, 30_000, {}),
 }
 """Envs, env steps and options: 'cells' are read by convolutions, 'numbers' are the same as one vector."""
 

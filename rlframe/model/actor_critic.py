@@ -47,7 +47,7 @@ class ActorCritic(nn.Module):
         spec: EnvSpec,
         encoder_hidden_size_list: Sequence[int] = (64, 64),
         activation: str = 'tanh',
-        share_encoder: Sharing = False,
+        share_encoder: Sharing = 'images',
         log_std_init: float = 0.0,
         conv_layers: Sequence[Sequence[int]] | None = None,
         image_layout: str = 'auto',
@@ -171,7 +171,7 @@ class RecurrentActorCritic(nn.Module):
         core_hidden_size: int = 64,
         encoder_hidden_size_list: Sequence[int] = (64, 64),
         activation: str = 'tanh',
-        share_encoder: Sharing = False,
+        share_encoder: Sharing = 'images',
         log_std_init: float = 0.0,
         **images: Any,
     ) -> None:

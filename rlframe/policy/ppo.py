@@ -56,7 +56,7 @@ class PPOModel(MemoryModel):
     )
     activation: Literal['relu', 'tanh', 'gelu', 'silu'] = option('tanh', doc='nonlinearity')
     share_encoder: Literal[False, True, 'images'] = option(
-        False,
+        'images',
         doc="what actor and critic share: True all hidden layers, and the core; 'images' the convolutions that read images, if"
         ' there is no core; False nothing',
     )
