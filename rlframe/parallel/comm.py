@@ -223,14 +223,15 @@ class InClusterConfig(OverHTTPConfig):
         None,
         range='[0, inf)',
         unit='logical CPUs',
-        doc='CPUs that Ray reserves for each worker that -m parallel starts; None: 1 if all workers fit, else 0',
+        doc='CPUs that Ray reserves for each worker that -m parallel starts; None: 1, or policy.learn.num_learners for the learner, if'
+        ' all workers fit, else 0',
         may_change=True,
     )
     num_gpus: float | None = option(
         None,
         range='[0, inf)',
         unit='logical GPUs',
-        doc='GPUs that Ray reserves for the worker, which sees no others; None: 1 for a learner on a GPU, else 0',
+        doc='GPUs that Ray reserves for the worker, which sees no others; None: policy.learn.num_learners for a learner on GPUs, else 0',
         may_change=True,
     )
 

@@ -103,11 +103,14 @@ def test_error_of_a_worker_is_told_in_words() -> None:
         assert worker.ended.endswith('another config. Copy it.')
 
 
-def test_workers_get_a_cpu_each_if_all_fit_and_share_the_cores_if_not() -> None:
+def test_workers_get_a_cpu_for_each_process_if_all_fit_and_share_the_cores_if_not() -> None:
     with serving('ray', Idle()) as server:
-        for collectors, cpus in ((3, 1.0), (4, 0.0)):
-            launcher = ActorLauncher(config_of(collector_num=collectors), server)
-            assert {own['num_cpus'] for own in launcher._options.values()} == {cpus}
+        for collectors, learners, cpus in ((3, 1, 1.0), (4, 1, 0.0), (1, 3, 1.0), (2, 3, 0.0)):
+            cfg = config_of(collector_num=collectors)
+            cfg.policy.learn.num_learners = learners
+            launcher = ActorLauncher(cfg, server)
+            found = [launcher._options[role]['num_cpus'] for role in ('collector', 'learner')]
+            assert found == [cpus, learners * cpus]
             launcher.close()
 
 
@@ -116,3 +119,7 @@ def test_resources_that_the_cluster_lacks_are_an_error_with_numbers() -> None:
         message = r'parallel\.comm_collector\.num_cpus: actors need .*; free: GPU '
         with pytest.raises(ResourceError, match=message):
             ActorLauncher(config_of(collector_num=2, comm_learner={'num_gpus': 1}), server)
+        cfg = config_of(collector_num=1)
+        cfg.policy.device, cfg.policy.cuda, cfg.policy.learn.num_learners = 'cuda', None, 2
+        with pytest.raises(ResourceError, match=r'1 x \{GPU: 2\} .*; free: GPU 0 of 0'):
+            ActorLauncher(cfg, server)

@@ -173,13 +173,14 @@ def _reserved(session: RaySession, cfg: ExperimentConfig) -> dict[str, dict[str,
 
 
 def _options(cfg: ExperimentConfig, cpus: float) -> dict[str, dict[str, float]]:
-    """Returns the resources of a worker of each role, with these CPUs where the options do not say."""
+    """Returns the resources of a worker of each role, with these CPUs for each of its processes where the options do not say."""
     found = {}
+    processes = {'collector': 1, 'learner': cfg.policy.learn.get('num_learners', 1)}
     for role, name in SECTIONS.items():
-        section = cfg['parallel'][name]
+        section, count = cfg['parallel'][name], processes[role]
         found[role] = {
-            'num_cpus': cpus if section.num_cpus is None else section.num_cpus,
-            'num_gpus': _gpus(role, cfg) if section.num_gpus is None else section.num_gpus,
+            'num_cpus': count * cpus if section.num_cpus is None else section.num_cpus,
+            'num_gpus': _gpus(role, cfg, count) if section.num_gpus is None else section.num_gpus,
         }
     return found
 
@@ -190,10 +191,10 @@ def _demands(cfg: ExperimentConfig, options: Mapping[str, Mapping[str, float]]) 
     return [actor_resources(options[role]) for role, count in counts.items() for _ in range(count)]
 
 
-def _gpus(role: str, cfg: ExperimentConfig) -> float:
-    """Returns the GPUs of a worker whose options do not say."""
+def _gpus(role: str, cfg: ExperimentConfig, count: int) -> float:
+    """Returns the GPUs of a worker of so many processes whose options do not say."""
     name, cuda = cfg.policy.device, cfg.policy.cuda
     if role != 'learner' or cuda is False or name == 'cpu':
         return 0.0
     is_wanted = bool(cuda) or name.startswith('cuda')
-    return 1.0 if is_wanted or ray.cluster_resources().get('GPU', 0.0) >= 1.0 else 0.0
+    return float(count) if is_wanted or ray.cluster_resources().get('GPU', 0.0) >= 1.0 else 0.0
