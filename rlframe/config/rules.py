@@ -393,7 +393,7 @@ def _stays_on_the_device(known: Known) -> list[ConfigError]:
     if known.get(f'{COLLECTOR}.type') != TENSOR:
         return []
     expected = dict(NOT_ON_A_DEVICE)
-    manager = known.get('env.manager.type')
+    manager = known.get('env.manager.type', '')
     is_known = manager in ENV_MANAGER_REGISTRY.names()
     if is_known and not hasattr(ENV_MANAGER_REGISTRY.get(manager), 'device_step'):
         expected['env.manager.type'] = 'torch_vector'
