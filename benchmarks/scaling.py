@@ -2,6 +2,7 @@
 
 usage: python benchmarks/scaling.py PART [--pairs 5] [--microseconds 200] [--env-steps 20480] [--most 2] [--batch-size 2048]
                                     [--transport flask_fs]
+       python benchmarks/scaling.py returns [--configs NAME ...] [--seeds 0 1 2 3 4] [--results FILE]
 
     overlap     the seconds of a run that collects a round ahead in a child process, over those of a serial run
     ray         the same with a Ray actor in place of the child process
@@ -9,15 +10,20 @@ usage: python benchmarks/scaling.py PART [--pairs 5] [--microseconds 200] [--env
     impala      env steps/s of IMPALA with Ray actors that do not wait, over those of PPO with as many that do
     actors      seconds of collection in a round with 1, 2, ... Ray actors, measured and predicted
     learners    seconds of an update with 1, 2, ... learners, measured and predicted
+    returns     returns of runs that collect a round ahead, beside those of serial runs with the same seeds, and their difference
 
 Each step of CartPole keeps its processor busy, as a simulator does. Runs are compared in pairs, in turns, and timed between their
 first and last tenth, without evaluations. In the first three parts the policy is the DQN of W1, with as many updates in a round as
 make collection and learning cost the same. Prints one JSON line.
+
+The part ``returns`` trains shipped configs as they are, but to the end of their budget. Finished runs are kept in
+benchmarks/overlap_returns.json and skipped, so an interrupted command goes on where it was.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import statistics
@@ -47,6 +53,11 @@ DQN = {
 }
 """The DQN of W1, as overrides of cartpole_dqn."""
 RAY = {'collector.backend': 'ray'}
+RESULTS = Path(__file__).with_name('overlap_returns.json')
+LEARNED = 'cartpole_ppo', 'pendulum_sac', 'lunarlander_dqn'
+"""Shipped configs whose returns are compared."""
+SERIAL, AHEAD = SIDES = 'serial', 'a round ahead'
+"""Values 0 and 1 of collector.overlap."""
 
 
 class Size(NamedTuple):
@@ -228,6 +239,51 @@ def learners(args: argparse.Namespace) -> dict[str, Any]:
     return {**shown, 'fixed, ms': round(1e3 * fixed, 2), 'message, ms': round(1e3 * message, 2)}
 
 
+def returns(args: argparse.Namespace) -> dict[str, Any]:
+    """Returns, for each config, the return of each seed of both sides, and the mean difference with its bootstrap interval."""
+    from time_to_return import Results, where
+
+    from rlframe.app.comparison import bootstrap
+
+    results = Results(args.results)
+    for seed, name, side in itertools.product(args.seeds, args.configs, SIDES):
+        if not results.has(name, seed, side):
+            found = {'config': name, 'seed': seed, 'side': side, **learned(name, seed, SIDES.index(side))}
+            results.add({**found, 'where': where()})
+    shown: dict[str, Any] = {}
+    for name in args.configs:
+        serial, ahead = (
+            [r['return'] for s in args.seeds for r in results.records if key(r) == (name, s, side)]
+            for side in SIDES
+        )
+        difference = np.subtract(ahead, serial)
+        ends = [float(difference.mean()), *map(float, bootstrap(difference))]
+        shown[name] = {SERIAL: serial, AHEAD: ahead, 'difference': [round(end, 2) for end in ends]}
+    return shown
+
+
+def key(record: Any) -> tuple[str, int, str]:
+    """Returns what a record is of."""
+    return record['config'], record['seed'], record['side']
+
+
+def learned(name: str, seed: int, overlap: int) -> dict[str, Any]:
+    """Trains a shipped config to the end of its budget; returns env steps, CPU seconds and the mean of 100 greedy episodes."""
+    from whole_runs import play
+
+    began = os.times()
+    pair = read_config(str(CONFIGS / f'{name}.py'))
+    cfg = compile_config(*pair, seed=seed, overrides={'collector.overlap': overlap, 'cuda': False})
+    with tempfile.TemporaryDirectory() as folder, SerialPipeline(cfg, Path(folder)) as pipeline:
+        pipeline.evaluator.should_eval = lambda *_: False
+        while not pipeline.finished:
+            pipeline.step()
+        face, steps = pipeline.policy.eval_mode, pipeline.progress.envstep
+        mean = play(cfg.env.env_id, lambda obs: face.forward(obs, np.arange(len(obs)))['action'])
+    cpu = sum(os.times()[:4]) - sum(began[:4])
+    return {'env_steps': steps, 'cpu_seconds': round(cpu, 1), 'return': round(mean, 2)}
+
+
 def beside(found: dict[int, float], predict: Callable[[int], float], what: str) -> dict[str, Any]:
     """Returns measured seconds beside predicted ones, in milliseconds."""
     rows = {
@@ -242,6 +298,7 @@ PARTS: dict[str, Callable[[argparse.Namespace], dict[str, Any]]] = {
     'impala': impala,
     'actors': actors,
     'learners': learners,
+    'returns': returns,
 }
 
 
@@ -257,7 +314,11 @@ def main() -> None:
     parser.add_argument(
         '--transport', default='flask_fs', choices=('flask_fs', 'ray'), help='of the part parallel'
     )
+    parser.add_argument('--configs', nargs='+', default=LEARNED, metavar='NAME', help='of the part returns')
+    parser.add_argument('--seeds', nargs='+', type=int, default=range(5), help='of the part returns')
+    parser.add_argument('--results', type=Path, default=RESULTS, help='file of records of the part returns')
     args = parser.parse_args()
+    args.results = args.results.absolute()
     os.chdir(tempfile.mkdtemp())
     sys.stdout.write(json.dumps({'part': args.part, **PARTS[args.part](args)}) + '\n')
 

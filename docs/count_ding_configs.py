@@ -26,10 +26,13 @@ from time import perf_counter
 from typing import Any
 
 from rlframe.config import compile_config, read_config
-from rlframe.config.ding import known_policy
+from rlframe.config.components import plain_type
+from rlframe.config.ding_convert import Draft
+from rlframe.config.ding_table import TYPES
 from rlframe.errors import ConfigErrors, EnvError, MissingDependencyError, RLFrameError
 from rlframe.pipeline import SerialPipeline
 from rlframe.registry import POLICY_REGISTRY
+from rlframe.utils.field import to_plain
 
 PAGE = Path(__file__).with_name('from_ding.md')
 BEGIN, END = '<!-- count_ding_configs.py begins -->', '<!-- count_ding_configs.py ends -->'
@@ -106,7 +109,8 @@ def compiled(file: Path) -> dict[str, Any] | None:
                 return None
             sys.stderr.write(f'not read: {file}: {str(error).splitlines()[0]}\n')
             return None
-        policy = known_policy(main_config, create_config)
+        kind = plain_type(Draft(to_plain(main_config), to_plain(create_config)).kind('policy'))
+        policy = TYPES['policy'].get(kind, kind) if isinstance(kind, str) else ''
         if policy not in POLICY_REGISTRY.names():
             return None
         try:

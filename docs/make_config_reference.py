@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rlframe.app.explain import flat_fields, meaning_of
+from rlframe.app.explain import flat_fields
 from rlframe.config import FORWARDED
 from rlframe.config.schema import (
     ALIASES,
@@ -204,7 +204,7 @@ def _cells(key: str, field: Field, default: str) -> tuple[str, ...]:
     return (
         f'`{key}`',
         default,
-        meaning_of(field),
+        f'{field.doc} (reaches: {field.reaches})'.lstrip() if field.reaches else field.doc,
         accepted,
         field.unit,
         'may change' if field.may_change else '',

@@ -64,11 +64,6 @@ def value_of(cfg: Any, key: str) -> Any:
     return dict(to_plain(config.section_at(cfg, path)))[name]
 
 
-def meaning_of(field: Field) -> str:
-    """Returns the description of an option and its reach."""
-    return f'{field.doc} (reaches: {field.reaches})'.lstrip() if field.reaches else field.doc
-
-
 def registry_of(kind: str, name: str) -> Registry[Any]:
     """Returns the registry of a component: one of the two for a commander, whose name decides."""
     is_parallel = kind == 'commander' and name in PARALLEL_COMMANDER_REGISTRY

@@ -184,8 +184,6 @@ def svg_of(figure: Figure) -> str:
     return drawn.getvalue()
 
 
-FEW = 6
-"""With at most this many different numbers, each has a place and a label of its own."""
 WIDE_RANGE = 30
 """Ratio of the largest to the smallest number above which an axis is logarithmic."""
 LONGEST = 18
@@ -197,14 +195,13 @@ def scatter_panels(
     scores: Sequence[float],
     metric: str,
     title: str,
-    log_keys: Sequence[str] = (),
 ) -> Figure:
     """Draws the trials of a search, the best one first: a panel for each option, with a point for each trial."""
     across = min(3, len(columns))
     height = 0.8 + 3.2 * math.ceil(len(columns) / across)
     figure, panels = _panels(len(columns), across, 1.2 + 4 * across, height)
     for axes, (key, values) in zip(panels, columns.items(), strict=True):
-        places = _places(axes, values, key in log_keys)
+        places = _places(axes, values)
         axes.scatter(places[1:], scores[1:], s=26, alpha=0.6, color=COLORS[0], linewidths=0)
         axes.scatter(places[:1], scores[:1], s=150, marker='*', color=COLORS[1], edgecolors='white', zorder=3)
         axes.set_xlabel('.'.join(key.split('.')[-2:]))
@@ -215,30 +212,16 @@ def scatter_panels(
     return figure
 
 
-def _places(axes: Axes, values: Sequence[Any], is_log: bool) -> list[float]:
-    """Prepares the x axis for the values of an option, and returns the place of each value."""
-    numbers = [value for value in values if isinstance(value, int | float) and not isinstance(value, bool)]
-    if len(numbers) < len(values) or len(set(numbers)) <= FEW:  # numbers first, then other values
-        names = list(dict.fromkeys([*map(_value, sorted(numbers)), *sorted(map(_value, values))]))
-        labels = [textwrap.shorten(name, LONGEST, placeholder='...') for name in names]
-        axes.set_xticks(
-            range(len(names)), labels, rotation=35, ha='right', rotation_mode='anchor', fontsize=8
-        )
-        axes.set_xlim(-0.6, len(names) - 0.4)
-        return [float(names.index(_value(value))) for value in values]
-    low, high = min(numbers), max(numbers)
-    if low > 0 and (is_log or high / low > WIDE_RANGE):
+def _places(axes: Axes, values: Sequence[Any]) -> Sequence[Any]:
+    """Prepares the x axis for the values of an option, and returns what to draw: numbers, or all as categories."""
+    if not all(isinstance(value, int | float) and not isinstance(value, bool) for value in values):
+        axes.tick_params(axis='x', labelrotation=35, labelsize=8)
+        return [textwrap.shorten(str(value), LONGEST, placeholder='...') for value in values]
+    if min(values) > 0 and max(values) / min(values) > WIDE_RANGE:
         axes.set_xscale('log')
-        ticks = [float(f'{tick:.2g}') for tick in np.geomspace(low, high, 4)]
-        axes.set_xticks(ticks, [f'{tick:g}' for tick in ticks])
-        axes.minorticks_off()
     else:
         axes.locator_params(axis='x', nbins=5)
-    return [float(number) for number in numbers]
-
-
-def _value(value: Any) -> str:
-    return f'{value:g}' if isinstance(value, float) else str(value)
+    return values
 
 
 def _text(text: str) -> str:

@@ -9,14 +9,14 @@ from __future__ import annotations
 import importlib.util
 import keyword
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from rlframe import config
-from rlframe.app.explain import options_of_config, plain
+from rlframe.app.explain import options_of_config
 from rlframe.app.training import starting_config
-from rlframe.config.ding_convert import Change
+from rlframe.config.ding import summary
 from rlframe.config.writer import as_code, import_block
 from rlframe.envs.worlds import World
 from rlframe.errors import ConfigError
@@ -161,8 +161,7 @@ def import_ding(path: str, out: str | None = None, parallel: bool = False) -> di
         parallel: Whether a config of DI-engine's parallel mode becomes one of rlframe's, or one with Ray actors.
 
     Returns:
-        The path of the ``file``, the options that were ``renamed``, ``converted`` and ``dropped``, and the ``defaults``
-        of DI-engine that were filled in, as JSON-able data.
+        The path of the ``file``, the ``changes`` as the text that a run warns of, and what to run ``next``.
 
     Raises:
         ConfigError: If it is no config of DI-engine, cannot be translated, or the file exists.
@@ -181,55 +180,10 @@ def import_ding(path: str, out: str | None = None, parallel: bool = False) -> di
     name = re.sub(r'[^\w.-]', '_', Path(path).name)  # it becomes part of a docstring
     head = f'Translated from {name}, a config of DI-engine, by rlframe import-ding.'
     write_new(file, config_text(head, facts, translated.main_config, translated.create_config))
-    return {'file': str(file), **_told(translated.changes), 'next': command}
-
-
-def _told(changes: Iterable[Change]) -> dict[str, Any]:
-    """Returns the changes of a translation by kind."""
-    found: dict[str, Any] = {'renamed': [], 'converted': [], 'dropped': [], 'defaults': {}}
-    for change in changes:
-        became = plain(change.became)
-        if not change.key:
-            found['defaults'] |= became
-        elif not change.became:
-            found['dropped'].append({'key': change.key, 'why': change.reason})
-        elif list(change.became.values()) == [change.value] and not change.reason:
-            found['renamed'].append({'key': change.key, 'new': next(iter(became))})
-        else:
-            found['converted'].append(
-                {'key': change.key, 'value': plain(change.value), 'new': became, 'why': change.reason}
-            )
-    return found
+    return {'file': str(file), 'changes': summary(translated.changes), 'next': command}
 
 
 def ding_text(found: Mapping[str, Any], width: int) -> str:
     """Returns the result of ``import_ding`` as text of at most ``width`` columns."""
-    lines = [f'wrote {found["file"]}']
-    lines += _block('renamed', [f'{row["key"]} -> {row["new"]}' for row in found['renamed']], width)
-    lines += _block('converted', [_converted(row) for row in found['converted']], width)
-    lines += _block('dropped', _dropped(found['dropped']), width)
-    filled = ', '.join(f'{key}={value!r}' for key, value in found['defaults'].items())
-    lines += _block("filled in, DI-engine's defaults", [filled] if filled else [], width)
-    differs = wrapped('What behaves differently from DI-engine is in docs/from_ding.md.', 0, width)
-    return '\n'.join([*lines, '', *differs, f'next: {found["next"]}'])
-
-
-def _block(heading: str, texts: list[str], width: int) -> list[str]:
-    if not texts:
-        return []
-    lines = [line for text in texts for line in wrapped(text, 2, width)]
-    return ['', f'{heading}:', *lines]
-
-
-def _converted(row: Mapping[str, Any]) -> str:
-    new = ', '.join(f'{key}={value!r}' for key, value in row['new'].items())
-    why = f' ({row["why"]})' if row['why'] else ''
-    return f'{row["key"]}={row["value"]!r} -> {new}{why}'
-
-
-def _dropped(rows: list[Mapping[str, Any]]) -> list[str]:
-    """Returns a text for each reason."""
-    by_reason: dict[str, list[str]] = {}
-    for row in rows:
-        by_reason.setdefault(row['why'], []).append(row['key'])
-    return [f'{", ".join(keys)}: {why}' for why, keys in by_reason.items()]
+    lines = [line for text in found['changes'].split('\n') for line in wrapped(text.strip(), 2, width)]
+    return '\n'.join([f'wrote {found["file"]}', '', *lines, '', f'next: {found["next"]}'])

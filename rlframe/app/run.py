@@ -18,7 +18,7 @@ from rlframe.pipeline import build
 from rlframe.pipeline.resume import resume as find_resumption
 from rlframe.pipeline.saying import short_path
 from rlframe.pipeline.serial import SerialPipeline
-from rlframe.pipeline.training import run_shown
+from rlframe.pipeline.training import run_shown, run_until
 from rlframe.run.exit_guard import Interrupt
 from rlframe.run.manifest import read_manifest
 from rlframe.run.progress import Progress, evaluation_of
@@ -110,7 +110,7 @@ class Run:
                     shown: dict[str, Any] = dict(since=since, commands=self._commands)
                     run_shown(pipeline, self._saved, lambda: stop.received is not None, **shown)
                 elif not pipeline.complete:
-                    _run_quietly(pipeline, lambda: stop.received is not None)
+                    run_until(pipeline, lambda: stop.received is not None)
             finally:
                 self._release()
         if stop.received is not None:
@@ -359,13 +359,3 @@ class Run:
             f'Run({short_path(self.folder)!r}: {self.config.policy.type} on {self.env_name},'
             f' {self.progress.envstep:,} env steps{best}{", solved" if self.solved else ""})'
         )
-
-
-def _run_quietly(pipeline: SerialPipeline | ParallelPipeline, is_stopped: Callable[[], bool]) -> None:
-    """Trains without a display."""
-    if not isinstance(pipeline, SerialPipeline):
-        pipeline.run(lambda _: is_stopped())
-        return
-    pipeline.run(lambda _: is_stopped(), is_stopped)
-    if is_stopped():
-        pipeline.checkpoints.save_latest()

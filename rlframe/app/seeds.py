@@ -223,6 +223,8 @@ def main() -> None:
 
     Stdin also says whether to resume the newest run of the config, and the folder of the runs. SIGTERM saves the run and ends it.
     """
+    from rlframe.pipeline.training import run_until
+
     stopped: list[int] = []
     cfg, resumes, place = from_bytes(sys.stdin.buffer.read())
     signal.signal(signal.SIGTERM, lambda number, _: stopped.append(number))
@@ -230,7 +232,7 @@ def main() -> None:
         with exits_as_errors(), _pipeline(cfg, resumes, place) as pipeline:
             last = monotonic()
 
-            def is_over(_: Any = None) -> bool:
+            def is_over() -> bool:
                 nonlocal last
                 if monotonic() - last > MESSAGE_SECONDS:
                     last = monotonic()
@@ -239,9 +241,7 @@ def main() -> None:
 
             _send(pipeline, 'running')
             if not pipeline.complete:
-                pipeline.run(is_over, is_over)
-            if stopped:
-                pipeline.checkpoints.save_latest()
+                run_until(pipeline, is_over)
             outcome = 'not solved' if pipeline.evaluator.goal else 'done'
             _send(pipeline, 'interrupted' if stopped else 'solved' if pipeline.solved else outcome)
     except RLFrameError as error:

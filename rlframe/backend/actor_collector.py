@@ -21,19 +21,38 @@ from rlframe.backend.shares import (
     shares,
     writable,
 )
-from rlframe.backend.states import checked_actors
 from rlframe.data.faces import acting_of
-from rlframe.errors import ConfigError
+from rlframe.errors import CheckpointMismatchError, ConfigError
 from rlframe.run.metrics import ScalarWriter
 from rlframe.run.progress import Progress
 from rlframe.utils.field import ResolvedConfig
-from rlframe.utils.schema import part
+from rlframe.utils.schema import COUNT, DICT, FLAG, INT, LIST, Schema, check_state, list_of, maybe, part
 from rlframe.worker.collector.base_serial_collector import ISerialCollector
 from rlframe.worker.collector.battle_collector import PlayerLog
 from rlframe.worker.collector.episode_log import WINDOW, EpisodeLog
 from rlframe.worker.collector.serial_collector import SampleSerialCollector
 
 TARGETS = ('n_sample', 'n_episode')
+STATE: Schema = {
+    'actors': list_of(maybe(DICT)),
+    'pool?': DICT,
+    'ranks?': list_of(COUNT),
+    'to_reset': list_of(COUNT),
+    'publisher?': {'version?': INT, 'weights?': DICT, 'batches?': DICT},
+    'ready': list_of({'size': COUNT}),
+    'held': list_of(DICT),
+    'log': DICT,
+    'players': LIST,
+    'last_print_iter': INT,
+    'discarded': COUNT,
+    'counts': list_of(COUNT, 4),
+}
+ACTOR: Schema = {
+    'collector': {'discarded': COUNT},
+    'acting': maybe(DICT),
+    'rng': maybe(DICT),
+    'at_random': FLAG,
+}
 
 
 class ActorCollector(ISerialCollector):
@@ -441,15 +460,28 @@ class ActorCollector(ISerialCollector):
             CheckpointStateError: If a part is missing or invalid.
         """
         ranks, state = self._pool.ranks, state_dict
-        saved = checked_actors(state, len(ranks))
-        self._drain()
+        check_state(state, STATE)
+        saved: list[Any] = state['actors']
+        if len(saved) != len(ranks):
+            raise CheckpointMismatchError(
+                f'{len(saved)} actors there, {len(ranks)} here',
+                where='policy.collect.collector.num_collectors',
+            )
         known = {rank: (own,) for rank, own in zip(ranks, saved, strict=True) if own is not None}
+        for rank, (own,) in known.items():
+            check_state(own, ACTOR, f'actors.{rank}')
+        with part('ranks'):
+            here = dict(zip(state.get('ranks', ranks), ranks, strict=True))
+        with part('to_reset'):
+            to_reset = {*(here[rank] for rank in state['to_reset']), *(set(ranks) - set(known))}
+        self._drain()
         for rank, acting in self._pool.ask_all('load', known).items():
             self._take_acting(rank, acting)
-        self._pool.load_state_dict(state.get('pool', {}))
-        here = dict(zip(state.get('ranks', ranks), ranks, strict=True))
-        self._publisher.load_state_dict(state.get('publisher', {}), here)
-        self._to_reset = {*(here[rank] for rank in state['to_reset']), *(set(ranks) - set(known))}
+        with part('pool'):
+            self._pool.load_state_dict(state.get('pool', {}))
+        with part('publisher'):
+            self._publisher.load_state_dict(state.get('publisher', {}), here)
+        self._to_reset = to_reset
         with part('ready'):
             newest = self._publisher.version
             self._ready = ReadyQueue(Ready.from_state_dict(one, newest) for one in state['ready'])

@@ -8,7 +8,7 @@ Nothing here imports torch, gymnasium or ray.
 """
 
 from rlframe.config.compile import FORWARDED, compile_config, parse_overrides, parse_value
-from rlframe.config.components import full_key, leaf_keys, section_at
+from rlframe.config.components import full_key, leaf_keys, section_at, value_at
 from rlframe.config.ding import Translation, from_ding, is_ding
 from rlframe.config.reader import (
     check_env_is_named,
@@ -74,6 +74,7 @@ __all__ = [
     'shared_fingerprint',
     'split_config',
     'unread_user_keys',
+    'value_at',
     'warn_of_own_parts',
     'with_env',
     'without_parallel',

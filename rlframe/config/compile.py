@@ -17,6 +17,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from rlframe.config.components import (
+    MISSING,
     components_of,
     drop_replaced_backend,
     find_schema,
@@ -28,6 +29,8 @@ from rlframe.config.components import (
     plain_type,
     section_at,
     set_path,
+    take_at,
+    value_at,
 )
 from rlframe.config.ding import from_ding, is_ding, summary
 from rlframe.config.rules import cross_errors, cross_warnings, parallel_errors
@@ -144,7 +147,7 @@ def compile_config(  # noqa: PLR0913  # DI-engine's users call it with create_cf
         logging.getLogger('rlframe.config').info('seed %d was drawn at random', values['seed'])
     defaults = dict(_leaves(check_values({}, options)[0], options))
     user_keys = [k for k, _ in _leaves(tree, options) if not _same(known[k], defaults[k])]
-    may_change = {key: _field_at(options, key).may_change for key in known}
+    may_change = {key: value_at(options, key).may_change for key in known}
     cfg = ResolvedConfig(values, user_keys, may_change)
     object.__setattr__(dict.__getitem__(cfg, 'policy'), '_whole', cfg)
     return cast('ExperimentConfig', cfg)
@@ -231,12 +234,6 @@ def _withheld(key: str) -> ConfigError:
     return ConfigError(message, where=key, remedy=f'Set {what} again, on the command line or in the config.')
 
 
-def _field_at(options: Options, key: str) -> Any:
-    """Returns the declared option of a dotted key; None if there is none."""
-    *path, name = key.split('.')
-    return section_at(options, path).get(name)
-
-
 def _is_below(key: str, sections: Sequence[str]) -> bool:
     return any((key + '.').startswith(section + '.') for section in sections)
 
@@ -267,30 +264,24 @@ def _forward_up(tree: Tree, options: Options, errors: list[ConfigError]) -> None
         declared = section_at(options, path)
         if isinstance(declared, dict) and declared[name].default is REQUIRED:
             declared[name] = dataclasses.replace(declared[name], default=None)
-        section = section_at(tree, path)
-        if not isinstance(section, dict) or name not in section:
-            continue
-        value = section.pop(name)
-        *source_path, source_name = source.split('.')
-        stated = section_at(tree, source_path)
-        if source_name not in stated:
+        value, stated = take_at(tree, target, MISSING), value_at(tree, source, MISSING)
+        if value is not MISSING and stated is MISSING:
             set_path(tree, source.split('.'), value)
-        elif not _same(stated[source_name], value):
-            message = f'two values: {value!r} here and {stated[source_name]!r} in {source}'
+        elif value is not MISSING and not _same(stated, value):
+            message = f'two values: {value!r} here and {stated!r} in {source}'
             errors.append(ConfigError(message, where=target, remedy=f'Set {source} alone.'))
 
 
 def _forward_down(values: Tree, options: Options) -> None:
     for target, source in _forwarded(options):
-        *path, name = source.split('.')
-        set_path(values, target.split('.'), section_at(values, path)[name])
+        set_path(values, target.split('.'), value_at(values, source))
 
 
 def _forwarded(options: Options) -> list[tuple[str, str]]:
     """Returns the rows of ``FORWARDED`` that both components declare with the same unit."""
 
     def unit(key: str) -> str | None:
-        field = _field_at(options, key)
+        field = value_at(options, key)
         return field.unit if isinstance(field, Field) else None
 
     return [row for row in FORWARDED.items() if unit(row[0]) is not None and unit(row[0]) == unit(row[1])]

@@ -63,6 +63,23 @@ def section_at(tree: Mapping[str, Any], path: Iterable[str]) -> Mapping[str, Any
     return section if isinstance(section, Mapping) else {}
 
 
+MISSING: Any = type('Missing', (), {'__repr__': lambda self: 'MISSING', '__bool__': lambda self: False})()
+"""Result of ``value_at`` and ``take_at`` for a missing key, if it is asked for."""
+
+
+def value_at(tree: Mapping[str, Any], key: str, default: Any = None) -> Any:
+    """Returns the value at a dotted key, or the default if it is missing."""
+    *path, name = key.split('.')
+    return section_at(tree, path).get(name, default)
+
+
+def take_at(tree: Tree, key: str, default: Any = None) -> Any:
+    """Removes the value at a dotted key and returns it, or the default if it is missing."""
+    *path, name = key.split('.')
+    section = section_at(tree, path)
+    return section.pop(name, default) if isinstance(section, dict) else default
+
+
 def set_path(tree: Tree, path: Sequence[str], value: Any) -> None:
     """Sets a value, making the sections above it.
 

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from rlframe.config import ding_convert, ding_table
-from rlframe.config.components import full_key, plain_type, section_at
-from rlframe.config.ding_convert import MISSING, SYSTEM, Change, Draft
+from rlframe.config.components import MISSING, full_key, plain_type, section_at
+from rlframe.config.ding_convert import SYSTEM, Change, Draft
 from rlframe.config.schema import ALL_COMPONENTS, Tree
 from rlframe.errors import ConfigError
 from rlframe.registry import ENV_REGISTRY, POLICY_REGISTRY
@@ -156,7 +156,10 @@ def _policy(draft: Draft, is_own: bool) -> str:
     Raises:
         ConfigError: If it is unknown to rlframe, and the config imports no module that could register it.
     """
-    given, name = draft.kind('policy'), _own_name(draft.kind('policy'))
+    given = draft.kind('policy')
+    name = plain_type(given)
+    if isinstance(name, str):
+        name = ding_table.TYPES['policy'].get(name, name)
     if isinstance(name, str) and name not in POLICY_REGISTRY.names() and not is_own:
         instead = ding_table.INSTEAD.get(name, '')
         known = f'Policies here: {", ".join(POLICY_REGISTRY.names())}.'
@@ -167,18 +170,6 @@ def _policy(draft: Draft, is_own: bool) -> str:
         )
     draft.set_kind('policy', name, '')
     return name if isinstance(name, str) else ''
-
-
-def _own_name(kind: Any) -> Any:
-    """Returns rlframe's name of a policy of DI-engine, also if rlframe does not have it."""
-    name = plain_type(kind)
-    return ding_table.TYPES['policy'].get(name, name) if isinstance(name, str) else name
-
-
-def known_policy(main_config: Mapping[str, Any], create_config: Mapping[str, Any]) -> str:
-    """Returns rlframe's name of a config's policy, or an empty string if it has none of that name."""
-    name = _own_name(Draft(to_plain(main_config), to_plain(create_config)).kind('policy'))
-    return name if name in POLICY_REGISTRY.names() else ''
 
 
 def _refuse_other_learning(draft: Draft) -> None:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from rlframe.config.components import leaf_keys, section_at, set_path
+from rlframe.config.components import MISSING, leaf_keys, section_at, set_path, take_at, value_at
 from rlframe.config.ding_table import (
     ACTOR_CRITIC,
     CONVOLUTIONS,
@@ -22,8 +22,6 @@ from rlframe.config.ding_table import (
 )
 from rlframe.config.schema import ALL_COMPONENTS, Tree
 
-MISSING: Any = type('Missing', (), {'__repr__': lambda self: 'MISSING', '__bool__': lambda self: False})()
-"""Result of ``Draft.get`` and ``Draft.take`` for a missing key."""
 SYSTEM = 'system_config'
 """Key of the main config under which the third part of a config of DI-engine's parallel mode lies."""
 _PATHS = {part.name: part.path for part in ALL_COMPONENTS}
@@ -46,8 +44,6 @@ class Change:
         options = ', '.join(f'{key}={value!r}' for key, value in self.became.items())
         if not self.key:
             return f'{self.reason}: {options}'
-        if not self.became:
-            return f'{self.key} is not used: {self.reason}'
         is_renamed = list(self.became.values()) == [self.value] and not self.reason
         text = (
             f'{self.key} -> {next(iter(self.became))}'
@@ -75,14 +71,11 @@ class Draft:
 
     def get(self, key: str, default: Any = MISSING) -> Any:
         """Returns the value of a dotted key of the main config."""
-        *path, name = key.split('.')
-        return section_at(self.main, path).get(name, default)
+        return value_at(self.main, key, default)
 
     def take(self, key: str, default: Any = MISSING) -> Any:
         """Returns the value of a dotted key of the main config and removes it."""
-        *path, name = key.split('.')
-        section = section_at(self.main, path)
-        return section.pop(name, default) if isinstance(section, dict) else default
+        return take_at(self.main, key, default)
 
     def put(self, key: str, value: Any) -> None:
         """Sets a dotted key of the main config."""

@@ -145,8 +145,9 @@ def _differs_between_collectors(known: Known) -> ConfigError | None:
 def _gives_first_priorities(known: Known) -> list[ConfigError]:
     if known.get('policy.first_priority') != 'error':
         return []
-    message = "the collector 'sample' gives first priorities to the replay buffer 'advanced', for a policy with priorities"
-    needed = {f'{COLLECTOR}.type': 'sample', f'{BUFFER}.type': 'advanced', 'policy.priority': True}
+    buffer = 'sequence' if _is_recurrent(known) else 'advanced'
+    message = f"the collector 'sample' gives first priorities to the replay buffer {buffer!r}, for a policy with priorities"
+    needed = {f'{COLLECTOR}.type': 'sample', f'{BUFFER}.type': buffer, 'policy.priority': True}
     return [
         _bad(known, key, message, f"{value!r}, or policy.first_priority='largest'")
         for key, value in needed.items()
@@ -457,7 +458,6 @@ def parallel_errors(known: Known) -> list[ConfigError]:
         _drives_its_collector(known),
         _plays_a_league(known),
         _collects_and_scores_episodes(known),
-        _same_turns(known),
         _takes_turns(known),
         _ages_in_its_buffer(known),
         *_no_address(known),
@@ -513,14 +513,6 @@ def _collects_and_scores_episodes(known: Known) -> ConfigError | None:
             message = f'there is no parallel mode with it: {why}'
             return _bad(known, key, message, remedy='Train in serial mode: -m serial.')
     return None
-
-
-def _same_turns(known: Known) -> ConfigError | None:
-    key, other = 'parallel.comm_learner.lockstep', f'{COMMANDER}.lockstep'
-    if key not in known or other not in known or known[key] == known[other]:
-        return None
-    message = 'commander and learner have to agree on whether collection and training take turns'
-    return _bad(known, key, message, f'{other} ({known[other]})')
 
 
 def _takes_turns(known: Known) -> ConfigError | None:

@@ -21,6 +21,8 @@ from rlframe.config.components import (
     find_schema,
     options_of,
     section_at,
+    take_at,
+    value_at,
 )
 from rlframe.config.schema import HOOKS, LOCAL, PARALLEL, PARALLEL_ONLY, ROLES, Tree
 from rlframe.config.trust import Data
@@ -29,7 +31,7 @@ from rlframe.registry import BACKEND_REGISTRY
 from rlframe.utils.field import ResolvedConfig, to_plain
 from rlframe.utils.files import whole_file, write_private
 from rlframe.utils.secrets import REDACTED, redacted
-from rlframe.utils.strict_json import to_tagged
+from rlframe.utils.strict_json import FLOAT
 
 
 class _Code:
@@ -61,7 +63,8 @@ def write_total_config(path: str | Path, main: Mapping[str, Any], create: Mappin
 
 
 def _json_text(main: Mapping[str, Any], create: Mapping[str, Any]) -> str:
-    return json.dumps(to_tagged(config_data(main, create)), indent=2, allow_nan=False) + '\n'
+    data = _as_json({'main_config': redacted(main), 'create_config': redacted(create)}, is_text=True)
+    return json.dumps(data, indent=2, allow_nan=False) + '\n'
 
 
 def config_data(main: Mapping[str, Any], create: Mapping[str, Any]) -> dict[str, Any]:
@@ -82,7 +85,7 @@ def shared_fingerprint(cfg: Mapping[str, Any]) -> str:
     for name in DEVICE_OPTIONS:
         shared['policy'].pop(name, None)
     shared['policy']['other'].pop('commander', None)
-    text = json.dumps(to_tagged(_as_json(shared)), sort_keys=True, allow_nan=False)
+    text = json.dumps(_as_json(shared, is_text=True), sort_keys=True, allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
@@ -152,12 +155,15 @@ def _python_number(value: Any) -> int | float | None:
     return float(value) if isinstance(value, numbers.Real) else None
 
 
-def _as_json(value: Any) -> Any:
+def _as_json(value: Any, is_text: bool = False) -> Any:
+    """Returns a value as plain data; for a text of JSON, numbers that are not finite are marked, as JSON has none."""
     if isinstance(value, Mapping):
-        return {name: _as_json(below) for name, below in value.items()}
+        return {name: _as_json(below, is_text) for name, below in value.items()}
     if type(value) in (list, tuple):
-        return [_as_json(item) for item in value]
+        return [_as_json(item, is_text) for item in value]
     number = _python_number(value)
+    if is_text and isinstance(number, float) and not math.isfinite(number):
+        return {FLOAT: repr(number)}
     if number is not None:
         return number
     if is_importable(value):
@@ -181,10 +187,7 @@ def split_config(cfg: Mapping[str, Any]) -> tuple[Tree, Tree]:
     main, (_, options) = to_plain(cfg), find_schema(to_plain(cfg), [])
     create: Tree = {'import_names': main.pop('import_names', [])}
     for key, _ in _forwarded(options):
-        *path, name = key.split('.')
-        section = section_at(main, path)
-        if isinstance(section, dict):
-            section.pop(name, None)
+        take_at(main, key)
     for part in reversed(components_of(main)):
         above = section_at(main, part.path[:-1])
         below = above.get(part.path[-1])
@@ -207,11 +210,10 @@ def unread_user_keys(cfg: ResolvedConfig) -> list[str]:
         copies.setdefault(source, []).append(target)
     unread = []
     for key in sorted(cfg._user_keys):
-        path, _, name = key.rpartition('.')
-        if getattr(section_at(options, path.split('.')).get(name), 'ignored', ''):
+        if getattr(value_at(options, key), 'ignored', ''):
             continue
         readers = [key, *copies.get(key, ())]
-        if name not in ('type', 'import_names', 'exp_name') and not any(
+        if key.rpartition('.')[2] not in ('type', 'import_names', 'exp_name') and not any(
             _was_read(cfg, reader) for reader in readers
         ):
             unread.append(key)
@@ -301,10 +303,7 @@ def changeable(cfg: ResolvedConfig) -> Mapping[str, bool]:
 def _merged(data: Data) -> Tree:
     tree, _ = user_tree(data['main_config'], data['create_config'])
     for key in FORWARDED:
-        *path, name = key.split('.')
-        section = section_at(tree, path)
-        if isinstance(section, dict):
-            section.pop(name, None)
+        take_at(tree, key)
     return tree
 
 

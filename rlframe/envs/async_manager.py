@@ -155,8 +155,8 @@ class SubprocessEnvManager(BaseEnvManager):
     @property
     def ready(self) -> IntArray:
         if self.closed or self._all_wait:
-            return self._all
-        return self._all[self._waiting()]
+            return self._ready
+        return self._ready[self._waiting()[self._ready]]
 
     def reset(self, env_id: IntArray | None = None, seed: Sequence[int | None] | None = None) -> None:
         self.launch()
@@ -175,8 +175,7 @@ class SubprocessEnvManager(BaseEnvManager):
             self._answered[env] = False
             self._told.pop(env, None)
         try:
-            self._no_longer_lost(seeds)
-            self._send_resets(seeds)
+            self._send_resets({env: seed for env, seed in seeds.items() if self._settle(env)})
         except Exception:
             self.close()
             raise
@@ -220,7 +219,8 @@ class SubprocessEnvManager(BaseEnvManager):
             raise
 
     def _are_ready(self, env_id: IntArray) -> bool:
-        return self._all_wait or bool(self._waiting()[env_id].all())
+        is_waiting = self._all_wait or bool(self._waiting()[env_id].all())
+        return is_waiting and super()._are_ready(env_id)
 
     def _stepped(self, action: Array, env_id: IntArray) -> TimeStep:
         """Steps the given envs and returns the held answers: of these envs in their order, or else in env order."""
@@ -341,10 +341,11 @@ class SubprocessEnvManager(BaseEnvManager):
 
     def _take_first_obs(self, begun: IntArray) -> int:
         """Stores the first observations of episodes, and begins another one in envs that failed."""
-        failed = self._no_longer_lost(begun.tolist())
+        failed = [env for env in begun.tolist() if env in self._lost]
         for env in begun.tolist():
             self._episodes.begun[env] = self._seeding.pop(env)
-        self._send_resets({env: self._episodes.restart_seed(env) for env in failed})
+        again = [env for env in failed if self._settle(env)]
+        self._send_resets({env: self._episodes.restart_seed(env) for env in again})
         fine = np.setdiff1d(begun, failed) if failed else begun
         self.obs = self.obs.copy()
         self.obs[fine] = self._arrays.first_obs[fine]
@@ -402,7 +403,7 @@ class SubprocessEnvManager(BaseEnvManager):
         held = [
             env
             for env in np.flatnonzero(self._answered).tolist()
-            if str(env) in state['envs'] or env in self._lost
+            if str(env) in state['envs'] or env in self._lost or env in self._dropped
         ]
         if held:
             state['answers'] = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from array import array
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
@@ -14,15 +14,22 @@ from rlframe.data.observation import BAD_OBS, pack, pack_rows, zero_obs
 from rlframe.data.timestep import NO_INFO, Array, EnvSpec, IntArray, TimeStep, spec_of
 from rlframe.envs import contract
 from rlframe.envs.base_env import EnvFactory, MakeEnv, acting_by_rows, picture_of, seed_spaces
-from rlframe.envs.faults import FATAL, Fault, FaultBudget, crashed, not_made
+from rlframe.envs.faults import (
+    FATAL,
+    SHOWN_CAUSES,
+    Fault,
+    FaultBudget,
+    crashed,
+    not_made,
+)
 from rlframe.envs.interface import Episodes, IEnvManager
 from rlframe.envs.schedule import apply
 from rlframe.envs.state import EnvState, Refusal
 from rlframe.envs.state_objects import MismatchError
-from rlframe.errors import ActionError, EnvStartError, EnvTimeoutError, RLFrameError
+from rlframe.errors import ActionError, EnvCrashedError, EnvStartError, EnvTimeoutError, RLFrameError
 from rlframe.registry import ENV_MANAGER_REGISTRY
 from rlframe.utils.field import Section, option
-from rlframe.utils.schema import TEXT, check_state, dict_of, list_of
+from rlframe.utils.schema import COUNT, TEXT, check_state, dict_of, list_of
 from rlframe.utils.schema import array as array_of
 from rlframe.utils.schema import part as saved_part
 
@@ -46,9 +53,12 @@ Step = Callable[[Any], Any]
 class EnvManagerConfig(Section):
     """Options of managers that step each env."""
 
-    on_error: Literal['raise', 'restart'] = option(
+    on_error: Literal['raise', 'restart', 'drop'] = option(
         'raise',
-        doc="reaction to an env that raises, hangs or dies: 'raise' ends the run, 'restart' replaces it",
+        doc=(
+            "reaction to an env that raises, hangs or dies: 'raise' ends the run, 'restart' replaces it, 'drop'"
+            ' continues without it'
+        ),
         may_change=True,
     )
     max_restarts: int = option(
@@ -64,7 +74,7 @@ class EnvManagerConfig(Section):
 class BaseEnvManager(IEnvManager):
     """Steps N envs one after the other in this process.
 
-    If an env raises, the run ends, or the env is replaced, as ``on_error`` says. That step is declared void
+    If an env raises, the run ends, or the env is replaced or dropped, as ``on_error`` says. That step is declared void
     by ``info['abnormal']``, with the cause as ``info['env_error']``; a ``reset`` begins the env's next
     episode. An error that leaves ``step`` or ``reset`` closes the envs.
 
@@ -121,6 +131,8 @@ class BaseEnvManager(IEnvManager):
             raise
         # envs without a running episode, whose next step is void, with reasons
         self._lost: dict[int, str] = {}
+        self._dropped: set[int] = set()
+        self._ready = self._alive = self._all
         self._budget = FaultBudget(self._cfg.on_error, self._cfg.max_restarts)
         space = self.spec.observation_space
         self.obs = zero_obs(space, self.env_num)
@@ -134,7 +146,11 @@ class BaseEnvManager(IEnvManager):
 
     @property
     def ready(self) -> IntArray:
-        return self._all
+        return self._ready
+
+    @property
+    def alive(self) -> IntArray:
+        return self._alive
 
     @property
     def closed(self) -> bool:
@@ -162,11 +178,12 @@ class BaseEnvManager(IEnvManager):
         np.copyto(self._after_reset[0], self.obs)
         self.obs = self._after_reset[0]
         due = dict(seeds)
-        self._no_longer_lost(due)
+        if self._lost or self._dropped:
+            due = {env: seed for env, seed in seeds.items() if self._settle(env)}
         try:
             while faults := self.begin_each(due, self.obs):
                 self._handle(faults)
-                failed = self._no_longer_lost(due)
+                failed = [env for env in due if env in self._lost and self._settle(env)]
                 due = {env: self._episodes.restart_seed(env) for env in failed}
         except Exception:
             self.close()
@@ -193,8 +210,8 @@ class BaseEnvManager(IEnvManager):
         return step
 
     def _are_ready(self, env_id: IntArray) -> bool:
-        """Whether these envs can step, which envs in this process always can."""
-        return True
+        """Whether these envs can step."""
+        return not self._dropped or bool(np.isin(env_id, self._ready).all())
 
     def _stepped(self, action: Array, env_id: IntArray) -> TimeStep:
         """Steps the given envs; a step is void where an env fails or has no running episode."""
@@ -225,8 +242,11 @@ class BaseEnvManager(IEnvManager):
         return TimeStep(*columns, infos, env_id)
 
     def _void_info(self, env: int) -> dict[str, Any]:
-        """Returns the info of a void step."""
-        return {'abnormal': True, 'env_error': self._lost[env]}
+        """Returns the info of a void step; for a dropped env, it is its last one."""
+        info = {'abnormal': True, 'env_error': self._lost[env]}
+        if env in self._dropped:
+            self._settle(env)
+        return info
 
     def _handle(self, faults: Sequence[Fault]) -> None:
         """Handles envs that failed.
@@ -235,19 +255,37 @@ class BaseEnvManager(IEnvManager):
             EnvCrashedError: If that ends the run.
         """
         for error, env_id, others in faults:
-            never_begun = not self._episodes.number[list(env_id)].any() and not isinstance(
+            hit = [env for env in env_id if env not in self._dropped]
+            lost = hit + [env for env in others if env not in self._dropped]
+            if not lost:
+                continue
+            never_begun = not self._episodes.number[hit or lost].any() and not isinstance(
                 error, EnvTimeoutError
             )
             if never_begun and self._budget.on_error == 'raise':
                 raise EnvStartError(error.message) from (error.__cause__ or error)
-            self._budget.handle(error)
-            lost = [*env_id, *others]
+            if self._budget.handle(error) == 'drop':
+                self._dropped.update(hit)
             self._episodes.restarts[lost] += 1
             self._lost.update(dict.fromkeys(lost, error.message.partition('\n')[0]))
+        if self._dropped:
+            self._count_envs()
+        if not len(self._alive):
+            raise EnvCrashedError(
+                'no env is left; the last ones: ' + ' | '.join(self._budget.causes[-SHOWN_CAUSES:])
+            )
 
-    def _no_longer_lost(self, env_id: Iterable[int]) -> list[int]:
-        """Clears the pending void steps of these envs, which begin an episode, and returns the envs that had one."""
-        return [env for env in env_id if self._lost.pop(env, None) is not None]
+    def _settle(self, env: int) -> bool:
+        """Clears the pending void step of an env, and returns whether the env continues."""
+        self._lost.pop(env, None)
+        if env in self._dropped:
+            self._count_envs()
+        return env not in self._dropped
+
+    def _count_envs(self) -> None:
+        self._alive = np.array([env for env in range(self.env_num) if env not in self._dropped], np.int64)
+        due = self._dropped & self._lost.keys()  # their last step must still be declared void
+        self._ready = np.union1d(self._alive, np.array(list(due), np.int64)) if due else self._alive
 
     def restart_lost(self) -> IntArray:
         self.unsaved = {
@@ -267,7 +305,9 @@ class BaseEnvManager(IEnvManager):
         except Exception:
             self.close()
             raise
-        return {env: state for env, state in states.items() if env not in self._lost}
+        return {
+            env: state for env, state in states.items() if env not in self._lost and env not in self._dropped
+        }
 
     def state_dict(self) -> dict[str, Any]:
         states = self._capture()
@@ -275,6 +315,7 @@ class BaseEnvManager(IEnvManager):
             'obs': self.obs.copy(),
             **self._episodes.state_dict(),
             'lost': {str(env): why for env, why in self._lost.items()},
+            'dropped': sorted(self._dropped),
             'faults': self._budget.state_dict(),
             'envs': {str(env): state for env, state in states.items() if not isinstance(state, Refusal)},
             **({'schedule': dict(self.schedule)} if self.schedule else {}),
@@ -288,6 +329,7 @@ class BaseEnvManager(IEnvManager):
             {
                 'obs': array_of('' if own.names else own.kind, tuple(np.shape(self.obs))),
                 'lost': dict_of(TEXT),
+                'dropped': list_of(COUNT),
                 'faults': {'causes': list_of(TEXT)},
                 'envs': {},
             },
@@ -296,12 +338,14 @@ class BaseEnvManager(IEnvManager):
         self.schedule = dict(state.get('schedule', {}))
         self.obs = state['obs'].copy()
         self._lost = {int(env): why for env, why in state['lost'].items()}
+        self._dropped = set(state['dropped'])
         self._budget.load_state_dict(state['faults'])
+        self._count_envs()
         states = {int(env): saved for env, saved in state['envs'].items()}
         with saved_part('envs'):
             self.unsaved = self.restore(states)
         states = {env: saved for env, saved in states.items() if env not in self.unsaved}
-        missing = [env for env in self._all.tolist() if env not in states and env not in self._lost]
+        missing = [env for env in self._alive.tolist() if env not in states and env not in self._lost]
         at_start = [env for env in missing if self._episodes.is_at_start(env)]
         self._begin({env: self._episodes.begun[env] for env in at_start})
         self._episodes.number[at_start] = state['episodes'][at_start]

@@ -1,4 +1,4 @@
-"""Handles an env that fails: raises the error, or replaces the env."""
+"""Handles an env that fails: raises the error, replaces the env, or continues without it."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ class FaultBudget:
     """Decides how to handle each fault, and counts them.
 
     Args:
-        on_error: ``raise`` or ``restart``.
+        on_error: ``raise``, ``restart`` or ``drop``.
         max_restarts: Maximum number of faults of all envs together that the run survives.
     """
 
@@ -107,8 +107,11 @@ class FaultBudget:
         self.causes: list[str] = []
         """Faults so far, oldest first."""
 
-    def handle(self, error: EnvCrashedError) -> None:
-        """Records a fault after which a new env takes over.
+    def handle(self, error: EnvCrashedError) -> str:
+        """Records a fault.
+
+        Returns:
+            ``restart`` or ``drop``.
 
         Raises:
             EnvCrashedError: The same error if faults end the run; an error with all causes if there were too many.
@@ -123,7 +126,8 @@ class FaultBudget:
                 where='env.manager.max_restarts',
                 remedy='Fix the env, or raise the limit.',
             ) from error
-        logger.warning('new env: %s', error)
+        logger.warning('%s: %s', 'new env' if self.on_error == 'restart' else 'env dropped', error)
+        return self.on_error
 
     def state_dict(self) -> dict[str, Any]:
         """Returns the faults so far."""

@@ -101,6 +101,11 @@ class IEnvManager(Configurable, ABC):
     def ready(self) -> IntArray:
         """Ids of the envs that wait for an action, [n]."""
 
+    @property
+    def alive(self) -> IntArray:
+        """Ids of the envs that were not dropped, [n]; all, unless the manager may continue without a failing env."""
+        return np.arange(self.env_num)
+
     @abstractmethod
     def reset(self, env_id: IntArray | None = None, seed: Sequence[int | None] | None = None) -> None:
         """Begins a new episode in the given envs, or in all.

@@ -162,10 +162,6 @@ class TransportLearnerConfig(CommConfig):
         doc='interval between two publications of the weights',
         may_change=True,
     )
-    lockstep: bool = option(
-        False,
-        doc='take turns with a single collector, as a serial run does: publish after each round, fetch nothing ahead',
-    )
 
 
 class Round(NamedTuple):
@@ -210,6 +206,7 @@ class TransportLearner(CommWorker, BaseCommLearner):
         self._make_learner = make_learner
         self._parts: LearnerParts | None = None
         self._policy_is_due, self._checkpoint_at = False, -1
+        self._in_lockstep = False  # publishes after each round, and fetches nothing ahead
         self._report_of_round = LearnReport()
 
     # what a learner asks for
@@ -261,7 +258,7 @@ class TransportLearner(CommWorker, BaseCommLearner):
         if self._published_at == parts.learner.train_iter:
             return
         weights = dict(parts.face.state_dict())
-        acting = acting_of(parts.face) if self._cfg.lockstep else None
+        acting = acting_of(parts.face) if self._in_lockstep else None
         if acting is not None:
             weights[ACTING] = acting.state()
         self.send_policy(weights)
@@ -290,6 +287,7 @@ class TransportLearner(CommWorker, BaseCommLearner):
         """Begins a task: from the last state of a learner of this run, if there is one."""
         parts, is_first = self._made(), self._policy == ''
         self._policy, self._published_at = task_info.policies[0], -1
+        self._in_lockstep = bool(task_info.settings.get('lockstep'))
         self._report_of_round.take()  # of a task that was abandoned
         saved, state = self._ask(AskWeights(f'{self._policy}.state', -1), Weights)
         if state is not None:
@@ -302,7 +300,7 @@ class TransportLearner(CommWorker, BaseCommLearner):
 
     def deal_with_get_data(self) -> Round | None:
         """Returns the data of the next round; None if the task is over. With a round, the next one is requested."""
-        if self._cfg.lockstep:
+        if self._in_lockstep:
             return self._fetched_round()
         self._pool = ThreadPoolExecutor(1, 'rlframe-data') if self._pool is None else self._pool
         current = (self._ahead or self._pool.submit(self._fetched_round)).result()
@@ -319,7 +317,7 @@ class TransportLearner(CommWorker, BaseCommLearner):
             learner.train(batch, data.envstep, settings)
             self._report_of_round.count_batch(learner)
             self._check_interrupt()
-        if self._policy_is_due or self._cfg.lockstep:
+        if self._policy_is_due or self._in_lockstep:
             self._publish()
         self.send_learn_info(learner.learn_info)
         if self._takes_state():

@@ -451,7 +451,7 @@ class ParallelPipeline(HasGoal, CoordinatedRun):
         except RLFrameError as second:
             error.add_note(f'and then: {second}')
         if self._has_state():
-            self.checkpoints.leave_crash_report(error)
+            self.checkpoints.leave_after(error)
 
     def _has_state(self) -> bool:
         """Takes the state that the learner last sent for its successor unless a newer one was saved.

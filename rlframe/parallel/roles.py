@@ -217,6 +217,8 @@ logger = logging.getLogger('rlframe.parallel')
 
 PAUSE = 1.0
 """Seconds before a worker that died is replaced."""
+NOTICE_SECONDS = 60.0
+"""Seconds after which the log says that a worker that was started has not joined."""
 LEAVE_SECONDS = 5.0
 """Seconds that workers get to end when they are told to by a signal."""
 
@@ -252,13 +254,18 @@ class Crew:
         """Number of replacements so far."""
         self._deaths: dict[str, deque[float]] = {}
         self._due: dict[str, float] = {}  # when a replacement is started, by name
+        self._seen: dict[str, float] = {}  # when each was started, present or missed, at last
 
     def start(self, counts: Mapping[str, int]) -> None:
         """Starts as many workers of each role."""
         for role, count in counts.items():
             for name in [role] if count == 1 else [f'{role}-{i}' for i in range(count)]:
                 self._roles[name], self._deaths[name] = role, deque()
-                self.members[name] = self._launcher.launch(role, name)
+                self._launch(name)
+
+    def _launch(self, name: str) -> None:
+        self._seen[name] = self._clock()
+        self.members[name] = self._launcher.launch(self._roles[name], name)
 
     def look(self) -> None:
         """Takes note of workers that ended or were lost, and replaces them.
@@ -278,6 +285,13 @@ class Crew:
                 member.end(0.0)
                 self._coordinator.workers.forget_loss(role, name)
                 self._plan(name, f'it was lost and did not come back within {self._grace:g} s')
+            elif self._coordinator.expect(role, name):
+                self._seen[name] = self._clock()
+            elif self._clock() - self._seen[name] > NOTICE_SECONDS:
+                self._seen[name] = self._clock()
+                logger.warning(
+                    '%s is running, but did not join within %g s; the run waits for it', name, NOTICE_SECONDS
+                )
 
     def _plan(self, name: str, how: str) -> None:
         """Decides when a worker is replaced."""
@@ -298,7 +312,7 @@ class Crew:
         member.end(0.0)
         del self._due[name]
         self.restarts += 1
-        self.members[name] = self._launcher.launch(self._roles[name], name)
+        self._launch(name)
 
     def end(self) -> None:
         """Ends all workers, at the same time; may be called twice."""

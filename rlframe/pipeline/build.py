@@ -241,14 +241,20 @@ def make_eval_env(
 ) -> IEnvManager:
     """Creates ``env_num`` envs for evaluation.
 
-    A batch size is limited to the number of envs.
+    Envs that the config's manager would drop are restarted, so that each plays its share. A batch size is limited to
+    the number of envs.
     """
     if render_mode is not None:
         check_encoder('policy.eval.evaluator.render.render_freq')
     _check_env_num(env_num, 'env.evaluator_env_num')
+    own: dict[str, Any] = {}
+    if cfg.env.manager.get('on_error') == 'drop':
+        own['on_error'] = 'restart'
     if (cfg.env.manager.get('batch_size') or 0) > env_num:
+        own['batch_size'] = None
+    if own:
         cfg = copy.deepcopy(cfg)
-        cfg.env.manager.update(batch_size=None)
+        cfg.env.manager.update(own)
     with named_during('evaluation'):
         return _managed(cfg, factory, env_num, render_mode)
 

@@ -15,7 +15,6 @@ from rlframe.config.schema import ExperimentConfig
 from rlframe.errors import CheckpointMismatchError
 from rlframe.pipeline import build
 from rlframe.pipeline.build import ROUND, Inexactness, Stateful
-from rlframe.run.exit_guard import write_crash_report
 from rlframe.run.machine import arithmetic, machine
 from rlframe.run.metric_writer import MetricWriter
 from rlframe.run.progress import SCHEMA as PROGRESS_SCHEMA
@@ -206,18 +205,10 @@ class Checkpoints:
         with self._buffer_locked():
             return self._write(self.folder / name, self._state(), self._manifest(), self._buffer_state())
 
-    def leave_crash_report(self, error: BaseException) -> None:
-        """Saves a report about an error and the current state; failures meanwhile are added to the error as notes."""
-        progress = self._progress()
-        facts = {
-            'counters': progress,
-            'last metrics': self._writer.last_record(),
-            'config': self._facts.config(),
-        }
-        name = f'crash_iteration_{progress["train_iter"]}'
+    def leave_after(self, error: BaseException) -> None:
+        """Writes an error to the log, and saves the current state; failures meanwhile are added to the error as notes."""
+        logger.info('an error ended the run at %s', dict(self._progress()), exc_info=error)
         try:
-            report = write_crash_report(self._folder, name, error, facts, self._secrets)
-            error.add_note(f'crash report: {report}')
             error.add_note(f'emergency checkpoint: {self.save_emergency()}')
         except Exception as second:
             error.add_note(f'and then: {type(second).__name__}: {second}')

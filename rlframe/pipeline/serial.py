@@ -361,7 +361,7 @@ class SerialPipeline(HasGoal):
                         break
                 self._end(supervised)
         except BaseException as error:
-            self.checkpoints.leave_crash_report(error)
+            self.checkpoints.leave_after(error)
             self.hooks.fail(error)
             raise
         finally:

@@ -54,35 +54,38 @@ def run_shown(
         say(resume_line(pipeline, saved.path))
     if pipeline.complete:
         say(nothing_left(pipeline))
-    elif isinstance(pipeline, SerialPipeline):
-        _run_serial(pipeline, is_stopped)
     else:
-        _run_parallel(pipeline, is_stopped)
+        kind = Display if isinstance(pipeline, SerialPipeline) else ParallelDisplay
+        with kind(pipeline) as display:
+            run_until(pipeline, is_stopped, display.show)
     interrupted = is_stopped()
     lines = [last_lines(pipeline, perf_counter() - since, interrupted), *commands(pipeline, interrupted)]
     say('\n'.join(lines))
 
 
-def _run_serial(pipeline: SerialPipeline, is_stopped: Callable[[], bool]) -> None:
-    with Display(pipeline) as display:
+def run_until(
+    pipeline: SerialPipeline | ParallelPipeline,
+    is_stopped: Callable[[], bool],
+    show: Callable[[], object] = lambda: None,
+) -> None:
+    """Trains a run to its end, or until it is stopped: then it is saved.
 
-        def interrupted() -> bool:  # asked during evaluations
-            display.show()
-            return is_stopped()
+    Args:
+        pipeline: The run.
+        is_stopped: Asked all the time, also during evaluations; training stops when it returns True.
+        show: Called all the time.
+    """
 
-        pipeline.run(lambda _: interrupted(), interrupted)
+    def interrupted(_: object = None) -> bool:
+        show()
+        return is_stopped()
+
+    if not isinstance(pipeline, SerialPipeline):
+        pipeline.run(interrupted)
+        return
+    pipeline.run(interrupted, interrupted)
     if is_stopped():
         pipeline.checkpoints.save_latest()
-
-
-def _run_parallel(pipeline: ParallelPipeline, is_stopped: Callable[[], bool]) -> None:
-    with ParallelDisplay(pipeline) as display:
-
-        def after_tick(_: ParallelPipeline) -> bool:
-            display.show()
-            return is_stopped()
-
-        pipeline.run(after_tick)
 
 
 def serial_pipeline(

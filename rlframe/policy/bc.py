@@ -34,7 +34,7 @@ class BCLearn(LearnConfig):
     learning_rate: Schedule = option(learning_rate(1e-3, over='env steps that were read'))
     grad_clip_norm: float | None = option(grad_clip_norm())
     optimizer: Literal['adam', 'rmsprop'] = option(OPTIMIZER)
-    nan_policy: Literal['raise', 'ignore'] = option(NAN_POLICY)
+    nan_policy: Literal['raise', 'skip', 'ignore'] = option(NAN_POLICY)
 
 
 class BCConfig(PolicyConfig):

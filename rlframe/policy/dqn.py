@@ -196,12 +196,15 @@ class QPolicy(Policy):
             given = f'target_update_freq ({learn.target_update_freq}) and target_theta ({learn.target_theta})'
             message = f'set one of {given}, and the other to None'
             errors.append(ConfigError(message, where='learn.target_theta'))
-        if cfg.first_priority == 'error' and (
-            cls.loss is not QPolicy.loss or cls.return_kind is not None or cfg.entropy_tau is not None
-        ):
+        if cfg.first_priority == 'error' and (cfg.entropy_tau is not None or not cls._errors_are_known()):
             message = f'the priorities of {cls.__name__} are not the TD errors that collectors compute'
             errors.append(refused(cfg, 'first_priority', message, "'largest'"))
         return errors
+
+    @classmethod
+    def _errors_are_known(cls) -> bool:
+        """Whether ``_first_priority`` computes the errors of its loss."""
+        return cls.loss is QPolicy.loss and cls.return_kind is None
 
     @cached_property
     def _returns(self) -> Returns | None:

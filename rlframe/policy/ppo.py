@@ -122,7 +122,7 @@ class PPOLearn(LearnConfig):
     )
     grad_clip_norm: float | None = option(grad_clip_norm(default=0.5))
     optimizer: Literal['adam', 'rmsprop'] = option(OPTIMIZER)
-    nan_policy: Literal['raise', 'ignore'] = option(NAN_POLICY)
+    nan_policy: Literal['raise', 'skip', 'ignore'] = option(NAN_POLICY)
     adam_eps: float = option(ADAM_EPS.having(1e-5))
 
 

@@ -53,7 +53,7 @@ class PQNLearn(LearnConfig):
     batch_size: int = option(BATCH_SIZE.having(256))
     learning_rate: Schedule = option(learning_rate(1e-3))
     grad_clip_norm: float | None = option(grad_clip_norm(default=10.0))
-    nan_policy: Literal['raise', 'ignore'] = option(NAN_POLICY)
+    nan_policy: Literal['raise', 'skip', 'ignore'] = option(NAN_POLICY)
 
 
 class PQNCollect(CollectConfig):

@@ -213,7 +213,7 @@ class QACPolicy(Policy):
     def forward_learn(self, data: Batch) -> Metrics:
         metrics = self.update_tensors(self.columns(data), self._is_turn)
         self.targets.updates += 1
-        return metrics | self.optimizers['critic'].metrics()
+        return metrics | self._optimizer_metrics()
 
     def columns(self, data: Batch) -> Rows:
         """Returns what an update reads, as tensors on the device: transitions, or with a core the steps of sequences."""
@@ -347,6 +347,13 @@ class QACPolicy(Policy):
             return error
         count = len(rows['obs'].unroll.state)
         return priority_of_sequences(error, rows['sequence'], count, self._cfg.priority_eta)
+
+    def _optimizer_metrics(self) -> Metrics:
+        metrics = self.optimizers['critic'].metrics()
+        if 'skipped_share' in metrics:
+            shares = [optimizer.metrics()['skipped_share'] for optimizer in self.optimizers.values()]
+            metrics['skipped_share'] = torch.stack(shares).amax()
+        return metrics
 
     # acting
 

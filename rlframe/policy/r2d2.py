@@ -7,7 +7,7 @@ from typing import Any, Literal
 import numpy as np
 
 from rlframe.data.faces import Metrics
-from rlframe.data.timestep import Array, Batch, IntArray, TimeStep
+from rlframe.data.timestep import Array, Batch, FloatArray, IntArray, TimeStep
 from rlframe.policy.dqn import (
     LEAST_BONUS,
     DQNConfig,
@@ -18,7 +18,7 @@ from rlframe.policy.dqn import (
     td_loss,
 )
 from rlframe.policy.parts.actions import mask_of, masked
-from rlframe.policy.parts.memory import BURN_IN, PRIORITY_ETA
+from rlframe.policy.parts.memory import BURN_IN, PRIORITY_ETA, priority_of_sequences
 from rlframe.policy.parts.options import HIDDEN_SIZES
 from rlframe.policy.parts.sequences import Rows
 from rlframe.registry import POLICY_REGISTRY
@@ -159,6 +159,55 @@ class R2D2Policy(QPolicy):
         }
         losses = td_loss(value, wanted, self._kappa) * mask
         return losses.sum(1) / steps, priority, metrics
+
+    @classmethod
+    def _errors_are_known(cls) -> bool:
+        return cls.loss is R2D2Policy.loss
+
+    def _first_priority(self, data: Batch) -> FloatArray:
+        """Returns the priority of the sequence that begins with each new step, float32 [M], by its steps in this round.
+
+        Values are those of the network that acts alone, from the states that it acted in. The rows of an env are in time order.
+
+        Source:
+            Kapturowski et al. (2019), section 2.3.
+        """
+        count = len(data)
+        env_id = np.asarray(data['env_id']) if 'env_id' in data else np.zeros(count, np.int64)
+        order = np.argsort(env_id, kind='stable')
+        new, env_id = data[order], env_id[order]
+        ends = new['terminated'] | new['truncated']
+        ends[:-1] |= env_id[1:] != env_id[:-1]
+        if 'episode_step' in new:
+            ends[:-1] |= new['episode_step'][1:] == 0
+        ends[-1:] = True
+        with torch.inference_mode():
+            size = self._first_errors(new, self.tensor(ends))
+            # the steps of each sequence, one sequence behind the other
+            last = np.flatnonzero(ends)
+            length = last[np.searchsorted(last, np.arange(count))] + 1 - np.arange(count)
+            sequence = np.repeat(np.arange(count), length)
+            step = sequence + np.arange(len(sequence)) - np.repeat(np.cumsum(length) - length, length)
+            of_step = size[self.tensor(step)], self.tensor(sequence)
+            found = priority_of_sequences(*of_step, count, self._cfg.priority_eta).cpu().numpy()
+        priority: FloatArray = np.empty_like(found)
+        priority[order] = found
+        return priority
+
+    def _first_errors(self, new: Batch, ends: torch.Tensor) -> torch.Tensor:
+        """Returns the absolute TD error of each step, float32 [M]; ``ends`` says behind which the known episode ends."""
+        action, reward, terminated, obs, next_obs, state = (
+            self.tensor(new[name]) for name in ('action', 'reward', 'terminated', 'obs', 'next_obs', 'state')
+        )
+        scaled = self._cfg.value_rescale
+        value, after = self.model(obs, state)
+        reached = masked(self.model(next_obs, after)[0], mask_of(next_obs)).amax(1)
+        following = reached = unscale(reached) if scaled else reached
+        for _ in range(self._cfg.nstep):
+            wanted = reward + self._cfg.discount_factor * ~terminated * following
+            following = torch.where(ends, reached, wanted.roll(-1))
+        wanted = rescale(wanted) if scaled else wanted
+        return (wanted - self.chosen(value, action)).abs()
 
     def _reached(
         self,

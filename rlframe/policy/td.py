@@ -17,7 +17,7 @@ INPUTS = 'obs', 'next_obs', 'action', 'reward', 'terminated', 'value_gamma', 'IS
 class TDLearn(LearnConfig):
     """Section ``learn`` of every policy with a target network."""
 
-    nan_policy: Literal['raise', 'ignore'] = option(NAN_POLICY)
+    nan_policy: Literal['raise', 'skip', 'ignore'] = option(NAN_POLICY)
 
 
 def _has_priorities(policy: type[Any], cfg: Any) -> ConfigError | None:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import os
-import pickletools
 import shutil
 import stat
-import struct
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -180,23 +178,8 @@ def refusal(path: Path, message: str, **facts: Any) -> CheckpointCorruptError | 
     start = data.find(b'\x80', data.find(b'.pkl')) if data.startswith(b'PK') and b'.pkl' in data else 0
     if data[start : start + 2] not in (b'\x80\x02', b'\x80\x03', b'\x80\x04', b'\x80\x05'):
         return CheckpointCorruptError(message, where=str(path), **facts)
-    calls = ', '.join(_imports(data[start:])[:3])
     return UnsafeCheckpointError(
-        f'this file contains a pickle{f" that would call {calls}" if calls else ""}, and loading a pickle runs code',
+        'this file contains a pickle, and loading a pickle runs code',
         where=str(path),
         remedy='rlframe loads tensors and JSON only; ask whoever made it for the weights as safetensors.',
     )
-
-
-def _imports(data: bytes) -> list[str]:
-    """Returns what a pickle imports as ``module.name``, as far as its instructions can be read, without running any."""
-    found, texts = list[str](), ['', '']
-    with suppress(ValueError, EOFError, struct.error, MemoryError):
-        for code, argument, _ in pickletools.genops(data):
-            if code.name == 'GLOBAL':
-                found.append(str(argument).replace(' ', '.'))
-            elif code.name == 'STACK_GLOBAL':
-                found.append('.'.join(texts[-2:]))
-            elif isinstance(argument, str):
-                texts.append(argument)
-    return list(dict.fromkeys(found))

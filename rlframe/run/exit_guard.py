@@ -1,55 +1,19 @@
-"""How a run ends before its time: signals, code that calls ``sys.exit``, and crash reports."""
+"""How a run ends before its time: signals, and code that calls ``sys.exit``."""
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import datetime
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from rlframe._version import __version__
 from rlframe.errors import RunEndedError
-from rlframe.run.machine import machine
-from rlframe.utils.files import write_private
-from rlframe.utils.secrets import Secrets
-
-
-def write_crash_report(
-    folder: Path, name: str, error: BaseException, facts: Mapping[str, Any], secrets: Secrets | None = None
-) -> Path:
-    """Writes a text file with the traceback, machine and versions, and facts about the run.
-
-    Only its owner can read it.
-
-    Args:
-        folder: Run folder.
-        name: Name of the file, without its ending.
-        error: The error that ended the run.
-        facts: Further headings and their content: text, or data that is shown as JSON.
-        secrets: Values that are not written.
-    """
-    parts = {
-        'when': datetime.now().astimezone().isoformat(timespec='seconds'),
-        'error': ''.join(traceback.format_exception(error)),
-        'versions': {'rlframe': __version__, **machine()},
-        **facts,
-    }
-    path = folder / f'{name}.txt'
-    text = [
-        f'== {heading} ==\n{content if isinstance(content, str) else json.dumps(content, indent=2)}\n'
-        for heading, content in parts.items()
-    ]
-    write_private(path, (secrets or Secrets()).scrub('\n'.join(text)))
-    return path
-
 
 SHOW_CURSOR = b'\x1b[?25h\n'
 """Resets the terminal after a live line."""

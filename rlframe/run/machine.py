@@ -114,8 +114,9 @@ def let_threads_sleep() -> None:
 @cache
 def machine() -> dict[str, str]:
     """Returns the processor, the cores that this process may use, the system, and versions, without names of host or user."""
+    name = _of_cpu('model name') or platform.processor() or platform.machine()
     facts = {
-        'processor': f'{_processor()}, {usable_cores()} cores',
+        'processor': f'{name}, {usable_cores()} cores',
         'system': f'{platform.system()} {platform.release()} {platform.machine()}',
         'Python': platform.python_version(),
     }
@@ -127,13 +128,13 @@ def machine() -> dict[str, str]:
     return facts
 
 
-def _processor() -> str:
+def _of_cpu(name: str) -> str:
+    """Returns a fact of the processor, as Linux reports it; an empty string if the system does not."""
     try:
         lines = Path('/proc/cpuinfo').read_text(encoding='utf-8').splitlines()
     except OSError:
-        lines = []
-    names = (line.partition(':')[2].strip() for line in lines if line.startswith('model name'))
-    return next(names, platform.processor() or platform.machine())
+        return ''
+    return next((line.partition(':')[2].strip() for line in lines if line.startswith(name)), '')
 
 
 def arithmetic() -> dict[str, str]:
@@ -142,14 +143,6 @@ def arithmetic() -> dict[str, str]:
     Two machines with the same answer round the same way; on a different one, a resumed run is exact up to rounding.
     """
     modes = {name: os.environ[name] for name in ('MKL_CBWR', 'ATEN_CPU_CAPABILITY') if name in os.environ}
-    kind = f'{platform.machine()} {_vendor()} {torch.backends.cpu.get_cpu_capability()}'
+    vendor = _of_cpu('vendor_id') or platform.processor() or platform.system()
+    kind = f'{platform.machine()} {vendor} {torch.backends.cpu.get_cpu_capability()}'
     return {'processor': kind, **modes}
-
-
-def _vendor() -> str:
-    try:
-        facts = Path('/proc/cpuinfo').read_text(encoding='utf-8')
-    except OSError:
-        return platform.processor() or platform.system()
-    names = [line.partition(':')[2].strip() for line in facts.splitlines() if line.startswith('vendor_id')]
-    return names[0] if names else platform.system()

@@ -30,17 +30,10 @@ class JsonLinesLogger(Logger):
 
     def __init__(self, cfg: Mapping[str, Any] | None, run: LoggedRun) -> None:
         super().__init__(cfg, run)
-        self._path = run.folder / METRICS
-        self._file = open(self._path, 'a', encoding='utf-8', buffering=1)  # noqa: SIM115  closed by close()
+        self._file = open(run.folder / METRICS, 'a', encoding='utf-8', buffering=1)  # noqa: SIM115  closed by close()
 
     def write(self, record: Record) -> None:
         self._file.write(json.dumps(line_of(record)) + '\n')
-
-    def last_record(self) -> str:
-        """Returns the last line of the file, empty if there is none."""
-        self._file.flush()
-        lines = self._path.read_text(encoding='utf-8').splitlines()
-        return lines[-1] if lines else ''
 
     def flush(self) -> None:
         self._file.flush()
@@ -124,8 +117,7 @@ class MetricWriter:
         self._folder = folder
         repeated = 0 if position is None else cut_off(folder, position)
         run = LoggedRun(folder, config or {}, repeated)
-        self._jsonl = JsonLinesLogger(None, run)
-        self._loggers: dict[str, Logger] = {'jsonl': self._jsonl}
+        self._loggers: dict[str, Logger] = {'jsonl': JsonLinesLogger(None, run)}
         self.latest: dict[str, float] = {}
         """The last value of each tag."""
         self._styles = DI_NAMES if tag_style == 'di' else {}
@@ -204,10 +196,6 @@ class MetricWriter:
         """Returns the size of each file, in bytes, after flushing all records."""
         self.flush()
         return sizes_of(self._folder)
-
-    def last_record(self) -> str:
-        """Returns the last line of ``metrics.jsonl``, empty if there is none."""
-        return self._jsonl.last_record()
 
     def flush(self) -> None:
         """Flushes all records."""

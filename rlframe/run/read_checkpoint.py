@@ -10,8 +10,7 @@ from __future__ import annotations
 import csv
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -209,13 +208,12 @@ class OpenCheckpoint:
             CheckpointCorruptError: If a file is missing or does not match the manifest.
             UnsafeCheckpointError: If a file holds a pickle.
         """
-        with _others_named(self.path):
-            text, arrays = self._bytes(STATE), self._arrays(TENSORS)
-            state = self._tree(STATE, text, arrays, secrets)
-            if not isinstance(state, dict):
-                raise refusal(self.path / STATE, 'this is not the state of a checkpoint')
-            if buffer and self.manifest.get('replay_buffer') == SAVED:
-                state['replay_buffer'] = self._buffer(secrets)
+        text, arrays = self._bytes(STATE), self._arrays(TENSORS)
+        state = self._tree(STATE, text, arrays, secrets)
+        if not isinstance(state, dict):
+            raise refusal(self.path / STATE, 'this is not the state of a checkpoint')
+        if buffer and self.manifest.get('replay_buffer') == SAVED:
+            state['replay_buffer'] = self._buffer(secrets)
         self._held.clear()
         return state
 
@@ -290,14 +288,12 @@ def open_checkpoint(path: str | Path | OpenCheckpoint) -> OpenCheckpoint:
 
     Raises:
         CheckpointNotFoundError: If there is none.
-        CheckpointCorruptError: If the manifest is damaged; the last intact checkpoint next to it is named.
+        CheckpointCorruptError: If the manifest is damaged.
         CheckpointVersionError: If a newer rlframe wrote it.
     """
     if isinstance(path, OpenCheckpoint):
         return path
-    path = find_checkpoint(path)
-    with _others_named(path):
-        return OpenCheckpoint(path)
+    return OpenCheckpoint(find_checkpoint(path))
 
 
 def load_checkpoint(
@@ -354,21 +350,3 @@ def open_newest(folder: str | Path) -> tuple[OpenCheckpoint, Damaged]:
 def _kind_of(name: str) -> str:
     """Returns the kind of JSON that a file contains, which has a limit; empty for tensors."""
     return 'STATE' if name.endswith('.json') else ''
-
-
-@contextmanager
-def _others_named(path: Path) -> Iterator[None]:
-    """Adds to an error about a damaged checkpoint which one next to it is intact."""
-    try:
-        yield
-    except CheckpointCorruptError as error:
-        error.remedy = error.remedy or _alternative(path)
-        raise
-
-
-def _alternative(path: Path) -> str:
-    for other in newest_first(manifests_in(path.parent, RESUMABLE, path)[0]):
-        with suppress(CheckpointError):
-            verify_checkpoint(other)
-            return f'The last intact one next to it is {other}.'
-    return 'There is no other intact one next to it.'

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from ray import tune
 
-from rlframe.config import full_key, section_at
+from rlframe.config import full_key, value_at
 from rlframe.config.schema import ExperimentConfig
 from rlframe.errors import ConfigError
 from rlframe.registry import POLICY_REGISTRY
@@ -158,9 +158,8 @@ def default_space(
     space = space_of(cfg.policy.type)
     found, given = {}, {full_key(key) for key in fixed}
     for key, text in space.domains.items():
-        *path, last = key.split('.')
-        is_set = section_at(cfg.policy, path).get(last) is not None
-        if is_set and not given & {f'policy.{key}', last}:
+        names = {f'policy.{key}', key.rpartition('.')[2]}
+        if value_at(cfg.policy, key) is not None and not given & names:
             found[f'policy.{key}'] = parse_domain(text)
     if (size := found.get('policy.collect.n_sample')) is not None:
         fitting = [number for number in size.categories if number * ROUNDS <= cfg.max_env_step]

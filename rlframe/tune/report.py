@@ -247,7 +247,7 @@ def write_report(results: Any) -> Report:
     notes = []
     if report.best is not None:
         notes += _write_best(folder, report.best, metric)
-        notes += _draw(folder / PICTURE, rows, metric, search.get('log', []))
+        notes += _draw(folder / PICTURE, rows, metric)
     return dataclasses.replace(report, notes=tuple(notes))
 
 
@@ -333,7 +333,7 @@ def _best_checkpoint(best: Row, metric: str) -> Path | None:
     return None if chosen is None else Path(chosen.path) / CHECKPOINT
 
 
-def _draw(path: Path, rows: Sequence[Row], metric: str, log_keys: Sequence[str]) -> list[str]:
+def _draw(path: Path, rows: Sequence[Row], metric: str) -> list[str]:
     """Draws the score against each option that differs between trials."""
     scored = [row for row in rows if not math.isnan(row.score)]
     keys = [key for key in scored[0].options if len({str(row.options.get(key)) for row in scored}) > 1]
@@ -343,6 +343,5 @@ def _draw(path: Path, rows: Sequence[Row], metric: str, log_keys: Sequence[str])
         return [f"{path.name}: not drawn, as matplotlib is not installed: pip install 'rlframe[tune]'"]
     columns = {key: [row.options.get(key) for row in scored] for key in keys}
     title = f'{len(scored)} trials; the star is {scored[0].name}'
-    picture = scatter_panels(columns, [row.score for row in scored], metric, title, log_keys)
-    save_figure(picture, [path])
+    save_figure(scatter_panels(columns, [row.score for row in scored], metric, title), [path])
     return []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +11,10 @@ from ray.tune import PlacementGroupFactory, Trainable
 
 from rlframe.backend.actor import failure_of, raise_failure
 from rlframe.config.schema import ExperimentConfig
-from rlframe.errors import ResourceError, RLFrameError, TrialStoppedError
+from rlframe.errors import RLFrameError, TrialStoppedError
 from rlframe.pipeline.build import get_backend_cls
 from rlframe.tune.trial import Trial, compile_trial
-from rlframe.utils.lazy import LazyModule
 
-ray = LazyModule('ray')
 logger = logging.getLogger('rlframe.tune')
 
 
@@ -44,26 +42,6 @@ def _on_cuda(cfg: ExperimentConfig) -> bool:
     return str(cfg.policy.device).startswith('cuda') or (
         cfg.policy.device == 'auto' and torch.cuda.is_available()
     )
-
-
-def check_fits(bundles: Sequence[Mapping[str, float]]) -> None:
-    """Checks that the cluster, if empty, has room for the bundles of a trial.
-
-    Raises:
-        ResourceError: With the numbers.
-    """
-    total = ray.cluster_resources()
-    nodes = [node['Resources'] for node in ray.nodes() if node['Alive']]
-    for name in sorted({name for bundle in bundles for name in bundle}):
-        needed, largest = sum(b.get(name, 0) for b in bundles), max(b.get(name, 0) for b in bundles)
-        if needed > total.get(name, 0) or largest > max((n.get(name, 0) for n in nodes), default=0):
-            raise ResourceError(
-                f'a trial needs {needed:g} {name} in {len(bundles)} bundle(s), the largest of {largest:g};'
-                f' the cluster has {total.get(name, 0):g} on {len(nodes)} node(s)',
-                where='resources',
-                remedy='Ask for fewer collectors (policy.collect.collector.num_collectors), for less for each'
-                " (remote_configs), or for less for the process that learns (resources={'CPU': 0.5}).",
-            )
 
 
 class RLTrainable(Trainable):  # type: ignore[misc]  # Ray is untyped
@@ -158,7 +136,7 @@ class RLTrainable(Trainable):  # type: ignore[misc]  # Ray is untyped
             logger.exception('closing a trial failed')
 
     def _keep_files(self) -> None:
-        """Copies the run folder to the results; Tune does so only at checkpoints, before a crash report."""
+        """Copies the run folder to the results; Tune does so only at checkpoints."""
         try:
             if self._storage is not None:
                 self._storage.persist_artifacts(force=True)

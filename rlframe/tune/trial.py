@@ -36,9 +36,7 @@ CHECKPOINT, OWNER = 'latest', 'trial.json'
 """In a checkpoint of Tune: the checkpoint of the run, which ``rlframe eval`` and ``--resume`` take, and whose it is."""
 SEARCH = 'search.json'
 """File in a results folder that names the score of its trials."""
-REPEAT = '__trial_index__'
-"""Key under which Ray's ``Repeater`` stores which repetition of a sample a trial is, counted from 0."""
-OWN_KEYS = ('config', 'main_config', 'create_config', 'metric', 'stop', 'resources', REPEAT)
+OWN_KEYS = ('config', 'main_config', 'create_config', 'metric', 'stop', 'resources')
 """Keys of a trial's config that are no options of a run."""
 KEPT_BY_TUNE = ('training_iteration', 'timesteps_total', 'episodes_total', 'time_total_s')
 """Keys of results that Tune adds."""
@@ -117,8 +115,7 @@ def compile_trial(config: Mapping[str, Any]) -> ExperimentConfig:
 
     Args:
         config: ``config``, a file or a ``TrialBase``, or ``main_config`` and ``create_config``; ``metric``; and options
-            by dotted keys or in sections, which are laid over them. The n-th repetition by a ``Repeater`` of Ray has
-            the seed plus n.
+            by dotted keys or in sections, which are laid over them.
 
     Raises:
         ConfigError: If an option is unknown or invalid.
@@ -126,10 +123,7 @@ def compile_trial(config: Mapping[str, Any]) -> ExperimentConfig:
     base = config.get('config')
     common = base.options if isinstance(base, TrialBase) else {}
     options = {**common, **trial_options(config)}
-    cfg = compile_config(*trial_pair(config), overrides=options)
-    if not config.get(REPEAT):
-        return cfg
-    return compile_config(*trial_pair(config), overrides=options | {'seed': cfg.seed + int(config[REPEAT])})
+    return compile_config(*trial_pair(config), overrides=options)
 
 
 class Trial:

@@ -18,7 +18,7 @@ from ray.tune.schedulers import PopulationBasedTraining, TrialScheduler
 from ray.tune.search.basic_variant import BasicVariantGenerator
 
 from rlframe.backend.ray.session import connect
-from rlframe.config import compile_config, config_pair, parse_overrides, section_at
+from rlframe.config import compile_config, config_pair, parse_overrides, value_at
 from rlframe.config.rules import check_serial
 from rlframe.config.schema import ExperimentConfig
 from rlframe.data.timestep import EnvSpec
@@ -34,8 +34,8 @@ from rlframe.registry import SERIAL_EVALUATOR_REGISTRY, import_modules, nearest
 from rlframe.run.run_folder import check_writable, free_folder
 from rlframe.tune.default_space import default_space
 from rlframe.tune.schedulers import make_scheduler
-from rlframe.tune.space import check_space, flat_space, is_searched, log_scaled
-from rlframe.tune.trainable import RLTrainable, bundles_of, check_fits
+from rlframe.tune.space import check_space, flat_space, is_searched
+from rlframe.tune.trainable import RLTrainable, bundles_of
 from rlframe.tune.trial import KEPT_BY_TUNE, METRIC, SEARCH, SEARCHES, TrialBase, trial_options
 from rlframe.utils.field import to_plain
 from rlframe.utils.secrets import Secrets
@@ -243,13 +243,15 @@ def make_tuner(  # noqa: PLR0913  # what the command line takes, by keyword
         max_concurrent_trials = 0
     wanted = _wanted_folder(folder, cfg)
     _check_envs(possible)
-    connect({**(cfg.policy.collect.collector.get('ray_init_config') or {}), **(ray_init_config or {})})
+    session = connect(
+        {**(cfg.policy.collect.collector.get('ray_init_config') or {}), **(ray_init_config or {})}
+    )
     for each in possible:
-        check_fits(bundles_of(each, resources))
+        session.check_possible(bundles_of(each, resources), 'resources')
     made = free_folder(wanted)
     if Secrets(cfg):
         made.chmod(0o700)  # where Ray does not change the config
-    facts = {'metric': metric, 'mode': mode, 'log': log_scaled(space)}
+    facts = {'metric': metric, 'mode': mode}
     (made / SEARCH).write_text(json.dumps(facts) + '\n', encoding='utf-8')
     return Tuner(
         RLTrainable,
@@ -329,8 +331,7 @@ def _absolute_paths(cfg: ExperimentConfig) -> dict[str, str]:
     """Returns the options that name a path in the working directory, made absolute: trials run elsewhere."""
     found = {}
     for key in PATHS:
-        *path, name = key.split('.')
-        value = section_at(cfg, path).get(name)
+        value = value_at(cfg, key)
         if isinstance(value, str) and Path(value).exists():
             found[key] = str(Path(value).absolute())
     return found

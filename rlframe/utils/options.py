@@ -56,7 +56,8 @@ class DeadlinesConfig(Section):
         120.0,
         range='(0, inf)',
         unit='seconds',
-        doc='time without any collector, or without any learner, after which the run ends',
+        doc='time without any collector, or without any learner, after which the run ends; workers that -m parallel started are'
+        ' waited for while they run',
         may_change=True,
     )
     wait: float = option(

@@ -156,7 +156,7 @@ def test_state_goes_on_exactly_and_is_a_copy(make: Make) -> None:
     for taken in (1, 2, 5):
         play(manager, taken)
         state = manager.state_dict()
-        assert manager.restart_lost().tolist() == []
+        assert manager.restart_lost().tolist() == [] and manager.alive.tolist() == [0, 1, 2]
         assert len(other.load_state_dict(state)) == 0
         expected, got = play(manager, 12), play(other, 12)
         assert len(expected) == len(got)

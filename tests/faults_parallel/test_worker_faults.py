@@ -31,9 +31,9 @@ def test_killed_workers_are_started_again_until_one_dies_too_often(site: Site) -
     assert all(f'{name} ended (killed by SIGKILL); it is started again' in log for name in BOTH)
     os.kill(again, signal.SIGKILL)
     text = run.ends(1)
-    assert 'WorkerLostError' in text and 'crash report' in text
+    assert 'WorkerLostError' in text and 'emergency checkpoint' in text
     assert 'collector-1 ended 2 times within 600 s; at last: killed by SIGKILL' in text
-    assert list(site.run.glob('crash_iteration_*'))
+    assert list(site.run.glob('ckpt/emergency_*'))
     assert_counted(site, (*victims, again))
     assert_nothing_left(site, run.address)
     steps = state_of(site.run)['progress']['envstep'] + 100

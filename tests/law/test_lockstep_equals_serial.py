@@ -69,9 +69,7 @@ def in_lockstep(cfg: Any) -> tuple[Any, Coordinator, Run]:
     own = {'parallel': {'coordinator': {'wait': 0.002}}}
     coordinator = Coordinator(own, server=server, commander=commander, data=data, run=run)
     coordinator.start()
-    learner = TransportLearner(
-        {'lockstep': True}, make_learner=learner_maker(cfg), transport=server.connect(), name='l'
-    )
+    learner = TransportLearner(make_learner=learner_maker(cfg), transport=server.connect(), name='l')
     driver = ZerglingParallelCollector({}, collector_maker(cfg), evaluator_maker(cfg))
     collector = TransportCollector({}, collector=driver, transport=server.connect(), name='c')
     collector.start()

@@ -27,7 +27,7 @@ PARTS = {
     'dqn naive': ('policy.random_collect_size=30', 'policy.nstep=3', 'policy.normalize_obs=true'),
     'dqn advanced': ('policy.first_priority=error', 'policy.other.eps=0.0'),
     'dqn c51': ('policy.type=c51', 'collector.type=episode', 'collector.get_train_sample=true', 'policy.collect.n_sample=None', 'policy.collect.n_episode=2'),
-    'r2d2': (),
+    'r2d2': ('policy.first_priority=error',),
     'ppo parts': ('policy.model.core=lstm', 'policy.normalize_obs=true', 'policy.normalize_reward=true'),
     'sac': ('policy.model.core=gru', 'replay_buffer.type=sequence', 'collector.mark_episodes=true'),
     'ppo': ('collector.overlap=1',),

@@ -304,7 +304,12 @@ MORE = {
         'policy.normalize_obs=true',
         'policy.first_priority=error',
     ),
-    'r2d2': ('policy.priority=true', 'policy.priority_IS_weight=true', 'replay_buffer.priority=true'),
+    'r2d2': (
+        'policy.priority=true',
+        'policy.priority_IS_weight=true',
+        'replay_buffer.priority=true',
+        'policy.first_priority=error',
+    ),
 }
 
 
@@ -327,14 +332,31 @@ def test_killed_and_resumed_run_with_shards_ends_with_the_same_bits(
     assert_same_end(*killed_and_straight(tmp_path, *words, '--train-iter', '300', every(51)))
 
 
+SOLVED = {
+    'cartpole_apex': (
+        'env.collector_env_num=2',
+        'policy.collect.n_sample=32',
+        'policy.learn.update_per_collect=20',
+    ),
+    'cartpole_novel_r2d2': (
+        *('env.env_id=CartPole-v1', 'env.collector_env_num=4', 'policy.first_priority=error', *RAY, *SHARDS),
+        *(
+            'policy.collect.n_sample=64',
+            'policy.learn.update_per_collect=16',
+            'policy.learn.target_update_freq=50',
+        ),
+    ),
+}
+
+
 @pytest.mark.slow
+@pytest.mark.parametrize('name', SOLVED)
 def test_a_run_is_solved_though_a_shard_is_killed_and_leaves_nothing_behind(
-    ray_of_tests: Any, tmp_path: Path
+    name: str, ray_of_tests: Any, tmp_path: Path
 ) -> None:
     words = ['env.stop_value=195', 'env.evaluator_env_num=5', 'env.n_evaluator_episode=20']
-    words += ['evaluator.eval_freq=200', 'max_env_step=20000', 'policy.learn.update_per_collect=20']
-    words += ['collector.num_collectors=2', 'env.collector_env_num=2', 'policy.collect.n_sample=32']
-    cfg = compile_config(*read_config(str(ROOT / 'configs/cartpole_apex.py')), overrides=words)
+    words += ['evaluator.eval_freq=200', 'max_env_step=20000', 'collector.num_collectors=2', *SOLVED[name]]
+    cfg = compile_config(*read_config(str(ROOT / f'configs/{name}.py')), overrides=words)
     pids: list[int] = []
     with SerialPipeline(cfg, tmp_path) as pipeline:
         buffer: Any = pipeline.replay_buffer

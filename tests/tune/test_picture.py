@@ -10,7 +10,7 @@ from rlframe.app.figure import scatter_panels
 from rlframe.tune.space import log_scaled
 
 COLUMNS = {
-    'policy.learn.learning_rate': [1e-4 * 1.1**i for i in range(8)],
+    'policy.learn.learning_rate': [1e-4 * 1.9**i for i in range(8)],
     'policy.discount_factor': [0.9 + 0.01 * i for i in range(8)],
     'policy.learn.batch_size': [32, 256, 32, 64, 128, 64, 32, 32],
     'policy.other.replay_buffer.replay_buffer_size': [10 * 3**i for i in range(8)],
@@ -20,7 +20,7 @@ COLUMNS = {
 
 
 def test_domains_that_are_logarithmic_are_drawn_so_and_labels_do_not_overlap() -> None:
-    figure = scatter_panels(COLUMNS, list(range(8)), 'score', 'title', ['policy.learn.learning_rate'])
+    figure = scatter_panels(COLUMNS, list(range(8)), 'score', 'title')
     figure.canvas.draw()
     panels = {axes.get_xlabel(): axes for axes in figure.axes if axes.get_visible()}
     assert {key: axes.get_xscale() for key, axes in panels.items()} == {
@@ -39,15 +39,6 @@ def test_domains_that_are_logarithmic_are_drawn_so_and_labels_do_not_overlap() -
         boxes = [label.get_window_extent() for label in labels]
         shown = [box for box in boxes if axes.bbox.x0 - 1 <= (box.x0 + box.x1) / 2 <= axes.bbox.x1 + 1]
         assert all(one.x1 < other.x0 for one, other in itertools.pairwise(shown)), key
-
-
-def test_a_few_numbers_have_a_label_each_in_their_order() -> None:
-    figure = scatter_panels(COLUMNS, list(range(8)), 'score', 'title')
-    by_key = dict(zip(COLUMNS, figure.axes, strict=True))
-    texts = {key: [label.get_text() for label in axes.get_xticklabels()] for key, axes in by_key.items()}
-    assert texts['policy.learn.batch_size'] == ['32', '64', '128', '256']
-    assert texts['policy.learn.target_update_freq'] == ['20', '100', 'None', 'True']
-    assert texts['policy.model.encoder_hidden_size_list'][0] == '[1, 1, 1]'
 
 
 def test_logarithmic_domains_are_recognised_quantized_ones_too() -> None:

@@ -14,7 +14,6 @@ import torch
 from ray import tune
 from ray.cloudpickle import dumps, loads
 from runs import ROOT
-from test_search_input import CONFIG
 from tune_runs import RATE, assert_same_state, comparable, trial_config
 
 import rlframe
@@ -22,7 +21,6 @@ from rlframe import errors
 from rlframe.config import read_config
 from rlframe.errors import NonFiniteError, TrialStoppedError
 from rlframe.tune import RLTrainable
-from rlframe.tune.trial import compile_trial
 from rlframe.tune.tuner import Repeats, SeededVariants
 
 SINCE = ('iterations_since_restore', 'timesteps_since_restore')
@@ -235,12 +233,3 @@ def test_a_search_that_goes_on_still_knows_what_it_had() -> None:
     other = SeededVariants(Repeats(0, False))
     other.set_state(loads(dumps(search.get_state())))
     assert first + [other.next_trial().config.get('seed') for _ in range(2)] == [None, 1, 2, 3]
-
-
-def test_repetitions_by_a_repeater_of_ray_have_seeds_of_their_own() -> None:
-    config = {'config': CONFIG, 'seed': 4}
-    assert [compile_trial(config | {'__trial_index__': i}).seed for i in range(3)] == [4, 5, 6]
-    assert (
-        compile_trial({'config': CONFIG}).seed + 2
-        == compile_trial({'config': CONFIG, '__trial_index__': 2}).seed
-    )

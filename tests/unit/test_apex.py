@@ -12,7 +12,7 @@ from runs import CASES, ROOT
 
 from rlframe.config import as_played, compile_config, config_data, split_config
 from rlframe.config.reader import read_config
-from rlframe.errors import ConfigError, ConfigErrors, ResourceError
+from rlframe.errors import ConfigError, ConfigErrors, NonFiniteError, ResourceError
 from rlframe.pipeline import SerialPipeline, build, memory_needs
 
 RAY = ('replay_buffer.backend=ray',)
@@ -47,7 +47,13 @@ def config_of(case: str, *overrides: str) -> Any:
         ('dqn advanced', ('policy.other.eps_ladder=7',), ('policy.other.eps_ladder', 'there is 1', "backend='ray'")),
         ('dqn naive', ('policy.first_priority=error',), (f'{BUFFER}.type', "'advanced'", "'largest'")),
         ('dqn advanced', ('policy.first_priority=error', 'policy.entropy_tau=0.1'), ('policy.first_priority', "'largest'")),
-        ('r2d2', ('policy.first_priority=error',), ('policy.first_priority', 'R2D2Policy', "'largest'")),
+        ('dqn advanced', ('policy.first_priority=error', 'policy.type=c51'), ('policy.first_priority', 'C51Policy', "'largest'")),
+        ('r2d2', ('policy.first_priority=error', 'policy.entropy_tau=0.1'), ('policy.first_priority', 'R2D2Policy', "'largest'")),
+        (
+            'r2d2',
+            ('policy.first_priority=error', 'policy.priority=false', 'policy.priority_IS_weight=false', 'replay_buffer.priority=false'),
+            ('policy.priority', "'sequence'", 'True'),
+        ),
     ],
 )  # fmt: skip
 def test_what_cannot_work_is_refused_with_what_does(case: str, words: tuple[str, ...], says: Any) -> None:
@@ -111,3 +117,19 @@ def test_first_priorities_are_the_errors_of_the_acting_network(tmp_path: Path) -
         buffer.push(data, 40)
         drawn = next(buffer.batches(1, 30, 0))
         assert set(np.round(drawn['priority'], 3)) <= set(np.round(data['priority'] + np.float32(1e-5), 3))
+
+
+def test_first_priorities_of_sequences_reach_their_replay_buffer(tmp_path: Path) -> None:
+    cfg = config_of('r2d2', 'policy.first_priority=error')
+    with SerialPipeline(cfg, tmp_path) as pipeline:
+        data = pipeline.collector.collect(40, policy_kwargs={'eps': 0.5})
+        buffer: Any = pipeline.replay_buffer
+        buffer.push(data, 40)
+        drawn = buffer.sample(200, 4, 0)
+        assert drawn['priority'] == pytest.approx(
+            data['priority'][drawn['replay_buffer_idx']] + 1e-5, rel=1e-4
+        )
+        assert len(set(drawn['priority'])) > 10
+        with pytest.raises(NonFiniteError, match='1 of 40 priorities'):
+            buffer.push(data.replace(priority=np.where(np.arange(40) == 7, np.nan, 1.0)), 80)
+        assert buffer.count() == 40

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import importlib
 import subprocess
 import sys
@@ -80,3 +81,23 @@ def test_rows_of_whole_runs_compile_and_their_table_has_intervals(monkeypatch):
         .splitlines()[-1]
         .endswith('| 4.5 [4.0, 5.0] | 1.5 [1.0, 2.0] | 1.00 [1.00, 1.00] |')
     )
+
+
+def test_returns_of_runs_a_round_ahead_are_compared_seed_by_seed_and_measured_once(monkeypatch, tmp_path):
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    scaling, asked = importlib.import_module('scaling'), []
+
+    def learned(name, seed, overlap):
+        asked.append((name, seed, overlap))
+        return {'return': 10.0 * seed + (2 + seed) * overlap}
+
+    monkeypatch.setattr(scaling, 'learned', learned)
+    given = argparse.Namespace(results=tmp_path / 'records.json', configs=['one'], seeds=[0, 1])
+    for _ in range(2):
+        found = scaling.returns(given)
+    assert asked == [('one', seed, overlap) for seed in (0, 1) for overlap in (0, 1)]
+    assert found['one'] == {
+        'serial': [0.0, 10.0],
+        'a round ahead': [2.0, 13.0],
+        'difference': [2.5, 2.0, 3.0],
+    }

@@ -54,9 +54,9 @@ def test_run_whose_env_ends_the_process_fails_with_a_word(
     more = ('env_manager.type=base', 'policy.learn.learner.hook.save_ckpt_after_iter=2')
     assert main(words(25, *more)) == 1
     err = capsys.readouterr().err
-    assert 'SystemExit: 0' in err and 'Error' in err and 'crash report' in err
+    assert 'SystemExit: 0' in err and 'Error' in err and 'emergency checkpoint' in err
     folder = cwd / 'cartpole_dqn_seed0'
-    assert 'ending_env.py' in ''.join(path.read_text() for path in folder.glob('crash_*'))
+    assert 'ending_env.py' in (folder / 'log.txt').read_text()
     assert not (folder / '.lock').exists() and list(folder.glob('ckpt/iteration_*'))
 
 

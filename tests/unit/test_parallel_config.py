@@ -133,9 +133,8 @@ def test_wrong_component_is_refused_with_what_fits(create: Any, where: str, word
     ('main', 'create', 'where', 'words'),
     [
         ({'parallel.collector_num': 0}, {}, 'collector_num', ['[1, inf)']),
-        ({'parallel.comm_learner.lockstep': True}, {}, 'comm_learner.lockstep', ['(False)']),
         (
-            {'parallel.comm_learner.lockstep': True, 'policy.other.commander.lockstep': True},
+            {'policy.other.commander.lockstep': True},
             {},
             'collector_num',
             ['2', 'expected 1'],

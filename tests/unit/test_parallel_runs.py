@@ -116,7 +116,7 @@ def test_resumed_run_may_have_other_workers_addresses_and_deadlines() -> None:
 @pytest.mark.parametrize(
     ('words', 'create'),
     [
-        (['comm_learner.lockstep=true', 'commander.lockstep=true'], {}),
+        (['commander.lockstep=true'], {}),
         (['policy.nstep=3'], {}),
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -56,3 +57,12 @@ def test_row_44_numpy_flags_are_as_good_as_python_ones(cwd: Path) -> None:
     pair = config_pair()
     serial_pipeline(pair, max_env_step=200, overrides=overrides({'env.env_id': BROKEN}))
     assert 'WARNING' not in (cwd / 'toy_seed0' / 'log.txt').read_text(encoding='utf-8')
+
+
+def test_skipped_updates_are_shown_and_the_run_goes_on(cwd: Path) -> None:
+    pair = config_pair(learn=dict(nan_policy='skip', learning_rate=1e30))
+    serial_pipeline(pair, max_train_iter=40)
+    lines = (cwd / 'toy_seed0' / 'metrics.jsonl').read_text(encoding='utf-8').splitlines()
+    shares = [json.loads(line).get('train/skipped_share') for line in lines]
+    assert max(share for share in shares if share is not None) == 1
+    assert 'skipped' in (cwd / 'toy_seed0' / 'log.txt').read_text(encoding='utf-8')

@@ -116,18 +116,23 @@ class RaySession:
         Raises:
             ResourceError: With the needed and the free amounts; at once if even all resources would not suffice.
         """
-        needed, limit = _total(demands), time.monotonic() + wait_s
-        is_hopeless = bool(_lacking(demands, needed, _amounts()[0]))
-        while lacking := _lacking(demands, needed, _amounts()[1]):
-            if is_hopeless or time.monotonic() > limit:
-                raise ResourceError(
-                    self.needed_and_free(demands, lacking),
-                    where=where,
-                    remedy='Use fewer actors, request fewer resources for each, or add nodes to the cluster.',
-                )
+        self.check_possible(demands, where)
+        limit = time.monotonic() + wait_s
+        while lacking := _lacking(demands, _amounts()[1]):
+            if time.monotonic() > limit:
+                raise self._refusal(demands, lacking, where)
             time.sleep(0.1)
-        self._reserved.update(needed)
-        _Ours.reserved.update(needed)
+        self._reserved.update(_total(demands))
+        _Ours.reserved.update(_total(demands))
+
+    def check_possible(self, demands: Sequence[Resources], where: str) -> None:
+        """Checks that all resources, if none were used, suffice for actors with these demands; raises like ``require``."""
+        if lacking := _lacking(demands, _amounts()[0]):
+            raise self._refusal(demands, lacking, where)
+
+    def _refusal(self, demands: Sequence[Resources], lacking: Iterable[str], where: str) -> ResourceError:
+        remedy = 'Use fewer actors, request fewer resources for each, or add nodes to the cluster.'
+        return ResourceError(self.needed_and_free(demands, lacking), where=where, remedy=remedy)
 
     def needed_and_free(self, demands: Sequence[Resources], names: Iterable[str] = ()) -> str:
         """Describes the resources that actors need, and those that are free.
@@ -337,11 +342,11 @@ def _nodes() -> list[Resources]:
     return [node['Resources'] for node in ray.nodes() if node['Alive']]
 
 
-def _lacking(demands: Sequence[Resources], needed: Resources, free: Resources) -> list[str]:
+def _lacking(demands: Sequence[Resources], free: Resources) -> list[str]:
     """Returns the names of the resources that are insufficient, in total or on every single node."""
     nodes = _nodes()
     lacking = []
-    for name, size in needed.items():
+    for name, size in _total(demands).items():
         largest_node = max((node.get(name, 0.0) for node in nodes), default=0.0)
         largest_demand = max((demand.get(name, 0.0) for demand in demands), default=0.0)
         if size > free.get(name, 0.0) + 1e-6 or largest_demand > largest_node:

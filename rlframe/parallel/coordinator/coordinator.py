@@ -176,6 +176,14 @@ class Coordinator(Configurable):
             if (worker := self.workers.find(role, name)) is not None:
                 self.leave(worker, cause)
 
+    def expect(self, role: str, name: str) -> bool:
+        """Returns whether a worker is present whose process runs; if not, its role is waited for, however slowly it starts."""
+        with self.lock:
+            is_present = self.workers.find(role, name) is not None
+            if not is_present:
+                self.workers.expect(role)
+            return is_present
+
     # workers
 
     def leave(self, worker: Worker, cause: str) -> None:

@@ -104,7 +104,8 @@ class SoloCommander(BaseParallelCommander):
         if situation.is_over or self._has('learn'):
             return None
         self._has_learner = True
-        return Task(self._name_task('learn'), 'learn', [MAIN], [True], MAIN)
+        name, settings = self._name_task('learn'), {'lockstep': self.lockstep}
+        return Task(name, 'learn', [MAIN], [True], MAIN, settings=settings)
 
     def _next_collector_job(self, situation: Situation) -> Task | None:
         if not self._has_learner or (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Mapping
 from time import monotonic
 from typing import Any
@@ -203,6 +204,10 @@ class WorkerTable:
     def forget_loss(self, role: str, name: str) -> None:
         """Takes note that a lost worker will not come back."""
         self._lost_at.pop((role, name), None)
+
+    def expect(self, role: str) -> None:
+        """Takes note that a worker of a role is on its way: the role has no deadline until one has come and gone."""
+        self._missing_since[role] = math.inf
 
     def check_present(self, role: str, deadline: float, address: str) -> None:
         """Checks that a role has not been without a worker for longer than a deadline, in seconds.

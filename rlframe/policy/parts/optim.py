@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from functools import partial
 from operator import attrgetter
-from typing import Any, NoReturn
+from typing import Any
 
 from rlframe.data.faces import Metrics
 from rlframe.errors import NonFiniteError
@@ -19,6 +20,8 @@ torch_adam = LazyModule('torch.optim.adam')
 torch_rmsprop = LazyModule('torch.optim.rmsprop')
 
 Tensors = Sequence[Any]
+
+logger = logging.getLogger('rlframe.policy')
 
 BETAS = 0.9, 0.999
 RMSPROP_DECAY = 0.99
@@ -35,8 +38,11 @@ READ_EVERY = 100
 
 NAN_POLICY = Field(
     'raise',
-    doc=("reaction to a loss or gradient that is not finite: 'raise' ends the run, 'ignore' does not check"),
-    choices=('raise', 'ignore'),
+    doc=(
+        "reaction to a loss or gradient that is not finite: 'raise' ends the run, 'skip' keeps the"
+        " parameters and continues, 'ignore' does not check"
+    ),
+    choices=('raise', 'skip', 'ignore'),
     may_change=True,
 )
 """Option ``learn.nan_policy`` of every policy with an optimizer."""
@@ -148,10 +154,13 @@ class Optimizer:
         else:
             self._steps = [torch.zeros((), dtype=torch.float32, device=p.device) for p in self._parameters]
         self._is_rmsprop = cfg.get('optimizer') == 'rmsprop'
-        watches = cfg.get('nan_policy', 'raise') != 'ignore' and self._parameters
+        self._nan_policy = cfg.get('nan_policy', 'raise')
+        watches = self._nan_policy != 'ignore' and self._parameters
         self._guard = FiniteGuard(self._parameters[0].device) if watches else None
         self._watched: tuple[dict[str, torch.Tensor], list[Any]] = {}, []
         self._unit_rows = unit_rows(module)
+        self.skipped = 0
+        """Updates that were not done because they were not finite."""
         self.ranks: Any = None
         """The ``Ranks`` that share each step; None: there is one learner."""
 
@@ -185,6 +194,7 @@ class Optimizer:
             self._watched = losses, gradients
             if self._guard.look(loss, gradients):
                 self._refuse(1, losses, gradients)
+                return
         self._limit(trained, gradients)
         with torch.no_grad():
             if self._is_rmsprop:
@@ -208,7 +218,7 @@ class Optimizer:
         """Reports updates on a GPU that were not finite, now and then; it is called after each update there.
 
         Raises:
-            NonFiniteError: If there are some.
+            NonFiniteError: If there are some, and ``nan_policy`` is ``raise``.
         """
         if self._guard is not None and (bad := self._guard.count()):
             self._refuse(bad, *self._watched)
@@ -266,22 +276,30 @@ class Optimizer:
 
     def _refuse(
         self, count: int, losses: Mapping[str, torch.Tensor], gradients: Sequence[torch.Tensor]
-    ) -> NoReturn:
-        """Raises the error about updates that are not finite."""
+    ) -> None:
+        """Raises the error about updates that are not finite, or counts them."""
+        self.skipped += count
         norm = float(torch.nn.utils.get_total_norm(gradients))
         values = ', '.join(f'{name} {float(loss):.6g}' for name, loss in losses.items())
         at_once = self._guard is not None and self._guard.answers_at_once
         when = 'not finite' if at_once else f'{count} of the last {READ_EVERY} updates not finite; now'
         message = f'{when}: {values}, gradient norm {norm:.6g}, learning rate {self.learning_rate:g}'
+        if self._nan_policy == 'skip':
+            logger.warning('%s; skipped, %d so far', message, self.skipped)
+            return
         raise NonFiniteError(
             message,
             where='policy.learn',
-            remedy=f'Lower policy.learn.{self._rate}, or limit policy.learn.grad_clip_norm.',
+            remedy=f'Lower policy.learn.{self._rate}, limit policy.learn.grad_clip_norm, or set'
+            " policy.learn.nan_policy='skip'.",
         )
 
     def metrics(self) -> dict[str, Any]:
         """Returns the values to log of the last update."""
-        return {'cur_lr': self.learning_rate}
+        share = (
+            {'skipped_share': self._guard.found.clone()} if self._guard and self._nan_policy == 'skip' else {}
+        )
+        return {'cur_lr': self.learning_rate, **share}
 
     def set_envstep(self, envstep: int) -> None:
         """Follows the learning-rate schedule."""
@@ -346,6 +364,7 @@ class Targets:
         """Updates of the policy so far."""
         # tensors, because torch.where would convert numbers anew in each update
         self._end, self._going_on = torch.tensor([0.0, cfg.discount_factor], device=device).unbind()
+        self._skips = cfg.learn.nan_policy == 'skip'
         self._weights = (
             [p.detach() for p in target.parameters()],
             [p.detach() for part in online for p in part.parameters()],
@@ -375,7 +394,9 @@ class Targets:
         """Adds the absolute value of each transition's error, float32 [B], as its priority, if there are priorities."""
         if not self.has_priority:
             return metrics
-        return metrics | {'priority': error.abs()}
+        priority = error.abs()
+        # rows that spoilt a skipped update should not be drawn again
+        return metrics | {'priority': priority.nan_to_num(0.0, 0.0, 0.0) if self._skips else priority}
 
     def state_dict(self) -> dict[str, Any]:
         """Returns the weights of the target network, and the number of updates."""

@@ -144,6 +144,7 @@ class Env(Protocol):
     env_num: int
     obs: Array
     ready: IntArray
+    alive: IntArray
 
     can_begin_anew: bool
 

@@ -27,9 +27,9 @@ class SampleSerialCollector(SerialCollector):
     """Collects until ``n_sample`` training samples exist.
 
     For an off-policy policy, samples beyond ``n_sample`` and incomplete n-step windows are carried over to the next
-    call. For an on-policy one, a call takes ``n_sample / N`` new steps in each of the N envs and carries nothing over. A
-    vector env whose automatic reset costs a step cannot wait for its slower envs: a call then steps all of them until
-    ``n_sample`` is reached and returns all rows, up to N - 1 more.
+    call. For an on-policy one, a call takes ``n_sample / N`` new steps in each of the N envs and carries nothing over;
+    a dropped env takes none, so there are fewer rows. A vector env whose automatic reset costs a step cannot wait for
+    its slower envs: a call then steps all of them until ``n_sample`` is reached and returns all rows, up to N - 1 more.
     """
 
     _has_levels = False  # whether rows have the column ``seed``
@@ -122,7 +122,10 @@ class SampleSerialCollector(SerialCollector):
     def _collect_block(
         self, target: int, settings: Mapping[str, Any], stamp: Array, levels: Array | None
     ) -> Batch:
-        """Takes ``target`` new steps, the same number in each env, and returns the policy's training samples of them."""
+        """Takes ``target`` new steps, the same number in each env, and returns the policy's training samples of them.
+
+        If envs were dropped, the others take no additional steps: the block is smaller.
+        """
         steps, rest = divmod(target, self._env.env_num)
         if rest:
             raise ValueError(
@@ -131,7 +134,7 @@ class SampleSerialCollector(SerialCollector):
             )
         # rows of each env before its running episode, [N]
         self._episode_start = np.zeros(self._env.env_num, np.int64)
-        while len(self._recorder) < target:
+        while len(self._recorder) < self._rows_due(steps):
             step = self._rollout.step(self._behind(steps), **settings)
             self._record(step, stamp, levels, target)
             if len(step.finished):
@@ -142,6 +145,14 @@ class SampleSerialCollector(SerialCollector):
                 )
         samples: Batch = self._policy.get_train_sample(self._recorder.take_block())
         return samples
+
+    def _rows_due(self, steps: int) -> int:
+        """Returns the rows of a block: ``steps`` of each active env, and all rows of the dropped ones."""
+        alive = self._env.alive
+        if len(alive) == self._env.env_num:
+            return steps * len(alive)
+        have = self._recorder.samples_per_env()
+        return int(steps * len(alive) + have.sum() - have[alive].sum())
 
     def _behind(self, steps: int) -> IntArray | None:
         """Returns the ready envs that have fewer than ``steps`` rows; None if those are all envs."""
@@ -253,8 +264,19 @@ class EpisodeSerialCollector(SerialCollector):
                 ended.append((env, int(self._episode_start[env]), int(rows[env])))
                 self._episode_start[env] = rows[env]
             quota[step.finished] -= 1
+            self._share_out(quota)
             self._check_lengths()
         return self._recorder.take_episodes(ended)
+
+    def _share_out(self, quota: IntArray) -> None:
+        """Distributes the remaining episodes of dropped envs over the others."""
+        alive = self._env.alive
+        if len(alive) == len(quota):
+            return
+        owed = int(quota.sum() - quota[alive].sum())
+        quota[~np.isin(np.arange(len(quota)), alive)] = 0
+        if owed:
+            quota[alive] += episode_quota(len(alive), owed)
 
     def _acting(self, quota: IntArray) -> IntArray | None:
         """Returns the ready envs with episodes left to play; None if all envs act."""

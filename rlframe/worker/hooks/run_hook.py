@@ -183,7 +183,7 @@ class RunHook(Configurable):
         """Called at the end of training, also if the user interrupted it; ``run.outcome`` says how it ended."""
 
     def on_exception(self, run: RunView) -> None:
-        """Called when an exception ends the run, after the crash report was written; ``run.error`` is the exception."""
+        """Called when an exception ends the run, after the state was saved; ``run.error`` is the exception."""
 
     def state_dict(self) -> dict[str, Any]:
         """Returns what the hook needs to continue, as plain values and arrays; saved in every checkpoint."""

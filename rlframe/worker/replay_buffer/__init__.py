@@ -7,7 +7,7 @@ sampler. Columns are pushed and sampled as whole arrays, so transitions are neve
 from rlframe.worker.replay_buffer.advanced_buffer import AdvancedReplayBuffer, ElasticReplayBuffer
 from rlframe.worker.replay_buffer.buffer import IBuffer, NaiveReplayBuffer, create_buffer, get_buffer_cls
 from rlframe.worker.replay_buffer.episode_buffer import EpisodeReplayBuffer
-from rlframe.worker.replay_buffer.ring import RingStorage, Sampler, Storage, UniformSampler
+from rlframe.worker.replay_buffer.ring import ObjectStorage, RingStorage, Sampler, Storage, UniformSampler
 from rlframe.worker.replay_buffer.sequence_buffer import SequenceReplayBuffer
 
 __all__ = [
@@ -16,6 +16,7 @@ __all__ = [
     'EpisodeReplayBuffer',
     'IBuffer',
     'NaiveReplayBuffer',
+    'ObjectStorage',
     'RingStorage',
     'Sampler',
     'SequenceReplayBuffer',

@@ -18,18 +18,19 @@ from rlframe.registry import BUFFER_REGISTRY
 from rlframe.utils.field import Section, option
 from rlframe.utils.schema import DICT, FINITE, check_state, part, part_of
 from rlframe.worker.replay_buffer.buffer import (
+    AnyStorage,
     BufferConfig,
     NaiveReplayBuffer,
     PriorityConfig,
     Rows,
 )
 from rlframe.worker.replay_buffer.ring import (
-    RingStorage,
+    ADDED,
     Storage,
     StorageRange,
     check_memory,
+    split_priority,
     to_items,
-    vector,
 )
 
 if TYPE_CHECKING:
@@ -37,8 +38,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-ADDED = frozenset({'replay_unique_id', 'replay_buffer_idx', 'priority', 'IS', 'use', 'staleness'})
-"""Columns that a sample has in addition to the pushed ones; pushed columns of these names are not stored."""
 SLOT_NBYTES = 14
 """Bytes of the priority and the use count of an item, and of the sums above it."""
 SWEEP = 256
@@ -154,8 +153,9 @@ class AdvancedReplayBuffer(NaiveReplayBuffer):
 
         Returns:
             The pushed columns and ``replay_unique_id`` (int64), ``replay_buffer_idx`` (int64), ``priority`` (float32),
-            ``IS`` (float32), ``use`` (int32) and ``staleness`` (int64, -1 without ``collect_iter``). ``None``, with a
-            warning, if there are fewer than ``size * sample_min_limit_ratio`` items, or none.
+            ``IS`` (float32), ``use`` (int32) and ``staleness`` (int64, -1 without ``collect_iter``); for pushed
+            objects, a list of copies with these keys. ``None``, with a warning, if there are fewer than ``size *
+            sample_min_limit_ratio`` items, or none.
         """
         if size == 0:
             return self._gather(np.empty(0, np.int64))
@@ -171,18 +171,9 @@ class AdvancedReplayBuffer(NaiveReplayBuffer):
         self._priorities.anneal()
         return rows
 
-    def drawn(self, draw: Draw, cur_learner_iter: int) -> Batch:
+    def drawn(self, draw: Draw, cur_learner_iter: int) -> Rows:
         """Returns the items that its sampler has drawn, as ``sample`` does."""
-        rows: Any = self._gather(draw.slot)
-        added: dict[str, Array] = {
-            'replay_unique_id': draw.row,
-            'replay_buffer_idx': draw.slot,
-            'priority': draw.priority,
-            'IS': draw.IS,
-            'use': draw.use,
-            'staleness': self._staleness(draw.slot, cur_learner_iter),
-        }
-        return Batch.unchecked({**dict(rows.items()), **added}, len(rows))
+        return self._annotate(self._gather(draw.slot), draw, self._staleness(draw.slot, cur_learner_iter))
 
     def clear(self) -> None:
         """Forgets all items and the largest priority; ``push_count``, unique ids and ``beta`` continue."""
@@ -218,11 +209,7 @@ class AdvancedReplayBuffer(NaiveReplayBuffer):
     def _split_priority(self, data: Any) -> tuple[Any, FloatArray | None]:
         """Parts the pushed priorities, float64 [n], from the rest, without the columns that a sample adds."""
         if isinstance(data, Batch):
-            names = data.keys()
-            if ADDED.isdisjoint(names):
-                return data, None
-            block = Batch({name: column for name, column in data.items() if name not in ADDED})
-            priority = vector(data['priority'], np.float64) if 'priority' in names else None
+            block, priority = split_priority(data)
             return block, self._checked(priority)
         items = to_items(data)
         for i, item in enumerate(items):
@@ -251,7 +238,7 @@ class AdvancedReplayBuffer(NaiveReplayBuffer):
             raise self._underflow(need, have)
 
     def _draw(self, size: int, sample_range: slice | None) -> Draw:
-        storage = cast(RingStorage, self._storage)
+        storage = cast(AnyStorage, self._storage)
         if sample_range is None:
             return self._priorities.draw(size, storage.stop)
         if self.count() == len(storage):
@@ -262,6 +249,23 @@ class AdvancedReplayBuffer(NaiveReplayBuffer):
         if not len(slot):
             raise self._underflow(1, 0)
         return self._priorities.draw_among(slot, size, storage.stop)
+
+    def _annotate(self, rows: Rows, draw: Draw, staleness: IntArray) -> Rows:
+        added: dict[str, Array] = {
+            'replay_unique_id': draw.row,
+            'replay_buffer_idx': draw.slot,
+            'priority': draw.priority,
+            'IS': draw.IS,
+            'use': draw.use,
+            'staleness': staleness,
+        }
+        if isinstance(rows, Batch):
+            return Batch.unchecked({**dict(rows.items()), **added}, len(rows))
+        columns = zip(*(column.tolist() for column in added.values()), strict=True)
+        return [
+            {**row, **dict(zip(added, values, strict=True))}
+            for row, values in zip(rows, columns, strict=True)
+        ]
 
     def _staleness(self, slot: IntArray, cur_learner_iter: int) -> IntArray:
         """Returns the number of updates since the items were collected, -1 if unknown. int64 [n]."""

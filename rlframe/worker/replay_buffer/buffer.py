@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeAlias, cast
 
 import numpy as np
 from easydict import EasyDict
@@ -28,7 +28,7 @@ from rlframe.utils.synonyms import named, section_of
 from rlframe.worker.replay_buffer.device import DEVICE, DEVICE_KEY
 from rlframe.worker.replay_buffer.frames import FrameStorage, stacked_columns
 from rlframe.worker.replay_buffer.ring import (
-    Ring,
+    ObjectStorage,
     RingStorage,
     Sampler,
     Storage,
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 Rows = Batch | list[Any]
-"""Result of sampling: columns, or a list of episodes."""
+"""Result of sampling: columns, or a list if the buffer holds arbitrary objects."""
 LOCKED = (
     'push',
     'update',
@@ -61,6 +61,9 @@ LOCKED = (
     'load_state_dict',
 )
 """Methods that hold the buffer's lock, in every class that defines them."""
+AnyStorage: TypeAlias = RingStorage | ObjectStorage
+
+
 STATE: dict[str, Schema] = {
     'kind': TEXT,
     'storage': DICT,
@@ -255,7 +258,7 @@ class BufferConfig(Section):
         unit='env steps',
         doc='Frames in an observation, along its first axis; set by env.frame_stack',
     )
-    deepcopy: bool = option(False, ignored='columns are always copied')
+    deepcopy: bool = option(False, doc='Copy objects when pushed and when sampled; columns are always copied')
     enable_track_used_data: bool = option(False, ignored='rows are kept in memory')
     periodic_thruput_seconds: float = option(60.0, range='(0, inf]', ignored='nothing is logged by time')
 
@@ -279,7 +282,9 @@ class PriorityConfig(Section):
 class NaiveReplayBuffer(IBuffer):
     """Keeps the newest items in a storage, and draws from them with a sampler, by default uniformly.
 
-    Items are rows of columns, which are copied when they are pushed and sampled; those on a device are sampled as tensors.
+    The first push decides what items are: columns, or Python objects.
+    Columns are copied when they are pushed and sampled; those on a device are sampled as tensors. Objects are kept by
+    reference, dicts as copies of their first level; ``deepcopy`` copies them wholly.
     """
 
     _cfg: BufferConfig
@@ -290,8 +295,9 @@ class NaiveReplayBuffer(IBuffer):
 
     def _build(self, cfg: EasyDict) -> None:
         self._capacity: int = cfg.replay_buffer_size
+        self._deepcopy: bool = cfg.deepcopy
         self._device = self._find_device()
-        self._storage: RingStorage | None = None
+        self._storage: AnyStorage | None = None
         self._push_count = 0
         self._envstep = 0
         self._has_warned = False
@@ -361,7 +367,7 @@ class NaiveReplayBuffer(IBuffer):
             replace: Whether an item may recur in the batch.
 
         Returns:
-            A ``Batch`` of numpy columns; ``None``, with a warning, if there are fewer than
+            A ``Batch`` of numpy columns, or a list of objects; ``None``, with a warning, if there are fewer than
             ``size`` items, or none.
         """
         if size == 0:
@@ -468,36 +474,48 @@ class NaiveReplayBuffer(IBuffer):
         self._rng.bit_generator.state = copy.deepcopy(state['rng'])
 
     def _to_block(self, data: Any) -> Rows:
-        """Converts pushed data to columns; an empty list if there is none.
+        """Converts pushed data to the form of the storage; an empty list if there is none.
 
         Raises:
-            TypeError: If they are neither columns nor mappings of numbers.
+            TypeError: If data of another kind was pushed before.
         """
+        block: Rows
         if isinstance(data, Batch):
-            block: Batch = to_numpy(data)
-            return block
-        items = cast(list[Any], to_items(data))
-        if items and not (isinstance(items[0], Mapping) and is_numeric(items[0])):
+            block = to_numpy(data)
+        else:
+            items = cast(list[Any], to_items(data))
+            is_columns = bool(items) and isinstance(items[0], Mapping) and is_numeric(items[0])
+            if is_columns and not isinstance(self._storage, ObjectStorage):
+                block = to_numpy(stack_items(items))
+            else:
+                block = self._copy(items)
+        if len(block) and isinstance(
+            self._storage, ObjectStorage if isinstance(block, Batch) else RingStorage
+        ):
+            got = 'Batch' if isinstance(block, Batch) else f'{type(block[0]).__name__} items'
+            wanted = RingStorage if isinstance(block, Batch) else ObjectStorage
             raise TypeError(
-                f'{self._instance_name} takes a Batch, or mappings of arrays and numbers; got'
-                f' {type(items[0]).__name__} items'
+                f'{self._instance_name} holds {self._storage.kind}, as its first push decided; got {got},'
+                f' which would be {wanted.kind}'
             )
-        return to_numpy(stack_items(items)) if items else []
+        return block
 
-    def _write(self, block: Any) -> Ring:
-        """Stores a block; the first one creates the storage."""
+    def _write(self, block: Rows) -> AnyStorage:
+        """Stores a block; the first one decides the kind of the storage."""
         if self._storage is None:
             self._storage = self._storage_for(block)
-        self._storage.push(block)
+        self._storage.push(block)  # type: ignore[arg-type]  # _to_block made sure that the kinds agree
         self._push_count += len(block)
         return self._storage
 
-    def _storage_for(self, block: Any) -> Any:
-        """Creates the storage for the rows that a block begins.
+    def _storage_for(self, block: Rows) -> AnyStorage:
+        """Creates the storage for the rows or objects that a block begins.
 
         Raises:
             ConfigError: If frames are to be kept once, and no column is a stack of images.
         """
+        if not isinstance(block, Batch):
+            return self._empty_storage('ObjectStorage')
         frames, stack = self._cfg.frames, self._cfg.frame_stack
         if frames != 'copied' and stack > 1 and stacked_columns(block, stack):
             return self._empty_storage('FrameStorage')
@@ -510,13 +528,36 @@ class NaiveReplayBuffer(IBuffer):
             )
         return self._empty_storage('RingStorage')
 
-    def _empty_storage(self, kind: str) -> Any:
+    def _empty_storage(self, kind: str) -> AnyStorage:
+        """Returns an empty storage.
+
+        Raises:
+            ConfigError: If objects are to be kept on a device.
+        """
         if kind == 'FrameStorage':
             return FrameStorage(self._capacity, self._cfg.frame_stack, self._device)
-        return RingStorage(self._capacity, self._device)
+        if kind == 'RingStorage':
+            return RingStorage(self._capacity, self._device)
+        if self._device is not None:
+            raise ConfigError(
+                f'a device keeps {RingStorage.kind}, not {ObjectStorage.kind}',
+                where=DEVICE_KEY,
+                got=self._cfg.device,
+                expected="'cpu'",
+            )
+        return ObjectStorage(self._capacity)
 
     def _gather(self, slot: IntArray) -> Rows:
-        return [] if self._storage is None else self._storage.gather(slot)
+        if self._storage is None:
+            return []
+        rows = self._storage.gather(slot)
+        return self._copy(rows) if isinstance(rows, list) else rows
+
+    def _copy(self, items: list[Any]) -> list[Any]:
+        """Copies objects: dicts at their first level, or everything if ``deepcopy`` is set."""
+        if self._deepcopy:
+            return [copy.deepcopy(item) for item in items]
+        return [dict(item) if isinstance(item, dict) else item for item in items]
 
     def _sampled_items(self) -> Storage | None:
         """Returns the items that can be sampled, ``None`` if nothing was ever pushed."""

@@ -8,14 +8,14 @@ from typing import Any, Literal
 
 import numpy as np
 
-from rlframe.data import Batch, IntArray
+from rlframe.data import Batch
 from rlframe.data.timestep import to_tree
 from rlframe.errors import CheckpointStateError
 from rlframe.registry import BUFFER_REGISTRY
 from rlframe.utils.field import option
 from rlframe.utils.schema import COLUMN, DICT, TEXT, array, check_state, dict_of, part, part_of
 from rlframe.worker.replay_buffer.buffer import BufferConfig, NaiveReplayBuffer
-from rlframe.worker.replay_buffer.ring import Ring, pair_columns, stack_items, to_items, to_numpy
+from rlframe.worker.replay_buffer.ring import ObjectStorage, pair_columns, stack_items, to_items, to_numpy
 from rlframe.worker.replay_buffer.sequence_buffer import done_of
 
 
@@ -28,47 +28,15 @@ class EpisodeBufferConfig(BufferConfig):
     frames: Literal['auto', 'copied'] = option('auto', doc='Stacked images are kept whole in either case')
 
 
-class EpisodeStorage(Ring):
-    """Episodes, kept by reference."""
-
-    saved_as = 'EpisodeStorage'
-
-    def __init__(self, capacity: int) -> None:
-        super().__init__(capacity)
-        self._episodes: dict[int, Batch] = {}  # by slot
-
-    def push(self, block: list[Batch]) -> None:
-        """Keeps the last ``capacity`` episodes of a list."""
-        start = self.stop
-        self.advance(len(block))
-        for row in range(max(start, self.first), self.stop):
-            self._episodes[row % self.capacity] = block[row - start]
-
-    def gather(self, slot: IntArray) -> list[Batch]:
-        """Returns the episodes at these slots."""
-        return [self._episodes[i] for i in slot.tolist()]
-
-    def clear(self) -> None:
-        """Forgets all episodes."""
-        self._episodes.clear()
-        self.first = self.stop
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restores episodes and numbers."""
-        self._restore(state)
-        self.push(state['episodes'])
-        self._check_restored(state)
-
-
 @BUFFER_REGISTRY.register('episode')
 class EpisodeReplayBuffer(NaiveReplayBuffer):
     """Keeps the newest whole episodes and samples them uniformly.
 
-    Its size is counted in episodes, so their memory depends on their length.
+    Its size is counted in episodes, so their memory depends on their length. An episode is a ``Batch``, kept as an object.
     """
 
     _cfg: EpisodeBufferConfig
-    _storage: Any  # an EpisodeStorage, or None before the first push
+    _storage: ObjectStorage | None
     supports_device = False
 
     def _build(self, cfg: Any) -> None:
@@ -122,17 +90,8 @@ class EpisodeReplayBuffer(NaiveReplayBuffer):
             )
         return episode
 
-    def _to_block(self, data: Any) -> list[Batch]:
-        return _copies(data)
-
-    def _storage_for(self, block: Any) -> EpisodeStorage:
-        return EpisodeStorage(self._capacity)
-
-    def _empty_storage(self, kind: str) -> EpisodeStorage:
-        return EpisodeStorage(self._capacity)
-
-    def _gather(self, slot: IntArray) -> list[Batch]:
-        return [] if self._storage is None else _copies(self._storage.gather(slot))
+    def _copy(self, items: list[Batch]) -> list[Batch]:
+        return [episode.map(np.copy) for episode in items]
 
     def _newest(self, count: int | None = None) -> list[Batch]:
         """Returns the newest episodes, all by default, oldest first."""
@@ -152,7 +111,7 @@ class EpisodeReplayBuffer(NaiveReplayBuffer):
         saved: dict[str, Any] = {}
         if storage is not None:
             saved = {'capacity': storage.capacity, 'first': storage.first, 'stop': storage.stop}
-            saved['columns'] = to_tree(Batch.cat(_copies(episodes))) if episodes else {}
+            saved['columns'] = to_tree(Batch.cat(self._copy(episodes))) if episodes else {}
         return {**self._state(saved), 'episode_len': np.array(self._lengths, np.int64)}
 
     def _restore(self, state: Mapping[str, Any]) -> None:
@@ -169,10 +128,6 @@ class EpisodeReplayBuffer(NaiveReplayBuffer):
                 )
             stops = np.cumsum(lengths).tolist()
             items = [steps[stop - length : stop] for stop, length in zip(stops, lengths, strict=True)]
-            saved = {**saved, 'episodes': items}
+            saved = {**saved, 'items': {str(number): item for number, item in enumerate(items)}}
         super()._restore({**state, 'storage': saved})
         self._lengths = deque(lengths, maxlen=self._capacity)
-
-
-def _copies(episodes: list[Batch]) -> list[Batch]:
-    return [episode.map(np.copy) for episode in episodes]

@@ -1,4 +1,4 @@
-"""Storage of a buffer's items, columns in preallocated arrays, and what draws from it.
+"""Storage of a buffer's items, columns in preallocated arrays or arbitrary Python objects, and what draws from it.
 
 Rows are numbered in the order of arrival, without wrapping. Row ``r`` is in slot ``r % capacity``, so a row number
 identifies an item even after its slot is overwritten, and its age (0 is the oldest) is ``r - first``.
@@ -6,6 +6,7 @@ identifies an item even after its slot is overwritten, and its age (0 is the old
 
 from __future__ import annotations
 
+import copy
 import math
 import numbers
 from abc import ABC, abstractmethod
@@ -21,7 +22,7 @@ from rlframe.errors import CheckpointMismatchError, CheckpointStateError
 from rlframe.registry import nearest
 from rlframe.run.checkpoint_tree import Rows
 from rlframe.run.machine import demand_memory
-from rlframe.utils.schema import COLUMN, COUNT, check_state, dict_of, part_of
+from rlframe.utils.schema import COLUMN, COUNT, DICT, check_state, dict_of, part_of
 from rlframe.worker.replay_buffer.device import DeviceColumn, demand_device_memory
 
 if TYPE_CHECKING:
@@ -79,6 +80,18 @@ def stack_items(items: Sequence[Mapping[str, Any]]) -> Batch:
                         f' {list(np.shape(first))} in row 0; pad it, or push objects that are no mappings'
                     ) from None
         raise
+
+
+ADDED = frozenset({'replay_unique_id', 'replay_buffer_idx', 'priority', 'IS', 'use', 'staleness'})
+"""Columns that a sample by priority has in addition to the pushed ones; pushed columns of these names are not stored."""
+
+
+def split_priority(rows: Batch) -> tuple[Batch, FloatArray | None]:
+    """Parts pushed priorities, float64 [n], None if there are none, from the rest, without the columns that a sample adds."""
+    if ADDED.isdisjoint(rows.keys()):
+        return rows, None
+    block = Batch({name: column for name, column in rows.items() if name not in ADDED})
+    return block, vector(rows['priority'], np.float64) if 'priority' in rows else None
 
 
 def read_priorities(info: Mapping[str, Any]) -> tuple[IntArray, IntArray, FloatArray] | None:
@@ -231,6 +244,8 @@ class Ring:
         capacity: Number of slots, >= 1.
     """
 
+    kind = ''
+    """Description of the content, for error messages."""
     saved_as = ''
     """Name of the class that reads its state."""
 
@@ -296,6 +311,7 @@ class RingStorage(Ring):
         device: Any device of torch; None: main memory.
     """
 
+    kind = 'columns (a Batch, or mappings of arrays and numbers)'
     saved_as = 'RingStorage'
 
     def __init__(self, capacity: int, device: torch.device | None = None) -> None:
@@ -387,6 +403,62 @@ class RingStorage(Ring):
         columns = part_of(state, 'columns', dict_of(COLUMN))
         self._columns, self._segments = {}, dict(getattr(columns, 'segments', {}))
         self.push(to_numpy(columns))
+        self._check_restored(state)
+
+
+class ObjectStorage(Ring):
+    """Any Python objects, kept by reference."""
+
+    kind = 'objects'
+    saved_as = 'ObjectStorage'
+
+    def __init__(self, capacity: int) -> None:
+        super().__init__(capacity)
+        self._items: list[Any] = []
+
+    def push(self, block: list[Any]) -> None:
+        """Keeps the last ``capacity`` objects of a list."""
+        start = self.stop
+        self.advance(len(block))
+        self._items += [None] * (min(self.stop, self.capacity) - len(self._items))
+        for row in range(max(start, self.first), self.stop):
+            self._items[row % self.capacity] = block[row - start]
+
+    def gather(self, slot: IntArray) -> list[Any]:
+        """Returns the objects at these slots."""
+        return [self._items[i] for i in slot.tolist()]
+
+    def row_min(self, name: str, slot: IntArray) -> Array | None:
+        """Returns the smallest number that each object has under a name, NaN if it has none."""
+        items = self.gather(slot)
+        known = [item[name] if isinstance(item, Mapping) and name in item else math.nan for item in items]
+        return np.array([np.min(to_numpy(value)) for value in known], np.float64)
+
+    def drop_oldest(self, count: int) -> None:
+        """Forgets the oldest items."""
+        for slot in self.oldest(count).tolist():
+            self._items[slot] = None
+        self.first += count
+
+    def clear(self) -> None:
+        """Forgets all items."""
+        self._items = [None] * len(self._items)
+        self.first = self.stop
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns copies of the objects present, oldest first, and their numbers."""
+        return copy.deepcopy(self.checkpoint_state())
+
+    def checkpoint_state(self) -> dict[str, Any]:
+        """Returns the result of ``state_dict``, with the objects not copied."""
+        items = {str(i): item for i, item in enumerate(self.gather(self.window()))}
+        return {'capacity': self.capacity, 'first': self.first, 'stop': self.stop, 'items': items}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restores objects and numbers."""
+        self._restore(state)
+        self._items = [None] * min(self.stop, self.capacity)
+        self.push([copy.deepcopy(item) for item in part_of(state, 'items', DICT).values()])
         self._check_restored(state)
 
 

@@ -15,7 +15,7 @@ from rlframe.registry import BUFFER_REGISTRY
 from rlframe.utils.field import option
 from rlframe.utils.schema import DICT, FINITE, array, check_state, part
 from rlframe.worker.replay_buffer.buffer import BufferConfig, NaiveReplayBuffer, PriorityConfig, Rows
-from rlframe.worker.replay_buffer.ring import RingStorage, to_items
+from rlframe.worker.replay_buffer.ring import RingStorage, split_priority, to_items
 
 if TYPE_CHECKING:
     from rlframe.worker.replay_buffer.prioritized import Draw, PrioritizedSampler
@@ -171,7 +171,7 @@ class SequenceReplayBuffer(NaiveReplayBuffer):
             self._priorities = self._build_priorities(self._cfg)
 
     def push(self, data: Any, cur_collector_envstep: int) -> int:
-        """Adds env steps; the oldest make room.
+        """Adds env steps; the oldest make room. With priorities, those without a ``priority`` get the largest one reported so far.
 
         Args:
             data: A list of episodes, each a ``Batch`` [T, ...], or steps in time order, as a ``Batch`` [n, ...], a
@@ -183,6 +183,7 @@ class SequenceReplayBuffer(NaiveReplayBuffer):
 
         Raises:
             ValueError: If no column marks the ends of episodes, or steps of several envs lack ``env_id``.
+            NonFiniteError: If a priority is NaN, infinite or negative.
         """
         items = to_items(data)
         if isinstance(items, list) and items and all(isinstance(item, Batch) for item in items):
@@ -195,16 +196,32 @@ class SequenceReplayBuffer(NaiveReplayBuffer):
         else:
             block = self._to_block(items)
             if not isinstance(block, Batch):
-                return 0
+                return self._refuse(block)
             env_id, begins, ends = self._places(block)
+        priority = None
+        if self._priorities is not None and isinstance(block, Batch):
+            block, priority = split_priority(block)
+            if priority is not None:
+                self._priorities.check(priority)
         count = super().push(block, cur_collector_envstep)
         storage = self._storage
         if count and storage is not None:
             self._trajectories.append(storage.stop - count, env_id, begins, ends)
             if self._priorities is not None:
                 kept = min(count, self._capacity)
-                self._priorities.add(storage.stop - kept, kept, None)
+                self._priorities.add(
+                    storage.stop - kept, kept, None if priority is None else priority[-kept:]
+                )
         return count
+
+    def _refuse(self, items: list[Any]) -> int:
+        """Rejects single items; an empty list is accepted."""
+        if items:
+            kind = type(items[0]).__name__
+            raise TypeError(
+                f'{self._instance_name} takes whole episodes, or env steps as columns; got {kind} items'
+            )
+        return 0
 
     def _places(self, rows: Batch) -> tuple[IntArray, BoolArray, BoolArray]:
         """Returns the env of each step, and where episodes begin and end, each [n]."""

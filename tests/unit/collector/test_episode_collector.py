@@ -211,3 +211,18 @@ def test_a_loaded_collector_goes_on_exactly() -> None:
         for one, two in zip(expected, got, strict=True):
             for name, column in one.items():
                 np.testing.assert_array_equal(two[name], column)
+
+
+def test_envs_that_live_play_what_a_dropped_one_owes() -> None:
+    collector, _, manager = make(3, None, {'lengths': 4})
+    step = manager.step
+
+    def lose_env_1(action: Any, env_id: Any) -> Any:
+        answer = step(action, env_id)
+        if 1 in manager.alive and answer.obs[0][STEP] == 3:
+            manager._alive = manager._ready = np.array([0, 2])
+        return answer
+
+    manager.step = lose_env_1
+    episodes = collector.collect(7)
+    assert len(episodes) == 7

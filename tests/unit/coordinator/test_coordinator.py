@@ -315,6 +315,24 @@ def test_run_without_workers_ends_within_its_deadline_saying_who_was_lost() -> N
         experiment.coordinator.check()
 
 
+def test_a_role_whose_worker_is_on_its_way_has_no_deadline_until_it_has_come_and_gone() -> None:
+    experiment = Experiment()
+    coordinator = experiment.coordinator
+    experiment.join('collector', 'c')
+    assert not coordinator.expect('learner', 'l') and coordinator.expect('collector', 'c')
+    experiment.clock.now = 1000.0
+    coordinator.workers.excuse(1000.0)
+    coordinator.check()
+    learner = experiment.join('learner', 'l')
+    assert coordinator.expect('learner', 'l')
+    learner(m.Farewell('enough', 0))
+    coordinator.check()
+    experiment.clock.now = 1061.0
+    coordinator.workers.excuse(61.0)
+    with pytest.raises(WorkerLostError, match='no learner for 61 s'):
+        coordinator.check()
+
+
 def test_requests_that_do_not_fit_are_refused() -> None:
     experiment = Experiment()
     collector = experiment.join('collector', 'c')

@@ -1,4 +1,4 @@
-"""An env that fails is named; then the run ends, or a new env takes its place and the episode leaves no trace."""
+"""An env that fails is named; then the run ends, or a new env or none takes its place and the episode leaves no trace."""
 
 from __future__ import annotations
 
@@ -70,9 +70,11 @@ NAMED = [
     ('subprocess', 'sleep', 'step'),
 ]
 OUTLIVED = [
-    *BASE,
-    ('subprocess', 'leave', 'step'),
-    pytest.param('subprocess', 'spin', 'reset', marks=pytest.mark.slow),
+    (*BASE[0], 'drop'),
+    (*BASE[1], 'restart'),
+    ('subprocess', 'leave', 'step', 'restart'),
+    ('subprocess', 'kill', 'step', 'drop'),
+    pytest.param('subprocess', 'spin', 'reset', 'restart', marks=pytest.mark.slow),
 ]
 each_kind = pytest.mark.parametrize('kind', ['base', 'subprocess'])
 
@@ -111,11 +113,11 @@ def test_raise_names_the_env_and_leaves_nothing(make: Any, kind: str, fault: Any
     assert manager.closed and children() == set()
 
 
-@pytest.mark.parametrize(('kind', 'fault', 'place'), OUTLIVED)
+@pytest.mark.parametrize(('kind', 'fault', 'place', 'on_error'), OUTLIVED)
 def test_a_fault_is_outlived_and_its_episode_leaves_no_trace(
-    make: Any, tmp_path: Path, kind: str, fault: Any, place: str
+    make: Any, tmp_path: Path, kind: str, fault: Any, place: str, on_error: str
 ) -> None:
-    manager = make(kind, failing(fault, place, once=tmp_path / 'once'), on_error='restart')
+    manager = make(kind, failing(fault, place, once=tmp_path / 'once'), on_error=on_error)
     manager.reset(seed=SEEDS)
     hurry(manager, fault, place)
     rollout, rows, void = Rollout(manager, ScriptedPolicy().collect_mode), [], []
@@ -123,7 +125,8 @@ def test_a_fault_is_outlived_and_its_episode_leaves_no_trace(
         step = rollout.step()
         void += step.abnormal.tolist()
         rows += [(*step.obs[k], *step.timestep.obs[k], bool(step.done[k])) for k in range(len(step.done))]
-    assert manager.ready.tolist() == [0, 1, 2, 3]
+    gone = [] if on_error == 'restart' else [1]
+    assert manager.alive.tolist() == manager.ready.tolist() == [env for env in range(4) if env not in gone]
     (cause,) = manager._budget.causes
     for word in [*place_words(place), WORDS[fault]]:
         assert word in cause and 'Traceback' not in cause
@@ -133,10 +136,13 @@ def test_a_fault_is_outlived_and_its_episode_leaves_no_trace(
     for row in rows:
         assert row[0] == row[4] and row[1] == row[5] and row[2] + 1 == row[6], 'a row is of one episode'
         assert row[8] == (row[6] == 5), 'an episode ends after 5 steps and never else'
-    assert len(rows) + len(void) == 4 * 14
-    own = [row for row in rows if row[0] == 1]
-    first, _ = Steady(1).reset(seed=restart_seed(SEEDS[1], 1))
-    np.testing.assert_array_equal((own[1] if place == 'step' else own[5])[:4], first)
+    assert len(rows) + len(void) == 4 * 14 - (14 - 2 if place == 'step' else 14 - 5) * len(gone)
+    if on_error == 'restart':
+        own = [row for row in rows if row[0] == 1]
+        fresh = Steady(1)
+        first, _ = fresh.reset(seed=restart_seed(SEEDS[1], 1))
+        begun = own[1] if place == 'step' else own[5]
+        np.testing.assert_array_equal(begun[:4], first)
     if together:
         again = next(row for row in rows[4:] if row[0] == 0 and row[2] == 0) if place == 'step' else None
         first, _ = Steady(0).reset(seed=restart_seed(SEEDS[0], 1))
@@ -173,6 +179,28 @@ def test_a_worker_killed_between_steps_is_noticed_and_its_envs_are_replaced(make
     assert rollout.step().timestep.obs[:, 2].tolist() == [3, 3, 1, 1]
 
 
+def test_envs_given_up_behind_the_back_of_a_running_episode_give_a_last_void_step(make: Any) -> None:
+    manager = make('subprocess', [partial(Steady, i) for i in range(4)], on_error='drop')
+    manager.reset(seed=SEEDS)
+    manager.step(np.zeros(4, np.int64), manager.ready)
+    victim = manager._pool.running[1]
+    victim._process.kill()
+    assert wait_until(victim.has_exited, 5)
+    manager.reset(np.array([0]))
+    assert manager.alive.tolist() == [0, 1] and manager.ready.tolist() == [0, 1, 2, 3]
+    step = Rollout(manager, ScriptedPolicy().collect_mode).step()
+    assert step.abnormal.tolist() == [2, 3] and step.timestep.obs[:, 2].tolist() == [1, 2]
+    assert manager.ready.tolist() == [0, 1]
+
+
+def test_when_no_env_is_left_the_run_ends(make: Any) -> None:
+    manager = make('base', [partial(RandomlyFailing, i, 1.0) for i in range(2)], on_error='drop')
+    manager.reset(seed=[1, 2])
+    with pytest.raises(EnvCrashedError, match='no env is left'):
+        manager.step(np.zeros(2, np.int64), manager.ready)
+    assert manager.closed
+
+
 @each_kind
 def test_a_reset_that_never_succeeds_uses_the_budget_up(make: Any, kind: str) -> None:
     env_fn = [partial(FaultEnv, i, 'raise_own' if i == 1 else '', 'reset', 1) for i in range(3)]
@@ -181,6 +209,14 @@ def test_a_reset_that_never_succeeds_uses_the_budget_up(make: Any, kind: str) ->
     with pytest.raises(EnvCrashedError, match=r'3 faults of envs, 2 are allowed.*OwnError.* \| ') as caught:
         make(kind, env_fn, on_error='restart', max_restarts=2).reset(seed=[1, 2, 3])
     assert caught.value.where == 'env.manager.max_restarts'
+    manager = make(kind, env_fn, on_error='drop')
+    manager.reset(seed=[1, 2, 3])
+    assert manager.ready.tolist() == manager.alive.tolist() == [0, 2]
+    assert manager.step(np.zeros(2, np.int64), manager.ready).env_id.tolist() == [0, 2]
+    with pytest.raises(
+        ValueError, match=r'step\(\) of env \[0, 1\], of which only \[0, 2\] are (left|ready)'
+    ):
+        manager.step(np.zeros(2, np.int64), np.array([0, 1]))
 
 
 def test_the_others_of_a_worker_that_dies_in_a_reset_give_a_void_step(make: Any, tmp_path: Path) -> None:
@@ -245,8 +281,8 @@ def test_what_an_env_forked_and_started_ends_with_its_worker(make: Any) -> None:
     assert not members(groups)
 
 
-@pytest.mark.parametrize(('kind', 'steps'), [('base', 5), ('subprocess', 20)])
-def test_restarts_are_part_of_the_state(make: Any, kind: str, steps: int) -> None:
+@pytest.mark.parametrize(('kind', 'on_error', 'steps'), [('base', 'drop', 5), ('subprocess', 'restart', 20)])
+def test_restarts_are_part_of_the_state(make: Any, kind: str, on_error: str, steps: int) -> None:
     def run(manager: Any, steps: int) -> list[Any]:
         rollout, rows = Rollout(manager, ScriptedPolicy().collect_mode), []
         for _ in range(steps):
@@ -255,16 +291,17 @@ def test_restarts_are_part_of_the_state(make: Any, kind: str, steps: int) -> Non
         return rows
 
     env_fn = [partial(RandomlyFailing, i, 0.08) for i in range(4)]
-    manager = make(kind, env_fn, on_error='restart', max_restarts=100)
+    manager = make(kind, env_fn, on_error=on_error, max_restarts=100)
     manager.reset(seed=SEEDS)
     run(manager, steps)
     state = manager.state_dict()
     before = len(state['faults']['causes'])
     expected = run(manager, 15)
     assert 2 <= before < len(manager._budget.causes)
-    other = make(kind, env_fn, on_error='restart', max_restarts=100)
+    other = make(kind, env_fn, on_error=on_error, max_restarts=100)
     other.reset(seed=[1, 2, 3, 4])
     other.load_state_dict(state)
+    assert other.alive.tolist() == [i for i in range(4) if i not in state['dropped']]
     assert run(other, 15) == expected
     assert other._budget.causes == manager._budget.causes
 
@@ -286,6 +323,20 @@ def test_all_managers_outlive_the_same_faults_in_the_same_way_and_no_end_is_inve
     assert counts == others
     np.testing.assert_array_equal(one['terminated'] | one['truncated'], one['next_obs'][:, 2] == 20)
     assert (one['obs'][:, 1] == one['next_obs'][:, 1]).all()
+
+
+def test_a_block_is_as_much_smaller_as_envs_were_given_up(make: Any, tmp_path: Path) -> None:
+    once = str(tmp_path / 'once')
+    env_fn = [
+        partial(FaultEnv, i, 'raise_own' if i == 1 else '', at=22, once=once, length=2) for i in range(4)
+    ]
+    policy = ScriptedPolicy(n_sample=64, on_policy=True)
+    collector = SampleSerialCollector({}, make('base', env_fn, on_error='drop'), policy.collect_mode)
+    sizes = [len(collector.collect()) for _ in range(4)]
+    # in the second block env 1 keeps the 4 rows of episodes that ended; its steps 21 and 22 are thrown away
+    assert sizes == [64, 48 + 4, 48, 48] and collector.discarded == 2
+    counts = np.bincount(collector.collect()['env_id'], minlength=4)
+    assert counts.tolist() == [16, 0, 16, 16]
 
 
 def test_seeds_of_restarts_and_checkpoints_differ_from_each_other() -> None:

@@ -75,6 +75,13 @@ def test_a_run_whose_order_of_answers_decides_says_once_that_it_is_not_exact(
     assert is_exact or 'env_manager.wait_num=4' in said[0]
 
 
+def test_an_evaluation_goes_on_with_all_of_its_envs() -> None:
+    pair = config_pair(manager_={'on_error': 'drop', 'max_restarts': 9})
+    with SerialPipeline(config.compile_config(*pair, seed=3)) as pipeline:
+        budgets = [part._env._budget for part in (pipeline.collector, pipeline.evaluator)]
+    assert [(budget.on_error, budget.max_restarts) for budget in budgets] == [('drop', 9), ('restart', 9)]
+
+
 def write(tmp_path: Path, env_id: str) -> str:
     path = tmp_path / 'mine.py'
     path.write_text(textwrap.dedent(CONFIG).replace('{env_id}', env_id))
@@ -93,4 +100,4 @@ def test_an_env_that_fails_in_a_run_is_one_clear_line_on_the_command_line(
     assert main(['-c', path]) == 1
     err = capsys.readouterr().err
     words = 'env 0, episode 2, step 2: step() raised OwnError: the simulator lost its mind (fault_envs.py:'
-    assert f'rlframe: EnvCrashedError: {words}' in err and 'crash report' in err.splitlines()[-2]
+    assert f'rlframe: EnvCrashedError: {words}' in err and 'emergency checkpoint' in err.splitlines()[-1]

@@ -124,7 +124,7 @@ def test_an_exception_names_the_hook_and_the_event() -> None:
     with pytest.raises(ArithmeticError, match='broken') as caught:
         trained(other=dict(type='recorder', at='before_collect', calls=1), recorder=True)
     assert "raised in the hook 'other' at before_collect, train_iter 1" in caught.value.__notes__
-    assert any(note.startswith('crash report') for note in caught.value.__notes__)
+    assert any(note.startswith('emergency checkpoint') for note in caught.value.__notes__)
 
 
 def test_an_exception_of_the_hook_for_exceptions_does_not_hide_the_first() -> None:

@@ -26,7 +26,7 @@ NO_WRITERS = ('app', 'tune', 'hooks', 'live.py', 'workers_shown.py')
 """Rooms that read tags, and hooks, whose tags their own page explains."""
 BUILT = {
     'train/': 'q_value target_q_value policy_loss value_loss entropy approx_kl clip_fraction actor_loss critic_loss alpha'
-    ' total_loss learning_rate learner_restarts',
+    ' total_loss learning_rate skipped_share learner_restarts',
     'time/': 'collect learn evaluate',
     'eval/': 'mean_reward std_reward min_reward max_reward median_reward iqm_reward mean_ep_length success_rate episodes'
     ' cut_episodes win_rate draw_rate loss_rate best_NAME info/NAME',

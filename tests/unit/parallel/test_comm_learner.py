@@ -91,10 +91,11 @@ def test_the_state_is_sent_once_when_it_is_asked_for_and_another_learner_continu
 
 def test_a_request_for_data_is_one_ahead_of_training_only_without_lockstep(cfg: Any) -> None:
     for lockstep in (True, False):
-        coordinator = ScriptedCoordinator([task_of(**LEARN)], batches=batches_of(cfg, 6))
+        task = task_of(**LEARN, settings={'lockstep': lockstep})
+        coordinator = ScriptedCoordinator([task], batches=batches_of(cfg, 6))
         asked: list[int] = []
         coordinator.on[AskData] = lambda message, payload, asked=asked: asked.append(message.train_iter)
-        comm = connect(coordinator, cfg, lockstep=lockstep)
+        comm = connect(coordinator, cfg)
         trained: list[int] = []
         learn = comm.deal_with_learner_learn
 
@@ -117,9 +118,9 @@ def test_a_request_for_data_is_one_ahead_of_training_only_without_lockstep(cfg: 
 
 def test_a_learner_waits_for_data_and_ends_when_it_is_closed(cfg: Any) -> None:
     for lockstep in (True, False):
-        coordinator = ScriptedCoordinator([task_of(**LEARN)])
+        coordinator = ScriptedCoordinator([task_of(**LEARN, settings={'lockstep': lockstep})])
         coordinator.on[AskData] = lambda message, payload: Reply(Wait(1000.0, False, 'no data yet'))
-        comm = connect(coordinator, cfg, lockstep=lockstep)
+        comm = connect(coordinator, cfg)
         comm.start()
         wait_until(lambda coordinator=coordinator: 'AskData' in coordinator.kinds)
         comm.close()
@@ -186,11 +187,10 @@ def test_an_end_between_the_updates_of_a_batch_takes_effect_at_once(how: str) ->
 
 def test_batches_of_an_abandoned_task_are_not_reported_with_the_next_one(cfg: Any) -> None:
     batches = [Batch.cat(batches_of(cfg, 2)) for _ in range(2)]
-    coordinator = ScriptedCoordinator(
-        [task_of(**LEARN, task='a'), task_of(**LEARN, task='b')], batches=batches
-    )
+    tasks = [task_of(**LEARN, task=name, settings={'lockstep': True}) for name in ('a', 'b')]
+    coordinator = ScriptedCoordinator(tasks, batches=batches)
     coordinator.batches_each = 2
-    comm = connect(coordinator, cfg, lockstep=True)
+    comm = connect(coordinator, cfg)
     abandon = AfterUpdate('end', act=lambda: comm._obey(Orders(False, True, -1, 'enough'), 'a'), at=1)
     comm.learner.register_hook(abandon)
     comm.run()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 from rlframe import config
 from rlframe.config.schema import ExperimentConfig
 from rlframe.errors import CheckpointMismatchError, ConfigError, RunWarning, WorkerLostError
+from rlframe.parallel.comm_worker import CommWorker
 from rlframe.parallel.pipeline import ParallelPipeline
 from rlframe.parallel.roles import PAUSE, Crew, Launched, Launcher, make_worker
 from rlframe.parallel.transport.answering import InProcessServer
@@ -168,6 +170,7 @@ class Books:
 
     def __init__(self) -> None:
         self.lost: list[tuple[str, str, str]] = []
+        self.absent: set[str] = set()
         self.workers = self
 
     def lose(self, role: str, name: str, cause: str) -> None:
@@ -175,6 +178,9 @@ class Books:
 
     def lost_for(self, role: str, name: str) -> float:
         return 0.0
+
+    def expect(self, role: str, name: str) -> bool:
+        return name not in self.absent
 
 
 def crew_of(clock: Clock, max_restarts: int = 2) -> tuple[Crew, Puppeteer, Books]:
@@ -218,6 +224,28 @@ def test_deaths_are_forgotten_after_the_window() -> None:
         clock.now += 61.0
         crew.look()
     assert crew.restarts == 5
+
+
+def test_a_worker_that_starts_slowly_is_waited_for_and_named(caplog: pytest.LogCaptureFixture) -> None:
+    clock = Clock()
+    crew, launcher, books = crew_of(clock)
+    books.absent = {'collector-1'}
+    for _ in range(20):
+        clock.now += 31.0
+        crew.look()
+    assert len(launcher.launched) == 3 and books.lost == []
+    said = [record.message for record in caplog.records]
+    assert len(said) == 10 and set(said) == {
+        'collector-1 is running, but did not join within 60 s; the run waits for it'
+    }
+
+
+def test_workers_of_the_run_have_no_deadline_to_join(cwd: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    may_join, work = threading.Event(), CommWorker._run_quietly
+    monkeypatch.setattr(CommWorker, '_run_quietly', lambda self: may_join.wait() and work(self))
+    with ParallelPipeline(compiled('parallel.coordinator.role_deadline=1e-9', 'max_env_step=60')) as pipeline:
+        pipeline.run(lambda _: may_join.set())  # type: ignore[arg-type]  # None: it goes on
+        assert pipeline.complete
 
 
 @pytest.mark.parametrize('policy', ['ppo', 'r2d2'])

@@ -93,6 +93,7 @@ def test_error_names_loss_norm_and_rate_and_nothing_moved(factor: float, clip: f
         'gradient norm',
         'learning rate 0.1',
         'grad_clip_norm',
+        'nan_policy',
     ):
         assert word in str(caught.value)
     assert_same(state_of(module, optimizer), before)
@@ -113,6 +114,16 @@ def test_loss_that_is_not_finite_is_caught_where_the_gradients_are() -> None:
     with pytest.raises(NonFiniteError, match='total_loss nan'):
         optimizer.step(loss_of(module) + float('nan'))
     assert_same(state_of(module, optimizer), before)
+
+
+def test_skipped_update_changes_nothing_and_is_counted(caplog: Any) -> None:
+    module, optimizer = optimizer_of(nan_policy='skip')
+    before = state_of(module, optimizer)
+    optimizer.step(loss_of(module, float('nan')))
+    assert_same(state_of(module, optimizer), before)
+    assert optimizer.skipped == 1 and 'skipped, 1 so far' in caplog.text
+    optimizer.step(loss_of(module))
+    assert not torch.equal(before[0]['0.weight'], module.state_dict()['0.weight'])
 
 
 def test_ignored_update_is_done() -> None:
@@ -153,6 +164,20 @@ def rows_of(size: int = 8, spoiled: float = 1.0) -> Batch:
         advantage=column,
         return_=column * np.float32(spoiled),
     )
+
+
+@pytest.mark.parametrize('name', ['c51', 'qrdqn', 'ppo'])
+def test_share_of_skipped_updates_is_shown_and_priorities_stay_numbers(name: str) -> None:
+    cfg = {'type': name, 'cuda': False, 'learn': {'nan_policy': 'skip'}}
+    policy = create_policy(cfg | ({} if name == 'ppo' else {'priority': True}), SPEC)
+    learner = BaseLearner({'log_policy': False}, policy.learn_mode)
+    learner.train(rows_of())
+    right = learner.monitor.take_means()
+    learner.train(rows_of(spoiled=float('nan')))
+    assert right['skipped_share'] == 0 and learner.monitor.means()['skipped_share'] == 1
+    if name != 'ppo':
+        priority = learner.priority_info['priority']
+        assert len(priority) == 8 and bool(priority.isfinite().all())
 
 
 def test_learner_says_where_it_was_and_which_checkpoint_is_the_last() -> None:

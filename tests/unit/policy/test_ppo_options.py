@@ -12,7 +12,6 @@ import torch
 from action_envs import BoxEnv
 
 from rlframe.data import Batch, EnvSpec, TimeStep
-from rlframe.errors import NonFiniteError
 from rlframe.policy import create_policy
 from rlframe.policy.ppo import PPOPolicy
 
@@ -173,12 +172,11 @@ def test_a2c_steps_along_the_policy_gradient(optimizer: str) -> None:
 
 
 def test_rmsprop_continues_from_its_state_and_leaves_bad_updates_out() -> None:
-    policy, other = make('a2c'), make('a2c', seed=3)
+    policy, other = make('a2c', nan_policy='skip'), make('a2c', seed=3)
     run(policy, samples_of(20))
     before = copy.deepcopy(policy.learn_mode.state_dict())
     bad = samples_of(20)
-    with pytest.raises(NonFiniteError):
-        run(policy, bad.replace(return_=bad['return_'] * np.float32('nan')))
+    run(policy, bad.replace(return_=bad['return_'] * np.float32('nan')))
     for name, tensor in policy.model.state_dict().items():
         assert torch.equal(tensor, before['model'][name]), name
     other.learn_mode.load_state_dict(copy.deepcopy(policy.learn_mode.state_dict()))

@@ -310,3 +310,8 @@ def test_update_that_is_not_finite_names_the_loss_and_the_right_learning_rate(na
     data['reward'][0] = np.nan
     with pytest.raises(NonFiniteError, match=r'critic_loss nan.*policy\.learn\.learning_rate_critic'):
         make(name).learn_mode.forward(data)
+    policy = make(name, learn={'nan_policy': 'skip'}, priority=True)
+    before = copy.deepcopy(policy.model.critic)
+    metrics = policy.learn_mode.forward(data)
+    assert same(before, policy.model.critic) and bool(metrics['priority'].isfinite().all())
+    assert float(metrics['skipped_share']) == 1

@@ -232,6 +232,34 @@ def test_stored_state_is_that_of_the_episode_replayed_from_its_start() -> None:
     assert {(0, 7), (1, 3)} <= seen and np.abs(data['state'][data['episode_step'] > 0]).min(-1).max() > 0
 
 
+@pytest.mark.parametrize(('nstep', 'scaled'), [(1, False), (3, True)])
+def test_first_priorities_are_those_of_the_part_of_a_sequence_that_a_round_has(
+    nstep: int, scaled: bool
+) -> None:
+    manager: Any = counting_manager(4, lengths=[7, 3, 12], ending='terminated')
+    options = dict(nstep=nstep, value_rescale=scaled, priority_eta=0.7)
+    policy = make(manager.spec, priority=True, first_priority='error', **options)
+    data = collected(policy, ShuffledEnvManager(manager), 150, eps=0.3)
+    lengths = set()
+    for row in range(150):
+        same = (data['obs'][:, :2] == data['obs'][row, :2]).all(1) & (
+            data['obs'][:, 2] >= data['obs'][row, 2]
+        )
+        steps = data[np.flatnonzero(same)]
+        value, after = policy.model(torch.from_numpy(steps['obs']), torch.from_numpy(steps['state']))
+        behind, _ = policy.model(torch.from_numpy(steps['next_obs'][-1:]), after[-1:])
+        reached = torch.cat([value, behind]).amax(1).detach()
+        reached = unscale(reached) if scaled else reached
+        ending = bool(steps['terminated'][-1])
+        wanted = torch.tensor(looped_targets(steps['reward'], ending, reached, GAMMA, nstep))
+        wanted = rescale(wanted) if scaled else wanted
+        error = (wanted - value[range(len(steps)), steps['action'].astype(int)].detach()).abs()
+        expected = 0.7 * float(error.max()) + 0.3 * float(error.mean())
+        assert data['priority'][row] == pytest.approx(expected, rel=1e-3, abs=1e-5)
+        lengths.add((len(steps), ending))
+    assert {(7, True), (3, True), (1, False)} <= lengths
+
+
 def test_burn_in_of_the_replay_buffer_is_that_of_the_policy() -> None:
     cfg = compile_config(*config_pair(**R2D2))
     assert cfg.policy.learn.burn_in == cfg.policy.other.replay_buffer.burn_in == 2

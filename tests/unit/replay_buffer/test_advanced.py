@@ -240,6 +240,18 @@ def test_staleness_sweep_passes_removed_items() -> None:
     assert buffer.count() == len(left)
 
 
+def test_objects_are_mappings_and_come_back_as_marked_copies() -> None:
+    buffer = AdvancedReplayBuffer(dict(replay_buffer_size=3, max_staleness=5))
+    buffer.push([{'name': str(i), 'collect_iter': i} for i in range(3)], 0)
+    rows = buffer.sample(1, 4)
+    assert {'IS', 'use', 'staleness', 'replay_unique_id', 'replay_buffer_idx', 'priority'} < set(rows[0])
+    assert rows[0]['staleness'] == 4 - rows[0]['collect_iter']
+    buffer.sample(1, 6)
+    assert buffer.count() == 1
+    with pytest.raises(TypeError, match='takes mappings; item 0 is a str'):
+        buffer.push('text', 0)
+
+
 def test_the_ratio_says_how_many_items_a_sample_needs(caplog: pytest.LogCaptureFixture) -> None:
     assert len(filled(2, thruput_controller=dict(sample_min_limit_ratio=0.5)).sample(4, 0)) == 4
     assert filled(7, thruput_controller=dict(sample_min_limit_ratio=2)).sample(4, 0) is None

@@ -15,7 +15,7 @@ from runs import differences
 from test_frames import trained
 
 from rlframe.data import Batch
-from rlframe.errors import ResourceError
+from rlframe.errors import ConfigError, ResourceError
 from rlframe.run import machine
 from rlframe.worker.replay_buffer import NaiveReplayBuffer, create_buffer
 from rlframe.worker.replay_buffer import device as device_store
@@ -141,6 +141,15 @@ def on_device(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 def buffer_of(kind: str, **options: Any) -> Any:
     return create_buffer({'type': kind, 'replay_buffer_size': 24, **options}, seed=3)
+
+
+def test_a_device_keeps_no_objects(on_device: Any) -> None:
+    there, host = on_device(buffer_of, 'naive'), buffer_of('naive')
+    with pytest.raises(ConfigError, match=r"replay_buffer\.device: a device keeps columns.*expected 'cpu'"):
+        there.push(['text'], 0)
+    host.push(['text'], 0)
+    with pytest.raises(ConfigError, match='a device keeps columns'):
+        there.load_state_dict(host.state_dict())
 
 
 def test_what_does_not_fit_on_the_device_is_refused_before_it_is_allocated(

@@ -21,10 +21,36 @@ def filled(count: int, size: int = 100, **kwargs) -> NaiveReplayBuffer:
     return buffer
 
 
-@pytest.mark.parametrize('data', ['text', ['episode'], {'name': 'text'}, [{}]])
-def test_what_is_neither_columns_nor_numbers_is_refused(data) -> None:
-    with pytest.raises(TypeError, match='takes a Batch, or mappings of arrays and numbers'):
-        NaiveReplayBuffer(None).push(data, 0)
+@pytest.mark.parametrize(
+    ('first', 'second'),
+    [
+        (transitions(0, 2), {'name': 'text'}),
+        (['episode'], transitions(0, 2)),
+    ],
+)
+def test_kind_is_decided_by_the_first_push_and_another_is_refused_by_name(first, second) -> None:
+    buffer = NaiveReplayBuffer(None)
+    buffer.push(first, 0)
+    before = buffer.count()
+    with pytest.raises(
+        TypeError, match=r'buffer holds (columns|objects).*as its first push decided; got (str|dict|Batch)'
+    ):
+        buffer.push(second, 0)
+    assert buffer.count() == before
+
+
+def test_objects_come_back_as_a_list_and_dicts_as_copies() -> None:
+    buffer = NaiveReplayBuffer(None)
+    assert buffer.push([{'name': 'a'}], 0) == 1
+    assert buffer.push({'name': 'b', 'extra': [1]}, 0) == 1
+    buffer.sample(2, 0)[0]['name'] = 'changed'
+    assert sorted(item['name'] for item in buffer.sample(2, 0)) == ['a', 'b']
+    deep = NaiveReplayBuffer(dict(deepcopy=True))
+    item = ['inner']
+    deep.push([[item]], 0)
+    deep.sample(1, 0)[0][0].append('changed')
+    item.append('changed')
+    assert deep.sample(1, 0) == [[['inner']]]
 
 
 def test_batches_are_distinct_rows_fixed_at_the_call() -> None:

@@ -12,13 +12,13 @@ from buffer_helpers import transitions
 
 from rlframe.data import IntArray
 from rlframe.worker.replay_buffer import NaiveReplayBuffer, Sampler, Storage, UniformSampler
-from rlframe.worker.replay_buffer.ring import Ring
+from rlframe.worker.replay_buffer.ring import ObjectStorage
 
 
-def filled(count: int) -> Ring:
-    ring = Ring(count)
-    ring.advance(count)
-    return ring
+def filled(count: int) -> ObjectStorage:
+    storage = ObjectStorage(count)
+    storage.push(list(range(count)))
+    return storage
 
 
 @pytest.mark.parametrize(('size', 'population'), [(7, 7), (3, 8), (256, 1000)])

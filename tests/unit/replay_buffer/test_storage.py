@@ -13,6 +13,7 @@ from rlframe.data import Batch
 from rlframe.errors import CheckpointCorruptError, CheckpointMismatchError, ResourceError
 from rlframe.run import machine
 from rlframe.worker.replay_buffer.ring import (
+    ObjectStorage,
     RingStorage,
     check_memory,
     is_numeric,
@@ -24,13 +25,15 @@ from rlframe.worker.replay_buffer.ring import (
 @settings(max_examples=60, deadline=None, derandomize=True)
 @given(capacity=st.integers(1, 12), pushes=st.lists(st.integers(0, 30), max_size=8))
 def test_ring_keeps_the_newest_rows_in_age_order(capacity: int, pushes: list[int]) -> None:
-    ring, total = RingStorage(capacity), 0
+    ring, objects, total = RingStorage(capacity), ObjectStorage(capacity), 0
     for count in pushes:
         if count:
             ring.push(transitions(total, count))
+            objects.push(list(range(total, total + count)))
         total += count
     expected = list(range(max(total - capacity, 0), total))
-    assert len(ring) == len(expected)
+    assert len(ring) == len(objects) == len(expected)
+    assert objects.gather(objects.window()) == expected
     if expected:
         rows = ring.gather(ring.window())
         assert rows['action'].tolist() == expected
@@ -91,10 +94,13 @@ def test_state_of_another_capacity_or_length_is_refused() -> None:
 
 
 def test_smallest_number_of_a_row_is_taken_over_all_its_axes() -> None:
-    ring = RingStorage(4)
+    ring, objects = RingStorage(4), ObjectStorage(4)
     ring.push(Batch(collect_iter=np.array([[3, 1], [5, 4]]), nested=Batch(x=np.arange(2))))
+    objects.push([{'collect_iter': [3, 1]}, {'collect_iter': 4}, {}])
     assert ring.row_min('collect_iter', np.arange(2)).tolist() == [1, 4]
     assert ring.row_min('nested', np.arange(2)) is None
+    assert objects.row_min('collect_iter', np.arange(3)).tolist()[:2] == [1, 4]
+    assert np.isnan(objects.row_min('collect_iter', np.arange(3))[2])
 
 
 def test_numbers_arrays_and_tensors_make_columns_and_nothing_else_does() -> None:

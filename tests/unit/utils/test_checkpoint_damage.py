@@ -59,9 +59,6 @@ def test_a_damaged_member_is_named_and_the_checkpoint_before_takes_over(
         with pytest.raises(CheckpointCorruptError) as caught:
             read(run / 'iteration_2')
         assert caught.value.where == str(member)
-    with pytest.raises(CheckpointCorruptError) as caught:
-        load_checkpoint(run / 'latest')
-    assert caught.value.remedy == f'The last intact one next to it is {run / "iteration_1"}.'
     path, damaged = newest_good(run)
     assert path == run / 'iteration_1' and [p for p, _ in damaged] == [run / 'iteration_2']
     assert str(member) in str(damaged[0][1])

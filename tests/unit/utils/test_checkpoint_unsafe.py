@@ -50,14 +50,11 @@ def test_a_pickle_in_a_member_is_refused_and_not_run(
 
 def test_a_single_file_that_holds_a_pickle_is_refused(tmp_path: Path) -> None:
     file = tmp_path / 'model.pt'
-    found = payloads(tmp_path / 'marker')
-    for content in found:
+    for content in payloads(tmp_path / 'marker'):
         file.write_bytes(content)
         with pytest.raises(UnsafeCheckpointError, match='loading a pickle runs code') as caught:
             load_checkpoint(file)
         assert caught.value.where == str(file)
-        names = [name in str(caught.value) for name in ('posix.mkdir', '_rebuild_tensor_v2')]
-        assert any(names) or content is found[-1]  # a row of pickles, of which the first is a number
     assert not (tmp_path / 'marker').exists()
 
 
