@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,6 +14,7 @@ from rlframe.data.observation import BAD_OBS, any_action, pack, pack_into, zero_
 from rlframe.data.timestep import NO_INFO, Array, EnvSpec, IntArray, TimeStep, spec_of
 from rlframe.envs import contract
 from rlframe.envs.base_env import EnvFactory, acting_by_rows, picture_of, seed_spaces
+from rlframe.envs.env_manager import BaseEnvManager
 from rlframe.envs.faults import not_made, vector_crashed
 from rlframe.envs.interface import Episodes, IEnvManager
 from rlframe.envs.state import EnvState, Refusal
@@ -283,13 +283,16 @@ class VectorEnvManager(IEnvManager):
 
 @ENV_MANAGER_REGISTRY.register('gym_vector')
 class GymVectorEnvManager(VectorEnvManager):
-    """Steps the N envs of their own vector form, or of a ``SyncVectorEnv`` where they have none; see ``VectorEnvManager``."""
+    """Steps N envs in their own vector form, or one by one, as ``base`` does, where they have none; see ``VectorEnvManager``."""
 
     @classmethod
     def from_factory(
         cls, factory: EnvFactory, env_num: int, cfg: EasyDict | None = None, render_mode: str | None = None
-    ) -> GymVectorEnvManager:
-        manager = cls(lambda: _make_vector(factory, env_num, render_mode), cfg)
+    ) -> IEnvManager:
+        made = [_make_vector(factory, env_num, render_mode)]
+        if made[0] is None:
+            return BaseEnvManager.from_factory(factory, env_num, None, render_mode)
+        manager = cls(lambda: made.pop() if made else _make_vector(factory, env_num, render_mode), cfg)
         # Gymnasium's vector envs do not report the limit of their envs
         if manager.spec.max_episode_steps is None:
             manager._time_limit = factory.spec.max_episode_steps
@@ -300,8 +303,6 @@ class GymVectorEnvManager(VectorEnvManager):
 def _make_vector(factory: EnvFactory, env_num: int, render_mode: str | None) -> Any:
     try:
         env = factory.create_vector(env_num, render_mode)
-        if env is None:
-            return gym.vector.SyncVectorEnv([partial(factory.create, render_mode)] * env_num)
     except RLFrameError:
         raise
     except Exception as error:
