@@ -59,7 +59,7 @@ class Numbers(gymnasium.Env):
         self._info['place'][:] = self.episode, self.steps
         return self._obs, self._info
 
-    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+    def reset(self, *, seed: int | None = None) -> Any:  # without options
         self.number = self.number if seed is None else seed
         self.episode, self.steps = self.episode + 1, 0
         return self._written()

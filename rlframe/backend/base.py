@@ -83,19 +83,6 @@ def actor_config(cfg: ExperimentConfig, rank: int, incarnation: int) -> Experime
     return cfg
 
 
-def mark_collecting(cfg: ExperimentConfig) -> None:
-    """Counts the options as read that only collectors in other processes read."""
-    mark_read(cfg.env.manager, cfg.policy.collect)
-    for name in ('nstep', 'first_priority'):
-        cfg.policy.get(name)
-
-
-def mark_read(*sections: Mapping[str, Any]) -> None:
-    """Counts all options of sections as read: actors read them, in copies in their own processes."""
-    for section in sections:
-        mark_read(*(value for value in section.values() if isinstance(value, Mapping)))
-
-
 class Backend(Configurable):
     """Runs collection or evaluation, and returns its results.
 
@@ -233,12 +220,9 @@ class LocalBackend(Backend):
         """Creates the envs, or opens the recorded data of a collector that steps none; with ``overlap``, in a child."""
         section = cfg.policy.collect.collector
         kind = SERIAL_COLLECTOR_REGISTRY.get_cls(section)
-        cfg.policy.collect.get('inference')  # counts as read: it is 'local'
         if section.get('overlap'):
             from rlframe.backend.pool import ChildPool
 
-            mark_collecting(cfg)
-            cfg.env.get('collector_env_num')
             self._child = ChildPool(MakeCollector(cfg, self.factory))
             return
         self.data = kind.open_data(section) if hasattr(kind, 'open_data') else None

@@ -130,7 +130,8 @@ def compile_config(  # noqa: PLR0913  # DI-engine's users call it with create_cf
     classes, options = find_schema(tree, errors)
     _forward_up(tree, options, errors)
     values, found = check_values(tree, options)
-    _forward_down(values, options)
+    for target, source in _forwarded(options):
+        set_path(values, target.split('.'), value_at(values, source))
     errors += found
     bad = [error.where for error in errors if error.where]
     errors += _component_errors(classes, values, bad) + hook_errors(classes, values)
@@ -270,11 +271,6 @@ def _forward_up(tree: Tree, options: Options, errors: list[ConfigError]) -> None
         elif value is not MISSING and not _same(stated, value):
             message = f'two values: {value!r} here and {stated!r} in {source}'
             errors.append(ConfigError(message, where=target, remedy=f'Set {source} alone.'))
-
-
-def _forward_down(values: Tree, options: Options) -> None:
-    for target, source in _forwarded(options):
-        set_path(values, target.split('.'), value_at(values, source))
 
 
 def _forwarded(options: Options) -> list[tuple[str, str]]:

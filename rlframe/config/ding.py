@@ -75,9 +75,11 @@ def from_ding(
     draft.is_parallel = parallel and any(isinstance(draft.create.get(name), dict) for name in ding_table.COMM)
     is_own = _drop_imports(draft)
     draft.policy = _policy(draft, is_own)
-    _refuse_other_learning(draft)
+    for where, message, remedy in _other_learning(draft):
+        raise ConfigError(message, where=where, remedy=f'{remedy} {ding_table.LISTED}')
     _translate_types(draft)
-    _translate_env(draft, _keys(overrides), is_own)
+    overridden = {full_key(str(text).partition('=')[0].strip()) for text in overrides}
+    _translate_env(draft, overridden, is_own)
     for convert in ding_convert.FIRST:
         convert(draft)
     _apply_tables(draft)
@@ -127,11 +129,6 @@ def _is_dings(name: Any) -> bool:
     return isinstance(name, str) and name.partition('.')[0] in ('ding', 'dizoo')
 
 
-def _keys(overrides: Sequence[str] | Mapping[str, Any]) -> set[str]:
-    """Returns the dotted keys that overrides set."""
-    return {full_key(str(text).partition('=')[0].strip()) for text in overrides}
-
-
 def _drop_imports(draft: Draft) -> bool:
     """Removes DI-engine's modules from ``import_names``; returns whether the config imports other modules."""
     is_own = False
@@ -170,11 +167,6 @@ def _policy(draft: Draft, is_own: bool) -> str:
         )
     draft.set_kind('policy', name, '')
     return name if isinstance(name, str) else ''
-
-
-def _refuse_other_learning(draft: Draft) -> None:
-    for where, message, remedy in _other_learning(draft):
-        raise ConfigError(message, where=where, remedy=f'{remedy} {ding_table.LISTED}')
 
 
 def _other_learning(draft: Draft) -> Iterator[tuple[str, str, str]]:

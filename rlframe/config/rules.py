@@ -88,8 +88,11 @@ def cross_errors(known: Known) -> list[ConfigError]:
         _collects_ahead(known),
         _differs_between_collectors(known),
         *_gives_first_priorities(known),
+        _learns_where_it_is_kept(known),
+        _is_arranged_by_numpy(known),
+        *_stays_on_the_device(known),
     )
-    return [error for error in found if error] + device_errors(known) + backend_errors(known)
+    return [error for error in found if error] + backend_errors(known)
 
 
 def _bad(known: Known, key: str, message: str, expected: str = '', remedy: str = '') -> ConfigError:
@@ -385,18 +388,14 @@ def _fits_buffer(known: Known, key: str, what: str) -> ConfigError | None:
     return _bad(known, key, message, f'at most {size}')
 
 
-def device_errors(known: Known) -> list[ConfigError]:
-    """Returns the mistakes about devices on which data are kept."""
-    found = _learns_where_it_is_kept(known), _is_arranged_by_numpy(known)
-    return [error for error in found if error] + _stays_on_the_device(known)
-
-
 def _stays_on_the_device(known: Known) -> list[ConfigError]:
     """Returns errors for options that rows on a device cannot go through."""
     if known.get(f'{COLLECTOR}.type') != TENSOR:
         return []
     expected = dict(NOT_ON_A_DEVICE)
-    if known.get('env.manager.type') in ENV_MANAGER_REGISTRY.names() and not _steps_tensors(known):
+    manager = known.get('env.manager.type', '')
+    is_known = manager in ENV_MANAGER_REGISTRY.names()
+    if is_known and not hasattr(ENV_MANAGER_REGISTRY.get(manager), 'device_step'):
         expected['env.manager.type'] = 'torch_vector'
     errors = [
         _bad(
@@ -413,10 +412,6 @@ def _stays_on_the_device(known: Known) -> list[ConfigError]:
         message = f'the collector {TENSOR!r} needs a policy that learns from fresh data and acts by tensors'
         errors.append(_bad(known, 'policy.type', message, "'ppo', 'a2c' or 'pqn'"))
     return errors
-
-
-def _steps_tensors(known: Known) -> bool:
-    return hasattr(ENV_MANAGER_REGISTRY.get(known['env.manager.type']), 'device_step')
 
 
 def _learns_where_it_is_kept(known: Known) -> ConfigError | None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Sequence
 from typing import Any, Literal
 
 from rlframe.registry import (
@@ -203,14 +202,10 @@ def _check_exp_name(name: str) -> str:
     return 'a name of the allowed characters A-Z a-z 0-9 . _ - that does not start with a dot'
 
 
-def _check_import_names(names: Sequence[Any]) -> str:
-    return '' if is_list_of_names(names) else 'a list of module names'
-
-
 IMPORT_NAMES = Field(
     [],
     doc='modules to import, so that they register their components',
-    check=_check_import_names,
+    check=lambda names: '' if is_list_of_names(names) else 'a list of module names',
     reaches='code',
 )
 
@@ -265,10 +260,6 @@ LOOPBACK = ('127.0.0.1', 'localhost', '::1')
 """Hosts that only this machine reaches."""
 
 
-def _is_loopback(host: Any) -> bool:
-    return isinstance(host, str) and host in LOOPBACK
-
-
 class CoordinatorSection(CoordinatorConfig):
     """Section ``parallel.coordinator``: the options of the coordinator, and of its server."""
 
@@ -277,7 +268,7 @@ class CoordinatorSection(CoordinatorConfig):
         doc='address that the coordinator listens on; one that other machines reach needs a token',
         may_change=True,
         reaches='network',
-        harmless=_is_loopback,
+        harmless=lambda host: isinstance(host, str) and host in LOOPBACK,
     )
     port: int | None = option(
         None,

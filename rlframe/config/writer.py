@@ -59,12 +59,8 @@ def write_total_config(path: str | Path, main: Mapping[str, Any], create: Mappin
     file = Path(path)
     file = file / 'total_config.py' if file.is_dir() else file
     _replace(file, total_config_text(main, create))
-    _replace(file.with_name('config.json'), _json_text(main, create))
-
-
-def _json_text(main: Mapping[str, Any], create: Mapping[str, Any]) -> str:
     data = _as_json({'main_config': redacted(main), 'create_config': redacted(create)}, is_text=True)
-    return json.dumps(data, indent=2, allow_nan=False) + '\n'
+    _replace(file.with_name('config.json'), json.dumps(data, indent=2, allow_nan=False) + '\n')
 
 
 def config_data(main: Mapping[str, Any], create: Mapping[str, Any]) -> dict[str, Any]:

@@ -8,7 +8,7 @@ import pkgutil
 import re
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from rlframe.envs.base_env import EnvConfig, EnvFactory
 from rlframe.envs.env_checks import are_plain_arguments, is_plain_game
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 ENVPOOL = 'envpool'
 """What comes before the id of a game of EnvPool."""
-MAKERS = {'aec': ('env',), 'parallel': ('parallel_env',), 'auto': ('parallel_env', 'env')}
+MAKERS = ('parallel_env', 'env')
 """Functions of a PettingZoo module that create its game, the preferred one first."""
 
 
@@ -37,10 +37,6 @@ class PettingZooConfig(EnvConfig):
     )
     kwargs: dict[str, Any] = option(
         {}, doc='passed on to the game', reaches='code', harmless=are_plain_arguments
-    )
-    api: Literal['aec', 'parallel', 'auto'] = option(
-        'auto',
-        doc="interface of a PettingZoo id: 'aec' one player at a time, 'parallel' all at once, 'auto' that if it has it",
     )
 
 
@@ -83,12 +79,11 @@ class PettingZooEnvFactory(EnvFactory):
             from rlframe.envs.pool_game import PoolGame
 
             return partial(PoolGame, name)
-        names = (name,) if module else MAKERS[self.cfg.api]
+        names = (name,) if module else MAKERS
         found = _import(module, env_id) if module else _import_game(env_id)
         makers = [getattr(found, each) for each in names if hasattr(found, each)]
         if not makers:
-            where = 'env.env_id' if module or self.cfg.api == 'auto' else 'env.api'
-            raise EnvError(f'{found.__name__} has no {names[0]!r}', where=where)
+            raise EnvError(f'{found.__name__} has no {names[0]!r}', where='env.env_id')
         maker: Callable[..., Any] = makers[0]
         return maker
 

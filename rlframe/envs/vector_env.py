@@ -5,16 +5,16 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from easydict import EasyDict
 
-from rlframe.data.observation import BAD_OBS, any_action, pack, pack_into, zero_obs
+from rlframe.data.observation import ACTION_MASK, BAD_OBS, any_action, has_mask, pack, pack_into, zero_obs
 from rlframe.data.timestep import NO_INFO, Array, EnvSpec, IntArray, TimeStep, spec_of
 from rlframe.envs import contract
 from rlframe.envs.base_env import EnvFactory, acting_by_rows, picture_of, seed_spaces
+from rlframe.envs.env_manager import BaseEnvManager
 from rlframe.envs.faults import not_made, vector_crashed
 from rlframe.envs.interface import Episodes, IEnvManager
 from rlframe.envs.state import EnvState, Refusal
@@ -119,7 +119,13 @@ class VectorEnvManager(IEnvManager):
 
     def _take_first_obs(self, what: str, *given: Any, **options: Any) -> None:
         """Calls ``reset`` or ``step`` of the vector env, and takes the first observations of episodes from its answer."""
-        obs, *_ = self._answer(what, *given, **options)
+        obs, *_, info = self._answer(what, *given, **options)
+        if ACTION_MASK in info and not has_mask(self.spec.observation_space):
+            self._remarks.tell(
+                ACTION_MASK,
+                f"{self.spec.name}: info['{ACTION_MASK}'] of a vector env is ignored; it is a part of its observations, or"
+                ' env.action_mask=True makes single envs',
+            )
         self.obs = zero_obs(self.spec.observation_space, self.env_num)
         self._copy(obs, what, self.obs)
         contract.check_first_obs(self.obs, self._all, self.spec, self._episodes.place)
@@ -283,13 +289,16 @@ class VectorEnvManager(IEnvManager):
 
 @ENV_MANAGER_REGISTRY.register('gym_vector')
 class GymVectorEnvManager(VectorEnvManager):
-    """Steps the N envs of their own vector form, or of a ``SyncVectorEnv`` where they have none; see ``VectorEnvManager``."""
+    """Steps N envs in their own vector form, or one by one, as ``base`` does, where they have none; see ``VectorEnvManager``."""
 
     @classmethod
     def from_factory(
         cls, factory: EnvFactory, env_num: int, cfg: EasyDict | None = None, render_mode: str | None = None
-    ) -> GymVectorEnvManager:
-        manager = cls(lambda: _make_vector(factory, env_num, render_mode), cfg)
+    ) -> IEnvManager:
+        made = [_make_vector(factory, env_num, render_mode)]
+        if made[0] is None:
+            return BaseEnvManager.from_factory(factory, env_num, None, render_mode)
+        manager = cls(lambda: made.pop() if made else _make_vector(factory, env_num, render_mode), cfg)
         # Gymnasium's vector envs do not report the limit of their envs
         if manager.spec.max_episode_steps is None:
             manager._time_limit = factory.spec.max_episode_steps
@@ -300,8 +309,6 @@ class GymVectorEnvManager(VectorEnvManager):
 def _make_vector(factory: EnvFactory, env_num: int, render_mode: str | None) -> Any:
     try:
         env = factory.create_vector(env_num, render_mode)
-        if env is None:
-            return gym.vector.SyncVectorEnv([partial(factory.create, render_mode)] * env_num)
     except RLFrameError:
         raise
     except Exception as error:

@@ -48,7 +48,8 @@ class MarineParallelCollector(BaseParallelCollector):
         pair = (tuple(task.policies), tuple(task.active))
         plays_itself = len(set(task.policies)) == 1
         is_new = pair != self._pair
-        if task.kind != 'collect' or not (is_new or (not plays_itself and self._is_time_to_change())):
+        is_over = not plays_itself and self._games >= self._cfg.games_per_seat
+        if task.kind != 'collect' or not (is_new or is_over):
             return
         self._shift = 0 if plays_itself else (self._shift + 1) % player_num
         self._pair, self._games = pair, 0
@@ -63,9 +64,6 @@ class MarineParallelCollector(BaseParallelCollector):
             self._seat = collector.recorded.index(True)
             collector.reset_policy([self._face(parts.trained, parts.random, task, slot) for slot in slots])
         collector.reset_env()
-
-    def _is_time_to_change(self) -> bool:
-        return self._games >= self._cfg.games_per_seat
 
     def _check(self, task: Task, player_num: int) -> None:
         if len(task.policies) not in (1, player_num) or len(task.active) != len(task.policies):

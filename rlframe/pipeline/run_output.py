@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from rlframe import config
-from rlframe.config.schema import ExperimentConfig
+from rlframe.config.schema import LOCAL, ROLES, ExperimentConfig
 from rlframe.pipeline.resume import begin_again
 from rlframe.run import run_folder
 from rlframe.run.logger import check_loggers
@@ -47,14 +47,10 @@ def decide_whether_over(pipeline: Run, saved: Mapping[str, Any]) -> None:
     elif pipeline.solved:
         budgets = set_budgets(now)
         if pipeline.stopped:
-            budgets = [key for key in budgets if now[key] != saved[key] and _has_room(pipeline, key)]
+            used = {key: getattr(pipeline.progress, BUDGETS[key][0]) for key in budgets}
+            budgets = [key for key in budgets if now[key] != saved[key] and used[key] < now[key]]
         pipeline.loop.past_goal = bool(budgets)
         pipeline.loop.stopped = not budgets
-
-
-def _has_room(pipeline: Run, key: str) -> bool:
-    """Whether part of a budget is left."""
-    return bool(getattr(pipeline.progress, BUDGETS[key][0]) < pipeline.cfg[key])
 
 
 def _goal(main: Mapping[str, Any]) -> tuple[Any, Any]:
@@ -88,11 +84,18 @@ def unused(pipeline: SerialPipeline, may_go_on: bool) -> Iterator[str]:
         may_go_on: Whether a later call may continue training, so that options may still be read.
     """
     if pipeline.progress.train_iter:
-        for key in () if may_go_on else config.unread_user_keys(pipeline.cfg):
+        is_known = not may_go_on and not _reads_elsewhere(pipeline.cfg)
+        for key in config.unread_user_keys(pipeline.cfg) if is_known else ():
             yield f'{key} was set but nothing read it'
     elif pipeline.finished and pipeline.replay_buffer is not None:
         held, needed = pipeline.replay_buffer.count(), pipeline.cfg.policy.learn.batch_size
         yield f'no update was made: the replay buffer has {held} items, and an update needs {needed}'
+
+
+def _reads_elsewhere(cfg: ExperimentConfig) -> bool:
+    """Whether other processes read options, too, of which this one does not know."""
+    sections = [config.section_at(cfg, path) for path in ROLES.values()]
+    return any(section.get('backend', LOCAL) != LOCAL or section.get('overlap') for section in sections)
 
 
 logger = logging.getLogger('rlframe.pipeline')

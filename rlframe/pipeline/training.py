@@ -23,11 +23,6 @@ if TYPE_CHECKING:
     from rlframe.parallel.pipeline import ParallelPipeline
 
 
-def no_commands(pipeline: object, interrupted: bool) -> tuple[str, ...]:
-    """Returns nothing: no command can create the parts of this run."""
-    return ()
-
-
 def run_shown(
     pipeline: SerialPipeline | ParallelPipeline,
     saved: OpenCheckpoint | None = None,
@@ -119,7 +114,8 @@ def serial_pipeline(
     config.warn_of_own_parts(cfg, model)
     with SerialPipeline(cfg, folder, model, saved) as pipeline:
         if progress:
-            shown: dict[str, Any] = {} if model is None else {'commands': no_commands}
+            # no command can create the network of this program
+            shown: dict[str, Any] = {} if model is None else {'commands': lambda *_: ()}
             run_shown(pipeline, saved, since=since, **shown)
         elif pipeline.complete:
             warnings.warn(nothing_left(pipeline), RunWarning, stacklevel=2)

@@ -18,7 +18,7 @@ from rich.text import Text
 
 from rlframe.app.figure import can_draw, save_figure, scatter_panels
 from rlframe.config import split_config, write_total_config
-from rlframe.errors import ConfigError, RLFrameError
+from rlframe.errors import RLFrameError
 from rlframe.export.artifact import open_source
 from rlframe.export.exporter import FORMATS
 from rlframe.pipeline.live import LONGEST_SECONDS, MEASURED_SECONDS, Shown
@@ -231,13 +231,6 @@ def write_report(results: Any) -> Report:
         The same in numbers.
     """
     folder = Path(results.experiment_path)
-    if not (folder / SEARCH).is_file():
-        raise ConfigError(
-            'these are not results of make_tuner',
-            where=str(folder / SEARCH),
-            got='no such file',
-            expected='it',
-        )
     search = json.loads((folder / SEARCH).read_text(encoding='utf-8'))
     metric, sign = search['metric'], -1.0 if search['mode'] == 'max' else 1.0
     rows = [_row(result, metric, sign) for result in results]

@@ -22,17 +22,15 @@ ENVIRONMENT = (
     'AWS_SECRET_ACCESS_KEY', 'AWS_SESSION_TOKEN', 'OPENAI_API_KEY', 'COMET_API_KEY', 'NEPTUNE_API_TOKEN',
 )  # fmt: skip
 """Environment variables whose values are secrets."""
-WORDS = frozenset({
+WORDS = (
     'token', 'secret', 'secrets', 'password', 'passwords', 'passwd', 'pwd', 'passphrase', 'passcode', 'credential', 'credentials',
-    'creds', 'auth', 'oauth', 'bearer', 'authorization', 'apikey', 'accesskey', 'privatekey', 'secretkey',
-})  # fmt: skip
-"""Words that make a key the name of a secret."""
+    'creds', 'auth', 'bearer', 'authorization', 'apikey', 'accesskey', 'privatekey', 'secretkey',
+)  # fmt: skip
+"""Words that make a key the name of a secret, also at the end of words written together, as in ``dbpassword``."""
 KEYS = frozenset({
     'api', 'access', 'private', 'secret', 'auth', 'signing', 'encryption', 'account', 'ssh', 'client', 'license',
 })  # fmt: skip
 """Words that make a following ``key`` the name of a secret."""
-ENDINGS = ('token', 'secret', 'password', 'passwd', 'pwd', 'passphrase', 'apikey', 'credentials', 'auth')
-"""Ends of words written together, as in ``dbpassword``."""
 MEASURES = frozenset({
     'size', 'dim', 'dims', 'num', 'count', 'len', 'length', 'limit', 'max', 'min', 'index', 'idx', 'level', 'mask', 'type', 'mode',
     'rate', 'dropout', 'embedding', 'embed', 'emb', 'vocab', 'path', 'file', 'dir', 'folder', 'timeout', 'ttl', 'expiry', 'required',
@@ -59,8 +57,7 @@ def is_secret_name(name: Any) -> bool:
         before = parts[i - 1] if i else ''
         if part == 'key' and before in KEYS:
             return True
-        is_word = part in WORDS or part.endswith(ENDINGS)
-        if is_word and not (part == 'token' and before in QUANTITIES):
+        if part.endswith(WORDS) and not (part == 'token' and before in QUANTITIES):
             return True
     return False
 

@@ -56,6 +56,8 @@ REVIEWED = {
     'model.conv_layers': SHAPE,
     'model.encoder_hidden_size_list': SHAPE,
     'record': 'a list of bools',
+    'monitor': 'nothing reads it',
+    'thruput_controller.push_sample_rate_limit': 'nothing reads it',
     'info_metrics': 'names of numbers to log',
     'stop_value': 'a number that a score is compared to; of the evaluator "metric" a dict of them',
     'priority_IS_weight': 'a bool',

@@ -24,9 +24,9 @@ from runs import (
 
 LENGTH = ('--train-iter', '200')
 CELLS = [
-    ('dqn advanced', 'base', 'incremental'),
+    ('dqn advanced', 'gym_vector', 'incremental'),
     ('ppo parts', 'subprocess', 'every'),
-    ('sac', 'gym_vector', 'incremental'),
+    ('sac', 'base', 'incremental'),
     ('r2d2', 'subprocess', 'every'),
 ]
 """Kinds of policies, managers and ways to save the replay buffer; the run below has the default ones."""

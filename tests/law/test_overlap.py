@@ -34,13 +34,6 @@ def test_weights_are_of_the_version_before(cwd: Path) -> None:
     assert newest == [1, 2, 3]
 
 
-def test_what_the_child_reads_counts_as_read(cwd: Path) -> None:
-    cfg = compiled('cartpole_ppo', OVERLAP, 'policy.collect.n_sample=48')
-    with SerialPipeline(cfg) as pipeline:
-        pipeline.step()
-        assert [key for key in config.unread_user_keys(cfg) if 'collect' in key] == []
-
-
 def test_a_child_that_dies_ends_the_run_with_the_reason(cwd: Path) -> None:
     cfg = compiled('cartpole_dqn', OVERLAP, 'policy.learn.batch_size=8')
     with SerialPipeline(cfg) as pipeline:

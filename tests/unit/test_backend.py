@@ -7,6 +7,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -22,12 +23,13 @@ from rlframe.config import (
     compile_config,
     config_data,
     split_config,
-    unread_user_keys,
 )
 from rlframe.errors import ConfigError, UnsafeCheckpointError
 from rlframe.pipeline import SerialPipeline
 from rlframe.pipeline.resume import resume
+from rlframe.pipeline.run_output import unused
 from rlframe.registry import BACKEND_REGISTRY
+from rlframe.run.progress import Progress
 from rlframe.worker import create_serial_collector, create_serial_evaluator
 
 DOCS = Path(__file__).parents[2] / 'docs' / 'backends.md'
@@ -139,19 +141,11 @@ def test_a_backend_of_ones_own_is_code_in_a_foreign_config_and_its_options_are_c
         compile_config(*threaded(example, num_collectors=3))
 
 
-def test_what_the_actors_of_a_backend_read_counts_as_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    import rlframe.backend.ray.pool as pool
-    from rlframe.backend.ray import backend as ray_backend
-    from rlframe.pipeline import build
-
-    monkeypatch.setattr(pool, 'ActorPool', lambda *given, **options: None)
-    monkeypatch.setattr(ray_backend, 'check_installed', str)
-    set_by_user = [
-        'env.evaluator_env_num=3',
-        'env.manager.max_restarts=4',
-        'policy.eval.evaluator.max_episode_len=7',
-    ]
-    cfg = compile_config(*config_pair(), overrides=[*set_by_user, f'{EVALUATOR}.backend=ray'])
-    assert 'env.evaluator_env_num' in unread_user_keys(cfg)
-    ray_backend.RayBackend(build.make_factory(cfg)).open_evaluator(cfg)
-    assert not {word.partition('=')[0] for word in set_by_user} & set(unread_user_keys(cfg))
+@pytest.mark.parametrize(
+    'word', ['', f'{COLLECTOR}.backend=ray', f'{EVALUATOR}.backend=ray', f'{COLLECTOR}.overlap=1']
+)
+def test_options_that_nothing_read_are_told_where_no_other_process_reads_any(word: str) -> None:
+    cfg = compile_config(*config_pair(), overrides=['policy.nstep=3', *filter(None, [word])])
+    run: Any = SimpleNamespace(cfg=cfg, progress=Progress(train_iter=1))
+    told = 'policy.nstep was set but nothing read it'
+    assert (told in unused(run, may_go_on=False)) is (word == '')

@@ -31,6 +31,11 @@ class Ending(gymnasium.Env):
         if self.count == self.at:
             sys.exit(0)
         return np.zeros(4, np.float32), 1.0, self.count % 5 == 0, False, {}
+
+
+class Several(gymnasium.vector.SyncVectorEnv):
+    def __init__(self, num_envs, at):
+        super().__init__([lambda: Ending(at)] * num_envs)
 """
 
 
@@ -72,7 +77,7 @@ def test_python_gets_an_error(cwd: Path) -> None:
     from rlframe.config import compile_config, read_config
 
     pair = read_config(str(ROOT / 'configs' / 'cartpole_dqn.py'))
-    overrides = [word for word in words(25) if '=' in word]
+    overrides = [word for word in words(25, 'env.env_id=ending_env:Several') if '=' in word]
     cfg = compile_config(*pair, overrides=[*overrides, 'env_manager.type=gym_vector'])
     with SerialPipeline(cfg) as pipeline, pytest.raises(RunEndedError, match=r'sys\.exit\(0\)'):
         pipeline.run()

@@ -136,7 +136,6 @@ def test_an_env_without_pictures_is_named_with_the_remedy(
     folder = trained('test_film:Filmed', manager, env=dict(kwargs=options))
     assert film(folder) == 2
     error = capsys.readouterr().err
-    name = 'SyncVectorEnv' if manager == 'gym_vector' else 'Filmed'
-    where = f'env.env_id: evaluation: {name} cannot be rendered'
+    where = 'env.env_id: evaluation: Filmed cannot be rendered'
     assert all(word in error for word in (where, told, 'uint8 [H, W, 3]', 'Leave --video out'))
     assert not (cwd / 'films').exists()

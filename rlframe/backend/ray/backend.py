@@ -14,8 +14,6 @@ from rlframe.backend.base import (
     LocalBackend,
     MakeCollector,
     is_central,
-    mark_collecting,
-    mark_read,
 )
 from rlframe.backend.ray.options import (
     EVALUATOR_OPTIONS,
@@ -230,7 +228,6 @@ class RayBackend(Backend):
         from rlframe.backend.ray.pool import ActorPool
 
         section = cfg.policy.collect.collector
-        mark_collecting(cfg)
         make = MakeCollector(cfg, self.factory)
         to_bytes(make, 'make')  # raises here if it cannot be sent
         if is_central(cfg):
@@ -248,8 +245,6 @@ class RayBackend(Backend):
 
         make = MakeEvaluator(cfg, self.factory)
         to_bytes(make, 'make')  # raises here if it cannot be sent
-        cfg.env.get('evaluator_env_num')
-        mark_read(cfg.env.manager, cfg.policy.eval.evaluator)
         options = pool_options(cfg.policy.eval.evaluator)
         self._actors = ActorPool(options, EvaluatorActor, EVALUATOR, make)
 
@@ -278,7 +273,6 @@ class RayBackend(Backend):
         from rlframe.backend.ray.replay import MakeShard, ShardActor
 
         section: Any = cfg.policy.other.replay_buffer
-        mark_read(section)
         make = MakeShard(section)
         to_bytes(make, 'make')  # raises here if it cannot be sent
         self._actors = ActorPool(shard_options(section), ShardActor, BUFFER, make)

@@ -201,22 +201,17 @@ def random_game(env: PlayerEnv, seed: int) -> list[Any]:
 
 
 @pytest.mark.parametrize(
-    ('env_id', 'api'),
-    [('tictactoe_v3', 'aec'), ('tictactoe_v3', 'parallel'), ('rps_v2', 'aec'), ('rps_v2', 'parallel')],
+    'env_id', ['classic.tictactoe_v3', 'pettingzoo.classic.rps_v2:env', 'classic.rps_v2']
 )
-def test_real_games_sum_to_zero_and_players_are_paid_what_pettingzoo_pays(env_id: str, api: str) -> None:
-    module = pytest.importorskip(f'pettingzoo.classic.{env_id}')
-    if api == 'parallel' and env_id != 'rps_v2':
-        with pytest.raises(EnvError, match=r"env\.api: .* has no 'parallel_env'"):
-            PettingZooEnvFactory({'env_id': f'classic.{env_id}', 'api': api}).make()
-        return
-    env: Any = PettingZooEnvFactory({'env_id': f'classic.{env_id}', 'api': api}).make()
+def test_real_games_sum_to_zero_and_players_are_paid_what_pettingzoo_pays(env_id: str) -> None:
+    module = pytest.importorskip('pettingzoo.' + env_id.removeprefix('pettingzoo.').partition(':')[0])
+    env: Any = PettingZooEnvFactory({'env_id': env_id}).make()
     decided = 0
     for seed in range(12):
         totals = np.sum([view.reward[0] for view in random_game(env, seed)], axis=0)
         assert totals.sum() == 0
         decided += totals[0] != 0
-        if api == 'aec':
+        if env_id != 'classic.rps_v2':
             game, paid = module.env(), {}
             game.reset(seed=env._game_seed)
             moves = [list(move) for move in env._moves]

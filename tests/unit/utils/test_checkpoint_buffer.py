@@ -193,15 +193,15 @@ def test_a_buffer_with_a_state_of_its_own_is_saved_with_it(how: str, tmp_path: P
     assert_same(other.state_dict(), buffer.state_dict())
 
 
-def test_objects_and_an_unused_buffer_are_saved_whole(tmp_path: Path) -> None:
-    unused, episodes = (create_buffer({'type': 'naive', 'replay_buffer_size': 3}) for _ in range(2))
-    episodes.push([[{'obs': np.ones(n), 'len': n}] for n in range(4)], 0)
+def test_episodes_and_an_unused_buffer_are_saved_whole(tmp_path: Path) -> None:
+    unused, episodes = (create_buffer({'type': 'episode', 'replay_buffer_size': 3}) for _ in range(2))
+    episodes.push([Batch(obs=np.ones(n), done=np.arange(n) == n - 1) for n in range(1, 5)], 0)
     for number, buffer in enumerate((unused, episodes)):
         path = save(tmp_path, number, buffer)
-        other = create_buffer({'type': 'naive', 'replay_buffer_size': 3})
+        other = create_buffer({'type': 'episode', 'replay_buffer_size': 3})
         other.load_state_dict(load_checkpoint(path)[0]['replay_buffer'])
         assert other.count() == buffer.count() and segments(path) == []
-    assert [episode[0]['len'] for episode in other._storage.gather(other._storage.window())] == [1, 2, 3]
+    assert other.episode_len == [2, 3, 4]
 
 
 def test_saving_a_large_buffer_needs_little_memory_beside_it(
