@@ -38,6 +38,12 @@ API = json.loads((Path(__file__).parent / 'public_api.json').read_text(encoding=
 
 STILL_TO_COME: set[str] = set()
 
+TORCHRL = (
+    *('add_collectors', 'remote_collectors', 'stop_remote_collectors', 'iterator', 'shutdown'),
+    *('update_policy_weights_', 'set_seed', 'state_dict', 'load_state_dict'),
+)
+"""Methods of TorchRL's RayCollector."""
+
 
 class _Hook(LearnerHook):
     position = 'after_iter'
@@ -119,6 +125,11 @@ def test_public_name_has_the_known_parameters_and_a_docstring(name: str) -> None
         instance = INSTANCES[name]()
         for attribute in facts['properties']:
             assert hasattr(instance, attribute), f'{name} has no {attribute}'
+
+
+@pytest.mark.parametrize('method', TORCHRL)
+def test_ray_collector_has_the_methods_of_torchrl(method: str) -> None:
+    assert inspect.getdoc(getattr(rlframe.worker.RayCollector, method))
 
 
 def test_interfaces_are_abstract() -> None:

@@ -245,6 +245,14 @@ class RayCollector(RaySerialCollector):
 
     # facts
 
+    def remote_collectors(self) -> list[Any]:
+        """Returns Ray's handles of the actors, ordered by rank, but for those that wait to be replaced.
+
+        A call of their ``collect`` would not be counted.
+        """
+        slots = [self._pool.slots[rank] for rank in self._pool.ranks]
+        return [slot.actor for slot in slots if slot.actor is not None]
+
     @property
     def num_workers(self) -> int:
         """Number of actors."""
