@@ -569,19 +569,3 @@ class EnvState:
             if (space := getattr(self._env, name, None)) is not None:
                 roots[name] = space
         return roots
-
-
-def capture_info(info: Mapping[str, Any]) -> Any:
-    """Returns the info of a step as plain data, or ``None`` if that is impossible."""
-    try:
-        return Writer().write({'info': dict(info)})
-    except RefusedError:
-        return None
-
-
-def restore_info(state: Any) -> dict[str, Any]:
-    """Restores an info that ``capture_info`` converted."""
-    reader = Reader(state)
-    reader.fill()
-    info: dict[str, Any] = reader.roots['info']
-    return info
