@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, Self
 
 import numpy as np
@@ -12,7 +13,7 @@ from easydict import EasyDict
 
 from rlframe.data.timestep import NO_INFO, Array, BoolArray, IntArray, TimeStep
 from rlframe.envs import contract
-from rlframe.envs.base_env import EnvFactory, MakeEnv
+from rlframe.envs.base_env import EnvFactory
 from rlframe.envs.env_manager import BaseEnvManager, EnvManagerConfig, States
 from rlframe.envs.env_worker import SharedArrays
 from rlframe.envs.faults import Fault
@@ -73,7 +74,7 @@ class SubprocessEnvManager(BaseEnvManager):
     ) -> Self:
         to_bytes(dict(factory.cfg), 'env')
         to_bytes(factory, type(factory).__name__)
-        manager = cls([MakeEnv(factory, render_mode)] * env_num, cfg)
+        manager = cls([partial(factory.create, render_mode)] * env_num, cfg)
         factory.spec = manager.spec
         return manager
 
@@ -363,7 +364,7 @@ class SubprocessEnvManager(BaseEnvManager):
         )
         states: States = {}
         for index in sorted(replies):
-            states.update(from_bytes(replies[index]))
+            states.update(from_bytes(replies[index])[0])
         return states, faults
 
     def restore(self, states: Mapping[int, Any]) -> dict[int, str]:

@@ -32,7 +32,6 @@ CONSTANTS = (
 CHOSEN = (
     ('gymnasium.envs.registration', 'EnvSpec'),
     ('rlframe.envs.base_env', 'EnvFactory'),
-    ('rlframe.envs.base_env', 'MakeEnv'),
 )
 """Classes whose objects describe or create envs: the config chooses them, not a state."""
 CONFIGURED = ('render_mode', 'spec', '_cached_spec', 'env_fns')

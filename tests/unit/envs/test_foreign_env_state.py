@@ -54,7 +54,6 @@ def restored(edit: Edit, env_id: str = 'CartPole-v1') -> Any:
         'gymnasium.wrappers.common:TimeLimit',
         'gymnasium.vector.utils.misc:CloudpickleWrapper',
         'gymnasium.wrappers.transform_reward:TransformReward',  # calls a function: here one that makes an env by a name
-        'rlframe.envs.base_env:MakeEnv',
         'rlframe.envs.gym_env:GymEnvFactory',
     ],
 )
