@@ -89,7 +89,6 @@ def run(args: Args) -> int:
 def _new(args: Args) -> Any:
     from rlframe.tune import make_tuner
     from rlframe.tune.default_space import SAMPLES, SCHEDULER
-    from rlframe.tune.report import TrialTable
     from rlframe.utils.seed import set_seed
 
     if args.seed is not None:
@@ -121,7 +120,7 @@ def _new(args: Args) -> Any:
             max_train_iter=args.train_iter,
             folder=args.out,
             max_failures=args.max_failures,
-            callbacks=[TrialTable(args.metric, args.mode)],
+            progress=True,
             ray_init_config=QUIET,
         )
     say_warnings(warning.message for warning in caught)
