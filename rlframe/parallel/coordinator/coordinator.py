@@ -351,8 +351,7 @@ class Coordinator(Configurable):
         if running is not None and running.job.kind == 'evaluate':
             self._evaluating.setdefault(worker.task, found)
         reply = m.Weights(found.version, found.train_iter)
-        shared = message.policy if worker.role == 'collector' else ''  # what a learner asks for is asked once
-        return Reply(reply, found.weights if found.version > message.newer_than else None, shared)
+        return Reply(reply, found.weights if found.version > message.newer_than else None)
 
     def _on_put_weights(self, worker: Worker, message: m.PutWeights, payload: Any) -> m.Orders:
         if worker.role != 'learner' or not worker.task:

@@ -184,25 +184,6 @@ def test_best_evaluation_keeps_the_weights_that_it_used() -> None:
     assert experiment.run.evaluations == [(2.0, 0, True)]
 
 
-def test_weights_for_collectors_may_be_packed_once_and_those_for_a_learner_are_not_kept() -> None:
-    experiment = Experiment()
-    learner, _ = learning(experiment)
-    learner(m.PutState('spare', 2), {'net': np.ones(1)})
-    collectors = [experiment.join('collector', name) for name in 'cd']
-    replies: list[Any] = []
-
-    def noted(reply: Any) -> Any:
-        replies.append(reply)
-        return reply.payload
-
-    experiment.server.pack = noted  # type: ignore[method-assign]
-    for send in collectors:
-        send(m.AskWeights('main', -1))
-    learner(m.AskWeights('main.state', -1))
-    assert replies[0].payload is replies[1].payload
-    assert [reply.shared for reply in replies] == ['main', 'main', '']
-
-
 def test_solved_experiment_tells_everybody_to_stop() -> None:
     experiment = Experiment(stop_value=5.0)
     learner, task = learning(experiment)
