@@ -176,13 +176,11 @@ class Coordinator(Configurable):
             if (worker := self.workers.find(role, name)) is not None:
                 self.leave(worker, cause)
 
-    def expect(self, role: str, name: str) -> bool:
-        """Returns whether a worker is present whose process runs; if not, its role is waited for, however slowly it starts."""
+    def expect(self, role: str, name: str) -> None:
+        """Waits for a worker whose process runs, however slowly it starts, unless it is present."""
         with self.lock:
-            is_present = self.workers.find(role, name) is not None
-            if not is_present:
+            if self.workers.find(role, name) is None:
                 self.workers.expect(role)
-            return is_present
 
     # workers
 
