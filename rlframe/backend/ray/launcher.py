@@ -133,7 +133,6 @@ class ActorLauncher(Launcher):
         self._remote: Any = ray.remote(WorkerActor)
 
     def launch(self, role: str, name: str) -> LaunchedActor:
-        """Starts a worker; see ``Launcher.launch``."""
         given = self._config_of(role), role, name, self._server.address
 
         def make(*_: int) -> Any:
