@@ -23,6 +23,7 @@ from rlframe.parallel.comm import (
     get_parallel_collector_cls,
 )
 from rlframe.parallel.comm_learner import LearnerParts
+from rlframe.parallel.comm_worker import CommWorker
 from rlframe.parallel.transport.answering import Server
 from rlframe.parallel.transport.base import Transport
 from rlframe.pipeline import build
@@ -316,32 +317,14 @@ def _end(member: Launched) -> None:
     member.end(LEAVE_SECONDS if member.ended is None else 0.0)
 
 
-class WorkerThread:
-    """A comm collector or comm learner in a thread."""
-
-    def __init__(self, worker: Any) -> None:
-        self._worker = worker
-        worker.start()
-
-    @property
-    def ended(self) -> str | None:
-        """None while it runs; then how it ended."""
-        try:
-            return '' if self._worker.wait(0) else None
-        except Exception as error:
-            return f'{type(error).__name__}: {error}'
-
-    def end(self, seconds: float) -> None:
-        """Asks it to end, and waits for it; a thread cannot be killed, but its envs and its connection are closed."""
-        self._worker.close()
-
-
 @LAUNCHER_REGISTRY.register('in_process')
 class ThreadLauncher(Launcher):
     """Starts workers as threads."""
 
-    def launch(self, role: str, name: str) -> WorkerThread:
-        return WorkerThread(make_worker(self._cfg, role, name, transport=self._server.connect()))
+    def launch(self, role: str, name: str) -> Launched:
+        worker: CommWorker = make_worker(self._cfg, role, name, transport=self._server.connect())
+        worker.start()
+        return worker
 
 
 @LAUNCHER_REGISTRY.register('flask_fs')
