@@ -9,6 +9,7 @@ import math
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 from ray.tune import CLIReporter
@@ -18,22 +19,50 @@ from rlframe.config import split_config, write_total_config
 from rlframe.errors import RLFrameError
 from rlframe.export.artifact import open_source
 from rlframe.export.exporter import FORMATS
-from rlframe.tune.trial import CHECKPOINT, SEARCH, TrialBase, compile_trial, trial_options
+from rlframe.scores import clock_text
+from rlframe.tune.trial import (
+    BUDGET_PARTS,
+    CHECKPOINT,
+    PARTS,
+    SEARCH,
+    TrialBase,
+    compile_trial,
+    trial_options,
+)
 
 
 class TrialTable(CLIReporter):  # type: ignore[misc]  # Ray is untyped
-    """Ray's own table of the trials, with the score by which they are compared, on the standard error.
+    """Ray's own table of the trials, with the score by which they are compared and the time left, on the standard error.
 
     Args:
         metric: That score.
     """
 
+    _first: tuple[float, float] | None = (
+        None  # when the search began to be shown, and the share that was done then
+    )
+
     def __init__(self, metric: str) -> None:
         columns = {metric: metric, 'timesteps_total': 'env steps', 'training_iteration': 'evaluations'}
         super().__init__(metric_columns=columns, print_intermediate_tables=True, sort_by_metric=True)
 
+    def report(self, trials: list[Any], done: bool, *sys_info: str) -> None:
+        """Prints the table, with the time left if no further trial ends early."""
+        share = sum(map(_done, trials)) / max(self._total_samples or 0, len(trials), 1)
+        begin, before = self._first = self._first or (monotonic(), share)
+        seconds = (1 - share) * (monotonic() - begin) / (share - before) if share > before else None
+        left = '--:--' if seconds is None else clock_text(seconds)
+        super().report(trials, done, *sys_info, *([] if done else [f'About {left} left']))
+
     def _print(self, msg: str) -> None:
         sys.stderr.write(f'{msg}\n')
+
+
+def _done(trial: Any) -> float:
+    """Returns the done share of a trial, by its budget in env steps."""
+    if trial.is_finished():
+        return 1.0
+    return min(float((trial.last_result or {}).get(BUDGET_PARTS, 0.0)) / PARTS, 1.0)
 
 
 CONFIG, TABLE, PICTURE, POLICY = 'best_config.py', 'trials.csv', 'scores.png', 'best_policy'

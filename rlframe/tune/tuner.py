@@ -86,6 +86,23 @@ class SeededVariants(BasicVariantGenerator):  # type: ignore[misc]  # Ray is unt
         return trial
 
 
+def seeded_optuna(repeats: Repeats, seed: int | None) -> Any:
+    """Returns Optuna's search, in which a trial with the same options as an earlier one gets the next seed."""
+    from ray.tune.search.optuna import OptunaSearch
+
+    class SeededOptuna(OptunaSearch):  # type: ignore[misc]  # Ray is untyped
+        _repeats: Repeats
+
+        def suggest(self, trial_id: str) -> Any:
+            drawn: Any = super().suggest(trial_id)
+            own = None if drawn is None else self._repeats.seed_of(trial_options(drawn))
+            return drawn if own is None else {**drawn, 'seed': own}
+
+    search = SeededOptuna(seed=seed)
+    search._repeats = repeats  # an attribute, which is saved with the search
+    return search
+
+
 class _KeepsRows:
     """Fetches a file only if it is missing here: for a driver that continues another driver's search."""
 
@@ -167,7 +184,7 @@ def make_tuner(  # noqa: PLR0913  # what the command line takes, by keyword
             given.
         search: ``random``, ``optuna``, or a searcher of Ray.
         seed: Seed of the draws, including those of PBT. Runs use the config's seed, which can also be searched
-            over; a sample of ``random`` that repeats an earlier one gets the next seed.
+            over; a sample that repeats an earlier one gets the next seed (not with a custom searcher).
         stop: Maps keys of results to the values at which a trial ends.
         max_concurrent_trials: Maximum number of trials at the same time; 0: as many as fit into the cluster.
         time_budget_s: Seconds after which the search ends.
@@ -384,9 +401,8 @@ def _make_search(
             remedy='Use a choice.',
         )
     from ray.tune.search import ConcurrencyLimiter
-    from ray.tune.search.optuna import OptunaSearch
 
-    searcher = OptunaSearch(seed=seed)
+    searcher = seeded_optuna(repeats, seed)
     return ConcurrencyLimiter(searcher, max_concurrent=at_once) if at_once else searcher
 
 

@@ -169,3 +169,29 @@ def test_the_last_line_is_a_command_that_trains_the_best_trial_further(
     assert main(words[words.index('--resume') :]) == 0
     (run,) = cwd.glob('*_seed0')
     assert records(run)[-1]['envstep'] > last['envstep'] and 'nothing is left' not in capsys.readouterr().out
+
+
+class Shown(NamedTuple):
+    """A trial as Tune has it."""
+
+    budget_parts: float
+
+    @property
+    def last_result(self) -> dict[str, float]:
+        return {'budget_parts': self.budget_parts}
+
+    def is_finished(self) -> bool:
+        return self.budget_parts >= 27
+
+
+def test_table_says_how_long_the_search_still_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, said = [100.0], list[str]()
+    monkeypatch.setattr(module, 'monotonic', lambda: now[0])
+    monkeypatch.setattr(module.CLIReporter, 'report', lambda table, trials, done, *info: said.extend(info))
+    table = module.TrialTable(METRIC)
+    table.set_total_samples(4)
+    table.report([Shown(27), Shown(0)], False)
+    now[0] += 60
+    table.report([Shown(27), Shown(13.5)], False)  # half of one of four since the start
+    table.report([Shown(27)] * 4, True)
+    assert said == ['About --:-- left', 'About 5:00 left']

@@ -79,6 +79,8 @@ class RayCollector(RaySerialCollector):
         update_after_each_batch: Whether each request brings the newest weights; else ``update_policy_weights_`` does.
         max_weight_update_interval: Batches of an actor after which it gets the newest weights at the latest; -1: no
             limit.
+        persistent: Whether the actors stay alive when the iteration ends at ``total_frames``; else they are ended, as
+            by ``shutdown``.
         seed: Env i of actor r starts with the seed f(seed, r, i).
         options: Further options of the backend, such as ``max_in_flight`` and ``collect_timeout``.
 
@@ -94,6 +96,7 @@ class RayCollector(RaySerialCollector):
     _frames: int | None = None
     _postproc: Postproc | None = None
     _split = False
+    _persistent = False
     _given_policy: Any = None
     total_frames = -1
     """Frames after which the iteration ends; -1: never."""
@@ -133,6 +136,7 @@ class RayCollector(RaySerialCollector):
         num_collectors: int | None = None,
         update_after_each_batch: bool = False,
         max_weight_update_interval: int = -1,
+        persistent: bool = False,
         seed: int = 0,
         **options: Any,
     ) -> None:
@@ -163,7 +167,7 @@ class RayCollector(RaySerialCollector):
             'remote_configs': resources,
         }
         cfg: Any = with_ray_options(kind, {**section, **backend})
-        self._frames, self._given_policy = frames_per_batch, policy
+        self._frames, self._persistent, self._given_policy = frames_per_batch, persistent, policy
         self._random_frames, self._postproc, self._split = init_random_frames or -1, postproc, split_trajs
         makers = per_actor(create_env_fn, count, 'create_env_fn')
         kwargs = per_actor(create_env_kwargs or {}, count, 'create_env_kwargs')
@@ -195,7 +199,7 @@ class RayCollector(RaySerialCollector):
     # an iterable of batches
 
     def iterator(self) -> Iterator[Any]:
-        """Yields batches until ``total_frames`` were delivered; then the actors end.
+        """Yields batches until ``total_frames`` were delivered; then the actors end, unless they are ``persistent``.
 
         Raises:
             ValueError: If all of them were delivered already.
@@ -203,7 +207,8 @@ class RayCollector(RaySerialCollector):
         yield self.next()
         while not self._is_done:
             yield self.next()
-        self.shutdown()
+        if not self._persistent:
+            self.shutdown()
 
     @property
     def _is_done(self) -> bool:
@@ -220,7 +225,8 @@ class RayCollector(RaySerialCollector):
         """
         if self._is_done:
             raise ValueError(
-                f'all total_frames={self.total_frames} were delivered; for more, create another collector'
+                f'all total_frames={self.total_frames} were delivered; for more, create another collector, or call collect(n) of a'
+                ' persistent one'
             )
         if (wants_random := self.delivered < self._random_frames) != self._at_random:
             self.reset_policy(self._random if wants_random else self._trained)
@@ -254,20 +260,26 @@ class RayCollector(RaySerialCollector):
 
     # weights, seeds, states
 
-    def update_policy_weights_(self, worker_rank: int | Sequence[int] | None = None) -> None:
+    def update_policy_weights_(
+        self, worker_rank: int | Sequence[int] | None = None, *, worker_ids: int | Sequence[int] | None = None
+    ) -> None:
         """Sends the current weights to one, several or all actors with their next requests, without waiting.
 
         Args:
-            worker_rank: Which actors, counted from 1 as TorchRL does: rank + 1. None: all.
+            worker_rank: Which actors, counted from 1 as in older releases of TorchRL: rank + 1. None: all.
+            worker_ids: The same by rank, counted from 0 as in newer releases; not used if ``worker_rank`` is given.
 
         Raises:
             ConfigError: If there is no such actor.
             ValueError: If the actors were ended.
         """
         self._pool.check_open()
-        numbers = [worker_rank] if isinstance(worker_rank, int) else worker_rank
-        ranks = self._pool.ranks if numbers is None else [number - 1 for number in numbers]
-        self._check_ranks(ranks, 'worker_rank', 1)
+        name, first, given = (
+            ('worker_ids', 0, worker_ids) if worker_rank is None else ('worker_rank', 1, worker_rank)
+        )
+        numbers = [given] if isinstance(given, int) else given
+        ranks = self._pool.ranks if numbers is None else [number - first for number in numbers]
+        self._check_ranks(ranks, name, first)
         self._publisher.renew(ranks)
 
     def set_seed(self, seed: int, static_seed: bool = False) -> int:

@@ -146,15 +146,22 @@ def test_batches_are_tensors_where_a_device_is_given(ray: FakeRay) -> None:
 
 
 @pytest.mark.parametrize('is_sync', [True, False])
-def test_the_iteration_returns_total_frames_and_ends_its_actors(is_sync: bool, ray: FakeRay) -> None:
-    c = collector_of(2, total_frames=np.int64(20), sync=is_sync)
-    assert [len(batch) for batch in c] == [6, 6, 6, 2]
-    assert c.delivered == c.total_frames == 20 == c.requested
-    for again in (c.next, lambda: list(c)):
-        with pytest.raises(ValueError, match='all total_frames=20 were delivered'):
-            again()
-    with pytest.raises(ValueError, match='have been shut down'):
-        c.collect(4)
+def test_the_iteration_returns_total_frames_and_ends_its_actors_unless_they_are_to_stay(
+    is_sync: bool, ray: FakeRay
+) -> None:
+    for persistent in (False, True):
+        c = collector_of(2, total_frames=np.int64(20), sync=is_sync, persistent=persistent)
+        assert [len(batch) for batch in c] == [6, 6, 6, 2]
+        assert c.delivered == c.total_frames == 20 == c.requested
+        if persistent:
+            for again in (c.next, lambda c=c: list(c)):
+                with pytest.raises(ValueError, match='all total_frames=20 were delivered'):
+                    again()
+            assert len(c.collect(4)) == 4, 'who asks for more by number gets it'
+        else:
+            with pytest.raises(ValueError, match='have been shut down'):
+                c.collect(4)
+        c.shutdown()
 
 
 def test_weights_go_to_the_ranks_that_are_named(ray: FakeRay) -> None:
@@ -169,7 +176,9 @@ def test_weights_go_to_the_ranks_that_are_named(ray: FakeRay) -> None:
     named: list[tuple[dict[str, Any], list[int]]] = [
         ({'worker_rank': 1}, [0]),  # counted from 1, as TorchRL counts
         ({'worker_rank': [1, 3]}, [0, 2]),
-        ({}, [0, 1, 2]),
+        ({'worker_ids': 1}, [1]),
+        ({'worker_ids': [2]}, [2]),
+        ({'worker_ids': None}, [0, 1, 2]),
     ]
     for words, ranks in named:
         torch.nn.init.normal_(policy.weight)
@@ -177,6 +186,8 @@ def test_weights_go_to_the_ranks_that_are_named(ray: FakeRay) -> None:
         assert given() == [rank in ranks for rank in range(3)]
     with pytest.raises(ConfigError, match=r'worker_rank: no such actor; got 0, expected one of \[1, 2, 3\]'):
         c.update_policy_weights_(0)
+    with pytest.raises(ConfigError, match=r'worker_ids: no such actor; got 3, expected one of \[0, 1, 2\]'):
+        c.update_policy_weights_(worker_ids=3)
 
 
 def test_actors_join_with_the_arguments_that_torchrl_has(ray: FakeRay) -> None:
