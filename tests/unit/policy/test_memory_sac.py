@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from memory import recall_run
+from policy_toys import apart
 
 from rlframe.data import Batch, EnvSpec, TimeStep
 from rlframe.model.qac import squashed_gaussian
@@ -32,11 +33,7 @@ def make(name: str = 'sac_discrete', core: str = 'lstm', **cfg: Any) -> Any:
     base = {'type': name, 'cuda': False, 'discount_factor': GAMMA, 'priority': True}
     sections = {'model': model | cfg.pop('model', {}), 'learn': learn}
     spec = SPEC if name == 'sac_discrete' else CONTINUOUS
-    policy: Any = create_policy(base | sections | cfg, spec, seed=0)
-    with torch.no_grad():
-        for parameter in policy.target_model.parameters():
-            parameter.add_(torch.randn_like(parameter))
-    return policy
+    return apart(create_policy(base | sections | cfg, spec, seed=0))
 
 
 def sequences_of(policy: Any, padding: float = 0.0, seed: int = 0) -> Batch:

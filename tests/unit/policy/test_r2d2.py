@@ -13,6 +13,7 @@ from fakes import ShuffledEnvManager, config_pair, counted_reward, counting_mana
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from memory import R2D2
+from policy_toys import apart
 
 from rlframe.config import compile_config
 from rlframe.data import Batch, EnvSpec
@@ -126,13 +127,6 @@ def test_rescaling_is_inverted_and_keeps_signs() -> None:
     assert (rescale(value).diff() > 0).all()
 
 
-def apart(policy: R2D2Policy) -> R2D2Policy:
-    with torch.no_grad():
-        for parameter in policy.target_model.parameters():
-            parameter.add_(torch.randn_like(parameter) * 0.3)
-    return policy
-
-
 @pytest.mark.parametrize(
     ('burn_in', 'nstep', 'double', 'scaled', 'kappa'),
     [
@@ -152,7 +146,8 @@ def test_loss_priority_and_gradient_equal_going_step_by_step(
             priority=True,
             priority_IS_weight=True,
             learn=dict(burn_in=burn_in, learning_rate=1e-3, kappa=kappa),
-        )
+        ),
+        0.3,
     )
     weight = np.array([1, 0.5, 0.25, 0.9, 0.1], np.float32)
     lengths = [(min(early, burn_in), own, ending) for early, own, ending in LENGTHS]
