@@ -268,7 +268,7 @@ class AdvancedReplayBuffer(NaiveReplayBuffer):
         if self._max_staleness == math.inf or storage is None:
             return
         while len(storage):
-            slot = storage.oldest(SWEEP)
+            slot = storage.window(slice(SWEEP))
             is_stale = self._staleness(slot, cur_learner_iter) >= self._max_staleness
             is_gone = is_stale | ~self._priorities.is_present(slot)
             count = len(slot) if is_gone.all() else int(is_gone.argmin())
