@@ -103,7 +103,7 @@ class Writer:
         except ValueError as error:  # a number of a million digits
             raise RefusedError('env', dict, f'cannot be written: {error}') from error
         memory = np.concatenate(self._memory) if self._memory else np.zeros(0, np.uint8)
-        return {'graph': strict_json.JsonText(text), 'own': self._own, 'memory': memory}
+        return {'graph': text, 'own': self._own, 'memory': memory}
 
     def value(self, value: Any, path: str) -> Any:
         """Encodes a value at the place that refers to it: as it is, as a list with a tag, or as ``[number]``."""
@@ -323,8 +323,7 @@ class Reader:
         self, graph: Mapping[str, Any], classes: Classes | None = None, originals: Originals | None = None
     ) -> None:
         self._classes, self._originals = classes or Classes(), originals or Originals()
-        text = graph['graph']
-        plain = strict_json.loads(text.encode(), 'STATE') if isinstance(text, str) else text
+        plain = strict_json.loads(graph['graph'].encode(), 'STATE')
         self._nodes, self._own = plain['nodes'], graph['own']
         self._memory = np.asarray(graph['memory'], np.uint8)
         self._objects: list[Any] = [None] * len(self._nodes)

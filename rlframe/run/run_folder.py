@@ -23,7 +23,6 @@ from rlframe.errors import (
     UnsafeCheckpointError,
 )
 from rlframe.utils.files import private_opener
-from rlframe.utils.secrets import Secrets
 
 LOCK = '.lock'
 """File of a run folder that the writing process keeps locked."""
@@ -268,22 +267,11 @@ def _unusable(what: str, folder: Path, error: OSError) -> ExperimentDirError:
     )
 
 
-class _Formatter(logging.Formatter):
-    """Removes secrets from records, including tracebacks."""
-
-    def __init__(self, secrets: Secrets) -> None:
-        super().__init__('%(asctime)s %(levelname)s %(name)s: %(message)s')
-        self._secrets = secrets
-
-    def format(self, record: logging.LogRecord) -> str:
-        return self._secrets.scrub(super().format(record))
-
-
-def log_to_file(folder: Path, secrets: Secrets | None = None) -> logging.Handler:
-    """Writes rlframe's log, without secrets, to ``log.txt`` of a run folder, until the returned handler is removed."""
+def log_to_file(folder: Path) -> logging.Handler:
+    """Writes rlframe's log to ``log.txt`` of a run folder, until the returned handler is removed."""
     os.close(private_opener(str(folder / LOG), os.O_WRONLY | os.O_CREAT))
     handler = logging.FileHandler(folder / LOG, encoding='utf-8', errors='backslashreplace')
-    handler.setFormatter(_Formatter(secrets or Secrets()))
+    handler.setFormatter(logging.Formatter('%(asctime)s %(levelname)s %(name)s: %(message)s'))
     logger = logging.getLogger('rlframe')
     logger.addHandler(handler)
     if logger.level == logging.NOTSET:
