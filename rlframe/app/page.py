@@ -40,7 +40,6 @@ LOG_BYTES, MOST_WARNINGS = 4 * 2**20, 40
 TIMES = ('time/elapsed', *(f'time/{kind}' for kind in KINDS))
 """Metrics that only grow, which other parts of the page show."""
 PARTS = ('mean_reward', 'std_reward', 'min_reward', 'max_reward', 'mean_ep_length', 'episodes')
-STATES = {'running': 'running', 'ended': 'ended', 'stopped': 'stopped: its process died'}
 _WARNING = re.compile(r'(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d),\d{3} (?:WARNING|ERROR|CRITICAL) \S+: (.*)')
 _RESUMED = re.compile(r'(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d),\d{3} INFO rlframe\.pipeline: resumed (at .*)')
 logger = logging.getLogger('rlframe.analysis')
@@ -84,7 +83,6 @@ def report(run: RunFiles) -> str:
         'policy': run.policy,
         'env': run.env,
         'seed': str(run.seed),
-        'state': STATES[run.state()],
         'solved': '' if math.isnan(goal) else f' · goal reached after {goal:,.0f} env steps',
         'config': json.dumps({'main_config': run.main, 'create_config': run.create}, indent=2),
         'folder': shlex.quote(str(run.folder)),

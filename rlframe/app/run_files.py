@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
-import socket
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -19,7 +17,6 @@ from rlframe.errors import ExperimentDirError
 from rlframe.registry import nearest
 from rlframe.run.metrics import METRICS, records
 from rlframe.run.progress import KINDS
-from rlframe.run.run_folder import last_holder
 from rlframe.scores import reaches
 from rlframe.utils import strict_json
 from rlframe.utils.files import LimitExceededError, check_limit, printable, printable_tree, remedy_of
@@ -206,22 +203,6 @@ class RunFiles:
         steps, scores = self.curve(SCORE)
         reached = steps[[reaches(score, self.goal) for score in scores.tolist()]]
         return float(reached[0]) if len(reached) else math.nan
-
-    def state(self) -> str:
-        """Returns ``running``, ``ended``, or ``stopped`` for a run whose process died."""
-        holder = last_holder(self.folder)
-        if not holder:
-            return 'ended'
-        try:
-            said = json.loads(holder)
-            if said['host'] != socket.gethostname():
-                return 'running'
-            os.kill(int(said['pid']), 0)
-        except (ValueError, LookupError, TypeError, OverflowError, PermissionError):
-            return 'running'
-        except OSError:
-            return 'stopped'
-        return 'running'
 
 
 def is_run(folder: Path) -> bool:

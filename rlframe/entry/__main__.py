@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import errno
 import io
 import logging
 import os
@@ -19,7 +18,7 @@ from rlframe.entry.arguments import Args, overview
 from rlframe.entry.verbs import VERBS
 from rlframe.errors import RLFrameError
 from rlframe.registry import nearest
-from rlframe.utils.files import printable, printable_lines
+from rlframe.utils.files import printable_lines
 
 
 def _whole_parser() -> argparse.ArgumentParser:
@@ -118,11 +117,6 @@ def _run(words: list[str]) -> int:
         return error.exit_code
     except KeyboardInterrupt:
         return 130
-    except OSError as error:
-        if args.debug or error.errno != errno.ENAMETOOLONG:
-            raise
-        sys.stderr.write(f'rlframe: this name is too long for a file: {printable(str(error.filename))}\n')
-        return 2
 
 
 @contextmanager
