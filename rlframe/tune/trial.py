@@ -241,8 +241,7 @@ class Trial:
 
         with tempfile.TemporaryDirectory() as place:
             saved = self.pipeline.checkpoints.save_policy(Path(place) / CHECKPOINT)
-            given: dict[str, Any] = dict(trust=True, overrides=secret_options(self.pipeline.cfg))
-            written = export_policy(saved, formats, folder, **given)
+            written = export_policy(saved, formats, folder, trust=True, overrides=secret_options(self.cfg))
         return {name: str(path) for name, path in written.items()}
 
     def close(self) -> None:
