@@ -330,10 +330,8 @@ def kinds_text(kind: str | None, width: int) -> str:
 def plugins_text(_: None, width: int) -> str:
     """Returns the plug-ins of installed packages as text."""
     lines = []
-    for each in PLUGINS.all():
-        state = f'loaded: {", ".join(each.adds) or "adds nothing"}'
-        if each.problem:
-            state = f'skipped: {each.problem}'
-        lines += row(each.name, printable(f'{each.package} {each.version} {state}'), width)
+    for each in PLUGINS.load():
+        state = f'skipped: {each.problem}' if each.problem else 'loaded'
+        lines += row(each.name, printable(f'{each.package} {state}'), width)
     none = 'No installed package has an entry point of the group rlframe.registry. See docs/hooks.md.'
     return '\n'.join(lines or wrapped(none, 0, width))

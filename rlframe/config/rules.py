@@ -457,7 +457,6 @@ def parallel_errors(known: Known) -> list[ConfigError]:
         _ages_in_its_buffer(known),
         *_no_address(known),
         *_known_to_the_transport(known),
-        _one_token(known),
     )
     return [error for error in found if error]
 
@@ -564,18 +563,3 @@ def _known_to_the_transport(known: Known) -> list[ConfigError]:
                 )
             )
     return errors
-
-
-def _one_token(known: Known) -> ConfigError | None:
-    """Returns an error if two roles have different tokens; it shows neither."""
-    given = {
-        key: token
-        for key in (f'parallel.{section}.transport' for section in SENDERS)
-        if (token := (known.get(key) or {}).get('token')) is not None
-    }
-    if len({*map(str, given.values())}) < 2:
-        return None
-    first, *others = given
-    differing = next(key for key in others if given[key] != given[first])
-    remedy = 'Set the same one, or none of them and the environment variable RLFRAME_TOKEN.'
-    return ConfigError(f'its token is not that of {first}', where=f'{differing}.token', remedy=remedy)
