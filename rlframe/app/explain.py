@@ -20,7 +20,6 @@ from rlframe.registry import (
     nearest_name,
 )
 from rlframe.utils.field import REQUIRED, Field, to_plain
-from rlframe.utils.files import printable
 from rlframe.utils.synonyms import SYNONYMS, by_last_part
 
 SECTIONS = {'model': 'policy.model'} | {part.name: part.key for part in ALL_COMPONENTS}
@@ -332,6 +331,6 @@ def plugins_text(_: None, width: int) -> str:
     lines = []
     for each in PLUGINS.load():
         state = f'skipped: {each.problem}' if each.problem else 'loaded'
-        lines += row(each.name, printable(f'{each.package} {state}'), width)
+        lines += row(each.name, f'{each.package} {state}', width)
     none = 'No installed package has an entry point of the group rlframe.registry. See docs/hooks.md.'
     return '\n'.join(lines or wrapped(none, 0, width))

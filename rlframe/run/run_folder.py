@@ -218,7 +218,7 @@ TRACKERS = ('wandb', 'mlruns')
 
 
 def check_links(folder: Path, is_own: bool = False) -> None:
-    """Checks that everything written to a run folder stays in it, and that nothing in it keeps its reader waiting.
+    """Checks that everything written to a run folder stays in it.
 
     Args:
         folder: The run folder.
@@ -226,7 +226,7 @@ def check_links(folder: Path, is_own: bool = False) -> None:
             files are not, as anybody can put them next to a checkpoint of this user.
 
     Raises:
-        UnsafeCheckpointError: If a symbolic link in it leads elsewhere, or a pipe, a socket or a device is in it.
+        UnsafeCheckpointError: If a symbolic link in it leads elsewhere.
     """
     inside = os.path.realpath(folder)
     for place, folders, files in os.walk(folder):
@@ -241,10 +241,6 @@ def check_links(folder: Path, is_own: bool = False) -> None:
                     f'this link leads out of the run folder, to {target}, and you may not have put it there',
                     where=str(entry),
                     remedy='Delete the link.',
-                )
-            if entry.exists() and not entry.is_file() and not entry.is_dir():
-                raise UnsafeCheckpointError(
-                    'this is not a regular file', where=str(entry), remedy='Delete it.'
                 )
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -38,8 +37,7 @@ def test_of_two_values_at_one_env_step_the_last_counts(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     'line',
-    ['{"envstep": 1,', '{"a": 1}', '{"envstep": null}', '[' * 100_000]
-    + [f'{{"envstep": {step}, "a": 1}}' for step in ('1e300', '9007199254740993')],
+    ['{"envstep": 1,', '{"a": 1}', '{"envstep": null}', '[' * 100_000],
 )
 def test_a_line_that_is_no_record_is_skipped(tmp_path: Path, line: str) -> None:
     metrics = written(tmp_path, '{"envstep": 0, "a": 5}', line, '{"envstep": 2}')
@@ -47,14 +45,8 @@ def test_a_line_that_is_no_record_is_skipped(tmp_path: Path, line: str) -> None:
 
 
 def test_values_that_are_no_finite_numbers_are_no_metrics(tmp_path: Path) -> None:
-    record = '{"envstep": 0, "a": NaN, "b": Infinity, "d": "x", "e": [1], "f": 1e101, "g": 2}'
+    record = '{"envstep": 0, "a": NaN, "b": Infinity, "d": "x", "e": [1], "g": 2}'
     assert written(tmp_path, record).tags == ['g']
-
-
-def test_a_file_beyond_the_limit_is_refused_before_it_is_read(tmp_path: Path, monkeypatch: Any) -> None:
-    monkeypatch.setenv('RLFRAME_MAX_METRICS_BYTES', '50')
-    with pytest.raises(ExperimentDirError, match='RLFRAME_MAX_METRICS_BYTES='):
-        RunFiles(write_run(tmp_path / 'run'))
 
 
 def test_a_folder_of_runs_stands_for_all_of_them(tmp_path: Path) -> None:
