@@ -57,15 +57,7 @@ def parse(words: list[str]) -> argparse.Namespace:
         parser.error(f'unrecognized arguments: {" ".join(stray or rest)}{hint and "."}{hint}')
     if rest:
         args.overrides = [*args.overrides, *rest]
-    _check_not_empty(parser, args)
     return args
-
-
-def _check_not_empty(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
-    """Refuses empty values, such as those of shell variables that are not set."""
-    for name, value in vars(args).items():
-        if name != 'title' and (value == '' or (isinstance(value, list) and '' in value)):
-            parser.error(f'the value of {name.replace("_", "-")} is empty')
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -16,12 +16,10 @@ from checkpoint_helpers import edit_manifest
 from runs import DQN, ROOT, differences, end_state, records
 
 from rlframe.entry.__main__ import main
-from rlframe.errors import (
-    ExperimentLockedError,
-)
+from rlframe.errors import CheckpointCorruptError, ExperimentLockedError
 from rlframe.pipeline.resume import resume
 from rlframe.run import run_folder
-from rlframe.run.read_checkpoint import load_checkpoint
+from rlframe.run.read_checkpoint import OpenCheckpoint, load_checkpoint
 from rlframe.worker import LearnerHook, register_learner_hook
 
 SAVES = 'policy.learn.learner.hook.save_ckpt_after_iter=20'
@@ -234,6 +232,19 @@ def test_damaged_newest_checkpoint_falls_back_with_a_warning_unless_named(run: R
         code == 0 and 'iteration_20' in out and 'skipped a damaged checkpoint' in err and tensors.name in err
     )
     assert end_state(stopped)['progress']['train_iter'] == 40
+
+
+def test_verified_bytes_are_used_even_if_the_files_change_afterwards(stopped: Path) -> None:
+    path = stopped / 'ckpt' / 'iteration_40'
+    expected, _ = load_checkpoint(path)
+    saved = OpenCheckpoint(path)
+    saved.verify()
+    for file in path.iterdir():
+        file.write_bytes(b'something else')
+    state = saved.state()
+    with pytest.raises(CheckpointCorruptError):
+        saved.state()  # the bytes were released, and those on disk are not the verified ones
+    assert state['progress'] == expected['progress'] and state['rng']['numpy'] == expected['rng']['numpy']
 
 
 # a run that fails

@@ -12,6 +12,8 @@ from written_runs import write_run
 
 from rlframe.app.run_files import MetricColumns, RunFiles, find_runs, read_columns
 from rlframe.errors import ExperimentDirError
+from rlframe.run.metrics import METRICS, records
+from rlframe.run.progress import evaluations
 
 
 def test_a_run_is_read_as_it_was_written(tmp_path: Path) -> None:
@@ -77,3 +79,33 @@ def test_nothing_that_a_config_names_is_imported(tmp_path: Path) -> None:
     config['create_config']['import_names'] = ['a_module_that_is_not_there']
     (folder / 'config.json').write_text(json.dumps(config), encoding='utf-8')
     assert RunFiles(folder).env == 'a_module_that_is_not_there:Env'
+
+
+FULL = '{"envstep": 8, "eval/mean_reward": 2.5, "eval/std_reward": 1, "eval/episodes": 3}'
+LINES = (
+    '{"envstep": 4, "train/loss": 0.5, "note": "text", "none": null}',
+    FULL,
+    FULL.replace('8', 'Infinity'),
+    FULL.replace('3', 'NaN'),
+    FULL.replace('1', '"one"'),
+    FULL.replace('8', f'1{"0" * 400}'),
+    '["eval/mean_reward"]',
+    'no JSON',
+    '[' * 100_000,
+    FULL[:-9],
+)
+
+
+def test_records_of_a_run_are_its_lines_that_are_whole(tmp_path: Path) -> None:
+    assert list(records(tmp_path)) == [] and len(read_columns(tmp_path)) == 0
+    (tmp_path / METRICS).write_text('\n'.join(LINES), encoding='utf-8')
+    first, second, *others = records(tmp_path)
+    assert first == {'envstep': 4, 'train/loss': 0.5} and second['eval/mean_reward'] == 2.5
+    assert len(others) == 3 and [row['eval/mean_reward'] for row in others] == [2.5] * 3
+    assert list(records(tmp_path, containing='train/loss')) == [first]
+    assert len(read_columns(tmp_path)['envstep']) == 4
+
+
+def test_evaluations_are_the_records_with_all_finite_numbers_of_one(tmp_path: Path) -> None:
+    (tmp_path / METRICS).write_text('\n'.join(LINES), encoding='utf-8')
+    assert [tuple(found) for found in evaluations(tmp_path)] == [(8, 2.5, 1.0, 3)]
