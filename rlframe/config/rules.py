@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from rlframe.config.components import backend_errors, collector_num, is_parallel
-from rlframe.config.schema import LOCAL, LOOPBACK
+from rlframe.config.schema import LOCAL
 from rlframe.errors import ConfigError
 from rlframe.registry import ENV_MANAGER_REGISTRY, TRANSPORT_REGISTRY
 from rlframe.utils.every import Every
@@ -455,7 +455,6 @@ def parallel_errors(known: Known) -> list[ConfigError]:
         _collects_and_scores_episodes(known),
         _takes_turns(known),
         _ages_in_its_buffer(known),
-        *_no_address(known),
         *_known_to_the_transport(known),
     )
     return [error for error in found if error]
@@ -523,20 +522,6 @@ def _ages_in_its_buffer(known: Known) -> ConfigError | None:
         return None
     message = 'it limits the age of fresh data, and this policy learns from a replay buffer'
     return _bad(known, key, message, 'None', remedy=f'{BUFFER}.max_staleness limits the age of its rows.')
-
-
-def _no_address(known: Known) -> list[ConfigError]:
-    """Returns errors for an address if the coordinator has none."""
-    if known.get('parallel.comm_collector.type') != 'in_process':
-        return []
-    message = "the transport 'in_process' connects threads of one process: it has neither host nor port"
-    remedy = "comm_collector and comm_learner of type 'flask_fs' have both."
-    expected = {'parallel.coordinator.host': LOOPBACK, 'parallel.coordinator.port': (None,)}
-    return [
-        _bad(known, key, message, repr(allowed[0]), remedy=remedy)
-        for key, allowed in expected.items()
-        if key in known and known[key] not in allowed
-    ]
 
 
 def _known_to_the_transport(known: Known) -> list[ConfigError]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from pathlib import Path
 from time import sleep
@@ -10,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import runs
 import torch
 from fakes import config_pair
 from memory import R2D2, RECALLING
@@ -97,8 +97,7 @@ def start(seed: int = 3, overrides: Any = (), **sections: Any) -> SerialPipeline
 def records(pipeline: SerialPipeline) -> list[dict[str, Any]]:
     """Returns the metrics but for those of time."""
     pipeline.writer.flush()
-    lines = (pipeline.folder / 'metrics.jsonl').read_text().splitlines()
-    return [{k: v for k, v in json.loads(line).items() if not k.startswith('time')} for line in lines]
+    return runs.records(pipeline.folder)
 
 
 def full_state(pipeline: SerialPipeline) -> dict[str, Any]:

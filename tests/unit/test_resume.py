@@ -7,13 +7,12 @@ import fcntl
 import json
 import os
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from checkpoint_helpers import edit_manifest
-from runs import DQN, ROOT, differences, end_state, records
+from runs import DQN, ROOT, Run, differences, end_state, records
 
 from rlframe.entry.__main__ import main
 from rlframe.errors import CheckpointCorruptError, ExperimentLockedError
@@ -23,32 +22,6 @@ from rlframe.run.read_checkpoint import OpenCheckpoint, load_checkpoint
 from rlframe.worker import LearnerHook, register_learner_hook
 
 SAVES = 'policy.learn.learner.hook.save_ckpt_after_iter=20'
-Run = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture(autouse=True)
-def cwd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty working directory, from which the configs are found."""
-    folder = tmp_path / 'cwd'
-    folder.mkdir()
-    (tmp_path / 'configs').symlink_to(ROOT / 'configs')
-    monkeypatch.chdir(folder)
-    return folder
-
-
-@pytest.fixture
-def run(capsys: pytest.CaptureFixture[str]) -> Run:
-    """Runs a command line in this process and returns its exit code and what it printed."""
-
-    def call(*words: str) -> tuple[int, str, str]:
-        capsys.readouterr()
-        try:
-            code = main([f'../{word}' if word.startswith('configs/') else word for word in words])
-        except SystemExit as error:
-            code = int(error.code)  # type: ignore[arg-type]
-        return code, *capsys.readouterr()
-
-    return call
 
 
 @pytest.fixture(scope='module')

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import gymnasium
 import pytest
-from runs import ROOT, SMALL
-
-from rlframe.entry.__main__ import main
+from runs import ROOT, SMALL, Run
 
 KEY, PASSWORD, BEARER = 'sk-hunter2-key', 'pa55-hunter2', 'hunter2-bearer-token'
 URL = f'postgres://user:{PASSWORD}@host/db'
 KWARGS = (f'env.kwargs.api_key={KEY}', f'env.kwargs.url={URL}', f'env.kwargs.auth=["Bearer {BEARER}"]')
 ENV_ID = 'tests/SecretCartPole-v0'
-Run = Callable[..., tuple[int, str, str]]
 
 
 class SecretCartPole(gymnasium.Wrapper):
@@ -39,15 +36,6 @@ def cwd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.chdir(tmp_path)
     yield tmp_path
     del gymnasium.registry[ENV_ID]
-
-
-@pytest.fixture
-def run(capsys: pytest.CaptureFixture[str]) -> Run:
-    def call(*words: str) -> tuple[int, str, str]:
-        capsys.readouterr()
-        return main(list(words)), *capsys.readouterr()
-
-    return call
 
 
 WORDS = (
