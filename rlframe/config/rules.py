@@ -537,14 +537,8 @@ def _known_to_the_transport(known: Known) -> list[ConfigError]:
         fields = (ours.server_cls if section == 'coordinator' else ours).config_fields()
         found = check_values(given, {name: field for name, field in fields.items() if name not in ELSEWHERE})
         for error in found[1]:
-            is_secret = is_secret_name(error.where)
-            errors.append(
-                ConfigError(
-                    error.message,
-                    where=f'{key}.{error.where}',
-                    got='***' if is_secret else error.got,
-                    expected=error.expected,
-                    remedy=error.remedy,
-                )
-            )
+            if is_secret_name(error.where):
+                error.got = REDACTED
+            error.where = f'{key}.{error.where}'
+        errors += found[1]
     return errors

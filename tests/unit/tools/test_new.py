@@ -90,19 +90,3 @@ def test_bad_input_writes_nothing(words: list[str], said: str, refused: Callable
 def test_nothing_is_overwritten(cwd: Path, refused: Callable[..., str]) -> None:
     new_file('learner_hook', 'own_file', cwd)
     assert 'exists already' in refused('new', 'policy', 'own_file')
-
-
-@pytest.mark.parametrize('kind', TEMPLATE_KINDS)
-def test_new_writes_no_class_under_a_name_that_its_file_needs(
-    cwd: Path, kind: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    taken = {kind: kind for kind in ('learner_hook', 'run_hook')} | {
-        'buffer': 'field',
-        'logger': 'logger',
-        'model': 'any',
-        'policy': 'field',
-    }
-    for name in ('none', 'true', taken.get(kind, 'any')):
-        assert main(['new', kind, name]) == 2, name
-        assert capsys.readouterr().err.count('\n') == 1
-    assert list(cwd.iterdir()) == []
