@@ -13,18 +13,18 @@ main_config = dict(
     policy=dict(
         cuda=False,
         discount_factor=0.99,
-        model=dict(encoder_hidden_size_list=[128, 128], dueling=True),
+        model=dict(encoder_hidden_size_list=[256, 256], dueling=False),
         learn=dict(
-            update_per_collect=4,  # train iterations
+            update_per_collect=8,  # train iterations: one for each env step
             batch_size=128,
-            learning_rate=1e-3,
+            learning_rate=5e-4,
             target_update_freq=None,  # instead, the target follows a little after each iteration:
-            target_theta=0.01,
+            target_theta=0.005,
             grad_clip_norm=10,
             learner=dict(hook=dict(log_show_after_iter=500, save_ckpt_after_run=True)),
         ),
         collect=dict(n_sample=8),  # training samples per round, over all envs
-        eval=dict(evaluator=dict(eval_freq=2500)),  # train iterations
+        eval=dict(evaluator=dict(eval_freq=5000)),  # train iterations
         other=dict(
             eps=dict(type='linear', start=1.0, end=0.1, decay=20_000),  # decay in env steps
             replay_buffer=dict(replay_buffer_size=100_000),  # transitions
