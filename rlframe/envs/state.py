@@ -101,7 +101,7 @@ class Writer:
             text = json.dumps({'roots': encoded, 'nodes': nodes}, separators=(',', ':'), allow_nan=False)
         except ValueError as error:  # a number of a million digits
             raise RefusedError('env', dict, f'cannot be written: {error}') from error
-        return {'graph': strict_json.JsonText(text), 'own': self._own, 'arrays': self._arrays}
+        return {'graph': text, 'own': self._own, 'arrays': self._arrays}
 
     def value(self, value: Any, path: str) -> Any:
         """Encodes a value at the place that refers to it: as it is, as a list with a tag, or as ``[number]``."""
@@ -300,8 +300,7 @@ class Reader:
         self, graph: Mapping[str, Any], classes: Classes | None = None, originals: Originals | None = None
     ) -> None:
         self._classes, self._originals = classes or Classes(), originals or Originals()
-        text = graph['graph']
-        plain = strict_json.loads(text.encode(), 'STATE') if isinstance(text, str) else text
+        plain = strict_json.loads(graph['graph'].encode(), 'STATE')
         self._nodes, self._own = plain['nodes'], graph['own']
         self._arrays = graph['arrays']
         self._objects: list[Any] = [None] * len(self._nodes)
