@@ -100,7 +100,7 @@ class GameRows:
         stepped = self._stepped(env_id[rows], *(column[rows] for column in given))
         infos: list[Mapping[str, Any]] = [{} if any(stepped.info) else NO_INFO] * len(env_id)
         obs = np.empty((len(env_id), *begun.shape[1:]), np.uint8)
-        columns = [np.zeros(len(env_id), column.dtype) for column in stepped[1:4]]
+        columns: list[Any] = [np.zeros(len(env_id), column.dtype) for column in stepped[1:4]]
         obs[first], obs[rows] = begun, stepped.obs
         for column, part in zip(columns, stepped[1:4], strict=True):
             column[rows] = part
