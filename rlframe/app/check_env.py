@@ -206,8 +206,10 @@ def play(
         start = perf_counter()
         whole = method(*args, **kwargs)
         played.seconds[call].append(perf_counter() - start)
-        if remarks is not None:
-            _check_answer(call, whole, spec, (len(played.returns) + 1, length + 1), remarks)
+        if remarks is not None and call == 'reset()':
+            contract.first_obs(whole, spec, 0, len(played.returns) + 1, remarks)
+        elif remarks is not None:
+            contract.check_step(whole, spec, 0, len(played.returns) + 1, length + 1, remarks)
         *answer, info = whole
         played.gives_mask = played.gives_mask or ACTION_MASK in info
         played.last = _packed(spec, answer[0])
@@ -222,6 +224,10 @@ def play(
     for _ in range(steps):
         action = draw(played.last)
         reward, terminated, truncated = timed('step()', env.step, action)
+        if remarks is not None:
+            columns = np.array([reward], float), np.array([terminated]), np.array([truncated])
+            step = TimeStep(played.last[None], *columns, ({},), np.array([0]))
+            contract.check_values(step, spec, [(len(played.returns) + 1, length + 1)].__getitem__)
         total, length = total + float(reward), length + 1
         row = _content(played.last), float(reward), bool(terminated), bool(truncated), repr(action)
         played.rows.append(row)
@@ -235,22 +241,6 @@ def play(
 
 def _packed(spec: EnvSpec, obs: Any) -> Array:
     return np.asarray(pack(spec.observation_space, obs, 'unsafe'))
-
-
-def _check_answer(
-    call: str, answer: Any, spec: EnvSpec, place: tuple[int, int], remarks: contract.Remarks
-) -> None:
-    """Checks in full what ``reset`` or ``step`` returned in this episode and step."""
-    if call == 'reset()':
-        contract.first_obs(answer, spec, 0, place[0], remarks)
-        return
-    contract.check_step(answer, spec, 0, *place, remarks)
-    obs, *columns, _ = answer
-    reward, terminated, truncated = (np.array([column]) for column in columns)
-    step = TimeStep(
-        _packed(spec, obs)[None], reward.astype(float), terminated, truncated, ({},), np.array([0])
-    )
-    contract.check_values(step, spec, [place].__getitem__)
 
 
 def _random_actions(spec: EnvSpec, seed: int) -> Callable[[Any], Any]:

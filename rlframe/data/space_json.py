@@ -52,14 +52,6 @@ def space_to_json(space: gymnasium.Space[Any]) -> dict[str, Any]:
     )
 
 
-def is_plain(space: gymnasium.Space[Any]) -> bool:
-    """Whether ``space_to_json`` can encode a space."""
-    kinds = gymnasium.spaces
-    if isinstance(space, kinds.Dict | kinds.Tuple):
-        return all(map(is_plain, fields_of(space).values()))
-    return isinstance(space, kinds.Box | kinds.Discrete | kinds.MultiDiscrete | kinds.MultiBinary)
-
-
 def space_from_json(data: Space) -> gymnasium.Space[Any]:
     """Returns the space that ``space_to_json`` encoded.
 

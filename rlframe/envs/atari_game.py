@@ -95,7 +95,8 @@ class AtariGame(gymnasium.Env[Array, np.int64]):
 
     def _drawn(self) -> Array:
         """Returns the screen as a frame, [1, ...]."""
-        return cv2.resize(self._screen, self._size, interpolation=cv2.INTER_AREA)[None]
+        frame: Array = cv2.resize(self._screen, self._size, interpolation=cv2.INTER_AREA)
+        return frame[None]
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None

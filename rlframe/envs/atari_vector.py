@@ -3,35 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import gymnasium
 import numpy as np
 from ale_py.vector_env import AtariVectorEnv
 from gymnasium.vector import AutoresetMode
 
-from rlframe.data.timestep import NO_INFO, Array, BoolArray, IntArray
+from rlframe.data.timestep import NO_INFO, Array, BoolArray, IntArray, TimeStep
 from rlframe.envs.atari_protocol import AtariSettings
 
 NOOP, FIRE = 0, 1
 """Numbers of these actions, in every game that has them."""
 GAME_GOES_ON = 'game_goes_on'
 """Key of the info of an episode that a lost life ended."""
-
-
-class Columns(NamedTuple):
-    """The columns of one step of n games."""
-
-    obs: Array
-    reward: Array
-    terminated: BoolArray
-    truncated: BoolArray
-    infos: Sequence[Mapping[str, Any]]
-
-    @property
-    def is_silent(self) -> bool:
-        """Whether no game reported anything."""
-        return not any(self.infos)
 
 
 class GameRows:
@@ -94,7 +79,7 @@ class GameRows:
         truncated: BoolArray,
         info: Mapping[str, Any],
         is_first: BoolArray,
-    ) -> Columns:
+    ) -> TimeStep:
         """Turns the rows of n games into those of episodes.
 
         Args:
@@ -113,15 +98,15 @@ class GameRows:
         begun = self.begin(env_id[first], frames[first], lives[first], reward[first])
         given = (frames, reward, terminated, truncated, lives)
         stepped = self._stepped(env_id[rows], *(column[rows] for column in given))
-        infos: list[Mapping[str, Any]] = [NO_INFO if stepped.is_silent else {}] * len(env_id)
+        infos: list[Mapping[str, Any]] = [{} if any(stepped.info) else NO_INFO] * len(env_id)
         obs = np.empty((len(env_id), *begun.shape[1:]), np.uint8)
-        columns = [np.zeros(len(env_id), column.dtype) for column in stepped[1:4]]
+        columns: list[Any] = [np.zeros(len(env_id), column.dtype) for column in stepped[1:4]]
         obs[first], obs[rows] = begun, stepped.obs
         for column, part in zip(columns, stepped[1:4], strict=True):
             column[rows] = part
-        for row, info in zip(rows.tolist(), stepped.infos, strict=True):
+        for row, info in zip(rows.tolist(), stepped.info, strict=True):
             infos[row] = info
-        return Columns(obs, columns[0], columns[1], columns[2], infos)
+        return TimeStep(obs, columns[0], columns[1], columns[2], infos, env_id)
 
     def _stepped(
         self,
@@ -131,7 +116,7 @@ class GameRows:
         terminated: Array,
         truncated: Array,
         lives: Array,
-    ) -> Columns:
+    ) -> TimeStep:
         whole = len(env_id) == self.env_num
         obs = np.empty((len(env_id), *self._stacks.shape[1:]), np.uint8)
         obs[:, :-1] = self._stacks[env_id, 1:] if not whole else self._stacks[:, 1:]
@@ -150,7 +135,7 @@ class GameRows:
         if self._settings.reward_clip:
             reward = np.sign(reward)
         infos = self._infos(env_id, terminated | truncated)
-        return Columns(obs, reward.astype(np.float32), terminated, truncated, infos)
+        return TimeStep(obs, reward.astype(np.float32), terminated, truncated, infos, env_id)
 
     def _infos(self, env_id: IntArray, done: BoolArray) -> Sequence[Mapping[str, Any]]:
         if not done.any():
@@ -225,9 +210,9 @@ class AtariVector(gymnasium.vector.VectorEnv[Array, Array, Array]):
         ).any():  # the game ended in the step that continued it
             rows.forget(over)
             frames, info = self._env.reset(options={'reset_mask': over})
-        columns = rows.step(self._all, frames, reward, terminated, truncated, info, first)
-        self._is_first = columns.terminated | columns.truncated
-        return *columns[:4], self._info(columns.infos) if self._is_first.any() else {}
+        step = rows.step(self._all, frames, reward, terminated, truncated, info, first)
+        self._is_first = step.done
+        return *step[:4], self._info(step.info) if self._is_first.any() else {}
 
     def _info(self, infos: Any) -> dict[str, Any]:
         """Returns infos in the form of a vector env, arrays with masks."""

@@ -265,7 +265,7 @@ class EnvPoolManager(IEnvManager):
         infos: Sequence[Mapping[str, Any]]
         if self._rows is not None:
             given = (env_id, obs, reward, terminated, truncated, info)
-            obs, reward, terminated, truncated, infos = self._rows.step(*given, self._begins[env_id])
+            obs, reward, terminated, truncated, infos, _ = self._rows.step(*given, self._begins[env_id])
         else:
             infos = _rows_of_info(info, len(env_id), self.spec)
         obs = self._as_declared(obs, len(env_id))

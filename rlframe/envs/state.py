@@ -37,7 +37,6 @@ from rlframe.envs.state_objects import (
     is_space,
     layers_of,
     members_of,
-    named_type,
     order_of,
     refill,
     shared_by_all,
@@ -81,6 +80,7 @@ class Writer:
         self._paths: list[str] = []
         self._numbers: dict[int, int] = {}
         self._arrays: dict[str, np.ndarray[Any, Any]] = {}
+        self._owners: dict[int, Any] = {}  # ids of what owns memory to the array that was written with it
         self._own: dict[str, Any] = {}
         self._attributes: set[int] = set()  # ids of the dicts in which objects keep them
         self._shared = self._classes.shared_objects()
@@ -173,7 +173,7 @@ class Writer:
         if (known := self._originals.prints.get(id(value))) is not None:
             if self._originals.print_of(value) != known:
                 raise RefusedError(path, kind, 'refers to data that has changed')
-            return {'kind': 'constant', 'at': place, 'type': type_name(named_type(value)), 'print': known}
+            return {'kind': 'constant', 'at': place, 'print': known}
         if id(value) in self._shared and place is None:
             raise RefusedError(path, kind, 'belongs to a module or class, and so to all envs')
         if (write := WRITE.get(kind)) is not None:
@@ -182,7 +182,7 @@ class Writer:
             self._own[str(number)] = value.get_state()
             if 'env' in (attributes_of(value) or {}):
                 self.value(value.env, f'{path}.env')  # a wrapper need not know the state of its env
-            return {'kind': 'own', 'at': place, 'type': type_name(kind)}
+            return {'kind': 'own', 'at': place, 'class': type_name(kind)}
         if fingerprint(value, self._originals.layers) is not None:
             raise RefusedError(path, kind, "was set after the env's constructor")
         if not (is_plain(kind) and (place is not None or (self._classes.has(kind) and not is_env(value)))):
@@ -213,24 +213,19 @@ class Writer:
         return {'kind': 'set', 'items': items}
 
     def array(self, value: Any, path: str) -> Node:
-        """Writes an array with its memory order, or a view by its offset in the array that owns the memory."""
+        """Writes an array with its memory order; a view becomes an array, if no other array has the same memory."""
         if value.dtype.kind not in ELEMENTS:
             raise RefusedError(path, np.ndarray, f'has elements of type {value.dtype}')
-        node = {'writeable': value.flags.writeable}
         owner = value
         while type(owner) is np.ndarray and owner.base is not None:
             owner = owner.base
-        if type(owner) is np.ndarray and owner is not value and owner.flags.owndata and order_of(owner):
-            offset = value.__array_interface__['data'][0] - owner.__array_interface__['data'][0]
-            form = {'dtype': value.dtype.str, 'shape': value.shape, 'strides': value.strides}
-            of = self.value(owner, f'{path}.base')
-            return {**node, **form, 'kind': 'view', 'offset': offset, 'of': of}
-        is_own = value.flags.owndata or (type(owner) is bytes and not value.flags.writeable)
-        if not is_own or not (order := order_of(value)):
+        is_own = isinstance(owner, bytes) or (type(owner) is np.ndarray and owner.flags.owndata)
+        is_alone = self._owners.setdefault(id(owner), value) is value
+        if not is_own or not is_alone or not (order := order_of(value)):
             raise RefusedError(path, np.ndarray, 'shares memory or has a memory order that cannot be saved')
         name = str(len(self._arrays))
         self._arrays[name] = value.copy()
-        return {**node, 'kind': 'array', 'order': order, 'name': name}
+        return {'kind': 'array', 'order': order, 'name': name, 'writeable': value.flags.writeable}
 
     def bits(self, value: Any, path: str) -> Node:
         """Writes a source of random numbers, with the seed sequence that others are spawned from."""
@@ -376,9 +371,8 @@ class Reader:
         is_filled = is_env(live) or is_space(live)
         is_asked = hasattr(type(live), 'get_state') and hasattr(type(live), 'set_state')
         fits = {'object': is_filled, 'own': is_filled and is_asked, 'constant': not is_filled}[kind]
-        named = type_name(named_type(live))
-        if not fits or named != node['class' if kind == 'object' else 'type']:
-            raise MismatchError(f'{place} is a {named}, and not what it was')
+        if not fits or (kind != 'constant' and type_name(type(live)) != node['class']):
+            raise MismatchError(f'{place} is a {type_name(type(live))}, and not what it was')
         if kind == 'constant' and self._originals.print_of(live) != node['print']:
             raise MismatchError(f'{place} refers to other data')
         return live
@@ -411,14 +405,6 @@ class Reader:
         saved = self._arrays[node['name']]
         _dtype(saved.dtype.str)
         made: Any = np.array(saved, order='F' if node['order'] == 'F' else 'C')
-        made.flags.writeable = bool(node['writeable'])
-        return made
-
-    def _view(self, node: Node) -> Any:
-        owner = self.value(node['of'])
-        buffer = owner if owner.flags.c_contiguous else owner.T
-        strides = [int(step) for step in node['strides']]
-        made: Any = np.ndarray(node['shape'], _dtype(node['dtype']), buffer, node['offset'], strides)
         made.flags.writeable = bool(node['writeable'])
         return made
 
@@ -467,14 +453,13 @@ DECODE: dict[str, Callable[..., Any]] = {
 """Decodes single values by their tags."""
 MAKE: dict[str, Callable[[Reader, Node], Any]] = {
     'array': Reader._array,
-    'view': Reader._view,
     'bits': Reader._bits,
     'generator': lambda reader, node: np.random.Generator(reader.value(node['bits'])),
     'random_state': Reader._random_state,
     'random': Reader._random,
 }
 """Creates objects that are complete at once, by their kinds."""
-LATER = ('view', 'generator', 'random_state')
+LATER = ('generator', 'random_state')
 """Kinds of objects that refer to another one, which must be created before."""
 
 

@@ -280,11 +280,6 @@ class Originals:
         return digest(value) if is_data(value) else fingerprint(value, self.layers)
 
 
-def named_type(value: Any) -> Any:
-    """Returns the class that stands for a constant: the type of a value, or the value if it is a class."""
-    return value if isinstance(value, type) else type(value)
-
-
 def layers_of(env: Any) -> list[Any]:
     """Returns an env's wrappers, the outermost first, and the env."""
     layers: list[Any] = [env]

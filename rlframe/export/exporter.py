@@ -160,22 +160,6 @@ FORMATS = {
 """The formats of exported policies."""
 
 
-def check_format(name: str) -> None:
-    """Rejects an unknown format.
-
-    Raises:
-        ConfigError: With the available formats.
-    """
-    if name in FORMATS:
-        return
-    raise ConfigError(
-        f'unknown format.{nearest(name, FORMATS)}',
-        where='--format',
-        got=name,
-        expected=f'one of {sorted(FORMATS)}',
-    )
-
-
 def export_policy(
     path: str | Path | OpenCheckpoint,
     formats: Sequence[str] = ('artifact',),
@@ -206,7 +190,9 @@ def export_policy(
         CheckpointWriteError: If the disk refuses.
     """
     for name in formats:
-        check_format(name)
+        if name not in FORMATS:
+            message, expected = f'unknown format.{nearest(name, FORMATS)}', f'one of {sorted(FORMATS)}'
+            raise ConfigError(message, where='--format', got=name, expected=expected)
     source = open_source(path, trust, overrides, model, env)
     home = source.opened.path.parent
     run = home.parent if home.name == 'ckpt' else home

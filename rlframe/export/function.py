@@ -58,9 +58,9 @@ def to_rows(obs: Any, kind: Kind) -> tuple[Array, bool]:
 
 def _first_part(obs: Any, dtype: np.dtype[Any], shape: tuple[int, ...]) -> tuple[Array, int]:
     """Returns the first plain part of an observation, or of n of them, and the number of axes of one."""
-    while dtype.names is not None:
-        obs = obs[0] if isinstance(obs, tuple) else obs[dtype.names[0]]
-        dtype, shape = dtype[dtype.names[0]].base, dtype[dtype.names[0]].shape
+    while names := dtype.names:
+        obs = obs[0] if isinstance(obs, tuple) else obs[names[0]]
+        dtype, shape = dtype[names[0]].base, dtype[names[0]].shape
     return np.asarray(obs), len(shape)
 
 

@@ -12,17 +12,15 @@ from torch import nn
 
 from rlframe.data.timestep import EnvSpec
 from rlframe.model.core import MLP, STATES_OF_CORE, NormedMLP, RecurrentEncoder, Remembered, ResidualMLP
+from rlframe.model.distributions import LOG_STD_RANGE
 from rlframe.model.encoder import Obs
 from rlframe.registry import MODEL_REGISTRY
-
-LOG_STD_MIN, LOG_STD_MAX = -20.0, 2.0
-"""Bounds of the logarithm of a Gaussian actor's standard deviation."""
 
 
 def gaussian_of(output: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Returns the mean and the log standard deviation of a Gaussian, [B, A] each, of an actor's output, [B, 2 A]."""
     mean, log_std = output.chunk(2, 1)
-    return mean, log_std.clamp(LOG_STD_MIN, LOG_STD_MAX)
+    return mean, log_std.clamp(*LOG_STD_RANGE)
 
 
 HEADS: dict[str, tuple[Any, int]] = {

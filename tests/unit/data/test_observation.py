@@ -18,6 +18,7 @@ from rlframe.data import Batch
 from rlframe.data.observation import fields_of, obs_dtype, pack, pack_into, pack_rows, zero_obs
 from rlframe.envs.gym_env import _wrap
 from rlframe.errors import IncompatibleError
+from rlframe.run.checkpoint_tree import Encoder, decode
 from rlframe.utils.serialize import leaves
 
 SHAPES = st.lists(st.integers(1, 3), max_size=3).map(tuple)
@@ -86,6 +87,12 @@ def test_every_part_is_found_again_and_can_be_wrapped_as_a_tensor(space: gymnasi
         wrapped = torch.from_numpy(values)
         np.testing.assert_array_equal(wrapped.numpy(), values)
         assert wrapped.data_ptr() == values.ctypes.data or values.size == 0
+
+
+def test_structured_arrays_come_back_from_checkpoints() -> None:
+    space = spaces.Dict(a=spaces.Box(0, 1, (3,), np.float16), b=spaces.Tuple((spaces.Discrete(3),)))
+    rows, encoder = sampled(space, 4)[1], Encoder()
+    assert_equal(decode(encoder.tree(rows), encoder.arrays), rows)
 
 
 def test_a_batch_moves_fields_to_a_device_as_nested_columns() -> None:

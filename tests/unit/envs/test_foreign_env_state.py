@@ -96,17 +96,9 @@ def array(graph: dict[str, Any], name: str = 'bytes') -> list[int]:
     return add(graph, kind='array', name=name, order='C', writeable=True)
 
 
-def view(graph: dict[str, Any], of: list[int], dtype: Any = '|u1', shape: int = 1) -> list[int]:
-    return add(graph, kind='view', dtype=dtype, shape=[shape], of=of, offset=0, strides=[8], writeable=True)
-
-
 BAD: dict[str, Any] = {
-    'view as references': lambda graph: view(graph, array(graph), 'O'),
-    'view as records of references': lambda graph: view(graph, array(graph), [['a', '|O']]),
     'array of references': lambda graph: array(graph, 'objects'),
     'array that is not there': lambda graph: array(graph, 'none'),
-    'view beyond its array': lambda graph: view(graph, array(graph), '<f8', 3),
-    'view of itself': lambda graph: view(graph, [len(graph['nodes'])]),
     'negative number': lambda graph: add(graph, kind='list', items=[[-1]]),
     'object as a key': lambda graph: add(graph, kind='dict', items=[[add(graph, kind='list', items=[]), 1]]),
     'another kind': lambda graph: add(graph, kind='partial', items=[]),

@@ -59,9 +59,3 @@ def test_wrappers_are_put_on_innermost_first() -> None:
         make('CartPole-v1', wrappers=['TimeLimits'])
     with pytest.raises(ConfigError, match='module:Class'):
         make('CartPole-v1', wrappers=[3])
-
-
-def test_the_spec_tells_spaces_threshold_and_time_limit() -> None:
-    spec = GymEnvFactory({'env_id': 'CartPole-v1'}).spec
-    assert (spec.name, spec.reward_threshold, spec.max_episode_steps) == ('CartPole-v1', 475.0, 500)
-    assert GymEnvFactory({'env_id': CountingEnv}).spec.name == 'CountingEnv'

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import gymnasium
 import numpy as np
 import pytest
@@ -38,12 +35,3 @@ def test_what_is_seen_is_that_of_the_whole_env(
     spec = factory.spec
     assert (spec.name, spec.max_episode_steps, spec.reward_threshold) == (env_id, steps, threshold)
     assert spec.observation_space.shape == (2,)
-
-
-def test_the_id_is_known_without_an_import_and_to_gymnasium_with_one() -> None:
-    program = (
-        "from rlframe.envs.gym_env import GymEnvFactory, gym; assert not [i for i in gym.registry if 'rlframe' in i];"
-        f" GymEnvFactory({{'env_id': {CARTPOLE!r}}}).make();"
-        f" gym.make('rlframe.envs.gym_env:{CARTPOLE}')"
-    )
-    subprocess.run([sys.executable, '-c', program], check=True)

@@ -73,7 +73,7 @@ def test_2n_steps_equal_n_steps_saved_loaded_and_n_steps(name: str, tmp_path: Pa
 
 
 def test_envs_that_their_saved_state_does_not_fit_begin_anew_and_say_why() -> None:
-    manager, other = (BaseEnvManager([env_zoo.SAVED[name]] * 2) for name in ('Functions', 'Views'))
+    manager, other = (BaseEnvManager([env_zoo.SAVED[name]] * 2) for name in ('Functions', 'Spaces'))
     manager.reset(seed=[1, 2])
     play(manager, 3, np.random.default_rng(1))
     assert other.load_state_dict(manager.state_dict()).tolist() == [0, 1]
