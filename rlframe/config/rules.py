@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from rlframe.config.components import backend_errors, collector_num, is_parallel
-from rlframe.config.schema import LOCAL, LOOPBACK
+from rlframe.config.schema import LOCAL
 from rlframe.errors import ConfigError
 from rlframe.registry import ENV_MANAGER_REGISTRY, TRANSPORT_REGISTRY
 from rlframe.utils.every import Every
@@ -46,11 +46,6 @@ SERIAL_ONLY: dict[str, tuple[Any, str, str]] = {
     f'{COLLECTOR}.backend': (LOCAL, _PROCESSES, _NUMBER),
     f'{EVALUATOR}.backend': (LOCAL, _PROCESSES, _NUMBER),
     f'{COLLECTOR}.overlap': (0, _PROCESSES, _NUMBER),
-    f'{COLLECTOR}.past_selves.snapshot_freq': (
-        None,
-        'the commander chooses the opponents',
-        f"Use the commander 'one_vs_one', with {COMMANDER}.league.snapshot_freq.",
-    ),
     f'{BUFFER}.device': (
         'cpu',
         'the coordinator keeps the replay buffer and sends batches to learners',
@@ -75,7 +70,6 @@ def cross_errors(known: Known) -> list[ConfigError]:
         _fits_players(known, f'{COLLECTOR}.type', OF_PLAYERS),
         _fits_players(known, 'policy.eval.evaluator.type', ('battle_interaction',)),
         _learns_from_players(known),
-        _plays_past_selves(known),
         _divisible_n_sample(known),
         _keeps_sequences_whole(known),
         _fits_buffer(known, 'policy.learn.batch_size', 'a batch'),
@@ -129,8 +123,6 @@ def _collects_ahead(known: Known) -> ConfigError | None:
         why = 'recorded data are read, not collected'
     elif kind == TENSOR:
         why = 'envs of tensors are stepped on the device of the policy, in its process'
-    elif known.get(f'{COLLECTOR}.past_selves.snapshot_freq'):
-        why = 'past selves are snapshots of the policy in this process'
     if not why or not known.get(key):
         return None
     return _bad(known, key, f'a round ahead is collected in another process, and {why}', '0')
@@ -315,13 +307,6 @@ def _learns_from_players(known: Known) -> ConfigError | None:
     return _bad(known, key, message, "'episode_1v1' with get_train_sample=True for an on-policy policy")
 
 
-def _plays_past_selves(known: Known) -> ConfigError | None:
-    key = 'policy.collect.collector.past_selves.snapshot_freq'
-    if known.get(key) is None or not _is_recurrent(known):
-        return None
-    return _bad(known, key, 'checkpoints do not contain the recurrent state of past selves', 'None')
-
-
 def _divisible_n_sample(known: Known) -> ConfigError | None:
     n_sample, env_num = _numbers(known, 'policy.collect.n_sample', 'env.collector_env_num')
     collectors = collector_num(known)
@@ -455,9 +440,7 @@ def parallel_errors(known: Known) -> list[ConfigError]:
         _collects_and_scores_episodes(known),
         _takes_turns(known),
         _ages_in_its_buffer(known),
-        *_no_address(known),
         *_known_to_the_transport(known),
-        _one_token(known),
     )
     return [error for error in found if error]
 
@@ -526,20 +509,6 @@ def _ages_in_its_buffer(known: Known) -> ConfigError | None:
     return _bad(known, key, message, 'None', remedy=f'{BUFFER}.max_staleness limits the age of its rows.')
 
 
-def _no_address(known: Known) -> list[ConfigError]:
-    """Returns errors for an address if the coordinator has none."""
-    if known.get('parallel.comm_collector.type') != 'in_process':
-        return []
-    message = "the transport 'in_process' connects threads of one process: it has neither host nor port"
-    remedy = "comm_collector and comm_learner of type 'flask_fs' have both."
-    expected = {'parallel.coordinator.host': LOOPBACK, 'parallel.coordinator.port': (None,)}
-    return [
-        _bad(known, key, message, repr(allowed[0]), remedy=remedy)
-        for key, allowed in expected.items()
-        if key in known and known[key] not in allowed
-    ]
-
-
 def _known_to_the_transport(known: Known) -> list[ConfigError]:
     """Returns errors for options that the transport does not have, or not with such values."""
     kind = known.get('parallel.comm_collector.type')
@@ -553,29 +522,8 @@ def _known_to_the_transport(known: Known) -> list[ConfigError]:
         fields = (ours.server_cls if section == 'coordinator' else ours).config_fields()
         found = check_values(given, {name: field for name, field in fields.items() if name not in ELSEWHERE})
         for error in found[1]:
-            is_secret = is_secret_name(error.where)
-            errors.append(
-                ConfigError(
-                    error.message,
-                    where=f'{key}.{error.where}',
-                    got='***' if is_secret else error.got,
-                    expected=error.expected,
-                    remedy=error.remedy,
-                )
-            )
+            if is_secret_name(error.where):
+                error.got = REDACTED
+            error.where = f'{key}.{error.where}'
+        errors += found[1]
     return errors
-
-
-def _one_token(known: Known) -> ConfigError | None:
-    """Returns an error if two roles have different tokens; it shows neither."""
-    given = {
-        key: token
-        for key in (f'parallel.{section}.transport' for section in SENDERS)
-        if (token := (known.get(key) or {}).get('token')) is not None
-    }
-    if len({*map(str, given.values())}) < 2:
-        return None
-    first, *others = given
-    differing = next(key for key in others if given[key] != given[first])
-    remedy = 'Set the same one, or none of them and the environment variable RLFRAME_TOKEN.'
-    return ConfigError(f'its token is not that of {first}', where=f'{differing}.token', remedy=remedy)

@@ -39,7 +39,6 @@ from rlframe.run.progress import Progress, spent_budgets
 from rlframe.run.read_checkpoint import OpenCheckpoint
 from rlframe.utils.every import Every
 from rlframe.utils.files import whole_file
-from rlframe.utils.secrets import Secrets
 from rlframe.utils.seed import set_seed
 from rlframe.worker.collector.episode_log import EpisodeLog, checked_sums
 from rlframe.worker.evaluator.base_serial_evaluator import EvalResult
@@ -136,8 +135,6 @@ class ParallelPipeline(HasGoal, CoordinatedRun):
     ) -> None:
         self._given_hooks = given_hooks(hooks, True, 'local')
         self.cfg = cfg
-        self.secrets = Secrets(cfg)
-        """Secrets in the config, which the run's files must not contain."""
         self.loop = LoopState()
         """Whether training has ended, in the terms of every run."""
         self.policy_state: Mapping[str, Any] | None = None
@@ -156,7 +153,7 @@ class ParallelPipeline(HasGoal, CoordinatedRun):
         self._behind: list[int] = []
         self._printed_at = 0
         self._closers: list[Callable[[], object]] = []
-        self._output = RunOutput(cfg, folder, resume, self.secrets)
+        self._output = RunOutput(cfg, folder, resume)
         self._closers.append(self._output.close)
         try:
             self._setup(launches)
@@ -168,7 +165,7 @@ class ParallelPipeline(HasGoal, CoordinatedRun):
 
     def _setup(self, launches: bool) -> None:
         cfg, saved = self.cfg, self._output.saved
-        state = None if saved is None else saved.state(secrets=self.secrets)
+        state = None if saved is None else saved.state()
         set_seed(cfg.seed)
         build.set_threads(cfg)
         self.factory = build.make_factory(cfg)
@@ -237,7 +234,6 @@ class ParallelPipeline(HasGoal, CoordinatedRun):
             folder=self.folder,
             writer=self.writer,
             options=self.cfg.checkpoint,
-            secrets=self.secrets,
             inexact=self._inexact,
             settle=self._settle,
         )

@@ -39,7 +39,7 @@ from rlframe.tune.space import check_space, flat_space, is_searched
 from rlframe.tune.trainable import RLTrainable, bundles_of
 from rlframe.tune.trial import KEPT_BY_TUNE, METRIC, SEARCH, SEARCHES, TrialBase, trial_options
 from rlframe.utils.field import to_plain
-from rlframe.utils.secrets import Secrets
+from rlframe.utils.secrets import secret_options
 
 SEEDS = 2**32
 """Upper bound of seeds, exclusive."""
@@ -252,7 +252,7 @@ def make_tuner(  # noqa: PLR0913  # what the command line takes, by keyword
     for each in possible:
         session.check_possible(bundles_of(each, resources), 'resources')
     made = free_folder(wanted)
-    if Secrets(cfg):
+    if secret_options(cfg):
         made.chmod(0o700)  # where Ray does not change the config
     facts = {'metric': metric, 'mode': mode}
     (made / SEARCH).write_text(json.dumps(facts) + '\n', encoding='utf-8')
