@@ -292,6 +292,8 @@ class ShardsConfig(StartConfig):
     )
 
 
+BUFFER = 'policy.other.replay_buffer'
+"""Section of the replay buffer."""
 RAY_OPTIONS, EVALUATOR_OPTIONS = fields_of(ActorsConfig), fields_of(ActorConfig)
 SHARD_OPTIONS = fields_of(ShardsConfig)
 INFERENCE_OPTIONS = 'inference_batch', 'inference_timeout', 'inference_remote_config'
