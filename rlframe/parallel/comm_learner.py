@@ -22,6 +22,8 @@ from rlframe.parallel.held_weights import (
 )
 from rlframe.parallel.transport.base import batches_of, split
 from rlframe.parallel.transport.messages import (
+    CHECKPOINT,
+    SPARE,
     AskData,
     AskWeights,
     Data,
@@ -136,10 +138,6 @@ def _joined(infos: list[Mapping[str, Any]]) -> dict[str, Any] | None:
 
 def _array(column: Any) -> Any:
     return column.detach().cpu().numpy() if hasattr(column, 'detach') else np.asarray(column)
-
-
-CHECKPOINT, SPARE = 'checkpoint', 'spare'
-"""What a state is for: to be saved in a checkpoint, or for a learner that may have to take the place of this one."""
 
 
 class LearnerParts(NamedTuple):

@@ -39,6 +39,7 @@ from rlframe.parallel.transport.messages import (
     Wait,
 )
 from rlframe.registry import TRANSPORT_REGISTRY
+from rlframe.utils.every import seconds
 from rlframe.utils.field import Configurable, Section, option
 
 FAREWELL_SECONDS = 2.0
@@ -60,20 +61,8 @@ CLOSED, ENDED = 'it was closed', 'the coordinator ended the run'
 class CommConfig(Section):
     """Options of every comm collector and comm learner."""
 
-    timeout: float = option(
-        60.0,
-        range='(0, inf)',
-        unit='seconds',
-        doc='time without an answer after which the coordinator counts as lost',
-        may_change=True,
-    )
-    close_timeout: float = option(
-        15.0,
-        range='(0, inf)',
-        unit='seconds',
-        doc='longest wait of close() for the end of running work',
-        may_change=True,
-    )
+    timeout: float = seconds(60.0, 'time without an answer after which the coordinator counts as lost')
+    close_timeout: float = seconds(15.0, 'longest wait of close() for the end of running work')
     transport: dict[str, Any] = option(
         {}, doc='options of the transport, such as token', may_change=True, reaches='network'
     )

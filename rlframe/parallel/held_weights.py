@@ -10,6 +10,7 @@ import numpy as np
 
 from rlframe.data.faces import acting_of
 from rlframe.parallel.transport.messages import Weights
+from rlframe.utils.every import seconds
 from rlframe.utils.field import Section, option
 
 ACTING, STATISTICS = 'acting', 'statistics'
@@ -66,12 +67,8 @@ class ParallelCollectorConfig(Section):
         doc='minimum time between two fetches of newer weights',
         may_change=True,
     )
-    weights_timeout: float = option(
-        60.0,
-        range='(0, inf)',
-        unit='seconds',
-        doc='longest wait for the weights that a task requires; then it is abandoned',
-        may_change=True,
+    weights_timeout: float = seconds(
+        60.0, 'longest wait for the weights that a task requires; then it is abandoned'
     )
 
 

@@ -66,3 +66,8 @@ def interval(default: int | None, doc: str, *, may_change: bool = True) -> Any:
         check=interval_problem,
         may_change=may_change,
     )
+
+
+def seconds(default: float, doc: str) -> Any:
+    """Declares an option that is a number of seconds above 0, which a resumed run may change."""
+    return Field(default, range='(0, inf)', unit='seconds', doc=doc, may_change=True)

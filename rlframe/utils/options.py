@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
+from rlframe.utils.every import seconds
 from rlframe.utils.field import Section, fields_of, option
 
 
@@ -38,53 +39,25 @@ CHECKPOINT_FIELDS = fields_of(CheckpointConfig)
 class DeadlinesConfig(Section):
     """How long those wait for workers that answer them, in seconds."""
 
-    beat_interval: float = option(
-        1.0,
-        range='(0, inf)',
-        unit='seconds',
-        doc='interval between two signs of life of a worker',
-        may_change=True,
-    )
-    worker_deadline: float = option(
-        15.0,
-        range='(0, inf)',
-        unit='seconds',
-        doc='time of silence after which a worker counts as lost',
-        may_change=True,
-    )
-    role_deadline: float = option(
+    beat_interval: float = seconds(1.0, 'interval between two signs of life of a worker')
+    worker_deadline: float = seconds(15.0, 'time of silence after which a worker counts as lost')
+    role_deadline: float = seconds(
         120.0,
-        range='(0, inf)',
-        unit='seconds',
-        doc='time without any collector, or without any learner, after which the run ends; workers that -m parallel started are'
+        'time without any collector, or without any learner, after which the run ends; workers that -m parallel started are'
         ' waited for while they run',
-        may_change=True,
     )
-    wait: float = option(
-        0.05,
-        range='(0, inf)',
-        unit='seconds',
-        doc='pause before a worker asks again if there is nothing to do or no data yet',
-        may_change=True,
-    )
-    stall_deadline: float = option(
-        120.0,
-        range='(0, inf)',
-        unit='seconds',
-        doc='time of a task without a step or an update after which its worker counts as lost',
-        may_change=True,
+    wait: float = seconds(0.05, 'pause before a worker asks again if there is nothing to do or no data yet')
+    stall_deadline: float = seconds(
+        120.0, 'time of a task without a step or an update after which its worker counts as lost'
     )
 
 
 class CoordinatorConfig(DeadlinesConfig):
     """Options of ``Coordinator``."""
 
-    state_interval: float = option(
+    state_interval: float = seconds(
         30.0,
-        range='(0, inf)',
-        unit='seconds',
-        doc='interval between two states of the learner that are kept for one that may have to take its place',
-        may_change=True,
+        'interval between two states of the learner that are kept for one that may have to take its place',
     )
     max_updates_due: int | None = option(
         None,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from typing import Any
 
 import gymnasium
@@ -17,7 +16,7 @@ from runs import differences
 from rlframe.backend.ray.collector import RayCollector
 from rlframe.data import Batch
 from rlframe.envs.gym_env import GymEnvFactory
-from rlframe.errors import ConfigError, SerializationError
+from rlframe.errors import ConfigError
 from rlframe.policy.dqn import DQNPolicy
 from rlframe.worker.collector.serial_collector import SampleSerialCollector
 
@@ -119,12 +118,6 @@ def test_set_seed_and_states_repeat_what_was_collected() -> None:
         collector.set_seed(7, static_seed=True)
         obs = np.array(collector.next()['obs'])
         assert np.array_equal(obs[0], obs[8]) and not np.array_equal(first[0]['obs'][0], first[0]['obs'][8])
-
-
-def test_what_cannot_be_pickled_is_named() -> None:
-    lock = threading.Lock()
-    with pytest.raises(SerializationError, match='lock'):
-        RayCollector(lambda: lock and TellingEnv(), frames_per_batch=6)
 
 
 # what the tests give to actors

@@ -15,9 +15,9 @@ from ray_runs import RAY, is_alive, train_to
 from runs import CASES, ROOT, assert_same_end, differences, every, killed_and_straight
 from scipy import stats
 
-from rlframe.backend.ray.options import SHARD_OPTIONS, shard_options
+from rlframe.backend.ray.options import BUFFER, SHARD_OPTIONS, shard_options
 from rlframe.backend.ray.pool import ActorPool
-from rlframe.backend.ray.replay import SECTION, MakeShard, ShardActor, ShardedReplayBuffer
+from rlframe.backend.ray.replay import MakeShard, ShardActor, ShardedReplayBuffer
 from rlframe.config import compile_config
 from rlframe.config.reader import read_config
 from rlframe.data import Batch
@@ -49,7 +49,7 @@ def sharded(ray_of_tests: Any) -> Iterator[Make]:
 
     def make(num_shards: int, size: int = 400, kind: str = 'advanced', **given: Any) -> ShardedReplayBuffer:
         section = options_of(kind, size, num_shards=num_shards, **{'max_actor_restarts': 20, **given})
-        made.append(ActorPool(shard_options(section), ShardActor, SECTION, MakeShard(section)))
+        made.append(ActorPool(shard_options(section), ShardActor, BUFFER, MakeShard(section)))
         return ShardedReplayBuffer(section, made[-1], seed=7)
 
     yield make
@@ -273,7 +273,7 @@ def test_too_many_lost_shards_end_the_run(sharded: Make) -> None:
     fill(buffer)
     buffer._read()
     kill(buffer, 0)
-    with pytest.raises(ActorLostError, match=f'{SECTION}.max_actor_restarts'):
+    with pytest.raises(ActorLostError, match=f'{BUFFER}.max_actor_restarts'):
         list(buffer.batches(2, 64, 0))
     assert buffer.state_dict() == {}
 

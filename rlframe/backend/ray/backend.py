@@ -16,6 +16,7 @@ from rlframe.backend.base import (
     is_central,
 )
 from rlframe.backend.ray.options import (
+    BUFFER,
     EVALUATOR_OPTIONS,
     INFERENCE_OPTIONS,
     RAY_OPTIONS,
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from rlframe.policy import Policy
     from rlframe.worker import IBuffer, ISerialCollector, ISerialEvaluator
 
-BUFFER, EVALUATOR = 'policy.other.replay_buffer', 'policy.eval.evaluator'
+EVALUATOR = 'policy.eval.evaluator'
 Known = Mapping[str, Any]
 UNSHARED = {'max_use': math.inf, 'max_staleness': math.inf}
 """Options of one replay buffer that shards do not have, with the values that change nothing."""

@@ -17,10 +17,10 @@ import torch
 from torch import nn
 
 from rlframe.backend.actor import CollectorActor, Failure, RemoteActor, answers, raise_failure, unflatten
-from rlframe.backend.base import MakeCollector, actor_config
+from rlframe.backend.base import COLLECTOR, MakeCollector, actor_config
 from rlframe.backend.pool import TICK
 from rlframe.backend.ray.options import server_options
-from rlframe.backend.ray.pool import SECTION, ActorPool, logger
+from rlframe.backend.ray.pool import ActorPool, logger
 from rlframe.data.timestep import Array, EnvSpec, to_tensor
 from rlframe.pipeline import build
 
@@ -331,7 +331,7 @@ class ServerPool(ActorPool):
     _limit = 0.0  # when it has to be there
 
     def __init__(self, cfg: Mapping[str, Any], make: MakeServed) -> None:
-        super().__init__(server_options(cfg), InferenceActor, SECTION, make)
+        super().__init__(server_options(cfg), InferenceActor, COLLECTOR, make)
 
     def _stored(self, argument: bytes) -> Any:
         return argument  # Ray needs it for another start, whatever happens to the store
@@ -366,14 +366,14 @@ class CentralPool(ActorPool):
         self.server = ServerPool(section, MakeServed(cfg, make.factory.spec))
         """The server."""
         try:
-            super().__init__(section, CentralCollectorActor, SECTION, make)
+            super().__init__(section, CentralCollectorActor, COLLECTOR, make)
         except BaseException:
             self.server.close()
             raise
         if section.num_collectors > 1 and section.inference_batch != 1:
             self.why_inexact = (
                 'which observations pass through the network together depends on the speed of processes; with'
-                f' {SECTION}.inference_batch=1 none do'
+                f' {COLLECTOR}.inference_batch=1 none do'
             )
 
     def start(self) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import logging
 import sys
-import threading
 from typing import TYPE_CHECKING, Any
 
 from rlframe.backend.actor import Failure, RemoteActor, answers
@@ -64,28 +63,22 @@ class LaunchedActor(Launched):
     def __init__(self, role: str, name: str, actor: Any) -> None:
         self.role, self.name = role, name
         self._actor, self._outcome = actor, actor.run.remote()
-        self._lock, self._how = threading.RLock(), None  # type: threading.RLock, str | None
+        self._how: str | None = None
 
     @property
     def ended(self) -> str | None:
         """None while it runs; then how it ended."""
-        with self._lock:
-            if self._how is None and self._has_outcome(0.0):
-                self._how = self._told()
-                self._kill()
-            return self._how
+        if self._how is None and self._has_outcome(0.0):
+            self._release(self._told())
+        return self._how
 
     def end(self, seconds: float) -> None:
         """Asks it to end, and kills it and its children after these seconds; may be called twice."""
-        if self.ended is not None:
-            return
-        if seconds > 0 and ray.is_initialized():
+        if self.ended is None and seconds > 0 and ray.is_initialized():
             self._actor.stop.remote()
             self._has_outcome(seconds)
-        with self._lock:
-            if self.ended is None:
-                self._how = f'killed, because it did not end within {seconds:g} s'
-                self._kill()
+        if self.ended is None:
+            self._release(f'killed, because it did not end within {seconds:g} s')
 
     def _has_outcome(self, seconds: float) -> bool:
         if not ray.is_initialized():
@@ -105,11 +98,11 @@ class LaunchedActor(Launched):
         logger.debug('%s: %s', self.name, failure.trace)
         return ' '.join(failure.text.split())
 
-    def _kill(self) -> None:
-        """Ends the actor; Ray ends what its envs started."""
+    def _release(self, how: str) -> None:
+        """Ends the actor, with the words for its end; Ray ends what its envs started."""
+        self._how, self._outcome = how, None
         if ray.is_initialized():
             ray.kill(self._actor)
-        self._outcome = None
 
 
 @LAUNCHER_REGISTRY.register('ray')

@@ -8,6 +8,7 @@ from typing import Any
 from rlframe.backend.base import OVERLAP
 from rlframe.errors import ConfigError, ConfigErrors
 from rlframe.registry import POLICY_REGISTRY, nearest
+from rlframe.utils.every import seconds
 from rlframe.utils.field import (
     Options,
     ResolvedConfig,
@@ -132,16 +133,22 @@ def _check_actors(configs: Any) -> str:
     return f'a dict of resources; {told}' if told else ''
 
 
+def resources(doc: str) -> Any:
+    """Returns an option that is the resources of an actor."""
+    return option(
+        {},
+        doc=doc,
+        check=_check_actors,
+        may_change=True,
+        reaches='process',
+        harmless=is_plain_actor,
+    )
+
+
 class StartConfig(Section):
     """How actors are started, and how often."""
 
-    start_timeout: float = option(
-        120.0,
-        range='(0, inf)',
-        unit='seconds',
-        doc='longest time for an actor and its envs to start',
-        may_change=True,
-    )
+    start_timeout: float = seconds(120.0, 'longest time for an actor and its envs to start')
     max_actor_restarts: int = option(
         5,
         range='[0, inf)',
@@ -149,9 +156,7 @@ class StartConfig(Section):
         doc='most restarts of all actors together within restart_window; one more loss ends the run',
         may_change=True,
     )
-    restart_window: float = option(
-        600.0, range='(0, inf)', unit='seconds', doc='over which max_actor_restarts counts', may_change=True
-    )
+    restart_window: float = seconds(600.0, 'over which max_actor_restarts counts')
     ray_init_config: dict[str, Any] = RAY_INIT
 
 
@@ -195,12 +200,8 @@ class ActorsConfig(StartConfig):
         ' None: no limit',
         may_change=True,
     )
-    collect_timeout: float = option(
-        600.0,
-        range='(0, inf)',
-        unit='seconds',
-        doc='longest time for an actor to answer a request; then it is replaced',
-        may_change=True,
+    collect_timeout: float = seconds(
+        600.0, 'longest time for an actor to answer a request; then it is replaced'
     )
     remote_configs: dict[str, Any] | list[Any] = option(
         {},
@@ -218,20 +219,11 @@ class ActorsConfig(StartConfig):
         doc="with inference='central': most requests that share a pass through the network; 1: none do, so that runs of several"
         ' collectors can be repeated bit for bit; None: one of each collector',
     )
-    inference_timeout: float = option(
-        0.05,
-        range='(0, inf)',
-        unit='seconds',
-        doc="with inference='central': longest time for a request to wait for the other collectors",
-        may_change=True,
+    inference_timeout: float = seconds(
+        0.05, "with inference='central': longest time for a request to wait for the other collectors"
     )
-    inference_remote_config: dict[str, Any] = option(
-        {},
-        doc="with inference='central': resources of the server, such as num_cpus (0) and num_gpus (0)",
-        check=_check_actors,
-        may_change=True,
-        reaches='process',
-        harmless=is_plain_actor,
+    inference_remote_config: dict[str, Any] = resources(
+        "with inference='central': resources of the server, such as num_cpus (0) and num_gpus (0)"
     )
 
 
@@ -245,21 +237,10 @@ class ActorConfig(StartConfig):
         doc='evaluations that an actor may be behind before training waits for it',
         may_change=True,
     )
-    eval_timeout: float = option(
-        1800.0,
-        range='(0, inf)',
-        unit='seconds',
-        doc='longest time for an evaluation; then its actor is replaced and the evaluation repeated',
-        may_change=True,
+    eval_timeout: float = seconds(
+        1800.0, 'longest time for an evaluation; then its actor is replaced and the evaluation repeated'
     )
-    remote_config: dict[str, Any] = option(
-        {},
-        doc='resources of the actor, such as num_cpus (1) and num_gpus (0)',
-        check=_check_actors,
-        may_change=True,
-        reaches='process',
-        harmless=is_plain_actor,
-    )
+    remote_config: dict[str, Any] = resources('resources of the actor, such as num_cpus (1) and num_gpus (0)')
 
 
 class ShardsConfig(StartConfig):
@@ -275,23 +256,12 @@ class ShardsConfig(StartConfig):
         doc='batches of a round that are drawn while the policy learns, half of them in one message: by priorities of at most so many'
         ' updates before; 0: as one buffer draws them',
     )
-    shard_timeout: float = option(
-        120.0,
-        range='(0, inf)',
-        unit='seconds',
-        doc='longest time for a shard to answer; then it is replaced',
-        may_change=True,
-    )
-    remote_config: dict[str, Any] = option(
-        {},
-        doc='resources of a shard, such as num_cpus (0) and memory',
-        check=_check_actors,
-        may_change=True,
-        reaches='process',
-        harmless=is_plain_actor,
-    )
+    shard_timeout: float = seconds(120.0, 'longest time for a shard to answer; then it is replaced')
+    remote_config: dict[str, Any] = resources('resources of a shard, such as num_cpus (0) and memory')
 
 
+BUFFER = 'policy.other.replay_buffer'
+"""Section of the replay buffer."""
 RAY_OPTIONS, EVALUATOR_OPTIONS = fields_of(ActorsConfig), fields_of(ActorConfig)
 SHARD_OPTIONS = fields_of(ShardsConfig)
 INFERENCE_OPTIONS = 'inference_batch', 'inference_timeout', 'inference_remote_config'

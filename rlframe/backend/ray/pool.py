@@ -23,6 +23,7 @@ from rlframe.backend.actor import (
     RemoteActor,
     raise_failure,
 )
+from rlframe.backend.base import COLLECTOR
 from rlframe.backend.pool import CLOSE_SECONDS, TICK, Call, Pool
 from rlframe.backend.ray.options import remote_config_of
 from rlframe.backend.ray.session import actor_resources, cause_of, connect
@@ -30,8 +31,6 @@ from rlframe.data.timestep import Array
 from rlframe.errors import ActorLostError
 from rlframe.utils.serialize import components_of_script, to_bytes
 
-SECTION = 'policy.collect.collector'
-"""Dotted key of the options in a config."""
 logger = logging.getLogger('rlframe.ray')
 
 PAUSE = 0.5
@@ -82,7 +81,7 @@ class ActorPool(Pool):
         self,
         cfg: Mapping[str, Any],
         kind: type[RemoteActor] = CollectorActor,
-        section: str = SECTION,
+        section: str = COLLECTOR,
         make: Any = None,
     ) -> None:
         self._cfg, self._section = cfg, section

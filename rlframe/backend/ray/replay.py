@@ -15,7 +15,7 @@ import numpy as np
 
 from rlframe.backend.actor import Facts, RemoteActor, answers
 from rlframe.backend.pool import Call
-from rlframe.backend.ray.options import SHARD_OPTIONS, ShardsConfig, without_ray_options
+from rlframe.backend.ray.options import BUFFER, SHARD_OPTIONS, ShardsConfig, without_ray_options
 from rlframe.backend.ray.pool import ActorPool
 from rlframe.backend.shares import writable
 from rlframe.data.timestep import Batch, FloatArray, IntArray
@@ -31,8 +31,6 @@ from rlframe.worker.replay_buffer.ring import Ring, read_priorities, stack_items
 
 logger = logging.getLogger('rlframe.ray')
 
-SECTION = 'policy.other.replay_buffer'
-"""Dotted key of the options in a config."""
 STRIPE = 64
 """Consecutive transitions that go to the same shard; the next ones go to the next."""
 GENERATION = 2**40
@@ -502,7 +500,7 @@ class ShardedReplayBuffer(IBuffer):
             kept = f'{len(saved)} shards' if isinstance(saved, list) else 'one buffer'
             raise CheckpointMismatchError(
                 f'the replay buffer was {kept} there, and is {there} shards here',
-                where=f'{SECTION}.num_shards',
+                where=f'{BUFFER}.num_shards',
             )
         numbers = {'beta': FINITE, 'max_priority': FINITE, 'rng': GENERATOR}
         check_state(state, {'shards': list_of(DICT), 'counts': list_of(COUNT, 3), **numbers})

@@ -380,7 +380,7 @@ class Coordinator(Configurable):
         self.save_at, self._state_at = -1, self._clock()
         self._learned_before = self.data.learned
         self.keep_state(payload, message.train_iter)
-        if message.purpose == 'checkpoint':
+        if message.purpose == m.CHECKPOINT:
             self._run.take_state(payload, message.train_iter)
         return self._orders(worker)
 

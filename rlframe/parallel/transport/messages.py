@@ -22,7 +22,7 @@ MAX_TEXT = 4096
 REJOIN = 'Join again.'
 """Remedy of a ``Refused`` to a worker that the coordinator does not know, or no longer."""
 ROLES = ('collector', 'learner')
-PURPOSES = ('checkpoint', 'spare')
+PURPOSES = CHECKPOINT, SPARE = 'checkpoint', 'spare'
 """What a state is for: a checkpoint, or a learner that may have to take the place of its sender."""
 TASKS = ('collect', 'collect_at_random', 'evaluate', 'learn')
 _NAME = re.compile(r'[A-Za-z0-9][A-Za-z0-9_.-]{0,63}')

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import itertools
 import json
 import pickle
@@ -37,54 +36,24 @@ def from_the_store(weights: list[np.ndarray]) -> list[np.ndarray]:
     return [np.frombuffer(piece.tobytes(), np.uint8) for piece in weights]
 
 
-def tree_of_weights() -> dict[str, Any]:
-    return {
-        'model': {
-            'a.weight': torch.randn(3, 5),
-            'half': torch.randn(7).to(torch.bfloat16),
-            'count': torch.tensor(3, dtype=torch.int64),
-            'none': torch.zeros(0, 4),
-            'turned': torch.randn(4, 6).t(),
-        },
-        'normalizer': {
-            'obs.mean': np.arange(3.0),
-            'obs.count': np.asarray(4),
-            'flag': np.array([True, False]),
-        },
-        'version': 7,
-    }
-
-
 def test_weights_come_back_bit_for_bit_as_copies() -> None:
-    tree = tree_of_weights()
+    tree = {'model': {'w': torch.randn(3, 5)}, 'normalizer': {'obs.mean': np.arange(3.0)}, 'version': 7}
     weights = flatten(tree)
     there = from_the_store(weights)
     back = unflatten(there)
-    half, same = tree['model'].pop('half'), back['model'].pop('half')
-    assert same.dtype == torch.bfloat16 and torch.equal(half, same)
     assert differences(tree, back) == []
-    places = {piece.ctypes.data for piece in weights}
-    assert tree['model']['a.weight'].data_ptr() in places
+    assert tree['model']['w'].data_ptr() in {piece.ctypes.data for piece in weights}
     back['normalizer']['obs.mean'] += 1
     assert unflatten(there)['normalizer']['obs.mean'].tolist() == [0, 1, 2]
 
 
-@pytest.mark.parametrize('part', ['model.half', 'version'])
-def test_weights_are_the_same_only_if_each_bit_is(part: str) -> None:
-    tree = tree_of_weights()
-    tree['model']['half'][0] = torch.nan
-    weights = from_the_store(flatten(tree))
-    assert is_same(flatten(tree), weights) and is_same(weights, weights)
-    changed = copy.deepcopy(tree)
-    *path, name = part.split('.', 1) if '.' in part else [part]
-    section = changed[path[0]] if path else changed
-    if isinstance(section[name], int):
-        section[name] += 1
-    else:
-        section[name].reshape(-1)[-1] += 1
-    assert not is_same(flatten(changed), weights)
-    del section[name]
-    assert not is_same(flatten(changed), weights) and not is_same(weights, flatten(changed))
+@pytest.mark.parametrize(
+    'other', [{'w': torch.tensor([1.0, 2.0])}, {'v': torch.tensor([torch.nan, 2.0])}, {}]
+)
+def test_weights_are_the_same_only_if_each_bit_is(other: dict[str, Any]) -> None:
+    weights = flatten({'w': torch.tensor([torch.nan, 2.0])})
+    assert is_same(flatten({'w': torch.tensor([torch.nan, 2.0])}), from_the_store(weights))
+    assert not is_same(flatten(other), weights) and not is_same(weights, flatten(other))
 
 
 def test_shares_add_up_and_differ_by_one_at_most() -> None:

@@ -1,4 +1,4 @@
-"""SoloCommander: one policy, with the schedule of the serial pipeline in lockstep."""
+"""SoloCommander: one policy; tests/law compares its schedule in lockstep with the serial pipeline's."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from rlframe.parallel.coordinator.base_parallel_commander import Situation
 from rlframe.parallel.coordinator.solo_commander import SoloCommander
 from rlframe.worker import create_parallel_commander
 
-Events = list[tuple[Any, ...]]
 READY = Situation(version=0)
 
 
@@ -31,65 +30,6 @@ def kind_of(commander: SoloCommander, situation: Situation) -> str | None:
 # the schedule
 
 
-def lockstep_events(
-    eval_freq: int, updates: list[int], max_iter: int, scores: list[float], fill: int
-) -> Events:
-    """Returns what workers do for a coordinator in lockstep, which asks for every worker at every opportunity."""
-    commander = SoloCommander(
-        dict(lockstep=True, collector_task_space=2),
-        eval_freq=eval_freq,
-        stop_value=1.0,
-        random_collect_size=fill,
-    )
-    assert commander.get_collector_task('c', Situation(version=0)) is None
-    assert commander.get_learner_task('l', Situation()) is not None
-    events: Events = []
-    train_iter, owed, rounds, left = 0, 0, list(updates), list(scores)
-    for _ in range(1000):
-        spent = train_iter >= max_iter or not rounds
-        now = Situation(train_iter=train_iter, version=train_iter, updates_due=owed, spent=spent)
-        job = commander.get_collector_task('c', now)
-        assert commander.get_collector_task('d', now) is None
-        if job is None and owed:
-            train_iter, owed = train_iter + 1, owed - 1
-            continue
-        if job is None:
-            assert commander.is_complete(now)
-            return events
-        assert not owed and job.newer_than == (-1 if job.kind == 'collect_at_random' else train_iter)
-        events.append((job.kind, job.target if job.kind == 'collect_at_random' else train_iter))
-        facts = {'score': left.pop(0), 'train_iter': train_iter} if job.kind == 'evaluate' else {}
-        if job.kind != 'evaluate':
-            assert job.parts == 1 and commander.judge_collector_finish(job.task, {}, now)
-        commander.finish_collector_task(job.task, facts)
-        if job.kind == 'collect':
-            owed = rounds.pop(0)
-    raise AssertionError('training does not end')
-
-
-EVALUATE, COLLECT = (lambda at, word=word: (word, at) for word in ('evaluate', 'collect'))
-SCHEDULES: list[tuple[tuple[Any, ...], Events]] = [
-    # evaluations as they are due, and one at the end
-    (
-        (10, [4, 4, 4], 100, [0.0, 0.0], 0),
-        [EVALUATE(0), COLLECT(0), COLLECT(4), COLLECT(8), EVALUATE(12)],
-    ),
-    # one at the end that is not due
-    ((10, [3], 100, [0.0, 0.0], 2), [('collect_at_random', 2), EVALUATE(0), COLLECT(0), EVALUATE(3)]),
-    # no second one of the same weights, nor at the budget
-    ((4, [4, 0], 100, [0.0, 0.0], 0), [EVALUATE(0), COLLECT(0), EVALUATE(4), COLLECT(4)]),
-    ((4, [4, 4], 4, [0.0, 0.0], 0), [EVALUATE(0), COLLECT(0), EVALUATE(4)]),
-    # the end at the stop value, but not of weights that were not trained
-    ((3, [5, 5], 100, [1.0, 1.0], 0), [EVALUATE(0), COLLECT(0), EVALUATE(5)]),
-]
-"""What ``SerialPipeline`` does: it evaluates if that is due, collects, trains, and evaluates at the end."""
-
-
-@pytest.mark.parametrize(('given', 'events'), SCHEDULES)
-def test_lockstep_has_the_schedule_of_the_serial_pipeline(given: tuple[Any, ...], events: Events) -> None:
-    assert lockstep_events(*given) == events
-
-
 def test_no_collector_works_before_a_learner_has_its_task() -> None:
     commander = SoloCommander({})
     assert commander.get_collector_task('c', READY) is None
@@ -97,6 +37,11 @@ def test_no_collector_works_before_a_learner_has_its_task() -> None:
     assert commander.get_learner_task('m', Situation()) is None  # one policy has one learner
     assert commander.get_collector_task('c', Situation()) is None  # no weights yet
     assert commander.get_collector_task('c', READY) is not None
+
+
+def test_in_lockstep_one_collector_works_at_a_time() -> None:
+    commander = solo(dict(lockstep=True, collector_task_space=2))
+    assert kind_of(commander, READY) == 'evaluate' and kind_of(commander, READY) is None
 
 
 def test_evaluations_are_interleaved_and_end_an_open_task() -> None:

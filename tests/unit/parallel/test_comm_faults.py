@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import socket
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -13,33 +11,15 @@ from parallel_parts import PATIENCE, ScriptedCoordinator, compiled, task_of, wai
 
 from rlframe.errors import CoordinatorLostError, RequestRefusedError
 from rlframe.parallel import comm_worker
-from rlframe.parallel.comm import NaiveCollector
 from rlframe.parallel.comm_collector import TransportCollector
 from rlframe.parallel.comm_worker import FIRST_SECONDS
-from rlframe.parallel.coordinator.assembly import TrainingData
-from rlframe.parallel.coordinator.base_parallel_commander import BaseParallelCommander
-from rlframe.parallel.coordinator.coordinator import Coordinator
 from rlframe.parallel.parallel_collectors import ZerglingParallelCollector
 from rlframe.parallel.roles import collector_maker
 from rlframe.parallel.transport.answering import InProcessServer, InProcessTransport
 from rlframe.parallel.transport.base import Envelope, Reply
-from rlframe.parallel.transport.http import HTTPTransport
-from rlframe.parallel.transport.messages import AskTask, Message, Task
-from rlframe.worker import create_buffer
+from rlframe.parallel.transport.messages import Join, Message, Refused
 
 DQN = ('cartpole_dqn', 'policy.collect.n_sample=6')
-
-
-class SteadyCommander(BaseParallelCommander):
-    """Lets collectors collect and learners learn, and never evaluates."""
-
-    def _next_collector_job(self, situation: Any) -> Task | None:
-        job = Task(self._name_task('collect'), 'collect', ['test'], [True], 'test', parts=1)
-        return None if situation.spent else job
-
-    def _next_learner_job(self, situation: Any) -> Task | None:
-        job = Task(self._name_task('learn'), 'learn', ['test'], [True], 'test')
-        return None if situation.is_over else job
 
 
 def test_close_ends_within_its_deadline_even_if_an_env_hangs() -> None:
@@ -100,37 +80,13 @@ def test_worker_that_is_stopped_does_not_wait_for_a_coordinator_that_is_gone(
     assert comm.wait(PATIENCE) and comm.why_ended == 'it was closed'
 
 
-def test_second_of_two_live_workers_with_one_name_ends_and_the_first_loses_nothing() -> None:
-    server = InProcessServer()
-    coordinator = Coordinator(
-        {'parallel': {'coordinator': {'wait': 0.002, 'beat_interval': 0.01}}},
-        server=server,
-        commander=SteadyCommander(),
-        data=TrainingData(create_buffer({'type': 'naive', 'replay_buffer_size': 100}), 1, 1),
-        name='test',
-    )
-    coordinator.start()
-    first, second = (NaiveCollector({'timeout': 0.5}, name='c', transport=server.connect()) for _ in range(2))
-    first.start()
-    wait_until(lambda: coordinator.workers.by_id)
-    with pytest.raises(RequestRefusedError, match=r"has this name.*'c'.*another name"):
-        second.run()
-    first.close()
-    coordinator.close()
-    assert coordinator.workers.lost == [] and first.wait(0)
-
-
-def test_a_request_of_a_worker_that_is_stopped_waits_no_longer() -> None:
-    with socket.create_server(('127.0.0.1', 0)) as silent:
-        address = f'127.0.0.1:{silent.getsockname()[1]}'
-        transport = HTTPTransport({}, address)
-        with ThreadPoolExecutor() as pool:
-            waiting = pool.submit(transport.request, AskTask(), timeout=300.0)
-            wait_until(lambda: transport._next == [1])
-            transport.hurry(0.2)
-            with pytest.raises(CoordinatorLostError):
-                waiting.result(PATIENCE)
-        transport.close()
+def test_worker_that_is_refused_until_its_timeout_ends_with_the_reason() -> None:
+    coordinator = ScriptedCoordinator()
+    coordinator.on[Join] = lambda message, payload: Reply(Refused('another worker has this name', '', False))
+    comm = TransportCollector({'timeout': 0.2}, transport=coordinator.server.connect(), name='c')
+    with pytest.raises(RequestRefusedError, match='has this name'):
+        comm.run()
+    assert coordinator.kinds.count('Join') > 1, 'the other one may have died'
 
 
 class Deaf(InProcessTransport):

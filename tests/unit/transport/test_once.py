@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from rlframe.errors import MessageError
-from rlframe.parallel.transport import answering
 from rlframe.parallel.transport import messages as m
 from rlframe.parallel.transport.answering import InProcessServer
 from rlframe.parallel.transport.base import MOST_AT_ONCE, Envelope, Reply, decode, encode
@@ -45,13 +44,6 @@ def test_reply_is_kept_until_its_receiver_asks_something_else(ask: Asked) -> Non
     assert len(ask.server._newest) == 1 and ask.handled == [1, 2]
 
 
-def test_reply_that_another_thread_waits_for_is_kept(ask: Asked) -> None:
-    assert ask(sent(1, lane=1)) == '1'
-    for seq in range(1, 100):
-        ask(sent(seq))
-    assert ask(sent(1, lane=1)) == '1'
-
-
 def test_replies_to_a_worker_that_was_lost_are_dropped_and_its_late_requests_are_not_handled(
     ask: Asked,
 ) -> None:
@@ -71,17 +63,6 @@ def test_reply_to_a_farewell_can_be_repeated_although_the_handler_forgets_the_wo
 
     ask.server.start(farewell)
     assert [ask(sent(1)), ask(sent(1))] == ['1', '1']
-
-
-def test_failed_handler_leaves_no_reply_and_is_not_called_again(
-    ask: Asked, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(answering, 'PATIENCE', 0.01)
-    ask.server.start(lambda envelope, payload: (_ for _ in ()).throw(KeyboardInterrupt))
-    with pytest.raises(KeyboardInterrupt):
-        ask(sent(1))
-    with pytest.raises(TimeoutError):
-        ask(sent(1))
 
 
 @pytest.mark.parametrize(
