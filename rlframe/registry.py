@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 import importlib
 import inspect
 import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib import metadata
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, overload
 
 from rlframe.errors import ConfigError, InterfaceError, RegistryError
 from rlframe.errors import nearest as nearest
@@ -45,22 +44,15 @@ GROUP = 'rlframe.registry'
 logger = logging.getLogger(GROUP)
 
 
-@dataclasses.dataclass
-class Plugin:
-    """An entry point of an installed package."""
+class Plugin(NamedTuple):
+    """An entry point of an installed package, which was loaded."""
 
     name: str
     """Name of the entry point."""
-    value: str
-    """What it names: ``module`` or ``module:function``."""
     package: str
-    """The package that declares it."""
-    version: str
-    """Version of that package."""
-    problem: str = ''
+    """The package that declares it, and its version."""
+    problem: str
     """Why it could not be loaded; empty if it was."""
-    adds: list[str] = dataclasses.field(default_factory=list)
-    """The components that it registered, such as ``policy my_dqn``."""
 
 
 class Plugins:
@@ -68,45 +60,32 @@ class Plugins:
 
     def __init__(self) -> None:
         self._found: list[Plugin] | None = None
-        self._told: list[Plugin] = []
-        self._loading: Plugin | None = None
         self._lock = threading.RLock()
 
-    def load(self) -> None:
-        """Loads all plug-ins, unless that was done, and warns once of each broken one, which is skipped."""
-        for each in self.all():
-            if each.problem and each not in self._told:
-                self._told.append(each)
-                told = (each.name, each.package, each.version, each.problem)
-                logger.warning('the plug-in %r of %s %s is skipped: %s', *told)
+    def load(self) -> list[Plugin]:
+        """Loads all plug-ins, unless that was done, and warns of each broken one, which is skipped.
 
-    def all(self) -> list[Plugin]:
-        """Returns all plug-ins, after loading them: a module is imported, and a function is called without arguments."""
+        A module is imported, and a function is called without arguments.
+        """
         with self._lock:
             if self._found is None:
                 self._found = []  # a plug-in that looks up a name must not load the plug-ins again
                 for point in sorted(metadata.entry_points(group=GROUP), key=lambda point: point.name):
-                    self._found.append(self._load(point))
+                    self._found.append(_loaded(point))
             return self._found
 
-    def _load(self, point: metadata.EntryPoint) -> Plugin:
-        package = point.dist
-        name, version = (package.name, package.version) if package is not None else ('?', '?')
-        self._loading = found = Plugin(point.name, point.value, name, version)
-        try:
-            loaded = point.load()
-            if callable(loaded):
-                loaded()
-        except (Exception, SystemExit) as error:
-            found.problem = ' '.join(f'{type(error).__name__}: {error}'.split())
-        finally:
-            self._loading = None
-        return found
 
-    def registered(self, kind: str, name: str) -> None:
-        """Notes a component, which belongs to the plug-in that is being loaded, if any."""
-        if self._loading is not None:
-            self._loading.adds.append(f'{kind} {name}')
+def _loaded(point: metadata.EntryPoint) -> Plugin:
+    package = f'{point.dist.name} {point.dist.version}' if point.dist is not None else 'an unknown package'
+    try:
+        loaded = point.load()
+        if callable(loaded):
+            loaded()
+    except (Exception, SystemExit) as error:
+        problem = ' '.join(f'{type(error).__name__}: {error}'.split())
+        logger.warning('the plug-in %r of %s is skipped: %s', point.name, package, problem)
+        return Plugin(point.name, package, problem)
+    return Plugin(point.name, package, '')
 
 
 PLUGINS = Plugins()
@@ -192,7 +171,6 @@ class Registry(Generic[T]):
                 return module  # a built-in class, imported after its place was taken
             self._check_free(name, module)
         self._classes[name] = module
-        PLUGINS.registered(self.kind, name)
         return module
 
     def _check_free(self, name: str, cls: type) -> None:

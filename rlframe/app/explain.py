@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from rlframe import config
-from rlframe.config.compile import overridden_keys
 from rlframe.config.components import find_schema, options_of
 from rlframe.config.schema import ALL_COMPONENTS, BACKENDS, HOOKS, PARALLEL, PARALLEL_FIELDS, ROLES, TOP
 from rlframe.errors import ConfigError
@@ -21,15 +20,12 @@ from rlframe.registry import (
     nearest_name,
 )
 from rlframe.utils.field import REQUIRED, Field, to_plain
-from rlframe.utils.files import printable
 from rlframe.utils.synonyms import SYNONYMS, by_last_part
 
 SECTIONS = {'model': 'policy.model'} | {part.name: part.key for part in ALL_COMPONENTS}
 """Kind of component to its section in a config; learner hooks have no section."""
 RUN = 'every run'
 """Who declares the options that belong to no component."""
-HERE = 'this config'
-"""Who declares the options of a config given by ``-c``."""
 Facts = Mapping[str, Any]
 
 
@@ -140,61 +136,26 @@ def _facts(field: Field) -> dict[str, Any]:
     }
 
 
-class Here(NamedTuple):
-    """A config in whose context options are explained."""
-
-    name: str
-    """The config as the user named it."""
-    cfg: Any
-    """The compiled config."""
-    options: Mapping[str, Field]
-    """Its options, by dotted key."""
-    overridden: frozenset[str]
-    """Keys that the command line sets."""
-
-    def origin(self, key: str) -> str:
-        """Returns the source of the value of an option, in words."""
-        if key in self.overridden:
-            return 'set on the command line'
-        if key in self.cfg._user_keys:
-            return f'set in {self.name}'
-        source = config.FORWARDED.get(key, '')
-        is_copy = source in self.options and value_of(self.cfg, key) == value_of(self.cfg, source)
-        return f'taken from {source}, {self.origin(source)}' if is_copy else 'the default'
-
-
-def explain(word: str, given: Any = None, overrides: Sequence[str] = ()) -> dict[str, Any]:
+def explain(word: str) -> dict[str, Any]:
     """Explains an option, a section or a component.
 
     Args:
         word: Dotted key of an option or section, an end of one, a name that another framework gives it, or
             ``KIND.NAME`` of a component.
-        given: The path or name of a config, or a pair; None: explain the option of all components that declare it.
-        overrides: ``key=value`` texts that change that config.
 
     Returns:
         ``asked``, ``how`` the word was understood, ``options`` and ``component``, as JSON-able data.
 
     Raises:
-        ConfigError: If nothing is known by this word; with the nearest words. Or if the config has mistakes.
+        ConfigError: If nothing is known by this word; with the nearest words.
     """
-    here = None if given is None else _compiled(given, overrides)
     rows = all_declared()
-    known = list(dict.fromkeys([row.key for row in rows] + (list(here.options) if here else [])))
     kind, _, name = word.partition('.')
     if kind in REGISTRIES and name in names_of(kind):
         return {'asked': word, 'how': 'component', 'component': component(kind, name), 'options': []}
-    how, keys = meant_by(word, known)
-    if here is not None and (own := [key for key in keys if key in here.options]):
-        keys = own
-    options = [_option(key, [row for row in rows if row.key == key], here) for key in keys]
+    how, keys = meant_by(word, list(dict.fromkeys(row.key for row in rows)))
+    options = [_option(key, [row for row in rows if row.key == key]) for key in keys]
     return {'asked': word, 'how': how, 'component': None, 'options': options}
-
-
-def _compiled(given: Any, overrides: Sequence[str]) -> Here:
-    name = str(given) if isinstance(given, str) else 'the config'
-    cfg = config.compile_config(*config.config_pair(given), overrides=overrides)
-    return Here(name, cfg, options_of_config(cfg), overridden_keys(overrides))
 
 
 def meant_by(word: str, known: Sequence[str]) -> tuple[str, list[str]]:
@@ -223,26 +184,18 @@ def meant_by(word: str, known: Sequence[str]) -> tuple[str, list[str]]:
     raise ConfigError(f'no option and no component is called {word!r}.{hint}', where='KEY', remedy=remedy)
 
 
-def _option(key: str, rows: Sequence[Declared], here: Here | None) -> dict[str, Any]:
+def _option(key: str, rows: Sequence[Declared]) -> dict[str, Any]:
     """Returns all facts about an option; components that declare it in the same way are together."""
     last = key.rpartition('.')[2]
     called = [
         name for name, groups in SYNONYMS.items() if name != last and any(key in each for each in groups)
     ]
-    found: dict[str, Any] = {'key': key, 'also_called': called}
-    if here is not None:
-        field = here.options.get(key)
-        found['here'] = None
-        if field is not None:
-            rows, value = [Declared(key, HERE, field)], plain(value_of(here.cfg, key))
-            default = plain(field.default)
-            found['here'] = dict(value=value, default=default, config=here.name) | {'from': here.origin(key)}
     declared: dict[str, dict[str, Any]] = {}
     for each in rows:
         facts = _facts(each.field)
         same = declared.setdefault(repr(facts), {'components': [], **facts})
         same['components'].append(each.component)
-    return {**found, 'declared': list(declared.values())}
+    return {'key': key, 'also_called': called, 'declared': list(declared.values())}
 
 
 def component(kind: str, name: str) -> dict[str, Any]:
@@ -301,26 +254,19 @@ def _full(option: Facts, width: int) -> list[str]:
         lines += [*wrapped(doc, 2, width), *row('values', expected, width)]
         for i, declared in enumerate(group):
             who, label = declared['components'], '' if i else 'default'
-            lines += row(label, _default(declared) + ('' if who == [HERE] else f'  ({_names(who)})'), width)
+            lines += row(label, f'{_default(declared)}  ({_names(who)})', width)
         lines += row('on resume', 'may change' if may_change else 'must stay as it was', width)
         if reaches:
             lines += row('reaches', f'{reaches}: a foreign config may not set it unless it is trusted', width)
-    here = option.get('here')
-    if here is not None:
-        default = '' if here['value'] == here['default'] else f' (default: {here["default"]!r})'
-        lines += ['', *row('here', f'{here["value"]!r}, {here["from"]}{default}', width)]
-    elif 'here' in option:
-        none = 'this config has no such option; the components it names do not declare it'
-        lines += ['', *row('here', none, width)]
     if names := option['also_called']:
         more = f' and {len(names) - MOST_NAMES} more' if len(names) > MOST_NAMES else ''
         lines += row('elsewhere', 'called ' + ', '.join(names[:MOST_NAMES]) + more, width)
-    value = here['value'] if here else option['declared'][0]['default']
+    value = option['declared'][0]['default']
     is_plain = isinstance(value, bool | int | float) or (isinstance(value, str) and value.isidentifier())
     setting = f'{option["key"]}={value if is_plain else "VALUE"}'
     return [
         *lines,
-        *row('set it', f'rlframe train -c {here["config"] if here else "CONFIG"} {setting}', width),
+        *row('set it', f'rlframe train -c CONFIG {setting}', width),
     ]
 
 
@@ -340,8 +286,6 @@ def _names(components: Sequence[str]) -> str:
 def _short(option: Facts, width: int) -> list[str]:
     values = list(dict.fromkeys(map(_default, option['declared'])))
     value = f'= {values[0]}' if len(values) == 1 else f'{len(values)} defaults, by component'
-    if option.get('here'):
-        value = f'= {option["here"]["value"]!r}, {option["here"]["from"]}'
     doc = next((declared['doc'] for declared in option['declared'] if declared['doc']), '')
     return [f'{option["key"]} {value}', *wrapped(doc, 4, width)]
 
@@ -385,10 +329,8 @@ def kinds_text(kind: str | None, width: int) -> str:
 def plugins_text(_: None, width: int) -> str:
     """Returns the plug-ins of installed packages as text."""
     lines = []
-    for each in PLUGINS.all():
-        state = f'loaded: {", ".join(each.adds) or "adds nothing"}'
-        if each.problem:
-            state = f'skipped: {each.problem}'
-        lines += row(each.name, printable(f'{each.package} {each.version} {state}'), width)
+    for each in PLUGINS.load():
+        state = f'skipped: {each.problem}' if each.problem else 'loaded'
+        lines += row(each.name, f'{each.package} {state}', width)
     none = 'No installed package has an entry point of the group rlframe.registry. See docs/hooks.md.'
     return '\n'.join(lines or wrapped(none, 0, width))

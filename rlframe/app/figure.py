@@ -20,7 +20,7 @@ from rlframe.app.run_files import Curve, RunFiles, check_one_env, read_runs
 from rlframe.errors import ConfigError, ExperimentDirError, MissingDependencyError
 from rlframe.registry import nearest
 from rlframe.scores import exact_text
-from rlframe.utils.files import followed, whole_file
+from rlframe.utils.files import whole_file
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -35,8 +35,6 @@ NAMES = {'eval/mean_reward': 'evaluation return', 'rollout/ep_rew_mean': 'traini
 """Words for metrics on axes."""
 LETTERS_PER_INCH = 14
 """Of the font of the legend."""
-LONGEST_TEXT = 200
-"""Letters of a title or a label."""
 MOST_LINES = 10
 """Runs of a group that are also drawn one by one."""
 POINTS = 500
@@ -226,7 +224,6 @@ def _places(axes: Axes, values: Sequence[Any]) -> Sequence[Any]:
 
 def _text(text: str) -> str:
     """Returns a text with its dollar signs escaped, because matplotlib reads what is between two of them as a formula."""
-    text = text if len(text) <= LONGEST_TEXT else f'{text[: LONGEST_TEXT - 3]}...'
     return text.replace('$', r'\$')
 
 
@@ -242,7 +239,7 @@ def save_figure(figure: Figure, paths: Sequence[Path], is_named: bool = False) -
         ExperimentDirError: If one cannot be written.
     """
     for path in paths:
-        file = followed(path) if is_named else path
+        file = path.resolve() if is_named else path
         try:
             with whole_file(file, is_private=False) as draft:
                 _save(figure, draft, path.suffix[1:])

@@ -37,12 +37,8 @@ def new_file(kind: str, name: str, folder: Path) -> tuple[Path, list[str]]:
     """
     file = _free(name, folder)
     text = (TEMPLATES / f'{kind}.py').read_text(encoding='utf-8')
-    title = _title(name)
-    if keyword.iskeyword(title) or re.search(rf'\b{title}\b', text):
-        remedy = f'Choose another name: the file uses {title} for something else.'
-        raise ConfigError(f'this cannot be the name of a {kind}', where='NAME', got=name, remedy=remedy)
     own = f'new_{kind}'
-    text = text.replace(own, name).replace(_title(own), title)
+    text = text.replace(own, name).replace(_title(own), _title(name))
     write_new(file, text)
     return file, COMMAND.findall(text)
 

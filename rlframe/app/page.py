@@ -30,7 +30,7 @@ from rlframe.run.read_checkpoint import open_checkpoint
 from rlframe.run.run_folder import LOG
 from rlframe.scores import duration_text, mean_interval, number_text
 from rlframe.utils.field import REQUIRED, Field
-from rlframe.utils.files import followed, printable, whole_file, write_private
+from rlframe.utils.files import whole_file, write_private
 
 TEMPLATE = Path(__file__).with_name('report.html')
 MOST_ROWS, MOST_CURVES = 200, 60
@@ -40,7 +40,6 @@ LOG_BYTES, MOST_WARNINGS = 4 * 2**20, 40
 TIMES = ('time/elapsed', *(f'time/{kind}' for kind in KINDS))
 """Metrics that only grow, which other parts of the page show."""
 PARTS = ('mean_reward', 'std_reward', 'min_reward', 'max_reward', 'mean_ep_length', 'episodes')
-STATES = {'running': 'running', 'ended': 'ended', 'stopped': 'stopped: its process died'}
 _WARNING = re.compile(r'(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d),\d{3} (?:WARNING|ERROR|CRITICAL) \S+: (.*)')
 _RESUMED = re.compile(r'(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d),\d{3} INFO rlframe\.pipeline: resumed (at .*)')
 logger = logging.getLogger('rlframe.analysis')
@@ -60,7 +59,7 @@ def write_report(folder: str | Path, out: str | None = None) -> Path:
     text = report(RunFiles(folder))
     path = folder / 'report.html' if out is None else Path(out)
     try:
-        with whole_file(path if out is None else followed(path)) as draft:
+        with whole_file(path if out is None else path.resolve()) as draft:
             write_private(draft, text)
     except OSError as error:
         raise ExperimentDirError(f'cannot be written: {error.strerror}', where=str(path)) from error
@@ -84,7 +83,6 @@ def report(run: RunFiles) -> str:
         'policy': run.policy,
         'env': run.env,
         'seed': str(run.seed),
-        'state': STATES[run.state()],
         'solved': '' if math.isnan(goal) else f' · goal reached after {goal:,.0f} env steps',
         'config': json.dumps({'main_config': run.main, 'create_config': run.create}, indent=2),
         'folder': shlex.quote(str(run.folder)),
@@ -102,17 +100,13 @@ def report(run: RunFiles) -> str:
         'curves': _other_curves(run),
         'machine': _table((), machine_facts(run).items()),
     }
-    shown = {key: escape(_clean(value)) for key, value in text.items()}
+    shown = {key: escape(value) for key, value in text.items()}
     return Template(TEMPLATE.read_text(encoding='utf-8')).substitute(shown, **parts)
 
 
 def _number(value: float) -> str:
     """Returns a number, ``-`` if it is not finite."""
     return number_text(value) if math.isfinite(value) else '-'
-
-
-def _clean(text: str) -> str:
-    return '\n'.join(map(printable, text.split('\n')))
 
 
 def _score_curve(run: RunFiles) -> str:
@@ -221,7 +215,7 @@ def machine_facts(run: RunFiles) -> dict[str, str]:
     facts['repeatable'] = 'bit for bit, with the same seed and machine'
     if not manifest.get('exact', True):
         facts['repeatable'] = '; '.join(map(str, why if isinstance(why, list) else ()))
-    return {printable(str(name)): printable(str(value)) for name, value in facts.items() if value}
+    return {name: str(value) for name, value in facts.items() if value}
 
 
 def warnings_of(folder: Path) -> list[tuple[str, str]]:
@@ -236,11 +230,9 @@ def warnings_of(folder: Path) -> list[tuple[str, str]]:
 def _in_log(folder: Path, pattern: re.Pattern[str]) -> list[tuple[str, ...]]:
     """Returns the groups of the lines at the end of a run's log that match."""
     try:
-        if not (folder / LOG).is_file():  # a pipe would be waited for
-            return []
         with open(folder / LOG, 'rb') as file:
             file.seek(max(0, os.fstat(file.fileno()).st_size - LOG_BYTES))
             text = file.read(LOG_BYTES).decode('utf-8', 'replace')
     except OSError:
         return []
-    return [found.groups() for line in map(printable, text.splitlines()) if (found := pattern.match(line))]
+    return [found.groups() for line in text.splitlines() if (found := pattern.match(line))]

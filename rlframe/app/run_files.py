@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
-import socket
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -14,18 +12,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rlframe.config.compile import user_tree
+from rlframe.config.reader import read_written
 from rlframe.data.timestep import Array
-from rlframe.errors import ExperimentDirError
+from rlframe.errors import ConfigError, ExperimentDirError
 from rlframe.registry import nearest
 from rlframe.run.metrics import METRICS, records
 from rlframe.run.progress import KINDS
-from rlframe.run.run_folder import last_holder
 from rlframe.scores import reaches
-from rlframe.utils import strict_json
-from rlframe.utils.files import LimitExceededError, check_limit, printable, printable_tree, remedy_of
 
-LARGEST, MOST_STEPS = 1e100, 2**52
-"""Numbers above these are no metrics and no counts: sums, squares and differences of them would overflow or be inexact."""
 FACTS = ('envstep', 'train_iter', 'time')
 """Keys of a record that are no metrics."""
 TAG_ORDER = {'eval': 0, 'rollout': 1, 'train': 2, 'buffer': 3}
@@ -53,11 +47,11 @@ class MetricColumns(Mapping[str, Array]):
         self._found: dict[str, tuple[array[int], array[float]]] = {}
         self._len = 0
         for record in records:
-            if not abs(record.get('envstep', math.nan)) <= MOST_STEPS:
+            if not math.isfinite(record.get('envstep', math.nan)):
                 continue
             for name, value in record.items():
-                rows, values = self._found.setdefault(printable(name), (array('q'), array('d')))
-                if abs(value) <= LARGEST:  # False for NaN
+                rows, values = self._found.setdefault(name, (array('q'), array('d')))
+                if math.isfinite(value):
                     rows.append(self._len)
                     values.append(value)
             self._len += 1
@@ -108,19 +102,13 @@ def read_columns(folder: Path) -> MetricColumns:
     """Returns the metrics of a run folder; lines that are no records, such as a last one that is cut, are skipped.
 
     Raises:
-        ExperimentDirError: If they are too large, or cannot be read.
+        ExperimentDirError: If they cannot be read.
     """
-    path = folder / METRICS
     try:
-        if path.exists():
-            if not path.is_file():  # a pipe would be waited for
-                raise ExperimentDirError('this is not a regular file', where=str(path))
-            check_limit('METRICS_BYTES', path.stat().st_size, 'bytes of the file')
         return MetricColumns(records(folder))
-    except LimitExceededError as error:
-        raise ExperimentDirError(str(error), where=str(path), remedy=remedy_of(error)) from error
     except OSError as error:
-        raise ExperimentDirError(f'cannot be read: {error.strerror}', where=str(path)) from error
+        where = str(folder / METRICS)
+        raise ExperimentDirError(f'cannot be read: {error.strerror}', where=where) from error
 
 
 CONFIG = 'config.json'
@@ -155,7 +143,7 @@ class RunFiles:
     @property
     def name(self) -> str:
         """Name of the folder."""
-        return printable(self.folder.resolve().name)
+        return self.folder.resolve().name
 
     @property
     def env(self) -> str:
@@ -206,22 +194,6 @@ class RunFiles:
         steps, scores = self.curve(SCORE)
         reached = steps[[reaches(score, self.goal) for score in scores.tolist()]]
         return float(reached[0]) if len(reached) else math.nan
-
-    def state(self) -> str:
-        """Returns ``running``, ``ended``, or ``stopped`` for a run whose process died."""
-        holder = last_holder(self.folder)
-        if not holder:
-            return 'ended'
-        try:
-            said = json.loads(holder)
-            if said['host'] != socket.gethostname():
-                return 'running'
-            os.kill(int(said['pid']), 0)
-        except (ValueError, LookupError, TypeError, OverflowError, PermissionError):
-            return 'running'
-        except OSError:
-            return 'stopped'
-        return 'running'
 
 
 def is_run(folder: Path) -> bool:
@@ -305,16 +277,12 @@ def _entries(folder: Path) -> list[Path]:
 
 def _read_config(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     try:
-        strict_json.check_size(path.stat().st_size, 'CONFIG')
-        data = strict_json.loads(path.read_bytes(), 'CONFIG')
-        strict_json.from_tagged(data)
-        data = printable_tree(data)
-        main, create = data['main_config'], data['create_config']
-        if not isinstance(main, dict) or not isinstance(create, dict):
-            raise TypeError('main_config and create_config are no dicts')
-    except OSError as error:
-        raise ExperimentDirError(f'cannot be read: {error.strerror}', where=str(path)) from error
-    except (ValueError, LookupError, TypeError) as error:
-        what = f'this is not the config of a run: {type(error).__name__}: {error}'
-        raise ExperimentDirError(what, where=str(path), remedy=remedy_of(error)) from error
+        data = read_written(path)
+    except ConfigError as error:
+        why = ' '.join(error.message.split())
+        what = f'this is not the config of a run: {why}'
+        raise ExperimentDirError(what, where=str(path), remedy=error.remedy) from error
+    main, create = data.get('main_config'), data.get('create_config')
+    if not isinstance(main, dict) or not isinstance(create, dict):
+        raise ExperimentDirError('this is not the config of a run', where=str(path))
     return main, create

@@ -360,15 +360,6 @@ FAMILIES: dict[str, Callable[[Facts], Settings]] = {
 """Settings of a policy class and of its subclasses, as far as they have none of their own."""
 
 
-CALLBACKS = {
-    'callback': 'hooks=[...] takes objects of RunHook and plain functions.',
-    'callback_on_new_best': 'hooks=[...] takes a function after_eval(run).',
-    'callback_after_eval': 'hooks=[...] takes a function after_eval(run).',
-    'best_model_save_path': 'The best policy is always saved, as ckpt/best of the run folder, which folder= names.',
-    'save_path': 'folder= names the run folder, in which checkpoints are saved.',
-    'progress_bar': 'progress=True or False.',
-}
-"""Arguments of Stable-Baselines3's callbacks and ``learn`` that are no options here, with their counterparts."""
 NAMES = ('seed', 'exp_name', 'max_env_step', 'max_train_iter')
 """Options that ``compile_config`` takes by themselves."""
 
@@ -468,8 +459,6 @@ def _begun(cfg: ExperimentConfig, model: Any, folder: str | Path | None, hooks: 
 def _compiled(
     given: Any, env: Any, policy: str | None, overrides: Mapping[str, Any], options: Mapping[str, Any]
 ) -> ExperimentConfig:
-    for name in options.keys() & CALLBACKS.keys():
-        raise ConfigError(f'{name} is no option', where='train', remedy=CALLBACKS[name])
     main, create = _pair(given, env, policy, {**overrides, **options})
     named = {name: options[name] for name in NAMES if name in options}
     overrides = {**{name: value for name, value in options.items() if name not in NAMES}, **overrides}

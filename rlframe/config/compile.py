@@ -231,7 +231,7 @@ def _withheld(key: str) -> ConfigError:
     """Returns the error for a config that was saved without its secrets."""
     option = key.partition('[')[0]
     what = f'{option}=...' if option == key else f'{option}=[...], the whole list,'
-    message = "the value is '***', a placeholder for a secret, as the files of a run never contain secrets"
+    message = "the value is '***', a placeholder for a secret, as configs are saved without their secrets"
     return ConfigError(message, where=key, remedy=f'Set {what} again, on the command line or in the config.')
 
 

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 ENVS: dict[str, str] = {
@@ -131,159 +132,125 @@ RENAMED: tuple[tuple[str, str, tuple[str, ...]], ...] = (
 )
 """DI-engine's key, rlframe's key, and the policies concerned (empty: all)."""
 
-_SPACES = 'read from the spaces of the env'
-_PROCESSES = 'policy.learn.num_learners, or torchrun, lets several processes learn'
-_MANAGER = 'env_manager.on_error and max_restarts decide how failing envs are handled'
-_FIXED = 'no counterpart'
-_COORDINATOR = 'there is no coordinator; evaluator.eval_freq sets when to evaluate'
-_HEADS = 'heads are one linear layer; policy.model.encoder_hidden_size_list lists all hidden layers'
-_DONE = 'episodes cut by a time limit are always bootstrapped, terminated ones never'
-_RESUME = '--resume RUN continues a run'
-_LOAD = 'eval RUN scores a run, policy.init_from=RUN starts from its weights'
-_RATE = 'policy.learn.learning_rate takes a schedule'
-_NOWHERE = 'without effect in DI-engine as well'
-_FILM = 'eval RUN --video DIR films episodes'
+_UNUSED: dict[tuple[str, ...], str] = {
+    (): """
+        env.replay_path env.replay_path_gif env.save_replay_gif env.save_replay: eval RUN --video DIR films episodes
+        env.act_scale env.use_act_scale: actions are always scaled to the bounds of the env
+        env.rew_clip: rewards are not clipped; add a wrapper that does to env.wrappers
+        env.is_train env.manager.copy_on_get env.manager.context env.manager.auto_reset env.manager.episode_num
+        env.manager.reset_inplace policy.collect.collector.compressor policy.transition_with_policy_data
+        policy.collect.collector_logit: no counterpart
+        env.exp_name: exp_name outside env names the run
+        env.env_wrapper: without effect in DI-engine as well
+        env.collector_batch_size env.evaluator_batch_size: every step is one of all envs
+        env.collector_episode_num: policy.collect.n_sample sets how much a round collects
+        env.manager.shared_memory: envs in subprocesses always use shared memory
+        env.manager.max_retry env.manager.retry_type
+        env.manager.retry_waiting_time: env_manager.on_error and max_restarts decide how failing envs are handled
+        env.manager.connect_timeout: env_manager.reset_timeout limits the time of a reset
+        policy.load_path policy.learn.learner.load_path: eval RUN scores a run, policy.init_from=RUN starts from its weights
+        policy.learn.resume_training policy.resume_training: --resume RUN continues a run
+        policy.on_policy: set by the policy
+        policy.multi_gpu policy.bp_update_sync policy.learn.multi_gpu policy.learn.learner.learner_num
+        policy.other.replay_buffer.multi_gpu: policy.learn.num_learners, or torchrun, lets several processes learn
+        policy.learn.learner.send_policy_freq
+        policy.collect.collector.update_policy_second: actors get weights with every request
+        policy.collect.collector.print_freq: collector.collect_print_freq
+        policy.other.commander.eval_interval policy.other.commander.collector_task_space
+        policy.other.commander.learner_task_space: there is no coordinator; evaluator.eval_freq sets when to evaluate
+        policy.multi_agent: there is one agent
+        policy.command: policy.other.eps sets the exploration schedule
+        policy.traj_len_inf policy.collect.traj_len_inf: a round ends when it has n_sample samples
+        policy.collect.collector_env_num policy.collect.env_num: env.collector_env_num
+        policy.eval.env_num: env.evaluator_env_num
+        policy.action_space policy.continuous policy.action_shape policy.model.obs_shape policy.model.action_shape
+        policy.model.action_space policy.model.actor_head_type policy.model.agent_obs_shape policy.model.global_obs_shape
+        policy.model.continuous: read from the spaces of the env
+        policy.model.actor_head_hidden_size policy.model.actor_head_layer_num policy.model.critic_head_hidden_size
+        policy.model.critic_head_layer_num policy.model.head_hidden_size
+        policy.model.head_layer_num: heads are one linear layer; policy.model.encoder_hidden_size_list lists all hidden layers
+        policy.model.norm_type: policy.model.norm is that of sac, td3 and ddpg
+        policy.learn.ignore_done: episodes cut by a time limit are always bootstrapped, terminated ones never
+    """,
+    ON_POLICY: """
+        policy.other.replay_buffer policy.priority policy.priority_IS_weight: an on-policy policy has no replay buffer
+    """,
+    (*ON_POLICY, *SAC): """
+        policy.other.eps: the policy samples its actions
+    """,
+    ('r2d2',): """
+        policy.other.replay_buffer.max_use: the sequence replay buffer has no such limit
+        policy.other.replay_buffer.max_staleness policy.other.replay_buffer.monitor
+        policy.other.replay_buffer.thruput_controller: the sequence replay buffer has none
+        policy.collect.unroll_len: replay_buffer.unroll_len and burn_in
+        policy.model.lstm_type: always an LSTM
+        policy.model.res_link: networks have no residual connections
+    """,
+    ACTOR_CRITIC: """
+        policy.model.share_encoder: actor and critics share nothing
+        policy.learn.init_w: no counterpart
+    """,
+    (*Q_LEARNING, 'sac_discrete', *ON_POLICY): """
+        policy.model.dropout: only critics of sac, td3 and ddpg have dropout
+    """,
+    ONE_NETWORK: """
+        policy.model.sigma_type: the standard deviation of a Gaussian actor is one parameter per action
+        policy.model.fixed_sigma_value: policy.model.log_std_init
+        policy.model.bound_type: actions are clipped to the bounds of the env
+    """,
+    ('impala',): """
+        policy.learn.rho_pg_clip_ratio: policy.learn.clip_rho limits the weights of both losses
+    """,
+    SAC: """
+        policy.model.value_network policy.learn.value_network policy.learn.learning_rate_value: SAC has no value network
+        policy.learn.reparameterization: the actor is always trained by reparameterization
+        policy.learn.log_space: the logarithm of the entropy weight is learned
+    """,
+    ADVANTAGE: """
+        policy.recompute_adv: advantages are computed once per round
+        policy.nstep_return policy.collect.nstep_return: returns are computed by policy.collect.gae_lambda
+        policy.nstep policy.collect.nstep: policy.collect.gae_lambda sets lambda of generalised advantage estimation
+        policy.learn.ppo_param_init: networks are always initialized this way
+        policy.learn.betas: Adam's defaults
+        policy.learn.update_per_collect: the number of updates per round is epochs times batches
+    """,
+    (*Q_LEARNING, *ADVANTAGE): """
+        policy.learn.discount_factor: without effect in DI-engine as well
+    """,
+    ('iqn',): """
+        policy.kappa: without effect in DI-engine as well; policy.learn.kappa is the option
+    """,
+    ('rainbow',): """
+        policy.learn.iqn: without effect in DI-engine as well
+    """,
+    ('bc',): """
+        policy.learn.update_per_collect: one update per batch of the data
+        policy.learn.train_epoch: set max_env_step to the number of passes times the number of rows
+        policy.learn.show_accuracy: evaluator.type='metric' scores on held-out data
+        policy.learn.ce_label_smooth policy.learn.weight_decay policy.learn.momentum: no counterpart
+        policy.learn.lr_decay policy.learn.decay_epoch policy.learn.decay_rate policy.learn.warmup_lr
+        policy.learn.warmup_epoch: policy.learn.learning_rate takes a schedule
+        policy.model.dueling: behaviour cloning has no action values
+        policy.loss_type: squared error for continuous, cross entropy for discrete actions
+        env.collector_env_num: the data are recorded, so there is no collector env
+        policy.collect.data_type: the form of the data is recognised
+        policy.collect.n_sample policy.collect.n_episode: each round is one batch of the data
+    """,
+}
+"""Keys without a counterpart and what replaces them, by the policies concerned (empty: all)."""
 
-UNUSED: tuple[tuple[str, str, tuple[str, ...]], ...] = (
-    ('env.replay_path', _FILM, ()),
-    ('env.replay_path_gif', _FILM, ()),
-    ('env.save_replay_gif', _FILM, ()),
-    ('env.save_replay', _FILM, ()),
-    ('env.act_scale', 'actions are always scaled to the bounds of the env', ()),
-    ('env.use_act_scale', 'actions are always scaled to the bounds of the env', ()),
-    ('env.rew_clip', 'rewards are not clipped; add a wrapper that does to env.wrappers', ()),
-    ('env.is_train', _FIXED, ()),
-    ('env.exp_name', 'exp_name outside env names the run', ()),
-    ('env.env_wrapper', _NOWHERE, ()),
-    ('env.collector_batch_size', 'every step is one of all envs', ()),
-    ('env.evaluator_batch_size', 'every step is one of all envs', ()),
-    ('env.collector_episode_num', 'policy.collect.n_sample sets how much a round collects', ()),
-    ('env.manager.shared_memory', 'envs in subprocesses always use shared memory', ()),
-    ('env.manager.copy_on_get', _FIXED, ()),
-    ('env.manager.context', _FIXED, ()),
-    ('env.manager.auto_reset', _FIXED, ()),
-    ('env.manager.episode_num', _FIXED, ()),
-    ('env.manager.reset_inplace', _FIXED, ()),
-    ('env.manager.max_retry', _MANAGER, ()),
-    ('env.manager.retry_type', _MANAGER, ()),
-    ('env.manager.retry_waiting_time', _MANAGER, ()),
-    ('env.manager.connect_timeout', 'env_manager.reset_timeout limits the time of a reset', ()),
-    ('policy.load_path', _LOAD, ()),
-    ('policy.learn.learner.load_path', _LOAD, ()),
-    ('policy.learn.resume_training', _RESUME, ()),
-    ('policy.resume_training', _RESUME, ()),
-    ('policy.on_policy', 'set by the policy', ()),
-    ('policy.multi_gpu', _PROCESSES, ()),
-    ('policy.bp_update_sync', _PROCESSES, ()),
-    ('policy.learn.multi_gpu', _PROCESSES, ()),
-    ('policy.learn.learner.learner_num', _PROCESSES, ()),
-    ('policy.learn.learner.send_policy_freq', 'actors get weights with every request', ()),
-    ('policy.collect.collector.update_policy_second', 'actors get weights with every request', ()),
-    ('policy.collect.collector.print_freq', 'collector.collect_print_freq', ()),
-    ('policy.collect.collector.compressor', _FIXED, ()),
-    ('policy.other.commander.eval_interval', _COORDINATOR, ()),
-    ('policy.other.commander.collector_task_space', _COORDINATOR, ()),
-    ('policy.other.commander.learner_task_space', _COORDINATOR, ()),
-    ('policy.other.replay_buffer.multi_gpu', _PROCESSES, ()),
-    ('policy.other.replay_buffer', NO_BUFFER, ON_POLICY),
-    ('policy.other.eps', 'the policy samples its actions', (*ON_POLICY, *SAC)),
-    ('policy.other.replay_buffer.max_use', 'the sequence replay buffer has no such limit', ('r2d2',)),
-    ('policy.other.replay_buffer.max_staleness', 'the sequence replay buffer has none', ('r2d2',)),
-    ('policy.other.replay_buffer.monitor', 'the sequence replay buffer has none', ('r2d2',)),
-    ('policy.other.replay_buffer.thruput_controller', 'the sequence replay buffer has none', ('r2d2',)),
-    ('policy.priority', NO_BUFFER, ON_POLICY),
-    ('policy.priority_IS_weight', NO_BUFFER, ON_POLICY),
-    ('policy.transition_with_policy_data', _FIXED, ()),
-    ('policy.multi_agent', 'there is one agent', ()),
-    ('policy.command', 'policy.other.eps sets the exploration schedule', ()),
-    ('policy.traj_len_inf', 'a round ends when it has n_sample samples', ()),
-    ('policy.collect.traj_len_inf', 'a round ends when it has n_sample samples', ()),
-    ('policy.collect.collector_env_num', 'env.collector_env_num', ()),
-    ('policy.collect.env_num', 'env.collector_env_num', ()),
-    ('policy.eval.env_num', 'env.evaluator_env_num', ()),
-    ('policy.collect.unroll_len', 'replay_buffer.unroll_len and burn_in', ('r2d2',)),
-    ('policy.collect.collector_logit', _FIXED, ()),
-    ('policy.action_space', _SPACES, ()),
-    ('policy.continuous', _SPACES, ()),
-    ('policy.action_shape', _SPACES, ()),
-    ('policy.model.obs_shape', _SPACES, ()),
-    ('policy.model.action_shape', _SPACES, ()),
-    ('policy.model.action_space', _SPACES, ()),
-    ('policy.model.actor_head_type', _SPACES, ()),
-    ('policy.model.agent_obs_shape', _SPACES, ()),
-    ('policy.model.global_obs_shape', _SPACES, ()),
-    ('policy.model.continuous', _SPACES, ()),
-    ('policy.model.actor_head_hidden_size', _HEADS, ()),
-    ('policy.model.actor_head_layer_num', _HEADS, ()),
-    ('policy.model.critic_head_hidden_size', _HEADS, ()),
-    ('policy.model.critic_head_layer_num', _HEADS, ()),
-    ('policy.model.head_hidden_size', _HEADS, ()),
-    ('policy.model.head_layer_num', _HEADS, ()),
-    ('policy.model.share_encoder', 'actor and critics share nothing', ACTOR_CRITIC),
-    ('policy.model.norm_type', 'policy.model.norm is that of sac, td3 and ddpg', ()),
-    (
-        'policy.model.dropout',
-        'only critics of sac, td3 and ddpg have dropout',
-        (*Q_LEARNING, 'sac_discrete', *ON_POLICY),
-    ),
-    (
-        'policy.model.sigma_type',
-        'the standard deviation of a Gaussian actor is one parameter per action',
-        ONE_NETWORK,
-    ),
-    ('policy.model.fixed_sigma_value', 'policy.model.log_std_init', ONE_NETWORK),
-    ('policy.model.bound_type', 'actions are clipped to the bounds of the env', ONE_NETWORK),
-    (
-        'policy.learn.rho_pg_clip_ratio',
-        'policy.learn.clip_rho limits the weights of both losses',
-        ('impala',),
-    ),
-    ('policy.model.value_network', 'SAC has no value network', SAC),
-    ('policy.learn.value_network', 'SAC has no value network', SAC),
-    ('policy.learn.reparameterization', 'the actor is always trained by reparameterization', SAC),
-    ('policy.model.lstm_type', 'always an LSTM', ('r2d2',)),
-    ('policy.model.res_link', 'networks have no residual connections', ('r2d2',)),
-    ('policy.recompute_adv', 'advantages are computed once per round', ADVANTAGE),
-    ('policy.nstep_return', 'returns are computed by policy.collect.gae_lambda', ADVANTAGE),
-    ('policy.nstep', 'policy.collect.gae_lambda sets lambda of generalised advantage estimation', ADVANTAGE),
-    ('policy.collect.nstep_return', 'returns are computed by policy.collect.gae_lambda', ADVANTAGE),
-    (
-        'policy.collect.nstep',
-        'policy.collect.gae_lambda sets lambda of generalised advantage estimation',
-        ADVANTAGE,
-    ),
-    ('policy.learn.ppo_param_init', 'networks are always initialized this way', ADVANTAGE),
-    ('policy.learn.betas', "Adam's defaults", ADVANTAGE),
-    ('policy.learn.ignore_done', _DONE, ()),
-    ('policy.learn.discount_factor', _NOWHERE, (*Q_LEARNING, *ADVANTAGE)),
-    ('policy.kappa', f'{_NOWHERE}; policy.learn.kappa is the option', ('iqn',)),
-    ('policy.learn.iqn', _NOWHERE, ('rainbow',)),
-    ('policy.learn.init_w', _FIXED, ACTOR_CRITIC),
-    ('policy.learn.log_space', 'the logarithm of the entropy weight is learned', SAC),
-    ('policy.learn.learning_rate_value', 'SAC has no value network', SAC),
-    ('policy.learn.update_per_collect', 'the number of updates per round is epochs times batches', ADVANTAGE),
-    ('policy.learn.update_per_collect', 'one update per batch of the data', ('bc',)),
-    (
-        'policy.learn.train_epoch',
-        'set max_env_step to the number of passes times the number of rows',
-        ('bc',),
-    ),
-    ('policy.learn.show_accuracy', "evaluator.type='metric' scores on held-out data", ('bc',)),
-    ('policy.learn.ce_label_smooth', _FIXED, ('bc',)),
-    ('policy.learn.weight_decay', _FIXED, ('bc',)),
-    ('policy.learn.momentum', _FIXED, ('bc',)),
-    ('policy.learn.lr_decay', _RATE, ('bc',)),
-    ('policy.learn.decay_epoch', _RATE, ('bc',)),
-    ('policy.learn.decay_rate', _RATE, ('bc',)),
-    ('policy.learn.warmup_lr', _RATE, ('bc',)),
-    ('policy.learn.warmup_epoch', _RATE, ('bc',)),
-    ('policy.model.dueling', 'behaviour cloning has no action values', ('bc',)),
-    ('policy.loss_type', 'squared error for continuous, cross entropy for discrete actions', ('bc',)),
-    ('env.collector_env_num', 'the data are recorded, so there is no collector env', ('bc',)),
-    ('policy.collect.data_type', 'the form of the data is recognised', ('bc',)),
-    ('policy.collect.n_sample', 'each round is one batch of the data', ('bc',)),
-    ('policy.collect.n_episode', 'each round is one batch of the data', ('bc',)),
-)
+
+def _rows_of(policies: tuple[str, ...], text: str) -> Iterator[tuple[str, str, tuple[str, ...]]]:
+    keys: list[str] = []
+    for line in text.splitlines():
+        names, colon, reason = line.partition(': ')
+        keys += names.split()
+        if colon:
+            yield from ((key, reason, policies) for key in keys)
+            keys = []
+
+
+UNUSED = tuple(row for policies, text in _UNUSED.items() for row in _rows_of(policies, text))
 """Key without a counterpart, its replacement, and the policies concerned (empty: all)."""
 
 LEAGUE = 'policy.other.commander.league'
@@ -337,7 +304,7 @@ SYSTEM_UNUSED: tuple[tuple[str, str], ...] = (
     ('coordinator.collector', _CALLS),
     ('learner', _CALLS),
     ('collector', _CALLS),
-    ('', _FIXED),
+    ('', 'no counterpart'),
 )
 """Beginnings of keys of ``system_config`` without a counterpart, and their replacement; the first one counts."""
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from rlframe.config.components import backend_errors, collector_num, is_parallel
-from rlframe.config.schema import LOCAL, LOOPBACK
+from rlframe.config.schema import LOCAL
 from rlframe.errors import ConfigError
 from rlframe.registry import ENV_MANAGER_REGISTRY, TRANSPORT_REGISTRY
 from rlframe.utils.every import Every
@@ -440,9 +440,7 @@ def parallel_errors(known: Known) -> list[ConfigError]:
         _collects_and_scores_episodes(known),
         _takes_turns(known),
         _ages_in_its_buffer(known),
-        *_no_address(known),
         *_known_to_the_transport(known),
-        _one_token(known),
     )
     return [error for error in found if error]
 
@@ -511,20 +509,6 @@ def _ages_in_its_buffer(known: Known) -> ConfigError | None:
     return _bad(known, key, message, 'None', remedy=f'{BUFFER}.max_staleness limits the age of its rows.')
 
 
-def _no_address(known: Known) -> list[ConfigError]:
-    """Returns errors for an address if the coordinator has none."""
-    if known.get('parallel.comm_collector.type') != 'in_process':
-        return []
-    message = "the transport 'in_process' connects threads of one process: it has neither host nor port"
-    remedy = "comm_collector and comm_learner of type 'flask_fs' have both."
-    expected = {'parallel.coordinator.host': LOOPBACK, 'parallel.coordinator.port': (None,)}
-    return [
-        _bad(known, key, message, repr(allowed[0]), remedy=remedy)
-        for key, allowed in expected.items()
-        if key in known and known[key] not in allowed
-    ]
-
-
 def _known_to_the_transport(known: Known) -> list[ConfigError]:
     """Returns errors for options that the transport does not have, or not with such values."""
     kind = known.get('parallel.comm_collector.type')
@@ -538,29 +522,8 @@ def _known_to_the_transport(known: Known) -> list[ConfigError]:
         fields = (ours.server_cls if section == 'coordinator' else ours).config_fields()
         found = check_values(given, {name: field for name, field in fields.items() if name not in ELSEWHERE})
         for error in found[1]:
-            is_secret = is_secret_name(error.where)
-            errors.append(
-                ConfigError(
-                    error.message,
-                    where=f'{key}.{error.where}',
-                    got='***' if is_secret else error.got,
-                    expected=error.expected,
-                    remedy=error.remedy,
-                )
-            )
+            if is_secret_name(error.where):
+                error.got = REDACTED
+            error.where = f'{key}.{error.where}'
+        errors += found[1]
     return errors
-
-
-def _one_token(known: Known) -> ConfigError | None:
-    """Returns an error if two roles have different tokens; it shows neither."""
-    given = {
-        key: token
-        for key in (f'parallel.{section}.transport' for section in SENDERS)
-        if (token := (known.get(key) or {}).get('token')) is not None
-    }
-    if len({*map(str, given.values())}) < 2:
-        return None
-    first, *others = given
-    differing = next(key for key in others if given[key] != given[first])
-    remedy = 'Set the same one, or none of them and the environment variable RLFRAME_TOKEN.'
-    return ConfigError(f'its token is not that of {first}', where=f'{differing}.token', remedy=remedy)

@@ -85,9 +85,7 @@ ALIASES = {part.name: part.key for part in ALL_COMPONENTS if part.name != part.k
 """Short starts of an override's key: ``collector.`` for ``policy.collect.collector.``."""
 
 ROLES = {
-    'collector': ('policy', 'collect', 'collector'),
-    'evaluator': ('policy', 'eval', 'evaluator'),
-    'replay_buffer': ('policy', 'other', 'replay_buffer'),
+    part.name: part.path for part in COMPONENTS if part.name in ('collector', 'evaluator', 'replay_buffer')
 }
 """Components that run in a backend, with their sections."""
 
@@ -95,24 +93,13 @@ LOCAL = 'local'
 """The backend of sections that name none."""
 
 BACKENDS = {
-    'collector': Field(
-        LOCAL,
-        type=str,
-        doc="place where envs are stepped: 'local' is this process, 'ray' are actors, each with envs and a policy of its own",
-        reaches='process',
-    ),
-    'evaluator': Field(
-        LOCAL,
-        type=str,
-        doc="place where the policy is evaluated: 'local' is this process, and training waits; 'ray' is an actor, while training continues",
-        reaches='process',
-    ),
-    'replay_buffer': Field(
-        LOCAL,
-        type=str,
-        doc="place where transitions are kept: 'local' is this process, 'ray' are actors, each with a shard of them",
-        reaches='process',
-    ),
+    role: Field(LOCAL, type=str, doc=doc, reaches='process')
+    for role, doc in {
+        'collector': "place where envs are stepped: 'local' is this process, 'ray' are actors, each with envs and a policy of its own",
+        'evaluator': "place where the policy is evaluated: 'local' is this process, and training waits; 'ray' is an actor, while training"
+        ' continues',
+        'replay_buffer': "place where transitions are kept: 'local' is this process, 'ray' are actors, each with a shard of them",
+    }.items()
 }
 """The option that names the backend, of each role."""
 

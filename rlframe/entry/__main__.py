@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import errno
 import io
 import logging
 import os
@@ -19,7 +18,7 @@ from rlframe.entry.arguments import Args, overview
 from rlframe.entry.verbs import VERBS
 from rlframe.errors import RLFrameError
 from rlframe.registry import nearest
-from rlframe.utils.files import printable, printable_lines
+from rlframe.utils.files import printable_lines
 
 
 def _whole_parser() -> argparse.ArgumentParser:
@@ -58,15 +57,7 @@ def parse(words: list[str]) -> argparse.Namespace:
         parser.error(f'unrecognized arguments: {" ".join(stray or rest)}{hint and "."}{hint}')
     if rest:
         args.overrides = [*args.overrides, *rest]
-    _check_not_empty(parser, args)
     return args
-
-
-def _check_not_empty(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
-    """Refuses empty values, such as those of shell variables that are not set."""
-    for name, value in vars(args).items():
-        if name != 'title' and (value == '' or (isinstance(value, list) and '' in value)):
-            parser.error(f'the value of {name.replace("_", "-")} is empty')
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -118,11 +109,6 @@ def _run(words: list[str]) -> int:
         return error.exit_code
     except KeyboardInterrupt:
         return 130
-    except OSError as error:
-        if args.debug or error.errno != errno.ENAMETOOLONG:
-            raise
-        sys.stderr.write(f'rlframe: this name is too long for a file: {printable(str(error.filename))}\n')
-        return 2
 
 
 @contextmanager

@@ -9,7 +9,6 @@ import signal
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from rlframe.config import compile_config, parse_overrides, parse_value
@@ -17,6 +16,7 @@ from rlframe.entry.arguments import Args
 from rlframe.entry.train import config_of
 from rlframe.errors import ConfigError, ConfigWarning
 from rlframe.pipeline.saying import count_of, larger_budget, program, say, say_warnings, short_path
+from rlframe.run.exit_guard import StopSignal
 from rlframe.run.progress import BUDGETS, Progress, set_budgets, spent_budgets
 
 if TYPE_CHECKING:
@@ -74,22 +74,18 @@ def run(args: Args) -> int:
 
     try:
         tuner = _restored(args) if args.resume else _new(args)
-        with _interruptible() as signals:
+        with _interruptible() as stop:
             results = tuner.fit()
         report = write_report(results)
     finally:
         disconnect()
-    interrupted = bool(signals)
-    say(_last_lines(report, interrupted))
-    if interrupted:
-        return 128 + signals[0]
-    return 0 if report.best is not None else 1
+    say(_last_lines(report, stop.received is not None))
+    return stop.exit_code or (0 if report.best is not None else 1)
 
 
 def _new(args: Args) -> Any:
     from rlframe.tune import make_tuner
     from rlframe.tune.default_space import SAMPLES, SCHEDULER
-    from rlframe.tune.report import TrialTable
     from rlframe.utils.seed import set_seed
 
     if args.seed is not None:
@@ -121,7 +117,7 @@ def _new(args: Args) -> Any:
             max_train_iter=args.train_iter,
             folder=args.out,
             max_failures=args.max_failures,
-            callbacks=[TrialTable(args.metric, args.mode)],
+            progress=True,
             ray_init_config=QUIET,
         )
     say_warnings(warning.message for warning in caught)
@@ -152,10 +148,9 @@ def _space(args: Args, pair: Pair) -> tuple[dict[str, Any], list[str], str]:
 
 def _first_lines(args: Args, space: Mapping[str, Any], source: str) -> str:
     """Returns the search space and the search method in words; for a default space also its source, one option per line."""
-    from rlframe.tune.space import described, log_scaled
+    from rlframe.tune.space import described
 
-    logs = log_scaled(space)
-    searched = [f'{key} {described(domain)}{", log" * (key in logs)}' for key, domain in space.items()]
+    searched = [f'{key} {described(domain)}' for key, domain in space.items()]
     what = 'the default space' if source else ', '.join(searched) or 'nothing'
     samples = f'{count_of(args.num_samples, "sample")} of {what}, drawn by {args.algorithm} search'
     how = f'scheduler {args.scheduler}; compared by {args.metric} ({args.mode})'
@@ -186,28 +181,19 @@ def _assignments(texts: list[str], flag: str) -> Iterator[tuple[str, float]]:
 
 
 @contextmanager
-def _interruptible() -> Iterator[list[int]]:
-    """Ends a search in order by Ctrl-C or SIGTERM, a second one at once; yields the received signals.
+def _interruptible() -> Iterator[StopSignal]:
+    """Ends a search in order by Ctrl-C or SIGTERM, a second one at once.
 
     Tune itself ends in order by SIGUSR1 and by SIGINT; by SIGTERM it would leave its trials behind.
     """
-    received: list[int] = []
-
-    def catch(number: int, frame: FrameType | None) -> None:
-        if received:
-            os._exit(128 + number)
-        received.append(number)
-        os.write(2, b'\nstopping the search; a second signal ends the process at once\n')
-        signal.raise_signal(signal.SIGUSR1)  # before Tune takes it, this is a KeyboardInterrupt
-
     os.environ['TUNE_DISABLE_SIGINT_HANDLER'] = '1'
-    handlers = {signal.SIGINT: catch, signal.SIGTERM: catch, signal.SIGUSR1: signal.default_int_handler}
-    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
+    before = signal.signal(signal.SIGUSR1, signal.default_int_handler)  # until Tune takes it
+    notice = b'\nstopping the search; a second signal ends the process at once\n'
     try:
-        yield received
+        with StopSignal(lambda: signal.raise_signal(signal.SIGUSR1), notice) as stop:
+            yield stop
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        signal.signal(signal.SIGUSR1, before)
 
 
 def _last_lines(report: Report, interrupted: bool) -> str:

@@ -522,23 +522,19 @@ def list_(args: Args) -> int:
 
 @verb(
     LOOK_UP,
-    'describe an option: values, default, unit, value in a config',
-    ('policy.learn.batch_size', 'gamma', 'n_sample -c cartpole_dqn', 'replay_buffer.advanced'),
+    'describe an option: values, defaults, unit, names elsewhere',
+    ('policy.learn.batch_size', 'gamma', 'replay_buffer.advanced'),
     arg(
         'key',
         "dotted key of an option or a section, the end of one, another framework's name for one, or a component as KIND.NAME",
         'KEY',
     ),
-    CONFIG,
     JSON,
-    overrides('file'),
 )
 def explain(args: Args) -> int:
     """Describes an option or a component."""
     from rlframe.app.explain import explain, text_of
     from rlframe.pipeline.saying import say_result
 
-    if args.overrides and args.config is None:
-        args.parser.error('KEY=VALUE changes a config; name one with -c')
-    say_result(explain(args.key, args.config, args.overrides), text_of, args.json)
+    say_result(explain(args.key), text_of, args.json)
     return 0

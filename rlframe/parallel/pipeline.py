@@ -39,7 +39,6 @@ from rlframe.run.progress import Progress, spent_budgets
 from rlframe.run.read_checkpoint import OpenCheckpoint
 from rlframe.utils.every import Every
 from rlframe.utils.files import whole_file
-from rlframe.utils.secrets import Secrets
 from rlframe.utils.seed import set_seed
 from rlframe.worker.collector.episode_log import EpisodeLog, checked_sums
 from rlframe.worker.evaluator.base_serial_evaluator import EvalResult
@@ -136,8 +135,6 @@ class ParallelPipeline(HasGoal, CoordinatedRun):
     ) -> None:
         self._given_hooks = given_hooks(hooks, True, 'local')
         self.cfg = cfg
-        self.secrets = Secrets(cfg)
-        """Secrets in the config, which the run's files must not contain."""
         self.loop = LoopState()
         """Whether training has ended, in the terms of every run."""
         self.policy_state: Mapping[str, Any] | None = None
@@ -156,7 +153,7 @@ class ParallelPipeline(HasGoal, CoordinatedRun):
         self._behind: list[int] = []
         self._printed_at = 0
         self._closers: list[Callable[[], object]] = []
-        self._output = RunOutput(cfg, folder, resume, self.secrets)
+        self._output = RunOutput(cfg, folder, resume)
         self._closers.append(self._output.close)
         try:
             self._setup(launches)
@@ -168,7 +165,7 @@ class ParallelPipeline(HasGoal, CoordinatedRun):
 
     def _setup(self, launches: bool) -> None:
         cfg, saved = self.cfg, self._output.saved
-        state = None if saved is None else saved.state(secrets=self.secrets)
+        state = None if saved is None else saved.state()
         set_seed(cfg.seed)
         build.set_threads(cfg)
         self.factory = build.make_factory(cfg)
@@ -237,7 +234,6 @@ class ParallelPipeline(HasGoal, CoordinatedRun):
             folder=self.folder,
             writer=self.writer,
             options=self.cfg.checkpoint,
-            secrets=self.secrets,
             inexact=self._inexact,
             settle=self._settle,
         )
@@ -415,11 +411,7 @@ class ParallelPipeline(HasGoal, CoordinatedRun):
 
     def _leave(self, after_tick: Callable[[ParallelPipeline], bool] | None) -> None:
         """Waits until the workers have left, as their last data and states still arrive; then saves."""
-        end = monotonic() + self.cfg.parallel.close_timeout
-        while monotonic() < end and self.coordinator.workers.by_id:
-            if after_tick is not None:
-                after_tick(self)
-            time.sleep(TICK)
+        self._wait(self.cfg.parallel.close_timeout, after_tick)
         self._end()
         self.coordinator.raise_failure()
         self.loop.stopped = self.coordinator.commander.stopped
@@ -427,11 +419,12 @@ class ParallelPipeline(HasGoal, CoordinatedRun):
         self.hooks.end(self.solved, self.finished)
         self.save_latest()
 
-    def _dismiss(self, reason: str) -> None:
-        """Tells workers that came from elsewhere that the run is over, and waits a moment until they have left."""
-        self.coordinator.shut_down(reason)
-        end = monotonic() + min(self.cfg.parallel.close_timeout, DISMISS_SECONDS)
+    def _wait(self, seconds: float, after_tick: Callable[[ParallelPipeline], bool] | None = None) -> None:
+        """Waits until all workers have left, for so many seconds at most."""
+        end = monotonic() + seconds
         while monotonic() < end and self.coordinator.workers.by_id:
+            if after_tick is not None:
+                after_tick(self)
             time.sleep(TICK)
 
     def _end(self) -> None:
@@ -443,8 +436,9 @@ class ParallelPipeline(HasGoal, CoordinatedRun):
         """Ends all workers after an error, and saves an emergency checkpoint if there is a state to save."""
         lost = error.message if isinstance(error, WorkerLostError) else ''
         try:
-            if lost and self.crew is None:
-                self._dismiss(lost[:MAX_TEXT])
+            if lost and self.crew is None:  # workers from elsewhere are told
+                self.coordinator.shut_down(lost[:MAX_TEXT])
+                self._wait(min(self.cfg.parallel.close_timeout, DISMISS_SECONDS))
             self._end()
             if lost:  # no request was half handled, so this is a state to resume from
                 self.save_latest()

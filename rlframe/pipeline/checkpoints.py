@@ -20,7 +20,6 @@ from rlframe.run.metric_writer import MetricWriter
 from rlframe.run.progress import SCHEMA as PROGRESS_SCHEMA
 from rlframe.run.write_checkpoint import publish_checkpoint, save_checkpoint
 from rlframe.utils import schema
-from rlframe.utils.secrets import Secrets
 from rlframe.utils.seed import RNG_STATE, forked
 
 if TYPE_CHECKING:
@@ -102,7 +101,6 @@ class Checkpoints:
         folder: The run folder.
         writer: The metrics of the run; their sizes are saved, so that a resumed run continues them.
         options: The section ``checkpoint`` of the config.
-        secrets: Values that are not written.
         inexact: Reasons why the run is not exact, shared with the parts.
         settle: Called with the name of a complete checkpoint before it is saved: brings the parts to a state that a run
             can resume from.
@@ -116,7 +114,6 @@ class Checkpoints:
         folder: Path,
         writer: MetricWriter,
         options: Mapping[str, Any],
-        secrets: Secrets,
         inexact: Inexactness,
         settle: Callable[[str], object],
     ) -> None:
@@ -125,8 +122,7 @@ class Checkpoints:
         self._schema = {name: SCHEMAS.get(name.removesuffix(OPTIONAL), schema.DICT) for name in self._parts}
         self._schema['held?'] = schema.list_of(POLICY_ONLY)
         self._facts, self._folder, self._writer = facts, folder, writer
-        self._options, self._secrets = options, secrets
-        self._inexact, self._settle = inexact, settle
+        self._options, self._inexact, self._settle = options, inexact, settle
         self.on_saved: Callable[[Path], object] | None = None
         """Called with the path of each complete checkpoint and of each best policy."""
         self.requested: list[str] = []
@@ -197,13 +193,14 @@ class Checkpoints:
 
     def save_policy(self, path: Path) -> Path:
         """Writes the current policy alone."""
-        return self._write(path, self._policy_state(), self._manifest())
+        return save_checkpoint(path, self._policy_state(), self._manifest())
 
     def save_emergency(self) -> Path:
         """Saves the current state, possibly in the middle of a round; it is never resumed from automatically."""
         name = f'emergency_iteration_{self._progress()["train_iter"]}'
         with self._buffer_locked():
-            return self._write(self.folder / name, self._state(), self._manifest(), self._buffer_state())
+            path, buffer = self.folder / name, self._buffer_state()
+            return save_checkpoint(path, self._state(), self._manifest(), buffer=buffer)
 
     def leave_after(self, error: BaseException) -> None:
         """Writes an error to the log, and saves the current state; failures meanwhile are added to the error as notes."""
@@ -221,7 +218,7 @@ class Checkpoints:
         """
         with self._buffer_locked():
             state, facts = self._settled(path.name)
-            return self._write(path, state, facts, self._buffer_state())
+            return save_checkpoint(path, state, facts, buffer=self._buffer_state())
 
     def _settled(self, name: str) -> tuple[dict[str, Any], dict[str, Any]]:
         """Brings all parts to a state that a run can resume from, and returns the state and its facts."""
@@ -278,19 +275,10 @@ class Checkpoints:
         facts: Mapping[str, Any],
         buffer: Mapping[str, Any] | None = None,
     ) -> None:
-        how: dict[str, Any] = {'options': self._options, 'secrets': self._secrets}
-        publish_checkpoint(self.folder / name, state, facts, name=link, buffer=buffer, **how)
+        path = self.folder / name
+        publish_checkpoint(path, state, facts, name=link, buffer=buffer, options=self._options)
         if self.on_saved is not None:
-            self.on_saved(self.folder / name)
-
-    def _write(
-        self,
-        path: Path,
-        state: Mapping[str, Any],
-        facts: Mapping[str, Any],
-        buffer: Mapping[str, Any] | None = None,
-    ) -> Path:
-        return save_checkpoint(path, state, facts, buffer=buffer, secrets=self._secrets)
+            self.on_saved(path)
 
     # restoring
 

@@ -18,7 +18,6 @@ from rlframe.run.metrics import CHANGED, copy_records, write_record
 from rlframe.run.progress import BUDGETS, Progress, set_budgets, spent_budgets
 from rlframe.run.read_checkpoint import OpenCheckpoint, open_checkpoint
 from rlframe.run.write_checkpoint import clean_leftovers
-from rlframe.utils.secrets import Secrets
 
 if TYPE_CHECKING:
     from rlframe.parallel.pipeline import ParallelPipeline
@@ -108,7 +107,6 @@ class RunOutput:
         cfg: The config of the run.
         folder: Existing run folder, or a function that creates one; by default, a new one in the working directory.
         resume: The checkpoint that the run resumes from, which may be open already.
-        secrets: Values that the run's files must not contain.
 
     Raises:
         ExperimentLockedError: If another process is writing to the folder.
@@ -127,10 +125,8 @@ class RunOutput:
         cfg: ExperimentConfig,
         folder: Path | Callable[[], Path] | None,
         resume: Path | OpenCheckpoint | None,
-        secrets: Secrets | None = None,
     ) -> None:
         self._cfg, self._given = cfg, folder
-        self._secrets = secrets or Secrets()
         self._closers: list[Callable[[], None]] = []
         check_loggers(cfg.loggers)
         if isinstance(folder, Path):
@@ -157,7 +153,7 @@ class RunOutput:
         clean_leftovers(self.folder / 'ckpt')
         if self.saved is not None and not self._goes_on and self.saved.path.parent.name == 'ckpt':
             copy_records(self.saved.path.parent.parent, self.folder)
-        handler = run_folder.log_to_file(self.folder, self._secrets)
+        handler = run_folder.log_to_file(self.folder)
         self.writer = MetricWriter(
             self.folder,
             self._cfg.tag_style,

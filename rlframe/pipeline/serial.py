@@ -20,7 +20,6 @@ from rlframe.run.child_process import StallDetector
 from rlframe.run.exit_guard import exits_as_errors
 from rlframe.run.progress import COLLECT, EVALUATE, LEARN, Progress, TimeSplit, spent_budgets
 from rlframe.run.read_checkpoint import OpenCheckpoint, open_checkpoint
-from rlframe.utils.secrets import Secrets
 from rlframe.utils.seed import global_rng_state, set_global_rng_state, set_seed
 from rlframe.worker.collector.base_serial_collector import SCHEDULE
 from rlframe.worker.commander import asked
@@ -84,8 +83,6 @@ class SerialPipeline(HasGoal):
         """Creates all workers."""
         check_serial(cfg)
         self.cfg = cfg
-        self.secrets = Secrets(cfg)
-        """Secrets in the config, which the run's files must not contain."""
         self.progress = Progress()
         """Counters of the experiment."""
         self.times = TimeSplit()
@@ -96,9 +93,9 @@ class SerialPipeline(HasGoal):
         """Number of evaluations completed in this process."""
         self._begun = False
         self._beat: Callable[[], None] | None = None  # while it runs: tells the stall detector of progress
-        output = self._output = RunOutput(cfg, folder, resume, self.secrets)
+        output = self._output = RunOutput(cfg, folder, resume)
         saved = output.saved
-        state = None if saved is None else saved.state(secrets=self.secrets)
+        state = None if saved is None else saved.state()
         build.set_threads(cfg)
         set_seed(cfg.seed)
         self.factory = build.make_factory(cfg)
@@ -174,7 +171,6 @@ class SerialPipeline(HasGoal):
             folder=self.folder,
             writer=self.writer,
             options=self.cfg.checkpoint,
-            secrets=self.secrets,
             inexact=self._inexact,
             settle=self._settle,
         )
@@ -405,7 +401,7 @@ class SerialPipeline(HasGoal):
             CheckpointError: If it is missing or damaged, or was made by another policy or for another env.
         """
         saved = open_checkpoint(path)
-        self._restore(saved.state(secrets=self.secrets), saved)
+        self._restore(saved.state(), saved)
 
     def _restore(self, state: Mapping[str, Any], saved: OpenCheckpoint, clone_key: int | None = None) -> None:
         self.checkpoints.restore(state, saved.manifest, saved.path, clone_key)

@@ -15,9 +15,8 @@ from rlframe.errors import CheckpointError
 from rlframe.utils.field import raw_items
 from rlframe.utils.files import LimitExceededError, limit
 from rlframe.utils.lazy import LazyModule
-from rlframe.utils.secrets import Secrets, Unknown
 from rlframe.utils.serialize import struct_dtype
-from rlframe.utils.strict_json import FLOAT, JSONRefusedError, JsonText, check_nesting, checked_leaf
+from rlframe.utils.strict_json import FLOAT, JSONRefusedError, check_nesting, checked_leaf
 
 SEGMENT_BYTES = 64 * 2**20
 """Maximum size of a file of rows, unless a single row is larger; also the extra memory that saving needs."""
@@ -162,8 +161,7 @@ Array: TypeAlias = npt.NDArray[Any]
 
 ARRAY, TENSOR, ROWS = '__array__', '__tensor__', '__rows__'
 PAIRS, TUPLE, FIELDS = '__pairs__', '__tuple__', '__fields__'
-SECRET = '__secret__'
-MARKS = frozenset((ARRAY, TENSOR, ROWS, PAIRS, TUPLE, FLOAT, FIELDS, SECRET))
+MARKS = frozenset((ARRAY, TENSOR, ROWS, PAIRS, TUPLE, FLOAT, FIELDS))
 """Keys of the dicts that encode values without a JSON type. User dicts with one of these keys are written as pairs."""
 NATIVE = frozenset(
     'bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64'.split()  # noqa: SIM905  a line of names reads better than a list of strings
@@ -179,11 +177,10 @@ class Encoder:
 
     Args:
         key: Name of the tree, and prefix of the names of its arrays.
-        secrets: Values that are replaced by their names.
     """
 
-    def __init__(self, key: str = '', secrets: Secrets | None = None) -> None:
-        self._key, self._secrets = key, secrets or Secrets()
+    def __init__(self, key: str = '') -> None:
+        self._key = key
         self._depth, self._deepest = 0, limit('NESTING')
         self.arrays: dict[str, Array] = {}
         """The arrays by name; those that were C-ordered already belong to the caller and are not copies."""
@@ -207,11 +204,8 @@ class Encoder:
         return found
 
     def _encoded(self, value: Any, key: str) -> Any:
-        if isinstance(value, JsonText):
-            has_secrets = self._secrets and self._secrets.scrub(value) != value
-            return self._encode(json.loads(value), key) if has_secrets else str(value)
         if value is None or isinstance(value, bool | int | float | str | np.generic):
-            return self._plain(value, key)
+            return _plain(value, key)
         if isinstance(value, Mapping):
             return self._mapping(value, key)
         if isinstance(value, list):
@@ -241,11 +235,6 @@ class Encoder:
         if all(isinstance(name, str) for name in names) and MARKS.isdisjoint(names):
             return dict(items)
         return {PAIRS: [list(item) for item in items]}
-
-    def _plain(self, value: Any, key: str) -> Any:
-        plain = _plain(value, key)
-        secret = self._secrets.name_of(plain)
-        return plain if secret is None else {SECRET: secret}
 
     def _array(self, value: Array, key: str) -> Any:
         kind = value.dtype.kind
@@ -297,9 +286,7 @@ def to_json(tree: Any, indent: int | None = None) -> bytes:
         raise CheckpointError(f'the state cannot be written as JSON: {error}') from error
 
 
-def decode(
-    tree: Any, arrays: Mapping[str, Array], rows: Sequence[Any] = (), secrets: Secrets | None = None
-) -> Any:
+def decode(tree: Any, arrays: Mapping[str, Array], rows: Sequence[Any] = ()) -> Any:
     """Decodes what ``Encoder.tree`` encoded.
 
     Args:
@@ -307,17 +294,16 @@ def decode(
         arrays: The arrays by name; they become part of the tree without a copy. Each is used once only, so that no
             more memory is taken than they have.
         rows: The values of numbered rows, in order.
-        secrets: Values of the secrets; by default ``'***'``.
 
     Raises:
         Exception: One of ``BAD_TREE`` if it is invalid.
     """
-    return _Decoder(arrays, rows, secrets or Unknown()).tree(tree)
+    return _Decoder(arrays, rows).tree(tree)
 
 
 class _Decoder:
-    def __init__(self, arrays: Mapping[str, Array], rows: Sequence[Any], secrets: Secrets) -> None:
-        self._arrays, self._rows, self._secrets, self._depth = dict(arrays), rows, secrets, 0
+    def __init__(self, arrays: Mapping[str, Array], rows: Sequence[Any]) -> None:
+        self._arrays, self._rows, self._depth = dict(arrays), rows, 0
         self._readers: dict[str, Callable[[dict[str, Any]], Any]] = {
             ARRAY: lambda tree: _array_of(self._arrays.pop(tree[ARRAY]), tree.get('dtype')),
             TENSOR: lambda tree: _tensor_of(self._arrays.pop(tree[TENSOR]), tree.get('dtype')),
@@ -325,7 +311,6 @@ class _Decoder:
             PAIRS: lambda tree: {self.tree(name): self.tree(item) for name, item in tree[PAIRS]},
             TUPLE: lambda tree: tuple(self.tree(item) for item in tree[TUPLE]),
             FLOAT: lambda tree: float(tree[FLOAT]),
-            SECRET: lambda tree: self._secrets.value_of(tree[SECRET]),
             FIELDS: lambda tree: _struct_of(
                 {name: self.tree(item) for name, item in tree[FIELDS].items()}, tree['axes']
             ),

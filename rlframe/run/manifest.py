@@ -25,7 +25,6 @@ from rlframe.utils import strict_json
 from rlframe.utils.files import LimitExceededError, remedy_of
 from rlframe.utils.lazy import LazyModule
 from rlframe.utils.schema import FACTS, check_state, loading
-from rlframe.utils.secrets import Secrets
 from rlframe.utils.trust_key import is_own, keyed_hash
 
 torch = LazyModule('torch')
@@ -58,22 +57,17 @@ class Manifest(dict[str, Any]):
         """Whether this user wrote it and nobody has changed it since."""
 
 
-def write_text(
-    facts: Mapping[str, Any],
-    version: int = FORMAT_VERSION,
-    secrets: Secrets | None = None,
-) -> bytes:
+def write_text(facts: Mapping[str, Any], version: int = FORMAT_VERSION) -> bytes:
     """Returns the bytes of a manifest file, with the keyed hash of this user.
 
     Args:
         facts: Its content.
         version: Version of the format that the folder has.
-        secrets: Values that are not written.
 
     Raises:
         CheckpointError: If a fact is not a plain value.
     """
-    encoder = Encoder('facts', secrets)
+    encoder = Encoder('facts')
     known = {'format_version': version, 'rlframe': __version__, 'torch': torch.__version__}
     said = {name: value for name, value in facts.items() if name not in ('keyed_hash', 'sha256')}
     body = to_json(encoder.tree({**known, **said, 'format_version': version}))[:-1]

@@ -39,7 +39,6 @@ from rlframe.utils import strict_json
 from rlframe.utils.files import limit, remedy_of
 from rlframe.utils.lazy import LazyModule
 from rlframe.utils.schema import COUNT, DICT, TEXT, Schema, check_state, list_of, loading
-from rlframe.utils.secrets import Secrets
 
 SUFFIX = '.pth.tar'
 """Suffix of DI-engine's checkpoint names, which rlframe's do not have."""
@@ -195,25 +194,24 @@ class OpenCheckpoint:
             else:
                 self._held[name] = read_checked(self.path / name, expected)
 
-    def state(self, buffer: bool = True, secrets: Secrets | None = None) -> dict[str, Any]:
+    def state(self, buffer: bool = True) -> dict[str, Any]:
         """Returns the state, with the replay buffer if it is requested and available.
 
         Files that ``verify`` did not read are read now; bytes that it kept are released.
 
         Args:
             buffer: Whether to include the replay buffer, as ``replay_buffer``; evaluation needs none.
-            secrets: Values of the secrets that the state only names; by default ``'***'``.
 
         Raises:
             CheckpointCorruptError: If a file is missing or does not match the manifest.
             UnsafeCheckpointError: If a file holds a pickle.
         """
         text, arrays = self._bytes(STATE), self._arrays(TENSORS)
-        state = self._tree(STATE, text, arrays, secrets)
+        state = self._tree(STATE, text, arrays)
         if not isinstance(state, dict):
             raise refusal(self.path / STATE, 'this is not the state of a checkpoint')
         if buffer and self.manifest.get('replay_buffer') == SAVED:
-            state['replay_buffer'] = self._buffer(secrets)
+            state['replay_buffer'] = self._buffer()
         self._held.clear()
         return state
 
@@ -223,26 +221,19 @@ class OpenCheckpoint:
         newest = newest_first([*others, (self.path, self.manifest)])[0]
         return self.path.name.startswith(RESUMABLE) and newest == self.path
 
-    def _buffer(self, secrets: Secrets | None) -> Any:
+    def _buffer(self) -> Any:
         text = self._bytes(BUFFER)
         arrays = self._arrays(BUFFER_TENSORS) if BUFFER_TENSORS in self._files else {}
-        return self._tree(BUFFER, text, arrays, secrets, numbered=True)
+        return self._tree(BUFFER, text, arrays, numbered=True)
 
-    def _tree(
-        self,
-        name: str,
-        text: bytes,
-        arrays: Mapping[str, Array],
-        secrets: Secrets | None,
-        numbered: bool = False,
-    ) -> Any:
+    def _tree(self, name: str, text: bytes, arrays: Mapping[str, Array], numbered: bool = False) -> Any:
         try:
             tree = strict_json.loads(text, 'STATE')
             if not numbered:
-                return decode(tree, arrays, secrets=secrets)
+                return decode(tree, arrays)
             with loading(self.path / name):
                 check_state(tree, NUMBERED)
-            return decode(tree['state'], arrays, self._all_rows(tree['rows']), secrets)
+            return decode(tree['state'], arrays, self._all_rows(tree['rows']))
         except CheckpointError:
             raise
         except BAD_TREE as error:
@@ -296,16 +287,14 @@ def open_checkpoint(path: str | Path | OpenCheckpoint) -> OpenCheckpoint:
     return OpenCheckpoint(find_checkpoint(path))
 
 
-def load_checkpoint(
-    path: str | Path, buffer: bool = True, secrets: Secrets | None = None
-) -> tuple[dict[str, Any], Manifest]:
+def load_checkpoint(path: str | Path, buffer: bool = True) -> tuple[dict[str, Any], Manifest]:
     """Reads a checkpoint; arguments and errors are those of ``open_checkpoint`` and ``OpenCheckpoint.state``.
 
     Returns:
         The state and the manifest, whose ``replay_buffer`` says whether there is one: ``'saved'`` or ``'none'``.
     """
     opened = open_checkpoint(path)
-    return opened.state(buffer, secrets), opened.manifest
+    return opened.state(buffer), opened.manifest
 
 
 def verify_checkpoint(path: str | Path) -> Manifest:

@@ -23,7 +23,6 @@ from rlframe.errors import (
     UnsafeCheckpointError,
 )
 from rlframe.utils.files import private_opener
-from rlframe.utils.secrets import Secrets
 
 LOCK = '.lock'
 """File of a run folder that the writing process keeps locked."""
@@ -219,7 +218,7 @@ TRACKERS = ('wandb', 'mlruns')
 
 
 def check_links(folder: Path, is_own: bool = False) -> None:
-    """Checks that everything written to a run folder stays in it, and that nothing in it keeps its reader waiting.
+    """Checks that everything written to a run folder stays in it.
 
     Args:
         folder: The run folder.
@@ -227,7 +226,7 @@ def check_links(folder: Path, is_own: bool = False) -> None:
             files are not, as anybody can put them next to a checkpoint of this user.
 
     Raises:
-        UnsafeCheckpointError: If a symbolic link in it leads elsewhere, or a pipe, a socket or a device is in it.
+        UnsafeCheckpointError: If a symbolic link in it leads elsewhere.
     """
     inside = os.path.realpath(folder)
     for place, folders, files in os.walk(folder):
@@ -242,10 +241,6 @@ def check_links(folder: Path, is_own: bool = False) -> None:
                     f'this link leads out of the run folder, to {target}, and you may not have put it there',
                     where=str(entry),
                     remedy='Delete the link.',
-                )
-            if entry.exists() and not entry.is_file() and not entry.is_dir():
-                raise UnsafeCheckpointError(
-                    'this is not a regular file', where=str(entry), remedy='Delete it.'
                 )
 
 
@@ -268,22 +263,11 @@ def _unusable(what: str, folder: Path, error: OSError) -> ExperimentDirError:
     )
 
 
-class _Formatter(logging.Formatter):
-    """Removes secrets from records, including tracebacks."""
-
-    def __init__(self, secrets: Secrets) -> None:
-        super().__init__('%(asctime)s %(levelname)s %(name)s: %(message)s')
-        self._secrets = secrets
-
-    def format(self, record: logging.LogRecord) -> str:
-        return self._secrets.scrub(super().format(record))
-
-
-def log_to_file(folder: Path, secrets: Secrets | None = None) -> logging.Handler:
-    """Writes rlframe's log, without secrets, to ``log.txt`` of a run folder, until the returned handler is removed."""
+def log_to_file(folder: Path) -> logging.Handler:
+    """Writes rlframe's log to ``log.txt`` of a run folder, until the returned handler is removed."""
     os.close(private_opener(str(folder / LOG), os.O_WRONLY | os.O_CREAT))
     handler = logging.FileHandler(folder / LOG, encoding='utf-8', errors='backslashreplace')
-    handler.setFormatter(_Formatter(secrets or Secrets()))
+    handler.setFormatter(logging.Formatter('%(asctime)s %(levelname)s %(name)s: %(message)s'))
     logger = logging.getLogger('rlframe')
     logger.addHandler(handler)
     if logger.level == logging.NOTSET:

@@ -47,7 +47,6 @@ from rlframe.utils.field import defaults_of
 from rlframe.utils.files import LimitExceededError
 from rlframe.utils.lazy import LazyModule
 from rlframe.utils.options import CHECKPOINT_FIELDS
-from rlframe.utils.secrets import Secrets
 from rlframe.utils.strict_json import check_size
 
 safetensors = LazyModule('safetensors.numpy')
@@ -80,7 +79,6 @@ def save_checkpoint(
     *,
     buffer: Mapping[str, Any] | None = None,
     previous: Path | None = None,
-    secrets: Secrets | None = None,
 ) -> Path:
     """Writes a checkpoint under a temporary name and renames it.
 
@@ -91,8 +89,6 @@ def save_checkpoint(
         buffer: State of the replay buffer, in separate files that can be left out when the checkpoint is read.
         previous: Earlier checkpoint whose files of rows are reused if they hold rows of this buffer; the other rows are
             written.
-        secrets: Values that are not written; ``load_checkpoint`` needs them again. Only the owner can read files of
-            text.
 
     Returns:
         The path.
@@ -102,8 +98,8 @@ def save_checkpoint(
         CheckpointWriteError: If the disk is full or refuses; an earlier checkpoint of that name is kept.
     """
     path = local_path(path)
-    part = _BufferPart([], {}, []) if buffer is None else _buffer_part(buffer, previous, secrets)
-    encoder = Encoder(secrets=secrets)
+    part = _BufferPart([], {}, []) if buffer is None else _buffer_part(buffer, previous)
+    encoder = Encoder()
     text = to_json(encoder.tree(state))
     own = [_text_file(STATE, text), _tensor_file(TENSORS, encoder.arrays), *part.files]
     _check_place(path)
@@ -120,7 +116,7 @@ def save_checkpoint(
                 'replay_buffer': NOT_SAVED if buffer is None else SAVED,
                 'files': files,
             }
-            manifest = write_text({**(facts or {}), **more}, secrets=secrets)
+            manifest = write_text({**(facts or {}), **more})
             write_file(staging / MANIFEST, manifest, private=True)
             publish_folder(staging, path)
     except OSError as error:
@@ -168,8 +164,8 @@ def _segment_file(rows: Rows, one: Segment) -> _File:
     return _File(one.name, make)
 
 
-def _buffer_part(buffer: Mapping[str, Any], previous: Path | None, secrets: Secrets | None) -> _BufferPart:
-    encoder = Encoder('replay_buffer', secrets)
+def _buffer_part(buffer: Mapping[str, Any], previous: Path | None) -> _BufferPart:
+    encoder = Encoder('replay_buffer')
     numbered: list[dict[str, Any]] = []
     part = _BufferPart([], {}, encoder.rows)
     try:
@@ -228,7 +224,6 @@ def publish_checkpoint(
     name: str = 'latest',
     buffer: Mapping[str, Any] | None = None,
     options: Mapping[str, Any] | None = None,
-    secrets: Secrets | None = None,
 ) -> Path:
     """Saves a checkpoint, points a name to it, and deletes checkpoints that are no longer needed.
 
@@ -239,7 +234,6 @@ def publish_checkpoint(
         name: Name next to the folder that will point to it.
         buffer: State of the replay buffer; saved as ``options.replay_buffer`` says.
         options: The section ``checkpoint``; its defaults if not given.
-        secrets: Values that are not written.
 
     Returns:
         The path.
@@ -251,7 +245,7 @@ def publish_checkpoint(
     options = {**defaults_of(CHECKPOINT_FIELDS), **(options or {})}
     previous = path.parent / 'latest' if options['replay_buffer'] == 'incremental' else None
     saved = None if options['replay_buffer'] == 'none' else buffer
-    save_checkpoint(path, state, facts, buffer=saved, previous=previous, secrets=secrets)
+    save_checkpoint(path, state, facts, buffer=saved, previous=previous)
     link_checkpoint(path, name)
     keep(path.parent, options['keep_last'], options['keep_best'])
     return path

@@ -23,6 +23,7 @@ from rlframe.run.child_process import StallDetector
 from rlframe.run.read_checkpoint import verify_checkpoint
 from rlframe.run.run_folder import free_folder
 from rlframe.utils.field import to_plain
+from rlframe.utils.secrets import secret_options
 
 METRIC = 'eval/mean_reward'
 """Default score that trials are compared by: the mean return of the last evaluation."""
@@ -240,8 +241,7 @@ class Trial:
 
         with tempfile.TemporaryDirectory() as place:
             saved = self.pipeline.checkpoints.save_policy(Path(place) / CHECKPOINT)
-            given = self.pipeline.secrets.given()
-            written = export_policy(saved, formats, folder, trust=True, overrides=given)
+            written = export_policy(saved, formats, folder, trust=True, overrides=secret_options(self.cfg))
         return {name: str(path) for name, path in written.items()}
 
     def close(self) -> None:

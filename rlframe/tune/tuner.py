@@ -33,12 +33,13 @@ from rlframe.pipeline import build, memory_needs
 from rlframe.registry import SERIAL_EVALUATOR_REGISTRY, import_modules, nearest
 from rlframe.run.run_folder import check_writable, free_folder
 from rlframe.tune.default_space import default_space
+from rlframe.tune.report import TrialTable
 from rlframe.tune.schedulers import make_scheduler
 from rlframe.tune.space import check_space, flat_space, is_searched
 from rlframe.tune.trainable import RLTrainable, bundles_of
 from rlframe.tune.trial import KEPT_BY_TUNE, METRIC, SEARCH, SEARCHES, TrialBase, trial_options
 from rlframe.utils.field import to_plain
-from rlframe.utils.secrets import Secrets
+from rlframe.utils.secrets import secret_options
 
 SEEDS = 2**32
 """Upper bound of seeds, exclusive."""
@@ -162,6 +163,7 @@ def make_tuner(  # noqa: PLR0913  # what the command line takes, by keyword
     checkpoint_frequency: int = 1,
     reuse_actors: bool | None = None,
     callbacks: Sequence[Any] = (),
+    progress: bool = False,
     ray_init_config: Mapping[str, Any] | None = None,
 ) -> Tuner:
     """Prepares a search; call ``fit()`` of the returned object to run it.
@@ -196,6 +198,7 @@ def make_tuner(  # noqa: PLR0913  # what the command line takes, by keyword
         reuse_actors: Whether the process of an ended trial is reused for the next one. By default, with all schedulers
             except PBT, for whose paused trials it can leak CPUs of the cluster (ray 2.60, issue 64693).
         callbacks: Callbacks of ``ray.tune``.
+        progress: Whether to show a table of the trials from time to time.
         ray_init_config: Arguments of ``ray.init``, used if Ray is started here.
 
     Raises:
@@ -249,7 +252,7 @@ def make_tuner(  # noqa: PLR0913  # what the command line takes, by keyword
     for each in possible:
         session.check_possible(bundles_of(each, resources), 'resources')
     made = free_folder(wanted)
-    if Secrets(cfg):
+    if secret_options(cfg):
         made.chmod(0o700)  # where Ray does not change the config
     facts = {'metric': metric, 'mode': mode}
     (made / SEARCH).write_text(json.dumps(facts) + '\n', encoding='utf-8')
@@ -278,7 +281,8 @@ def make_tuner(  # noqa: PLR0913  # what the command line takes, by keyword
             name=made.name,
             storage_path=str(made.parent),
             stop=dict(stop or {}),
-            verbose=0,
+            verbose=int(progress),
+            progress_reporter=TrialTable(metric) if progress else None,
             callbacks=[*(kind() for kind in LOGGERS), *callbacks],
             failure_config=FailureConfig(max_failures=max_failures),
             sync_config=SyncConfig(sync_artifacts=True),

@@ -8,7 +8,6 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
 
 PREFIX = 'RLFRAME_MAX_'
 LIMITS = {
@@ -16,7 +15,6 @@ LIMITS = {
     'MANIFEST_VALUES': 500_000,
     'CONFIG_BYTES': 16 * 2**20,
     'CONFIG_VALUES': 500_000,
-    'METRICS_BYTES': 1024 * 2**20,
     'POLICY_BYTES': 64 * 2**20,
     'POLICY_VALUES': 5_000_000,
     'STATE_BYTES': 512 * 2**20,
@@ -88,15 +86,6 @@ def printable_lines(text: str) -> str:
     return '\n'.join(map(printable, text.split('\n')))
 
 
-def printable_tree(tree: Any) -> Any:
-    """Returns plain data whose keys and strings are printable."""
-    if isinstance(tree, dict):
-        return {printable(str(name)): printable_tree(value) for name, value in tree.items()}
-    if isinstance(tree, list):
-        return [printable_tree(value) for value in tree]
-    return printable(tree) if isinstance(tree, str) else tree
-
-
 PRIVATE = 0o600
 """Mode of files that may contain secrets."""
 
@@ -144,8 +133,3 @@ def whole_file(path: Path, is_private: bool = True) -> Iterator[Path]:
     except BaseException:
         draft.unlink(missing_ok=True)
         raise
-
-
-def followed(path: Path) -> Path:
-    """Returns where a path that the user named leads to; pipes and devices keep their names, to be refused by them."""
-    return path if path.exists() and not path.is_file() else path.resolve()

@@ -1,27 +1,19 @@
-"""Finds the secrets of a run and keeps them out of all files that it writes.
+"""Finds the secrets of a config, so that no written config contains them.
 
-A value of a config is a secret if its key says so (``api_key``, ``dbPassword``, ``hf-token``), with everything nested below it,
-or if it is a URL with a password. The values of well-known environment variables are secrets, too.
+A value is a secret if its key says so (``api_key``, ``dbPassword``, ``hf-token``), with everything nested below it,
+or if it is a URL with a password.
 """
 
 from __future__ import annotations
 
-import json
-import os
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from rlframe.errors import CheckpointError
 from rlframe.utils.field import raw_items
 
 REDACTED = '***'
 """Written in place of a secret."""
-ENVIRONMENT = (
-    'WANDB_API_KEY', 'MLFLOW_TRACKING_PASSWORD', 'MLFLOW_TRACKING_TOKEN', 'HF_TOKEN', 'HUGGING_FACE_HUB_TOKEN', 'GITHUB_TOKEN',
-    'AWS_SECRET_ACCESS_KEY', 'AWS_SESSION_TOKEN', 'OPENAI_API_KEY', 'COMET_API_KEY', 'NEPTUNE_API_TOKEN',
-)  # fmt: skip
-"""Environment variables whose values are secrets."""
 WORDS = (
     'token', 'secret', 'secrets', 'password', 'passwords', 'passwd', 'pwd', 'passphrase', 'passcode', 'credential', 'credentials',
     'creds', 'auth', 'bearer', 'authorization', 'apikey', 'accesskey', 'privatekey', 'secretkey',
@@ -39,11 +31,6 @@ MEASURES = frozenset({
 """Last words of keys whose values describe a secret or are other kinds of tokens, not secrets."""
 QUANTITIES = frozenset({'max', 'min', 'num', 'n', 'pad', 'eos', 'bos', 'unk', 'mask', 'cls', 'sep', 'per'})
 """Words that make a following ``token`` a token of text."""
-SHORTEST = 4
-"""Minimum length of secrets that are also found within texts for people."""
-SMALLEST = 100_000
-"""Minimum of an integer that is recognised as a secret in a state."""
-
 _PART = re.compile(r'[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+')
 _URL = re.compile(r'[A-Za-z][\w+.-]*://[^\s:/@]*:(?!\d+/)\S+@')
 
@@ -97,74 +84,20 @@ def redacted_keys(tree: Any) -> list[str]:
     return [key for key, value, _ in _leaves(tree, '', False) if isinstance(value, str) and value == REDACTED]
 
 
-class Secrets:
-    """The secrets of one run, by name.
-
-    Args:
-        config: The config; a secret is named by its dotted key, and one of the environment by ``$NAME``.
-    """
-
-    def __init__(self, config: Mapping[str, Any] | None = None) -> None:
-        self._config = config or {}
-        self._values: dict[str, Any] = {
-            key: value
-            for key, value, has_secret_name in _leaves(self._config, '', False)
-            if isinstance(value, str | int) and _is_secret(value, has_secret_name)
-        }
-        self._values |= {f'${name}': os.environ[name] for name in ENVIRONMENT if os.environ.get(name)}
-        self._names = {
-            value: name
-            for name, value in reversed(self._values.items())
-            if isinstance(value, str) or abs(value) >= SMALLEST
-        }
-        texts = {value for value in self._names if isinstance(value, str) and len(value) >= SHORTEST}
-        numbers = {str(value) for value in self._names if isinstance(value, int)}
-        escaped = {form for text in texts for form in (text, json.dumps(text)[1:-1], repr(text)[1:-1])}
-        longest_first = sorted(escaped | numbers, key=lambda text: (-len(text), text))
-        self._scrubbed = re.compile('|'.join(map(re.escape, longest_first))) if longest_first else None
-
-    def __bool__(self) -> bool:
-        return bool(self._values)
-
-    def given(self) -> dict[str, Any]:
-        """Returns the options that contain secrets, by dotted key, to complete a redacted config."""
-        options = {name.partition('[')[0] for name in self._values if not name.startswith('$')}
-        return {option: self._option(option) for option in sorted(options)}
-
-    def _option(self, key: str) -> Any:
-        value: Any = self._config
-        for name in key.split('.'):
-            value = dict(raw_items(value))[name]
-        return value
-
-    def scrub(self, text: str) -> str:
-        """Replaces every secret in a text for people by ``'***'``."""
-        return self._scrubbed.sub(REDACTED, text) if self._scrubbed else text
-
-    def name_of(self, value: Any) -> str | None:
-        """Returns the name of a secret; None for any other value."""
-        return self._names.get(value) if type(value) in (str, int) else None
-
-    def value_of(self, name: str) -> Any:
-        """Returns the value of a secret.
-
-        Raises:
-            CheckpointError: If it is not known here; the option is named.
-        """
-        if name not in self._values:
-            raise CheckpointError(
-                f'it needs the secret {name}, which is never saved in a checkpoint',
-                where=name,
-                remedy=f'Set {name}=... again.',
-            )
-        return self._values[name]
+def secret_options(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the options of a config that contain secrets, by dotted key, to complete a redacted one."""
+    found = [
+        key
+        for key, value, has_secret_name in _leaves(config, '', False)
+        if _is_secret(value, has_secret_name)
+    ]
+    return {option: _option(config, option) for option in sorted({key.partition('[')[0] for key in found})}
 
 
-class Unknown(Secrets):
-    """Secrets of unknown value: each is ``'***'``."""
-
-    def value_of(self, name: str) -> Any:
-        return REDACTED
+def _option(config: Any, key: str) -> Any:
+    for name in key.split('.'):
+        config = dict(raw_items(config))[name]
+    return config
 
 
 def _leaves(tree: Any, key: str, is_secret: bool) -> Iterator[tuple[str, Any, bool]]:

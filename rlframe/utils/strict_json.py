@@ -15,10 +15,6 @@ FLOAT = '__float__'
 """Key of a dict that encodes a float that JSON cannot represent."""
 
 
-class JsonText(str):
-    """JSON as one text, faster to write than a tree of values; if it contains secrets, it is written as a tree."""
-
-
 class JSONRefusedError(ValueError):
     """Invalid JSON; the message names the key if there is one."""
 

@@ -251,9 +251,9 @@ def test_bad_command_line_ends_with_2_and_writes_nothing(what: str, refused: Cal
 def test_signal_ends_a_search_in_order(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv('TUNE_DISABLE_SIGINT_HANDLER', '0')
     before = signal.getsignal(number)
-    with pytest.raises(KeyboardInterrupt), _interruptible() as received:
+    with pytest.raises(KeyboardInterrupt), _interruptible() as stop:
         signal.raise_signal(number)
-    assert received == [number] and os.environ['TUNE_DISABLE_SIGINT_HANDLER'] == '1'
+    assert stop.received == number and os.environ['TUNE_DISABLE_SIGINT_HANDLER'] == '1'
     assert signal.getsignal(number) == before
 
 

@@ -17,7 +17,10 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
 
     def call(*words: str) -> tuple[int, str, str]:
         capsys.readouterr()
-        code = main([str(ROOT / word) if word.startswith('configs/') else word for word in words])
+        try:
+            code = main([str(ROOT / word) if word.startswith('configs/') else word for word in words])
+        except SystemExit as error:
+            code = int(error.code)  # type: ignore[arg-type]
         return code, *capsys.readouterr()
 
     return call

@@ -17,7 +17,6 @@ from rlframe.pipeline.checkpoints import Checkpoints, RunFacts
 from rlframe.run.metric_writer import MetricWriter
 from rlframe.run.progress import Progress
 from rlframe.run.read_checkpoint import load_checkpoint, open_checkpoint
-from rlframe.utils.secrets import Secrets
 
 Make = Callable[..., Checkpoints]
 
@@ -67,7 +66,6 @@ def make(tmp_path: Path) -> Iterator[Make]:
             folder=tmp_path,
             writer=writer,
             options=cfg.checkpoint,
-            secrets=Secrets(cfg),
             inexact=inexact or Inexactness(),
             settle=settle,
         )

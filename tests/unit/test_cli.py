@@ -150,7 +150,7 @@ for words, more in (
     (['--help'], ['numpy', 'rich', 'easydict', 'rlframe.parallel']),
     (['list', 'policy', 'ppo'], ['numba', 'rlframe.parallel']),
     (['-c', 'configs/cartpole_dqn.py', 'policy.learn.lr=1'], ['rlframe.parallel']),
-    (['explain', 'gamma', '-c', 'cartpole_dqn'], []),
+    (['explain', 'gamma'], []),
 ):
     try:
         main(words)

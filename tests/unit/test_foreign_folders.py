@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import signal
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 from foreign import reseal
 
-import rlframe
 from rlframe import config
 from rlframe.app.run_files import find_runs
 from rlframe.entry.__main__ import main
 from rlframe.errors import (
     CheckpointCorruptError,
     CheckpointNotFoundError,
-    ConfigError,
     ExperimentDirError,
     UnsafeCheckpointError,
 )
@@ -95,62 +88,6 @@ def test_an_unbegun_folder_in_the_working_directory_is_not_written_through(victi
         newest_run(cfg)
     (folder / 'log.txt').unlink()
     assert newest_run(cfg) == folder
-
-
-READERS: dict[str, tuple[tuple[str, ...], Callable[[Path], Any]]] = {
-    'resume': (('',), lambda run: main(['train', '--resume', str(run), '--train-iter', '2'])),
-    'eval': (('ckpt/best',), lambda run: main(['eval', str(run), '--episodes', '1'])),
-    'report': (('config.json', 'metrics'), lambda run: main(['report', str(run)])),
-    'load': (('export/',), lambda run: rlframe.load(run)),
-}
-"""Who reads a run: the beginnings of the names of the files that it needs, and the call."""
-
-
-@contextmanager
-def within(seconds: float) -> Iterator[None]:
-    """Interrupts what waits for a pipe."""
-
-    def interrupt(*_: Any) -> None:
-        raise TimeoutError('it waits')
-
-    before = signal.signal(signal.SIGALRM, interrupt)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
-
-
-@pytest.mark.parametrize('verb', READERS)
-def test_pipe_in_place_of_a_file_of_a_run_is_refused_at_once(
-    run: Path, verb: str, capfd: pytest.CaptureFixture[str]
-) -> None:
-    beginnings, call = READERS[verb]
-    names = [str(file.relative_to(run)) for file in sorted(run.rglob('*')) if file.is_file()]
-    names = [name for name in names if name.startswith(beginnings) and not name.startswith('ckpt/best/')]
-    assert names
-    for name in names:
-        kept = run.with_name('kept')
-        (run / name).rename(kept)
-        os.mkfifo(run / name)
-        with within(60):
-            try:
-                code = call(run)
-            except CheckpointCorruptError as error:  # of Python's verb
-                code = 2 if 'not a regular file' in str(error) else 1
-                print('rlframe:', error)
-        out, err = capfd.readouterr()
-        assert code == 2 and len((out + err).splitlines()) == 1, (name, out, err)
-        (run / name).unlink()
-        kept.rename(run / name)
-
-
-def test_pipe_as_config_is_refused_at_once(tmp_path: Path) -> None:
-    file = tmp_path / 'config.py'
-    os.mkfifo(file)
-    with within(60), pytest.raises(ConfigError, match='not a regular file'):
-        config.read_config(file)
 
 
 def test_file_named_like_a_checkpoint_of_ding_is_that_file_or_an_error(run: Path) -> None:

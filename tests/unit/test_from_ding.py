@@ -522,16 +522,6 @@ def test_file_of_di_engine_trains_and_resumes_on_the_command_line(
     assert main([*again, *small('cartpole_dqn')]) == 0
 
 
-def test_compile_config_is_called_as_in_di_engine() -> None:
-    main_config, create_config = pair_of('cartpole_dqn')
-    with pytest.warns(ConfigWarning):
-        cfg = compile_config(main_config, seed=3, auto=True, create_cfg=create_config, save_cfg=True)
-        same = compile_config(main_config, create_config, seed=3)
-    assert cfg == same and cfg.seed == 3
-    with pytest.raises(ConfigError, match='create_config: bad value; got None, expected a dict'):
-        compile_config(main_config)
-
-
 def test_every_key_that_is_translated_is_documented() -> None:
     text = (ROOT / 'docs' / 'from_ding.md').read_text(encoding='utf-8')
     keys = {key for key, *_ in (*RENAMED, *UNUSED)}

@@ -14,7 +14,6 @@ from rlframe.config.writer import total_config_text, write_total_config
 from rlframe.errors import ConfigError, ConfigErrors
 
 COMM = {'comm_collector': {'type': 'flask_fs'}, 'comm_learner': {'type': 'flask_fs'}}
-IN_PROCESS = {'comm_collector': {'type': 'in_process'}, 'comm_learner': {'type': 'in_process'}}
 TOKEN = 'a-secret-of-the-run-0123'
 GAME = {
     'env': {'type': 'pettingzoo'},
@@ -134,23 +133,12 @@ def test_wrong_component_is_refused_with_what_fits(create: Any, where: str, word
             'collector_num',
             ['2', 'expected 1'],
         ),
-        ({'parallel.coordinator.host': '0.0.0.0'}, IN_PROCESS, 'coordinator.host', ["'flask_fs'"]),
-        ({'parallel.coordinator.port': 7000}, IN_PROCESS, 'coordinator.port', ['one process']),
         ({'parallel.colector_num': 3}, {}, 'colector_num', ['parallel.collector_num']),
         (
             {'parallel.coordinator.transport': {'max_worker': 5}},
             {},
             'coordinator.transport.max_worker',
             ['max_workers'],
-        ),
-        (
-            {
-                'parallel.coordinator.transport.token': TOKEN,
-                'parallel.comm_learner.transport.token': TOKEN[::-1],
-            },
-            {},
-            'comm_learner.transport.token',
-            ['not that of parallel.coordinator.transport', 'RLFRAME_TOKEN'],
         ),
     ],
 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from pathlib import Path
 from time import sleep
@@ -10,11 +9,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+import runs
 import torch
 from fakes import config_pair
 from memory import R2D2, RECALLING
 from moved_memory import arrays_at
-from runs import differences
+from runs import assert_same_end, differences
 
 from rlframe import config
 from rlframe.errors import (
@@ -23,6 +23,7 @@ from rlframe.errors import (
     ResourceError,
 )
 from rlframe.pipeline import SerialPipeline, serial_pipeline
+from rlframe.pipeline.resume import resume
 
 pytestmark = pytest.mark.usefixtures('cwd')
 
@@ -96,8 +97,7 @@ def start(seed: int = 3, overrides: Any = (), **sections: Any) -> SerialPipeline
 def records(pipeline: SerialPipeline) -> list[dict[str, Any]]:
     """Returns the metrics but for those of time."""
     pipeline.writer.flush()
-    lines = (pipeline.folder / 'metrics.jsonl').read_text().splitlines()
-    return [{k: v for k, v in json.loads(line).items() if not k.startswith('time')} for line in lines]
+    return runs.records(pipeline.folder)
 
 
 def full_state(pipeline: SerialPipeline) -> dict[str, Any]:
@@ -267,3 +267,26 @@ def test_a_run_without_an_update_says_the_reason(caplog: Any) -> None:
     ):
         pipeline.run()
     assert 'no update was made: the replay buffer has 8 items, and an update needs 16' in caplog.text
+
+
+def test_evaluation_that_is_given_up_is_repeated_by_the_resumed_run(cwd: Path) -> None:
+    straight, stopped = cwd / 'straight', cwd / 'stopped'
+    straight.mkdir(), stopped.mkdir()
+    cfg = config.compile_config(*config_pair(evaluator=dict(eval_freq=10), max_train_iter=40), seed=1)
+    with SerialPipeline(cfg, straight) as pipeline:
+        pipeline.run()
+    asked = []
+
+    def interrupted() -> bool:
+        asked.append(pipeline.progress.train_iter)
+        return len(asked) > 30
+
+    with SerialPipeline(cfg, stopped) as pipeline:
+        pipeline.run(lambda p: len(asked) > 30, interrupted)
+        at = asked[-1]
+        assert at == pipeline.progress.train_iter and pipeline.evaluator.should_eval(at)
+        pipeline.checkpoints.save_latest()
+    again = resume(stopped, config.split_config(cfg)).cfg
+    with SerialPipeline(again, stopped, resume=stopped / 'ckpt' / 'latest') as pipeline:
+        pipeline.run()
+    assert_same_end(straight, stopped)

@@ -90,14 +90,14 @@ def test_a_function_is_called_and_a_broken_plugin_is_skipped_with_one_warning(
     assert record.getMessage() == "the plug-in 'bad' of rlplug_bad 1.5 is skipped: ValueError: no licence"
 
 
-def test_plugins_are_listed_with_what_they_add(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_plugins_are_listed(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
     install(site, 'rlplug_good', 'good = rlplug_good', CODE)
     install(site, 'rlplug_bad', 'bad = rlplug_bad:missing', '')
     assert main(['list', '--plugins']) == 0
     out, err = capsys.readouterr()
     rows = [line.split() for line in out.splitlines()]
     assert rows[0][:4] == ['bad', 'rlplug_bad', '1.5', 'skipped:'] and 'missing' in out
-    assert rows[-1] == ['good', 'rlplug_good', '1.5', 'loaded:', 'run', 'hook', 'from_a_plugin'] and err == ''
+    assert rows[-1] == ['good', 'rlplug_good', '1.5', 'loaded'] and err == ''
     assert main(['list', 'run_hook']) == 0 and 'from_a_plugin' in capsys.readouterr().out
 
 

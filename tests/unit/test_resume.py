@@ -7,50 +7,21 @@ import fcntl
 import json
 import os
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from checkpoint_helpers import edit_manifest
-from runs import DQN, ROOT, differences, end_state, records
+from runs import DQN, ROOT, Run, differences, end_state, records
 
 from rlframe.entry.__main__ import main
-from rlframe.errors import (
-    ExperimentLockedError,
-)
+from rlframe.errors import CheckpointCorruptError, ExperimentLockedError
 from rlframe.pipeline.resume import resume
 from rlframe.run import run_folder
-from rlframe.run.read_checkpoint import load_checkpoint
+from rlframe.run.read_checkpoint import OpenCheckpoint, load_checkpoint
 from rlframe.worker import LearnerHook, register_learner_hook
 
 SAVES = 'policy.learn.learner.hook.save_ckpt_after_iter=20'
-Run = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture(autouse=True)
-def cwd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty working directory, from which the configs are found."""
-    folder = tmp_path / 'cwd'
-    folder.mkdir()
-    (tmp_path / 'configs').symlink_to(ROOT / 'configs')
-    monkeypatch.chdir(folder)
-    return folder
-
-
-@pytest.fixture
-def run(capsys: pytest.CaptureFixture[str]) -> Run:
-    """Runs a command line in this process and returns its exit code and what it printed."""
-
-    def call(*words: str) -> tuple[int, str, str]:
-        capsys.readouterr()
-        try:
-            code = main([f'../{word}' if word.startswith('configs/') else word for word in words])
-        except SystemExit as error:
-            code = int(error.code)  # type: ignore[arg-type]
-        return code, *capsys.readouterr()
-
-    return call
 
 
 @pytest.fixture(scope='module')
@@ -234,6 +205,19 @@ def test_damaged_newest_checkpoint_falls_back_with_a_warning_unless_named(run: R
         code == 0 and 'iteration_20' in out and 'skipped a damaged checkpoint' in err and tensors.name in err
     )
     assert end_state(stopped)['progress']['train_iter'] == 40
+
+
+def test_verified_bytes_are_used_even_if_the_files_change_afterwards(stopped: Path) -> None:
+    path = stopped / 'ckpt' / 'iteration_40'
+    expected, _ = load_checkpoint(path)
+    saved = OpenCheckpoint(path)
+    saved.verify()
+    for file in path.iterdir():
+        file.write_bytes(b'something else')
+    state = saved.state()
+    with pytest.raises(CheckpointCorruptError):
+        saved.state()  # the bytes were released, and those on disk are not the verified ones
+    assert state['progress'] == expected['progress'] and state['rng']['numpy'] == expected['rng']['numpy']
 
 
 # a run that fails

@@ -15,7 +15,6 @@ from rlframe.run.metrics import CHANGED, write_record
 from rlframe.run.progress import Progress
 from rlframe.utils.field import Configurable, raw_items
 from rlframe.utils.schema import DICT, NUMBER, Schema, check_state, dict_of, part
-from rlframe.utils.secrets import Secrets
 
 if TYPE_CHECKING:
     from rlframe.data.timestep import EnvSpec
@@ -51,8 +50,6 @@ class RunView:
     """The learner; ``learner.monitor.means()`` are the training variables since they were last logged."""
     replay_buffer: Any = None
     """The replay buffer; None for an on-policy policy."""
-    secrets: Secrets = dataclasses.field(default_factory=Secrets)
-    """Secrets of the config, which must not be written to files: ``secrets.scrub(text)``."""
     evaluation: Any = None
     """The last evaluation: ``score``, ``is_best``, ``info`` (a list per name with one value per episode), ``train_iter``,
     ``envstep``; None before the first."""
@@ -218,7 +215,7 @@ def overrides(cls: type[RunHook], event: str) -> bool:
     return getattr(cls, event) is not getattr(RunHook, event)
 
 
-SHOWN = ('folder', 'progress', 'evaluator', 'writer', 'replay_buffer', 'secrets')
+SHOWN = ('folder', 'progress', 'evaluator', 'writer', 'replay_buffer')
 """Parts of every pipeline that its hooks see."""
 STATE = {'hooks': dict_of(DICT), 'metrics': dict_of(NUMBER)}
 Method = Callable[[RunView], None]

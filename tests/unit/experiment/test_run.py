@@ -204,16 +204,3 @@ def test_a_closed_run_says_whether_it_is_finished_and_stays_closed() -> None:
     assert (
         not rlframe.open_run(run.folder).resume(max_train_iter=8).solved
     )  # which needs the folder for itself
-
-
-@pytest.mark.parametrize(
-    ('name', 'says'),
-    [
-        ('callback', r'hooks=\[\.\.\.\] takes'),
-        ('best_model_save_path', 'ckpt/best'),
-        ('progress_bar', 'progress=True'),
-    ],
-)
-def test_an_argument_of_a_callback_of_another_library_names_its_counterpart(name: str, says: str) -> None:
-    with pytest.raises(ConfigError, match=f'train: {name} is no option.*{says}'):
-        rlframe.train(env='CartPole-v1', **{name: 1})

@@ -22,7 +22,7 @@ def test_the_commands_of_the_page_print_what_it_shows(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv('COLUMNS', '80')
-    assert len(SHOWN) >= 6
+    assert len(SHOWN) >= 5
     for command, expected in SHOWN:
         program, *words = shlex.split(command)
         assert program == 'rlframe' and main(words) == 0, command

@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
-import pytest
-
 import rlframe.registry as registries
-from rlframe.errors import CheckpointError
-from rlframe.run.read_checkpoint import load_checkpoint
-from rlframe.run.write_checkpoint import save_checkpoint
 from rlframe.utils.field import Field
-from rlframe.utils.secrets import Secrets, is_secret_name, redacted, redacted_keys
+from rlframe.utils.secrets import is_secret_name, redacted, redacted_keys, secret_options
 
 SECRET_NAMES = [
     'api_key', 'apiKey', 'API-KEY', 'ApiKey', 'x-api-key', 'APIKEY', 'MyAPIKey', 'WANDB_API_KEY', 'api.key', 'token',
@@ -73,69 +67,6 @@ def test_no_option_of_rlframe_itself_is_taken_for_a_secret() -> None:
                 assert [name for name in names(cls.config_fields()) if is_secret_name(name)] == []
 
 
-CONFIG = {
-    'env': {
-        'kwargs': {
-            'api_key': 'hunter2-key',
-            'url': 'http://u:pa%40ss@host',
-            'pin_secret': 123456,
-            'pwd': 'abc',
-        }
-    }
-}
-STATE = {
-    'key': 'hunter2-key',
-    'url': 'http://u:pa%40ss@host',
-    'pin': 123456,
-    'short': 'abc',
-    'not': ['abcd', 12345, 'hunter2'],
-}
-
-
-def test_a_saved_state_holds_names_of_secrets_and_is_whole_again_where_they_are_given(tmp_path: Path) -> None:
-    secrets = Secrets(CONFIG)
-    save_checkpoint(
-        tmp_path / 'a', STATE, {'env': 'hunter2-key'}, buffer={'x': 'hunter2-key'}, secrets=secrets
-    )
-    for file in (tmp_path / 'a').iterdir():
-        data = file.read_bytes()
-        for secret in (b'hunter2-key', b'pa%40ss', b'123456', b'"abc"'):
-            assert secret not in data, file
-    state, _ = load_checkpoint(tmp_path / 'a', secrets=secrets)
-    assert state.pop('replay_buffer') == {'x': 'hunter2-key'}
-    assert state == STATE
-    changed = Secrets({'env': {'kwargs': {**CONFIG['env']['kwargs'], 'api_key': 'another, longer one'}}})
-    state, _ = load_checkpoint(tmp_path / 'a', secrets=changed)
-    assert state['key'] == 'another, longer one'
-
-
-def test_without_its_secrets_a_state_shows_stars_or_is_refused_by_the_option_that_is_missing(
-    tmp_path: Path,
-) -> None:
-    save_checkpoint(tmp_path / 'a', STATE, secrets=Secrets(CONFIG))
-    assert load_checkpoint(tmp_path / 'a')[0]['key'] == '***'
-    with pytest.raises(CheckpointError, match=r'env\.kwargs\.api_key'):
-        load_checkpoint(tmp_path / 'a', secrets=Secrets({'env': {'kwargs': {'pwd': 'abc'}}}))
-
-
-def test_texts_for_people_show_stars_also_where_a_secret_is_escaped() -> None:
-    secrets = Secrets({'password': 'a"b\\ä', 'api_key': 'sk-12345', 'token': 'xy'})
-    text = 'sk-12345 ' + repr({'p': 'a"b\\ä'}) + ' "a\\"b\\\\\\u00e4" xyz'
-    assert secrets.scrub(text) == "*** {'p': '***'} \"***\" xyz"
-    assert not Secrets({}) and Secrets({}).scrub('x') == 'x' and Secrets({}).name_of('x') is None
-
-
-def test_keys_in_the_environment_are_secrets_that_nobody_has_to_give_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv('WANDB_API_KEY', 'hunter2-key')
-    secrets = Secrets({})
-    assert secrets.scrub('refused: hunter2-key') == 'refused: ***' and secrets.given() == {}
-    save_checkpoint(tmp_path / 'a', {'key': 'hunter2-key'}, secrets=secrets)
-    assert b'hunter2' not in (tmp_path / 'a' / 'state.json').read_bytes()
-    assert load_checkpoint(tmp_path / 'a', secrets=secrets)[0]['key'] == 'hunter2-key'
-
-
 def test_what_was_redacted_can_be_given_again_whole() -> None:
     config = {'a': {'token': 'one1'}, 'list': [{'n': 1, 'pwd': 'two2'}], 'url': 'x://a:three@b'}
-    assert Secrets(config).given() == {'a.token': 'one1', 'list': config['list'], 'url': 'x://a:three@b'}
+    assert secret_options(config) == {'a.token': 'one1', 'list': config['list'], 'url': 'x://a:three@b'}
