@@ -77,6 +77,43 @@ def random_sequences(
     return Batch(columns, mask=mask, **more)
 
 
+def random_block(
+    steps: int = 7, envs: int = 3, seed: int = 0, ragged: bool = False, actions: int = 4
+) -> Batch:
+    """Returns the rows of a round, [steps, envs, ...], in which episodes end.
+
+    Args:
+        steps: Rows of an env.
+        envs: Number of envs.
+        seed: Of all numbers.
+        ragged: Whether later envs have fewer rows, and a column ``mask`` says which.
+        actions: Number of actions.
+    """
+    rng = np.random.default_rng(seed)
+    obs = rng.normal(size=(steps + 1, envs, 3)).astype(np.float32)
+    terminated = rng.random((steps, envs)) < 0.2
+    truncated = ~terminated & (rng.random((steps, envs)) < 0.2)
+    next_obs = obs[1:].copy()
+    ended = terminated | truncated
+    next_obs[ended] = rng.normal(size=(int(ended.sum()), 3))  # the true last obs, not the next first one
+    columns = {
+        'obs': obs[:-1],
+        'next_obs': next_obs,
+        'action': rng.integers(actions, size=(steps, envs)),
+        'logit': rng.normal(size=(steps, envs, actions)).astype(np.float32),
+        'reward': rng.normal(size=(steps, envs)).astype(np.float32),
+        'terminated': terminated,
+        'truncated': truncated,
+        'collect_iter': np.full((steps, envs), 3, np.int32),
+    }
+    if ragged:
+        mask = np.arange(steps)[:, None] < np.array([steps, steps - 2, steps - 5])[:envs]
+        for column in columns.values():
+            column[~mask] = 0
+        columns['mask'] = mask
+    return Batch(columns)
+
+
 def apart(policy: Any, distance: float = 1.0) -> Any:
     """Moves the target networks of a policy away from the online ones, and returns the policy."""
     with torch.no_grad():

@@ -8,7 +8,7 @@ import gymnasium
 import numpy as np
 import pytest
 import torch
-from test_ppo import block_of
+from policy_toys import random_block
 
 from rlframe.data import Batch, EnvSpec
 from rlframe.errors import ConfigError
@@ -87,7 +87,7 @@ def written_out(
 @pytest.mark.parametrize('ragged', [False, True])
 def test_targets_equal_those_of_the_paper_step_by_step(core: str | None, ragged: bool) -> None:
     policy = make(core=core, learn=dict(clip_rho=1.3, clip_c=0.9))
-    block = block_of(seed=1, ragged=ragged)
+    block = random_block(seed=1, ragged=ragged)
     assert block['terminated'].any() and block['truncated'].any()
     block = remembering(block, policy) if core else block
     data = policy.collect_mode.get_train_sample(block)
@@ -99,7 +99,7 @@ def test_targets_equal_those_of_the_paper_step_by_step(core: str | None, ragged:
 
 def test_rows_that_are_delivered_in_two_parts_are_bootstrapped_between_them() -> None:
     """A part may end anywhere: the row behind it is not there, but its next obs is."""
-    policy, block = make(), block_of(seed=2)
+    policy, block = make(), random_block(seed=2)
     data = policy.collect_mode.get_train_sample(block)
     first, rest = data[:4], data[4:]
     targets = [policy.advantages(part) for part in (first, rest)]
@@ -111,7 +111,7 @@ def test_rows_that_are_delivered_in_two_parts_are_bootstrapped_between_them() ->
 def test_impalas_gradient_is_that_of_the_paper() -> None:
     """Section 4.2: weighted log-probabilities, squared errors of values and entropies, in one update."""
     policy, twin = make(learn=dict(entropy_weight=0.02)), make(learn=dict(entropy_weight=0.02))
-    data = policy.collect_mode.get_train_sample(block_of(seed=3))
+    data = policy.collect_mode.get_train_sample(random_block(seed=3))
     targets, network = policy.advantages(data), twin.model
     logit, value = network(torch.from_numpy(data['obs']))
     log_prob = torch.log_softmax(logit, 1)
@@ -139,7 +139,7 @@ def test_fresh_data_are_learned_from_as_without_vtrace(kind: str, other: str) ->
     gradients = []
     for name in (kind, other):
         policy = make(name, learn=whole, collect=HALF | dict(gae_lambda=1.0))
-        block = block_of(seed=4)
+        block = random_block(seed=4)
         with torch.no_grad():
             logit = policy.model.logit(torch.from_numpy(block['obs'].reshape(-1, 3))).reshape(7, 3, 4)
         data = policy.collect_mode.get_train_sample(Batch({**block.columns, 'logit': logit.numpy()}))

@@ -12,8 +12,9 @@ import torch
 from fakes import counting_manager
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from policy_toys import random_block
 
-from rlframe.data import Batch, EnvSpec, TimeStep
+from rlframe.data import EnvSpec, TimeStep
 from rlframe.errors import CheckpointMismatchError, IncompatibleError
 from rlframe.policy import create_policy
 from rlframe.policy.parts.normalize import Normalizer, ObsNormalizer, RewardNormalizer, RunningMoments
@@ -201,22 +202,8 @@ def test_the_last_reward_of_an_episode_counts_with_the_return_before_it() -> Non
 
 def test_padding_of_ragged_blocks_is_not_gathered() -> None:
     policy = make('ppo')
-    rng = np.random.default_rng(0)
-    mask = np.arange(6)[:, None] < np.array([6, 3])
-    block = {
-        'obs': rng.normal(5, 1, (6, 2, 3)).astype(np.float32),
-        'next_obs': rng.normal(5, 1, (6, 2, 3)).astype(np.float32),
-        'action': np.zeros((6, 2), np.int64),
-        'logit': np.zeros((6, 2, 2), np.float32),
-        'reward': rng.normal(size=(6, 2)).astype(np.float32),
-        'terminated': np.zeros((6, 2), bool),
-        'truncated': np.zeros((6, 2), bool),
-        'collect_iter': np.zeros((6, 2), np.int32),
-        'mask': mask,
-    }
-    policy.collect_mode.get_train_sample(
-        Batch({k: v * mask.reshape(6, 2, *[1] * (v.ndim - 2)) for k, v in block.items()})
-    )
+    block = random_block(6, 2, ragged=True, actions=2)
+    policy.collect_mode.get_train_sample(block)
     state = policy.learn_mode.state_dict()['normalizer']
-    assert int(state['obs.count']) == 9 == int(state['reward.count'])
-    np.testing.assert_allclose(state['obs.mean'], block['obs'][mask].mean(0), rtol=1e-5)
+    assert int(state['obs.count']) == 6 + 4 == int(state['reward.count'])
+    np.testing.assert_allclose(state['obs.mean'], block['obs'][block['mask']].mean(0), rtol=1e-5)

@@ -8,9 +8,10 @@ import gymnasium
 import numpy as np
 import pytest
 import torch
+from policy_toys import random_block
 from test_ppo_options import samples_of
 
-from rlframe.data import Batch, EnvSpec
+from rlframe.data import EnvSpec
 from rlframe.policy import create_policy
 from rlframe.policy.ppo import PPOPolicy
 
@@ -27,35 +28,9 @@ def make(seed: int = 0, learn: dict[str, Any] | None = None, **cfg: Any) -> PPOP
     return create_policy(base | cfg, SPEC, seed=seed)
 
 
-def block_of(steps: int = 7, envs: int = 3, seed: int = 0, ragged: bool = False) -> Batch:
-    rng = np.random.default_rng(seed)
-    obs = rng.normal(size=(steps + 1, envs, 3)).astype(np.float32)
-    terminated = rng.random((steps, envs)) < 0.2
-    truncated = ~terminated & (rng.random((steps, envs)) < 0.2)
-    next_obs = obs[1:].copy()
-    ended = terminated | truncated
-    next_obs[ended] = rng.normal(size=(int(ended.sum()), 3))  # the true last obs, not the next first one
-    columns = {
-        'obs': obs[:-1],
-        'next_obs': next_obs,
-        'action': rng.integers(4, size=(steps, envs)),
-        'logit': rng.normal(size=(steps, envs, 4)).astype(np.float32),
-        'reward': rng.normal(size=(steps, envs)).astype(np.float32),
-        'terminated': terminated,
-        'truncated': truncated,
-        'collect_iter': np.full((steps, envs), 3, np.int32),
-    }
-    if ragged:
-        mask = np.arange(steps)[:, None] < np.array([steps, steps - 2, steps - 5])[:envs]
-        for column in columns.values():
-            column[~mask] = 0
-        columns['mask'] = mask
-    return Batch(columns)
-
-
 @pytest.mark.parametrize('ragged', [False, True])
 def test_advantages_and_returns_equal_the_sum_written_out(ragged: bool) -> None:
-    policy, block = make(), block_of(seed=1, ragged=ragged)
+    policy, block = make(), random_block(seed=1, ragged=ragged)
     assert block['terminated'].any() and block['truncated'].any()
     samples = policy.collect_mode.get_train_sample(block)
 
@@ -148,7 +123,7 @@ def test_minibatches_of_one_row_teach_the_actor(norm: str | None, size: int | No
     only_actor = dict(entropy_weight=0.0, value_weight=0.0, clip_ratio=1e9)
     learn = dict(batch_size=size, advantage_norm=norm, epoch_per_collect=1, **only_actor)
     policy = make(learn=learn)
-    samples = policy.collect_mode.get_train_sample(block_of(steps, envs=1))
+    samples = policy.collect_mode.get_train_sample(random_block(steps, envs=1))
     updates = list(policy.learn_mode.forward(samples))
     assert len(updates) == -(-steps // (size or steps))
     for update in updates:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
+from policy_toys import random_block
 
 from rlframe.data import Batch, EnvSpec
 from rlframe.policy import create_policy
@@ -27,33 +28,17 @@ def make(spec: EnvSpec = PLAIN, **cfg: Any) -> Any:
     return create_policy({**own, 'model': {'encoder_hidden_size_list': [8]}, **cfg}, spec, seed=0)
 
 
-def block_of(spec: EnvSpec, steps: int = 5, envs: int = 2) -> Batch:
-    """Returns rows of two envs: in the first an episode terminates at step 1, in the second one is truncated at step 2."""
-    rng = np.random.default_rng(0)
-    seen = rng.normal(size=(steps + 1, envs, 3)).astype(np.float32)
-    terminated, truncated = np.zeros((2, steps, envs), bool)
-    terminated[1, 0] = truncated[2, 1] = True
-    after = seen[1:].copy()
-    after[terminated | truncated] = rng.normal(
-        size=(2, 3)
-    )  # the last observation, not the first of the next episode
+def block_of(spec: EnvSpec) -> Batch:
+    """Returns rows of two envs, in which an episode terminates and another one is truncated."""
+    block = random_block(5, 2, seed=1)
+    assert block['terminated'][:-1].any() and block['truncated'][:-1].any()
 
     def obs(numbers: np.ndarray) -> Any:
-        if spec is PLAIN:
-            return numbers
         row = np.zeros(numbers.shape[:2], [('action_mask', np.int8, 4), ('observation', np.float32, 3)])
         row['observation'], row['action_mask'] = numbers, [1, 0, 1, 1]
         return row
 
-    return Batch(
-        obs=obs(seen[:-1]),
-        next_obs=obs(after),
-        action=rng.integers(4, size=(steps, envs)),
-        reward=rng.normal(size=(steps, envs)).astype(np.float32),
-        terminated=terminated,
-        truncated=truncated,
-        collect_iter=np.zeros((steps, envs), np.int32),
-    )
+    return block if spec is PLAIN else block.replace(obs=obs(block['obs']), next_obs=obs(block['next_obs']))
 
 
 @pytest.mark.parametrize('spec', [PLAIN, MASKED], ids=['all actions', 'a mask'])
