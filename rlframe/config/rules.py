@@ -88,7 +88,6 @@ def cross_errors(known: Known) -> list[ConfigError]:
         _collects_ahead(known),
         _differs_between_collectors(known),
         *_gives_first_priorities(known),
-        _learns_where_it_is_kept(known),
         _is_arranged_by_numpy(known),
         *_stays_on_the_device(known),
     )
@@ -412,25 +411,6 @@ def _stays_on_the_device(known: Known) -> list[ConfigError]:
         message = f'the collector {TENSOR!r} needs a policy that learns from fresh data and acts by tensors'
         errors.append(_bad(known, 'policy.type', message, "'ppo', 'a2c' or 'pqn'"))
     return errors
-
-
-def _learns_where_it_is_kept(known: Known) -> ConfigError | None:
-    """Checks that a replay buffer on a GPU is not that of a policy on the CPU, or on another GPU."""
-    key, cuda = f'{BUFFER}.device', known.get('policy.cuda')
-    own, of_policy = known.get(key, 'cpu'), known.get('policy.device', 'auto')
-    if of_policy == 'auto' and cuda is not None:
-        of_policy = 'cuda' if cuda else 'cpu'
-    if own == 'cpu' or of_policy == 'auto' or _gpu(own) == _gpu(of_policy):
-        return None
-    message = f'the policy learns on {of_policy!r} (policy.device, policy.cuda), and batches have to be there'
-    expected = "'cpu'" if of_policy == 'cpu' else f"{of_policy!r} or 'cpu'"
-    remedy = f'Set policy.device={own!r} without policy.cuda, or leave out {key}.'
-    return _bad(known, key, message, expected, remedy)
-
-
-def _gpu(device: str) -> str:
-    """Returns the number of a GPU, an empty string for the CPU."""
-    return (device.partition(':')[2] or '0') if device.startswith('cuda') else ''
 
 
 def _is_arranged_by_numpy(known: Known) -> ConfigError | None:
