@@ -69,7 +69,7 @@ def newer_weights(message: m.AskWeights) -> Reply:
         if version not in WEIGHTS:
             WEIGHTS.clear()
             WEIGHTS[version] = {'model': {'w': np.ones(WEIGHTS_BYTES // 4, np.float32)}}
-        return Reply(m.Weights(version, version), WEIGHTS[version], 'main')
+        return Reply(m.Weights(version, version), WEIGHTS[version])
 
 
 def batch(nbytes: int) -> Batch:

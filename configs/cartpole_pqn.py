@@ -2,7 +2,7 @@
 
 main_config = dict(
     exp_name='cartpole_pqn',
-    max_env_step=100_000,
+    max_env_step=80_000,
     env=dict(
         env_id='CartPole-v1',
         collector_env_num=32,
@@ -16,11 +16,11 @@ main_config = dict(
         model=dict(encoder_hidden_size_list=[64, 64]),  # each with a layer norm
         learn=dict(
             epoch_per_collect=4,
-            batch_size=256,
+            batch_size=128,
             learning_rate=dict(type='linear', start=3e-3, end=1e-4, decay=80_000),  # env steps
         ),
-        collect=dict(n_sample=1024, q_lambda=0.95),  # 32 steps of each of 32 envs
-        eval=dict(evaluator=dict(eval_freq=160)),  # train iterations: ten rounds
+        collect=dict(n_sample=512, q_lambda=0.95),  # 16 steps of each of 32 envs
+        eval=dict(evaluator=dict(eval_freq=48)),  # train iterations: three rounds
         other=dict(eps=dict(type='linear', start=1.0, end=0.02, decay=20_000)),  # env steps
     ),
 )

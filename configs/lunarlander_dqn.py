@@ -13,7 +13,6 @@ main_config = dict(
     policy=dict(
         cuda=False,
         discount_factor=0.99,
-        nstep=3,
         model=dict(encoder_hidden_size_list=[128, 128], dueling=True),
         learn=dict(
             update_per_collect=4,  # train iterations
@@ -27,7 +26,7 @@ main_config = dict(
         collect=dict(n_sample=8),  # training samples per round, over all envs
         eval=dict(evaluator=dict(eval_freq=2500)),  # train iterations
         other=dict(
-            eps=dict(type='linear', start=1.0, end=0.05, decay=20_000),  # decay in env steps
+            eps=dict(type='linear', start=1.0, end=0.1, decay=20_000),  # decay in env steps
             replay_buffer=dict(replay_buffer_size=100_000),  # transitions
         ),
     ),

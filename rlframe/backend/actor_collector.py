@@ -312,7 +312,6 @@ class ActorCollector(ISerialCollector):
         if data is None:
             return
         self._count(rank, call.value, data)
-        self._staleness.arrived(rank, begun - call.value.version)
         self._ready.append(Ready(call.value.version, data, call.size, newest - begun))
 
     def _delivered(self, parts: Sequence[Ready]) -> Any:
@@ -402,7 +401,7 @@ class ActorCollector(ISerialCollector):
         load, left = self._pool.load, needed - self._pool.under_way
         for turn in range(in_flight):
             for rank in ranks:
-                if load[rank] <= turn and left > 0 and (turn == 0 or not self._staleness.is_late(rank)):
+                if load[rank] <= turn and left > 0:
                     if load[rank] == 0:
                         self._begun[rank] = self._publisher.version
                     self._ask(rank, min(size, left))

@@ -257,7 +257,7 @@ class LocalBackend(Backend):
             }
             kind = SERIAL_COLLECTOR_REGISTRY.get_cls(section)
             return ActorCollector(kind, section, self._child, policy.collect_mode, **known)
-        given = {'policy': build.collecting_policy(cfg, policy), 'seed': cfg.seed, **common}
+        given = {'policy': policy.collect_mode, 'seed': cfg.seed, **common}
         return SERIAL_COLLECTOR_REGISTRY.build(section, cfg=section, **self._envs_or_data, **given)
 
     def make_evaluator(self, cfg: ExperimentConfig, policy: Policy, **common: Any) -> ISerialEvaluator:

@@ -112,7 +112,7 @@ class Pool(ABC):
         """Waits for the next call that has a result or was lost; if there are several, returns the earliest.
 
         Raises:
-            ActorLostError: If more actors were lost than may be replaced.
+            ActorLostError: If more actors were lost than may be replaced, with all causes, or one does not start in time.
             Exception: Any exception raised in an actor.
         """
 

@@ -204,10 +204,6 @@ def _is_writable(column: Any) -> bool:
     return not isinstance(column, np.ndarray) or bool(column.flags.writeable)
 
 
-RECENT = 10
-"""Number of recent batches of an actor that show whether it begins batches in time."""
-
-
 class Staleness:
     """Measures staleness, and discards stale batches.
 
@@ -221,15 +217,6 @@ class Staleness:
     def __init__(self, limit: int | None) -> None:
         self._limit = limit
         self._delivered: list[tuple[int, int]] = []  # versions behind and size, since the last record
-        self._behind: dict[int, deque[int]] = {}  # of the recent batches of each rank, when they were begun
-
-    def arrived(self, rank: int, behind: int) -> None:
-        """Records how many versions an arriving batch was behind when it was begun."""
-        self._behind.setdefault(rank, deque(maxlen=RECENT)).append(behind)
-
-    def is_late(self, rank: int) -> bool:
-        """Whether an actor has recently begun a batch too late, so that it gets one request at a time."""
-        return self._limit is not None and any(own > self._limit for own in self._behind.get(rank, ()))
 
     def drop(self, ready: ReadyQueue, newest: int) -> int:
         """Discards stale batches, and returns their size."""

@@ -46,11 +46,6 @@ SERIAL_ONLY: dict[str, tuple[Any, str, str]] = {
     f'{COLLECTOR}.backend': (LOCAL, _PROCESSES, _NUMBER),
     f'{EVALUATOR}.backend': (LOCAL, _PROCESSES, _NUMBER),
     f'{COLLECTOR}.overlap': (0, _PROCESSES, _NUMBER),
-    f'{COLLECTOR}.past_selves.snapshot_freq': (
-        None,
-        'the commander chooses the opponents',
-        f"Use the commander 'one_vs_one', with {COMMANDER}.league.snapshot_freq.",
-    ),
     f'{BUFFER}.device': (
         'cpu',
         'the coordinator keeps the replay buffer and sends batches to learners',
@@ -75,7 +70,6 @@ def cross_errors(known: Known) -> list[ConfigError]:
         _fits_players(known, f'{COLLECTOR}.type', OF_PLAYERS),
         _fits_players(known, 'policy.eval.evaluator.type', ('battle_interaction',)),
         _learns_from_players(known),
-        _plays_past_selves(known),
         _divisible_n_sample(known),
         _keeps_sequences_whole(known),
         _fits_buffer(known, 'policy.learn.batch_size', 'a batch'),
@@ -128,8 +122,6 @@ def _collects_ahead(known: Known) -> ConfigError | None:
         why = 'recorded data are read, not collected'
     elif kind == TENSOR:
         why = 'envs of tensors are stepped on the device of the policy, in its process'
-    elif known.get(f'{COLLECTOR}.past_selves.snapshot_freq'):
-        why = 'past selves are snapshots of the policy in this process'
     if not why or not known.get(key):
         return None
     return _bad(known, key, f'a round ahead is collected in another process, and {why}', '0')
@@ -312,13 +304,6 @@ def _learns_from_players(known: Known) -> ConfigError | None:
         return None
     message = 'in a turn-based game, players make different numbers of moves, so envs have no blocks of equal length'
     return _bad(known, key, message, "'episode_1v1' with get_train_sample=True for an on-policy policy")
-
-
-def _plays_past_selves(known: Known) -> ConfigError | None:
-    key = 'policy.collect.collector.past_selves.snapshot_freq'
-    if known.get(key) is None or not _is_recurrent(known):
-        return None
-    return _bad(known, key, 'checkpoints do not contain the recurrent state of past selves', 'None')
 
 
 def _divisible_n_sample(known: Known) -> ConfigError | None:

@@ -110,21 +110,15 @@ def _check_actions(action: Array, spec: EnvSpec, rows: Array, where: str) -> Non
 
 def _are_in(action: Array, space: Any) -> BoolArray:
     """Returns a mask of the actions, [n, ...], that a space contains, [n]."""
-    kind = type(space).__name__
     if action.dtype.kind not in 'biuf':
         return np.zeros(len(action), np.bool_)
-    if kind == 'Box':
-        values = action.astype(space.dtype)
-        inside = (values >= space.low) & (values <= space.high)
-    elif kind == 'Composite':
-        return space.inside(action) if action.shape[1:] == space.shape else np.zeros(len(action), np.bool_)
-    elif kind in ('Discrete', 'MultiDiscrete', 'MultiBinary'):
-        count = {'Discrete': 'n', 'MultiDiscrete': 'nvec'}.get(kind)
-        low = getattr(space, 'start', 0)
-        high = low + (getattr(space, count) if count else 2)
-        inside = (action >= low) & (action < high) & (action == np.floor(action))
-    else:
-        return np.array([space.contains(one) for one in action], np.bool_)
+    if hasattr(space, 'parts'):  # a Composite
+        found: BoolArray = space.inside(action)
+        return found
+    low, high = bounds_of(space)
+    is_real = np.dtype(space.dtype).kind == 'f'
+    values = action.astype(space.dtype) if is_real else action
+    inside = (values >= low) & (values <= high) & (is_real | (values == np.floor(values)))
     return np.asarray(np.reshape(inside, (len(action), -1)).all(axis=1))
 
 

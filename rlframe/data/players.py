@@ -11,11 +11,18 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rlframe.data.observation import MASK_PATH, check_mask_values, obs_dtype
+from rlframe.data.observation import (
+    ACTION_MASK,
+    BAD_OBS,
+    MASK_PATH,
+    check_mask_values,
+    obs_dtype,
+    pack_into,
+)
 from rlframe.data.timestep import Array, BoolArray, EnvSpec, FloatArray, IntArray, is_finite
 from rlframe.errors import EnvContractError, NonFiniteError
 from rlframe.utils.schema import array, check_state, dict_of, rows
-from rlframe.utils.serialize import field_path
+from rlframe.utils.serialize import leaves
 
 Columns = dict[str, Array]
 
@@ -153,34 +160,20 @@ class PlayerLayout:
         """Writes the observation of a player.
 
         Raises:
-            EnvContractError: If it does not have the declared shape.
+            EnvContractError: If it is not of the declared space.
             NonFiniteError: If it contains a NaN or an infinity.
             ActionMaskError: If its action mask has other values than 0 and 1.
         """
-        self._put(record['obs'][0], player, obs, 'obs')
-
-    def _put(self, target: Array, player: int, value: Any, place: str) -> None:
-        if target.dtype.names is not None:
-            for i, name in enumerate(target.dtype.names):
-                try:
-                    part = value[i] if isinstance(value, tuple) else value[name]
-                except (KeyError, IndexError, TypeError) as error:
-                    raise EnvContractError(
-                        f'{self._name}: the {place} of player {player} has no part {name!r}'
-                    ) from error
-                self._put(target[name], player, part, field_path(place, name))
-            return
-        values = np.asarray(value)
-        if values.shape != target.shape[1:] or values.dtype.kind not in 'biuf':
-            raise EnvContractError(
-                f'{self._name}: the {place} of player {player} is of shape {values.shape} and dtype {values.dtype},'
-                f' declared is {target.shape[1:]} and {target.dtype}'
-            )
-        if place == MASK_PATH:
-            check_mask_values(values, f'{self._name}: the {place} of player {player}')
-        if not is_finite(values):
-            raise NonFiniteError(f'{self._name}: the {place} of player {player} is {values}')
-        target[player] = values
+        rows, place = record['obs'][0], f'{self._name}: the obs of player {player}'
+        try:
+            pack_into(obs, rows[player, ...], 'unsafe')
+        except BAD_OBS as error:
+            raise EnvContractError(f'{place} is not of its space: {error!r}') from error
+        for name, values in leaves(rows[player, ...], 'obs'):
+            if name == MASK_PATH:
+                check_mask_values(obs[ACTION_MASK], place)
+            if not is_finite(values):
+                raise NonFiniteError(f'{place} is {values}')
 
 
 def outcome(returns: FloatArray) -> tuple[BoolArray, BoolArray]:

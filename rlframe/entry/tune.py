@@ -86,7 +86,6 @@ def run(args: Args) -> int:
 def _new(args: Args) -> Any:
     from rlframe.tune import make_tuner
     from rlframe.tune.default_space import SAMPLES, SCHEDULER
-    from rlframe.tune.report import TrialTable
     from rlframe.utils.seed import set_seed
 
     if args.seed is not None:
@@ -118,7 +117,7 @@ def _new(args: Args) -> Any:
             max_train_iter=args.train_iter,
             folder=args.out,
             max_failures=args.max_failures,
-            callbacks=[TrialTable(args.metric, args.mode)],
+            progress=True,
             ray_init_config=QUIET,
         )
     say_warnings(warning.message for warning in caught)
@@ -149,10 +148,9 @@ def _space(args: Args, pair: Pair) -> tuple[dict[str, Any], list[str], str]:
 
 def _first_lines(args: Args, space: Mapping[str, Any], source: str) -> str:
     """Returns the search space and the search method in words; for a default space also its source, one option per line."""
-    from rlframe.tune.space import described, log_scaled
+    from rlframe.tune.space import described
 
-    logs = log_scaled(space)
-    searched = [f'{key} {described(domain)}{", log" * (key in logs)}' for key, domain in space.items()]
+    searched = [f'{key} {described(domain)}' for key, domain in space.items()]
     what = 'the default space' if source else ', '.join(searched) or 'nothing'
     samples = f'{count_of(args.num_samples, "sample")} of {what}, drawn by {args.algorithm} search'
     how = f'scheduler {args.scheduler}; compared by {args.metric} ({args.mode})'

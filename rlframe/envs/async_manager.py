@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, Self
 
 import numpy as np
@@ -12,8 +13,7 @@ from easydict import EasyDict
 
 from rlframe.data.timestep import NO_INFO, Array, BoolArray, IntArray, TimeStep
 from rlframe.envs import contract
-from rlframe.envs import state as env_state
-from rlframe.envs.base_env import EnvFactory, MakeEnv
+from rlframe.envs.base_env import EnvFactory
 from rlframe.envs.env_manager import BaseEnvManager, EnvManagerConfig, States
 from rlframe.envs.env_worker import SharedArrays
 from rlframe.envs.faults import Fault
@@ -74,7 +74,7 @@ class SubprocessEnvManager(BaseEnvManager):
     ) -> Self:
         to_bytes(dict(factory.cfg), 'env')
         to_bytes(factory, type(factory).__name__)
-        manager = cls([MakeEnv(factory, render_mode)] * env_num, cfg)
+        manager = cls([partial(factory.create, render_mode)] * env_num, cfg)
         factory.spec = manager.spec
         return manager
 
@@ -364,7 +364,7 @@ class SubprocessEnvManager(BaseEnvManager):
         )
         states: States = {}
         for index in sorted(replies):
-            states.update(from_bytes(replies[index]))
+            states.update(from_bytes(replies[index])[0])
         return states, faults
 
     def restore(self, states: Mapping[int, Any]) -> dict[int, str]:
@@ -377,41 +377,11 @@ class SubprocessEnvManager(BaseEnvManager):
         return {env: why for unfit in self._ask(ask, 'loading').values() for env, why in unfit.items()}
 
     def _capture(self) -> States:
+        """Returns the states of the envs whose running episode has no answer that a step is still to return."""
         if self.closed:
             return {}
         self._finish(self._all)
-        states = super()._capture()
-        for env in np.flatnonzero(self._answered).tolist():
-            if env in states and env_state.capture_info(self._told.get(env, {})) is None:
-                states[env] = env_state.Refusal(
-                    'the info of its last step contains objects that are not plain data'
-                )
-        return states
-
-    def _held(self) -> dict[str, Array]:
-        """Returns the shared arrays that hold the answers of the envs, [N, ...] each."""
-        arrays = self._arrays
-        return {
-            'obs': arrays.obs[self._which],
-            'reward': arrays.reward,
-            'terminated': arrays.terminated,
-            'truncated': arrays.truncated,
-        }
-
-    def state_dict(self) -> dict[str, Any]:
-        state = super().state_dict()
-        held = [
-            env
-            for env in np.flatnonzero(self._answered).tolist()
-            if str(env) in state['envs'] or env in self._lost or env in self._dropped
-        ]
-        if held:
-            state['answers'] = {
-                'env_id': np.array(held, np.int64),
-                'info': [env_state.capture_info(self._told.get(env, {})) for env in held],
-                **{name: column[held] for name, column in self._held().items()},
-            }
-        return state
+        return {env: state for env, state in super()._capture().items() if not self._answered[env]}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> IntArray:
         self.launch()
@@ -419,16 +389,7 @@ class SubprocessEnvManager(BaseEnvManager):
         self._free_obs()
         self._answered[:] = False
         self._told = {}
-        lost = super().load_state_dict(state)
-        if 'answers' in state:
-            saved = state['answers']
-            env_id = saved['env_id']
-            for name, column in self._held().items():
-                column[env_id] = saved[name]
-            infos = zip(env_id.tolist(), saved['info'], strict=True)
-            self._told = {env: env_state.restore_info(info) for env, info in infos}
-            self._answered[env_id] = True
-        return lost
+        return super().load_state_dict(state)
 
     @property
     def closed(self) -> bool:
@@ -486,8 +447,8 @@ class AsyncSubprocessEnvManager(SubprocessEnvManager):
     its own worker; by default, every env has its own. Which envs answer together depends on timing: each env takes the
     same steps as under ``subprocess``, but two training runs are not equal bit for bit.
 
-    ``state_dict()`` waits for running steps and keeps their answers in the state; the next step returns them. Apart from
-    timing, a run that continues depends on that state alone.
+    ``state_dict()`` waits for running steps. Envs whose answers no step has returned yet are not part of it: a run that
+    continues from it begins new episodes in them.
 
     Args:
         env_fn: Factories of the envs, N of them, called in another process.

@@ -10,7 +10,7 @@ import gymnasium
 import numpy as np
 
 from rlframe.data.timestep import Array
-from rlframe.envs.atari_protocol import AtariSettings, FrameStack
+from rlframe.envs.atari_protocol import AtariSettings
 from rlframe.envs.atari_vector import FIRE, GAME_GOES_ON, NOOP
 from rlframe.errors import CheckpointStateError
 from rlframe.utils.schema import COUNT, FINITE, FLAG, GENERATOR, array, check_state
@@ -52,15 +52,16 @@ class AtariGame(gymnasium.Env[Array, np.int64]):
         height, width = self._ale.getScreenDims()
         screen = (height, width) if settings.grayscale else (height, width, 3)
         self._screen, self._before = np.zeros((2, *screen), np.uint8)
-        self._frames = FrameStack(settings.frame_stack, settings.frame_shape)
+        self._stack: Array = np.zeros((settings.frame_stack, *settings.frame_shape), np.uint8)
         self._held = NO_ACTION
         self._lives, self._score, self._goes_on = 0, 0.0, False
 
     def step(self, action: Any) -> tuple[Array, float, bool, bool, dict[str, Any]]:
         reward, is_over = self._play(self._codes[action])
         self._score += reward
-        self._draw(self._frames.next_slot())
-        obs = self._frames.stack()
+        obs = self._stack = np.concatenate(
+            [self._stack[1:], self._drawn()]
+        )  # earlier stacks stay as they were
         shown = float(np.sign(reward)) if self._clips else reward
         if is_over:
             is_truncated = self._ale.game_truncated()
@@ -92,9 +93,9 @@ class AtariGame(gymnasium.Env[Array, np.int64]):
             np.maximum(self._screen, self._before, out=self._screen)
         return reward, False
 
-    def _draw(self, slot: Array) -> None:
-        """Puts the screen into the memory of a frame."""
-        cv2.resize(self._screen, self._size, dst=slot, interpolation=cv2.INTER_AREA)
+    def _drawn(self) -> Array:
+        """Returns the screen as a frame, [1, ...]."""
+        return cv2.resize(self._screen, self._size, interpolation=cv2.INTER_AREA)[None]
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -107,8 +108,8 @@ class AtariGame(gymnasium.Env[Array, np.int64]):
         if not goes_on:
             self._begin_game(seed, options)
         self._lives = self._ale.lives()
-        self._draw(self._frames.first_slot())
-        return self._frames.begin(), {}
+        self._stack = np.repeat(self._drawn(), len(self._stack), 0)
+        return self._stack, {}
 
     def _begin_game(self, seed: int | None, options: dict[str, Any] | None) -> None:
         """Starts a game, with the no-ops of Gymnasium's wrapper."""
@@ -139,7 +140,7 @@ class SavedAtariGame(AtariGame):
         return {
             'emulator': np.frombuffer(emulator, np.uint8).copy(),
             'rng': self._emulator.np_random.bit_generator.state,
-            'frames': self._frames.stack().copy(),
+            'frames': self._stack.copy(),
             'held': self._held.value,
             'lives': self._lives,
             'score': self._score,
@@ -157,7 +158,7 @@ class SavedAtariGame(AtariGame):
             {
                 'emulator': array('u', (None,)),
                 'rng': GENERATOR,
-                'frames': array('u', self._frames.stack().shape),
+                'frames': array('u', self._stack.shape),
                 'held': COUNT,
                 'lives': COUNT,
                 'score': FINITE,
@@ -175,6 +176,6 @@ class SavedAtariGame(AtariGame):
         generator = self._emulator.np_random
         generator.bit_generator.state = checked_bits(state['rng'])
         self.np_random = generator
-        self._frames.restore(state['frames'])
+        self._stack = state['frames'].astype(np.uint8)
         self._held, self._lives = ale_py.Action(state['held']), state['lives']
         self._score, self._goes_on = state['score'], state['goes_on']

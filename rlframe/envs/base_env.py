@@ -254,21 +254,6 @@ def check_stack_memory(frame: gymnasium.Space[Any], frame_stack: int) -> None:
     demand_memory(nbytes, 'a stack of frames', 'env.frame_stack')
 
 
-class MakeEnv:
-    """Creates an env with a factory at each call.
-
-    Args:
-        factory: The factory.
-        render_mode: How the envs are to draw themselves.
-    """
-
-    def __init__(self, factory: EnvFactory, render_mode: str | None = None) -> None:
-        self.factory, self._render_mode = factory, render_mode
-
-    def __call__(self) -> gymnasium.Env[Any, Any]:
-        return self.factory.create(self._render_mode)
-
-
 SPACES = ('single_action_space', 'single_observation_space', 'action_space', 'observation_space')
 """Attributes of an env or a vector env that are spaces."""
 

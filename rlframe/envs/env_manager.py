@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from array import array
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
@@ -13,7 +14,7 @@ from easydict import EasyDict
 from rlframe.data.observation import BAD_OBS, pack, pack_rows, zero_obs
 from rlframe.data.timestep import NO_INFO, Array, EnvSpec, IntArray, TimeStep, spec_of
 from rlframe.envs import contract
-from rlframe.envs.base_env import EnvFactory, MakeEnv, acting_by_rows, picture_of, seed_spaces
+from rlframe.envs.base_env import EnvFactory, acting_by_rows, picture_of, seed_spaces
 from rlframe.envs.faults import (
     FATAL,
     SHOWN_CAUSES,
@@ -107,7 +108,7 @@ class BaseEnvManager(IEnvManager):
     def from_factory(
         cls, factory: EnvFactory, env_num: int, cfg: EasyDict | None = None, render_mode: str | None = None
     ) -> Self:
-        return cls([MakeEnv(factory, render_mode)] * env_num, cfg)
+        return cls([partial(factory.create, render_mode)] * env_num, cfg)
 
     def _hold(self, make: Mapping[int, Callable[[], Env]]) -> None:
         """Sets the factory of each env of this process, by env id."""
@@ -354,6 +355,7 @@ class BaseEnvManager(IEnvManager):
         return np.array(lost, np.int64)
 
     def render(self, env_id: int) -> Array:
+        self.at(env_id)
         return picture_of(self.envs[env_id].render, self.spec.name)
 
     def close(self) -> None:
@@ -390,7 +392,7 @@ class BaseEnvManager(IEnvManager):
         self._sets = [zero_obs(space, len(self._all)) for _ in range(2)]
 
     def at(self, env: int) -> None:
-        """Is told which env is created or reset next."""
+        """Is told which env is created, reset or drawn next."""
 
     def step_method(self, env: int) -> Step:
         """Returns what steps an env."""

@@ -262,9 +262,10 @@ class EnvWorker:
 
     def _call(self, body: bytes) -> bytes:
         method, args = from_bytes(body)
-        return plain_to_bytes(getattr(self, method)(*args), method)
+        owner = self if hasattr(self, method) else self._envs
+        return plain_to_bytes(getattr(owner, method)(*args), method)
 
-    # methods called by the parent
+    # methods called by the parent, beside capture, restore and render of the envs
 
     def launch(self, make: bytes, env_id: Sequence[int]) -> list[EnvSpec]:
         """Creates the envs of this worker, and returns the spec of each."""
@@ -344,21 +345,6 @@ class EnvWorker:
         arrays.truncated[place] = step.truncated
         infos: Sequence[Any] = step.info
         return infos
-
-    def capture(self) -> dict[int, Any]:
-        """Returns the states of the envs."""
-        states: dict[int, Any] = self._envs.capture()[0]
-        return states
-
-    def restore(self, states: dict[int, Any]) -> dict[int, str]:
-        """Restores the states of envs, and returns the envs that could not be restored."""
-        unfit: dict[int, str] = self._envs.restore(states)
-        return unfit
-
-    def render(self, env: int) -> Any:
-        """Returns a picture of an env."""
-        self._envs.at(env)
-        return self._envs.render(env)
 
 
 def _portable(error: Exception) -> bytes:

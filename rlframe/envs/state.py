@@ -80,8 +80,7 @@ class Writer:
         self._objects: list[Any] = []
         self._paths: list[str] = []
         self._numbers: dict[int, int] = {}
-        self._memory: list[np.ndarray[Any, Any]] = []
-        self._size = 0
+        self._arrays: dict[str, np.ndarray[Any, Any]] = {}
         self._own: dict[str, Any] = {}
         self._attributes: set[int] = set()  # ids of the dicts in which objects keep them
         self._shared = self._classes.shared_objects()
@@ -102,8 +101,7 @@ class Writer:
             text = json.dumps({'roots': encoded, 'nodes': nodes}, separators=(',', ':'), allow_nan=False)
         except ValueError as error:  # a number of a million digits
             raise RefusedError('env', dict, f'cannot be written: {error}') from error
-        memory = np.concatenate(self._memory) if self._memory else np.zeros(0, np.uint8)
-        return {'graph': text, 'own': self._own, 'memory': memory}
+        return {'graph': text, 'own': self._own, 'arrays': self._arrays}
 
     def value(self, value: Any, path: str) -> Any:
         """Encodes a value at the place that refers to it: as it is, as a list with a tag, or as ``[number]``."""
@@ -218,25 +216,25 @@ class Writer:
         """Writes an array with its memory order, or a view by its offset in the array that owns the memory."""
         if value.dtype.kind not in ELEMENTS:
             raise RefusedError(path, np.ndarray, f'has elements of type {value.dtype}')
-        node = {'dtype': value.dtype.str, 'shape': value.shape, 'writeable': value.flags.writeable}
+        node = {'writeable': value.flags.writeable}
         owner = value
         while type(owner) is np.ndarray and owner.base is not None:
             owner = owner.base
         if type(owner) is np.ndarray and owner is not value and owner.flags.owndata and order_of(owner):
             offset = value.__array_interface__['data'][0] - owner.__array_interface__['data'][0]
+            form = {'dtype': value.dtype.str, 'shape': value.shape, 'strides': value.strides}
             of = self.value(owner, f'{path}.base')
-            return {**node, 'kind': 'view', 'offset': offset, 'strides': value.strides, 'of': of}
+            return {**node, **form, 'kind': 'view', 'offset': offset, 'of': of}
         is_own = value.flags.owndata or (type(owner) is bytes and not value.flags.writeable)
         if not is_own or not (order := order_of(value)):
             raise RefusedError(path, np.ndarray, 'shares memory or has a memory order that cannot be saved')
-        content = value.ravel('K').view(np.uint8) if value.nbytes else np.zeros(0, np.uint8)
-        self._memory.append(content.copy())
-        self._size += len(content)
-        return {**node, 'kind': 'array', 'order': order, 'start': self._size - len(content)}
+        name = str(len(self._arrays))
+        self._arrays[name] = value.copy()
+        return {**node, 'kind': 'array', 'order': order, 'name': name}
 
     def bits(self, value: Any, path: str) -> Node:
         """Writes a source of random numbers, with the seed sequence that others are spawned from."""
-        node = {'kind': 'bits', 'name': type(value).__name__, 'state': _plain_words(value.state)}
+        node = {'kind': 'bits', 'name': type(value).__name__, 'state': self.value(value.state, path)}
         seeds = value.seed_seq
         if type(seeds) is np.random.SeedSequence:
             if seeds.pool_size != np.random.SeedSequence(0).pool_size:
@@ -269,22 +267,6 @@ def _is_element(value: np.generic) -> bool:
     """Whether a scalar can be rebuilt from its bytes."""
     dtype = value.dtype
     return dtype.kind in ELEMENTS and dtype.itemsize > 0 and np.dtype(dtype.str).type is type(value)
-
-
-def _plain_words(state: Any) -> Any:
-    """Returns the state of a bit generator without arrays."""
-    if isinstance(state, Mapping):
-        return {name: _plain_words(value) for name, value in state.items()}
-    return ['words', state.dtype.str, state.tobytes().hex()] if isinstance(state, np.ndarray) else state
-
-
-def _words(plain: Any) -> Any:
-    """Returns the state that ``_plain_words`` wrote."""
-    if isinstance(plain, Mapping):
-        return {name: _words(value) for name, value in plain.items()}
-    if isinstance(plain, list):
-        return np.frombuffer(bytes.fromhex(plain[2]), plain[1]).copy()
-    return plain
 
 
 ENCODE: dict[type, Callable[[Any], Any]] = {
@@ -325,7 +307,7 @@ class Reader:
         self._classes, self._originals = classes or Classes(), originals or Originals()
         plain = strict_json.loads(graph['graph'].encode(), 'STATE')
         self._nodes, self._own = plain['nodes'], graph['own']
-        self._memory = np.asarray(graph['memory'], np.uint8)
+        self._arrays = graph['arrays']
         self._objects: list[Any] = [None] * len(self._nodes)
         for is_later in (False, True):
             for number, node in enumerate(self._nodes):
@@ -342,6 +324,9 @@ class Reader:
                 changes.append((made, self._attributes(node, made)))
             elif node['kind'] in CONTAINERS:
                 self._fill(node, made)
+        for node, made in zip(self._nodes, self._objects, strict=True):
+            if node['kind'] == 'bits':
+                made.state = checked_bits(self.value(node['state']))
         for made, attributes in changes:
             live = attributes_of(made)
             assert live is not None, 'plain classes have attributes'
@@ -423,16 +408,9 @@ class Reader:
         return filled
 
     def _array(self, node: Node) -> Any:
-        dtype, shape = _dtype(node['dtype']), tuple(map(int, node['shape']))
-        count = dtype.itemsize
-        for size in shape:
-            count *= size
-        content = self._memory[node['start'] : node['start'] + count]
-        if min(shape, default=0) < 0 or len(content) != count or node['start'] < 0:
-            raise ValueError('an array is larger than the memory of the state')
-        made: Any = np.empty(shape, dtype, order='F' if node['order'] == 'F' else 'C')
-        if len(content):
-            made.ravel('K').view(np.uint8)[:] = content
+        saved = self._arrays[node['name']]
+        _dtype(saved.dtype.str)
+        made: Any = np.array(saved, order='F' if node['order'] == 'F' else 'C')
         made.flags.writeable = bool(node['writeable'])
         return made
 
@@ -452,7 +430,6 @@ class Reader:
         made: Any = BITS[node['name']](seeds)
         if 'seeds' not in node and node['name'] == 'MT19937':
             made._legacy_seeding(0)  # as that of a RandomState, which has no seed sequence
-        made.state = checked_bits(_words(node['state']))
         return made
 
     def _random_state(self, node: Node) -> Any:
@@ -568,19 +545,3 @@ class EnvState:
             if (space := getattr(self._env, name, None)) is not None:
                 roots[name] = space
         return roots
-
-
-def capture_info(info: Mapping[str, Any]) -> Any:
-    """Returns the info of a step as plain data, or ``None`` if that is impossible."""
-    try:
-        return Writer().write({'info': dict(info)})
-    except RefusedError:
-        return None
-
-
-def restore_info(state: Any) -> dict[str, Any]:
-    """Restores an info that ``capture_info`` converted."""
-    reader = Reader(state)
-    reader.fill()
-    info: dict[str, Any] = reader.roots['info']
-    return info

@@ -6,7 +6,6 @@ import enum
 import functools
 import hashlib
 import logging
-import os
 import re
 import sys
 import types
@@ -33,7 +32,6 @@ CONSTANTS = (
 CHOSEN = (
     ('gymnasium.envs.registration', 'EnvSpec'),
     ('rlframe.envs.base_env', 'EnvFactory'),
-    ('rlframe.envs.base_env', 'MakeEnv'),
 )
 """Classes whose objects describe or create envs: the config chooses them, not a state."""
 CONFIGURED = ('render_mode', 'spec', '_cached_spec', 'env_fns')
@@ -116,7 +114,7 @@ class RefusedError(Exception):
 class Classes:
     """The classes that a state of an env may name: those of its own code, and those that its constructor used.
 
-    Its own code is each package, or folder of single files, that a class of the env or of a wrapper comes from.
+    Its own code is each package, or module outside of packages, that a class of the env or of a wrapper comes from.
 
     Args:
         layers: The env and its wrappers.
@@ -127,7 +125,6 @@ class Classes:
         modules = {module_of(kind) for kind in classes} - sys.stdlib_module_names
         self._packages = {name.partition('.')[0] for name in modules} - PARTLY
         self._modules = {name for name in modules if name.partition('.')[0] not in PARTLY}
-        self._folders = {folder for name in self._modules if (folder := _folder(name))}
         self._known: dict[str, type] = {}
 
     def remember(self, kind: type) -> None:
@@ -175,9 +172,7 @@ class Classes:
         if module not in sys.modules or (module in sys.stdlib_module_names and module != '__main__'):
             return False
         package = module.partition('.')[0]
-        if module.startswith(LIBRARIES) or module in self._modules or package in self._packages:
-            return True
-        return package not in PARTLY and '.' not in module and _folder(module) in self._folders
+        return module.startswith(LIBRARIES) or module in self._modules or package in self._packages
 
 
 def acts(kind: type) -> bool:
@@ -187,15 +182,6 @@ def acts(kind: type) -> bool:
     """
     does_step = any(hasattr(kind, name) for name in ('step', 'reset', 'step_async'))
     return does_step or any('__call__' in vars(base) for base in kind.__mro__)
-
-
-def _folder(module: str) -> str | None:
-    """Returns the folder of a module that is a single file and not installed."""
-    file = getattr(sys.modules.get(module), '__file__', None)
-    if '.' in module or not isinstance(file, str):
-        return None
-    folder = os.path.dirname(os.path.abspath(file))
-    return None if os.path.basename(folder) in ('site-packages', 'dist-packages') else folder
 
 
 def fingerprint(value: Any, layers: Iterable[Any] = (), seen: frozenset[int] = frozenset()) -> str | None:

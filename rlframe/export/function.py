@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 from torch import nn
 
-from rlframe.data.observation import bounds_of, plain_parts
-from rlframe.data.timestep import Array, BoolArray, EnvSpec
+from rlframe.data.observation import BAD_OBS, bounds_of, pack_into, plain_parts
+from rlframe.data.timestep import Array, BoolArray, EnvSpec, is_finite
 from rlframe.errors import IncompatibleError, NonFiniteError, ObservationError
 from rlframe.model.core import MLP
 from rlframe.policy import Policy
 from rlframe.policy.parts.actions import float_bounds
 from rlframe.policy.parts.normalize import OBS_CLIP
-from rlframe.utils.serialize import field_path, leaves, struct_dtype
+from rlframe.utils.serialize import leaves, struct_dtype
 
 Kind = tuple[np.dtype[Any], tuple[int, ...]]
 """Type and shape of one observation as an array."""
@@ -34,37 +34,34 @@ def to_rows(obs: Any, kind: Kind) -> tuple[Array, bool]:
         Rows [n, ...], and whether it was a single observation, n = 1.
 
     Raises:
-        ObservationError: If it has another structure, shape or type; with both.
+        ObservationError: If it has another structure, shape or type.
         NonFiniteError: If it contains a NaN or an infinity.
     """
     dtype, shape = kind
     if dtype.names is not None and isinstance(obs, list):
         return np.concatenate([np.zeros((0, *shape), dtype), *(to_rows(one, kind)[0] for one in obs)]), False
-    given = [(path, _array(part, path)) for path, part in _parts(obs, dtype, 'obs')]
-    wanted = [leaf for _, leaf in leaves(np.zeros(shape, dtype))]
-    first, one = given[0][1].shape, wanted[0].shape
-    count = len(given[0][1]) if first[1:] == one and len(first) > len(one) else None
-    rows = np.zeros((1 if count is None else count, *shape), dtype)
-    for (path, values), leaf, (_, column) in zip(given, wanted, leaves(rows), strict=True):
-        _check_part(values, leaf, count, path)
-        np.copyto(column, values, 'unsafe')
-    return rows, count is None
+    try:
+        first, axes = _first_part(obs, dtype, shape)
+        is_one = first.ndim <= axes
+        rows = np.zeros((1 if is_one else len(first), *shape), dtype)
+        pack_into(obs, rows[0, ...] if is_one else rows)
+    except BAD_OBS as error:
+        got = f'{obs.dtype} of shape {obs.shape}' if isinstance(obs, np.ndarray) else type(obs).__name__
+        expected = f'{dtype} of shape {shape} for one env, with a leading axis for n envs'
+        message = f"it is not of the policy's space, {error}"
+        raise ObservationError(message, where='obs', got=got, expected=expected) from error
+    for path, values in leaves(rows, 'obs'):
+        if not is_finite(values):
+            raise NonFiniteError(f'{path}: it contains NaN or infinity: {values}')
+    return rows, is_one
 
 
-def _parts(obs: Any, dtype: np.dtype[Any], path: str) -> Iterator[tuple[str, Any]]:
-    """Yields the path and the value of each plain part that an observation should have."""
-    names = dtype.names
-    if names is None:
-        yield path, obs
-        return
-    if isinstance(obs, tuple) and len(obs) == len(names):
-        obs = dict(zip(names, obs, strict=True))
-    given = names_of(obs)
-    if set(given) != set(names):
-        got = list(given) or type(obs).__name__
-        raise ObservationError('it has other parts', where=path, got=got, expected=f'the parts {list(names)}')
-    for name in names:
-        yield from _parts(obs[name], dtype[name].base, field_path(path, name))
+def _first_part(obs: Any, dtype: np.dtype[Any], shape: tuple[int, ...]) -> tuple[Array, int]:
+    """Returns the first plain part of an observation, or of n of them, and the number of axes of one."""
+    while dtype.names is not None:
+        obs = obs[0] if isinstance(obs, tuple) else obs[dtype.names[0]]
+        dtype, shape = dtype[dtype.names[0]].base, dtype[dtype.names[0]].shape
+    return np.asarray(obs), len(shape)
 
 
 def names_of(obs: Any) -> tuple[str, ...]:
@@ -72,47 +69,6 @@ def names_of(obs: Any) -> tuple[str, ...]:
     if isinstance(obs, Mapping):
         return tuple(obs)
     return getattr(getattr(obs, 'dtype', None), 'names', None) or ()
-
-
-def _array(value: Any, path: str) -> Array:
-    try:
-        array = np.asarray(value)
-    except ValueError as error:
-        raise ObservationError(f'it is not an array of numbers: {error}', where=path) from error
-    if array.dtype.kind not in 'biuf':
-        got = _described(array)
-        raise ObservationError('it is not an array of numbers', where=path, got=got, expected='numbers')
-    return array
-
-
-def _check_part(values: Array, one: Array, count: int | None, path: str) -> None:
-    """Checks a part of an observation, or of ``count`` of them, against that of one observation."""
-    shape = one.shape if count is None else (count, *one.shape)
-    if values.shape != shape:
-        many = str(('n', *one.shape)).replace("'", '')
-        expected = f'{one.dtype} of shape {one.shape} for one env, {many} for n envs'
-        expected += '' if count is None else f', here {count} as in the other parts'
-        got = _described(values)
-        raise ObservationError('it has a different shape', where=path, got=got, expected=expected)
-    if not _fits(values, one.dtype):
-        got, expected = str(values.dtype), str(one.dtype)
-        raise ObservationError('the numbers are of another type', where=path, got=got, expected=expected)
-    if not np.isfinite(values).all():
-        raise NonFiniteError(f'{path}: it contains NaN or infinity: {values}')
-
-
-def _fits(values: Array, dtype: np.dtype[Any]) -> bool:
-    """Whether numbers can be converted without becoming others: whole ones that are in range, and any to real ones."""
-    if np.can_cast(values.dtype, dtype, 'safe') or dtype.kind == 'f':
-        return True
-    if values.dtype.kind == 'f' or dtype.kind == 'b':
-        return False
-    limits = np.iinfo(dtype)
-    return bool((values >= limits.min).all() and (values <= limits.max).all())
-
-
-def _described(array: Array) -> str:
-    return f'{array.dtype} of shape {array.shape}'
 
 
 class Bounds:

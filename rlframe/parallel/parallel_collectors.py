@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from rlframe.errors import MessageError
 from rlframe.parallel.base_parallel_collector import BaseParallelCollector, Evaluation
 from rlframe.parallel.held_weights import Acting, ActingExtras, ParallelCollectorConfig
 from rlframe.parallel.transport.messages import Task
@@ -44,7 +43,6 @@ class MarineParallelCollector(BaseParallelCollector):
 
     def _take_seats(self, task: Task) -> None:
         parts, player_num = self._collecting(), self._collecting().env.spec.player_num
-        self._check(task, player_num)
         pair = (tuple(task.policies), tuple(task.active))
         plays_itself = len(set(task.policies)) == 1
         is_new = pair != self._pair
@@ -64,17 +62,6 @@ class MarineParallelCollector(BaseParallelCollector):
             self._seat = collector.recorded.index(True)
             collector.reset_policy([self._face(parts.trained, parts.random, task, slot) for slot in slots])
         collector.reset_env()
-
-    def _check(self, task: Task, player_num: int) -> None:
-        if len(task.policies) not in (1, player_num) or len(task.active) != len(task.policies):
-            raise MessageError(
-                f'a game of {player_num} players',
-                where='Task.policies',
-                got=task.policies,
-                expected=f'one name, or {player_num}, and as many flags',
-            )
-        if task.kind == 'collect' and not any(task.active):
-            raise MessageError('no policy of the task records data', where='Task.active', got=task.active)
 
     def _face(self, faces: Any, random: Any, task: Task, slot: int) -> Any:
         return random[slot] if task.policies[slot] == RANDOM else faces[slot]
@@ -103,7 +90,6 @@ class MarineParallelCollector(BaseParallelCollector):
         names = tuple(task.policies)
         if names == self._pair_evaluated:
             return
-        self._check(task, evaluation.env.spec.player_num)
         self._pair_evaluated = names
         faces = evaluation.policy
         if evaluation.opened is not None and RANDOM not in names:
@@ -121,21 +107,11 @@ class ZerglingParallelCollector(BaseParallelCollector):
     """Collects and evaluates with a single policy, which in a game acts for all players."""
 
     def _take_seats(self, task: Task) -> None:
-        self._only_policy(task)
+        """Has nothing to prepare: there is one policy."""
 
     def _acting(self, faces: Any, task: Task) -> list[Acting]:
-        return [Acting(0, faces, self._only_policy(task))]
+        (name,) = task.policies
+        return [Acting(0, faces, name)]
 
     def _measured(self, parts: Parts) -> ActingExtras:
         return ActingExtras(parts.trained, self._weights.in_lockstep)
-
-    def _only_policy(self, task: Task) -> str:
-        if len(task.policies) != 1:
-            raise MessageError(
-                "collector.type='zergling' acts with one policy",
-                where='Task.policies',
-                got=task.policies,
-                expected='a list of one name',
-                remedy="Games with several policies need the parallel collector 'marine'.",
-            )
-        return task.policies[0]

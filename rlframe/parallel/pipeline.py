@@ -411,11 +411,7 @@ class ParallelPipeline(HasGoal, CoordinatedRun):
 
     def _leave(self, after_tick: Callable[[ParallelPipeline], bool] | None) -> None:
         """Waits until the workers have left, as their last data and states still arrive; then saves."""
-        end = monotonic() + self.cfg.parallel.close_timeout
-        while monotonic() < end and self.coordinator.workers.by_id:
-            if after_tick is not None:
-                after_tick(self)
-            time.sleep(TICK)
+        self._wait(self.cfg.parallel.close_timeout, after_tick)
         self._end()
         self.coordinator.raise_failure()
         self.loop.stopped = self.coordinator.commander.stopped
@@ -423,11 +419,12 @@ class ParallelPipeline(HasGoal, CoordinatedRun):
         self.hooks.end(self.solved, self.finished)
         self.save_latest()
 
-    def _dismiss(self, reason: str) -> None:
-        """Tells workers that came from elsewhere that the run is over, and waits a moment until they have left."""
-        self.coordinator.shut_down(reason)
-        end = monotonic() + min(self.cfg.parallel.close_timeout, DISMISS_SECONDS)
+    def _wait(self, seconds: float, after_tick: Callable[[ParallelPipeline], bool] | None = None) -> None:
+        """Waits until all workers have left, for so many seconds at most."""
+        end = monotonic() + seconds
         while monotonic() < end and self.coordinator.workers.by_id:
+            if after_tick is not None:
+                after_tick(self)
             time.sleep(TICK)
 
     def _end(self) -> None:
@@ -439,8 +436,9 @@ class ParallelPipeline(HasGoal, CoordinatedRun):
         """Ends all workers after an error, and saves an emergency checkpoint if there is a state to save."""
         lost = error.message if isinstance(error, WorkerLostError) else ''
         try:
-            if lost and self.crew is None:
-                self._dismiss(lost[:MAX_TEXT])
+            if lost and self.crew is None:  # workers from elsewhere are told
+                self.coordinator.shut_down(lost[:MAX_TEXT])
+                self._wait(min(self.cfg.parallel.close_timeout, DISMISS_SECONDS))
             self._end()
             if lost:  # no request was half handled, so this is a state to resume from
                 self.save_latest()

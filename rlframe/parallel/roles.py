@@ -23,6 +23,7 @@ from rlframe.parallel.comm import (
     get_parallel_collector_cls,
 )
 from rlframe.parallel.comm_learner import LearnerParts
+from rlframe.parallel.comm_worker import CommWorker
 from rlframe.parallel.transport.answering import Server
 from rlframe.parallel.transport.base import Transport
 from rlframe.pipeline import build
@@ -217,8 +218,6 @@ logger = logging.getLogger('rlframe.parallel')
 
 PAUSE = 1.0
 """Seconds before a worker that died is replaced."""
-NOTICE_SECONDS = 60.0
-"""Seconds after which the log says that a worker that was started has not joined."""
 LEAVE_SECONDS = 5.0
 """Seconds that workers get to end when they are told to by a signal."""
 
@@ -254,7 +253,6 @@ class Crew:
         """Number of replacements so far."""
         self._deaths: dict[str, deque[float]] = {}
         self._due: dict[str, float] = {}  # when a replacement is started, by name
-        self._seen: dict[str, float] = {}  # when each was started, present or missed, at last
 
     def start(self, counts: Mapping[str, int]) -> None:
         """Starts as many workers of each role."""
@@ -264,7 +262,6 @@ class Crew:
                 self._launch(name)
 
     def _launch(self, name: str) -> None:
-        self._seen[name] = self._clock()
         self.members[name] = self._launcher.launch(self._roles[name], name)
 
     def look(self) -> None:
@@ -285,13 +282,8 @@ class Crew:
                 member.end(0.0)
                 self._coordinator.workers.forget_loss(role, name)
                 self._plan(name, f'it was lost and did not come back within {self._grace:g} s')
-            elif self._coordinator.expect(role, name):
-                self._seen[name] = self._clock()
-            elif self._clock() - self._seen[name] > NOTICE_SECONDS:
-                self._seen[name] = self._clock()
-                logger.warning(
-                    '%s is running, but did not join within %g s; the run waits for it', name, NOTICE_SECONDS
-                )
+            else:
+                self._coordinator.expect(role, name)
 
     def _plan(self, name: str, how: str) -> None:
         """Decides when a worker is replaced."""
@@ -325,33 +317,14 @@ def _end(member: Launched) -> None:
     member.end(LEAVE_SECONDS if member.ended is None else 0.0)
 
 
-class WorkerThread:
-    """A comm collector or comm learner in a thread."""
-
-    def __init__(self, worker: Any) -> None:
-        self._worker = worker
-        worker.start()
-
-    @property
-    def ended(self) -> str | None:
-        """None while it runs; then how it ended."""
-        try:
-            return '' if self._worker.wait(0) else None
-        except Exception as error:
-            return f'{type(error).__name__}: {error}'
-
-    def end(self, seconds: float) -> None:
-        """Asks it to end, and waits for it; a thread cannot be killed, but its envs and its connection are closed."""
-        self._worker.close()
-
-
 @LAUNCHER_REGISTRY.register('in_process')
 class ThreadLauncher(Launcher):
     """Starts workers as threads."""
 
-    def launch(self, role: str, name: str) -> WorkerThread:
-        """Starts a worker; see ``Launcher.launch``."""
-        return WorkerThread(make_worker(self._cfg, role, name, transport=self._server.connect()))
+    def launch(self, role: str, name: str) -> Launched:
+        worker: CommWorker = make_worker(self._cfg, role, name, transport=self._server.connect())
+        worker.start()
+        return worker
 
 
 @LAUNCHER_REGISTRY.register('flask_fs')
@@ -363,7 +336,6 @@ class ProcessLauncher(Launcher):
         self._config = to_bytes(cfg, 'config')
 
     def launch(self, role: str, name: str) -> ChildProcess:
-        """Starts a worker; see ``Launcher.launch``."""
         logger, words = logging.getLogger(f'rlframe.{role}'), (role, name, self._server.address)
         try:
             return ChildProcess(

@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from rlframe.pipeline.serial import SerialPipeline
     from rlframe.policy import CollectMode, EvalMode, Policy
     from rlframe.worker import BaseLearner, BaseSerialCommander, IBuffer, ISerialCollector, ISerialEvaluator
-    from rlframe.worker.collector.joint_policy import PastSelves
     from rlframe.worker.collector.rollout import Parts
 
 logger = logging.getLogger('rlframe.checkpoint')
@@ -426,22 +425,6 @@ def make_learner(
     return learner
 
 
-def collecting_policy(cfg: ExperimentConfig, policy: Policy) -> CollectMode | PastSelves:
-    """Returns the policy that acts in the collector's envs, together with its past selves if the config says so."""
-    options = cfg.policy.collect.collector.get('past_selves')
-    if options is None or options.snapshot_freq is None:
-        return policy.collect_mode
-    from rlframe.policy import create_policy
-    from rlframe.worker.collector.joint_policy import PastSelves
-
-    def make_opponent() -> EvalMode:
-        model, spec = copy.deepcopy(policy.get_attribute('model')), policy.get_attribute('spec')
-        return create_policy(cfg.policy, spec, model=model, enable_field=('eval',)).eval_mode
-
-    rng = component_rng(cfg.seed, 'past_selves')
-    return PastSelves(policy.collect_mode, make_opponent, rng=rng, **options)
-
-
 def make_evaluator(
     cfg: ExperimentConfig, backend: Backend, policy: Policy, spec: EnvSpec, **common: Any
 ) -> ISerialEvaluator:
@@ -482,7 +465,7 @@ def fill_at_random(pipeline: SerialPipeline) -> None:
         return
     collector.reset_policy(random_actor(cfg, pipeline.policy))
     collected = collector.collect(count, random_collect=True, record_random_collect=False)
-    collector.reset_policy(collecting_policy(cfg, pipeline.policy))
+    collector.reset_policy(pipeline.policy.collect_mode)
     buffer.push(collector.training_data(collected), pipeline.progress.envstep)
 
 

@@ -28,6 +28,7 @@ from rlframe.policy.parts.compiled import (
 from rlframe.policy.parts.fit import check_fit, check_network, check_sizes
 from rlframe.policy.parts.memory import Memory
 from rlframe.policy.parts.normalize import NORMALIZE_OBS, NORMALIZE_REWARD, Normalizer
+from rlframe.policy.parts.optim import NAN_POLICY
 from rlframe.policy.parts.options import INFERENCE, INIT_FROM, ModelConfig, network_options
 from rlframe.policy.parts.random_policy import random_collect_mode
 from rlframe.policy.parts.random_shift import RANDOM_SHIFT, RandomShift, check_shift
@@ -50,10 +51,9 @@ class LearnConfig(Section):
     """Section ``learn`` of every policy."""
 
     num_learners: int = option(NUM_LEARNERS)
-
     max_learner_restarts: int = option(MAX_LEARNER_RESTARTS)
-
     random_shift: int = option(RANDOM_SHIFT)
+    nan_policy: Literal['raise', 'skip', 'ignore'] = option(NAN_POLICY)
 
 
 N_SAMPLE = Field(

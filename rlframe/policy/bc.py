@@ -12,7 +12,7 @@ from rlframe.data.timestep import Array, Batch, IntArray
 from rlframe.errors import ConfigError
 from rlframe.policy.base_policy import LearnConfig, Policy, PolicyConfig
 from rlframe.policy.parts.actions import IMPOSSIBLE, mask_of, masked
-from rlframe.policy.parts.optim import NAN_POLICY, OPTIMIZER, Optimizer
+from rlframe.policy.parts.optim import OPTIMIZER, Optimizer
 from rlframe.policy.parts.options import (
     BATCH_SIZE,
     ImageModel,
@@ -34,7 +34,6 @@ class BCLearn(LearnConfig):
     learning_rate: Schedule = option(learning_rate(1e-3, over='env steps that were read'))
     grad_clip_norm: float | None = option(grad_clip_norm())
     optimizer: Literal['adam', 'rmsprop'] = option(OPTIMIZER)
-    nan_policy: Literal['raise', 'skip', 'ignore'] = option(NAN_POLICY)
 
 
 class BCConfig(PolicyConfig):

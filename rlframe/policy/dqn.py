@@ -14,7 +14,14 @@ from easydict import EasyDict
 from rlframe.data.faces import Metrics
 from rlframe.data.timestep import Array, Batch, FloatArray, IntArray, TimeStep
 from rlframe.errors import ConfigError
-from rlframe.policy.base_policy import N_SAMPLE, CollectConfig, OtherConfig, Policy, PolicyConfig
+from rlframe.policy.base_policy import (
+    N_SAMPLE,
+    CollectConfig,
+    LearnConfig,
+    OtherConfig,
+    Policy,
+    PolicyConfig,
+)
 from rlframe.policy.parts.actions import IMPOSSIBLE, mask_of, masked, random_allowed
 from rlframe.policy.parts.optim import ADAM_EPS, Optimizer, Targets
 from rlframe.policy.parts.options import (
@@ -31,7 +38,6 @@ from rlframe.policy.parts.options import (
     schedule_of,
 )
 from rlframe.policy.parts.sequences import Rows
-from rlframe.policy.td import INPUTS, TDConfig, TDLearn
 from rlframe.registry import POLICY_REGISTRY
 from rlframe.utils.field import option
 from rlframe.utils.lazy import torch
@@ -40,6 +46,29 @@ SettingsOf = Callable[[Mapping[str, Any], int, int], Mapping[str, Any]]
 """Maps the settings of collection, the place of a collector and their number to the settings of that collector."""
 LEAST_BONUS = -1.0
 """Lower bound of what the log-policy adds to a reward, before its weight."""
+
+INPUTS = 'obs', 'next_obs', 'action', 'reward', 'terminated', 'value_gamma', 'IS'
+"""Columns of transitions that an update reads, where there are such."""
+
+
+def _has_priorities(policy: type[Any], cfg: Any) -> ConfigError | None:
+    """Refuses importance weights if there are no priorities."""
+    if cfg.priority or not cfg.priority_IS_weight:
+        return None
+    return ConfigError('policy.priority_IS_weight=True needs policy.priority=True')
+
+
+class TDConfig(PolicyConfig):
+    """Options of every policy that learns values from a replay buffer by temporal differences."""
+
+    priority: bool = option(
+        False, doc='whether TD errors become the priorities of the replay buffer', rule=_has_priorities
+    )
+    priority_IS_weight: bool = option(  # noqa: N815  # DI-engine's name of the option
+        False, doc='whether losses are weighted by importance sampling', rule=_has_priorities
+    )
+    discount_factor: float = option(DISCOUNT_FACTOR)
+    nstep: int = option(1, range='[1, inf)', unit='env steps', doc='rewards summed before bootstrapping')
 
 
 class QOther(OtherConfig):
@@ -78,7 +107,7 @@ class DQNModel(ImageModel):
     )
 
 
-class DQNLearn(TDLearn):
+class DQNLearn(LearnConfig):
     """Section ``learn`` of a DQN."""
 
     update_per_collect: int = option(UPDATE_PER_COLLECT)

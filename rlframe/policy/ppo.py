@@ -18,7 +18,7 @@ from rlframe.policy.base_policy import CollectConfig, LearnConfig, Policy, Polic
 from rlframe.policy.parts.actions import IMPOSSIBLE, mask_of, masked
 from rlframe.policy.parts.memory import UNROLL_LEN, MemoryModel, sequence_batches
 from rlframe.policy.parts.normalize import RunningMoments
-from rlframe.policy.parts.optim import ADAM_EPS, NAN_POLICY, OPTIMIZER, Optimizer
+from rlframe.policy.parts.optim import ADAM_EPS, OPTIMIZER, Optimizer
 from rlframe.policy.parts.options import (
     DISCOUNT_FACTOR,
     EPOCH_PER_COLLECT,
@@ -122,7 +122,6 @@ class PPOLearn(LearnConfig):
     )
     grad_clip_norm: float | None = option(grad_clip_norm(default=0.5))
     optimizer: Literal['adam', 'rmsprop'] = option(OPTIMIZER)
-    nan_policy: Literal['raise', 'skip', 'ignore'] = option(NAN_POLICY)
     adam_eps: float = option(ADAM_EPS.having(1e-5))
 
 

@@ -11,7 +11,7 @@ from rlframe.data.returns import gae
 from rlframe.data.timestep import Array, Batch, FloatArray
 from rlframe.policy.base_policy import CollectConfig, LearnConfig
 from rlframe.policy.dqn import QConfig, QPolicy
-from rlframe.policy.parts.optim import NAN_POLICY, Optimizer
+from rlframe.policy.parts.optim import Optimizer
 from rlframe.policy.parts.options import (
     BATCH_SIZE,
     DISCOUNT_FACTOR,
@@ -53,7 +53,6 @@ class PQNLearn(LearnConfig):
     batch_size: int = option(BATCH_SIZE.having(256))
     learning_rate: Schedule = option(learning_rate(1e-3))
     grad_clip_norm: float | None = option(grad_clip_norm(default=10.0))
-    nan_policy: Literal['raise', 'skip', 'ignore'] = option(NAN_POLICY)
 
 
 class PQNCollect(CollectConfig):

@@ -15,6 +15,7 @@ from rlframe.data.timestep import Array, Batch, IntArray, TimeStep
 from rlframe.errors import ConfigError
 from rlframe.policy.base_policy import Policy
 from rlframe.policy.c51 import ATOMS, project
+from rlframe.policy.dqn import INPUTS
 from rlframe.policy.parts.actions import ActionBounds, ExplorationNoise
 from rlframe.policy.parts.entropy import EntropyWeight
 from rlframe.policy.parts.memory import priority_of_sequences, remembered
@@ -30,7 +31,6 @@ from rlframe.policy.qac_options import (
     critic_num,
 )
 from rlframe.policy.qrdqn import quantile_huber_loss
-from rlframe.policy.td import INPUTS
 from rlframe.utils.lazy import torch
 from rlframe.utils.schema import array, check_state
 

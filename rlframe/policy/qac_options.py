@@ -8,8 +8,9 @@ from typing import Any, Literal
 from easydict import EasyDict
 
 from rlframe.errors import ConfigError
-from rlframe.policy.base_policy import CollectConfig
+from rlframe.policy.base_policy import CollectConfig, LearnConfig
 from rlframe.policy.c51 import check_atoms
+from rlframe.policy.dqn import TDConfig
 from rlframe.policy.parts.memory import BURN_IN, PRIORITY_ETA, MemoryModel
 from rlframe.policy.parts.options import (
     UPDATE_PER_COLLECT,
@@ -19,7 +20,6 @@ from rlframe.policy.parts.options import (
     learning_rate,
     refused,
 )
-from rlframe.policy.td import TDConfig, TDLearn
 from rlframe.utils.field import option
 
 
@@ -32,7 +32,7 @@ class QACModel(MemoryModel):
     twin_critic: bool = option(True, doc='whether to use two critics')
 
 
-class QACLearn(TDLearn):
+class QACLearn(LearnConfig):
     """Section ``learn`` of every actor-critic with Q-functions."""
 
     update_per_collect: int = option(UPDATE_PER_COLLECT.having(8))

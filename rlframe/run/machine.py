@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import platform
+from collections.abc import Iterator
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -19,6 +20,7 @@ else:
     torch = LazyModule('torch')
 
 
+CONTROL_GROUPS = Path('/sys/fs/cgroup')
 PACKAGES = ('torch', 'numpy', 'gymnasium')
 WAITING = ('OMP_WAIT_POLICY', 'GOMP_SPINCOUNT')
 """Settings of what idle threads of OpenMP do."""
@@ -32,13 +34,17 @@ def usable_cores() -> int:
 
 
 def available_memory() -> float:
-    """Returns the number of bytes that can be allocated without swapping; infinity if the system does not report it."""
+    """Returns the number of bytes that can be allocated without swapping; infinity if the system does not report it.
+
+    Limits of containers and of jobs, as of Docker, Kubernetes and Slurm, count (control groups, version 2).
+    """
     try:
         with open('/proc/meminfo') as file:
             fields = dict(line.split(':') for line in file)
     except OSError:
         return math.inf
-    return int(fields['MemAvailable'].split()[0]) * 1024 if 'MemAvailable' in fields else math.inf
+    free = int(fields['MemAvailable'].split()[0]) * 1024 if 'MemAvailable' in fields else math.inf
+    return min([free, *map(_left_in_group, _control_groups())])
 
 
 def free_memory(device: torch.device | None) -> float:
@@ -46,6 +52,28 @@ def free_memory(device: torch.device | None) -> float:
     if device is None or device.type != 'cuda':
         return available_memory()
     return float(torch.cuda.mem_get_info(device)[0])
+
+
+def _control_groups() -> Iterator[Path]:
+    """Yields the folder of the control group of this process, and of the groups that contain it."""
+    try:
+        lines = Path('/proc/self/cgroup').read_text(encoding='utf-8').splitlines()
+    except OSError:
+        return
+    for line in lines:
+        if line.startswith('0::'):
+            own = Path(line.removeprefix('0::').lstrip('/'))
+            yield from (CONTROL_GROUPS / part for part in (own, *own.parents))
+
+
+def _left_in_group(folder: Path) -> float:
+    """Returns the bytes that a control group has left; infinity if it has no limit."""
+    try:
+        most, used = (int((folder / name).read_text()) for name in ('memory.max', 'memory.current'))
+        stat = dict(line.split() for line in (folder / 'memory.stat').read_text().splitlines())
+    except (OSError, ValueError):  # there is no such group here, or its limit is 'max'
+        return math.inf
+    return max(most - used + int(stat.get('inactive_file', 0)), 0)
 
 
 def demand_memory(

@@ -6,23 +6,20 @@ import csv
 import dataclasses
 import json
 import math
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from time import monotonic
 from typing import Any
 
-from ray.tune import Callback
-from rich.console import Group, RenderableType
-from rich.table import Table
-from rich.text import Text
+from ray.tune import CLIReporter
 
 from rlframe.app.figure import can_draw, save_figure, scatter_panels
 from rlframe.config import split_config, write_total_config
 from rlframe.errors import RLFrameError
 from rlframe.export.artifact import open_source
 from rlframe.export.exporter import FORMATS
-from rlframe.pipeline.live import LONGEST_SECONDS, MEASURED_SECONDS, Shown
-from rlframe.scores import clock_text, number_text
+from rlframe.scores import clock_text
 from rlframe.tune.trial import (
     BUDGET_PARTS,
     CHECKPOINT,
@@ -30,141 +27,42 @@ from rlframe.tune.trial import (
     SEARCH,
     TrialBase,
     compile_trial,
-    short_value,
     trial_options,
 )
 
-ROWS = 20
-"""Trials that are shown at most: those that run, then the best."""
 
-
-class TrialTable(Callback):  # type: ignore[misc]  # Ray is untyped
-    """Shows each trial's options, progress and score: a table on a terminal, a line now and then elsewhere.
+class TrialTable(CLIReporter):  # type: ignore[misc]  # Ray is untyped
+    """Ray's own table of the trials, with the score by which they are compared and the time left, on the standard error.
 
     Args:
-        metric: Score by which trials are compared.
-        mode: ``max`` or ``min``.
+        metric: That score.
     """
 
-    def __init__(self, metric: str, mode: str = 'max') -> None:
-        self._metric, self._mode = metric, mode
-        self._shown: Shown | None = None
-        self._begin, self._total = monotonic(), 0
-        self._begun_at: float | None = (
-            None  # share of the search that was done at the start, if it is resumed
-        )
+    _first: tuple[float, float] | None = (
+        None  # when the search began to be shown, and the share that was done then
+    )
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), '_shown': None}
+    def __init__(self, metric: str) -> None:
+        columns = {metric: metric, 'timesteps_total': 'env steps', 'training_iteration': 'evaluations'}
+        super().__init__(metric_columns=columns, print_intermediate_tables=True, sort_by_metric=True)
 
-    def setup(
-        self,
-        stop: Any = None,
-        num_samples: int | None = None,
-        total_num_samples: int | None = None,
-        **info: Any,
-    ) -> None:
-        """Begins to show."""
-        self._total = total_num_samples or 0
-        self._begin = monotonic()
-        self._shown = Shown()
-        self._shown.__enter__()
+    def report(self, trials: list[Any], done: bool, *sys_info: str) -> None:
+        """Prints the table, with the time left if no further trial ends early."""
+        share = sum(map(_done, trials)) / max(self._total_samples or 0, len(trials), 1)
+        begin, before = self._first = self._first or (monotonic(), share)
+        seconds = (1 - share) * (monotonic() - begin) / (share - before) if share > before else None
+        left = '--:--' if seconds is None else clock_text(seconds)
+        super().report(trials, done, *sys_info, *([] if done else [f'About {left} left']))
 
-    def on_step_end(self, iteration: int, trials: Sequence[Any], **info: Any) -> None:
-        """Shows the trials as they are, if it is time to."""
-        self._show(trials)
-
-    def on_experiment_end(self, trials: Sequence[Any], **info: Any) -> None:
-        """Shows the trials for the last time, and gives the terminal back."""
-        self._show(trials, final=True)
-        if self._shown is not None:
-            self._shown.__exit__()
-
-    def _show(self, trials: Sequence[Any], final: bool = False) -> None:
-        def picture(width: int | None) -> RenderableType:
-            line = Text(self._line(trials))
-            return line if width is None else Group(line, self._table(trials))
-
-        if self._shown is not None:
-            self._shown.show_picture(picture, final)
-
-    def _line(self, trials: Sequence[Any]) -> str:
-        states = [trial.status for trial in trials]
-        counts = ', '.join(f'{states.count(s)} {word}' for s, word in WORDS.items() if s in states)
-        folder = [Path(trial.storage.experiment_fs_path).name for trial in trials[:1] if trial.storage]
-        parts = [*folder, f'trials: {counts or "none yet"}' + (f' of {self._total}' if self._total else '')]
-        scored = [trial for trial in trials if not math.isnan(self._best(trial))]
-        if scored:
-            best = min(scored, key=self._order)
-            options = ', '.join(f'{k.rpartition(".")[2]}={short_value(v)}' for k, v in _own(best).items())
-            parts.append(f'best {number_text(self._best(best))} ({best.trial_id}: {options})')
-        parts.append(clock_text(monotonic() - self._begin))
-        if any(state in LATER for state in states):
-            left = self._seconds_left(trials)
-            parts.append(f'about {"--:--" if left is None else clock_text(left)} left')
-        return ' | '.join(parts)
-
-    def _seconds_left(self, trials: Sequence[Any]) -> float | None:
-        """Estimates the seconds until all trials end, from the spent parts of their budgets; None if unknown.
-
-        Trials that are still to be ended early end sooner than that.
-        """
-        done = sum(map(_done, trials)) / max(self._total, len(trials))
-        seconds = monotonic() - self._begin
-        if self._begun_at is None:
-            self._begun_at = done
-        if seconds < MEASURED_SECONDS or done <= self._begun_at:
-            return None
-        left = (1 - done) * seconds / (done - self._begun_at)
-        return left if left < LONGEST_SECONDS else None
-
-    def _table(self, trials: Sequence[Any]) -> Table:
-        keys = list(dict.fromkeys(key for trial in trials for key in _own(trial)))
-        heads = ['trial', 'state', *(key.rpartition('.')[2] for key in keys), 'evaluations', 'env steps']
-        table = Table(*heads, self._metric, 'best', box=None, pad_edge=False)
-        for trial in sorted(trials, key=lambda t: (t.status != 'RUNNING', self._order(t)))[:ROWS]:
-            last = trial.last_result or {}
-            counts = [f'{last.get(name) or 0:,}' for name in ('training_iteration', 'timesteps_total')]
-            scores = [last.get(self._metric, math.nan), self._best(trial)]
-            options = [short_value(_own(trial).get(key, '')) for key in keys]
-            state = WORDS.get(trial.status, trial.status.lower())
-            shown = ['' if math.isnan(score) else number_text(score) for score in scores]
-            table.add_row(trial.trial_id, state, *options, *counts, *shown)
-        if len(trials) > ROWS:
-            table.caption = f'and {len(trials) - ROWS} more'
-        return table
-
-    def _best(self, trial: Any) -> float:
-        return float(trial.metric_analysis.get(self._metric, {}).get(self._mode, math.nan))
-
-    def _order(self, trial: Any) -> float:
-        score = self._best(trial)
-        return math.inf if math.isnan(score) else (-score if self._mode == 'max' else score)
-
-
-WORDS = {
-    'RUNNING': 'running',
-    'PENDING': 'waiting',
-    'PAUSED': 'paused',
-    'TERMINATED': 'done',
-    'ERROR': 'failed',
-}
-"""States of trials, in words."""
-
-
-LATER = ('RUNNING', 'PENDING', 'PAUSED')
-"""States of trials that are not at their end."""
+    def _print(self, msg: str) -> None:
+        sys.stderr.write(f'{msg}\n')
 
 
 def _done(trial: Any) -> float:
     """Returns the done share of a trial, by its budget in env steps."""
-    if trial.status not in LATER:
+    if trial.is_finished():
         return 1.0
     return min(float((trial.last_result or {}).get(BUDGET_PARTS, 0.0)) / PARTS, 1.0)
-
-
-def _own(trial: Any) -> dict[str, Any]:
-    return trial_options(trial.config)
 
 
 CONFIG, TABLE, PICTURE, POLICY = 'best_config.py', 'trials.csv', 'scores.png', 'best_policy'

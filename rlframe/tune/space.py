@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import Any
 
 from ray import tune
-from ray.tune.search.sample import Categorical, Domain, Float, Integer, LogUniform, Quantized
+from ray.tune.search.sample import Categorical, Domain, Float, Integer, Quantized
 
 from rlframe.config import changeable, full_key, leaf_keys, parse_value
 from rlframe.config.schema import ExperimentConfig
@@ -111,14 +111,6 @@ def _lay(key: str, value: Any, found: dict[str, Any]) -> None:
         if twice := [leaf for leaf in leaf_keys(key, value) if leaf in found_keys]:
             raise ConfigError(f'{twice[0]} is set twice', where='param_space', remedy=ONE_FORM)
         found[key] = value
-
-
-def log_scaled(space: Mapping[str, Any]) -> list[str]:
-    """Returns the keys of a flat search space whose domains are logarithmic."""
-    samplers = {key: getattr(domain, 'sampler', None) for key, domain in space.items()}
-    # the sampler of a quantized domain wraps that of its values
-    inner = {key: getattr(sampler, 'sampler', sampler) for key, sampler in samplers.items()}
-    return [key for key, sampler in inner.items() if isinstance(sampler, LogUniform)]
 
 
 def _has_domain(value: Any) -> bool:

@@ -33,6 +33,7 @@ from rlframe.pipeline import build, memory_needs
 from rlframe.registry import SERIAL_EVALUATOR_REGISTRY, import_modules, nearest
 from rlframe.run.run_folder import check_writable, free_folder
 from rlframe.tune.default_space import default_space
+from rlframe.tune.report import TrialTable
 from rlframe.tune.schedulers import make_scheduler
 from rlframe.tune.space import check_space, flat_space, is_searched
 from rlframe.tune.trainable import RLTrainable, bundles_of
@@ -162,6 +163,7 @@ def make_tuner(  # noqa: PLR0913  # what the command line takes, by keyword
     checkpoint_frequency: int = 1,
     reuse_actors: bool | None = None,
     callbacks: Sequence[Any] = (),
+    progress: bool = False,
     ray_init_config: Mapping[str, Any] | None = None,
 ) -> Tuner:
     """Prepares a search; call ``fit()`` of the returned object to run it.
@@ -196,6 +198,7 @@ def make_tuner(  # noqa: PLR0913  # what the command line takes, by keyword
         reuse_actors: Whether the process of an ended trial is reused for the next one. By default, with all schedulers
             except PBT, for whose paused trials it can leak CPUs of the cluster (ray 2.60, issue 64693).
         callbacks: Callbacks of ``ray.tune``.
+        progress: Whether to show a table of the trials from time to time.
         ray_init_config: Arguments of ``ray.init``, used if Ray is started here.
 
     Raises:
@@ -278,7 +281,8 @@ def make_tuner(  # noqa: PLR0913  # what the command line takes, by keyword
             name=made.name,
             storage_path=str(made.parent),
             stop=dict(stop or {}),
-            verbose=0,
+            verbose=int(progress),
+            progress_reporter=TrialTable(metric) if progress else None,
             callbacks=[*(kind() for kind in LOGGERS), *callbacks],
             failure_config=FailureConfig(max_failures=max_failures),
             sync_config=SyncConfig(sync_artifacts=True),

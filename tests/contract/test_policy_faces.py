@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 from checked_names import names_of
-from test_policy import ENVS, collected, spec_for, train
+from test_policy import ENVS, spec_for, train
 
 from rlframe.backend.ray.arguments import ActorArguments, MakeFromPython
 from rlframe.data import Batch
@@ -20,7 +20,6 @@ from rlframe.policy import Policy, create_policy
 from rlframe.policy.parts.random_policy import random_collect_mode
 from rlframe.registry import POLICY_REGISTRY
 from rlframe.worker import SampleSerialCollector, SequenceReplayBuffer
-from rlframe.worker.collector.joint_policy import as_snapshot
 
 NORMALIZED = {'normalize_obs': True, 'normalize_reward': True}
 SETTINGS = {'eps': 0.9, 'unknown': 1}
@@ -93,24 +92,3 @@ def test_what_is_collected_at_random_has_the_memory_and_trains(name: str, cfg: d
     if cfg:
         assert policy._normalizer.state_dict()['normalizer']['obs.count'] == 64
     check_trains(policy, rows)
-
-
-def test_a_past_self_acts_as_evaluation_did_whatever_the_settings(name: str) -> None:
-    policy = make(name, NORMALIZED)
-    rows = collected(policy)
-    past, space = as_snapshot(make(name, NORMALIZED).eval_mode), policy.spec.observation_space
-    past.load_state_dict(policy.collect_mode.state_dict())
-    then = make(name, NORMALIZED).eval_mode
-    then.load_state_dict(policy.collect_mode.state_dict())
-    train(policy, rows)
-    space.seed(0)
-    ids = np.arange(3)
-    for step in range(4):
-        obs = np.stack([space.sample() for _ in ids])
-        expected = then.forward(obs, ids)
-        got = past.forward(obs, ids, **SETTINGS)
-        for column, values in expected.items():
-            np.testing.assert_array_equal(got[column], values)
-        if step == 1:
-            for face in (past, then):
-                face.reset(ids[1:])

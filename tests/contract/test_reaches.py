@@ -36,7 +36,6 @@ INTERVAL = 'a number, or a text that says a number and a unit'
 REVIEWED = {
     'eval_freq': INTERVAL,
     'collect_print_freq': INTERVAL,
-    'past_selves.snapshot_freq': INTERVAL,
     'league.snapshot_freq': INTERVAL,
     'stall_timeout': 'a number',
     'exp_name': 'a name without slashes; the run folder is always in the working directory',

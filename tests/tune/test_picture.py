@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import itertools
 
-from ray import tune
-
 from rlframe.app.figure import scatter_panels
-from rlframe.tune.space import log_scaled
 
 COLUMNS = {
     'policy.learn.learning_rate': [1e-4 * 1.9**i for i in range(8)],
@@ -39,15 +36,3 @@ def test_domains_that_are_logarithmic_are_drawn_so_and_labels_do_not_overlap() -
         boxes = [label.get_window_extent() for label in labels]
         shown = [box for box in boxes if axes.bbox.x0 - 1 <= (box.x0 + box.x1) / 2 <= axes.bbox.x1 + 1]
         assert all(one.x1 < other.x0 for one, other in itertools.pairwise(shown)), key
-
-
-def test_logarithmic_domains_are_recognised_quantized_ones_too() -> None:
-    space = {
-        'a': tune.loguniform(1e-4, 1e-2),
-        'b': tune.qloguniform(1, 100, 1),
-        'c': tune.lograndint(1, 100),
-        'd': tune.uniform(1, 2),
-        'e': tune.choice([1, 2]),
-        'f': 3,
-    }
-    assert log_scaled(space) == ['a', 'b', 'c']

@@ -174,24 +174,24 @@ def test_the_last_line_is_a_command_that_trains_the_best_trial_further(
 class Shown(NamedTuple):
     """A trial as Tune has it."""
 
-    status: str
-    last_result: dict[str, float]
-    trial_id: str = 'x'
-    config: dict[str, Any] = {}
-    metric_analysis: dict[str, Any] = {}
-    storage: Any = None
+    budget_parts: float
+
+    @property
+    def last_result(self) -> dict[str, float]:
+        return {'budget_parts': self.budget_parts}
+
+    def is_finished(self) -> bool:
+        return self.budget_parts >= 27
 
 
-def test_status_line_says_how_long_the_search_still_takes(monkeypatch: pytest.MonkeyPatch) -> None:
-    now = [100.0]
+def test_table_says_how_long_the_search_still_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, said = [100.0], list[str]()
     monkeypatch.setattr(module, 'monotonic', lambda: now[0])
+    monkeypatch.setattr(module.CLIReporter, 'report', lambda table, trials, done, *info: said.extend(info))
     table = module.TrialTable(METRIC)
-    table._total = 4
-    trials = [Shown('TERMINATED', {}), Shown('RUNNING', {}), Shown('PENDING', {})]
-    assert table._line(trials) == 'trials: 1 running, 1 waiting, 1 done of 4 | 0:00 | about --:-- left'
+    table.set_total_samples(4)
+    table.report([Shown(27), Shown(0)], False)
     now[0] += 60
-    trials[1] = Shown('RUNNING', {'budget_parts': 13.5})  # half of one of four since the start
-    assert table._line(trials).endswith(' | 1:00 | about 5:00 left')
-    now[0] += 3600
-    trials = [Shown('TERMINATED', {})] * 3 + [Shown('ERROR', {})]
-    assert table._line(trials) == 'trials: 3 done, 1 failed of 4 | 1:01:00'
+    table.report([Shown(27), Shown(13.5)], False)  # half of one of four since the start
+    table.report([Shown(27)] * 4, True)
+    assert said == ['About --:-- left', 'About 5:00 left']

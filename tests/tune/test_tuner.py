@@ -77,7 +77,7 @@ def test_asha_stops_the_worst_early_and_the_command_line_says_what_was_best(
     words += ('--scheduler', 'asha', '--env-step', '900', '--out', 'found', '--max-concurrent', '1')
     assert main([*COMMAND, *words]) == 0
     out, err = capsys.readouterr()
-    assert 'env.kwargs.score each of [7, 0, 5, 1]' in out and 'found | trials: 4 done' in err
+    assert 'env.kwargs.score each of [7, 0, 5, 1]' in out and 'Number of trials: 4/4 (4 TERMINATED)' in err
     assert 'best of 4 trials' in out and 'done: eval/mean_reward 7 ' in out
     steps = {}
     for trial in Path('found').glob('trial_*/'):

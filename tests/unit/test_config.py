@@ -13,7 +13,6 @@ import pytest
 from easydict import EasyDict
 
 from rlframe.config import compile_config, read_config, split_config, unread_user_keys, write_total_config
-from rlframe.config.rules import cross_errors
 from rlframe.errors import ConfigError, ConfigErrors, ConfigWarning
 from rlframe.policy.dqn import DQNPolicy
 from rlframe.registry import REGISTRIES
@@ -257,13 +256,6 @@ def test_a_score_on_data_has_a_stop_value_of_its_own(of_env: float | None) -> No
     assert cfg.policy.eval.evaluator.stop_value is None
     unread = unread_user_keys(cfg)
     assert ('env.stop_value' in unread) == (of_env is not None), 'nothing reads that of the env'
-
-
-def test_past_selves_of_a_recurrent_policy_are_refused() -> None:
-    key = 'policy.collect.collector.past_selves.snapshot_freq'
-    assert cross_errors({key: 100}) == cross_errors({key: None, 'policy.learn.burn_in': 2}) == []
-    (error,) = cross_errors({key: 100, 'policy.learn.burn_in': 2})
-    assert error.where == key and 'recurrent' in str(error) and 'expected None' in str(error)
 
 
 def test_a_run_of_one_round_warns_with_the_consequence() -> None:

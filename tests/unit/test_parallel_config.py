@@ -112,11 +112,6 @@ def test_parallel_mode_needs_its_sections() -> None:
         ({'evaluator': {'type': 'metric', 'data': 'x.npz'}}, 'policy.eval.evaluator.type', ['-m serial']),
         ({'collector': {'backend': 'ray'}}, 'policy.collect.collector.backend', ["'local'"]),
         ({'collector': {'overlap': 1}}, 'policy.collect.collector.overlap', ['parallel mode', 'expected 0']),
-        (
-            GAME | {'collector': {'type': 'sample_1v1', 'past_selves': {'snapshot_freq': 5}}},
-            'policy.collect.collector.past_selves.snapshot_freq',
-            ['one_vs_one', 'league.snapshot_freq'],
-        ),
         ({'comm_learner': None}, 'parallel.comm_learner.type', ["comm_learner=dict(type='flask_fs')"]),
         ({'comm_collector': 'flask_fs'}, 'create_config.comm_collector', ["dict(type='...')"]),
     ],

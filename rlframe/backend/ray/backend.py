@@ -93,8 +93,6 @@ def collector_errors(known: Known) -> list[ConfigError]:
             )
         )
     errors += server_errors(known, given)
-    if known.get(f'{COLLECTOR}.past_selves.snapshot_freq') is not None:
-        errors.append(_stays_here(COLLECTOR, 'past selves are snapshots of the policy in this process'))
     if known.get(f'{COLLECTOR}.type') == 'dataset':
         errors.append(_stays_here(COLLECTOR, 'recorded data are read in this process'))
     if known.get('policy.on_policy') and given.get('sync') is False:

@@ -6,11 +6,10 @@ import copy
 import logging
 import sys
 import threading
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from rlframe.backend.actor import Failure, RemoteActor, answers
-from rlframe.backend.ray.session import RaySession, actor_resources, cause_of, connect
+from rlframe.backend.ray.session import FREE_SECONDS, RaySession, actor_resources, cause_of, connect
 from rlframe.errors import ResourceError
 from rlframe.parallel.roles import Launched, Launcher, make_worker
 from rlframe.parallel.transport.answering import Server
@@ -133,7 +132,6 @@ class ActorLauncher(Launcher):
         self._remote: Any = ray.remote(WorkerActor)
 
     def launch(self, role: str, name: str) -> LaunchedActor:
-        """Starts a worker; see ``Launcher.launch``."""
         given = self._config_of(role), role, name, self._server.address
 
         def make(*_: int) -> Any:
@@ -159,36 +157,31 @@ class ActorLauncher(Launcher):
 
 def _reserved(session: RaySession, cfg: ExperimentConfig) -> dict[str, dict[str, float]]:
     """Returns the resources of a worker of each role, which are reserved for all workers."""
-    where = 'parallel.comm_collector.num_cpus'
-    if any(cfg['parallel'][section].num_cpus is None for section in SECTIONS.values()):
-        options = _options(cfg, 1.0)
+    parallel, where = cfg['parallel'], 'parallel.comm_collector.num_cpus'
+    counts = {'learner': 1, 'collector': parallel.collector_num}
+
+    def reserved(cpus: float, wait_s: float = FREE_SECONDS) -> dict[str, dict[str, float]]:
+        options = {role: _resources(role, cfg, cpus) for role in counts}
+        demands = [actor_resources(options[role]) for role in counts for _ in range(counts[role])]
+        session.require(demands, where, wait_s)
+        return options
+
+    if any(parallel[section].num_cpus is None for section in SECTIONS.values()):
         try:
-            session.require(_demands(cfg, options), where, wait_s=0.0)
-            return options
+            return reserved(1.0, wait_s=0.0)
         except ResourceError as error:
             logger.info('the workers share the cores, as Ray does not have one for each: %s', error.message)
-    options = _options(cfg, 0.0)
-    session.require(_demands(cfg, options), where)
-    return options
+    return reserved(0.0)
 
 
-def _options(cfg: ExperimentConfig, cpus: float) -> dict[str, dict[str, float]]:
-    """Returns the resources of a worker of each role, with these CPUs for each of its processes where the options do not say."""
-    found = {}
-    processes = {'collector': 1, 'learner': cfg.policy.learn.get('num_learners', 1)}
-    for role, name in SECTIONS.items():
-        section, count = cfg['parallel'][name], processes[role]
-        found[role] = {
-            'num_cpus': count * cpus if section.num_cpus is None else section.num_cpus,
-            'num_gpus': _gpus(role, cfg, count) if section.num_gpus is None else section.num_gpus,
-        }
-    return found
-
-
-def _demands(cfg: ExperimentConfig, options: Mapping[str, Mapping[str, float]]) -> list[dict[str, float]]:
-    """Returns the resources of each worker, as Ray names them."""
-    counts = {'learner': 1, 'collector': cfg['parallel'].collector_num}
-    return [actor_resources(options[role]) for role, count in counts.items() for _ in range(count)]
+def _resources(role: str, cfg: ExperimentConfig, cpus: float) -> dict[str, float]:
+    """Returns the resources of a worker, with these CPUs for each of its processes where the options do not say."""
+    section = cfg['parallel'][SECTIONS[role]]
+    count = cfg.policy.learn.get('num_learners', 1) if role == 'learner' else 1
+    return {
+        'num_cpus': count * cpus if section.num_cpus is None else section.num_cpus,
+        'num_gpus': _gpus(role, cfg, count) if section.num_gpus is None else section.num_gpus,
+    }
 
 
 def _gpus(role: str, cfg: ExperimentConfig, count: int) -> float:

@@ -169,7 +169,6 @@ class ActorPool(Pool):
 
     @property
     def ranks(self) -> list[int]:
-        """Ranks of the actors, in order."""
         return sorted(self.slots)
 
     @property
@@ -191,7 +190,6 @@ class ActorPool(Pool):
 
     @property
     def facts(self) -> Facts:
-        """The report of the actors, which is the same for all."""
         return next(slot.facts for slot in self.slots.values() if slot.facts is not None)
 
     @property
@@ -210,13 +208,11 @@ class ActorPool(Pool):
         return ref, ray.get(ref)
 
     def abandon(self) -> None:
-        """Forgets the pending calls: their results are not delivered."""
         self._done.clear()
         for call in self.calls:
             call.is_wanted = False
 
     def ask(self, rank: int, method: str, *args: Any, size: int = 0) -> Call:
-        """Calls a method of an actor, without waiting for the result."""
         self.check_open()
         call = Call(next(self._numbers), rank, method, args, self._cfg['collect_timeout'], size)
         slot = self.slots[rank]
@@ -228,13 +224,6 @@ class ActorPool(Pool):
         return call
 
     def wait(self, on_tick: Callable[[], None] | None = None) -> Call:
-        """Waits for the next call that has a result or was lost; if there are several, returns the earliest.
-
-        Raises:
-            ActorLostError: If more actors were lost than the options allow, with all causes; or if an actor does not
-                start in time.
-            Exception: Any exception raised in an actor.
-        """
         while not self._done:
             assert any(slot.calls for slot in self.slots.values()), 'nothing was asked'
             self.look()
@@ -249,7 +238,6 @@ class ActorPool(Pool):
         return self._done.popleft() if self._done else None
 
     def get(self, call: Call) -> Any:
-        """Returns the data that a call collected; None if they were lost with their actor."""
         try:
             return ray.get(call.data, timeout=call.seconds)
         except RayError as error:

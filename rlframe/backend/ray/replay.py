@@ -24,8 +24,8 @@ from rlframe.registry import BUFFER_REGISTRY, import_modules
 from rlframe.run.metrics import ScalarWriter
 from rlframe.utils.field import to_plain
 from rlframe.utils.schema import COUNT, DICT, FINITE, GENERATOR, check_state, list_of
-from rlframe.worker.replay_buffer import IBuffer
-from rlframe.worker.replay_buffer.buffer import BufferConfig, PriorityConfig
+from rlframe.worker.replay_buffer.advanced_buffer import PriorityConfig
+from rlframe.worker.replay_buffer.buffer import BufferConfig, IBuffer
 from rlframe.worker.replay_buffer.prioritized import PrioritizedSampler
 from rlframe.worker.replay_buffer.ring import Ring, read_priorities, stack_items, to_items
 

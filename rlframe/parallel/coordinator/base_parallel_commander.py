@@ -11,7 +11,7 @@ from easydict import EasyDict
 
 from rlframe.errors import ConfigError, ConfigErrors, MessageError
 from rlframe.parallel.transport.messages import Task
-from rlframe.registry import PARALLEL_COMMANDER_REGISTRY, nearest
+from rlframe.registry import PARALLEL_COMMANDER_REGISTRY
 from rlframe.scores import exact_text, number_text, reaches
 from rlframe.utils.every import Every
 from rlframe.utils.field import Configurable, Section, option
@@ -207,16 +207,9 @@ class BaseParallelCommander(Configurable, ABC):
             MessageError: If no such task is running.
         """
         found = self.running.get(task_id)
-        if found is not None and found.role == role:
-            return found
-        names = [running.job.task for running in self._tasks_of(role)]
-        raise MessageError(
-            f'no such task is running.{nearest(task_id, names)}',
-            where='task',
-            got=task_id,
-            expected=f'one of {sorted(names)}',
-            remedy='It was finished or given up; ask for the next one.',
-        )
+        if found is None or found.role != role:
+            raise MessageError('no such task is running', where='task', got=task_id)
+        return found
 
     def judge_collector_finish(self, task_id: str, info: Mapping[str, Any], situation: Situation) -> bool:
         """Counts a part of a collector's task and returns whether the task ends with it.

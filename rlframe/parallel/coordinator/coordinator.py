@@ -176,13 +176,11 @@ class Coordinator(Configurable):
             if (worker := self.workers.find(role, name)) is not None:
                 self.leave(worker, cause)
 
-    def expect(self, role: str, name: str) -> bool:
-        """Returns whether a worker is present whose process runs; if not, its role is waited for, however slowly it starts."""
+    def expect(self, role: str, name: str) -> None:
+        """Waits for a worker whose process runs, however slowly it starts, unless it is present."""
         with self.lock:
-            is_present = self.workers.find(role, name) is not None
-            if not is_present:
+            if self.workers.find(role, name) is None:
                 self.workers.expect(role)
-            return is_present
 
     # workers
 
@@ -351,8 +349,7 @@ class Coordinator(Configurable):
         if running is not None and running.job.kind == 'evaluate':
             self._evaluating.setdefault(worker.task, found)
         reply = m.Weights(found.version, found.train_iter)
-        shared = message.policy if worker.role == 'collector' else ''  # what a learner asks for is asked once
-        return Reply(reply, found.weights if found.version > message.newer_than else None, shared)
+        return Reply(reply, found.weights if found.version > message.newer_than else None)
 
     def _on_put_weights(self, worker: Worker, message: m.PutWeights, payload: Any) -> m.Orders:
         if worker.role != 'learner' or not worker.task:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -116,50 +116,6 @@ def _pair(one: str, other: str) -> tuple[str, str]:
     return (one, other) if one <= other else (other, one)
 
 
-class Elo:
-    """Elo ratings: a difference of 400 means that the stronger player is expected to win 10 games for each it loses.
-
-    What one player gains in a game, the other one loses.
-
-    Args:
-        step: Most points that a game can change, ``K``.
-
-    Source:
-        Elo, The Rating of Chessplayers, Past and Present (1978), with the logistic curve.
-    """
-
-    def __init__(self, step: float = 16.0) -> None:
-        self._step = step
-        self.ratings: dict[str, float] = {}
-        """Rating of each player; 0 at the beginning."""
-
-    def expected(self, home: str, away: str) -> float:
-        """Returns the score that ``home`` is expected to have in a game."""
-        difference = self.ratings.get(away, 0.0) - self.ratings.get(home, 0.0)
-        odds: float = 10.0 ** (difference / 400.0)
-        return 1.0 / (1.0 + odds)
-
-    def add(self, home: str, away: str, results: Iterable[float]) -> None:
-        """Counts games in their order; see ``Payoff.add``."""
-        if home == away:
-            return
-        for result in results:
-            change = self._step * (result - self.expected(home, away))
-            self.ratings[home] = self.ratings.get(home, 0.0) + change
-            self.ratings[away] = self.ratings.get(away, 0.0) - change
-
-    SCHEMA = schema.dict_of(FINITE)
-
-    def state_dict(self) -> dict[str, float]:
-        """Returns the ratings."""
-        return dict(self.ratings)
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restores the ratings from ``state_dict()``."""
-        check_state(state, self.SCHEMA)
-        self.ratings = {name: float(rating) for name, rating in state.items()}
-
-
 def results_in(facts: Mapping[str, Any]) -> list[float]:
     """Returns the results of the first policy's games from the facts about a task.
 
@@ -210,12 +166,10 @@ class LeagueConfig(Section):
     """Options of a league."""
 
     branch_probs: Shares
-    weighting: Literal['hard', 'variance', 'even'] = option(
-        'hard',
-        doc='past selves that are chosen more often: those that it rarely beats, those of its own strength, or none',
-    )
     hardness: float = option(
-        2.0, range='(0, inf)', doc="exponent p of weighting='hard': weight (1 - win rate) ** p"
+        2.0,
+        range='[0, inf)',
+        doc='exponent p of the weight (1 - win rate) ** p by which past selves are chosen; 0: all alike',
     )
     snapshot_freq: int | str = interval(1000, 'longest interval between two past selves')
     strong_win_rate: float | None = option(
@@ -284,8 +238,6 @@ class League:
         """In the order of their making."""
         self.payoff = Payoff(self._cfg.payoff.decay, self._cfg.payoff.min_win_rate_games)
         """Win rates in games for training."""
-        self.elo = Elo()
-        """Ratings from all games, evaluations included."""
         self.level = 0
         """Index in ``LEVELS`` of the next evaluation's opponent, if there is a past self."""
         self._last_snapshot = 0
@@ -301,7 +253,7 @@ class League:
             return {self.main: 1.0}
         names = [past.name for past in self.past_selves]
         rates = [self.payoff.win_rate(self.main, name) for name in names]
-        chosen = pfsp_probs(rates, self._cfg.weighting, self._cfg.hardness)
+        chosen = pfsp_probs(rates, self._cfg.hardness)
         with_past = shares.pfsp / (shares.pfsp + shares.sp)
         probs = {name: float(with_past * prob) for name, prob in zip(names, chosen, strict=True)}
         return {self.main: 1.0 - with_past, **probs}
@@ -327,7 +279,6 @@ class League:
         """
         if {self.main, *(past.name for past in self.past_selves)}.issuperset(players):
             self.payoff.add(players[0], players[1], results)
-            self.elo.add(players[0], players[1], results)
 
     # past selves
 
@@ -342,7 +293,6 @@ class League:
         name = f'{self.main}_{train_iter}'
         self._last_snapshot = now
         self.past_selves.append(PastSelf(name, train_iter))
-        self.elo.ratings[name] = self.elo.ratings.get(self.main, 0.0)
         if len(self.past_selves) > self._cfg.keep:
             self._drop(max(self.past_selves[:-1], key=self._ease))
         return Snapshot(self.main, name)
@@ -360,7 +310,6 @@ class League:
     def _drop(self, past: PastSelf) -> None:
         self.past_selves.remove(past)
         self.payoff.forget(past.name)
-        self.elo.ratings.pop(past.name, None)
 
     # evaluations
 
@@ -390,7 +339,6 @@ class League:
         level = self.level_of(opponent)
         win_rate = float(np.mean(results)) if results else 0.0
         self._eval_win_rates[LEVELS[level]] = win_rate
-        self.elo.add(self.main, opponent, results)
         won = win_rate >= self._cfg.eval_win_rate if has_won is None else has_won
         if won:
             self.level = max(self.level, min(level + 1, len(LEVELS) - 1))
@@ -404,7 +352,6 @@ class League:
         values = {
             'league/past_selves': float(len(rates)),
             'league/eval_level': float(self.level),
-            'league/elo': self.elo.ratings.get(self.main, 0.0),
             **{f'league/eval_win_rate_{name}': rate for name, rate in self._eval_win_rates.items()},
         }
         if rates:
@@ -412,11 +359,10 @@ class League:
         return values
 
     def table(self) -> dict[str, Any]:
-        """Returns the payoff of all players, their ratings and the next opponent's probabilities, as plain values."""
+        """Returns the payoff of all players and the next opponent's probabilities, as plain values."""
         players = [self.main, *(past.name for past in self.past_selves)]
         return {
             **self.payoff.table(players),
-            'elo': dict(self.elo.ratings),
             'opponent_probs': self.opponent_probs(),
             'eval_win_rate': dict(self._eval_win_rates),
         }
@@ -426,7 +372,6 @@ class League:
     SCHEMA: Schema = {
         'past_selves': schema.list_of({'name': TEXT, 'train_iter': COUNT}),
         'payoff': Payoff.SCHEMA,
-        'elo': Elo.SCHEMA,
         'level': schema.Kind(
             f'an int from 0 to {len(LEVELS) - 1}', lambda v: COUNT.fits(v) and v < len(LEVELS)
         ),
@@ -440,7 +385,6 @@ class League:
         return {
             'past_selves': [past._asdict() for past in self.past_selves],
             'payoff': self.payoff.state_dict(),
-            'elo': self.elo.state_dict(),
             'level': self.level,
             'last_snapshot': self._last_snapshot,
             'eval_win_rates': dict(self._eval_win_rates),
@@ -453,32 +397,28 @@ class League:
         self.past_selves = [PastSelf(**saved) for saved in state['past_selves']]
         with part('payoff'):
             self.payoff.load_state_dict(state['payoff'])
-        self.elo.load_state_dict(state['elo'])
         self.level, self._last_snapshot = state['level'], state['last_snapshot']
         self._eval_win_rates = dict(state['eval_win_rates'])
         with part('rng'):
             self._rng.bit_generator.state = copy.deepcopy(checked_bits(state['rng']))
 
 
-def pfsp_probs(
-    win_rates: Sequence[float], weighting: str = 'hard', hardness: float = 2.0
-) -> npt.NDArray[np.float64]:
+def pfsp_probs(win_rates: Sequence[float], hardness: float = 2.0) -> npt.NDArray[np.float64]:
     """Returns the probabilities of opponents in prioritised fictitious self-play.
 
     Args:
         win_rates: Against each opponent, [n].
-        weighting: ``hard`` for weights (1 - x) ** hardness, ``variance`` for x (1 - x), ``even`` for equal ones, of the
-            win rate x.
-        hardness: Exponent p of f_hard.
+        hardness: Exponent p of the weights f_hard(x) = (1 - x) ** p.
 
     Returns:
         [n]; all equal if every weight is 0, as when every opponent is always beaten.
 
     Source:
-        Vinyals et al. (2019), Methods: f_hard and f_var.
+        Vinyals et al. (2019), Methods: f_hard.
     """
-    x = np.asarray(win_rates, np.float64)
-    weights = {'hard': (1 - x) ** hardness, 'variance': x * (1 - x), 'even': np.ones_like(x)}[weighting]
+    weights = (1 - np.asarray(win_rates, np.float64)) ** hardness
     total = weights.sum()
-    probs: npt.NDArray[np.float64] = weights / total if total > 1e-10 else np.full_like(x, 1 / len(x))
+    probs: npt.NDArray[np.float64] = (
+        weights / total if total > 1e-10 else np.full_like(weights, 1 / len(weights))
+    )
     return probs

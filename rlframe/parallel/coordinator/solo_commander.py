@@ -20,7 +20,6 @@ from rlframe.parallel.coordinator.base_parallel_commander import (
 from rlframe.parallel.coordinator.league import League, LeagueConfig, results_in
 from rlframe.parallel.transport.messages import Task
 from rlframe.registry import PARALLEL_COMMANDER_REGISTRY
-from rlframe.scores import number_text
 from rlframe.utils.field import option
 from rlframe.utils.schema import COUNT, FINITE, FLAG, INT, NUMBER, Schema, check_state, part
 
@@ -267,10 +266,6 @@ class OneVsOneConfig(SoloConfig):
     league: LeagueConfig
 
 
-OPPONENTS = ('a random player', 'its past self of half the training', 'its hardest past self')
-"""Opponents of evaluations in words, in the order of ``LEVELS``."""
-
-
 @PARALLEL_COMMANDER_REGISTRY.register('one_vs_one')
 class OneVsOneCommander(SoloCommander):
     """Trains one policy against itself and its past selves; see ``League``.
@@ -346,12 +341,6 @@ class OneVsOneCommander(SoloCommander):
     def goal(self) -> str:
         rate = self._cfg.league.eval_win_rate
         return f'{super().goal}, then a win rate of {rate:g} against past selves' if super().goal else ''
-
-    def describe(self, score: float) -> str:
-        """Returns a score as text; the best one with the opponent, as those against others do not compare."""
-        if not math.isfinite(score):
-            return ''
-        return number_text(score) + (f' against {OPPONENTS[self._best_level]}' if score == self.best else '')
 
     def metrics(self) -> dict[str, float]:
         return self.league.metrics()

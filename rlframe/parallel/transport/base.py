@@ -147,10 +147,7 @@ class Reply(NamedTuple):
 
     message: Message
     payload: Any = None
-    """A ``Batch``, or a tree of dicts and lists with arrays and tensors; None if there is none."""
-    shared: str = ''
-    """Name of a payload that several workers get, each time as the same object, which nobody changes: a transport may
-    pack it once, and keep it until there is another one of this name. Empty for all other payloads."""
+    """A ``Batch``, or a tree of dicts and lists with arrays and tensors, which nobody changes; None if there is none."""
 
 
 Handler = Callable[[Envelope, Any], Reply]

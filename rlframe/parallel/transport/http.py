@@ -265,10 +265,6 @@ class ServerConfig(HTTPConfig):
     )
 
 
-MOST_NAMES = 8
-"""Names whose newest payload is kept for the next worker that asks."""
-
-
 class HTTPServer(Server):
     """Takes messages and their arrays over HTTP from all who have the token.
 
@@ -289,8 +285,6 @@ class HTTPServer(Server):
         self.most_message, self.most_payload = self._cfg.max_body, self._cfg.max_payload_bytes
         """Bytes of the largest message and of the largest payload."""
         self._listener: _Listener | None = None
-        self._shared: dict[str, tuple[Any, list[Any]]] = {}  # the one that was asked for last comes last
-        self._shared_lock = threading.Lock()
 
     def start(self, handler: Handler) -> None:
         """Opens the port, and begins to answer.
@@ -337,19 +331,8 @@ class HTTPServer(Server):
             self._listener.close()
 
     def pack(self, reply: Reply) -> list[Any] | None:
-        """Returns the bytes of a payload in pieces; those that several workers get are packed once, and not copied."""
-        if reply.payload is None:
-            return None
-        if not reply.shared:
-            return [b''.join(packed(reply.payload, self._cfg.max_payload_bytes))]
-        with self._shared_lock:
-            payload, pieces = self._shared.pop(reply.shared, (None, []))
-            if payload is not reply.payload:
-                pieces = packed(reply.payload, self._cfg.max_payload_bytes)
-            self._shared[reply.shared] = reply.payload, pieces
-            if len(self._shared) > MOST_NAMES:
-                del self._shared[next(iter(self._shared))]
-            return pieces
+        """Returns the bytes of a payload in pieces, which are views of its arrays."""
+        return None if reply.payload is None else packed(reply.payload, self._cfg.max_payload_bytes)
 
     def serve(self, line: bytes, data: Array) -> tuple[HTTPStatus, bytes, Sequence[Any]]:
         """Returns status, message and pieces of the payload of the answer to a message and its payload.

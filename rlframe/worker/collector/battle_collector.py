@@ -13,8 +13,7 @@ from rlframe.data.timestep import NO_INFO, Array, Batch, IntArray, TimeStep
 from rlframe.data.trajectory import TrajectoryRecorder
 from rlframe.errors import ConfigError
 from rlframe.registry import SERIAL_COLLECTOR_REGISTRY
-from rlframe.utils.every import interval
-from rlframe.utils.field import Section, option
+from rlframe.utils.field import option
 from rlframe.utils.schema import DICT, NUMBER, Schema, array, check_state, list_of, part
 from rlframe.worker.collector.base_serial_collector import SerialCollector, SerialCollectorConfig
 from rlframe.worker.collector.episode_log import WINDOW
@@ -68,9 +67,8 @@ class PlayerRecorder:
     """Keeps the rows of several players until they are taken, each player's like a ``TrajectoryRecorder`` does.
 
     A row is a player's move: ``obs`` is what it saw, ``next_obs`` what it sees at its next turn or when its game is
-    over, ``reward`` the sum of its rewards in between. Only moves of the policy given for the player count. If a player
-    loses by another's move, its own last move ends with that loss. Each move becomes one row, which is complete once
-    its ``next_obs`` is known.
+    over, ``reward`` the sum of its rewards in between. If a player loses by another's move, its own last move ends with that
+    loss. Each move becomes one row, which is complete once its ``next_obs`` is known.
 
     Args:
         env_num: Number of envs, N.
@@ -127,7 +125,7 @@ class PlayerRecorder:
         self._return[env_id] += after.reward
         self._length[env_id] += 1
         for player, moves in self._open.items():
-            acted = before.active[:, player] & policy.is_own(player, step.output)
+            acted = before.active[:, player]
             said = policy.said_for(player, step.output, acted)
             moves.make({'obs': before.obs[acted, player], **said}, env_id[acted])
             moves.pay(after.reward[:, player], env_id)
@@ -340,15 +338,6 @@ class PlayerCollector(SerialCollector):
         metrics: dict[str, float] = self._recorder.log.metrics()
         return metrics
 
-    def state_dict(self) -> dict[str, Any]:
-        return {**super().state_dict(), 'players': self._policy.state_dict()}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        check_state(state, {'players': DICT})
-        with part('players'):
-            self._policy.load_state_dict(state['players'])
-        super().load_state_dict(state)
-
     def training_data(self, collected: Any) -> Any:
         """Returns the samples, or episodes, of all recorded players together."""
         data = [own for own in collected[0] if len(own)]
@@ -357,40 +346,14 @@ class PlayerCollector(SerialCollector):
         return [episode for own in data for episode in own]
 
 
-class PastSelvesConfig(Section):
-    """Section ``past_selves``."""
-
-    snapshot_freq: int | str | None = interval(
-        None,
-        'interval between snapshots of the policy, which become its opponents; None: it plays against itself only',
-        may_change=False,
-    )
-    keep: int = option(
-        10,
-        range='[1, inf)',
-        unit='snapshots',
-        doc='number of snapshots that are kept, the newest; each is a network in memory',
-    )
-    newest_share: float = option(0.5, range='[0, 1]', doc='share of games against the current policy')
-
-
-class BattleSampleConfig(PlayerCollectorConfig):
-    """Options of ``BattleSampleSerialCollector``."""
-
-    past_selves: PastSelvesConfig
-
-
 @SERIAL_COLLECTOR_REGISTRY.register('sample_1v1')
 class BattleSampleSerialCollector(PlayerCollector, SampleSerialCollector):
     """Collects until there are ``n_sample`` training samples of every recorded player.
 
-    ``policy`` is a list with one collect face for each player, or a single one for self-play; with
-    ``past_selves.snapshot_freq``, a training run also plays against earlier versions, see ``PastSelves``. A training
-    sample is a move, from the player's turn to its next one. Samples beyond ``n_sample``, and moves whose outcome is
-    not known yet, are carried over to the next call.
+    ``policy`` is a list with one collect face for each player, or a single one for self-play. A training sample is a
+    move, from the player's turn to its next one. Samples beyond ``n_sample``, and moves whose outcome is not known yet,
+    are carried over to the next call.
     """
-
-    _cfg: BattleSampleConfig
 
     def collect(  # type: ignore[override]  # the signature that DI-engine's users know
         self,
@@ -414,8 +377,6 @@ class BattleSampleSerialCollector(PlayerCollector, SampleSerialCollector):
         Raises:
             ConfigError: If the policies learn on-policy.
         """
-        if self._policy is not None:
-            self._policy.begin_round(train_iter, self._progress.envstep)
         samples: Any = super().collect(
             n_sample, train_iter, drop_extra, random_collect, record_random_collect, policy_kwargs
         )

@@ -7,7 +7,7 @@ import logging
 import math
 import numbers
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
 from easydict import EasyDict
@@ -16,12 +16,10 @@ from rlframe.data import Array, Batch, FloatArray, IntArray
 from rlframe.errors import BufferUnderflowError, ConfigError
 from rlframe.registry import BUFFER_REGISTRY
 from rlframe.utils.field import Section, option
-from rlframe.utils.schema import DICT, FINITE, check_state, part, part_of
 from rlframe.worker.replay_buffer.buffer import (
     AnyStorage,
     BufferConfig,
     NaiveReplayBuffer,
-    PriorityConfig,
     Rows,
 )
 from rlframe.worker.replay_buffer.ring import (
@@ -53,6 +51,21 @@ class ControlConfig(Section):
     push_sample_rate_limit: dict[str, Any] = option({}, ignored=KEPT_RATIO)
     window_seconds: float = option(30.0, range='(0, inf)', ignored=KEPT_RATIO)
     sample_min_limit_ratio: float = option(1.0, range='[0, inf)', doc='Items needed per item sampled')
+
+
+class PriorityConfig(Section):
+    """Options of buffers that draw by priority."""
+
+    alpha: float = option(0.6, range='[0, 1]', doc='Exponent of priorities: 0 samples uniformly')
+    beta: float = option(
+        0.4, range='[0, 1]', doc='Exponent of importance weights at the start: 1 corrects fully'
+    )
+    anneal_step: int = option(
+        100000, range='[0, inf)', unit='sample calls', doc='Until beta is 1; 0 keeps it constant'
+    )
+    is_normalization: Literal['buffer', 'batch'] = option(
+        'buffer', doc='Which smallest priority has an importance weight of 1'
+    )
 
 
 class AdvancedConfig(BufferConfig, PriorityConfig):
@@ -128,15 +141,9 @@ class AdvancedReplayBuffer(NaiveReplayBuffer):
         """
         data, priority = self._split_priority(data)
         block = self._to_block(data)
-        self._envstep, count = cur_collector_envstep, len(block)
-        if not count:
-            return 0
-        if priority is not None and len(priority) != count:
-            raise ValueError(f'got {len(priority)} priorities for {count} items')
-        storage = self._write(block)
-        kept = min(count, self._capacity)
-        self._priorities.add(storage.stop - kept, kept, None if priority is None else priority[-kept:])
-        return count
+        if priority is not None and len(priority) != len(block):
+            raise ValueError(f'got {len(priority)} priorities for {len(block)} items')
+        return self._add(block, cur_collector_envstep, priority)
 
     def sample(  # type: ignore[override]  # by priority, an item may always recur
         self, size: int, cur_learner_iter: int, sample_range: slice | None = None
@@ -181,14 +188,6 @@ class AdvancedReplayBuffer(NaiveReplayBuffer):
         super().clear()
         self._push_count = pushed
 
-    def _state(self, storage: Mapping[str, Any]) -> dict[str, Any]:
-        slot = self._storage.window() if self._storage is not None else np.empty(0, np.int64)
-        return {
-            **super()._state(storage),
-            'sampler': self._priorities.state_dict(slot),
-            'beta': self.beta,
-        }
-
     def load_state_dict(self, _state_dict: Mapping[str, Any], deepcopy: bool = False) -> None:
         """Restores a ``state_dict``; ``{'data': rows}`` pushes rows, a demonstration set for example.
 
@@ -197,14 +196,6 @@ class AdvancedReplayBuffer(NaiveReplayBuffer):
             deepcopy: Has no effect: restored data are always copies.
         """
         super().load_state_dict(_state_dict)
-
-    def _restore(self, state: Mapping[str, Any]) -> None:
-        super()._restore(state)
-        slot = self._storage.window() if self._storage is not None else np.empty(0, np.int64)
-        check_state(state, {'beta': FINITE})
-        with part('sampler'):
-            self._priorities.load_state_dict(part_of(state, 'sampler', DICT), slot)
-        self.beta = float(state['beta'])
 
     def _split_priority(self, data: Any) -> tuple[Any, FloatArray | None]:
         """Parts the pushed priorities, float64 [n], from the rest, without the columns that a sample adds."""
@@ -241,14 +232,10 @@ class AdvancedReplayBuffer(NaiveReplayBuffer):
         storage = cast(AnyStorage, self._storage)
         if sample_range is None:
             return self._priorities.draw(size, storage.stop)
-        if self.count() == len(storage):
-            slot = storage.window(sample_range)
-        else:
-            slot = storage.window()
-            slot = slot[self._priorities.is_present(slot)][sample_range]
-        if not len(slot):
+        draw = self._priorities.draw_in(sample_range, size, storage)
+        if draw is None:
             raise self._underflow(1, 0)
-        return self._priorities.draw_among(slot, size, storage.stop)
+        return draw
 
     def _annotate(self, rows: Rows, draw: Draw, staleness: IntArray) -> Rows:
         added: dict[str, Array] = {
@@ -281,7 +268,7 @@ class AdvancedReplayBuffer(NaiveReplayBuffer):
         if self._max_staleness == math.inf or storage is None:
             return
         while len(storage):
-            slot = storage.oldest(SWEEP)
+            slot = storage.window(slice(SWEEP))
             is_stale = self._staleness(slot, cur_learner_iter) >= self._max_staleness
             is_gone = is_stale | ~self._priorities.is_present(slot)
             count = len(slot) if is_gone.all() else int(is_gone.argmin())

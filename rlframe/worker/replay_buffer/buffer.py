@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeAlias, cast
 import numpy as np
 from easydict import EasyDict
 
-from rlframe.data import Batch, IntArray
+from rlframe.data import Batch, FloatArray, IntArray
 from rlframe.data.staging import existing_device
 from rlframe.errors import BufferUnderflowError, ConfigError
 from rlframe.registry import BUFFER_REGISTRY
@@ -44,6 +44,7 @@ from rlframe.worker.replay_buffer.ring import (
 if TYPE_CHECKING:
     import torch
 
+    from rlframe.worker.replay_buffer.advanced_buffer import PriorityConfig
     from rlframe.worker.replay_buffer.prioritized import PrioritizedSampler
 
 logger = logging.getLogger(__name__)
@@ -263,21 +264,6 @@ class BufferConfig(Section):
     periodic_thruput_seconds: float = option(60.0, range='(0, inf]', ignored='nothing is logged by time')
 
 
-class PriorityConfig(Section):
-    """Options of buffers that draw by priority."""
-
-    alpha: float = option(0.6, range='[0, 1]', doc='Exponent of priorities: 0 samples uniformly')
-    beta: float = option(
-        0.4, range='[0, 1]', doc='Exponent of importance weights at the start: 1 corrects fully'
-    )
-    anneal_step: int = option(
-        100000, range='[0, inf)', unit='sample calls', doc='Until beta is 1; 0 keeps it constant'
-    )
-    is_normalization: Literal['buffer', 'batch'] = option(
-        'buffer', doc='Which smallest priority has an importance weight of 1'
-    )
-
-
 @BUFFER_REGISTRY.register('naive')
 class NaiveReplayBuffer(IBuffer):
     """Keeps the newest items in a storage, and draws from them with a sampler, by default uniformly.
@@ -348,11 +334,7 @@ class NaiveReplayBuffer(IBuffer):
         return len(self._storage) if self._storage is not None else 0
 
     def push(self, data: Any, cur_collector_envstep: int) -> int:
-        block = self._to_block(data)
-        self._envstep, count = cur_collector_envstep, len(block)
-        if count:
-            self._write(block)
-        return count
+        return self._add(self._to_block(data), cur_collector_envstep)
 
     def sample(
         self, size: int, cur_learner_iter: int, sample_range: slice | None = None, replace: bool = False
@@ -447,13 +429,20 @@ class NaiveReplayBuffer(IBuffer):
 
     def _state(self, storage: Mapping[str, Any]) -> dict[str, Any]:
         """Returns the state of the buffer around that of its storage."""
-        return {
+        state = {
             'kind': self._storage.saved_as if self._storage is not None else '',
             'storage': storage,
             'push_count': self._push_count,
             'envstep': self._envstep,
             'rng': copy.deepcopy(self._rng.bit_generator.state),
         }
+        if self._priorities is not None:
+            state['sampler'] = self._priorities.state_dict(self._present())
+        return state
+
+    def _present(self) -> IntArray:
+        """Returns the slots of all items, oldest first."""
+        return self._storage.window() if self._storage is not None else np.empty(0, np.int64)
 
     def load_state_dict(self, _state_dict: Mapping[str, Any]) -> None:
         check_state(_state_dict, DICT)
@@ -472,6 +461,9 @@ class NaiveReplayBuffer(IBuffer):
                 self._storage.load_state_dict(state['storage'])
         self._push_count, self._envstep = int(state['push_count']), int(state['envstep'])
         self._rng.bit_generator.state = copy.deepcopy(state['rng'])
+        if self._priorities is not None:
+            with part('sampler'):
+                self._priorities.load_state_dict(part_of(state, 'sampler', DICT), self._present())
 
     def _to_block(self, data: Any) -> Rows:
         """Converts pushed data to the form of the storage; an empty list if there is none.
@@ -500,13 +492,24 @@ class NaiveReplayBuffer(IBuffer):
             )
         return block
 
-    def _write(self, block: Rows) -> AnyStorage:
-        """Stores a block; the first one decides the kind of the storage."""
+    def _add(self, block: Rows, envstep: int, priority: FloatArray | None = None) -> int:
+        """Stores a block, whose priorities are given [n] or the largest one reported so far, and returns n.
+
+        The first block decides the kind of the storage.
+        """
+        self._envstep, count = envstep, len(block)
+        if not count:
+            return 0
         if self._storage is None:
             self._storage = self._storage_for(block)
         self._storage.push(block)  # type: ignore[arg-type]  # _to_block made sure that the kinds agree
-        self._push_count += len(block)
-        return self._storage
+        self._push_count += count
+        if self._priorities is not None:
+            kept = min(count, self._capacity)
+            self._priorities.add(
+                self._storage.stop - kept, kept, None if priority is None else priority[-kept:]
+            )
+        return count
 
     def _storage_for(self, block: Rows) -> AnyStorage:
         """Creates the storage for the rows or objects that a block begins.

@@ -161,10 +161,6 @@ class FramePool:
             frames[number % size] = self._frames[number % len(self._frames)]
         self._frames = frames
 
-    def images(self, first: int, stop: int) -> Array:
-        """Returns copies of the frames between two numbers, uint8 [n, *shape]."""
-        return self.gather(np.arange(first, stop))
-
     def restore(self, first: int, images: Array) -> None:
         """Takes over frames with consecutive numbers, in an empty pool."""
         self.first, self.stop = first, first + len(images)
@@ -257,14 +253,6 @@ class FrameStorage(RingStorage):
             return rows
         return rows.replace(**{name: self._pool.sample(rows[name]) for name in self._names})
 
-    def row_min(self, name: str, slot: IntArray) -> Array | None:
-        """Returns the smallest number of a column in each of these rows, ``None`` if there is no such column."""
-        if name not in self._names:
-            return super().row_min(name, slot)
-        assert self._pool is not None
-        least: Array = self._pool.gather(self._columns[name][slot]).reshape(len(slot), -1).min(axis=1)
-        return least
-
     def state_dict(self) -> dict[str, Any]:
         """Returns copies of the rows present and of their frames."""
         return super().state_dict() | self._frames_state(is_copied=True)
@@ -280,7 +268,7 @@ class FrameStorage(RingStorage):
         first = max(pool.first, min(first, pool.stop - pool.window))
 
         def read(first: int, stop: int) -> dict[str, Array]:
-            return {'image': pool.images(first, stop)}
+            return {'image': pool.gather(np.arange(first, stop))}
 
         numbered = Rows(first, pool.stop, math.prod(pool.shape), read, self._frame_segments, FRAMES_FILE)
         columns: Any = read(first, pool.stop) if is_copied else numbered

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -12,7 +12,11 @@ from rlframe.data import FloatArray, IntArray
 from rlframe.errors import NonFiniteError
 from rlframe.utils.schema import FINITE, array, check_state
 from rlframe.worker.replay_buffer import sum_tree
+from rlframe.worker.replay_buffer.ring import Ring
 from rlframe.worker.replay_buffer.sum_tree import MAX_PRIORITY
+
+if TYPE_CHECKING:
+    from rlframe.worker.replay_buffer.advanced_buffer import PriorityConfig
 
 EPS = 1e-5
 """Added to every priority, so that every item can be drawn."""
@@ -32,15 +36,6 @@ class Draw(NamedTuple):
     """Number of times that the item was drawn, including this one."""
 
 
-class Options(Protocol):
-    """The options of a buffer that a ``PrioritizedSampler`` reads."""
-
-    alpha: float
-    beta: float
-    anneal_step: int
-    is_normalization: Literal['buffer', 'batch']
-
-
 class PrioritizedSampler:
     """Draws slots with probability proportional to ``priority ** alpha``; stores priorities and use counts.
 
@@ -53,7 +48,7 @@ class PrioritizedSampler:
         Schaul et al., Prioritized Experience Replay (2016), arXiv 1511.05952, 3.3 and algorithm 1.
     """
 
-    def __init__(self, capacity: int, options: Options, rng: np.random.Generator) -> None:
+    def __init__(self, capacity: int, options: PriorityConfig, rng: np.random.Generator) -> None:
         self.alpha = options.alpha
         """Exponent of priorities: 0 is uniform, 1 is proportional."""
         self.beta = options.beta
@@ -108,8 +103,22 @@ class PrioritizedSampler:
         slot, described = sum_tree.draw(self._nodes, self._use, uniform, self.beta, stop, self._by_batch)
         return Draw(slot, *described)
 
-    def draw_among(self, slot: IntArray, size: int, stop: int) -> Draw:
-        """Draws like ``draw``, as if there were only the items at ``slot`` (all present, at least one)."""
+    def draw_in(self, age: slice, size: int, storage: Ring) -> Draw | None:
+        """Draws like ``draw``, as if there were only the items in a slice of ages; None if there are none.
+
+        Args:
+            age: Slice over the age order of the items that can be drawn, the oldest first.
+            size: Items drawn.
+            storage: Contains the items.
+        """
+        if self.count == len(storage):
+            slot = storage.window(age)
+        else:
+            slot = storage.window()
+            slot = slot[self.is_present(slot)][age]
+        return self._draw_among(slot, size, storage.stop) if len(slot) else None
+
+    def _draw_among(self, slot: IntArray, size: int, stop: int) -> Draw:
         weight = self._of_leaves(sum_tree.WEIGHT, slot).astype(np.float64)
         running = np.cumsum(weight)
         mass = (np.arange(size) + self._rng.random(size)) * (running[-1] / size)
@@ -174,18 +183,19 @@ class PrioritizedSampler:
         """Returns the data of the items at ``slot``, in that order. The tree follows from it."""
         return {
             'max_priority': self.max_priority,
+            'beta': self.beta,
             'priority': self._of_leaves(sum_tree.PRIORITY, slot),
             'use': self._use[slot],
         }
 
     def load_state_dict(self, state: Mapping[str, Any], slot: IntArray) -> None:
         """Restores the items at ``slot``."""
-        use = {'max_priority': FINITE, 'use': array('iu', slot.shape)}
-        check_state(state, {**use, 'priority': array('f', slot.shape)})
+        check_state(state, {'max_priority': FINITE, 'beta': FINITE})
+        check_state(state, {'priority': array('f', slot.shape), 'use': array('iu', slot.shape)})
         priority = np.array(state['priority'], np.float64)
         self.check(priority)
         self.clear()
-        self.max_priority = float(state['max_priority'])
+        self.max_priority, self.beta = float(state['max_priority']), float(state['beta'])
         self._use[slot] = state['use']
         self._assign(slot, priority)
 

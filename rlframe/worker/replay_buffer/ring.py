@@ -263,10 +263,6 @@ class Ring:
         """Returns the slots of the items of these ages."""
         return (age + self.first) % self.capacity
 
-    def oldest(self, count: int) -> IntArray:
-        """Returns the slots of the ``count`` oldest items, in order."""
-        return self.window(slice(count))
-
     def window(self, age: slice = slice(None)) -> IntArray:
         """Returns the slots of the items in a slice of ages."""
         return self.slots(np.arange(*age.indices(len(self))))
@@ -436,7 +432,7 @@ class ObjectStorage(Ring):
 
     def drop_oldest(self, count: int) -> None:
         """Forgets the oldest items."""
-        for slot in self.oldest(count).tolist():
+        for slot in self.window(slice(count)).tolist():
             self._items[slot] = None
         self.first += count
 

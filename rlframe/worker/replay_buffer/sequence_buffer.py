@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from easydict import EasyDict
@@ -13,12 +13,13 @@ from rlframe.data import Array, Batch, BoolArray, IntArray
 from rlframe.errors import BufferUnderflowError
 from rlframe.registry import BUFFER_REGISTRY
 from rlframe.utils.field import option
-from rlframe.utils.schema import DICT, FINITE, array, check_state, part
-from rlframe.worker.replay_buffer.buffer import BufferConfig, NaiveReplayBuffer, PriorityConfig, Rows
+from rlframe.utils.schema import DICT, array, check_state, part
+from rlframe.worker.replay_buffer.advanced_buffer import PriorityConfig
+from rlframe.worker.replay_buffer.buffer import BufferConfig, NaiveReplayBuffer, Rows
 from rlframe.worker.replay_buffer.ring import RingStorage, split_priority, to_items
 
 if TYPE_CHECKING:
-    from rlframe.worker.replay_buffer.prioritized import Draw, PrioritizedSampler
+    from rlframe.worker.replay_buffer.prioritized import Draw
 
 logger = logging.getLogger(__name__)
 
@@ -203,15 +204,9 @@ class SequenceReplayBuffer(NaiveReplayBuffer):
             block, priority = split_priority(block)
             if priority is not None:
                 self._priorities.check(priority)
-        count = super().push(block, cur_collector_envstep)
-        storage = self._storage
-        if count and storage is not None:
-            self._trajectories.append(storage.stop - count, env_id, begins, ends)
-            if self._priorities is not None:
-                kept = min(count, self._capacity)
-                self._priorities.add(
-                    storage.stop - kept, kept, None if priority is None else priority[-kept:]
-                )
+        count = self._add(block, cur_collector_envstep, priority)
+        if count and self._storage is not None:
+            self._trajectories.append(self._storage.stop - count, env_id, begins, ends)
         return count
 
     def _refuse(self, items: list[Any]) -> int:
@@ -288,11 +283,16 @@ class SequenceReplayBuffer(NaiveReplayBuffer):
         except BufferUnderflowError as error:
             logger.warning('returning None from %s', error)
             return None
-        assert isinstance(self._storage, RingStorage)  # which has the items
         if self._priorities is None:
             draw = self._sampler.sample_with_replacement if replace else self._sampler.sample
             return self._sequences(items.slots(draw(batch, items)), sequence)
-        return self._described(self._draw(self._priorities, self._storage, batch, sample_range), sequence)
+        assert isinstance(self._storage, RingStorage)  # which has the items
+        if sample_range is None:
+            drawn = self._priorities.draw(batch, self._storage.stop)
+        else:
+            drawn = cast('Draw', self._priorities.draw_in(sample_range, batch, self._storage))
+        self._priorities.anneal()
+        return self._described(drawn, sequence)
 
     def drawn(self, draw: Draw, cur_learner_iter: int) -> Rows:
         """Returns the sequences of ``unroll_len`` that start with the steps that its sampler has drawn."""
@@ -313,16 +313,6 @@ class SequenceReplayBuffer(NaiveReplayBuffer):
     def batches(self, count: int, size: int, cur_learner_iter: int) -> Iterator[Rows]:
         """Returns ``count`` batches of ``size`` sequences of ``unroll_len``, each sampled when it is asked for."""
         return (self._required(size, self._unroll_len, cur_learner_iter) for _ in range(count))
-
-    def _draw(
-        self, sampler: PrioritizedSampler, storage: RingStorage, size: int, sample_range: slice | None
-    ) -> Draw:
-        if sample_range is None:
-            drawn = sampler.draw(size, storage.stop)
-        else:
-            drawn = sampler.draw_among(storage.window(sample_range), size, storage.stop)
-        sampler.anneal()
-        return drawn
 
     def _around(self, row: IntArray, sequence: int, first: int) -> IntArray:
         """Returns the rows of the sequence of each drawn row, ``NONE`` for padding, [n, burn_in + sequence]."""
@@ -345,29 +335,16 @@ class SequenceReplayBuffer(NaiveReplayBuffer):
         slot = np.where(mask, row, storage.first) % self._capacity
         return storage.gather(slot.reshape(-1)).map(padded).replace(mask=mask)
 
-    def state_dict(self) -> dict[str, Any]:
-        number, slot = self._present()
-        by_priority = {} if self._priorities is None else self._priorities.state_dict(slot)
-        return {
-            **super().state_dict(),
-            'trajectories': self._trajectories.state_dict(number),
-            'by_priority': by_priority,
-            'beta': self._cfg.beta if self._priorities is None else self._priorities.beta,
-        }
+    def _state(self, storage: Mapping[str, Any]) -> dict[str, Any]:
+        return {**super()._state(storage), 'trajectories': self._trajectories.state_dict(self._numbers())}
 
     def _restore(self, state: Mapping[str, Any]) -> None:
         super()._restore(state)
-        number, slot = self._present()
-        check_state(state, {'trajectories': DICT, 'by_priority': DICT, 'beta': FINITE})
+        check_state(state, {'trajectories': DICT})
         with part('trajectories'):
-            self._trajectories.load_state_dict(state['trajectories'], number)
-        if self._priorities is not None and state['by_priority']:
-            with part('by_priority'):
-                self._priorities.load_state_dict(state['by_priority'], slot)
-            self._priorities.beta = float(state['beta'])
+            self._trajectories.load_state_dict(state['trajectories'], self._numbers())
 
-    def _present(self) -> tuple[IntArray, IntArray]:
-        """Returns the numbers and the slots of all steps, oldest first."""
+    def _numbers(self) -> IntArray:
+        """Returns the numbers of all steps, oldest first."""
         storage = self._storage
-        number = np.arange(storage.first, storage.stop) if storage is not None else np.empty(0, np.int64)
-        return number, number % self._capacity
+        return np.arange(storage.first, storage.stop) if storage is not None else np.empty(0, np.int64)

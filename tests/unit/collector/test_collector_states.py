@@ -24,7 +24,6 @@ from rlframe.worker import (
     SampleSerialCollector,
 )
 from rlframe.worker.collector import DatasetSerialCollector
-from rlframe.worker.collector.joint_policy import PastSelves
 
 OTHERS: tuple[Any, ...] = (None, 'x', -1, [None], np.zeros(3, complex))
 FREE = {
@@ -47,16 +46,8 @@ def episode() -> Any:
     return EpisodeSerialCollector({}, counting_manager(2, lengths=[3]), ScriptedPolicy().collect_mode)
 
 
-def past_selves() -> Any:
-    policy = PastSelves(
-        ScriptedPolicy().collect_mode,
-        lambda: ScriptedPolicy().eval_mode,
-        snapshot_freq=1,
-        keep=2,
-        newest_share=0.5,
-        rng=np.random.default_rng(0),
-    )
-    return BattleSampleSerialCollector({}, turn_games(2, players=2), policy)
+def battle_sample() -> Any:
+    return BattleSampleSerialCollector({}, turn_games(2, players=2), ScriptedPolicy().collect_mode)
 
 
 def battle() -> Any:
@@ -67,7 +58,7 @@ MAKERS: dict[str, tuple[Callable[[], Any], dict[str, Any]]] = {
     'dataset': (dataset, {}),
     'sample': (sample, {'n_sample': 5, 'level_seeds': [3, 4]}),
     'episode': (episode, {'n_episode': 2}),
-    'past_selves': (past_selves, {'n_sample': 7, 'train_iter': 3}),
+    'battle_sample': (battle_sample, {'n_sample': 7}),
     'battle': (battle, {'n_episode': 2}),
 }
 

@@ -245,8 +245,6 @@ def test_fresh_data_in_equal_shares_is_what_an_on_policy_policy_needs_of_actors(
 
 
 def test_what_needs_the_policy_that_is_trained_stays_in_its_process() -> None:
-    text = errors_of(type='sample_1v1', past_selves={'snapshot_freq': 10})
-    assert 'past selves are snapshots of the policy in this process, not in actors' in text
     main, create = config_pair('dqn')
     main['policy']['eval'] = {'evaluator': {'type': 'metric', 'backend': 'ray'}}
     with pytest.raises(ConfigError, match=r'recorded data are read in this process, not in actors'):

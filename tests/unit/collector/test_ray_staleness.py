@@ -63,17 +63,11 @@ def test_staleness_of_equal_actors_is_what_the_formula_says(
         loop.collector.shutdown()
 
 
-@pytest.mark.parametrize('in_flight', [1, 2])
-def test_a_straggler_delivers_what_it_began_in_time(ray: FakeRay, in_flight: int) -> None:
+def test_a_straggler_delivers_what_it_began_in_time(ray: FakeRay) -> None:
     ray.seconds = {'collect': 1.0, (2, 'collect'): 10.0}
-    limit = 3 * in_flight
-    loop = Loop(ray, 3, max_staleness=limit, max_in_flight=in_flight)
+    loop = Loop(ray, 3, max_staleness=3)
     loop.run(150, FRAMES)
-    c, asked = loop.collector, sum(request.target for request in ray.of(2).requests)
-    assert c.stale < asked / 3, 'what waited for another batch of the straggler'
-    assert loop.staleness()[1] > limit
-    if in_flight == 1:
-        assert c.stale == 0
+    assert loop.collector.stale == 0 and loop.staleness()[1] > 3
 
 
 def test_data_that_wait_here_for_too_long_are_discarded_also_after_a_resume(ray: FakeRay) -> None:

@@ -1,4 +1,4 @@
-"""Payoff and Elo: win rates and ratings from the results of games."""
+"""Payoff: win rates from the results of games."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlframe.errors import MessageError
-from rlframe.parallel.coordinator.league import DRAW, LOSS, WIN, Elo, Payoff, results_in
+from rlframe.parallel.coordinator.league import DRAW, LOSS, WIN, Payoff, results_in
 
 PLAYERS = ('a', 'b', 'c')
 GAMES = st.lists(
@@ -50,15 +50,6 @@ def test_a_forgotten_player_has_no_games() -> None:
     payoff.add('c', 'a', [WIN])
     payoff.forget('b')
     assert payoff.games('a', 'b') == 0 and payoff.games('a', 'c') == 1 and payoff.win_rate('a', 'b') == 0.5
-
-
-def test_a_difference_of_400_means_10_wins_for_a_loss() -> None:
-    elo = Elo(step=16)
-    elo.ratings.update(a=400.0)
-    assert elo.expected('a', 'b') == pytest.approx(10 / 11)
-    elo.add('a', 'b', [WIN])
-    assert elo.ratings == pytest.approx({'a': 400 + 16 / 11, 'b': -16 / 11})
-    assert elo.expected('a', 'b') + elo.expected('b', 'a') == pytest.approx(1)
 
 
 @pytest.mark.parametrize(

@@ -16,12 +16,9 @@ from hypothesis import strategies as st
 from rlframe.config import parse_value
 from rlframe.data import Batch
 from rlframe.data.observation import fields_of, obs_dtype, pack, pack_into, pack_rows, zero_obs
-from rlframe.data.trajectory import TrajectoryRecorder
 from rlframe.envs.gym_env import _wrap
 from rlframe.errors import IncompatibleError
-from rlframe.run.checkpoint_tree import Encoder, decode, to_json
 from rlframe.utils.serialize import leaves
-from rlframe.worker.replay_buffer.ring import RingStorage
 
 SHAPES = st.lists(st.integers(1, 3), max_size=3).map(tuple)
 BOXES = st.builds(
@@ -66,15 +63,6 @@ def sampled(space: gymnasium.Space, count: int) -> tuple[list[Any], Any]:
     return observations, rows
 
 
-def filled(space: gymnasium.Space, count: int) -> Any:
-    """Returns an array of observations with 0xff in the bytes between the fields."""
-    dtype, shape = obs_dtype(space)
-    rows = np.frombuffer(bytearray(b'\xff' * dtype.itemsize * count), dtype).reshape(count, *shape)
-    for (_, to), (_, source) in zip(leaves(rows), leaves(sampled(space, count)[1]), strict=True):
-        to[...] = source
-    return rows
-
-
 def assert_equal(one: Any, other: Any) -> None:
     assert one.dtype == other.dtype and one.shape == other.shape
     for (_, values), (_, others) in zip(leaves(one), leaves(other), strict=True):
@@ -98,40 +86,6 @@ def test_every_part_is_found_again_and_can_be_wrapped_as_a_tensor(space: gymnasi
         wrapped = torch.from_numpy(values)
         np.testing.assert_array_equal(wrapped.numpy(), values)
         assert wrapped.data_ptr() == values.ctypes.data or values.size == 0
-
-
-@settings(max_examples=10, deadline=None)
-@given(space=STRUCTURED)
-def test_structured_arrays_come_back_from_checkpoints_buffers_and_recorders(space: gymnasium.Space) -> None:
-    rows = filled(space, 7)
-    encoder = Encoder('x')
-    tree = encoder.tree({'obs': rows, 'one': rows[0, ...]})
-    to_json(tree)
-    assert all(array.dtype.names is None for array in encoder.arrays.values())
-    back = decode(tree, encoder.arrays)
-    assert_equal(back['obs'], rows)
-    assert_equal(back['one'], rows[0, ...])
-    assert back['obs'].tobytes() == decode(tree, encoder.arrays)['obs'].tobytes()
-
-    storage = RingStorage(5)
-    storage.push(Batch(obs=rows))
-    storage.push(Batch(obs=rows[:2]))
-    kept = rows.take([4, 5, 6, 0, 1])
-    assert_equal(storage.gather(storage.window())['obs'], kept)
-    other = RingStorage(5)
-    other.load_state_dict(storage.state_dict())
-    assert_equal(other.gather(other.window())['obs'], kept)
-    assert_equal(storage._read(storage.first, storage.stop)['obs'], kept)
-
-    recorder = TrajectoryRecorder(1, nstep=2)
-    for i in range(6):
-        columns = {'obs': rows[i : i + 1], 'next_obs': rows[i + 1 : i + 2], 'reward': np.ones(1, np.float32)}
-        end = np.array([i == 4])
-        columns |= {'terminated': end, 'truncated': np.array([False])}
-        recorder.append(columns, np.array([0]), end)
-    taken = recorder.take()
-    assert_equal(taken['obs'], rows[:5])
-    assert_equal(taken['next_obs'], rows.take([2, 3, 4, 5, 5]))
 
 
 def test_a_batch_moves_fields_to_a_device_as_nested_columns() -> None:

@@ -149,7 +149,7 @@ def test_what_was_answered_before_a_reset_of_all_is_forgotten(make: Any) -> None
         assert steps == list(range(1, len(steps) + 1))
 
 
-def test_a_run_saved_while_a_step_runs_goes_on_from_there(make: Any) -> None:
+def test_a_run_saved_while_a_step_runs_goes_on_and_a_resumed_one_begins_an_episode_there(make: Any) -> None:
     env_fn = [partial(Uneven, i, 3 + i, 0.1 if i == 0 else 0.002) for i in range(4)]
     manager, other = make(env_fn), make(env_fn, wait_num=4)
     collectors = [SampleSerialCollector({}, env, Choosing().collect_mode) for env in (manager, other)]
@@ -157,53 +157,17 @@ def test_a_run_saved_while_a_step_runs_goes_on_from_there(make: Any) -> None:
     while not (manager.busy[0] and 0 in manager._stepping):
         parts.append(collectors[0].collect(2))
     state = collectors[0].state_dict()
-    held = state['env']['answers']['env_id']
-    assert 0 in held and not manager.busy.any(), 'its step was waited for'
+    assert '0' not in state['env']['envs'] and not manager.busy.any(), 'its step was waited for'
     other.step(np.zeros(4, np.int64), other.ready)  # what it does meanwhile is forgotten
     collectors[1].load_state_dict(state)
-    for collector in collectors:
-        rest = [collector.collect(20) for _ in range(3)]
-        streams = per_env(Batch.cat([*parts, *rest]), 4)
-        assert len(streams[0]) > len(per_env(Batch.cat(parts), 4)[0])
-        for rows in (*parts, *rest):
-            assert_paired(rows)
-        assert_steps_of_base(streams, [partial(Uneven, i, 3 + i) for i in range(4)])
-
-
-class Telling(Uneven):
-    """Tells something of each step; env 1 something that cannot be saved."""
-
-    def step(self, action: Any) -> Any:
-        told = (
-            {'step': np.int64(self.steps), 'of': {'it': [1, 'a']}}
-            if self.number != 1
-            else {'it': iter((1, 2))}
-        )
-        return *super().step(action)[:4], told
-
-
-def test_held_answers_keep_what_was_told_and_an_env_whose_answer_cannot_be_saved_begins_anew(
-    make: Any, tmp_path: Path
-) -> None:
-    env_fn = [partial(Telling, i, 9, 0.0) for i in range(3)]
-    manager, other, late = make(env_fn), make(env_fn), make(env_fn)
-    for each in (manager, late):
-        each.reset(seed=SEEDS[:3])
-        each._send_steps(np.ones(3, np.int64), each.ready)
-    before = late.state_dict()
-    assert before['answers']['env_id'].tolist() == [0, 2] and late.ready.tolist() == []
-    assert manager.restart_lost().tolist() == [1] and manager.restart_lost().tolist() == []
-    assert manager.ready.tolist() == [1]
-    state = manager.state_dict()
-    assert other.load_state_dict(state).tolist() == [] and other.ready.tolist() == [1]
-    assert late.load_state_dict(before).tolist() == [1], 'nobody called restart_lost'
-    for each in (manager, other, late):
-        step = each.step(np.zeros(0, np.int64), np.zeros(0, np.int64))
-        assert step.env_id.tolist() == [0, 2] and step.obs[:, 2].tolist() == [1, 1]
-        assert [dict(info) for info in step.info] == [{'step': 0, 'of': {'it': [1, 'a']}}] * 2
-        np.testing.assert_array_equal(step.reward, uneven_reward(step.obs, 1))
-        np.testing.assert_array_equal(each.obs, manager.obs)
-        assert each.obs[1, 2] == 0 and each.ready.tolist() == [0, 1, 2]
+    assert other.ready.tolist() == [0, 1, 2, 3] and other.obs[0, 2] == 0
+    rest = [[collector.collect(20) for _ in range(3)] for collector in collectors]
+    for rows in (*parts, *rest[0], *rest[1]):
+        assert_paired(rows)
+    assert_steps_of_base(
+        per_env(Batch.cat([*parts, *rest[0]]), 4), [partial(Uneven, i, 3 + i) for i in range(4)]
+    )
+    assert collectors[1].envstep == 60 + collectors[1].carried
 
 
 # faults

@@ -90,8 +90,8 @@ def test_players_of_different_spaces_are_refused() -> None:
 @pytest.mark.parametrize(
     'obs, error, text',
     [
-        (np.zeros(5), EnvContractError, r'the obs of player 0 is of shape \(5,\)'),
-        (np.array(['a'] * 11), EnvContractError, 'dtype <U1'),
+        (np.zeros(5), EnvContractError, r'the obs of player 0 is not of its space: .*\(5,\)'),
+        (np.array(['a'] * 11), EnvContractError, 'not of its space'),
         (np.full(11, np.nan), NonFiniteError, 'the obs of player 0 is'),
     ],
 )
@@ -110,7 +110,7 @@ def test_rewards_are_checked_and_missing_parts_are_named() -> None:
         env.step(np.zeros(2, int))
     game = TurnGame(masked=True)
     game.last = lambda: ({'observation': np.zeros(4)}, 0, False, False, {})  # type: ignore[method-assign]
-    with pytest.raises(EnvContractError, match=r"player \d has no part 'action_mask'"):
+    with pytest.raises(EnvContractError, match=r'obs of player \d is not of its space'):
         player_env(game, 'Masked').reset(seed=0)
 
 

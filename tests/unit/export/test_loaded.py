@@ -92,9 +92,9 @@ def test_masks_that_are_missing_doubled_or_unknown_are_refused() -> None:
         masked.act(obs)
     with pytest.raises(ObservationError, match='two masks'):
         masked.act({'observation': obs, 'action_mask': mask}, mask)
-    with pytest.raises(ObservationError, match=r"obs\['action_mask'\].*shape \(3,\).*\(4,\)"):
+    with pytest.raises(ObservationError, match=r'the shape is \(3,\), not \(4,\)'):
         masked.act(obs, mask[:3])
-    with pytest.raises(ObservationError, match=r"obs\['observation'\].*for one env"):
+    with pytest.raises(ObservationError, match=r'the shape is .*for one env'):
         masked.act(np.stack([obs] * 2), mask)
     assert masked.act(np.stack([obs] * 2), np.stack([mask] * 2)).shape == (2,)
 

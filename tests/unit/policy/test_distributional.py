@@ -10,7 +10,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_dqn import batch_of
+from policy_toys import apart, random_rows
 
 from rlframe.data import EnvSpec
 from rlframe.model.core import NoisyLinear
@@ -94,12 +94,9 @@ def test_quantile_loss_and_its_derivative_are_those_of_the_formula(
 def test_target_takes_the_action_of_the_best_mean_and_nothing_behind_a_terminal(
     name: str, double: bool, nstep: int
 ) -> None:
-    policy = make(name, double=double, discount_factor=0.9, nstep=nstep)
-    with torch.no_grad():
-        for parameter in policy.target_model.parameters():
-            parameter.add_(0.3 * torch.randn_like(parameter))
+    policy = apart(make(name, double=double, discount_factor=0.9, nstep=nstep), 0.3)
     more = {'value_gamma': np.full(6, 0.9**nstep, np.float32)} if nstep > 1 else {}
-    data = batch_of(**more)
+    data = random_rows(**more)
     target = policy.target(policy.columns(data)).numpy()
     for i, row in enumerate(data):
         obs = torch.from_numpy(row['next_obs'])[None]
@@ -117,7 +114,7 @@ def test_target_takes_the_action_of_the_best_mean_and_nothing_behind_a_terminal(
 
 def test_priority_of_qrdqn_is_the_distance_of_the_means() -> None:
     policy = make('qrdqn', priority=True)
-    data = batch_of()
+    data = random_rows()
     with torch.no_grad():
         rows = policy.columns(data)
         said = policy.chosen(policy.model(rows['obs']), rows['action']).mean(1)
@@ -128,7 +125,7 @@ def test_priority_of_qrdqn_is_the_distance_of_the_means() -> None:
 
 def test_priority_of_c51_is_the_divergence_of_what_it_says_from_its_target() -> None:
     policy = make('c51', {'v_min': -2.0, 'v_max': 2.0, 'n_atom': 9}, priority=True)
-    data = batch_of()
+    data = random_rows()
     with torch.no_grad():
         rows = policy.columns(data)
         said = policy.chosen(policy.model(rows['obs']), rows['action']).softmax(1).double().numpy()

@@ -9,6 +9,7 @@ import gymnasium
 import numpy as np
 import pytest
 import torch
+from policy_toys import apart, random_rows
 from torch import nn
 
 from rlframe.data import Batch, EnvSpec, TimeStep
@@ -31,19 +32,6 @@ def make(spec: EnvSpec | None = None, seed: int = 0, **cfg: Any) -> DQNPolicy:
     return create_policy({'type': 'dqn', **base, **cfg}, spec or spec_of(), seed=seed)
 
 
-def batch_of(size: int = 6, seed: int = 0, actions: int = 4, **more: Any) -> Batch:
-    rng = np.random.default_rng(seed)
-    return Batch(
-        obs=rng.normal(size=(size, 3)).astype(np.float32),
-        next_obs=rng.normal(size=(size, 3)).astype(np.float32),
-        action=rng.integers(actions, size=size).astype(np.uint8),
-        reward=rng.normal(size=size).astype(np.float32),
-        terminated=np.arange(size) % 3 == 0,
-        truncated=np.arange(size) % 3 == 1,
-        **more,
-    )
-
-
 def expected_target(policy: DQNPolicy, data: Batch, double: bool) -> list[float]:
     """The target of each row, one by one."""
     targets = []
@@ -55,14 +43,6 @@ def expected_target(policy: DQNPolicy, data: Batch, double: bool) -> list[float]
         gamma = float(data['value_gamma'][i]) if 'value_gamma' in data else GAMMA
         targets.append(float(row['reward']) + (0 if row['terminated'] else gamma * float(target_q[best])))
     return targets
-
-
-def apart(policy: DQNPolicy) -> DQNPolicy:
-    """Makes the target network different from the online one."""
-    with torch.no_grad():
-        for parameter in policy.target_model.parameters():
-            parameter.add_(torch.randn_like(parameter))
-    return policy
 
 
 @pytest.mark.parametrize(
@@ -91,7 +71,7 @@ def test_loss_target_and_priority_equal_the_formula(
         more['value_gamma'] = np.array([0.9, 0.81, 0.729, 0.9, 0.5, 0.0], np.float32)
     if weighted:
         more['IS'] = np.array([1, 0.5, 0.25, 1, 0.1, 0.7], np.float32)
-    data = batch_of(**more)
+    data = random_rows(**more)
     targets = expected_target(policy, data, double)
     with torch.no_grad():
         values = [
@@ -118,7 +98,7 @@ def test_the_gradient_goes_through_the_online_network_only() -> None:
     policy = apart(make())
     before = copy.deepcopy(policy.target_model.state_dict())
     old = copy.deepcopy(policy.model.state_dict())
-    data = batch_of()
+    data = random_rows()
     reference = copy.deepcopy(policy.model)
     targets = torch.tensor(expected_target(policy, data, True))
     value = reference(torch.from_numpy(data['obs']))[range(6), data['action'].astype(int)]
@@ -139,7 +119,7 @@ def test_hard_update_every_so_many_iterations() -> None:
     policy = make(learn={'target_update_freq': 3})
     equal = []
     for _ in range(7):
-        policy.learn_mode.forward(batch_of())
+        policy.learn_mode.forward(random_rows())
         equal.append(same(policy.target_model, policy.model))
     assert equal == [False, False, True, False, False, True, False]
 
@@ -147,7 +127,7 @@ def test_hard_update_every_so_many_iterations() -> None:
 def test_soft_update_moves_by_a_share_every_iteration() -> None:
     policy = apart(make(learn={'target_update_freq': None, 'target_theta': 0.25}))
     before = [p.clone() for p in policy.target_model.parameters()]
-    policy.learn_mode.forward(batch_of())
+    policy.learn_mode.forward(random_rows())
     for old, new, online in zip(
         before, policy.target_model.parameters(), policy.model.parameters(), strict=True
     ):
@@ -174,7 +154,7 @@ def test_epsilon_and_learning_rate_follow_their_schedules() -> None:
     for envstep, share in ((0, 1.0), (50, 0.55), (100, 0.1), (10**6, 0.1)):
         assert policy.command_mode.get_setting_collect({'envstep': envstep}) == {'eps': pytest.approx(share)}
         policy.command_mode.get_setting_learn({'envstep': envstep})
-        metrics = policy.learn_mode.forward(batch_of())
+        metrics = policy.learn_mode.forward(random_rows())
         assert metrics['cur_lr'] == pytest.approx(share / 100)
 
 
@@ -209,7 +189,7 @@ class Halved(DQNPolicy):
 
 
 def test_a_subclass_gets_the_loss_of_each_transition() -> None:
-    cfg, data = {'type': 'dqn', 'cuda': False, 'nstep': 1}, batch_of(6)
+    cfg, data = {'type': 'dqn', 'cuda': False, 'nstep': 1}, random_rows(6)
     torch.manual_seed(0)
     halved = Halved(DQNPolicy.resolve_config(cfg), spec_of(), seed=0)
     with torch.no_grad():

@@ -11,6 +11,7 @@ from gymnasium import spaces
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
+from policy_toys import apart
 
 from rlframe.data import Batch, EnvSpec
 from rlframe.data.observation import zero_obs
@@ -84,9 +85,7 @@ def test_exploration_draws_each_allowed_action_equally_often() -> None:
 
 @pytest.mark.parametrize('name', DQN_FAMILY)
 def test_target_looks_at_allowed_actions_only_and_stays_finite_where_none_is(name: str) -> None:
-    policy, count = make(name), 40
-    with torch.no_grad():  # or else both networks choose the same
-        [p.add_(torch.randn_like(p)) for p in policy.target_model.parameters()]
+    policy, count = apart(make(name)), 40  # or else both networks choose the same
     mask = random_masks(count, seed=3, empty=5)
     next_obs = observations(mask, seed=3)
     terminated = np.arange(count) < 5

@@ -14,6 +14,7 @@ import pytest
 import registrations
 import torch
 from doc_blocks import ROOT, blocks_of
+from policy_toys import random_rows
 
 import rlframe
 from rlframe.data import Batch, EnvSpec
@@ -75,17 +76,8 @@ def made(kind: str, **cfg: Any) -> Any:
 
 
 def batch_of(size: int = 32) -> Batch:
-    rng = np.random.default_rng(0)
-    obs = rng.normal(size=(size, 3)).astype(np.float32)
-    action = rng.integers(4, size=size).astype(np.uint8)
-    return Batch(
-        obs=obs,
-        next_obs=obs + action[:, None] / np.float32(4),
-        action=action,
-        reward=rng.normal(size=size).astype(np.float32),
-        terminated=np.arange(size) % 5 == 0,
-        truncated=np.zeros(size, bool),
-    )
+    rows = random_rows(size)
+    return rows.replace(next_obs=rows['obs'] + rows['action'][:, None] / np.float32(4))
 
 
 def test_the_munchausen_example_learns_the_weights_of_the_built_in_one() -> None:

@@ -10,6 +10,7 @@ import gymnasium
 import numpy as np
 import pytest
 import torch
+from policy_toys import apart, random_rows
 from torch import nn
 
 from rlframe.data import Batch, EnvSpec, TimeStep
@@ -35,25 +36,11 @@ def make(name: str, space: Any = None, seed: int = 0, **cfg: Any) -> QACPolicy:
     model = {'encoder_hidden_size_list': [8], 'activation': 'tanh'} | cfg.pop('model', {})
     space = space or (FOUR if name == 'sac_discrete' else BOX)
     spec = EnvSpec(OBS, space, name='Toy-v0')
-    policy = create_policy({'type': name, **base, 'model': model, **cfg}, spec, seed=seed)
-    with torch.no_grad():
-        for parameter in policy.target_model.parameters():
-            parameter.add_(torch.randn_like(parameter))
-    return policy
+    return apart(create_policy({'type': name, **base, 'model': model, **cfg}, spec, seed=seed))
 
 
 def batch_of(name: str, seed: int = 0, **more: Any) -> Batch:
-    rng = np.random.default_rng(seed)
-    discrete, box = rng.integers(4, size=SIZE).astype(np.uint8), rng.uniform(-1, 1, (SIZE, 2))
-    return Batch(
-        obs=rng.normal(size=(SIZE, 3)).astype(np.float32),
-        next_obs=rng.normal(size=(SIZE, 3)).astype(np.float32),
-        action=discrete if name == 'sac_discrete' else box.astype(np.float32),
-        reward=rng.normal(size=SIZE).astype(np.float32),
-        terminated=np.arange(SIZE) % 3 == 0,
-        truncated=np.arange(SIZE) % 3 == 1,
-        **more,
-    )
+    return random_rows(SIZE, seed, 4 if name == 'sac_discrete' else None, **more)
 
 
 def noise_of(policy: QACPolicy, draws: int) -> list[torch.Tensor]:

@@ -13,6 +13,7 @@ from fakes import ShuffledEnvManager, config_pair, counted_reward, counting_mana
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from memory import R2D2
+from policy_toys import apart, random_sequences
 
 from rlframe.config import compile_config
 from rlframe.data import Batch, EnvSpec
@@ -29,38 +30,6 @@ def make(spec: EnvSpec = SPEC, seed: int = 0, model: Any = None, **cfg: Any) -> 
     own = dict(encoder_hidden_size_list=[8], lstm_hidden_size=5) | (model or {})
     base = dict(cuda=False, discount_factor=GAMMA, model=own)
     return create_policy({'type': 'r2d2', **base, **cfg}, spec, seed=seed)
-
-
-def batch_of(lengths: list[tuple[int, int, str]], burn_in: int, steps: int, **more: Any) -> Batch:
-    """Returns random sequences.
-
-    Args:
-        lengths: Of each sequence: real steps of its burn-in, its own real steps, and how its last one ends.
-        burn_in: Columns of the burn-in.
-        steps: Columns behind it.
-        more: Further columns.
-    """
-    rng = np.random.default_rng(1)
-    shape = len(lengths), burn_in + steps
-    walk = rng.normal(size=(shape[0], shape[1] + 1, 3)).astype(np.float32)
-    columns = dict(
-        obs=walk[:, :-1].copy(),
-        next_obs=walk[:, 1:].copy(),
-        action=rng.integers(4, size=shape).astype(np.uint8),
-        reward=rng.normal(size=shape).astype(np.float32),
-        terminated=np.zeros(shape, bool),
-        truncated=np.zeros(shape, bool),
-        mask=np.zeros(shape, bool),
-        state=rng.normal(size=(*shape, 2, 5)).astype(np.float32),
-    )
-    for i, (early, own, ending) in enumerate(lengths):
-        columns['mask'][i, burn_in - early : burn_in + own] = True
-        if ending != 'goes on':
-            columns[ending][i, burn_in + own - 1] = True
-    for name, column in columns.items():
-        if name != 'mask':
-            column[~columns['mask']] = 0
-    return Batch(columns, **more)
 
 
 LENGTHS = [
@@ -126,13 +95,6 @@ def test_rescaling_is_inverted_and_keeps_signs() -> None:
     assert (rescale(value).diff() > 0).all()
 
 
-def apart(policy: R2D2Policy) -> R2D2Policy:
-    with torch.no_grad():
-        for parameter in policy.target_model.parameters():
-            parameter.add_(torch.randn_like(parameter) * 0.3)
-    return policy
-
-
 @pytest.mark.parametrize(
     ('burn_in', 'nstep', 'double', 'scaled', 'kappa'),
     [
@@ -152,11 +114,12 @@ def test_loss_priority_and_gradient_equal_going_step_by_step(
             priority=True,
             priority_IS_weight=True,
             learn=dict(burn_in=burn_in, learning_rate=1e-3, kappa=kappa),
-        )
+        ),
+        0.3,
     )
     weight = np.array([1, 0.5, 0.25, 0.9, 0.1], np.float32)
     lengths = [(min(early, burn_in), own, ending) for early, own, ending in LENGTHS]
-    data = batch_of(lengths, burn_in, 5, IS=weight)
+    data = random_sequences(lengths, burn_in, 5, (2, 5), IS=weight)
     reference = copy.deepcopy(policy.model)
     losses, priorities, wanted, said = [], [], [], []
     for i, (_, own, ending) in enumerate(lengths):
@@ -189,20 +152,6 @@ def test_loss_priority_and_gradient_equal_going_step_by_step(
     loss.backward()
     for (name, one), other in zip(policy.model.named_parameters(), reference.parameters(), strict=True):
         torch.testing.assert_close(one.grad, other.grad, rtol=1e-3, atol=1e-6, msg=name)
-
-
-def test_padding_means_nothing() -> None:
-    results = []
-    for value in (0.0, 7.0):
-        policy = make(priority=True, nstep=2, learn=dict(burn_in=3))
-        data = batch_of(LENGTHS, 3, 5)
-        for name in ('obs', 'next_obs', 'reward'):
-            data[name][~data['mask']] = value
-        last = data['mask'][3].nonzero()[0][-1]
-        assert not data['mask'][3, last + 1 :].any() and not data['mask'][3, :3].any()
-        metrics = policy.learn_mode.forward(data)
-        results.append((float(metrics['total_loss']), metrics['priority'].tolist()))
-    assert results[0] == results[1]
 
 
 def collected(policy: R2D2Policy, manager: Any, count: int, **options: Any) -> Batch:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
+from policy_toys import apart, random_rows
 
 from rlframe.data import Batch, EnvSpec
 from rlframe.model.core import EPS, MOMENTUM, WARM_UP, BatchRenorm, update_norms
@@ -27,15 +28,7 @@ def make(name: str = 'sac', spec: Any = SPEC, **cfg: Any) -> Any:
 
 
 def batch_of(seed: int = 0) -> Batch:
-    rng = np.random.default_rng(seed)
-    return Batch(
-        obs=rng.normal(size=(SIZE, 3)).astype(np.float32),
-        next_obs=rng.normal(size=(SIZE, 3)).astype(np.float32),
-        action=rng.uniform(-1, 1, (SIZE, 2)).astype(np.float32),
-        reward=rng.normal(size=SIZE).astype(np.float32),
-        terminated=np.arange(SIZE) % 4 == 0,
-        truncated=np.zeros(SIZE, bool),
-    )
+    return random_rows(SIZE, seed, actions=None)
 
 
 # the norm
@@ -150,10 +143,7 @@ def test_norm_in_front_of_a_nonlinearity_takes_out_the_length_of_weights() -> No
 
 
 def test_target_critics_with_batch_norm_value_both_states_in_one_pass_too() -> None:
-    policy = make(**UNIT)
-    with torch.no_grad():
-        for parameter in policy.target_model.parameters():
-            parameter.add_(torch.randn_like(parameter))
+    policy = apart(make(**UNIT))
     rows = policy.columns(batch_of())
     with torch.no_grad():
         loss = policy.critic_loss(rows)[0]
@@ -222,10 +212,7 @@ def test_actor_raises_the_mean_of_all_quantiles_or_the_smallest_critic() -> None
 
 def test_categorical_critics_learn_the_projected_distribution_of_the_smallest_by_cross_entropy() -> None:
     atoms = dict(n_atom=11, v_min=-2.0, v_max=3.0)
-    policy = make(model=atoms | dict(n_critic=3), learn=dict(alpha=0.3))
-    with torch.no_grad():
-        for parameter in policy.target_model.parameters():
-            parameter.add_(torch.randn_like(parameter))
+    policy = apart(make(model=atoms | dict(n_critic=3), learn=dict(alpha=0.3)))
     rows, support = policy.columns(batch_of()), np.linspace(-2, 3, 11)
     with torch.no_grad():
         loss, error, metrics = policy.critic_loss(rows)

@@ -9,6 +9,7 @@ import pytest
 import torch
 from fakes import config_pair
 from gymnasium import spaces
+from policy_toys import apart, random_rows
 
 from rlframe.config import compile_config
 from rlframe.data import Batch, EnvSpec
@@ -32,11 +33,7 @@ def make(name: str, spec: EnvSpec, **cfg: Any) -> Any:
     torch.manual_seed(0)
     model = {'encoder_hidden_size_list': [8], **ATOMS.get(name, {})}
     cfg = {'type': name, 'cuda': False, 'model': model, 'discount_factor': GAMMA, **cfg}
-    policy = create_policy(cfg, spec, seed=0)
-    with torch.no_grad():
-        for parameter in policy.target_model.parameters():
-            parameter.add_(1.5 * torch.randn_like(parameter))
-    return policy
+    return apart(create_policy(cfg, spec, seed=0), 1.5)
 
 
 def obs_of(spec: EnvSpec, rng: np.random.Generator, size: int) -> Any:
@@ -50,14 +47,7 @@ def obs_of(spec: EnvSpec, rng: np.random.Generator, size: int) -> Any:
 
 def batch_of(spec: EnvSpec, size: int = 6) -> Batch:
     rng = np.random.default_rng(0)
-    return Batch(
-        obs=obs_of(spec, rng, size),
-        next_obs=obs_of(spec, rng, size),
-        action=rng.integers(2, size=size).astype(np.uint8),
-        reward=rng.normal(size=size).astype(np.float32),
-        terminated=np.arange(size) % 3 == 0,
-        truncated=np.zeros(size, bool),
-    )
+    return random_rows(size, actions=2).replace(obs=obs_of(spec, rng, size), next_obs=obs_of(spec, rng, size))
 
 
 def soft(value: np.ndarray, allowed: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -25,7 +25,6 @@ from rlframe.parallel.transport import http as over_http
 from rlframe.parallel.transport import messages as m
 from rlframe.parallel.transport.base import Reply
 from rlframe.parallel.transport.http import (
-    MOST_NAMES,
     PROTOCOL_HEADER,
     TOKEN,
     HTTPServer,
@@ -193,33 +192,6 @@ def test_payload_that_is_too_large_is_refused_where_it_is_packed_and_the_worker_
         with pytest.raises(PayloadError, match=r'has 8,\d{3} bytes, but max_payload_bytes is 4,096'):
             transport.request(collected(0), {'a': np.zeros(1000)})
         assert len(transport.request(m.AskWeights('main', 3)).payload['a']) == 3
-
-
-def test_weights_of_several_workers_are_packed_once_for_each_version(monkeypatch: pytest.MonkeyPatch) -> None:
-    newest = [{'w': np.full(100, 1.0)}]
-    count, pack = [], over_http.pack
-
-    def counted(payload: Any) -> Any:
-        count.append(payload)
-        return pack(payload)
-
-    monkeypatch.setattr(over_http, 'pack', counted)
-    coordinator = Coordinator(lambda e, p: Reply(m.Weights(1, 1), newest[-1], e.message.policy))
-    with serve(coordinator) as server, joined(server, 'a') as one, joined(server, 'b') as other:
-        for value in (1.0, 2.0):
-            newest.append({'w': np.full(100, value)})
-            for transport in (one, other, one):
-                got = transport.request(m.AskWeights('main', -1)).payload['w']
-                assert (got == value).all()
-                got[:] = 9.0  # every worker has its own
-        assert len(count) == 2
-        for past in range(2 * MOST_NAMES):
-            one.request(m.AskWeights(f'main_{past}', -1))
-        assert len(server._shared) == MOST_NAMES
-        newest.append({'w': object()})  # type: ignore[dict-item]
-        for _ in range(2):
-            with pytest.raises(RequestRefusedError, match='cannot be sent'):
-                one.request(m.AskWeights('main', -1))
 
 
 # connections

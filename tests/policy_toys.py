@@ -1,0 +1,85 @@
+"""What tests of updates learn from: random transitions, and target networks that differ from the online ones."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from rlframe.data import Batch
+
+
+def random_rows(size: int = 6, seed: int = 0, actions: int | None = 4, **more: Any) -> Batch:
+    """Returns transitions with observations of three numbers, some of which end an episode.
+
+    Args:
+        size: Number of rows.
+        seed: Of all numbers.
+        actions: Number of actions; None: an action is two numbers in [-1, 1].
+        more: Further columns.
+    """
+    rng = np.random.default_rng(seed)
+    return Batch(
+        obs=rng.normal(size=(size, 3)).astype(np.float32),
+        next_obs=rng.normal(size=(size, 3)).astype(np.float32),
+        action=rng.integers(actions, size=size).astype(np.uint8)
+        if actions
+        else rng.uniform(-1, 1, (size, 2)).astype(np.float32),
+        reward=rng.normal(size=size).astype(np.float32),
+        terminated=np.arange(size) % 3 == 0,
+        truncated=np.arange(size) % 3 == 1,
+        **more,
+    )
+
+
+def random_sequences(
+    lengths: Sequence[tuple[int, int, str]],
+    burn_in: int,
+    steps: int,
+    state_shape: tuple[int, ...],
+    actions: int | None = 4,
+    seed: int = 1,
+    **more: Any,
+) -> Batch:
+    """Returns sequences of transitions, each with the recurrent state that it was acted in, and 7 where there is padding.
+
+    Args:
+        lengths: Of each sequence: real steps of its burn-in, its own real steps, and the column of its last one that is True.
+        burn_in: Columns of the burn-in.
+        steps: Columns behind it.
+        state_shape: Of a recurrent state.
+        actions: Number of actions; None: an action is two numbers in [-1, 1].
+        seed: Of all numbers.
+        more: Further columns.
+    """
+    rng, shape = np.random.default_rng(seed), (len(lengths), burn_in + steps)
+    walk = rng.normal(size=(shape[0], shape[1] + 1, 3)).astype(np.float32)
+    columns = dict(
+        obs=walk[:, :-1].copy(),
+        next_obs=walk[:, 1:].copy(),
+        action=rng.integers(actions, size=shape).astype(np.uint8)
+        if actions
+        else rng.uniform(-1, 1, (*shape, 2)).astype(np.float32),
+        reward=rng.normal(size=shape).astype(np.float32),
+        terminated=np.zeros(shape, bool),
+        truncated=np.zeros(shape, bool),
+        state=rng.normal(size=(*shape, *state_shape)).astype(np.float32),
+    )
+    mask = np.zeros(shape, bool)
+    for i, (early, own, ending) in enumerate(lengths):
+        mask[i, burn_in - early : burn_in + own] = True
+        if ending in columns:
+            columns[ending][i, burn_in + own - 1] = True
+    for column in columns.values():
+        column[~mask] = 7 if column.dtype == np.float32 else 0
+    return Batch(columns, mask=mask, **more)
+
+
+def apart(policy: Any, distance: float = 1.0) -> Any:
+    """Moves the target networks of a policy away from the online ones, and returns the policy."""
+    with torch.no_grad():
+        for parameter in policy.target_model.parameters():
+            parameter.add_(distance * torch.randn_like(parameter))
+    return policy
