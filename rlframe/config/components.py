@@ -97,13 +97,6 @@ def set_path(tree: Tree, path: Sequence[str], value: Any) -> None:
     tree[path[-1]] = value
 
 
-def leaf_keys(key: str, value: Any) -> list[str]:
-    """Returns the dotted keys that an option sets: its own, or those in it if it is a section."""
-    if isinstance(value, Mapping) and value:
-        return [leaf for name, below in raw_items(value) for leaf in leaf_keys(f'{key}.{name}', below)]
-    return [key]
-
-
 def full_key(key: str) -> str:
     """Returns a dotted key with an alias at its start expanded."""
     first, *rest = key.split('.')

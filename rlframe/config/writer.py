@@ -30,6 +30,7 @@ from rlframe.errors import ConfigError
 from rlframe.registry import BACKEND_REGISTRY
 from rlframe.utils.field import ResolvedConfig, to_plain
 from rlframe.utils.files import whole_file, write_private
+from rlframe.utils.flat import flat
 from rlframe.utils.secrets import REDACTED, redacted
 from rlframe.utils.strict_json import FLOAT
 
@@ -276,7 +277,10 @@ def changes_of(saved: Data, cfg: ResolvedConfig) -> list[Change]:
     """Returns the options that differ between the config in a checkpoint and the one to resume with."""
     now, elsewhere = config_data(*split_config(cfg)), backend_defaults()
     known = {**{key: field.may_change for key, field in elsewhere.items()}, **cfg._may_change}
-    old, new = (_leaves(_merged(data), known) for data in (saved, now))
+    old, new = (
+        {key: value for key, value in flat(_merged(data), known).items() if value != {} or key in known}
+        for data in (saved, now)
+    )
     found: list[Change] = []
     for key in sorted(old.keys() | new.keys()):
         default = elsewhere[key].default if key in elsewhere else ABSENT
@@ -301,17 +305,6 @@ def _merged(data: Data) -> Tree:
     for key in FORWARDED:
         take_at(tree, key)
     return tree
-
-
-def _leaves(tree: Mapping[str, Any], keys: Mapping[str, bool], prefix: str = '') -> dict[str, Any]:
-    """Returns dotted keys with values; a dict that is one option's value stays whole."""
-    found: dict[str, Any] = {}
-    for name, value in tree.items():
-        if isinstance(value, Mapping) and prefix + name not in keys:
-            found |= _leaves(value, keys, f'{prefix}{name}.')
-        else:
-            found[prefix + name] = value
-    return found
 
 
 UNPLAYED = {
