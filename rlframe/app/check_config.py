@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rlframe import config
-from rlframe.app.explain import options_of_config, plain, value_of
+from rlframe.app.explain import plain
 from rlframe.config.schema import ExperimentConfig
 from rlframe.errors import ConfigError, ConfigErrors, ConfigWarning
 from rlframe.pipeline import build, memory_needs
@@ -33,25 +33,14 @@ def text_of(found: Facts, width: int) -> str:
         facts += [('observes', found['observation_space']), ('acts', found['action_space'])]
         facts.append(('network', _network_text(found['network'])))
     facts += [('buffer', _buffer_text(found['buffer'])), ('ends', _end(found['budget']))]
-    options = found['changed']
-    facts.append(('options', f'{len(options)} differ from their defaults' + (':' if options else '')))
-    return '\n'.join(
-        [
-            f'{found["config"]}: no mistakes',
-            *(line for label, text in facts for line in row(label, text, width)),
-            *(
-                f'    {key} = {each["value"]!r} (default: {each["default"]!r})'
-                for key, each in options.items()
-            ),
-        ]
-    )
+    lines = [line for label, text in facts for line in row(label, text, width)]
+    return '\n'.join([f'{found["config"]}: no mistakes', *lines])
 
 
 def _network_text(network: Facts | None) -> str:
     if network is None:
         return 'custom; its size is known once it is created'
-    sizes = ', '.join(f'{key} {value}' for key, value in network['sizes'].items())
-    return f'{network["class"]}: {network["parameters"]:,} parameters{f" ({sizes})" if sizes else ""}'
+    return f'{network["class"]}: {network["parameters"]:,} parameters'
 
 
 def _buffer_text(buffer: Facts | None) -> str:
@@ -69,12 +58,6 @@ def _end(budget: Facts) -> str:
     if budget['stop_value'] is not None:
         limits.append(f'at a mean return of {exact_text(budget["stop_value"])}')
     return ', or '.join(limits) or 'never by itself: set max_env_step, max_train_iter or env.stop_value'
-
-
-SHOWN_ANYWAY = (
-    'type', 'import_names', 'env_id', 'exp_name', 'max_env_step', 'max_train_iter', 'stop_value', 'replay_buffer_size',
-)  # fmt: skip
-"""Last parts of options that are described in other words."""
 
 
 def check_config(given: Any, overrides: Sequence[str] = (), with_env: bool = True) -> dict[str, Any]:
@@ -117,7 +100,6 @@ def check_config(given: Any, overrides: Sequence[str] = (), with_env: bool = Tru
         | {'stop_value': plain(cfg.env.get('stop_value'))},
         'buffer': buffer
         and {'type': buffer['type'], 'size': buffer.get('replay_buffer_size'), 'bytes': None},
-        'changed': _changed(cfg),
     }
     if with_env:
         _add_facts_of_env(found, cfg)
@@ -129,23 +111,6 @@ def mistakes_of(error: ConfigError) -> list[dict[str, Any]]:
     names = ('where', 'message', 'got', 'expected', 'remedy')
     errors = error.errors if isinstance(error, ConfigErrors) else [error]
     return [{name: plain(getattr(each, name)) for name in names} for each in errors]
-
-
-def _changed(cfg: Any) -> dict[str, Any]:
-    """Returns the options that differ from their defaults, apart from those that ``check_config`` returns anyway."""
-    found: dict[str, Any] = {}
-    for key, field in options_of_config(cfg).items():
-        is_given = key in cfg._user_keys and key.rpartition('.')[2] not in SHOWN_ANYWAY
-        found |= _differing(key, value_of(cfg, key), field.default) if is_given else {}
-    return found
-
-
-def _differing(key: str, value: Any, default: Any) -> dict[str, Any]:
-    """Returns a value and its default if they differ; of two dicts with the same keys, the parts that differ."""
-    if isinstance(value, Mapping) and isinstance(default, Mapping) and value.keys() == default.keys():
-        parts = [_differing(f'{key}.{name}', value[name], default[name]) for name in value]
-        return {below: facts for part in parts for below, facts in part.items()}
-    return {key: {'value': plain(value), 'default': plain(default)}} if value != default else {}
 
 
 def _add_facts_of_env(found: dict[str, Any], cfg: ExperimentConfig) -> None:
@@ -179,12 +144,4 @@ def _network(cfg: ExperimentConfig, spec: EnvSpec) -> dict[str, Any] | None:
     made = memory_needs.blank_network(cfg.policy, spec)
     if made is None:
         return None
-    sizes = {
-        key: plain(cfg.policy.model.get(key))
-        for key in ('encoder_hidden_size_list', 'conv_layers', 'lstm_hidden_size')
-    }
-    return {
-        'class': type(made).__name__,
-        'parameters': sum(part.numel() for part in made.parameters()),
-        'sizes': {key: value for key, value in sizes.items() if value is not None},
-    }
+    return {'class': type(made).__name__, 'parameters': sum(part.numel() for part in made.parameters())}

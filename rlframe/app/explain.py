@@ -54,12 +54,6 @@ def options_of_config(cfg: Any) -> dict[str, Field]:
     return dict(flat_fields(find_schema(to_plain(cfg), [])[1]))
 
 
-def value_of(cfg: Any, key: str) -> Any:
-    """Returns the value of an option in a compiled config, as plain data."""
-    *path, name = key.split('.')
-    return dict(to_plain(config.section_at(cfg, path)))[name]
-
-
 def registry_of(kind: str, name: str) -> Registry[Any]:
     """Returns the registry of a component: one of the two for a commander, whose name decides."""
     is_parallel = kind == 'commander' and name in PARALLEL_COMMANDER_REGISTRY

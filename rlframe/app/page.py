@@ -22,7 +22,7 @@ from rlframe._version import __version__
 from rlframe.app.comparison import OF_ONE_RUN, Group, value_text
 from rlframe.app.explain import plain
 from rlframe.app.figure import INSTALL, can_draw, curves_figure, svg_of
-from rlframe.app.run_files import SCORE, RunFiles, flat, is_run, not_a_run
+from rlframe.app.run_files import SCORE, RunFiles, is_run, not_a_run
 from rlframe.config.trust import known_options
 from rlframe.errors import CheckpointError, ExperimentDirError, RLFrameError
 from rlframe.run.progress import KINDS
@@ -31,6 +31,7 @@ from rlframe.run.run_folder import LOG
 from rlframe.scores import duration_text, mean_interval, number_text
 from rlframe.utils.field import REQUIRED, Field
 from rlframe.utils.files import whole_file, write_private
+from rlframe.utils.flat import flat
 
 TEMPLATE = Path(__file__).with_name('report.html')
 MOST_ROWS, MOST_CURVES = 200, 60
@@ -188,8 +189,7 @@ def changed_options(run: RunFiles) -> list[tuple[str, str, str]]:
         return []
     defaults: dict[str, Any] = {}
     for key, field in fields.items():
-        default = field.default if isinstance(field, Field) else REQUIRED
-        defaults |= flat(default, f'{key}.') if isinstance(default, Mapping) and default else {key: default}
+        defaults |= flat({key: field.default if isinstance(field, Field) else REQUIRED})
     found = []
     for key, value in run.options.items():
         default = defaults.get(key, REQUIRED)

@@ -19,6 +19,7 @@ from rlframe.registry import nearest
 from rlframe.run.metrics import METRICS, records
 from rlframe.run.progress import KINDS
 from rlframe.scores import reaches
+from rlframe.utils.flat import flat
 
 FACTS = ('envstep', 'train_iter', 'time')
 """Keys of a record that are no metrics."""
@@ -246,17 +247,6 @@ def check_one_env(runs: Iterable[RunFiles]) -> str:
                 where=str(other.folder),
             )
     return first.env
-
-
-def flat(tree: Mapping[str, Any], prefix: str = '') -> dict[str, Any]:
-    """Returns the values of a tree by dotted keys; an empty section is a value."""
-    found: dict[str, Any] = {}
-    for name, value in tree.items():
-        if isinstance(value, Mapping) and value:
-            found |= flat(value, f'{prefix}{name}.')
-        else:
-            found[f'{prefix}{name}'] = value
-    return found
 
 
 def _below(folder: Path, depth: int) -> Iterable[Path]:

@@ -3,7 +3,6 @@ from rlframe.config.compile import compile_config as compile_config
 from rlframe.config.compile import parse_overrides as parse_overrides
 from rlframe.config.compile import parse_value as parse_value
 from rlframe.config.components import full_key as full_key
-from rlframe.config.components import leaf_keys as leaf_keys
 from rlframe.config.components import section_at as section_at
 from rlframe.config.components import value_at as value_at
 from rlframe.config.ding import Translation as Translation

@@ -25,7 +25,6 @@ from rlframe.config.components import (
     hook_errors,
     hook_parts,
     is_parallel,
-    leaf_keys,
     plain_type,
     section_at,
     set_path,
@@ -45,6 +44,7 @@ from rlframe.config.schema import (
 from rlframe.errors import ConfigError, ConfigErrors, ConfigWarning
 from rlframe.registry import nearest
 from rlframe.utils.field import REQUIRED, Field, Options, ResolvedConfig, check_values, raw_items, to_plain
+from rlframe.utils.flat import flat
 from rlframe.utils.secrets import redacted_keys
 from rlframe.utils.synonyms import ambiguous_name, by_last_part, meant_keys
 
@@ -135,7 +135,7 @@ def compile_config(  # noqa: PLR0913  # DI-engine's users call it with create_cf
     errors += found
     bad = [error.where for error in errors if error.where]
     errors += _component_errors(classes, values, bad) + hook_errors(classes, values)
-    known = {key: value for key, value in _leaves(values, options) if not _is_below(key, bad)}
+    known = {key: value for key, value in declared_values(values, options) if not _is_below(key, bad)}
     errors += cross_errors(known)
     if is_parallel(values):
         errors += parallel_errors(known)
@@ -146,8 +146,8 @@ def compile_config(  # noqa: PLR0913  # DI-engine's users call it with create_cf
     if values['seed'] is None:
         values['seed'] = secrets.randbelow(2**32)
         logging.getLogger('rlframe.config').info('seed %d was drawn at random', values['seed'])
-    defaults = dict(_leaves(check_values({}, options)[0], options))
-    user_keys = [k for k, _ in _leaves(tree, options) if not _same(known[k], defaults[k])]
+    defaults = dict(declared_values(check_values({}, options)[0], options))
+    user_keys = [k for k, _ in declared_values(tree, options) if not _same(known[k], defaults[k])]
     may_change = {key: value_at(options, key).may_change for key in known}
     cfg = ResolvedConfig(values, user_keys, may_change)
     object.__setattr__(dict.__getitem__(cfg, 'policy'), '_whole', cfg)
@@ -175,7 +175,7 @@ def _with_full_keys(
     names = {key for key, _ in pairs if '.' not in key} - options.keys() - ALIASES.keys()
     if errors or not names:
         return overrides
-    known = {key for key, _ in _leaves(check_values({}, options)[0], options)}
+    known = {key for key, _ in declared_values(check_values({}, options)[0], options)}
     by_name = by_last_part(key for key in sorted(known) if FORWARDED.get(key) not in known)
     full = {}
     for name in names & by_name.keys():
@@ -192,7 +192,7 @@ def _with_full_keys(
 def overridden_keys(overrides: Sequence[str] | Mapping[str, Any]) -> frozenset[str]:
     """Returns the dotted keys of the options that overrides set."""
     given = overrides if isinstance(overrides, Mapping) else parse_overrides(overrides)
-    return frozenset(leaf for key, value in given.items() for leaf in leaf_keys(full_key(key), value))
+    return frozenset(flat({full_key(key): value for key, value in given.items()}))
 
 
 def drop_replaced_device(tree: Tree, overrides: Sequence[str] | Mapping[str, Any]) -> None:
@@ -246,15 +246,15 @@ def _same(one: Any, other: Any) -> bool:
         return False
 
 
-def _leaves(tree: Mapping[str, Any], options: Options, prefix: str = '') -> list[tuple[str, Any]]:
+def declared_values(tree: Mapping[str, Any], options: Options, prefix: str = '') -> list[tuple[str, Any]]:
     """Returns the dotted keys of ``tree`` that are declared options, with their values."""
     found: list[tuple[str, Any]] = []
-    for name, value in tree.items():
+    for name, value in raw_items(tree):
         option = options.get(name)
         if isinstance(option, Field):
             found.append((prefix + name, value))
         elif isinstance(option, dict) and isinstance(value, Mapping):
-            found += _leaves(value, option, f'{prefix}{name}.')
+            found += declared_values(value, option, f'{prefix}{name}.')
     return found
 
 

@@ -97,13 +97,6 @@ def set_path(tree: Tree, path: Sequence[str], value: Any) -> None:
     tree[path[-1]] = value
 
 
-def leaf_keys(key: str, value: Any) -> list[str]:
-    """Returns the dotted keys that an option sets: its own, or those in it if it is a section."""
-    if isinstance(value, Mapping) and value:
-        return [leaf for name, below in raw_items(value) for leaf in leaf_keys(f'{key}.{name}', below)]
-    return [key]
-
-
 def full_key(key: str) -> str:
     """Returns a dotted key with an alias at its start expanded."""
     first, *rest = key.split('.')
@@ -140,7 +133,7 @@ def find_schema(tree: Tree, errors: list[ConfigError]) -> tuple[dict[str, Any], 
     for part in (*components_of(tree), *hook_parts(tree)):
         declared = section_at(options, part.path)
         if part.name == 'replay_buffer' and not _wants_buffer(tree, options, classes, errors):
-            _drop(tree, part)
+            take_at(tree, part.key)
             set_path(options, part.path, Field(None))
             continue
         name, cls = _find_class(tree, part, declared, errors)
@@ -344,12 +337,6 @@ def _wants_buffer(
         remedy = f"Leave it out, or name one: create_config.replay_buffer = dict(type='{kind}')."
         errors.append(ConfigError(message, where=where, remedy=remedy))
     return stated is not None
-
-
-def _drop(tree: Tree, part: Component) -> None:
-    above = section_at(tree, part.path[:-1])
-    if isinstance(above, dict):
-        above.pop(part.path[-1], None)
 
 
 def _keep_only_components(tree: Tree, part: Component) -> None:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from rlframe.config.components import MISSING, leaf_keys, section_at, set_path, take_at, value_at
+from rlframe.config.components import MISSING, section_at, set_path, take_at, value_at
 from rlframe.config.ding_table import (
     ACTOR_CRITIC,
     CONVOLUTIONS,
@@ -21,6 +21,7 @@ from rlframe.config.ding_table import (
     TO_PARALLEL,
 )
 from rlframe.config.schema import ALL_COMPONENTS, Tree
+from rlframe.utils.flat import flat
 
 SYSTEM = 'system_config'
 """Key of the main config under which the third part of a config of DI-engine's parallel mode lies."""
@@ -149,7 +150,7 @@ def _rest_of_system(draft: Draft) -> None:
         return
     del draft.main[SYSTEM]
     for name, value in system.items():
-        for key in leaf_keys(name, value) if value != {} else ():
+        for key in flat({name: value}) if value != {} else ():
             reason = next(reason for start, reason in SYSTEM_UNUSED if key.startswith(start))
             draft.say(f'{SYSTEM}.{key}', None, {}, reason if draft.is_parallel else NO_COORDINATOR)
 

@@ -6,7 +6,7 @@ A rule of one component belongs to its ``Field(check=...)`` or its ``check_confi
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from rlframe.config.components import backend_errors, collector_num, is_parallel
@@ -58,32 +58,35 @@ OF_PLAYERS, OF_ONE = ('sample_1v1', 'episode_1v1'), ('sample', 'episode')
 """Serial collectors of games, and of envs with one player."""
 
 
+PARTS_OF_A_BUFFER = {
+    'policy.learn.batch_size': 'a batch',
+    'policy.random_collect_size': 'a random start',
+    f'{BUFFER}.unroll_len': 'a sequence',
+    f'{BUFFER}.burn_in': 'a burn-in',
+}
+"""Numbers of rows that the replay buffer has to hold, in words."""
+CHANGED_IN_MAIN_MEMORY = ('policy.normalize_obs', 'policy.normalize_reward', 'policy.learn.random_shift')
+"""Options that change batches by numpy."""
+HERE = {
+    'dataset': 'recorded data are read, not collected',
+    TENSOR: 'envs of tensors are stepped on the device of the policy, in its process',
+}
+"""Collectors that have no round ahead, and why."""
+
+
 def cross_errors(known: Known) -> list[ConfigError]:
     """Returns the mistakes between components."""
     found = (
         _n_sample_or_n_episode(known),
         _takes_episodes(known),
         _finds_episodes(known),
-        _learns_from_sequences(known),
-        _agrees_on_priorities(known),
-        _gives_weights(known),
-        _fits_players(known, f'{COLLECTOR}.type', OF_PLAYERS),
-        _fits_players(known, 'policy.eval.evaluator.type', ('battle_interaction',)),
-        _learns_from_players(known),
+        *_fit_the_buffer(known),
+        *_fit_the_players(known),
         _divisible_n_sample(known),
         _keeps_sequences_whole(known),
-        _fits_buffer(known, 'policy.learn.batch_size', 'a batch'),
-        _fits_buffer(known, 'policy.random_collect_size', 'a random start'),
-        _fits_buffer(known, f'{BUFFER}.unroll_len', 'a sequence'),
-        _fits_buffer(known, f'{BUFFER}.burn_in', 'a burn-in'),
-        _has_a_core(known),
         _takes_schedule(known),
-        _counts_env_steps(known),
-        _collects_ahead(known),
-        _differs_between_collectors(known),
+        *_fit_the_collector(known),
         *_gives_first_priorities(known),
-        _learns_where_it_is_kept(known),
-        _is_arranged_by_numpy(known),
         *_stays_on_the_device(known),
     )
     return [error for error in found if error] + backend_errors(known)
@@ -92,6 +95,66 @@ def cross_errors(known: Known) -> list[ConfigError]:
 def _bad(known: Known, key: str, message: str, expected: str = '', remedy: str = '') -> ConfigError:
     """Returns the error about the value of an option beside others."""
     return ConfigError(message, where=key, got=known[key], expected=expected, remedy=remedy)
+
+
+def _fit_the_buffer(known: Known) -> Iterator[ConfigError]:
+    """What a policy and its replay buffer need of each other."""
+    key, kind, is_recurrent = f'{BUFFER}.type', known.get(f'{BUFFER}.type'), _is_recurrent(known)
+    if is_recurrent and kind in (*ROWS, 'episode'):
+        yield _bad(known, key, 'a recurrent policy learns from sequences of env steps', "'sequence'")
+    option, of_policy = f'{BUFFER}.priority', known.get('policy.priority')
+    if of_policy is not None and known.get(option) not in (None, of_policy):
+        message = "the policy's priority says whether it reports priorities, the replay buffer's whether it draws by them"
+        yield _bad(known, option, message, f'policy.priority ({of_policy})')
+    option = 'policy.priority_IS_weight'
+    if known.get(option) and not is_recurrent and kind in ('naive', 'episode'):
+        message = (
+            f'{option}=True weights losses by importance, and the replay buffer {kind!r} gives no weights'
+        )
+        yield _bad(known, key, message, f"'advanced' or 'elastic', or {option}=False")
+    for option, what in PARTS_OF_A_BUFFER.items():
+        count, size = _numbers(known, option, f'{BUFFER}.replay_buffer_size')
+        if count is not None and count > size:
+            message = f'{what} of {count} is more than the replay buffer holds: {size} ({BUFFER}.replay_buffer_size)'
+            yield _bad(known, option, message, f'at most {size}')
+    option = 'policy.learn.unroll_len'
+    if known.get(option) is not None and known.get('policy.model.core', '') is None:
+        message = 'only a recurrent core learns from sequences, and policy.model.core is None'
+        yield _bad(known, option, message, "None, or policy.model.core='lstm'")
+    changed = [option for option in CHANGED_IN_MAIN_MEMORY if known.get(option)]
+    if changed and known.get(key := f'{BUFFER}.device', 'cpu') != 'cpu':
+        option, value = changed[0], known[changed[0]]
+        message = f'{option}={value} changes each batch in main memory, before the policy learns from it'
+        yield _bad(known, key, message, f"'cpu', or {option}={type(value)(0)}")
+
+
+def _fit_the_players(known: Known) -> Iterator[ConfigError]:
+    """What games of several players need."""
+    of_players = {f'{COLLECTOR}.type': OF_PLAYERS, f'{EVALUATOR}.type': ('battle_interaction',)}
+    for key, names in of_players.items():
+        if known.get('env.type') == 'pettingzoo' and known.get(key) in (*OF_ONE, 'interaction'):
+            message = "the env 'pettingzoo' has several players"
+            yield _bad(known, key, message, ' or '.join(map(repr, names)))
+    key = f'{COLLECTOR}.type'
+    if known.get(key) == 'sample_1v1' and known.get('policy.on_policy'):
+        message = 'in a turn-based game, players make different numbers of moves, so envs have no blocks of equal length'
+        yield _bad(known, key, message, "'episode_1v1' with get_train_sample=True for an on-policy policy")
+
+
+def _fit_the_collector(known: Known) -> Iterator[ConfigError]:
+    """What evaluations, a round ahead and the ladder of eps need of the collector."""
+    kind, key = known.get(f'{COLLECTOR}.type'), f'{EVALUATOR}.eval_freq'
+    if kind == 'dataset' and Every.of(known.get(key, 1)).in_env_steps:
+        message = "the collector 'dataset' steps no env"
+        yield _bad(known, key, message, 'train iterations, such as 500')
+    key = f'{COLLECTOR}.overlap'
+    if known.get(key) and kind in HERE:
+        yield _bad(known, key, f'a round ahead is collected in another process, and {HERE[kind]}', '0')
+    key, collectors = 'policy.other.eps_ladder', collector_num(known)
+    if known.get(key) and collectors <= 1:
+        message = f'eps differs between collectors, and there is {collectors}'
+        remedy = f"Or set {COLLECTOR}.backend='ray' and num_collectors to at least 2."
+        yield _bad(known, key, message, '0', remedy)
 
 
 def _takes_schedule(known: Known) -> ConfigError | None:
@@ -106,35 +169,6 @@ def _takes_schedule(known: Known) -> ConfigError | None:
     if not what or not known.get('env.schedule'):
         return None
     return _bad(known, 'env.schedule', f'{what} has no curriculum', '', remedy)
-
-
-def _counts_env_steps(known: Known) -> ConfigError | None:
-    """Recorded data bring no env steps that an interval could count."""
-    key = f'{EVALUATOR}.eval_freq'
-    if known.get(f'{COLLECTOR}.type') != 'dataset' or not Every.of(known.get(key, 1)).in_env_steps:
-        return None
-    return _bad(known, key, "the collector 'dataset' steps no env", 'train iterations, such as 500')
-
-
-def _collects_ahead(known: Known) -> ConfigError | None:
-    """A round that is collected ahead is collected in another process."""
-    key, kind, why = f'{COLLECTOR}.overlap', known.get(f'{COLLECTOR}.type'), ''
-    if kind == 'dataset':
-        why = 'recorded data are read, not collected'
-    elif kind == TENSOR:
-        why = 'envs of tensors are stepped on the device of the policy, in its process'
-    if not why or not known.get(key):
-        return None
-    return _bad(known, key, f'a round ahead is collected in another process, and {why}', '0')
-
-
-def _differs_between_collectors(known: Known) -> ConfigError | None:
-    key, collectors = 'policy.other.eps_ladder', collector_num(known)
-    if not known.get(key) or collectors > 1:
-        return None
-    message = f'eps differs between collectors, and there is {collectors}'
-    remedy = f"Or set {COLLECTOR}.backend='ray' and num_collectors to at least 2."
-    return _bad(known, key, message, '0', remedy)
 
 
 def _gives_first_priorities(known: Known) -> list[ConfigError]:
@@ -265,48 +299,6 @@ def _finds_episodes(known: Known) -> ConfigError | None:
     return _bad(known, f'policy.collect.collector.{key}', f'the replay buffer {buffer!r} {why}', expected)
 
 
-def _learns_from_sequences(known: Known) -> ConfigError | None:
-    key = 'policy.other.replay_buffer.type'
-    if not _is_recurrent(known) or known.get(key) not in (*ROWS, 'episode'):
-        return None
-    return _bad(known, key, 'a recurrent policy learns from sequences of env steps', "'sequence'")
-
-
-def _agrees_on_priorities(known: Known) -> ConfigError | None:
-    key, of_policy = 'policy.other.replay_buffer.priority', known.get('policy.priority')
-    if of_policy is None or known.get(key) in (None, of_policy):
-        return None
-    message = "the policy's priority says whether it reports priorities, the replay buffer's whether it draws by them"
-    return _bad(known, key, message, f'policy.priority ({of_policy})')
-
-
-def _gives_weights(known: Known) -> ConfigError | None:
-    """Checks that losses weighted by importance sampling come from a replay buffer that gives weights."""
-    key, option = f'{BUFFER}.type', 'policy.priority_IS_weight'
-    if not known.get(option) or _is_recurrent(known) or known.get(key) not in ('naive', 'episode'):
-        return None
-    message = (
-        f'{option}=True weights losses by importance, and the replay buffer {known[key]!r} gives no weights'
-    )
-    return _bad(known, key, message, f"'advanced' or 'elastic', or {option}=False")
-
-
-def _fits_players(known: Known, key: str, of_players: tuple[str, ...]) -> ConfigError | None:
-    worker = known.get(key)
-    if known.get('env.type') != 'pettingzoo' or worker not in ('sample', 'episode', 'interaction'):
-        return None
-    message = "the env 'pettingzoo' has several players"
-    return _bad(known, key, message, ' or '.join(repr(name) for name in of_players))
-
-
-def _learns_from_players(known: Known) -> ConfigError | None:
-    key = 'policy.collect.collector.type'
-    if known.get(key) != 'sample_1v1' or not known.get('policy.on_policy'):
-        return None
-    message = 'in a turn-based game, players make different numbers of moves, so envs have no blocks of equal length'
-    return _bad(known, key, message, "'episode_1v1' with get_train_sample=True for an on-policy policy")
-
-
 def _divisible_n_sample(known: Known) -> ConfigError | None:
     n_sample, env_num = _numbers(known, 'policy.collect.n_sample', 'env.collector_env_num')
     collectors = collector_num(known)
@@ -350,27 +342,9 @@ def _keeps_sequences_whole(known: Known) -> ConfigError | None:
     return None
 
 
-def _has_a_core(known: Known) -> ConfigError | None:
-    """Checks that an on-policy policy whose sequences have a length has a core that learns from them."""
-    key = 'policy.learn.unroll_len'
-    if known.get(key) is None or known.get('policy.model.core', '') is not None:
-        return None
-    message = 'only a recurrent core learns from sequences, and policy.model.core is None'
-    return _bad(known, key, message, "None, or policy.model.core='lstm'")
-
-
 def _is_recurrent(known: Known) -> bool:
     """Whether the policy has a memory: R2D2 always, others if they have a core."""
     return bool(known.get('policy.model.core', 'policy.learn.burn_in' in known))
-
-
-def _fits_buffer(known: Known, key: str, what: str) -> ConfigError | None:
-    size_key = f'{BUFFER}.replay_buffer_size'
-    count, size = _numbers(known, key, size_key)
-    if count is None or count <= size:
-        return None
-    message = f'{what} of {count} is more than the replay buffer holds: {size} ({size_key})'
-    return _bad(known, key, message, f'at most {size}')
 
 
 def _stays_on_the_device(known: Known) -> list[ConfigError]:
@@ -399,89 +373,16 @@ def _stays_on_the_device(known: Known) -> list[ConfigError]:
     return errors
 
 
-def _learns_where_it_is_kept(known: Known) -> ConfigError | None:
-    """Checks that a replay buffer on a GPU is not that of a policy on the CPU, or on another GPU."""
-    key, cuda = f'{BUFFER}.device', known.get('policy.cuda')
-    own, of_policy = known.get(key, 'cpu'), known.get('policy.device', 'auto')
-    if of_policy == 'auto' and cuda is not None:
-        of_policy = 'cuda' if cuda else 'cpu'
-    if own == 'cpu' or of_policy == 'auto' or _gpu(own) == _gpu(of_policy):
-        return None
-    message = f'the policy learns on {of_policy!r} (policy.device, policy.cuda), and batches have to be there'
-    expected = "'cpu'" if of_policy == 'cpu' else f"{of_policy!r} or 'cpu'"
-    remedy = f'Set policy.device={own!r} without policy.cuda, or leave out {key}.'
-    return _bad(known, key, message, expected, remedy)
-
-
-def _gpu(device: str) -> str:
-    """Returns the number of a GPU, an empty string for the CPU."""
-    return (device.partition(':')[2] or '0') if device.startswith('cuda') else ''
-
-
-def _is_arranged_by_numpy(known: Known) -> ConfigError | None:
-    """Checks that batches on a GPU are not to be changed in main memory before the policy learns from them."""
-    key = f'{BUFFER}.device'
-    if known.get(key, 'cpu') == 'cpu':
-        return None
-    for option in ('policy.normalize_obs', 'policy.normalize_reward', 'policy.learn.random_shift'):
-        if known.get(option):
-            message = f'{option}={known[option]} changes each batch in main memory, before the policy learns from it'
-            return _bad(known, key, message, f"'cpu', or {option}={type(known[option])(0)}")
-    return None
-
-
 def parallel_errors(known: Known) -> list[ConfigError]:
     """Returns the mistakes between the components of parallel mode."""
-    found = (
-        _same_transport(known),
-        *_serial_only(known),
-        _drives_its_collector(known),
-        _plays_a_league(known),
-        _collects_and_scores_episodes(known),
-        _takes_turns(known),
-        _ages_in_its_buffer(known),
-        *_known_to_the_transport(known),
-    )
-    return [error for error in found if error]
+    return [*_not_in_parallel(known), *_fit_the_commander(known), *_known_to_the_transport(known)]
 
 
-def _same_transport(known: Known) -> ConfigError | None:
-    ours, key = known.get('parallel.comm_collector.type'), 'parallel.comm_learner.type'
-    if key not in known or ours is None or known[key] == ours:
-        return None
-    message = 'collectors and learners reach their coordinator by the same transport'
-    return _bad(known, key, message, f'parallel.comm_collector.type ({ours!r})')
-
-
-def _serial_only(known: Known) -> list[ConfigError]:
-    """Returns errors for options that parallel mode does not have."""
-    return [
-        _bad(known, key, f'in parallel mode, {why}', repr(value), remedy=remedy)
-        for key, (value, why, remedy) in SERIAL_ONLY.items()
-        if known.get(key, value) != value
-    ]
-
-
-def _drives_its_collector(known: Known) -> ConfigError | None:
-    key, serial = 'parallel.collector.type', known.get(f'{COLLECTOR}.type')
-    drives = {'zergling': OF_ONE, 'marine': OF_PLAYERS}.get(known.get(key, ''))
-    if drives is None or serial not in (*OF_ONE, *OF_PLAYERS) or serial in drives:
-        return None
-    what = 'games of several players' if serial in OF_PLAYERS else 'envs with one player'
-    message = f'the collector {serial!r} ({COLLECTOR}.type) is for {what}'
-    return _bad(known, key, message, "'marine'" if serial in OF_PLAYERS else "'zergling'")
-
-
-def _plays_a_league(known: Known) -> ConfigError | None:
-    key = f'{COLLECTOR}.type'
-    if known.get(f'{COMMANDER}.type') != 'one_vs_one' or known.get(key) not in OF_ONE:
-        return None
-    message = "the commander 'one_vs_one' trains in games of two players"
-    remedy = "Choose an env of two players, or the commander 'solo'."
-    return _bad(known, key, message, ' or '.join(map(repr, OF_PLAYERS)), remedy)
-
-
-def _collects_and_scores_episodes(known: Known) -> ConfigError | None:
+def _not_in_parallel(known: Known) -> Iterator[ConfigError]:
+    """What parallel mode does not have."""
+    for key, (value, why, remedy) in SERIAL_ONLY.items():
+        if known.get(key, value) != value:
+            yield _bad(known, key, f'in parallel mode, {why}', repr(value), remedy=remedy)
     for key, kind, why in (
         (f'{COLLECTOR}.type', 'dataset', 'recorded data need no collectors'),
         (f'{COLLECTOR}.type', 'tensor', 'its rows stay on the device of the policy'),
@@ -489,24 +390,36 @@ def _collects_and_scores_episodes(known: Known) -> ConfigError | None:
     ):
         if known.get(key) == kind:
             message = f'there is no parallel mode with it: {why}'
-            return _bad(known, key, message, remedy='Train in serial mode: -m serial.')
-    return None
-
-
-def _takes_turns(known: Known) -> ConfigError | None:
-    key = 'parallel.collector_num'
-    if not known.get(f'{COMMANDER}.lockstep') or known.get(key, 1) == 1:
-        return None
-    message = f'in lockstep ({COMMANDER}.lockstep), one collector takes turns with the learner'
-    return _bad(known, key, message, '1')
-
-
-def _ages_in_its_buffer(known: Known) -> ConfigError | None:
+            yield _bad(known, key, message, remedy='Train in serial mode: -m serial.')
     key = 'parallel.coordinator.max_staleness'
-    if known.get(key) is None or known.get('policy.on_policy', True):
-        return None
-    message = 'it limits the age of fresh data, and this policy learns from a replay buffer'
-    return _bad(known, key, message, 'None', remedy=f'{BUFFER}.max_staleness limits the age of its rows.')
+    if known.get(key) is not None and not known.get('policy.on_policy', True):
+        message = 'it limits the age of fresh data, and this policy learns from a replay buffer'
+        yield _bad(known, key, message, 'None', remedy=f'{BUFFER}.max_staleness limits the age of its rows.')
+
+
+def _fit_the_commander(known: Known) -> Iterator[ConfigError]:
+    """What the roles need of each other."""
+    ours, key = known.get('parallel.comm_collector.type'), 'parallel.comm_learner.type'
+    if ours is not None and known.get(key, ours) != ours:
+        message = 'collectors and learners reach their coordinator by the same transport'
+        yield _bad(known, key, message, f'parallel.comm_collector.type ({ours!r})')
+    key, serial = 'parallel.collector.type', known.get(f'{COLLECTOR}.type')
+    drives = {'zergling': OF_ONE, 'marine': OF_PLAYERS}.get(known.get(key, ''))
+    if drives and serial in (*OF_ONE, *OF_PLAYERS) and serial not in drives:
+        what, right = (
+            ('games of several players', 'marine')
+            if serial in OF_PLAYERS
+            else ('envs with one player', 'zergling')
+        )
+        yield _bad(known, key, f'the collector {serial!r} ({COLLECTOR}.type) is for {what}', repr(right))
+    if known.get(f'{COMMANDER}.type') == 'one_vs_one' and serial in OF_ONE:
+        message = "the commander 'one_vs_one' trains in games of two players"
+        remedy = "Choose an env of two players, or the commander 'solo'."
+        yield _bad(known, f'{COLLECTOR}.type', message, ' or '.join(map(repr, OF_PLAYERS)), remedy)
+    key = 'parallel.collector_num'
+    if known.get(f'{COMMANDER}.lockstep') and known.get(key, 1) != 1:
+        message = f'in lockstep ({COMMANDER}.lockstep), one collector takes turns with the learner'
+        yield _bad(known, key, message, '1')
 
 
 def _known_to_the_transport(known: Known) -> list[ConfigError]:

@@ -6,13 +6,13 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from rlframe.config.compile import user_tree
-from rlframe.config.components import components_of, find_schema, hook_parts, plain_type, section_at
+from rlframe.config.compile import declared_values, user_tree
+from rlframe.config.components import components_of, find_schema, hook_parts, plain_type, section_at, value_at
 from rlframe.config.ding import from_ding, is_ding
 from rlframe.config.schema import ROLES, Tree
 from rlframe.errors import CheckpointMismatchError, ConfigError, ConfigErrors, UnsafeCheckpointError
 from rlframe.registry import BACKEND_REGISTRY, HOOK_REGISTRY, MODEL_REGISTRY, Registry, is_list_of_names
-from rlframe.utils.field import Field, Options, copied, raw_items, to_plain
+from rlframe.utils.field import Options, copied, raw_items, to_plain
 
 logger = logging.getLogger('rlframe.trust')
 
@@ -141,13 +141,9 @@ def _reaching(main: Mapping[str, Any], create: Mapping[str, Any], overrides: Ove
 
 def declared_reaching(tree: Mapping[str, Any], options: Options, prefix: str = '') -> Iterator[Reaching]:
     """Yields the values whose options declare a reach beyond the run."""
-    for name, value in raw_items(tree):
-        option, key = options.get(name), f'{prefix}{name}'
-        if isinstance(option, Field):
-            if reaches := option.reach_of(value):
-                yield Reaching(key, value, reaches)
-        elif isinstance(option, dict) and isinstance(value, Mapping):
-            yield from declared_reaching(value, option, f'{key}.')
+    for key, value in declared_values(tree, options):
+        if reaches := value_at(options, key).reach_of(value):
+            yield Reaching(f'{prefix}{key}', value, reaches)
 
 
 def known_options(main: Mapping[str, Any], create: Mapping[str, Any]) -> Options:

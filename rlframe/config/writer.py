@@ -10,7 +10,7 @@ import math
 import numbers
 import pprint
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,12 +24,13 @@ from rlframe.config.components import (
     take_at,
     value_at,
 )
-from rlframe.config.schema import HOOKS, LOCAL, PARALLEL, PARALLEL_ONLY, ROLES, Tree
-from rlframe.config.trust import Data
+from rlframe.config.schema import COMPONENTS, HOOKS, LOCAL, PARALLEL, PARALLEL_ONLY, ROLES, Tree
+from rlframe.config.trust import Data, foreign_type
 from rlframe.errors import ConfigError
 from rlframe.registry import BACKEND_REGISTRY
 from rlframe.utils.field import ResolvedConfig, to_plain
 from rlframe.utils.files import whole_file, write_private
+from rlframe.utils.flat import flat
 from rlframe.utils.secrets import REDACTED, redacted
 from rlframe.utils.strict_json import FLOAT
 
@@ -276,7 +277,10 @@ def changes_of(saved: Data, cfg: ResolvedConfig) -> list[Change]:
     """Returns the options that differ between the config in a checkpoint and the one to resume with."""
     now, elsewhere = config_data(*split_config(cfg)), backend_defaults()
     known = {**{key: field.may_change for key, field in elsewhere.items()}, **cfg._may_change}
-    old, new = (_leaves(_merged(data), known) for data in (saved, now))
+    old, new = (
+        {key: value for key, value in flat(_merged(data), known).items() if value != {} or key in known}
+        for data in (saved, now)
+    )
     found: list[Change] = []
     for key in sorted(old.keys() | new.keys()):
         default = elsewhere[key].default if key in elsewhere else ABSENT
@@ -303,32 +307,13 @@ def _merged(data: Data) -> Tree:
     return tree
 
 
-def _leaves(tree: Mapping[str, Any], keys: Mapping[str, bool], prefix: str = '') -> dict[str, Any]:
-    """Returns dotted keys with values; a dict that is one option's value stays whole."""
-    found: dict[str, Any] = {}
-    for name, value in tree.items():
-        if isinstance(value, Mapping) and prefix + name not in keys:
-            found |= _leaves(value, keys, f'{prefix}{name}.')
-        else:
-            found[prefix + name] = value
-    return found
-
-
-UNPLAYED: dict[tuple[str, str], dict[str, tuple[str, ...]]] = {
-    ('learn', 'learner'): {'base': ('hook',)},
-    ('collect', 'collector'): {
-        'dataset': ('data',),
-    },
-    ('eval', 'evaluator'): {
-        'interaction': ('render',),
-        'battle_interaction': ('render',),
-        'metric': ('data',),
-    },
-    ('other', 'replay_buffer'): {
-        'elastic': ('set_buffer_size',),
-    },
+UNPLAYED = {
+    'learner': ('hook',),
+    'collector': ('data',),
+    'evaluator': ('render', 'data'),
+    'replay_buffer': ('set_buffer_size',),
 }
-"""Options that reach beyond the run and are not needed for playing episodes, by section of ``policy`` and type."""
+"""Options of built-in components that reach beyond the run and are not needed for playing episodes."""
 
 
 def without_parallel(data: Data) -> dict[str, Any]:
@@ -352,14 +337,10 @@ def as_played(data: Data) -> dict[str, Any]:
     """
     played = copy.deepcopy(without_parallel(data))
     main, create = played['main_config'], played['create_config']
-    for (mode, part), by_type in UNPLAYED.items():
-        which, how = section_at(create, (part,)), section_at(main, ('policy', mode, part))
-        kind = which.get('type', how.get('type'))
-        unplayed = by_type.get(kind, ()) if isinstance(kind, str) else ()
-        for name in unplayed:
-            for section in (which, how):
-                if isinstance(section, dict):
-                    section.pop(name, None)
+    for part in COMPONENTS:
+        which, how = section_at(create, (part.name,)), section_at(main, part.path)
+        if not foreign_type(which.get('type', how.get('type')), part.registry):
+            _take(UNPLAYED.get(part.name, ()), which, how)
     for role, path in ROLES.items():
         _play_here(role, section_at(create, (role,)), section_at(main, path))
     create.pop('commander', None)
@@ -378,11 +359,16 @@ def _play_here(role: str, *sections: Mapping[str, Any]) -> None:
     name = next((section['backend'] for section in sections if 'backend' in section), LOCAL)
     if not (isinstance(name, str) and BACKEND_REGISTRY.is_builtin(name)):
         return
-    options = {'backend', *(option for each in BACKEND_REGISTRY.names() for option in options_of(each, role))}
-    for section in sections:
-        for option in options & section.keys():
-            assert isinstance(section, dict)
-            del section[option]
+    _take(
+        ('backend', *(option for each in BACKEND_REGISTRY.names() for option in options_of(each, role))),
+        *sections,
+    )
+
+
+def _take(names: Iterable[str], *sections: Any) -> None:
+    for name in names:
+        for section in sections:
+            take_at(section, name)
 
 
 MODULE = re.compile(r'[A-Za-z_][\w.]*(?=:[A-Za-z_])')

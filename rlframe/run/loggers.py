@@ -14,6 +14,7 @@ from rlframe.registry import LOGGER_REGISTRY
 from rlframe.run.logger import LoggedRun, Logger, Record, RemoteLogger
 from rlframe.run.metrics import BOARD
 from rlframe.utils.field import Section, option
+from rlframe.utils.flat import flat
 from rlframe.utils.lazy import LazyModule
 
 event_file_writer = LazyModule('tensorboardX.event_file_writer')
@@ -188,7 +189,10 @@ class MlflowLogger(RemoteLogger):
         name = self._cfg.name or run.folder.resolve().name
         self._id = self._client.create_run(self._experiment(), run_name=name).info.run_id
         self._save_id(self._id)
-        params = [entities.Param(_allowed(key), text[:LONGEST]) for key, text in _leaves(run.config)]
+        params = [
+            entities.Param(_allowed(key.removeprefix('main_config.')), str(value)[:LONGEST])
+            for key, value in flat(run.config).items()
+        ]
         for batch in _batches(params, PARAMS):
             self._client.log_batch(self._id, params=batch)
 
@@ -229,14 +233,3 @@ def _allowed(tag: str) -> str:
 
 def _batches(items: Sequence[Any], size: int) -> Iterator[Sequence[Any]]:
     return (items[start : start + size] for start in range(0, len(items), size))
-
-
-def _leaves(tree: Any, key: str = '') -> Iterator[tuple[str, str]]:
-    """Yields the dotted key and the text of each option, those of ``main_config`` without that word."""
-    if isinstance(tree, Mapping) and tree:
-        for name, below in tree.items():
-            yield from _leaves(
-                below, '' if name == 'main_config' and not key else f'{key}.{name}'.lstrip('.')
-            )
-    else:
-        yield key, str(tree)

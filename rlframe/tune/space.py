@@ -12,11 +12,12 @@ from typing import Any
 from ray import tune
 from ray.tune.search.sample import Categorical, Domain, Float, Integer, Quantized
 
-from rlframe.config import changeable, full_key, leaf_keys, parse_value
+from rlframe.config import changeable, full_key, parse_value
 from rlframe.config.schema import ExperimentConfig
 from rlframe.errors import ConfigError
 from rlframe.registry import nearest
 from rlframe.tune.trial import OWN_KEYS, TrialBase, compile_trial, trial_options
+from rlframe.utils.flat import flat
 
 DOMAINS: dict[str, Any] = {
     'uniform': tune.uniform,
@@ -107,8 +108,7 @@ def _lay(key: str, value: Any, found: dict[str, Any]) -> None:
         for name, below in value.items():
             _lay(f'{key}.{name}', below, found)
     else:
-        found_keys = {leaf for other, below in found.items() for leaf in leaf_keys(other, below)}
-        if twice := [leaf for leaf in leaf_keys(key, value) if leaf in found_keys]:
+        if twice := sorted(flat(found).keys() & flat({key: value}).keys()):
             raise ConfigError(f'{twice[0]} is set twice', where='param_space', remedy=ONE_FORM)
         found[key] = value
 

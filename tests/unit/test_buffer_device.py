@@ -43,10 +43,6 @@ def policy_on(device: str) -> Any:
     ('words', 'expected'),
     [
         (
-            (AUTO, 'policy.device=cuda:2'),
-            r"the policy learns on 'cuda:2'.*got 'cuda:1', expected 'cuda:2' or 'cpu'",
-        ),
-        (
             (AUTO, 'policy.normalize_obs=True'),
             r"policy.normalize_obs=True changes.*expected 'cpu', or .*=False",
         ),
