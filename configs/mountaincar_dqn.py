@@ -27,7 +27,9 @@ main_config = dict(
         collect=dict(n_sample=128),  # 16 steps of each env under one policy: enough to gain momentum
         eval=dict(evaluator=dict(eval_freq=2560)),  # train iterations
         other=dict(
-            eps=dict(type='linear', start=1.0, end=0.07, decay=6_000),  # in env steps; later, new states look best, as values begin at 0
+            eps=dict(
+                type='linear', start=1.0, end=0.07, decay=6_000
+            ),  # in env steps; later, new states look best, as values begin at 0
             replay_buffer=dict(replay_buffer_size=50_000),  # transitions
         ),
     ),
