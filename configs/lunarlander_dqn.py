@@ -13,20 +13,21 @@ main_config = dict(
     policy=dict(
         cuda=False,
         discount_factor=0.99,
-        model=dict(encoder_hidden_size_list=[256, 256], dueling=False),
+        nstep=3,
+        model=dict(encoder_hidden_size_list=[128, 128], dueling=True),
         learn=dict(
-            update_per_collect=8,  # train iterations: one for each env step
+            update_per_collect=4,  # train iterations
             batch_size=128,
-            learning_rate=5e-4,
+            learning_rate=1e-3,
             target_update_freq=None,  # instead, the target follows a little after each iteration:
-            target_theta=0.005,
+            target_theta=0.01,
             grad_clip_norm=10,
             learner=dict(hook=dict(log_show_after_iter=500, save_ckpt_after_run=True)),
         ),
         collect=dict(n_sample=8),  # training samples per round, over all envs
-        eval=dict(evaluator=dict(eval_freq=5000)),  # train iterations
+        eval=dict(evaluator=dict(eval_freq=2500)),  # train iterations
         other=dict(
-            eps=dict(type='linear', start=1.0, end=0.1, decay=20_000),  # decay in env steps
+            eps=dict(type='linear', start=1.0, end=0.05, decay=20_000),  # decay in env steps
             replay_buffer=dict(replay_buffer_size=100_000),  # transitions
         ),
     ),

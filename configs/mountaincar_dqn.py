@@ -12,7 +12,7 @@ main_config = dict(
     ),
     policy=dict(
         cuda=False,
-        discount_factor=0.99,
+        discount_factor=0.98,
         nstep=5,
         double=False,
         normalize_obs=True,  # the velocity is at most 0.07
@@ -27,7 +27,7 @@ main_config = dict(
         collect=dict(n_sample=128),  # 16 steps of each env under one policy: enough to gain momentum
         eval=dict(evaluator=dict(eval_freq=2560)),  # train iterations
         other=dict(
-            eps=0.07,  # new states are valued at 0, more than all known ones, so that greedy actions explore
+            eps=dict(type='linear', start=1.0, end=0.07, decay=24_000),  # decay in env steps
             replay_buffer=dict(replay_buffer_size=50_000),  # transitions
         ),
     ),
