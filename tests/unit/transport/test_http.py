@@ -5,11 +5,13 @@ from __future__ import annotations
 import socket
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from typing import Any
 
 import numpy as np
 import pytest
+from fault_envs import wait_until
 from transports import Coordinator, collected, join, joined, serving, with_faults
 
 from rlframe.errors import (
@@ -217,6 +219,16 @@ def test_connections_that_hold_back_their_request_keep_no_worker_out_for_long(
         for half in halves:
             half.close()
     assert coordinator.joins == ['collector']
+
+
+def test_close_ends_a_request_that_waits_for_the_network() -> None:
+    with answering(None) as address, ThreadPoolExecutor(1) as pool:
+        transport = client(address)
+        asked = pool.submit(transport.request, join(), timeout=3600.0)
+        wait_until(lambda: transport._next == [1], 10)
+        transport.close()
+        with pytest.raises(CoordinatorLostError, match='closed'):
+            asked.result(30)
 
 
 def test_worker_finds_a_coordinator_that_was_restarted() -> None:
