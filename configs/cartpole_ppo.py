@@ -1,4 +1,4 @@
-"""PPO on CartPole-v1: return 500.0, seeds 0-2 (worst 500.0), 100,352 env steps, 14 s of CPU time."""
+"""PPO on CartPole-v1: return 500.0, seeds 0-9 (worst 500.0), 100,352 env steps, 18 s of CPU time."""
 
 main_config = dict(
     exp_name='cartpole_ppo',  # the run folder adds the seed, and a number where it exists already

@@ -1,4 +1,4 @@
-"""IMPALA on MiniGrid-Empty-Random-5x5-v0: return 0.965, seeds 0-2 (worst 0.959), 150,016 env steps, 42 s of CPU time."""
+"""IMPALA on MiniGrid-Empty-Random-5x5-v0: return 0.966, seeds 0-9 (worst 0.959), 150,016 env steps, 43 s of CPU time."""
 
 main_config = dict(
     exp_name='minigrid_empty_impala',

@@ -1,4 +1,4 @@
-"""PPO on MiniGrid-Empty-Random-5x5-v0: return 0.914 (BabyAI-GoToObj-v0), 0.968 (MiniGrid-Empty-Random-5x5-v0), seeds 0-2, 100,352 env steps, 24 s of CPU time."""
+"""PPO on MiniGrid-Empty-Random-5x5-v0: return 0.915 (BabyAI-GoToObj-v0), 0.967 (MiniGrid-Empty-Random-5x5-v0), seeds 0-9, 100,352 env steps, 26 s of CPU time."""
 
 main_config = dict(
     exp_name='minigrid_empty_ppo',

@@ -1,4 +1,4 @@
-"""PPO on MiniGrid-Unlock-v0: return 0.962, seeds 0-2 (worst 0.958), 100,352 env steps, 60 s of CPU time."""
+"""PPO on MiniGrid-Unlock-v0: return 0.957, seeds 0-9 (worst 0.941), 100,352 env steps, 65 s of CPU time."""
 
 main_config = dict(
     exp_name='minigrid_unlock_ppo',

@@ -1,4 +1,4 @@
-"""SAC on MountainCarContinuous-v0: return 96.0, seeds 0-2 (worst 95.2), 50,016 env steps, 133 s of CPU time."""
+"""SAC on MountainCarContinuous-v0: return 95.5, seeds 0-9 (worst 93.9), 50,016 env steps, 136 s of CPU time."""
 
 main_config = dict(
     exp_name='mountaincar_continuous_sac',  # the run folder adds the seed, and a number where it exists already

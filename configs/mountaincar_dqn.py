@@ -1,4 +1,4 @@
-"""DQN on MountainCar-v0: return -100.3, seeds 0-2 (worst -101.9), 120,096 env steps, 49 s of CPU time."""
+"""DQN on MountainCar-v0: return -101.5, seeds 0-9 (worst -105.9), 120,096 env steps, 69 s of CPU time."""
 
 main_config = dict(
     exp_name='mountaincar_dqn',
@@ -12,7 +12,7 @@ main_config = dict(
     ),
     policy=dict(
         cuda=False,
-        discount_factor=0.98,
+        discount_factor=0.999,
         nstep=5,
         double=False,
         normalize_obs=True,  # the velocity is at most 0.07
@@ -27,7 +27,7 @@ main_config = dict(
         collect=dict(n_sample=128),  # 16 steps of each env under one policy: enough to gain momentum
         eval=dict(evaluator=dict(eval_freq=2560)),  # train iterations
         other=dict(
-            eps=dict(type='linear', start=1.0, end=0.07, decay=24_000),  # decay in env steps
+            eps=0.07,  # what explores is that new states look best: values begin at 0, and known ones fall to -200
             replay_buffer=dict(replay_buffer_size=50_000),  # transitions
         ),
     ),
