@@ -59,9 +59,8 @@ class AtariGame(gymnasium.Env[Array, np.int64]):
     def step(self, action: Any) -> tuple[Array, float, bool, bool, dict[str, Any]]:
         reward, is_over = self._play(self._codes[action])
         self._score += reward
-        obs = self._stack = np.concatenate(
-            [self._stack[1:], self._drawn()]
-        )  # earlier stacks stay as they were
+        # a new array at each step: stacks that were returned stay as they were
+        obs = self._stack = np.concatenate([self._stack[1:], self._drawn()])
         shown = float(np.sign(reward)) if self._clips else reward
         if is_over:
             is_truncated = self._ale.game_truncated()
