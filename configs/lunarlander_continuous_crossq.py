@@ -1,8 +1,8 @@
-"""CrossQ on LunarLanderContinuous-v3: return 273.4, seeds 0-2 (worst 254.2), 200,000 env steps, 621 s of CPU time."""
+"""CrossQ on LunarLanderContinuous-v3: return 269.2, seeds 0-9 (worst 249.5), 100,000 env steps, 251 s of CPU time."""
 
 main_config = dict(
     exp_name='lunarlander_continuous_crossq',  # the run folder adds the seed, and a number where it exists already
-    max_env_step=200_000,
+    max_env_step=100_000,
     env=dict(
         env_id='LunarLanderContinuous-v3',
         collector_env_num=4,
@@ -13,18 +13,26 @@ main_config = dict(
     policy=dict(
         cuda=False,
         discount_factor=0.99,
+        nstep=3,
         random_collect_size=5_000,  # training samples
-        model=dict(encoder_hidden_size_list=[128, 128]),  # sizes of in- and output come from the env
+        model=dict(
+            encoder_hidden_size_list=[128, 128],  # sizes of in- and output come from the env
+            num_quantiles=25,  # the return distribution of TQC
+        ),
         learn=dict(
             update_per_collect=2,  # train iterations: one for every second env step
             batch_size=256,
-            learning_rate_actor=dict(type='linear', start=1e-3, end=1e-4, decay=200_000),  # in env steps
-            learning_rate_critic=dict(type='linear', start=1e-3, end=1e-4, decay=200_000),  # in env steps
+            dropped_quantiles=2,
+            learning_rate_actor=dict(type='linear', start=1e-3, end=1e-4, decay=100_000),  # in env steps
+            learning_rate_critic=dict(type='linear', start=1e-3, end=1e-4, decay=100_000),  # in env steps
             learner=dict(hook=dict(log_show_after_iter=1000, save_ckpt_after_run=True)),
         ),
-        collect=dict(n_sample=4),  # training samples per round, over all envs
+        collect=dict(
+            n_sample=4,  # training samples per round, over all envs
+            noise_correlation=0.8,  # with that of the env step before
+        ),
         eval=dict(evaluator=dict(eval_freq=5_000)),  # train iterations: 10,000 env steps
-        other=dict(replay_buffer=dict(replay_buffer_size=200_000)),  # transitions
+        other=dict(replay_buffer=dict(replay_buffer_size=100_000)),  # transitions
     ),
 )
 
