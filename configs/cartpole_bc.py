@@ -1,4 +1,4 @@
-"""Behaviour cloning on CartPole-v1: return 500.0, seeds 0-2 (worst 500.0), 500,000 env steps, 11 s of CPU time.
+"""Behaviour cloning on CartPole-v1: return 499.4, seeds 0-9 (worst 493.9), 500,000 env steps, 5 s of CPU time.
 
 It clones a controller written by hand, of which 20 episodes are recorded when the run begins; what counts as env steps was
 recorded. To score it on records that it was not shown, instead of in episodes, add

@@ -1,4 +1,4 @@
-"""C51 on CartPole-v1: return 500.0, seeds 0-2 (worst 500.0), 50,000 env steps, 61 s of CPU time."""
+"""C51 on CartPole-v1: return 499.6, seeds 0-9 (worst 496.0), 50,000 env steps, 57 s of CPU time."""
 
 main_config = dict(
     exp_name='cartpole_c51',  # the run folder adds the seed, and a number where it exists already

@@ -1,4 +1,4 @@
-"""IMPALA on CartPole-v1: return 500.0, seeds 0-2 (worst 500.0), 200,000 env steps, 15 s of CPU time."""
+"""IMPALA on CartPole-v1: return 499.1, seeds 0-9 (worst 491.3), 200,000 env steps, 10 s of CPU time."""
 
 main_config = dict(
     exp_name='cartpole_impala',

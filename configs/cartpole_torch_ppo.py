@@ -1,4 +1,4 @@
-"""PPO with tensors on CartPole-v1: return 500.0, seeds 0-2 (worst 500.0), 503,808 env steps, 32 s of CPU time.
+"""PPO with tensors on CartPole-v1: return 499.9, seeds 0-9 (worst 499.1), 503,808 env steps, 10 s of CPU time.
 
 The envs are simulated by torch, on a GPU if there is one.
 """

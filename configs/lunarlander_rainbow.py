@@ -1,6 +1,6 @@
-"""Rainbow on LunarLander-v3: return 212.9, seeds 0-2 (worst 136.2), 100,000 env steps, 170 s of CPU time.
+"""Rainbow on LunarLander-v3: return 191.6, seeds 0-9 (worst -15.2), 100,000 env steps, 148 s of CPU time.
 
-C51 with noisy, dueling, double, prioritized and 3-step learning.
+C51 with noisy, dueling, double, prioritized and 3-step learning. Seed 9 still hovers at the end; the others have 136 to 266.
 """
 
 main_config = dict(
