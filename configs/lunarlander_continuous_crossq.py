@@ -17,7 +17,7 @@ main_config = dict(
         random_collect_size=5_000,  # training samples
         model=dict(
             encoder_hidden_size_list=[128, 128],  # sizes of in- and output come from the env
-            num_quantiles=25,  # the return distribution of TQC
+            num_quantiles=25,  # of the return, as in TQC
         ),
         learn=dict(
             update_per_collect=2,  # train iterations: one for every second env step
