@@ -14,10 +14,10 @@ from rlframe.data.observation import fields_of, obs_dtype
 from rlframe.data.timestep import Array, EnvSpec, spec_of
 from rlframe.envs.faults import not_made
 from rlframe.envs.schedule import check_scheduled, first_values, is_no_schedule, schedule_problem
+from rlframe.envs.state_objects import layers_of
 from rlframe.errors import EnvError, RLFrameError
 from rlframe.run.machine import demand_memory
 from rlframe.utils.field import Configurable, Section, option
-from rlframe.utils.lazy import attributes_of
 
 if TYPE_CHECKING:
     import gymnasium
@@ -265,9 +265,7 @@ def seed_spaces(env: Any, seed: int | None) -> None:
         env: An env or a vector env; the spaces of all that it wraps are seeded as well.
         seed: Seed of the env's reset.
     """
-    layer = env
-    while layer is not None:
+    for layer in layers_of(env):
         for name in SPACES:
             if (space := getattr(layer, name, None)) is not None:
                 space.seed(seed)
-        layer = (attributes_of(layer) or {}).get('env')
