@@ -46,11 +46,11 @@ class Agents(VectorEnv):
         if num_envs != 1:
             self._check_rows(num_envs)
         more = max(num_envs // count, 1) - 1
-        self.games = [first, *(make_game(game, kwargs) for _ in range(more))]
+        self.live_games = [first, *(make_game(game, kwargs) for _ in range(more))]
         self.num_envs, self.game_name = num_envs, game
         # the seed of each running game and the actions of its agents, which are its state for checkpoints
-        self._seeds = [0] * len(self.games)
-        self._moves: list[list[Array]] = [[] for _ in self.games]
+        self._seeds = [0] * len(self.live_games)
+        self._moves: list[list[Array]] = [[] for _ in self.live_games]
         self.single_observation_space, self.single_action_space = shared_spaces(first, self.agents, game)
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)
@@ -58,7 +58,7 @@ class Agents(VectorEnv):
     def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         self._check_rows(self.num_envs)
         super().reset(seed=seed)
-        return self._stacked([obs for k in range(len(self.games)) for obs in self._begun(k)]), {}
+        return self._stacked([obs for k in range(len(self.live_games)) for obs in self._begun(k)]), {}
 
     def _check_rows(self, rows: int) -> None:
         count = len(self.agents)
@@ -76,7 +76,7 @@ class Agents(VectorEnv):
         count, found = len(self.agents), []
         reward, terminated, truncated = np.zeros(self.num_envs), *np.zeros((2, self.num_envs), np.bool_)
         final = np.full(self.num_envs, None, object)
-        for k in range(len(self.games)):
+        for k in range(len(self.live_games)):
             own = slice(k * count, (k + 1) * count)
             self._moves[k].append(np.array(actions[own]))
             obs, *columns, _ = self._moved(k, actions[own])
@@ -101,7 +101,7 @@ class Agents(VectorEnv):
         """Begins game k, with the next seed if none is given, and returns the observation of each agent."""
         own = int(self.np_random.integers(2**31)) if seed is None else seed
         self._seeds[k], self._moves[k] = own, []
-        answer = self.games[k].reset(seed=own)
+        answer = self.live_games[k].reset(seed=own)
         obs = answer[0] if isinstance(answer, tuple) else answer
         return [obs[agent] for agent in self.agents]
 
@@ -109,7 +109,7 @@ class Agents(VectorEnv):
         """Returns what a step of game k with the actions of its agents, [P, ...], returns."""
         is_class = isinstance(self.single_action_space, gymnasium.spaces.Discrete)
         each = [int(action) if is_class else action for action in actions]
-        return self.games[k].step(dict(zip(self.agents, each, strict=True)))
+        return self.live_games[k].step(dict(zip(self.agents, each, strict=True)))
 
     def _left_early(self, what: str) -> EnvContractError:
         return EnvContractError(
@@ -136,7 +136,7 @@ class Agents(VectorEnv):
         return np.stack([pack(self.single_observation_space, obs, 'unsafe') for obs in rows[: self.num_envs]])
 
     def close_extras(self, **kwargs: Any) -> None:
-        for game in self.games:
+        for game in self.live_games:
             game.close()
 
 

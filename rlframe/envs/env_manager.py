@@ -14,7 +14,7 @@ from easydict import EasyDict
 from rlframe.data.observation import BAD_OBS, pack, pack_rows, zero_obs
 from rlframe.data.timestep import NO_INFO, Array, EnvSpec, IntArray, TimeStep, spec_of
 from rlframe.envs import contract
-from rlframe.envs.base_env import EnvFactory, acting_by_rows, picture_of, seed_spaces
+from rlframe.envs.base_env import EnvFactory, acting_by_rows, check_layers, picture_of, seed_spaces
 from rlframe.envs.faults import (
     FATAL,
     SHOWN_CAUSES,
@@ -370,6 +370,7 @@ class BaseEnvManager(IEnvManager):
 
         Raises:
             EnvStartError: If a constructor fails.
+            EnvError: See ``check_layers``.
         """
         for env in self._make:
             try:
@@ -378,6 +379,7 @@ class BaseEnvManager(IEnvManager):
                 raise
             except FAILURES as error:
                 raise not_made(env, error, self.in_worker) from error
+        check_layers(self.envs.values())
         specs = [spec_of(env) for env in self.envs.values()]
         return [specs[0] if spec == specs[0] else spec for spec in specs]
 

@@ -41,6 +41,7 @@ class PlayerEnv(Env):
     def __init__(self, game: Any, name: str) -> None:
         self.game, self.metadata = game, dict(game.metadata)
         """The game."""
+        self.live_games = [game]
         self.render_mode = getattr(game, 'render_mode', None)
         agents = list(game.possible_agents)
         self._index = {agent: i for i, agent in enumerate(agents)}
