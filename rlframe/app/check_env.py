@@ -59,6 +59,11 @@ NUMPY_BOOL = 'truncates after 1 step'
 """What Gymnasium's check says of a flag that is a numpy bool."""
 NOT_SAVED = 'A resumed run begins new episodes. For exact resume, give it get_state() and set_state(state).'
 """What follows if a state cannot be saved, and the remedy."""
+KEPT = (
+    'Set all that an episode changes in reset(). In place of a wrapper that learns statistics:'
+    ' policy.normalize_obs=True, or normalize_reward.'
+)
+"""How to mend an env that remembers earlier episodes."""
 Severity = Literal['error', 'warning', 'note']
 FIXES = (
     ('expected a bool', 'Return bool(...) of it.'),
@@ -415,15 +420,17 @@ class Checks:
         first, again = (play(env, self.spec, steps, self.seed, self.calling) for _ in range(2))
         other = play(self.create(), self.spec, steps, self.seed, self.calling)
         self.facts['speed'] = other.speed()
-        for played, who in (
-            (again, 'the same env, reset with the same seed'),
-            (other, 'another env with the same seed'),
-        ):
-            if where := first_difference(first, played):
-                seen = f'{who}, gave other data for the same actions: {where}'
-                fix = 'Draw from self.np_random, which super().reset(seed=seed) seeds, and set all that an episode changes in reset().'
-                self.found(Finding('error', 'determinism', seen, fix, method_at(env, 'reset')))
-                return
+        where, fix = (
+            first_difference(first, other),
+            'Draw from self.np_random, which super().reset(seed=seed) seeds.',
+        )
+        who = 'another env with the same seed'
+        if not where:
+            where, fix = first_difference(first, again), KEPT
+            who = 'the same env, used before and reset with the same seed'
+        if where:
+            seen = f'{who}, gave other data for the same actions: {where}'
+            self.found(Finding('error', 'determinism', seen, fix, method_at(env, 'reset')))
 
     def _saving(self) -> None:
         """Saves the state of an env in an episode, and compares how it and a restored env continue."""

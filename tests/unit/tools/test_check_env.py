@@ -147,6 +147,20 @@ def test_randomness_that_no_seed_controls_is_an_error() -> None:
     assert error['check'] == 'determinism' and 'self.np_random' in error['fix']
 
 
+@pytest.mark.parametrize(
+    ('env', 'wrappers'),
+    [
+        ('GoodEnv', [{'type': checked_envs.Learning, 'of': 'obs'}, 'RecordEpisodeStatistics']),
+        ('GoodEnv', [{'type': checked_envs.Learning, 'of': 'reward'}]),
+        ('Harder', []),
+    ],
+)
+def test_what_an_env_or_a_wrapper_remembers_of_earlier_episodes_is_an_error(env: str, wrappers: Any) -> None:
+    (error,) = errors(checked(getattr(checked_envs, env), wrappers=wrappers))
+    assert error['check'] == 'determinism' and 'used before' in error['seen']
+    assert 'policy.normalize_obs=True' in error['fix']
+
+
 def test_what_cannot_be_saved_has_no_time_limit_or_gives_no_reward_is_told() -> None:
     report = checked(checked_envs.Handle)
     assert report['facts']['saving'] == 'not possible' and report['good']
