@@ -177,12 +177,13 @@ class EnvFactory(Configurable, ABC):
         """Returns N envs in their own vector form, or None where there is none that does what the options ask for.
 
         Raises:
-            EnvError: If the env exists in vector form only, and frames are to be stacked or masks to be moved; see also
+            EnvError: If the env exists in vector form only, and the options ask for single envs; see also
                 ``check_layers``.
         """
         for name, is_asked in (
             ('frame_stack', self.cfg.frame_stack > 1),
             ('action_mask', self.cfg.action_mask),
+            ('wrappers', self.cfg.get('wrappers')),
         ):
             if is_asked and self.only_vector:
                 raise EnvError(

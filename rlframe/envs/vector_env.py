@@ -70,7 +70,8 @@ class VectorEnvManager(IEnvManager):
         if self._time_limit is not None:
             self.spec = dataclasses.replace(self.spec, max_episode_steps=self._time_limit)
         contract.check_spaces([], self.spec)
-        self._all = self._ready = np.arange(self.env_num)
+        self._all = np.arange(self.env_num)
+        self._ready: IntArray = self._all
         self._episodes = Episodes(self.env_num)
         self._unchecked = contract.CHECKED_STEPS  # steps and resets still checked for loose ends
         self._remarks = contract.Remarks()
@@ -105,7 +106,7 @@ class VectorEnvManager(IEnvManager):
                 self._episodes.begun = list(self._episodes.take_seeds(self._all.tolist(), seed).values())
             own_seed = first if self._has_one_generator() or seed is None else list(seed)
             self._take_first_obs('reset()', seed=own_seed)
-            self._ready = self._all
+            self._ready = self._present()
         elif self._autoreset == 'Disabled':
             self._take_first_obs('reset()', options={'reset_mask': np.isin(self._all, ids)})
         elif self._autoreset == 'NextStep':
@@ -167,6 +168,11 @@ class VectorEnvManager(IEnvManager):
         checked = contract.check_rows(obs, self.spec, self.env_num, f'{what} of the vector env', remarks)
         np.copyto(rows, checked)
 
+    def _present(self) -> IntArray:
+        """Returns the envs that wait for an action: all, but for agents that are absent from their game."""
+        present = getattr(self._env.unwrapped, 'present_agents', None)
+        return self._all if present is None or present.all() else np.flatnonzero(present)
+
     def _has_one_generator(self) -> bool:
         """Whether the vector env draws all randomness from one generator, as native ones that take one seed do."""
         return not isinstance(self._env.unwrapped, gym.vector.SyncVectorEnv | gym.vector.AsyncVectorEnv)
@@ -187,7 +193,7 @@ class VectorEnvManager(IEnvManager):
         self.obs = obs = self._sets[0]
         reward, terminated, truncated = (np.array(column) for column in columns)
         contract.check_columns(reward, terminated, truncated, self.spec, self.env_num)
-        self._ready = self._all
+        self._ready = self._present()
         infos: Sequence[Any] = rows_of_info(info, self.env_num, self.spec) if info else ()
         if self._autoreset == 'SameStep' and 'final_obs' in info:
             begun = np.flatnonzero(info['_final_obs'])

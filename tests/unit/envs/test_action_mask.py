@@ -13,7 +13,7 @@ from quick_workers import forked_workers, quick_workers  # noqa: F401
 from space_envs import STEPS, SpaceEnv
 
 from rlframe.data.observation import has_mask
-from rlframe.envs.action_mask import MaskedEnv
+from rlframe.envs.action_mask import with_mask
 from rlframe.envs.gym_env import GymEnvFactory
 from rlframe.errors import ActionMaskError, EnvContractError, IncompatibleError
 from rlframe.policy.parts.random_policy import random_opponent
@@ -171,12 +171,10 @@ def test_masks_of_a_wrong_size_and_for_other_spaces_are_refused(make: Any) -> No
         IncompatibleError, match=r'no action masks for the action space Box.*Supported: Discrete'
     ):
         make(('base', {}), SpaceEnv, kwargs={'action': 'Box'}, action_mask=True)
-    env = MaskedEnv(SpaceEnv(mask='info'))
-    env._size = (3,)
     with pytest.raises(
         EnvContractError, match=r"info\['action_mask'\] of shape \(4,\), expected shape \(3,\)"
     ):
-        env.reset(seed=0)
+        with_mask(0, {'action_mask': np.ones(4)}, spaces.Discrete(3), 'env', 'reset()', False)
 
 
 def test_frames_are_stacked_and_the_mask_is_not(make: Any) -> None:
