@@ -97,7 +97,7 @@ class Crowd:
     ) -> None:
         self.possible_agents = [f'agent {i}' for i in range(len(lives))]
         self._obs, self._act = copy.deepcopy(OBS[obs]), ACTIONS[act]
-        self._size, self._lowest = MASKED.get(act, (1, 0))
+        self._size, self._lowest = MASKED.get(act, (1, -np.inf))
         self._mask, self._lives, self._fault = mask, lives, fault
         self._comes_back = comes_back
 

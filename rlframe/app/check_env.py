@@ -23,7 +23,7 @@ import numpy as np
 
 from rlframe.app.explain import plain
 from rlframe.app.training import starting_config
-from rlframe.data.observation import ACTION_MASK, mask_parts, pack
+from rlframe.data.observation import ACTION_MASK, pack
 from rlframe.data.timestep import Array, EnvSpec, TimeStep, spec_of
 from rlframe.envs import contract
 from rlframe.envs.gym_env import GymEnvFactory
@@ -165,8 +165,6 @@ class Played:
         """Returns of the episodes that ended."""
         self.lengths: list[int] = []
         """Env steps of the episodes that ended."""
-        self.gives_mask = False
-        """Whether an info has an action mask, which is then no part of the observations."""
         self.seconds: dict[str, list[float]] = {'reset()': [], 'step()': []}
         """Duration of each call."""
 
@@ -215,10 +213,8 @@ def play(
             contract.first_obs(whole, spec, 0, len(played.returns) + 1, remarks)
         elif remarks is not None:
             contract.check_step(whole, spec, 0, len(played.returns) + 1, length + 1, remarks)
-        *answer, info = whole
-        played.gives_mask = played.gives_mask or ACTION_MASK in info
-        played.last = _packed(spec, answer[0])
-        return answer[1:]
+        played.last = _packed(spec, whole[0])
+        return whole[1:-1]
 
     def begin(**seeded: int) -> None:
         timed('reset()', env.reset, **seeded)
@@ -358,6 +354,8 @@ class Checks:
 
     def _steps(self) -> None:
         env, remarks = self.create(), contract.Remarks(hold=True)
+        if self.factory.cfg.action_mask is False:
+            remarks.leave_out(ACTION_MASK)
         try:
             played = play(env, self.spec, self.steps, self.seed, self.calling, remarks=remarks)
         finally:
@@ -375,14 +373,6 @@ class Checks:
             'mean_return': sum(returns) / len(returns) if returns else None,
             'mean_length': sum(lengths) / len(lengths) if lengths else None,
         }
-        if played.gives_mask and self.factory.cfg.action_mask is None:
-            fits = bool(mask_parts(self.spec.action_space))
-            why = 'the first reset() gave none' if fits else f'no mask fits {self.facts["action_space"]}'
-            fix = (
-                'Give one from reset(), too.' if fits else 'Masks are for Discrete and MultiDiscrete actions.'
-            )
-            fix += ' env.action_mask=False ignores it without this warning.'
-            self.found(Finding('warning', 'mask', f"info['{ACTION_MASK}'] is ignored: {why}", fix))
         if not returns and self.spec.max_episode_steps is None:
             seen = f'no episode ended within {self.steps} random steps, and it has no time limit'
             fix = "If an episode may last forever, limit it: env.wrappers=[dict(type='TimeLimit', max_episode_steps=1000)]."

@@ -11,8 +11,9 @@ from gymnasium.vector.utils import batch_space
 
 from rlframe.data.composite import Composite, by_rows
 from rlframe.data.observation import ACTION_MASK, has_mask, mask_parts
-from rlframe.data.timestep import Array, BoolArray, FloatArray
+from rlframe.data.timestep import Array, BoolArray, EnvSpec, FloatArray
 from rlframe.envs.action_mask import masked_space, with_mask
+from rlframe.envs.contract import Remarks, remark_mask
 from rlframe.envs.gym_env import import_needed, make_by_id
 from rlframe.envs.player_env import shared_spaces
 from rlframe.errors import ConfigError, EnvContractError, EnvError
@@ -160,11 +161,12 @@ class Agents(VectorEnv):
         rows = by_rows(action_space)
 
         # find out where masks are
-        may_have_mask = bool(mask_parts(rows)) and not has_mask(space)
-        masked = may_have_mask and _has_mask_in_info(first)
-        if may_have_mask:
-            first.close()
-            first = make_game(game, kwargs)
+        masked = not has_mask(space) and _has_mask_in_info(first)
+        first.close()
+        first = make_game(game, kwargs)
+        if masked and not mask_parts(rows):
+            masked = False
+            remark_mask({ACTION_MASK: None}, EnvSpec(space, rows, name=game), Remarks(), '')
 
         self.single_observation_space = masked_space(space, rows, game) if masked else space
         self.single_action_space = rows

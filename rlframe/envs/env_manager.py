@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 import numpy as np
 from easydict import EasyDict
 
-from rlframe.data.observation import BAD_OBS, pack, pack_rows, zero_obs
+from rlframe.data.observation import ACTION_MASK, BAD_OBS, pack, pack_rows, zero_obs
 from rlframe.data.timestep import NO_INFO, Array, EnvSpec, IntArray, TimeStep, spec_of
 from rlframe.envs import contract
 from rlframe.envs.base_env import EnvFactory, acting_by_rows, check_layers, picture_of, seed_spaces
@@ -108,7 +108,10 @@ class BaseEnvManager(IEnvManager):
     def from_factory(
         cls, factory: EnvFactory, env_num: int, cfg: EasyDict | None = None, render_mode: str | None = None
     ) -> Self:
-        return cls([partial(factory.create, render_mode)] * env_num, cfg)
+        manager = cls([partial(factory.create, render_mode)] * env_num, cfg)
+        if factory.cfg.action_mask is False:
+            manager.remarks.leave_out(ACTION_MASK)
+        return manager
 
     def _hold(self, make: Mapping[int, Callable[[], Env]]) -> None:
         """Sets the factory of each env of this process, by env id."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from easydict import EasyDict
 
-from rlframe.data.observation import ACTION_MASK, BAD_OBS, any_action, has_mask, pack, pack_into, zero_obs
+from rlframe.data.observation import BAD_OBS, any_action, pack, pack_into, zero_obs
 from rlframe.data.timestep import NO_INFO, Array, EnvSpec, IntArray, TimeStep, spec_of
 from rlframe.envs import contract
 from rlframe.envs.base_env import EnvFactory, acting_by_rows, picture_of, seed_spaces
@@ -31,6 +31,12 @@ if TYPE_CHECKING:
     from rlframe.envs.tensor import TensorEnvState
 else:
     gym = LazyModule('gymnasium')
+
+
+MASKS_OF_VECTORS = (
+    'a vector env gives it as a part of its observations. env.action_mask=True makes single envs'
+)
+"""How vector envs give action masks."""
 
 
 class VectorEnvManager(IEnvManager):
@@ -120,13 +126,7 @@ class VectorEnvManager(IEnvManager):
 
     def _take_first_obs(self, what: str, *given: Any, **options: Any) -> None:
         """Calls ``reset`` or ``step`` of the vector env, and takes the first observations of episodes from its answer."""
-        obs, *_, info = self._answer(what, *given, **options)
-        if ACTION_MASK in info and not has_mask(self.spec.observation_space):
-            self._remarks.tell(
-                ACTION_MASK,
-                f"{self.spec.name}: info['{ACTION_MASK}'] of a vector env is ignored; it is a part of its observations, or"
-                ' env.action_mask=True makes single envs',
-            )
+        obs, *_ = self._answer(what, *given, **options)
         self.obs = zero_obs(self.spec.observation_space, self.env_num)
         self._copy(obs, what, self.obs)
         contract.check_first_obs(self.obs, self._all, self.spec, self._episodes.place)
@@ -145,7 +145,9 @@ class VectorEnvManager(IEnvManager):
             raise
         except Exception as error:
             raise vector_crashed(what, self._episodes.number, self._episodes.steps, error) from error
-        return contract.form_of(answer, self.spec, f'{what} of the vector env')
+        checked = contract.form_of(answer, self.spec, f'{what} of the vector env')
+        contract.remark_mask(checked[-1], self.spec, self._remarks, MASKS_OF_VECTORS)
+        return checked
 
     def _copy(self, obs: Any, what: str, rows: Array) -> None:
         """Checks observations of all envs and copies them, as the vector env may write to its own arrays.
