@@ -180,8 +180,8 @@ class Pair(gymnasium.Env):
     observation_space = gymnasium.spaces.Tuple([gymnasium.spaces.Box(0, 9, (2,), np.float32)] * 2)
     action_space = gymnasium.spaces.Tuple([gymnasium.spaces.Discrete(2)] * 2)
 
-    def __init__(self, length: int = 5) -> None:
-        self._length, self._same = length, False
+    def __init__(self, length: int = 5, masked: bool = False) -> None:
+        self._length, self._same, self._masked = length, False, masked
 
     def _obs(self) -> Any:
         return tuple(np.float32([self._same, i]) for i in range(2))
@@ -189,12 +189,16 @@ class Pair(gymnasium.Env):
     def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
         super().reset(seed=seed)
         self._left = self._length
-        return self._obs(), {}
+        return self._obs(), self._info()
+
+    def _info(self) -> dict[str, Any]:
+        return {'action_mask': [np.int8([1, 1]), np.int8([0, 1])]} if self._masked else {}
 
     def step(self, action: Any) -> Any:
         self._left -= 1
+        assert not self._masked or action[1] == 1
         self._same = action[0] == action[1]
-        return self._obs(), [int(self._same), 0.5], self._left == 0, False, {}
+        return self._obs(), [int(self._same), 0.5], self._left == 0, False, self._info()
 
 
 gymnasium.register('Pair-v0', 'agent_games:Pair')

@@ -85,15 +85,7 @@ class MaskedEnv(Wrapper):
 def with_mask(
     obs: Any, info: dict[str, Any], space: Any, name: str, what: str, is_over: bool
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Returns an observation with the action mask in its info, and the rest of the info.
-
-    Args:
-        obs: The observation.
-        info: The info; the mask may be missing at the end of an episode.
-        space: The action space.
-        name: Name of the env, for errors.
-        what: What gave them, ``'reset()'`` or ``'step()'``.
-        is_over: Whether the episode is over.
+    """Returns an observation with the action mask of its info, which may be missing at an end, and the rest of the info.
 
     Raises:
         EnvContractError: If the mask is missing, or does not fit the action space.

@@ -30,20 +30,14 @@ MOST_GAMES = 100
 
 
 class Running:
-    """A game whose agents may come and go, each known by its number among the possible ones.
-
-    Args:
-        game: The game.
-        name: Its name.
-        action_space: The actions of an agent, as rows of numbers if they have parts.
-        has_mask: Whether the infos of agents contain their action masks.
-    """
+    """A game whose agents may come and go, each known by its number among ``possible_agents``; see ``Agents``."""
 
     def __init__(self, game: Any, name: str, action_space: Any, has_mask: bool) -> None:
         self.game, self._name = game, name
         self._agents = list(game.possible_agents)
         self._action_space, self._has_mask = action_space, has_mask
-        self._games, self._waiting = 0, set(range(len(self._agents)))  # agents that have never acted
+        self._games = 0
+        self._waiting = set(range(len(self._agents)))  # agents that have never acted
         self.present: list[int] = []
         """The agents that act next."""
         self.seed = 0
@@ -51,11 +45,7 @@ class Running:
         """The seed of the game and the actions of all agents so far, which are its state for checkpoints."""
 
     def begin(self, seed: int) -> dict[int, Any]:
-        """Begins a game, and returns the observation of each agent that is present.
-
-        Raises:
-            EnvContractError: If there is none, or one is never present.
-        """
+        """Begins a game, and returns the observation of each agent that is present."""
         self.seed, self.moves = seed, []
         answer = self.game.reset(seed=seed)
         obs, infos = answer if isinstance(answer, tuple) else (answer, {})
@@ -64,19 +54,15 @@ class Running:
         self._waiting.difference_update(self.present)
         self._games += 1
         if not self.present or (self._waiting and self._games > MOST_GAMES):
-            never = [self._agents[i] for i in sorted(self._waiting)]
+            never = [self._agents[i] for i in sorted(self._waiting)] or self._agents
             raise self._broken(f'{never} did not act in {self._games} games')
         return {i: self._seen(i, obs, infos, 'reset()', False) for i in self.present}
 
     def move(self, actions: Array) -> tuple[dict[int, Any], dict[int, tuple[float, bool, bool]]]:
-        """Makes the moves of the agents that are present; ``actions`` has a row for each possible agent.
+        """Makes the moves of the agents that are present, of those of all, [P, ...].
 
         Returns:
-            The observation of each agent that acted or has come, and reward, ``terminated`` and ``truncated`` of each that
-            acted.
-
-        Raises:
-            EnvContractError: If the game does not answer an agent that acted.
+            The observation of each agent that acted or came; reward, ``terminated`` and ``truncated`` of each that acted.
         """
         self.moves.append(np.array(actions))
         acting = self.present
@@ -109,7 +95,6 @@ class Running:
         return [i for i, agent in enumerate(self._agents) if agent in listed]
 
     def _own(self, action: Any) -> Any:
-        """Returns the action of an agent as the game takes it."""
         if isinstance(self._action_space, Composite):
             return self._action_space.of_rows(action)
         return int(action) if isinstance(self._action_space, gymnasium.spaces.Discrete) else action
@@ -254,8 +239,7 @@ class Agents(VectorEnv):
 def _has_mask_in_info(game: Any) -> bool:
     """Resets a game, and returns whether the infos of its agents contain action masks."""
     answer = game.reset(seed=0)
-    infos = answer[1].values() if isinstance(answer, tuple) else ()
-    return any(isinstance(info, Mapping) and ACTION_MASK in info for info in infos)
+    return isinstance(answer, tuple) and any(ACTION_MASK in info for info in answer[1].values())
 
 
 def columns_of(space: Any, rows: list[Any]) -> Any:
@@ -304,16 +288,20 @@ class TupleGame:
     def action_space(self, agent: int) -> Any:
         return self.action_spaces[agent]
 
-    def reset(self, seed: int) -> tuple[dict[int, Any], dict[str, Any]]:
+    def reset(self, seed: int) -> tuple[dict[int, Any], dict[int, Any]]:
         self.env.close()
         self.env = self._made()
         obs, info = self.env.reset(seed=seed)
-        return dict(enumerate(obs)), info
+        return dict(enumerate(obs)), self._infos(info)
 
     def step(self, actions: dict[int, Any]) -> tuple[dict[int, Any], ...]:
-        obs, reward, *over, _ = self.env.step(tuple(actions.values()))
+        obs, reward, *over, info = self.env.step(tuple(actions.values()))
         columns = [dict.fromkeys(self.possible_agents, flag) for flag in over]
-        return dict(enumerate(obs)), dict(enumerate(reward)), *columns, {}
+        return dict(enumerate(obs)), dict(enumerate(reward)), *columns, self._infos(info)
+
+    def _infos(self, info: Mapping[str, Any]) -> dict[int, dict[str, Any]]:
+        """Returns the action mask of each agent, if there are masks."""
+        return {i: {ACTION_MASK: mask} for i, mask in enumerate(info.get(ACTION_MASK, ()))}
 
     def close(self) -> None:
         self.env.close()

@@ -125,8 +125,9 @@ class EnvFactory(Configurable, ABC):
 
     def __init__(self, cfg: EasyDict | dict[str, Any]) -> None:
         self.cfg = self.resolve_config(cfg)
-        self._known: dict[str, EnvSpec] = {}  # that copies of the factory share
-        self._given = Given()  # and these, too
+        # shared with copies of the factory
+        self._known: dict[str, EnvSpec] = {}
+        self._given = Given()
         self._gives_mask: bool | None = self.cfg.action_mask
 
     def for_training(self) -> Self:
@@ -278,19 +279,13 @@ LEARNING = {'NormalizeObservation': 'normalize_obs', 'NormalizeReward': 'normali
 
 
 def check_layers(envs: Iterable[Any], given: Given | None = None) -> None:
-    """Checks that new envs, or vector envs, share no layer, and that none learns statistics.
-
-    The statistics of a wrapper differ between training, evaluations and an exported policy.
-
-    Args:
-        envs: The envs.
-        given: The layers of earlier envs, to which theirs are added.
+    """Checks that new envs share no layer with each other or with earlier ones, and that none learns statistics.
 
     Raises:
         EnvError: If one shares or learns.
     """
     given = Given() if given is None else given
-    for layer in [layer for env in envs for layer in _objects_of(env)]:
+    for layer in (layer for env in envs for layer in _objects_of(env)):
         name = type(layer).__name__
         if given.get(id(layer)) is layer:
             raise EnvError(

@@ -120,14 +120,7 @@ def check_spaces(envs: Sequence[gymnasium.Env[Any, Any] | EnvSpec], spec: EnvSpe
 
 
 def remark_mask(info: Mapping[str, Any], spec: EnvSpec, remarks: Remarks, remedy: str) -> None:
-    """Remarks on an action mask in an info that reaches no policy.
-
-    Args:
-        info: The info.
-        spec: The declared spaces.
-        remarks: Receives the remark.
-        remedy: What to do, if such actions have masks.
-    """
+    """Remarks on an action mask in an info, which no policy reads; ``remedy`` is for actions that have masks."""
     if ACTION_MASK not in info or has_mask(spec.observation_space):
         return
     if not mask_parts(spec.action_space):

@@ -62,6 +62,12 @@ def test_an_env_with_tuples_of_spaces_is_a_game_whose_episodes_depend_on_their_s
         assert timestep.reward.tolist() == [1, 0.5, 0, 0.5]
         assert timestep.terminated.tolist() == [step % 3 == 2] * 4 and not timestep.truncated.any()
     manager.close()
+    masked = GymEnvFactory(dict(env_id=Agents, kwargs=dict(game='agent_games:Pair-v0', masked=True)))
+    manager = GymVectorEnvManager.from_factory(masked, 2, GymVectorEnvManager.resolve_config({}))
+    manager.reset(seed=[3] * 2)
+    manager.step(np.array([0, 1]), np.arange(2))
+    assert manager.obs['action_mask'].tolist() == [[1, 1], [0, 1]]
+    manager.close()
     with pytest.raises(EnvError, match=r'CartPole-v1 is no env for several agents.*without agents:'):
         Agents(3, 'gymnasium:CartPole-v1')
 
