@@ -308,10 +308,11 @@ def check_layers(envs: Iterable[Any], given: Given | None = None) -> None:
 
 
 def _objects_of(env: Any) -> list[Any]:
-    """Returns the layers of an env, those of the envs of a vector env, and the games within."""
+    """Returns the layers of an env, those of the envs of a vector env, and the games within, if they can be found again."""
     layers = layers_of(env)
     games = [getattr(game, 'unwrapped', game) for game in getattr(layers[-1], 'live_games', ())]
-    return [*layers, *members_of(layers[-1]), *games]
+    found = (*layers, *members_of(layers[-1]), *games)
+    return [each for each in found if type(each).__weakrefoffset__]
 
 
 SPACES = ('single_action_space', 'single_observation_space', 'action_space', 'observation_space')
