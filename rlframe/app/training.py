@@ -99,7 +99,8 @@ def starting_config(
     world = find_world(env, manager)
     section = world.with_options(options or {})
     factory = _factory(world, section)
-    if world.manager != 'env_pool' and 'wrappers' not in section and (wrappers := _wrappers(factory.spec)):
+    is_wrapped = world.manager != 'env_pool' and not factory.only_vector and 'wrappers' not in section
+    if is_wrapped and (wrappers := _wrappers(factory.spec)):
         section['wrappers'] = wrappers
         factory = _factory(world, section)
     spec = factory.spec

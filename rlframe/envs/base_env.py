@@ -188,7 +188,9 @@ class EnvFactory(Configurable, ABC):
         ):
             if is_asked and self.only_vector:
                 raise EnvError(
-                    'this is for single envs, and there is a vector form only', where=f'env.{name}'
+                    'this is for single envs, and there is a vector form only',
+                    where=f'env.{name}',
+                    remedy='Do it in the class, or the game, that env_id names.',
                 )
             if is_asked:
                 return None

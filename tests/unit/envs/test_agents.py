@@ -164,6 +164,8 @@ def test_a_number_of_rows_that_agents_do_not_divide_and_other_games_are_errors()
         manager_of(8)
     with pytest.raises(ConfigError, match=r'1 rows.*a multiple of 3, such as 3\.'):
         manager_of(1).reset()
+    with pytest.raises(EnvError, match=r'env\.wrappers: this is for single envs.*or the game'):
+        GymEnvFactory(dict(env_id=Agents, wrappers=['FlattenObservation'])).create_vector(3)
     for game, error in (
         ('no_such_game', MissingDependencyError),
         ('agent_games:Nobody', EnvError),
