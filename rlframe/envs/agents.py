@@ -151,7 +151,7 @@ class Agents(VectorEnv):
         first = make_game(game, kwargs)
         if masked and not mask_parts(rows):
             masked = False
-            remark_mask({ACTION_MASK: None}, EnvSpec(space, rows, name=game), Remarks(), '')
+            remark_mask({ACTION_MASK: None}, EnvSpec(space, rows, name=game), Remarks())
 
         self.single_observation_space = masked_space(space, rows, game) if masked else space
         self.single_action_space = rows

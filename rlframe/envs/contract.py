@@ -52,9 +52,6 @@ CHECKED_STEPS = 8
 LARGEST_REWARD = float(np.finfo(np.float32).max)
 """Rewards are stored as float32."""
 
-NO_FIRST_MASK = 'the first reset() gave none. Give one from reset(), too, or set env.action_mask=False'
-"""What to do about a mask that an env gives later."""
-
 Place = Callable[[int], tuple[int, int]]
 """Returns the running episode of an env and its last env step."""
 
@@ -119,8 +116,9 @@ def check_spaces(envs: Sequence[gymnasium.Env[Any, Any] | EnvSpec], spec: EnvSpe
             )
 
 
-def remark_mask(info: Mapping[str, Any], spec: EnvSpec, remarks: Remarks, remedy: str) -> None:
+def remark_mask(info: Mapping[str, Any], spec: EnvSpec, remarks: Remarks, remedy: str = '') -> None:
     """Remarks on an action mask in an info, which no policy reads; ``remedy`` is for actions that have masks."""
+    remedy = remedy or 'the first reset() gave none. Give one from reset(), too, or set env.action_mask=False'
     if ACTION_MASK not in info or has_mask(spec.observation_space):
         return
     if not mask_parts(spec.action_space):
@@ -144,11 +142,11 @@ def first_obs(answer: Any, spec: EnvSpec, env: int, episode: int, remarks: Remar
     """
     if _is_usual_first(answer, spec, episode):
         usual: Array = answer[0]
-        remark_mask(answer[1], spec, remarks, NO_FIRST_MASK)
+        remark_mask(answer[1], spec, remarks)
         return usual
     what = f'reset() of env {env}, episode {episode},'
     form_of(answer, spec, what)
-    remark_mask(answer[1], spec, remarks, NO_FIRST_MASK)
+    remark_mask(answer[1], spec, remarks)
     parts = _declared_parts(answer[0], spec, what)
     for name, values, space in parts:
         if not is_finite(values):
@@ -189,7 +187,7 @@ def check_step(answer: Any, spec: EnvSpec, env: int, episode: int, step: int, re
     """
     place = f'step() of env {env}, episode {episode}, step {step},'
     obs, reward, terminated, truncated, info = form_of(answer, spec, place)
-    remark_mask(info, spec, remarks, NO_FIRST_MASK)
+    remark_mask(info, spec, remarks)
     parts = _declared_parts(obs, spec, place)
     number = reward[()] if isinstance(reward, np.ndarray) and reward.shape == () else reward
     if not isinstance(number, numbers.Real) or isinstance(number, bool):

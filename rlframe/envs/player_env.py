@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import gymnasium
@@ -100,17 +100,10 @@ class PlayerEnv(Env):
     def _own(self, action: Array, player: int) -> Any:
         return int(action[player]) if self._is_discrete else action[player]
 
-    def _note(
-        self,
-        agent: Any,
-        obs: Any,
-        reward: float,
-        terminated: bool,
-        truncated: bool,
-        info: Mapping[str, Any] = NO_INFO,
-    ) -> None:
+    def _note(self, agent: Any, obs: Any, reward: float, over: Sequence[bool], info: Any = NO_INFO) -> None:
         """Records a player's observation and reward; the player is active unless its game is over."""
         player, record = self._index[agent], self._record
+        terminated, truncated = over
         remark_mask(info, self.player, self._remarks, 'a player gets it as a part of its observation')
         self._layout.put_obs(record, player, obs)
         record['reward'][0, player] += reward
@@ -168,7 +161,7 @@ class TurnEnv(PlayerEnv):
         while self.game.agents:
             agent = self.game.agent_selection
             obs, reward, terminated, truncated, info = self.game.last()
-            self._note(agent, obs, reward, terminated, truncated, info)
+            self._note(agent, obs, reward, (terminated, truncated), info)
             if not (terminated or truncated):
                 return
             self.game.step(None)
@@ -181,15 +174,15 @@ class SimultaneousEnv(PlayerEnv):
     def _begin(self, seed: int) -> None:
         obs, infos = self.game.reset(seed=seed)
         for agent in self.game.agents:
-            self._note(agent, obs[agent], 0.0, False, False, infos.get(agent, {}))
+            self._note(agent, obs[agent], 0.0, (False, False), infos.get(agent, {}))
 
     def _play(self, action: Array) -> None:
         agents = list(self.game.agents)
         chosen = {agent: self._own(action, self._index[agent]) for agent in agents}
         obs, reward, terminated, truncated, infos = self.game.step(chosen)
         for agent in agents:
-            flags = terminated[agent], truncated[agent]
-            self._note(agent, obs[agent], reward[agent], *flags, infos.get(agent, {}))
+            over = terminated[agent], truncated[agent]
+            self._note(agent, obs[agent], reward[agent], over, infos.get(agent, {}))
 
 
 def player_env(game: Any, name: str) -> PlayerEnv:

@@ -80,7 +80,7 @@ class PoolGame(PlayerEnv):
         for row, player in enumerate(info['players']['id'].tolist()):
             if player == self._mover or terminated or truncated:
                 seen = {'observation': obs[row], 'action_mask': info['legal_action_mask'][0]}
-                self._note(player, seen, float(reward[row]), terminated, truncated)
+                self._note(player, seen, float(reward[row]), (terminated, truncated))
             else:
                 self._record['reward'][0, player] += reward[row]
 

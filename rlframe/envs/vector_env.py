@@ -33,12 +33,6 @@ else:
     gym = LazyModule('gymnasium')
 
 
-MASKS_OF_VECTORS = (
-    'a vector env gives it as a part of its observations. env.action_mask=True makes single envs'
-)
-"""How vector envs give action masks."""
-
-
 class VectorEnvManager(IEnvManager):
     """Body of managers that step the N envs of a Gymnasium vector env.
 
@@ -146,7 +140,8 @@ class VectorEnvManager(IEnvManager):
         except Exception as error:
             raise vector_crashed(what, self._episodes.number, self._episodes.steps, error) from error
         checked = contract.form_of(answer, self.spec, f'{what} of the vector env')
-        contract.remark_mask(checked[-1], self.spec, self._remarks, MASKS_OF_VECTORS)
+        remedy = 'a vector env gives it as a part of its observations; env.action_mask=True makes single envs'
+        contract.remark_mask(checked[-1], self.spec, self._remarks, remedy)
         return checked
 
     def _copy(self, obs: Any, what: str, rows: Array) -> None:
