@@ -102,11 +102,11 @@ class PPOLearn(LearnConfig):
         may_change=True,
     )
     advantage_norm: Literal['batch', 'round', None] = option(
-        'batch', doc='over which advantages are normalised; None: they are not normalised', may_change=True
+        'batch', doc='rows over which advantages are normalised; None: they are not', may_change=True
     )
     advantage_ddof: Literal[0, 1] = option(
         0,
-        doc='what their standard deviation subtracts from the number of advantages it divides by',
+        doc='delta degrees of freedom of their standard deviation: 0 divides by N, 1 by N - 1',
         may_change=True,
     )
     value_norm: bool = option(
