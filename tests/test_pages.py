@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import json
 import re
 import shlex
 import shutil
@@ -90,7 +92,77 @@ def test_new_pages_are_short() -> None:
         'algorithms.md',
         'results.md',
         'benchmarks.md',
-        'paper_to_option.md',
     }
     for page in ROOT.glob('docs/**/*.md'):
         assert page.name in long_ones or len(page.read_text(encoding='utf-8').splitlines()) <= 250, page
+
+
+RATIOS = {
+    ('w1', 'sb3'): 'Stable-Baselines3',
+    ('w1', 'tianshou'): 'Tianshou',
+    ('w1', 'ding'): 'DI-engine',
+    ('w13-impala-0us', 'rllib_impala'): 'RLlib',
+}
+"""Benchmark and peer to the name in the sentences of README and index."""
+
+
+@pytest.mark.parametrize('page', ['README.md', 'docs/index.md'])
+def test_ratios_are_those_of_the_benchmarks(page: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(ROOT / 'benchmarks')
+    report, cases = importlib.import_module('report'), importlib.import_module('cases').CASES
+    runs = json.loads((ROOT / 'benchmarks' / 'results.json').read_text(encoding='utf-8'))
+    records = [report.Record(**record) for run in runs for record in run['records']]
+    measured = {
+        f'{row.ratio.median:.1f}x as fast as {RATIOS[case.name, row.side]}'
+        for case in cases
+        for row in (report.rows(records, case, {}) if case.workload in ('w1', 'w13') else ())
+        if (case.name, row.side) in RATIOS
+    }
+    text = ' '.join((ROOT / page).read_text(encoding='utf-8').split())
+    assert set(re.findall(r"\d[\d.]*x as fast as [\w-]+(?='s)", text)) == measured
+    assert len(re.findall(r'\d[\d.]*x\b', text)) == len(RATIOS), 'a ratio that this test does not read'
+
+
+def test_page_of_benchmarks_is_what_was_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(ROOT / 'benchmarks')
+    report = importlib.import_module('report')
+    runs = json.loads((ROOT / 'benchmarks' / 'results.json').read_text(encoding='utf-8'))
+    written = (ROOT / 'docs' / 'benchmarks.md').read_text(encoding='utf-8')
+    assert report.markdown([report.Run.from_json(run) for run in runs]) == written
+
+
+MOST_WORDS = 70_000
+"""Words of all pages under docs: a page that grows is paid for by another."""
+
+
+def test_docs_are_short() -> None:
+    words = {page.name: len(page.read_text(encoding='utf-8').split()) for page in ROOT.glob('docs/**/*.md')}
+    assert sum(words.values()) <= MOST_WORDS, sorted(words.items(), key=lambda item: -item[1])[:10]
+
+
+OUR_FOLDERS = ('rlframe', 'tests', 'benchmarks', 'docs', 'configs')
+USERS_FILES = {
+    'argparse.py',
+    'best_config.py',
+    'cartpole_dqn_config.py',
+    'cartpole_dqn_config_rlframe.py',
+    'rlframe.py',
+    'rlframe/trust.key',
+    'total_config.py',
+}
+"""Files that pages name, and that are a user's, or written by a command."""
+
+
+def test_files_that_pages_name_exist() -> None:
+    ours = {file.name for folder in OUR_FOLDERS for file in (ROOT / folder).glob('**/*.py')}
+    texts = {
+        page: page.read_text(encoding='utf-8') for page in [*ROOT.glob('*.md'), *ROOT.glob('docs/**/*.md')]
+    }
+    shown = {block.note for blocks in PAGES.values() for block in blocks if block.mark == 'file'}
+    for page, text in texts.items():
+        paths = re.findall(rf'`((?:{"|".join(OUR_FOLDERS)})/[\w./-]+)`', text)
+        missing = [path for path in paths if not (ROOT / path).exists()]
+        missing += [
+            name for name in re.findall(r'`(?:[\w.-]+/)*(\w+\.py)`', text) if name not in ours | shown
+        ]
+        assert set(missing) <= USERS_FILES, page
