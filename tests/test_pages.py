@@ -166,3 +166,5 @@ def test_files_that_pages_name_exist() -> None:
             name for name in re.findall(r'`(?:[\w.-]+/)*(\w+\.py)`', text) if name not in ours | shown
         ]
         assert set(missing) <= USERS_FILES, page
+        labels = re.findall(r'\[`?([\w./]+\.(?:py|md))`?\]\(([^)#]+)', text)
+        assert [label for label, file in labels if Path(label).name != Path(file).name] == [], page
