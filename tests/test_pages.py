@@ -146,8 +146,10 @@ USERS_FILES = {
     'best_config.py',
     'cartpole_dqn_config.py',
     'cartpole_dqn_config_rlframe.py',
+    'growing_rounds.py',
     'rlframe.py',
     'rlframe/trust.key',
+    'thread_backend.py',
     'total_config.py',
 }
 """Files that pages name, and that are a user's, or written by a command."""
