@@ -170,3 +170,21 @@ def test_files_that_pages_name_exist() -> None:
         assert set(missing) <= USERS_FILES, page
         labels = re.findall(r'\[`?([\w./]+\.(?:py|md))`?\]\(([^)#]+)', text)
         assert [label for label, file in labels if Path(label).name != Path(file).name] == [], page
+
+
+NOT_BUILT_IN = {'policy.learn.batch_sise', 'policy.learn.teacher'}
+"""Options that pages name as mistakes, or declare themselves."""
+SPREAD = ('policy.learn.learner.hook.', 'policy.learn.learning_rate.', 'policy.other.eps.')
+"""Options that are dicts, whose keys no table has."""
+
+
+def test_options_that_pages_name_exist() -> None:
+    reference = (ROOT / 'docs' / 'config.md').read_text(encoding='utf-8')
+    known = set(re.findall(r'`([a-z][\w.]+)`', reference))
+    known |= {key.rsplit('.', n)[0] for key in known for n in range(1, key.count('.'))}
+    for page in [*ROOT.glob('*.md'), *ROOT.glob('docs/**/*.md')]:
+        text = '' if page.name == 'from_ding.md' else page.read_text(encoding='utf-8')
+        named = set(re.findall(r'(?<![\w./])policy\.(?:learn|collect|eval|model|other)\.\w+(?:\.\w+)*', text))
+        types = {key for key in named if key.endswith(('.type', '.import_names'))}
+        unknown = {key for key in named - known - types - NOT_BUILT_IN if not key.startswith(SPREAD)}
+        assert not unknown, page
