@@ -123,6 +123,19 @@ def test_ratios_are_those_of_the_benchmarks(page: str, monkeypatch: pytest.Monke
     assert len(re.findall(r'\d[\d.]*x\b', text)) == len(RATIOS), 'a ratio that this test does not read'
 
 
+def test_policies_that_the_readme_praises_solve_cartpole_with_every_seed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.syspath_prepend(ROOT / 'docs')
+    rows = importlib.import_module('results_rows')
+    groups = rows.shown(rows.read_runs())
+    text = ' '.join((ROOT / 'README.md').read_text(encoding='utf-8').split())
+    (names,) = re.findall(r'on CartPole, ([\w, -]+) reach the highest return, 500, with every seed', text)
+    for name in re.split(', | and ', names):
+        runs = groups[f'cartpole_{name.lower().replace("-", "")}']
+        assert len(runs) >= 3 and all(run['mean'] == 500 for run in runs), name
+
+
 def test_page_of_benchmarks_is_what_was_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(ROOT / 'benchmarks')
     report = importlib.import_module('report')
