@@ -89,8 +89,8 @@ class StochasticEval(EvalConfig):
 
     deterministic: bool = option(
         True,
-        doc='whether evaluation takes the best action; False: it draws one, as collection does. Policies that'
-        ' see only a part of the state can get stuck if they always do the same',
+        doc='whether evaluation takes the best action; False: it draws one, as collection does, which helps if the policy sees'
+        ' only a part of the state',
         may_change=True,
     )
 
@@ -118,7 +118,7 @@ class PolicyConfig(Section):
         0,
         range='[0, inf)',
         unit='training samples',
-        doc='or episodes, whichever the collector counts, collected at random first',
+        doc='training samples, or episodes with an episode collector, collected at random first',
     )
     normalize_obs: bool = option(NORMALIZE_OBS)
     normalize_reward: bool = option(NORMALIZE_REWARD)

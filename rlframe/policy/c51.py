@@ -23,7 +23,7 @@ class C51Model(DQNModel):
 
     v_min: float = option(-10.0, unit='discounted return', doc='lowest atom of the return distribution')
     v_max: float = option(10.0, unit='discounted return', doc='highest atom of the return distribution')
-    n_atom: int = option(51, range='[2, inf)', unit='atoms', doc='returns that are told apart')
+    n_atom: int = option(51, range='[2, inf)', unit='atoms', doc='atoms of the distribution of returns')
 
 
 ATOMS: dict[str, str | None] = {'n_atom': 'atoms', 'v_min': None, 'v_max': None}

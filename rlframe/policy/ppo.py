@@ -57,8 +57,8 @@ class PPOModel(MemoryModel):
     activation: Literal['relu', 'tanh', 'gelu', 'silu'] = option('tanh', doc='nonlinearity')
     share_encoder: Literal[False, True, 'images'] = option(
         'images',
-        doc="what actor and critic share: True all hidden layers, and the core; 'images' the convolutions that read images, if"
-        ' there is no core; False nothing',
+        doc="layers that actor and critic share: True all hidden layers and the core; 'images' the convolutions, without a core;"
+        ' False none',
     )
     log_std_init: float = option(
         0.0,
@@ -139,8 +139,8 @@ class PPOConfig(PolicyConfig):
 
     parameters_of_choice: bool = option(
         False,
-        doc='whether, of actions with a Discrete(n) and a Tuple of n parts, each part holds the parameters of one choice, which'
-        ' count only where it is made (Masson et al. 2016)',
+        doc='whether actions of a Discrete(n) and a Tuple of n parts are parameterized: only the parameters of the chosen part'
+        ' count (Masson et al. 2016)',
     )
     model: PPOModel
     learn: PPOLearn

@@ -158,7 +158,7 @@ class PayoffConfig(Section):
         0.99, range='(0, 1]', doc='weight of a game in win rates, relative to the next game'
     )
     min_win_rate_games: int = option(
-        8, range='[1, inf)', unit='games', doc='below which a win rate counts as 0.5'
+        8, range='[1, inf)', unit='games', doc='number of games below which a win rate counts as 0.5'
     )
 
 

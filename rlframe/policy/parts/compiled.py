@@ -70,17 +70,15 @@ def check_graph(policy: type[Any], cfg: Any) -> ConfigError | None:
 PRECISION = Field(
     'fp32',
     choices=('fp32', 'tf32', 'bf16'),
-    doc="number format of matrix products and convolutions: 'fp32'; on a GPU 'tf32', which rounds their inputs to 10 bits;"
-    " 'bf16', in which losses are computed with 8 bits, while parameters and moments stay float32; slow on a CPU without"
-    ' instructions for it',
+    doc="number format of matrix products and convolutions: 'fp32', 'tf32' (on a GPU), or 'bf16' for losses, while parameters"
+    " and moments stay float32; 'bf16' is slow on a CPU without instructions for it",
     may_change=True,
     rule=check_precision,
 )
 """The option ``precision`` of every policy."""
 COMPILE = Field(
     False,
-    doc='whether torch.compile turns the losses into machine code, which takes 5 to 25 seconds at the start of training; on CPUs,'
-    ' updates of c51 then take half to two thirds of the time',
+    doc='whether torch.compile compiles the losses, which takes 5 to 30 seconds at the start of training',
     may_change=True,
     reaches='process',  # the compiler
     rule=check_compile,
@@ -88,8 +86,7 @@ COMPILE = Field(
 """The option ``compile`` of every policy."""
 CUDA_GRAPH = Field(
     False,
-    doc='whether an update on a GPU is recorded once, as a CUDA graph, and then started as a whole; pays for small networks,'
-    ' whose kernels take less time than their launches',
+    doc='whether updates on a GPU are replayed from a recording, a CUDA graph; pays for small networks',
     may_change=True,
     rule=check_graph,
 )
