@@ -28,7 +28,7 @@ python3 -m venv .venv && . .venv/bin/activate && pip install -c constraints.txt 
 
 PyPI's torch for Linux contains CUDA; the driver has to support its version. `pytest -m gpu` tries every policy in every mode.
 `benchmarks/gpu.py` prints a line for each cell; after ten minutes (`--minutes`) no further cell begins."""
-WHAT = f"""Medians of several blocks behind a warm-up, with their range. *by hand* is the same update in eager torch, without metrics and
+WHAT = f"""Medians of several blocks after a warm-up, with their range. *by hand* is the same update in eager torch, without metrics and
 without a check for finite losses; *sb3* is `train()` of Stable-Baselines3, whose DQN is not double. The other sides are rlframe with the
 options that they are named after, in float32 without TF32 unless they name a precision. Transitions lie on the device; rounds of PPO,
 sequences of R2D2 and SB3's batches are copied from the host. A cell is given up after {LIMIT} s."""
