@@ -87,13 +87,12 @@ def _read(said: Mapping[str, Any]) -> tuple[EnvSpec, dict[str, Any], dict[str, A
 
 
 def _created(options: dict[str, Any], spec: EnvSpec) -> Policy:
-    """Creates a policy; drawing its initial weights, which are unused, leaves global generators unchanged."""
+    """Creates a policy, whose initial weights are unused."""
     from rlframe.pipeline.memory_needs import blank_network
     from rlframe.policy import create_policy
 
     blank_network(options, spec)
-    with torch.random.fork_rng(devices=[]):
-        return create_policy(options, spec, enable_field=('eval',))  # type: ignore[arg-type]  # any mapping serves
+    return create_policy(options, spec, enable_field=('eval',))  # type: ignore[arg-type]  # any mapping serves
 
 
 def _acting(policy: Policy, cfg: Mapping[str, Any]) -> dict[str, Any]:

@@ -38,10 +38,11 @@ from rlframe.registry import MODEL_REGISTRY
 from rlframe.run.checkpoint_tree import compare_states
 from rlframe.utils.field import Configurable, Field, Section, option
 from rlframe.utils.lazy import torch
-from rlframe.utils.schema import DICT, GENERATOR, NETWORK, check_state, part, part_of
-from rlframe.utils.seed import component_rng
+from rlframe.utils.schema import DICT, GENERATOR, NETWORK, TENSOR, check_state, part, part_of
+from rlframe.utils.seed import component_rng, drawing_weights, restore_generator
 
 if TYPE_CHECKING:
+    from rlframe.model.core import Draws
     from rlframe.model.distributions import ActionDistribution
     from rlframe.policy.parts.optim import Optimizer
     from rlframe.policy.parts.ranks import Ranks
@@ -145,7 +146,7 @@ class Policy(Configurable):
         spec: Spaces of the env.
         model: The network; created from ``cfg.model`` if not given.
         enable_field: The needed faces among ``learn``, ``collect``, ``eval``; all by default. ``command`` is always there.
-        seed: Seed of the policy's own generator.
+        seed: Seed of the initial weights and of the policy's own generators.
         rank: Which of several policies with this seed it is.
     """
 
@@ -208,9 +209,12 @@ class Policy(Configurable):
         self._draws = seed, 'evaluation', rank
         self._eval_rng = component_rng(*self._draws)
         self._memory: Memory | None = None
-        self.model = (model if model is not None else self.create_model()).to(self.device)
-        for field in self._fields:
-            getattr(self, f'init_{field}')()
+        self.generator = torch.Generator(self.device)
+        with drawing_weights(self.generator, seed, rank):
+            self.model = (model if model is not None else self.create_model()).to(self.device)
+            self.draws = self._draws_of_layers()
+            for field in self._fields:
+                getattr(self, f'init_{field}')()
         if not self.is_recurrent and not self._has_core and is_own(self) and not is_own(self.model):
             check_network(self.model, self._acting_output, type(self).__name__, spec, self.tensor)
         if 'learn' in self._fields:
@@ -528,6 +532,8 @@ class Policy(Configurable):
     def _acting_state(self) -> dict[str, Any]:
         """Returns what acting changes, as part of the policy's state: generator, running statistics, recurrent states."""
         state = {**self._normalizer.state_dict(running=True), 'rng': self.rng.bit_generator.state}
+        if self.draws is not None:
+            state['generator'] = self.generator.get_state()
         return state if self._memory is None else state | {'episodes': self._memory.collect.state_dict()}
 
     def _load_acting_state(self, state: Mapping[str, Any]) -> None:
@@ -535,23 +541,21 @@ class Policy(Configurable):
         check_state(state, {'rng': GENERATOR} | ({} if self._memory is None else {'episodes': DICT}))
         self._normalizer.load_state_dict(state)
         self.rng.bit_generator.state = state['rng']
+        if self.draws is not None:
+            check_state(state, {'generator': TENSOR})
+            restore_generator(self.generator, state['generator'])
         if self._memory is not None:
             self._memory.collect.load_state_dict(state['episodes'])
 
     def _get_acting(self) -> Acting:
         normalizer = self._normalizer
-        return Acting(self._shared_state, self._load_shared_state, normalizer.state_dict, normalizer.absorb)
+        return Acting(self._acting_state, self._load_acting_state, normalizer.state_dict, normalizer.absorb)
 
-    def _shared_state(self) -> dict[str, Any]:
-        state = self._acting_state()
-        if any(map(self._cfg.model.get, ('noisy', 'dropout'))):  # both draw from torch's global generator
-            state['torch'] = torch.get_rng_state()
-        return state
+    def _draws_of_layers(self) -> Draws | None:
+        """Lets the network's layers draw from the policy's generator; None if it has no layers that draw."""
+        from rlframe.model.core import draw_from
 
-    def _load_shared_state(self, state: Mapping[str, Any]) -> None:
-        self._load_acting_state(state)
-        if 'torch' in state:
-            torch.set_rng_state(state['torch'])
+        return draw_from(self.model, self.generator)
 
     def _acting_output(self, obs: Any) -> tuple[torch.Tensor, int]:
         """Returns the output that the network acts by, [B, size, ...], and its right size."""

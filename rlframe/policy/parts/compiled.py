@@ -9,7 +9,7 @@ import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
-from typing import Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from rlframe.data.faces import Metrics
 from rlframe.data.staging import existing_device
@@ -18,6 +18,9 @@ from rlframe.policy.parts.optim import Optimizer
 from rlframe.policy.parts.sequences import Rows
 from rlframe.utils.field import Field
 from rlframe.utils.lazy import torch
+
+if TYPE_CHECKING:
+    from rlframe.model.core import Draws
 
 THREADS = 'TORCHINDUCTOR_COMPILE_THREADS'
 """Environment variable for the number of torch.compile's workers: threads, or processes for Triton."""
@@ -220,13 +223,14 @@ class CudaRecorder:
 
     Args:
         device: A CUDA device.
+        generator: The policy's generator on it, which each start of a graph continues.
 
     Source:
         torch's documentation, "CUDA semantics", section "CUDA Graphs": whole-network capture.
     """
 
-    def __init__(self, device: torch.device) -> None:
-        self._device = device
+    def __init__(self, device: torch.device, generator: torch.Generator) -> None:
+        self._device, self._generator = device, generator
         with torch.cuda.device(device):
             self._pool = torch.cuda.graph_pool_handle()  # results are copied before another graph starts
 
@@ -246,6 +250,7 @@ class CudaRecorder:
     def record(self, function: Callable[[], Metrics]) -> tuple[Callable[[], None], Metrics]:
         """Returns a function that repeats on the device what ``function`` does, and the results that it then fills."""
         graph = torch.cuda.CUDAGraph()
+        graph.register_generator_state(self._generator)
         # threads that do something else on the GPU do not disturb it
         with (
             torch.cuda.device(self._device),
@@ -424,8 +429,23 @@ def prepare_updates(policy: Any, cfg: Any, device: torch.device) -> None:
             faces.state_dict,
             faces.load_state_dict,
             optimizers_of(policy),
-            CudaRecorder(device),
+            CudaRecorder(device, policy.generator),
         )
+    if cfg.compile and policy.draws is not None and hasattr(policy, 'update_tensors'):
+        policy.update_tensors = drawing_globally(policy.update_tensors, policy.draws)
+
+
+def drawing_globally(update: Callable[..., Metrics], draws: Draws) -> Callable[..., Metrics]:
+    """Returns an update whose layers draw from torch's global generator, which has the state of their own meanwhile.
+
+    The compiler would cut its code at each draw from another generator.
+    """
+
+    def drawn(*args: Any) -> Metrics:
+        with draws.from_global():
+            return update(*args)
+
+    return drawn
 
 
 def optimizers_of(policy: Any) -> list[Optimizer]:
