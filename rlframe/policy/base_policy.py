@@ -36,7 +36,7 @@ from rlframe.policy.parts.ranks import MAX_LEARNER_RESTARTS, NUM_LEARNERS
 from rlframe.policy.parts.sequences import Rows
 from rlframe.registry import MODEL_REGISTRY
 from rlframe.run.checkpoint_tree import compare_states
-from rlframe.utils.field import Configurable, Field, Section, option
+from rlframe.utils.field import Configurable, Field, ResolvedConfig, Section, option
 from rlframe.utils.lazy import torch
 from rlframe.utils.schema import DICT, GENERATOR, NETWORK, check_state, part, part_of
 from rlframe.utils.seed import component_rng
@@ -371,6 +371,19 @@ class Policy(Configurable):
     def _action_space(self) -> Any:
         """The action space, of a kind that ``check_spec`` accepts."""
         return self.spec.action_space
+
+    @classmethod
+    def resolve_config(cls, cfg: Mapping[str, Any] | None) -> EasyDict:
+        """Completes a user's options with the defaults; the section ``model`` of an own network has the options of that."""
+        model = cfg.get('model') if isinstance(cfg, Mapping) and not isinstance(cfg, ResolvedConfig) else None
+        name = model.get('type') if isinstance(model, Mapping) else None
+        if cfg is None or model is None or name is None or MODEL_REGISTRY.is_builtin(name):
+            return super().resolve_config(cfg)
+        kind: Any = MODEL_REGISTRY.get_cls(model)
+        own = kind.resolve_config(model) if hasattr(kind, 'resolve_config') else model
+        resolved = super().resolve_config({key: value for key, value in cfg.items() if key != 'model'})
+        resolved.model = {'import_names': [], **own, **{'type': name}}
+        return resolved
 
     @classmethod
     def check_spec(cls, spec: EnvSpec, cfg: EasyDict) -> None:
