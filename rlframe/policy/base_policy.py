@@ -16,7 +16,7 @@ from rlframe.data.staging import Staging
 from rlframe.data.timestep import Array, Batch, EnvSpec, IntArray, TimeStep, to_tensor
 from rlframe.errors import CheckpointMismatchError, ConfigError
 from rlframe.policy.ding_form import as_own_rows
-from rlframe.policy.parts.actions import ActionMap
+from rlframe.policy.parts.actions import IMPOSSIBLE, ActionMap, check_allowed, mask_of, masked
 from rlframe.policy.parts.compiled import (
     COMPILE,
     CUDA_GRAPH,
@@ -445,7 +445,7 @@ class Policy(Configurable):
         """Returns a collect face that acts by ``forward``."""
         normalizer = self._normalizer
         return CollectMode(
-            by_env(normalizer.acting(forward), self.spec),
+            by_env(normalizer.acting(self._obeying(forward)), self.spec),
             normalizer.recording(self.process_transition),
             normalizer.sampling(self.get_train_sample),
             normalizer.forgetting(self.reset_collect),
@@ -455,11 +455,20 @@ class Policy(Configurable):
             self._load_model,
         )
 
+    def _obeying(self, forward: Forward) -> Forward:
+        """Returns a ``forward`` that raises an error if a policy of the user takes forbidden actions."""
+        return partial(self._act_allowed, forward) if self._has_mask and not is_own(self) else forward
+
+    def _act_allowed(self, forward: Forward, obs: Array, env_id: IntArray, **settings: Any) -> Batch:
+        output = forward(obs, env_id, **settings)
+        check_allowed(output['action'], obs, self.spec.action_space, type(self).__name__)
+        return output
+
     @property
     def eval_mode(self) -> EvalMode:
         """The functions that act as well as the policy can."""
         return EvalMode(
-            by_env(self._normalizer.acting(self.forward_eval), self.spec),
+            by_env(self._normalizer.acting(self._obeying(self.forward_eval)), self.spec),
             self.reset_eval,
             self.get_attribute,
             self.set_attribute,
@@ -495,6 +504,10 @@ class Policy(Configurable):
         return name if name in vars(self) else f'_{name}'
 
     # shared parts
+
+    def masked(self, value: torch.Tensor, obs: Any) -> torch.Tensor:
+        """Returns values of actions [B, A] with -1e8 for those that the masks of observations, tensors [B, ...], forbid."""
+        return masked(value, mask_of(obs), IMPOSSIBLE)
 
     @cached_property
     def distribution(self) -> ActionDistribution:
