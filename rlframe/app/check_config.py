@@ -12,7 +12,6 @@ from rlframe.config.schema import ExperimentConfig
 from rlframe.errors import ConfigError, ConfigErrors, ConfigWarning
 from rlframe.pipeline import build, memory_needs
 from rlframe.pipeline.saying import row, space_text
-from rlframe.registry import import_modules
 from rlframe.run.progress import BUDGETS, set_budgets
 from rlframe.scores import exact_text
 
@@ -120,7 +119,6 @@ def _add_facts_of_env(found: dict[str, Any], cfg: ExperimentConfig) -> None:
         ConfigError: If the env cannot be created, the policy cannot act in it, or the replay buffer does not fit.
         ConfigErrors: If several of these are so.
     """
-    import_modules(cfg.import_names)
     spec = build.make_factory(cfg).spec
     errors: list[ConfigError] = []
     for check in (build.check_policy, memory_needs.check_memory):

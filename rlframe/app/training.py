@@ -12,8 +12,8 @@ from easydict import EasyDict
 
 from rlframe import config
 from rlframe.app.run import Run
-from rlframe.config.compile import merge, parse_overrides
-from rlframe.config.components import set_path
+from rlframe.config.compile import merge, user_tree
+from rlframe.config.components import section_at, value_at
 from rlframe.config.schema import ExperimentConfig
 from rlframe.data.observation import ACTION_MASK, check_maskable, fields_of, plain_parts
 from rlframe.data.timestep import EnvSpec
@@ -23,15 +23,17 @@ from rlframe.export.artifact import compiled_again, saved_config
 from rlframe.pipeline.memory_needs import row_nbytes
 from rlframe.policy.parts.fit import check_fit, fitting
 from rlframe.policy.parts.tensor_acting import changed_methods
-from rlframe.registry import POLICY_REGISTRY
+from rlframe.registry import POLICY_REGISTRY, import_named
 from rlframe.run.read_checkpoint import open_checkpoint
 from rlframe.run.run_folder import chosen_folder
+from rlframe.utils.field import REQUIRED, Field, Options
 
 if TYPE_CHECKING:
     from gymnasium import Space
 
     from rlframe.envs.base_env import EnvFactory
 
+Overrides = Sequence[str] | Mapping[str, Any]
 Settings = dict[str, Any]
 """Options of a section."""
 
@@ -106,12 +108,7 @@ def starting_config(
     name = default_policy(spec) if policy is None else POLICY_REGISTRY.spelled(policy)
     kind = POLICY_REGISTRY.get(name)
     _check(name, kind, spec)
-    facts, fields = _facts(spec), kind.config_fields()
-    family = next((base for base in kind.__mro__ if base.__name__ in FAMILIES), object)
-    settings = _of_atoms(fields) | (FAMILIES[family.__name__](facts) if family is not object else {})
-    variations = kind.__mro__[: kind.__mro__.index(family)]
-    for base in reversed(variations):  # whose defaults are what they are
-        merge(settings, vars(base).get('config', {}))
+    fields, settings = kind.config_fields(), _settings_of(kind, _facts(spec))
     on_policy, manager, collector = bool(fields['on_policy'].default), world.manager or 'base', 'sample'
     gives_tensors = getattr(factory, 'gives_tensors', False)
     if factory.only_vector:
@@ -153,6 +150,32 @@ def starting_config(
     return EasyDict(main), EasyDict(create)
 
 
+def _settings_of(kind: Any, facts: Facts) -> Settings:
+    """Returns the settings of a policy class: those of its family, with the defaults by which it differs from that."""
+    fields = kind.config_fields()
+    builtin: Any = next(base for base in kind.__mro__ if base.__module__.startswith('rlframe.'))
+    family = next((base for base in builtin.__mro__ if base.__name__ in FAMILIES), object)
+    settings = _of_atoms(fields) | (FAMILIES[family.__name__](facts) if family is not object else {})
+    for base in reversed(builtin.__mro__[: builtin.__mro__.index(family)]):
+        merge(settings, vars(base).get('config', {}))
+    if builtin is not kind:
+        merge(settings, _changed(fields, builtin.config_fields()))
+    return settings
+
+
+def _changed(fields: Options, before: Options) -> Settings:
+    """Returns the options that a policy of the user has in addition to a built-in one, or with other defaults."""
+    found: Settings = {}
+    for name, field in fields.items():
+        old = before.get(name)
+        if isinstance(field, dict):
+            below = _changed(field, old if isinstance(old, dict) else {})
+            found |= {name: below} if below else {}
+        elif field.default is not REQUIRED and (not isinstance(old, Field) or old.default != field.default):
+            found[name] = field.default
+    return found
+
+
 def _play_against_oneself(settings: Settings, create: Settings, on_policy: bool) -> None:
     """Lets one policy move for all players of a game, and measures it against random moves."""
     create['collector'] = dict(type='episode_1v1' if on_policy else 'sample_1v1')
@@ -162,14 +185,23 @@ def _play_against_oneself(settings: Settings, create: Settings, on_policy: bool)
         settings['collect'] |= dict(n_sample=None, n_episode=GAMES, collector=dict(get_train_sample=True))
 
 
-def env_options(overrides: Sequence[str]) -> dict[str, Any]:
-    """Returns the overrides of a command line that change the observations or actions of an env, as options of its section."""
-    found: dict[str, Any] = {}
-    for key, value in parse_overrides(overrides).items():
-        first, *path = key.split('.')
-        if first == 'env' and path and path[0] in SHAPING:
-            set_path(found, path, value)
-    return found
+def env_options(overrides: Overrides) -> dict[str, Any]:
+    """Returns the overrides that change the observations or actions of an env, as options of its section.
+
+    The modules that overrides name are imported, as they may register it.
+    """
+    tree = user_tree({}, {}, overrides)[0]
+    import_named(tree)
+    return {name: value for name, value in section_at(tree, ('env',)).items() if name in SHAPING}
+
+
+def overridden_start(
+    env: Any, policy: str | None, overrides: Overrides, max_env_step: int | None = None
+) -> tuple[EasyDict, EasyDict]:
+    """Returns the starting config of an env for overrides, which have yet to be laid over it."""
+    options, tree = env_options(overrides), user_tree({}, {}, overrides)[0]
+    manager, kind = (value_at(tree, key) for key in ('env.manager.type', 'policy.type'))
+    return starting_config(env, policy or kind, options, max_env_step or tree.get('max_env_step'), manager)
 
 
 def default_policy(spec: EnvSpec) -> str:
@@ -476,8 +508,7 @@ def _pair(
             'nothing to train', where='train', remedy="train('cartpole_dqn') or train(env='CartPole-v1')."
         )
     if given is None:
-        shaping = {name: overrides[f'env.{name}'] for name in SHAPING if f'env.{name}' in overrides}
-        return starting_config(env, policy, shaping, overrides.get('max_env_step'))
+        return overridden_start(env, policy, overrides)
     if policy is not None:
         raise ConfigError(
             'the config names its policy already',

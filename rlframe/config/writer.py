@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import hashlib
-import importlib
 import json
 import math
 import numbers
@@ -19,6 +18,7 @@ from rlframe.config.components import (
     backend_defaults,
     components_of,
     find_schema,
+    is_importable,
     options_of,
     section_at,
     take_at,
@@ -127,20 +127,6 @@ def as_code(value: Any, key: str, modules: set[str], inexpressible: list[str]) -
         return _Code(f'{value.__module__}.{value.__qualname__}')
     inexpressible.append(key)
     return _text(value)
-
-
-def is_importable(value: Any) -> bool:
-    """Whether ``value`` is a class or function that its module holds under its own name."""
-    module, name = getattr(value, '__module__', None), getattr(value, '__qualname__', None)
-    if not isinstance(module, str) or not isinstance(name, str):
-        return False
-    try:
-        found: Any = importlib.import_module(module)
-        for step in name.split('.'):
-            found = getattr(found, step)
-    except (ImportError, AttributeError):
-        return False
-    return found is value and module != '__main__'
 
 
 def _python_number(value: Any) -> int | float | None:

@@ -17,7 +17,7 @@ from rlframe.errors import CheckpointCorruptError, ObservationError
 from rlframe.export.artifact import DESCRIPTION, Source, read_artifact
 from rlframe.export.function import Bounds, FrameStacks, Kind, names_of, to_rows
 from rlframe.registry import MODEL_REGISTRY, POLICY_REGISTRY
-from rlframe.run.checkpoint_tree import BAD_TREE
+from rlframe.run.checkpoint_tree import BAD_TREE, compare_states
 from rlframe.run.checkpoint_tree import describe as describe_error
 from rlframe.utils.field import Field, Options
 from rlframe.utils.files import remedy_of
@@ -51,6 +51,12 @@ def describe(source: Source) -> dict[str, Any]:
         'checkpoint': source.measured,
         'state': state,
     }
+
+
+def is_described(source: Source) -> bool:
+    """Whether the description of a policy creates its network."""
+    spec, options, state, _ = _read(describe(source))
+    return not compare_states(state['model'], _created(options, spec).model.state_dict(), '')
 
 
 def reaching(description: Mapping[str, Any]) -> list[config.Reaching]:
@@ -98,7 +104,8 @@ def _created(options: dict[str, Any], spec: EnvSpec) -> Policy:
 def _acting(policy: Policy, cfg: Mapping[str, Any]) -> dict[str, Any]:
     """Returns those of a policy's options that its class declares, as plain values without secrets."""
     is_on_cpu = cfg['device'] == 'cpu' or cfg['cuda'] is False
-    options = _declared(cfg, policy.config_fields())
+    fields = {name: field for name, field in policy.config_fields().items() if name != 'model'}
+    options = _declared(cfg, fields) | {'model': cfg['model']}  # an own network has options of its own
     data: dict[str, Any] = config.config_data(options, {})['main_config']
     return data | {'device': 'cpu' if is_on_cpu else 'auto', 'cuda': None, 'init_from': None}
 

@@ -18,7 +18,6 @@ from rlframe.registry import (
     ENV_MANAGER_REGISTRY,
     ENV_REGISTRY,
     POLICY_REGISTRY,
-    import_modules,
 )
 from rlframe.run.checkpoint_tree import compare_configs
 from rlframe.run.film import check_encoder
@@ -368,8 +367,7 @@ def random_actor(cfg: ExperimentConfig, policy: Policy, rank: int = 0) -> Collec
 
 
 def prepare(cfg: ExperimentConfig) -> None:
-    """Prepares a worker's process for a config: imports, global generators, threads."""
-    import_modules(cfg.import_names)
+    """Prepares a worker's process for a config: global generators, threads."""
     set_seed(cfg.seed)
     set_threads(cfg)
 

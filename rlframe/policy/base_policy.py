@@ -16,7 +16,7 @@ from rlframe.data.staging import Staging
 from rlframe.data.timestep import Array, Batch, EnvSpec, IntArray, TimeStep, to_tensor
 from rlframe.errors import CheckpointMismatchError, ConfigError
 from rlframe.policy.ding_form import as_own_rows
-from rlframe.policy.parts.actions import ActionMap
+from rlframe.policy.parts.actions import IMPOSSIBLE, ActionMap, check_allowed, mask_of, masked
 from rlframe.policy.parts.compiled import (
     COMPILE,
     CUDA_GRAPH,
@@ -36,7 +36,7 @@ from rlframe.policy.parts.ranks import MAX_LEARNER_RESTARTS, NUM_LEARNERS
 from rlframe.policy.parts.sequences import Rows
 from rlframe.registry import MODEL_REGISTRY
 from rlframe.run.checkpoint_tree import compare_states
-from rlframe.utils.field import Configurable, Field, Section, option
+from rlframe.utils.field import Configurable, Field, ResolvedConfig, Section, option
 from rlframe.utils.lazy import torch
 from rlframe.utils.schema import DICT, GENERATOR, NETWORK, TENSOR, check_state, part, part_of
 from rlframe.utils.seed import component_rng, drawing_weights, restore_generator
@@ -377,6 +377,19 @@ class Policy(Configurable):
         return self.spec.action_space
 
     @classmethod
+    def resolve_config(cls, cfg: Mapping[str, Any] | None) -> EasyDict:
+        """Completes a user's options with the defaults; the section ``model`` of an own network has the options of that."""
+        model = cfg.get('model') if isinstance(cfg, Mapping) and not isinstance(cfg, ResolvedConfig) else None
+        name = model.get('type') if isinstance(model, Mapping) else None
+        if cfg is None or model is None or name is None or MODEL_REGISTRY.is_builtin(name):
+            return super().resolve_config(cfg)
+        kind: Any = MODEL_REGISTRY.get_cls(model)
+        own = kind.resolve_config(model) if hasattr(kind, 'resolve_config') else model
+        resolved = super().resolve_config({key: value for key, value in cfg.items() if key != 'model'})
+        resolved.model = {'import_names': [], **own, **{'type': name}}
+        return resolved
+
+    @classmethod
     def check_spec(cls, spec: EnvSpec, cfg: EasyDict) -> None:
         """Checks that the policy can act in an env, and that sizes given in ``cfg.model`` are the env's.
 
@@ -436,7 +449,7 @@ class Policy(Configurable):
         """Returns a collect face that acts by ``forward``."""
         normalizer = self._normalizer
         return CollectMode(
-            by_env(normalizer.acting(forward), self.spec),
+            by_env(normalizer.acting(self._obeying(forward)), self.spec),
             normalizer.recording(self.process_transition),
             normalizer.sampling(self.get_train_sample),
             normalizer.forgetting(self.reset_collect),
@@ -446,11 +459,20 @@ class Policy(Configurable):
             self._load_model,
         )
 
+    def _obeying(self, forward: Forward) -> Forward:
+        """Returns a ``forward`` that raises an error if a policy of the user takes forbidden actions."""
+        return partial(self._act_allowed, forward) if self._has_mask and not is_own(self) else forward
+
+    def _act_allowed(self, forward: Forward, obs: Array, env_id: IntArray, **settings: Any) -> Batch:
+        output = forward(obs, env_id, **settings)
+        check_allowed(output['action'], obs, self.spec.action_space, type(self).__name__)
+        return output
+
     @property
     def eval_mode(self) -> EvalMode:
         """The functions that act as well as the policy can."""
         return EvalMode(
-            by_env(self._normalizer.acting(self.forward_eval), self.spec),
+            by_env(self._normalizer.acting(self._obeying(self.forward_eval)), self.spec),
             self.reset_eval,
             self.get_attribute,
             self.set_attribute,
@@ -486,6 +508,10 @@ class Policy(Configurable):
         return name if name in vars(self) else f'_{name}'
 
     # shared parts
+
+    def masked(self, value: torch.Tensor, obs: Any) -> torch.Tensor:
+        """Returns values of actions [B, A] with -1e8 for those that the masks of observations, tensors [B, ...], forbid."""
+        return masked(value, mask_of(obs), IMPOSSIBLE)
 
     @cached_property
     def distribution(self) -> ActionDistribution:

@@ -30,7 +30,7 @@ from rlframe.errors import (
     MissingDependencyError,
 )
 from rlframe.pipeline import build, memory_needs
-from rlframe.registry import SERIAL_EVALUATOR_REGISTRY, import_modules, nearest
+from rlframe.registry import SERIAL_EVALUATOR_REGISTRY, nearest
 from rlframe.run.run_folder import check_writable, free_folder
 from rlframe.tune.default_space import default_space
 from rlframe.tune.report import TrialTable
@@ -351,7 +351,6 @@ def _check_envs(possible: Sequence[ExperimentConfig]) -> None:
     for cfg in possible:
         key = repr(to_plain(cfg.env))
         if key not in specs:
-            import_modules(list(cfg.import_names))
             specs[key] = build.make_factory(cfg).spec
         build.check_policy(cfg, specs[key])
         memory_needs.check_memory(cfg, specs[key])
