@@ -30,8 +30,9 @@ an env of each supported kind; every other kind raises an `IncompatibleError` th
   part has a distribution of its own. The env gets actions as its space declares them; in recorded data, an action is a row of all its
   numbers (`rlframe.data.composite`).
 - **Images** are Boxes with 3 axes. The channel axis is the smaller one of the first and the last axis, unless
-  `policy.model.image_layout` sets it. Whole numbers are divided by the largest value of the space, such as 255.
-  `policy.model.conv_layers` lists channels, kernel size and stride of each convolution; `[]` reads images as vectors.
+  `policy.model.image_layout` sets it. If it is not shorter than the sides of the image, a warning says how that is read.
+  Whole numbers are divided by the largest value of the space, such as 255. `policy.model.conv_layers` lists channels, kernel
+  size and stride of each convolution; `[]` reads images as vectors.
 - **Stacked frames**: `env.frame_stack=4` gives the policy the last 4 observations along a new first axis; those of images
   become channels. Other wrappers work, too, such as
   `env.wrappers=[dict(type='gymnasium.wrappers:FrameStackObservation', stack_size=4)]`.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import gymnasium
@@ -13,15 +14,14 @@ class Meeting:
 
     Args:
         length: Steps of an episode.
-        leaver: Whether the last agent leaves after the first step.
     """
 
     metadata: dict[str, Any] = {'name': 'meeting'}
     render_mode = None
     possible_agents = ['a', 'b', 'c']
 
-    def __init__(self, length: int = 6, leaver: bool = False) -> None:
-        self._length, self._leaver = length, leaver
+    def __init__(self, length: int = 6) -> None:
+        self._length = length
 
     def observation_space(self, agent: str) -> gymnasium.Space[Any]:
         return gymnasium.spaces.Box(0, 9, (5,), np.float32)
@@ -45,10 +45,132 @@ class Meeting:
         )
         reward = {agent: float(action == self._place) for agent, action in actions.items()}
         self._left -= 1
-        over = {agent: self._left == 0 or (self._leaver and agent == 'c') for agent in actions}
+        over = dict.fromkeys(actions, self._left == 0)
         return self._obs(), reward, over, dict.fromkeys(actions, False), {agent: {} for agent in actions}
 
     def close(self) -> None: ...
+
+
+BOX = gymnasium.spaces.Box(-1, 1, (2,), np.float32)
+CHOICE = gymnasium.spaces.Discrete(4, start=-1)
+OBS: dict[str, Any] = {
+    'box': BOX,
+    'dict': gymnasium.spaces.Dict(
+        x=gymnasium.spaces.Dict(y=BOX, z=CHOICE), w=gymnasium.spaces.Box(0, 255, (4, 4, 1), np.uint8)
+    ),
+    'tuple': gymnasium.spaces.Tuple((BOX, gymnasium.spaces.MultiBinary(2))),
+}
+ACTIONS: dict[str, Any] = {
+    'discrete': CHOICE,
+    'multi': gymnasium.spaces.MultiDiscrete([2, 3], start=[1, -1]),
+    'box': gymnasium.spaces.Box(np.float32([-1, 0]), np.float32([1, 5])),
+    'dict': gymnasium.spaces.Dict(a=CHOICE, b=gymnasium.spaces.MultiBinary(2)),
+    'hybrid': gymnasium.spaces.Tuple((gymnasium.spaces.Discrete(2), gymnasium.spaces.Tuple((BOX, BOX)))),
+}
+MASKED = {'discrete': (4, 0), 'multi': (5, 2), 'dict': (4, 0), 'hybrid': (2, 1)}
+"""Entries of a mask, and the lowest choice if the first is forbidden, for those of ``ACTIONS`` that have masks."""
+
+
+class Crowd:
+    """Agents that come and go, each step of which says whose it is; refuses actions that are none, or of absent agents.
+
+    Args:
+        obs: One of ``OBS``; its first number becomes the number of the agent, divided by 10.
+        act: One of ``ACTIONS``.
+        mask: ``'obs'`` or ``'info'``, where a mask is; its first entry forbids the lowest choice.
+        lives: First and last step of each agent; the first one is 0 if it is there at the beginning.
+        comes_back: Whether the last agent comes once more when it has gone.
+        fault: What the game does wrong in its second step.
+    """
+
+    metadata: dict[str, Any] = {'name': 'crowd'}
+    render_mode = None
+
+    def __init__(
+        self,
+        obs: str = 'box',
+        act: str = 'discrete',
+        mask: str = '',
+        lives: Any = ((0, 6), (0, 6), (0, 6)),
+        comes_back: bool = False,
+        fault: str = '',
+    ) -> None:
+        self.possible_agents = [f'agent {i}' for i in range(len(lives))]
+        self._obs, self._act = copy.deepcopy(OBS[obs]), ACTIONS[act]
+        self._size, self._lowest = MASKED.get(act, (1, -np.inf))
+        self._mask, self._lives, self._fault = mask, lives, fault
+        self._comes_back = comes_back
+
+    def observation_space(self, agent: str) -> Any:
+        mask = gymnasium.spaces.MultiBinary(self._size)
+        return (
+            gymnasium.spaces.Dict(observation=self._obs, action_mask=mask)
+            if self._mask == 'obs'
+            else self._obs
+        )
+
+    def action_space(self, agent: str) -> Any:
+        return self._act
+
+    def _seen(self, agents: list[str]) -> Any:
+        obs, infos = {}, {}
+        mask = np.int8([0] + [1] * (self._size - 1))
+        for agent in agents:
+            seen = self._obs.sample()
+            first = seen['x']['y'] if isinstance(seen, dict) else seen[0] if isinstance(seen, tuple) else seen
+            first[0] = self.possible_agents.index(agent) / 10
+            obs[agent] = {'observation': seen, 'action_mask': mask} if self._mask == 'obs' else seen
+            infos[agent] = {'action_mask': mask} if self._mask == 'info' else {}
+        return obs, infos
+
+    def reset(self, seed: int | None = None, options: Any = None) -> Any:
+        self._obs.seed(seed)
+        self._step, self._returned = 0, False
+        listed = zip(self.possible_agents, self._lives, strict=True)
+        self.agents = [agent for agent, (first, _) in listed if first == 0]
+        return self._seen(self.agents)
+
+    def _check(self, action: Any) -> None:
+        is_array = not isinstance(action, int | tuple | dict)
+        assert self._act.contains(np.asarray(action, self._act.dtype) if is_array else action), action
+        choice = (
+            action['a'] if isinstance(action, dict) else action[0] if isinstance(action, tuple) else action
+        )
+        assert not self._mask or np.ravel(choice)[0] >= self._lowest
+
+    def step(self, actions: dict[str, Any]) -> Any:
+        assert list(actions) == self.agents, f'{list(actions)} acted, and {self.agents} are there'
+        for action in actions.values():
+            self._check(action)
+        self._step += 1
+        acted, last = list(self.agents), self.possible_agents[-1]
+        lives = dict(zip(self.possible_agents, self._lives, strict=True))
+        terminated = {agent: lives[agent][1] <= self._step for agent in acted}
+        if self._returned and last in terminated:
+            terminated[last] = True
+        come = [agent for agent, (first, _) in lives.items() if first == self._step]
+        if self._comes_back and self._step == lives[last][1] + 2:
+            self._returned, come = True, [*come, last]
+        self.agents = [a for a in self.possible_agents if a in come or (a in acted and not terminated[a])]
+        columns = [dict.fromkeys(acted, float(self._step)), terminated, dict.fromkeys(acted, False)]
+        if self._fault and self._step == 2:
+            self._break(columns)
+        obs, infos = self._seen([*acted, *come])
+        return obs, *columns, infos
+
+    def _break(self, columns: Any) -> None:
+        if self._fault == 'no reward':
+            del columns[0]['agent 1']
+        elif self._fault == 'unknown':
+            self.agents = [*self.agents, 'somebody']
+        else:
+            self.agents.remove('agent 1')
+
+    def close(self) -> None: ...
+
+
+def crowd(**kwargs: Any) -> Crowd:
+    return Crowd(**kwargs)
 
 
 class Pair(gymnasium.Env):
@@ -58,8 +180,8 @@ class Pair(gymnasium.Env):
     observation_space = gymnasium.spaces.Tuple([gymnasium.spaces.Box(0, 9, (2,), np.float32)] * 2)
     action_space = gymnasium.spaces.Tuple([gymnasium.spaces.Discrete(2)] * 2)
 
-    def __init__(self, length: int = 5) -> None:
-        self._length, self._same = length, False
+    def __init__(self, length: int = 5, masked: bool = False) -> None:
+        self._length, self._same, self._masked = length, False, masked
 
     def _obs(self) -> Any:
         return tuple(np.float32([self._same, i]) for i in range(2))
@@ -67,12 +189,16 @@ class Pair(gymnasium.Env):
     def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
         super().reset(seed=seed)
         self._left = self._length
-        return self._obs(), {}
+        return self._obs(), self._info()
+
+    def _info(self) -> dict[str, Any]:
+        return {'action_mask': [np.int8([1, 1]), np.int8([0, 1])]} if self._masked else {}
 
     def step(self, action: Any) -> Any:
         self._left -= 1
+        assert not self._masked or action[1] == 1
         self._same = action[0] == action[1]
-        return self._obs(), [int(self._same), 0.5], self._left == 0, False, {}
+        return self._obs(), [int(self._same), 0.5], self._left == 0, False, self._info()
 
 
 gymnasium.register('Pair-v0', 'agent_games:Pair')

@@ -100,6 +100,45 @@ class Unseeded(GoodEnv):
         return float(self.own.random())
 
 
+class Learning(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """Subtracts the mean of what it has seen so far.
+
+    Args:
+        env: The env.
+        of: ``'obs'`` or ``'reward'``.
+    """
+
+    def __init__(self, env: Any, of: str) -> None:
+        super().__init__(env)
+        self._of, self._seen = of, [0.0]
+
+    def _less(self, value: Any) -> Any:
+        self._seen.append(float(np.sum(value)))
+        return value - np.float32(np.mean(self._seen))
+
+    def reset(self, **given: Any) -> Any:
+        obs, info = self.env.reset(**given)
+        return self._less(obs) if self._of == 'obs' else obs, info
+
+    def step(self, action: Any) -> Any:
+        obs, reward, *others = self.env.step(action)
+        if self._of == 'obs':
+            return self._less(obs), reward, *others
+        return obs, float(self._less(reward)), *others
+
+
+class Harder(GoodEnv):
+    """Begins each episode farther away than the one before."""
+
+    resets = 0
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        self.resets += 1
+        super().reset(seed=seed)
+        self.at += self.resets
+        return self.obs(), {}
+
+
 class Handle(GoodEnv):
     """Holds something that cannot be saved."""
 

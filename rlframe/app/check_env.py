@@ -23,7 +23,7 @@ import numpy as np
 
 from rlframe.app.explain import plain
 from rlframe.app.training import starting_config
-from rlframe.data.observation import ACTION_MASK, mask_parts, pack
+from rlframe.data.observation import ACTION_MASK, pack
 from rlframe.data.timestep import Array, EnvSpec, TimeStep, spec_of
 from rlframe.envs import contract
 from rlframe.envs.gym_env import GymEnvFactory
@@ -59,6 +59,11 @@ NUMPY_BOOL = 'truncates after 1 step'
 """What Gymnasium's check says of a flag that is a numpy bool."""
 NOT_SAVED = 'A resumed run begins new episodes. For exact resume, give it get_state() and set_state(state).'
 """What follows if a state cannot be saved, and the remedy."""
+KEPT = (
+    'Set all that an episode changes in reset(). In place of a wrapper that learns statistics:'
+    ' policy.normalize_obs=True, or normalize_reward.'
+)
+"""How to mend an env that remembers earlier episodes."""
 Severity = Literal['error', 'warning', 'note']
 FIXES = (
     ('expected a bool', 'Return bool(...) of it.'),
@@ -160,8 +165,6 @@ class Played:
         """Returns of the episodes that ended."""
         self.lengths: list[int] = []
         """Env steps of the episodes that ended."""
-        self.gives_mask = False
-        """Whether an info has an action mask, which is then no part of the observations."""
         self.seconds: dict[str, list[float]] = {'reset()': [], 'step()': []}
         """Duration of each call."""
 
@@ -210,10 +213,8 @@ def play(
             contract.first_obs(whole, spec, 0, len(played.returns) + 1, remarks)
         elif remarks is not None:
             contract.check_step(whole, spec, 0, len(played.returns) + 1, length + 1, remarks)
-        *answer, info = whole
-        played.gives_mask = played.gives_mask or ACTION_MASK in info
-        played.last = _packed(spec, answer[0])
-        return answer[1:]
+        played.last = _packed(spec, whole[0])
+        return whole[1:-1]
 
     def begin(**seeded: int) -> None:
         timed('reset()', env.reset, **seeded)
@@ -353,6 +354,8 @@ class Checks:
 
     def _steps(self) -> None:
         env, remarks = self.create(), contract.Remarks(hold=True)
+        if self.factory.cfg.action_mask is False:
+            remarks.leave_out(ACTION_MASK)
         try:
             played = play(env, self.spec, self.steps, self.seed, self.calling, remarks=remarks)
         finally:
@@ -370,14 +373,6 @@ class Checks:
             'mean_return': sum(returns) / len(returns) if returns else None,
             'mean_length': sum(lengths) / len(lengths) if lengths else None,
         }
-        if played.gives_mask and self.factory.cfg.action_mask is None:
-            fits = bool(mask_parts(self.spec.action_space))
-            why = 'the first reset() gave none' if fits else f'no mask fits {self.facts["action_space"]}'
-            fix = (
-                'Give one from reset(), too.' if fits else 'Masks are for Discrete and MultiDiscrete actions.'
-            )
-            fix += ' env.action_mask=False ignores it without this warning.'
-            self.found(Finding('warning', 'mask', f"info['{ACTION_MASK}'] is ignored: {why}", fix))
         if not returns and self.spec.max_episode_steps is None:
             seen = f'no episode ended within {self.steps} random steps, and it has no time limit'
             fix = "If an episode may last forever, limit it: env.wrappers=[dict(type='TimeLimit', max_episode_steps=1000)]."
@@ -415,15 +410,17 @@ class Checks:
         first, again = (play(env, self.spec, steps, self.seed, self.calling) for _ in range(2))
         other = play(self.create(), self.spec, steps, self.seed, self.calling)
         self.facts['speed'] = other.speed()
-        for played, who in (
-            (again, 'the same env, reset with the same seed'),
-            (other, 'another env with the same seed'),
-        ):
-            if where := first_difference(first, played):
-                seen = f'{who}, gave other data for the same actions: {where}'
-                fix = 'Draw from self.np_random, which super().reset(seed=seed) seeds, and set all that an episode changes in reset().'
-                self.found(Finding('error', 'determinism', seen, fix, method_at(env, 'reset')))
-                return
+        where, fix = (
+            first_difference(first, other),
+            'Draw from self.np_random, which super().reset(seed=seed) seeds.',
+        )
+        who = 'another env with the same seed'
+        if not where:
+            where, fix = first_difference(first, again), KEPT
+            who = 'the same env, used before and reset with the same seed'
+        if where:
+            seen = f'{who}, gave other data for the same actions: {where}'
+            self.found(Finding('error', 'determinism', seen, fix, method_at(env, 'reset')))
 
     def _saving(self) -> None:
         """Saves the state of an env in an episode, and compares how it and a restored env continue."""

@@ -63,14 +63,12 @@ class MaskedEnv(Wrapper):
         super().__init__(env)
         self._name = env.spec.id if env.spec else type(env.unwrapped).__name__
         self.observation_space = masked_space(env.observation_space, env.action_space, self._name)
-        self._size = self.observation_space[ACTION_MASK].shape
 
     def reset(self, **given: Any) -> Any:
         answer: Any = self.env.reset(**given)
         if not isinstance(answer, tuple) or len(answer) != 2 or not isinstance(answer[1], dict):
             return answer
-        obs, info = answer
-        return self._moved(obs, info, 'reset()', False)
+        return self._moved(*answer, 'reset()')
 
     def step(self, action: Any) -> Any:
         answer: Any = self.env.step(action)
@@ -80,29 +78,41 @@ class MaskedEnv(Wrapper):
         obs, info = self._moved(obs, info, 'step()', terminated or truncated)
         return obs, reward, terminated, truncated, info
 
-    def _joined(self, mask: Any) -> Array:
-        space: Any = self.env.action_space
-        try:
-            return mask_row(getattr(space, 'whole', space), mask)
-        except (LookupError, TypeError, ValueError) as error:
-            raise EnvContractError(
-                f"{self._name}: info['action_mask'] is not nested as the action space is: {error!r}",
-                remedy='Give it as space.sample(mask) takes it, or all masks of Discrete and MultiDiscrete as one array.',
-            ) from error
+    def _moved(self, obs: Any, info: dict[str, Any], what: str, is_over: bool = False) -> tuple[Any, Any]:
+        return with_mask(obs, info, self.env.action_space, self._name, what, is_over)
 
-    def _moved(self, obs: Any, info: dict[str, Any], what: str, is_over: bool) -> tuple[Any, dict[str, Any]]:
-        mask = info.get(ACTION_MASK)
-        if mask is None and is_over:
-            mask = np.ones(self._size, np.int8)
-        elif isinstance(mask, tuple | dict):
-            mask = self._joined(mask)
-        if mask is None or np.shape(mask) != self._size:
-            raise _no_mask(self._name, what, mask, self._size)
-        mask = np.asarray(mask)
-        if mask.dtype != np.int8:  # or else the contract of observations sees it
-            check_mask_values(mask, f'{self._name}: {what}')
-        others = {name: value for name, value in info.items() if name != ACTION_MASK}
-        return {'observation': obs, ACTION_MASK: mask.astype(np.int8)}, others
+
+def with_mask(
+    obs: Any, info: dict[str, Any], space: Any, name: str, what: str, is_over: bool
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Returns an observation with the action mask of its info, which may be missing at an end, and the rest of the info.
+
+    Raises:
+        EnvContractError: If the mask is missing, or does not fit the action space.
+        ActionMaskError: If it has other values than 0 and 1.
+    """
+    size, mask = sum(mask_parts(space)), info.get(ACTION_MASK)
+    if mask is None and is_over:
+        mask = np.ones(size, np.int8)
+    elif isinstance(mask, tuple | dict):
+        mask = _joined(mask, space, name)
+    if mask is None or np.shape(mask) != (size,):
+        raise _no_mask(name, what, mask, (size,))
+    mask = np.asarray(mask)
+    if mask.dtype != np.int8:  # or else the contract of observations sees it
+        check_mask_values(mask, f'{name}: {what}')
+    others = {key: value for key, value in info.items() if key != ACTION_MASK}
+    return {'observation': obs, ACTION_MASK: mask.astype(np.int8)}, others
+
+
+def _joined(mask: Any, space: Any, name: str) -> Array:
+    try:
+        return mask_row(getattr(space, 'whole', space), mask)
+    except (LookupError, TypeError, ValueError) as error:
+        raise EnvContractError(
+            f"{name}: info['action_mask'] is not nested as the action space is: {error!r}",
+            remedy='Give it as space.sample(mask) takes it, or all masks of Discrete and MultiDiscrete as one array.',
+        ) from error
 
 
 def _no_mask(name: str, what: str, mask: Any, shape: Any) -> EnvContractError:

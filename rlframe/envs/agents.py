@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import gymnasium
 import numpy as np
 from gymnasium.vector.utils import batch_space
 
-from rlframe.data.observation import pack
-from rlframe.data.timestep import Array, BoolArray, FloatArray
+from rlframe.data.composite import Composite, by_rows
+from rlframe.data.observation import ACTION_MASK, has_mask, mask_parts
+from rlframe.data.timestep import Array, BoolArray, EnvSpec, FloatArray
+from rlframe.envs.action_mask import masked_space, with_mask
+from rlframe.envs.contract import Remarks, remark_mask
 from rlframe.envs.gym_env import import_needed, make_by_id
 from rlframe.envs.player_env import shared_spaces
 from rlframe.errors import ConfigError, EnvContractError, EnvError
@@ -21,8 +25,100 @@ else:
     VectorEnv = gymnasium.vector.VectorEnv
 
 
+MOST_GAMES = 100
+"""Games after which each agent must have acted once."""
+
+
+class Running:
+    """A game whose agents may come and go, each known by its number among ``possible_agents``; see ``Agents``."""
+
+    def __init__(self, game: Any, name: str, action_space: Any, has_mask: bool) -> None:
+        self.game, self._name = game, name
+        self._agents = list(game.possible_agents)
+        self._action_space, self._has_mask = action_space, has_mask
+        self._games = 0
+        self._waiting = set(range(len(self._agents)))  # agents that have never acted
+        self.present: list[int] = []
+        """The agents that act next."""
+        self.seed = 0
+        self.moves: list[Array] = []
+        """The seed of the game and the actions of all agents so far, which are its state for checkpoints."""
+
+    def begin(self, seed: int) -> dict[int, Any]:
+        """Begins a game, and returns the observation of each agent that is present."""
+        self.seed, self.moves = seed, []
+        answer = self.game.reset(seed=seed)
+        obs, infos = answer if isinstance(answer, tuple) else (answer, {})
+        self._listed = self._now_listed()
+        self.present = [i for i in self._listed if self._agents[i] in obs]
+        self._waiting.difference_update(self.present)
+        self._games += 1
+        if not self.present or (self._waiting and self._games > MOST_GAMES):
+            never = [self._agents[i] for i in sorted(self._waiting)] or self._agents
+            raise self._broken(f'{never} did not act in {self._games} games')
+        return {i: self._seen(i, obs, infos, 'reset()', False) for i in self.present}
+
+    def move(self, actions: Array) -> tuple[dict[int, Any], dict[int, tuple[float, bool, bool]]]:
+        """Makes the moves of the agents that are present, of those of all, [P, ...].
+
+        Returns:
+            The observation of each agent that acted or came; reward, ``terminated`` and ``truncated`` of each that acted.
+        """
+        self.moves.append(np.array(actions))
+        acting = self.present
+        obs, *columns, infos = self.game.step({self._agents[i]: self._own(actions[i]) for i in acting})
+        answers: dict[int, Any] = {}
+        for i in acting:
+            agent = self._agents[i]
+            if any(agent not in column for column in (obs, *columns)):
+                raise self._broken(f'step() told nothing of {agent!r}, which acted')
+            answers[i] = tuple(column[agent] for column in columns)
+        over = [i for i in acting if any(answers[i][1:])]
+
+        # who comes and who stays
+        before, self._listed = self._listed, self._now_listed()
+        come = [i for i in self._listed if i not in before and i not in acting and self._agents[i] in obs]
+        staying = [i for i in acting if i not in over]
+        lost = [self._agents[i] for i in staying if i not in self._listed]
+        if lost:
+            raise self._broken(f'{lost} left, and neither terminated nor truncated is True')
+        self.present = sorted(staying + come)
+        self._waiting.difference_update(come)
+        return {i: self._seen(i, obs, infos, 'step()', i in over) for i in acting + come}, answers
+
+    def _now_listed(self) -> list[int]:
+        """Returns the agents that the game lists; all, if it has no list."""
+        listed = list(getattr(self.game, 'agents', self._agents))
+        unknown = [agent for agent in listed if agent not in self._agents]
+        if unknown:
+            raise self._broken(f'{unknown} are none of the possible_agents {self._agents}')
+        return [i for i, agent in enumerate(self._agents) if agent in listed]
+
+    def _own(self, action: Any) -> Any:
+        if isinstance(self._action_space, Composite):
+            return self._action_space.of_rows(action)
+        return int(action) if isinstance(self._action_space, gymnasium.spaces.Discrete) else action
+
+    def _seen(self, i: int, obs: Any, infos: Any, what: str, is_over: bool) -> Any:
+        """Returns the observation of an agent, with its action mask."""
+        agent = self._agents[i]
+        if not self._has_mask:
+            return obs[agent]
+        name = f'{agent} of {self._name}'
+        return with_mask(obs[agent], infos.get(agent, {}), self._action_space, name, what, is_over)[0]
+
+    def _broken(self, what: str) -> EnvContractError:
+        return EnvContractError(
+            f'{self._name}: {what}',
+            remedy="Each agent of PettingZoo's parallel games is one of possible_agents, and is told of the result of its every"
+            ' action; with supersuit.black_death_v3, all play to the end.',
+        )
+
+
 class Agents(VectorEnv):
     """The agents of N / P games of P agents: row k P + i is agent i of game k.
+
+    An episode of a row begins when its agent comes, and ends when it leaves; a new game begins when all have left.
 
     Args:
         num_envs: Number of rows N, a multiple of P. 1 is allowed for reading the spaces; ``reset`` then raises.
@@ -41,27 +137,40 @@ class Agents(VectorEnv):
 
     def __init__(self, num_envs: int, game: str, **kwargs: Any) -> None:
         first = make_game(game, kwargs)
-        self.agents: list[Any] = list(first.possible_agents)
-        count = len(self.agents)
+        agents = list(first.possible_agents)
+        self._count = len(agents)
         if num_envs != 1:
             self._check_rows(num_envs)
-        more = max(num_envs // count, 1) - 1
-        self.games = [first, *(make_game(game, kwargs) for _ in range(more))]
         self.num_envs, self.game_name = num_envs, game
-        # the seed of each running game and the actions of its agents, which are its state for checkpoints
-        self._seeds = [0] * len(self.games)
-        self._moves: list[list[Array]] = [[] for _ in self.games]
-        self.single_observation_space, self.single_action_space = shared_spaces(first, self.agents, game)
+        space, action_space = shared_spaces(first, agents, game)
+        rows = by_rows(action_space)
+
+        # find out where masks are
+        masked = not has_mask(space) and _has_mask_in_info(first)
+        first.close()
+        first = make_game(game, kwargs)
+        if masked and not mask_parts(rows):
+            masked = False
+            remark_mask({ACTION_MASK: None}, EnvSpec(space, rows, name=game), Remarks(), '')
+
+        self.single_observation_space = masked_space(space, rows, game) if masked else space
+        self.single_action_space = rows
         self.observation_space = batch_space(self.single_observation_space, num_envs)
-        self.action_space = batch_space(self.single_action_space, num_envs)
+        self.action_space = batch_space(rows, num_envs)
+        more = max(num_envs // self._count, 1) - 1
+        self.live_games = [first, *(make_game(game, kwargs) for _ in range(more))]
+        """The games."""
+        self._running = [Running(each, game, rows, masked) for each in self.live_games]
+        self.present_agents = np.zeros(num_envs, np.bool_)
+        """Which rows have an agent that acts next, [N]; the observations of the others are copies of one of theirs."""
 
     def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         self._check_rows(self.num_envs)
         super().reset(seed=seed)
-        return self._stacked([obs for k in range(len(self.games)) for obs in self._begun(k)]), {}
+        return self._rows([self._begun(running) for running in self._running]), {}
 
     def _check_rows(self, rows: int) -> None:
-        count = len(self.agents)
+        count = self._count
         if rows % count:
             near = [max(rows // count, 1) * count, (rows // count + 1) * count]
             raise ConfigError(
@@ -73,71 +182,73 @@ class Agents(VectorEnv):
             )
 
     def step(self, actions: Any) -> tuple[Any, FloatArray, BoolArray, BoolArray, dict[str, Any]]:
-        count, found = len(self.agents), []
-        reward, terminated, truncated = np.zeros(self.num_envs), *np.zeros((2, self.num_envs), np.bool_)
+        reward = np.zeros(self.num_envs)
+        terminated, truncated = np.zeros((2, self.num_envs), np.bool_)
         final = np.full(self.num_envs, None, object)
-        for k in range(len(self.games)):
-            own = slice(k * count, (k + 1) * count)
-            self._moves[k].append(np.array(actions[own]))
-            obs, *columns, _ = self._moved(k, actions[own])
-            everyone = set(self.agents)
-            if any(column.keys() != everyone for column in (obs, *columns)):
-                raise self._left_early(f'step() told of {list(obs)}, and {self.agents} act')
-            for array, column in zip((reward, terminated, truncated), columns, strict=True):
-                array[own] = [column[agent] for agent in self.agents]
-            rows, over = [obs[agent] for agent in self.agents], terminated[own] | truncated[own]
-            if over.any():
-                if not over.all():
-                    raise self._left_early(f'the game is over for some agents only: {over.tolist()}')
-                for row, last in enumerate(rows, own.start):
-                    final[row] = last
-                rows = self._begun(k)
-            found += rows
+        found = []
+        for k, running in enumerate(self._running):
+            start = k * self._count
+            seen, answers = running.move(actions[start : start + self._count])
+            for i, answer in answers.items():
+                reward[start + i], terminated[start + i], truncated[start + i] = answer
+                if any(answer[1:]):
+                    final[start + i] = seen[i]
+            found.append(seen if running.present else self._begun(running))
         is_over = terminated | truncated
         info = {'final_obs': final, '_final_obs': is_over} if is_over.any() else {}
-        return self._stacked(found), reward, terminated, truncated, info
+        return self._rows(found), reward, terminated, truncated, info
 
-    def _begun(self, k: int, seed: int | None = None) -> list[Any]:
-        """Begins game k, with the next seed if none is given, and returns the observation of each agent."""
-        own = int(self.np_random.integers(2**31)) if seed is None else seed
-        self._seeds[k], self._moves[k] = own, []
-        answer = self.games[k].reset(seed=own)
-        obs = answer[0] if isinstance(answer, tuple) else answer
-        return [obs[agent] for agent in self.agents]
+    def _begun(self, running: Running) -> dict[int, Any]:
+        """Begins a game with the next seed, and returns the observations of its agents."""
+        return running.begin(int(self.np_random.integers(2**31)))
 
-    def _moved(self, k: int, actions: Any) -> Any:
-        """Returns what a step of game k with the actions of its agents, [P, ...], returns."""
-        is_class = isinstance(self.single_action_space, gymnasium.spaces.Discrete)
-        each = [int(action) if is_class else action for action in actions]
-        return self.games[k].step(dict(zip(self.agents, each, strict=True)))
-
-    def _left_early(self, what: str) -> EnvContractError:
-        return EnvContractError(
-            f'{self.game_name}: {what}',
-            remedy='All agents have to play to the end, as with supersuit.black_death_v3; env.type=pettingzoo plays other games.',
-        )
+    def _rows(self, seen: list[dict[int, Any]]) -> Any:
+        """Returns the observations of all rows as columns, and notes which of them are present."""
+        rows: list[Any] = []
+        for k, (running, obs) in enumerate(zip(self._running, seen, strict=True)):
+            own = self.present_agents[k * self._count : (k + 1) * self._count]
+            own[:] = False
+            own[running.present] = True
+            rows += [obs[i if is_present else running.present[0]] for i, is_present in enumerate(own)]
+        return columns_of(self.single_observation_space, rows)
 
     def get_state(self) -> dict[str, Any]:
         """Returns the seeds and moves of the running games, and the state of the generator of seeds."""
-        moves = [np.array(moves) for moves in self._moves]
-        return {'rng': self.np_random.bit_generator.state, 'seeds': list(self._seeds), 'moves': moves}
+        return {
+            'rng': self.np_random.bit_generator.state,
+            'seeds': [running.seed for running in self._running],
+            'moves': [np.array(running.moves) for running in self._running],
+        }
 
     def set_state(self, state: dict[str, Any]) -> None:
         """Replays the moves of the games: exact only if the seed given to ``reset`` determines all randomness."""
-        for k, (seed, moves) in enumerate(zip(state['seeds'], state['moves'], strict=True)):
-            self._begun(k, seed)
+        seen = []
+        for running, seed, moves in zip(self._running, state['seeds'], state['moves'], strict=True):
+            last = running.begin(seed)
             for actions in moves:
-                self._moves[k].append(actions)
-                self._moved(k, actions)
+                last, _ = running.move(actions)
+            seen.append(last)
+        self._rows(seen)
         self.np_random = generator_of(state['rng'])
 
-    def _stacked(self, rows: list[Any]) -> Array:
-        """Returns observations as rows of an array."""
-        return np.stack([pack(self.single_observation_space, obs, 'unsafe') for obs in rows[: self.num_envs]])
-
     def close_extras(self, **kwargs: Any) -> None:
-        for game in self.games:
+        for game in self.live_games:
             game.close()
+
+
+def _has_mask_in_info(game: Any) -> bool:
+    """Resets a game, and returns whether the infos of its agents contain action masks."""
+    answer = game.reset(seed=0)
+    return isinstance(answer, tuple) and any(ACTION_MASK in info for info in answer[1].values())
+
+
+def columns_of(space: Any, rows: list[Any]) -> Any:
+    """Returns observations of a space as columns, with a leading axis in each of its parts."""
+    if isinstance(space, gymnasium.spaces.Dict):
+        return {name: columns_of(part, [row[name] for row in rows]) for name, part in space.items()}
+    if isinstance(space, gymnasium.spaces.Tuple):
+        return tuple(columns_of(part, [row[i] for row in rows]) for i, part in enumerate(space))
+    return np.stack(rows)
 
 
 class TupleGame:
@@ -177,16 +288,20 @@ class TupleGame:
     def action_space(self, agent: int) -> Any:
         return self.action_spaces[agent]
 
-    def reset(self, seed: int) -> tuple[dict[int, Any], dict[str, Any]]:
+    def reset(self, seed: int) -> tuple[dict[int, Any], dict[int, Any]]:
         self.env.close()
         self.env = self._made()
         obs, info = self.env.reset(seed=seed)
-        return dict(enumerate(obs)), info
+        return dict(enumerate(obs)), self._infos(info)
 
     def step(self, actions: dict[int, Any]) -> tuple[dict[int, Any], ...]:
-        obs, reward, *over, _ = self.env.step(tuple(actions.values()))
+        obs, reward, *over, info = self.env.step(tuple(actions.values()))
         columns = [dict.fromkeys(self.possible_agents, flag) for flag in over]
-        return dict(enumerate(obs)), dict(enumerate(reward)), *columns, {}
+        return dict(enumerate(obs)), dict(enumerate(reward)), *columns, self._infos(info)
+
+    def _infos(self, info: Mapping[str, Any]) -> dict[int, dict[str, Any]]:
+        """Returns the action mask of each agent, if there are masks."""
+        return {i: {ACTION_MASK: mask} for i, mask in enumerate(info.get(ACTION_MASK, ()))}
 
     def close(self) -> None:
         self.env.close()

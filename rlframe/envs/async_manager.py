@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import Any, Self
 
 import numpy as np
@@ -74,7 +73,7 @@ class SubprocessEnvManager(BaseEnvManager):
     ) -> Self:
         to_bytes(dict(factory.cfg), 'env')
         to_bytes(factory, type(factory).__name__)
-        manager = cls([partial(factory.create, render_mode)] * env_num, cfg)
+        manager = super().from_factory(factory, env_num, cfg, render_mode)
         factory.spec = manager.spec
         return manager
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
 
 import numpy as np
@@ -14,10 +15,10 @@ from rlframe.data.observation import fields_of, obs_dtype
 from rlframe.data.timestep import Array, EnvSpec, spec_of
 from rlframe.envs.faults import not_made
 from rlframe.envs.schedule import check_scheduled, first_values, is_no_schedule, schedule_problem
+from rlframe.envs.state_objects import layers_of, members_of
 from rlframe.errors import EnvError, RLFrameError
 from rlframe.run.machine import demand_memory
 from rlframe.utils.field import Configurable, Section, option
-from rlframe.utils.lazy import attributes_of
 
 if TYPE_CHECKING:
     import gymnasium
@@ -124,7 +125,9 @@ class EnvFactory(Configurable, ABC):
 
     def __init__(self, cfg: EasyDict | dict[str, Any]) -> None:
         self.cfg = self.resolve_config(cfg)
-        self._known: dict[str, EnvSpec] = {}  # that copies of the factory share
+        # shared with copies of the factory
+        self._known: dict[str, EnvSpec] = {}
+        self._given = Given()
         self._gives_mask: bool | None = self.cfg.action_mask
 
     def for_training(self) -> Self:
@@ -151,6 +154,9 @@ class EnvFactory(Configurable, ABC):
         """Returns a new env with the wrappers that the options ask for: stacked frames, and its action mask.
 
         If it must find out whether the env has a mask, it resets one env and closes it again.
+
+        Raises:
+            EnvError: See ``check_layers``.
         """
         from rlframe.envs.action_mask import MaskedEnv, gives_mask, may_give_mask
 
@@ -164,17 +170,21 @@ class EnvFactory(Configurable, ABC):
         return MaskedEnv(env) if self._gives_mask else env
 
     def _made(self, render_mode: str | None) -> gymnasium.Env[Any, Any]:
-        return acting_by_rows(self._stacked(self.make(render_mode)))
+        env = self.make(render_mode)
+        check_layers([env], self._given)
+        return acting_by_rows(self._stacked(env))
 
     def create_vector(self, env_num: int, render_mode: str | None = None) -> VectorEnv | None:
         """Returns N envs in their own vector form, or None where there is none that does what the options ask for.
 
         Raises:
-            EnvError: If the env exists in vector form only, and frames are to be stacked or masks to be moved.
+            EnvError: If the env exists in vector form only, and the options ask for single envs; see also
+                ``check_layers``.
         """
         for name, is_asked in (
             ('frame_stack', self.cfg.frame_stack > 1),
             ('action_mask', self.cfg.action_mask),
+            ('wrappers', self.cfg.get('wrappers')),
         ):
             if is_asked and self.only_vector:
                 raise EnvError(
@@ -182,7 +192,10 @@ class EnvFactory(Configurable, ABC):
                 )
             if is_asked:
                 return None
-        return acting_by_rows(self.make_vector(env_num, render_mode))
+        env = self.make_vector(env_num, render_mode)
+        if env is not None:
+            check_layers([env], self._given)
+        return acting_by_rows(env)
 
     def _stacked(self, env: gymnasium.Env[Any, Any]) -> gymnasium.Env[Any, Any]:
         if self.cfg.frame_stack == 1:
@@ -254,6 +267,54 @@ def check_stack_memory(frame: gymnasium.Space[Any], frame_stack: int) -> None:
     demand_memory(nbytes, 'a stack of frames', 'env.frame_stack')
 
 
+class Given(weakref.WeakValueDictionary[int, Any]):
+    """The layers of envs that still exist, by id; a copy for another process, where they do not exist, is empty."""
+
+    def __reduce__(self) -> tuple[type[Given], tuple[()]]:
+        return Given, ()
+
+
+LEARNING = {'NormalizeObservation': 'normalize_obs', 'NormalizeReward': 'normalize_reward'}
+"""Wrappers of Gymnasium that learn statistics from what they see, and the options of a policy that do the same."""
+
+
+def check_layers(envs: Iterable[Any], given: Given | None = None) -> None:
+    """Checks that new envs share no layer with each other or with earlier ones, and that none learns statistics.
+
+    Raises:
+        EnvError: If one shares or learns.
+    """
+    given = Given() if given is None else given
+    for layer in (layer for env in envs for layer in _objects_of(env)):
+        name = type(layer).__name__
+        if given.get(id(layer)) is layer:
+            raise EnvError(
+                f'two envs share one {name} object, and would step and reset it in turn',
+                where='env.env_id',
+                got='the same one again',
+                expected='a new env, with all that it wraps, at each call',
+                remedy='Create it inside of the function or class that env.env_id names, without a cache.',
+            )
+        given[id(layer)] = layer
+        bases = [base for base in type(layer).__mro__ if base.__module__.startswith('gymnasium.wrappers.')]
+        options = [LEARNING[base.__name__] for base in bases if base.__name__ in LEARNING]
+        if options and layer.update_running_mean:
+            raise EnvError(
+                'statistics that a wrapper learns are missing in evaluations and in an exported policy',
+                where='env.wrappers',
+                got=name,
+                expected=f'policy.{options[0]}=True in its place',
+            )
+
+
+def _objects_of(env: Any) -> list[Any]:
+    """Returns the layers of an env, those of the envs of a vector env, and the games within, if they can be found again."""
+    layers = layers_of(env)
+    games = [getattr(game, 'unwrapped', game) for game in getattr(layers[-1], 'live_games', ())]
+    found = (*layers, *members_of(layers[-1]), *games)
+    return [each for each in found if type(each).__weakrefoffset__]
+
+
 SPACES = ('single_action_space', 'single_observation_space', 'action_space', 'observation_space')
 """Attributes of an env or a vector env that are spaces."""
 
@@ -265,9 +326,7 @@ def seed_spaces(env: Any, seed: int | None) -> None:
         env: An env or a vector env; the spaces of all that it wraps are seeded as well.
         seed: Seed of the env's reset.
     """
-    layer = env
-    while layer is not None:
+    for layer in layers_of(env):
         for name in SPACES:
             if (space := getattr(layer, name, None)) is not None:
                 space.seed(seed)
-        layer = (attributes_of(layer) or {}).get('env')

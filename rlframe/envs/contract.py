@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from rlframe.data.observation import (
+    ACTION_MASK,
     MASK_PATH,
     bounds_of,
     check_action_bounds,
     check_mask_values,
     fields_of,
     has_mask,
+    mask_parts,
     obs_dtype,
     pack,
     pack_into,
@@ -50,6 +52,9 @@ CHECKED_STEPS = 8
 LARGEST_REWARD = float(np.finfo(np.float32).max)
 """Rewards are stored as float32."""
 
+NO_FIRST_MASK = 'the first reset() gave none. Give one from reset(), too, or set env.action_mask=False'
+"""What to do about a mask that an env gives later."""
+
 Place = Callable[[int], tuple[int, int]]
 """Returns the running episode of an env and its last env step."""
 
@@ -77,6 +82,10 @@ class Remarks:
             return
         logger.info('EnvContractWarning: %s', text)
         warnings.warn(text, EnvContractWarning, stacklevel=2)
+
+    def leave_out(self, kind: str) -> None:
+        """Never reports remarks of a kind."""
+        self._kinds.add(kind)
 
     def take(self) -> list[tuple[str, str]]:
         """Returns and clears the held remarks."""
@@ -110,6 +119,15 @@ def check_spaces(envs: Sequence[gymnasium.Env[Any, Any] | EnvSpec], spec: EnvSpe
             )
 
 
+def remark_mask(info: Mapping[str, Any], spec: EnvSpec, remarks: Remarks, remedy: str) -> None:
+    """Remarks on an action mask in an info, which no policy reads; ``remedy`` is for actions that have masks."""
+    if ACTION_MASK not in info or has_mask(spec.observation_space):
+        return
+    if not mask_parts(spec.action_space):
+        remedy = f'no mask fits {spec.action_space!r}; masks are for Discrete and MultiDiscrete actions'
+    remarks.tell(ACTION_MASK, f"{spec.name}: info['{ACTION_MASK}'] is ignored: {remedy}.")
+
+
 def first_obs(answer: Any, spec: EnvSpec, env: int, episode: int, remarks: Remarks) -> Array:
     """Returns the observation from the return value of ``reset``.
 
@@ -126,9 +144,11 @@ def first_obs(answer: Any, spec: EnvSpec, env: int, episode: int, remarks: Remar
     """
     if _is_usual_first(answer, spec, episode):
         usual: Array = answer[0]
+        remark_mask(answer[1], spec, remarks, NO_FIRST_MASK)
         return usual
     what = f'reset() of env {env}, episode {episode},'
     form_of(answer, spec, what)
+    remark_mask(answer[1], spec, remarks, NO_FIRST_MASK)
     parts = _declared_parts(answer[0], spec, what)
     for name, values, space in parts:
         if not is_finite(values):
@@ -168,7 +188,8 @@ def check_step(answer: Any, spec: EnvSpec, env: int, episode: int, step: int, re
         NonFiniteError: If the observation is converted to integers and one of its numbers is not finite.
     """
     place = f'step() of env {env}, episode {episode}, step {step},'
-    obs, reward, terminated, truncated, _ = form_of(answer, spec, place)
+    obs, reward, terminated, truncated, info = form_of(answer, spec, place)
+    remark_mask(info, spec, remarks, NO_FIRST_MASK)
     parts = _declared_parts(obs, spec, place)
     number = reward[()] if isinstance(reward, np.ndarray) and reward.shape == () else reward
     if not isinstance(number, numbers.Real) or isinstance(number, bool):

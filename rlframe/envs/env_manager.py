@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 import numpy as np
 from easydict import EasyDict
 
-from rlframe.data.observation import BAD_OBS, pack, pack_rows, zero_obs
+from rlframe.data.observation import ACTION_MASK, BAD_OBS, pack, pack_rows, zero_obs
 from rlframe.data.timestep import NO_INFO, Array, EnvSpec, IntArray, TimeStep, spec_of
 from rlframe.envs import contract
-from rlframe.envs.base_env import EnvFactory, acting_by_rows, picture_of, seed_spaces
+from rlframe.envs.base_env import EnvFactory, acting_by_rows, check_layers, picture_of, seed_spaces
 from rlframe.envs.faults import (
     FATAL,
     SHOWN_CAUSES,
@@ -108,7 +108,10 @@ class BaseEnvManager(IEnvManager):
     def from_factory(
         cls, factory: EnvFactory, env_num: int, cfg: EasyDict | None = None, render_mode: str | None = None
     ) -> Self:
-        return cls([partial(factory.create, render_mode)] * env_num, cfg)
+        manager = cls([partial(factory.create, render_mode)] * env_num, cfg)
+        if factory.cfg.action_mask is False:
+            manager.remarks.leave_out(ACTION_MASK)
+        return manager
 
     def _hold(self, make: Mapping[int, Callable[[], Env]]) -> None:
         """Sets the factory of each env of this process, by env id."""
@@ -370,6 +373,7 @@ class BaseEnvManager(IEnvManager):
 
         Raises:
             EnvStartError: If a constructor fails.
+            EnvError: See ``check_layers``.
         """
         for env in self._make:
             try:
@@ -378,6 +382,7 @@ class BaseEnvManager(IEnvManager):
                 raise
             except FAILURES as error:
                 raise not_made(env, error, self.in_worker) from error
+        check_layers(self.envs.values())
         specs = [spec_of(env) for env in self.envs.values()]
         return [specs[0] if spec == specs[0] else spec for spec in specs]
 

@@ -180,7 +180,7 @@ class GymEnvFactory(EnvFactory):
         if (vector_class := self._vector_class) is not None:
             return vector_class(num_envs=env_num, **kwargs)
         registered = gym.registry.get(env_id) if isinstance(env_id, str) else None
-        if getattr(registered, 'vector_entry_point', None) is None or self.cfg.wrappers:
+        if getattr(registered, 'vector_entry_point', None) is None:
             return None
         try:
             return gym.make_vec(env_id, num_envs=env_num, vectorization_mode='vector_entry_point', **kwargs)

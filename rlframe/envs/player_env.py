@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import gymnasium
@@ -10,7 +11,8 @@ import numpy as np
 from gymnasium.vector.utils import batch_space
 
 from rlframe.data.players import PlayerLayout
-from rlframe.data.timestep import Array, EnvSpec, is_finite
+from rlframe.data.timestep import NO_INFO, Array, EnvSpec, is_finite
+from rlframe.envs.contract import Remarks, remark_mask
 from rlframe.errors import EnvContractError, IncompatibleError, NonFiniteError
 from rlframe.utils.seed import generator_of
 
@@ -41,6 +43,7 @@ class PlayerEnv(Env):
     def __init__(self, game: Any, name: str) -> None:
         self.game, self.metadata = game, dict(game.metadata)
         """The game."""
+        self.live_games = [game]
         self.render_mode = getattr(game, 'render_mode', None)
         agents = list(game.possible_agents)
         self._index = {agent: i for i, agent in enumerate(agents)}
@@ -51,6 +54,7 @@ class PlayerEnv(Env):
         self._is_discrete = isinstance(action_space, gymnasium.spaces.Discrete)
         self.observation_space = gymnasium.spaces.Box(0, 255, (self._layout.nbytes,), np.uint8)
         self.action_space = batch_space(action_space, len(agents))
+        self._remarks = Remarks()
         self._game_seed = 0
         self._moves: list[Array] = []
 
@@ -96,9 +100,18 @@ class PlayerEnv(Env):
     def _own(self, action: Array, player: int) -> Any:
         return int(action[player]) if self._is_discrete else action[player]
 
-    def _note(self, agent: Any, obs: Any, reward: float, terminated: bool, truncated: bool) -> None:
+    def _note(
+        self,
+        agent: Any,
+        obs: Any,
+        reward: float,
+        terminated: bool,
+        truncated: bool,
+        info: Mapping[str, Any] = NO_INFO,
+    ) -> None:
         """Records a player's observation and reward; the player is active unless its game is over."""
         player, record = self._index[agent], self._record
+        remark_mask(info, self.player, self._remarks, 'a player gets it as a part of its observation')
         self._layout.put_obs(record, player, obs)
         record['reward'][0, player] += reward
         record['terminated'][0, player] = terminated
@@ -154,8 +167,8 @@ class TurnEnv(PlayerEnv):
         """Records the next player and its observation; players whose game is over leave."""
         while self.game.agents:
             agent = self.game.agent_selection
-            obs, reward, terminated, truncated, _ = self.game.last()
-            self._note(agent, obs, reward, terminated, truncated)
+            obs, reward, terminated, truncated, info = self.game.last()
+            self._note(agent, obs, reward, terminated, truncated, info)
             if not (terminated or truncated):
                 return
             self.game.step(None)
@@ -166,16 +179,17 @@ class SimultaneousEnv(PlayerEnv):
     """A game in which all players move at once (PettingZoo's parallel interface)."""
 
     def _begin(self, seed: int) -> None:
-        obs, _ = self.game.reset(seed=seed)
+        obs, infos = self.game.reset(seed=seed)
         for agent in self.game.agents:
-            self._note(agent, obs[agent], 0.0, False, False)
+            self._note(agent, obs[agent], 0.0, False, False, infos.get(agent, {}))
 
     def _play(self, action: Array) -> None:
         agents = list(self.game.agents)
         chosen = {agent: self._own(action, self._index[agent]) for agent in agents}
-        obs, reward, terminated, truncated, _ = self.game.step(chosen)
+        obs, reward, terminated, truncated, infos = self.game.step(chosen)
         for agent in agents:
-            self._note(agent, obs[agent], reward[agent], terminated[agent], truncated[agent])
+            flags = terminated[agent], truncated[agent]
+            self._note(agent, obs[agent], reward[agent], *flags, infos.get(agent, {}))
 
 
 def player_env(game: Any, name: str) -> PlayerEnv:

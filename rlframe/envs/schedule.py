@@ -6,6 +6,7 @@ import copy
 from collections.abc import Mapping
 from typing import Any
 
+from rlframe.envs.state_objects import layers_of
 from rlframe.errors import ConfigError, IncompatibleError, RegistryError, nearest
 from rlframe.registry import ENV_SCHEDULE_REGISTRY
 
@@ -48,9 +49,7 @@ def check_scheduled(env: Any, schedule: Mapping[str, Any]) -> None:
     """
     for name in schedule:
         if not env.has_wrapper_attr(name):
-            known, layer = set(dir(env)), env
-            while (layer := getattr(layer, 'env', None)) is not None:
-                known |= set(dir(layer))
+            known = {each for layer in layers_of(env) for each in dir(layer)}
             raise ConfigError(
                 f'{type(env.unwrapped).__name__} has no attribute or method {name!r}',
                 where=f'env.schedule.{name}',

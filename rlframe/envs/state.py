@@ -180,8 +180,8 @@ class Writer:
             return write(self, value, path)
         if is_env(value) and hasattr(kind, 'get_state') and hasattr(kind, 'set_state') and place is not None:
             self._own[str(number)] = value.get_state()
-            if 'env' in (attributes_of(value) or {}):
-                self.value(value.env, f'{path}.env')  # a wrapper need not know the state of its env
+            for inner in layers_of(value)[1:2]:
+                self.value(inner, f'{path}.env')  # a wrapper need not know the state of its env
             return {'kind': 'own', 'at': place, 'class': type_name(kind)}
         if fingerprint(value, self._originals.layers) is not None:
             raise RefusedError(path, kind, "was set after the env's constructor")

@@ -281,10 +281,12 @@ class Originals:
 
 
 def layers_of(env: Any) -> list[Any]:
-    """Returns an env's wrappers, the outermost first, and the env."""
-    layers: list[Any] = [env]
-    while 'env' in (attributes_of(layers[-1]) or {}):
-        layers.append(layers[-1].env)
+    """Returns an env's wrappers, the outermost first, and the env; what an env keeps as ``env`` may be something else."""
+    layers: list[Any] = []
+    layer = env
+    while not layers or (is_env(layer) and all(layer is not outer for outer in layers)):
+        layers.append(layer)
+        layer = (attributes_of(layer) or {}).get('env')
     return layers
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from easydict import EasyDict
 
-from rlframe.data.observation import ACTION_MASK, BAD_OBS, any_action, has_mask, pack, pack_into, zero_obs
+from rlframe.data.observation import BAD_OBS, any_action, pack, pack_into, zero_obs
 from rlframe.data.timestep import NO_INFO, Array, EnvSpec, IntArray, TimeStep, spec_of
 from rlframe.envs import contract
 from rlframe.envs.base_env import EnvFactory, acting_by_rows, picture_of, seed_spaces
@@ -31,6 +31,12 @@ if TYPE_CHECKING:
     from rlframe.envs.tensor import TensorEnvState
 else:
     gym = LazyModule('gymnasium')
+
+
+MASKS_OF_VECTORS = (
+    'a vector env gives it as a part of its observations. env.action_mask=True makes single envs'
+)
+"""How vector envs give action masks."""
 
 
 class VectorEnvManager(IEnvManager):
@@ -70,7 +76,8 @@ class VectorEnvManager(IEnvManager):
         if self._time_limit is not None:
             self.spec = dataclasses.replace(self.spec, max_episode_steps=self._time_limit)
         contract.check_spaces([], self.spec)
-        self._all = self._ready = np.arange(self.env_num)
+        self._all = np.arange(self.env_num)
+        self._ready: IntArray = self._all
         self._episodes = Episodes(self.env_num)
         self._unchecked = contract.CHECKED_STEPS  # steps and resets still checked for loose ends
         self._remarks = contract.Remarks()
@@ -105,7 +112,7 @@ class VectorEnvManager(IEnvManager):
                 self._episodes.begun = list(self._episodes.take_seeds(self._all.tolist(), seed).values())
             own_seed = first if self._has_one_generator() or seed is None else list(seed)
             self._take_first_obs('reset()', seed=own_seed)
-            self._ready = self._all
+            self._ready = self._present()
         elif self._autoreset == 'Disabled':
             self._take_first_obs('reset()', options={'reset_mask': np.isin(self._all, ids)})
         elif self._autoreset == 'NextStep':
@@ -119,13 +126,7 @@ class VectorEnvManager(IEnvManager):
 
     def _take_first_obs(self, what: str, *given: Any, **options: Any) -> None:
         """Calls ``reset`` or ``step`` of the vector env, and takes the first observations of episodes from its answer."""
-        obs, *_, info = self._answer(what, *given, **options)
-        if ACTION_MASK in info and not has_mask(self.spec.observation_space):
-            self._remarks.tell(
-                ACTION_MASK,
-                f"{self.spec.name}: info['{ACTION_MASK}'] of a vector env is ignored; it is a part of its observations, or"
-                ' env.action_mask=True makes single envs',
-            )
+        obs, *_ = self._answer(what, *given, **options)
         self.obs = zero_obs(self.spec.observation_space, self.env_num)
         self._copy(obs, what, self.obs)
         contract.check_first_obs(self.obs, self._all, self.spec, self._episodes.place)
@@ -144,7 +145,9 @@ class VectorEnvManager(IEnvManager):
             raise
         except Exception as error:
             raise vector_crashed(what, self._episodes.number, self._episodes.steps, error) from error
-        return contract.form_of(answer, self.spec, f'{what} of the vector env')
+        checked = contract.form_of(answer, self.spec, f'{what} of the vector env')
+        contract.remark_mask(checked[-1], self.spec, self._remarks, MASKS_OF_VECTORS)
+        return checked
 
     def _copy(self, obs: Any, what: str, rows: Array) -> None:
         """Checks observations of all envs and copies them, as the vector env may write to its own arrays.
@@ -167,6 +170,11 @@ class VectorEnvManager(IEnvManager):
         checked = contract.check_rows(obs, self.spec, self.env_num, f'{what} of the vector env', remarks)
         np.copyto(rows, checked)
 
+    def _present(self) -> IntArray:
+        """Returns the envs that wait for an action: all, but for agents that are absent from their game."""
+        present = getattr(self._env.unwrapped, 'present_agents', None)
+        return self._all if present is None or present.all() else np.flatnonzero(present)
+
     def _has_one_generator(self) -> bool:
         """Whether the vector env draws all randomness from one generator, as native ones that take one seed do."""
         return not isinstance(self._env.unwrapped, gym.vector.SyncVectorEnv | gym.vector.AsyncVectorEnv)
@@ -187,7 +195,7 @@ class VectorEnvManager(IEnvManager):
         self.obs = obs = self._sets[0]
         reward, terminated, truncated = (np.array(column) for column in columns)
         contract.check_columns(reward, terminated, truncated, self.spec, self.env_num)
-        self._ready = self._all
+        self._ready = self._present()
         infos: Sequence[Any] = rows_of_info(info, self.env_num, self.spec) if info else ()
         if self._autoreset == 'SameStep' and 'final_obs' in info:
             begun = np.flatnonzero(info['_final_obs'])

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any, Protocol, TypeAlias
 
 import gymnasium
@@ -13,6 +15,8 @@ from torch import nn
 from rlframe.data.observation import ACTION_MASK, NamedEncoder, fields_of, image_parts, is_hwc
 from rlframe.errors import IncompatibleError
 from rlframe.utils.serialize import field_path
+
+logger = logging.getLogger(__name__)
 
 NATURE_LAYERS = ((32, 8, 4), (64, 4, 2), (64, 3, 1))
 """Channels, kernel size and stride. Source: Mnih et al. (2015), Methods."""
@@ -263,6 +267,8 @@ def make_reader(
             layers = _default_layers(part.shape or (), hwc) if conv_layers is None else conv_layers
             if layers or conv_layers is None:
                 _check_layout(part.shape or (), hwc, path)
+            if layers and image_layout == 'auto':
+                _warn_of_layout((part.shape or ())[-3:], hwc, path)
             return ImageEncoder(part, layers, hwc, activation, path) if layers else Flatten(part)
         return Flatten(part)
 
@@ -294,6 +300,20 @@ def _check_layout(shape: tuple[int, ...], hwc: bool, path: str) -> None:
         where='policy.model.image_layout',
         got='hwc' if hwc else 'chw',
         expected=f"'{'chw' if hwc else 'hwc'}' or 'auto'",
+    )
+
+
+@cache
+def _warn_of_layout(shape: tuple[int, ...], hwc: bool, path: str) -> None:
+    """Warns once in a process if the axis that is taken for the channels is as long as a side of the image."""
+    (channels, *size), (others, *other_size) = _chw(shape, hwc), _chw(shape, not hwc)
+    if channels < min(size):
+        return
+    logger.warning(
+        '%s of shape %s is read as %d channels of %dx%d; %d channels of %dx%d: policy.model.image_layout=%r. Set it, to %r as it is'
+        ' read now, to end this warning.',
+        *(path, list(shape), channels, *size, others, *other_size),
+        *(('chw', 'hwc') if hwc else ('hwc', 'chw')),
     )
 
 

@@ -8,15 +8,19 @@ import gymnasium
 import numpy as np
 import pytest
 from fakes import manager_of
+from games import TurnGame
 from gymnasium import spaces
 from quick_workers import forked_workers, quick_workers  # noqa: F401
 from space_envs import STEPS, SpaceEnv
 
-from rlframe.data.observation import has_mask
-from rlframe.envs.action_mask import MaskedEnv
+from rlframe.data.observation import any_action, has_mask
+from rlframe.envs.action_mask import with_mask
+from rlframe.envs.agents import Agents
 from rlframe.envs.gym_env import GymEnvFactory
-from rlframe.errors import ActionMaskError, EnvContractError, IncompatibleError
+from rlframe.envs.player_env import TurnEnv
+from rlframe.errors import ActionMaskError, EnvContractError, EnvContractWarning, IncompatibleError
 from rlframe.policy.parts.random_policy import random_opponent
+from rlframe.registry import ENV_MANAGER_REGISTRY
 from rlframe.worker.collector.rollout import Rollout
 
 BASE, SUBPROCESS = ('base', {}), ('subprocess', {'worker_num': 1})
@@ -171,12 +175,10 @@ def test_masks_of_a_wrong_size_and_for_other_spaces_are_refused(make: Any) -> No
         IncompatibleError, match=r'no action masks for the action space Box.*Supported: Discrete'
     ):
         make(('base', {}), SpaceEnv, kwargs={'action': 'Box'}, action_mask=True)
-    env = MaskedEnv(SpaceEnv(mask='info'))
-    env._size = (3,)
     with pytest.raises(
         EnvContractError, match=r"info\['action_mask'\] of shape \(4,\), expected shape \(3,\)"
     ):
-        env.reset(seed=0)
+        with_mask(0, {'action_mask': np.ones(4)}, spaces.Discrete(3), 'env', 'reset()', False)
 
 
 def test_frames_are_stacked_and_the_mask_is_not(make: Any) -> None:
@@ -193,3 +195,75 @@ def test_frames_are_stacked_and_the_mask_is_not(make: Any) -> None:
 def test_a_mask_that_would_be_stacked_with_the_frames_is_refused_with_a_remedy(make: Any) -> None:
     with pytest.raises(IncompatibleError, match=r"env\.frame_stack does not stack info\['action_mask'\]"):
         make(('base', {}), SpaceEnv, kwargs={'mask': 'obs'}, frame_stack=3)
+
+
+class Told(gymnasium.Env[Any, Any]):
+    """Gives a mask in its infos, of resets or of steps only, and reads none."""
+
+    observation_space = spaces.Box(-1, 1, (2,), np.float32)
+
+    def __init__(self, action: Any, late: bool = False) -> None:
+        self.action_space, self._late = action, late
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        return np.zeros(2, np.float32), {} if self._late else {'action_mask': np.ones(3)}
+
+    def step(self, action: Any) -> Any:
+        return np.zeros(2, np.float32), 0.0, False, False, {'action_mask': np.ones(3)}
+
+
+class ToldVector(gymnasium.vector.SyncVectorEnv):
+    def __init__(self, num_envs: int, **kwargs: Any) -> None:
+        super().__init__([lambda: Told(**kwargs)] * num_envs)
+
+
+class ToldGame(TurnGame):
+    def last(self) -> Any:
+        return *super().last()[:4], {'action_mask': np.ones(3)}
+
+
+PUSH, FLIP, LATE = (
+    {'action': spaces.Box(-1, 1, (3,), np.float32)},
+    {'action': spaces.MultiBinary(3)},
+    {'action': spaces.Discrete(3), 'late': True},
+)
+VECTOR = 'gym_vector', {}
+SAID: dict[str, tuple[Any, Any, dict[str, Any], str]] = {
+    'Box': (BASE, Told, PUSH, 'no mask fits Box'),
+    'MultiBinary': (BASE, Told, FLIP, 'no mask fits MultiBinary'),
+    'in a process': (SUBPROCESS, Told, PUSH, 'no mask fits Box'),
+    'late': (BASE, Told, LATE, 'the first reset.. gave none'),
+    'vector': (VECTOR, ToldVector, PUSH, 'no mask fits Box'),
+    'late in a vector': (VECTOR, ToldVector, LATE, 'a vector env gives it as a part'),
+    'game': (BASE, lambda: TurnEnv(ToldGame(), 'Turns'), {}, 'a player gets it as a part'),
+    'agents': (
+        VECTOR,
+        Agents,
+        dict(game='agent_games:crowd', act='box', mask='info'),
+        'no mask fits Box',
+    ),
+}
+"""A manager, an env whose masks nothing reads, its options, and the words about it."""
+
+
+@pytest.mark.parametrize('name', SAID)
+def test_a_mask_that_nothing_reads_is_told_of_once(name: str, opened: Any) -> None:
+    (manager, cfg), env_id, kwargs, words = SAID[name]
+    factory = GymEnvFactory({'env_id': env_id, 'kwargs': kwargs})
+    kind = ENV_MANAGER_REGISTRY.get_cls({'type': manager})
+    with pytest.warns(EnvContractWarning, match=rf"info\['action_mask'\] is ignored: {words}") as caught:
+        envs = opened(kind.from_factory(factory, 3, kind.resolve_config(cfg)))
+        envs.reset(seed=[1, 2, 3])
+        for _ in range(3):
+            envs.step(
+                np.broadcast_to(any_action(envs.spec.action_space), (3, *envs.spec.action_space.shape)),
+                np.arange(3),
+            )
+    texts = {str(one.message) for one in caught}
+    assert len(texts) == 1 and (len(caught) == 1 or name in ('game', 'agents'))  # each of them says it
+
+
+@pytest.mark.parametrize('manager', [BASE, SUBPROCESS], ids=str)
+def test_a_mask_that_an_option_leaves_out_is_not_told_of(manager: Any, opened: Any) -> None:
+    factory = GymEnvFactory({'env_id': Told, 'kwargs': PUSH, 'action_mask': False})
+    opened(manager_of(manager, factory, 3)).reset(seed=[1, 2, 3])

@@ -293,13 +293,6 @@ def test_first_obs_of_such_an_env_is_checked_and_its_doubles_are_converted() -> 
     assert len(caught) == 1 and manager.obs.dtype == np.float32
 
 
-def test_masks_in_the_infos_of_such_an_env_are_told_of() -> None:
-    env = Native()
-    env.reset = lambda **kwargs: (env.answer['obs'], {'action_mask': np.ones((2, 2))})
-    with pytest.warns(EnvContractWarning, match=r"info\['action_mask'\] of a vector env is ignored"):
-        GymVectorEnvManager(env).reset()
-
-
 def test_first_obs_that_comes_with_a_step_is_checked() -> None:
     right, spoiled = np.zeros((2, 4), np.float32), np.array([[0] * 4, [np.nan] * 4], np.float32)
     over = np.array([False, True])

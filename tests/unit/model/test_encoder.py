@@ -20,7 +20,7 @@ from rlframe.data import EnvSpec
 from rlframe.data.observation import NamedEncoder, pack_rows, zero_obs
 from rlframe.errors import ConfigError, IncompatibleError
 from rlframe.model.core import MLP
-from rlframe.model.encoder import make_reader
+from rlframe.model.encoder import _warn_of_layout, make_reader
 from rlframe.policy import create_policy
 
 
@@ -148,6 +148,32 @@ def test_layout_that_takes_channels_for_a_side_of_the_image_is_refused(
         return
     with pytest.raises(IncompatibleError, match=r"policy\.model\.image_layout: obs of shape .*'auto'"):
         make_reader(space, 'relu', None, layout)
+
+
+@pytest.mark.parametrize(
+    ('shape', 'said'),
+    [
+        ((7, 7, 20), "7 channels of 7x20; 20 channels of 7x7: policy.model.image_layout='hwc'"),
+        ((20, 7, 7), "7 channels of 20x7; 20 channels of 7x7: policy.model.image_layout='chw'"),
+        ((5, 4, 26), "5 channels of 4x26; 26 channels of 5x4: policy.model.image_layout='hwc'"),
+        ((4, 8, 8, 8), "8 channels of 8x8; 8 channels of 8x8: policy.model.image_layout='chw'"),
+        ((9, 6, 9), "9 channels of 9x6; 9 channels of 6x9: policy.model.image_layout='chw'"),
+        *(((*size, 3), '') for size in ((84, 84), (210, 160), (7, 7))),
+        *((shape, '') for shape in ((10, 10, 7), (6, 7, 2), (19, 19, 17), (3, 64, 64), (4, 84, 84, 1), (2, 9, 9))),
+    ],
+)  # fmt: skip
+def test_a_layout_that_may_be_the_other_one_is_told_of_once(
+    shape: tuple[int, ...], said: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    space = spaces.Dict(camera=spaces.Box(0, 255, shape, np.uint8))
+    _warn_of_layout.cache_clear()
+    for _ in range(2):
+        make_reader(space, 'relu')
+    assert len(caplog.messages) == bool(said) and said in caplog.text
+    _warn_of_layout.cache_clear()
+    for layout in ('hwc', 'chw'):
+        make_reader(space, 'relu', [], layout)
+    assert len(caplog.messages) == bool(said)
 
 
 ATARI = spaces.Box(0, 255, (4, 84, 84), np.uint8)

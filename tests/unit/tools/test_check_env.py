@@ -101,7 +101,7 @@ def test_a_broken_answer_is_named_with_its_method(fault: str, seen: str, fix: st
 )
 def test_what_is_wrong_with_masks_is_found(env: str, kwargs: dict[str, Any], seen: str, fix: str) -> None:
     (found,) = checked(getattr(checked_envs, env), kwargs=kwargs)['findings']
-    assert seen in found['seen'] and fix in found['fix']
+    assert seen in found['seen'] and fix in found['fix'] + found['seen']
     assert found['severity'] == ('warning' if 'ignored' in seen else 'error')
 
 
@@ -145,6 +145,20 @@ def test_randomness_that_no_seed_controls_is_an_error() -> None:
     assert max(len(line) for line in text_of(report, 80).splitlines() if not line.startswith('  at ')) <= 80
     (error,) = errors(report)
     assert error['check'] == 'determinism' and 'self.np_random' in error['fix']
+
+
+@pytest.mark.parametrize(
+    ('env', 'wrappers'),
+    [
+        ('GoodEnv', [{'type': checked_envs.Learning, 'of': 'obs'}, 'RecordEpisodeStatistics']),
+        ('GoodEnv', [{'type': checked_envs.Learning, 'of': 'reward'}]),
+        ('Harder', []),
+    ],
+)
+def test_what_an_env_or_a_wrapper_remembers_of_earlier_episodes_is_an_error(env: str, wrappers: Any) -> None:
+    (error,) = errors(checked(getattr(checked_envs, env), wrappers=wrappers))
+    assert error['check'] == 'determinism' and 'used before' in error['seen']
+    assert 'policy.normalize_obs=True' in error['fix']
 
 
 def test_what_cannot_be_saved_has_no_time_limit_or_gives_no_reward_is_told() -> None:
