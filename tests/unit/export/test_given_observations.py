@@ -9,7 +9,9 @@ import pytest
 from gymnasium import spaces
 from gymnasium.vector.utils import batch_space
 
-from rlframe.data.observation import obs_dtype, pack
+from rlframe.data.composite import by_rows
+from rlframe.data.observation import bounds_of, obs_dtype, pack, plain_parts
+from rlframe.data.timestep import EnvSpec
 from rlframe.errors import NonFiniteError, ObservationError
 from rlframe.export.function import Bounds, FrameStacks, to_rows
 from rlframe.utils.serialize import leaves
@@ -126,3 +128,43 @@ def test_observation_outside_the_space_is_refused_by_its_part(name: str) -> None
     rows, _ = to_rows(obs, obs_dtype(SPACES[name]))
     with pytest.raises(ObservationError, match=words):
         Bounds(SPACES[name]).check(rows)
+
+
+LIMITS = ['float16', 'float16'], ['float32', 'float32'], ['float64', 'float64'], ['float32', 'float64']
+"""Types whose limits envs write into a Box, and the type of that Box."""
+NO_BOUND = {
+    'both': ('-max', 'max', -np.inf, np.inf),
+    'tiny': ('tiny', 'max', -np.inf, np.inf),
+    'low': ('-max', 0, -np.inf, 0),
+    'high': (0, 'max', 0, np.inf),
+    'infinite': (-np.inf, 'max', -np.inf, np.inf),
+}
+"""Bounds that envs declare, and those that they mean."""
+
+
+@pytest.mark.parametrize('case', NO_BOUND)
+@pytest.mark.parametrize(('limit', 'dtype'), LIMITS)
+def test_bounds_at_the_limits_of_a_float_type_are_no_bounds_in_any_space(
+    limit: str, dtype: str, case: str
+) -> None:
+    largest, tiny = float(np.finfo(limit).max), float(np.finfo(limit).tiny)
+    numbers = {'max': largest, '-max': -largest, 'tiny': tiny}
+    *declared, low, high = NO_BOUND[case]
+    ends = (np.full(2, numbers.get(end, end), dtype) for end in declared)
+    box = spaces.Box(*ends, dtype=np.dtype(dtype).type)
+    named = spaces.Dict([('b', box), ('a', spaces.Tuple((spaces.Discrete(2), box)))], sort_keys=False)
+    spec, own = EnvSpec(named, by_rows(named)), EnvSpec(box, box)
+    assert list(spec.observation_space) == ['b', 'a'], 'parts keep their order'
+    for space in (spec.observation_space, spec.action_space.whole, own.action_space):
+        for part in (part for _, part in plain_parts(space) if isinstance(part, spaces.Box)):
+            assert [set(end.tolist()) for end in bounds_of(part)] == [{low}, {high}]
+            assert (part.dtype, part.shape) == (box.dtype, box.shape)
+    rows, _ = to_rows(np.array([0, -3 if low else 3], dtype), obs_dtype(box))
+    Bounds(own.observation_space).check(rows)  # as `act` does
+
+
+@pytest.mark.parametrize(
+    'space', [*SPACES.values(), spaces.Box(1e-3, 6e4, (2,)), spaces.Box(-65504, 1, (2,))]
+)
+def test_other_spaces_stay_as_they_are(space: Any) -> None:
+    assert EnvSpec(space, space).observation_space == space
