@@ -62,25 +62,61 @@ def _row(batch: Any, i: int) -> Any:
     return tuple(_row(part, i) for part in batch) if isinstance(batch, tuple) else batch[i]
 
 
-@pytest.mark.parametrize(
-    ('name', 'obs'),
-    [
-        ('box', np.zeros(3)),
-        ('box', 'text'),
-        ('box', [[1, 2], [3]]),
-        ('image', np.zeros((4, 4, 3), np.float32)),
-        ('discrete', 2.0),
-        ('dict', {'a': np.zeros(3)}),
-        ('dict', np.zeros(3)),
-        ('dict', {'a': np.zeros(4), 'b': {'c': 0, 'd': [0, 0]}}),
-        ('dict', {'a': np.zeros((2, 3)), 'b': {'c': [0, 1, 2], 'd': np.zeros((2, 2), int)}}),
-        ('dict', [{'a': np.zeros(3)}]),
-        ('tuple', (np.zeros((2, 2), np.uint8),)),
-    ],
-)
-def test_what_is_not_of_the_space_is_refused_with_its_form(name: str, obs: Any) -> None:
-    with pytest.raises(ObservationError, match=r"obs: it is not of the policy's space, .*; got .*one env"):
+BAD = [
+    ('box', np.zeros(3), r'obs: .*\(3,\), not \(2, 3\); got .*one env'),
+    ('box', 'text', 'obs: .*got .str.*one env'),
+    ('box', [[1, 2], [3]], 'obs: .*got .list.*one env'),
+    ('image', np.zeros((4, 4, 3), np.float32), 'obs: .*cast.*float32.*uint8.*one env'),
+    ('discrete', 2.0, 'obs: .*float.*one env'),
+    ('dict', {'a': np.zeros(3)}, r"obs: .*got \['a'\], expected the parts \['a', 'b'\]"),
+    ('dict', np.zeros(3), "obs: .*got 'ndarray', expected the parts"),
+    ('dict', {'a': np.zeros(4), 'b': {'c': 0, 'd': [0, 0]}}, r"obs\['a'\]: .*\(4,\), not \(3,\)"),
+    (
+        'dict',
+        {'a': np.zeros((2, 3)), 'b': {'c': [0, 1, 2], 'd': np.zeros((2, 2), int)}},
+        r"obs\['b'\]\['c'\]: .*\(3,\), not \(2,\).*int64 of shape \(\) for one env",
+    ),
+    ('dict', [{'a': np.zeros(3)}], 'obs: .*expected the parts'),
+    ('dict', {'a': np.zeros(3), 'b': {'c': 0, 'e': [0, 0]}}, r"obs\['b'\]: .*got \['c', 'e'\]"),
+    ('tuple', (np.zeros((2, 2), np.uint8),), "obs: .*got '1 parts'"),
+    ('tuple', (np.zeros((2, 2), np.uint8), (0.5,)), r'obs\[1\]\[0\]: .*float'),
+]
+
+
+@pytest.mark.parametrize(('name', 'obs', 'words'), BAD)
+def test_what_is_not_of_the_space_is_refused_by_the_part_that_does_not_fit(
+    name: str, obs: Any, words: str
+) -> None:
+    with pytest.raises(ObservationError, match=words):
         to_rows(obs, obs_dtype(SPACES[name]))
+
+
+@pytest.mark.parametrize('form', ['one', 'batch', 'list', 'array'])
+def test_parts_that_training_left_out_are_dropped(form: str) -> None:
+    inner = {'c': 1, 'd': [1, 2], 'more': 'text'}
+    one = {'mission': 'go to the door', 'b': inner, 'a': np.arange(3)}
+    two = {
+        'mission': ['go', 'stay'],
+        'b': {'c': [1] * 2, 'd': [[1, 2]] * 2},
+        'a': np.tile(np.arange(3), (2, 1)),
+    }
+    kept = {'a': one['a'], 'b': {'c': 1, 'd': [1, 2]}}
+    array = pack(spaces.Dict({'z': spaces.Discrete(3), **SPACES['dict'].spaces}), {**kept, 'z': 2})
+    given = {'one': one, 'batch': two, 'list': [one, one], 'array': array}[form]
+    rows, is_one = to_rows(given, obs_dtype(SPACES['dict']))
+    assert is_one == (form in ('one', 'array'))
+    assert_rows(rows, SPACES['dict'], [kept] * len(rows))
+
+
+def test_a_mask_with_a_row_for_each_integer_is_flattened() -> None:
+    space = spaces.Dict(a=spaces.Box(0, 9, (2,)), action_mask=spaces.MultiBinary(12))
+    mask = np.arange(24).reshape(2, 3, 4) % 2
+    for given, wanted in ((mask[0], mask[:1]), (mask, mask)):
+        leading = given.shape[:-2]
+        rows, _ = to_rows(
+            {'a': np.ones((*leading, 2)), 'action_mask': given.astype(np.int8)}, obs_dtype(space)
+        )
+        np.testing.assert_array_equal(rows['action_mask'], wanted.reshape(-1, 12))
 
 
 @pytest.mark.parametrize('bad', [np.nan, np.inf])
