@@ -47,8 +47,8 @@ BUFFER_SIZE, BUFFER_BYTES = 100_000, 2 * 2**30
 """Largest replay buffer: in transitions, and in bytes for transitions with images."""
 SHAPING = ('kwargs', 'wrappers', 'frame_stack', 'action_mask')
 """Options of an env that change its observations and actions."""
-GAMES = 64
-"""Games of a round of an on-policy policy."""
+GAMES, GAME_STEPS = 64, 250
+"""Games of a round of an on-policy policy, and env steps of the budget for each: a game of Go of 9 x 9 takes some 120."""
 GRID_SIDE = 16
 """Images of integers with shorter sides than this are grids of symbols: to be read as vectors of numbers."""
 
@@ -142,7 +142,7 @@ def starting_config(
         collector=dict(type=collector),
     )
     if spec.player_num > 1:
-        _play_against_oneself(settings, create, on_policy)
+        _play_against_oneself(settings, create, on_policy, least)
     if not on_policy:
         priority = fields.get('priority')
         replay = 'advanced' if priority is not None and priority.default else 'naive'
@@ -176,13 +176,14 @@ def _changed(fields: Options, before: Options) -> Settings:
     return found
 
 
-def _play_against_oneself(settings: Settings, create: Settings, on_policy: bool) -> None:
+def _play_against_oneself(settings: Settings, create: Settings, on_policy: bool, budget: int) -> None:
     """Lets one policy move for all players of a game, and measures it against random moves."""
     create['collector'] = dict(type='episode_1v1' if on_policy else 'sample_1v1')
     create['evaluator'] = dict(type='battle_interaction')
     settings['eval']['evaluator']['opponent'] = 'random'
     if on_policy:  # whole games, as players may make different numbers of moves
-        settings['collect'] |= dict(n_sample=None, n_episode=GAMES, collector=dict(get_train_sample=True))
+        games = max(min(GAMES, budget // GAME_STEPS), 1)
+        settings['collect'] |= dict(n_sample=None, n_episode=games, collector=dict(get_train_sample=True))
 
 
 def env_options(overrides: Overrides) -> dict[str, Any]:

@@ -184,16 +184,17 @@ def split_config(cfg: Mapping[str, Any]) -> tuple[Tree, Tree]:
 def unread_user_keys(cfg: ResolvedConfig) -> list[str]:
     """Returns the keys that the user changed from the default and that nothing has read.
 
-    A list or an open dict counts as one key. ``type``, ``import_names`` and ``exp_name`` are never reported.
+    A list or an open dict counts as one key. ``type``, ``import_names``, ``exp_name`` and None are never reported.
     """
-    options = find_schema(to_plain(cfg), [])[1]
+    plain = to_plain(cfg)
+    options = find_schema(plain, [])[1]
     rows = _forwarded(options)
     copies: dict[str, list[str]] = {}
     for target, source in rows:
         copies.setdefault(source, []).append(target)
     unread = []
     for key in sorted(cfg._user_keys):
-        if getattr(value_at(options, key), 'ignored', ''):
+        if getattr(value_at(options, key), 'ignored', '') or value_at(plain, key) is None:
             continue
         readers = [key, *copies.get(key, ())]
         if key.rpartition('.')[2] not in ('type', 'import_names', 'exp_name') and not any(

@@ -195,7 +195,7 @@ class LoadedPolicy:
 
         Args:
             obs: One observation, or those of n envs with a leading axis (in each part if the space is a Dict or a
-                Tuple; n observations can then also be a list).
+                Tuple; n observations can then also be a list). Parts of a dict that training left out are dropped.
             action_mask: Which actions are allowed, [A] or [n, A], if the policy was trained with masks and ``obs`` does
                 not contain them; for a MultiDiscrete space, the concatenated masks of its dimensions, or a tuple of
                 them.

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from rlframe import config
 from rlframe.config.schema import ExperimentConfig
+from rlframe.data.timestep import EnvSpec
 from rlframe.errors import CheckpointMismatchError
 from rlframe.pipeline import build
 from rlframe.pipeline.build import ROUND, Inexactness, Stateful
@@ -34,8 +35,8 @@ class RunFacts:
 
     cfg: ExperimentConfig
     """The config."""
-    env: str
-    """Name of the env."""
+    spec: EnvSpec
+    """Name and spaces of the env."""
     score: Callable[[], float]
     """Returns the score of the last evaluation, NaN if there was none."""
     seconds: Callable[[], Mapping[str, float]] = dict
@@ -45,6 +46,12 @@ class RunFacts:
     def policy(self) -> str:
         """Type of the policy."""
         return str(self.cfg.policy.type)
+
+    @property
+    def spaces(self) -> dict[str, str]:
+        """The spaces of the env as text of one line."""
+        names = ('observation_space', 'action_space')
+        return {name: ' '.join(repr(getattr(self.spec, name)).split()) for name in names}
 
     def config(self) -> dict[str, Any]:
         """Returns the config as plain data."""
@@ -58,9 +65,11 @@ class RunFacts:
             path: Path of the checkpoint.
 
         Raises:
-            CheckpointMismatchError: If it was made by another policy or for another env, or contains only a policy.
+            CheckpointMismatchError: If it was made by another policy or for another env, whose spaces may be what differs, or
+                contains only a policy.
         """
-        here = {'policy': self.policy, 'env': self.env}
+        here = {'policy': self.policy, 'env': self.spec.name}
+        here |= {name: text for name, text in self.spaces.items() if name in manifest}
         if differing := [
             f'{k}: {manifest.get(k)!r} there, {v!r} here' for k, v in here.items() if manifest.get(k) != v
         ]:
@@ -256,7 +265,8 @@ class Checkpoints:
     def _manifest(self) -> dict[str, Any]:
         return {
             'policy': self._facts.policy,
-            'env': self._facts.env,
+            'env': self._facts.spec.name,
+            **self._facts.spaces,
             'progress': self._progress(),
             'score': _number(self._facts.score()),
             'exact': not self.inexact,

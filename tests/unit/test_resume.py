@@ -258,6 +258,11 @@ def made_for_another_env(path: Path) -> str:
     return "policy: 'ppo' there, 'dqn' here; env: 'Acrobot-v1' there, 'CartPole-v1' here"
 
 
+def with_other_spaces(path: Path) -> str:
+    edit_manifest(path, lambda manifest: manifest.update(action_space='Discrete(5)'))
+    return "action_space: 'Discrete(5)' there, 'Discrete(2)' here"
+
+
 def with_another_network(path: Path) -> str:
     def widen(manifest: dict[str, Any]) -> None:
         manifest['config']['main_config']['policy']['model']['encoder_hidden_size_list'] = [32]
@@ -266,7 +271,7 @@ def with_another_network(path: Path) -> str:
     return 'encoder.layers.0.weight: (16, 4) in the checkpoint, (32, 4) here'
 
 
-@pytest.mark.parametrize('spoil', [made_for_another_env, with_another_network])
+@pytest.mark.parametrize('spoil', [made_for_another_env, with_other_spaces, with_another_network])
 def test_spoiled_checkpoint_is_refused_by_the_command_line(
     run: Run, stopped: Path, spoil: Any, cwd: Path
 ) -> None:

@@ -100,7 +100,11 @@ class ActionBounds:
         self._dtype, self._is_integer = space.dtype, space.dtype.kind != 'f'
         with np.errstate(over='ignore'):
             self._half = (self._high - self._low) / 2
-        unbounded = np.argwhere(~np.isfinite(self._half))
+        is_free = ~np.isfinite(self._half)
+        if self._is_integer and self._dtype.itemsize >= 4:  # in smaller types, all values may be meant
+            limits = np.iinfo(self._dtype)
+            is_free |= (space.high == limits.max) | ((space.low == limits.min) & (limits.min < 0))
+        unbounded = np.argwhere(is_free)
         if len(unbounded):
             at = tuple(unbounded[0].tolist())
             raise IncompatibleError(
