@@ -16,7 +16,7 @@ from rlframe.errors import CheckpointError, CheckpointNotFoundError, ConfigError
 from rlframe.run import run_folder
 from rlframe.run.checkpoint_files import MANIFEST, delete_folder
 from rlframe.run.metrics import METRICS, cut_off
-from rlframe.run.read_checkpoint import RESUMABLE, OpenCheckpoint, find_checkpoint, open_newest
+from rlframe.run.read_checkpoint import RESUMABLE, OpenCheckpoint, emergencies, find_checkpoint, open_newest
 from rlframe.run.run_folder import CONFIG, check_links
 
 logger = logging.getLogger('rlframe.pipeline.resume')
@@ -136,6 +136,8 @@ def _newest_of(path: Path) -> Start:
                 error.remedy = (
                     'If the run never saved one, -c CONFIG --resume auto starts it again in its folder.'
                 )
+            if failed := emergencies(folder):
+                error.remedy = f'--resume {failed[0]} continues from where an error ended the run.'
             raise
     notes = [f'skipped a damaged checkpoint: {error}' for _, error in damaged]
     if note:

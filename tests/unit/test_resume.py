@@ -14,6 +14,7 @@ import pytest
 from checkpoint_helpers import edit_manifest
 from runs import DQN, ROOT, Run, differences, end_state, records
 
+from rlframe import open_run
 from rlframe.entry.__main__ import main
 from rlframe.errors import CheckpointCorruptError, ExperimentLockedError
 from rlframe.pipeline.resume import resume
@@ -247,6 +248,9 @@ def test_error_leaves_its_traceback_in_the_log_and_an_emergency_checkpoint(run: 
     assert state['progress']['train_iter'] == 25
     found = resume(folder)
     assert found.checkpoint.name == 'iteration_20', 'an emergency checkpoint is never taken by itself'
+    named = folder / 'ckpt' / 'emergency_iteration_25'
+    assert resume(named).folder == folder and 'an error ended' in resume(named).saved.manifest['inexact'][0]
+    assert [open_run(path).progress.train_iter for path in (folder, named)] == [20, 25]
     assert not (folder / '.lock').exists()
 
 
