@@ -439,7 +439,7 @@ def open_run(
         ConfigError: If the env has to be passed again.
     """
     opened = open_checkpoint(Path(folder).expanduser())
-    cfg = compiled_again(saved_config(opened, trust, env=env))
+    cfg = compiled_again(saved_config(opened, trust, env=env), manifest=opened.manifest)
     failed = opened.path if opened.path.name.startswith(EMERGENCY) else None
     return Run(cfg, opened.path.parent.parent, model=model, trust=trust, hooks=hooks, failed=failed)
 

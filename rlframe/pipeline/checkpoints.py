@@ -16,6 +16,7 @@ from rlframe.errors import CheckpointMismatchError
 from rlframe.pipeline import build
 from rlframe.pipeline.build import ROUND, Inexactness, Stateful
 from rlframe.run.machine import arithmetic, machine
+from rlframe.run.manifest import naming_version
 from rlframe.run.metric_writer import MetricWriter
 from rlframe.run.progress import SCHEMA as PROGRESS_SCHEMA
 from rlframe.run.read_checkpoint import EMERGENCY
@@ -309,7 +310,7 @@ class Checkpoints:
             CheckpointStateError: If the state of a part is missing or invalid.
         """
         self._facts.check_same(manifest, path)
-        with schema.loading(path):
+        with naming_version(manifest), schema.loading(path):
             schema.check_state(state, self._schema)
             if clone_key is not None:
                 with schema.part(''):

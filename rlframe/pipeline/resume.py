@@ -15,14 +15,21 @@ from rlframe.config.schema import ExperimentConfig
 from rlframe.errors import CheckpointError, CheckpointNotFoundError, ConfigError
 from rlframe.run import run_folder
 from rlframe.run.checkpoint_files import MANIFEST, delete_folder
+from rlframe.run.manifest import naming_version
 from rlframe.run.metrics import METRICS, cut_off
 from rlframe.run.read_checkpoint import RESUMABLE, OpenCheckpoint, emergencies, find_checkpoint, open_newest
 from rlframe.run.run_folder import CONFIG, check_links
+from rlframe.utils.flat import flat
 
 logger = logging.getLogger('rlframe.pipeline.resume')
 
 CKPT = 'ckpt'
 """Folder of checkpoints in a run folder."""
+
+OF_ANOTHER = (
+    ', which can act by its policy, evaluate and export it if the network fits, but not train it further'
+)
+"""What can be done with a run of another version of rlframe."""
 
 Pair = tuple[Mapping[str, Any], Mapping[str, Any]]
 
@@ -101,8 +108,9 @@ def resume(
         pair = saved['main_config'], saved['create_config']
     elif given.get('seed') is None:
         given['seed'] = saved['main_config'].get('seed')
-    cfg = config.compile_config(*pair, overrides=overrides, **given)
-    notes = [f'changed: {line}' for line in config.check_changes(saved, cfg, str(found))]
+    with naming_version(manifest, flat(saved['main_config']), OF_ANOTHER):
+        cfg = config.compile_config(*pair, overrides=overrides, **given)
+        notes = [f'changed: {line}' for line in config.check_changes(saved, cfg, str(found))]
     return Resumption(cfg, start.saved, folder if goes_on else None, (*notes, *start.notes))
 
 
