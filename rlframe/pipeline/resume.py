@@ -61,8 +61,6 @@ class Start:
     """The checkpoint."""
     is_newest: bool
     """Whether its run has no newer one, so that the resumed run can continue in the same folder."""
-    notes: tuple[str, ...] = ()
-    """Notes for the user: checkpoints that were skipped, a process that died."""
 
     @property
     def folder(self) -> Path:
@@ -111,7 +109,7 @@ def resume(
     with naming_version(manifest, flat(saved['main_config']), OF_ANOTHER):
         cfg = config.compile_config(*pair, overrides=overrides, **given)
         notes = [f'changed: {line}' for line in config.check_changes(saved, cfg, str(found))]
-    return Resumption(cfg, start.saved, folder if goes_on else None, (*notes, *start.notes))
+    return Resumption(cfg, start.saved, folder if goes_on else None, (*notes, *start.saved.notes))
 
 
 def find_start(path: str | Path) -> Start:
@@ -152,7 +150,8 @@ def _newest_of(path: Path) -> Start:
         notes.append(
             f'the last process that wrote to this run folder ended without cleaning up (killed?): {note}'
         )
-    return Start(saved, True, tuple(notes))
+    saved.notes = tuple(notes)
+    return Start(saved, True)
 
 
 def _is_run(path: Path) -> bool:

@@ -185,6 +185,8 @@ class OpenCheckpoint:
         """The folder."""
         self.manifest = read_manifest(path) if manifest is None else manifest
         """Its manifest."""
+        self.notes: tuple[str, ...] = ()
+        """Notes for the user and the log of the run: newer checkpoints that are damaged, a process that was killed."""
         self._files = self.manifest['files']
         self._held: dict[str, bytes] = {}
 

@@ -206,6 +206,7 @@ def test_damaged_newest_checkpoint_falls_back_with_a_warning_unless_named(run: R
         code == 0 and 'iteration_20' in out and 'skipped a damaged checkpoint' in err and tensors.name in err
     )
     assert end_state(stopped)['progress']['train_iter'] == 40
+    assert 'WARNING rlframe.pipeline: skipped a damaged checkpoint' in (stopped / 'log.txt').read_text()
 
 
 def test_verified_bytes_are_used_even_if_the_files_change_afterwards(stopped: Path) -> None:
