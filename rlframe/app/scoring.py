@@ -183,7 +183,7 @@ def played_config(opened: OpenCheckpoint, request: Request) -> ExperimentConfig:
         ConfigError: If it cannot be used, or is that of a foreign run and reaches beyond it.
     """
     data = saved_config(opened, request.trust, request.overrides, request.env, config.as_played)
-    return compiled_again(_with_episodes(data, request), request.overrides)
+    return compiled_again(_with_episodes(data, request), request.overrides, opened.manifest)
 
 
 def _film_or_not(cfg: ExperimentConfig, request: Request) -> None:

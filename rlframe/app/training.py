@@ -24,7 +24,7 @@ from rlframe.pipeline.memory_needs import row_nbytes
 from rlframe.policy.parts.fit import check_fit, fitting
 from rlframe.policy.parts.tensor_acting import changed_methods
 from rlframe.registry import POLICY_REGISTRY, import_named
-from rlframe.run.read_checkpoint import open_checkpoint
+from rlframe.run.read_checkpoint import EMERGENCY, open_checkpoint
 from rlframe.run.run_folder import chosen_folder
 from rlframe.utils.field import REQUIRED, Field, Options
 
@@ -460,7 +460,7 @@ def open_run(
     """Opens the run of an existing folder, to evaluate, plot or resume it.
 
     Args:
-        folder: The run folder.
+        folder: The run folder, or an emergency checkpoint of the run to resume from.
         env: The env again, if it was passed as a class or a function.
         model: The network again, if one was passed.
         trust: Whether the config of a foreign run may import code, open files and start programs.
@@ -472,8 +472,9 @@ def open_run(
         ConfigError: If the env has to be passed again.
     """
     opened = open_checkpoint(Path(folder).expanduser())
-    cfg = compiled_again(saved_config(opened, trust, env=env))
-    return Run(cfg, opened.path.parent.parent, model=model, trust=trust, hooks=hooks)
+    cfg = compiled_again(saved_config(opened, trust, env=env), manifest=opened.manifest)
+    failed = opened.path if opened.path.name.startswith(EMERGENCY) else None
+    return Run(cfg, opened.path.parent.parent, model=model, trust=trust, hooks=hooks, failed=failed)
 
 
 def _begun(cfg: ExperimentConfig, model: Any, folder: str | Path | None, hooks: Any) -> Run:

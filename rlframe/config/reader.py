@@ -337,6 +337,8 @@ def read_written(file: Path) -> dict[str, Any]:
 
 
 def _check_size(file: Path) -> None:
+    if file.exists() and not file.is_file():
+        raise ConfigError('this is not a regular file', where=str(file), remedy=_accepted())
     try:
         strict_json.check_size(file.stat().st_size, 'CONFIG')
     except LimitExceededError as error:

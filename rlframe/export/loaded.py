@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,7 @@ from rlframe.data.observation import ACTION_MASK, check_mask_values, fields_of, 
 from rlframe.data.space_json import space_from_json, space_to_json
 from rlframe.data.timestep import Array, EnvSpec
 from rlframe.errors import CheckpointCorruptError, ObservationError
-from rlframe.export.artifact import DESCRIPTION, Source, read_artifact
+from rlframe.export.artifact import DESCRIPTION, Source, made_of_known, read_artifact
 from rlframe.export.function import Bounds, FrameStacks, Kind, names_of, to_rows
 from rlframe.registry import MODEL_REGISTRY, POLICY_REGISTRY
 from rlframe.run.checkpoint_tree import BAD_TREE, compare_states
@@ -145,7 +146,8 @@ def load_policy(
     remedy = 'If you trust it: rlframe.load(path, trust=True).'
     config.refuse_or_tell(found, str(artifact.path), trust, remedy)
     with loading(where), part('state'):
-        policy = _created(options if device is None else {**options, 'device': device}, spec)
+        given = options if device is None else {**options, 'device': device}
+        policy = made_of_known(partial(_created, spec=spec), given, artifact.manifest)
         policy.collect_mode.load_state_dict(state)
     return LoadedPolicy(policy, spec, artifact.description, artifact.path, frames if stack_frames else 1)
 

@@ -22,6 +22,7 @@ from rlframe.registry import (
 from rlframe.run.checkpoint_tree import compare_configs
 from rlframe.run.film import check_encoder
 from rlframe.run.machine import demand_memory, let_threads_sleep
+from rlframe.run.manifest import naming_version
 from rlframe.run.progress import Progress
 from rlframe.run.read_checkpoint import load_checkpoint
 from rlframe.utils import schema
@@ -321,7 +322,12 @@ def load_network(
         CheckpointMismatchError: If it contains no network or another one; with the policies, envs, layers and config
             keys that differ.
     """
-    with named_mismatch(manifest, cfg, where), schema.loading(where), schema.part('policy'):
+    with (
+        naming_version(manifest),
+        named_mismatch(manifest, cfg, where),
+        schema.loading(where),
+        schema.part('policy'),
+    ):
         saved = _policy_state(state)
         parts = policy.collect_mode.state_dict().keys() | saved.keys() & {'normalizer'}
         policy.collect_mode.load_state_dict({name: saved[name] for name in parts if name in saved})

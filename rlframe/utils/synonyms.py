@@ -73,7 +73,9 @@ def unknown_key(
         hint, known = f'; these policies have it: {", ".join(policies)}.', ''
     else:
         hint = '.'
-    return ConfigError(f'{where} is not a known key{hint}', where=where, remedy=known)
+    error = ConfigError(f'{where} is not a known key{hint}', where=where, remedy=known)
+    error.is_unknown_key = True
+    return error
 
 
 def section_of(
