@@ -9,14 +9,15 @@ import json
 import math
 import sys
 import warnings
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from ray.tune import CheckpointConfig, FailureConfig, RunConfig, SyncConfig, TuneConfig, Tuner
-from ray.tune.impl.placeholder import create_resolvers_map, inject_placeholders
+from ray.tune.impl.placeholder import inject_placeholders
 from ray.tune.logger import CSVLoggerCallback, JsonLoggerCallback
-from ray.tune.schedulers import PopulationBasedTraining, TrialScheduler
+from ray.tune.schedulers import ASHAScheduler, PopulationBasedTraining, TrialScheduler
 from ray.tune.search import ConcurrencyLimiter, Searcher
 from ray.tune.search.basic_variant import BasicVariantGenerator
 from ray.tune.search.search_generator import SearchGenerator
@@ -71,37 +72,45 @@ class Repeats:
 
 
 class _Resumable:
-    """Trials that begin after a resume are like those before, and lie in the same folder.
+    """Trials that begin after a resume are those of the whole search, and lie in the same folder.
 
     Tune replaces objects in a space (the config, classes, functions) by placeholders, which only the process that began
-    the search resolves, and begins trials where the folder was at first (ray 2.60). If Tune got the space again, it would
-    take from resumed trials what PBT gave them.
+    the search resolves, begins trials where the folder was at first, and forgets the rungs of ASHA (ray 2.60). If Tune
+    got the space again, it would take from resumed trials what PBT gave them.
 
     Args:
         space: The search space, as Tune gets it.
+        scheduler: The scheduler of the search.
         given: Arguments of Ray's class beside it.
     """
 
     folder: Path | None = None
     """Results folder of a resumed search."""
-    _resolvers: Any = None
 
-    def __init__(self, space: Mapping[str, Any], *given: Any, **options: Any) -> None:
+    def __init__(self, space: Mapping[str, Any], scheduler: Any, *given: Any, **options: Any) -> None:
         super().__init__(*given, **options)
-        self._space = space
+        self._space, self._scheduler = space, scheduler
 
-    def restore_from_dir(self, dirpath: str) -> None:
-        """Continues from a state that Tune saved."""
-        folder = self.folder
-        super().restore_from_dir(dirpath)  # type: ignore[misc]  # of the class beside it
-        self.folder, self._resolvers = folder, create_resolvers_map()
-        inject_placeholders(copy.deepcopy(self._space), self._resolvers)
+    def get_state(self) -> dict[str, Any]:
+        """Returns the state that Tune saves."""
+        brackets = self._scheduler._brackets if isinstance(self._scheduler, ASHAScheduler) else None
+        return {**super().get_state(), 'brackets': brackets}  # type: ignore[misc]  # of the class beside it
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Continues from a state."""
+        folder, scheduler = self.folder, self._scheduler
+        super().set_state(state)  # type: ignore[misc]  # of the class beside it
+        self.folder, self._scheduler = folder, scheduler
+        if state['brackets'] is not None:
+            scheduler._brackets = state['brackets']
 
     def next_trial(self) -> Any:
         """Returns the next trial, None if none is available now."""
         trial: Any = super().next_trial()  # type: ignore[misc]  # of the class beside it
         if trial is not None and self.folder is not None:
-            trial.resolve_config_placeholders(self._resolvers)
+            resolvers: Any = defaultdict(list)
+            inject_placeholders(copy.deepcopy(self._space), resolvers)
+            trial.resolve_config_placeholders(resolvers)
             trial.storage.storage_fs_path = str(self.folder.parent)
             trial.storage.experiment_dir_name = self.folder.name
         return trial
@@ -116,12 +125,13 @@ class SeededVariants(_Resumable, BasicVariantGenerator):  # type: ignore[misc]  
 
     Args:
         space: The search space, as Tune gets it.
+        scheduler: The scheduler of the search.
         repeats: Counts them.
         options: Arguments of Ray's ``BasicVariantGenerator``.
     """
 
-    def __init__(self, space: Mapping[str, Any], repeats: Repeats, **options: Any) -> None:
-        super().__init__(space, **options)
+    def __init__(self, space: Mapping[str, Any], scheduler: Any, repeats: Repeats, **options: Any) -> None:
+        super().__init__(space, scheduler, **options)
         self._repeats = repeats
 
     def next_trial(self) -> Any:
@@ -294,10 +304,11 @@ def make_tuner(  # noqa: PLR0913  # what the command line takes, by keyword
         **space,
     }
     if isinstance(search, str):
-        search = _make_search(search, param_space, seed, max_concurrent_trials, cfg)
+        repeats = Repeats(cfg.seed, is_searched(space.get('seed')))
+        search = _make_search(search, (param_space, ends_early), seed, max_concurrent_trials, repeats)
         max_concurrent_trials = 0
     elif isinstance(search, Searcher):
-        search = _limited(search, param_space, max_concurrent_trials)
+        search = _limited(search, (param_space, ends_early), max_concurrent_trials)
         max_concurrent_trials = 0
     wanted = _wanted_folder(folder, cfg)
     _check_envs(possible)
@@ -381,8 +392,8 @@ def restore_tuner(
         )
     connect(ray_init_config)
     tuner = Tuner.restore(str(folder), trainable=RLTrainable, restart_errored=restart_errored)
-    search = tuner._local_tuner._tune_config.search_alg
-    if isinstance(search, _Resumable):
+    restored: Any = tuner._local_tuner
+    if isinstance(search := restored._tune_config.search_alg, _Resumable):
         search.folder = folder
     return tuner
 
@@ -437,34 +448,36 @@ def _check_key(key: str, what: str, cfg: ExperimentConfig) -> None:
 
 
 def _make_search(
-    name: str, space: Mapping[str, Any], seed: int | None, at_once: int, cfg: ExperimentConfig
+    name: str, given: tuple[Mapping[str, Any], Any], seed: int | None, at_once: int, repeats: Repeats
 ) -> Any:
+    """Returns a search of ``SEARCHES``, given its space and its scheduler."""
     if name not in SEARCHES:
         hint = nearest(name, SEARCHES)
         raise ConfigError(
             f'no search is called {name!r}.{hint}', where='search', got=name, expected=' or '.join(SEARCHES)
         )
-    repeats = Repeats(cfg.seed, is_searched(space.get('seed')))
     if name == 'random':
-        return SeededVariants(space, repeats, random_state=seed, max_concurrent=at_once)
+        return SeededVariants(*given, repeats, random_state=seed, max_concurrent=at_once)
     if importlib.util.find_spec('optuna') is None:
         raise MissingDependencyError(
             'this search needs Optuna', where='search', remedy="pip install 'rlframe[tune]'."
         )
-    if grids := [key for key, domain in space.items() if isinstance(domain, Mapping) and is_searched(domain)]:
+    if grids := [
+        key for key, domain in given[0].items() if isinstance(domain, Mapping) and is_searched(domain)
+    ]:
         raise ConfigError(
             'Optuna draws from domains and does not support grids',
             where=f'param_space[{grids[0]!r}]',
             remedy='Use a choice.',
         )
-    return _limited(seeded_optuna(repeats, seed), space, at_once)
+    return _limited(seeded_optuna(repeats, seed), given, at_once)
 
 
-def _limited(searcher: Any, space: Mapping[str, Any], at_once: int) -> SearcherTrials:
+def _limited(searcher: Any, given: tuple[Mapping[str, Any], Any], at_once: int) -> SearcherTrials:
     """Returns the trials that a searcher suggests, at most so many at the same time; 0: any number."""
     if at_once:
         searcher = ConcurrencyLimiter(searcher, max_concurrent=at_once)
-    return SearcherTrials(space, searcher)
+    return SearcherTrials(*given, searcher)
 
 
 def _wanted_folder(folder: str | Path | None, cfg: ExperimentConfig) -> Path:

@@ -243,6 +243,7 @@ SPACES: dict[str, dict[str, Any]] = {
     },
     'optuna': {RATE: tune.uniform(0.001, 0.01), 'policy.learn.batch_size': tune.choice([8, 16])},
     'own': {'policy.model.encoder_hidden_size_list': [8]},
+    'asha': {'env.kwargs.score': tune.grid_search([7.0, 0.0, 5.0, 1.0])},
 }
 
 
@@ -282,24 +283,25 @@ class Interrupts(tune.Callback):
 @pytest.mark.parametrize('name', SPACES)
 def test_trials_that_begin_after_a_resume_are_those_of_the_whole_search(name: str, tmp_path: Path) -> None:
     def begun(folder: str, *callbacks: Any) -> Any:
-        options = {} if name == 'random' else {**SCORED, 'env.kwargs.score': 1.0}
-        options |= {'max_env_step': 100}
         return search(
             tmp_path / folder,
             SPACES[name],
-            options,
-            search=OwnSearch() if name == 'own' else name,
-            num_samples=1 if name == 'random' else 4,
+            {} if name == 'random' else {**SCORED, 'env.kwargs.score': 1.0},
+            search={'own': OwnSearch(), 'optuna': 'optuna'}.get(name, 'random'),
+            scheduler='asha' if name == 'asha' else 'none',
+            num_samples=4 if name in ('own', 'optuna') else 1,
             seed=3,
+            max_env_step=900 if name == 'asha' else 100,
             max_concurrent_trials=1,
             callbacks=callbacks,
         )
 
-    def known(results: Any) -> list[dict[str, Any]]:
+    def known(results: Any) -> list[tuple[Any, int]]:
         assert [result.error for result in results] == [None] * 4
         assert all(Path(result.checkpoint.path).is_dir() for result in results)
         assert all(result.path.startswith(results.experiment_path) for result in results)
-        return sorted((trial_options(result.config) for result in results), key=repr)
+        found = [(trial_options(result.config), result.metrics['timesteps_total']) for result in results]
+        return sorted(found, key=repr)
 
     if name == 'optuna':
         pytest.importorskip('optuna')
