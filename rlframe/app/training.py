@@ -37,8 +37,10 @@ Settings = dict[str, Any]
 
 ON_POLICY_STEPS, OFF_POLICY_STEPS = 1_000_000, 200_000
 """Budgets in env steps: learning from a replay buffer needs fewer env steps, and more time for each."""
-EVALUATIONS, LEAST_STEPS = 40, 1000
-"""Evaluations within a budget, and the fewest env steps between two: in a shorter run they would take longer than training."""
+EVALUATIONS, FIRST_STEPS, GROWTH = 25, (200, 1000), 10
+"""Evaluations within a budget, the fewest and most env steps between the first ones, and what share of the steps so far, in
+percent, lies between later ones: a run that is solved early has as many points as a long one, and a long one spends at
+most a tenth of its time on them."""
 LONGEST_EPISODE = 3_000
 """Longest evaluated episode of an env without a time limit, in env steps: a policy may walk in circles there."""
 BUFFER_SIZE, BUFFER_BYTES = 100_000, 2 * 2**30
@@ -120,8 +122,8 @@ def starting_config(
         collector, settings['normalize_obs'] = 'tensor', False
     budget = ON_POLICY_STEPS if on_policy else OFF_POLICY_STEPS
     least = int(min(budget, max_env_step)) if isinstance(max_env_step, int | float) else budget
-    steps = max(min(max(least // EVALUATIONS, LEAST_STEPS), least), 1)
-    settings['eval'] = dict(evaluator=dict(eval_freq=f'{steps} env steps'))
+    first = max(min(FIRST_STEPS[1], max(least // EVALUATIONS, FIRST_STEPS[0]), least), 1)
+    settings['eval'] = dict(evaluator=dict(eval_freq=f'{first} env steps, later {GROWTH} %'))
     if spec.max_episode_steps is None:
         settings['eval']['evaluator']['max_episode_len'] = LONGEST_EPISODE
     main: Settings = dict(
@@ -129,7 +131,7 @@ def starting_config(
         max_env_step=budget,
         env=dict(
             env_id=world.env_id,
-            **dict(collector_env_num=8, evaluator_env_num=10, n_evaluator_episode=20) | section,
+            **dict(collector_env_num=8, evaluator_env_num=10, n_evaluator_episode=10) | section,
         ),
         policy=settings,
     )
@@ -286,7 +288,7 @@ def _ppo(facts: Facts) -> Settings:
             value_norm=True,  # for rewards of any size
             entropy_weight=0.0 if is_continuous else bonus,
         ),
-        collect=dict(n_sample=2048, discount_factor=0.99, gae_lambda=0.95),
+        collect=dict(n_sample=2048 if is_continuous else 1024, discount_factor=0.99, gae_lambda=0.95),
     )
 
 

@@ -247,7 +247,7 @@ class ISerialEvaluator(Configurable, Resettable):
         if train_iter == self.last_eval_iter:
             return False
         last = every.now(max(self.last_eval_iter, 0), self.last_eval_envstep)
-        if train_iter != 0 and every.now(train_iter, envstep) - last < every.length:
+        if train_iter != 0 and every.now(train_iter, envstep) - last < every.after(last):
             return False
         self.last_eval_iter, self.last_eval_envstep = train_iter, max(envstep, 0)
         return True

@@ -343,10 +343,9 @@ class BaseLearner(Configurable):
 
     def _is_due(self, every: int | str) -> bool:
         """Whether hooks with this interval run in this train iteration: the first one after a multiple of it."""
-        length, in_env_steps = (every, False) if isinstance(every, int) else Every.of(every)
-        if in_env_steps:
-            return self.collector_envstep // length > self.learned_at // length
-        return self._progress.train_iter % length == 0
+        train_iter, each = self._progress.train_iter, Every.of(every)
+        now, before = each.now(train_iter, self.collector_envstep), each.now(train_iter - 1, self.learned_at)
+        return each.ends(now) > each.ends(before)
 
     def _run_hooks(self, position: str) -> None:
         for hook in self._hooks[position]:
