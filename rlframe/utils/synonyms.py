@@ -123,12 +123,13 @@ def named(registry: Registry[Any], cfg: Any, given: dict[str, Any]) -> tuple[Any
     """
     if not isinstance(cfg, str):
         return cfg, given
-    kind = registry.get(cfg)
+    kind: Any = registry.get(cfg)
     fields = kind.config_fields()
+    taken = {name for base in kind.__mro__ for name in inspect.signature(base.__init__).parameters}
     arguments = {
-        name: given[name]
-        for name in inspect.signature(kind.__init__).parameters
-        if name in given and not (name in fields and isinstance(given[name], Mapping))
+        name: value
+        for name, value in given.items()
+        if name in taken and not (name in fields and isinstance(value, Mapping))
     }
     options = {name: value for name, value in given.items() if name not in arguments}
     return {'type': cfg, **section_of(options, fields)}, arguments

@@ -16,6 +16,7 @@ from rlframe.scores import exact_text, number_text, reaches
 from rlframe.utils.every import Every
 from rlframe.utils.field import Configurable, Section, option
 from rlframe.utils.schema import COUNT, FLAG, check_state
+from rlframe.utils.synonyms import named
 
 RANDOM_PLAYER = 'random'
 """Name of the policy that chooses legal actions at random; it has no weights."""
@@ -380,17 +381,20 @@ class BaseParallelCommander(Configurable, ABC):
         self._task_count, self.stopped = state['task_count'], state['stopped']
 
 
-def create_parallel_commander(cfg: Mapping[str, Any], **kwargs: Any) -> BaseParallelCommander:
+def create_parallel_commander(cfg: Mapping[str, Any] | str, **kwargs: Any) -> BaseParallelCommander:
     """Builds the commander of a whole config, which ``policy.other.commander.type`` names.
 
     Args:
-        cfg: The whole main config.
+        cfg: The whole main config, or the name of a commander.
         kwargs: Further arguments of the constructor, such as ``policy``, or other values of those that the config gives.
 
     Raises:
         RegistryError: If no commander has that name; the closest one is named.
         ConfigError: If an option is unknown or invalid; with its dotted key.
     """
+    if isinstance(cfg, str):
+        section, kwargs = named(PARALLEL_COMMANDER_REGISTRY, cfg, kwargs)
+        return PARALLEL_COMMANDER_REGISTRY.build(section, section, **kwargs)
     section = value_in(cfg, SECTION, {})
     given = {
         'seed': cfg.get('seed') or 0,
