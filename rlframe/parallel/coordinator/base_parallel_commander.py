@@ -12,7 +12,7 @@ from easydict import EasyDict
 from rlframe.errors import ConfigError, ConfigErrors, MessageError
 from rlframe.parallel.transport.messages import Task
 from rlframe.registry import PARALLEL_COMMANDER_REGISTRY
-from rlframe.scores import exact_text, number_text, reaches
+from rlframe.scores import exact_text, goal_of, number_text, reaches
 from rlframe.utils.every import Every
 from rlframe.utils.field import Configurable, Section, option
 from rlframe.utils.schema import COUNT, FLAG, check_state
@@ -107,7 +107,7 @@ class BaseParallelCommander(Configurable, ABC):
         policy: Command face of the policy, which is asked for settings such as ``eps``; None: there are none.
         seed: Seed of the experiment.
         eval_freq: Interval between two evaluations: train iterations, or a text such as ``'5000 env steps'``.
-        stop_value: Mean return that ends training, or None.
+        stop_value: Mean return that ends training; ``'never'`` or None: none does.
         random_collect_size: Training samples or episodes collected at random before anything else.
     """
 
@@ -126,7 +126,7 @@ class BaseParallelCommander(Configurable, ABC):
         policy: Any = None,
         seed: int = 0,
         eval_freq: int | str = 1000,
-        stop_value: float | None = None,
+        stop_value: float | str | None = None,
         random_collect_size: int = 0,
     ) -> None:
         self._cfg = self.resolve_config(cfg)
@@ -134,7 +134,7 @@ class BaseParallelCommander(Configurable, ABC):
         """Command face of the policy."""
         self._seed, self._random_collect_size = seed, random_collect_size
         self._eval_freq = Every.of(eval_freq)
-        self.stop_value = stop_value
+        self.stop_value: float | None = goal_of(stop_value)
         """Mean return that ends training, or None."""
         self.is_best = False
         """Whether the last evaluation had the highest score so far."""
