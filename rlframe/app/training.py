@@ -58,6 +58,8 @@ class Facts(NamedTuple):
 
     spec: EnvSpec
     """Its spaces."""
+    steps: int
+    """Env steps that the policy has."""
     has_numbers: bool
     """Whether a part of its observations are real numbers."""
     is_tabular: bool
@@ -85,7 +87,7 @@ def starting_config(
             ``pettingzoo:ID``), ``module:Id``, ``module:Class``, a class or a function that returns an env.
         policy: Name of the policy, in any case; None: one that suits the action space.
         options: Further options of the section ``env``, such as ``kwargs``, ``wrappers`` and ``frame_stack``.
-        max_env_step: The budget that the user gives; evaluations are spread over it if it is smaller than the default.
+        max_env_step: The budget that the user gives; evaluations and exploration fit into it if it is smaller than the default.
         manager: Name of the env manager; None: one that suits the env.
 
     Returns:
@@ -108,21 +110,23 @@ def starting_config(
     name = default_policy(spec) if policy is None else POLICY_REGISTRY.spelled(policy)
     kind = POLICY_REGISTRY.get(name)
     _check(name, kind, spec)
-    facts, fields = _facts(spec), kind.config_fields()
+    fields = kind.config_fields()
+    on_policy = bool(fields['on_policy'].default)
+    budget = ON_POLICY_STEPS if on_policy else OFF_POLICY_STEPS
+    steps = int(min(budget, max_env_step)) if isinstance(max_env_step, int | float) else budget
+    facts = _facts(spec, steps)
     family = next((base for base in kind.__mro__ if base.__name__ in FAMILIES), object)
     settings = _of_atoms(fields) | (FAMILIES[family.__name__](facts) if family is not object else {})
     variations = kind.__mro__[: kind.__mro__.index(family)]
     for base in reversed(variations):  # whose defaults are what they are
         merge(settings, vars(base).get('config', {}))
-    on_policy, manager, collector = bool(fields['on_policy'].default), world.manager or 'base', 'sample'
+    manager, collector = world.manager or 'base', 'sample'
     gives_tensors = getattr(factory, 'gives_tensors', False)
     if factory.only_vector:
         manager = 'torch_vector' if gives_tensors else 'gym_vector'
     if gives_tensors and hasattr(kind, '_get_tensor_mode') and not changed_methods(kind):
         collector, settings['normalize_obs'] = 'tensor', False
-    budget = ON_POLICY_STEPS if on_policy else OFF_POLICY_STEPS
-    least = int(min(budget, max_env_step)) if isinstance(max_env_step, int | float) else budget
-    first = max(min(FIRST_STEPS[1], max(least // EVALUATIONS, FIRST_STEPS[0]), least), 1)
+    first = max(min(FIRST_STEPS[1], max(steps // EVALUATIONS, FIRST_STEPS[0]), steps), 1)
     settings['eval'] = dict(evaluator=dict(eval_freq=f'{first} env steps, later {GROWTH} %'))
     if spec.max_episode_steps is None:
         settings['eval']['evaluator']['max_episode_len'] = LONGEST_EPISODE
@@ -241,7 +245,7 @@ def _is_readable(space: Space[Any]) -> bool:
     return kinds <= {'Box', 'Discrete', 'MultiDiscrete', 'MultiBinary'}
 
 
-def _facts(spec: EnvSpec) -> Facts:
+def _facts(spec: EnvSpec, steps: int) -> Facts:
     parts = fields_of(spec.observation_space).items()
     own = [part for name, part in parts if name != ACTION_MASK] or [spec.observation_space]
     boxes = [leaf for part in own for _, leaf in plain_parts(part) if type(leaf).__name__ == 'Box']
@@ -249,6 +253,7 @@ def _facts(spec: EnvSpec) -> Facts:
     grids = [box for box in images if np.issubdtype(box.dtype, np.integer) and _side(box) < GRID_SIDE]
     return Facts(
         spec,
+        steps,
         has_numbers=any(np.issubdtype(box.dtype, np.floating) for box in boxes),
         is_tabular=not boxes,
         has_grid=bool(grids) and len(grids) == len(images),
@@ -308,7 +313,7 @@ def _dqn(facts: Facts) -> Settings:
         learn=dict(update_per_collect=4, batch_size=128, learning_rate=1e-3, target_update_freq=100),
         collect=dict(n_sample=8),
         other=dict(
-            eps=dict(type='linear', start=1.0, end=0.05, decay=OFF_POLICY_STEPS // 10),
+            eps=dict(type='linear', start=1.0, end=0.05, decay=max(facts.steps // 10, 1)),
             replay_buffer=dict(replay_buffer_size=facts.buffer_size),
         ),
     )
@@ -320,7 +325,7 @@ def _pqn(facts: Facts) -> Settings:
         model=_encoder(facts, [128, 128]),
         learn=dict(epoch_per_collect=4, batch_size=256, learning_rate=1e-3),
         collect=dict(n_sample=1024),
-        other=dict(eps=dict(type='linear', start=1.0, end=0.05, decay=ON_POLICY_STEPS // 5)),
+        other=dict(eps=dict(type='linear', start=1.0, end=0.05, decay=max(facts.steps // 5, 1))),
     )
 
 

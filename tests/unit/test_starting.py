@@ -191,6 +191,14 @@ def test_a_run_has_at_least_twenty_evaluations_most_of_them_early(policy: str, b
     assert all(later >= earlier - size for earlier, later in pairwise(gaps)) and len(at) < 70
 
 
+@pytest.mark.parametrize(('policy', 'share'), [('dqn', 10), ('mdqn', 10), ('r2d2', 10), ('pqn', 5)])
+def test_exploration_ends_within_the_budget(policy: str, share: int) -> None:
+    for budget in (None, 30_000, 600, 10**7):
+        main_config, _ = starting_config('CartPole-v1', policy, max_env_step=budget)
+        steps = min(main_config.max_env_step, budget or main_config.max_env_step)
+        assert main_config.policy.other.eps.decay == steps // share
+
+
 @pytest.mark.parametrize('words', [['--env-step', '10000'], ['max_env_step=1e4']])
 def test_the_budget_on_the_command_line_sets_how_often_is_evaluated(words: list[str]) -> None:
     from rlframe.entry.train import config_of
