@@ -308,8 +308,10 @@ class Registry(Generic[T]):
                 remedy=f'docs/interfaces.md and help({module}.{interface_name}) say what each has to do.',
             )
 
-    def get_cls(self, cfg: Mapping[str, Any]) -> type[T]:
-        """Returns the class named by ``cfg.type``, after importing ``cfg.import_names``."""
+    def get_cls(self, cfg: Mapping[str, Any] | str) -> type[T]:
+        """Returns the class named by ``cfg``, or by ``cfg.type`` after importing ``cfg.import_names``."""
+        if isinstance(cfg, str):
+            return self.get(cfg)
         import_modules(cfg.get('import_names') or [])
         if 'type' not in cfg:
             raise RegistryError(f"the config of a {self.kind} needs a 'type'; one of {self.names()}")
@@ -326,7 +328,7 @@ class Registry(Generic[T]):
         Raises:
             InterfaceError: If the class lacks methods of its interface.
         """
-        cls = self.get(cfg) if isinstance(cfg, str) else self.get_cls(cfg)
+        cls = self.get_cls(cfg)
         self.check_interface(cfg if isinstance(cfg, str) else cfg['type'])
         return cls(*args, **kwargs)
 

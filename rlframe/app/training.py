@@ -39,8 +39,10 @@ Settings = dict[str, Any]
 
 ON_POLICY_STEPS, OFF_POLICY_STEPS = 1_000_000, 200_000
 """Budgets in env steps: learning from a replay buffer needs fewer env steps, and more time for each."""
-EVALUATIONS, LEAST_STEPS = 40, 1000
-"""Evaluations within a budget, and the fewest env steps between two: in a shorter run they would take longer than training."""
+EVALUATIONS, FIRST_STEPS, GROWTH = 25, (200, 1000), 10
+"""Evaluations within a budget, the fewest and most env steps between the first ones, and what share of the steps so far, in
+percent, lies between later ones: a run that is solved early has as many points as a long one, and a long one spends at
+most a tenth of its time on them."""
 LONGEST_EPISODE = 3_000
 """Longest evaluated episode of an env without a time limit, in env steps: a policy may walk in circles there."""
 BUFFER_SIZE, BUFFER_BYTES = 100_000, 2 * 2**30
@@ -58,6 +60,8 @@ class Facts(NamedTuple):
 
     spec: EnvSpec
     """Its spaces."""
+    steps: int
+    """Env steps that the policy has."""
     has_numbers: bool
     """Whether a part of its observations are real numbers."""
     is_tabular: bool
@@ -85,7 +89,7 @@ def starting_config(
             ``pettingzoo:ID``), ``module:Id``, ``module:Class``, a class or a function that returns an env.
         policy: Name of the policy, in any case; None: one that suits the action space.
         options: Further options of the section ``env``, such as ``kwargs``, ``wrappers`` and ``frame_stack``.
-        max_env_step: The budget that the user gives; evaluations are spread over it if it is smaller than the default.
+        max_env_step: The budget that the user gives; evaluations and exploration fit into it if it is smaller than the default.
         manager: Name of the env manager; None: one that suits the env.
 
     Returns:
@@ -108,17 +112,20 @@ def starting_config(
     name = default_policy(spec) if policy is None else POLICY_REGISTRY.spelled(policy)
     kind = POLICY_REGISTRY.get(name)
     _check(name, kind, spec)
-    fields, settings = kind.config_fields(), _settings_of(kind, _facts(spec))
-    on_policy, manager, collector = bool(fields['on_policy'].default), world.manager or 'base', 'sample'
+    fields = kind.config_fields()
+    on_policy = bool(fields['on_policy'].default)
+    budget = ON_POLICY_STEPS if on_policy else OFF_POLICY_STEPS
+    steps = int(min(budget, max_env_step)) if isinstance(max_env_step, int | float) else budget
+    facts = _facts(spec, steps)
+    settings = _settings_of(kind, facts)
+    manager, collector = world.manager or 'base', 'sample'
     gives_tensors = getattr(factory, 'gives_tensors', False)
     if factory.only_vector:
         manager = 'torch_vector' if gives_tensors else 'gym_vector'
     if gives_tensors and hasattr(kind, '_get_tensor_mode') and not changed_methods(kind):
         collector, settings['normalize_obs'] = 'tensor', False
-    budget = ON_POLICY_STEPS if on_policy else OFF_POLICY_STEPS
-    least = int(min(budget, max_env_step)) if isinstance(max_env_step, int | float) else budget
-    steps = max(min(max(least // EVALUATIONS, LEAST_STEPS), least), 1)
-    settings['eval'] = dict(evaluator=dict(eval_freq=f'{steps} env steps'))
+    first = max(min(FIRST_STEPS[1], max(steps // EVALUATIONS, FIRST_STEPS[0]), steps), 1)
+    settings['eval'] = dict(evaluator=dict(eval_freq=f'{first} env steps, later {GROWTH} %'))
     if spec.max_episode_steps is None:
         settings['eval']['evaluator']['max_episode_len'] = LONGEST_EPISODE
     main: Settings = dict(
@@ -126,7 +133,7 @@ def starting_config(
         max_env_step=budget,
         env=dict(
             env_id=world.env_id,
-            **dict(collector_env_num=8, evaluator_env_num=10, n_evaluator_episode=20) | section,
+            **dict(collector_env_num=8, evaluator_env_num=10, n_evaluator_episode=10) | section,
         ),
         policy=settings,
     )
@@ -272,7 +279,7 @@ def _is_readable(space: Space[Any]) -> bool:
     return kinds <= {'Box', 'Discrete', 'MultiDiscrete', 'MultiBinary'}
 
 
-def _facts(spec: EnvSpec) -> Facts:
+def _facts(spec: EnvSpec, steps: int) -> Facts:
     parts = fields_of(spec.observation_space).items()
     own = [part for name, part in parts if name != ACTION_MASK] or [spec.observation_space]
     boxes = [leaf for part in own for _, leaf in plain_parts(part) if type(leaf).__name__ == 'Box']
@@ -280,6 +287,7 @@ def _facts(spec: EnvSpec) -> Facts:
     grids = [box for box in images if np.issubdtype(box.dtype, np.integer) and _side(box) < GRID_SIDE]
     return Facts(
         spec,
+        steps,
         has_numbers=any(np.issubdtype(box.dtype, np.floating) for box in boxes),
         is_tabular=not boxes,
         has_grid=bool(grids) and len(grids) == len(images),
@@ -319,7 +327,7 @@ def _ppo(facts: Facts) -> Settings:
             value_norm=True,  # for rewards of any size
             entropy_weight=0.0 if is_continuous else bonus,
         ),
-        collect=dict(n_sample=2048, discount_factor=0.99, gae_lambda=0.95),
+        collect=dict(n_sample=2048 if is_continuous else 1024, discount_factor=0.99, gae_lambda=0.95),
     )
 
 
@@ -339,7 +347,7 @@ def _dqn(facts: Facts) -> Settings:
         learn=dict(update_per_collect=4, batch_size=128, learning_rate=1e-3, target_update_freq=100),
         collect=dict(n_sample=8),
         other=dict(
-            eps=dict(type='linear', start=1.0, end=0.05, decay=OFF_POLICY_STEPS // 10),
+            eps=dict(type='linear', start=1.0, end=0.05, decay=max(facts.steps // 10, 1)),
             replay_buffer=dict(replay_buffer_size=facts.buffer_size),
         ),
     )
@@ -351,7 +359,7 @@ def _pqn(facts: Facts) -> Settings:
         model=_encoder(facts, [128, 128]),
         learn=dict(epoch_per_collect=4, batch_size=256, learning_rate=1e-3),
         collect=dict(n_sample=1024),
-        other=dict(eps=dict(type='linear', start=1.0, end=0.05, decay=ON_POLICY_STEPS // 5)),
+        other=dict(eps=dict(type='linear', start=1.0, end=0.05, decay=max(facts.steps // 5, 1))),
     )
 
 

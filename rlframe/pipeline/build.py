@@ -437,7 +437,8 @@ def make_evaluator(
     If the config has no stop value, an evaluator that scores returns uses the env's reward threshold.
     """
     evaluator = backend.make_evaluator(cfg, policy, **common)
-    if evaluator.stop_value is None and evaluator.scores_returns:
+    is_open = evaluator.stop_value is None and cfg.policy.eval.evaluator.get('stop_value') is None
+    if is_open and evaluator.scores_returns:
         evaluator.stop_value = spec.reward_threshold
     return evaluator
 

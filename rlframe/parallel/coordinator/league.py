@@ -287,8 +287,9 @@ class League:
         every = Every.of(self._cfg.snapshot_freq)
         now = every.now(train_iter, envstep)
         passed = now - self._last_snapshot
-        is_early = 2 * passed >= every.length and self._is_strong()
-        if passed <= 0 or not (is_early or passed >= every.length):
+        length = every.after(self._last_snapshot)
+        is_early = 2 * passed >= length and self._is_strong()
+        if passed <= 0 or not (is_early or passed >= length):
             return None
         name = f'{self.main}_{train_iter}'
         self._last_snapshot = now
