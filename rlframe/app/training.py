@@ -149,7 +149,7 @@ def starting_config(
         collector=dict(type=collector),
     )
     if spec.player_num > 1:
-        _play_against_oneself(settings, create, on_policy, least)
+        _play_against_oneself(settings, create, on_policy, steps)
     if not on_policy:
         priority = fields.get('priority')
         replay = 'advanced' if priority is not None and priority.default else 'naive'
