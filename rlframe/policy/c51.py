@@ -159,11 +159,11 @@ def project(
     Source:
         Bellemare et al. (2017), eq. 7.
     """
-    # in float64, as atoms far from 0 are rounded by a large share of their distance
     number = torch.arange(len(support), device=support.device)
+    # in units of the distance of atoms, from float64, as float32 rounds atoms far from 0 by a large share of it
     low, high = support[0].double(), support[-1].double()
     gap = (high - low) / (len(support) - 1)
-    moved = reward.double()[:, None] + discount.double()[:, None] * (low + gap * number)  # [B, M]
-    place = ((moved - low) / gap).clamp(0, len(support) - 1).to(probability.dtype)
+    first = ((reward.double() + (discount.double() - 1) * low) / gap).to(probability.dtype)  # [B]
+    place = (first[:, None] + discount[:, None] * number).clamp(0, len(support) - 1)  # [B, M]
     share = (1 - (place[:, None, :] - number[:, None]).abs()).clamp_(min=0)  # [B, M, M]
     return (share @ probability[:, :, None])[:, :, 0]
