@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Mapping
 from typing import Any
 
@@ -25,16 +26,12 @@ On a machine with an NVIDIA GPU, Python 3.11 or later with its headers, and a C+
 python3 -m venv .venv && . .venv/bin/activate && pip install -c constraints.txt -e '.[test]' stable_baselines3 && python -m pytest -m gpu ; python benchmarks/gpu.py
 ```
 
-PyPI's torch for Linux contains CUDA; the driver has to support its version (`python -c "import torch; print(torch.version.cuda,
-torch.cuda.is_available())"`). `pytest -m gpu` tries every policy in every mode: it learns its toy, is exported, resumes exactly, makes
-the host wait in no update, keeps its memory, and continues a run of the CPU and back. `benchmarks/gpu.py` prints a line for each cell
-and ends with a line that begins with `done`; after ten minutes (`--minutes`) no further cell begins, and that line names the rest.
-Without Stable-Baselines3, its cells are skipped."""
-WHAT = f"""Each cell is the median of several blocks behind a warm-up, with the extremes; the host waits for the GPU at both ends of a
-block. *by hand* is the same update in eager torch, without metrics and without a check for finite losses (`peers/gpu_updates.py`);
-*sb3* is `train()` of Stable-Baselines3 on the same device, whose DQN is not double. The other sides are rlframe, with the options that
-they are named after. All compute in float32 without TF32, but for sides named after a precision. Transitions lie on the device, as with `replay_buffer.device='cuda'`; rounds of PPO, sequences of R2D2 and SB3's
-batches are copied from the host. A cell is given up after {LIMIT} s."""
+PyPI's torch for Linux contains CUDA; the driver has to support its version. `pytest -m gpu` tries every policy in every mode.
+`benchmarks/gpu.py` prints a line for each cell; after ten minutes (`--minutes`) no further cell begins."""
+WHAT = f"""Medians of several blocks after a warm-up, with their range. *by hand* is the same update in eager torch, without metrics and
+without a check for finite losses; *sb3* is `train()` of Stable-Baselines3, whose DQN is not double. The other sides are rlframe with the
+options that they are named after, in float32 without TF32 unless they name a precision. Transitions lie on the device; rounds of PPO,
+sequences of R2D2 and SB3's batches are copied from the host. A cell is given up after {LIMIT} s."""
 
 
 def rate_text(cell: Mapping[str, Any]) -> str:
@@ -88,11 +85,10 @@ def side_row(cells: Cells, name: str, side: str) -> list[str]:
     cell = cells.get(key_of(name, side), {'skipped': 'not measured'})
     if 'median' not in cell:
         why = f'skipped: {cell["skipped"]}' if 'skipped' in cell else f'failed: {cell["error"]}'
-        return [side, ' '.join(why.replace('|', '/').split())[:200], '', '', '', '']
+        return [side, textwrap.shorten(why.replace('|', '/'), 80, placeholder=' ...'), '', '']
     ratios = [ratio(cells, name, side, to) for to in (EAGER, BY_HAND)]
     texts = ['' if value is None else f'{value:.2f}x' for value in ratios]
-    spread = f'{number(cell["low"])} to {number(cell["high"])}'
-    return [side, number(cell['median']), spread, *texts, f'{cell["first_seconds"]:.1f}']
+    return [side, f'{number(cell["median"])} ({number(cell["low"])}-{number(cell["high"])})', *texts]
 
 
 def table(headings: list[str], rows: list[list[str]]) -> str:
@@ -122,9 +118,11 @@ def page(data: Mapping[str, Any] | None) -> str:
     by = f'Measured on {data["date"]} by `{data["command"]}`: {facts}.'
     if data['device'] == 'cpu':
         by = f'**These figures are of a CPU: they show that the script runs.** {by}'
-    parts = [HEAD, by, goals(cells), HOW, '## Figures', WHAT]
+    rows = []
     for name, workload in WORKLOADS.items():
-        rows = [side_row(cells, name, side) for side in workload.sides]
-        headings = ['side', workload.unit, 'low to high', 'x eager', 'x by hand', 'first call, s']
-        parts += [f'### {workload.title}', table(headings, rows)]
-    return '\n\n'.join(parts) + '\n'
+        texts = [f'{workload.title}, {workload.unit}'] + [''] * len(workload.sides)
+        rows += [
+            [text, *side_row(cells, name, side)] for text, side in zip(texts, workload.sides, strict=False)
+        ]
+    figures = table(['workload', 'side', 'rate', 'x eager', 'x by hand'], rows)
+    return '\n\n'.join([HEAD, by, goals(cells), HOW, '## Figures', WHAT, figures]) + '\n'

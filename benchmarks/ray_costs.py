@@ -1,4 +1,4 @@
-"""Measures what the model in docs/scaling_model.md is made of; prints one JSON line for each figure.
+"""Measures what the model in docs/scaling.md is made of; prints one JSON line for each figure.
 
 usage: python benchmarks/ray_costs.py calls|data|weights|driver|nodes|replay|inference
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any, NamedTuple
@@ -171,10 +171,26 @@ def rich_table(case: Case, lines: Sequence[Row]) -> Table:
     return table
 
 
-def markdown_table(lines: Sequence[Row]) -> str:
-    """Returns a case's table for the document."""
-    body = [HEADINGS, ['---'] * len(HEADINGS), *map(cells, lines)]
+def markdown_table(tables: Mapping[str, Sequence[Row]]) -> str:
+    """Returns the table of a workload for the document.
+
+    Args:
+        tables: Titles of its cases to their lines.
+    """
+    body = [['case', 'side', 'median', 'rlframe is x times as fast', 'goal'], ['---'] * 5]
+    for title, lines in tables.items():
+        for line in lines:
+            text = f'{line.goal} {line.verdict}'.strip()
+            measured = within(line.value, number) if line.value else line.note
+            ratio = within(line.ratio, '{:.2f}x'.format) if line.ratio else ''
+            body.append([title if line is lines[0] else '', line.side, measured, ratio, text])
     return '\n'.join('| ' + ' | '.join(line) + ' |' for line in body)
+
+
+def within(spread: Spread, shown: Callable[[float], str]) -> str:
+    """Returns a median with its range."""
+    low, high = (shown(value).removesuffix('x') for value in (spread.low, spread.high))
+    return f'{shown(spread.median)} ({low}-{high})'
 
 
 @dataclass(frozen=True)
@@ -223,19 +239,27 @@ def markdown(runs: Sequence[Run], cases: Sequence[Case] = CASES) -> str:
     """
     parts = [
         '# Benchmarks',
-        'Written by `python benchmarks/run.py`; do not edit. Each system runs in its own process with one thread, in turns:'
-        ' rlframe, the first peer, the second, ..., and again. A ratio compares two runs of the same round; tables show the'
-        ' median, minimum and maximum over the rounds. A goal is met if the median reaches it.',
+        'Written by `python benchmarks/run.py` from `benchmarks/results.json`; do not edit. Each system runs in its own process with'
+        ' one thread, in turns: rlframe, the first peer, the second, ..., and again. A ratio compares two runs of the same round;'
+        ' tables show the median and the range of the rounds. A goal is met if the median reaches it.',
     ]
     for workload, description in WORKLOADS.items():
         for run in runs:
             if workload not in run.workloads:
                 continue
-            facts = ', '.join(f'{name} {value}' for name, value in run.machine.items())
-            rounds = f'{run.repeats} round{"s" * (run.repeats > 1)}'
-            parts += [f'## {workload.upper()}', description, f'{rounds} by `{run.command}`; {facts}.']
-            for case in cases:
-                if case.workload == workload:
-                    lines = rows(run.records, case, run.skipped.get(case.name, {}))
-                    parts += [f'### {case.title}, {UNITS[case.measure]}', markdown_table(lines)]
-    return '\n\n'.join(parts) + '\n'
+            facts = f'{run.repeats} rounds, {run.machine["date"]}, {run.machine["processor"]}.'
+            tables = {
+                f'{case.title.removeprefix(workload.upper()).strip()}, {UNITS[case.measure]}': rows(
+                    run.records, case, run.skipped.get(case.name, {})
+                )
+                for case in cases
+                if case.workload == workload
+            }
+            parts += [f'## {workload.upper()}', f'{description} {facts}', markdown_table(tables)]
+    versions = {
+        version: None
+        for name in ('python', 'packages', 'peers')
+        for run in runs
+        for version in f'{"Python " * (name == "python")}{run.machine[name]}'.split(', ')
+    }
+    return '\n\n'.join([*parts, '## Versions', ', '.join(versions) + '.']) + '\n'

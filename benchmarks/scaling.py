@@ -1,4 +1,4 @@
-"""The scaling laboratory: what more processes bring, beside what the model of docs/scaling_model.md predicts.
+"""The scaling laboratory: what more processes bring, beside what the model of docs/scaling.md predicts.
 
 usage: python benchmarks/scaling.py PART [--pairs 5] [--microseconds 200] [--env-steps 20480] [--most 2] [--batch-size 2048]
                                     [--transport flask_fs]
@@ -42,7 +42,7 @@ from rlframe.pipeline import SerialPipeline
 
 CONFIGS = Path(__file__).parents[1] / 'configs'
 MESSAGE = 1.26e-3
-"""Fixed cost of a batch of an actor, in seconds: d of docs/scaling_model.md."""
+"""Fixed cost of a batch of an actor, in seconds: d of docs/scaling.md."""
 DQN = {
     'policy.double': False,
     'policy.nstep': 1,

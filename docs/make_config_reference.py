@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import re
 from collections import Counter
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +27,7 @@ from rlframe.config.schema import (
     TOP,
     Component,
 )
+from rlframe.policy.base_policy import Policy
 from rlframe.registry import PARALLEL_COMMANDER_REGISTRY, REGISTRIES, Registry
 from rlframe.utils.field import REQUIRED, Field
 from rlframe.worker.learner.learner_hook import SHORTHANDS
@@ -56,8 +59,8 @@ create_config = dict(
 )
 ```
 
-The command line changes options by their keys, by the last parts of keys that only one option has, and by the abbreviations below. A value
-with brackets or spaces needs quotes:
+The command line sets options by their keys, by the last parts of keys that only one option has, and by the abbreviations below. Quote
+values with brackets or spaces:
 
 ```bash
 rlframe train -c my_config.py policy.learn.batch_size=64
@@ -80,24 +83,24 @@ run = rlframe.train(
 
 ## How to read the tables
 
-Keys are those of the merged config, as used in error messages and in overrides on the command line
-(`policy.learn.batch_size=128`). `main_config` has the same structure. A component's `type` and `import_names` are
-set in `create_config`, under the name in the heading. A key may start with an abbreviation: {aliases}.
+Keys are those of the merged config; `main_config` has the same structure. A component's `type` and `import_names` are set in
+`create_config`, under the name in the heading. Abbreviations: {aliases}.
 
-Each section has one table of the options of all its components; the column *of* names those that have the option. If components
-have different defaults, the most frequent one comes first.
+- **of**: the components that have the option. A class name stands for all its policies: {families}.
+- **default**: the most frequent one first, then those of other components.
+- **accepted**: a float option accepts an int, an int option `1e6`; a bool is not a number.
+- `*`: a resumed run may change the option.
+- (reaches: ...): the option can reach code, files, the network or other programs. In a foreign run it keeps its default unless you
+  set it or add `--trust`; see [security.md](security.md).
 
-A float option accepts an int, an int option accepts `1e6`; a bool is not a number. In a range, a round bracket excludes
-the end.
-
-An interval is a number of train iterations, or a text with its unit: `'5000 env steps'` counts the steps of all envs,
-random ones included. Something is due in the first round (for hooks of the learner: at the first train iteration) that reaches
-the interval; rounds are `n_sample` steps long, so it may be a little late. Budgets are `max_env_step` and `max_train_iter`; the
-first one that is spent ends the run. What belongs to the algorithm itself, such as `target_update_freq`, counts train iterations.
-
-Options that can reach beyond the run, to code, files, the network or other programs, are marked. In a foreign run they
-keep their defaults unless you set them or add `--trust`; see [security.md](security.md).
+An interval is a number of train iterations, or a text with its unit: `'5000 env steps'` counts the steps of all envs. It is due in the
+first round that reaches it. Intervals of the algorithm itself, such as `target_update_freq`, count train iterations. The first of the
+budgets `max_env_step` and `max_train_iter` that is spent ends the run.
 """
+EITHER = "train iterations; or a text with its unit: '5000 env steps'"
+"""The unit of intervals."""
+NO_EFFECT = 'has no effect'
+"""First words of options that are only accepted."""
 LISTS = {'logger': 'loggers', 'eval_metric': 'policy.eval.evaluator.metrics'}
 """Kinds of components that an option lists, and the key of that option."""
 PARALLEL_HEAD = """## The section of parallel mode: `parallel`
@@ -114,7 +117,11 @@ def main() -> None:
 def reference() -> str:
     """Returns the text of ``docs/config.md``."""
     aliases = ', '.join(f'`{short}.` for `{key}.`' for short, key in ALIASES.items())
-    parts = [HEAD.format(aliases=aliases), '## The run itself\n', _table(flat_fields(TOP))]
+    families = '; '.join(
+        f'`{base}`: {", ".join(f"`{name}`" for name in names)}' for base, names in _families().items()
+    )
+    head = HEAD.format(aliases=aliases, families=families)
+    parts = [head, '## The run itself\n', _table(flat_fields(TOP))]
     for part in COMPONENTS:
         parts += _component(part)
     parts += [PARALLEL_HEAD, _table(flat_fields(PARALLEL_FIELDS, f'{PARALLEL}.'))]
@@ -155,7 +162,18 @@ def _component(part: Component) -> list[str]:
         found += [(name, cls, ' (parallel mode)') for name, cls in _builtin(PARALLEL_COMMANDER_REGISTRY)]
     options = {name: flat_fields(cls.config_fields(), f'{part.key}.') for name, cls, _ in found}
     titles = ''.join(_title(*one) for one in found)
+    if part.name == 'policy':
+        titles = '[Algorithms](algorithms.md) describes the policies.\n'
     return [f'## {part.name}: `{part.key}`\n', titles, _table_of_all(options)]
+
+
+def _families() -> dict[str, list[str]]:
+    """Returns the names of policies by the base class that several of them share."""
+    found: dict[str, list[str]] = {}
+    for name, cls in _builtin(REGISTRIES['policy']):
+        base = next(cls for cls, parent in pairwise(inspect.getmro(cls)) if parent is Policy)
+        found.setdefault(base.__name__, []).append(name)
+    return {base: names for base, names in found.items() if len(names) > 1}
 
 
 def _chosen() -> list[tuple[str, Field]]:
@@ -177,37 +195,59 @@ def _title(name: str, cls: type, note: str = '') -> str:
 
 def _table(rows: list[tuple[str, Field]]) -> str:
     """Returns the table of options that only one class has."""
-    lines = ['| key | default | meaning | accepted | unit | on resume |', '|---|---|---|---|---|---|']
-    return _joined(lines, [_cells(key, field, _default(field)) for key, field in rows])
+    cells = [_cells(key, field) for key, field in rows]
+    lines = [(key, _default(field), *rest) for (key, *rest), (_, field) in zip(cells, rows, strict=True)]
+    return _joined(['| key | default | accepted | meaning |', '|---|---|---|---|'], lines)
 
 
 def _table_of_all(options: dict[str, list[tuple[str, Field]]]) -> str:
-    """Returns one table of the options of several classes, sorted by key.
+    """Returns one table of the options of several classes, sorted by key, and the keys of those without effect.
 
     Args:
         options: Names of the classes to their options.
     """
     merged: dict[tuple[str, ...], dict[str, str]] = {}
+    unused: dict[str, None] = {}
     for name, rows in options.items():
         for key, field in rows:
-            merged.setdefault(_cells(key, field, ''), {})[name] = _default(field)
-    rows_of_all = []
-    for cells, defaults in sorted(merged.items(), key=lambda one: one[0][0].strip('`').split('.')):
-        owners = 'all' if len(defaults) == len(options) else ', '.join(f'`{name}`' for name in defaults)
-        rows_of_all.append((cells[0], owners, _defaults(defaults), *cells[2:]))
-    head = ['| key | of | default | meaning | accepted | unit | on resume |', '|---|---|---|---|---|---|---|']
-    return _joined(head, rows_of_all)
+            if field.doc.startswith(NO_EFFECT):
+                unused[f'`{key}`'] = None
+                continue
+            merged.setdefault(_cells(key, field), {})[name] = _default(field)
+    lines = [
+        (key, _owners(list(defaults), list(options)), _defaults(defaults), *rest)
+        for (key, *rest), defaults in sorted(merged.items(), key=lambda one: one[0][0].strip('`*').split('.'))
+    ]
+    table = _joined(['| key | of | default | accepted | meaning |', '|---|---|---|---|---|'], lines)
+    note = f'\nAccepted for old configs, without effect: {", ".join(unused)}.\n' if unused else ''
+    return table + note
 
 
-def _cells(key: str, field: Field, default: str) -> tuple[str, ...]:
-    accepted = dataclasses.replace(field, unit='').expected()
+def _owners(names: list[str], every: list[str]) -> str:
+    """Returns the classes that have an option: names of families, exceptions from them, and other classes."""
+    if len(names) == len(every):
+        return 'all'
+    left, texts = [*names], []
+    for base, members in {'all': every, **_families()}.items():
+        missing = [name for name in members if name not in left]
+        if len(members) > 3 and set(members) <= set(every) and len(missing) <= min(3, len(members) // 4):
+            left = [name for name in left if name not in members]
+            but = ', '.join(f'`{name}`' for name in missing)
+            texts.append((base if base == 'all' else f'`{base}`') + (f' (not {but})' if but else ''))
+    return ', '.join([*texts, *(f'`{name}`' for name in left)])
+
+
+def _cells(key: str, field: Field) -> tuple[str, ...]:
+    """Returns the key, the accepted values with their unit, and the meaning."""
+    accepted = re.sub(
+        r'( or None)? in ([\[(])(-?\d+), inf[\])]',
+        lambda found: f' {">=" if found[2] == "[" else ">"}{found[3]}{found[1] or ""}',
+        dataclasses.replace(field, unit='').expected(),
+    )
     return (
-        f'`{key}`',
-        default,
+        f'`{key}`{"*" if field.may_change else ""}',
+        f'{accepted} ({field.unit.replace(EITHER, "an interval")})' if field.unit else accepted,
         f'{field.doc} (reaches: {field.reaches})'.lstrip() if field.reaches else field.doc,
-        accepted,
-        field.unit,
-        'may change' if field.may_change else '',
     )
 
 

@@ -14,26 +14,23 @@ from rlframe.scores import interquartile_mean
 
 HEAD = """# Results
 
-This page shows what the shipped configs reach. A run trains a config with one seed to its budget of env steps, also past
-its goal, and `rlframe eval` then scores its best checkpoint on 100 episodes that training never saw, unless a note gives another number.
-All seeds of a row have the same budget.
+What the shipped configs reach. A run trains a config with one seed to its budget of env steps, also past its goal;
+`rlframe eval` then scores its best checkpoint on 100 episodes that training never saw. Notes name the exceptions.
 
 | column | meaning |
 |---|---|
-| mean | mean of the seeds' mean returns |
+| mean, worst | mean of the seeds' mean returns, and the lowest of them |
 | 95 % interval | of the mean, by bootstrap over the seeds: with three seeds, little more than their range |
 | IQM | interquartile mean of the episodes of all seeds |
-| published | mean return that others published for the env and the algorithm, mostly of a single run; **bold** if ours is below it, or takes more env steps; without one, what a random policy has, where it is known |
-| reached | first evaluation while training whose mean is at least the published one (without one: the stop value of the config) |
+| CPU seconds | of one run, imports and evaluations included, with one torch thread (median) |
+| published | mean return that others published for the env and the algorithm, mostly of a single run; **bold** if ours is below it, or takes more env steps; else the return of a random policy, if it is known |
 
-CPU seconds cover the whole process, imports and evaluations included, with one torch thread; wall seconds do, too, and other
-work on the machine makes them longer. With other versions of torch and numpy, the same seed gives other numbers. Configs of
-[parallel mode](parallel.md) ran with `-m parallel`. `python docs/make_results.py` writes this page; with names of configs, or
-`--all`, it first measures what is missing, and continues runs that were interrupted. In the pictures, dashed lines are the
-published means.
+With other versions of torch and numpy, the same seed gives other numbers. Configs of [parallel mode](parallel.md) ran with
+`-m parallel`. `python docs/make_results.py` writes this page from `results.json`, which has every run and its curve; with
+names of configs, or `--all`, it first measures what is missing. [Time to the published return](time_to_return.md) compares
+speeds.
 """
-TOTALS = '| config | mean | 95 % interval | IQM | seeds | env steps | CPU seconds | published |\n|---|---|---|---|---|---|---|---|'
-RUNS = '| config | seed | return | best evaluation | env steps | updates | CPU seconds | wall seconds | reached |\n|---|---|---|---|---|---|---|---|---|'
+TOTALS = '| config | mean | worst | 95 % interval | IQM | seeds | env steps | CPU seconds | published |\n|---|---|---|---|---|---|---|---|---|'
 
 
 def page(runs: Sequence[Run], rows: Mapping[str, Row]) -> str:
@@ -46,15 +43,12 @@ def page(runs: Sequence[Run], rows: Mapping[str, Row]) -> str:
             f'Measured with older settings, or only until the goal was reached: {", ".join(stale)}.',
             '',
         ]
-    parts += _shortfalls(groups, rows)
-    for env, names in by_env(groups, rows).items():
-        picture = f'![Returns of evaluations while training](curves/{slug(env)}.png)'
-        parts += [f'\n## {env}\n', f'{picture}\n', RUNS]
-        parts += [_one(rows[name], run) for name in names for run in groups[name]]
-        notes = [(_note(rows[name], groups[name]), name) for name in names]
-        parts += [f'\n`{name}`: {note}.' for note, name in notes if note]
-    machines = sorted({run['where'] for group in groups.values() for run in group})
-    return '\n'.join([*parts, '\n## Machines\n', *(f'- {machine}' for machine in machines), ''])
+    parts += [*_shortfalls(groups, rows), *_notes(groups, rows), '\n## Curves\n']
+    parts += [
+        'Returns of the evaluations during training, one line per seed; dashed lines are the published means.'
+    ]
+    parts += [f'\n![{env}](curves/{slug(env)}.png)' for env in by_env(groups, rows)]
+    return '\n'.join([*parts, '\n## Machines\n', *_machines(groups), ''])
 
 
 def by_env(groups: Mapping[str, Sequence[Run]], rows: Mapping[str, Row]) -> dict[str, list[str]]:
@@ -78,15 +72,6 @@ def interval(runs: Sequence[Run]) -> tuple[float, float] | None:
     return float(low), float(high)
 
 
-def reached(row: Row, run: Run) -> tuple[int, float] | None:
-    """Returns the env steps and seconds at which an evaluation first had the published mean, or the config's stop value."""
-    goal = row.published.mean if row.published else row.sections[0]['env'].get('stop_value')
-    if goal is None or 'times' not in run:
-        return None
-    points = zip(run['curve'], run['times'], strict=True)
-    return next(((step, seconds) for (step, mean), seconds in points if mean >= goal), None)
-
-
 def _total(row: Row, runs: Sequence[Run]) -> str:
     mean = fmean(run['mean'] for run in runs)
     ends = interval(runs)
@@ -102,6 +87,7 @@ def _total(row: Row, runs: Sequence[Run]) -> str:
     cells = (
         _link(row),
         number(mean),
+        number(min(run['mean'] for run in runs), mean),
         between,
         iqm,
         f'{len(runs)}',
@@ -121,13 +107,34 @@ def _steps(row: Row, runs: Sequence[Run]) -> str:
 
 
 def _shortfalls(groups: Mapping[str, Sequence[Run]], rows: Mapping[str, Row]) -> list[str]:
-    """Returns the rows below their published mean, with the reasons."""
-    lines = []
-    for name, runs in groups.items():
-        row = rows[name]
-        if lack := shortfall(row, fmean(run['mean'] for run in runs)):
-            lines.append(f'- {_link(row)}: {lack}. {row.why}'.rstrip())
-    return ['## Below published results\n', *lines] if lines else []
+    """Returns the reasons of rows that are below their published mean, each with its rows."""
+    below = [
+        rows[name]
+        for name, runs in groups.items()
+        if shortfall(rows[name], fmean(run['mean'] for run in runs))
+    ]
+    reasons = [(row.why, row.name) for row in below if row.why]
+    return ['## Below published results\n', *_listed(reasons)] if reasons else []
+
+
+def _notes(groups: Mapping[str, Sequence[Run]], rows: Mapping[str, Row]) -> list[str]:
+    """Returns how rows were measured that were not measured as the head of the page says."""
+    notes = [(note, name) for name, runs in groups.items() for note in _note(rows[name], runs)]
+    return ['\n## Notes\n', *_listed(notes)] if notes else []
+
+
+def _listed(notes: Sequence[tuple[str, str]]) -> list[str]:
+    """Returns one line per note, with the names of all its rows."""
+    names: dict[str, list[str]] = {}
+    for note, name in notes:
+        names.setdefault(note, []).append(f'`{name}`')
+    return [f'- {", ".join(of)}: {note.removesuffix(".")}.' for note, of in names.items()]
+
+
+def _machines(groups: Mapping[str, Sequence[Run]]) -> list[str]:
+    """Returns the machines, versions and dates of all runs."""
+    places = [run['where'].split('; ') for group in groups.values() for run in group]
+    return [f'- {"; ".join(sorted(set(texts)))}' for texts in zip(*places, strict=False)]
 
 
 def shortfall(row: Row, mean: float) -> str:
@@ -143,31 +150,16 @@ def shortfall(row: Row, mean: float) -> str:
     return ', and '.join(lack)
 
 
-def _one(row: Row, run: Run) -> str:
-    score = f'{number(run["mean"])} +- {number(run["std"], run["mean"])}'
-    found = reached(row, run)
-    cells = (
-        _link(row),
-        f'{run["seed"]}',
-        score,
-        number(run['best']),
-        f'{run["env_steps"]:,}',
-        f'{run["updates"]:,}',
-        f'{run["cpu_seconds"]:,.0f}' if 'cpu_seconds' in run else '',
-        f'{run["seconds"]:,.0f}',
-        f'{found[0]:,} env steps, {found[1]:,.0f} s' if found else '',
+def _note(row: Row, runs: Sequence[Run]) -> list[str]:
+    """Returns how a row was measured, if not as the head of the page says."""
+    notes = (
+        [f'`{row.config}` with {" ".join(f"`{text}`" for text in row.overrides)}'] if row.overrides else []
     )
-    return f'| {" | ".join(cells)} |'
-
-
-def _note(row: Row, runs: Sequence[Run]) -> str:
-    """Returns what else is to be known about a row."""
-    notes = [f'{row.config} with {" ".join(f"`{text}`" for text in row.overrides)}'] if row.overrides else []
     if row.episodes != 100:
         notes.append(f'scored on {row.episodes:,} episodes')
     if row.ends_at_goal:
         notes.append('ended at its goal')
-    return '; '.join([*notes, *sorted({run['note'] for run in runs if 'note' in run})])
+    return [*notes, *sorted({f'a seed {run["note"]}' for run in runs if 'note' in run})]
 
 
 def _link(row: Row) -> str:

@@ -48,6 +48,8 @@ class ConfigError(RLFrameError, ValueError):
     """An invalid config file, key or command-line override."""
 
     exit_code = 2
+    is_unknown_key = False
+    """Whether it is about a key that nothing declares."""
 
 
 class ConfigErrors(ConfigError):  # noqa: N818  the plural is its name: it holds several ConfigErrors

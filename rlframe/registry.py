@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import logging
+import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib import metadata
@@ -122,6 +123,19 @@ def import_modules(names: Sequence[str]) -> None:
             ) from error
 
 
+def import_named(tree: dict[str, Any]) -> None:
+    """Imports the modules that a config and its sections name in ``import_names``.
+
+    Raises:
+        ConfigError: If one does not exist.
+    """
+    for name, value in dict.items(tree):  # the values of a config count as unread
+        if name == 'import_names':
+            import_modules(value or [])
+        elif isinstance(value, dict):
+            import_named(value)
+
+
 def with_type(cfg: Mapping[str, Any], key: str) -> Mapping[str, Any]:
     """Returns a section whose type may lie under a key of DI-engine, such as ``learner_type``, with ``type``."""
     if key not in cfg:
@@ -137,10 +151,18 @@ class Registry(Generic[T]):
         kind: What the names stand for, in words, for errors.
         builtin: Maps each built-in name to the module that registers it.
         interface: ``module:Class`` of the interface that the classes implement, if any.
+        takes_paths: Whether ``module:Class`` is a name as well. Only for kinds that a foreign config is checked for before
+            any name in it is looked up.
     """
 
-    def __init__(self, kind: str, builtin: Mapping[str, str] | None = None, interface: str = '') -> None:
-        self.kind, self.interface = kind, interface
+    def __init__(
+        self,
+        kind: str,
+        builtin: Mapping[str, str] | None = None,
+        interface: str = '',
+        takes_paths: bool = False,
+    ) -> None:
+        self.kind, self.interface, self._takes_paths = kind, interface, takes_paths
         self._builtin = dict(builtin or {})
         self._classes: dict[str, type[T]] = {}
 
@@ -243,6 +265,8 @@ class Registry(Generic[T]):
             module = importlib.import_module(self._builtin[name])
             if name not in self._classes:
                 raise RegistryError(f'{module.__name__} does not register the {self.kind} {name!r}')
+        if name not in self._classes and self._takes_paths and ':' in name:
+            return self._class_at(name)
         if name not in self._classes:
             PLUGINS.load()
         if name not in self._classes:
@@ -253,6 +277,16 @@ class Registry(Generic[T]):
                 remedy='Is the module that registers it named in import_names?',
             )
         return self._classes[name]
+
+    def _class_at(self, path: str) -> type[T]:
+        """Returns the class at ``module:Class``."""
+        module, _, name = path.partition(':')
+        import_modules([module])
+        found: Any = getattr(sys.modules[module], name, None)
+        if not isinstance(found, type):
+            known = [each for each, value in vars(sys.modules[module]).items() if isinstance(value, type)]
+            raise RegistryError(f'no class {name!r} in the module {module!r}.{nearest(name, known)}')
+        return found
 
     def check_interface(self, name: str) -> None:
         """Checks that a class has all methods of its interface; built-in classes are not checked.
@@ -274,8 +308,10 @@ class Registry(Generic[T]):
                 remedy=f'docs/interfaces.md and help({module}.{interface_name}) say what each has to do.',
             )
 
-    def get_cls(self, cfg: Mapping[str, Any]) -> type[T]:
-        """Returns the class named by ``cfg.type``, after importing ``cfg.import_names``."""
+    def get_cls(self, cfg: Mapping[str, Any] | str) -> type[T]:
+        """Returns the class named by ``cfg``, or by ``cfg.type`` after importing ``cfg.import_names``."""
+        if isinstance(cfg, str):
+            return self.get(cfg)
         import_modules(cfg.get('import_names') or [])
         if 'type' not in cfg:
             raise RegistryError(f"the config of a {self.kind} needs a 'type'; one of {self.names()}")
@@ -292,7 +328,7 @@ class Registry(Generic[T]):
         Raises:
             InterfaceError: If the class lacks methods of its interface.
         """
-        cls = self.get(cfg) if isinstance(cfg, str) else self.get_cls(cfg)
+        cls = self.get_cls(cfg)
         self.check_interface(cfg if isinstance(cfg, str) else cfg['type'])
         return cls(*args, **kwargs)
 
@@ -365,6 +401,7 @@ POLICY_REGISTRY: Registry[Policy] = Registry(
         sac_discrete='sac_discrete',
         bc='bc',
     ),
+    takes_paths=True,
 )
 """Policies."""
 MODEL_REGISTRY: Registry[nn.Module] = Registry(
@@ -375,6 +412,7 @@ MODEL_REGISTRY: Registry[nn.Module] = Registry(
         actor_critic='actor_critic recurrent_actor_critic actor',
         qac='recurrent_qac qac',
     ),
+    takes_paths=True,
 )
 """Networks of policies."""
 SERIAL_COLLECTOR_REGISTRY: Registry[ISerialCollector] = Registry(

@@ -109,7 +109,7 @@ OPTIONS = {
         error='ResourceError',
     ),
     '68 episodes': option('env.n_evaluator_episode=0', 'env.n_evaluator_episode', 'got 0', '[1, inf)'),
-    '68 stop': option('env.stop_value=high', 'env.stop_value', "'high'", 'float'),
+    '68 stop': option('env.stop_value=high', 'env.stop_value', "'high'", 'a number'),
     '69 flag': Case('', (*DQN, '--bogus'), ('usage: rlframe', 'unrecognized arguments: --bogus')),
     '69 no config': Case('', ('train',), ('usage: rlframe train', '-c/--config')),
     'wrappers': option("env.wrappers=[dict(type='Flat')]", 'env.wrappers', "'Flat'", 'gymnasium.wrappers'),

@@ -258,10 +258,13 @@ RUNS_CODE = {
         'envs/worker_pool.py',
         'backend/actor.py',
         'backend/pool.py',
-        'pipeline/learner_aggregator.py',  # from the stdin that its parent holds
-        'parallel/roles.py',  # from the stdin that its parent holds
-        'app/seeds.py',
+        'utils/serialize.py',
     ),
+    'from_parent': (
+        'pipeline/learner_aggregator.py',
+        'parallel/roles.py',
+        'app/seeds.py',
+    ),  # that holds their stdin
     'torch.load': (),
     'yaml.load': (),
 }

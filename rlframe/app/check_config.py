@@ -12,9 +12,8 @@ from rlframe.config.schema import ExperimentConfig
 from rlframe.errors import ConfigError, ConfigErrors, ConfigWarning
 from rlframe.pipeline import build, memory_needs
 from rlframe.pipeline.saying import row, space_text
-from rlframe.registry import import_modules
 from rlframe.run.progress import BUDGETS, set_budgets
-from rlframe.scores import exact_text
+from rlframe.scores import exact_text, goal_of
 
 if TYPE_CHECKING:
     from rlframe.data.timestep import EnvSpec
@@ -55,7 +54,7 @@ def _buffer_text(buffer: Facts | None) -> str:
 def _end(budget: Facts) -> str:
     units = {'max_env_step': 'env steps', 'max_train_iter': 'train iterations'}
     limits = [f'after {budget[key]:,} {unit}' for key, unit in units.items() if budget[key] is not None]
-    if budget['stop_value'] is not None:
+    if goal_of(budget['stop_value']) is not None:
         limits.append(f'at a mean return of {exact_text(budget["stop_value"])}')
     return ', or '.join(limits) or 'never by itself: set max_env_step, max_train_iter or env.stop_value'
 
@@ -120,7 +119,6 @@ def _add_facts_of_env(found: dict[str, Any], cfg: ExperimentConfig) -> None:
         ConfigError: If the env cannot be created, the policy cannot act in it, or the replay buffer does not fit.
         ConfigErrors: If several of these are so.
     """
-    import_modules(cfg.import_names)
     spec = build.make_factory(cfg).spec
     errors: list[ConfigError] = []
     for check in (build.check_policy, memory_needs.check_memory):

@@ -20,7 +20,7 @@ from rlframe.registry import (
     nearest_name,
 )
 from rlframe.utils.field import REQUIRED, Field, to_plain
-from rlframe.utils.synonyms import SYNONYMS, by_last_part
+from rlframe.utils.synonyms import SYNONYMS, by_last_part, hint_of
 
 SECTIONS = {'model': 'policy.model'} | {part.name: part.key for part in ALL_COMPONENTS}
 """Kind of component to its section in a config; learner hooks have no section."""
@@ -223,7 +223,11 @@ def text_of(found: Facts, width: int) -> str:
         return component_text(found['component'], width)
     options, lines = found['options'], []
     if found['how'] == 'synonym':
-        lines += [f'{found["asked"]} is called {" or ".join(o["key"] for o in options)} here.', '']
+        hints = {option['key']: hint_of(found['asked'], [option['key']]) for option in options}
+        alike = [key for key, hint in hints.items() if not hint.startswith('Instead')]
+        said = [f'{found["asked"]} is called {" or ".join(alike)} here.'] if alike else []
+        said += [hint for key, hint in hints.items() if key not in alike]
+        lines += [*wrapped(' '.join(said), 0, width), '']
     if found['how'] == 'section':
         lines += [f'{found["asked"]} is a section of {len(options)} options:', '']
     if len(options) > MOST_IN_FULL:

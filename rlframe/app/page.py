@@ -25,6 +25,7 @@ from rlframe.app.figure import INSTALL, can_draw, curves_figure, svg_of
 from rlframe.app.run_files import SCORE, RunFiles, is_run, not_a_run
 from rlframe.config.trust import known_options
 from rlframe.errors import CheckpointError, ExperimentDirError, RLFrameError
+from rlframe.run.checkpoint_files import open_regular
 from rlframe.run.progress import KINDS
 from rlframe.run.read_checkpoint import open_checkpoint
 from rlframe.run.run_folder import LOG
@@ -230,9 +231,9 @@ def warnings_of(folder: Path) -> list[tuple[str, str]]:
 def _in_log(folder: Path, pattern: re.Pattern[str]) -> list[tuple[str, ...]]:
     """Returns the groups of the lines at the end of a run's log that match."""
     try:
-        with open(folder / LOG, 'rb') as file:
+        with open_regular(folder / LOG) as file:
             file.seek(max(0, os.fstat(file.fileno()).st_size - LOG_BYTES))
             text = file.read(LOG_BYTES).decode('utf-8', 'replace')
-    except OSError:
+    except CheckpointError:
         return []
     return [found.groups() for line in text.splitlines() if (found := pattern.match(line))]

@@ -22,7 +22,7 @@ from rlframe.pipeline.training import run_shown, run_until
 from rlframe.run.exit_guard import Interrupt
 from rlframe.run.manifest import read_manifest
 from rlframe.run.progress import Progress, evaluation_of
-from rlframe.run.read_checkpoint import OpenCheckpoint, open_checkpoint
+from rlframe.run.read_checkpoint import OpenCheckpoint, emergencies, open_checkpoint
 from rlframe.scores import number_text
 from rlframe.utils.seed import preserved_rng
 
@@ -59,6 +59,7 @@ class Run:
         model: A network that replaces the one named in the config.
         trust: Whether the config of a foreign run may import code, open files and start programs.
         hooks: Hooks of the run beside those of the config: objects of ``RunHook``, or functions.
+        failed: An emergency checkpoint in the folder, to resume from it in place of the newest checkpoint.
     """
 
     def __init__(
@@ -69,10 +70,11 @@ class Run:
         model: Any = None,
         trust: bool = False,
         hooks: Any = (),
+        failed: Path | None = None,
     ) -> None:
         self.config = cfg
         """The compiled config."""
-        self._model, self._trust, self._hooks = model, trust, hooks
+        self._model, self._trust, self._hooks, self._failed = model, trust, hooks, failed
         self.progress_shown = True
         """Whether ``train`` and ``resume`` show the progress if they are not told otherwise."""
         self._pipeline: SerialPipeline | ParallelPipeline | None = None
@@ -280,7 +282,14 @@ class Run:
             return best
         if isinstance(self._pipeline, SerialPipeline):
             self._pipeline.checkpoints.save_latest()
-        return latest
+        return self._emergency() or latest
+
+    def _emergency(self) -> Path | None:
+        """Returns the checkpoint of an error that the run resumes from: the user named it, or there is no other."""
+        has_other = self._pipeline is not None or (self.folder / 'ckpt' / 'latest').exists()
+        if self._failed is not None or has_other:
+            return self._failed
+        return next(iter(emergencies(self.folder)), None)
 
     def _opened(self) -> SerialPipeline | ParallelPipeline:
         """Returns the pipeline; a run that was closed continues from its newest checkpoint."""
@@ -290,8 +299,10 @@ class Run:
         return self._pipeline
 
     def _reopen(self, changes: Mapping[str, Any]) -> None:
-        found = find_resumption(self.folder, config.split_config(self.config), overrides=changes)
+        start = self._emergency() or self.folder
+        found = find_resumption(start, config.split_config(self.config), overrides=changes)
         self._open(found.cfg, found.folder, found.saved)
+        self._failed = None
 
     def _open(
         self,

@@ -13,12 +13,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rlframe import config
+from rlframe.config.compile import user_tree
 from rlframe.config.schema import ExperimentConfig
 from rlframe.errors import ConfigError
 from rlframe.export.artifact import compiled_again, played_policy, saved_config
 from rlframe.pipeline import build
 from rlframe.pipeline.saying import count_of
-from rlframe.registry import SERIAL_EVALUATOR_REGISTRY
+from rlframe.registry import SERIAL_EVALUATOR_REGISTRY, import_named
 from rlframe.run.film import FilmFolder, check_encoder
 from rlframe.run.read_checkpoint import OpenCheckpoint, open_checkpoint
 from rlframe.scores import Interval, interval_of, number_text
@@ -182,7 +183,7 @@ def played_config(opened: OpenCheckpoint, request: Request) -> ExperimentConfig:
         ConfigError: If it cannot be used, or is that of a foreign run and reaches beyond it.
     """
     data = saved_config(opened, request.trust, request.overrides, request.env, config.as_played)
-    return compiled_again(_with_episodes(data), request.overrides)
+    return compiled_again(_with_episodes(data, request), request.overrides, opened.manifest)
 
 
 def _film_or_not(cfg: ExperimentConfig, request: Request) -> None:
@@ -197,9 +198,11 @@ def _film_or_not(cfg: ExperimentConfig, request: Request) -> None:
         os.environ.setdefault('SDL_VIDEODRIVER', 'dummy')  # pygame draws into memory; no display is needed
 
 
-def _with_episodes(data: Mapping[str, Any]) -> Mapping[str, Any]:
+def _with_episodes(data: Mapping[str, Any], request: Request) -> Mapping[str, Any]:
     """Returns a config pair whose evaluator plays episodes, even if that of the run scored its policy on data."""
-    chosen = {'type': 'interaction', **config.section_at(data['create_config'], ('evaluator',))}
+    tree = user_tree(data['main_config'], data['create_config'], request.overrides)[0]
+    import_named(tree)
+    chosen = {'type': 'interaction', **config.section_at(tree, ('policy', 'eval', 'evaluator'))}
     if SERIAL_EVALUATOR_REGISTRY.get_cls(chosen).scores_returns:
         return data
     data = copy.deepcopy(dict(data))

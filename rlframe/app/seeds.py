@@ -25,7 +25,7 @@ from rlframe.run.child_process import ChildProcess
 from rlframe.run.exit_guard import exits_as_errors
 from rlframe.run.machine import usable_cores
 from rlframe.run.run_folder import home_of_runs, new_folder
-from rlframe.utils.serialize import from_bytes, to_bytes
+from rlframe.utils.serialize import from_parent, to_child
 
 if TYPE_CHECKING:
     from rlframe.config.schema import ExperimentConfig
@@ -138,7 +138,7 @@ def train_seeds(
     build.check_policy(cfgs[0], build.make_factory(cfgs[0]).spec)
     at_a_time = jobs or max(usable_cores() // cfgs[0].num_threads, 1)
     place = None if home is None else str(home_of_runs(home))
-    data = [to_bytes((cfg, resume, place), 'config') for cfg in cfgs]
+    data = [to_child((cfg, resume, place), 'config') for cfg in cfgs]
     return _Team(seeds, data, at_a_time).train(on_change, should_stop)
 
 
@@ -226,9 +226,9 @@ def main() -> None:
     from rlframe.pipeline.training import run_until
 
     stopped: list[int] = []
-    cfg, resumes, place = from_bytes(sys.stdin.buffer.read())
     signal.signal(signal.SIGTERM, lambda number, _: stopped.append(number))
     try:
+        cfg, resumes, place = from_parent(sys.stdin.buffer.read())
         with exits_as_errors(), _pipeline(cfg, resumes, place) as pipeline:
             last = monotonic()
 

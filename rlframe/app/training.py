@@ -12,8 +12,8 @@ from easydict import EasyDict
 
 from rlframe import config
 from rlframe.app.run import Run
-from rlframe.config.compile import merge, parse_overrides
-from rlframe.config.components import set_path
+from rlframe.config.compile import merge, user_tree
+from rlframe.config.components import section_at, value_at
 from rlframe.config.schema import ExperimentConfig
 from rlframe.data.observation import ACTION_MASK, check_maskable, fields_of, plain_parts
 from rlframe.data.timestep import EnvSpec
@@ -23,30 +23,34 @@ from rlframe.export.artifact import compiled_again, saved_config
 from rlframe.pipeline.memory_needs import row_nbytes
 from rlframe.policy.parts.fit import check_fit, fitting
 from rlframe.policy.parts.tensor_acting import changed_methods
-from rlframe.registry import POLICY_REGISTRY
-from rlframe.run.read_checkpoint import open_checkpoint
+from rlframe.registry import POLICY_REGISTRY, import_named
+from rlframe.run.read_checkpoint import EMERGENCY, open_checkpoint
 from rlframe.run.run_folder import chosen_folder
+from rlframe.utils.field import REQUIRED, Field, Options
 
 if TYPE_CHECKING:
     from gymnasium import Space
 
     from rlframe.envs.base_env import EnvFactory
 
+Overrides = Sequence[str] | Mapping[str, Any]
 Settings = dict[str, Any]
 """Options of a section."""
 
 ON_POLICY_STEPS, OFF_POLICY_STEPS = 1_000_000, 200_000
 """Budgets in env steps: learning from a replay buffer needs fewer env steps, and more time for each."""
-EVALUATIONS, LEAST_STEPS = 40, 1000
-"""Evaluations within a budget, and the fewest env steps between two: in a shorter run they would take longer than training."""
+EVALUATIONS, FIRST_STEPS, GROWTH = 25, (200, 1000), 10
+"""Evaluations within a budget, the fewest and most env steps between the first ones, and what share of the steps so far, in
+percent, lies between later ones: a run that is solved early has as many points as a long one, and a long one spends at
+most a tenth of its time on them."""
 LONGEST_EPISODE = 3_000
 """Longest evaluated episode of an env without a time limit, in env steps: a policy may walk in circles there."""
 BUFFER_SIZE, BUFFER_BYTES = 100_000, 2 * 2**30
 """Largest replay buffer: in transitions, and in bytes for transitions with images."""
 SHAPING = ('kwargs', 'wrappers', 'frame_stack', 'action_mask')
 """Options of an env that change its observations and actions."""
-GAMES = 64
-"""Games of a round of an on-policy policy."""
+GAMES, GAME_STEPS = 64, 250
+"""Games of a round of an on-policy policy, and env steps of the budget for each: a game of Go of 9 x 9 takes some 120."""
 GRID_SIDE = 16
 """Images of integers with shorter sides than this are grids of symbols: to be read as vectors of numbers."""
 
@@ -56,6 +60,8 @@ class Facts(NamedTuple):
 
     spec: EnvSpec
     """Its spaces."""
+    steps: int
+    """Env steps that the policy has."""
     has_numbers: bool
     """Whether a part of its observations are real numbers."""
     is_tabular: bool
@@ -83,7 +89,7 @@ def starting_config(
             ``pettingzoo:ID``), ``module:Id``, ``module:Class``, a class or a function that returns an env.
         policy: Name of the policy, in any case; None: one that suits the action space.
         options: Further options of the section ``env``, such as ``kwargs``, ``wrappers`` and ``frame_stack``.
-        max_env_step: The budget that the user gives; evaluations are spread over it if it is smaller than the default.
+        max_env_step: The budget that the user gives; evaluations and exploration fit into it if it is smaller than the default.
         manager: Name of the env manager; None: one that suits the env.
 
     Returns:
@@ -107,22 +113,20 @@ def starting_config(
     name = default_policy(spec) if policy is None else POLICY_REGISTRY.spelled(policy)
     kind = POLICY_REGISTRY.get(name)
     _check(name, kind, spec)
-    facts, fields = _facts(spec), kind.config_fields()
-    family = next((base for base in kind.__mro__ if base.__name__ in FAMILIES), object)
-    settings = _of_atoms(fields) | (FAMILIES[family.__name__](facts) if family is not object else {})
-    variations = kind.__mro__[: kind.__mro__.index(family)]
-    for base in reversed(variations):  # whose defaults are what they are
-        merge(settings, vars(base).get('config', {}))
-    on_policy, manager, collector = bool(fields['on_policy'].default), world.manager or 'base', 'sample'
+    fields = kind.config_fields()
+    on_policy = bool(fields['on_policy'].default)
+    budget = ON_POLICY_STEPS if on_policy else OFF_POLICY_STEPS
+    steps = int(min(budget, max_env_step)) if isinstance(max_env_step, int | float) else budget
+    facts = _facts(spec, steps)
+    settings = _settings_of(kind, facts)
+    manager, collector = world.manager or 'base', 'sample'
     gives_tensors = getattr(factory, 'gives_tensors', False)
     if factory.only_vector:
         manager = 'torch_vector' if gives_tensors else 'gym_vector'
     if gives_tensors and hasattr(kind, '_get_tensor_mode') and not changed_methods(kind):
         collector, settings['normalize_obs'] = 'tensor', False
-    budget = ON_POLICY_STEPS if on_policy else OFF_POLICY_STEPS
-    least = int(min(budget, max_env_step)) if isinstance(max_env_step, int | float) else budget
-    steps = max(min(max(least // EVALUATIONS, LEAST_STEPS), least), 1)
-    settings['eval'] = dict(evaluator=dict(eval_freq=f'{steps} env steps'))
+    first = max(min(FIRST_STEPS[1], max(steps // EVALUATIONS, FIRST_STEPS[0]), steps), 1)
+    settings['eval'] = dict(evaluator=dict(eval_freq=f'{first} env steps, later {GROWTH} %'))
     if spec.max_episode_steps is None:
         settings['eval']['evaluator']['max_episode_len'] = LONGEST_EPISODE
     main: Settings = dict(
@@ -130,7 +134,7 @@ def starting_config(
         max_env_step=budget,
         env=dict(
             env_id=world.env_id,
-            **dict(collector_env_num=8, evaluator_env_num=10, n_evaluator_episode=20) | section,
+            **dict(collector_env_num=8, evaluator_env_num=10, n_evaluator_episode=10) | section,
         ),
         policy=settings,
     )
@@ -146,7 +150,7 @@ def starting_config(
         collector=dict(type=collector),
     )
     if spec.player_num > 1:
-        _play_against_oneself(settings, create, on_policy)
+        _play_against_oneself(settings, create, on_policy, steps)
     if not on_policy:
         priority = fields.get('priority')
         replay = 'advanced' if priority is not None and priority.default else 'naive'
@@ -154,23 +158,59 @@ def starting_config(
     return EasyDict(main), EasyDict(create)
 
 
-def _play_against_oneself(settings: Settings, create: Settings, on_policy: bool) -> None:
+def _settings_of(kind: Any, facts: Facts) -> Settings:
+    """Returns the settings of a policy class: those of its family, with the defaults by which it differs from that."""
+    fields = kind.config_fields()
+    builtin: Any = next(base for base in kind.__mro__ if base.__module__.startswith('rlframe.'))
+    family = next((base for base in builtin.__mro__ if base.__name__ in FAMILIES), object)
+    settings = _of_atoms(fields) | (FAMILIES[family.__name__](facts) if family is not object else {})
+    for base in reversed(builtin.__mro__[: builtin.__mro__.index(family)]):
+        merge(settings, vars(base).get('config', {}))
+    if builtin is not kind:
+        merge(settings, _changed(fields, builtin.config_fields()))
+    return settings
+
+
+def _changed(fields: Options, before: Options) -> Settings:
+    """Returns the options that a policy of the user has in addition to a built-in one, or with other defaults."""
+    found: Settings = {}
+    for name, field in fields.items():
+        old = before.get(name)
+        if isinstance(field, dict):
+            below = _changed(field, old if isinstance(old, dict) else {})
+            found |= {name: below} if below else {}
+        elif field.default is not REQUIRED and (not isinstance(old, Field) or old.default != field.default):
+            found[name] = field.default
+    return found
+
+
+def _play_against_oneself(settings: Settings, create: Settings, on_policy: bool, budget: int) -> None:
     """Lets one policy move for all players of a game, and measures it against random moves."""
     create['collector'] = dict(type='episode_1v1' if on_policy else 'sample_1v1')
     create['evaluator'] = dict(type='battle_interaction')
     settings['eval']['evaluator']['opponent'] = 'random'
     if on_policy:  # whole games, as players may make different numbers of moves
-        settings['collect'] |= dict(n_sample=None, n_episode=GAMES, collector=dict(get_train_sample=True))
+        games = max(min(GAMES, budget // GAME_STEPS), 1)
+        settings['collect'] |= dict(n_sample=None, n_episode=games, collector=dict(get_train_sample=True))
 
 
-def env_options(overrides: Sequence[str]) -> dict[str, Any]:
-    """Returns the overrides of a command line that change the observations or actions of an env, as options of its section."""
-    found: dict[str, Any] = {}
-    for key, value in parse_overrides(overrides).items():
-        first, *path = key.split('.')
-        if first == 'env' and path and path[0] in SHAPING:
-            set_path(found, path, value)
-    return found
+def env_options(overrides: Overrides) -> dict[str, Any]:
+    """Returns the overrides that change the observations or actions of an env, as options of its section.
+
+    The modules that overrides name are imported, as they may register it.
+    """
+    tree = user_tree({}, {}, overrides)[0]
+    import_named(tree)
+    return {name: value for name, value in section_at(tree, ('env',)).items() if name in SHAPING}
+
+
+def overridden_start(
+    env: Any, policy: str | None, overrides: Overrides, max_env_step: int | None = None
+) -> tuple[EasyDict, EasyDict]:
+    """Returns the starting config of an env for overrides, which have yet to be laid over it."""
+    options, tree = env_options(overrides), user_tree({}, {}, overrides)[0]
+    manager, kind = (value_at(tree, key) for key in ('env.manager.type', 'policy.type'))
+    return starting_config(env, policy or kind, options, max_env_step or tree.get('max_env_step'), manager)
 
 
 def default_policy(spec: EnvSpec) -> str:
@@ -240,7 +280,7 @@ def _is_readable(space: Space[Any]) -> bool:
     return kinds <= {'Box', 'Discrete', 'MultiDiscrete', 'MultiBinary'}
 
 
-def _facts(spec: EnvSpec) -> Facts:
+def _facts(spec: EnvSpec, steps: int) -> Facts:
     parts = fields_of(spec.observation_space).items()
     own = [part for name, part in parts if name != ACTION_MASK] or [spec.observation_space]
     boxes = [leaf for part in own for _, leaf in plain_parts(part) if type(leaf).__name__ == 'Box']
@@ -248,6 +288,7 @@ def _facts(spec: EnvSpec) -> Facts:
     grids = [box for box in images if np.issubdtype(box.dtype, np.integer) and _side(box) < GRID_SIDE]
     return Facts(
         spec,
+        steps,
         has_numbers=any(np.issubdtype(box.dtype, np.floating) for box in boxes),
         is_tabular=not boxes,
         has_grid=bool(grids) and len(grids) == len(images),
@@ -287,7 +328,7 @@ def _ppo(facts: Facts) -> Settings:
             value_norm=True,  # for rewards of any size
             entropy_weight=0.0 if is_continuous else bonus,
         ),
-        collect=dict(n_sample=2048, discount_factor=0.99, gae_lambda=0.95),
+        collect=dict(n_sample=2048 if is_continuous else 1024, discount_factor=0.99, gae_lambda=0.95),
     )
 
 
@@ -307,7 +348,7 @@ def _dqn(facts: Facts) -> Settings:
         learn=dict(update_per_collect=4, batch_size=128, learning_rate=1e-3, target_update_freq=100),
         collect=dict(n_sample=8),
         other=dict(
-            eps=dict(type='linear', start=1.0, end=0.05, decay=OFF_POLICY_STEPS // 10),
+            eps=dict(type='linear', start=1.0, end=0.05, decay=max(facts.steps // 10, 1)),
             replay_buffer=dict(replay_buffer_size=facts.buffer_size),
         ),
     )
@@ -319,7 +360,7 @@ def _pqn(facts: Facts) -> Settings:
         model=_encoder(facts, [128, 128]),
         learn=dict(epoch_per_collect=4, batch_size=256, learning_rate=1e-3),
         collect=dict(n_sample=1024),
-        other=dict(eps=dict(type='linear', start=1.0, end=0.05, decay=ON_POLICY_STEPS // 5)),
+        other=dict(eps=dict(type='linear', start=1.0, end=0.05, decay=max(facts.steps // 5, 1))),
     )
 
 
@@ -428,7 +469,7 @@ def open_run(
     """Opens the run of an existing folder, to evaluate, plot or resume it.
 
     Args:
-        folder: The run folder.
+        folder: The run folder, or an emergency checkpoint of the run to resume from.
         env: The env again, if it was passed as a class or a function.
         model: The network again, if one was passed.
         trust: Whether the config of a foreign run may import code, open files and start programs.
@@ -440,8 +481,9 @@ def open_run(
         ConfigError: If the env has to be passed again.
     """
     opened = open_checkpoint(Path(folder).expanduser())
-    cfg = compiled_again(saved_config(opened, trust, env=env))
-    return Run(cfg, opened.path.parent.parent, model=model, trust=trust, hooks=hooks)
+    cfg = compiled_again(saved_config(opened, trust, env=env), manifest=opened.manifest)
+    failed = opened.path if opened.path.name.startswith(EMERGENCY) else None
+    return Run(cfg, opened.path.parent.parent, model=model, trust=trust, hooks=hooks, failed=failed)
 
 
 def _begun(cfg: ExperimentConfig, model: Any, folder: str | Path | None, hooks: Any) -> Run:
@@ -477,8 +519,7 @@ def _pair(
             'nothing to train', where='train', remedy="train('cartpole_dqn') or train(env='CartPole-v1')."
         )
     if given is None:
-        shaping = {name: overrides[f'env.{name}'] for name in SHAPING if f'env.{name}' in overrides}
-        return starting_config(env, policy, shaping, overrides.get('max_env_step'))
+        return overridden_start(env, policy, overrides)
     if policy is not None:
         raise ConfigError(
             'the config names its policy already',

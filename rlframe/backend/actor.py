@@ -17,7 +17,8 @@ from rlframe.data.faces import acting_of
 from rlframe.data.timestep import Array
 from rlframe.errors import ActorFailedError, RLFrameError
 from rlframe.parallel.transport.payload import pack, unpack
-from rlframe.utils.seed import component_rng, global_rng_state, set_global_rng_state
+from rlframe.utils.lazy import torch
+from rlframe.utils.seed import component_rng, global_rng_state, layer_seed, set_global_rng_state
 from rlframe.utils.serialize import from_bytes, register_components, to_bytes
 from rlframe.worker.collector.rollout import Counts, collect_counted, numbered
 
@@ -252,10 +253,13 @@ class CollectorActor(RemoteActor):
 
 
 def reseed(face: Any, seed: int, rank: int) -> None:
-    """Sets a policy's generator to its initial state for this seed and rank."""
+    """Sets a policy's generators to states that depend on this seed and rank alone."""
     acting = acting_of(face)
     if acting is not None:
-        acting.load_state(acting.state() | {'rng': component_rng(seed, 'policy', rank).bit_generator.state})
+        state = acting.state() | {'rng': component_rng(seed, 'policy', rank).bit_generator.state}
+        if 'generator' in state:
+            state['generator'] = torch.tensor([layer_seed(seed, rank)])  # which seeds it
+        acting.load_state(state)
     face.reset(None)
 
 

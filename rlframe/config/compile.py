@@ -25,6 +25,7 @@ from rlframe.config.components import (
     hook_errors,
     hook_parts,
     is_parallel,
+    own_modules,
     plain_type,
     section_at,
     set_path,
@@ -146,6 +147,8 @@ def compile_config(  # noqa: PLR0913  # DI-engine's users call it with create_cf
     if values['seed'] is None:
         values['seed'] = secrets.randbelow(2**32)
         logging.getLogger('rlframe.config').info('seed %d was drawn at random', values['seed'])
+    more = [module for module in own_modules(values) if module not in values['import_names']]
+    values['import_names'] = [*values['import_names'], *more]  # a script may have imported them itself
     defaults = dict(declared_values(check_values({}, options)[0], options))
     user_keys = [k for k, _ in declared_values(tree, options) if not _same(known[k], defaults[k])]
     may_change = {key: value_at(options, key).may_change for key in known}

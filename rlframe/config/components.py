@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+import importlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from rlframe.config.schema import (
@@ -29,13 +31,18 @@ from rlframe.errors import ConfigError, InterfaceError, RegistryError
 from rlframe.registry import (
     BACKEND_REGISTRY,
     COMMANDER_REGISTRY,
+    EVAL_METRIC_REGISTRY,
     HOOK_REGISTRY,
+    LEARNER_HOOK_REGISTRY,
+    LOGGER_REGISTRY,
     MODEL_REGISTRY,
     PARALLEL_COMMANDER_REGISTRY,
     POLICY_REGISTRY,
+    Registry,
     import_modules,
     is_list_of_names,
 )
+from rlframe.utils.component_list import chosen
 from rlframe.utils.field import (
     Field,
     Options,
@@ -443,3 +450,51 @@ def backend_defaults() -> dict[str, Field]:
             found |= {f'{start}.{name}': field for name, field in own if isinstance(field, Field)}
         found[f'{start}.backend'] = BACKENDS[role]
     return found
+
+
+def named_classes(values: Tree) -> Iterator[tuple[str, str, type[Any]]]:
+    """Yields key, name and class of everything in a compiled config that does not come with rlframe."""
+    for registry, key, name in _names(values):
+        if isinstance(name, str) and not registry.is_builtin(name):
+            with suppress(
+                RegistryError
+            ):  # a class that declares no options may mean something else by such a key
+                yield key, name, registry.get(name)
+
+
+def _names(values: Tree) -> Iterator[tuple[Registry[Any], str, Any]]:
+    """Yields the registry, the key and the name of everything that a compiled config looks up in a registry."""
+    for part in (*components_of(values), *hook_parts(values)):
+        yield part.registry, f'{part.key}.type', value_at(values, f'{part.key}.type')
+    for path in ROLES.values():
+        yield BACKEND_REGISTRY, f'{".".join(path)}.backend', section_at(values, path).get('backend')
+    yield MODEL_REGISTRY, 'policy.model.type', value_at(values, 'policy.model.type')
+    hooks = 'policy.learn.learner.hook'
+    for hook in dict(value_at(values, hooks) or {}).values():
+        yield LEARNER_HOOK_REGISTRY, hooks, hook.get('type') if isinstance(hook, Mapping) else None
+    for registry, key in (
+        (LOGGER_REGISTRY, 'loggers'),
+        (EVAL_METRIC_REGISTRY, 'policy.eval.evaluator.metrics'),
+    ):
+        for name, _ in chosen(value_at(values, key)):
+            yield registry, key, name
+
+
+def own_modules(values: Tree) -> list[str]:
+    """Returns the modules of the user that have classes in a compiled config."""
+    classes = [cls for _, _, cls in named_classes(values) if is_importable(cls)]
+    return sorted({cls.__module__ for cls in classes if not cls.__module__.startswith('rlframe.')})
+
+
+def is_importable(value: Any) -> bool:
+    """Whether ``value`` is a class or function that its module holds under its own name."""
+    module, name = getattr(value, '__module__', None), getattr(value, '__qualname__', None)
+    if not isinstance(module, str) or not isinstance(name, str):
+        return False
+    try:
+        found: Any = importlib.import_module(module)
+        for step in name.split('.'):
+            found = getattr(found, step)
+    except (ImportError, AttributeError):
+        return False
+    return found is value and module != '__main__'

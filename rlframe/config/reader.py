@@ -16,13 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from rlframe.config.compile import check_keys
-from rlframe.config.components import components_of, hook_parts, section_at
-from rlframe.config.schema import ROLES
-from rlframe.config.writer import is_importable
-from rlframe.errors import ConfigError, ConfigErrors, ConfigWarning, MissingDependencyError, RegistryError
-from rlframe.registry import BACKEND_REGISTRY, Registry
+from rlframe.config.components import is_importable, named_classes, section_at
+from rlframe.errors import ConfigError, ConfigErrors, ConfigWarning, MissingDependencyError
 from rlframe.utils import strict_json
-from rlframe.utils.field import ResolvedConfig, raw_items
+from rlframe.utils.field import ResolvedConfig, raw_items, to_plain
 from rlframe.utils.files import LimitExceededError, check_limit, remedy_of
 
 
@@ -50,20 +47,10 @@ def own_parts(cfg: ResolvedConfig, model: Any = None) -> list[str]:
     """
     found = ['the network'] if model is not None else []
     found += [f'{key} ({getattr(value, "__qualname__", repr(value))})' for key, value in _unnamed(cfg, '')]
-    chosen = [(part.registry, part.path, 'type') for part in (*components_of(cfg), *hook_parts(cfg))]
-    chosen += [(BACKEND_REGISTRY, path, 'backend') for path in ROLES.values()]
-    for registry, path, option in chosen:
-        name = dict(raw_items(section_at(cfg, path))).get(option)
-        if isinstance(name, str) and _module_of(registry, name) == '__main__':
-            found.append(f'{".".join(path)}.{option}={name!r}')
+    for key, name, cls in named_classes(to_plain(cfg)):
+        if cls.__module__ == '__main__':
+            found.append(f'{key}={name!r}')
     return found
-
-
-def _module_of(registry: Registry[Any], name: str) -> str:
-    try:
-        return registry.get(name).__module__
-    except RegistryError:
-        return ''
 
 
 def _unnamed(value: Any, key: str) -> Iterator[tuple[str, Any]]:
@@ -350,6 +337,8 @@ def read_written(file: Path) -> dict[str, Any]:
 
 
 def _check_size(file: Path) -> None:
+    if file.exists() and not file.is_file():
+        raise ConfigError('this is not a regular file', where=str(file), remedy=_accepted())
     try:
         strict_json.check_size(file.stat().st_size, 'CONFIG')
     except LimitExceededError as error:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import hashlib
-import importlib
 import json
 import math
 import numbers
@@ -19,6 +18,7 @@ from rlframe.config.components import (
     backend_defaults,
     components_of,
     find_schema,
+    is_importable,
     options_of,
     section_at,
     take_at,
@@ -129,20 +129,6 @@ def as_code(value: Any, key: str, modules: set[str], inexpressible: list[str]) -
     return _text(value)
 
 
-def is_importable(value: Any) -> bool:
-    """Whether ``value`` is a class or function that its module holds under its own name."""
-    module, name = getattr(value, '__module__', None), getattr(value, '__qualname__', None)
-    if not isinstance(module, str) or not isinstance(name, str):
-        return False
-    try:
-        found: Any = importlib.import_module(module)
-        for step in name.split('.'):
-            found = getattr(found, step)
-    except (ImportError, AttributeError):
-        return False
-    return found is value and module != '__main__'
-
-
 def _python_number(value: Any) -> int | float | None:
     """Returns a number, also numpy's, as Python's own; ``None`` for everything else."""
     if isinstance(value, bool):
@@ -198,16 +184,17 @@ def split_config(cfg: Mapping[str, Any]) -> tuple[Tree, Tree]:
 def unread_user_keys(cfg: ResolvedConfig) -> list[str]:
     """Returns the keys that the user changed from the default and that nothing has read.
 
-    A list or an open dict counts as one key. ``type``, ``import_names`` and ``exp_name`` are never reported.
+    A list or an open dict counts as one key. ``type``, ``import_names``, ``exp_name`` and None are never reported.
     """
-    options = find_schema(to_plain(cfg), [])[1]
+    plain = to_plain(cfg)
+    options = find_schema(plain, [])[1]
     rows = _forwarded(options)
     copies: dict[str, list[str]] = {}
     for target, source in rows:
         copies.setdefault(source, []).append(target)
     unread = []
     for key in sorted(cfg._user_keys):
-        if getattr(value_at(options, key), 'ignored', ''):
+        if getattr(value_at(options, key), 'ignored', '') or value_at(plain, key) is None:
             continue
         readers = [key, *copies.get(key, ())]
         if key.rpartition('.')[2] not in ('type', 'import_names', 'exp_name') and not any(

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     import gymnasium
     import torch
 else:
+    gymnasium = LazyModule('gymnasium')
     torch = LazyModule('torch')
 
 
@@ -329,6 +330,37 @@ class EnvSpec:
     """Env steps per second of video."""
     player: EnvSpec | None = None
     """For an env of several players: the spec of a single player, from which policies are built."""
+
+    def __post_init__(self) -> None:
+        for name in ('observation_space', 'action_space'):
+            object.__setattr__(self, name, without_limits(getattr(self, name)))
+
+
+def without_limits(space: Any) -> Any:
+    """Returns a space in which bounds at the limits of a float type are infinite, as they are no bounds.
+
+    The limits are the largest number of float32, or of a smaller type of the space itself. EnvPool also writes the
+    smallest positive number as a lower bound, beside the largest as the upper one.
+    """
+    spaces: Any = gymnasium.spaces
+    if hasattr(space, 'whole'):  # a Composite
+        return type(space)(without_limits(space.whole))
+    if isinstance(space, spaces.Dict):
+        parts = [(name, without_limits(part)) for name, part in space.spaces.items()]
+        return spaces.Dict(parts, sort_keys=False)
+    if isinstance(space, spaces.Tuple):
+        return spaces.Tuple(without_limits(part) for part in space.spaces)
+    if not isinstance(space, spaces.Box) or space.dtype.kind != 'f':
+        return space
+    limits = np.finfo(np.float16 if space.dtype == np.float16 else np.float32)
+    no_high = space.high >= limits.max
+    is_tiny = no_high & (space.low > 0) & (space.low <= limits.tiny)
+    no_low = is_tiny | (space.low <= -limits.max)
+    if not (no_low | no_high).any():
+        return space
+    low = np.where(no_low, -np.inf, space.low).astype(space.dtype)
+    high = np.where(no_high, np.inf, space.high).astype(space.dtype)
+    return spaces.Box(low, high, space.shape, space.dtype.type)
 
 
 def spec_of(env: Any) -> EnvSpec:

@@ -10,7 +10,7 @@ import re
 import select
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import TextIO
 
 from rlframe._version import __version__
@@ -18,6 +18,7 @@ from rlframe.entry.arguments import Args, overview
 from rlframe.entry.verbs import VERBS
 from rlframe.errors import RLFrameError
 from rlframe.registry import nearest
+from rlframe.run.exit_guard import readers_may_leave
 from rlframe.utils.files import printable_lines
 
 
@@ -54,6 +55,11 @@ def parse(words: list[str]) -> argparse.Namespace:
     if stray or (rest and 'overrides' not in args):
         flags = [word.partition('=')[0] for word in stray if word.startswith('--')]
         hint = nearest(flags[0], re.findall(r'--[\w-]+', parser.format_help())) if flags else ''
+        name = flags[0].strip('-').replace('-', '_') if flags else ''
+        if name and not hint and 'overrides' in args:
+            hint = (
+                f' Options have no dashes: {name}=VALUE; rlframe explain {name} finds those with other names.'
+            )
         parser.error(f'unrecognized arguments: {" ".join(stray or rest)}{hint and "."}{hint}')
     if rest:
         args.overrides = [*args.overrides, *rest]
@@ -99,7 +105,8 @@ def _run(words: list[str]) -> int:
             stream.reconfigure(errors='backslashreplace')
     try:
         set_import_path(args)
-        with telling_what_is_trusted(args):
+        trains = readers_may_leave() if args.verb in ('train', 'tune') else nullcontext()
+        with telling_what_is_trusted(args), trains:
             return VERBS[args.verb].run(args)
     except RLFrameError as error:
         if args.debug:

@@ -124,13 +124,9 @@ def config_of(args: Args) -> Pair | None:
     """Returns the config that the command line names, or one for the env that it names; None if it names neither."""
     if args.env is None:
         return read_config(args.config) if args.config else None
-    from rlframe.app.training import env_options, starting_config
+    from rlframe.app.training import overridden_start
 
-    given = config.parse_overrides(args.overrides)
-    policy, budget = args.policy or given.get('policy.type'), args.env_step or given.get('max_env_step')
-    return starting_config(
-        args.env, policy, env_options(args.overrides), budget, given.get('env_manager.type')
-    )
+    return overridden_start(args.env, args.policy, args.overrides, args.env_step)
 
 
 def _say_what_starts(begun: Path | None) -> None:

@@ -80,7 +80,7 @@ def run(args: Args) -> int:
     finally:
         disconnect()
     say(_last_lines(report, stop.received is not None))
-    return stop.exit_code or (0 if report.best is not None else 1)
+    return stop.exit_code or int(report.best is None or bool(report.errors))
 
 
 def _new(args: Args) -> Any:

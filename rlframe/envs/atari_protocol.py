@@ -76,8 +76,8 @@ class AtariConfig(EnvConfig):
     )
     protocol: Literal['mnih2015', 'baselines', 'machado2018'] = option(
         'mnih2015',
-        doc="paper or framework that sets the options whose default is None: 'mnih2015' no-op starts, 'baselines' the same with fire_reset, as in"
-        " SB3 and CleanRL, 'machado2018' sticky actions, all 18 actions, no end with a life",
+        doc="protocol that sets the options whose default is None: 'mnih2015' (no-op starts), 'baselines' (the same with"
+        " fire_reset, as in SB3 and CleanRL), 'machado2018' (sticky actions, all 18 actions, no end with a life)",
     )
     frame_stack: int = option(
         4,

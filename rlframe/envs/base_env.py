@@ -18,6 +18,7 @@ from rlframe.envs.schedule import check_scheduled, first_values, is_no_schedule,
 from rlframe.envs.state_objects import layers_of, members_of
 from rlframe.errors import EnvError, RLFrameError
 from rlframe.run.machine import demand_memory
+from rlframe.scores import stop_value_problem
 from rlframe.utils.field import Configurable, Section, option
 
 if TYPE_CHECKING:
@@ -86,10 +87,11 @@ class EnvConfig(Section):
     n_evaluator_episode: int = option(
         10, range='[1, inf)', unit='episodes', doc='episodes of one evaluation', may_change=True
     )
-    stop_value: float | None = option(
+    stop_value: float | str | None = option(
         None,
         unit="return in the env's own unit",
-        doc='mean return that ends training, up to rounding; None: its reward threshold',
+        doc="mean return that ends training, up to rounding; None: its reward threshold; 'never': nothing but a budget does",
+        check=stop_value_problem,
         may_change=True,
     )
     frame_stack: int = option(

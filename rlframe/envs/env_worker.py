@@ -25,6 +25,7 @@ from rlframe.envs.faults import Fault
 from rlframe.envs.interface import Episodes
 from rlframe.envs.worker_process import ERROR, REPLY, STEP, message, receive
 from rlframe.errors import EnvCrashedError, RLFrameError
+from rlframe.run.exit_guard import readers_may_leave
 from rlframe.utils.serialize import from_bytes, plain_to_bytes
 
 ALIGNMENT = 64
@@ -182,6 +183,7 @@ NOTHING = message(REPLY)
 """The answer of steps whose results are all in the shared arrays."""
 
 
+@readers_may_leave()
 def main(index: int, worker_num: int, link: int, memory: int) -> None:
     """Serves the parent until it closes the connection.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import importlib
 import importlib.util
+import pkgutil
 import re
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -56,7 +57,6 @@ MODULES = {
     'shimmy': ('dm_control/', 'GymV21', 'GymV26'),
     'PyFlyt.gym_envs': ('PyFlyt/',),
     'flappy_bird_gymnasium': ('FlappyBird-',),
-    'safety_gymnasium': ('Safety',),
     'sumo_rl': ('sumo-rl-',),
     'vizdoom.gymnasium_wrapper': ('Vizdoom',),
     'mo_gymnasium': ('mo-',),
@@ -325,10 +325,16 @@ def import_needed(module: str, env_id: str, where: str = 'env.env_id') -> Any:
 
     Raises:
         MissingDependencyError: If it cannot be imported; with the way to install it.
+        EnvError: If its package is there, and has no such module; with the nearest one, perhaps another version of a game.
     """
     try:
         return importlib.import_module(module)
     except ImportError as error:
+        package, _, name = module.rpartition('.')
+        if package and error.name == module:  # so the package was imported
+            beside = pkgutil.iter_modules(getattr(importlib.import_module(package), '__path__', []))
+            near = nearest(name, [other.name for other in beside])
+            raise EnvError(f'{package} has no {name!r}.{near}', where=where) from error
         raise _missing(env_id, str(error), where, module) from error
 
 

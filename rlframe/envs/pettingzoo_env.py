@@ -129,5 +129,5 @@ def _missing(env_id: Any, error: ImportError) -> MissingDependencyError:
     return MissingDependencyError(
         f'{env_id!r} needs a package that is not installed: {error}',
         where='env.env_id',
-        remedy=f'To install it: {remedy}',
+        remedy='' if 'pip install' in str(error) else f'To install it: {remedy}',
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
@@ -9,14 +10,21 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from easydict import EasyDict
 
-from rlframe.data.observation import any_action, zero_obs
+from rlframe.data.observation import ACTION_MASK, any_action, bounds_of, fields_of, has_mask, zero_obs
 from rlframe.data.timestep import NO_INFO, Array, BoolArray, EnvSpec, IntArray, TimeStep
 from rlframe.envs import contract
 from rlframe.envs.base_env import EnvFactory, picture_of
 from rlframe.envs.gym_env import import_needed
 from rlframe.envs.interface import Episodes, IEnvManager
 from rlframe.envs.vector_env import rows_of_info
-from rlframe.errors import ActionError, ConfigError, EnvError, EnvStartError, MissingDependencyError
+from rlframe.errors import (
+    ActionError,
+    ConfigError,
+    EnvError,
+    EnvStartError,
+    IncompatibleError,
+    MissingDependencyError,
+)
 from rlframe.registry import ENV_MANAGER_REGISTRY, nearest
 from rlframe.utils.field import Section, option
 from rlframe.utils.lazy import LazyModule
@@ -34,8 +42,10 @@ NO_LIMIT = 2**31 - 1
 """EnvPool's time limit of a task that has none."""
 OWN_KEYS = ('env_id', 'players', 'elapsed_step')
 """Keys that EnvPool adds to every info."""
-
-
+MOST_CLASSES = 256
+"""Most values of an integer of an action that are classes."""
+COMBINED = 'use_combined_action'
+"""EnvPool's option of a game whose buttons are otherwise numbers without bounds."""
 TOLD_OF_A_GAME = {'info:current_player', 'info:legal_action_mask', 'info:players.id'}
 """What EnvPool tells of a game whose players move one at a time."""
 
@@ -122,12 +132,15 @@ class EnvPoolManager(IEnvManager):
     @classmethod
     def describe(cls, factory: EnvFactory) -> None:
         task = factory.pool_task()
-        factory.spec = _spec_of(task.task_id, task.kwargs, None if task.rows is None else task.rows(1))
+        own = task_spec(task.task_id, task.kwargs)
+        factory.spec = _spec_of(own, task.task_id, task.kwargs, None if task.rows is None else task.rows(1))
 
     def launch(self) -> None:
         if not self.closed:
             return
-        self.spec = _spec_of(self._task_id, self._kwargs, self._rows)
+        own = task_spec(self._task_id, self._kwargs)
+        self.spec = _spec_of(own, self._task_id, self._kwargs, self._rows)
+        self._own_actions = own.gymnasium_action_space
         contract.check_spaces([], self.spec)
         self._is_closed = False
         self._episodes = Episodes(self.env_num)
@@ -209,8 +222,14 @@ class EnvPoolManager(IEnvManager):
         """Begins an episode in some envs by an action."""
         if len(env_id):
             self._waits[env_id], self._begins[env_id] = False, True
-            actions = np.array([action] * len(env_id), self.spec.action_space.dtype)
-            self._pool.send(actions, env_id.astype(np.int32))
+            self._send(np.array([action] * len(env_id), self.spec.action_space.dtype), env_id)
+
+    def _send(self, action: Array, env_id: IntArray) -> None:
+        """Sends actions to EnvPool, which takes a row of integers where the policy chooses one of their combinations."""
+        own = self._own_actions
+        if action.ndim == 1 and own.shape and type(own).__name__ == 'Box':
+            action = np.stack(np.unravel_index(action, _counts(own)), 1).astype(own.dtype) + own.low
+        self._pool.send(action, env_id.astype(np.int32))
 
     def _take_first_obs(self, obs: Array, env_id: IntArray) -> None:
         contract.check_first_obs(obs, env_id, self.spec, self._episodes.place)
@@ -221,6 +240,8 @@ class EnvPoolManager(IEnvManager):
         """Checks the observations of ``count`` envs and returns them in the declared dtype."""
         remarks = self._remarks if self._unchecked else None
         self._unchecked = max(self._unchecked - 1, 0)
+        if has_mask(self.spec.observation_space):
+            obs = {**obs, ACTION_MASK: obs[ACTION_MASK].reshape(count, -1)}
         return contract.check_rows(obs, self.spec, count, 'step() of EnvPool', remarks)
 
     def step(self, action: Array, env_id: IntArray) -> TimeStep:
@@ -238,7 +259,7 @@ class EnvPoolManager(IEnvManager):
         self._waits[env_id] = False
         self._episodes.steps[env_id] += 1
         if len(env_id):
-            self._pool.send(action, env_id.astype(np.int32))
+            self._send(action, env_id)
         busy = self.env_num - np.count_nonzero(self._waits | self._is_over)
         if busy < (1 if self.can_hold else self._batch_size):
             raise ValueError(
@@ -373,13 +394,13 @@ def moves_in_turn(spec: Any) -> bool:
     return player_num(spec) > 1 and set(spec.state_array_spec) >= TOLD_OF_A_GAME
 
 
-def _spec_of(task_id: str, kwargs: Mapping[str, Any], rows: GameRows | None) -> EnvSpec:
+def _spec_of(spec: Any, task_id: str, kwargs: Mapping[str, Any], rows: GameRows | None) -> EnvSpec:
     """Returns what a policy must know about a task of one player, whose observations are those of ``rows``.
 
     Raises:
-        EnvError, MissingDependencyError: As of ``task_spec``, or if several players act in it.
+        EnvError: If several players act in it.
+        IncompatibleError: If its actions are numbers without bounds, and an option makes them classes.
     """
-    spec = task_spec(task_id, kwargs)
     if (count := player_num(spec)) > 1:
         turns = f'env.type=pettingzoo plays it, as env.env_id=envpool:{task_id}.'
         raise EnvError(
@@ -393,13 +414,47 @@ def _spec_of(task_id: str, kwargs: Mapping[str, Any], rows: GameRows | None) -> 
     registered, limit = gymnasium.registry.get(task_id), spec.config.max_episode_steps
     with warnings.catch_warnings():
         warnings.simplefilter('ignore')  # as above
-        return EnvSpec(
-            observation_space=spec.gymnasium_observation_space if rows is None else rows.space,
-            action_space=spec.gymnasium_action_space,
-            name=task_id,
-            reward_threshold=kwargs.get('reward_threshold', getattr(registered, 'reward_threshold', None)),
-            max_episode_steps=None if limit == NO_LIMIT else limit,
+        obs, action = _with_classes(spec.gymnasium_observation_space, spec.gymnasium_action_space)
+    described = EnvSpec(
+        observation_space=obs if rows is None else rows.space,
+        action_space=action,
+        name=task_id,
+        reward_threshold=kwargs.get('reward_threshold', getattr(registered, 'reward_threshold', None)),
+        max_episode_steps=None if limit == NO_LIMIT else limit,
+    )
+    if hasattr(spec.config, COMBINED) and not np.isfinite(bounds_of(described.action_space)).all():
+        raise IncompatibleError(
+            f'the actions of {task_id!r} are {action.shape[0]} numbers without bounds',
+            where='env.kwargs',
+            remedy=f"With env.kwargs={{'{COMBINED}': True}} they are classes, a combination of buttons each.",
         )
+    return described
+
+
+def _with_classes(obs: Any, action: Any) -> tuple[Any, Any]:
+    """Returns the spaces of a task with a Box of few integers as classes, and its mask as one row.
+
+    If the mask has an entry for each combination of the integers, the combinations are the classes of one Discrete.
+    """
+    if type(action).__name__ != 'Box' or np.dtype(action.dtype).kind not in 'iu':
+        return obs, action
+    spaces: Any = gymnasium.spaces
+    counts = _counts(action)
+    if max(counts) > MOST_CLASSES:
+        return obs, action
+    classes = spaces.MultiDiscrete(counts, dtype=action.dtype.type, start=action.low)
+    if ACTION_MASK not in fields_of(obs):
+        return obs, classes
+    parts = dict(obs.spaces)
+    shape = parts.pop(ACTION_MASK).shape
+    size = math.prod(shape)
+    flat = spaces.Dict([*parts.items(), (ACTION_MASK, spaces.MultiBinary(size))], sort_keys=False)
+    return flat, spaces.Discrete(size) if shape == counts else classes
+
+
+def _counts(space: Any) -> tuple[int, ...]:
+    """Returns the number of values of each integer of a Box."""
+    return tuple((space.high.astype(np.int64) - space.low + 1).tolist())
 
 
 def make_pool(task_id: str, **options: Any) -> Any:

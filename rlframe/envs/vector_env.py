@@ -11,7 +11,7 @@ import numpy as np
 from easydict import EasyDict
 
 from rlframe.data.observation import BAD_OBS, any_action, pack, pack_into, zero_obs
-from rlframe.data.timestep import NO_INFO, Array, EnvSpec, IntArray, TimeStep, spec_of
+from rlframe.data.timestep import NO_INFO, Array, BoolArray, EnvSpec, IntArray, TimeStep, spec_of
 from rlframe.envs import contract
 from rlframe.envs.base_env import EnvFactory, acting_by_rows, picture_of, seed_spaces
 from rlframe.envs.env_manager import BaseEnvManager
@@ -19,7 +19,7 @@ from rlframe.envs.faults import not_made, vector_crashed
 from rlframe.envs.interface import Episodes, IEnvManager
 from rlframe.envs.state import EnvState, Refusal
 from rlframe.envs.state_objects import MismatchError
-from rlframe.errors import EnvError, RLFrameError
+from rlframe.errors import EnvContractError, EnvError, RLFrameError
 from rlframe.registry import ENV_MANAGER_REGISTRY
 from rlframe.utils.field import ResolvedConfig
 from rlframe.utils.lazy import LazyModule
@@ -64,9 +64,10 @@ class VectorEnvManager(IEnvManager):
         env = self._env = acting_by_rows(self._make())
         self._state = self._state_of(env)
         self.env_num = env.num_envs
-        self._autoreset = str(getattr(env.metadata.get('autoreset_mode', 'NextStep'), 'value', 'NextStep'))
-        self.can_begin_anew = self._autoreset == 'Disabled'
         self.spec = spec_of(env)
+        self._remarks = contract.Remarks()
+        self._autoreset = _autoreset_of(env, self.spec, self._remarks)
+        self.can_begin_anew = self._autoreset == 'Disabled'
         if self._time_limit is not None:
             self.spec = dataclasses.replace(self.spec, max_episode_steps=self._time_limit)
         contract.check_spaces([], self.spec)
@@ -74,7 +75,6 @@ class VectorEnvManager(IEnvManager):
         self._ready: IntArray = self._all
         self._episodes = Episodes(self.env_num)
         self._unchecked = contract.CHECKED_STEPS  # steps and resets still checked for loose ends
-        self._remarks = contract.Remarks()
         self._sets = [zero_obs(self.spec.observation_space, self.env_num) for _ in range(2)]  # used in turn
         self._action = np.zeros(
             (self.env_num, *(self.spec.action_space.shape or ())), self.spec.action_space.dtype
@@ -192,12 +192,12 @@ class VectorEnvManager(IEnvManager):
         contract.check_columns(reward, terminated, truncated, self.spec, self.env_num)
         self._ready = self._present()
         infos: Sequence[Any] = rows_of_info(info, self.env_num, self.spec) if info else ()
-        if self._autoreset == 'SameStep' and 'final_obs' in info:
-            begun = np.flatnonzero(info['_final_obs'])
+        if self._autoreset == 'SameStep' and (done := terminated | truncated).any():
+            begun = np.flatnonzero(done)
             contract.check_first_obs(
                 obs[begun], begun, self.spec, lambda i: (self._episodes.place(i)[0] + 1, 0)
             )
-            obs, infos = self._put_final(obs, info, infos)
+            obs, infos = self._put_final(obs, done, info, infos)
         reward = reward.astype(np.float64, copy=False)
         if not whole:
             obs, reward = obs[env_id], reward[env_id]
@@ -214,17 +214,30 @@ class VectorEnvManager(IEnvManager):
         return step
 
     def _put_final(
-        self, obs: Array, info: Mapping[str, Any], infos: Sequence[Any]
+        self, obs: Array, done: BoolArray, info: Mapping[str, Any], infos: Sequence[Any]
     ) -> tuple[Array, Sequence[Any]]:
-        finished = np.flatnonzero(info['_final_obs'])
-        obs = obs.copy()
-        final: Sequence[Any] = (
-            rows_of_info(info['final_info'], self.env_num, self.spec) if 'final_info' in info else infos
-        )
-        rows = list(infos)
+        """Returns observations and infos of a step with those of the episodes that ended.
+
+        Raises:
+            EnvContractError: If the vector env does not tell the last observation of each.
+        """
+        finished, final = np.flatnonzero(done), info.get('final_obs')
+        if final is None or not np.asarray(info.get('_final_obs', done))[finished].all():
+            raise EnvContractError(
+                f'{self.spec.name}: episodes of the envs {finished.tolist()} ended, and the info of the vector env has no'
+                f" 'final_obs' of them, only {list(info)}",
+                remedy="A vector env of AutoresetMode.SAME_STEP gives the last observations of episodes in info['final_obs'].",
+            )
+        obs, rows = obs.copy(), list(infos)
+        last = rows_of_info(info['final_info'], self.env_num, self.spec) if 'final_info' in info else rows
         for i in finished.tolist():
-            obs[i] = pack(self.spec.observation_space, info['final_obs'][i], 'unsafe')
-            rows[i] = final[i]
+            try:
+                obs[i] = pack(self.spec.observation_space, _row_of(final, i), 'unsafe')
+            except BAD_OBS as error:
+                raise EnvContractError(
+                    f"{self.spec.name}: info['final_obs'] of env {i} is no observation: {error}"
+                ) from error
+            rows[i] = last[i]
         return obs, rows
 
     def render(self, env_id: int) -> Array:
@@ -345,3 +358,31 @@ def rows_of_info(info: Mapping[str, Any], env_num: int, spec: EnvSpec) -> list[d
         for i in np.flatnonzero(present):
             rows[i][name] = values[i]
     return rows
+
+
+def _row_of(obs: Any, i: int) -> Any:
+    """Returns the observation of one env: an item, or an item of each part."""
+    if isinstance(obs, Mapping):
+        return {name: _row_of(part, i) for name, part in obs.items()}
+    return tuple(_row_of(part, i) for part in obs) if isinstance(obs, tuple) else obs[i]
+
+
+def _autoreset_of(env: Any, spec: EnvSpec, remarks: contract.Remarks) -> str:
+    """Returns the value of the ``AutoresetMode`` that a vector env declares, by itself or as text.
+
+    Raises:
+        EnvContractError: If it declares another one.
+    """
+    name, modes = 'autoreset_mode', gym.vector.AutoresetMode
+    declared = (env.metadata or {}).get(name)
+    if declared is None:
+        told = f"{spec.name}: the vector env declares no metadata['{name}'], and NEXT_STEP is assumed"
+        remarks.tell(name, told)
+        declared = modes.NEXT_STEP
+    text = str(getattr(declared, 'value', declared)).rpartition('.')[2]
+    for mode in modes:
+        if text.replace('_', '').lower() == mode.value.lower():
+            return mode.value
+    raise EnvContractError(
+        f"{spec.name}: metadata['{name}'] of the vector env is {declared!r}, expected one of {list(modes)}"
+    )

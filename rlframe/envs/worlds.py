@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -87,9 +88,24 @@ def find_world(env: Any, manager: str | None = None) -> World:
         return World(env, manager=manager)
     if module and is_installed(module):
         return World(f'{module}:{env}', manager=manager)
-    if manager is None and env in _pool_ids():
-        return _of_pool(env)
-    return World(env, PETTINGZOO if env in _games() else 'gym', manager)
+    return _looked_up(env, manager)
+
+
+def _looked_up(env: str, manager: str | None) -> World:
+    """Returns the world that has an id or, so that its error names the right one, another version of it."""
+    for read in (str, _without_version):
+        name = read(env)
+        if read is not str and name in map(read, gym.registry):
+            break
+        if manager is None and name in map(read, _pool_ids()):
+            return _of_pool(env)
+        if name in map(read, _games()):
+            return World(env, PETTINGZOO, manager)
+    return World(env, manager=manager)
+
+
+def _without_version(env_id: str) -> str:
+    return re.sub(r'[-_]v\d+$', '', env_id)
 
 
 def _of_pool(task_id: str) -> World:
@@ -137,7 +153,7 @@ class Family(NamedTuple):
 
     name: str
     prefix: str
-    """What comes before an id so that it is found: nothing, ``envpool:`` or ``pettingzoo:``."""
+    """What comes before an id so that it is found: nothing, ``envpool:``, ``pettingzoo:``, or a module that registers it."""
     ids: list[str]
 
 
@@ -146,14 +162,17 @@ def installed() -> list[Family]:
     for start in (*(f'{name}/' for name in NAMESPACES), *MINIGRID):
         with suppress(MissingDependencyError, ImportError):
             import_namespace(start)
+    prefixes = dict.fromkeys(gym.registry, '')
     for module in MODULES:
         with suppress(ImportError):
             importlib.import_module(module)
+        for name in gym.registry.keys() - prefixes.keys():
+            prefixes[name] = '' if module_of(name) else f'{module}:'
     found: dict[tuple[str, str], list[str]] = {}
     older = _replaced(gym.registry)
     for name, env in gym.registry.items():
         if env.entry_point is not None and name not in older:
-            found.setdefault((_family(env.entry_point), ''), []).append(name)
+            found.setdefault((_family(env.entry_point), prefixes[name]), []).append(name)
     for task in _pool_ids():
         found.setdefault((f'EnvPool {pool_manager.family_of(task)}', f'{ENVPOOL}:'), []).append(task)
     for game in _games():

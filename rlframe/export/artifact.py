@@ -9,15 +9,17 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import logging
 import os
 import platform
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from rlframe import config
 from rlframe._version import __version__
+from rlframe.config.components import take_at
 from rlframe.config.schema import ExperimentConfig
 from rlframe.data.observation import ACTION_MASK, has_mask
 from rlframe.data.timestep import EnvSpec
@@ -25,6 +27,7 @@ from rlframe.errors import (
     CheckpointMismatchError,
     CheckpointNotFoundError,
     CheckpointWriteError,
+    ConfigError,
     ConfigWarning,
 )
 from rlframe.pipeline import build
@@ -37,16 +40,28 @@ from rlframe.run.checkpoint_files import (
     write_file,
 )
 from rlframe.run.checkpoint_tree import BAD_TREE, Encoder, decode, describe, to_json
-from rlframe.run.manifest import ARTIFACT, Manifest, check_listed, check_version, read_sealed, write_text
+from rlframe.run.manifest import (
+    ARTIFACT,
+    Manifest,
+    check_listed,
+    check_version,
+    naming_version,
+    origin,
+    read_sealed,
+    write_text,
+)
 from rlframe.run.read_checkpoint import OpenCheckpoint, local_path, open_checkpoint
 from rlframe.scores import exact_text
 from rlframe.utils import strict_json
-from rlframe.utils.field import ResolvedConfig
+from rlframe.utils.field import REQUIRED, ResolvedConfig
 from rlframe.utils.files import remedy_of
 from rlframe.utils.lazy import LazyModule
 
 if TYPE_CHECKING:
     from rlframe.policy import Policy
+
+logger = logging.getLogger('rlframe.export')
+T = TypeVar('T')
 
 
 @dataclasses.dataclass(frozen=True)
@@ -105,7 +120,7 @@ def open_source(
     opened = open_checkpoint(path)
     state = opened.state(buffer=False)  # verified before its config is used
     data = saved_config(opened, trust, overrides, env, config.without_parallel)
-    cfg = compiled_again(config.as_played(data), overrides)
+    cfg = compiled_again(config.as_played(data), overrides, opened.manifest)
     spec = build.make_factory(cfg).spec
     return Source(opened, state, cfg, spec, _exported_policy(opened, state, cfg, spec, model), model)
 
@@ -134,12 +149,46 @@ def saved_config(
 
 
 def compiled_again(
-    data: Mapping[str, Any], overrides: Sequence[str] | Mapping[str, Any] = ()
+    data: Mapping[str, Any],
+    overrides: Sequence[str] | Mapping[str, Any] = (),
+    manifest: Mapping[str, Any] | None = None,
 ) -> ExperimentConfig:
-    """Compiles a config, without the warnings that were shown, or are shown, when a run begins."""
-    with warnings.catch_warnings():
-        warnings.simplefilter('ignore', ConfigWarning)
-        return config.compile_config(data['main_config'], data['create_config'], overrides=overrides)
+    """Compiles a config, without the warnings that were shown, or are shown, when a run begins.
+
+    Args:
+        data: The config pair.
+        overrides: Options that the user sets in addition.
+        manifest: Manifest of the checkpoint that it is from, to act with: options that only another version has are left out.
+    """
+
+    def compiled(main: Mapping[str, Any]) -> ExperimentConfig:
+        with warnings.catch_warnings():
+            warnings.simplefilter('ignore', ConfigWarning)
+            return config.compile_config(main, data['create_config'], overrides=overrides)
+
+    main = data['main_config']
+    return compiled(main) if manifest is None else made_of_known(compiled, main, manifest)
+
+
+def made_of_known(
+    make: Callable[[Mapping[str, Any]], T], options: Mapping[str, Any], manifest: Mapping[str, Any]
+) -> T:
+    """Makes something of saved options, without those that only another version of rlframe has; a warning names them.
+
+    Raises:
+        RLFrameError: That of ``make``, with the versions.
+    """
+    with naming_version(manifest):
+        try:
+            return make(options)
+        except ConfigError as error:
+            known: dict[str, Any] = copy.deepcopy(dict(options))
+            unknown = [each.where for each in getattr(error, 'errors', [error]) if each.is_unknown_key]
+            dropped = [key for key in unknown if take_at(known, key, REQUIRED) is not REQUIRED]
+            if not dropped:
+                raise
+        logger.warning('%s: options that are unknown here are left out: %s', origin(manifest), dropped)
+        return make(known)
 
 
 def played_policy(

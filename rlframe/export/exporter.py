@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rlframe.errors import CheckpointWriteError, ConfigError, MissingDependencyError
+from rlframe.errors import CheckpointWriteError, ConfigError, IncompatibleError, MissingDependencyError
 from rlframe.export.artifact import (
     FOLDER,
     NAME,
@@ -23,7 +23,7 @@ from rlframe.export.artifact import (
     write_artifact,
 )
 from rlframe.export.function import PolicyFunction, action_function, check_agreement, example
-from rlframe.export.loaded import describe, reaching
+from rlframe.export.loaded import describe, is_described, reaching
 from rlframe.registry import nearest
 from rlframe.run.checkpoint_tree import Encoder
 from rlframe.run.read_checkpoint import OpenCheckpoint, local_path
@@ -73,6 +73,18 @@ def _write_state_dict(source: Source, path: Path) -> None:
 def _write_artifact(source: Source, path: Path) -> None:
     description = describe(source)
     write_artifact(path, description, card(source, imports_code=bool(reaching(description))))
+
+
+def _check_artifact(source: Source, path: Path) -> None:
+    check_place(path)
+    if source.model is not None and not is_described(source):
+        raise IncompatibleError(
+            'the network was passed to the run, so an artifact, which has no code, cannot create it',
+            where='--format',
+            got=NAME,
+            expected='torch_export, onnx or state_dict',
+            remedy='Or register the class of the network in a module, and name it in policy.model.type.',
+        )
 
 
 def _check_torch_export(source: Source, path: Path) -> None:
@@ -153,9 +165,7 @@ FORMATS = {
         _write_onnx,
         "onnxruntime.InferenceSession({path!r}).run(None, {{'obs': obs}})[0]; with a memory: {{'obs': obs, 'state': state}}",
     ),
-    'artifact': Format(
-        NAME, lambda source, path: check_place(path), _write_artifact, 'rlframe.load({path!r}).act(obs)'
-    ),
+    'artifact': Format(NAME, _check_artifact, _write_artifact, 'rlframe.load({path!r}).act(obs)'),
 }
 """The formats of exported policies."""
 
@@ -204,10 +214,15 @@ def export_policy(
     chosen = {name: folder / FORMATS[name].name for name in FORMATS if name in formats}
     for name, place in chosen.items():
         FORMATS[name].check(source, place)
+    is_new = not folder.exists()
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise not_written(folder, error) from error
-    for name, place in chosen.items():
-        FORMATS[name].write(source, place)
+    try:
+        for name, place in chosen.items():
+            FORMATS[name].write(source, place)
+    finally:
+        if is_new and not any(folder.iterdir()):
+            folder.rmdir()
     return chosen

@@ -10,14 +10,14 @@ import numpy as np
 import torch
 from torch import nn
 
-from rlframe.data.observation import BAD_OBS, bounds_of, pack_into, plain_parts
+from rlframe.data.observation import BAD_OBS, MASK_PATH, bounds_of, pack_into, plain_parts
 from rlframe.data.timestep import Array, BoolArray, EnvSpec, is_finite
 from rlframe.errors import IncompatibleError, NonFiniteError, ObservationError
 from rlframe.model.core import MLP
 from rlframe.policy import Policy
 from rlframe.policy.parts.actions import float_bounds
 from rlframe.policy.parts.normalize import OBS_CLIP
-from rlframe.utils.serialize import leaves, struct_dtype
+from rlframe.utils.serialize import field_path, leaves, struct_dtype
 
 Kind = tuple[np.dtype[Any], tuple[int, ...]]
 """Type and shape of one observation as an array."""
@@ -34,7 +34,7 @@ def to_rows(obs: Any, kind: Kind) -> tuple[Array, bool]:
         Rows [n, ...], and whether it was a single observation, n = 1.
 
     Raises:
-        ObservationError: If it has another structure, shape or type.
+        ObservationError: If it has another structure, shape or type; the part is named.
         NonFiniteError: If it contains a NaN or an infinity.
     """
     dtype, shape = kind
@@ -42,18 +42,41 @@ def to_rows(obs: Any, kind: Kind) -> tuple[Array, bool]:
         return np.concatenate([np.zeros((0, *shape), dtype), *(to_rows(one, kind)[0] for one in obs)]), False
     try:
         first, axes = _first_part(obs, dtype, shape)
-        is_one = first.ndim <= axes
-        rows = np.zeros((1 if is_one else len(first), *shape), dtype)
-        pack_into(obs, rows[0, ...] if is_one else rows)
-    except BAD_OBS as error:
-        got = f'{obs.dtype} of shape {obs.shape}' if isinstance(obs, np.ndarray) else type(obs).__name__
-        expected = f'{dtype} of shape {shape} for one env, with a leading axis for n envs'
-        message = f"it is not of the policy's space, {error}"
-        raise ObservationError(message, where='obs', got=got, expected=expected) from error
+    except BAD_OBS:
+        first, axes = np.zeros(()), 0  # _fill names the part
+    is_one = first.ndim <= axes
+    rows = np.zeros((1 if is_one else len(first), *shape), dtype)
+    _fill(obs, rows[0, ...] if is_one else rows, 'obs', is_one)
     for path, values in leaves(rows, 'obs'):
         if not is_finite(values):
             raise NonFiniteError(f'{path}: it contains NaN or infinity: {values}')
     return rows, is_one
+
+
+def _fill(obs: Any, rows: Array, path: str, is_one: bool) -> None:
+    """Writes observations into an array; parts of a dict that it does not have are left out, as in training."""
+    names = rows.dtype.names
+    if names is None:
+        try:
+            is_nested = path == MASK_PATH and np.ndim(obs) > rows.ndim  # such as a row for each integer
+            pack_into(np.reshape(obs, rows.shape) if is_nested else obs, rows)
+        except BAD_OBS as error:
+            got = f'{obs.dtype} of shape {obs.shape}' if isinstance(obs, np.ndarray) else type(obs).__name__
+            one = rows.shape if is_one else rows.shape[1:]
+            expected = f'{rows.dtype} of shape {one} for one env, with a leading axis for n envs'
+            message = f"it is not of the policy's space, {error}"
+            raise ObservationError(message, where=path, got=got, expected=expected) from error
+        return
+    is_row = isinstance(obs, tuple | list)
+    if len(obs) != len(names) if is_row else not set(names) <= set(names_of(obs)):
+        raise ObservationError(
+            "it is not of the policy's space",
+            where=path,
+            got=f'{len(obs)} parts' if is_row else list(names_of(obs)) or type(obs).__name__,
+            expected=f'the parts {list(names)} for one env, with a leading axis in each for n envs',
+        )
+    for i, name in enumerate(names):
+        _fill(obs[i if is_row else name], rows[name], field_path(path, name), is_one)
 
 
 def _first_part(obs: Any, dtype: np.dtype[Any], shape: tuple[int, ...]) -> tuple[Array, int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,10 +15,10 @@ from rlframe.data.observation import ACTION_MASK, check_mask_values, fields_of, 
 from rlframe.data.space_json import space_from_json, space_to_json
 from rlframe.data.timestep import Array, EnvSpec
 from rlframe.errors import CheckpointCorruptError, ObservationError
-from rlframe.export.artifact import DESCRIPTION, Source, read_artifact
+from rlframe.export.artifact import DESCRIPTION, Source, made_of_known, read_artifact
 from rlframe.export.function import Bounds, FrameStacks, Kind, names_of, to_rows
 from rlframe.registry import MODEL_REGISTRY, POLICY_REGISTRY
-from rlframe.run.checkpoint_tree import BAD_TREE
+from rlframe.run.checkpoint_tree import BAD_TREE, compare_states
 from rlframe.run.checkpoint_tree import describe as describe_error
 from rlframe.utils.field import Field, Options
 from rlframe.utils.files import remedy_of
@@ -51,6 +52,12 @@ def describe(source: Source) -> dict[str, Any]:
         'checkpoint': source.measured,
         'state': state,
     }
+
+
+def is_described(source: Source) -> bool:
+    """Whether the description of a policy creates its network."""
+    spec, options, state, _ = _read(describe(source))
+    return not compare_states(state['model'], _created(options, spec).model.state_dict(), '')
 
 
 def reaching(description: Mapping[str, Any]) -> list[config.Reaching]:
@@ -87,19 +94,19 @@ def _read(said: Mapping[str, Any]) -> tuple[EnvSpec, dict[str, Any], dict[str, A
 
 
 def _created(options: dict[str, Any], spec: EnvSpec) -> Policy:
-    """Creates a policy; drawing its initial weights, which are unused, leaves global generators unchanged."""
+    """Creates a policy, whose initial weights are unused."""
     from rlframe.pipeline.memory_needs import blank_network
     from rlframe.policy import create_policy
 
     blank_network(options, spec)
-    with torch.random.fork_rng(devices=[]):
-        return create_policy(options, spec, enable_field=('eval',))  # type: ignore[arg-type]  # any mapping serves
+    return create_policy(options, spec, enable_field=('eval',))  # type: ignore[arg-type]  # any mapping serves
 
 
 def _acting(policy: Policy, cfg: Mapping[str, Any]) -> dict[str, Any]:
     """Returns those of a policy's options that its class declares, as plain values without secrets."""
     is_on_cpu = cfg['device'] == 'cpu' or cfg['cuda'] is False
-    options = _declared(cfg, policy.config_fields())
+    fields = {name: field for name, field in policy.config_fields().items() if name != 'model'}
+    options = _declared(cfg, fields) | {'model': cfg['model']}  # an own network has options of its own
     data: dict[str, Any] = config.config_data(options, {})['main_config']
     return data | {'device': 'cpu' if is_on_cpu else 'auto', 'cuda': None, 'init_from': None}
 
@@ -139,7 +146,8 @@ def load_policy(
     remedy = 'If you trust it: rlframe.load(path, trust=True).'
     config.refuse_or_tell(found, str(artifact.path), trust, remedy)
     with loading(where), part('state'):
-        policy = _created(options if device is None else {**options, 'device': device}, spec)
+        given = options if device is None else {**options, 'device': device}
+        policy = made_of_known(partial(_created, spec=spec), given, artifact.manifest)
         policy.collect_mode.load_state_dict(state)
     return LoadedPolicy(policy, spec, artifact.description, artifact.path, frames if stack_frames else 1)
 
@@ -189,7 +197,7 @@ class LoadedPolicy:
 
         Args:
             obs: One observation, or those of n envs with a leading axis (in each part if the space is a Dict or a
-                Tuple; n observations can then also be a list).
+                Tuple; n observations can then also be a list). Parts of a dict that training left out are dropped.
             action_mask: Which actions are allowed, [A] or [n, A], if the policy was trained with masks and ``obs`` does
                 not contain them; for a MultiDiscrete space, the concatenated masks of its dimensions, or a tuple of
                 them.

@@ -30,6 +30,7 @@ class ActorCritic(nn.Module):
     Args:
         spec: Spaces of the env.
         encoder_hidden_size_list: Widths of the hidden layers of either, or of the shared encoder.
+        critic_hidden_size_list: Widths of those of the critic, if they are others.
         activation: Nonlinearity behind each.
         conv_layers: Channels, kernel size and stride of each convolution that reads images.
         image_layout: Position of the channels of images.
@@ -51,6 +52,7 @@ class ActorCritic(nn.Module):
         log_std_init: float = 0.0,
         conv_layers: Sequence[Sequence[int]] | None = None,
         image_layout: str = 'auto',
+        critic_hidden_size_list: Sequence[int] | None = None,
     ) -> None:
         super().__init__()
         space, sizes = spec.observation_space, encoder_hidden_size_list
@@ -65,7 +67,8 @@ class ActorCritic(nn.Module):
             space = gymnasium.spaces.Box(-math.inf, math.inf, (self.encoder.out_size,))
             images = None, 'auto'
         self.actor = MLP(space, own, activation, distribution.size, *images)
-        self.critic = MLP(space, own, activation, 1, *images)
+        widths = own if critic_hidden_size_list is None else critic_hidden_size_list
+        self.critic = MLP(space, widths, activation, 1, *images)
         if self.encoder is not None:
             initialise(weight_layers(self.encoder))
         initialise(weight_layers(self.actor), 0.01)
@@ -158,6 +161,7 @@ class RecurrentActorCritic(nn.Module):
         core: 'gru' or 'lstm'.
         core_hidden_size: Units of a core.
         encoder_hidden_size_list: Widths of the hidden layers in front of a core.
+        critic_hidden_size_list: Widths of those in front of the critic's core, if they are others.
         activation: Nonlinearity behind each.
         share_encoder: Whether actor and critic are two linear layers on one encoder and one core; ``'images'`` shares nothing here.
         log_std_init: Logarithm of the standard deviations of continuous actions in the beginning, in units of [-1, 1].
@@ -173,12 +177,14 @@ class RecurrentActorCritic(nn.Module):
         activation: str = 'tanh',
         share_encoder: Sharing = 'images',
         log_std_init: float = 0.0,
+        critic_hidden_size_list: Sequence[int] | None = None,
         **images: Any,
     ) -> None:
         super().__init__()
-        options = encoder_hidden_size_list, activation, core, core_hidden_size
+        widths = encoder_hidden_size_list if critic_hidden_size_list is None else critic_hidden_size_list
+        sizes = [encoder_hidden_size_list] if share_encoder is True else [encoder_hidden_size_list, widths]
         self.memories = nn.ModuleList(
-            RecurrentEncoder(spec, *options, **images) for _ in range(1 if share_encoder is True else 2)
+            RecurrentEncoder(spec, own, activation, core, core_hidden_size, **images) for own in sizes
         )
         for memory in self.memories:
             initialise(weight_layers(memory))

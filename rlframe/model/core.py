@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -18,10 +19,51 @@ SIGMA = 0.5
 """Noise of a new layer, times the square root of its inputs."""
 
 
+class Draws:
+    """What the layers of a network draw from; copies of the network draw from the same generator.
+
+    Args:
+        generator: The generator of a policy; None: torch's global one, for networks without a policy.
+    """
+
+    def __init__(self, generator: torch.Generator | None = None) -> None:
+        self.generator = generator
+
+    def __deepcopy__(self, memo: Any) -> Draws:
+        return self
+
+    def __reduce__(self) -> Any:
+        return Draws, ()  # in another process, a policy gives its own generator
+
+    @contextmanager
+    def from_global(self) -> Iterator[None]:
+        """Lets torch's global generator continue the policy's own within a block, and that continue it behind the block."""
+        own = self.generator
+        assert own is not None
+        on_gpu = own.device.type != 'cpu'
+        shared = torch.cuda.default_generators[own.device.index] if on_gpu else torch.default_generator
+        before = shared.get_state()
+        shared.set_state(own.get_state())
+        self.generator = None
+        try:
+            yield
+        finally:
+            own.set_state(shared.get_state())
+            shared.set_state(before)
+            self.generator = own
+
+
+def draw_from(network: nn.Module, generator: torch.Generator) -> Draws | None:
+    """Lets the layers of a network that draw do so from a generator; None if it has none."""
+    drawing: list[Any] = [layer for layer in network.modules() if getattr(layer, 'draws', None) is not None]
+    draws = Draws(generator)
+    for layer in drawing:
+        layer.draws = draws
+    return draws if drawing else None
+
+
 class NoisyLinear(nn.Module):
     """A linear layer whose weights are sampled at every training pass, and are their means otherwise.
-
-    The noise comes from torch's global generator, which is part of every checkpoint.
 
     Args:
         in_features: Inputs.
@@ -33,6 +75,7 @@ class NoisyLinear(nn.Module):
 
     def __init__(self, in_features: int, out_features: int) -> None:
         super().__init__()
+        self.draws = Draws()
         bound, sigma = 1 / math.sqrt(in_features), SIGMA / math.sqrt(in_features)
         self.weight_mean = nn.Parameter(torch.empty(out_features, in_features).uniform_(-bound, bound))
         self.weight_sigma = nn.Parameter(torch.full((out_features, in_features), sigma))
@@ -44,7 +87,7 @@ class NoisyLinear(nn.Module):
         if not self.training:
             return nn.functional.linear(features, self.weight_mean, self.bias_mean)
         out_size, in_size = self.weight_mean.shape
-        noise = torch.randn(in_size + out_size, device=features.device)
+        noise = torch.randn(in_size + out_size, generator=self.draws.generator, device=features.device)
         noise = noise.sign() * noise.abs().sqrt()
         of_in, of_out = noise[:in_size], noise[in_size:]
         weight = torch.addcmul(self.weight_mean, self.weight_sigma, torch.outer(of_out, of_in))
@@ -246,6 +289,7 @@ class NormedMLP(MLP):
         super().__init__(space, hidden_sizes, activation, out_size, **options)
         self._dropout, self._is_batch, self._unit_layers = dropout, norm == 'batch', unit_layers
         self._is_behind = self._is_batch and not unit_layers
+        self.draws = Draws() if dropout else None
         sizes = [self.read.size, *hidden_sizes] if self._is_batch else hidden_sizes if norm else []
         self.norms = nn.ModuleList(map(BatchRenorm if self._is_batch else nn.LayerNorm, sizes))
         if unit_layers:
@@ -270,8 +314,8 @@ class NormedMLP(MLP):
             features = nn.functional.linear(features, weight, bias)
             if i == self._activated:
                 break
-            if self._dropout and is_training:
-                features = nn.functional.dropout(features, self._dropout)
+            if self.draws is not None and is_training:
+                features = dropped(features, self._dropout, self.draws)
             if self._is_behind:
                 features = norms[i](self._activation(features), is_training)
             elif self._is_batch:
@@ -279,6 +323,12 @@ class NormedMLP(MLP):
             else:
                 features = self._activation(norms[i](features) if norms else features)
         return features if self._head is None else self._head(features)
+
+
+def dropped(features: torch.Tensor, probability: float, draws: Draws) -> torch.Tensor:
+    """Sets features to 0 with a probability and scales the others up, as ``torch.nn.functional.dropout`` does."""
+    kept = 1 - probability
+    return features * torch.empty_like(features).bernoulli_(kept, generator=draws.generator).div_(kept)
 
 
 class ResidualBlock(nn.Module):

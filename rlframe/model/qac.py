@@ -154,6 +154,7 @@ class QAC(nn.Module):
         encoder_hidden_size_list: Widths of the hidden layers of each.
         activation: Nonlinearity behind each.
         critic_num: Critics.
+        critic_hidden_size_list: Widths of the hidden layers of critics, if they are others.
         options: Further arguments of ``QCritics``. An actor has those of the encoder of images, too, and one of continuous
             actions norms by batches and residual blocks.
     """
@@ -165,6 +166,7 @@ class QAC(nn.Module):
         encoder_hidden_size_list: Sequence[int] = (256, 256),
         activation: str = 'relu',
         critic_num: int = 2,
+        critic_hidden_size_list: Sequence[int] | None = None,
         **options: Any,
     ) -> None:
         super().__init__()
@@ -173,7 +175,8 @@ class QAC(nn.Module):
         kind, own = hidden_layers(options, sizes, is_actor=True)
         head, outputs = HEADS[actor]
         self.actor = kind(space, sizes, activation, outputs * actions, head=head, **own, **images)
-        self.critic = QCritics(spec, sizes, activation, critic_num, **options)
+        widths = sizes if critic_hidden_size_list is None else critic_hidden_size_list
+        self.critic = QCritics(spec, widths, activation, critic_num, **options)
 
 
 class RecurrentNet(nn.Module):
@@ -232,11 +235,12 @@ class RecurrentQAC(nn.Module):
         encoder_hidden_size_list: Widths of the hidden layers in front of each core.
         activation: Nonlinearity behind each.
         critic_num: Critics.
+        critic_hidden_size_list: Widths of the hidden layers in front of the cores of critics, if they are others.
         quantiles: Numbers that describe the return of a continuous action: 1 is its mean.
         images: Options of the encoder of images; see ``MLP``.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  # each is an option of the network
         self,
         spec: EnvSpec,
         core: str = 'lstm',
@@ -245,15 +249,18 @@ class RecurrentQAC(nn.Module):
         encoder_hidden_size_list: Sequence[int] = (256, 256),
         activation: str = 'relu',
         critic_num: int = 2,
+        critic_hidden_size_list: Sequence[int] | None = None,
         quantiles: int = 1,
         **images: Any,
     ) -> None:
         super().__init__()
         actions, (head, outputs) = action_size(spec), HEADS[actor]
         read, values = (0, actions) if actor == 'categorical' else (actions, quantiles)
+        sizes, widths = encoder_hidden_size_list, critic_hidden_size_list
 
         def net(place: int, read: int, outputs: int, head: Any = None) -> RecurrentNet:
-            memory = encoder_hidden_size_list, activation, core, core_hidden_size
+            own = sizes if widths is None or place == 0 else widths
+            memory = own, activation, core, core_hidden_size
             space = gymnasium.spaces.Box(-math.inf, math.inf, (core_hidden_size + read,))
             hidden_sizes = [core_hidden_size] if read else []
             reader = MLP(space, hidden_sizes, activation, outputs, head=head)

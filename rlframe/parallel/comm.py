@@ -22,53 +22,56 @@ from rlframe.registry import (
     with_type,
 )
 from rlframe.utils.field import option
+from rlframe.utils.synonyms import named
 
 
-def create_parallel_collector(cfg: Mapping[str, Any], **kwargs: Any) -> BaseParallelCollector:
+def create_parallel_collector(cfg: Mapping[str, Any] | str, **kwargs: Any) -> BaseParallelCollector:
     """Builds the parallel collector named by ``cfg.type``, by default ``zergling``.
 
     Args:
-        cfg: Its options.
-        kwargs: Further arguments of its constructor, such as ``make_collector``.
+        cfg: Its options, or its name.
+        kwargs: Further arguments of its constructor, such as ``make_collector``; with a name, also options.
 
     Raises:
         RegistryError: If no parallel collector has that name; the closest one is named.
     """
-    named = {'type': 'zergling', **{name: cfg[name] for name in ('type', 'import_names') if name in cfg}}
-    return PARALLEL_COLLECTOR_REGISTRY.build(named, cfg, **kwargs)
+    section, arguments = named(PARALLEL_COLLECTOR_REGISTRY, cfg, kwargs)
+    return PARALLEL_COLLECTOR_REGISTRY.build({'type': 'zergling', **section}, section, **arguments)
 
 
-def get_parallel_collector_cls(cfg: Mapping[str, Any]) -> type[BaseParallelCollector]:
-    """Returns the class named by ``cfg.type``."""
+def get_parallel_collector_cls(cfg: Mapping[str, Any] | str) -> type[BaseParallelCollector]:
+    """Returns the class named by ``cfg.type``, or by ``cfg``."""
     return PARALLEL_COLLECTOR_REGISTRY.get_cls(cfg)
 
 
-def create_comm_collector(cfg: Mapping[str, Any], **kwargs: Any) -> BaseCommCollector:
+def create_comm_collector(cfg: Mapping[str, Any] | str, **kwargs: Any) -> BaseCommCollector:
     """Builds the comm collector named by ``cfg.type`` or, as in DI-engine, ``cfg.comm_collector_type``.
 
     Args:
-        cfg: Its options.
-        kwargs: Further arguments of its constructor, such as ``collector`` and ``transport``.
+        cfg: Its options, or its name.
+        kwargs: Further arguments of its constructor, such as ``collector`` and ``transport``; with a name, also options.
 
     Raises:
         RegistryError: If no comm collector has that name; the closest one is named.
     """
-    cfg = with_type(cfg, 'comm_collector_type')
-    return COMM_COLLECTOR_REGISTRY.build(cfg, cfg, **kwargs)
+    section, arguments = named(COMM_COLLECTOR_REGISTRY, cfg, kwargs)
+    section = with_type(section, 'comm_collector_type')
+    return COMM_COLLECTOR_REGISTRY.build(section, section, **arguments)
 
 
-def create_comm_learner(cfg: Mapping[str, Any], **kwargs: Any) -> BaseCommLearner:
+def create_comm_learner(cfg: Mapping[str, Any] | str, **kwargs: Any) -> BaseCommLearner:
     """Builds the comm learner named by ``cfg.type`` or, as in DI-engine, ``cfg.comm_learner_type``.
 
     Args:
-        cfg: Its options.
-        kwargs: Further arguments of its constructor, such as ``make_learner`` and ``transport``.
+        cfg: Its options, or its name.
+        kwargs: Further arguments of its constructor, such as ``make_learner`` and ``transport``; with a name, also options.
 
     Raises:
         RegistryError: If no comm learner has that name; the closest one is named.
     """
-    cfg = with_type(cfg, 'comm_learner_type')
-    return COMM_LEARNER_REGISTRY.build(cfg, cfg, **kwargs)
+    section, arguments = named(COMM_LEARNER_REGISTRY, cfg, kwargs)
+    section = with_type(section, 'comm_learner_type')
+    return COMM_LEARNER_REGISTRY.build(section, section, **arguments)
 
 
 def _is_port(port: Any) -> bool:

@@ -173,7 +173,7 @@ class ParallelPipeline(HasGoal, CoordinatedRun):
         commander = assembly.make_commander(cfg, self.factory.spec, policy.command_mode)
         self.evaluator = commander
         """Knows the scores."""
-        facts = RunFacts(cfg, self.factory.spec.name, lambda: self.evaluator.latest)
+        facts = RunFacts(cfg, self.factory.spec, lambda: self.evaluator.latest)
         if saved is not None and state is not None:
             _check_parallel(state, saved)
             facts.check_same(saved.manifest, saved.path)

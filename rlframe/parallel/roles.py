@@ -29,11 +29,11 @@ from rlframe.parallel.transport.base import Transport
 from rlframe.pipeline import build
 from rlframe.pipeline.learner_aggregator import make_learners
 from rlframe.policy.parts.random_policy import random_opponent, with_opening
-from rlframe.registry import LAUNCHER_REGISTRY, import_modules
+from rlframe.registry import LAUNCHER_REGISTRY
 from rlframe.run.child_process import ChildProcess
 from rlframe.run.progress import Progress
 from rlframe.utils.seed import incarnation_seed
-from rlframe.utils.serialize import from_bytes, to_bytes
+from rlframe.utils.serialize import from_parent, to_child
 from rlframe.worker import create_serial_collector, create_serial_evaluator
 from rlframe.worker.collector.rollout import MakeParts, Parts
 
@@ -58,7 +58,6 @@ def make_worker(
         address: Address of the coordinator.
         transport: A connection to the coordinator, in place of the address.
     """
-    import_modules(cfg.import_names)  # this may be a process of its own
     given: dict[str, Any] = {'address': address, 'transport': transport, 'name': name}
     given['fingerprint'] = shared_fingerprint(cfg)
     if role == 'learner':
@@ -164,9 +163,8 @@ def main(role: str, name: str, address: str) -> None:
         name: Name of the worker.
         address: Address of the coordinator.
     """
-    cfg = from_bytes(sys.stdin.buffer.read())
-
     try:
+        cfg = from_parent(sys.stdin.buffer.read())
         worker = make_worker(cfg, role, name, address)
 
         def stop(*_: Any) -> None:
@@ -333,7 +331,7 @@ class ProcessLauncher(Launcher):
 
     def __init__(self, cfg: ExperimentConfig, server: Server) -> None:
         super().__init__(cfg, server)
-        self._config = to_bytes(cfg, 'config')
+        self._config = to_child(cfg, 'config')
 
     def launch(self, role: str, name: str) -> ChildProcess:
         logger, words = logging.getLogger(f'rlframe.{role}'), (role, name, self._server.address)

@@ -18,11 +18,11 @@ from rlframe.registry import (
     ENV_MANAGER_REGISTRY,
     ENV_REGISTRY,
     POLICY_REGISTRY,
-    import_modules,
 )
 from rlframe.run.checkpoint_tree import compare_configs
 from rlframe.run.film import check_encoder
 from rlframe.run.machine import demand_memory, let_threads_sleep
+from rlframe.run.manifest import naming_version
 from rlframe.run.progress import Progress
 from rlframe.run.read_checkpoint import load_checkpoint
 from rlframe.utils import schema
@@ -322,7 +322,12 @@ def load_network(
         CheckpointMismatchError: If it contains no network or another one; with the policies, envs, layers and config
             keys that differ.
     """
-    with named_mismatch(manifest, cfg, where), schema.loading(where), schema.part('policy'):
+    with (
+        naming_version(manifest),
+        named_mismatch(manifest, cfg, where),
+        schema.loading(where),
+        schema.part('policy'),
+    ):
         saved = _policy_state(state)
         parts = policy.collect_mode.state_dict().keys() | saved.keys() & {'normalizer'}
         policy.collect_mode.load_state_dict({name: saved[name] for name in parts if name in saved})
@@ -368,8 +373,7 @@ def random_actor(cfg: ExperimentConfig, policy: Policy, rank: int = 0) -> Collec
 
 
 def prepare(cfg: ExperimentConfig) -> None:
-    """Prepares a worker's process for a config: imports, global generators, threads."""
-    import_modules(cfg.import_names)
+    """Prepares a worker's process for a config: global generators, threads."""
     set_seed(cfg.seed)
     set_threads(cfg)
 
@@ -433,7 +437,8 @@ def make_evaluator(
     If the config has no stop value, an evaluator that scores returns uses the env's reward threshold.
     """
     evaluator = backend.make_evaluator(cfg, policy, **common)
-    if evaluator.stop_value is None and evaluator.scores_returns:
+    is_open = evaluator.stop_value is None and cfg.policy.eval.evaluator.get('stop_value') is None
+    if is_open and evaluator.scores_returns:
         evaluator.stop_value = spec.reward_threshold
     return evaluator
 

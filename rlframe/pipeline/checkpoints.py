@@ -12,12 +12,15 @@ from typing import TYPE_CHECKING, Any, cast
 
 from rlframe import config
 from rlframe.config.schema import ExperimentConfig
+from rlframe.data.timestep import EnvSpec
 from rlframe.errors import CheckpointMismatchError
 from rlframe.pipeline import build
 from rlframe.pipeline.build import ROUND, Inexactness, Stateful
 from rlframe.run.machine import arithmetic, machine
+from rlframe.run.manifest import naming_version
 from rlframe.run.metric_writer import MetricWriter
 from rlframe.run.progress import SCHEMA as PROGRESS_SCHEMA
+from rlframe.run.read_checkpoint import EMERGENCY
 from rlframe.run.write_checkpoint import publish_checkpoint, save_checkpoint
 from rlframe.utils import schema
 from rlframe.utils.seed import RNG_STATE, forked
@@ -34,8 +37,8 @@ class RunFacts:
 
     cfg: ExperimentConfig
     """The config."""
-    env: str
-    """Name of the env."""
+    spec: EnvSpec
+    """Name and spaces of the env."""
     score: Callable[[], float]
     """Returns the score of the last evaluation, NaN if there was none."""
     seconds: Callable[[], Mapping[str, float]] = dict
@@ -45,6 +48,12 @@ class RunFacts:
     def policy(self) -> str:
         """Type of the policy."""
         return str(self.cfg.policy.type)
+
+    @property
+    def spaces(self) -> dict[str, str]:
+        """The spaces of the env as text of one line."""
+        names = ('observation_space', 'action_space')
+        return {name: ' '.join(repr(getattr(self.spec, name)).split()) for name in names}
 
     def config(self) -> dict[str, Any]:
         """Returns the config as plain data."""
@@ -58,9 +67,11 @@ class RunFacts:
             path: Path of the checkpoint.
 
         Raises:
-            CheckpointMismatchError: If it was made by another policy or for another env, or contains only a policy.
+            CheckpointMismatchError: If it was made by another policy or for another env, whose spaces may be what differs, or
+                contains only a policy.
         """
-        here = {'policy': self.policy, 'env': self.env}
+        here = {'policy': self.policy, 'env': self.spec.name}
+        here |= {name: text for name, text in self.spaces.items() if name in manifest}
         if differing := [
             f'{k}: {manifest.get(k)!r} there, {v!r} here' for k, v in here.items() if manifest.get(k) != v
         ]:
@@ -75,6 +86,8 @@ class RunFacts:
 
 POLICY, PROGRESS, BUFFER = 'policy', 'progress', 'replay_buffer'
 """Names of the parts that a checkpoint of the policy alone contains, and of the one that is saved in separate files."""
+OF_AN_ERROR = 'an error ended the run that saved the checkpoint, perhaps in the middle of a round'
+"""Why a run is not exact that resumes from an emergency checkpoint."""
 OPTIONAL = '?'
 """Last letter of the name of a part, as in a schema, whose state may be empty or missing."""
 POLICY_ONLY: dict[str, schema.Schema] = {POLICY: schema.DICT, PROGRESS: PROGRESS_SCHEMA}
@@ -197,16 +210,18 @@ class Checkpoints:
 
     def save_emergency(self) -> Path:
         """Saves the current state, possibly in the middle of a round; it is never resumed from automatically."""
-        name = f'emergency_iteration_{self._progress()["train_iter"]}'
+        name = f'{EMERGENCY}iteration_{self._progress()["train_iter"]}'
         with self._buffer_locked():
             path, buffer = self.folder / name, self._buffer_state()
-            return save_checkpoint(path, self._state(), self._manifest(), buffer=buffer)
+            state = self._state()
+            facts = self._manifest(OF_AN_ERROR) | {'logs': self._writer.state_dict()}
+            return save_checkpoint(path, state, facts, buffer=buffer)
 
     def leave_after(self, error: BaseException) -> None:
         """Writes an error to the log, and saves the current state; failures meanwhile are added to the error as notes."""
         logger.info('an error ended the run at %s', dict(self._progress()), exc_info=error)
         try:
-            error.add_note(f'emergency checkpoint: {self.save_emergency()}')
+            error.add_note(f'emergency checkpoint, for --resume or open_run: {self.save_emergency()}')
         except Exception as second:
             error.add_note(f'and then: {type(second).__name__}: {second}')
 
@@ -253,14 +268,16 @@ class Checkpoints:
         """Returns the state of the replay buffer, whose rows can be saved incrementally."""
         return None if self._buffer is None else self._buffer.checkpoint_state()
 
-    def _manifest(self) -> dict[str, Any]:
+    def _manifest(self, *more_inexact: str) -> dict[str, Any]:
+        inexact = [*self.inexact, *more_inexact]
         return {
             'policy': self._facts.policy,
-            'env': self._facts.env,
+            'env': self._facts.spec.name,
+            **self._facts.spaces,
             'progress': self._progress(),
             'score': _number(self._facts.score()),
-            'exact': not self.inexact,
-            'inexact': list(self.inexact),
+            'exact': not inexact,
+            'inexact': inexact,
             'arithmetic': arithmetic(),
             'machine': machine(),
             'seconds': self._facts.seconds(),
@@ -303,7 +320,7 @@ class Checkpoints:
             CheckpointStateError: If the state of a part is missing or invalid.
         """
         self._facts.check_same(manifest, path)
-        with schema.loading(path):
+        with naming_version(manifest), schema.loading(path):
             schema.check_state(state, self._schema)
             if clone_key is not None:
                 with schema.part(''):

@@ -23,7 +23,7 @@ from rlframe.policy.parts.compiled import resolve_device
 from rlframe.policy.parts.ranks import Ranks, device_of
 from rlframe.run.child_process import ChildProcess
 from rlframe.run.machine import usable_cores
-from rlframe.utils.serialize import components_of_script, from_bytes, on_cpu, register_components, to_bytes
+from rlframe.utils.serialize import ACTING, from_parent, on_cpu, to_child
 
 if TYPE_CHECKING:
     from rlframe.config.schema import ExperimentConfig
@@ -113,7 +113,7 @@ class LearnerAggregator:
             if world()[1] == 1:
                 self._folder = tempfile.mkdtemp(prefix='rlframe-')
                 given = cfg, policy.spec, on_cpu(policy.get_attribute('given_model'))
-                data = to_bytes((components_of_script(), to_bytes(given, 'config')), 'config')
+                data = to_child(given, 'config', ACTING)
                 self._children = [self._started(rank, size, data) for rank in range(1, size)]
                 self._wait_until_ready()
             self._ranks, self._sent = Ranks(0, size, self._store, device, self._goes_on), -1
@@ -309,7 +309,5 @@ def follow(cfg: ExperimentConfig, spec: EnvSpec, model: Any, rank: int, size: in
 
 def main(rank: int, size: int, store: str) -> None:
     """Follows the process that started this one, which sends config, spec and network by stdin."""
-    components, given = from_bytes(sys.stdin.buffer.read())
-    register_components(from_bytes(components))
-    cfg, spec, model = from_bytes(given)
+    cfg, spec, model = from_parent(sys.stdin.buffer.read())
     follow(cfg, spec, model, rank, size, store)

@@ -112,6 +112,10 @@ MEASURED_SECONDS, LONGEST_SECONDS = 5.0, 100 * 86_400.0
 """Seconds of training before the remaining time is shown, and the longest remaining time that is shown."""
 
 
+LONG_STEPS = 1000
+"""Env steps without the end of an episode, after which the line says why the return stands still."""
+
+
 class Shown:
     """Shows a picture that changes, from time to time while it is entered as a context.
 
@@ -177,7 +181,7 @@ class Display(Shown):
     def __init__(self, pipeline: Any) -> None:
         super().__init__()
         self._pipeline = pipeline
-        self._first = dataclasses.replace(pipeline.progress)
+        self._first = self._ended = dataclasses.replace(pipeline.progress)
         self._handler: logging.Handler = RichHandler(
             logging.WARNING, console=self._console, show_time=False, show_path=False, markup=False
         )
@@ -195,6 +199,8 @@ class Display(Shown):
 
     def show(self, final: bool = False) -> None:
         """Shows the present state if it is time to."""
+        if self._pipeline.progress.episodes != self._ended.episodes:
+            self._ended = dataclasses.replace(self._pipeline.progress)
         self.show_picture(lambda _: joined(self._parts(max(monotonic() - self._begin, 1e-9))), final)
 
     def _parts(self, seconds: float) -> Iterator[Part]:
@@ -206,9 +212,12 @@ class Display(Shown):
             left = self._seconds_left(seconds, budgets)
             yield f'at most {"--:--" if left is None else clock_text(left)} left', ''
         yield f'env steps {progress.envstep:,}', ''
-        mean_return = self._mean_return()
+        mean_return, since = self._mean_return(), progress.envstep - self._ended.envstep
         if not math.isnan(mean_return):
-            yield f'return {number_text(mean_return)}', 'cyan'
+            still = f' (no episode ended in {since:,} env steps)' if since >= LONG_STEPS else ''
+            yield f'return {number_text(mean_return)}{still}', 'cyan'
+        elif since:
+            yield 'no episode has ended yet', 'cyan'
         latest = pipeline.evaluator.latest
         if score := pipeline.evaluator.describe(latest):
             yield f'eval {score}', 'bold green' if pipeline.evaluator.reached(latest) else 'bold'

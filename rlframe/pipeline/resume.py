@@ -15,14 +15,21 @@ from rlframe.config.schema import ExperimentConfig
 from rlframe.errors import CheckpointError, CheckpointNotFoundError, ConfigError
 from rlframe.run import run_folder
 from rlframe.run.checkpoint_files import MANIFEST, delete_folder
+from rlframe.run.manifest import naming_version
 from rlframe.run.metrics import METRICS, cut_off
-from rlframe.run.read_checkpoint import RESUMABLE, OpenCheckpoint, find_checkpoint, open_newest
+from rlframe.run.read_checkpoint import RESUMABLE, OpenCheckpoint, emergencies, find_checkpoint, open_newest
 from rlframe.run.run_folder import CONFIG, check_links
+from rlframe.utils.flat import flat
 
 logger = logging.getLogger('rlframe.pipeline.resume')
 
 CKPT = 'ckpt'
 """Folder of checkpoints in a run folder."""
+
+OF_ANOTHER = (
+    ', which can act by its policy, evaluate and export it if the network fits, but not train it further'
+)
+"""What can be done with a run of another version of rlframe."""
 
 Pair = tuple[Mapping[str, Any], Mapping[str, Any]]
 
@@ -54,8 +61,6 @@ class Start:
     """The checkpoint."""
     is_newest: bool
     """Whether its run has no newer one, so that the resumed run can continue in the same folder."""
-    notes: tuple[str, ...] = ()
-    """Notes for the user: checkpoints that were skipped, a process that died."""
 
     @property
     def folder(self) -> Path:
@@ -101,9 +106,10 @@ def resume(
         pair = saved['main_config'], saved['create_config']
     elif given.get('seed') is None:
         given['seed'] = saved['main_config'].get('seed')
-    cfg = config.compile_config(*pair, overrides=overrides, **given)
-    notes = [f'changed: {line}' for line in config.check_changes(saved, cfg, str(found))]
-    return Resumption(cfg, start.saved, folder if goes_on else None, (*notes, *start.notes))
+    with naming_version(manifest, flat(saved['main_config']), OF_ANOTHER):
+        cfg = config.compile_config(*pair, overrides=overrides, **given)
+        notes = [f'changed: {line}' for line in config.check_changes(saved, cfg, str(found))]
+    return Resumption(cfg, start.saved, folder if goes_on else None, (*notes, *start.saved.notes))
 
 
 def find_start(path: str | Path) -> Start:
@@ -136,13 +142,16 @@ def _newest_of(path: Path) -> Start:
                 error.remedy = (
                     'If the run never saved one, -c CONFIG --resume auto starts it again in its folder.'
                 )
+            if failed := emergencies(folder):
+                error.remedy = f'--resume {failed[0]} continues from where an error ended the run.'
             raise
     notes = [f'skipped a damaged checkpoint: {error}' for _, error in damaged]
     if note:
         notes.append(
             f'the last process that wrote to this run folder ended without cleaning up (killed?): {note}'
         )
-    return Start(saved, True, tuple(notes))
+    saved.notes = tuple(notes)
+    return Start(saved, True)
 
 
 def _is_run(path: Path) -> bool:

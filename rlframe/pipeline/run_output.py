@@ -154,6 +154,8 @@ class RunOutput:
         if self.saved is not None and not self._goes_on and self.saved.path.parent.name == 'ckpt':
             copy_records(self.saved.path.parent.parent, self.folder)
         handler = run_folder.log_to_file(self.folder)
+        for note in () if self.saved is None else self.saved.notes:
+            logger.warning('%s', note)
         self.writer = MetricWriter(
             self.folder,
             self._cfg.tag_style,

@@ -105,7 +105,7 @@ class SerialPipeline(HasGoal):
         self.replay = build.buffer_backend(cfg, self.factory)
         """Backend of the replay buffer."""
         self._closers.append(self.replay.close)
-        self._facts = RunFacts(cfg, self.factory.spec.name, lambda: self.evaluator.score, self.times.seconds)
+        self._facts = RunFacts(cfg, self.factory.spec, lambda: self.evaluator.score, self.times.seconds)
         if saved is not None:
             self._facts.check_same(saved.manifest, saved.path)
         self.policy = build.make_policy(cfg, self.factory.spec, self._model)

@@ -16,6 +16,7 @@ from rlframe.pipeline.run_output import nothing_left
 from rlframe.pipeline.saying import say, shell_commands
 from rlframe.pipeline.serial import SerialPipeline
 from rlframe.pipeline.workers_shown import ParallelDisplay
+from rlframe.run.exit_guard import readers_may_leave
 from rlframe.run.read_checkpoint import OpenCheckpoint
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from rlframe.parallel.pipeline import ParallelPipeline
 
 
+@readers_may_leave()
 def run_shown(
     pipeline: SerialPipeline | ParallelPipeline,
     saved: OpenCheckpoint | None = None,

@@ -16,7 +16,7 @@ from rlframe.data.staging import Staging
 from rlframe.data.timestep import Array, Batch, EnvSpec, IntArray, TimeStep, to_tensor
 from rlframe.errors import CheckpointMismatchError, ConfigError
 from rlframe.policy.ding_form import as_own_rows
-from rlframe.policy.parts.actions import ActionMap
+from rlframe.policy.parts.actions import IMPOSSIBLE, ActionMap, check_allowed, mask_of, masked
 from rlframe.policy.parts.compiled import (
     COMPILE,
     CUDA_GRAPH,
@@ -36,12 +36,13 @@ from rlframe.policy.parts.ranks import MAX_LEARNER_RESTARTS, NUM_LEARNERS
 from rlframe.policy.parts.sequences import Rows
 from rlframe.registry import MODEL_REGISTRY
 from rlframe.run.checkpoint_tree import compare_states
-from rlframe.utils.field import Configurable, Field, Section, option
+from rlframe.utils.field import Configurable, Field, ResolvedConfig, Section, option
 from rlframe.utils.lazy import torch
-from rlframe.utils.schema import DICT, GENERATOR, NETWORK, check_state, part, part_of
-from rlframe.utils.seed import component_rng
+from rlframe.utils.schema import DICT, GENERATOR, NETWORK, TENSOR, check_state, part, part_of
+from rlframe.utils.seed import component_rng, drawing_weights, restore_generator
 
 if TYPE_CHECKING:
+    from rlframe.model.core import Draws
     from rlframe.model.distributions import ActionDistribution
     from rlframe.policy.parts.optim import Optimizer
     from rlframe.policy.parts.ranks import Ranks
@@ -89,8 +90,8 @@ class StochasticEval(EvalConfig):
 
     deterministic: bool = option(
         True,
-        doc='whether evaluation takes the best action; False: it draws one, as collection does. Policies that'
-        ' see only a part of the state can get stuck if they always do the same',
+        doc='whether evaluation takes the best action; False: it draws one, as collection does, which helps if the policy sees'
+        ' only a part of the state',
         may_change=True,
     )
 
@@ -118,7 +119,7 @@ class PolicyConfig(Section):
         0,
         range='[0, inf)',
         unit='training samples',
-        doc='or episodes, whichever the collector counts, collected at random first',
+        doc='training samples, or episodes with an episode collector, collected at random first',
     )
     normalize_obs: bool = option(NORMALIZE_OBS)
     normalize_reward: bool = option(NORMALIZE_REWARD)
@@ -145,7 +146,7 @@ class Policy(Configurable):
         spec: Spaces of the env.
         model: The network; created from ``cfg.model`` if not given.
         enable_field: The needed faces among ``learn``, ``collect``, ``eval``; all by default. ``command`` is always there.
-        seed: Seed of the policy's own generator.
+        seed: Seed of the initial weights and of the policy's own generators.
         rank: Which of several policies with this seed it is.
     """
 
@@ -208,9 +209,12 @@ class Policy(Configurable):
         self._draws = seed, 'evaluation', rank
         self._eval_rng = component_rng(*self._draws)
         self._memory: Memory | None = None
-        self.model = (model if model is not None else self.create_model()).to(self.device)
-        for field in self._fields:
-            getattr(self, f'init_{field}')()
+        self.generator = torch.Generator(self.device)
+        with drawing_weights(self.generator, seed, rank):
+            self.model = (model if model is not None else self.create_model()).to(self.device)
+            self.draws = self._draws_of_layers()
+            for field in self._fields:
+                getattr(self, f'init_{field}')()
         if not self.is_recurrent and not self._has_core and is_own(self) and not is_own(self.model):
             check_network(self.model, self._acting_output, type(self).__name__, spec, self.tensor)
         if 'learn' in self._fields:
@@ -373,6 +377,19 @@ class Policy(Configurable):
         return self.spec.action_space
 
     @classmethod
+    def resolve_config(cls, cfg: Mapping[str, Any] | None) -> EasyDict:
+        """Completes a user's options with the defaults; the section ``model`` of an own network has the options of that."""
+        model = cfg.get('model') if isinstance(cfg, Mapping) and not isinstance(cfg, ResolvedConfig) else None
+        name = model.get('type') if isinstance(model, Mapping) else None
+        if cfg is None or model is None or name is None or MODEL_REGISTRY.is_builtin(name):
+            return super().resolve_config(cfg)
+        kind: Any = MODEL_REGISTRY.get_cls(model)
+        own = kind.resolve_config(model) if hasattr(kind, 'resolve_config') else model
+        resolved = super().resolve_config({key: value for key, value in cfg.items() if key != 'model'})
+        resolved.model = {'import_names': [], **own, **{'type': name}}
+        return resolved
+
+    @classmethod
     def check_spec(cls, spec: EnvSpec, cfg: EasyDict) -> None:
         """Checks that the policy can act in an env, and that sizes given in ``cfg.model`` are the env's.
 
@@ -432,7 +449,7 @@ class Policy(Configurable):
         """Returns a collect face that acts by ``forward``."""
         normalizer = self._normalizer
         return CollectMode(
-            by_env(normalizer.acting(forward), self.spec),
+            by_env(normalizer.acting(self._obeying(forward)), self.spec),
             normalizer.recording(self.process_transition),
             normalizer.sampling(self.get_train_sample),
             normalizer.forgetting(self.reset_collect),
@@ -442,11 +459,20 @@ class Policy(Configurable):
             self._load_model,
         )
 
+    def _obeying(self, forward: Forward) -> Forward:
+        """Returns a ``forward`` that raises an error if a policy of the user takes forbidden actions."""
+        return partial(self._act_allowed, forward) if self._has_mask and not is_own(self) else forward
+
+    def _act_allowed(self, forward: Forward, obs: Array, env_id: IntArray, **settings: Any) -> Batch:
+        output = forward(obs, env_id, **settings)
+        check_allowed(output['action'], obs, self.spec.action_space, type(self).__name__)
+        return output
+
     @property
     def eval_mode(self) -> EvalMode:
         """The functions that act as well as the policy can."""
         return EvalMode(
-            by_env(self._normalizer.acting(self.forward_eval), self.spec),
+            by_env(self._normalizer.acting(self._obeying(self.forward_eval)), self.spec),
             self.reset_eval,
             self.get_attribute,
             self.set_attribute,
@@ -482,6 +508,10 @@ class Policy(Configurable):
         return name if name in vars(self) else f'_{name}'
 
     # shared parts
+
+    def masked(self, value: torch.Tensor, obs: Any) -> torch.Tensor:
+        """Returns values of actions [B, A] with -1e8 for those that the masks of observations, tensors [B, ...], forbid."""
+        return masked(value, mask_of(obs), IMPOSSIBLE)
 
     @cached_property
     def distribution(self) -> ActionDistribution:
@@ -528,6 +558,8 @@ class Policy(Configurable):
     def _acting_state(self) -> dict[str, Any]:
         """Returns what acting changes, as part of the policy's state: generator, running statistics, recurrent states."""
         state = {**self._normalizer.state_dict(running=True), 'rng': self.rng.bit_generator.state}
+        if self.draws is not None:
+            state['generator'] = self.generator.get_state()
         return state if self._memory is None else state | {'episodes': self._memory.collect.state_dict()}
 
     def _load_acting_state(self, state: Mapping[str, Any]) -> None:
@@ -535,23 +567,21 @@ class Policy(Configurable):
         check_state(state, {'rng': GENERATOR} | ({} if self._memory is None else {'episodes': DICT}))
         self._normalizer.load_state_dict(state)
         self.rng.bit_generator.state = state['rng']
+        if self.draws is not None:
+            check_state(state, {'generator': TENSOR})
+            restore_generator(self.generator, state['generator'])
         if self._memory is not None:
             self._memory.collect.load_state_dict(state['episodes'])
 
     def _get_acting(self) -> Acting:
         normalizer = self._normalizer
-        return Acting(self._shared_state, self._load_shared_state, normalizer.state_dict, normalizer.absorb)
+        return Acting(self._acting_state, self._load_acting_state, normalizer.state_dict, normalizer.absorb)
 
-    def _shared_state(self) -> dict[str, Any]:
-        state = self._acting_state()
-        if any(map(self._cfg.model.get, ('noisy', 'dropout'))):  # both draw from torch's global generator
-            state['torch'] = torch.get_rng_state()
-        return state
+    def _draws_of_layers(self) -> Draws | None:
+        """Lets the network's layers draw from the policy's generator; None if it has no layers that draw."""
+        from rlframe.model.core import draw_from
 
-    def _load_shared_state(self, state: Mapping[str, Any]) -> None:
-        self._load_acting_state(state)
-        if 'torch' in state:
-            torch.set_rng_state(state['torch'])
+        return draw_from(self.model, self.generator)
 
     def _acting_output(self, obs: Any) -> tuple[torch.Tensor, int]:
         """Returns the output that the network acts by, [B, size, ...], and its right size."""

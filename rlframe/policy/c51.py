@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 from easydict import EasyDict
 
 from rlframe.data.faces import Metrics
@@ -23,7 +24,7 @@ class C51Model(DQNModel):
 
     v_min: float = option(-10.0, unit='discounted return', doc='lowest atom of the return distribution')
     v_max: float = option(10.0, unit='discounted return', doc='highest atom of the return distribution')
-    n_atom: int = option(51, range='[2, inf)', unit='atoms', doc='returns that are told apart')
+    n_atom: int = option(51, range='[2, inf)', unit='atoms', doc='atoms of the distribution of returns')
 
 
 ATOMS: dict[str, str | None] = {'n_atom': 'atoms', 'v_min': None, 'v_max': None}
@@ -129,11 +130,14 @@ class RainbowPolicy(QPolicy):
 
 
 def check_atoms(model: Mapping[str, Any]) -> list[ConfigError]:
-    """Refuses a highest atom that is not above the lowest."""
-    low, high = model['v_min'], model['v_max']
-    if low < high:
+    """Refuses a highest atom that is not above the lowest, and atoms that float32 rounds to the same number."""
+    low, high, count = model['v_min'], model['v_max'], model['n_atom']
+    if low >= high:
+        return [refused({'model': model}, 'model.v_max', 'bad value', f'more than v_min={low}')]
+    if count is None or len(np.unique(np.linspace(low, high, count, dtype=np.float32))) == count:
         return []
-    return [refused({'model': model}, 'model.v_max', 'bad value', f'more than v_min={low}')]
+    why = f'float32 cannot tell {count} atoms between v_min={low} and v_max={high} apart'
+    return [refused({'model': model}, 'model.n_atom', why, 'fewer, or a wider range')]
 
 
 def project(
@@ -155,10 +159,11 @@ def project(
     Source:
         Bellemare et al. (2017), eq. 7.
     """
-    low, high = support[0], support[-1]
-    moved = (reward[:, None] + discount[:, None] * support).clamp(low, high)  # [B, M]
-    place = (moved - low) / (support[1] - low)
-    share = (
-        1 - (place[:, None, :] - torch.arange(len(support), device=place.device)[None, :, None]).abs()
-    ).clamp_(min=0)
+    number = torch.arange(len(support), device=support.device)
+    # in units of the distance of atoms, from float64, as float32 rounds atoms far from 0 by a large share of it
+    low, high = support[0].double(), support[-1].double()
+    gap = (high - low) / (len(support) - 1)
+    first = ((reward.double() + (discount.double() - 1) * low) / gap).to(probability.dtype)  # [B]
+    place = (first[:, None] + discount[:, None] * number).clamp(0, len(support) - 1)  # [B, M]
+    share = (1 - (place[:, None, :] - number[:, None]).abs()).clamp_(min=0)  # [B, M, M]
     return (share @ probability[:, :, None])[:, :, 0]

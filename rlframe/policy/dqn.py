@@ -278,8 +278,16 @@ class QPolicy(Policy):
             value = masked(value, mask_of(tensor)) if self._has_mask else value
             return value if self._on_cpu else value.cpu()
 
+    def _best_allowed(self, obs: Array) -> Array:
+        """Returns the allowed action of the highest ``q_value``, whatever a subclass makes of that, counted from 0, [n]."""
+        value = self.q_value(obs)
+        if self._has_mask:
+            value = masked(value, torch.from_numpy(mask_of(obs)))
+        best: Array = value.numpy().argmax(1)
+        return best
+
     def forward_collect(self, obs: Array, env_id: IntArray, eps: float = 0.0, **settings: Any) -> Batch:
-        action = self.q_value(obs).numpy().argmax(1)
+        action = self._best_allowed(obs)
         if eps > 0 and self._has_mask:
             draw = self.rng.random(len(action)) / eps
             action = np.where(draw < 1, random_allowed(mask_of(obs), draw % 1), action)
@@ -298,7 +306,7 @@ class QPolicy(Policy):
     def forward_eval(self, obs: Array, env_id: IntArray, **settings: Any) -> Batch:
         if self._noisy:
             self.model.eval()
-        action = self.q_value(obs).numpy().argmax(1)
+        action = self._best_allowed(obs)
         if self._noisy:
             self.model.train()
         return self._output(action)

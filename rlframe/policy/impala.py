@@ -17,8 +17,8 @@ class VTraceLearn(PPOLearn):
         1.0,
         range='(0, inf)',
         unit='ratio',
-        doc='largest weight of a TD error, and of a gradient without clip_ratio (rho-bar): the larger, the nearer are values to'
-        ' those of the policy that learns, and the larger is their variance',
+        doc='largest weight of a TD error, and of a gradient without clip_ratio (rho-bar): a larger one has less bias and more'
+        ' variance',
         may_change=True,
     )
     clip_c: float = option(

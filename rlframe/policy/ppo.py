@@ -20,6 +20,7 @@ from rlframe.policy.parts.memory import UNROLL_LEN, MemoryModel, sequence_batche
 from rlframe.policy.parts.normalize import RunningMoments
 from rlframe.policy.parts.optim import ADAM_EPS, OPTIMIZER, Optimizer
 from rlframe.policy.parts.options import (
+    CRITIC_HIDDEN_SIZES,
     DISCOUNT_FACTOR,
     EPOCH_PER_COLLECT,
     Schedule,
@@ -54,11 +55,12 @@ class PPOModel(MemoryModel):
     encoder_hidden_size_list: list[int] = option(
         [64, 64], unit='units', doc='widths of the hidden layers of actor and critic', check=check_widths
     )
+    critic_hidden_size_list: list[int] | None = option(CRITIC_HIDDEN_SIZES)
     activation: Literal['relu', 'tanh', 'gelu', 'silu'] = option('tanh', doc='nonlinearity')
     share_encoder: Literal[False, True, 'images'] = option(
         'images',
-        doc="what actor and critic share: True all hidden layers, and the core; 'images' the convolutions that read images, if"
-        ' there is no core; False nothing',
+        doc="layers that actor and critic share: True all hidden layers and the core; 'images' the convolutions, without a core;"
+        ' False none',
     )
     log_std_init: float = option(
         0.0,
@@ -102,11 +104,11 @@ class PPOLearn(LearnConfig):
         may_change=True,
     )
     advantage_norm: Literal['batch', 'round', None] = option(
-        'batch', doc='over which advantages are normalised; None: they are not normalised', may_change=True
+        'batch', doc='rows over which advantages are normalised; None: they are not', may_change=True
     )
     advantage_ddof: Literal[0, 1] = option(
         0,
-        doc='what their standard deviation subtracts from the number of advantages it divides by',
+        doc='delta degrees of freedom of their standard deviation: 0 divides by N, 1 by N - 1',
         may_change=True,
     )
     value_norm: bool = option(
@@ -139,8 +141,8 @@ class PPOConfig(PolicyConfig):
 
     parameters_of_choice: bool = option(
         False,
-        doc='whether, of actions with a Discrete(n) and a Tuple of n parts, each part holds the parameters of one choice, which'
-        ' count only where it is made (Masson et al. 2016)',
+        doc='whether actions of a Discrete(n) and a Tuple of n parts are parameterized: only the parameters of the chosen part'
+        ' count (Masson et al. 2016)',
     )
     model: PPOModel
     learn: PPOLearn

@@ -13,6 +13,7 @@ from rlframe.policy.c51 import check_atoms
 from rlframe.policy.dqn import TDConfig
 from rlframe.policy.parts.memory import BURN_IN, PRIORITY_ETA, MemoryModel
 from rlframe.policy.parts.options import (
+    CRITIC_HIDDEN_SIZES,
     UPDATE_PER_COLLECT,
     Schedule,
     check_widths,
@@ -29,6 +30,7 @@ class QACModel(MemoryModel):
     encoder_hidden_size_list: list[int] = option(
         [256, 256], unit='units', doc='widths of the hidden layers of actor and critics', check=check_widths
     )
+    critic_hidden_size_list: list[int] | None = option(CRITIC_HIDDEN_SIZES)
     twin_critic: bool = option(True, doc='whether to use two critics')
 
 
@@ -158,9 +160,9 @@ def check_blocks(cfg: EasyDict) -> list[ConfigError]:
     model, errors, instead = cfg.model, [], ', or model.residual_blocks=0'
     if not model.get('residual_blocks'):
         return []
-    if not model['encoder_hidden_size_list']:
-        message, expected = 'residual blocks are as wide as the last hidden layer', 'at least one width'
-        errors.append(refused(cfg, 'model.encoder_hidden_size_list', message, expected + instead))
+    message, expected = 'residual blocks are as wide as the last hidden layer', 'at least one width'
+    widths = [name for name in ('encoder_hidden_size_list', 'critic_hidden_size_list') if model[name] == []]
+    errors += [refused(cfg, f'model.{name}', message, expected + instead) for name in widths]
     message = 'residual blocks have layer norms of their own, and no other switch'
     for name, off in CRITIC_SWITCHES.items():
         if model[name] and name != 'residual_blocks':

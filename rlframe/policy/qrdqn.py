@@ -86,10 +86,10 @@ class IQNModel(QRDQNModel):
         32,
         range='[2, inf)',
         unit='quantiles',
-        doc='number of fractions that are drawn for an update, and of those at even distances that are acted by',
+        doc='number of random fractions in an update, and of evenly spaced ones for acting',
     )
     quantile_embedding_size: int = option(
-        64, range='[1, inf)', unit='cosines', doc='number of cosines that a fraction is read as'
+        64, range='[1, inf)', unit='cosines', doc='number of cosines that embed a fraction'
     )
 
 

@@ -18,13 +18,15 @@ from rlframe.policy.dqn import (
     td_loss,
 )
 from rlframe.policy.parts.actions import mask_of, masked
-from rlframe.policy.parts.memory import BURN_IN, PRIORITY_ETA, priority_of_sequences
+from rlframe.policy.parts.memory import BURN_IN, PRIORITY_ETA
 from rlframe.policy.parts.options import HIDDEN_SIZES
 from rlframe.policy.parts.sequences import Rows
 from rlframe.registry import POLICY_REGISTRY
 from rlframe.utils.field import option
 from rlframe.utils.lazy import torch
 
+PIECE = 256
+"""Steps, or sequences, whose first priorities are computed at a time."""
 RESCALE_EPS = 1e-3
 """Share of the value that ``rescale`` leaves linear, so that it can be inverted."""
 
@@ -150,8 +152,8 @@ class R2D2Policy(QPolicy):
             )
             wanted = wanted if bonus is None else wanted + bonus
             wanted = rescale(wanted) if self._rescales else wanted
-        size, steps = (wanted - value.detach()).abs() * mask, mask.sum(1)
-        priority = self._eta * size.amax(1) + (1 - self._eta) * size.sum(1) / steps
+        priority = padded_priority((wanted - value.detach()).abs(), mask, self._eta)
+        steps = mask.sum(1)
         count = steps.sum()
         metrics = {
             'q_value': (value.detach() * mask).sum() / count,
@@ -167,7 +169,8 @@ class R2D2Policy(QPolicy):
     def _first_priority(self, data: Batch) -> FloatArray:
         """Returns the priority of the sequence that begins with each new step, float32 [M], by its steps in this round.
 
-        Values are those of the network that acts alone, from the states that it acted in. The rows of an env are in time order.
+        Values are those of the network that acts alone, from the states that it acted in. The rows of an env are in time
+        order. Near the end of an episode, or of the round, a sequence begins earlier, as in the replay buffer.
 
         Source:
             Kapturowski et al. (2019), section 2.3.
@@ -181,33 +184,56 @@ class R2D2Policy(QPolicy):
         if 'episode_step' in new:
             ends[:-1] |= new['episode_step'][1:] == 0
         ends[-1:] = True
+
+        # where the sequence of each step begins, and behind which step it ends
+        last = np.flatnonzero(ends)
+        part = np.searchsorted(last, np.arange(count))
+        stop, begin = last[part] + 1, np.append(0, last + 1)[part]
+        unroll_len = (self._cfg.other.get('replay_buffer') or {}).get('unroll_len', count)
+        start = np.maximum(np.minimum(np.arange(count), stop - unroll_len), begin)
+        length = np.minimum(stop - start, unroll_len)
+
+        priority: FloatArray = np.empty(count, np.float32)
+        pieces = [slice(first, first + PIECE) for first in range(0, count, PIECE)]
         with torch.inference_mode():
-            size = self._first_errors(new, self.tensor(ends))
-            # the steps of each sequence, one sequence behind the other
-            last = np.flatnonzero(ends)
-            length = last[np.searchsorted(last, np.arange(count))] + 1 - np.arange(count)
-            sequence = np.repeat(np.arange(count), length)
-            step = sequence + np.arange(len(sequence)) - np.repeat(np.cumsum(length) - length, length)
-            of_step = size[self.tensor(step)], self.tensor(sequence)
-            found = priority_of_sequences(*of_step, count, self._cfg.priority_eta).cpu().numpy()
-        priority: FloatArray = np.empty_like(found)
-        priority[order] = found
+            valued = [self._acting_values(new[piece]) for piece in pieces]
+            value, reached = (torch.cat(column) for column in zip(*valued, strict=True))
+            columns = self.tensor(new['reward']), self.tensor(new['terminated']), value, reached
+            for piece in pieces:
+                found = self._acting_priority(start[piece], length[piece], *columns)
+                priority[order[piece]] = found.cpu().numpy()
         return priority
 
-    def _first_errors(self, new: Batch, ends: torch.Tensor) -> torch.Tensor:
-        """Returns the absolute TD error of each step, float32 [M]; ``ends`` says behind which the known episode ends."""
-        action, reward, terminated, obs, next_obs, state = (
-            self.tensor(new[name]) for name in ('action', 'reward', 'terminated', 'obs', 'next_obs', 'state')
+    def _acting_values(self, new: Batch) -> tuple[torch.Tensor, torch.Tensor]:
+        """Returns the value of the action of each step, and of the best one behind it, float32 [n], by its stored state."""
+        obs, next_obs, action, state = (
+            self.tensor(new[name]) for name in ('obs', 'next_obs', 'action', 'state')
         )
-        scaled = self._cfg.value_rescale
         value, after = self.model(obs, state)
         reached = masked(self.model(next_obs, after)[0], mask_of(next_obs)).amax(1)
-        following = reached = unscale(reached) if scaled else reached
-        for _ in range(self._cfg.nstep):
-            wanted = reward + self._cfg.discount_factor * ~terminated * following
-            following = torch.where(ends, reached, wanted.roll(-1))
-        wanted = rescale(wanted) if scaled else wanted
-        return (wanted - self.chosen(value, action)).abs()
+        return self.chosen(value, action), unscale(reached) if self._cfg.value_rescale else reached
+
+    def _acting_priority(
+        self,
+        start: IntArray,
+        length: IntArray,
+        reward: torch.Tensor,
+        terminated: torch.Tensor,
+        value: torch.Tensor,
+        reached: torch.Tensor,
+    ) -> torch.Tensor:
+        """Returns the priorities of sequences, float32 [n], from columns of all steps, [M]; see ``_acting_values``."""
+        place = np.arange(length.max())
+        is_step = place < length[:, None]
+        step = self.tensor(np.where(is_step, start[:, None] + place, start[:, None]))  # [n, T]
+        mask, behind = self.tensor(is_step), reached[step]
+        values = torch.cat([behind[:, :1], behind], 1)  # that of the first obs is not read
+        cfg = self._cfg
+        wanted = sequence_targets(
+            reward[step], terminated[step], mask, values, cfg.discount_factor, cfg.nstep
+        )
+        wanted = rescale(wanted) if cfg.value_rescale else wanted
+        return padded_priority((wanted - value[step]).abs(), mask, cfg.priority_eta)
 
     def _reached(
         self,
@@ -250,6 +276,16 @@ class R2D2Policy(QPolicy):
     def _steps(self, column: Array) -> Any:
         """Puts the steps of all sequences one behind the other: [B, T, ...] to [B * T, ...]."""
         return self.tensor(column.reshape(-1, *column.shape[2:]))
+
+
+def padded_priority(error: torch.Tensor, mask: torch.Tensor, eta: float) -> torch.Tensor:
+    """Returns the priority of each padded sequence, float32 [B], from the absolute errors of its steps, [B, T].
+
+    Source:
+        Kapturowski et al. (2019), section 2.3.
+    """
+    error = error * mask
+    return eta * error.amax(1) + (1 - eta) * error.sum(1) / mask.sum(1)
 
 
 def sequence_targets(

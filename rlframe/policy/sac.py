@@ -70,7 +70,7 @@ class ContinuousSACLearn(SACLearn, ContinuousLearn):
     """Section ``learn`` of SAC for continuous actions."""
 
     target_follows: Literal['actor', 'critic'] = option(
-        'actor', doc='whose updates the target networks follow', may_change=True
+        'actor', doc='network after whose updates the target networks move', may_change=True
     )
     target_critics: int | None = option(
         None,

@@ -1,14 +1,16 @@
-"""How a run ends before its time: signals, and code that calls ``sys.exit``."""
+"""How a run ends before its time: signals, and code that calls ``sys.exit``; and what does not end it."""
 
 from __future__ import annotations
 
+import io
 import os
 import signal
+import stat
 import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -55,7 +57,8 @@ class StopSignal:
         if self.received is not None:
             self._end_at_once(number)
         self.received = number
-        os.write(2, self._notice)
+        with suppress(OSError):  # nobody may read it any longer
+            os.write(2, self._notice)
         if self._then is not None:
             self._then()
 
@@ -105,3 +108,37 @@ def exits_as_errors() -> Iterator[None]:
             f'the code of the run tried to end the process, by sys.exit({error.code!r}){place_of(error)}',
             remedy='An env, or other code of the run, called it. If there is a checkpoint, --resume continues from it.',
         ) from error
+
+
+class _Pipe(io.FileIO):
+    """A pipe whose output vanishes when nobody reads it any longer."""
+
+    def write(self, data: Any) -> int:
+        try:
+            return super().write(data) or 0
+        except BrokenPipeError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), self.fileno())
+            return len(data)
+
+
+@contextmanager
+def readers_may_leave() -> Iterator[None]:
+    """Lets a run go on without its display when nobody reads standard output or error any longer, as after ``| head``."""
+    before = sys.stdout, sys.stderr
+    sys.stdout, sys.stderr = map(_lasting, before)
+    try:
+        yield
+    finally:
+        sys.stdout, sys.stderr = before
+
+
+def _lasting(stream: Any) -> Any:
+    """Returns a stream that goes on when its reader leaves, if it leads to a pipe; any other one as it is."""
+    try:
+        number = stream.fileno()
+        if not stat.S_ISFIFO(os.fstat(number).st_mode):
+            return stream
+    except (OSError, ValueError, AttributeError):  # no file, as in a notebook
+        return stream
+    pipe = io.BufferedWriter(_Pipe(number, 'w', closefd=False))
+    return io.TextIOWrapper(pipe, stream.encoding, stream.errors, line_buffering=True)

@@ -8,7 +8,8 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from rlframe.errors import (
     CheckpointError,
     CheckpointMismatchError,
     CheckpointVersionError,
+    RLFrameError,
 )
 from rlframe.run.checkpoint_files import MANIFEST, open_regular, refusal
 from rlframe.run.checkpoint_tree import BAD_TREE, Encoder, decode, describe, parse_segment, to_json
@@ -148,6 +150,34 @@ def check_version(path: Path, manifest: Mapping[str, Any], newest: int) -> None:
             where=str(path),
             remedy='Upgrade rlframe: pip install --upgrade rlframe.',
         )
+
+
+def origin(manifest: Mapping[str, Any]) -> str:
+    """Returns which version of rlframe wrote a folder, and which this is."""
+    there = manifest.get('rlframe', 'of an unknown version')
+    if there == __version__:
+        return f'another state of rlframe {there} made this'
+    return f'rlframe {there} made this, and this is rlframe {__version__}'
+
+
+@contextmanager
+def naming_version(manifest: Mapping[str, Any], keys: Iterable[str] = (), advice: str = '') -> Iterator[None]:
+    """Begins the message of an error with the versions, if another version of rlframe wrote the folder.
+
+    Args:
+        manifest: Manifest of the folder.
+        keys: Its options: if one of them is unknown, another version wrote it, even one of the same number.
+        advice: What else to say.
+    """
+    try:
+        yield
+    except RLFrameError as error:
+        unknown = [
+            one.where for one in getattr(error, 'errors', [error]) if getattr(one, 'is_unknown_key', False)
+        ]
+        if manifest.get('rlframe') != __version__ or not set(keys).isdisjoint(unknown):
+            error.message = f'{origin(manifest)}{advice}: {error.message}'
+        raise
 
 
 def check_listed(path: Path, files: Any, required: Set[str], is_part: Callable[[Any], bool]) -> None:

@@ -22,7 +22,8 @@ class ScalarWriter(Protocol):
 
 
 def _files(folder: Path) -> list[Path]:
-    return [folder / METRICS, *sorted((folder / BOARD).glob('events.*'))]
+    events = (path for path in sorted((folder / BOARD).glob('events.*')) if not path.is_dir())
+    return [folder / METRICS, *events]
 
 
 def sizes_of(folder: Path) -> dict[str, int]:

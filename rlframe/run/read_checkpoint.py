@@ -46,6 +46,8 @@ STANDING = ('best', 'ckpt_best', 'latest')
 """Names of a run's checkpoints: the best in evaluation, the best saved by a hook, the newest."""
 RESUMABLE = 'iteration_'
 """Prefix of the names of checkpoints that a run can resume from."""
+EMERGENCY = 'emergency_'
+"""Prefix of the names of checkpoints of runs that an error ended, which resume only if a user names them."""
 
 Found = list[tuple[Path, Manifest]]
 """Checkpoints with their manifests."""
@@ -69,7 +71,7 @@ def find_checkpoint(path: str | Path) -> Path:
     """
     path = local_path(path)
     standing = [folder / name for folder in (path, path / 'ckpt') for name in STANDING]
-    for candidate in (*_as_saved(path), *standing, *_of_tune(path)):
+    for candidate in (*_as_saved(path), *standing, *_of_tune(path), *emergencies(path)):
         if os.path.lexists(candidate / MANIFEST):  # its reader refuses a pipe or a broken link
             return candidate.resolve()
     if path.is_file():
@@ -88,6 +90,11 @@ def _of_tune(path: Path) -> list[Path]:
             best = next(csv.DictReader(file), {}).get('trial') or ''
         path /= Path(best).name
     return sorted(path.glob('checkpoint_*/latest'))[-1:]
+
+
+def emergencies(path: Path) -> list[Path]:
+    """Returns the emergency checkpoints of a run folder, the newest first."""
+    return newest_first(manifests_in(path / 'ckpt', EMERGENCY)[0])
 
 
 def _as_saved(path: Path) -> list[Path]:
@@ -178,6 +185,8 @@ class OpenCheckpoint:
         """The folder."""
         self.manifest = read_manifest(path) if manifest is None else manifest
         """Its manifest."""
+        self.notes: tuple[str, ...] = ()
+        """Notes for the user and the log of the run: newer checkpoints that are damaged, a process that was killed."""
         self._files = self.manifest['files']
         self._held: dict[str, bytes] = {}
 
@@ -219,7 +228,7 @@ class OpenCheckpoint:
         """Whether a run would be resumed from it: there is no newer checkpoint of a training state next to it."""
         others, _ = manifests_in(self.path.parent, RESUMABLE, self.path)
         newest = newest_first([*others, (self.path, self.manifest)])[0]
-        return self.path.name.startswith(RESUMABLE) and newest == self.path
+        return self.path.name.startswith((RESUMABLE, EMERGENCY)) and newest == self.path
 
     def _buffer(self) -> Any:
         text = self._bytes(BUFFER)

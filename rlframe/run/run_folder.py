@@ -213,12 +213,15 @@ def chosen_folder(existing: Path | None, name: str | Path | None) -> Path | Call
     return existing if existing is not None or name is None else partial(named_folder, str(name))
 
 
+FILES = (CONFIG, LOG, 'metrics.jsonl', 'metrics.csv', 'total_config.py', 'mlflow.json', 'wandb.json')
+"""Files of a run folder that a resumed run opens."""
+DELETE = 'Delete it.'
 TRACKERS = ('wandb', 'mlruns')
 """Folders of a run that a tracker's own package writes and links; rlframe neither writes nor reads in them."""
 
 
 def check_links(folder: Path, is_own: bool = False) -> None:
-    """Checks that everything written to a run folder stays in it.
+    """Checks that everything written to a run folder stays in it, and that its files are files.
 
     Args:
         folder: The run folder.
@@ -226,9 +229,12 @@ def check_links(folder: Path, is_own: bool = False) -> None:
             files are not, as anybody can put them next to a checkpoint of this user.
 
     Raises:
-        UnsafeCheckpointError: If a symbolic link in it leads elsewhere.
+        UnsafeCheckpointError: If a symbolic link in it leads elsewhere, or a pipe, a device or a folder has the name of a file.
     """
     inside = os.path.realpath(folder)
+    for entry in (folder / name for name in FILES):
+        if entry.is_dir():
+            raise UnsafeCheckpointError('this is a folder, not a file', where=str(entry), remedy=DELETE)
     for place, folders, files in os.walk(folder):
         if os.path.basename(place) in TRACKERS and os.path.dirname(place) == os.fspath(folder):
             folders.clear()
@@ -241,6 +247,10 @@ def check_links(folder: Path, is_own: bool = False) -> None:
                     f'this link leads out of the run folder, to {target}, and you may not have put it there',
                     where=str(entry),
                     remedy='Delete the link.',
+                )
+            if not os.path.isfile(entry) and not os.path.isdir(entry) and os.path.exists(entry):
+                raise UnsafeCheckpointError(
+                    'this is a pipe, a socket or a device, not a file', where=str(entry), remedy=DELETE
                 )
 
 

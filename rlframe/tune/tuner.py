@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import importlib.util
 import json
 import math
 import sys
 import warnings
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from ray.tune import CheckpointConfig, FailureConfig, RunConfig, SyncConfig, TuneConfig, Tuner
+from ray.tune.impl.placeholder import inject_placeholders
 from ray.tune.logger import CSVLoggerCallback, JsonLoggerCallback
-from ray.tune.schedulers import PopulationBasedTraining, TrialScheduler
+from ray.tune.schedulers import ASHAScheduler, PopulationBasedTraining, TrialScheduler
+from ray.tune.search import ConcurrencyLimiter, Searcher
 from ray.tune.search.basic_variant import BasicVariantGenerator
+from ray.tune.search.search_generator import SearchGenerator
 
 from rlframe.backend.ray.session import connect
 from rlframe.config import compile_config, config_pair, parse_overrides, value_at
@@ -30,7 +35,7 @@ from rlframe.errors import (
     MissingDependencyError,
 )
 from rlframe.pipeline import build, memory_needs
-from rlframe.registry import SERIAL_EVALUATOR_REGISTRY, import_modules, nearest
+from rlframe.registry import SERIAL_EVALUATOR_REGISTRY, nearest
 from rlframe.run.run_folder import check_writable, free_folder
 from rlframe.tune.default_space import default_space
 from rlframe.tune.report import TrialTable
@@ -66,21 +71,72 @@ class Repeats:
         return (int(options.get('seed', self._seed)) + number) % SEEDS if number else None
 
 
-class SeededVariants(BasicVariantGenerator):  # type: ignore[misc]  # Ray is untyped
+class _Resumable:
+    """Trials that begin after a resume are those of the whole search, and lie in the same folder.
+
+    Tune replaces objects in a space (the config, classes, functions) by placeholders, which only the process that began
+    the search resolves, begins trials where the folder was at first, and forgets the rungs of ASHA (ray 2.60). If Tune
+    got the space again, it would take from resumed trials what PBT gave them.
+
+    Args:
+        space: The search space, as Tune gets it.
+        scheduler: The scheduler of the search.
+        given: Arguments of Ray's class beside it.
+    """
+
+    folder: Path | None = None
+    """Results folder of a resumed search."""
+
+    def __init__(self, space: Mapping[str, Any], scheduler: Any, *given: Any, **options: Any) -> None:
+        super().__init__(*given, **options)
+        self._space, self._scheduler = space, scheduler
+
+    def get_state(self) -> dict[str, Any]:
+        """Returns the state that Tune saves."""
+        brackets = self._scheduler._brackets if isinstance(self._scheduler, ASHAScheduler) else None
+        return {**super().get_state(), 'brackets': brackets}  # type: ignore[misc]  # of the class beside it
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Continues from a state."""
+        folder, scheduler = self.folder, self._scheduler
+        super().set_state(state)  # type: ignore[misc]  # of the class beside it
+        self.folder, self._scheduler = folder, scheduler
+        if state['brackets'] is not None:
+            scheduler._brackets = state['brackets']
+
+    def next_trial(self) -> Any:
+        """Returns the next trial, None if none is available now."""
+        trial: Any = super().next_trial()  # type: ignore[misc]  # of the class beside it
+        if trial is not None and self.folder is not None:
+            resolvers: Any = defaultdict(list)
+            inject_placeholders(copy.deepcopy(self._space), resolvers)
+            trial.resolve_config_placeholders(resolvers)
+            trial.storage.storage_fs_path = str(self.folder.parent)
+            trial.storage.experiment_dir_name = self.folder.name
+        return trial
+
+
+class SearcherTrials(_Resumable, SearchGenerator):  # type: ignore[misc]  # Ray is untyped
+    """Trials that a ``Searcher`` of Ray suggests."""
+
+
+class SeededVariants(_Resumable, BasicVariantGenerator):  # type: ignore[misc]  # Ray is untyped
     """Grids and random draws; a trial with the same options as an earlier one gets the next seed.
 
     Args:
+        space: The search space, as Tune gets it.
+        scheduler: The scheduler of the search.
         repeats: Counts them.
         options: Arguments of Ray's ``BasicVariantGenerator``.
     """
 
-    def __init__(self, repeats: Repeats, **options: Any) -> None:
-        super().__init__(**options)
+    def __init__(self, space: Mapping[str, Any], scheduler: Any, repeats: Repeats, **options: Any) -> None:
+        super().__init__(space, scheduler, **options)
         self._repeats = repeats
 
     def next_trial(self) -> Any:
         """Returns the next trial, None if none is available now."""
-        trial: Any = super().next_trial()  # type: ignore[no-untyped-call]  # Ray is untyped
+        trial = super().next_trial()
         if trial is not None and (seed := self._repeats.seed_of(trial_options(trial.config))) is not None:
             trial.config['seed'] = trial.evaluated_params['seed'] = seed
         return trial
@@ -182,7 +238,7 @@ def make_tuner(  # noqa: PLR0913  # what the command line takes, by keyword
         scheduler: One of ``SCHEDULERS``, or a scheduler of Ray.
         interval: Evaluations between two decisions of PBT, and before the first of the median rule; 4 if not
             given.
-        search: ``random``, ``optuna``, or a searcher of Ray.
+        search: ``random``, ``optuna``, or a ``Searcher`` of Ray.
         seed: Seed of the draws, including those of PBT. Runs use the config's seed, which can also be searched
             over; a sample that repeats an earlier one gets the next seed (not with a custom searcher).
         stop: Maps keys of results to the values at which a trial ends.
@@ -240,9 +296,19 @@ def make_tuner(  # noqa: PLR0913  # what the command line takes, by keyword
     if reuse_actors is None:
         reuse_actors = not clones
         warnings.filterwarnings('ignore', 'Consider boosting PBT')  # by what it is not safe with
+    param_space = {
+        'config': base,
+        'metric': metric,
+        'stop': list(stop or ()),
+        'resources': dict(resources or {}),
+        **space,
+    }
     if isinstance(search, str):
         repeats = Repeats(cfg.seed, is_searched(space.get('seed')))
-        search = _make_search(search, space, seed, max_concurrent_trials, repeats)
+        search = _make_search(search, (param_space, ends_early), seed, max_concurrent_trials, repeats)
+        max_concurrent_trials = 0
+    elif isinstance(search, Searcher):
+        search = _limited(search, (param_space, ends_early), max_concurrent_trials)
         max_concurrent_trials = 0
     wanted = _wanted_folder(folder, cfg)
     _check_envs(possible)
@@ -258,13 +324,7 @@ def make_tuner(  # noqa: PLR0913  # what the command line takes, by keyword
     (made / SEARCH).write_text(json.dumps(facts) + '\n', encoding='utf-8')
     return Tuner(
         RLTrainable,
-        param_space={
-            'config': base,
-            'metric': metric,
-            'stop': list(stop or ()),
-            'resources': dict(resources or {}),
-            **space,
-        },
+        param_space=param_space,
         tune_config=TuneConfig(
             metric=metric,
             mode=mode,
@@ -321,14 +381,21 @@ def restore_tuner(
         raise CheckpointNotFoundError(
             f'no search to resume: there is no tuner.pkl, but {seen or "nothing"}', where=str(folder)
         )
-    if not any(folder.glob('experiment_state-*.json')):  # Ray would begin a search that has no options
+    saved = {path.name.partition('state-')[0] for path in folder.glob('*state-*.json')}
+    if not saved > {
+        'experiment_'
+    }:  # without it, Ray would begin a search that has no options; without others, no trial
         raise CheckpointNotFoundError(
             'the search was killed before its state was saved',
             where=str(folder),
             remedy='Start it again with another --out.',
         )
     connect(ray_init_config)
-    return Tuner.restore(str(folder), trainable=RLTrainable, restart_errored=restart_errored)
+    tuner = Tuner.restore(str(folder), trainable=RLTrainable, restart_errored=restart_errored)
+    restored: Any = tuner._local_tuner
+    if isinstance(search := restored._tune_config.search_alg, _Resumable):
+        search.folder = folder
+    return tuner
 
 
 def _absolute_paths(cfg: ExperimentConfig) -> dict[str, str]:
@@ -351,7 +418,6 @@ def _check_envs(possible: Sequence[ExperimentConfig]) -> None:
     for cfg in possible:
         key = repr(to_plain(cfg.env))
         if key not in specs:
-            import_modules(list(cfg.import_names))
             specs[key] = build.make_factory(cfg).spec
         build.check_policy(cfg, specs[key])
         memory_needs.check_memory(cfg, specs[key])
@@ -381,29 +447,36 @@ def _check_key(key: str, what: str, cfg: ExperimentConfig) -> None:
 
 
 def _make_search(
-    name: str, space: Mapping[str, Any], seed: int | None, at_once: int, repeats: Repeats
+    name: str, given: tuple[Mapping[str, Any], Any], seed: int | None, at_once: int, repeats: Repeats
 ) -> Any:
+    """Returns a search of ``SEARCHES``, given its space and its scheduler."""
     if name not in SEARCHES:
         hint = nearest(name, SEARCHES)
         raise ConfigError(
             f'no search is called {name!r}.{hint}', where='search', got=name, expected=' or '.join(SEARCHES)
         )
     if name == 'random':
-        return SeededVariants(repeats, random_state=seed, max_concurrent=at_once)
+        return SeededVariants(*given, repeats, random_state=seed, max_concurrent=at_once)
     if importlib.util.find_spec('optuna') is None:
         raise MissingDependencyError(
             'this search needs Optuna', where='search', remedy="pip install 'rlframe[tune]'."
         )
-    if grids := [key for key, domain in space.items() if isinstance(domain, Mapping) and is_searched(domain)]:
+    if grids := [
+        key for key, domain in given[0].items() if isinstance(domain, Mapping) and is_searched(domain)
+    ]:
         raise ConfigError(
             'Optuna draws from domains and does not support grids',
             where=f'param_space[{grids[0]!r}]',
             remedy='Use a choice.',
         )
-    from ray.tune.search import ConcurrencyLimiter
+    return _limited(seeded_optuna(repeats, seed), given, at_once)
 
-    searcher = seeded_optuna(repeats, seed)
-    return ConcurrencyLimiter(searcher, max_concurrent=at_once) if at_once else searcher
+
+def _limited(searcher: Any, given: tuple[Mapping[str, Any], Any], at_once: int) -> SearcherTrials:
+    """Returns the trials that a searcher suggests, at most so many at the same time; 0: any number."""
+    if at_once:
+        searcher = ConcurrencyLimiter(searcher, max_concurrent=at_once)
+    return SearcherTrials(*given, searcher)
 
 
 def _wanted_folder(folder: str | Path | None, cfg: ExperimentConfig) -> Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from typing import Any, NamedTuple
 
@@ -9,7 +10,9 @@ from rlframe.utils.field import Field
 
 UNITS = {'env steps': True, 'env step': True, 'train iterations': False, 'train iteration': False}
 """Units of an interval in text, and whether they are env steps."""
-FORM = "an int >= 1 (train iterations), or a text such as '5000 env steps'"
+FORM = "an int >= 1 (train iterations), or a text such as '5000 env steps' or '1000 env steps, later 10 %'"
+TEXT = r'\s*(\d[\d_,]*|\d+(?:\.\d+)?e\d+)\s+([a-z ]+?)(?:,\s*later\s+(\d+(?:\.\d+)?)\s*%)?\s*'
+"""Pattern of a text: a number, a unit, and how intervals grow."""
 
 
 class Every(NamedTuple):
@@ -18,6 +21,8 @@ class Every(NamedTuple):
     length: int
     in_env_steps: bool = False
     """Whether it counts env steps, over all envs; else it counts train iterations."""
+    growth: float = 0.0
+    """The share of its counter that each interval has at least; with 0, all have the same length."""
 
     @classmethod
     def of(cls, value: int | str) -> Every:
@@ -35,18 +40,31 @@ class Every(NamedTuple):
         """Returns the counter that it counts."""
         return envstep if self.in_env_steps else train_iter
 
+    def after(self, last: int) -> int:
+        """Returns the length of the interval that begins at a value of its counter."""
+        return max(self.length, round(self.growth * last))
+
+    def ends(self, now: int) -> int:
+        """Returns how many intervals from 0 on end by a value of its counter."""
+        if now * self.growth <= self.length:
+            return now // self.length
+        equal = self.length / self.growth
+        return int(equal // self.length + math.log(now / equal) / math.log1p(self.growth))
+
     def has_passed(self, last: int, now: int) -> bool:
         """Whether it lies between two values of its counter; so it does if the first one is of the other counter."""
-        return not 0 <= now - last < self.length
+        return not 0 <= now - last < self.after(last)
 
 
 def _parsed(value: Any) -> Every | None:
     if isinstance(value, str):
-        match = re.fullmatch(r'\s*(\d[\d_,]*|\d+(?:\.\d+)?e\d+)\s+([a-z ]+?)\s*', value.lower())
+        match = re.fullmatch(TEXT, value.lower())
         if match is None or match[2] not in UNITS:
             return None
         number = float(match[1].replace(',', '').replace('_', ''))
-        return Every(int(number), UNITS[match[2]]) if number.is_integer() and number >= 1 else None
+        if not number.is_integer() or number < 1:
+            return None
+        return Every(int(number), UNITS[match[2]], float(match[3] or 0) / 100)
     is_count = isinstance(value, int) and not isinstance(value, bool) and value >= 1
     return Every(value) if is_count else None
 
@@ -61,7 +79,7 @@ def interval(default: int | None, doc: str, *, may_change: bool = True) -> Any:
     return Field(
         default,
         range='[1, inf)',
-        unit="train iterations; or a text with its unit: '5000 env steps'",
+        unit="train iterations; or a text with its unit: '5000 env steps', or '1000 env steps, later 10 %' of the counter",
         doc=doc,
         check=interval_problem,
         may_change=may_change,

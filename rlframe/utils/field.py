@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar, Union, cast, 
 from easydict import EasyDict
 
 from rlframe.errors import ConfigError, ConfigErrors
-from rlframe.registry import nearest
+from rlframe.registry import import_named, nearest
 from rlframe.utils.synonyms import unknown_key
 
 if TYPE_CHECKING:
@@ -137,9 +137,7 @@ class ResolvedConfig(AttributeDict):
         self._read.update(dict.keys(self))
         return dict.values(self)
 
-    def pop(self, name: str, *default: Any) -> Any:
-        """Removes a key and returns its value."""
-        return dict.pop(self, name, *default)
+    pop: Any = dict.pop  # EasyDict's deletes an attribute, too
 
     def __deepcopy__(self, memo: dict[int, Any]) -> ResolvedConfig:
         twin = ResolvedConfig({}, self._user_keys, self._may_change)
@@ -149,7 +147,11 @@ class ResolvedConfig(AttributeDict):
         return twin
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return ResolvedConfig, (to_plain(self), self._user_keys, self._may_change)
+        return ResolvedConfig, (), (to_plain(self), self._user_keys, self._may_change)
+
+    def __setstate__(self, state: tuple[Any, ...]) -> None:  # in whichever process
+        import_named(state[0])
+        ResolvedConfig.__init__(self, *state)
 
     def was_read(self, name: str) -> bool:
         """Whether the key ``name`` of this section has been read."""
@@ -271,10 +273,8 @@ class Field:
 
 
 def _in_range(value: float, interval: str) -> bool:
-    if math.isnan(value):
-        return False
-    if not interval:
-        return True
+    if not interval or math.isnan(value):
+        return not math.isnan(value)
     low, high = (float(end) for end in interval[1:-1].split(','))
     above = value > low if interval[0] == '(' else value >= low
     return above and (value < high if interval[-1] == ')' else value <= high)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import random
 import zlib
 from collections.abc import Iterator, Mapping
@@ -11,10 +12,8 @@ from typing import Any
 import numpy as np
 
 from rlframe.utils import schema
-from rlframe.utils.lazy import LazyModule
+from rlframe.utils.lazy import torch
 from rlframe.utils.serialize import checked_bits, checked_words
-
-torch = LazyModule('torch')
 
 COLLECT, EVALUATE, SCORE = 'collect', 'evaluate', 'score'
 """Purposes with separate env seeds: training, evaluation during training, scoring of a finished policy."""
@@ -37,6 +36,11 @@ def incarnation_seed(seed: int, rank: int, incarnation: int) -> int:
     return int(np.random.SeedSequence(key).generate_state(1)[0])
 
 
+def layer_seed(seed: int, rank: int) -> int:
+    """Returns the seed of what layers of a network draw."""
+    return env_seed(seed, rank, 0, 'layers')
+
+
 def component_rng(seed: int, name: str, rank: int = 0) -> np.random.Generator:
     """Returns the generator of the component called ``name``."""
     return np.random.default_rng(np.random.SeedSequence([seed, rank, _key(name)]))
@@ -47,6 +51,21 @@ def set_seed(seed: int) -> None:
     random.seed(seed)
     np.random.seed(seed)  # noqa: NPY002  the global generator is what is to be seeded
     torch.manual_seed(seed)
+
+
+def restore_generator(generator: torch.Generator, saved: torch.Tensor) -> bool:
+    """Continues from the saved state of one of torch's generators.
+
+    Returns:
+        Whether it could: the state of another type of device, or a number, only seeds the generator.
+    """
+    is_same: bool = saved.shape == generator.get_state().shape
+    if is_same:
+        generator.set_state(saved.cpu())
+    else:
+        digest = hashlib.blake2b(saved.cpu().numpy().tobytes(), digest_size=8).digest()
+        generator.manual_seed(int.from_bytes(digest, 'little'))
+    return is_same
 
 
 def set_pkg_seed(seed: int, use_cuda: bool | None = True) -> None:
@@ -73,7 +92,7 @@ def global_rng_state() -> dict[str, Any]:
 
 def _gpu_rng_states() -> dict[str, Any]:
     """Returns the states of torch's generators on the GPUs that this process uses, by number."""
-    if not (torch.cuda.is_available() and torch.cuda.is_initialized()):
+    if not (torch.cuda.is_available() and torch.cuda.is_initialized()):  # type: ignore[no-untyped-call]
         return {}
     return {'cuda': {str(i): torch.cuda.get_rng_state(i) for i in range(torch.cuda.device_count())}}
 
@@ -152,6 +171,10 @@ def forked(state: Any, key: int) -> Any:
             with preserved_rng():
                 set_seed(_digest([state['numpy'], key]))
                 return global_rng_state()
+        if isinstance(state.get('generator'), torch.Tensor):
+            # a number, by which restore_generator seeds it
+            number = _digest([state['generator'].tolist(), key])
+            state = {**state, 'generator': torch.tensor([number])}
         return {name: forked(below, key) for name, below in state.items()}
     if type(state) in (list, tuple):
         return type(state)(forked(below, key) for below in state)
@@ -179,3 +202,21 @@ def preserved_rng() -> Iterator[None]:
         yield
     finally:
         set_global_rng_state(state)
+
+
+@contextmanager
+def drawing_weights(generator: torch.Generator, seed: int, rank: int = 0) -> Iterator[None]:
+    """Makes the initial weights that a block draws depend on a seed alone, and restores the global generators afterwards.
+
+    Args:
+        generator: One of torch's. It continues where the block ends, or on a GPU, or another rank, begins with a seed.
+        seed: Seed of the weights, whatever the rank.
+        rank: Which of several users of the seed it is.
+    """
+    with preserved_rng():
+        set_seed(seed)
+        yield
+        if rank == 0 and generator.device.type == 'cpu':
+            generator.set_state(torch.get_rng_state())
+        else:
+            generator.manual_seed(seed if rank == 0 else layer_seed(seed, rank))

@@ -210,3 +210,15 @@ def register_components(components: Mapping[tuple[str, str], type[Any]]) -> None
     """Registers what ``components_of_script`` found in the main program, in another process."""
     for (kind, name), cls in components.items():
         REGISTRIES[kind].register(name, cls, force_overwrite=True)
+
+
+def to_child(value: Any, name: str, kinds: Iterable[str] = REGISTRIES) -> bytes:
+    """Serializes a value for ``from_parent`` in a process that this one starts, with the classes that its script registers."""
+    return to_bytes((components_of_script(kinds), to_bytes(value, name)), name)
+
+
+def from_parent(data: bytes) -> Any:
+    """Restores a value from the bytes of ``to_child``, after registering the classes of the parent's script."""
+    components, value = from_bytes(data)
+    register_components(from_bytes(components))
+    return from_bytes(value)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import inspect
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from rlframe.errors import ConfigError
@@ -54,7 +54,7 @@ def unknown_key(
 
     meant = meant_keys(name, keys)
     if meant:
-        hint = f'. Did you mean {" and ".join(meant)}?'
+        hint = f'. {hint_of(name, meant)}'
     elif found := _of_a_backend([where, *(key for keys in _alternatives(name) for key in keys)]):
         backend, key = found
         hint, known = (
@@ -73,7 +73,9 @@ def unknown_key(
         hint, known = f'; these policies have it: {", ".join(policies)}.', ''
     else:
         hint = '.'
-    return ConfigError(f'{where} is not a known key{hint}', where=where, remedy=known)
+    error = ConfigError(f'{where} is not a known key{hint}', where=where, remedy=known)
+    error.is_unknown_key = True
+    return error
 
 
 def section_of(
@@ -123,12 +125,13 @@ def named(registry: Registry[Any], cfg: Any, given: dict[str, Any]) -> tuple[Any
     """
     if not isinstance(cfg, str):
         return cfg, given
-    kind = registry.get(cfg)
+    kind: Any = registry.get(cfg)
     fields = kind.config_fields()
+    taken = {name for base in kind.__mro__ for name in inspect.signature(base.__init__).parameters}
     arguments = {
-        name: given[name]
-        for name in inspect.signature(kind.__init__).parameters
-        if name in given and not (name in fields and isinstance(given[name], Mapping))
+        name: value
+        for name, value in given.items()
+        if name in taken and not (name in fields and isinstance(value, Mapping))
     }
     options = {name: value for name, value in given.items() if name not in arguments}
     return {'type': cfg, **section_of(options, fields)}, arguments
@@ -192,10 +195,11 @@ policy.other.eps: exploration_fraction exploration_initial_eps exploration_final
 policy.collect.noise_sigma: action_noise exploration_noise expl_noise act_noise
 # returns
 policy.discount_factor|policy.collect.discount_factor: gamma discount discount_rate
-policy.collect.gae_lambda|policy.collect.q_lambda: lambda lambda_ gae_lam lam td_lambda gae
+policy.collect.gae_lambda|policy.collect.q_lambda: lambda lambda_ gae_lam lam td_lambda gae gae_lambda
 policy.nstep: n_step multi_step estimation_step nstep_return n_step_return n_step_return_horizon
 # updates
 policy.learn.learning_rate|policy.learn.learning_rate_actor+policy.learn.learning_rate_critic: lr learning_rate step_size
+    anneal_lr lr_schedule lr_decay
 policy.learn.learning_rate_actor|policy.learn.learning_rate: learning_rate_policy policy_lr actor_lr lr_actor pi_lr lr_pi
     actor_learning_rate lr_policy
 policy.learn.learning_rate_critic|policy.learn.learning_rate: learning_rate_q learning_rate_value critic_lr lr_critic q_lr vf_lr
@@ -230,6 +234,7 @@ policy.learn.target_network: use_target_network no_target_network
 policy.learn.target_noise: target_policy_noise policy_noise
 policy.learn.target_noise_clip: noise_clip target_policy_noise_clip noise_range
 # networks
+policy.model.type: ortho_init orthogonal_init
 policy.model.encoder_hidden_size_list: net_arch policy_kwargs hidden_sizes hidden_size hidden_dim hidden_units fcnet_hiddens
     layers hidden_layers num_hidden hidden_dims mlp_units encoder_hidden_sizes actor_hidden_size
 policy.model.activation: activation_fn act_fn nonlinearity fcnet_activation
@@ -265,6 +270,64 @@ policy.other.replay_buffer.beta: per_beta prioritized_replay_beta beta0 prioriti
 
 ``one|other`` stands for the first of them that a config has, ``one+other`` for both.
 """
+
+
+CONVERSIONS = """
+max_train_iter: max_iter max_iters num_iterations total_iterations n_iter num_updates total_updates = counts updates by one batch
+policy.device: use_gpu use_cuda gpu num_gpus = is 'cpu', 'cuda' or 'cuda:1'
+env.kwargs: max_episode_steps time_limit = is the arguments of the env: {max_episode_steps: 500}
+policy.eval.evaluator.eval_freq: eval_interval evaluation_interval test_freq eval_every evaluation_freq eval_frequency = counts
+    train iterations, or env steps of all envs: '5000 env steps'
+policy.collect.n_sample: n_steps num_steps rollout_length rollout_steps rollout_fragment_length train_freq train_frequency
+    horizon_length = counts the env steps of all envs: their number times that of one
+policy.other.eps: exploration_fraction exploration_initial_eps exploration_final_eps eps_start eps_end eps_decay start_e end_e
+    epsilon_start epsilon_end epsilon_decay initial_epsilon final_epsilon = is a schedule over env steps:
+    {type: linear, start: 1.0, end: 0.05, decay: 20000}
+policy.learn.learning_rate: anneal_lr lr_schedule lr_decay = may be a schedule over env steps: {type: linear, start: 3e-4, end: 0,
+    decay: 500000}
+policy.learn.batch_size: num_minibatches n_minibatches = is the size of a batch: policy.collect.n_sample / their number
+policy.learn.batch_size: train_batch_size train_batch_size_per_learner = is minibatch_size in RLlib's PPO, whose train_batch_size
+    is policy.collect.n_sample
+policy.learn.update_per_collect: update_per_step utd_ratio updates_per_step utd = is that times policy.collect.n_sample
+policy.learn.update_per_collect: replay_ratio training_intensity = is that times policy.collect.n_sample / policy.learn.batch_size
+policy.learn.value_clip: clip_vloss = is a range, such as 0.2, or None
+policy.learn.advantage_norm: normalize_advantage norm_adv advantage_normalization norm_advantage adv_norm normalize_advantages =
+    is 'batch' or None
+policy.learn.target_update_freq: target_update_interval target_network_frequency target_network_update_freq target_update
+    target_update_period = counts train iterations, not env steps
+policy.learn.target_theta: polyak polyak_coef = is the share of the new weights, such as 0.005 for a polyak of 0.995
+policy.learn.alpha: autotune auto_alpha auto_entropy = is 'auto' or a number
+policy.learn.target_network: no_target_network = is False without one
+policy.learn.adam_beta1: betas = is the first of the two
+policy.priority: prioritized prioritized_replay use_per per prioritised_replay = needs replay_buffer.type=advanced
+policy.model.encoder_hidden_size_list: net_arch policy_kwargs = is a list of widths; {pi: [64], vf: [32]} is
+    encoder_hidden_size_list=[64] and critic_hidden_size_list=[32], qf as vf
+policy.model.encoder_hidden_size_list: hidden_size hidden_dim hidden_units num_hidden layers hidden_layers = is a list of widths
+policy.model.core: use_lstm use_rnn recurrent rnn = is 'lstm', 'gru' or None
+policy.model.norm: batch_norm layer_norm use_batch_norm use_layer_norm = is 'batch', 'layer' or None
+policy.model.log_std_init: use_sde = is that of noise drawn in each step; there is none that depends on the state
+policy.model.type: ortho_init orthogonal_init = may name a network of yours; those of ppo, a2c and impala begin orthogonal
+"""
+"""What an option is, where a name of another framework means another quantity or has other values."""
+
+
+def _read_conversions() -> dict[tuple[str, str], str]:
+    """Returns what options are, by the option and the foreign name."""
+    found = re.findall(r'^(\S+):\s([\w\s]+?)\s=\s(.+(?:\n {4}.+)*)$', CONVERSIONS, re.MULTILINE)
+    return {(key, name): ' '.join(text.split()) for key, names, text in found for name in names.split()}
+
+
+CONVERTED = _read_conversions()
+"""What an option is, by its dotted key and a foreign name that means something else."""
+
+
+def hint_of(name: str, keys: Sequence[str]) -> str:
+    """Returns a sentence with the options that a foreign name means, and with the conversion if it means something else."""
+    foreign, shown = name.lower().replace('-', '_'), ' and '.join(keys)
+    for (own, other), text in CONVERTED.items():
+        if other == foreign and (own.endswith(keys[0]) or keys[0].startswith(own)):
+            return f'Instead, {shown} {text}.'
+    return f'Did you mean {shown}?'
 
 
 def _read_table() -> dict[str, Alternatives]:

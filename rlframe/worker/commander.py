@@ -11,6 +11,7 @@ from easydict import EasyDict
 from rlframe.errors import ConfigError
 from rlframe.registry import COMMANDER_REGISTRY
 from rlframe.utils.field import Configurable
+from rlframe.utils.synonyms import named
 
 
 @COMMANDER_REGISTRY.register('base')
@@ -105,10 +106,11 @@ def asked(question: Callable[[], Any], least: int) -> int | None:
     )
 
 
-def create_commander(cfg: Mapping[str, Any], *args: Any, **kwargs: Any) -> BaseSerialCommander:
-    """Builds the commander named by ``cfg.type``; further arguments go to its constructor.
+def create_commander(cfg: Mapping[str, Any] | str, *args: Any, **kwargs: Any) -> BaseSerialCommander:
+    """Builds the commander named by ``cfg.type``, or by ``cfg``; further arguments go to its constructor.
 
     Raises:
         RegistryError: If no commander has that name; the closest one is named.
     """
-    return COMMANDER_REGISTRY.build({'type': 'base', **cfg}, cfg, *args, **kwargs)
+    section, arguments = named(COMMANDER_REGISTRY, cfg, kwargs)
+    return COMMANDER_REGISTRY.build({'type': 'base', **section}, section, *args, **arguments)

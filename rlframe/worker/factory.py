@@ -26,8 +26,8 @@ def create_serial_collector(cfg: EasyDict | str, **kwargs: Any) -> ISerialCollec
     return SERIAL_COLLECTOR_REGISTRY.build(cfg, cfg=_local(cfg, 'policy.collect.collector'), **kwargs)
 
 
-def get_serial_collector_cls(cfg: EasyDict) -> type[ISerialCollector]:
-    """Returns the collector class named by ``cfg.type``."""
+def get_serial_collector_cls(cfg: EasyDict | str) -> type[ISerialCollector]:
+    """Returns the collector class named by ``cfg.type``, or by ``cfg``."""
     return SERIAL_COLLECTOR_REGISTRY.get_cls(cfg)
 
 

@@ -129,9 +129,9 @@ def test_the_table_has_their_defaults(name: str) -> None:
 @pytest.mark.conformance
 def test_the_page_of_papers_has_their_defaults() -> None:
     pytest.importorskip('sb3_contrib', reason=HINT)
-    text = PAGE.with_name('paper_to_option.md').read_text(encoding='utf-8')
+    text = PAGE.with_name('algorithms.md').read_text(encoding='utf-8')
     peers = {pair.peer.partition(':')[2]: pair.peer.partition(':')[0] for pair in PAIRS}
-    sections = re.findall(r'^## `.*?(?=^## |\Z)', text, re.MULTILINE | re.DOTALL)
+    sections = re.findall(r'^\*\*Paper:.*?(?=^## |\Z)', text, re.MULTILINE | re.DOTALL)
     found = [
         (match[1], each) for each in sections if (match := re.search(r'Theirs: `(\w+)`(?! of RLlib)', each))
     ]

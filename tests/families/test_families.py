@@ -15,7 +15,11 @@ import pytest
 import rlframe
 from rlframe.app.training import starting_config
 from rlframe.config import compile_config
+from rlframe.data.observation import bounds_of, mask_parts, plain_parts
+from rlframe.envs.contract import check_spaces
+from rlframe.envs.pool_manager import task_ids
 from rlframe.envs.worlds import find_world
+from rlframe.errors import EnvError, IncompatibleError, MissingDependencyError
 from rlframe.pipeline.build import make_env, make_factory
 
 pytestmark = [
@@ -40,6 +44,9 @@ FAMILIES: dict[str, list[str]] = {
         'MetaWorld/Reach-v3',
         'MyoSuite/myoArmReachFixed-v0',
         'Jumanji/Game2048-v1',
+        'Jumanji/Minesweeper-v0',
+        'Jumanji/MMST-v0',
+        'Jumanji/RubiksCube-v0',
         'MuJoCoPlayground/Go1JoystickFlatTerrain-v1',
         'envpool:TicTacToe-v1',
         'envpool:KuhnPoker-v1',
@@ -99,7 +106,9 @@ def _drawn(spec: Any, obs: Any, rng: np.random.Generator) -> Any:
     """Returns a random action, which a mask of the observation allows."""
     names = obs.dtype.names or ()
     if 'action_mask' in names:
-        return rng.choice(np.flatnonzero(obs['action_mask']))
+        cuts = np.cumsum(mask_parts(spec.action_space))[:-1]
+        allowed = [np.flatnonzero(own) for own in np.split(obs['action_mask'], cuts)]
+        return np.reshape([rng.choice(each) for each in allowed], spec.action_space.shape)
     spec.action_space.seed(int(rng.integers(2**31)))
     return spec.action_space.sample()
 
@@ -123,3 +132,25 @@ def test_a_run_by_the_id_alone_trains(env: str, tmp_path: Path) -> None:
         env=env, overrides=overrides, folder=tmp_path / 'run', max_env_step=720, progress=False
     )
     assert run.finished
+
+
+def test_every_task_of_envpool_has_spaces_that_policies_take_or_an_error_with_the_remedy() -> None:
+    """No bound is the limit of a float type, and each Box of few integers is made of classes."""
+    pytest.importorskip('envpool')
+    refused: dict[str, list[str]] = {}
+    for task in task_ids():
+        try:
+            spec = find_world(f'envpool:{task}').factory({}).spec
+            check_spaces([], spec)
+        except (EnvError, MissingDependencyError, IncompatibleError) as error:
+            refused.setdefault(f'{type(error).__name__} {error.remedy[:20]}', []).append(task)
+            continue
+        for _, part in (*plain_parts(spec.observation_space), ('action', spec.action_space)):
+            low, high = (np.asarray(end, np.float64) for end in bounds_of(part))
+            largest, tiny = np.finfo(np.float32).max, np.finfo(np.float32).tiny
+            assert not (np.isfinite(high) & (high >= largest)).any(), (task, part)
+            assert not ((low > 0) & (low <= tiny)).any(), (task, part)
+        assert type(spec.action_space).__name__ != 'Box' or spec.action_space.dtype.kind == 'f', task
+    few = {name: sorted({task.partition('-')[0] for task in tasks})[:3] for name, tasks in refused.items()}
+    assert sum(map(len, refused.values())) < 100, few
+    assert not [task for tasks in refused.values() for task in tasks if task.startswith('Jumanji/')], few

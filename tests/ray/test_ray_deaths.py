@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import subprocess
@@ -14,7 +15,7 @@ from fault_envs import wait_until
 from ray_runs import descendants, is_alive
 
 from rlframe.backend.ray.collector import RayCollector
-from rlframe.errors import ActorFailedError
+from rlframe.errors import ActorFailedError, ActorLostError
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures('ray_of_tests')]
 
@@ -51,6 +52,12 @@ class DyingEnv(gymnasium.Env):
             child.wait()
 
     def _do(self) -> None:
+        if self._what == 'segfault':
+            ctypes.string_at(0)
+        if self._what == 'abort':
+            os.abort()
+        if self._what == 'exit':
+            os._exit(9)
         raise KeyboardInterrupt
 
 
@@ -61,6 +68,21 @@ def test_what_ends_a_program_is_named_with_the_rank() -> None:
             collector.next()
         assert str(caught.value).splitlines()[0].startswith('Ray actor 1: ')
         assert all(slot.facts is not None for slot in collector._pool.slots.values())
+
+
+@pytest.mark.parametrize(
+    ('what', 'says'),
+    [('segfault', 'ended by SIGSEGV'), ('abort', 'ended by SIGABRT'), ('exit', 'its log has no signal')],
+)
+def test_signal_that_ended_an_actor_is_named(what: str, says: str) -> None:
+    kwargs = {'what': what}
+    with (
+        RayCollector(
+            DyingEnv, create_env_kwargs=kwargs, frames_per_batch=12, max_actor_restarts=0
+        ) as collector,
+        pytest.raises(ActorLostError, match=f'Ray actor 0 was lost: in collect: ActorDiedError: .*{says}'),
+    ):
+        collector.next()
 
 
 def test_children_of_a_stopped_actors_envs_are_ended_with_it() -> None:

@@ -194,8 +194,12 @@ def test_there_must_be_a_search_to_go_on_with(path: str) -> None:
         restore_tuner(path)
 
 
-def test_search_killed_before_it_was_saved_does_not_begin_anew_without_its_options(tmp_path: Path) -> None:
+@pytest.mark.parametrize('saved', ['experiment_state-1.json', 'basic-variant-state-1.json', 'nothing.json'])
+def test_search_killed_before_it_was_saved_does_not_begin_anew_without_its_options(
+    saved: str, tmp_path: Path
+) -> None:
     (tmp_path / 'tuner.pkl').touch()
+    (tmp_path / saved).touch()
     with pytest.raises(CheckpointError, match='killed before its state was saved'):
         restore_tuner(tmp_path)
 

@@ -205,7 +205,7 @@ def test_class_and_configs_can_be_copied_and_pickled() -> None:
 
 def sampled(space: dict[str, Any], num_samples: int, is_searched: bool = False, draws: int = 0) -> list[Any]:
     """Returns the configs of the trials of a search."""
-    search = SeededVariants(Repeats(10, is_searched), random_state=draws)
+    search = SeededVariants({}, None, Repeats(10, is_searched), random_state=draws)
     search.add_configurations({'test': {'run': Plain, 'config': space, 'num_samples': num_samples}})
     found = []
     while (trial := search.next_trial()) is not None:
@@ -227,9 +227,9 @@ def test_repeated_samples_get_seeds_of_their_own() -> None:
 
 
 def test_a_search_that_goes_on_still_knows_what_it_had() -> None:
-    search = SeededVariants(Repeats(0, False))
+    search = SeededVariants({}, None, Repeats(0, False))
     search.add_configurations({'test': {'run': Plain, 'config': {}, 'num_samples': 4}})
     first = [search.next_trial().config.get('seed') for _ in range(2)]
-    other = SeededVariants(Repeats(0, False))
+    other = SeededVariants({}, None, Repeats(0, False))
     other.set_state(loads(dumps(search.get_state())))
     assert first + [other.next_trial().config.get('seed') for _ in range(2)] == [None, 1, 2, 3]

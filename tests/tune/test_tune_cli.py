@@ -23,7 +23,7 @@ from rlframe.tune.trial import Trial
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.usefixtures('copies')]
 
 BUDGET = 2400
-SEARCH = ('tune', *DQN, '--search', 'policy.learn.learning_rate=grid(0.001,0.002)')
+SEARCH = ('tune', *DQN, '--search', 'policy.learn.learning_rate=grid(0.001,0.002,0.003)')
 SLOW = ('env.env_id=tune_envs:SlowEnv',)
 """An env whose trials last for some seconds."""
 Start = Callable[..., subprocess.Popen[str]]
@@ -97,7 +97,7 @@ def rows(trial: Path) -> list[dict[str, Any]]:
 
 
 def until_it_runs(process: subprocess.Popen[str], folder: Path) -> None:
-    """Waits until both trials have checkpoints that a whole snapshot of the search knows of."""
+    """Waits until two trials have checkpoints that a whole snapshot of the search knows of."""
     limit = time.monotonic() + 400
 
     def is_known() -> bool:
@@ -117,7 +117,7 @@ def until_it_runs(process: subprocess.Popen[str], folder: Path) -> None:
 
 def assert_whole(folder: Path, options: dict[str, Any], tmp_path: Path) -> None:
     """Makes sure that every trial has the right totals and ended with the bits of one that was never interrupted."""
-    assert len(trials(folder)) == 2
+    assert len(trials(folder)) == 3
     for trial in trials(folder):
         last = rows(trial)[-1]
         assert last['done'] and last['timesteps_total'] == last['envstep'] >= options['max_env_step']
@@ -137,31 +137,38 @@ def assert_whole(folder: Path, options: dict[str, Any], tmp_path: Path) -> None:
         assert_same_state(checkpoint, tmp_path / trial.name / 'end')
 
 
+@pytest.mark.parametrize('number', [signal.SIGTERM, signal.SIGKILL])
 def test_search_is_ended_by_a_signal_and_ends_elsewhere_with_the_same_bits(
-    start: Start, tmp_path: Path
+    number: int, start: Start, tmp_path: Path
 ) -> None:
     cwd, elsewhere = tmp_path / 'cwd', tmp_path / 'elsewhere'
     cwd.mkdir(), elsewhere.mkdir()
-    process = start(cwd, *SEARCH, '--env-step', str(BUDGET), '--out', 'mine', *SLOW)
+    words = ('--max-concurrent', '2', '--env-step', str(BUDGET), '--out', 'mine')
+    process = start(cwd, *SEARCH, *words, *SLOW)
     until_it_runs(process, cwd / 'mine')
-    process.send_signal(signal.SIGTERM)
-    out, err = finish(process, 143)
-    assert 'interrupted and saved' in out and 'Traceback' not in err
-    resume = next(line for line in out.splitlines() if line.startswith('resume: '))
-    assert resume == 'resume: python -m rlframe.entry tune --resume mine'
-    assert (cwd / 'mine' / 'trials.csv').is_file() and [path.name for path in cwd.iterdir()] == ['mine']
+    process.send_signal(number)
+    if number == signal.SIGKILL:
+        finish(process, -number)
+    else:
+        out, err = finish(process, 143)
+        assert 'interrupted and saved' in out and 'Traceback' not in err
+        resume = next(line for line in out.splitlines() if line.startswith('resume: '))
+        assert resume == 'resume: python -m rlframe.entry tune --resume mine'
+        assert (cwd / 'mine' / 'trials.csv').is_file()
+    assert [path.name for path in cwd.iterdir()] == ['mine']
     moved = tmp_path / 'moved'
     shutil.move(cwd / 'mine', moved)
     os.rmdir(cwd)
 
-    assert any(rows(trial)[-1]['envstep'] < BUDGET for trial in trials(moved))
+    begun = trials(moved)
+    assert len(begun) == 2 and any(rows(trial)[-1]['envstep'] < BUDGET for trial in begun)
     out, _ = finish(start(elsewhere, 'tune', '--resume', str(moved)))
-    assert 'done: eval/mean_reward' in out and list(elsewhere.iterdir()) == []
+    assert 'best of 3 trials' in out and 'done: eval/mean_reward' in out and list(elsewhere.iterdir()) == []
     (command,) = [line for line in out.splitlines() if line.startswith('continue the best trial: ')]
-    words = command.split()
+    words = tuple(command.split())
     assert find_checkpoint(words[words.index('--resume') + 1]).is_relative_to(moved)
-    assert words[-2:] == ['--env-step', str(2 * BUDGET)]
-    for trial in trials(moved):
+    assert words[-2:] == ('--env-step', str(2 * BUDGET))
+    for trial in begun:
         assert rows(trial)[-1]['iterations_since_restore'] < rows(trial)[-1]['training_iteration']
     options = {'env.env_id': 'tune_envs:SlowEnv', 'max_env_step': BUDGET}
     assert_whole(moved, options, tmp_path / 'straight')

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import os
+import signal
 import threading
 import time
 from pathlib import Path
@@ -16,9 +17,11 @@ import ray
 import torch
 from fault_envs import wait_until
 from ray import tune
+from ray.tune.search import Searcher
 from ray_runs import descendants
 from runs import DQN, ROOT
 from torch import nn
+from tune_envs import ScoredEnv, SlowEnv
 from tune_runs import (
     RATE,
     RESULTS,
@@ -38,9 +41,9 @@ import rlframe
 from rlframe.entry.__main__ import main
 from rlframe.errors import ResourceError
 from rlframe.pipeline import SerialPipeline
-from rlframe.tune import RLTrainable, write_report
+from rlframe.tune import RLTrainable, restore_tuner, write_report
 from rlframe.tune.schedulers import make_scheduler
-from rlframe.tune.trial import compile_trial
+from rlframe.tune.trial import compile_trial, trial_options
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
 FAULT = 'env.kwargs.fault'
@@ -109,18 +112,22 @@ def test_asha_stops_the_worst_early_and_the_command_line_says_what_was_best(
     assert main(['eval', str(checkpoint), '--episodes', '2', '--json']) == 0
 
 
-def test_search_in_which_every_trial_fails_ends_with_1_and_says_why(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize('last', [2, 9999])
+def test_search_in_which_a_trial_fails_ends_with_1_and_says_why(
+    last: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = ('--search', 'env.kwargs.at=grid(1,2)', '--out', str(tmp_path / 'failed'), '--env-step', '600')
-    assert main([*COMMAND, *words, 'env.env_id=tune_envs:ScoredEnv', f'{FAULT}=raise']) == 1
+    failed = [at for at in (1, last) if at < 600]
+    words = ('--search', f'env.kwargs.at=grid(1,{last})', '--out', str(tmp_path / 'failed'))
+    words += ('--env-step', '200', 'env.env_id=tune_envs:ScoredEnv', f'{FAULT}=raise')
+    assert main([*COMMAND, *words]) == 1
     out, err = capsys.readouterr()
-    assert all(f': evaluation: env 0, episode 1, step {at}: step() raised' in out for at in (1, 2))
-    assert out.count('lost its mind') == 2 and 'no trial has a score' in out
-    assert 'train: ' not in out and 'Traceback' not in out + err
+    assert all(f': evaluation: env 0, episode 1, step {at}: step() raised' in out for at in failed)
+    assert out.count('lost its mind') == len(failed)
+    assert ('no trial has a score' in out) == ('train: ' not in out) == (len(failed) == 2)
+    assert 'Traceback' not in out + err
     folder = tmp_path / 'failed'
     assert [path.name for path in folder.glob('*.csv')] == ['trials.csv']
-    assert not (folder / 'best_config.py').exists()
+    assert (folder / 'best_config.py').exists() == (len(failed) == 1)
 
 
 # schedulers and searchers
@@ -221,6 +228,88 @@ def test_trials_can_be_stopped_by_a_score_and_compared_by_rollouts(tmp_path: Pat
     assert report.best is not None and report.best.options == {'env.kwargs.score': 1.0}
     assert rlframe.load(report.folder / 'best_policy')
     assert next(iter(results)).get_best_checkpoint('rollout/ep_rew_mean', 'min') is not None
+
+
+# interrupted searches
+
+NETWORKS = tune.choice([[8], [16, 8]])
+SPACES: dict[str, dict[str, Any]] = {
+    'random': {
+        RATE: tune.grid_search([0.001, 0.002]),
+        'env.env_id': tune.grid_search([ScoredEnv, SlowEnv]),
+        'env.kwargs': tune.choice([{'score': 1.0}, {'score': 2.0, 'at': 3}]),
+        'policy.model.encoder_hidden_size_list': NETWORKS,
+        'policy.learn.batch_size': tune.sample_from(lambda config: 8 if config[RATE] < 0.002 else 16),
+    },
+    'optuna': {RATE: tune.uniform(0.001, 0.01), 'policy.learn.batch_size': tune.choice([8, 16])},
+    'own': {'policy.model.encoder_hidden_size_list': [8]},
+    'asha': {'env.kwargs.score': tune.grid_search([7.0, 0.0, 5.0, 1.0])},
+}
+
+
+class OwnSearch(Searcher):
+    """Suggests the learning rates 0.001, 0.002, ..."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+
+    def suggest(self, trial_id: str) -> dict[str, Any]:
+        self.count += 1
+        return {RATE: 0.001 * self.count}
+
+    def on_trial_complete(self, trial_id: str, result: Any = None, error: bool = False) -> None: ...
+
+    def save(self, checkpoint_path: str) -> None:
+        Path(checkpoint_path).write_text(str(self.count))
+
+    def restore(self, checkpoint_path: str) -> None:
+        self.count = int(Path(checkpoint_path).read_text())
+
+
+class Interrupts(tune.Callback):
+    """Ends a search after its first trial, as a signal does; not one that is resumed."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+
+    def on_trial_complete(self, iteration: int, trials: Any, trial: Any, **info: Any) -> None:
+        if not self._file.exists():
+            self._file.touch()
+            signal.raise_signal(signal.SIGUSR1)
+
+
+@pytest.mark.filterwarnings('ignore:unclosed file', 'ignore:Exception ignored in')
+@pytest.mark.parametrize('name', SPACES)
+def test_trials_that_begin_after_a_resume_are_those_of_the_whole_search(name: str, tmp_path: Path) -> None:
+    def begun(folder: str, *callbacks: Any) -> Any:
+        return search(
+            tmp_path / folder,
+            SPACES[name],
+            {} if name == 'random' else {**SCORED, 'env.kwargs.score': 1.0},
+            search={'own': OwnSearch(), 'optuna': 'optuna'}.get(name, 'random'),
+            scheduler='asha' if name == 'asha' else 'none',
+            num_samples=4 if name in ('own', 'optuna') else 1,
+            seed=3,
+            max_env_step=900 if name == 'asha' else 100,
+            max_concurrent_trials=1,
+            callbacks=callbacks,
+        )
+
+    def known(results: Any) -> list[tuple[Any, int]]:
+        assert [result.error for result in results] == [None] * 4
+        assert all(Path(result.checkpoint.path).is_dir() for result in results)
+        assert all(result.path.startswith(results.experiment_path) for result in results)
+        found = [(trial_options(result.config), result.metrics['timesteps_total']) for result in results]
+        return sorted(found, key=repr)
+
+    if name == 'optuna':
+        pytest.importorskip('optuna')
+    whole = known(begun('whole'))
+    assert len(begun('cut', Interrupts(tmp_path / 'cut.txt'))) < 4
+    (tmp_path / 'cut').rename(tmp_path / 'moved')
+    assert known(restore_tuner(tmp_path / 'moved' / 'search').fit()) == whole
+    assert not (tmp_path / 'cut').exists()
 
 
 # trials

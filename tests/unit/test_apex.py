@@ -122,14 +122,14 @@ def test_first_priorities_are_the_errors_of_the_acting_network(tmp_path: Path) -
 def test_first_priorities_of_sequences_reach_their_replay_buffer(tmp_path: Path) -> None:
     cfg = config_of('r2d2', 'policy.first_priority=error')
     with SerialPipeline(cfg, tmp_path) as pipeline:
-        data = pipeline.collector.collect(40, policy_kwargs={'eps': 0.5})
+        data = pipeline.collector.collect(160, policy_kwargs={'eps': 0.5})
         buffer: Any = pipeline.replay_buffer
-        buffer.push(data, 40)
+        buffer.push(data, 160)
         drawn = buffer.sample(200, 4, 0)
         assert drawn['priority'] == pytest.approx(
             data['priority'][drawn['replay_buffer_idx']] + 1e-5, rel=1e-4
         )
         assert len(set(drawn['priority'])) > 10
-        with pytest.raises(NonFiniteError, match='1 of 40 priorities'):
-            buffer.push(data.replace(priority=np.where(np.arange(40) == 7, np.nan, 1.0)), 80)
-        assert buffer.count() == 40
+        with pytest.raises(NonFiniteError, match='1 of 160 priorities'):
+            buffer.push(data.replace(priority=np.where(np.arange(160) == 7, np.nan, 1.0)), 320)
+        assert buffer.count() == 160

@@ -82,6 +82,7 @@ def test_resume_tells_of_a_process_that_died_with_the_run_folder(run: Run, tmp_p
     (tmp_path / NAME / '.lock').write_text('{"pid": 4711}')
     code, _, err = run('--resume', str(tmp_path / NAME), '--train-iter', '22')
     assert code == 0 and 'ended without cleaning up' in err and '4711' in err
+    assert 'ended without cleaning up' in (tmp_path / NAME / 'log.txt').read_text()
 
 
 def test_auto_begins_a_run_again_that_has_no_checkpoint(run: Run, killed: Path, tmp_path: Path) -> None:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from gymnasium import spaces
 from runs import ROOT
 
 from rlframe import config
+from rlframe.data.timestep import EnvSpec
+from rlframe.errors import CheckpointMismatchError
 from rlframe.pipeline.build import Inexactness, Stateful
 from rlframe.pipeline.checkpoints import Checkpoints, RunFacts
 from rlframe.run.metric_writer import MetricWriter
@@ -50,6 +54,10 @@ class Buffer(Part):
         return self.state_dict()
 
 
+BOX = spaces.Box(-1, 1, (3,), np.float32)
+SPEC = EnvSpec(spaces.Dict(a=BOX, b=spaces.Discrete(3)), spaces.Discrete(4), name='a simulator farm')
+
+
 @pytest.fixture
 def make(tmp_path: Path) -> Iterator[Make]:
     """Returns a function that makes the checkpoints of a run from parts."""
@@ -57,12 +65,15 @@ def make(tmp_path: Path) -> Iterator[Make]:
     pair = config.read_config(str(ROOT / 'configs' / 'cartpole_dqn.py'))
 
     def checkpoints(
-        settle: Callable[[str], object] = str, inexact: Inexactness | None = None, **parts: Stateful | None
+        settle: Callable[[str], object] = str,
+        inexact: Inexactness | None = None,
+        spec: EnvSpec = SPEC,
+        **parts: Stateful | None,
     ) -> Checkpoints:
         cfg = config.compile_config(*pair)
         return Checkpoints(
             {name.replace('_if_any', '?'): part for name, part in parts.items()},
-            RunFacts(cfg, 'a simulator farm', lambda: 7.5),
+            RunFacts(cfg, spec, lambda: 7.5),
             folder=tmp_path,
             writer=writer,
             options=cfg.checkpoint,
@@ -119,3 +130,31 @@ def test_requested_checkpoint_is_saved_at_the_end_of_the_round_when_its_parts_ar
     assert (tmp_path / 'ckpt' / 'latest').resolve().name == 'iteration_2'
     make(settled.append, policy=Part(), progress=Progress(train_iter=3)).save_emergency()
     assert settled == ['iteration_2'], 'an emergency waits for nothing'
+
+
+CHANGES = {
+    'kind': (spaces.Discrete(4), spaces.MultiDiscrete([4])),
+    'count': (spaces.Discrete(4), spaces.Discrete(3)),
+    'start': (spaces.Discrete(4), spaces.Discrete(4, start=1)),
+    'parts': (SPEC.observation_space, spaces.Dict(a=BOX)),
+    'shape': (BOX, spaces.Box(-1, 1, (2,), np.float32)),
+    'type': (BOX, spaces.Box(-1, 1, (3,), np.float64)),
+    'one bound': (BOX, spaces.Box(np.array([-1, -1, -2], np.float32), np.ones(3, np.float32))),
+}
+
+
+@pytest.mark.parametrize('which', ['observation_space', 'action_space'])
+@pytest.mark.parametrize('case', CHANGES)
+def test_a_run_is_not_resumed_in_an_env_with_other_spaces(
+    make: Make, tmp_path: Path, case: str, which: str
+) -> None:
+    before, after = (dataclasses.replace(SPEC, **{which: space}) for space in CHANGES[case])
+    path = make(spec=before, policy=Part(a=1), progress=Progress()).save(tmp_path / 'saved')
+    policy = Part()
+    with pytest.raises(CheckpointMismatchError) as caught:
+        restore(make(spec=after, policy=policy, progress=Progress()), path)
+    there, here = (repr(getattr(spec, which)) for spec in (before, after))
+    assert str(caught.value) == f'{path}: {which}: {there!r} there, {here!r} here'
+    assert policy.state == {}, 'it is refused before anything is loaded'
+    restore(make(spec=before, policy=policy, progress=Progress()), path)
+    assert policy.state == {'a': 1}

@@ -414,6 +414,13 @@ def test_unread_keys_are_those_that_the_user_set_and_nothing_read() -> None:
     dict(**cfg.env)
     assert copy.deepcopy(cfg.policy.collect).collector.collect_print_freq == 5
     assert unread_user_keys(cfg) == ['policy.nstep']
+    games = {
+        'policy': {'collect': {'n_sample': None, 'n_episode': 8, 'collector': {'get_train_sample': True}}}
+    }
+    unread = unread_user_keys(compile_(games, {'policy': {'type': 'ppo'}, 'collector': {'type': 'episode'}}))
+    assert 'policy.collect.n_episode' in unread and 'policy.collect.n_sample' not in unread, (
+        'None asks for nothing'
+    )
     split_config(cfg)
     assert unread_user_keys(pickle.loads(pickle.dumps(cfg)))[-1] == 'policy.nstep'
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
 import pytest
-from runs import DQN, ROOT
+from runs import DQN, ROOT, train
 
 from rlframe.entry.__main__ import main
 from rlframe.errors import RunEndedError
@@ -27,6 +28,7 @@ class Ending(gymnasium.Env):
         super().reset(seed=seed)
         return np.zeros(4, np.float32), {}
     def step(self, action):
+        print('a step', flush=True)
         self.count += 1
         if self.count == self.at:
             sys.exit(0)
@@ -81,3 +83,23 @@ def test_python_gets_an_error(cwd: Path) -> None:
     cfg = compile_config(*pair, overrides=[*overrides, 'env_manager.type=gym_vector'])
     with SerialPipeline(cfg) as pipeline, pytest.raises(RunEndedError, match=r'sys\.exit\(0\)'):
         pipeline.run()
+
+
+@pytest.mark.usefixtures('copies')
+@pytest.mark.parametrize(
+    'more',
+    [
+        ('env_manager.type=base',),
+        ('env_manager.type=subprocess',),
+        pytest.param(('env_manager.type=base', '--seeds', '0'), marks=pytest.mark.slow),
+    ],
+    ids=lambda more: more[-1],
+)
+def test_a_run_goes_on_when_nobody_reads_what_it_shows(more: tuple[str, ...], cwd: Path) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    process = train(cwd, *words(10**9, *more), '--env-step', '300', stdout=writer, stderr=writer)
+    os.close(writer)
+    assert process.wait(120) == 0
+    log = (cwd / 'cartpole_dqn_seed0' / 'log.txt').read_text()
+    assert 'evaluation at envstep 300' in log and 'Traceback' not in log

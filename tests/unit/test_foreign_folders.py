@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import signal
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -165,3 +168,38 @@ def test_search_and_its_trials_stand_for_their_checkpoints_and_runs(run: Path, t
     (search / 'trials.csv').write_text('trial,score\n../../elsewhere,2\n')
     with pytest.raises(CheckpointNotFoundError):
         find_checkpoint(search)
+
+
+FILES = (
+    'log.txt',
+    'metrics.jsonl',
+    'config.json',
+    'total_config.py',
+    'mlflow.json',
+    'wandb.json',
+    'metrics.csv',
+)
+
+
+@pytest.mark.parametrize('make', [os.mkfifo, os.mkdir])
+@pytest.mark.parametrize('name', [*FILES, 'tensorboard/events.1'])
+def test_something_in_the_place_of_a_file_is_refused_or_left_alone_without_a_wait(
+    name: str, make: Callable[[Path], None], run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def hangs(*_: object) -> None:
+        raise AssertionError('it waits for the file')
+
+    file = run / name
+    file.unlink(missing_ok=True)
+    make(file)
+    before = signal.signal(signal.SIGALRM, hangs)
+    signal.alarm(60)
+    try:
+        code = main(['--resume', str(run), '--train-iter', '3'])
+        others = [main(['report', str(run)]), main(['check-config', str(run / 'total_config.py')])]
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+    err = capsys.readouterr().err
+    assert (code == 0) if file.parent != run and make is os.mkdir else (code == 2 and str(file) in err)
+    assert set(others) <= {0, 2} and file.exists()

@@ -8,6 +8,7 @@ from typing import Any
 import gymnasium
 import pytest
 
+from rlframe import envs, policy, worker
 from rlframe.envs import BaseEnvManager, create_env_manager
 from rlframe.envs.pettingzoo_env import PettingZooEnvFactory
 from rlframe.errors import ConfigError, RegistryError
@@ -33,6 +34,46 @@ def test_parts_by_name_take_options_of_any_depth_and_arguments_of_the_constructo
     evaluator = create_serial_evaluator('interaction', env=envs, policy=policy.eval_mode, n_episode=2)
     assert len(evaluator.eval()[1]['eval_episode_return']) == 2
     envs.close()
+
+
+CREATED: dict[str, tuple[Any, ...]] = {  # a name, further arguments, an option and its value
+    'create_buffer': ('naive', {}, 'replay_buffer_size', 7),
+    'create_comm_collector': ('in_process', dict(collector=None, transport=None), 'timeout', 7.0),
+    'create_comm_learner': ('in_process', dict(make_learner=None, transport=None), 'timeout', 7.0),
+    'create_commander': (
+        'base',
+        dict.fromkeys(('learner', 'collector', 'evaluator', 'replay_buffer')),
+        None,
+        None,
+    ),
+    'create_env_manager': ('base', dict(env_fn='CartPole-v1'), 'max_restarts', 7),
+    'create_learner': ('base', {}, 'only_monitor_rank0', False),
+    'create_parallel_collector': ('zergling', dict(make_collector=None), None, None),
+    'create_parallel_commander': ('solo', {}, 'collector_task_space', 7),
+    'create_policy': ('dqn', dict(env='CartPole-v1'), 'batch_size', 7),
+    'create_serial_collector': ('sample', {}, 'collect_print_freq', 7),
+    'create_serial_evaluator': ('interaction', {}, 'eval_freq', 7),
+}
+FACTORIES = {
+    name: getattr(room, name)
+    for room in (worker, policy, envs)
+    for name in room.__all__
+    if name.startswith('create_')
+}
+
+
+@pytest.mark.parametrize('name', sorted(FACTORIES))
+def test_every_factory_takes_a_name_with_options_or_a_section(name: str) -> None:
+    create, (kind, given, option, value) = FACTORIES[name], CREATED[name]
+    made = create(kind, **given, **({option: value} if option else {}))
+    assert option is None or (option in repr(made._cfg) and repr(value) in repr(made._cfg))
+    with pytest.raises(RegistryError, match=f"Did you mean '{kind}'"):
+        create(f'{kind}s', **given)
+    if name not in (
+        'create_policy',
+        'create_parallel_commander',
+    ):  # a section of a policy, and a whole config
+        assert type(create({'type': kind}, **given)) is type(made)
 
 
 def test_sections_are_mappings_and_options_are_laid_over_those_of_a_section() -> None:

@@ -17,11 +17,14 @@ from moved_memory import arrays_at
 from runs import assert_same_end, differences
 
 from rlframe import config
+from rlframe.app.check_config import check_config, text_of
 from rlframe.errors import (
     CheckpointNotFoundError,
+    ConfigError,
     ConfigWarning,
     ResourceError,
 )
+from rlframe.parallel.coordinator.assembly import make_commander
 from rlframe.pipeline import SerialPipeline, serial_pipeline
 from rlframe.pipeline.resume import resume
 
@@ -195,6 +198,25 @@ def test_run_ends_at_its_budgets_and_at_the_stop_value() -> None:
         pipeline.run(after_step=lambda p: p.progress.envstep >= 48)
         assert 48 <= pipeline.progress.envstep <= 60
         assert (pipeline.folder / 'ckpt' / 'latest' / 'manifest.json').is_file()
+
+
+@pytest.mark.parametrize(('value', 'goal'), [(None, 475.0), (3.0, 3.0), ('never', None)])
+def test_the_goal_is_that_of_the_config_or_of_the_env_or_none(value: Any, goal: float | None) -> None:
+    words = {'env.stop_value': value}
+    serial = config.compile_config(*config.config_pair('cartpole_dqn'), overrides=words)
+    with SerialPipeline(serial) as pipeline:
+        assert pipeline.evaluator.stop_value == goal and pipeline.evaluator.reached(1e9) == bool(goal)
+        assert (goal is None) == (pipeline.evaluator.goal == '')
+    parallel = config.compile_config(
+        *config.config_pair('cartpole_dqn_parallel'), overrides=words, parallel=True
+    )
+    assert make_commander(parallel).stop_value == goal
+    said = text_of(check_config('cartpole_dqn', [f'env.stop_value={value}']), 100)
+    assert ('mean return' in said) == (goal is not None)
+    with pytest.raises(
+        ConfigError, match=r"env\.stop_value: .*got 'nie', expected a number, 'never' or None"
+    ):
+        config.compile_config(*config.config_pair('cartpole_dqn'), overrides={'env.stop_value': 'nie'})
 
 
 FAILING = [

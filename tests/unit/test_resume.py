@@ -14,6 +14,7 @@ import pytest
 from checkpoint_helpers import edit_manifest
 from runs import DQN, ROOT, Run, differences, end_state, records
 
+from rlframe import open_run
 from rlframe.entry.__main__ import main
 from rlframe.errors import CheckpointCorruptError, ExperimentLockedError
 from rlframe.pipeline.resume import resume
@@ -205,6 +206,7 @@ def test_damaged_newest_checkpoint_falls_back_with_a_warning_unless_named(run: R
         code == 0 and 'iteration_20' in out and 'skipped a damaged checkpoint' in err and tensors.name in err
     )
     assert end_state(stopped)['progress']['train_iter'] == 40
+    assert 'WARNING rlframe.pipeline: skipped a damaged checkpoint' in (stopped / 'log.txt').read_text()
 
 
 def test_verified_bytes_are_used_even_if_the_files_change_afterwards(stopped: Path) -> None:
@@ -247,6 +249,9 @@ def test_error_leaves_its_traceback_in_the_log_and_an_emergency_checkpoint(run: 
     assert state['progress']['train_iter'] == 25
     found = resume(folder)
     assert found.checkpoint.name == 'iteration_20', 'an emergency checkpoint is never taken by itself'
+    named = folder / 'ckpt' / 'emergency_iteration_25'
+    assert resume(named).folder == folder and 'an error ended' in resume(named).saved.manifest['inexact'][0]
+    assert [open_run(path).progress.train_iter for path in (folder, named)] == [20, 25]
     assert not (folder / '.lock').exists()
 
 
@@ -258,6 +263,11 @@ def made_for_another_env(path: Path) -> str:
     return "policy: 'ppo' there, 'dqn' here; env: 'Acrobot-v1' there, 'CartPole-v1' here"
 
 
+def with_other_spaces(path: Path) -> str:
+    edit_manifest(path, lambda manifest: manifest.update(action_space='Discrete(5)'))
+    return "action_space: 'Discrete(5)' there, 'Discrete(2)' here"
+
+
 def with_another_network(path: Path) -> str:
     def widen(manifest: dict[str, Any]) -> None:
         manifest['config']['main_config']['policy']['model']['encoder_hidden_size_list'] = [32]
@@ -266,7 +276,7 @@ def with_another_network(path: Path) -> str:
     return 'encoder.layers.0.weight: (16, 4) in the checkpoint, (32, 4) here'
 
 
-@pytest.mark.parametrize('spoil', [made_for_another_env, with_another_network])
+@pytest.mark.parametrize('spoil', [made_for_another_env, with_other_spaces, with_another_network])
 def test_spoiled_checkpoint_is_refused_by_the_command_line(
     run: Run, stopped: Path, spoil: Any, cwd: Path
 ) -> None:

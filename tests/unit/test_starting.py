@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from rlframe.errors import ConfigError, IncompatibleError, MissingDependencyErro
 from rlframe.pipeline import build
 from rlframe.policy.parts.fit import misfit
 from rlframe.registry import POLICY_REGISTRY
+from rlframe.worker import create_serial_evaluator
 
 SPACES = [
     *((obs, 'Discrete', '') for obs in space_envs.OBS),
@@ -175,25 +177,29 @@ def test_env_whose_package_is_missing_says_what_to_install(monkeypatch: pytest.M
         starting_config('MinAtar/Freeway-v1')
 
 
-@pytest.mark.parametrize(
-    ('policy', 'budget', 'steps'),
-    [
-        ('dqn', None, 5000),
-        ('dqn', 6e4, 1500),
-        ('dqn', 3_000, 1000),
-        ('ppo', None, 25_000),
-        ('ppo', 3_000, 1000),
-        ('ppo', 600, 600),
-    ],
-)
-def test_a_smaller_budget_has_as_many_evaluations_as_the_default_one(
-    policy: str, budget: float | None, steps: int
-) -> None:
-    main_config, _ = starting_config('CartPole-v1', policy, max_env_step=budget)
-    assert main_config.policy.eval.evaluator.eval_freq == f'{steps} env steps'
+@pytest.mark.parametrize('budget', [None, 30_000, 5_000])
+@pytest.mark.parametrize('policy', ['dqn', 'ppo', 'a2c', 'pqn'])
+def test_a_run_has_at_least_twenty_evaluations_most_of_them_early(policy: str, budget: int | None) -> None:
+    given = {} if budget is None else {'max_env_step': budget}
+    cfg = config.compile_config(*starting_config('CartPole-v1', policy, max_env_step=budget), **given)
+    evaluator = create_serial_evaluator(dict(cfg.policy.eval.evaluator, stop_value=None))
+    size, length = cfg.policy.collect.n_sample, cfg.max_env_step
+    at = [envstep for envstep in range(0, length, size) if evaluator.should_eval(envstep // size, envstep)]
+    for solved in (min(30_000, length), length):  # a run usually ends before the default budget
+        assert sum(envstep < solved for envstep in [*at, 0]) >= min(20, solved // size)  # and one at the end
+    gaps = [b - a for a, b in pairwise(at)]
+    assert all(later >= earlier - size for earlier, later in pairwise(gaps)) and len(at) < 70
 
 
-@pytest.mark.parametrize('words', [['--env-step', '60000'], ['max_env_step=6e4']])
+@pytest.mark.parametrize(('policy', 'share'), [('dqn', 10), ('mdqn', 10), ('r2d2', 10), ('pqn', 5)])
+def test_exploration_ends_within_the_budget(policy: str, share: int) -> None:
+    for budget in (None, 30_000, 600, 10**7):
+        main_config, _ = starting_config('CartPole-v1', policy, max_env_step=budget)
+        steps = min(main_config.max_env_step, budget or main_config.max_env_step)
+        assert main_config.policy.other.eps.decay == steps // share
+
+
+@pytest.mark.parametrize('words', [['--env-step', '10000'], ['max_env_step=1e4']])
 def test_the_budget_on_the_command_line_sets_how_often_is_evaluated(words: list[str]) -> None:
     from rlframe.entry.train import config_of
 
@@ -202,4 +208,4 @@ def test_the_budget_on_the_command_line_sets_how_often_is_evaluated(words: list[
         pair = config_of(parse(['train', '--env', 'CartPole-v1', '--policy', 'DQN', *more]))
         assert pair is not None and pair[1]['policy']['type'] == 'dqn'
         frequencies.append(pair[0]['policy']['eval']['evaluator']['eval_freq'])
-    assert frequencies == ['1500 env steps', '5000 env steps']
+    assert frequencies == ['400 env steps, later 10 %', '1000 env steps, later 10 %']

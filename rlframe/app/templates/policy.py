@@ -4,7 +4,7 @@
 
 Other methods that a policy may override: target (what values learn), forward_collect (how it explores), forward_eval (how
 it acts), process_transition (columns of a transition) and create_model (its network). docs/how_to/own_algorithm.md lists
-all of them, with examples; rlframe/policy has policies for continuous actions and on-policy ones to start from.
+all of them, with examples: a target masks forbidden actions by self.masked(values, obs). rlframe/policy has policies for continuous actions and on-policy ones to start from.
 """
 
 from typing import Any

@@ -129,13 +129,18 @@ def check_policy(policy: Any, sync: bool) -> None:
         raise error
 
 
-def one_device(given: Any, name: str) -> Any:
+def options_per_actor(value: Any, count: int, name: str) -> list[dict[str, Any]]:
+    """Returns options for each actor, none in place of None; raises like ``per_actor``."""
+    return [dict(own or {}) for own in per_actor(value, count, name)]
+
+
+def one_device(given: Any, count: int, name: str) -> Any:
     """Returns the device of all collectors; a list, as TorchRL takes it, has to name the same one for each.
 
     Raises:
-        ConfigError: If it names several.
+        ConfigError: If it names several, or has another length.
     """
-    each = list(given) if isinstance(given, list | tuple) else [given]
+    each = per_actor(given, count, name)
     if len(set(map(str, each))) != 1:
         raise ConfigError('one device for all collectors', where=name, got=given, expected='a single device')
     return each[0]

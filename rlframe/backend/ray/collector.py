@@ -19,6 +19,7 @@ from rlframe.backend.ray.arguments import (
     explores,
     number_of_actors,
     one_device,
+    options_per_actor,
     per_actor,
     trajectories,
 )
@@ -69,8 +70,8 @@ class RayCollector(RaySerialCollector):
         split_trajs: Whether a batch is returned as a list of parts of episodes.
         exploration_type: 'random' explores as the policy does for collection, 'deterministic' acts greedily.
         collector_class: Collector in the actors: a registered type or a class.
-        collector_kwargs: Its options.
-        num_workers_per_collector: Number of envs of each actor.
+        collector_kwargs: Its options; or a list.
+        num_workers_per_collector: Number of envs of each actor; or a list.
         sync: Whether a batch contains an equal share of every actor, in order; else each is that of the first actor to
             answer.
         ray_init_config: Arguments of ``ray.init``, used if Ray is not running.
@@ -129,7 +130,7 @@ class RayCollector(RaySerialCollector):
         exploration_type: str | None = None,
         collector_class: Any = 'sample',
         collector_kwargs: Any = None,
-        num_workers_per_collector: int = 1,
+        num_workers_per_collector: int | Sequence[int] = 1,
         sync: bool = False,
         ray_init_config: Mapping[str, Any] | None = None,
         remote_configs: Any = None,
@@ -146,17 +147,22 @@ class RayCollector(RaySerialCollector):
         count = number_of_actors(create_env_fn, num_collectors)
         self.total_frames = checked_total_frames(total_frames)
         check_policy(policy, sync)
-        check_batch_size(frames_per_batch, num_workers_per_collector * count if sync else 1)
-        resources = per_actor(remote_configs or {}, count, 'remote_configs')
-        device, storing_device = one_device(device, 'device'), one_device(storing_device, 'storing_device')
-        env_device = one_device(env_device, 'env_device')
-        policy_device = one_device(policy_device, 'policy_device')
+        env_nums = per_actor(num_workers_per_collector, count, 'num_workers_per_collector')
+        check_batch_size(frames_per_batch, sum(env_nums) if sync else 1)
+        resources = options_per_actor(remote_configs, count, 'remote_configs')
+        device = one_device(device, count, 'device')
+        storing_device = one_device(storing_device, count, 'storing_device')
+        env_device = one_device(env_device, count, 'env_device')
+        policy_device = one_device(policy_device, count, 'policy_device')
         policy_device = device if policy_device is None else policy_device
         check_devices({'env_device': env_device, 'policy_device': policy_device}, resources)
         self.device, self.env_device, self.policy_device = device, env_device, policy_device
         self.storing_device = device if storing_device is None else storing_device
         name, kind = collector_of(collector_class)
-        section = {'type': name, 'sync': sync, 'mark_episodes': split_trajs, **(collector_kwargs or {})}
+        section = {'type': name, 'sync': sync, 'mark_episodes': split_trajs}
+        sections = [
+            {**section, **own} for own in options_per_actor(collector_kwargs, count, 'collector_kwargs')
+        ]
         backend = {
             **options,
             'num_collectors': count,
@@ -166,16 +172,15 @@ class RayCollector(RaySerialCollector):
             'ray_init_config': dict(ray_init_config or {}),
             'remote_configs': resources,
         }
-        cfg: Any = with_ray_options(kind, {**section, **backend})
+        compiled: list[Any] = [with_ray_options(kind, {**own, **backend}) for own in sections]
+        cfg = compiled[0]
         self._frames, self._persistent, self._given_policy = frames_per_batch, persistent, policy
         self._random_frames, self._postproc, self._split = init_random_frames or -1, postproc, split_trajs
         makers = per_actor(create_env_fn, count, 'create_env_fn')
-        kwargs = per_actor(create_env_kwargs or {}, count, 'create_env_kwargs')
+        kwargs = options_per_actor(create_env_kwargs, count, 'create_env_kwargs')
+        arguments = zip(makers, kwargs, env_nums, sections, strict=True)
         make = MakeFromPython(
-            {
-                rank: ActorArguments(makers[rank], kwargs[rank], num_workers_per_collector, section)
-                for rank in range(count)
-            },
+            {rank: ActorArguments(*own) for rank, own in enumerate(arguments)},
             policy,
             seed,
             time_limit=max_frames_per_traj if max_frames_per_traj and max_frames_per_traj > 0 else None,
@@ -309,7 +314,7 @@ class RayCollector(RaySerialCollector):
     def add_collectors(
         self,
         create_env_fn: Any = None,
-        num_envs: int | None = None,
+        num_envs: int | Sequence[int] | None = None,
         policy: Any = None,
         collector_kwargs: Any = None,
         remote_configs: Any = None,
@@ -320,9 +325,9 @@ class RayCollector(RaySerialCollector):
 
         Args:
             create_env_fn: Creates their envs; or a list with one for each actor; by default, as before.
-            num_envs: Number of envs of each actor; by default, as before.
+            num_envs: Number of envs of each actor, or a list; by default, as before.
             policy: Must be the trained policy.
-            collector_kwargs: Options of their collectors, in addition to those before.
+            collector_kwargs: Options of their collectors, in addition to those before; or a list.
             remote_configs: Their resources, or a list; by default, as before.
             num_collectors: Number of actors; by default the length of a list, else 1.
 
@@ -336,16 +341,19 @@ class RayCollector(RaySerialCollector):
         count = number_of_actors(create_env_fn, num_collectors)
         make = self._pool.make
         last = make.own[max(make.own)]
-        last = last._replace(
-            env_num=last.env_num if num_envs is None else num_envs,
-            collector={**last.collector, **(collector_kwargs or {})},
-        )
-        if self._sync and self._frames is not None:
-            units = sum(make.own[rank].env_num for rank in self._pool.ranks) + last.env_num * count
-            check_batch_size(self._frames, units)
         makers = per_actor(last.env_fn if create_env_fn is None else create_env_fn, count, 'create_env_fn')
-        own = {self._pool.next_rank + i: last._replace(env_fn=maker) for i, maker in enumerate(makers)}
-        resources = per_actor(remote_configs or {}, count, 'remote_configs')
+        env_nums = per_actor(last.env_num if num_envs is None else num_envs, count, 'num_envs')
+        options = options_per_actor(collector_kwargs, count, 'collector_kwargs')
+        if self._sync and self._frames is not None:
+            units = sum(make.own[rank].env_num for rank in self._pool.ranks) + sum(env_nums)
+            check_batch_size(self._frames, units)
+        own = {
+            self._pool.next_rank + i: ActorArguments(
+                makers[i], last.env_kwargs, env_nums[i], {**last.collector, **options[i]}
+            )
+            for i in range(count)
+        }
+        resources = options_per_actor(remote_configs, count, 'remote_configs')
         ranks = self._pool.add(resources, make.joined(own))
         self._to_reset.update(ranks)  # they do not know how to act now
         return ranks

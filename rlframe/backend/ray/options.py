@@ -156,7 +156,7 @@ class StartConfig(Section):
         doc='most restarts of all actors together within restart_window; one more loss ends the run',
         may_change=True,
     )
-    restart_window: float = seconds(600.0, 'over which max_actor_restarts counts')
+    restart_window: float = seconds(600.0, 'period in which max_actor_restarts counts')
     ray_init_config: dict[str, Any] = RAY_INIT
 
 
@@ -216,8 +216,8 @@ class ActorsConfig(StartConfig):
         None,
         range='[1, inf)',
         unit='requests',
-        doc="with inference='central': most requests that share a pass through the network; 1: none do, so that runs of several"
-        ' collectors can be repeated bit for bit; None: one of each collector',
+        doc="with inference='central': most requests in a pass of the network; with 1, runs of several collectors can be repeated"
+        ' bit for bit; None: one of each collector',
     )
     inference_timeout: float = seconds(
         0.05, "with inference='central': longest time for a request to wait for the other collectors"
@@ -253,8 +253,8 @@ class ShardsConfig(StartConfig):
         16,
         range='[0, inf)',
         unit='batches',
-        doc='batches of a round that are drawn while the policy learns, half of them in one message: by priorities of at most so many'
-        ' updates before; 0: as one buffer draws them',
+        doc='batches that are drawn ahead while the policy learns, by priorities that are at most so many updates old; 0: as one'
+        ' buffer draws them',
     )
     shard_timeout: float = seconds(120.0, 'longest time for a shard to answer; then it is replaced')
     remote_config: dict[str, Any] = resources('resources of a shard, such as num_cpus (0) and memory')

@@ -20,7 +20,7 @@ from rlframe.backend.ray.pool import ActorPool
 from rlframe.backend.shares import writable
 from rlframe.data.timestep import Batch, FloatArray, IntArray
 from rlframe.errors import BufferUnderflowError, CheckpointMismatchError
-from rlframe.registry import BUFFER_REGISTRY, import_modules
+from rlframe.registry import BUFFER_REGISTRY
 from rlframe.run.metrics import ScalarWriter
 from rlframe.utils.field import to_plain
 from rlframe.utils.schema import COUNT, DICT, FINITE, GENERATOR, check_state, list_of
@@ -71,15 +71,13 @@ class MakeShard:
     """
 
     def __init__(self, section: Mapping[str, Any]) -> None:
-        self._import_names = list(section.get('import_names') or ())
+        self._kind = BUFFER_REGISTRY.get_cls(section)
         self._sizes = capacities(section['replay_buffer_size'], section['num_shards'])
         self._section = without_ray_options(to_plain(section), SHARD_OPTIONS)
 
     def __call__(self, rank: int, incarnation: int) -> IBuffer:
         """Creates the buffer, which draws nothing itself."""
-        import_modules(self._import_names)
-        cfg = {**self._section, 'replay_buffer_size': self._sizes[rank]}
-        return BUFFER_REGISTRY.build(cfg, cfg)
+        return self._kind({**self._section, 'replay_buffer_size': self._sizes[rank]})
 
 
 class ShardActor(RemoteActor):

@@ -15,6 +15,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from rlframe.errors import ConfigError, MissingDependencyError, ResourceError
@@ -64,10 +65,21 @@ LONGEST_CAUSE = 400
 
 
 def cause_of(error: Exception) -> str:
-    """Returns the cause of a loss in Ray's words: the first and the last line of its message."""
+    """Returns the cause of a loss in Ray's words: the signal in the worker's log, the first and the last line of the message."""
     lines = [line.strip() for line in re.sub(COLOUR, '', str(error)).splitlines() if line.strip()]
-    told = dict.fromkeys([*lines[:1], *lines[-1:]])
-    return ' '.join([f'{type(error).__name__}:', *(textwrap.shorten(line, LONGEST_CAUSE) for line in told)])
+    told = [textwrap.shorten(line, LONGEST_CAUSE) for line in dict.fromkeys([*lines[:1], *lines[-1:]])]
+    return ' '.join([f'{type(error).__name__}:', *_signal_of(lines), *told])
+
+
+def _signal_of(lines: Sequence[str]) -> list[str]:
+    """Returns the signal that ended a dead worker on this machine; Ray knows it, or an exit code, in no other place."""
+    pids = [line.removeprefix('pid: ') for line in lines if line.startswith('pid: ')]
+    if not pids or f'ip: {ray.util.get_node_ip_address()}' not in lines:
+        return []
+    logs = Path(ray._private.worker._global_node.get_logs_dir_path()).glob(f'worker-*-{pids[0]}.err')
+    text = '\n'.join(path.read_text(encoding='utf-8', errors='replace') for path in logs)
+    found = re.search(r'\*\*\* (SIG\w+) received', text)
+    return [f'ended by {found[1]}.' if found else 'it exited, or was killed: its log has no signal.']
 
 
 logger = logging.getLogger('rlframe.ray')

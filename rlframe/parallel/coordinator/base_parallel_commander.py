@@ -12,10 +12,11 @@ from easydict import EasyDict
 from rlframe.errors import ConfigError, ConfigErrors, MessageError
 from rlframe.parallel.transport.messages import Task
 from rlframe.registry import PARALLEL_COMMANDER_REGISTRY
-from rlframe.scores import exact_text, number_text, reaches
+from rlframe.scores import exact_text, goal_of, number_text, reaches
 from rlframe.utils.every import Every
 from rlframe.utils.field import Configurable, Section, option
 from rlframe.utils.schema import COUNT, FLAG, check_state
+from rlframe.utils.synonyms import named
 
 RANDOM_PLAYER = 'random'
 """Name of the policy that chooses legal actions at random; it has no weights."""
@@ -106,7 +107,7 @@ class BaseParallelCommander(Configurable, ABC):
         policy: Command face of the policy, which is asked for settings such as ``eps``; None: there are none.
         seed: Seed of the experiment.
         eval_freq: Interval between two evaluations: train iterations, or a text such as ``'5000 env steps'``.
-        stop_value: Mean return that ends training, or None.
+        stop_value: Mean return that ends training; ``'never'`` or None: none does.
         random_collect_size: Training samples or episodes collected at random before anything else.
     """
 
@@ -125,7 +126,7 @@ class BaseParallelCommander(Configurable, ABC):
         policy: Any = None,
         seed: int = 0,
         eval_freq: int | str = 1000,
-        stop_value: float | None = None,
+        stop_value: float | str | None = None,
         random_collect_size: int = 0,
     ) -> None:
         self._cfg = self.resolve_config(cfg)
@@ -133,7 +134,7 @@ class BaseParallelCommander(Configurable, ABC):
         """Command face of the policy."""
         self._seed, self._random_collect_size = seed, random_collect_size
         self._eval_freq = Every.of(eval_freq)
-        self.stop_value = stop_value
+        self.stop_value: float | None = goal_of(stop_value)
         """Mean return that ends training, or None."""
         self.is_best = False
         """Whether the last evaluation had the highest score so far."""
@@ -380,17 +381,20 @@ class BaseParallelCommander(Configurable, ABC):
         self._task_count, self.stopped = state['task_count'], state['stopped']
 
 
-def create_parallel_commander(cfg: Mapping[str, Any], **kwargs: Any) -> BaseParallelCommander:
+def create_parallel_commander(cfg: Mapping[str, Any] | str, **kwargs: Any) -> BaseParallelCommander:
     """Builds the commander of a whole config, which ``policy.other.commander.type`` names.
 
     Args:
-        cfg: The whole main config.
+        cfg: The whole main config, or the name of a commander.
         kwargs: Further arguments of the constructor, such as ``policy``, or other values of those that the config gives.
 
     Raises:
         RegistryError: If no commander has that name; the closest one is named.
         ConfigError: If an option is unknown or invalid; with its dotted key.
     """
+    if isinstance(cfg, str):
+        section, kwargs = named(PARALLEL_COMMANDER_REGISTRY, cfg, kwargs)
+        return PARALLEL_COMMANDER_REGISTRY.build(section, section, **kwargs)
     section = value_in(cfg, SECTION, {})
     given = {
         'seed': cfg.get('seed') or 0,

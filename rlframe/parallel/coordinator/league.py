@@ -158,7 +158,7 @@ class PayoffConfig(Section):
         0.99, range='(0, 1]', doc='weight of a game in win rates, relative to the next game'
     )
     min_win_rate_games: int = option(
-        8, range='[1, inf)', unit='games', doc='below which a win rate counts as 0.5'
+        8, range='[1, inf)', unit='games', doc='number of games below which a win rate counts as 0.5'
     )
 
 
@@ -287,8 +287,9 @@ class League:
         every = Every.of(self._cfg.snapshot_freq)
         now = every.now(train_iter, envstep)
         passed = now - self._last_snapshot
-        is_early = 2 * passed >= every.length and self._is_strong()
-        if passed <= 0 or not (is_early or passed >= every.length):
+        length = every.after(self._last_snapshot)
+        is_early = 2 * passed >= length and self._is_strong()
+        if passed <= 0 or not (is_early or passed >= length):
             return None
         name = f'{self.main}_{train_iter}'
         self._last_snapshot = now

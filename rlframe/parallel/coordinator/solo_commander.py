@@ -168,10 +168,9 @@ class SoloCommander(BaseParallelCommander):
         if self._cfg.eval_interval is not None:
             return last.due_iter < 0 or situation.seconds - last.due_seconds >= self._cfg.eval_interval
         every = self._eval_freq
-        passed = every.now(situation.train_iter, situation.envstep) - every.now(
-            max(last.due_iter, 0), last.due_envstep
-        )
-        return situation.train_iter == 0 or passed >= every.length
+        before = every.now(max(last.due_iter, 0), last.due_envstep)
+        passed = every.now(situation.train_iter, situation.envstep) - before
+        return situation.train_iter == 0 or passed >= every.after(before)
 
     def _part_collected(self, running: Running, facts: Mapping[str, Any], situation: Situation) -> bool:
         if running.job.kind == 'collect_at_random':

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rlframe.data.observation import ACTION_MASK, check_action_bounds
+from rlframe.data.observation import ACTION_MASK, check_action_bounds, mask_parts
 from rlframe.data.timestep import Array, BoolArray, EnvSpec, FloatArray, IntArray
-from rlframe.errors import IncompatibleError
+from rlframe.errors import ActionMaskError, IncompatibleError
 from rlframe.policy.parts.sequences import clear, grown
 from rlframe.utils.lazy import torch
 
@@ -100,7 +100,11 @@ class ActionBounds:
         self._dtype, self._is_integer = space.dtype, space.dtype.kind != 'f'
         with np.errstate(over='ignore'):
             self._half = (self._high - self._low) / 2
-        unbounded = np.argwhere(~np.isfinite(self._half))
+        is_free = ~np.isfinite(self._half)
+        if self._is_integer and self._dtype.itemsize >= 4:  # in smaller types, all values may be meant
+            limits = np.iinfo(self._dtype)
+            is_free |= (space.high == limits.max) | ((space.low == limits.min) & (limits.min < 0))
+        unbounded = np.argwhere(is_free)
         if len(unbounded):
             at = tuple(unbounded[0].tolist())
             raise IncompatibleError(
@@ -168,6 +172,29 @@ def masked(value: torch.Tensor, mask: torch.Tensor | None, fill: float = -float(
     if more := value.shape[1] - mask.shape[1]:
         forbidden = torch.nn.functional.pad(forbidden, (0, more))
     return value.masked_fill(forbidden, fill)
+
+
+def check_allowed(action: Array, obs: Array, space: Any, policy: str) -> None:
+    """Checks actions of a policy of the user, [n, ...], as its own methods may overlook the masks of observations.
+
+    Raises:
+        ActionMaskError: If an action is forbidden; with the way to obey masks.
+    """
+    counts, mask = mask_parts(space), mask_of(obs)
+    is_whole = hasattr(space, 'is_class')  # a Composite, whose other parts have no masks
+    chosen = action[:, space.is_class] - space.first_class if is_whole else action - np.asarray(space.start)
+    start = np.cumsum([0, *counts[:-1]])
+    place = chosen.reshape(len(mask), -1).astype(np.int64) % counts + start
+    is_forbidden = ~np.take_along_axis(mask, place, 1) & np.logical_or.reduceat(mask, start, 1)
+    if is_forbidden.any():
+        row = int(is_forbidden.any(1).argmax())
+        raise ActionMaskError(
+            'the policy took an action that the mask of its observation forbids',
+            where=policy,
+            got=action[row].tolist(),
+            expected=f'one that is allowed by {mask[row].astype(int).tolist()}',
+            remedy='self.masked(values, obs) gives forbidden actions the value -1e8: docs/how_to/own_algorithm.md.',
+        )
 
 
 def random_allowed(mask: BoolArray, uniform: FloatArray) -> IntArray:

@@ -9,7 +9,7 @@ import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
-from typing import Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from rlframe.data.faces import Metrics
 from rlframe.data.staging import existing_device
@@ -18,6 +18,9 @@ from rlframe.policy.parts.optim import Optimizer
 from rlframe.policy.parts.sequences import Rows
 from rlframe.utils.field import Field
 from rlframe.utils.lazy import torch
+
+if TYPE_CHECKING:
+    from rlframe.model.core import Draws
 
 THREADS = 'TORCHINDUCTOR_COMPILE_THREADS'
 """Environment variable for the number of torch.compile's workers: threads, or processes for Triton."""
@@ -70,17 +73,15 @@ def check_graph(policy: type[Any], cfg: Any) -> ConfigError | None:
 PRECISION = Field(
     'fp32',
     choices=('fp32', 'tf32', 'bf16'),
-    doc="number format of matrix products and convolutions: 'fp32'; on a GPU 'tf32', which rounds their inputs to 10 bits;"
-    " 'bf16', in which losses are computed with 8 bits, while parameters and moments stay float32; slow on a CPU without"
-    ' instructions for it',
+    doc="number format of matrix products and convolutions: 'fp32', 'tf32' (on a GPU), or 'bf16' for losses, while parameters"
+    " and moments stay float32; 'bf16' is slow on a CPU without instructions for it",
     may_change=True,
     rule=check_precision,
 )
 """The option ``precision`` of every policy."""
 COMPILE = Field(
     False,
-    doc='whether torch.compile turns the losses into machine code, which takes 5 to 25 seconds at the start of training; on CPUs,'
-    ' updates of c51 then take half to two thirds of the time',
+    doc='whether torch.compile compiles the losses, which takes 5 to 30 seconds at the start of training',
     may_change=True,
     reaches='process',  # the compiler
     rule=check_compile,
@@ -88,8 +89,7 @@ COMPILE = Field(
 """The option ``compile`` of every policy."""
 CUDA_GRAPH = Field(
     False,
-    doc='whether an update on a GPU is recorded once, as a CUDA graph, and then started as a whole; pays for small networks,'
-    ' whose kernels take less time than their launches',
+    doc='whether updates on a GPU are replayed from a recording, a CUDA graph; pays for small networks',
     may_change=True,
     rule=check_graph,
 )
@@ -223,13 +223,14 @@ class CudaRecorder:
 
     Args:
         device: A CUDA device.
+        generator: The policy's generator on it, which each start of a graph continues.
 
     Source:
         torch's documentation, "CUDA semantics", section "CUDA Graphs": whole-network capture.
     """
 
-    def __init__(self, device: torch.device) -> None:
-        self._device = device
+    def __init__(self, device: torch.device, generator: torch.Generator) -> None:
+        self._device, self._generator = device, generator
         with torch.cuda.device(device):
             self._pool = torch.cuda.graph_pool_handle()  # results are copied before another graph starts
 
@@ -249,6 +250,7 @@ class CudaRecorder:
     def record(self, function: Callable[[], Metrics]) -> tuple[Callable[[], None], Metrics]:
         """Returns a function that repeats on the device what ``function`` does, and the results that it then fills."""
         graph = torch.cuda.CUDAGraph()
+        graph.register_generator_state(self._generator)
         # threads that do something else on the GPU do not disturb it
         with (
             torch.cuda.device(self._device),
@@ -427,8 +429,23 @@ def prepare_updates(policy: Any, cfg: Any, device: torch.device) -> None:
             faces.state_dict,
             faces.load_state_dict,
             optimizers_of(policy),
-            CudaRecorder(device),
+            CudaRecorder(device, policy.generator),
         )
+    if cfg.compile and policy.draws is not None and hasattr(policy, 'update_tensors'):
+        policy.update_tensors = drawing_globally(policy.update_tensors, policy.draws)
+
+
+def drawing_globally(update: Callable[..., Metrics], draws: Draws) -> Callable[..., Metrics]:
+    """Returns an update whose layers draw from torch's global generator, which has the state of their own meanwhile.
+
+    The compiler would cut its code at each draw from another generator.
+    """
+
+    def drawn(*args: Any) -> Metrics:
+        with draws.from_global():
+            return update(*args)
+
+    return drawn
 
 
 def optimizers_of(policy: Any) -> list[Optimizer]:

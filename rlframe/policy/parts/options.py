@@ -155,7 +155,22 @@ def _with_a_name(policy: type[Any], cfg: Any) -> ConfigError | None:
     return ConfigError('the width is a factor of a named encoder', expected="1.0, or encoder='nature'")
 
 
+def _of_critics_apart(_: type[Any], cfg: Any) -> ConfigError | None:
+    """Refuses widths of a critic whose hidden layers are the actor's."""
+    if cfg.model.get('share_encoder') is not True:
+        return None
+    message = 'actor and critic share all hidden layers (model.share_encoder=True)'
+    return ConfigError(message, expected="None, or model.share_encoder='images'")
+
+
 HIDDEN_SIZES = Field([64, 64], unit='units', doc='widths of the hidden layers', check=check_widths)
+CRITIC_HIDDEN_SIZES = Field(
+    None,
+    unit='units',
+    doc='widths of the hidden layers of critics; None: those of the actor',
+    check=check_widths,
+    rule=_of_critics_apart,
+)
 INIT_FROM = Field(
     None,
     type=str,
@@ -208,7 +223,7 @@ class ImageModel(ModelConfig):
     )
 
 
-SWITCHES = 'core', 'norm', 'dropout', 'weight_norm', 'residual_blocks', 'n_atom'
+SWITCHES = 'core', 'norm', 'dropout', 'weight_norm', 'residual_blocks', 'n_atom', 'critic_hidden_size_list'
 """Options of a section ``model`` that are arguments of a network only if they are set: networks of users may know none."""
 
 
@@ -218,7 +233,9 @@ def network_options(model: Mapping[str, Any]) -> dict[str, Any]:
     options = {name: value for name, value in model.items() if name not in used}
     if options.get('core', '') is None:
         del options['core_hidden_size']
-    options = {name: value for name, value in options.items() if value or name not in SWITCHES}
+    options = {
+        name: value for name, value in options.items() if value not in (None, 0) or name not in SWITCHES
+    }
     if (name := model.get('encoder', 'auto')) != 'auto':
         options['conv_layers'] = NamedEncoder(name, model['encoder_width'])
     return options

@@ -16,8 +16,8 @@ RANDOM_SHIFT = Field(
     0,
     range='[0, inf)',
     unit='pixels',
-    doc='images are moved by up to this many at random when the policy learns from them, their edges repeated; 4 in Kostrikov et'
-    ' al. (2021), section 3.1; on-policy once a round',
+    doc='largest random shift of images in updates, on-policy once a round; edges are repeated (Kostrikov et al. 2021, section'
+    ' 3.1: 4)',
     may_change=True,
 )
 """The option ``learn.random_shift`` of every policy."""

@@ -16,7 +16,7 @@ from rlframe.registry import SERIAL_COLLECTOR_REGISTRY
 from rlframe.utils.field import Field
 from rlframe.utils.lazy import LazyModule
 from rlframe.utils.schema import TENSOR, array, check_state
-from rlframe.utils.seed import env_seed
+from rlframe.utils.seed import env_seed, restore_generator
 from rlframe.worker.collector.base_serial_collector import SerialCollector
 from rlframe.worker.collector.episode_log import too_long
 
@@ -146,12 +146,10 @@ class TensorRollout:
         """Restores the state from ``state_dict()``; the generator of another type of device cannot be restored."""
         check_state(state, {'generator': TENSOR, 'return': array('f', tuple(self._return.shape))})
         self._return = torch.as_tensor(state['return']).to(self._return.device, torch.float64, copy=True)
-        saved = state['generator'].cpu()
-        if saved.shape == self._generator.get_state().shape:
-            self._generator.set_state(saved)
-            return
-        self._generator.manual_seed(int(saved.long().sum()))
-        self.why_inexact = f'actions were not drawn on {self._env.device.type}, whose generator draws others'
+        if not restore_generator(self._generator, state['generator']):
+            self.why_inexact = (
+                f'actions were not drawn on {self._env.device.type}, whose generator draws others'
+            )
 
 
 class Storage:

@@ -14,7 +14,7 @@ from easydict import EasyDict
 from rlframe.data.timestep import Array, IntArray
 from rlframe.run.film import Film
 from rlframe.run.metrics import ScalarWriter
-from rlframe.scores import exact_text, number_text, reaches
+from rlframe.scores import exact_text, goal_of, number_text, reaches, stop_value_problem
 from rlframe.utils.every import Every, interval
 from rlframe.utils.field import Configurable, Section, option
 from rlframe.utils.schema import COUNT, INT, NUMBER, Kind, check_state
@@ -145,10 +145,11 @@ class EvaluatorConfig(Section):
         doc='number of episodes of one evaluation; set by env.n_evaluator_episode',
         may_change=True,
     )
-    stop_value: float | None = option(
+    stop_value: float | str | None = option(
         None,
         unit="return in the env's own unit",
         doc='mean that ends training; set by env.stop_value',
+        check=stop_value_problem,
         may_change=True,
     )
 
@@ -202,7 +203,7 @@ class ISerialEvaluator(Configurable, Resettable):
         self._tb_logger, self._exp_name, self._instance_name = tb_logger, exp_name, instance_name
         self._seed, self._purpose = seed, purpose
         self._eval_freq = Every.of(self._cfg.eval_freq)
-        self.stop_value: Any = self._cfg.stop_value
+        self.stop_value: Any = goal_of(self._cfg.stop_value)
         """Mean return that ends training, or None."""
         self._logger = logging.getLogger(f'rlframe.{instance_name}')
         self._env: Any = None
@@ -247,7 +248,7 @@ class ISerialEvaluator(Configurable, Resettable):
         if train_iter == self.last_eval_iter:
             return False
         last = every.now(max(self.last_eval_iter, 0), self.last_eval_envstep)
-        if train_iter != 0 and every.now(train_iter, envstep) - last < every.length:
+        if train_iter != 0 and every.now(train_iter, envstep) - last < every.after(last):
             return False
         self.last_eval_iter, self.last_eval_envstep = train_iter, max(envstep, 0)
         return True

@@ -25,7 +25,7 @@ class BattleInteractionConfig(InteractionConfig):
 
     opponent: Literal['random', 'self'] = option(
         'random',
-        doc="who plays against the policy in a training run: 'random' legal actions, or 'self'",
+        doc="opponent of the policy in a training run: 'random' (legal actions), or 'self'",
         may_change=True,
     )
 

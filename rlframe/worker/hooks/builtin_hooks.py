@@ -114,7 +114,7 @@ class GradientHistogramHook(RunHook):
         now = self._every.now(run.progress.train_iter, run.progress.envstep)
         if now < self._next:
             return
-        self._next = now + self._every.length
+        self._next = now + self._every.after(now)
         for name, parameter in run.policy.get_attribute('model').named_parameters():
             if parameter.grad is not None:
                 run.log_histogram(f'gradient/{name}', parameter.grad.cpu().numpy())

@@ -302,7 +302,7 @@ class HookList:
         for name, method in self.methods[event]:
             try:
                 method(self.run)
-            except Exception as error:
+            except BaseException as error:
                 at = self.run.progress.train_iter
                 error.add_note(f'raised in the hook {name!r} at {event}, train_iter {at}')
                 raise

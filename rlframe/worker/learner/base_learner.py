@@ -21,6 +21,7 @@ from rlframe.run.write_checkpoint import save_checkpoint
 from rlframe.utils.every import Every
 from rlframe.utils.field import Configurable, Section, option
 from rlframe.utils.schema import COUNT, DICT, Kind, check_state, dict_of, loading, part
+from rlframe.utils.synonyms import named
 from rlframe.worker.learner.learner_hook import (
     ITER_POSITIONS,
     POSITIONS,
@@ -343,10 +344,9 @@ class BaseLearner(Configurable):
 
     def _is_due(self, every: int | str) -> bool:
         """Whether hooks with this interval run in this train iteration: the first one after a multiple of it."""
-        length, in_env_steps = (every, False) if isinstance(every, int) else Every.of(every)
-        if in_env_steps:
-            return self.collector_envstep // length > self.learned_at // length
-        return self._progress.train_iter % length == 0
+        train_iter, each = self._progress.train_iter, Every.of(every)
+        now, before = each.now(train_iter, self.collector_envstep), each.now(train_iter - 1, self.learned_at)
+        return each.ends(now) > each.ends(before)
 
     def _run_hooks(self, position: str) -> None:
         for hook in self._hooks[position]:
@@ -474,7 +474,8 @@ def _dist_info() -> tuple[int, int]:
     )
 
 
-def create_learner(cfg: Mapping[str, Any], **kwargs: Any) -> BaseLearner:
-    """Builds the learner named by ``cfg.type`` or, as in DI-engine, ``cfg.learner_type``."""
-    cfg = with_type(cfg, 'learner_type')
-    return LEARNER_REGISTRY.build(cfg, cfg=cfg, **kwargs)
+def create_learner(cfg: Mapping[str, Any] | str, **kwargs: Any) -> BaseLearner:
+    """Builds the learner named by ``cfg``, by ``cfg.type`` or, as in DI-engine, by ``cfg.learner_type``."""
+    section, arguments = named(LEARNER_REGISTRY, cfg, kwargs)
+    section = with_type(section, 'learner_type')
+    return LEARNER_REGISTRY.build(section, cfg=section, **arguments)

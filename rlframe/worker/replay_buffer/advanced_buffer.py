@@ -61,10 +61,10 @@ class PriorityConfig(Section):
         0.4, range='[0, 1]', doc='Exponent of importance weights at the start: 1 corrects fully'
     )
     anneal_step: int = option(
-        100000, range='[0, inf)', unit='sample calls', doc='Until beta is 1; 0 keeps it constant'
+        100000, range='[0, inf)', unit='sample calls', doc='Calls until beta is 1; 0: constant'
     )
     is_normalization: Literal['buffer', 'batch'] = option(
-        'buffer', doc='Which smallest priority has an importance weight of 1'
+        'buffer', doc='Items of which the smallest priority has an importance weight of 1'
     )
 
 

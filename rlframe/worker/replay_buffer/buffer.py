@@ -580,13 +580,13 @@ class NaiveReplayBuffer(IBuffer):
         return storage
 
 
-def get_buffer_cls(cfg: Mapping[str, Any]) -> type[IBuffer]:
-    """Returns the class named by ``cfg.type`` (by default ``'advanced'``).
+def get_buffer_cls(cfg: Mapping[str, Any] | str) -> type[IBuffer]:
+    """Returns the class named by ``cfg``, or by ``cfg.type`` (by default ``'advanced'``).
 
     Raises:
         RegistryError: If no buffer has that name; the closest one is named.
     """
-    return BUFFER_REGISTRY.get_cls({'type': 'advanced', **cfg})
+    return BUFFER_REGISTRY.get_cls(cfg if isinstance(cfg, str) else {'type': 'advanced', **cfg})
 
 
 def create_buffer(cfg: Mapping[str, Any] | str, *args: Any, **kwargs: Any) -> IBuffer:

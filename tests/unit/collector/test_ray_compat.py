@@ -89,9 +89,6 @@ NO_COUNT = r'total_frames: bad value; got .*int >= 1, or -1 or None'
     [
         ({'frames_per_batch': 51, 'num_collectors': 2, 'sync': True}, 'divisible by 2.*got 51'),
         ({'frames_per_batch': 0}, 'frames_per_batch: bad value; got 0, expected at least 1'),
-        ({'num_collectors': 2, 'create_env_kwargs': [{}] * 3}, 'has 3 entries for 2 collectors'),
-        ({'remote_configs': [{}, {}]}, 'remote_configs has 2 entries for 1 collectors'),
-        ({'create_env_fn': [CartPoleEnv] * 2, 'num_collectors': 3}, 'create_env_fn has 2 entries for 3'),
         ({'num_collectors': 0}, 'num_collectors: bad value; got 0'),
         ({'frame_skip': 4}, 'frame_skip is not a known argument'),
         ({'collector_kwargs': {'mark_episode': True}}, 'Did you mean mark_episodes'),
@@ -101,7 +98,7 @@ NO_COUNT = r'total_frames: bad value; got .*int >= 1, or -1 or None'
         ({'collector_class': DatasetSerialCollector}, 'collector_class: .*steps envs'),
         ({'exploration_type': 'MODE'}, "exploration_type: bad value; got .*'random' or 'deterministic'"),
         (
-            {'device': ['cpu', 'cuda']},
+            {'device': ['cpu', 'cuda'], 'num_collectors': 2},
             r'device: one device for all collectors; got .*expected a single device',
         ),
         ({'env_device': 'cuda'}, 'env_device: actor 0 should use cuda, but has no GPU'),
@@ -125,10 +122,38 @@ def test_any_function_of_observations_is_a_policy(ray: FakeRay) -> None:
         RayCollector('CartPole-v1', policy, frames_per_batch=6).shutdown()
 
 
-def test_one_device_may_be_listed_for_each_actor_and_a_state_be_given_by_torchrl_s_name(ray: FakeRay) -> None:
-    c = collector_of(2, device=['cpu', 'cpu'])
-    assert (c.device, c.storing_device, c.policy_device) == ('cpu', 'cpu', 'cpu')
-    c.load_state_dict(state_dict=c.state_dict())
+LISTS: dict[str, list[Any]] = {
+    'create_env_fn': ['CartPole-v1', CartPoleEnv],
+    'create_env_kwargs': [{}, None],
+    'num_workers_per_collector': [1, 2],
+    'collector_kwargs': [{'mark_episodes': True}, {}],
+    'remote_configs': [{'num_cpus': 2}, {}],
+    **{name: ['cpu', 'cpu'] for name in ('device', 'storing_device', 'env_device', 'policy_device')},
+}
+"""Lists with a value for each of two actors."""
+
+
+def test_a_list_has_a_value_for_each_actor(ray: FakeRay) -> None:
+    c = RayCollector(frames_per_batch=6, sync=True, **LISTS)
+    assert (c.device, c.storing_device, c.env_device, c.policy_device) == ('cpu',) * 4
+    own = c._pool.make.own
+    assert [own[rank].env_fn for rank in (0, 1)] == LISTS['create_env_fn']
+    assert [own[rank].env_num for rank in (0, 1)] == [1, 2]
+    assert [own[rank].collector['mark_episodes'] for rank in (0, 1)] == [True, False]
+    assert [c._pool.slots[rank].actor.options['num_cpus'] for rank in (0, 1)] == [2, 1]
+    c.load_state_dict(state_dict=c.state_dict())  # by TorchRL's name
+
+
+@pytest.mark.parametrize('name', LISTS)
+def test_a_list_of_another_length_is_refused_with_both_lengths(ray: FakeRay, name: str) -> None:
+    given = {'create_env_fn': 'CartPole-v1', 'num_collectors': 3, name: LISTS[name]}
+    with pytest.raises(ConfigError, match=f'{name} has 2 entries for 3 collectors'):
+        RayCollector(frames_per_batch=6, **given)
+    assert not ray.actors
+    more = {'num_workers_per_collector': 'num_envs'}.get(name, name)
+    if 'device' not in name and name != 'create_env_kwargs':
+        with pytest.raises(ConfigError, match=f'{more} has 2 entries for 3 collectors'):
+            collector_of().add_collectors(num_collectors=3, **{more: LISTS[name]})
 
 
 def test_a_policy_without_an_action_for_each_observation_is_told_so() -> None:

@@ -57,7 +57,7 @@ def test_staleness_of_equal_actors_is_what_the_formula_says(
         loop.run(20, FRAMES * batches)
         loop.staleness()  # what the first calls brought, before all was under way
         loop.run(60, FRAMES * batches)
-        expected = max(actors * in_flight - batches, actors) / batches  # docs/scaling_model.md
+        expected = max(actors * in_flight - batches, actors) / batches  # docs/scaling.md
         mean, most = loop.staleness()
         assert mean == pytest.approx(expected) and expected <= most < expected + 1
         loop.collector.shutdown()

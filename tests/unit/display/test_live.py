@@ -9,6 +9,7 @@ import pytest
 
 from rlframe.pipeline import live
 from rlframe.pipeline.live import Display
+from rlframe.pipeline.workers_shown import ParallelDisplay
 from rlframe.run.progress import NO_BUDGET, Progress
 
 
@@ -52,6 +53,28 @@ def test_time_that_is_left_after_a_resume_counts_the_steps_since_then(
     text = shown(view, clock, 10, capsys)
     assert 'at most 1:30 left' in text and '100/s' in text, '9,000 steps at 100 a second'
     assert 'evaluating: 3 of 9 episodes' in text
+
+
+def test_a_return_that_stands_still_says_that_no_episode_ended(
+    clock: list[float], capsys: pytest.CaptureFixture[str]
+) -> None:
+    progress, returns = Progress(), [float('nan')]
+    run = pipeline(progress)
+    run.episodes = SimpleNamespace(window_mean=lambda: returns[0])  # as in parallel mode
+    run.collector.mean_return, run.variables = run.episodes.window_mean, {}
+    for kind in (Display, ParallelDisplay):
+        progress.envstep, progress.episodes, returns[0] = 0, 0, float('nan')
+        view = kind(run)
+        view._statuses = list  # type: ignore[method-assign]
+        assert 'episode' not in shown(view, clock, 1, capsys)
+        progress.envstep = 4_000
+        assert 'no episode has ended yet' in shown(view, clock, 1, capsys)
+        progress.envstep, progress.episodes, returns[0] = 8_000, 8, -300.0
+        assert '| return -300 |' in shown(view, clock, 1, capsys)
+        progress.envstep = 15_000
+        assert 'return -300 (no episode ended in 7,000 env steps)' in shown(view, clock, 1, capsys)
+        progress.envstep, progress.episodes = 16_000, 16
+        assert '| return -300 |' in shown(view, clock, 1, capsys)
 
 
 def test_time_that_is_left_is_not_said_before_it_can_be_known(

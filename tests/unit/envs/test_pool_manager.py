@@ -11,11 +11,12 @@ import numpy as np
 import pytest
 from fakes import ScriptedPolicy
 from fault_envs import Steady
+from gymnasium import spaces
 
 from rlframe.data import Batch
 from rlframe.envs.gym_env import GymEnvFactory
 from rlframe.envs.pool_manager import EnvPoolManager
-from rlframe.errors import ActionError, ConfigError, EnvError, MissingDependencyError
+from rlframe.errors import ActionError, ConfigError, EnvError, IncompatibleError, MissingDependencyError
 from rlframe.worker import EpisodeSerialCollector, InteractionSerialEvaluator, SampleSerialCollector
 from rlframe.worker.collector.rollout import Rollout
 
@@ -265,14 +266,117 @@ def test_a_threshold_is_gymnasium_s_or_the_user_s(
     monkeypatch: pytest.MonkeyPatch, task_id: str, kwargs: Any, threshold: float | None
 ) -> None:
     """EnvPool gives whole families of tasks a threshold of 0 or 10, and a time limit where there is none."""
-    space = gymnasium.spaces.Discrete(2)
-    spec = SimpleNamespace(
-        gymnasium_observation_space=space,
-        gymnasium_action_space=space,
-        reward_threshold=0.0,
-        config=SimpleNamespace(max_episode_steps=2**31 - 1),
-    )
-    pool = SimpleNamespace(list_all_envs=lambda: [task_id], make_spec=lambda *_, **options: spec)
-    monkeypatch.setitem(sys.modules, 'envpool', pool)
+    give_tasks(monkeypatch, {task_id: task_of(spaces.Discrete(2), spaces.Discrete(2))})
     made = EnvPoolManager(task_id, 1, kwargs=kwargs)
     assert made.spec.reward_threshold == threshold and made.spec.max_episode_steps is None
+
+
+def task_of(obs: Any, action: Any, **config: Any) -> Any:
+    """Returns what EnvPool tells of a task."""
+    return SimpleNamespace(
+        gymnasium_observation_space=obs,
+        gymnasium_action_space=action,
+        reward_threshold=0.0,
+        config=SimpleNamespace(max_episode_steps=2**31 - 1, **config),
+    )
+
+
+class FakePool:
+    """Keeps the actions that it is given; an env shows an observation of its space drawn by its number."""
+
+    def __init__(self, task: Any, count: int) -> None:
+        self.observation_space, self.sent, self._ids = task.gymnasium_observation_space, [], np.arange(count)
+
+    def async_reset(self) -> None:
+        self.send(np.zeros(len(self._ids)), self._ids)
+
+    def send(self, action: Any, env_id: Any) -> None:
+        self._ids, self.sent = env_id, [*self.sent, action]
+
+    def recv(self) -> Any:
+        each = []
+        for number in self._ids.tolist():
+            self.observation_space.seed(number)
+            each.append(self.observation_space.sample())
+        obs = {name: np.stack([one[name] for one in each]) for name in self.observation_space}
+        if 'action_mask' in obs:
+            obs['action_mask'][..., 0] = 1
+        nothing = np.zeros(len(each))
+        return obs, nothing, nothing > 0, nothing > 0, {'env_id': self._ids}
+
+    def close(self) -> None:
+        pass
+
+
+def give_tasks(monkeypatch: pytest.MonkeyPatch, tasks: dict[str, Any]) -> list[FakePool]:
+    """Puts an EnvPool with these tasks in the place of the installed one; returns the pools that are made."""
+    made: list[FakePool] = []
+
+    def make(task_id: str, num_envs: int, **options: Any) -> FakePool:
+        made.append(FakePool(tasks[task_id], num_envs))
+        return made[-1]
+
+    fake = SimpleNamespace(
+        list_all_envs=lambda: list(tasks), make_spec=lambda task_id, **_: tasks[task_id], make=make
+    )
+    monkeypatch.setitem(sys.modules, 'envpool', fake)
+    return made
+
+
+def integers(high: list[int], low: int = 0, dtype: Any = np.int32) -> spaces.Box:
+    return spaces.Box(np.full(len(high), low, dtype), np.array(high, dtype), dtype=dtype)
+
+
+CLASSES: dict[str, tuple[Any, Any, tuple[int, ...] | None]] = {
+    'one value': (integers([5, 0, 2]), spaces.MultiDiscrete([6, 1, 3], dtype=np.int32), None),
+    'another start': (
+        integers([2, 3], -1, np.int16),
+        spaces.MultiDiscrete([4, 5], dtype=np.int16, start=[-1, -1]),
+        None,
+    ),
+    'masked each': (integers([3, 3, 3]), spaces.MultiDiscrete([4, 4, 4], dtype=np.int32), (3, 4)),
+    'masked together': (integers([1, 2, 3]), spaces.Discrete(24), (2, 3, 4)),
+    'one integer': (integers([3], 2, np.int64), spaces.MultiDiscrete([2], start=[2]), None),
+    'many values': (integers([300]), integers([300]), None),
+    'classes': (spaces.Discrete(4), spaces.Discrete(4), (4,)),
+}
+"""Actions of a task, those that a policy sees, and the shape of the mask."""
+
+
+@pytest.mark.parametrize('case', CLASSES)
+def test_few_integers_of_envpool_are_classes_that_its_masks_fit(
+    monkeypatch: pytest.MonkeyPatch, case: str
+) -> None:
+    own, seen, shape = CLASSES[case]
+    mask = {} if shape is None else {'action_mask': spaces.MultiBinary(shape)}
+    obs = spaces.Dict({**mask, 'board': spaces.Box(0, 9, (2,))})
+    made = give_tasks(monkeypatch, {'Board-v1': task_of(obs, own)})
+    manager = EnvPoolManager('Board-v1', 3)
+    assert manager.spec.action_space == seen
+    if shape is not None:
+        assert manager.spec.observation_space['action_mask'].shape == (int(np.prod(shape)),)
+    manager.reset(seed=[1, 2, 3])
+    manager.spec.action_space.seed(0)
+    for _ in range(8):
+        action = np.stack([manager.spec.action_space.sample() for _ in range(3)])
+        manager.step(action, manager.ready)
+        sent, (given, *_) = made[0].sent[-1], made[0].recv()
+        assert all(own.contains(one) for one in sent)
+        if case != 'masked together':
+            np.testing.assert_array_equal(sent, action)
+        else:  # an action's entry in the mask is that of its integers
+            entries = [given['action_mask'][i][tuple(sent[i])] for i in range(3)]
+            assert entries == [manager.obs['action_mask'][i][action[i]] for i in range(3)]
+        if shape is not None:
+            np.testing.assert_array_equal(manager.obs['action_mask'], given['action_mask'].reshape(3, -1))
+    manager.close()
+
+
+def test_buttons_without_bounds_are_refused_with_the_option_that_makes_classes_of_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    limits = np.finfo(np.float64)
+    buttons = spaces.Box(limits.tiny, limits.max, (3,), np.float64)
+    give_tasks(monkeypatch, {'Doom-v1': task_of(spaces.Discrete(2), buttons, use_combined_action=False)})
+    with pytest.raises(IncompatibleError, match=r"3 numbers .*env\.kwargs=\{'use_combined_action': True\}"):
+        EnvPoolManager('Doom-v1', 1)

@@ -16,8 +16,15 @@ from number_envs import NativeNumbers
 from rlframe.envs import BaseEnvManager
 from rlframe.envs.gym_env import GymEnvFactory
 from rlframe.envs.vector_env import GymVectorEnvManager
-from rlframe.errors import EnvContractError, EnvCrashedError, EnvError, EnvStartError
+from rlframe.errors import (
+    EnvContractError,
+    EnvContractWarning,
+    EnvCrashedError,
+    EnvError,
+    EnvStartError,
+)
 from rlframe.utils.seed import COLLECT, env_seed
+from rlframe.utils.serialize import leaves
 from rlframe.worker import SampleSerialCollector
 from rlframe.worker.collector.rollout import Rollout
 
@@ -144,3 +151,95 @@ def test_an_error_of_a_native_vector_env_names_the_running_episodes_and_steps() 
         said = rf'episodes {ones}, after {ones} .*step\(\) raised ZeroDiv'
         with pytest.raises(EnvCrashedError, match=said):
             manager.step(np.zeros(count, np.int64), manager.ready)
+
+
+class Parts(gymnasium.vector.SyncVectorEnv):
+    """SAME_STEP envs with observations in the kind of space and the form of ``final_obs`` that are asked for."""
+
+    def __init__(
+        self, make: Sequence[Any], form: str, mode: Any = gymnasium.vector.AutoresetMode.SAME_STEP
+    ) -> None:
+        super().__init__(make, autoreset_mode=gymnasium.vector.AutoresetMode.SAME_STEP)
+        self.metadata, self._form = {**self.metadata, 'autoreset_mode': mode}, form
+
+    def step(self, actions: Any) -> Any:
+        obs, *columns, info = super().step(actions)
+        mask, final = info.pop('_final_obs', None), info.pop('final_obs', None)
+        if mask is None:
+            return obs, *columns, info
+        form = self._form
+        rows = [final[i] if mask[i] else self.single_observation_space.sample() for i in range(self.num_envs)]
+        if form == 'objects':
+            info |= {'final_obs': final, '_final_obs': mask}
+        elif form == 'objects without a mask':
+            info['final_obs'] = final
+        elif form == 'list':
+            info['final_obs'] = rows
+        elif form == 'columns':
+            whole = gymnasium.vector.utils.create_empty_array(self.single_observation_space, self.num_envs)
+            info['final_obs'] = gymnasium.vector.utils.concatenate(self.single_observation_space, rows, whole)
+        elif form == 'other name':
+            info |= {'final_observation': final, '_final_observation': mask}
+        elif form == 'empty mask':
+            info |= {'final_obs': final, '_final_obs': np.zeros_like(mask)}
+        elif form == 'none':
+            info['final_obs'] = np.full(self.num_envs, None, object)
+        return obs, *columns, info
+
+
+class Kinds(gymnasium.ObservationWrapper):
+    """Shows the numbers of ``CountingEnv`` in another kind of space."""
+
+    def __init__(self, env: Any, kind: str) -> None:
+        super().__init__(env)
+        self._kind, box = kind, env.observation_space
+        self.observation_space = {
+            'box': box,
+            'dict': gymnasium.spaces.Dict(a=box, b=gymnasium.spaces.Dict(c=box)),
+            'tuple': gymnasium.spaces.Tuple((box, box)),
+        }[kind]
+
+    def observation(self, obs: Any) -> Any:
+        return {'box': obs, 'dict': {'a': obs, 'b': {'c': -obs}}, 'tuple': (obs, -obs)}[self._kind]
+
+
+def finals(form: str, kind: str, mode: Any = 'SameStep') -> list[list[list[Any]]]:
+    """Returns the observations of the steps in which episodes end."""
+    make = [lambda i=i: Kinds(counting(i), kind) for i in range(3)]
+    manager = BaseEnvManager(make) if form == 'single' else GymVectorEnvManager(Parts(make, form, mode))
+    manager.reset(seed=[1, 2, 3])
+    rollout, found = Rollout(manager, ScriptedPolicy().collect_mode), []
+    for _ in range(12):
+        step = rollout.step().timestep
+        found.append([[values.tolist() for _, values in leaves(step.obs)], step.done.tolist()])
+    manager.close()
+    return found
+
+
+@pytest.mark.parametrize('kind', ['box', 'dict', 'tuple'])
+@pytest.mark.parametrize('form', ['objects', 'objects without a mask', 'list', 'columns'])
+def test_last_observations_are_taken_in_each_form_that_vector_envs_give_them(form: str, kind: str) -> None:
+    """``columns`` are those of ALE's own vector env."""
+    got = finals(form, kind)
+    assert got == finals('single', kind) and any(any(done) for _, done in got)
+
+
+@pytest.mark.parametrize('form', ['missing', 'other name', 'empty mask', 'none'])
+def test_a_same_step_env_without_last_observations_is_refused(form: str) -> None:
+    words = 'is no observation' if form == 'none' else r"envs \[\d\] ended.* no 'final_obs' of them, only \["
+    with pytest.raises(EnvContractError, match=words):
+        finals(form, 'box')
+
+
+@pytest.mark.parametrize(
+    'mode', ['SameStep', 'SAME_STEP', 'same_step', 'AutoresetMode.SAME_STEP', 'Same', 3, None]
+)
+def test_a_mode_of_a_vector_env_is_read_as_text_too_or_refused(mode: Any) -> None:
+    if mode is None:
+        with pytest.warns(EnvContractWarning, match='no metadata.*NEXT_STEP is assumed'):
+            finals('columns', 'box', None)
+    elif mode in ('Same', 3):
+        with pytest.raises(EnvContractError, match=rf'is {mode!r}, expected one of .*SAME_STEP'):
+            finals('columns', 'box', mode)
+    else:
+        assert finals('columns', 'box', mode) == finals('single', 'box')

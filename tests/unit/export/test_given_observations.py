@@ -9,7 +9,9 @@ import pytest
 from gymnasium import spaces
 from gymnasium.vector.utils import batch_space
 
-from rlframe.data.observation import obs_dtype, pack
+from rlframe.data.composite import by_rows
+from rlframe.data.observation import bounds_of, obs_dtype, pack, plain_parts
+from rlframe.data.timestep import EnvSpec
 from rlframe.errors import NonFiniteError, ObservationError
 from rlframe.export.function import Bounds, FrameStacks, to_rows
 from rlframe.utils.serialize import leaves
@@ -60,25 +62,61 @@ def _row(batch: Any, i: int) -> Any:
     return tuple(_row(part, i) for part in batch) if isinstance(batch, tuple) else batch[i]
 
 
-@pytest.mark.parametrize(
-    ('name', 'obs'),
-    [
-        ('box', np.zeros(3)),
-        ('box', 'text'),
-        ('box', [[1, 2], [3]]),
-        ('image', np.zeros((4, 4, 3), np.float32)),
-        ('discrete', 2.0),
-        ('dict', {'a': np.zeros(3)}),
-        ('dict', np.zeros(3)),
-        ('dict', {'a': np.zeros(4), 'b': {'c': 0, 'd': [0, 0]}}),
-        ('dict', {'a': np.zeros((2, 3)), 'b': {'c': [0, 1, 2], 'd': np.zeros((2, 2), int)}}),
-        ('dict', [{'a': np.zeros(3)}]),
-        ('tuple', (np.zeros((2, 2), np.uint8),)),
-    ],
-)
-def test_what_is_not_of_the_space_is_refused_with_its_form(name: str, obs: Any) -> None:
-    with pytest.raises(ObservationError, match=r"obs: it is not of the policy's space, .*; got .*one env"):
+BAD = [
+    ('box', np.zeros(3), r'obs: .*\(3,\), not \(2, 3\); got .*one env'),
+    ('box', 'text', 'obs: .*got .str.*one env'),
+    ('box', [[1, 2], [3]], 'obs: .*got .list.*one env'),
+    ('image', np.zeros((4, 4, 3), np.float32), 'obs: .*cast.*float32.*uint8.*one env'),
+    ('discrete', 2.0, 'obs: .*float.*one env'),
+    ('dict', {'a': np.zeros(3)}, r"obs: .*got \['a'\], expected the parts \['a', 'b'\]"),
+    ('dict', np.zeros(3), "obs: .*got 'ndarray', expected the parts"),
+    ('dict', {'a': np.zeros(4), 'b': {'c': 0, 'd': [0, 0]}}, r"obs\['a'\]: .*\(4,\), not \(3,\)"),
+    (
+        'dict',
+        {'a': np.zeros((2, 3)), 'b': {'c': [0, 1, 2], 'd': np.zeros((2, 2), int)}},
+        r"obs\['b'\]\['c'\]: .*\(3,\), not \(2,\).*int64 of shape \(\) for one env",
+    ),
+    ('dict', [{'a': np.zeros(3)}], 'obs: .*expected the parts'),
+    ('dict', {'a': np.zeros(3), 'b': {'c': 0, 'e': [0, 0]}}, r"obs\['b'\]: .*got \['c', 'e'\]"),
+    ('tuple', (np.zeros((2, 2), np.uint8),), "obs: .*got '1 parts'"),
+    ('tuple', (np.zeros((2, 2), np.uint8), (0.5,)), r'obs\[1\]\[0\]: .*float'),
+]
+
+
+@pytest.mark.parametrize(('name', 'obs', 'words'), BAD)
+def test_what_is_not_of_the_space_is_refused_by_the_part_that_does_not_fit(
+    name: str, obs: Any, words: str
+) -> None:
+    with pytest.raises(ObservationError, match=words):
         to_rows(obs, obs_dtype(SPACES[name]))
+
+
+@pytest.mark.parametrize('form', ['one', 'batch', 'list', 'array'])
+def test_parts_that_training_left_out_are_dropped(form: str) -> None:
+    inner = {'c': 1, 'd': [1, 2], 'more': 'text'}
+    one = {'mission': 'go to the door', 'b': inner, 'a': np.arange(3)}
+    two = {
+        'mission': ['go', 'stay'],
+        'b': {'c': [1] * 2, 'd': [[1, 2]] * 2},
+        'a': np.tile(np.arange(3), (2, 1)),
+    }
+    kept = {'a': one['a'], 'b': {'c': 1, 'd': [1, 2]}}
+    array = pack(spaces.Dict({'z': spaces.Discrete(3), **SPACES['dict'].spaces}), {**kept, 'z': 2})
+    given = {'one': one, 'batch': two, 'list': [one, one], 'array': array}[form]
+    rows, is_one = to_rows(given, obs_dtype(SPACES['dict']))
+    assert is_one == (form in ('one', 'array'))
+    assert_rows(rows, SPACES['dict'], [kept] * len(rows))
+
+
+def test_a_mask_with_a_row_for_each_integer_is_flattened() -> None:
+    space = spaces.Dict(a=spaces.Box(0, 9, (2,)), action_mask=spaces.MultiBinary(12))
+    mask = np.arange(24).reshape(2, 3, 4) % 2
+    for given, wanted in ((mask[0], mask[:1]), (mask, mask)):
+        leading = given.shape[:-2]
+        rows, _ = to_rows(
+            {'a': np.ones((*leading, 2)), 'action_mask': given.astype(np.int8)}, obs_dtype(space)
+        )
+        np.testing.assert_array_equal(rows['action_mask'], wanted.reshape(-1, 12))
 
 
 @pytest.mark.parametrize('bad', [np.nan, np.inf])
@@ -126,3 +164,43 @@ def test_observation_outside_the_space_is_refused_by_its_part(name: str) -> None
     rows, _ = to_rows(obs, obs_dtype(SPACES[name]))
     with pytest.raises(ObservationError, match=words):
         Bounds(SPACES[name]).check(rows)
+
+
+LIMITS = ['float16', 'float16'], ['float32', 'float32'], ['float64', 'float64'], ['float32', 'float64']
+"""Types whose limits envs write into a Box, and the type of that Box."""
+NO_BOUND = {
+    'both': ('-max', 'max', -np.inf, np.inf),
+    'tiny': ('tiny', 'max', -np.inf, np.inf),
+    'low': ('-max', 0, -np.inf, 0),
+    'high': (0, 'max', 0, np.inf),
+    'infinite': (-np.inf, 'max', -np.inf, np.inf),
+}
+"""Bounds that envs declare, and those that they mean."""
+
+
+@pytest.mark.parametrize('case', NO_BOUND)
+@pytest.mark.parametrize(('limit', 'dtype'), LIMITS)
+def test_bounds_at_the_limits_of_a_float_type_are_no_bounds_in_any_space(
+    limit: str, dtype: str, case: str
+) -> None:
+    largest, tiny = float(np.finfo(limit).max), float(np.finfo(limit).tiny)
+    numbers = {'max': largest, '-max': -largest, 'tiny': tiny}
+    *declared, low, high = NO_BOUND[case]
+    ends = (np.full(2, numbers.get(end, end), dtype) for end in declared)
+    box = spaces.Box(*ends, dtype=np.dtype(dtype).type)
+    named = spaces.Dict([('b', box), ('a', spaces.Tuple((spaces.Discrete(2), box)))], sort_keys=False)
+    spec, own = EnvSpec(named, by_rows(named)), EnvSpec(box, box)
+    assert list(spec.observation_space) == ['b', 'a'], 'parts keep their order'
+    for space in (spec.observation_space, spec.action_space.whole, own.action_space):
+        for part in (part for _, part in plain_parts(space) if isinstance(part, spaces.Box)):
+            assert [set(end.tolist()) for end in bounds_of(part)] == [{low}, {high}]
+            assert (part.dtype, part.shape) == (box.dtype, box.shape)
+    rows, _ = to_rows(np.array([0, -3 if low else 3], dtype), obs_dtype(box))
+    Bounds(own.observation_space).check(rows)  # as `act` does
+
+
+@pytest.mark.parametrize(
+    'space', [*SPACES.values(), spaces.Box(1e-3, 6e4, (2,)), spaces.Box(-65504, 1, (2,))]
+)
+def test_other_spaces_stay_as_they_are(space: Any) -> None:
+    assert EnvSpec(space, space).observation_space == space

@@ -9,19 +9,34 @@ from rlframe.errors import IncompatibleError
 from rlframe.policy import create_policy
 from rlframe.policy.parts.actions import ActionBounds
 
-
-def bounds_of(low, high):
-    space = Box(np.array(low, np.float32), np.array(high, np.float32))
-    return ActionBounds(EnvSpec(Box(-1, 1, (2,)), space, name='Env'))
+DTYPES = ['float16', 'float32', 'float64', 'int32', 'uint32', 'int64', 'uint64']
 
 
-@pytest.mark.parametrize('high', [np.inf, np.finfo(np.float32).max])
-def test_a_dimension_without_finite_bounds_is_named(high):
-    low = -high
-    with pytest.raises(IncompatibleError, match=r'action dimension \[1\].*\n?.*RescaleAction'):
-        bounds_of([-1, low], [1, high])
+@pytest.mark.parametrize('side', ['low', 'high', 'both'])
+@pytest.mark.parametrize('dtype', DTYPES)
+def test_an_action_without_a_bound_is_refused_by_its_dimension(dtype: str, side: str) -> None:
+    if dtype[0] == 'u' and side == 'low':
+        pytest.skip('0 is a bound')
+    limits = np.finfo(dtype) if dtype[0] == 'f' else np.iinfo(dtype)
+    low = limits.min if side != 'high' else 0
+    high = limits.max if side != 'low' else 1
+    space = Box(np.array([0, low], dtype), np.array([1, high], dtype), dtype=np.dtype(dtype).type)
+    spec = EnvSpec(Box(-1, 1, (2,)), space, name='Env')
+    for kind in KINDS:
+        with pytest.raises(
+            IncompatibleError, match=r'no finite bounds for action dimension \[1\].*\n?.*RescaleAct'
+        ):
+            create_policy({'type': kind, 'cuda': False}, spec)
 
 
+@pytest.mark.parametrize('dtype', ['int8', 'uint8', 'int16', 'uint16'])
+def test_all_values_of_a_small_type_may_be_meant(dtype: str) -> None:
+    limits = np.iinfo(dtype)
+    space = Box(limits.min, limits.max, (2,), np.dtype(dtype).type)
+    ActionBounds(EnvSpec(Box(-1, 1, (2,)), space, name='Env'))
+
+
+KINDS = ['sac', 'ppo', 'bc']
 NAN = float('nan')
 NO_CHOICE = {
     'equal': ([-1, 1], [1, 1], [1], 'low[1] = 1, action_space.high[1] = 1'),
@@ -30,7 +45,6 @@ NO_CHOICE = {
     'high is NaN': ([-1, 0], [1, NAN], [1], 'low[1] = 0, action_space.high[1] = nan'),
     'two': ([1, 1], [1, 1], [0], 'low[0] = 1, action_space.high[0] = 1'),
 }
-KINDS = ['sac', 'ppo', 'bc']
 
 
 @pytest.mark.parametrize(

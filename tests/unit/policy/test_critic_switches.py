@@ -22,9 +22,9 @@ def test_number_norm_and_dropout_of_critics_are_those_that_are_set(name: str) ->
     assert isinstance(critic.nets[2].norms[0], torch.nn.LayerNorm)
     assert {optimizer._beta1 for optimizer in policy.optimizers.values()} == {0.5}
     value = []
-    for seed in (1, 1, 2):  # torch's generator draws the units
+    for seed in (1, 1, 2):  # the policy's generator draws the units
         again = make(name, model=model)
-        torch.manual_seed(seed)
+        again.generator.manual_seed(seed)
         value.append(float(again.learn_mode.forward(batch_of())['critic_loss']))
     assert value[0] == value[1] != value[2]
 

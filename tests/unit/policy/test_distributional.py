@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from policy_toys import apart, random_rows
 
 from rlframe.data import EnvSpec
+from rlframe.errors import ConfigError
 from rlframe.model.core import NoisyLinear
 from rlframe.policy import create_policy
 from rlframe.policy.c51 import project
@@ -29,7 +30,8 @@ def make(name: str, model: Any = None, **cfg: Any) -> Any:
 
 def projected(probability: list[float], reward: float, discount: float, support: list[float]) -> list[float]:
     """Algorithm 1 of the paper, one atom at a time."""
-    low, high, gap = support[0], support[-1], support[1] - support[0]
+    low, high = support[0], support[-1]
+    gap = (high - low) / (len(support) - 1)
     result = [0.0] * len(support)
     for p, z in zip(probability, support, strict=True):
         place = (min(max(reward + discount * z, low), high) - low) / gap
@@ -63,6 +65,60 @@ def test_projection_equals_the_algorithm_of_the_paper(
     )[0].numpy()
     np.testing.assert_allclose(got.sum(), 1, atol=1e-9)
     np.testing.assert_allclose(got, projected(list(probability), reward, discount, list(support)), atol=1e-9)
+
+
+SUPPORTS = [
+    *((-10.0, 10.0, 51), (1000.0, 1010.0, 101), (-1010.0, -1000.0, 101), (0.0, 500.0, 51), (0.1, 0.7, 7)),
+    *((-1e6, 1e6, 201), (99_990.0, 100_000.0, 21), (-300.0, 300.0, 2), (0.0, 1e-3, 51)),
+]
+ACTOR = EnvSpec(SPEC.observation_space, gymnasium.spaces.Box(-1, 1, (2,), np.float32), name='Toy-v0')
+OF_ATOMS = {
+    'c51': SPEC,
+    'c51 munchausen': SPEC,
+    'rainbow': SPEC,
+    **dict.fromkeys(('sac', 'crossq', 'xqc'), ACTOR),
+}
+
+
+@pytest.mark.parametrize(('low', 'high', 'count'), SUPPORTS)
+@pytest.mark.parametrize('name', OF_ATOMS)
+def test_targets_of_atoms_lose_no_probability_wherever_the_support_is(
+    name: str, low: float, high: float, count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kind, _, soft = name.partition(' ')
+    model = {'v_min': low, 'v_max': high, 'n_atom': count, 'encoder_hidden_size_list': [8]}
+    cfg = {'type': kind, 'cuda': False, 'model': model} | ({'entropy_tau': (high - low) / 50} if soft else {})
+    policy: Any = create_policy(cfg, OF_ATOMS[name])
+    is_actor = OF_ATOMS[name] is ACTOR
+    seen: list[Any] = []
+
+    def noted(probability: Any, reward: Any, discount: Any, support: Any) -> Any:
+        """Also moves by all of the support, to both of its ends and beyond."""
+        size = len(probability)
+        reward = torch.linspace(1.5 * (low - high), 1.5 * (high - low), size) + reward
+        seen.append((probability, reward, discount, project(probability, reward, discount, support)))
+        return seen[-1][-1]
+
+    monkeypatch.setattr('rlframe.policy.qac.project' if is_actor else 'rlframe.policy.c51.project', noted)
+    data = random_rows(64, **({'actions': None} if is_actor else {}))
+    if kind == 'rainbow':
+        data = data.replace(IS=np.ones(64, np.float32), value_gamma=np.full(64, 0.97, np.float32))
+    policy.learn_mode.forward(data)
+    assert len(seen) == 1
+    atoms = np.linspace(low, high, count)
+    for probability, reward, discount, got in zip(*(part.double().numpy() for part in seen[0]), strict=True):
+        wanted = projected(list(probability), float(reward), float(discount), list(atoms))
+        assert got.sum() == pytest.approx(probability.sum(), abs=1e-6)
+        assert got @ atoms == pytest.approx(np.dot(wanted, atoms), rel=1e-6, abs=3e-7 * (high - low))
+
+
+@pytest.mark.parametrize('name', ['c51', 'xqc'])
+def test_atoms_that_float32_cannot_tell_apart_are_refused(name: str) -> None:
+    with pytest.raises(ConfigError, match='float32 cannot tell 51 atoms between'):
+        create_policy(
+            {'type': name, 'model': {'v_min': 1e6, 'v_max': 1e6 + 1, 'n_atom': 51}},
+            SPEC if name == 'c51' else ACTOR,
+        )
 
 
 @settings(max_examples=40, deadline=None)

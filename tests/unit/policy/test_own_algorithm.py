@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import re
 from collections.abc import Iterator
@@ -18,7 +19,10 @@ from policy_toys import random_rows
 
 import rlframe
 from rlframe.data import Batch, EnvSpec
+from rlframe.data.observation import zero_obs
+from rlframe.errors import ActionMaskError
 from rlframe.policy import Policy, create_policy
+from rlframe.policy.dqn import DQNPolicy
 from rlframe.registry import POLICY_REGISTRY
 
 PAGE = ROOT / 'docs' / 'how_to' / 'own_algorithm.md'
@@ -26,6 +30,12 @@ LISTED, COLUMNS, *_ = re.split(r'^## .*\n', PAGE.read_text(encoding='utf-8'), fl
 NOT_LISTED = {'cores', 'check_spec', 'best_step', 'get_setting_learn', 'model_kwargs'}
 """Public methods that an algorithm need not define: parts of networks with a core, rules and arguments of constructors."""
 SPEC = EnvSpec(gymnasium.spaces.Box(-1, 1, (3,), np.float32), gymnasium.spaces.Discrete(4), name='Toy-v0')
+MASKED = dataclasses.replace(
+    SPEC,
+    observation_space=gymnasium.spaces.Dict(
+        action_mask=gymnasium.spaces.MultiBinary(4), observation=SPEC.observation_space
+    ),
+)
 SMALL: dict[str, Any] = {'cuda': False, 'model': {'encoder_hidden_size_list': [16], 'dueling': True}}
 
 
@@ -70,9 +80,9 @@ def examples() -> Iterator[None]:
     registrations.restore(before)
 
 
-def made(kind: str, **cfg: Any) -> Any:
+def made(kind: str, spec: EnvSpec = SPEC, **cfg: Any) -> Any:
     torch.manual_seed(0)
-    return create_policy({'type': kind, **SMALL, **cfg}, SPEC)
+    return create_policy({'type': kind, **SMALL, **cfg}, spec)
 
 
 def batch_of(size: int = 32) -> Batch:
@@ -80,11 +90,22 @@ def batch_of(size: int = 32) -> Batch:
     return rows.replace(next_obs=rows['obs'] + rows['action'][:, None] / np.float32(4))
 
 
-def test_the_munchausen_example_learns_the_weights_of_the_built_in_one() -> None:
-    own, ours = made('munchausen'), made('mdqn')
+def with_masks(obs: np.ndarray, mask: np.ndarray) -> np.ndarray:
+    rows = zero_obs(MASKED.observation_space, len(obs))
+    rows['observation'], rows['action_mask'] = obs, mask
+    return rows
+
+
+@pytest.mark.parametrize('spec', [SPEC, MASKED], ids=['free', 'masked'])
+def test_the_munchausen_example_learns_the_weights_of_the_built_in_one(spec: EnvSpec) -> None:
+    own, ours = made('munchausen', spec), made('mdqn', spec)
     for _ in range(20):
+        batch = batch_of()
+        if spec is MASKED:
+            mask = np.eye(4)[batch['action']] + np.eye(4)[0]
+            batch = batch.replace(**{name: with_masks(batch[name], mask) for name in ('obs', 'next_obs')})
         for policy in (own, ours):
-            policy.learn_mode.forward(batch_of())
+            policy.learn_mode.forward(batch)
     for mine, theirs in zip(own.model.parameters(), ours.model.parameters(), strict=True):
         torch.testing.assert_close(mine, theirs, rtol=1e-5, atol=1e-6)
 
@@ -124,3 +145,43 @@ def test_the_head_of_the_example_learns_to_predict_the_next_observation() -> Non
     assert 'prediction.weight' in names, 'the head is a part of the network'
     first, *_, last = (float(policy.learn_mode.forward(batch_of())['prediction_loss']) for _ in range(300))
     assert last < 0.1 * first
+
+
+class Valued(DQNPolicy):
+    def valued(self, model: Any, rows: Any, column: str) -> Any:
+        return super().valued(model, rows, column) + 1
+
+    def expected(self, output: Any) -> Any:
+        return output + torch.arange(4)
+
+
+class Optimistic(DQNPolicy):
+    def q_value(self, obs: Any) -> Any:
+        return torch.arange(4.0).expand(len(obs), 4) + len(obs)
+
+
+class Stubborn(DQNPolicy):
+    def forward_collect(self, obs: Any, env_id: Any, **settings: Any) -> Batch:
+        return self._output(np.full(len(obs), 3))
+
+    def forward_eval(self, obs: Any, env_id: Any, **settings: Any) -> Batch:
+        return self._output(np.full(len(obs), 3))
+
+
+@pytest.mark.parametrize('kind', [Valued, Optimistic, Stubborn])
+def test_masks_hold_whatever_a_policy_overrides(kind: type[DQNPolicy]) -> None:
+    policy = kind(SMALL, MASKED)
+    obs, ids = (
+        with_masks(np.zeros((3, 3)), np.array([[1, 1, 0, 0], [0, 1, 1, 0], [0, 0, 0, 0]])),
+        np.arange(3),
+    )
+    modes = policy.collect_mode, policy.greedy_collect_mode, policy.eval_mode
+    for forward in (mode.forward for mode in modes):
+        if kind is Stubborn:
+            with pytest.raises(
+                ActionMaskError, match=r'Stubborn: .*forbids; got 3, .*\[1, 1, 0, 0\]. self.masked'
+            ):
+                forward(obs, ids)
+            assert forward(obs[2:], ids[2:])['action'] == [3], 'no action is allowed where an episode ends'
+        else:
+            assert forward(obs, ids)['action'].tolist() == [1, 2, 3]

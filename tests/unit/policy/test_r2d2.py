@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import tracemalloc
 from typing import Any
 
 import gymnasium
@@ -19,6 +20,7 @@ from rlframe.config import compile_config
 from rlframe.data import Batch, EnvSpec
 from rlframe.policy import create_policy
 from rlframe.policy.r2d2 import R2D2Policy, rescale, sequence_targets, unscale
+from rlframe.registry import BUFFER_REGISTRY
 from rlframe.worker import SampleSerialCollector
 
 GAMMA = 0.9
@@ -181,32 +183,41 @@ def test_stored_state_is_that_of_the_episode_replayed_from_its_start() -> None:
     assert {(0, 7), (1, 3)} <= seen and np.abs(data['state'][data['episode_step'] > 0]).min(-1).max() > 0
 
 
-@pytest.mark.parametrize(('nstep', 'scaled'), [(1, False), (3, True)])
-def test_first_priorities_are_those_of_the_part_of_a_sequence_that_a_round_has(
-    nstep: int, scaled: bool
+@pytest.mark.parametrize(('nstep', 'scaled', 'burn_in'), [(1, False, 0), (3, True, 2), (9, False, 2)])
+@pytest.mark.parametrize('piece', [256, 7])
+def test_first_priorities_are_those_that_an_update_of_the_sequence_would_give(
+    nstep: int, scaled: bool, burn_in: int, piece: int, monkeypatch: Any
 ) -> None:
-    manager: Any = counting_manager(4, lengths=[7, 3, 12], ending='terminated')
-    options = dict(nstep=nstep, value_rescale=scaled, priority_eta=0.7)
-    policy = make(manager.spec, priority=True, first_priority='error', **options)
+    monkeypatch.setattr('rlframe.policy.r2d2.PIECE', piece)
+    manager: Any = counting_manager(4, lengths=[7, 3, 12, 31], ending='terminated')
+    own = dict(nstep=nstep, value_rescale=scaled, priority_eta=0.7, first_priority='error')
+    sequence = R2D2['buffer'] | dict(unroll_len=5, burn_in=burn_in)
+    sections = dict(learn=dict(burn_in=burn_in), buffer=sequence, policy_=R2D2['policy_'] | own)
+    policy: Any = create_policy(compile_config(*config_pair(**R2D2 | sections)).policy, manager.spec)
     data = collected(policy, ShuffledEnvManager(manager), 150, eps=0.3)
-    lengths = set()
-    for row in range(150):
-        same = (data['obs'][:, :2] == data['obs'][row, :2]).all(1) & (
-            data['obs'][:, 2] >= data['obs'][row, 2]
-        )
-        steps = data[np.flatnonzero(same)]
-        value, after = policy.model(torch.from_numpy(steps['obs']), torch.from_numpy(steps['state']))
-        behind, _ = policy.model(torch.from_numpy(steps['next_obs'][-1:]), after[-1:])
-        reached = torch.cat([value, behind]).amax(1).detach()
-        reached = unscale(reached) if scaled else reached
-        ending = bool(steps['terminated'][-1])
-        wanted = torch.tensor(looped_targets(steps['reward'], ending, reached, GAMMA, nstep))
-        wanted = rescale(wanted) if scaled else wanted
-        error = (wanted - value[range(len(steps)), steps['action'].astype(int)].detach()).abs()
-        expected = 0.7 * float(error.max()) + 0.3 * float(error.mean())
-        assert data['priority'][row] == pytest.approx(expected, rel=1e-3, abs=1e-5)
-        lengths.add((len(steps), ending))
-    assert {(7, True), (3, True), (1, False)} <= lengths
+    data = data.replace(reward=np.random.default_rng(0).normal(size=150).astype(np.float32))
+    data = data.replace(priority=policy._first_priority(data))
+    buffer: Any = BUFFER_REGISTRY.build(sequence, sequence)
+    buffer.push(data, 150)
+    drawn = buffer.sample(600, 5, 0)
+    with torch.no_grad():
+        expected = policy.loss(policy.columns(drawn))[1].numpy()
+    assert len(set(drawn['replay_buffer_idx'])) > 100 and {3, 5} <= set(drawn['mask'][:, burn_in:].sum(1))
+    np.testing.assert_allclose(data['priority'][drawn['replay_buffer_idx']], expected, rtol=1e-3, atol=1e-5)
+
+
+def test_first_priorities_of_a_long_round_take_little_memory(monkeypatch: Any) -> None:
+    manager: Any = counting_manager(1, lengths=[100_000])
+    policy = make(manager.spec, priority=True, first_priority='error')
+    data = collected(policy, manager, 10)
+    data = Batch.cat([data] * 400).replace(episode_step=np.arange(4000))
+    sizes: list[int] = []
+    policy.model.register_forward_hook(lambda _, given, output: sizes.append(len(given[0])))
+    tracemalloc.start()
+    priority = policy._first_priority(data)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert priority.shape == (4000,) and max(sizes) <= 256 and peak < 2**25
 
 
 def test_burn_in_of_the_replay_buffer_is_that_of_the_policy() -> None:

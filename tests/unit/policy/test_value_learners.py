@@ -30,7 +30,7 @@ ATOMS = {'qrdqn': {'num_quantiles': 5}, 'iqn': {'num_quantiles': 5}, 'c51': {'n_
 
 
 def make(name: str, spec: EnvSpec, **cfg: Any) -> Any:
-    torch.manual_seed(0)
+    torch.manual_seed(1)
     model = {'encoder_hidden_size_list': [8], **ATOMS.get(name, {})}
     cfg = {'type': name, 'cuda': False, 'model': model, 'discount_factor': GAMMA, **cfg}
     return apart(create_policy(cfg, spec, seed=0), 1.5)

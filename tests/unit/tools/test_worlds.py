@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import sys
 from pathlib import Path
@@ -20,7 +21,7 @@ from rlframe.data.players import PlayerLayout
 from rlframe.entry.__main__ import main
 from rlframe.envs.pettingzoo_env import PettingZooEnvFactory
 from rlframe.envs.pool_game import PoolGame
-from rlframe.envs.worlds import World, find_world
+from rlframe.envs.worlds import World, find_world, installed
 from rlframe.envs.wrappers import WeightedReward
 from rlframe.errors import ConfigError, EnvContractError, EnvError, IncompatibleError, MissingDependencyError
 from rlframe.pipeline.build import make_factory
@@ -152,6 +153,9 @@ def test_a_game_begins_as_self_play_against_random_moves(policy: str | None, col
         'battle_interaction',
     )
     assert main_config.policy.eval.evaluator.opponent == 'random'
+    small, _ = starting_config('pettingzoo:classic.tictactoe_v3', policy, max_env_step=2000)
+    if policy is not None:  # its rounds are whole games, of which a small budget has few
+        assert small.policy.collect.n_episode == 8 < main_config.policy.collect.n_episode == 64
 
 
 @pytest.mark.usefixtures('envpool')
@@ -177,6 +181,64 @@ def test_a_game_of_envpool_is_one_of_players_who_move_in_turn(tmp_path: Path) ->
     assert main_config.env.env_id == 'envpool:Turns-v1' and create_config.env.type == 'pettingzoo'
     result = rlframe.train(env='Turns-v1', folder=tmp_path / 'run', max_env_step=200, progress=False)
     assert result.finished and result.best is not None
+
+
+@pytest.mark.parametrize(
+    ('env', 'near'),
+    [
+        ('CartPole-v7', 'CartPole-v1'),
+        ('MinAtar/Breakout-v9', 'MinAtar/Breakout-v1'),
+        ('envpool:OnlyHere-v9', 'OnlyHere-v1'),
+        ('OnlyHere-v9', 'OnlyHere-v1'),
+        ('Turns-v9', 'Turns-v1'),
+        ('pettingzoo:classic.tictactoe_v9', 'classic.tictactoe_v3'),
+        ('classic.tictactoe_v9', 'classic.tictactoe_v3'),
+        ('agents:pettingzoo.sisl.pursuit_v9', 'pursuit_v'),
+    ],
+)
+@pytest.mark.usefixtures('envpool')
+def test_another_version_of_an_env_of_any_world_names_the_right_one(
+    capsys: pytest.CaptureFixture[str], env: str, near: str
+) -> None:
+    assert main(['train', '--env', env]) == 2
+    error = capsys.readouterr().err
+    assert f"Did you mean '{near}" in error and 'MissingDependency' not in error
+
+
+@pytest.mark.usefixtures('envpool')
+def test_each_listed_id_is_found_by_a_process_that_has_not_listed_any(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    registry = gymnasium.registry
+    before, package = dict(registry), ModuleType('highway_env')
+
+    def register() -> ModuleType:
+        for name in ('highway-own-v0', 'stray-v0'):
+            registry[name] = gymnasium.envs.registration.EnvSpec(name, entry_point='highway_env.envs:Env')
+        return package
+
+    imported = importlib.import_module
+    monkeypatch.setattr(
+        importlib,
+        'import_module',
+        lambda name, *a: register() if name == 'highway_env' else imported(name, *a),
+    )
+    package.__spec__ = SimpleNamespace(name='highway_env')  # type: ignore[assignment]
+    monkeypatch.setitem(sys.modules, 'highway_env', package)
+    listed = {family.prefix + name for family in installed() for name in family.ids}
+    assert {'highway-own-v0', 'highway_env:stray-v0', 'envpool:OnlyHere-v1'} <= listed
+    assert not listed & {'stray-v0', 'highway_env:highway-own-v0'}
+    try:
+        del registry['highway-own-v0'], registry['stray-v0']
+        for env in sorted(listed):
+            world = find_world(env)
+            module, _, name = str(world.env_id).rpartition(':')
+            if world.env == 'gym' and world.manager is None:
+                importlib.import_module(module or 'gymnasium')
+                assert name in registry, env
+    finally:
+        registry.clear()
+        registry.update(before)
 
 
 @pytest.mark.parametrize('env', ['MetaWorld/Reach-v3', 'CoinrunEasy-v0', 'CheetahRun-v1'])

@@ -24,6 +24,8 @@ BAD = (
     '5.5 env steps',
     '-5 env steps',
     '5 steps',
+    '5 env steps, later',
+    '5 env steps, later 10',
 )
 
 
@@ -38,6 +40,8 @@ BAD = (
         ('1e4 env steps', Every(10_000, True)),
         ('1.5e4 env steps', Every(15_000, True)),
         ('1 env step', Every(1, True)),
+        ('1000 env steps, later 10 %', Every(1000, True, 0.1)),
+        ('7 train iterations,later 2.5%', Every(7, False, 0.025)),
     ],
 )
 def test_an_interval_has_a_length_and_a_unit(value: Any, expected: Every) -> None:
@@ -54,6 +58,15 @@ def test_anything_else_is_refused_with_an_example(value: Any) -> None:
 def test_it_has_passed_once_the_counter_grew_by_its_length_or_is_another_one() -> None:
     every = Every(10)
     assert [every.has_passed(5, now) for now in (5, 14, 15, 4)] == [False, False, True, True]
+
+
+def test_intervals_that_grow_are_equal_at_first_and_then_a_share_of_the_counter() -> None:
+    every = Every.of('10 train iterations, later 20 %')
+    assert [every.after(last) for last in (0, 50, 100)] == [10, 10, 20]
+    assert [every.has_passed(100, now) for now in (119, 120)] == [False, True]
+    ends = [now for now in range(1, 200) if every.ends(now) > every.ends(now - 1)]
+    assert ends == [10, 20, 30, 40, 50, 60, 72, 87, 104, 125, 150, 180]
+    assert [now for now in range(30) if Every(10).ends(now) > Every(10).ends(now - 1)] == [0, 10, 20]
 
 
 def test_recorded_data_count_no_env_steps_and_a_long_interval_is_warned_of() -> None:

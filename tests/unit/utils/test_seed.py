@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from rlframe.errors import CheckpointError
-from rlframe.utils.seed import forked, global_rng_state, set_global_rng_state
+from rlframe.utils.seed import forked, global_rng_state, restore_generator, set_global_rng_state
 
 
 @pytest.fixture
@@ -48,3 +48,14 @@ def test_a_trial_that_takes_over_a_run_from_a_gpu_forks_its_generators() -> None
 def test_damaged_states_of_gpus_are_named() -> None:
     with pytest.raises(CheckpointError, match='0'):
         set_global_rng_state(global_rng_state() | {'cuda': {'0': [1, 2]}})
+
+
+def test_a_clone_forks_the_generators_of_layers_and_devices() -> None:
+    saved = {'policy': {'generator': torch.Generator().manual_seed(3).get_state()}}
+    drawn = []
+    for state in (saved, forked(saved, 1), forked(saved, 1), forked(saved, 2)):
+        generator = torch.Generator()
+        assert restore_generator(generator, state['policy']['generator']) == (state is saved)
+        drawn.append(float(torch.rand(1, generator=generator)))
+    assert drawn[1] == drawn[2] and len(set(drawn)) == 3
+    assert drawn[0] == float(torch.rand(1, generator=torch.Generator().manual_seed(3)))

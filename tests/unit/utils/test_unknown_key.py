@@ -10,7 +10,15 @@ from rlframe.config import compile_config
 from rlframe.config.components import find_schema
 from rlframe.errors import ConfigError
 from rlframe.registry import POLICY_REGISTRY
-from rlframe.utils.synonyms import SYNONYMS, dotted_keys, meant_keys, nearest_name, unknown_key
+from rlframe.utils.synonyms import (
+    CONVERSIONS,
+    CONVERTED,
+    SYNONYMS,
+    dotted_keys,
+    meant_keys,
+    nearest_name,
+    unknown_key,
+)
 from rlframe.worker.replay_buffer.buffer import NaiveReplayBuffer
 
 
@@ -28,12 +36,11 @@ MEANT = [
     ('dqn', 'policy.buffer_size', 'policy.other.replay_buffer.replay_buffer_size'),
     ('dqn', 'env.n_envs', 'env.collector_env_num'),
     ('dqn', 'policy.n_steps', 'policy.nstep'),
-    ('ppo', 'policy.n_steps', 'policy.collect.n_sample'),
+    ('ppo', 'gae-lambda', 'policy.collect.gae_lambda'),
+    ('ppo', 'max_grad_norm', 'policy.learn.grad_clip_norm'),
     ('sac', 'policy.ent_coef', 'policy.learn.alpha'),
     ('ppo', 'policy.learn.CLIP-RANGE', 'policy.learn.clip_ratio'),
-    ('dqn', 'policy.exploration_fraction', 'policy.other.eps'),
     ('dqn', 'device', 'policy.device'),
-    ('sac', 'policy.batch_norm', 'policy.model.norm'),
     ('tqc', 'policy.top_quantiles_to_drop_per_net', 'policy.learn.dropped_quantiles'),
     ('pqn', 'policy.td_lambda', 'policy.collect.q_lambda'),
 ]  # fmt: skip
@@ -44,6 +51,35 @@ def test_name_of_another_framework_leads_to_the_option_here(policy: str, key: st
     with pytest.raises(ConfigError) as caught:
         compile_config({'env': {'env_id': 'X'}}, {'policy': {'type': policy}}, overrides={key: 1})
     assert f'{key} is not a known key. Did you mean {meant}?' in str(caught.value)
+
+
+OTHERWISE = [
+    ('ppo', 'policy.n_steps', 'policy.collect.n_sample counts the env steps of all envs'),
+    ('dqn', 'policy.exploration_fraction', 'policy.other.eps is a schedule over env steps'),
+    ('sac', 'policy.batch_norm', "policy.model.norm is 'batch', 'layer' or None"),
+    ('ppo', 'num_minibatches', 'policy.learn.batch_size is the size of a batch: policy.collect.n_sample / their number.'),
+    ('ppo', 'anneal-lr', 'policy.learn.learning_rate may be a schedule'),
+    ('td3', 'anneal_lr', 'policy.learn.learning_rate_actor and policy.learn.learning_rate_critic may be a schedule'),
+    ('ppo', 'norm-adv', "policy.learn.advantage_norm is 'batch' or None"),
+    ('ppo', 'clip-vloss', 'policy.learn.value_clip is a range'),
+    ('ppo', 'ortho_init', 'policy.model.type may name a network of yours'),
+    ('td3', 'net_arch', 'policy.model.encoder_hidden_size_list is a list of widths; {pi: [64], vf: [32]} is'),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(('policy', 'key', 'text'), OTHERWISE)
+def test_a_name_that_means_another_quantity_comes_with_the_conversion(
+    policy: str, key: str, text: str
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        compile_config({'env': {'env_id': 'X'}}, {'policy': {'type': policy}}, overrides={key: 1})
+    assert f'{key} is not a known key. Instead, {text}' in str(caught.value)
+
+
+def test_every_conversion_is_of_a_synonym_of_its_option() -> None:
+    assert [pair for pair in CONVERTED if not any(pair[0] in keys for keys in SYNONYMS[pair[1]])] == []
+    lines = [line for line in CONVERSIONS.strip().splitlines() if not line.startswith(' ')]
+    assert {pair[0] for pair in CONVERTED} == {line.partition(':')[0] for line in lines}
 
 
 def test_every_synonym_is_of_use_and_names_options_of_the_chosen_policy_only() -> None:

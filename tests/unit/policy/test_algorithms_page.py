@@ -1,4 +1,4 @@
-"""The page 'from paper to option' has each policy, options that exist, and the defaults of the code."""
+"""The page of algorithms has each policy, options that exist, and the defaults of the code."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from doc_blocks import ROOT
 from rlframe.app.explain import flat_fields
 from rlframe.registry import BUFFER_REGISTRY, POLICY_REGISTRY
 
-PAGE = (ROOT / 'docs' / 'paper_to_option.md').read_text(encoding='utf-8')
+PAGE = (ROOT / 'docs' / 'algorithms.md').read_text(encoding='utf-8')
 SECTIONS = dict(re.findall(r'^## `(\w+)`\n(.*?)(?=^## |\Z)', PAGE, re.MULTILINE | re.DOTALL))
 BUFFERS = {'r2d2': 'sequence', 'rainbow': 'advanced'}
 """Policies that need another replay buffer than the plain one."""
@@ -32,7 +32,7 @@ def test_the_page_has_a_section_for_each_policy() -> None:
 
 @pytest.mark.parametrize('policy', sorted(SECTIONS))
 def test_the_options_of_a_section_exist_and_have_the_defaults_of_the_page(policy: str) -> None:
-    rows = re.findall(r'^\|[^|]*\|[^|]*\| `([\w.]+)` \| `([^`]+)` \|', SECTIONS[policy], re.MULTILINE)
+    rows = re.findall(r'^\|[^|]*\| `([\w.]+)` \| `([^`]+)` \|', SECTIONS[policy], re.MULTILINE)
     assert len(rows) == len(re.findall(r'^\|', SECTIONS[policy], re.MULTILINE)) - 2, (
         'a row without option or default'
     )
