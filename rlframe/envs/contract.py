@@ -7,7 +7,7 @@ import math
 import numbers
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -26,7 +26,7 @@ from rlframe.data.observation import (
     zero_obs,
 )
 from rlframe.data.timestep import Array, EnvSpec, IntArray, TimeStep, is_finite
-from rlframe.envs.env_checks import bad_obs_bounds, check_mask_space, check_masks
+from rlframe.envs.env_checks import check_mask_space, check_masks
 from rlframe.errors import (
     ActionError,
     EnvContractError,
@@ -99,12 +99,6 @@ def check_spaces(envs: Sequence[gymnasium.Env[Any, Any] | EnvSpec], spec: EnvSpe
     """
     space = spec.observation_space
     obs_dtype(space)
-    if bad := bad_obs_bounds(space):
-        raise IncompatibleError(
-            f'the observation space of {spec.name} holds no value: {bad}',
-            where='env.env_id',
-            remedy='Correct low and high of its Box.',
-        )
     check_mask_space(spec)
     check_action_bounds(spec)
     for i, env in enumerate(envs):
@@ -140,10 +134,6 @@ def first_obs(answer: Any, spec: EnvSpec, env: int, episode: int, remarks: Remar
         EnvContractError: If it is not ``(obs, info)`` with an observation of the declared shape.
         NonFiniteError: If the observation contains a NaN or an infinity.
     """
-    if _is_usual_first(answer, spec, episode):
-        usual: Array = answer[0]
-        remark_mask(answer[1], spec, remarks)
-        return usual
     what = f'reset() of env {env}, episode {episode},'
     form_of(answer, spec, what)
     remark_mask(answer[1], spec, remarks)
@@ -159,23 +149,6 @@ def first_obs(answer: Any, spec: EnvSpec, env: int, episode: int, remarks: Remar
     if has_mask(spec.observation_space):
         check_masks(obs[None], np.array([False]), np.array([env]), spec, lambda env: (episode, 0))
     return obs
-
-
-def _is_usual_first(answer: Any, spec: EnvSpec, episode: int) -> bool:
-    """Whether the return value of ``reset`` obviously meets the contract: an array in a box, and a dict."""
-    if not isinstance(answer, tuple) or len(answer) != 2 or not isinstance(answer[1], dict):
-        return False
-    obs, space = answer[0], cast(Any, spec.observation_space)
-    if (
-        not hasattr(space, 'low')
-        or type(obs) is not np.ndarray
-        or obs.shape != space.shape
-        or obs.dtype != space.dtype
-    ):
-        return False
-    if episode <= CHECKED_STEPS and not ((obs >= space.low).all() and (obs <= space.high).all()):
-        return False
-    return is_finite(obs)
 
 
 def check_step(answer: Any, spec: EnvSpec, env: int, episode: int, step: int, remarks: Remarks) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -12,7 +12,6 @@ from rlframe.data.observation import (
     ACTION_MASK,
     check_mask_values,
     check_maskable,
-    fields_of,
     has_mask,
     mask_parts,
 )
@@ -20,9 +19,6 @@ from rlframe.data.timestep import Array, BoolArray, EnvSpec, IntArray
 from rlframe.errors import ActionMaskError, IncompatibleError
 from rlframe.utils.harmless import is_number, only_numbers, words
 from rlframe.utils.lazy import LazyModule
-
-if TYPE_CHECKING:
-    import gymnasium
 
 gym = LazyModule('gymnasium')
 
@@ -93,21 +89,6 @@ def _is_plain_wrapper(wrapper: Any) -> bool:
     section = wrapper if isinstance(wrapper, Mapping) else {'type': wrapper}
     kind, options = section.get('type'), {name: value for name, value in section.items() if name != 'type'}
     return type(kind) is str and kind in WRAPPERS and only_numbers(options)
-
-
-def bad_obs_bounds(space: gymnasium.Space[Any], path: str = 'obs') -> str:
-    """Returns the bounds of an observation space that allow no value, or an empty string."""
-    for name, part in fields_of(space).items():
-        if found := bad_obs_bounds(part, f'{path}[{name!r}]'):
-            return found
-    if type(space).__name__ != 'Box':
-        return ''
-    low, high = np.asarray(space.low), np.asarray(space.high)  # type: ignore[attr-defined]  # a Box has them
-    bad = np.argwhere(~(low <= high))  # NaN is not below anything
-    if not len(bad):
-        return ''
-    at = tuple(bad[0].tolist())
-    return f'{path}{list(at) if at else ""}: low {float(low[at]):g}, high {float(high[at]):g}'
 
 
 def check_mask_space(spec: EnvSpec) -> None:
