@@ -129,6 +129,7 @@ def readers_may_leave() -> Iterator[None]:
     try:
         yield
     finally:
+        sys.stdout.flush()
         sys.stdout, sys.stderr = before
 
 
@@ -136,7 +137,8 @@ def _lasting(stream: Any) -> Any:
     """Returns a stream that goes on when its reader leaves, if it leads to a pipe; any other one as it is."""
     try:
         number = stream.fileno()
-        if not stat.S_ISFIFO(os.fstat(number).st_mode):
+        mode = os.fstat(number).st_mode
+        if not stat.S_ISFIFO(mode) and not stat.S_ISSOCK(mode):
             return stream
     except (OSError, ValueError, AttributeError):  # no file, as in a notebook
         return stream
