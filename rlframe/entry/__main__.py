@@ -135,7 +135,7 @@ def _is_own(args: Args) -> bool:
             from rlframe.pipeline.resume import find_start
 
             args.resume = find_start(args.resume)
-            return bool(args.resume.saved.manifest.is_own)
+            return bool(args.resume.manifest.is_own)
         from rlframe.run.read_checkpoint import open_checkpoint
 
         args.checkpoint = open_checkpoint(args.checkpoint)

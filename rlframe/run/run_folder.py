@@ -9,8 +9,7 @@ import os
 import socket
 import stat
 import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -91,16 +90,6 @@ def lock(folder: Path) -> Callable[[], None]:
             file.close()
 
     return release
-
-
-@contextmanager
-def held(folder: Path) -> Iterator[None]:
-    """Locks the run folder for this process while the block runs; raises like ``lock``."""
-    release = lock(folder)
-    try:
-        yield
-    finally:
-        release()
 
 
 def last_holder(folder: Path) -> str:
