@@ -48,8 +48,8 @@ class ConfigError(RLFrameError, ValueError):
     """An invalid config file, key or command-line override."""
 
     exit_code = 2
-    is_unknown_key = False
-    """Whether it is about a key that nothing declares."""
+    unknown_keys: tuple[str, ...] = ()
+    """The keys in it that nothing declares."""
 
 
 class ConfigErrors(ConfigError):  # noqa: N818  the plural is its name: it holds several ConfigErrors
@@ -58,6 +58,7 @@ class ConfigErrors(ConfigError):  # noqa: N818  the plural is its name: it holds
     def __init__(self, errors: list[ConfigError], where: str = '') -> None:
         super().__init__(f'{len(errors)} mistakes in the config', where=where)
         self.errors = errors
+        self.unknown_keys = tuple(key for error in errors for key in error.unknown_keys)
 
     def __str__(self) -> str:
         return '\n'.join(

@@ -79,18 +79,24 @@ class Interval(NamedTuple):
         return f'{number_text(self.low)} to {number_text(self.high)}'
 
 
-def mean_interval(mean: float, std: float, count: int) -> Interval | None:
+def mean_interval(
+    mean: float, std: float, count: int, low: float = -math.inf, high: float = math.inf
+) -> Interval | None:
     """Returns the 95 % interval of a mean by Student's t distribution; None if there are fewer than two values.
+
+    It is cut to the range of the values: returns have bounds, such as 0 to 500, which that distribution does not know.
 
     Args:
         mean: Mean of the values.
         std: Standard deviation of the values themselves, as ``numpy.std`` returns it by default.
         count: Number of values.
+        low: The smallest value.
+        high: The largest value.
     """
     if count < 2 or not math.isfinite(mean + std):
         return None
     half = t_quantile(count - 1) * std / math.sqrt(count - 1)
-    return Interval(mean - half, mean + half)
+    return Interval(max(mean - half, low), min(mean + half, high))
 
 
 def interval_of(values: Sequence[float]) -> Interval | None:
@@ -99,7 +105,8 @@ def interval_of(values: Sequence[float]) -> Interval | None:
     if count < 2:
         return None
     mean = math.fsum(values) / count
-    return mean_interval(mean, math.sqrt(math.fsum((value - mean) ** 2 for value in values) / count), count)
+    std = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / count)
+    return mean_interval(mean, std, count, min(values), max(values))
 
 
 def interquartile_mean(scores: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

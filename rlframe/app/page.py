@@ -26,10 +26,10 @@ from rlframe.app.run_files import SCORE, RunFiles, is_run, not_a_run
 from rlframe.config.trust import known_options
 from rlframe.errors import CheckpointError, ExperimentDirError, RLFrameError
 from rlframe.run.checkpoint_files import open_regular
-from rlframe.run.progress import KINDS
+from rlframe.run.progress import EPISODES, HIGH, KINDS, LOW, STD
 from rlframe.run.read_checkpoint import open_checkpoint
 from rlframe.run.run_folder import LOG
-from rlframe.scores import duration_text, mean_interval, number_text
+from rlframe.scores import Interval, duration_text, mean_interval, number_text
 from rlframe.utils.field import REQUIRED, Field
 from rlframe.utils.files import whole_file, write_private
 from rlframe.utils.flat import flat
@@ -120,19 +120,18 @@ def _score_curve(run: RunFiles) -> str:
         return f'<p>Curves need matplotlib: {escape(INSTALL)}</p>'
     figure, note = curves_figure([Group('', (run,))], [tag]), ''
     figure.set_size_inches(9, 3)  # as wide as the page
-    rows = run.metrics.rows([tag, 'eval/std_reward', 'eval/episodes'])
-    half = np.array([_half_width(std, episodes) for _, _, std, episodes in rows])
-    if tag == SCORE and np.isfinite(half).any():
-        steps, mean, half = rows[:, 0], rows[:, 1], np.nan_to_num(half)
-        figure.axes[0].fill_between(steps, mean - half, mean + half, alpha=0.18, linewidth=0)
+    rows = run.metrics.rows([tag, STD, EPISODES, LOW, HIGH])
+    bands = [_band(*row) for row in rows[:, 1:]]
+    if tag == SCORE and any(bands):
+        ends = np.array([band or (mean, mean) for band, mean in zip(bands, rows[:, 1], strict=True)])
+        figure.axes[0].fill_between(rows[:, 0], *ends.T, alpha=0.18, linewidth=0)
         note = '<p class="soft">band: 95 % interval of the mean over the episodes of an evaluation</p>'
     return _picture('score', svg_of(figure)) + note
 
 
-def _half_width(std: float, episodes: float) -> float:
-    """Returns half the width of the 95 % interval of a mean; NaN if there is none."""
-    interval = mean_interval(0.0, std, int(episodes)) if math.isfinite(episodes) else None
-    return math.nan if interval is None else interval.high
+def _band(mean: float, std: float, episodes: float, *ends: float) -> Interval | None:
+    """Returns the 95 % interval of the mean of an evaluation; None if there is none."""
+    return mean_interval(mean, std, int(episodes), *ends) if math.isfinite(episodes) else None
 
 
 def _picture(title: str, svg: str) -> str:
@@ -155,9 +154,9 @@ def _evaluations(run: RunFiles) -> str:
     lines = []
     rows = run.metrics.rows([f'eval/{part}' for part in PARTS])[-MOST_ROWS:].tolist()
     for step, mean, std, low, high, length, count in reversed(rows):
-        half = _number(_half_width(std, count))
-        lines.append([f'{step:,.0f}', _number(mean), half, *map(_number, (low, high, length, count))])
-    return _table(('env steps', 'mean', '±', 'min', 'max', 'length', 'episodes'), lines, 'n')
+        band = str(_band(mean, std, count, low, high) or '-')
+        lines.append([f'{step:,.0f}', _number(mean), band, *map(_number, (low, high, length, count))])
+    return _table(('env steps', 'mean', '95 % interval', 'min', 'max', 'length', 'episodes'), lines, 'n')
 
 
 def _table(head: Sequence[str], lines: Iterable[Sequence[str]], kind: str = '') -> str:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rlframe.app.play_game import play_game
-from rlframe.app.scoring import Request, played_config
+from rlframe.app.scoring import Request, Score, played_config
 from rlframe.envs.env_manager import BaseEnvManager
 from rlframe.errors import ConfigError, EnvStartError
 from rlframe.export.artifact import played_policy
@@ -48,8 +48,9 @@ def play_run(
 ) -> list[Episode]:
     """Plays episodes with the policy of a checkpoint, and says lines of text.
 
-    It plays ``fps`` env steps per second; None: as the env does it, and as fast as possible in text. In a game of two
-    players, a person plays the other side and types the moves; see ``play_game``.
+    It plays ``fps`` env steps per second; None: as the env does it, and as fast as possible in text. An env that can neither
+    open a window here nor draw text is summed up. In a game of two players, a person plays the other side and types the
+    moves; see ``play_game``.
 
     Raises:
         ConfigError: If the checkpoint cannot be used, or the env cannot be shown as wished.
@@ -59,8 +60,8 @@ def play_run(
     if fps is not None and not 0 < fps < float('inf'):
         raise ConfigError('bad value', where='--fps', got=fps, expected='a number > 0')
     if human and not has_display():
-        remedy = 'Without --human it is shown as text; rlframe eval --video makes films.'
-        raise ConfigError('there is no display to open a window on', where='--human', remedy=remedy)
+        say('there is no display to open a window on; rlframe eval --video makes films')
+        human = False
     state = opened.state(buffer=False)  # verified before its config is used
     cfg = played_config(opened, request)
     set_seed(request.seed)
@@ -84,8 +85,6 @@ def play_run(
         """Shows the env after a reset or a step, which a line describes."""
         if mode == TEXT:
             say(f'{str(env.render()).rstrip()}\n{line}')
-        elif mode is None:
-            say(line)
         if fps is not None:
             sleep(1 / fps)
 
@@ -96,6 +95,9 @@ def play_run(
             name = f'episode {number + 1}'
             episodes.append(found := _play(manager, policy.eval_mode, seed, limit, show, name))
             say(f'{name}: return {exact_text(found.return_)} in {found.length} steps, {found.ending}')
+    if mode is None:
+        returns, lengths = [each.return_ for each in episodes], [each.length for each in episodes]
+        say(repr(Score(returns, lengths, 0, opened.path)))
     return episodes
 
 

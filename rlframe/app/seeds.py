@@ -251,12 +251,12 @@ def main() -> None:
 
 def _pipeline(cfg: ExperimentConfig, resumes: bool, place: str | None) -> SerialPipeline:
     """Returns a new run of a config, or the newest one, to be resumed; without such a run, a new one."""
-    from rlframe.pipeline.resume import Start, newest_run, resume
+    from rlframe.pipeline.resume import newest_run, resume
     from rlframe.pipeline.serial import SerialPipeline
 
     home = None if place is None else Path(place)
     start = newest_run(cfg, home=home) if resumes else None
-    if not isinstance(start, Start):
+    if start is None or isinstance(start, Path):
         return SerialPipeline(cfg, start or partial(new_folder, cfg.exp_name, cfg.seed, home))
     found = resume(start, split_config(cfg))
     return SerialPipeline(found.cfg, found.folder, resume=found.saved)

@@ -7,11 +7,9 @@ import io
 import logging
 import os
 import re
-import select
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
-from typing import TextIO
+from contextlib import contextmanager
 
 from rlframe._version import __version__
 from rlframe.entry.arguments import Args, overview
@@ -67,34 +65,13 @@ def parse(words: list[str]) -> argparse.Namespace:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs a command line.
+    """Runs a command line; output that nobody reads any longer, as in ``rlframe list | head -1``, vanishes.
 
     Returns:
-        0 when done, 1 for a failure while running, 2 for bad input, 130 or 143 when stopped by Ctrl-C or SIGTERM, 141
-        when nobody reads the output any longer, as in ``rlframe list | head -1``.
+        0 when done, 1 for a failure while running, 2 for bad input, 130 or 143 when stopped by Ctrl-C or SIGTERM.
     """
-    try:
-        try:
-            return _run(list(sys.argv[1:] if argv is None else argv))
-        finally:
-            sys.stdout.flush()
-    except BrokenPipeError:
-        unread = [stream for stream in (sys.stdout, sys.stderr) if _has_no_reader(stream)]
-        if not unread:
-            raise
-        for stream in unread:  # Python flushes both when the process ends
-            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
-        return 141
-
-
-def _has_no_reader(stream: TextIO) -> bool:
-    """Whether a stream is a pipe that was closed at its other end."""
-    try:
-        poll = select.poll()
-        poll.register(stream, 0)
-        return any(event & select.POLLERR for _, event in poll.poll(0))
-    except (OSError, ValueError):
-        return False
+    with readers_may_leave():
+        return _run(list(sys.argv[1:] if argv is None else argv))
 
 
 def _run(words: list[str]) -> int:
@@ -105,8 +82,7 @@ def _run(words: list[str]) -> int:
             stream.reconfigure(errors='backslashreplace')
     try:
         set_import_path(args)
-        trains = readers_may_leave() if args.verb in ('train', 'tune') else nullcontext()
-        with telling_what_is_trusted(args), trains:
+        with telling_what_is_trusted(args):
             return VERBS[args.verb].run(args)
     except RLFrameError as error:
         if args.debug:
@@ -159,7 +135,7 @@ def _is_own(args: Args) -> bool:
             from rlframe.pipeline.resume import find_start
 
             args.resume = find_start(args.resume)
-            return bool(args.resume.saved.manifest.is_own)
+            return bool(args.resume.manifest.is_own)
         from rlframe.run.read_checkpoint import open_checkpoint
 
         args.checkpoint = open_checkpoint(args.checkpoint)

@@ -228,7 +228,7 @@ def eval_(args: Args) -> int:
     arg('--fps', 'env steps shown per second', 'N', type=float),
     flag(
         '--human',
-        'show a window (default: if there is a display; otherwise the text that the env draws, or a line per step)',
+        'show a window (default: if there is a display; otherwise the text that the env draws, or a summary)',
     ),
     TRUST,
     JSON,

@@ -14,6 +14,7 @@ import os
 import platform
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -155,19 +156,13 @@ def compiled_again(
 ) -> ExperimentConfig:
     """Compiles a config, without the warnings that were shown, or are shown, when a run begins.
 
-    Args:
-        data: The config pair.
-        overrides: Options that the user sets in addition.
-        manifest: Manifest of the checkpoint that it is from, to act with: options that only another version has are left out.
+    With the manifest of the checkpoint that it is from, options that only another version has are left out.
     """
-
-    def compiled(main: Mapping[str, Any]) -> ExperimentConfig:
-        with warnings.catch_warnings():
-            warnings.simplefilter('ignore', ConfigWarning)
-            return config.compile_config(main, data['create_config'], overrides=overrides)
-
     main = data['main_config']
-    return compiled(main) if manifest is None else made_of_known(compiled, main, manifest)
+    compiled = partial(config.compile_config, create_config=data['create_config'], overrides=overrides)
+    with warnings.catch_warnings():
+        warnings.simplefilter('ignore', ConfigWarning)
+        return compiled(main) if manifest is None else made_of_known(compiled, main, manifest)
 
 
 def made_of_known(
@@ -183,8 +178,7 @@ def made_of_known(
             return make(options)
         except ConfigError as error:
             known: dict[str, Any] = copy.deepcopy(dict(options))
-            unknown = [each.where for each in getattr(error, 'errors', [error]) if each.is_unknown_key]
-            dropped = [key for key in unknown if take_at(known, key, REQUIRED) is not REQUIRED]
+            dropped = [key for key in error.unknown_keys if take_at(known, key, REQUIRED) is not REQUIRED]
             if not dropped:
                 raise
         logger.warning('%s: options that are unknown here are left out: %s', origin(manifest), dropped)

@@ -376,6 +376,7 @@ class ParallelPipeline(HasGoal, CoordinatedRun):
         Raises:
             WorkerLostError: If there is no collector or no learner for too long, or a worker dies again and again.
         """
+        self._output.take_log()
         try:
             self.hooks.call('before_run')
             if self.crew is not None:

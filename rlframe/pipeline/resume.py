@@ -6,6 +6,7 @@ import dataclasses
 import logging
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -53,23 +54,8 @@ class Resumption:
         return self.saved.path
 
 
-@dataclasses.dataclass(frozen=True)
-class Start:
-    """The checkpoint to resume from, verified before anything in it is used."""
-
-    saved: OpenCheckpoint
-    """The checkpoint."""
-    is_newest: bool
-    """Whether its run has no newer one, so that the resumed run can continue in the same folder."""
-
-    @property
-    def folder(self) -> Path:
-        """The run folder that it belongs to."""
-        return self.saved.path.parent.parent
-
-
 def resume(
-    path: str | Path | Start,
+    path: str | Path | OpenCheckpoint,
     pair: Pair | None = None,
     *,
     overrides: Sequence[str] | Mapping[str, Any] = (),
@@ -93,11 +79,11 @@ def resume(
     """
     # The order matters: all files are verified first, then links and config of a foreign run are checked, and only then
     # is anything imported or written. From here on, the manifest and the bytes in memory are used, not the files.
-    start = path if isinstance(path, Start) else find_start(path)
-    found, manifest = start.saved.path, start.saved.manifest
+    start = path if isinstance(path, OpenCheckpoint) else find_start(path)
+    found, manifest = start.path, start.manifest
     saved = config.config_of(manifest, str(found))
-    folder = start.folder
-    goes_on = start.is_newest and (folder / METRICS).exists()
+    folder = found.parent.parent
+    goes_on = start.is_newest() and (folder / METRICS).exists()
     if goes_on or (not manifest.is_own and found.parent.name == CKPT):  # otherwise nothing in there is used
         check_links(folder, manifest.is_own)
     if pair is None and not manifest.is_own:
@@ -109,10 +95,10 @@ def resume(
     with naming_version(manifest, flat(saved['main_config']), OF_ANOTHER):
         cfg = config.compile_config(*pair, overrides=overrides, **given)
         notes = [f'changed: {line}' for line in config.check_changes(saved, cfg, str(found))]
-    return Resumption(cfg, start.saved, folder if goes_on else None, (*notes, *start.saved.notes))
+    return Resumption(cfg, start, folder if goes_on else None, (*notes, *start.notes))
 
 
-def find_start(path: str | Path) -> Start:
+def find_start(path: str | Path) -> OpenCheckpoint:
     """Finds the checkpoint to resume from and verifies it; nothing in it is acted on.
 
     Args:
@@ -127,14 +113,15 @@ def find_start(path: str | Path) -> Start:
         return _newest_of(path)
     saved = OpenCheckpoint(find_checkpoint(path))
     saved.verify()
-    return Start(saved, saved.is_newest())
+    return saved
 
 
-def _newest_of(path: Path) -> Start:
+def _newest_of(path: Path) -> OpenCheckpoint:
     """Finds the newest complete checkpoint of a run folder, or of its folder of checkpoints."""
     folder = path.parent if path.name == CKPT else path
     note = run_folder.last_holder(folder)
-    with run_folder.held(folder):  # else a checkpoint may be deleted while it is read
+    with ExitStack() as locked:
+        locked.callback(run_folder.lock(folder))  # else a checkpoint may be deleted while it is read
         try:
             saved, damaged = open_newest(path)
         except CheckpointNotFoundError as error:
@@ -151,7 +138,7 @@ def _newest_of(path: Path) -> Start:
             f'the last process that wrote to this run folder ended without cleaning up (killed?): {note}'
         )
     saved.notes = tuple(notes)
-    return Start(saved, True)
+    return saved
 
 
 def _is_run(path: Path) -> bool:
@@ -163,7 +150,7 @@ def _is_run(path: Path) -> bool:
 
 def newest_run(
     cfg: ExperimentConfig, only: str | Path | None = None, home: Path | None = None
-) -> Start | Path | None:
+) -> OpenCheckpoint | Path | None:
     """Finds the newest run of this config that can be resumed.
 
     Args:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import os
+import weakref
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -128,9 +130,12 @@ class RunOutput:
     ) -> None:
         self._cfg, self._given = cfg, folder
         self._closers: list[Callable[[], None]] = []
+        weakref.finalize(
+            self, _close, os.getpid(), self._closers
+        ).atexit = False  # of a run that nobody closed
         check_loggers(cfg.loggers)
         if isinstance(folder, Path):
-            self._closers = [run_folder.lock(folder)]
+            self._closers.append(run_folder.lock(folder))
         else:
             run_folder.check_writable(Path.cwd())
         self.saved = None if resume is None else self._opened(resume)
@@ -153,7 +158,9 @@ class RunOutput:
         clean_leftovers(self.folder / 'ckpt')
         if self.saved is not None and not self._goes_on and self.saved.path.parent.name == 'ckpt':
             copy_records(self.saved.path.parent.parent, self.folder)
-        handler = run_folder.log_to_file(self.folder)
+        self._log = run_folder.RunLog(self.folder)
+        self._closers.append(self._log.close)
+        self.take_log()
         for note in () if self.saved is None else self.saved.notes:
             logger.warning('%s', note)
         self.writer = MetricWriter(
@@ -163,13 +170,13 @@ class RunOutput:
             self._cfg.loggers,
             config.config_data(*config.split_config(self._cfg)),
         )
-        self._closers += [
-            lambda: logging.getLogger('rlframe').removeHandler(handler),
-            handler.close,
-            self.writer.close,
-        ]
+        self._closers.append(self.writer.close)
         if not self._goes_on:
             self._write_config()
+
+    def take_log(self) -> None:
+        """Writes what this thread logs to this run's log, and to that of no other open run."""
+        self._log.take_thread()
 
     def begin(self, progress: Progress) -> None:
         """Records what a resumed run has changed, in the log and the metrics, and rewrites its config.
@@ -208,9 +215,13 @@ class RunOutput:
 
     def close(self) -> None:
         """Closes the logs and unlocks the folder; may be called twice."""
-        closers, self._closers = self._closers, []
-        for close in reversed(closers):
-            close()
+        _close(os.getpid(), self._closers)
+
+
+def _close(process: int, closers: list[Callable[[], None]]) -> None:
+    """Closes what a process has opened, last things first; a copy of the process leaves it to the other one."""
+    while closers and process == os.getpid():
+        closers.pop()()
 
 
 def _is_of(saved: OpenCheckpoint, folder: Path) -> bool:

@@ -117,6 +117,7 @@ class SerialPipeline(HasGoal):
         self._closers.append(self.evaluation.close)
         memory_needs.check_memory(cfg, self.factory.spec, self.policy)
         output.open(None if saved is None else saved.manifest.get('logs'))
+        self._take_log = output.take_log
         self.folder, self.writer = output.folder, output.writer
         """The run folder and the writer of metrics."""
         self._make_workers()
@@ -203,6 +204,7 @@ class SerialPipeline(HasGoal):
             Counters and the latest scores, always under the same keys.
         """
         start = perf_counter()
+        self._take_log()
         self.times.start()
         if not self.loop.warm:
             self.loop.warm = True
@@ -342,6 +344,7 @@ class SerialPipeline(HasGoal):
             if interrupted is not None and interrupted():
                 raise _EvaluationGivenUp
 
+        self._take_log()
         self._beat = stall.beat
         self.evaluator.on_step, self.collector.on_step = on_eval_step, self.hooks.on_step(stall.beat)
         try:

@@ -129,16 +129,22 @@ def readers_may_leave() -> Iterator[None]:
     try:
         yield
     finally:
+        sys.stdout.flush()
         sys.stdout, sys.stderr = before
 
 
 def _lasting(stream: Any) -> Any:
-    """Returns a stream that goes on when its reader leaves, if it leads to a pipe; any other one as it is."""
-    try:
-        number = stream.fileno()
-        if not stat.S_ISFIFO(os.fstat(number).st_mode):
-            return stream
-    except (OSError, ValueError, AttributeError):  # no file, as in a notebook
+    """Returns a stream that goes on when its reader leaves, if it is Python's own one to a pipe; else the same."""
+    buffer = getattr(stream, 'buffer', None)
+    raw = getattr(buffer, 'raw', buffer)
+    if not isinstance(raw, io.FileIO) or isinstance(raw, _Pipe):
         return stream
-    pipe = io.BufferedWriter(_Pipe(number, 'w', closefd=False))
-    return io.TextIOWrapper(pipe, stream.encoding, stream.errors, line_buffering=True)
+    mode = os.fstat(raw.fileno()).st_mode
+    if not stat.S_ISFIFO(mode) and not stat.S_ISSOCK(mode):
+        return stream
+    pipe = _Pipe(raw.fileno(), 'w', closefd=False)
+    try:
+        stream.flush()
+    except BrokenPipeError:
+        pipe.write(b'\n')  # what waits in the stream vanishes, too
+    return io.TextIOWrapper(io.BufferedWriter(pipe), stream.encoding, stream.errors, line_buffering=True)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import os
+import posixpath
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from time import monotonic, time, time_ns
@@ -31,20 +33,21 @@ class TensorBoardLogger(Logger):
 
     def write(self, record: Record) -> None:
         for tag, value in record.values.items():
-            self._add(summary.scalar(tag, value), record.envstep)
+            self._add(tag, summary.scalar(tag, value), record.envstep)
 
     def add_histogram(self, tag: str, values: Any, step: int) -> None:
-        self._add(summary.histogram(tag, values, 'auto'), step)
+        self._add(tag, summary.histogram(tag, values, 'auto'), step)
 
     def add_video(self, tag: str, video: Any, step: int, fps: int) -> None:
-        self._add(summary.video(tag, video, fps), step)
+        self._add(tag, summary.video(tag, video, fps), step)
 
-    def _add(self, content: Any, step: int) -> None:
-        """Writes to the event file, which is created at its first use."""
+    def _add(self, tag: str, content: Any, step: int) -> None:
+        """Writes to the event file, which is created at its first use, under the tag itself: tensorboardX changes some."""
         if self._writer is None:
             folder = self._run.folder / BOARD
             folder.mkdir(exist_ok=True)
             self._writer = event_file_writer.EventsWriter(str(folder / 'events'), f'.{time_ns()}')
+        content.value[0].tag = tag
         self._writer.write_event(event_pb2.Event(wall_time=time(), step=step, summary=content))
 
     def flush(self) -> None:
@@ -146,6 +149,8 @@ BATCH, SECONDS = 500, 5.0
 """Numbers, or seconds since the last batch, after which numbers are sent; a batch may have 1,000."""
 PARAMS = 100
 """Parameters in one request, MLflow's limit."""
+LONGEST_NAME = 250
+"""Characters of a name in MLflow."""
 LONGEST = 500
 """Characters of a parameter's value; MLflow's oldest limit."""
 _FORBIDDEN = re.compile(r'[^\w\-. :/]')
@@ -226,9 +231,14 @@ def _client(uri: str | None) -> Any:
     return mlflow.MlflowClient(tracking_uri=uri)
 
 
-def _allowed(tag: str) -> str:
-    """Returns a tag with ``_`` in place of characters that MLflow forbids."""
-    return _FORBIDDEN.sub('_', tag)[:250]
+def _allowed(name: str) -> str:
+    """Returns a name that MLflow allows: a changed one ends in a hash of the whole name, so that no two become one."""
+    allowed = _FORBIDDEN.sub('_', name)[:LONGEST_NAME]
+    if posixpath.normpath(allowed) != allowed or allowed.startswith(('/', '..')) or allowed == '.':
+        allowed = re.sub(r'/|^\.*', '_', allowed)
+    if allowed == name:
+        return name
+    return f'{allowed[: LONGEST_NAME - 7]}_{hashlib.sha256(name.encode()).hexdigest()[:6]}'
 
 
 def _batches(items: Sequence[Any], size: int) -> Iterator[Sequence[Any]]:

@@ -172,9 +172,7 @@ def naming_version(manifest: Mapping[str, Any], keys: Iterable[str] = (), advice
     try:
         yield
     except RLFrameError as error:
-        unknown = [
-            one.where for one in getattr(error, 'errors', [error]) if getattr(one, 'is_unknown_key', False)
-        ]
+        unknown = getattr(error, 'unknown_keys', ())
         if manifest.get('rlframe') != __version__ or not set(keys).isdisjoint(unknown):
             error.message = f'{origin(manifest)}{advice}: {error.message}'
         raise

@@ -11,6 +11,7 @@ from pathlib import Path
 from time import time
 from typing import Any
 
+from rlframe.errors import ConfigError
 from rlframe.registry import LOGGER_REGISTRY
 from rlframe.run.film import Film, write_film
 from rlframe.run.logger import LOGGERS, LoggedRun, Logger, Record
@@ -167,7 +168,14 @@ class MetricWriter:
             values: Numbers by tag.
             step: Env steps.
             facts: Further facts, such as ``train_iter``.
+
+        Raises:
+            ConfigError: If a number has the name of another part of a record.
         """
+        if taken := [tag for tag in values if tag in FIRST]:
+            raise ConfigError(
+                f'a metric cannot be named {taken[0]!r}: each record has that already', where='metrics'
+            )
         numbers = {tag: float(value) for tag, value in values.items()}
         self.latest |= numbers
         own = styled = Record(step, numbers, facts, time())

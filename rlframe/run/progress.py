@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from time import perf_counter
@@ -97,6 +98,7 @@ class TrainIter(int):
 
 
 MEAN, STD, EPISODES = 'eval/mean_reward', 'eval/std_reward', 'eval/episodes'
+LOW, HIGH = 'eval/min_reward', 'eval/max_reward'
 """Tags of an evaluation."""
 
 
@@ -108,18 +110,22 @@ class Evaluation(NamedTuple):
     mean: float
     std: float
     episodes: int
+    low: float = -math.inf
+    high: float = math.inf
 
     @property
     def interval(self) -> Interval | None:
         """95 % interval of the mean; None if there is one episode only."""
-        return mean_interval(self.mean, self.std, self.episodes)
+        return mean_interval(*self[1:])
 
 
 def evaluations(folder: Path) -> Iterator[Evaluation]:
     """Yields the evaluations of a run that played episodes; lines that are damaged are skipped."""
     for record in records(folder, containing=MEAN):
         try:
-            found = Evaluation(int(record['envstep']), record[MEAN], record[STD], int(record[EPISODES]))
+            counts = int(record['envstep']), int(record[EPISODES])
+            range_ = record.get(LOW, -math.inf), record.get(HIGH, math.inf)
+            found = Evaluation(counts[0], record[MEAN], record[STD], counts[1], *range_)
         except (KeyError, ValueError, OverflowError):  # a number is missing, or is not finite
             continue
         yield found

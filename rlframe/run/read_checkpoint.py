@@ -185,6 +185,8 @@ class OpenCheckpoint:
         """The folder."""
         self.manifest = read_manifest(path) if manifest is None else manifest
         """Its manifest."""
+        self.is_chosen = False
+        """Whether it is the newest intact one that was found in a folder."""
         self.notes: tuple[str, ...] = ()
         """Notes for the user and the log of the run: newer checkpoints that are damaged, a process that was killed."""
         self._files = self.manifest['files']
@@ -225,7 +227,9 @@ class OpenCheckpoint:
         return state
 
     def is_newest(self) -> bool:
-        """Whether a run would be resumed from it: there is no newer checkpoint of a training state next to it."""
+        """Whether a run would be resumed from it: there is no newer intact checkpoint of a training state next to it."""
+        if self.is_chosen:
+            return True
         others, _ = manifests_in(self.path.parent, RESUMABLE, self.path)
         newest = newest_first([*others, (self.path, self.manifest)])[0]
         return self.path.name.startswith((RESUMABLE, EMERGENCY)) and newest == self.path
@@ -335,6 +339,7 @@ def open_newest(folder: str | Path) -> tuple[OpenCheckpoint, Damaged]:
         opened = OpenCheckpoint(path, dict(found)[path])
         try:
             opened.verify()
+            opened.is_chosen = True
             return opened, damaged
         except CheckpointError as error:
             damaged.append((path, error))

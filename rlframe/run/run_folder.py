@@ -9,12 +9,12 @@ import os
 import socket
 import stat
 import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import IO
+from threading import get_ident
+from typing import IO, Any
 
 from rlframe.errors import (
     ExperimentDirError,
@@ -90,16 +90,6 @@ def lock(folder: Path) -> Callable[[], None]:
             file.close()
 
     return release
-
-
-@contextmanager
-def held(folder: Path) -> Iterator[None]:
-    """Locks the run folder for this process while the block runs; raises like ``lock``."""
-    release = lock(folder)
-    try:
-        yield
-    finally:
-        release()
 
 
 def last_holder(folder: Path) -> str:
@@ -273,13 +263,41 @@ def _unusable(what: str, folder: Path, error: OSError) -> ExperimentDirError:
     )
 
 
-def log_to_file(folder: Path) -> logging.Handler:
-    """Writes rlframe's log to ``log.txt`` of a run folder, until the returned handler is removed."""
-    os.close(private_opener(str(folder / LOG), os.O_WRONLY | os.O_CREAT))
-    handler = logging.FileHandler(folder / LOG, encoding='utf-8', errors='backslashreplace')
-    handler.setFormatter(logging.Formatter('%(asctime)s %(levelname)s %(name)s: %(message)s'))
-    logger = logging.getLogger('rlframe')
-    logger.addHandler(handler)
-    if logger.level == logging.NOTSET:
-        logger.setLevel(logging.INFO)
-    return handler
+class RunLog(logging.FileHandler):
+    """Writes rlframe's log to ``log.txt`` of a run folder, until it is closed.
+
+    If several runs are open, each gets the records of the threads that last worked for it, and those of other threads.
+
+    Args:
+        folder: The run folder.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        os.close(private_opener(str(folder / LOG), os.O_WRONLY | os.O_CREAT))
+        super().__init__(folder / LOG, encoding='utf-8', errors='backslashreplace')
+        self.setFormatter(logging.Formatter('%(asctime)s %(levelname)s %(name)s: %(message)s'))
+        self._threads: set[int | None] = set()
+        LOGGER.addHandler(self)
+        if LOGGER.level == logging.NOTSET:
+            LOGGER.setLevel(logging.INFO)
+
+    def take_thread(self) -> None:
+        """Receives the records of this thread from now on, in place of other runs."""
+        for each in _open_logs():
+            each._threads.discard(get_ident())
+        self._threads.add(get_ident())
+
+    def filter(self, record: logging.LogRecord) -> Any:
+        taken = any(record.thread in each._threads for each in _open_logs())
+        return super().filter(record) if record.thread in self._threads or not taken else False
+
+    def close(self) -> None:
+        LOGGER.removeHandler(self)
+        super().close()
+
+
+LOGGER = logging.getLogger('rlframe')
+
+
+def _open_logs() -> list[RunLog]:
+    return [handler for handler in LOGGER.handlers if isinstance(handler, RunLog)]

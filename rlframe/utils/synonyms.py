@@ -74,7 +74,7 @@ def unknown_key(
     else:
         hint = '.'
     error = ConfigError(f'{where} is not a known key{hint}', where=where, remedy=known)
-    error.is_unknown_key = True
+    error.unknown_keys = (where,)
     return error
 
 

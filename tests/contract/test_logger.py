@@ -5,7 +5,9 @@ To check your own: ``RLFRAME_IMPORT=my_module pytest tests/contract/test_logger.
 
 from __future__ import annotations
 
+import csv
 import inspect
+import json
 import math
 from pathlib import Path
 from typing import Any
@@ -14,9 +16,10 @@ import numpy as np
 import pytest
 from checked_names import names_of
 
+from rlframe.errors import ConfigError
 from rlframe.registry import LOGGER_REGISTRY
 from rlframe.run.logger import LoggedRun, Logger, Record
-from rlframe.run.metric_writer import MetricWriter
+from rlframe.run.metric_writer import FIRST, MetricWriter
 
 SERVERS = ('wandb', 'mlflow')
 """Loggers whose packages are slow to import."""
@@ -65,3 +68,52 @@ def test_is_chosen_by_its_name(cls: Any, tmp_path: Path) -> None:
         writer = MetricWriter(tmp_path, loggers=[name])
         assert type(writer.loggers[name]) is cls
         writer.close()
+
+
+CONFUSABLE = ('a b', 'a_b', 'a(b', '/a', 'a/', 'a//b', 'a/b', '.', '..', './a', 'ü', '', 'x' * 300, 'x' * 301)
+"""Names that a logger with few characters could take for one another, or not take at all."""
+
+
+def of_tensorboard(folder: Path) -> dict[str, float]:
+    from tensorboardX.proto.event_pb2 import Event
+
+    (file,) = (folder / 'tensorboard').iterdir()
+    data, at, found = file.read_bytes(), 0, {}
+    while at < len(data):  # a record has its length, a sum, itself and another sum
+        length = int.from_bytes(data[at : at + 8], 'little')
+        event = Event.FromString(data[at + 12 : at + 12 + length])
+        found |= {value.tag: value.simple_value for value in event.summary.value}
+        at += length + 16
+    return found
+
+
+def of_csv(folder: Path) -> dict[str, float]:
+    rows = csv.DictReader((folder / 'metrics.csv').read_text(encoding='utf-8').splitlines())
+    return {tag: float(value) for row in rows for tag, value in row.items() if tag not in FIRST}
+
+
+def of_mlflow(folder: Path) -> dict[str, float]:
+    import mlflow
+
+    run = json.loads((folder / 'mlflow.json').read_text())['id']
+    return dict(mlflow.MlflowClient().get_run(run).data.metrics)
+
+
+READERS = {'tensorboard': of_tensorboard, 'csv': of_csv, 'mlflow': of_mlflow}
+
+
+@pytest.mark.filterwarnings('ignore::DeprecationWarning', 'ignore::FutureWarning')
+def test_no_two_names_become_one(cls: Any, tmp_path: Path) -> None:
+    name = next(name for name in LOGGER_REGISTRY.names() if LOGGER_REGISTRY.get(name) is cls)
+    values = {tag: float(number) for number, tag in enumerate(CONFUSABLE)}
+    (tmp_path / 'run').mkdir()
+    writer = MetricWriter(
+        tmp_path / 'run', loggers=[name], config={'main_config': dict.fromkeys(CONFUSABLE, 1)}
+    )
+    with pytest.raises(ConfigError, match='cannot be named'):
+        writer.write({'time': 1.0}, 5)
+    writer.write(values, 5)
+    writer.close()
+    assert name in writer.loggers, 'it is not switched off'
+    if name in READERS:
+        assert sorted(READERS[name](tmp_path / 'run').values()) == sorted(values.values())

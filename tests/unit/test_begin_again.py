@@ -114,7 +114,7 @@ def test_auto_prefers_a_run_with_a_checkpoint_and_keeps_what_an_error_left(run: 
     (younger / 'config.json').write_bytes((killed / 'config.json').read_bytes())
     assert 'nothing is left to do' in run(*WORDS, '--resume', 'auto')[1]
     start = newest_run(_compiled())
-    assert start is not None and start.folder == killed
+    assert start is not None and start.path.parent.parent == killed
 
 
 def test_resume_of_a_run_without_a_checkpoint_says_how_it_begins_again(run: Run, killed: Path) -> None:

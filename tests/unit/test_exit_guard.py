@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ from runs import DQN, ROOT, train
 from rlframe.entry.__main__ import main
 from rlframe.errors import RunEndedError
 from rlframe.pipeline import SerialPipeline
+from rlframe.run.exit_guard import readers_may_leave
 
 ENV = """
 import sys
@@ -103,3 +105,23 @@ def test_a_run_goes_on_when_nobody_reads_what_it_shows(more: tuple[str, ...], cw
     assert process.wait(120) == 0
     log = (cwd / 'cartpole_dqn_seed0' / 'log.txt').read_text()
     assert 'evaluation at envstep 300' in log and 'Traceback' not in log
+
+
+def test_what_waited_comes_first_and_a_stream_of_a_notebook_is_left_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class OfNotebook(io.StringIO):
+        def fileno(self) -> int:
+            return writer
+
+    reader, writer = os.pipe()
+    with os.fdopen(reader) as read, os.fdopen(writer, 'w') as stream:
+        notebook = OfNotebook()
+        monkeypatch.setattr(sys, 'stdout', stream)
+        monkeypatch.setattr(sys, 'stderr', notebook)
+        print('first')
+        with readers_may_leave():
+            assert sys.stdout is not stream and sys.stderr is notebook
+            print('second', end='')
+        print('third', flush=True)
+        assert read.readline() == 'first\n' and read.readline() == 'secondthird\n'

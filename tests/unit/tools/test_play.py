@@ -49,19 +49,20 @@ def test_an_env_that_draws_text_is_shown_as_text_with_the_return_of_each_episode
     assert 'step 1: action ' in out and 'episode 2: return ' in out
 
 
-def test_an_env_without_pictures_is_shown_as_a_line_per_step_and_the_same_seed_plays_the_same_episode(
-    run: Path,
+@pytest.mark.parametrize('human', [False, True])
+def test_without_a_display_an_env_without_text_is_summed_up_and_the_same_seed_plays_the_same_episodes(
+    human: bool, run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def shown(seed: int) -> list[str]:
         lines: list[str] = []
-        request = Request(1, seed, overrides=['env.kwargs.is_slippery=True'])
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(playing, 'TEXT', 'no such mode')
-            (episode,) = play_run(open_checkpoint(run), request, lines.append)
-        assert len(lines) == episode.length + 2
+        request = Request(2, seed, overrides=['env.kwargs.is_slippery=True'])
+        play_run(open_checkpoint(run), request, lines.append, human=human)
         return lines
 
-    assert shown(1) == shown(1) and shown(1)[0] == 'episode 1 begins: obs 0'
+    monkeypatch.setattr(playing, 'TEXT', 'no such mode')
+    lines = shown(1)
+    assert shown(1) == lines and len(lines) == 3 + human and ('no display' in lines[0]) == human
+    assert lines[-3].startswith('episode 1: return') and 'over 2 episodes (min 0' in lines[-1]
 
 
 def test_json_is_all_that_stdout_gets(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -97,7 +98,6 @@ def test_ctrl_c_ends_it_quietly_and_closes_the_env(
     ('words', 'said'),
     [
         (['--episodes', '0'], '--episodes'),
-        (['--human'], 'no display'),
         (['env.env_id=Pendulum-v1'], 'Pendulum'),
     ],
 )  # fmt: skip
