@@ -24,7 +24,8 @@ else:
 
 
 EXTRAS = {
-    'ale': 'atari',
+    'ale/': 'atari',
+    'ale_py': 'atari',
     'cv2': 'atari',
     'box2d': 'box2d',
     'mujoco': 'mujoco',
@@ -192,11 +193,11 @@ class GymEnvFactory(EnvFactory):
 def make_by_id(env_id: str, kwargs: Mapping[str, Any]) -> gym.Env[Any, Any]:
     """Creates the env of ``id``, ``module:id`` or ``module:Class``."""
     module, _, name = env_id.rpartition(':')
-    found, has_namespace = import_named(module) if module else None, False
+    found = import_named(module) if module else None
     if name not in gym.registry:
         if found is not None and hasattr(found, name):
             return _call(getattr(found, name), kwargs)
-        has_namespace = import_namespace(name)
+        import_namespace(name)
     try:
         spec = copy.copy(gym.spec(name))
         spec.order_enforce = (
@@ -206,12 +207,6 @@ def make_by_id(env_id: str, kwargs: Mapping[str, Any]) -> gym.Env[Any, Any]:
     except gym.error.DependencyNotInstalled as error:
         raise missing(repr(env_id), str(error)) from error
     except (gym.error.Error, TypeError, ImportError) as error:
-        if (
-            isinstance(error, gym.error.UnregisteredEnv)
-            and extra_of(name)
-            and not (has_namespace or module_of(name))
-        ):
-            raise missing(repr(env_id), 'its package is not installed') from error
         is_near = name not in gym.registry and not ENVPOOL_IDS.match(name)
         is_near = is_near and bool(module or not module_of(name))  # its package is not imported
         near = nearest(name, gym.registry) if is_near else ''
