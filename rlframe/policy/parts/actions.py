@@ -77,6 +77,8 @@ class ActionMap:
 
 EXACT = 2**53
 """The largest number up to which float64 has all integers."""
+NO_BOUND = 1e10
+"""Largest number of MuJoCo, which it writes where an actuator has no bound."""
 
 
 class ActionBounds:
@@ -100,7 +102,7 @@ class ActionBounds:
         self._dtype, self._is_integer = space.dtype, space.dtype.kind != 'f'
         with np.errstate(over='ignore'):
             self._half = (self._high - self._low) / 2
-        is_free = ~np.isfinite(self._half)
+        is_free = ~(self._half < (np.inf if self._is_integer else NO_BOUND))
         if self._is_integer:  # smaller types may mean all of their values
             most = np.iinfo(self._dtype).max - 1 if self._dtype.itemsize == 4 else EXACT
             is_free |= (self._high > most) | (self._low < -most)

@@ -29,6 +29,13 @@ def test_an_action_without_a_bound_is_refused_by_its_dimension(dtype: str, side:
             create_policy({'type': kind, 'cuda': False}, spec)
 
 
+def test_the_largest_number_of_mujoco_is_no_bound() -> None:
+    for low, high in ((-1e10, 1e10), (0, 1e11)):
+        space = Box(np.array([-1, low]), np.array([1, high]), dtype=np.float64)
+        with pytest.raises(IncompatibleError, match=r'no finite bounds for action dimension \[1\]'):
+            ActionBounds(EnvSpec(Box(-1, 1, (2,)), space, name='Env'))
+
+
 @pytest.mark.parametrize('dtype', ['int8', 'uint8', 'int16', 'uint16'])
 def test_all_values_of_a_small_type_may_be_meant(dtype: str) -> None:
     limits = np.iinfo(dtype)
