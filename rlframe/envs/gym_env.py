@@ -271,16 +271,13 @@ def _module_advice(name: str) -> str:
     """Returns advice on how to name the module that registers an env id unknown to Gymnasium, or which package has it."""
     if ENVPOOL_IDS.match(name):
         return f'EnvPool has such envs: pip install "rlframe[envpool]", and name it envpool:{name}.'
-    module = module_of(name)
-    which = f'The package {_package(module)} registers such ids' if module else 'If a package registers it'
+    module, which = module_of(name), 'If a package registers it'
+    if module:
+        package, extra = module.partition('.')[0], extra_of(module)
+        wanted = f'rlframe[{extra}]' if extra else package
+        install = '' if is_installed(module) else f' (not installed: pip install "{wanted}")'
+        which = f'The package {package}{install} registers such ids'
     return f"{which}: name its module before the id, env.env_id='{module or 'module'}:{name}', or in import_names."
-
-
-def _package(module: str) -> str:
-    """Returns the name of the package of a module, with the way to install it if it is not."""
-    package, extra = module.partition('.')[0], extra_of(module)
-    wanted = f'rlframe[{extra}]' if extra else package
-    return package if is_installed(module) else f'{package} (not installed: pip install "{wanted}")'
 
 
 def module_of(name: str) -> str:
@@ -297,17 +294,14 @@ def import_namespace(name: str) -> bool:
     """Imports the package that registers an id, in whatever case it is written; returns whether rlframe knows it."""
     namespace = name.partition('/')[0].lower() if '/' in name else ''
     modules = {known.lower(): module for known, module in NAMESPACES.items()}
-    module = modules.get(namespace) or ('minigrid' if _is_minigrid(name) else '')
+    is_minigrid = name.lower().startswith(tuple(start.lower() for start in MINIGRID))
+    module = modules.get(namespace) or ('minigrid' if is_minigrid else '')
     if module:
         found = import_needed(module, name)
         is_known = any(known.lower().startswith(f'{namespace}/') for known in gym.registry)
         if not is_known and hasattr(found, 'register_envs'):
             found.register_envs()  # minatar does not register its envs by itself
     return bool(module)
-
-
-def _is_minigrid(name: str) -> bool:
-    return name.lower().startswith(tuple(start.lower() for start in MINIGRID))
 
 
 def extra_of(text: str) -> str:
