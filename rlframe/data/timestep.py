@@ -319,7 +319,6 @@ class EnvSpec:
     action_space: gymnasium.Space[Any]
     player_num: int = 1
     """Number of players, P."""
-    reward_range: tuple[float, float] = (-float('inf'), float('inf'))
     name: str = ''
     """Id or class of the env, for error messages."""
     reward_threshold: float | None = None

@@ -24,7 +24,8 @@ else:
 
 
 EXTRAS = {
-    'ale': 'atari',
+    'ale/': 'atari',
+    'ale_py': 'atari',
     'cv2': 'atari',
     'box2d': 'box2d',
     'mujoco': 'mujoco',
@@ -39,6 +40,7 @@ EXTRAS = {
     'shimmy': 'dm-control',
     'vizdoom': 'vizdoom',
     'envpool': 'envpool',
+    'pettingzoo': 'pettingzoo',
 }
 """Words in an id, an error or the name of a module that identify the extra of rlframe that installs the env."""
 MODULES = {
@@ -158,7 +160,7 @@ class GymEnvFactory(EnvFactory):
         target = self.cfg.env_id
         if isinstance(target, str):
             module, _, name = target.rpartition(':')
-            target = getattr(_import(module), name, None) if module else None
+            target = getattr(import_named(module), name, None) if module else None
         return target if isinstance(target, type) and issubclass(target, gym.vector.VectorEnv) else None
 
     @property
@@ -191,11 +193,11 @@ class GymEnvFactory(EnvFactory):
 def make_by_id(env_id: str, kwargs: Mapping[str, Any]) -> gym.Env[Any, Any]:
     """Creates the env of ``id``, ``module:id`` or ``module:Class``."""
     module, _, name = env_id.rpartition(':')
-    found, has_namespace = _import(module) if module else None, False
+    found = import_named(module) if module else None
     if name not in gym.registry:
         if found is not None and hasattr(found, name):
             return _call(getattr(found, name), kwargs)
-        has_namespace = import_namespace(name)
+        import_namespace(name)
     try:
         spec = copy.copy(gym.spec(name))
         spec.order_enforce = (
@@ -203,14 +205,8 @@ def make_by_id(env_id: str, kwargs: Mapping[str, Any]) -> gym.Env[Any, Any]:
         )
         return gym.make(spec, disable_env_checker=True, **kwargs)
     except gym.error.DependencyNotInstalled as error:
-        raise _missing(env_id, str(error)) from error
+        raise missing(repr(env_id), str(error)) from error
     except (gym.error.Error, TypeError, ImportError) as error:
-        if (
-            isinstance(error, gym.error.UnregisteredEnv)
-            and extra_of(name)
-            and not (has_namespace or module_of(name))
-        ):
-            raise _missing(env_id, 'its package is not installed') from error
         is_near = name not in gym.registry and not ENVPOOL_IDS.match(name)
         is_near = is_near and bool(module or not module_of(name))  # its package is not imported
         near = nearest(name, gym.registry) if is_near else ''
@@ -243,7 +239,7 @@ def _wrap(env: gym.Env[Any, Any], wrapper: Any) -> gym.Env[Any, Any]:
     if isinstance(kind, str):
         module, _, name = kind.rpartition(':')
         try:
-            kind = getattr(_import(module or 'gymnasium.wrappers'), name)
+            kind = getattr(import_named(module or 'gymnasium.wrappers'), name)
         except AttributeError as error:
             raise ConfigError(
                 f'no wrapper {name!r} in {module or "gymnasium.wrappers"}', where='env.wrappers'
@@ -256,13 +252,18 @@ def _wrap(env: gym.Env[Any, Any], wrapper: Any) -> gym.Env[Any, Any]:
     return wrapped
 
 
-def _import(module: str) -> Any:
+def import_named(module: str) -> Any:
+    """Returns a module that the user named.
+
+    Raises:
+        EnvError, MissingDependencyError: If it cannot be imported.
+    """
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
         what = f'no module named {error.name!r}'
         if extra_of(error.name or ''):
-            raise _missing(module, what) from error
+            raise missing(repr(module), what) from error
         raise EnvError(what, where='env.env_id', remedy='Is it installed?') from error
 
 
@@ -270,16 +271,13 @@ def _module_advice(name: str) -> str:
     """Returns advice on how to name the module that registers an env id unknown to Gymnasium, or which package has it."""
     if ENVPOOL_IDS.match(name):
         return f'EnvPool has such envs: pip install "rlframe[envpool]", and name it envpool:{name}.'
-    module = module_of(name)
-    which = f'The package {_package(module)} registers such ids' if module else 'If a package registers it'
+    module, which = module_of(name), 'If a package registers it'
+    if module:
+        package, extra = module.partition('.')[0], extra_of(module)
+        wanted = f'rlframe[{extra}]' if extra else package
+        install = '' if is_installed(module) else f' (not installed: pip install "{wanted}")'
+        which = f'The package {package}{install} registers such ids'
     return f"{which}: name its module before the id, env.env_id='{module or 'module'}:{name}', or in import_names."
-
-
-def _package(module: str) -> str:
-    """Returns the name of the package of a module, with the way to install it if it is not."""
-    package, extra = module.partition('.')[0], extra_of(module)
-    wanted = f'rlframe[{extra}]' if extra else package
-    return package if is_installed(module) else f'{package} (not installed: pip install "{wanted}")'
 
 
 def module_of(name: str) -> str:
@@ -296,7 +294,8 @@ def import_namespace(name: str) -> bool:
     """Imports the package that registers an id, in whatever case it is written; returns whether rlframe knows it."""
     namespace = name.partition('/')[0].lower() if '/' in name else ''
     modules = {known.lower(): module for known, module in NAMESPACES.items()}
-    module = modules.get(namespace) or ('minigrid' if _is_minigrid(name) else '')
+    is_minigrid = name.lower().startswith(tuple(start.lower() for start in MINIGRID))
+    module = modules.get(namespace) or ('minigrid' if is_minigrid else '')
     if module:
         found = import_needed(module, name)
         is_known = any(known.lower().startswith(f'{namespace}/') for known in gym.registry)
@@ -305,17 +304,15 @@ def import_namespace(name: str) -> bool:
     return bool(module)
 
 
-def _is_minigrid(name: str) -> bool:
-    return name.lower().startswith(tuple(start.lower() for start in MINIGRID))
-
-
 def extra_of(text: str) -> str:
     """Returns the extra of rlframe that an id, an error or a module is about; an empty string if there is none."""
     return next((extra for word, extra in EXTRAS.items() if word in text.lower()), '')
 
 
 def how_to_install(*texts: str) -> str:
-    """Returns the command for the extra that the first of these texts is about; an empty string if none is about one."""
+    """Returns the command for what the first of these texts is about; an empty string if none is about an extra."""
+    if game := re.match(r'pettingzoo\.(\w+)\.', texts[0]):
+        return f'To install it: pip install "pettingzoo[{game[1]}]"'
     extra = next(filter(None, map(extra_of, texts)), '')
     return f'To install it: pip install "rlframe[{extra}]"' if extra else ''
 
@@ -330,17 +327,18 @@ def import_needed(module: str, env_id: str, where: str = 'env.env_id') -> Any:
     try:
         return importlib.import_module(module)
     except ImportError as error:
-        package, _, name = module.rpartition('.')
-        if package and error.name == module:  # so the package was imported
+        package, _, name = (error.name or '').rpartition('.')
+        if package and f'{module}.'.startswith(f'{error.name}.'):  # so the package was imported
             beside = pkgutil.iter_modules(getattr(importlib.import_module(package), '__path__', []))
             near = nearest(name, [other.name for other in beside])
             raise EnvError(f'{package} has no {name!r}.{near}', where=where) from error
-        raise _missing(env_id, str(error), where, module) from error
+        raise missing(repr(env_id), str(error), where, module) from error
 
 
-def _missing(env_id: str, why: str, where: str = 'env.env_id', module: str = '') -> MissingDependencyError:
+def missing(what: str, why: str, where: str = 'env.env_id', module: str = '') -> MissingDependencyError:
+    """Returns the error about a package that an env needs, with the way to install it, unless the reason has one."""
     return MissingDependencyError(
-        f'{env_id!r} needs a package that is not installed: {why}',
+        f'{what} needs a package that is not installed: {why}',
         where=where,
-        remedy=how_to_install(module, env_id, why),
+        remedy='' if 'pip install' in why else how_to_install(module, what, why),
     )

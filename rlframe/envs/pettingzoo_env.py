@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import importlib.util
 import pkgutil
 import re
@@ -12,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from rlframe.envs.base_env import EnvConfig, EnvFactory
 from rlframe.envs.env_checks import are_plain_arguments, is_plain_game
-from rlframe.errors import ConfigError, EnvError, MissingDependencyError
-from rlframe.registry import ENV_REGISTRY, nearest
+from rlframe.envs.gym_env import import_named, import_needed, missing
+from rlframe.errors import ConfigError, EnvError
+from rlframe.registry import ENV_REGISTRY
 from rlframe.utils.field import REQUIRED, option
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ class PettingZooEnvFactory(EnvFactory):
         except TypeError as error:
             raise EnvError(f'cannot make {env_id!r}: {error}', where='env.kwargs') from error
         except ImportError as error:
-            raise _missing(env_id, error) from error
+            raise missing(repr(env_id), str(error), module='pettingzoo') from error
         return player_env(
             game, env_id if isinstance(env_id, str) else getattr(maker, '__name__', repr(maker))
         )
@@ -80,33 +80,14 @@ class PettingZooEnvFactory(EnvFactory):
 
             return partial(PoolGame, name)
         names = (name,) if module else MAKERS
-        found = _import(module, env_id) if module else _import_game(env_id)
+        if not module:
+            import_needed('pettingzoo', env_id)
+        found = import_named(module) if module else import_needed(f'pettingzoo.{env_id}', env_id)
         makers = [getattr(found, each) for each in names if hasattr(found, each)]
         if not makers:
             raise EnvError(f'{found.__name__} has no {names[0]!r}', where='env.env_id')
         maker: Callable[..., Any] = makers[0]
         return maker
-
-
-def _import(module: str, env_id: str) -> Any:
-    try:
-        return importlib.import_module(module)
-    except ImportError as error:
-        is_unknown = error.name is not None and (module == error.name or module.startswith(f'{error.name}.'))
-        if not is_unknown or error.name == 'pettingzoo':
-            raise _missing(env_id, error) from error
-        raise EnvError(
-            f'no module named {error.name!r}', where='env.env_id', remedy='Is it installed?'
-        ) from error
-
-
-def _import_game(env_id: str) -> Any:
-    _import('pettingzoo', env_id)
-    try:
-        return _import(f'pettingzoo.{env_id}', env_id)
-    except EnvError as error:
-        near = nearest(env_id, known_ids())
-        raise EnvError(f'PettingZoo has no {env_id!r}.{near}', where='env.env_id') from error
 
 
 def known_ids() -> list[str]:
@@ -120,14 +101,3 @@ def known_ids() -> list[str]:
         games = (game.name for game in pkgutil.iter_modules(places or []))
         ids += [f'{family.name}.{game}' for game in games if re.search(r'_v\d+$', game)]
     return ids
-
-
-def _missing(env_id: Any, error: ImportError) -> MissingDependencyError:
-    remedy = 'pip install "rlframe[pettingzoo]"'
-    if error.name != 'pettingzoo' and isinstance(env_id, str) and ':' not in env_id:
-        remedy = f'pip install "pettingzoo[{env_id.partition(".")[0]}]"'
-    return MissingDependencyError(
-        f'{env_id!r} needs a package that is not installed: {error}',
-        where='env.env_id',
-        remedy='' if 'pip install' in str(error) else f'To install it: {remedy}',
-    )

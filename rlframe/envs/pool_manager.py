@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from easydict import EasyDict
 
-from rlframe.data.observation import ACTION_MASK, any_action, bounds_of, fields_of, has_mask, zero_obs
+from rlframe.data.observation import (
+    ACTION_MASK,
+    any_action,
+    bounds_of,
+    fields_of,
+    has_mask,
+    mask_parts,
+    zero_obs,
+)
 from rlframe.data.timestep import NO_INFO, Array, BoolArray, EnvSpec, IntArray, TimeStep
 from rlframe.envs import contract
 from rlframe.envs.base_env import EnvFactory, picture_of
@@ -76,7 +84,8 @@ class EnvPoolManager(IEnvManager):
     step; with a smaller one, every ready env must act. A finished env starts its next episode when it is reset; what
     EnvPool reports for the reset is in no step. Seeds are set when a pool is created: a reset of all envs creates a new
     pool, with the given seeds or with seeds derived from the first ones. The state of the envs cannot be saved. An env
-    that terminates in the very step of its time limit is truncated, as EnvPool does not distinguish the two.
+    that terminates in the very step of its time limit is truncated, as EnvPool does not distinguish the two. A mask that allows
+    nothing allows everything: in such mazes of Jumanji, any action ends the episode.
 
     Args:
         task_id: EnvPool's name of the env.
@@ -241,7 +250,9 @@ class EnvPoolManager(IEnvManager):
         remarks = self._remarks if self._unchecked else None
         self._unchecked = max(self._unchecked - 1, 0)
         if has_mask(self.spec.observation_space):
-            obs = {**obs, ACTION_MASK: obs[ACTION_MASK].reshape(count, -1)}
+            mask, parts = obs[ACTION_MASK].reshape(count, -1), mask_parts(self.spec.action_space)
+            some = np.logical_or.reduceat(mask, np.cumsum((0, *parts[:-1])), axis=1)
+            obs = {**obs, ACTION_MASK: mask | ~np.repeat(some, parts, axis=1)}
         return contract.check_rows(obs, self.spec, count, 'step() of EnvPool', remarks)
 
     def step(self, action: Array, env_id: IntArray) -> TimeStep:

@@ -403,8 +403,7 @@ class HostVectorEnv(VectorEnv):
         rows = torch.as_tensor(np.array(actions)).to(contract.device, contract.action_dtype)
         step = self.step_tensors(rows.reshape(contract.action_shape))
         obs, reward, terminated, truncated = (to_array(column) for column in step[:4])
-        done = terminated | truncated
-        info = {'final_obs': to_array(step.final_obs), '_final_obs': done} if done.any() else {}
+        info = {'final_obs': to_array(step.final_obs)} if (terminated | truncated).any() else {}
         return obs, reward, terminated, truncated, info
 
     def step_tensors(self, action: torch.Tensor) -> TensorStep:

@@ -10,7 +10,14 @@ import numpy as np
 import torch
 from torch import nn
 
-from rlframe.data.observation import BAD_OBS, MASK_PATH, bounds_of, pack_into, plain_parts
+from rlframe.data.observation import (
+    BAD_OBS,
+    MASK_PATH,
+    bounds_of,
+    check_mask_values,
+    pack_into,
+    plain_parts,
+)
 from rlframe.data.timestep import Array, BoolArray, EnvSpec, is_finite
 from rlframe.errors import IncompatibleError, NonFiniteError, ObservationError
 from rlframe.model.core import MLP
@@ -58,8 +65,11 @@ def _fill(obs: Any, rows: Array, path: str, is_one: bool) -> None:
     names = rows.dtype.names
     if names is None:
         try:
-            is_nested = path == MASK_PATH and np.ndim(obs) > rows.ndim  # such as a row for each integer
-            pack_into(np.reshape(obs, rows.shape) if is_nested else obs, rows)
+            if path == MASK_PATH:
+                check_mask_values(obs, 'act()')
+                obs = np.asarray(obs, rows.dtype)
+                obs = obs.reshape(rows.shape) if obs.ndim > rows.ndim else obs  # a row for each integer
+            pack_into(obs, rows)
         except BAD_OBS as error:
             got = f'{obs.dtype} of shape {obs.shape}' if isinstance(obs, np.ndarray) else type(obs).__name__
             one = rows.shape if is_one else rows.shape[1:]

@@ -11,7 +11,7 @@ import numpy as np
 
 from rlframe import config
 from rlframe.data.composite import by_rows, mask_row
-from rlframe.data.observation import ACTION_MASK, check_mask_values, fields_of, has_mask, obs_dtype
+from rlframe.data.observation import ACTION_MASK, fields_of, has_mask, obs_dtype
 from rlframe.data.space_json import space_from_json, space_to_json
 from rlframe.data.timestep import Array, EnvSpec
 from rlframe.errors import CheckpointCorruptError, ObservationError
@@ -238,13 +238,7 @@ class LoadedPolicy:
 
     def _rows(self, obs: Any, action_mask: Any) -> tuple[Array, bool]:
         """Returns observations as the policy takes them, [n, ...], and whether it is a single one."""
-        obs = self._with_mask(obs, action_mask)
-        if ACTION_MASK in self._parts and isinstance(obs, Mapping) and ACTION_MASK in obs:
-            check_mask_values(obs[ACTION_MASK], 'act()')
-            obs = {**obs, ACTION_MASK: np.asarray(obs[ACTION_MASK], self._kind[0][ACTION_MASK].base)}
-        given, is_one = to_rows(obs, self._given)
-        if ACTION_MASK in self._parts:
-            check_mask_values(given[ACTION_MASK], 'act()')  # those of a list
+        given, is_one = to_rows(self._with_mask(obs, action_mask), self._given)
         self._check_count(len(given))
         return (given if self._stacks is None else self._stacks.push(given)), is_one
 

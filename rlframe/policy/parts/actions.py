@@ -77,6 +77,8 @@ class ActionMap:
 
 EXACT = 2**53
 """The largest number up to which float64 has all integers."""
+NO_BOUND = 1e10
+"""Largest number of MuJoCo, which it writes where an actuator has no bound."""
 
 
 class ActionBounds:
@@ -89,8 +91,8 @@ class ActionBounds:
         spec: Spaces of the env; the action space is a Box.
 
     Raises:
-        IncompatibleError: If a dimension has no finite bounds, or no lower one below the upper one, or integers that float64
-            cannot tell apart; it is named.
+        IncompatibleError: If a dimension has no finite bounds, no lower one below the upper one, or integers that float64 cannot
+            tell apart; it is named.
     """
 
     def __init__(self, spec: EnvSpec) -> None:
@@ -100,10 +102,10 @@ class ActionBounds:
         self._dtype, self._is_integer = space.dtype, space.dtype.kind != 'f'
         with np.errstate(over='ignore'):
             self._half = (self._high - self._low) / 2
-        is_free = ~np.isfinite(self._half)
-        if self._is_integer and self._dtype.itemsize >= 4:  # in smaller types, all values may be meant
-            limits = np.iinfo(self._dtype)
-            is_free |= (space.high == limits.max) | ((space.low == limits.min) & (limits.min < 0))
+        is_free = ~(self._half < (np.inf if self._is_integer else NO_BOUND))
+        if self._is_integer:  # smaller types may mean all of their values
+            most = np.iinfo(self._dtype).max - 1 if self._dtype.itemsize == 4 else EXACT
+            is_free |= (self._high > most) | (self._low < -most)
         unbounded = np.argwhere(is_free)
         if len(unbounded):
             at = tuple(unbounded[0].tolist())
@@ -111,18 +113,8 @@ class ActionBounds:
                 f'{spec.name} has no finite bounds for action dimension {list(at)}:'
                 f' from {space.low[at]} to {space.high[at]}',
                 where='policy.type',
-                remedy='Give its action space finite bounds, in the env or by a wrapper that changes the action_space'
-                ' (env.wrappers); gymnasium.wrappers.RescaleAction needs finite bounds itself.',
-            )
-
-        blurred = np.argwhere(self._is_integer & (np.maximum(-self._low, self._high) > EXACT))
-        if len(blurred):
-            at = tuple(blurred[0].tolist())
-            raise IncompatibleError(
-                f'float64 cannot tell the actions of dimension {list(at)} of {spec.name} apart:'
-                f' integers from {space.low[at]} to {space.high[at]}',
-                where='policy.type',
-                remedy='Let the action space begin at 0, in the env or by a wrapper (env.wrappers).',
+                remedy='Give its action space finite bounds, integers of at most 2**53, in the env or by a wrapper that changes the'
+                ' action_space (env.wrappers); gymnasium.wrappers.RescaleAction needs finite bounds itself.',
             )
 
     def to_env(self, action: Array) -> Array:

@@ -191,8 +191,8 @@ def test_a_game_of_envpool_is_one_of_players_who_move_in_turn(tmp_path: Path) ->
         ('envpool:OnlyHere-v9', 'OnlyHere-v1'),
         ('OnlyHere-v9', 'OnlyHere-v1'),
         ('Turns-v9', 'Turns-v1'),
-        ('pettingzoo:classic.tictactoe_v9', 'classic.tictactoe_v3'),
-        ('classic.tictactoe_v9', 'classic.tictactoe_v3'),
+        ('pettingzoo:classic.tictactoe_v9', 'tictactoe_v3'),
+        ('classic.tictactoe_v9', 'tictactoe_v3'),
         ('agents:pettingzoo.sisl.pursuit_v9', 'pursuit_v'),
     ],
 )
