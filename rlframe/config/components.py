@@ -152,7 +152,7 @@ def find_schema(tree: Tree, errors: list[ConfigError]) -> tuple[dict[str, Any], 
         kind = Field(name, type=str, may_change=part.may_change)
         set_path(options, part.path, {**own, 'type': kind, 'import_names': IMPORT_NAMES})
         if part.name == 'policy':
-            _prepare_policy(tree, options['policy'], errors)
+            _prepare_policy(tree, cls, options['policy'], errors)
     return classes, options
 
 
@@ -291,7 +291,7 @@ def _open_fields(section: Mapping[str, Any], path: tuple[str, ...]) -> Options:
     }
 
 
-def _prepare_policy(tree: Tree, options: Options, errors: list[ConfigError]) -> None:
+def _prepare_policy(tree: Tree, policy: Any, options: Options, errors: list[ConfigError]) -> None:
     """Sets the options that the class alone decides, and replaces the model's options if the user provides a model."""
     on_policy = options.get('on_policy')
     if isinstance(on_policy, Field):
@@ -306,7 +306,12 @@ def _prepare_policy(tree: Tree, options: Options, errors: list[ConfigError]) -> 
     own = as_fields(options['model'])
     if isinstance(name, str) and not MODEL_REGISTRY.is_builtin(name):
         try:
-            own = _fields_of(MODEL_REGISTRY.get(name), section, ('policy', 'model'))
+            network = MODEL_REGISTRY.get(name)
+            open_fields = _fields_of(network, section, ('policy', 'model'))
+            own = {
+                **open_fields,
+                **(policy.network_fields(network) if hasattr(policy, 'network_fields') else {}),
+            }
         except RegistryError as error:
             error.where = 'policy.model.type'
             _add_unless_import_failed(error, errors)

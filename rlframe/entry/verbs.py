@@ -481,6 +481,8 @@ def check_env(args: Args) -> int:
     if args.wrappers:
         section['wrappers'] = [*args.wrappers, *section.get('wrappers', ())]
     report = check_env(section, args.steps, args.seed, args.timeout)
+    if report['good']:
+        report['next'] = ' '.join([report['next'], *map(shlex.quote, args.overrides)])
     say_result(report, text_of, args.json)
     return 0 if report['good'] else 1
 
