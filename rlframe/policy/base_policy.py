@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Literal
@@ -27,16 +26,17 @@ from rlframe.policy.parts.compiled import (
 )
 from rlframe.policy.parts.fit import check_fit, check_network, check_sizes
 from rlframe.policy.parts.memory import Memory
+from rlframe.policy.parts.network import create_network, network_options, own_fields, without_own_model
 from rlframe.policy.parts.normalize import NORMALIZE_OBS, NORMALIZE_REWARD, Normalizer
 from rlframe.policy.parts.optim import NAN_POLICY
-from rlframe.policy.parts.options import INFERENCE, INIT_FROM, ModelConfig, network_options, own_fields
+from rlframe.policy.parts.options import INFERENCE, INIT_FROM, ModelConfig
 from rlframe.policy.parts.random_policy import random_collect_mode
 from rlframe.policy.parts.random_shift import RANDOM_SHIFT, RandomShift, check_shift
 from rlframe.policy.parts.ranks import MAX_LEARNER_RESTARTS, NUM_LEARNERS
 from rlframe.policy.parts.sequences import Rows
 from rlframe.registry import MODEL_REGISTRY
 from rlframe.run.checkpoint_tree import compare_states
-from rlframe.utils.field import Configurable, Field, ResolvedConfig, Section, defaults_of, option
+from rlframe.utils.field import Configurable, Field, Section, defaults_of, option
 from rlframe.utils.lazy import torch
 from rlframe.utils.schema import DICT, GENERATOR, NETWORK, TENSOR, check_state, part, part_of
 from rlframe.utils.seed import component_rng, drawing_weights, restore_generator
@@ -230,13 +230,9 @@ class Policy(Configurable):
 
     def create_model(self) -> torch.nn.Module:
         """Returns the network; called once, unless one was given. Overridden to add parts, such as a further head."""
-        kind, given = MODEL_REGISTRY.get_cls(self._network), self.model_kwargs()
-        try:
-            inspect.signature(kind).bind(**given)
-        except TypeError as error:
-            message = f'{type(self).__name__} cannot use the network {self._network["type"]!r}: {error}'
-            raise ConfigError(message, where='policy.model.type') from error
-        return kind(**given)
+        kind, name = MODEL_REGISTRY.get_cls(self._network), self._network['type']
+        network: torch.nn.Module = create_network(kind, self.model_kwargs(), type(self).__name__, name)
+        return network
 
     @property
     def _network(self) -> dict[str, Any]:
@@ -384,12 +380,10 @@ class Policy(Configurable):
 
     @classmethod
     def resolve_config(cls, cfg: Mapping[str, Any] | None) -> EasyDict:
-        model = cfg.get('model') if isinstance(cfg, Mapping) and not isinstance(cfg, ResolvedConfig) else None
-        name = model.get('type') if isinstance(model, Mapping) else None
-        if cfg is None or model is None or name is None or MODEL_REGISTRY.is_builtin(name):
-            return super().resolve_config(cfg)
-        resolved = super().resolve_config({key: value for key, value in cfg.items() if key != 'model'})
-        resolved.model = {**defaults_of(cls.network_fields(MODEL_REGISTRY.get_cls(model))), **model}
+        rest, model = without_own_model(cfg)
+        resolved = super().resolve_config(rest)
+        if model is not None:
+            resolved.model = {**defaults_of(cls.network_fields(MODEL_REGISTRY.get_cls(model))), **model}
         return resolved
 
     @classmethod

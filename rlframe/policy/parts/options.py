@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import inspect
 import math
 from collections.abc import Callable, Mapping
 from functools import partial, reduce
 from typing import Any, Literal, TypeAlias
 
-from rlframe.data.observation import NamedEncoder
 from rlframe.errors import ConfigError
-from rlframe.utils.field import Field, Options, Section, is_same, merge_fields, option
+from rlframe.utils.field import Field, Section, option
 
 Schedule: TypeAlias = float | dict[str, Any]
 """Type of an option that is a number or a schedule."""
@@ -222,50 +220,6 @@ class ImageModel(ModelConfig):
         'auto',
         doc="place of the channels of images: 'hwc', 'chw' or 'auto', the smaller one of the first and the last axis",
     )
-
-
-SWITCHES = 'core', 'norm', 'dropout', 'weight_norm', 'residual_blocks', 'n_atom', 'critic_hidden_size_list'
-"""Options of a section ``model`` that are arguments of a network only if they are set: networks of users may know none."""
-
-
-def own_fields(declared: Options, kind: Any) -> Options:
-    """Returns the options of the section ``model`` for a network of the user, whose own defaults have precedence."""
-    if hasattr(kind, 'config_fields'):
-        return {**declared, **kind.config_fields()}
-    arguments = inspect.signature(kind).parameters.values()
-    own = {each.name: each.default for each in arguments if each.default is not each.empty}
-    return merge_fields(declared, {name: own[name] for name in own.keys() & declared})
-
-
-def network_options(
-    model: Mapping[str, Any], fields: Options, kind: Any, names: Mapping[str, str | None]
-) -> dict[str, Any]:
-    """Returns the arguments of a network's constructor in a ``model`` section.
-
-    Args:
-        model: The section.
-        fields: Its options; one that has its default, and that the constructor does not know, is not passed.
-        kind: The class of the network.
-        names: Options that it has under another name; None: that it is not given.
-    """
-    used = ('type', 'import_names', 'obs_shape', 'action_shape', 'encoder', 'encoder_width')
-    options = {name: value for name, value in model.items() if name not in used}
-    if options.get('core', '') is None:
-        del options['core_hidden_size']
-    options = {
-        name: value for name, value in options.items() if value not in (None, 0) or name not in SWITCHES
-    }
-    if (name := model.get('encoder', 'auto')) != 'auto':
-        options['conv_layers'] = NamedEncoder(name, model['encoder_width'])
-    arguments = inspect.signature(kind).parameters
-    takes_all = any(each.kind is each.VAR_KEYWORD for each in arguments.values())
-    found = {}
-    for key, value in options.items():
-        argument = names.get(key, key)
-        is_default = key in fields and is_same(value, fields[key].default)
-        if argument is not None and (takes_all or argument in arguments or not is_default):
-            found[argument] = value
-    return found
 
 
 def refused(cfg: Mapping[str, Any], where: str, message: str, expected: str) -> ConfigError:
