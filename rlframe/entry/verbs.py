@@ -57,7 +57,7 @@ MODES = ('serial', 'parallel', 'coordinator', 'learner', 'collector')
         ' 200,000 off-policy)',
         'ID',
     ),
-    arg('--policy', 'with --env: the policy (default: one that suits the actions of the env)', 'NAME'),
+    arg('--policy', 'with --env: the policy, or MODULE:CLASS (default: one that suits the actions)', 'NAME'),
     CONFIG,
     arg(
         '--resume',
@@ -113,7 +113,7 @@ def train(args: Args) -> int:
         ' --env-step 20000',
     ),
     arg('--env', 'env to search in without a config file, as train --env takes it', 'ID'),
-    arg('--policy', 'with --env: the policy (default: one that suits the actions of the env)', 'NAME'),
+    arg('--policy', 'with --env: the policy, or MODULE:CLASS (default: one that suits the actions)', 'NAME'),
     CONFIG,
     arg(
         '--search',
