@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import inspect
 import logging
-import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib import metadata
@@ -136,6 +135,26 @@ def import_named(tree: dict[str, Any]) -> None:
             import_named(value)
 
 
+PATHS = ('policy', 'model')
+"""Kinds whose names may be ``module:Class``: foreign configs are checked for them before any name is looked up."""
+
+
+def named_object(path: str, where: str) -> Any:
+    """Returns what ``module:name`` names.
+
+    Raises:
+        ConfigError: If there is nothing of that name.
+    """
+    module, _, name = path.partition(':')
+    names: Iterable[str] = ()
+    try:
+        found = importlib.import_module(module)
+        names = vars(found)
+        return getattr(found, name)
+    except (ImportError, AttributeError) as error:
+        raise ConfigError(f'cannot import {path!r}: {error}.{nearest(name, names)}', where=where) from error
+
+
 def with_type(cfg: Mapping[str, Any], key: str) -> Mapping[str, Any]:
     """Returns a section whose type may lie under a key of DI-engine, such as ``learner_type``, with ``type``."""
     if key not in cfg:
@@ -151,18 +170,10 @@ class Registry(Generic[T]):
         kind: What the names stand for, in words, for errors.
         builtin: Maps each built-in name to the module that registers it.
         interface: ``module:Class`` of the interface that the classes implement, if any.
-        takes_paths: Whether ``module:Class`` is a name as well. Only for kinds that a foreign config is checked for before
-            any name in it is looked up.
     """
 
-    def __init__(
-        self,
-        kind: str,
-        builtin: Mapping[str, str] | None = None,
-        interface: str = '',
-        takes_paths: bool = False,
-    ) -> None:
-        self.kind, self.interface, self._takes_paths = kind, interface, takes_paths
+    def __init__(self, kind: str, builtin: Mapping[str, str] | None = None, interface: str = '') -> None:
+        self.kind, self.interface = kind, interface
         self._builtin = dict(builtin or {})
         self._classes: dict[str, type[T]] = {}
 
@@ -265,8 +276,10 @@ class Registry(Generic[T]):
             module = importlib.import_module(self._builtin[name])
             if name not in self._classes:
                 raise RegistryError(f'{module.__name__} does not register the {self.kind} {name!r}')
-        if name not in self._classes and self._takes_paths and ':' in name:
-            return self._class_at(name)
+        if name not in self._classes and self.kind in PATHS and ':' in name:
+            found = named_object(name, self.kind)
+            if isinstance(found, type):
+                return found
         if name not in self._classes:
             PLUGINS.load()
         if name not in self._classes:
@@ -277,16 +290,6 @@ class Registry(Generic[T]):
                 remedy='Is the module that registers it named in import_names?',
             )
         return self._classes[name]
-
-    def _class_at(self, path: str) -> type[T]:
-        """Returns the class at ``module:Class``."""
-        module, _, name = path.partition(':')
-        import_modules([module])
-        found: Any = getattr(sys.modules[module], name, None)
-        if not isinstance(found, type):
-            known = [each for each, value in vars(sys.modules[module]).items() if isinstance(value, type)]
-            raise RegistryError(f'no class {name!r} in the module {module!r}.{nearest(name, known)}')
-        return found
 
     def check_interface(self, name: str) -> None:
         """Checks that a class has all methods of its interface; built-in classes are not checked.
@@ -401,7 +404,6 @@ POLICY_REGISTRY: Registry[Policy] = Registry(
         sac_discrete='sac_discrete',
         bc='bc',
     ),
-    takes_paths=True,
 )
 """Policies."""
 MODEL_REGISTRY: Registry[nn.Module] = Registry(
@@ -412,7 +414,6 @@ MODEL_REGISTRY: Registry[nn.Module] = Registry(
         actor_critic='actor_critic recurrent_actor_critic actor',
         qac='recurrent_qac qac',
     ),
-    takes_paths=True,
 )
 """Networks of policies."""
 SERIAL_COLLECTOR_REGISTRY: Registry[ISerialCollector] = Registry(

@@ -261,10 +261,11 @@ RUNS_CODE = {
         'utils/serialize.py',
     ),
     'from_parent': (
-        'pipeline/learner_aggregator.py',
-        'parallel/roles.py',
+        'backend/actor.py',
+        'pipeline/learner_aggregator.py',  # from the stdin that its parent holds
+        'parallel/roles.py',  # from the stdin that its parent holds
         'app/seeds.py',
-    ),  # that holds their stdin
+    ),
     'torch.load': (),
     'yaml.load': (),
 }

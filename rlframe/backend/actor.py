@@ -19,7 +19,7 @@ from rlframe.errors import ActorFailedError, RLFrameError
 from rlframe.parallel.transport.payload import pack, unpack
 from rlframe.utils.lazy import torch
 from rlframe.utils.seed import component_rng, global_rng_state, layer_seed, set_global_rng_state
-from rlframe.utils.serialize import from_bytes, register_components, to_bytes
+from rlframe.utils.serialize import from_bytes, from_parent, to_bytes
 from rlframe.worker.collector.rollout import Counts, collect_counted, numbered
 
 
@@ -118,19 +118,15 @@ class RemoteActor:
     """Handles the driver's requests, by methods that are ``answers``.
 
     Args:
-        make: Creates the parts of the actor; pickled.
-        components: Result of ``components_of_script``; pickled.
+        make: Creates the parts of the actor; the bytes of ``to_child``.
         rank: Rank of this actor.
         incarnation: Number of actors lost in its place before.
         path: The driver's import path.
     """
 
-    def __init__(
-        self, make: bytes, components: bytes, rank: int, incarnation: int, path: Sequence[str]
-    ) -> None:
+    def __init__(self, make: bytes, rank: int, incarnation: int, path: Sequence[str]) -> None:
         sys.path += [place for place in path if place not in sys.path]
-        self._make, self._components = make, components
-        self._rank, self._incarnation = rank, incarnation
+        self._make, self._rank, self._incarnation = make, rank, incarnation
         self._parts: Any = None
         # Ray makes it a SystemExit, which would be an error of the env that happens to step; an actor of coroutines
         # is created in a thread of its own, steps no env, and could not set it
@@ -150,8 +146,7 @@ class RemoteActor:
             self._parts[0].close()
 
     def _made(self) -> Any:
-        register_components(from_bytes(self._components))
-        return from_bytes(self._make)(self._rank, self._incarnation)
+        return from_parent(self._make)(self._rank, self._incarnation)
 
 
 class CollectorActor(RemoteActor):

@@ -20,7 +20,7 @@ from rlframe.backend.actor import CollectorActor, Facts, Failure, raise_failure
 from rlframe.data.timestep import Array
 from rlframe.errors import ActorLostError
 from rlframe.run.child_process import ChildProcess
-from rlframe.utils.serialize import components_of_script, from_bytes, to_bytes
+from rlframe.utils.serialize import ACTING, from_bytes, to_bytes, to_child
 
 logger = logging.getLogger('rlframe.collector')
 
@@ -185,13 +185,7 @@ class ChildPool(Pool):
         if self._child is not None:
             return
         ours, theirs = socket.socketpair()
-        given = (
-            to_bytes(self.make, 'make'),
-            components_of_script(),
-            0,
-            0,
-            (),
-        )  # it has this process's import path
+        given = to_child(self.make, 'make', ACTING), 0, 0, ()  # it has this process's import path
         with theirs:
             self._child = ChildProcess(
                 'rlframe-collector',

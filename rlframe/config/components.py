@@ -152,7 +152,7 @@ def find_schema(tree: Tree, errors: list[ConfigError]) -> tuple[dict[str, Any], 
         kind = Field(name, type=str, may_change=part.may_change)
         set_path(options, part.path, {**own, 'type': kind, 'import_names': IMPORT_NAMES})
         if part.name == 'policy':
-            _prepare_policy(tree, options['policy'], errors)
+            _prepare_policy(tree, cls, options['policy'], errors)
     return classes, options
 
 
@@ -291,7 +291,7 @@ def _open_fields(section: Mapping[str, Any], path: tuple[str, ...]) -> Options:
     }
 
 
-def _prepare_policy(tree: Tree, options: Options, errors: list[ConfigError]) -> None:
+def _prepare_policy(tree: Tree, policy: Any, options: Options, errors: list[ConfigError]) -> None:
     """Sets the options that the class alone decides, and replaces the model's options if the user provides a model."""
     on_policy = options.get('on_policy')
     if isinstance(on_policy, Field):
@@ -306,7 +306,12 @@ def _prepare_policy(tree: Tree, options: Options, errors: list[ConfigError]) -> 
     own = as_fields(options['model'])
     if isinstance(name, str) and not MODEL_REGISTRY.is_builtin(name):
         try:
-            own = _fields_of(MODEL_REGISTRY.get(name), section, ('policy', 'model'))
+            network = MODEL_REGISTRY.get(name)
+            open_fields = _fields_of(network, section, ('policy', 'model'))
+            own = {
+                **open_fields,
+                **(policy.network_fields(network) if hasattr(policy, 'network_fields') else {}),
+            }
         except RegistryError as error:
             error.where = 'policy.model.type'
             _add_unless_import_failed(error, errors)
@@ -452,32 +457,33 @@ def backend_defaults() -> dict[str, Field]:
     return found
 
 
+def chosen_names(tree: Tree) -> Iterator[tuple[Registry[Any], str, Any]]:
+    """Yields the registry, the key and the name of all components that a tree chooses, and of network and backends."""
+    for part in (*components_of(tree), *hook_parts(tree)):
+        yield part.registry, f'{part.key}.type', section_at(tree, part.path).get('type', part.default)
+    for path in ROLES.values():
+        yield BACKEND_REGISTRY, f'{".".join(path)}.backend', section_at(tree, path).get('backend')
+    yield MODEL_REGISTRY, 'policy.model.type', value_at(tree, 'policy.model.type')
+
+
 def named_classes(values: Tree) -> Iterator[tuple[str, str, type[Any]]]:
     """Yields key, name and class of everything in a compiled config that does not come with rlframe."""
-    for registry, key, name in _names(values):
+    names = list(chosen_names(values))
+    hooks = section_at(values, ('policy', 'learn', 'learner', 'hook')).items()
+    for key, hook in hooks:
+        kind = hook.get('type') if isinstance(hook, Mapping) else None
+        names.append((LEARNER_HOOK_REGISTRY, f'policy.learn.learner.hook.{key}.type', kind))
+    for registry, key in (
+        (LOGGER_REGISTRY, 'loggers'),
+        (EVAL_METRIC_REGISTRY, 'policy.eval.evaluator.metrics'),
+    ):
+        names += [(registry, key, name) for name, _ in chosen(value_at(values, key))]
+    for registry, key, name in names:
         if isinstance(name, str) and not registry.is_builtin(name):
             with suppress(
                 RegistryError
             ):  # a class that declares no options may mean something else by such a key
                 yield key, name, registry.get(name)
-
-
-def _names(values: Tree) -> Iterator[tuple[Registry[Any], str, Any]]:
-    """Yields the registry, the key and the name of everything that a compiled config looks up in a registry."""
-    for part in (*components_of(values), *hook_parts(values)):
-        yield part.registry, f'{part.key}.type', value_at(values, f'{part.key}.type')
-    for path in ROLES.values():
-        yield BACKEND_REGISTRY, f'{".".join(path)}.backend', section_at(values, path).get('backend')
-    yield MODEL_REGISTRY, 'policy.model.type', value_at(values, 'policy.model.type')
-    hooks = 'policy.learn.learner.hook'
-    for hook in dict(value_at(values, hooks) or {}).values():
-        yield LEARNER_HOOK_REGISTRY, hooks, hook.get('type') if isinstance(hook, Mapping) else None
-    for registry, key in (
-        (LOGGER_REGISTRY, 'loggers'),
-        (EVAL_METRIC_REGISTRY, 'policy.eval.evaluator.metrics'),
-    ):
-        for name, _ in chosen(value_at(values, key)):
-            yield registry, key, name
 
 
 def own_modules(values: Tree) -> list[str]:

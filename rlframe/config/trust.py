@@ -7,11 +7,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from rlframe.config.compile import declared_values, user_tree
-from rlframe.config.components import components_of, find_schema, hook_parts, plain_type, section_at, value_at
+from rlframe.config.components import (
+    chosen_names,
+    components_of,
+    find_schema,
+    hook_parts,
+    plain_type,
+    section_at,
+    value_at,
+)
 from rlframe.config.ding import from_ding, is_ding
-from rlframe.config.schema import ROLES, Tree
+from rlframe.config.schema import Tree
 from rlframe.errors import CheckpointMismatchError, ConfigError, ConfigErrors, UnsafeCheckpointError
-from rlframe.registry import BACKEND_REGISTRY, HOOK_REGISTRY, MODEL_REGISTRY, Registry, is_list_of_names
+from rlframe.registry import Registry, is_list_of_names
 from rlframe.utils.field import Options, copied, raw_items, to_plain
 
 logger = logging.getLogger('rlframe.trust')
@@ -175,23 +183,11 @@ def foreign_type(name: Any, registry: Registry[Any]) -> bool:
 def _named_code(tree: Tree) -> list[Reaching]:
     """Returns the modules to import, and the components that they register, before any class is looked up."""
     found = list(named_modules(tree))
-    parts = [(part.path, part.registry) for part in components_of(tree)]
-    for path, registry in [*parts, (('policy', 'model'), MODEL_REGISTRY)]:
-        name = section_at(tree, path).get('type')
-        if foreign_type(name, registry):
-            found.append(Reaching('.'.join((*path, 'type')), name, 'code'))
-    found += [Reaching(f'{key}.type', name, 'code') for key, name in _foreign_hooks(tree)]
-    for path in ROLES.values():
-        name = section_at(tree, path).get('backend')
-        if foreign_type(name, BACKEND_REGISTRY):
-            found.append(Reaching('.'.join((*path, 'backend')), name, 'code'))
-    return found
-
-
-def _foreign_hooks(tree: Mapping[str, Any]) -> list[tuple[str, Any]]:
-    """Returns keys and types of the hooks that do not come with rlframe."""
-    named = [(part, section_at(tree, part.path).get('type', part.default)) for part in hook_parts(tree)]
-    return [(part.key, name) for part, name in named if foreign_type(name, HOOK_REGISTRY)]
+    return found + [
+        Reaching(key, name, 'code')
+        for registry, key, name in chosen_names(tree)
+        if foreign_type(name, registry)
+    ]
 
 
 def _is_given(key: str, given: Tree, tree: Tree) -> bool:
@@ -218,7 +214,7 @@ def _equal(one: Any, other: Any) -> bool:
 def _without(tree: Tree, found: Sequence[Reaching]) -> Tree:
     """Copies a tree without modules to import and without components that they bring."""
     keys = {each.key for each in found}
-    keys |= {key for key, _ in _foreign_hooks(tree) if f'{key}.type' in keys}
+    keys |= {part.key for part in hook_parts(tree) if f'{part.key}.type' in keys}
 
     def kept(value: Any, key: str) -> Any:
         if isinstance(value, Mapping):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -21,6 +20,7 @@ from rlframe.data.observation import (
 )
 from rlframe.data.timestep import Array, Batch, BoolArray, EnvSpec
 from rlframe.errors import ConfigError, named_during
+from rlframe.registry import named_object
 from rlframe.utils.serialize import leaves
 
 
@@ -241,7 +241,7 @@ def open_data(data: Any, where: str = COLLECTOR_DATA) -> DataSource:
     if isinstance(data, str | Path) and str(data).endswith('.npz'):
         return RowSource(_read_npz(Path(data), where), where)
     if isinstance(data, str) and ':' in data:
-        found = _import(data, where)
+        found = named_object(data, where)
         return open_data(found() if callable(found) and not hasattr(found, '__iter__') else found, where)
     if isinstance(data, Mapping):
         return RowSource(Batch(data), where)
@@ -287,14 +287,6 @@ def _read_npz(path: Path, where: str) -> Batch:
         return Batch(columns)
     except ValueError as error:
         raise ConfigError(f'{path}: {error}', where=where) from error
-
-
-def _import(name: str, where: str) -> Any:
-    module, _, attribute = name.partition(':')
-    try:
-        return getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError) as error:
-        raise ConfigError(f'cannot import {name!r}: {error}', where=where) from error
 
 
 def _named(item: Any, where: str) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import sys
 
 from rlframe.entry.arguments import (
@@ -56,7 +57,7 @@ MODES = ('serial', 'parallel', 'coordinator', 'learner', 'collector')
         ' 200,000 off-policy)',
         'ID',
     ),
-    arg('--policy', 'with --env: the policy (default: one that suits the actions of the env)', 'NAME'),
+    arg('--policy', 'with --env: the policy, or MODULE:CLASS (default: one that suits the actions)', 'NAME'),
     CONFIG,
     arg(
         '--resume',
@@ -112,7 +113,7 @@ def train(args: Args) -> int:
         ' --env-step 20000',
     ),
     arg('--env', 'env to search in without a config file, as train --env takes it', 'ID'),
-    arg('--policy', 'with --env: the policy (default: one that suits the actions of the env)', 'NAME'),
+    arg('--policy', 'with --env: the policy, or MODULE:CLASS (default: one that suits the actions)', 'NAME'),
     CONFIG,
     arg(
         '--search',
@@ -481,6 +482,8 @@ def check_env(args: Args) -> int:
     if args.wrappers:
         section['wrappers'] = [*args.wrappers, *section.get('wrappers', ())]
     report = check_env(section, args.steps, args.seed, args.timeout)
+    if report['good']:
+        report['next'] = ' '.join([report['next'], *map(shlex.quote, args.overrides)])
     say_result(report, text_of, args.json)
     return 0 if report['good'] else 1
 

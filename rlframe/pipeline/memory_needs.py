@@ -44,8 +44,7 @@ def blank_network(cfg: Mapping[str, Any], spec: EnvSpec) -> nn.Module | None:
     if not cls.__module__.startswith('rlframe.'):
         return None
     twin = _without_network(cls, cfg, spec)
-    options = twin._cfg.model
-    kind = MODEL_REGISTRY.get_cls({**options, 'type': options.type or twin.default_model()})
+    options, kind = twin._cfg.model, MODEL_REGISTRY.get_cls(twin._network)
     if not kind.__module__.startswith('rlframe.'):
         return None
     cls.check_spec(spec, twin._cfg)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Literal
@@ -16,7 +15,7 @@ from rlframe.data.staging import Staging
 from rlframe.data.timestep import Array, Batch, EnvSpec, IntArray, TimeStep, to_tensor
 from rlframe.errors import CheckpointMismatchError, ConfigError
 from rlframe.policy.ding_form import as_own_rows
-from rlframe.policy.parts.actions import IMPOSSIBLE, ActionMap, check_allowed, mask_of, masked
+from rlframe.policy.parts.actions import IMPOSSIBLE, ActionMap, is_own, mask_of, masked, obeying
 from rlframe.policy.parts.compiled import (
     COMPILE,
     CUDA_GRAPH,
@@ -27,16 +26,17 @@ from rlframe.policy.parts.compiled import (
 )
 from rlframe.policy.parts.fit import check_fit, check_network, check_sizes
 from rlframe.policy.parts.memory import Memory
+from rlframe.policy.parts.network import create_network, network_options, own_fields, without_own_model
 from rlframe.policy.parts.normalize import NORMALIZE_OBS, NORMALIZE_REWARD, Normalizer
 from rlframe.policy.parts.optim import NAN_POLICY
-from rlframe.policy.parts.options import INFERENCE, INIT_FROM, ModelConfig, network_options
+from rlframe.policy.parts.options import INFERENCE, INIT_FROM, ModelConfig
 from rlframe.policy.parts.random_policy import random_collect_mode
 from rlframe.policy.parts.random_shift import RANDOM_SHIFT, RandomShift, check_shift
 from rlframe.policy.parts.ranks import MAX_LEARNER_RESTARTS, NUM_LEARNERS
 from rlframe.policy.parts.sequences import Rows
 from rlframe.registry import MODEL_REGISTRY
 from rlframe.run.checkpoint_tree import compare_states
-from rlframe.utils.field import Configurable, Field, ResolvedConfig, Section, option
+from rlframe.utils.field import Configurable, Field, Section, defaults_of, option
 from rlframe.utils.lazy import torch
 from rlframe.utils.schema import DICT, GENERATOR, NETWORK, TENSOR, check_state, part, part_of
 from rlframe.utils.seed import component_rng, drawing_weights, restore_generator
@@ -230,21 +230,18 @@ class Policy(Configurable):
 
     def create_model(self) -> torch.nn.Module:
         """Returns the network; called once, unless one was given. Overridden to add parts, such as a further head."""
-        cfg = self._cfg.model
-        name, given = cfg.type or self.default_model(), self.model_kwargs()
-        kind = MODEL_REGISTRY.get_cls({'type': name, 'import_names': cfg.import_names})
-        try:
-            inspect.signature(kind).bind(**given)
-        except TypeError as error:
-            message = f'{type(self).__name__} cannot use the network {name!r}: {error}'
-            raise ConfigError(message, where='policy.model.type') from error
-        return kind(**given)
+        kind, name = MODEL_REGISTRY.get_cls(self._network), self._network['type']
+        network: torch.nn.Module = create_network(kind, self.model_kwargs(), type(self).__name__, name)
+        return network
+
+    @property
+    def _network(self) -> dict[str, Any]:
+        return {**self._cfg.model, 'type': self._cfg.model.type or self.default_model()}
 
     def model_kwargs(self) -> dict[str, Any]:
         """Returns the arguments of the network's constructor: the ``model`` section and the spec."""
-        options = network_options(self._cfg.model)
-        named = {self.network_arguments.get(name, name): value for name, value in options.items()}
-        return {name: value for name, value in named.items() if name is not None} | {'spec': self.spec}
+        kind, fields = MODEL_REGISTRY.get_cls(self._network), self.config_fields()['model']
+        return network_options(self._cfg.model, fields, kind, self.network_arguments) | {'spec': self.spec}
 
     def init_learn(self) -> None:
         """Makes what only learning needs: optimizers, target networks; called once, with the network in place."""
@@ -377,16 +374,16 @@ class Policy(Configurable):
         return self.spec.action_space
 
     @classmethod
+    def network_fields(cls, kind: Any) -> dict[str, Any]:
+        """Returns the options of the section ``model`` for a network of the user, whose own defaults have precedence."""
+        return own_fields(cls.config_fields()['model'], kind)
+
+    @classmethod
     def resolve_config(cls, cfg: Mapping[str, Any] | None) -> EasyDict:
-        """Completes a user's options with the defaults; the section ``model`` of an own network has the options of that."""
-        model = cfg.get('model') if isinstance(cfg, Mapping) and not isinstance(cfg, ResolvedConfig) else None
-        name = model.get('type') if isinstance(model, Mapping) else None
-        if cfg is None or model is None or name is None or MODEL_REGISTRY.is_builtin(name):
-            return super().resolve_config(cfg)
-        kind: Any = MODEL_REGISTRY.get_cls(model)
-        own = kind.resolve_config(model) if hasattr(kind, 'resolve_config') else model
-        resolved = super().resolve_config({key: value for key, value in cfg.items() if key != 'model'})
-        resolved.model = {'import_names': [], **own, **{'type': name}}
+        rest, model = without_own_model(cfg)
+        resolved = super().resolve_config(rest)
+        if model is not None:
+            resolved.model = {**defaults_of(cls.network_fields(MODEL_REGISTRY.get_cls(model))), **model}
         return resolved
 
     @classmethod
@@ -449,7 +446,7 @@ class Policy(Configurable):
         """Returns a collect face that acts by ``forward``."""
         normalizer = self._normalizer
         return CollectMode(
-            by_env(normalizer.acting(self._obeying(forward)), self.spec),
+            by_env(normalizer.acting(obeying(forward, self)), self.spec),
             normalizer.recording(self.process_transition),
             normalizer.sampling(self.get_train_sample),
             normalizer.forgetting(self.reset_collect),
@@ -459,20 +456,11 @@ class Policy(Configurable):
             self._load_model,
         )
 
-    def _obeying(self, forward: Forward) -> Forward:
-        """Returns a ``forward`` that raises an error if a policy of the user takes forbidden actions."""
-        return partial(self._act_allowed, forward) if self._has_mask and not is_own(self) else forward
-
-    def _act_allowed(self, forward: Forward, obs: Array, env_id: IntArray, **settings: Any) -> Batch:
-        output = forward(obs, env_id, **settings)
-        check_allowed(output['action'], obs, self.spec.action_space, type(self).__name__)
-        return output
-
     @property
     def eval_mode(self) -> EvalMode:
         """The functions that act as well as the policy can."""
         return EvalMode(
-            by_env(self._normalizer.acting(self._obeying(self.forward_eval)), self.spec),
+            by_env(self._normalizer.acting(obeying(self.forward_eval, self)), self.spec),
             self.reset_eval,
             self.get_attribute,
             self.set_attribute,
@@ -607,8 +595,3 @@ class Policy(Configurable):
     def __repr__(self) -> str:
         size = sum(parameter.numel() for parameter in self.model.parameters())
         return f'{type(self).__name__}({size} parameters, device {self.device})\n{self.model!r}'
-
-
-def is_own(part: object) -> bool:
-    """Whether a policy or a network is one of rlframe."""
-    return type(part).__module__.startswith('rlframe.')

@@ -76,10 +76,7 @@ class QACPolicy(Policy):
         return (output[0] if isinstance(output, tuple) else output), size
 
     def model_kwargs(self) -> dict[str, Any]:
-        kwargs = super().model_kwargs()
-        if kwargs.get('quantiles') == 1:  # networks of users may know none
-            del kwargs['quantiles']
-        return kwargs | {'critic_num': critic_num(self._cfg.model), 'actor': self.actor_kind}
+        return super().model_kwargs() | {'critic_num': critic_num(self._cfg.model), 'actor': self.actor_kind}
 
     @classmethod
     def check_config(cls, cfg: EasyDict) -> list[ConfigError]:

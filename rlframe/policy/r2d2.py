@@ -79,12 +79,6 @@ class R2D2Policy(QPolicy):
     def default_model(self) -> str:
         return 'recurrent_q_net'
 
-    def model_kwargs(self) -> dict[str, Any]:
-        kwargs = super().model_kwargs()
-        if kwargs['core'] == 'lstm':
-            del kwargs['core']  # networks of users may know no other
-        return kwargs
-
     def init_learn(self) -> None:
         super().init_learn()
         self._burn_in = self._cfg.learn.burn_in

@@ -20,12 +20,15 @@ import pytest
 import torch
 from checked_names import names_of
 from exported import WideEnv, as_eval_builds_it, observations, same, trained
+from policies import acting_policies
 
 import rlframe
+from rlframe.envs.gym_env import GymEnvFactory
 from rlframe.errors import IncompatibleError
 from rlframe.export import export_policy
 from rlframe.export.function import action_function
-from rlframe.registry import POLICY_REGISTRY
+from rlframe.policy import create_policy
+from rlframe.registry import MODEL_REGISTRY, POLICY_REGISTRY
 
 ROOT = Path(__file__).parents[2]
 KINDS = {
@@ -73,6 +76,28 @@ def test_the_same_actions_as_in_an_evaluation(run: Path) -> None:
     assert loaded.action_space.contains(
         action if isinstance(action, dict | tuple | np.ndarray) else int(action)
     )
+
+
+@pytest.mark.parametrize(
+    'case', [case for case in FIRST if case.split()[0] in (*acting_policies(), 'c51', 'iqn')]
+)
+def test_a_network_of_the_user_needs_no_options_and_keeps_its_own(case: str, cwd: Path) -> None:
+    policy, kind = case.split()
+    env = dict(env_id=WideEnv, kwargs=dict(action=kind))
+    base: Any = type(create_policy({'type': policy, 'cuda': False}, GymEnvFactory(env).spec).model)
+
+    class Own(base):  # type: ignore[misc]
+        def __init__(self, own_size: int = 3, **options: Any) -> None:
+            super().__init__(**options)
+            self.own = torch.nn.Linear(own_size, 1)
+
+    MODEL_REGISTRY.register('own_network', Own, force_overwrite=True)
+    run = trained(policy, env, dict(model=dict(type='own_network', own_size=5)))
+    export_policy(run)
+    loaded = rlframe.load(run.parents[1])
+    assert loaded.policy.model.own.in_features == 5
+    obs = observations(loaded.observation_space, 5)
+    same(loaded.act(obs), as_eval_builds_it(run).eval_mode.forward(obs, np.arange(5))['action'])
 
 
 @pytest.mark.parametrize('run', CASES, indirect=True)

@@ -16,7 +16,7 @@ from rlframe.config import compile_config
 from rlframe.config.reader import read_config
 from rlframe.errors import ConfigError, ConfigErrors
 from rlframe.pipeline import build
-from rlframe.utils.serialize import components_of_script, to_bytes
+from rlframe.utils.serialize import to_child
 
 INFERENCE, COLLECTOR = 'policy.collect.inference', 'policy.collect.collector'
 CENTRAL = ('collector.backend=ray', 'collector.num_collectors=2', 'policy.collect.inference=central')
@@ -60,7 +60,7 @@ class Server(InferenceActor):
             *config_pair(policy, collect=dict(inference='central', n_sample=48), collector=own)
         )
         make = MakeServed(cfg, build.make_factory(cfg).spec)
-        super().__init__(to_bytes(make, 'make'), components_of_script(), 0, 0, ())
+        super().__init__(to_child(make, 'make'), 0, 0, ())
         self.passes: list[int] = []
         self.launch()
         self.policy = self._parts.policy

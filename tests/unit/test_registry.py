@@ -15,7 +15,8 @@ import rlframe.envs
 import rlframe.policy
 import rlframe.registry
 import rlframe.worker
-from rlframe.errors import ConfigError, RegistryError
+from rlframe.config.trust import check_trust
+from rlframe.errors import ConfigError, RegistryError, UnsafeCheckpointError
 from rlframe.parallel.roles import Launcher
 from rlframe.parallel.transport.base import Transport
 from rlframe.registry import REGISTRIES, Registry, import_modules, nearest
@@ -201,3 +202,28 @@ def test_a_name_in_another_case_is_found_if_it_is_the_only_one() -> None:
         'x',
     ]
     assert nearest('PPO', ['ppo', 'sac']) == " Did you mean 'ppo'?"
+
+
+def test_module_and_class_name_a_policy_or_a_network_and_nothing_else(
+    cwd: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (cwd / 'named_by_path.py').write_text('class Mine: ...\n')
+    monkeypatch.syspath_prepend(cwd)
+    for kind, registry in REGISTRIES.items():
+        if kind in ('policy', 'model'):
+            assert registry.get('named_by_path:Mine').__name__ == 'Mine'
+            with pytest.raises(
+                ConfigError, match=r"cannot import 'named_by_path:Min': .*Did you mean 'Mine'\?"
+            ):
+                registry.get('named_by_path:Min')
+            continue
+        with pytest.raises(RegistryError, match='unknown'):
+            registry.get('named_by_path:Mine')
+
+
+def test_a_foreign_config_names_no_module_and_class_unless_it_is_trusted(cwd: Path) -> None:
+    for key in ('policy', 'model'):
+        main = {'policy': {'model': {'type': 'not_there:Mine'}}} if key == 'model' else {}
+        create = {'policy': {'type': 'dqn' if key == 'model' else 'not_there:Mine'}}
+        with pytest.raises(UnsafeCheckpointError, match=r"type='not_there:Mine' \(code\)"):
+            check_trust({'main_config': main, 'create_config': create}, 'here', trust=False)

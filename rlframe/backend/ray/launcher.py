@@ -12,9 +12,9 @@ from rlframe.backend.ray.session import FREE_SECONDS, RaySession, actor_resource
 from rlframe.errors import ResourceError
 from rlframe.parallel.roles import Launched, Launcher, make_worker
 from rlframe.parallel.transport.answering import Server
-from rlframe.registry import LAUNCHER_REGISTRY, REGISTRIES
+from rlframe.registry import LAUNCHER_REGISTRY
 from rlframe.utils.lazy import LazyModule
-from rlframe.utils.serialize import components_of_script, to_bytes
+from rlframe.utils.serialize import to_child
 
 if TYPE_CHECKING:
     from rlframe.config.schema import ExperimentConfig
@@ -118,7 +118,6 @@ class ActorLauncher(Launcher):
         self._session = connect()
         try:
             self._options = _reserved(self._session, cfg)
-            self._components = ray.put(components_of_script(REGISTRIES))
         except BaseException:
             self._session.close()
             raise
@@ -131,12 +130,11 @@ class ActorLauncher(Launcher):
             return make_worker(*given)
 
         actor = self._remote.options(max_concurrency=THREADS, max_restarts=0, **self._options[role])
-        started = actor.remote(to_bytes(make, 'config'), self._components, 0, 0, list(sys.path))
+        started = actor.remote(to_child(make, 'config'), 0, 0, list(sys.path))
         return LaunchedActor(role, name, started)
 
     def close(self) -> None:
         """Gives the resources back; may be called twice."""
-        self._components = None
         self._session.close()
 
     def _config_of(self, role: str) -> ExperimentConfig:

@@ -29,7 +29,7 @@ from rlframe.backend.ray.options import remote_config_of
 from rlframe.backend.ray.session import actor_resources, cause_of, connect
 from rlframe.data.timestep import Array
 from rlframe.errors import ActorLostError
-from rlframe.utils.serialize import components_of_script, to_bytes
+from rlframe.utils.serialize import ACTING, to_child
 
 logger = logging.getLogger('rlframe.ray')
 
@@ -94,7 +94,7 @@ class ActorPool(Pool):
         # time and text of each loss within ``restart_window``
         self._losses: deque[tuple[float, str]] = deque()
         self._numbers = itertools.count()
-        self._given: tuple[Any, ...] = ()  # ``make`` and its components, pickled
+        self._given: Any = None  # ``make``, pickled
         self._closed = False
         self._session = connect(cfg['ray_init_config'], self.key('ray_init_config'))
         self._remote: Any = ray.remote(kind)
@@ -150,8 +150,7 @@ class ActorPool(Pool):
 
     def _start(self, options: Mapping[int, Mapping[str, Any]]) -> None:
         self.slots |= {rank: Slot(rank, own) for rank, own in options.items()}
-        given = to_bytes(self.make, 'make'), components_of_script()
-        self._given = tuple(map(self._stored, given))
+        self._given = self._stored(to_child(self.make, 'make', ACTING))
         for rank in options:
             self._create(self.slots[rank])
         while any(self.slots[rank].facts is None for rank in options):
@@ -309,7 +308,7 @@ class ActorPool(Pool):
     def _create(self, slot: Slot) -> None:
         options = {**slot.options, **self._lifetime}
         path = [os.path.abspath(place) for place in sys.path]  # actors start in another folder
-        slot.actor = self._remote.options(**options).remote(*self._given, slot.rank, slot.incarnation, path)
+        slot.actor = self._remote.options(**options).remote(self._given, slot.rank, slot.incarnation, path)
         seconds = self._cfg['start_timeout']
         slot.calls.insert(0, Call(next(self._numbers), slot.rank, 'launch', (), seconds))
         for call in slot.calls:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rlframe.data.observation import ACTION_MASK, check_action_bounds, mask_parts
-from rlframe.data.timestep import Array, BoolArray, EnvSpec, FloatArray, IntArray
+from rlframe.data.faces import Forward
+from rlframe.data.observation import ACTION_MASK, check_action_bounds, has_mask, mask_parts
+from rlframe.data.timestep import Array, Batch, BoolArray, EnvSpec, FloatArray, IntArray
 from rlframe.errors import ActionMaskError, IncompatibleError
 from rlframe.policy.parts.sequences import clear, grown
 from rlframe.utils.lazy import torch
@@ -166,12 +168,24 @@ def masked(value: torch.Tensor, mask: torch.Tensor | None, fill: float = -float(
     return value.masked_fill(forbidden, fill)
 
 
-def check_allowed(action: Array, obs: Array, space: Any, policy: str) -> None:
-    """Checks actions of a policy of the user, [n, ...], as its own methods may overlook the masks of observations.
+def obeying(forward: Forward, policy: Any) -> Forward:
+    """Returns a ``forward`` that raises an error if a policy of the user takes actions that a mask forbids."""
+    is_checked = has_mask(policy.spec.observation_space) and not is_own(policy)
+    return partial(_obey, forward, policy) if is_checked else forward
 
-    Raises:
-        ActionMaskError: If an action is forbidden; with the way to obey masks.
-    """
+
+def is_own(part: object) -> bool:
+    """Whether a policy or a network is one of rlframe."""
+    return type(part).__module__.startswith('rlframe.')
+
+
+def _obey(forward: Forward, policy: Any, obs: Array, env_id: IntArray, **settings: Any) -> Batch:
+    output: Batch = forward(obs, env_id, **settings)
+    _check_allowed(output['action'], obs, policy.spec.action_space, type(policy).__name__)
+    return output
+
+
+def _check_allowed(action: Array, obs: Array, space: Any, policy: str) -> None:
     counts, mask = mask_parts(space), mask_of(obs)
     is_whole = hasattr(space, 'is_class')  # a Composite, whose other parts have no masks
     chosen = action[:, space.is_class] - space.first_class if is_whole else action - np.asarray(space.start)

@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping
 from functools import partial, reduce
 from typing import Any, Literal, TypeAlias
 
-from rlframe.data.observation import NamedEncoder
 from rlframe.errors import ConfigError
 from rlframe.utils.field import Field, Section, option
 
@@ -221,24 +220,6 @@ class ImageModel(ModelConfig):
         'auto',
         doc="place of the channels of images: 'hwc', 'chw' or 'auto', the smaller one of the first and the last axis",
     )
-
-
-SWITCHES = 'core', 'norm', 'dropout', 'weight_norm', 'residual_blocks', 'n_atom', 'critic_hidden_size_list'
-"""Options of a section ``model`` that are arguments of a network only if they are set: networks of users may know none."""
-
-
-def network_options(model: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the arguments of a network's constructor in a ``model`` section."""
-    used = ('type', 'import_names', 'obs_shape', 'action_shape', 'encoder', 'encoder_width')
-    options = {name: value for name, value in model.items() if name not in used}
-    if options.get('core', '') is None:
-        del options['core_hidden_size']
-    options = {
-        name: value for name, value in options.items() if value not in (None, 0) or name not in SWITCHES
-    }
-    if (name := model.get('encoder', 'auto')) != 'auto':
-        options['conv_layers'] = NamedEncoder(name, model['encoder_width'])
-    return options
 
 
 def refused(cfg: Mapping[str, Any], where: str, message: str, expected: str) -> ConfigError:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import logging
 import math
 import numbers
@@ -14,7 +13,7 @@ from easydict import EasyDict
 
 from rlframe.data import Array, Batch, FloatArray, IntArray
 from rlframe.errors import BufferUnderflowError, ConfigError
-from rlframe.registry import BUFFER_REGISTRY
+from rlframe.registry import BUFFER_REGISTRY, named_object
 from rlframe.utils.field import Section, option
 from rlframe.worker.replay_buffer.buffer import (
     AnyStorage,
@@ -365,14 +364,7 @@ def _function(value: Any) -> Callable[[int], Any] | None:
     Raises:
         ConfigError: If a name is unknown.
     """
+    if isinstance(value, str):
+        value = named_object(value, f'policy.other.replay_buffer.{KEY}')
     function: Callable[[int], Any] | None = value
-    if not isinstance(value, str):
-        return function
-    module, _, name = value.partition(':')
-    try:
-        function = getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError) as error:
-        raise ConfigError(
-            f'there is no function {value!r}: {error}', where=f'policy.other.replay_buffer.{KEY}'
-        ) from error
     return function

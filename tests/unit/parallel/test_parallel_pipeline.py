@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 import sys
 import threading
 from pathlib import Path
@@ -15,8 +16,7 @@ from rlframe.config.schema import ExperimentConfig
 from rlframe.errors import CheckpointMismatchError, ConfigError, RunWarning, WorkerLostError
 from rlframe.parallel.comm_worker import CommWorker
 from rlframe.parallel.pipeline import ParallelPipeline
-from rlframe.parallel.roles import PAUSE, Crew, Launched, Launcher, make_worker
-from rlframe.parallel.transport.answering import InProcessServer
+from rlframe.parallel.roles import PAUSE, Crew, Launched, Launcher
 from rlframe.pipeline import parallel_pipeline
 from rlframe.pipeline.resume import resume
 from rlframe.pipeline.serial import SerialPipeline
@@ -122,14 +122,16 @@ def test_a_checkpoint_of_the_other_mode_is_refused(cwd: Path) -> None:
         parallel_pipeline(None, resume_from=pipeline.folder)
 
 
-def test_workers_import_the_modules_of_the_config(cwd: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_config_that_is_received_has_its_modules_imported(
+    cwd: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(sys.modules, 'parts_of_a_user', None)
     del sys.modules['parts_of_a_user']
     monkeypatch.syspath_prepend(cwd)
     (cwd / 'parts_of_a_user.py').touch()
     cfg = compiled()
     cfg.import_names = ['parts_of_a_user']
-    make_worker(cfg, 'learner', 'l', transport=InProcessServer().connect())
+    pickle.loads(pickle.dumps(cfg))
     assert 'parts_of_a_user' in sys.modules
 
 
