@@ -125,8 +125,14 @@ def test_token_in_the_address_is_printed_nowhere(address: str, capfd: pytest.Cap
 
 def test_printed_commands_of_workers_have_no_token(run: ParallelPipeline) -> None:
     overrides = ['seed=3', f'parallel.coordinator.transport.token={SECRET}']
-    lines = _commands(run, argparse.Namespace(config=Path('c.py'), overrides=overrides))
-    assert len(lines) == 2 and all('seed=3' in line and SECRET not in line for line in lines)
+    no_env = dict(env=None, policy=None, env_step=None)
+    lines = _commands(run, argparse.Namespace(config=Path('c.py'), overrides=overrides, **no_env))
+    assert len(lines) == 2 and all('-c c.py' in line and 'seed=3' in line for line in lines)
+    assert not any(SECRET in line for line in lines)
+    of_env = argparse.Namespace(config=None, overrides=[], env='CartPole-v1', policy='dqn', env_step=900)
+    assert all(
+        '--env CartPole-v1 --policy dqn --env-step 900 --join' in line for line in _commands(run, of_env)
+    )
 
 
 @pytest.mark.parametrize('role', ['collector', 'learner'])
@@ -166,14 +172,6 @@ def test_coordinator_without_a_token(cwd: Path, capsys: pytest.CaptureFixture[st
     )
     refused(capsys, ['-m', 'coordinator', '-c', 'c.py'], *says)
     assert [path.name for path in cwd.iterdir()] == ['c.py']
-
-
-@pytest.mark.parametrize('mode', ['parallel', 'coordinator', 'collector', 'learner'])
-def test_config_without_the_sections_of_its_role(mode: str, capsys: pytest.CaptureFixture[str]) -> None:
-    says = ('ConfigError', "comm_collector=dict(type='flask_fs')", "comm_learner=dict(type='flask_fs')")
-    lacking = {name: value for name, value in CREATE.items() if not name.startswith('comm')}
-    Path('c.py').write_text(f'main_config = {MAIN!r}\ncreate_config = {lacking!r}\n')
-    refused(capsys, ['-m', mode, '-c', 'c.py'], *says)
 
 
 @pytest.mark.parametrize(

@@ -37,8 +37,8 @@ from rlframe.config.rules import cross_errors, cross_warnings, parallel_errors
 from rlframe.config.schema import (
     ALIASES,
     ALL_COMPONENTS,
-    COMM_SECTIONS,
     COMPONENTS,
+    PARALLEL,
     SECTIONS,
     Tree,
 )
@@ -106,7 +106,7 @@ def compile_config(  # noqa: PLR0913  # DI-engine's users call it with create_cf
         save_cfg: Has no effect: a run writes its ``total_config.py`` itself; accepted for scripts of DI-engine.
         env: Has no effect: ``env.env_id`` and ``create_config`` name the env; accepted for scripts of DI-engine.
         renew_dir: Has no effect: a run never overwrites the folder of another; accepted for scripts of DI-engine.
-        parallel: Whether the config has to be one of parallel mode. A DI-engine config with sections of its parallel mode
+        parallel: Whether to train in parallel mode, whatever the config names. A DI-engine config with sections of its parallel mode
             is translated to rlframe's parallel mode then, and to Ray actors otherwise.
 
     Returns:
@@ -121,7 +121,7 @@ def compile_config(  # noqa: PLR0913  # DI-engine's users call it with create_cf
     overrides = _with_full_keys(main_config, create_config, overrides)
     tree, errors = user_tree(main_config, create_config, overrides, given)
     if parallel and not is_parallel(tree):
-        raise _not_parallel()
+        tree[PARALLEL] = {}
     errors += [_withheld(key) for key in redacted_keys(tree)]
     if overrides and not errors:
         before, _ = user_tree(main_config, create_config)
@@ -219,15 +219,6 @@ def _translated(
         return main_config, create_config, []
     main, create, changes = from_ding(main_config, create_config, overrides, parallel)
     return main, create, [summary(changes)]
-
-
-def _not_parallel() -> ConfigError:
-    """Returns the error for a config that has no sections of parallel mode."""
-    return ConfigError(
-        'this config has no sections comm_collector and comm_learner, which parallel mode needs',
-        where='create_config',
-        remedy=f"Add to it: {COMM_SECTIONS}; and commander=dict(type='solo') if another one is named.",
-    )
 
 
 def _withheld(key: str) -> ConfigError:

@@ -12,7 +12,6 @@ from rlframe.config.schema import (
     ALIASES,
     ALL_COMPONENTS,
     BACKENDS,
-    COMM_SECTIONS,
     COMPONENTS,
     EVERY_RUN,
     HOOKS,
@@ -259,9 +258,9 @@ def _no_type(part: Component, name: Any) -> ConfigError:
     where, names = f'{part.key}.type', f'one of {part.registry.names()}'
     if name is not None:
         return ConfigError('bad value', where=where, got=name, expected=names)
-    example = f", such as {part.name}=dict(type='flask_fs')" if part.path[0] == PARALLEL else ''
-    remedy = f'In create_config.{part.name}: {names}{example}.'
-    return ConfigError('a required key is missing', where=where, remedy=remedy)
+    return ConfigError(
+        'a required key is missing', where=where, remedy=f'In create_config.{part.name}: {names}.'
+    )
 
 
 def _other_mode(part: Component, name: str) -> str:
@@ -269,7 +268,9 @@ def _other_mode(part: Component, name: str) -> str:
     if part.registry is PARALLEL_COMMANDER_REGISTRY and name in COMMANDER_REGISTRY:
         return f'{name!r} is a commander of serial mode, and this config has the section {PARALLEL!r}.'
     if part.registry is COMMANDER_REGISTRY and name in PARALLEL_COMMANDER_REGISTRY:
-        return f'{name!r} is a commander of parallel mode. Add to create_config: {COMM_SECTIONS}.'
+        return (
+            f'{name!r} is a commander of parallel mode: train with -m parallel, in Python with parallel=True.'
+        )
     return ''
 
 

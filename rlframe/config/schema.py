@@ -62,8 +62,8 @@ PARALLEL = 'parallel'
 """Section that only configs of parallel mode have."""
 
 PARALLEL_ONLY = (
-    Component('comm_collector', (PARALLEL, 'comm_collector'), None, may_change=True),
-    Component('comm_learner', (PARALLEL, 'comm_learner'), None, may_change=True),
+    Component('comm_collector', (PARALLEL, 'comm_collector'), 'flask_fs', may_change=True),
+    Component('comm_learner', (PARALLEL, 'comm_learner'), 'flask_fs', may_change=True),
     Component('parallel_collector', (PARALLEL, 'collector'), 'zergling'),
 )
 """Sections of ``create_config`` that parallel mode adds."""
@@ -195,9 +195,6 @@ IMPORT_NAMES = Field(
     check=lambda names: '' if is_list_of_names(names) else 'a list of module names',
     reaches='code',
 )
-
-COMM_SECTIONS = "comm_collector=dict(type='flask_fs'), comm_learner=dict(type='flask_fs')"
-"""What makes a config one of parallel mode."""
 
 HOOKS = 'hooks'
 """Section of the hooks of a run, with a section for each."""

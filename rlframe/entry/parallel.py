@@ -49,12 +49,13 @@ def workers_text(pipeline: ParallelPipeline, args: Args) -> str:
 
 def _commands(pipeline: ParallelPipeline, args: Args) -> list[str]:
     """Returns the command that starts a worker of each role."""
-    config = shlex.quote(str(args.config)) if args.config else 'CONFIG'
+    flags = {'-c': args.config, '--env': args.env, '--policy': args.policy, '--env-step': args.env_step}
+    source = ' '.join(f'{flag} {shlex.quote(str(given))}' for flag, given in flags.items() if given)
     pairs = [word.partition('=')[::2] for word in args.overrides]
     words = [f'{key}={redacted({key: value})[key]}' for key, value in pairs]
     rest = ''.join(f' {shlex.quote(word)}' for word in words)
     return [
-        f'{role}: python -m rlframe.entry -m {role} -c {config} --join {pipeline.coordinator.server.address}{rest}'
+        f'{role}: python -m rlframe.entry -m {role} {source or "-c CONFIG"} --join {pipeline.coordinator.server.address}{rest}'
         for role in WORKERS
     ]
 

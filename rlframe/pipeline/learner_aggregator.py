@@ -116,7 +116,8 @@ class LearnerAggregator:
                 data = to_child(given, 'config', ACTING)
                 self._children = [self._started(rank, size, data) for rank in range(1, size)]
                 self._wait_until_ready()
-            self._ranks, self._sent = Ranks(0, size, self._store, device, self._goes_on), -1
+            with self._watched():
+                self._ranks, self._sent = Ranks(0, size, self._store, device, self._goes_on), -1
         except BaseException:
             self.close()
             raise
@@ -131,7 +132,7 @@ class LearnerAggregator:
         while not all(_sign(self._store, rank).exists() for rank in range(1, len(self._children) + 1)):
             if ends := self._ends():
                 raise WorkerLostError(
-                    f'it was not started: {ends}',
+                    f'it was not started: {ends}{self._after_restarts}',
                     where='policy.learn.num_learners',
                     remedy='The log of the run has what it printed.',
                 )
@@ -161,8 +162,7 @@ class LearnerAggregator:
         self._forward, own = task.forward, self.policy.get_setting_learn
 
         def forward(data: Batch, **settings: Any) -> Any:
-            if self._ranks is None:
-                self.start()
+            self._start_again()
             with self._watched():
                 try:
                     self.deal_with_get_data((data, settings))
@@ -178,6 +178,16 @@ class LearnerAggregator:
 
         self.policy.get_setting_learn = get_setting_learn  # type: ignore[method-assign]  # schedules move there, too
         return task._replace(forward=forward)
+
+    def _start_again(self) -> None:
+        """Starts the others if they were lost; a loss while they start counts like any other."""
+        while self._ranks is None:
+            try:
+                self.start()
+            except WorkerLostError as error:
+                if self.restarts >= self._most:
+                    raise
+                self._count(error.message)
 
     def deal_with_get_data(self, task: tuple[Batch, Mapping[str, Any]]) -> None:
         """Sends the others what an update depends on: its data and arguments, and the policy's state if it was loaded."""
@@ -236,10 +246,17 @@ class LearnerAggregator:
         """Whether this learner makes the running updates alone, after another one was lost; the next ones are shared again."""
         if self.restarts >= self._most or not (loss := self._loss(error)):
             return False
-        self.restarts += 1
-        logger.warning('%s; all but the first are started again (%d of %d)', loss, self.restarts, self._most)
+        self._count(loss)
         self.close()
         return True
+
+    def _count(self, loss: str) -> None:
+        self.restarts += 1
+        logger.warning('%s; all but the first are started again (%d of %d)', loss, self.restarts, self._most)
+
+    @property
+    def _after_restarts(self) -> str:
+        return f', after {self.restarts} restarts' if self.restarts else ''
 
     @contextlib.contextmanager
     def _watched(self) -> Iterator[None]:
@@ -250,7 +267,7 @@ class LearnerAggregator:
             if not (loss := self._loss(error)):
                 raise
             raise WorkerLostError(
-                loss if not self.restarts else f'{loss}, after {self.restarts} restarts',
+                f'{loss}{self._after_restarts}',
                 where='policy.learn.max_learner_restarts',
                 remedy='Resume the run: its last checkpoint has the state of all learners.',
             ) from error
@@ -291,6 +308,8 @@ def follow(cfg: ExperimentConfig, spec: EnvSpec, model: Any, rank: int, size: in
     build.prepare(cfg)
     policy = build.make_policy(cfg, spec, model, ('learn',))
     if store:
+        import torch.distributed  # noqa: F401  # it takes seconds, and then all connect at once
+
         _sign(store, rank).touch()
     ranks, forward = Ranks(rank, size, store, policy.device), policy.learn_mode.forward
     ranks.attach(policy)

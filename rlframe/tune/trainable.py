@@ -155,14 +155,6 @@ class RLTrainable(Trainable):  # type: ignore[misc]  # Ray is untyped
             return PlacementGroupFactory([{'CPU': 1.0}])
         return PlacementGroupFactory(bundles_of(cfg, config.get('resources')), strategy='PACK')
 
-    @classmethod
-    def resource_help(cls, config: Mapping[str, Any]) -> str:
-        """Returns the keys that decide the resources of a trial."""
-        return (
-            'A trial takes `resources` ({"CPU": 1}, and a GPU where policy.device is CUDA), and for each of'
-            ' policy.collect.collector.num_collectors actors with backend="ray" what remote_configs says (1 CPU).'
-        )
-
 
 def _can_be_copied(error: Exception) -> bool:
     """Whether an exception and its causes can be copied intact; one with custom arguments may not be."""

@@ -7,6 +7,8 @@ import signal
 import subprocess
 import sys
 import tempfile
+from contextlib import nullcontext
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -122,6 +124,34 @@ def test_a_run_is_solved_though_its_learners_die_as_often_as_they_may(cwd: Path)
         children = list(group._children)
     assert all(child.ended is not None for child in children)
     assert fault_envs.children() == set()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('most', [3, 2])
+@pytest.mark.parametrize('moment', ['_started', '_wait_until_ready'])
+def test_a_learner_that_dies_while_it_starts_again_counts_and_is_started_again(
+    moment: str, most: int, cwd: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One dies before an update, and twice after it was launched, or when the first one is about to connect."""
+    original, left = getattr(LearnerAggregator, moment), [2]
+
+    def killed(group: LearnerAggregator, *given: Any) -> Any:
+        child = original(group, *given)
+        if group.restarts and left[0]:
+            left[0] -= 1
+            os.kill((child or group._children[0]).pid, signal.SIGKILL)
+        return child
+
+    monkeypatch.setattr(LearnerAggregator, moment, killed)
+    monkeypatch.setattr('rlframe.policy.parts.ranks.CONNECTING', timedelta(seconds=10))
+    words = (f'policy.learn.max_learner_restarts={most}', 'policy.learn.num_learners=2')
+    with SerialPipeline(compiled('cartpole_dqn', *words)) as pipeline:
+        pipeline.learner.register_hook(KillLearner(at=3))
+        error = 'learner 1 ended: killed by SIGKILL, after 2 restarts'
+        with nullcontext() if most == 3 else pytest.raises(WorkerLostError, match=error):
+            while pipeline.progress.train_iter < 9:
+                pipeline.step()
+        assert pipeline.learner.group.restarts == most
 
 
 @pytest.mark.slow

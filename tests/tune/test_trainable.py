@@ -188,8 +188,6 @@ def test_each_actor_has_a_bundle_and_the_learner_the_first() -> None:
     assert found.bundles == [{'CPU': 2.0, 'GPU': 1.0}, *[{'CPU': 0.5}] * 3, {'CPU': 1.0}]
     assert found.strategy == 'PACK'
     assert request({'config': 'nowhere'}).bundles == [{'CPU': 1.0}], 'the trial itself says what is wrong'
-    text = RLTrainable.resource_help(trial_config())
-    assert all(name in text for name in ('resources', 'num_collectors', 'remote_config'))
 
 
 def test_class_and_configs_can_be_copied_and_pickled() -> None:

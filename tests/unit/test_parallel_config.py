@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from rlframe.app.training import starting_config
 from rlframe.config import compile_config, config_data, read_config, shared_fingerprint, split_config
 from rlframe.config.components import set_path
 from rlframe.config.writer import total_config_text, write_total_config
@@ -84,12 +85,14 @@ def test_serial_config_has_nothing_of_parallel_mode() -> None:
     assert cfg.policy.other.commander.type == 'base'
 
 
-def test_parallel_mode_needs_its_sections() -> None:
-    main, create = {'env': {'env_id': 'CartPole-v1'}}, {'policy': {'type': 'dqn'}}
-    with pytest.raises(ConfigError, match='comm_collector and comm_learner') as caught:
-        compile_config(main, create, parallel=True)
-    assert "comm_collector=dict(type='flask_fs'), comm_learner=dict(type='flask_fs')" in caught.value.remedy
-    assert compile_config(*pair(), parallel=True) == compile_config(*pair())
+@pytest.mark.parametrize('given', [('CartPole-v1', 'dqn'), ('CartPole-v1', 'ppo'), pair(commander=None)])
+def test_parallel_mode_needs_no_section_of_its_own(given: Any) -> None:
+    main, create = starting_config(*given) if isinstance(given[0], str) else given
+    lacking = {name: section for name, section in create.items() if not name.startswith('comm')}
+    cfg = compile_config(main, lacking, parallel=True)
+    assert cfg.parallel.comm_collector.type == cfg.parallel.comm_learner.type == 'flask_fs'
+    assert cfg.policy.other.commander.type == 'solo' and cfg.parallel.collector_num == 2
+    assert cfg == compile_config(main, {**lacking, **COMM})
 
 
 @pytest.mark.parametrize(
@@ -99,7 +102,7 @@ def test_parallel_mode_needs_its_sections() -> None:
         (
             {'commander': {'type': 'solo'}, 'comm_collector': None, 'comm_learner': None},
             'policy.other.commander.type',
-            ['of parallel mode', "comm_collector=dict(type='flask_fs')"],
+            ['of parallel mode', '-m parallel'],
         ),
         (
             {'comm_learner': {'type': 'in_process'}},
@@ -112,7 +115,6 @@ def test_parallel_mode_needs_its_sections() -> None:
         ({'evaluator': {'type': 'metric', 'data': 'x.npz'}}, 'policy.eval.evaluator.type', ['-m serial']),
         ({'collector': {'backend': 'ray'}}, 'policy.collect.collector.backend', ["'local'"]),
         ({'collector': {'overlap': 1}}, 'policy.collect.collector.overlap', ['parallel mode', 'expected 0']),
-        ({'comm_learner': None}, 'parallel.comm_learner.type', ["comm_learner=dict(type='flask_fs')"]),
         ({'comm_collector': 'flask_fs'}, 'create_config.comm_collector', ["dict(type='...')"]),
     ],
 )

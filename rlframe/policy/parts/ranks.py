@@ -55,6 +55,8 @@ MAX_LEARNER_RESTARTS = Field(
 """Option ``learn.max_learner_restarts`` of every policy."""
 UNHEARD_OF = timedelta(days=1)
 """How long a rank may hear nothing, such as during an evaluation; one that ends is noticed at once."""
+CONNECTING = timedelta(minutes=1)
+"""How long ranks of one machine may take to connect: the end of one is not noticed then."""
 SHARED = ('critics',)
 """Inputs of an update that are not about rows of the batch."""
 
@@ -100,12 +102,14 @@ class Ranks:
         self.rank, self.size, self._goes_on = rank, size, goes_on
         self._detach: Callable[[], None] = lambda: None
         self._weight = 1.0  # of this rank's part of the running update
-        found: dict[str, Any] = {}
+        found: dict[str, Any] = {'timeout': UNHEARD_OF}
         if store:
             os.environ.setdefault('GLOO_SOCKET_IFNAME', 'lo')  # nobody else is to reach it
             found = {'store': dist.FileStore(store, size), 'rank': rank, 'world_size': size}
+            found['timeout'] = CONNECTING
         backend = 'gloo' if device.type == 'cpu' else 'cpu:gloo,cuda:nccl'
-        dist.init_process_group(backend, timeout=UNHEARD_OF, **found)
+        dist.init_process_group(backend, **found)
+        dist.distributed_c10d._set_pg_timeout(UNHEARD_OF)
 
     def attach(self, policy: Any) -> None:
         """Lets the updates of a policy be shared: each rank's ``update_tensors`` gets its rows, and all make the same steps."""
