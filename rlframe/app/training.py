@@ -310,7 +310,7 @@ def _dqn(facts: Facts) -> Settings:
     return dict(
         discount_factor=0.99,
         model=_encoder(facts, [128, 128]) | dict(dueling=False),
-        learn=dict(update_per_collect=4, batch_size=128, learning_rate=1e-3, target_update_freq=100),
+        learn=dict(update_per_collect=4, batch_size=128, learning_rate=1e-3, target_update_freq=20),
         collect=dict(n_sample=8),
         other=dict(
             eps=dict(type='linear', start=1.0, end=0.05, decay=max(facts.steps // 10, 1)),
