@@ -22,18 +22,14 @@ def reaches(score: float, goal: float) -> bool:
     return score >= goal or math.isclose(score, goal, rel_tol=ROUNDING, abs_tol=1e-12)
 
 
-NEVER = 'never'
-"""Value of ``stop_value`` with which no score ends training."""
-
-
 def stop_value_problem(value: Any) -> str:
     """Returns a description of valid stop values if this is none, else an empty string."""
-    return '' if value == NEVER or not isinstance(value, str) else f'a number, {NEVER!r} or None'
+    return "a number, 'never' or None" if isinstance(value, str) and value != 'never' else ''
 
 
 def goal_of(stop_value: Any) -> Any:
-    """Returns the score that a stop value stands for; None if no score ends training."""
-    return None if isinstance(stop_value, str) else stop_value
+    """Returns the score that ends training; None if ``stop_value`` is None or ``'never'``."""
+    return None if stop_value == 'never' else stop_value
 
 
 def exact_text(value: float) -> str:

@@ -345,7 +345,7 @@ def _dqn(facts: Facts) -> Settings:
     return dict(
         discount_factor=0.99,
         model=_encoder(facts, [128, 128]) | dict(dueling=False),
-        learn=dict(update_per_collect=4, batch_size=128, learning_rate=1e-3, target_update_freq=100),
+        learn=dict(update_per_collect=4, batch_size=128, learning_rate=1e-3, target_update_freq=20),
         collect=dict(n_sample=8),
         other=dict(
             eps=dict(type='linear', start=1.0, end=0.05, decay=max(facts.steps // 10, 1)),
@@ -391,12 +391,22 @@ def _actor_critic(facts: Facts) -> Settings:
     )
 
 
+def _sac_discrete(facts: Facts) -> Settings:
+    settings = _actor_critic(facts)
+    settings['model'] = _encoder(facts, [128, 128])
+    settings['learn'] |= dict(
+        update_per_collect=4, batch_size=128, learning_rate_actor=1e-3, target_theta=0.02
+    )
+    return settings
+
+
 FAMILIES: dict[str, Callable[[Facts], Settings]] = {
     'A2CPolicy': _a2c,
     'PPOPolicy': _ppo,
     'R2D2Policy': _r2d2,
     'PQNPolicy': _pqn,
     'QPolicy': _dqn,
+    'SACDiscretePolicy': _sac_discrete,
     'QACPolicy': _actor_critic,
 }
 """Settings of a policy class and of its subclasses, as far as they have none of their own."""

@@ -53,8 +53,8 @@ def parse(words: list[str]) -> argparse.Namespace:
     if stray or (rest and 'overrides' not in args):
         flags = [word.partition('=')[0] for word in stray if word.startswith('--')]
         hint = nearest(flags[0], re.findall(r'--[\w-]+', parser.format_help())) if flags else ''
-        name = flags[0].strip('-').replace('-', '_') if flags else ''
-        if name and not hint and 'overrides' in args:
+        if flags and not hint and 'overrides' in args:
+            name = flags[0].strip('-').replace('-', '_')
             hint = (
                 f' Options have no dashes: {name}=VALUE; rlframe explain {name} finds those with other names.'
             )

@@ -26,11 +26,9 @@ from rlframe.utils.synonyms import named
 
 
 def create_parallel_collector(cfg: Mapping[str, Any] | str, **kwargs: Any) -> BaseParallelCollector:
-    """Builds the parallel collector named by ``cfg.type``, by default ``zergling``.
+    """Builds the parallel collector named by ``cfg``, or by ``cfg.type``, by default ``zergling``.
 
-    Args:
-        cfg: Its options, or its name.
-        kwargs: Further arguments of its constructor, such as ``make_collector``; with a name, also options.
+    Further arguments are those of its constructor, such as ``make_collector``, and, with a name, options.
 
     Raises:
         RegistryError: If no parallel collector has that name; the closest one is named.
@@ -45,11 +43,9 @@ def get_parallel_collector_cls(cfg: Mapping[str, Any] | str) -> type[BaseParalle
 
 
 def create_comm_collector(cfg: Mapping[str, Any] | str, **kwargs: Any) -> BaseCommCollector:
-    """Builds the comm collector named by ``cfg.type`` or, as in DI-engine, ``cfg.comm_collector_type``.
+    """Builds the comm collector named by ``cfg``, by ``cfg.type`` or, as in DI-engine, by ``cfg.comm_collector_type``.
 
-    Args:
-        cfg: Its options, or its name.
-        kwargs: Further arguments of its constructor, such as ``collector`` and ``transport``; with a name, also options.
+    Further arguments are those of its constructor, such as ``collector`` and ``transport``, and, with a name, options.
 
     Raises:
         RegistryError: If no comm collector has that name; the closest one is named.
@@ -60,11 +56,9 @@ def create_comm_collector(cfg: Mapping[str, Any] | str, **kwargs: Any) -> BaseCo
 
 
 def create_comm_learner(cfg: Mapping[str, Any] | str, **kwargs: Any) -> BaseCommLearner:
-    """Builds the comm learner named by ``cfg.type`` or, as in DI-engine, ``cfg.comm_learner_type``.
+    """Builds the comm learner named by ``cfg``, by ``cfg.type`` or, as in DI-engine, by ``cfg.comm_learner_type``.
 
-    Args:
-        cfg: Its options, or its name.
-        kwargs: Further arguments of its constructor, such as ``make_learner`` and ``transport``; with a name, also options.
+    Further arguments are those of its constructor, such as ``make_learner`` and ``transport``, and, with a name, options.
 
     Raises:
         RegistryError: If no comm learner has that name; the closest one is named.

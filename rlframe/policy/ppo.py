@@ -20,7 +20,6 @@ from rlframe.policy.parts.memory import UNROLL_LEN, MemoryModel, sequence_batche
 from rlframe.policy.parts.normalize import RunningMoments
 from rlframe.policy.parts.optim import ADAM_EPS, OPTIMIZER, Optimizer
 from rlframe.policy.parts.options import (
-    CRITIC_HIDDEN_SIZES,
     DISCOUNT_FACTOR,
     EPOCH_PER_COLLECT,
     Schedule,
@@ -55,7 +54,6 @@ class PPOModel(MemoryModel):
     encoder_hidden_size_list: list[int] = option(
         [64, 64], unit='units', doc='widths of the hidden layers of actor and critic', check=check_widths
     )
-    critic_hidden_size_list: list[int] | None = option(CRITIC_HIDDEN_SIZES)
     activation: Literal['relu', 'tanh', 'gelu', 'silu'] = option('tanh', doc='nonlinearity')
     share_encoder: Literal[False, True, 'images'] = option(
         'images',

@@ -13,7 +13,6 @@ from rlframe.policy.c51 import check_atoms
 from rlframe.policy.dqn import TDConfig
 from rlframe.policy.parts.memory import BURN_IN, PRIORITY_ETA, MemoryModel
 from rlframe.policy.parts.options import (
-    CRITIC_HIDDEN_SIZES,
     UPDATE_PER_COLLECT,
     Schedule,
     check_widths,
@@ -30,7 +29,6 @@ class QACModel(MemoryModel):
     encoder_hidden_size_list: list[int] = option(
         [256, 256], unit='units', doc='widths of the hidden layers of actor and critics', check=check_widths
     )
-    critic_hidden_size_list: list[int] | None = option(CRITIC_HIDDEN_SIZES)
     twin_critic: bool = option(True, doc='whether to use two critics')
 
 

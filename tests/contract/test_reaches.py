@@ -53,6 +53,7 @@ REVIEWED = {
     'model.action_shape': SHAPE,
     'model.obs_shape': SHAPE,
     'model.conv_layers': SHAPE,
+    'model.critic_hidden_size_list': SHAPE,
     'model.encoder_hidden_size_list': SHAPE,
     'record': 'a list of bools',
     'monitor': 'nothing reads it',

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from rlframe.data.timestep import Array, Batch, FloatArray, IntArray
-from rlframe.policy.parts.options import ImageModel
+from rlframe.errors import ConfigError
+from rlframe.policy.parts.options import ImageModel, check_widths
 from rlframe.policy.parts.sequences import Rows, Sequences, clear, grown, take
 from rlframe.utils.field import Field, option
 from rlframe.utils.lazy import torch
@@ -40,9 +41,24 @@ BURN_IN = Field(
 """Option of a policy that learns from replayed sequences."""
 
 
-class MemoryModel(ImageModel):
-    """Section ``model`` of a policy that may have a memory."""
+def _of_critics_apart(_: type[Any], cfg: Any) -> ConfigError | None:
+    """Refuses widths of a critic whose hidden layers are the actor's."""
+    if cfg.model.get('share_encoder') is not True:
+        return None
+    message = 'actor and critic share all hidden layers (model.share_encoder=True)'
+    return ConfigError(message, expected="None, or model.share_encoder='images'")
 
+
+class MemoryModel(ImageModel):
+    """Section ``model`` of a policy with an actor and critics, which may have a memory."""
+
+    critic_hidden_size_list: list[int] | None = option(
+        None,
+        unit='units',
+        doc='widths of the hidden layers of critics; None: those of the actor',
+        check=check_widths,
+        rule=_of_critics_apart,
+    )
     core: Literal[None, 'gru', 'lstm'] = option(
         None,
         doc='recurrent core behind the hidden layers, a memory of the earlier steps of an episode; None: no memory',

@@ -154,22 +154,7 @@ def _with_a_name(policy: type[Any], cfg: Any) -> ConfigError | None:
     return ConfigError('the width is a factor of a named encoder', expected="1.0, or encoder='nature'")
 
 
-def _of_critics_apart(_: type[Any], cfg: Any) -> ConfigError | None:
-    """Refuses widths of a critic whose hidden layers are the actor's."""
-    if cfg.model.get('share_encoder') is not True:
-        return None
-    message = 'actor and critic share all hidden layers (model.share_encoder=True)'
-    return ConfigError(message, expected="None, or model.share_encoder='images'")
-
-
 HIDDEN_SIZES = Field([64, 64], unit='units', doc='widths of the hidden layers', check=check_widths)
-CRITIC_HIDDEN_SIZES = Field(
-    None,
-    unit='units',
-    doc='widths of the hidden layers of critics; None: those of the actor',
-    check=check_widths,
-    rule=_of_critics_apart,
-)
 INIT_FROM = Field(
     None,
     type=str,
