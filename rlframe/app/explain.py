@@ -262,10 +262,7 @@ def _full(option: Facts, width: int) -> list[str]:
     value = option['declared'][0]['default']
     is_plain = isinstance(value, bool | int | float) or (isinstance(value, str) and value.isidentifier())
     setting = f'{option["key"]}={value if is_plain else "VALUE"}'
-    return [
-        *lines,
-        *row('set it', f'rlframe train -c CONFIG {setting}', width),
-    ]
+    return [*lines, *row('set it', f'rlframe train -c CONFIG {setting}', width)]
 
 
 def _default(facts: Facts) -> str:

@@ -189,10 +189,7 @@ LONGEST = 18
 
 
 def scatter_panels(
-    columns: Mapping[str, Sequence[Any]],
-    scores: Sequence[float],
-    metric: str,
-    title: str,
+    columns: Mapping[str, Sequence[Any]], scores: Sequence[float], metric: str, title: str
 ) -> Figure:
     """Draws the trials of a search, the best one first: a panel for each option, with a point for each trial."""
     across = min(3, len(columns))

@@ -13,14 +13,7 @@ from rlframe.parallel.base_parallel_collector import BaseParallelCollector
 from rlframe.parallel.comm_worker import CommWorker
 from rlframe.parallel.held_weights import TaskAbandoned
 from rlframe.parallel.parallel_collectors import ZerglingParallelCollector
-from rlframe.parallel.transport.messages import (
-    AskWeights,
-    Collected,
-    Finished,
-    Taken,
-    Task,
-    Weights,
-)
+from rlframe.parallel.transport.messages import AskWeights, Collected, Finished, Taken, Task, Weights
 from rlframe.registry import COMM_COLLECTOR_REGISTRY
 from rlframe.run.machine import usable_cores
 from rlframe.utils.field import Configurable

@@ -15,11 +15,7 @@ from easydict import EasyDict
 
 from rlframe.data.faces import acting_of
 from rlframe.parallel.comm_worker import CLOSED, CommConfig, CommWorker
-from rlframe.parallel.held_weights import (
-    ACTING,
-    TaskAbandoned,
-    take_in,
-)
+from rlframe.parallel.held_weights import ACTING, TaskAbandoned, take_in
 from rlframe.parallel.transport.base import batches_of, split
 from rlframe.parallel.transport.messages import (
     CHECKPOINT,

@@ -16,13 +16,7 @@ from typing import Any
 from easydict import EasyDict
 
 from rlframe._version import __version__
-from rlframe.errors import (
-    ConfigError,
-    CoordinatorLostError,
-    MessageError,
-    RequestRefusedError,
-    RLFrameError,
-)
+from rlframe.errors import ConfigError, CoordinatorLostError, MessageError, RequestRefusedError, RLFrameError
 from rlframe.parallel.held_weights import TaskAbandoned
 from rlframe.parallel.transport.base import Transport
 from rlframe.parallel.transport.messages import (

@@ -201,11 +201,7 @@ class ParallelPipeline(HasGoal, CoordinatedRun):
         self.replay_buffer = cast('IBuffer | None', data.buffer)
         """Past transitions; None for an on-policy policy."""
         self.coordinator = Coordinator(
-            cfg,
-            commander=commander,
-            data=data,
-            run=self,
-            fingerprint=shared_fingerprint(cfg),
+            cfg, commander=commander, data=data, run=self, fingerprint=shared_fingerprint(cfg)
         )
         """Brings the workers together."""
         self.progress = self.coordinator.progress

@@ -75,11 +75,7 @@ class TrainingData:
     """
 
     def __init__(
-        self,
-        buffer: Any,
-        batch_size: int = 1,
-        update_per_collect: int = 1,
-        max_staleness: int | None = None,
+        self, buffer: Any, batch_size: int = 1, update_per_collect: int = 1, max_staleness: int | None = None
     ) -> None:
         self.buffer = buffer
         """The replay buffer, an ``IBuffer``, or None."""

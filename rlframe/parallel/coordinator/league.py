@@ -87,11 +87,7 @@ class Payoff:
 
     SCHEMA: Schema = {
         'pairs': schema.list_of(
-            {
-                'players': schema.list_of(TEXT, 2),
-                'record': schema.list_of(FINITE, 3),
-                'games': COUNT,
-            }
+            {'players': schema.list_of(TEXT, 2), 'record': schema.list_of(FINITE, 3), 'games': COUNT}
         )
     }
 

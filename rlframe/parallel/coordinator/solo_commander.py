@@ -348,11 +348,7 @@ class OneVsOneCommander(SoloCommander):
         return self.league.table()
 
     def state_dict(self) -> dict[str, Any]:
-        return {
-            **super().state_dict(),
-            'best_level': self._best_level,
-            'league': self.league.state_dict(),
-        }
+        return {**super().state_dict(), 'best_level': self._best_level, 'league': self.league.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         check_state(state, {'best_level': COUNT, 'league': League.SCHEMA})

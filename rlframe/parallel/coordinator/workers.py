@@ -124,7 +124,7 @@ class WorkerTable:
     SCHEMA: Schema = {
         'seats': schema.list_of(
             {'role': TEXT, 'name': TEXT, 'rank': COUNT, 'incarnation': COUNT, 'counted?': COUNT}
-        ),
+        )
     }
 
     def state_dict(self) -> dict[str, Any]:

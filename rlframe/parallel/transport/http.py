@@ -22,22 +22,9 @@ from urllib.parse import urlsplit
 import numpy as np
 
 from rlframe.data.timestep import Array
-from rlframe.errors import (
-    ConfigError,
-    MessageError,
-    PayloadError,
-    RequestRefusedError,
-)
+from rlframe.errors import ConfigError, MessageError, PayloadError, RequestRefusedError
 from rlframe.parallel.transport.answering import Server, refusal, said
-from rlframe.parallel.transport.base import (
-    PROTOCOL,
-    Envelope,
-    Handler,
-    Reply,
-    Transport,
-    decode,
-    encode,
-)
+from rlframe.parallel.transport.base import PROTOCOL, Envelope, Handler, Reply, Transport, decode, encode
 from rlframe.parallel.transport.messages import MAX_TEXT, Refused
 from rlframe.parallel.transport.payload import pack, unpack
 from rlframe.registry import TRANSPORT_REGISTRY

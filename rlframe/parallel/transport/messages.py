@@ -42,8 +42,7 @@ TaskKind = Annotated[str, Kind(f'one of {TASKS}', lambda v: v in TASKS)]
 SignedInt = Annotated[int, schema.INT]
 Numbers = Annotated[dict[str, float], schema.dict_of(Kind('a number', schema.NUMBER.fits))]
 Plain = Annotated[
-    Mapping[str, Any],
-    Kind('a dict of plain values', lambda v: isinstance(v, Mapping) and _is_plain(v)),
+    Mapping[str, Any], Kind('a dict of plain values', lambda v: isinstance(v, Mapping) and _is_plain(v))
 ]
 KIND_OF: Mapping[type, Kind] = {str: TEXT, int: COUNT, float: FINITE, bool: FLAG}
 """What is asked of a field with a plain type."""
