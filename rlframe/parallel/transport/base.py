@@ -84,34 +84,27 @@ class Envelope:
     """Lane of the request: the replies to all earlier ones on it have arrived, or nobody waits for them."""
 
 
-SEQ = Kind(f'an int in [0, {_MOST}]', lambda v: COUNT.fits(v) and v <= _MOST)
-LANE = Kind(f'an int below {MOST_AT_ONCE}', lambda v: COUNT.fits(v) and v < MOST_AT_ONCE)
+HEAD: Mapping[str, Schema] = {
+    'sender': MAYBE_NAME,
+    'seq': Kind(f'an int in [0, {_MOST}]', lambda v: COUNT.fits(v) and v <= _MOST),
+    'has_payload': FLAG,
+    'session': MAYBE_NAME,
+    'lane': Kind(f'an int below {MOST_AT_ONCE}', lambda v: COUNT.fits(v) and v < MOST_AT_ONCE),
+}
+"""Schemas of the fields of an ``Envelope``, but the message."""
 ENVELOPE: Mapping[str, Schema] = {
     'protocol': Kind(str(PROTOCOL), lambda v: v == PROTOCOL and not isinstance(v, bool)),
     'kind': Kind(f'one of {sorted(KINDS)}', lambda v: isinstance(v, str) and v in KINDS),
-    'sender': MAYBE_NAME,
-    'seq': SEQ,
-    'has_payload': FLAG,
-    'session': MAYBE_NAME,
-    'lane': LANE,
+    **HEAD,
     'fields': schema.DICT,
 }
 
 
 def encode(envelope: Envelope) -> dict[str, Any]:
     """Returns an envelope and its message as plain JSON values."""
-    message = envelope.message
-    fields = {field.name: getattr(message, field.name) for field in dataclasses.fields(message)}
-    return {
-        'protocol': PROTOCOL,
-        'kind': type(message).__name__,
-        'sender': envelope.sender,
-        'seq': envelope.seq,
-        'has_payload': envelope.has_payload,
-        'session': envelope.session,
-        'lane': envelope.lane,
-        'fields': fields,
-    }
+    head = {name: getattr(envelope, name) for name in HEAD}
+    kind, fields = type(envelope.message).__name__, dict(vars(envelope.message))
+    return {'protocol': PROTOCOL, 'kind': kind, **head, 'fields': fields}
 
 
 def decode(tree: Any) -> Envelope:
@@ -126,8 +119,7 @@ def decode(tree: Any) -> Envelope:
     _check(fields, kind.SCHEMA, tree['kind'])
     if tree['has_payload'] and not kind.has_payload:
         raise MessageError('this kind of message has no payload', where=tree['kind'])
-    head = {name: tree[name] for name in ('sender', 'seq', 'has_payload', 'session', 'lane')}
-    return Envelope(message=kind(**fields), **head)
+    return Envelope(message=kind(**fields), **{name: tree[name] for name in HEAD})
 
 
 def _check(tree: Any, expected: Mapping[str, Schema], where: str) -> None:
@@ -267,7 +259,7 @@ class Transport(Configurable):
             try:
                 return self.carry(envelope, packed, seconds)
             except OSError as error:
-                cause = _said(error)
+                cause = error.strerror or str(error) or type(error).__name__
             self._closed.wait(min(pause, max(left(), 0.0)))
             pause = min(2 * pause, LONGEST_PAUSE)
         if self._closed.is_set():
@@ -290,7 +282,3 @@ class Transport(Configurable):
             with self._lock:
                 self._worker = got.worker
         return reply
-
-
-def _said(error: OSError) -> str:
-    return error.strerror or str(error) or type(error).__name__
