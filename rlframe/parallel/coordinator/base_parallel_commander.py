@@ -100,7 +100,8 @@ class BaseParallelCommander(Configurable, ABC):
     The coordinator asks ``get_collector_task`` or ``get_learner_task`` when a worker is idle, and calls
     ``judge_collector_finish`` for each part of the data that arrives, ``update_learner_info`` for each report of a
     learner, and exactly one of ``finish_*_task`` and ``notify_fail_*_task`` when a task ends. Nothing here waits, and all
-    random choices derive from ``seed``. A subclass defines ``_next_collector_job`` and ``_next_learner_job``.
+    random choices derive from ``seed``. Methods that take the id of a task raise a ``MessageError`` if no worker of that role
+    has such a task. A subclass defines ``_next_collector_job`` and ``_next_learner_job``.
 
     Args:
         cfg: Options of the commander.
@@ -202,11 +203,7 @@ class BaseParallelCommander(Configurable, ABC):
         return any(running.job.kind == kind for running in self.running.values())
 
     def _find(self, task_id: str, role: str) -> Running:
-        """Returns a task of a role.
-
-        Raises:
-            MessageError: If no such task is running.
-        """
+        """Returns a task of a role."""
         found = self.running.get(task_id)
         if found is None or found.role != role:
             raise MessageError('no such task is running', where='task', got=task_id)
@@ -219,9 +216,6 @@ class BaseParallelCommander(Configurable, ABC):
             task_id: Id of the task.
             info: Facts about the part.
             situation: The situation with the part's data.
-
-        Raises:
-            MessageError: If no collector has such a task.
         """
         running = self._find(task_id, 'collector')
         running = self.running[task_id] = running._replace(parts=running.parts + 1)
@@ -230,11 +224,7 @@ class BaseParallelCommander(Configurable, ABC):
         return self.stopped or situation.spent or is_last or is_enough
 
     def judge_learner_finish(self, task_id: str, info: Mapping[str, Any], situation: Situation) -> bool:
-        """Returns whether a learner's task is over.
-
-        Raises:
-            MessageError: If no learner has such a task.
-        """
+        """Returns whether a learner's task is over."""
         self._find(task_id, 'learner')
         return self.stopped or situation.is_over
 
@@ -248,7 +238,7 @@ class BaseParallelCommander(Configurable, ABC):
             finished_task: Facts about it; of an evaluation ``score``, and ``train_iter`` of the evaluated weights.
 
         Raises:
-            MessageError: If no collector has such a task, or a fact is missing.
+            MessageError: If a fact is missing.
         """
         running = self._find(task_id, 'collector')
         try:
@@ -260,30 +250,18 @@ class BaseParallelCommander(Configurable, ABC):
         return self.stopped
 
     def finish_learner_task(self, task_id: str, finished_task: Mapping[str, Any]) -> str:
-        """Ends a task that a learner completed, and returns the name of its replay buffer.
-
-        Raises:
-            MessageError: If no learner has such a task.
-        """
+        """Ends a task that a learner completed, and returns the name of its replay buffer."""
         running = self._find(task_id, 'learner')
         del self.running[task_id]
         return running.job.buffer
 
     def notify_fail_collector_task(self, task_id: str) -> None:
-        """Ends a task that a collector did not complete; it is given again when its turn comes.
-
-        Raises:
-            MessageError: If no collector has such a task.
-        """
+        """Ends a task that a collector did not complete; it is given again when its turn comes."""
         self._collector_ended(self._find(task_id, 'collector'), None)
         del self.running[task_id]
 
     def notify_fail_learner_task(self, task_id: str) -> None:
-        """Ends a task that a learner did not complete; another learner continues it.
-
-        Raises:
-            MessageError: If no learner has such a task.
-        """
+        """Ends a task that a learner did not complete; another learner continues it."""
         self._find(task_id, 'learner')
         del self.running[task_id]
 
@@ -299,9 +277,6 @@ class BaseParallelCommander(Configurable, ABC):
 
         Returns:
             The copy of the weights that the coordinator is to keep from now on, if any.
-
-        Raises:
-            MessageError: If no learner has such a task.
         """
         return self._learned(self._find(task_id, 'learner'), situation)
 
@@ -361,8 +336,6 @@ class BaseParallelCommander(Configurable, ABC):
     def table(self) -> dict[str, Any]:
         """Returns facts about the players, as values for a JSON file; empty if there is only one."""
         return {}
-
-    # bookkeeping
 
     def _name_task(self, kind: str) -> str:
         """Returns the id of a new task."""

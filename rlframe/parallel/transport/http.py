@@ -352,7 +352,8 @@ def packed(payload: Any, most: int) -> list[Any]:
     Raises:
         PayloadError: If it has more bytes than it may have, or something that cannot be sent.
     """
-    chunks, nbytes = pack(payload)
+    chunks = pack(payload)
+    nbytes = sum(map(len, chunks))
     if nbytes > most:
         raise PayloadError(
             f'the payload has {nbytes:,} bytes, but max_payload_bytes is {most:,}',

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -36,16 +36,8 @@ class _Encoder(Encoder):
         return super()._encoded(value, key)
 
 
-class Packed(NamedTuple):
-    """A payload as bytes."""
-
-    chunks: list[Any]
-    """The bytes in pieces, which are views of the arrays."""
-    nbytes: int
-
-
-def pack(payload: Any) -> Packed:
-    """Returns a payload as bytes; the arrays in it are not copied.
+def pack(payload: Any) -> list[Any]:
+    """Returns the bytes of a payload in pieces, which are views of its arrays.
 
     Raises:
         PayloadError: If a value in it cannot be sent; its place is named.
@@ -70,7 +62,7 @@ def pack(payload: Any) -> Packed:
     text += b' ' * (-len(text) % 8)
     chunks: list[Any] = [len(text).to_bytes(8, 'little'), text]
     chunks += [array.reshape(-1).view(np.uint8).data for _, array in arrays if array.nbytes]
-    return Packed(chunks, 8 + len(text) + stop)
+    return chunks
 
 
 def unpack(data: Array, where: str = 'payload') -> Any:
