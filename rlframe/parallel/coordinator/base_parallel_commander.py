@@ -210,13 +210,7 @@ class BaseParallelCommander(Configurable, ABC):
         return found
 
     def judge_collector_finish(self, task_id: str, info: Mapping[str, Any], situation: Situation) -> bool:
-        """Counts a part of a collector's task and returns whether the task ends with it.
-
-        Args:
-            task_id: Id of the task.
-            info: Facts about the part.
-            situation: The situation with the part's data.
-        """
+        """Counts a part of a collector's task, which ``info`` is about, and returns whether the task ends with it."""
         running = self._find(task_id, 'collector')
         running = self.running[task_id] = running._replace(parts=running.parts + 1)
         is_enough = self._part_collected(running, info, situation)
@@ -231,11 +225,8 @@ class BaseParallelCommander(Configurable, ABC):
     def finish_collector_task(self, task_id: str, finished_task: Mapping[str, Any]) -> bool:
         """Ends a task that a collector completed, and returns whether training is over.
 
-        Without the necessary facts the task counts as failed.
-
-        Args:
-            task_id: Id of the task.
-            finished_task: Facts about it; of an evaluation ``score``, and ``train_iter`` of the evaluated weights.
+        Without the necessary facts the task counts as failed: of an evaluation ``score``, and ``train_iter`` of the
+        evaluated weights.
 
         Raises:
             MessageError: If a fact is missing.
@@ -268,16 +259,7 @@ class BaseParallelCommander(Configurable, ABC):
     def update_learner_info(
         self, task_id: str, info: Mapping[str, Any], situation: Situation
     ) -> Snapshot | None:
-        """Takes notice of a learner's progress.
-
-        Args:
-            task_id: Id of the task.
-            info: What the learner reports.
-            situation: The situation with this report.
-
-        Returns:
-            The copy of the weights that the coordinator is to keep from now on, if any.
-        """
+        """Takes notice of a learner's progress; returns the copy of the weights to keep from now on, if any."""
         return self._learned(self._find(task_id, 'learner'), situation)
 
     @property

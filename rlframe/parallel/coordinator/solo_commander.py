@@ -107,38 +107,29 @@ class SoloCommander(BaseParallelCommander):
         return Task(name, 'learn', [MAIN], [True], MAIN, settings=settings)
 
     def _next_collector_job(self, situation: Situation) -> Task | None:
-        if not self._has_learner or (
-            self.lockstep and (self._tasks_of('collector') or situation.updates_due)
-        ):
-            return None
-        if situation.version < 0:
+        has_to_wait = self.lockstep and (self._tasks_of('collector') or situation.updates_due)
+        if not self._has_learner or situation.version < 0 or has_to_wait:
             return None
         if not self._has_filled:
-            return self._fill_job() if not self._has('collect_at_random') else None
+            if self._has('collect_at_random'):
+                return None
+            name = self._name_task('random')
+            return Task(name, 'collect_at_random', [MAIN], [True], MAIN, self._random_collect_size, 1)
         if self._takes_evaluation(situation):
             return self._evaluation_job(situation)
         return None if situation.spent else self._collect_job(situation)
 
-    def _fill_job(self) -> Task:
-        name = self._name_task('random')
-        return Task(name, 'collect_at_random', [MAIN], [True], MAIN, self._random_collect_size, 1)
-
     def _evaluation_job(self, situation: Situation) -> Task:
-        name = self._name_task('evaluate')
-        return Task(name, 'evaluate', [MAIN], [False], newer_than=situation.version)
+        return Task(self._name_task('evaluate'), 'evaluate', [MAIN], [False], newer_than=situation.version)
 
     def _collect_job(self, situation: Situation) -> Task:
-        return Task(
+        parts, version = (1, situation.version) if self.lockstep else (self._cfg.parts, -1)
+        name, target, settings = (
             self._name_task('collect'),
-            'collect',
-            [MAIN],
-            [True],
-            MAIN,
             self.collect_target(situation),
-            1 if self.lockstep else self._cfg.parts,
-            situation.version if self.lockstep else -1,
             self.settings(situation),
         )
+        return Task(name, 'collect', [MAIN], [True], MAIN, target, parts, version, settings)
 
     # evaluations
 
@@ -204,6 +195,7 @@ class SoloCommander(BaseParallelCommander):
     # state
 
     def state_dict(self) -> dict[str, Any]:
+        evaluated_last = self._evaluated_before if self._has('evaluate') else self._evaluated_last
         return {
             **super().state_dict(),
             'latest': self.latest,
@@ -211,9 +203,7 @@ class SoloCommander(BaseParallelCommander):
             'is_best': self.is_best,
             'has_filled': self._has_filled,
             'has_learner': self._has_learner,
-            'evaluated_last': (
-                self._evaluated_before if self._has('evaluate') else self._evaluated_last
-            )._asdict(),
+            'evaluated_last': evaluated_last._asdict(),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:

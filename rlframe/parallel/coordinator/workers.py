@@ -47,12 +47,7 @@ class Worker:
 
 
 class WorkerTable:
-    """Knows who takes part. A worker that is silent for longer than the deadline counts as lost.
-
-    Args:
-        deadline: Seconds of silence.
-        clock: Returns seconds that never go back.
-    """
+    """Knows who takes part. A worker that is silent for longer than the deadline, in seconds, counts as lost."""
 
     def __init__(self, deadline: float, clock: Callable[[], float] = monotonic) -> None:
         self.deadline, self._clock = deadline, clock
@@ -71,10 +66,6 @@ class WorkerTable:
     def holder(self, message: Join, session: str) -> Worker | None:
         """Returns the worker whose place the sender takes, which is the sender itself; None if the name is free.
 
-        Args:
-            message: The request to join.
-            session: The sender's connection.
-
         Raises:
             MessageError: If another worker has the name. It may have died, so the sender is to ask again.
         """
@@ -92,23 +83,16 @@ class WorkerTable:
     def join(self, message: Join, session: str = '') -> Worker:
         """Adds a worker under a new id."""
         self.joined[message.role] += 1
-        name = f'{message.role}_{self.joined[message.role]}'
-        place = f'pid {message.pid} on {message.host}'
-        rank, incarnation = self._seat(message.role, message.name)
-        worker = Worker(
-            name,
-            message.role,
-            message.name,
-            place,
-            rank,
-            incarnation,
+        name, key, now = (
+            f'{message.role}_{self.joined[message.role]}',
+            (message.role, message.name),
             self._clock(),
-            self._clock(),
-            counted=self._counted.pop((message.role, message.name), 0) if message.produced else 0,
-            session=session,
         )
+        place = f'pid {message.pid} on {message.host}'
+        counted = self._counted.pop(key, 0) if message.produced else 0
+        worker = Worker(name, *key, place, *self._seat(*key), now, now, counted=counted, session=session)
         self.by_id[name] = worker
-        self._lost_at.pop((worker.role, worker.name), None)
+        self._lost_at.pop(key, None)
         return worker
 
     def _seat(self, role: str, name: str) -> tuple[int, int]:
@@ -234,11 +218,7 @@ class WorkerTable:
 
 
 def check_same(message: m.Join, fingerprint: str) -> None:
-    """Checks that a worker has the same version of rlframe and the same config.
-
-    Args:
-        message: Its request to join.
-        fingerprint: Hash of the config here; empty: it is not compared.
+    """Checks that a worker has the same version of rlframe, and the same config unless the fingerprint here is empty.
 
     Raises:
         RequestRefusedError: If it has not.
