@@ -40,12 +40,8 @@ def split(payload: Any) -> tuple[Any, dict[str, Any]]:
 
 def merged(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the extras of two payloads as those of one: lists are joined, of other values the later one counts."""
-    lists = {
-        name: before[name] + value
-        for name, value in after.items()
-        if isinstance(value, list) and name in before
-    }
-    return {**before, **after, **lists}
+    lists = [name for name in after if isinstance(after[name], list) and name in before]
+    return {**before, **after, **{name: before[name] + after[name] for name in lists}}
 
 
 def batches_of(data: Any, count: int) -> list[Any]:
@@ -205,10 +201,7 @@ class Transport(Configurable):
                 self._free.append(envelope.lane)
 
     def hurry(self, seconds: float) -> None:
-        """Lets each running or later request wait for so many seconds at most.
-
-        A signal handler may call it.
-        """
+        """Lets each running or later request wait for so many seconds at most; a signal handler may call it."""
         self._hurried_at, self._patience = monotonic(), seconds
 
     def close(self) -> None:
@@ -217,12 +210,7 @@ class Transport(Configurable):
 
     @abstractmethod
     def carry(self, envelope: Envelope, packed: Any, seconds: float) -> Reply:
-        """Sends an envelope once and returns the reply.
-
-        Args:
-            envelope: The request.
-            packed: What ``pack`` returned.
-            seconds: How long to wait for the reply.
+        """Sends an envelope and its payload from ``pack`` once, and returns the reply if it comes within these seconds.
 
         Raises:
             OSError: If no reply came, such as ``ConnectionError`` and ``TimeoutError``; the request is repeated.

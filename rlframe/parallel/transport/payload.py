@@ -53,11 +53,8 @@ def pack(payload: Any) -> list[Any]:
     stop = 0
     for name, array in arrays:
         start, stop = stop, stop + array.nbytes
-        header[name] = {
-            'dtype': NAMES[array.dtype.name],
-            'shape': list(array.shape),
-            'data_offsets': [start, stop],
-        }
+        dtype, shape = NAMES[array.dtype.name], list(array.shape)
+        header[name] = {'dtype': dtype, 'shape': shape, 'data_offsets': [start, stop]}
     text = to_json(header)
     text += b' ' * (-len(text) % 8)
     chunks: list[Any] = [len(text).to_bytes(8, 'little'), text]
@@ -66,11 +63,7 @@ def pack(payload: Any) -> list[Any]:
 
 
 def unpack(data: Array, where: str = 'payload') -> Any:
-    """Returns the payload in some content; its arrays are views of that content.
-
-    Args:
-        data: The content. uint8 [bytes].
-        where: Name of the payload, for errors.
+    """Returns the payload in some content, uint8 [bytes]; its arrays are views of that content.
 
     Raises:
         MessageError: If it is not what ``pack`` returned.
@@ -80,9 +73,8 @@ def unpack(data: Array, where: str = 'payload') -> Any:
     except CheckpointError as error:
         raise MessageError(f'the payload cannot be read: {error.message}', where=where) from error
     except BAD_TREE as error:
-        raise MessageError(
-            f'the payload is not what rlframe wrote: {describe(error)}', where=where
-        ) from error
+        message = f'the payload is not what rlframe wrote: {describe(error)}'
+        raise MessageError(message, where=where) from error
 
 
 def _unpacked(data: Array) -> Any:
