@@ -110,9 +110,8 @@ class CommWorker(Configurable):
         self._transport, self._given_address = transport, address
         self._name = name or f'{self.role}-{os.getpid()}'
         self._logger = logging.getLogger(f'rlframe.{self.role}')
-        self._introduction = Join(
-            self.role, self._name, __version__, fingerprint, os.getpid(), platform.node()[:64]
-        )
+        place = os.getpid(), platform.node()[:64]
+        self._introduction = Join(self.role, self._name, __version__, fingerprint, *place)
         self._membership: Joined | None = None
         self._refused_at = -1.0  # when it was first refused since it had work
         self._stopped = ''
@@ -148,9 +147,8 @@ class CommWorker(Configurable):
 
     def _address(self) -> Any:
         """Returns the address of the coordinator if none was given to the constructor."""
-        raise ConfigError(
-            f'{type(self).__name__} needs the address of a coordinator, or a transport', where='address'
-        )
+        what = 'the address of a coordinator, or a transport'
+        raise ConfigError(f'{type(self).__name__} needs {what}', where='address')
 
     def _connected(self) -> Transport:
         """Returns the connection to the coordinator, created at the first call."""
@@ -184,9 +182,8 @@ class CommWorker(Configurable):
     def start(self) -> None:
         """Begins to work in a thread; ``wait`` waits for its end."""
         if self._thread is None:
-            self._thread = threading.Thread(
-                target=self._run_quietly, name=f'rlframe-{self.role}', daemon=True
-            )
+            name = f'rlframe-{self.role}'
+            self._thread = threading.Thread(target=self._run_quietly, name=name, daemon=True)
             self._thread.start()
 
     def wait(self, timeout: float | None = None) -> bool:
@@ -383,9 +380,8 @@ class CommWorker(Configurable):
         seconds = self._cfg.timeout if timeout is None else timeout
         reply = self._connected().request(message, payload, seconds)
         if not isinstance(reply.message, expected):
-            raise MessageError(
-                f'the coordinator answered {type(message).__name__} by {type(reply.message).__name__}'
-            )
+            asked, got = type(message).__name__, type(reply.message).__name__
+            raise MessageError(f'the coordinator answered {asked} by {got}')
         return reply.message, reply.payload
 
     def _tell(self, message: Message, payload: Any = None) -> None:

@@ -351,12 +351,11 @@ def create_parallel_commander(cfg: Mapping[str, Any] | str, **kwargs: Any) -> Ba
         section, kwargs = named(PARALLEL_COMMANDER_REGISTRY, cfg, kwargs)
         return PARALLEL_COMMANDER_REGISTRY.build(section, section, **kwargs)
     section = value_in(cfg, SECTION, {})
+    goal = value_in(cfg, 'env.stop_value', None)
     given = {
         'seed': cfg.get('seed') or 0,
         'eval_freq': value_in(cfg, 'policy.eval.evaluator.eval_freq', 1000),
-        'stop_value': value_in(
-            cfg, 'policy.eval.evaluator.stop_value', value_in(cfg, 'env.stop_value', None)
-        ),
+        'stop_value': value_in(cfg, 'policy.eval.evaluator.stop_value', goal),
         'random_collect_size': value_in(cfg, 'policy.random_collect_size', 0),
     }
     try:

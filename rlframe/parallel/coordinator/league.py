@@ -79,11 +79,8 @@ class Payoff:
             'games': [[self.games(home, away) for away in players] for home in players],
         }
 
-    SCHEMA: Schema = {
-        'pairs': schema.list_of(
-            {'players': schema.list_of(TEXT, 2), 'record': schema.list_of(FINITE, 3), 'games': COUNT}
-        )
-    }
+    PAIR: Schema = {'players': schema.list_of(TEXT, 2), 'record': schema.list_of(FINITE, 3), 'games': COUNT}
+    SCHEMA: Schema = {'pairs': schema.list_of(PAIR)}
 
     def state_dict(self) -> dict[str, Any]:
         """Returns the counts of all pairs."""
@@ -125,6 +122,7 @@ def results_in(facts: Mapping[str, Any]) -> list[float]:
 
 LEVELS = ('random', 'half', 'hardest')
 """Opponents of evaluations, by rising difficulty."""
+LEVEL = schema.Kind(f'an int from 0 to {len(LEVELS) - 1}', lambda v: COUNT.fits(v) and v < len(LEVELS))
 
 
 class Shares(Section):
@@ -340,9 +338,7 @@ class League:
     SCHEMA: Schema = {
         'past_selves': schema.list_of({'name': TEXT, 'train_iter': COUNT}),
         'payoff': Payoff.SCHEMA,
-        'level': schema.Kind(
-            f'an int from 0 to {len(LEVELS) - 1}', lambda v: COUNT.fits(v) and v < len(LEVELS)
-        ),
+        'level': LEVEL,
         'last_snapshot': COUNT,
         'eval_win_rates': schema.dict_of(FINITE),
         'rng': GENERATOR,

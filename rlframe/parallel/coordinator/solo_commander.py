@@ -78,25 +78,13 @@ class SoloCommander(BaseParallelCommander):
     def check_config(cls, cfg: SoloConfig) -> list[ConfigError]:
         errors = super().check_config(cfg)
         if cfg.learner_task_space > 1:
-            errors.append(
-                ConfigError(
-                    'one policy is trained by one learner',
-                    where='learner_task_space',
-                    got=cfg.learner_task_space,
-                    expected='0 or 1',
-                    remedy='A learner may have several ranks.',
-                )
-            )
+            facts: Any = dict(where='learner_task_space', got=cfg.learner_task_space, expected='0 or 1')
+            remedy = 'A learner may have several ranks.'
+            errors.append(ConfigError('one policy is trained by one learner', **facts, remedy=remedy))
         if cfg.lockstep and cfg.eval_interval is not None:
-            errors.append(
-                ConfigError(
-                    'in lockstep, evaluations must not depend on time',
-                    where='eval_interval',
-                    got=cfg.eval_interval,
-                    expected='None',
-                    remedy='Set policy.eval.evaluator.eval_freq.',
-                )
-            )
+            facts = dict(where='eval_interval', got=cfg.eval_interval, expected='None')
+            remedy, what = 'Set policy.eval.evaluator.eval_freq.', 'evaluations must not depend on time'
+            errors.append(ConfigError(f'in lockstep, {what}', **facts, remedy=remedy))
         return errors
 
     def _next_learner_job(self, situation: Situation) -> Task | None:
@@ -124,11 +112,8 @@ class SoloCommander(BaseParallelCommander):
 
     def _collect_job(self, situation: Situation) -> Task:
         parts, version = (1, situation.version) if self.lockstep else (self._cfg.parts, -1)
-        name, target, settings = (
-            self._name_task('collect'),
-            self.collect_target(situation),
-            self.settings(situation),
-        )
+        name, target = self._name_task('collect'), self.collect_target(situation)
+        settings = self.settings(situation)
         return Task(name, 'collect', [MAIN], [True], MAIN, target, parts, version, settings)
 
     # evaluations
@@ -139,9 +124,7 @@ class SoloCommander(BaseParallelCommander):
             return False
         last = self._evaluated_before = self._evaluated_last
         if self._is_due(situation):
-            last = last._replace(
-                due_iter=situation.train_iter, due_seconds=situation.seconds, due_envstep=situation.envstep
-            )
+            last = Evaluated(situation.train_iter, situation.seconds, situation.envstep)
         self._evaluated_last = last._replace(train_iter=situation.train_iter)
         return True
 
@@ -279,21 +262,13 @@ class OneVsOneCommander(SoloCommander):
         errors = super().check_config(cfg)
         shares = cfg.league.branch_probs
         if shares.pfsp + shares.sp <= 0:
-            errors.append(
-                ConfigError(
-                    'no opponents: all shares are 0',
-                    where='league.branch_probs',
-                    got=dict(shares),
-                    expected='a share above 0',
-                )
-            )
+            facts: Any = dict(where='league.branch_probs', got=dict(shares), expected='a share above 0')
+            errors.append(ConfigError('no opponents: all shares are 0', **facts))
         return errors
 
     def _collect_job(self, situation: Situation) -> Task:
-        match = self.league.next_match()
-        return dataclasses.replace(
-            super()._collect_job(situation), policies=list(match.players), active=list(match.active)
-        )
+        match, job = self.league.next_match(), super()._collect_job(situation)
+        return dataclasses.replace(job, policies=list(match.players), active=list(match.active))
 
     def _evaluation_job(self, situation: Situation) -> Task:
         opponent = self.league.next_evaluation(situation.train_iter)

@@ -83,11 +83,8 @@ class WorkerTable:
     def join(self, message: Join, session: str = '') -> Worker:
         """Adds a worker under a new id."""
         self.joined[message.role] += 1
-        name, key, now = (
-            f'{message.role}_{self.joined[message.role]}',
-            (message.role, message.name),
-            self._clock(),
-        )
+        name = f'{message.role}_{self.joined[message.role]}'
+        key, now = (message.role, message.name), self._clock()
         place = f'pid {message.pid} on {message.host}'
         counted = self._counted.pop(key, 0) if message.produced else 0
         worker = Worker(name, *key, place, *self._seat(*key), now, now, counted=counted, session=session)
@@ -105,22 +102,15 @@ class WorkerTable:
         self._seats[role, name] = seat
         return seat
 
-    SCHEMA: Schema = {
-        'seats': schema.list_of(
-            {'role': TEXT, 'name': TEXT, 'rank': COUNT, 'incarnation': COUNT, 'counted?': COUNT}
-        )
-    }
+    SEAT: Schema = {'role': TEXT, 'name': TEXT, 'rank': COUNT, 'incarnation': COUNT, 'counted?': COUNT}
+    SCHEMA: Schema = {'seats': schema.list_of(SEAT)}
 
     def state_dict(self) -> dict[str, Any]:
         """Returns the names, numbers and rows of all that ever joined, so that no seed is used and no row counted twice."""
         names = ('role', 'name', 'rank', 'incarnation', 'counted')
         counted = self._counted | {(w.role, w.name): w.counted for w in self.by_id.values()}
-        return {
-            'seats': [
-                dict(zip(names, (*key, *seat, counted.get(key, 0)), strict=True))
-                for key, seat in self._seats.items()
-            ]
-        }
+        rows = [(*key, *seat, counted.get(key, 0)) for key, seat in self._seats.items()]
+        return {'seats': [dict(zip(names, row, strict=True)) for row in rows]}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restores what ``state_dict()`` returned; no worker is present by that."""
