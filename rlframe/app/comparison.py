@@ -249,15 +249,13 @@ def as_text(found: Mapping[str, Any]) -> str:
     rows: list[dict[str, Any]] = found['groups']
     seeds = max(len(row['runs']) for row in rows)
     shares = [row['time_shares'] for row in rows]
-    better = [
-        _estimate_text(row['improvement'], len(row['runs'])) if row['improvement'] else '-' for row in rows
-    ]
+    better = [_estimate_text(row, 'improvement') for row in rows]
     head = ('', [row['label'] for row in rows])
     lines: list[tuple[str, list[str]]] = [
         head,
         ('runs', [str(len(row['runs'])) for row in rows]),
-        ('final score', [_estimate_text(row['final'], len(row['runs'])) for row in rows]),
-        ('best score', [_estimate_text(row['best'], len(row['runs'])) for row in rows]),
+        ('final score', [_estimate_text(row, 'final') for row in rows]),
+        ('best score', [_estimate_text(row, 'best') for row in rows]),
         *([('above the first', better)] if len(rows) > 1 else []),
         ('reached the goal', [f'{row["reached_goal"]} of {len(row["runs"])}' for row in rows]),
         ('env steps to it', [_or_dash(row['env_steps_to_goal'], '{:,.0f}') for row in rows]),
@@ -298,7 +296,9 @@ def _or_dash(value: float | None, text: str) -> str:
     return '-' if value is None else text.format(value)
 
 
-def _estimate_text(estimate: Mapping[str, float], runs: int) -> str:
-    """Returns a score with its interval, ``418.3 [391, 452.5]``."""
-    value, low, high = (number_text(estimate[name]) for name in ('value', 'low', 'high'))
-    return f'{value} [{low}, {high}]' if runs > 1 else value
+def _estimate_text(row: Mapping[str, Any], what: str) -> str:
+    """Returns a score of a group with its interval, ``418.3 [391, 452.5]``, or a dash if it has none."""
+    if row[what] is None:
+        return '-'
+    value, low, high = (number_text(row[what][name]) for name in ('value', 'low', 'high'))
+    return f'{value} [{low}, {high}]' if len(row['runs']) > 1 else value

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -111,10 +112,8 @@ def plain(value: Any) -> Any:
         return {str(name): plain(below) for name, below in value.items()}
     if isinstance(value, list | tuple):
         return [plain(item) for item in value]
-    is_finite = not isinstance(value, float) or abs(value) < float('inf')
-    return (
-        value if value is None or (isinstance(value, bool | int | float | str) and is_finite) else str(value)
-    )
+    is_plain = value is None or isinstance(value, bool | int | float | str)
+    return value if is_plain and (not isinstance(value, float) or math.isfinite(value)) else str(value)
 
 
 def _facts(field: Field) -> dict[str, Any]:
@@ -262,10 +261,7 @@ def _full(option: Facts, width: int) -> list[str]:
     value = option['declared'][0]['default']
     is_plain = isinstance(value, bool | int | float) or (isinstance(value, str) and value.isidentifier())
     setting = f'{option["key"]}={value if is_plain else "VALUE"}'
-    return [
-        *lines,
-        *row('set it', f'rlframe train -c CONFIG {setting}', width),
-    ]
+    return [*lines, *row('set it', f'rlframe train -c CONFIG {setting}', width)]
 
 
 def _default(facts: Facts) -> str:
@@ -301,12 +297,10 @@ def component_text(found: Facts, width: int) -> str:
         lines.append(f'{option["key"]} = {_default(option)}')
         lines += wrapped(f'{option["expected"]}: {option["doc"]}{reach}'.rstrip(': '), 4, width)
     if not found['options']:
-        own = (
-            ' Policies declare those of their networks: rlframe explain policy.model'
-            if kind == 'model'
-            else ''
-        )
-        lines += wrapped(f'It declares no options of its own.{own}', 0, width)
+        told = 'It declares no options of its own.'
+        if kind == 'model':
+            told += ' Policies declare those of their networks: rlframe explain policy.model'
+        lines += wrapped(told, 0, width)
     return '\n'.join(lines)
 
 
@@ -318,9 +312,8 @@ def kinds_text(kind: str | None, width: int) -> str:
         if kind in (None, each):
             lines += row(f'{each:19}', ', '.join(registry.names()), width, 8)
         if kind in (None, each) and each == 'commander':
-            lines += row(
-                f'{"  in parallel mode":19}', ', '.join(PARALLEL_COMMANDER_REGISTRY.names()), width, 8
-            )
+            names = ', '.join(PARALLEL_COMMANDER_REGISTRY.names())
+            lines += row(f'{"  in parallel mode":19}', names, width, 8)
     return '\n'.join([*lines, '', f'Options of one: {program()} list KIND NAME'])
 
 

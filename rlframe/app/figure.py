@@ -102,14 +102,8 @@ def _legend(figure: Figure, axes: Axes, groups: Sequence[Group]) -> None:
     if len(groups) > 1 or several:
         room = int(figure.get_figwidth() * LETTERS_PER_INCH) // (max(map(len, labels)) + 8)
         columns = max(1, min(len(handles), room))
-        legend = figure.legend(
-            handles,
-            [_text(label) for label in labels],
-            loc='outside lower center',
-            ncols=columns,
-            frameon=False,
-            fontsize=9,
-        )
+        look: Any = dict(loc='outside lower center', ncols=columns, frameon=False, fontsize=9)
+        legend = figure.legend(handles, [_text(label) for label in labels], **look)
         if several:
             legend.set_title('mean over seeds with 95 % bootstrap interval')
             legend.get_title().set_fontsize(8)
@@ -119,7 +113,7 @@ def _panel(axes: Axes, groups: Sequence[Group], tag: str, smooth: int) -> None:
     looks = itertools.cycle(itertools.product(STYLES, COLORS))
     ends = []
     for group, (style, color) in zip(groups, looks, strict=False):
-        look: dict[str, Any] = {'color': color, 'linestyle': style}
+        look: dict[str, Any] = {'color': color, 'linestyle': style, 'markersize': 4}
         curves = [_thinned(curve) for curve in group.curves(tag, smooth)]
         band = group.band(tag, smooth)
         ends += [curve.values for curve in curves]
@@ -129,9 +123,7 @@ def _panel(axes: Axes, groups: Sequence[Group], tag: str, smooth: int) -> None:
             for i, curve in enumerate(curves):
                 label = _label(group.label) if band is None and i == 0 else None
                 marker = 'o' if len(curve.steps) == 1 else None
-                axes.plot(
-                    *curve, alpha=alpha, linewidth=width, label=label, marker=marker, markersize=4, **look
-                )
+                axes.plot(*curve, alpha=alpha, linewidth=width, label=label, marker=marker, **look)
         if band is not None:
             axes.fill_between(band.steps, band.low, band.high, color=color, alpha=0.18, linewidth=0)
             axes.plot(band.steps, band.mean, linewidth=2, label=_label(group.label + count), **look)
@@ -189,10 +181,7 @@ LONGEST = 18
 
 
 def scatter_panels(
-    columns: Mapping[str, Sequence[Any]],
-    scores: Sequence[float],
-    metric: str,
-    title: str,
+    columns: Mapping[str, Sequence[Any]], scores: Sequence[float], metric: str, title: str
 ) -> Figure:
     """Draws the trials of a search, the best one first: a panel for each option, with a point for each trial."""
     across = min(3, len(columns))
@@ -331,9 +320,8 @@ def compare(paths: Sequence[str | Path], out: str | None = None) -> tuple[dict[s
         logger.warning('no picture, as matplotlib is not installed: %s', INSTALL)
         return found, None
     picture = Path(out or 'compare.png')
-    save_figure(
-        curves_figure(grouped(runs), [found['metric']], found['env']), [picture], is_named=out is not None
-    )
+    figure = curves_figure(grouped(runs), [found['metric']], found['env'])
+    save_figure(figure, [picture], is_named=out is not None)
     return found, picture
 
 

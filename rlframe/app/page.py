@@ -161,11 +161,8 @@ def _evaluations(run: RunFiles) -> str:
 
 def _table(head: Sequence[str], lines: Iterable[Sequence[str]], kind: str = '') -> str:
     """Returns a table of texts that are not HTML yet; dotted keys in its first column may break after a dot."""
-    rows = [
-        f'<td>{escape(first).replace(".", ".<wbr>")}</td>'
-        + ''.join(f'<td>{escape(cell)}</td>' for cell in rest)
-        for first, *rest in lines
-    ]
+    cells = [[escape(first).replace('.', '.<wbr>'), *map(escape, rest)] for first, *rest in lines]
+    rows = [''.join(f'<td>{cell}</td>' for cell in line) for line in cells]
     if not rows:
         return '<p>None.</p>'
     names = ''.join(f'<th>{name}</th>' for name in head)

@@ -29,7 +29,7 @@ def flatten(tree: Mapping[str, Any]) -> list[Array]:
     Args:
         tree: Tensors, arrays and plain values under names; may be nested. Those on the CPU are not copied.
     """
-    return [np.frombuffer(chunk, np.uint8) for chunk in pack(tree).chunks]
+    return [np.frombuffer(chunk, np.uint8) for chunk in pack(tree)]
 
 
 def unflatten(pieces: Sequence[Array]) -> dict[str, Any]:

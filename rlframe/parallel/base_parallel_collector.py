@@ -32,13 +32,7 @@ RESULTS = {'win': 'wins', 'draw': 'draws', 'loss': 'losses'}
 
 
 class TaskLog:
-    """Counts what a task produced.
-
-    Args:
-        is_evaluation: Whether it is an evaluation.
-        env_num: Number of envs.
-        plays_games: Whether episodes are games, whose results belong to the information.
-    """
+    """Counts what a task produced; the results of games belong to its information."""
 
     def __init__(self, is_evaluation: bool = False, env_num: int = 0, plays_games: bool = False) -> None:
         self.is_evaluation, self._env_num, self._plays_games = is_evaluation, env_num, plays_games
@@ -53,14 +47,7 @@ class TaskLog:
         self._start = perf_counter()
 
     def add(self, envstep: int, samples: int, returns: Sequence[float], results: Sequence[str] = ()) -> None:
-        """Counts a part.
-
-        Args:
-            envstep: Env steps taken.
-            samples: Training samples, or episodes as training data.
-            returns: Return of each ended episode.
-            results: Result of each ended game for the first active player: ``win``, ``draw`` or ``loss``.
-        """
+        """Counts a part, and the return of each ended episode; results are those of ``_results``."""
         self.parts += 1
         self.envstep += envstep
         self.samples += samples
@@ -97,9 +84,7 @@ def _game_results(info: Mapping[str, Any]) -> list[str]:
 
 def plain_columns(info: Mapping[str, Any]) -> dict[str, list[Any]]:
     """Returns the values of each episode of an evaluation as a message can hold them."""
-    return {
-        name: [_plain(value) for value in values] for name, values in info.items() if isinstance(values, list)
-    }
+    return {name: list(map(_plain, values)) for name, values in info.items() if isinstance(values, list)}
 
 
 def _plain(value: Any) -> Any:
@@ -279,9 +264,8 @@ class BaseParallelCollector(Configurable, ABC):
     @property
     def env_manager(self) -> Any:
         """The env manager of the current task; None before the first."""
-        if self._log.is_evaluation:
-            return self._evaluation.env if self._evaluation is not None else None
-        return self._parts.env if self._parts is not None else None
+        parts = self._evaluation if self._log.is_evaluation else self._parts
+        return None if parts is None else parts.env
 
     @property
     def policy(self) -> Any:
@@ -296,19 +280,14 @@ class BaseParallelCollector(Configurable, ABC):
 
     @abstractmethod
     def _acting(self, faces: Any, task: Task) -> list[Acting]:
-        """Returns the policies of a task that need weights, the one that is trained first.
-
-        Args:
-            faces: ``Parts.trained`` or ``Evaluation.policy``.
-            task: The task.
-        """
+        """Returns the policies of a task that need weights, the one that is trained first, of all faces for its kind."""
 
     def _measured(self, parts: Parts) -> ActingExtras | None:
         """Returns what measures the changes of the policy by acting; None if they are not sent."""
         return None
 
     def _results(self, collected: Any) -> list[str]:
-        """Returns the result of each ended game for the first active player; none in envs of one player."""
+        """Returns ``win``, ``draw`` or ``loss`` of the first active player in each ended game; none in envs of one player."""
         return []
 
     # weights
@@ -340,22 +319,15 @@ class BaseParallelCollector(Configurable, ABC):
         self._log.add(envstep, len(data), counts.episodes[:, 0].tolist(), results)
         facts = {**_facts_of(counts), 'discarded': counts.discarded, 'results': results}
         part, version = self._log.parts - 1, max(held.version, 0)
-        taken = self._send(
-            joined(data, extras.take() if extras is not None else {}),
-            Collected(task.task, part, len(data), envstep, version, held.train_iter, facts),
-        )
+        metadata = Collected(task.task, part, len(data), envstep, version, held.train_iter, facts)
+        taken: Taken = self.comm.send(joined(data, extras.take() if extras is not None else {}), metadata)
         self._weights.note(held.policy, taken.version)
         if not taken.stop:
             self._settings = taken.settings
         if self._log.parts % self._cfg.print_freq == 0:
-            self.info(
-                f'task {task.task}: {self._log.samples} samples in {self._log.parts} parts, version {version}'
-            )
+            count = f'{self._log.samples} samples in {self._log.parts} parts'
+            self.info(f'task {task.task}: {count}, version {version}')
         return taken.stop or 0 < task.parts <= self._log.parts
-
-    def _send(self, data: Any, metadata: Collected) -> Taken:
-        taken: Taken = self.comm.send(data, metadata)
-        return taken
 
     def _prepare(self, parts: Parts, at_random: bool) -> None:
         """Continues the running episodes, unless their recording was interrupted; changes to or from random actions."""
@@ -389,12 +361,7 @@ class BaseParallelCollector(Configurable, ABC):
         """Prepares the evaluator for the policies of a task."""
 
     def enrol(self, rank: int, incarnation: int) -> None:
-        """Sets the place of this collector in a run, which its random generators are derived from.
-
-        Args:
-            rank: Number among the collectors.
-            incarnation: How often it was replaced.
-        """
+        """Sets the place of this collector in a run, which its random generators are derived from."""
         self.rank, self.incarnation = rank, incarnation
         self._weights.forget()
 

@@ -56,13 +56,7 @@ def create_comm_collector(cfg: Mapping[str, Any] | str, **kwargs: Any) -> BaseCo
 
 
 def create_comm_learner(cfg: Mapping[str, Any] | str, **kwargs: Any) -> BaseCommLearner:
-    """Builds the comm learner named by ``cfg``, by ``cfg.type`` or, as in DI-engine, by ``cfg.comm_learner_type``.
-
-    Further arguments are those of its constructor, such as ``make_learner`` and ``transport``, and, with a name, options.
-
-    Raises:
-        RegistryError: If no comm learner has that name; the closest one is named.
-    """
+    """Builds the comm learner named by ``cfg``, ``cfg.type`` or ``cfg.comm_learner_type``; see ``create_comm_collector``."""
     section, arguments = named(COMM_LEARNER_REGISTRY, cfg, kwargs)
     section = with_type(section, 'comm_learner_type')
     return COMM_LEARNER_REGISTRY.build(section, section, **arguments)
@@ -114,12 +108,7 @@ class FlaskFileSystemCollector(_OverHTTP, TransportCollector):
     """Collects for a coordinator that it reaches over HTTP; the name is DI-engine's."""
 
     def send_stepdata(self, path: str, stepdata: Any) -> None:  # type: ignore[override]  # the public signature
-        """Takes the training data of the next ``send_metadata``, which sends both in one request.
-
-        Args:
-            path: A name for the data, which is not used.
-            stepdata: The data.
-        """
+        """Takes the training data of the next ``send_metadata``, which sends both in one request; ``path`` is not used."""
         super().send_stepdata(stepdata)
 
 
@@ -178,9 +167,8 @@ class NaiveCollector(FlaskFileSystemCollector):
             facts = {'returns': [], 'episode_count': 0}
             if self.send(Batch(data=np.full(1, part)), Collected(task.task, part, 1, 1, 0, 0, facts)).stop:
                 break
-        return Finished(
-            task.task, True, '', {'collector_done': True, 'eval_flag': False, 'step_count': PARTS}
-        )
+        facts = {'collector_done': True, 'eval_flag': False, 'step_count': PARTS}
+        return Finished(task.task, True, '', facts)
 
     def _abandon(self, reason: str) -> None:
         self._interrupt = reason

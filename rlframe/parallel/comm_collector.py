@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,31 +10,15 @@ from easydict import EasyDict
 
 from rlframe.errors import RLFrameError
 from rlframe.parallel.base_parallel_collector import BaseParallelCollector
-from rlframe.parallel.comm_worker import CommWorker
+from rlframe.parallel.comm_worker import BaseComm, CommWorker
 from rlframe.parallel.held_weights import TaskAbandoned
 from rlframe.parallel.parallel_collectors import ZerglingParallelCollector
-from rlframe.parallel.transport.messages import (
-    AskWeights,
-    Collected,
-    Finished,
-    Taken,
-    Task,
-    Weights,
-)
+from rlframe.parallel.transport.messages import AskWeights, Collected, Finished, Taken, Task, Weights
 from rlframe.registry import COMM_COLLECTOR_REGISTRY
-from rlframe.run.machine import usable_cores
-from rlframe.utils.field import Configurable
 
 
-class BaseCommCollector(Configurable, ABC):
-    """Gets weights and sends data for a parallel collector.
-
-    Args:
-        cfg: Options.
-    """
-
-    def __init__(self, cfg: Mapping[str, Any] | None = None) -> None:
-        self._cfg = self.resolve_config(cfg)
+class BaseCommCollector(BaseComm):
+    """Gets weights and sends data for a parallel collector."""
 
     @abstractmethod
     def get_policy_update_info(self, path: str) -> Any:
@@ -47,14 +31,6 @@ class BaseCommCollector(Configurable, ABC):
     @abstractmethod
     def send_stepdata(self, stepdata: Any) -> Any:
         """Takes training data."""
-
-    @abstractmethod
-    def start(self) -> None:
-        """Begins to work, in a thread."""
-
-    @abstractmethod
-    def close(self) -> None:
-        """Ends the work; may be called twice."""
 
     @property
     def collector_uid(self) -> str:
@@ -69,10 +45,7 @@ class TransportCollector(CommWorker, BaseCommCollector):
     Rows are counted: ``produced == pushed + dropped``. Rows without a confirmation count as dropped here, even if only
     the confirmation was lost.
 
-    Args:
-        cfg: Options.
-        collector: Works on the tasks; needed to run.
-        given: Further arguments of ``CommWorker``: ``transport`` or ``address``, ``name`` and ``fingerprint``.
+    The collector works on the tasks; further arguments are those of ``CommWorker``.
     """
 
     role = 'collector'
@@ -125,21 +98,17 @@ class TransportCollector(CommWorker, BaseCommCollector):
 
     def send(self, data: Any, metadata: Collected) -> Taken:
         """Sends a part; returns what became of it."""
+        taken: Taken
         try:
-            reply, _ = self._ask(metadata, Taken, data)
+            taken, _ = self._ask(metadata, Taken, data)
         except RLFrameError:
             self.dropped += metadata.rows
             raise
-        taken: Taken = reply
         self.pushed += taken.pushed
         self.dropped += metadata.rows - taken.pushed
         return taken
 
     # the steps of a task, under DI-engine's names
-
-    def deal_with_resource(self) -> dict[str, int]:
-        """Returns the number of CPU cores and GPUs that the collector may use."""
-        return {'gpu': 0, 'cpu': usable_cores()}
 
     def deal_with_collector_start(self, task_info: Task) -> dict[str, str]:
         """Begins a task."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import threading
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, NamedTuple
@@ -14,12 +14,9 @@ import numpy as np
 from easydict import EasyDict
 
 from rlframe.data.faces import acting_of
-from rlframe.parallel.comm_worker import CLOSED, CommConfig, CommWorker
-from rlframe.parallel.held_weights import (
-    ACTING,
-    TaskAbandoned,
-    take_in,
-)
+from rlframe.data.timestep import to_array
+from rlframe.parallel.comm_worker import CLOSED, BaseComm, CommConfig, CommWorker
+from rlframe.parallel.held_weights import ACTING, TaskAbandoned, take_in
 from rlframe.parallel.transport.base import batches_of, split
 from rlframe.parallel.transport.messages import (
     CHECKPOINT,
@@ -37,21 +34,13 @@ from rlframe.parallel.transport.messages import (
     Weights,
 )
 from rlframe.registry import COMM_LEARNER_REGISTRY
-from rlframe.run.machine import usable_cores
-from rlframe.utils.field import Configurable, option
+from rlframe.utils.field import option
 from rlframe.worker.learner.base_learner import BaseLearner
 from rlframe.worker.learner.learner_hook import LearnerHook
 
 
-class BaseCommLearner(Configurable, ABC):
-    """Gets data for a learner, and sends its weights and what it reports.
-
-    Args:
-        cfg: Options.
-    """
-
-    def __init__(self, cfg: Mapping[str, Any] | None = None) -> None:
-        self._cfg = self.resolve_config(cfg)
+class BaseCommLearner(BaseComm):
+    """Gets data for a learner, and sends its weights and what it reports."""
 
     @abstractmethod
     def send_policy(self, state_dict: Mapping[str, Any]) -> None:
@@ -69,14 +58,6 @@ class BaseCommLearner(Configurable, ABC):
     @abstractmethod
     def hooks4call(self) -> list[LearnerHook]:
         """The hooks by which a learner calls ``send_policy`` and ``send_learn_info``."""
-
-    @abstractmethod
-    def start(self) -> None:
-        """Begins to work, in a thread."""
-
-    @abstractmethod
-    def close(self) -> None:
-        """Ends the work; may be called twice."""
 
 
 class CallHook(LearnerHook):
@@ -133,11 +114,7 @@ def _joined(infos: list[Mapping[str, Any]]) -> dict[str, Any] | None:
     """Returns the priorities of several batches as those of one; None if there are none."""
     if not infos:
         return None
-    return {name: np.concatenate([_array(info[name]) for info in infos]) for name in infos[0]}
-
-
-def _array(column: Any) -> Any:
-    return column.detach().cpu().numpy() if hasattr(column, 'detach') else np.asarray(column)
+    return {name: np.concatenate([to_array(info[name]) for info in infos]) for name in infos[0]}
 
 
 class LearnerParts(NamedTuple):
@@ -180,10 +157,8 @@ class TransportLearner(CommWorker, BaseCommLearner):
     weights. Then rounds follow: data, ``BaseLearner.train`` for each batch, weights, report, and whatever the coordinator
     orders, such as the state for a checkpoint. The version of weights is their train iteration.
 
-    Args:
-        cfg: Options.
-        make_learner: Creates learner and policy, from a rank and an incarnation; needed to run.
-        given: Further arguments of ``CommWorker``: ``transport`` or ``address``, ``name`` and ``fingerprint``.
+    ``make_learner`` creates learner and policy, from a rank and an incarnation; further arguments are those of
+    ``CommWorker``.
     """
 
     _cfg: TransportLearnerConfig
@@ -234,20 +209,20 @@ class TransportLearner(CommWorker, BaseCommLearner):
     @property
     def hooks4call(self) -> list[LearnerHook]:
         """The hooks that notice when weights are due, and collect what is to be reported."""
+
+        def note_policy(learner: BaseLearner) -> None:
+            self._policy_is_due = True
+
         freq = self._cfg.send_policy_freq
         return [
-            CallHook('send_policy', 100, position='after_iter', call=self._note_policy, freq=freq),
+            CallHook('send_policy', 100, position='after_iter', call=note_policy, freq=freq),
             CallHook('send_learn_info', 100, position='after_iter', call=self._report_of_round.add),
         ]
-
-    def _note_policy(self, learner: BaseLearner) -> None:
-        self._policy_is_due = True
 
     def send_policy(self, state_dict: Mapping[str, Any]) -> None:
         """Publishes weights, which are copied."""
         train_iter = self.learner.train_iter
-        tree = copy.deepcopy(dict(state_dict))
-        self._tell(PutWeights(self._policy, train_iter, train_iter), tree)
+        self._tell(PutWeights(self._policy, train_iter, train_iter), copy.deepcopy(dict(state_dict)))
         self._published_at, self._policy_is_due = train_iter, False
 
     def _publish(self) -> None:
@@ -272,14 +247,9 @@ class TransportLearner(CommWorker, BaseCommLearner):
         if task is None or self._report_of_round.is_empty:
             return
         batches, info, priorities = self._report_of_round.take()
-        message = LearnInfo(task.task, int(learn_info['learner_step']), info, batches)
-        self._tell(message, priorities)
+        self._tell(LearnInfo(task.task, int(learn_info['learner_step']), info, batches), priorities)
 
     # the steps of a task, under DI-engine's names
-
-    def deal_with_resource(self) -> dict[str, int]:
-        """Returns the number of GPUs and CPU cores that the learner may use."""
-        return {'gpu': 0, 'cpu': usable_cores()}
 
     def deal_with_learner_start(self, task_info: Task) -> dict[str, str]:
         """Begins a task: from the last state of a learner of this run, if there is one."""
@@ -333,8 +303,7 @@ class TransportLearner(CommWorker, BaseCommLearner):
 
     def _send_state(self, purpose: str) -> None:
         learner = self.learner
-        state = copy.deepcopy(learner.state_dict())
-        self._tell(PutState(purpose, learner.train_iter), state)
+        self._tell(PutState(purpose, learner.train_iter), copy.deepcopy(learner.state_dict()))
         if purpose == CHECKPOINT:
             self._checkpoint_at = learner.train_iter
 

@@ -7,7 +7,7 @@ import logging
 import os
 import platform
 import threading
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from contextlib import suppress
 from time import monotonic
@@ -16,13 +16,7 @@ from typing import Any
 from easydict import EasyDict
 
 from rlframe._version import __version__
-from rlframe.errors import (
-    ConfigError,
-    CoordinatorLostError,
-    MessageError,
-    RequestRefusedError,
-    RLFrameError,
-)
+from rlframe.errors import ConfigError, CoordinatorLostError, MessageError, RequestRefusedError, RLFrameError
 from rlframe.parallel.held_weights import TaskAbandoned
 from rlframe.parallel.transport.base import Transport
 from rlframe.parallel.transport.messages import (
@@ -39,6 +33,7 @@ from rlframe.parallel.transport.messages import (
     Wait,
 )
 from rlframe.registry import TRANSPORT_REGISTRY
+from rlframe.run.machine import usable_cores
 from rlframe.utils.every import seconds
 from rlframe.utils.field import Configurable, Section, option
 
@@ -66,6 +61,21 @@ class CommConfig(Section):
     transport: dict[str, Any] = option(
         {}, doc='options of the transport, such as token', may_change=True, reaches='network'
     )
+
+
+class BaseComm(Configurable, ABC):
+    """What a comm collector and a comm learner have in common."""
+
+    def __init__(self, cfg: Mapping[str, Any] | None = None) -> None:
+        self._cfg = self.resolve_config(cfg)
+
+    @abstractmethod
+    def start(self) -> None:
+        """Begins to work, in a thread."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Ends the work; may be called twice."""
 
 
 class CommWorker(Configurable):
@@ -100,9 +110,8 @@ class CommWorker(Configurable):
         self._transport, self._given_address = transport, address
         self._name = name or f'{self.role}-{os.getpid()}'
         self._logger = logging.getLogger(f'rlframe.{self.role}')
-        self._introduction = Join(
-            self.role, self._name, __version__, fingerprint, os.getpid(), platform.node()[:64]
-        )
+        place = os.getpid(), platform.node()[:64]
+        self._introduction = Join(self.role, self._name, __version__, fingerprint, *place)
         self._membership: Joined | None = None
         self._refused_at = -1.0  # when it was first refused since it had work
         self._stopped = ''
@@ -138,9 +147,8 @@ class CommWorker(Configurable):
 
     def _address(self) -> Any:
         """Returns the address of the coordinator if none was given to the constructor."""
-        raise ConfigError(
-            f'{type(self).__name__} needs the address of a coordinator, or a transport', where='address'
-        )
+        what = 'the address of a coordinator, or a transport'
+        raise ConfigError(f'{type(self).__name__} needs {what}', where='address')
 
     def _connected(self) -> Transport:
         """Returns the connection to the coordinator, created at the first call."""
@@ -165,21 +173,21 @@ class CommWorker(Configurable):
         """Training samples or episodes produced so far, sent or not."""
         return 0
 
+    def deal_with_resource(self) -> dict[str, int]:
+        """Returns the number of CPU cores and GPUs that the worker may use; the name is DI-engine's."""
+        return {'gpu': 0, 'cpu': usable_cores()}
+
     # running
 
     def start(self) -> None:
         """Begins to work in a thread; ``wait`` waits for its end."""
         if self._thread is None:
-            self._thread = threading.Thread(
-                target=self._run_quietly, name=f'rlframe-{self.role}', daemon=True
-            )
+            name = f'rlframe-{self.role}'
+            self._thread = threading.Thread(target=self._run_quietly, name=name, daemon=True)
             self._thread.start()
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Waits for the end of the work that ``start`` began; returns whether it has ended.
-
-        Args:
-            timeout: Seconds to wait at most; None: until it ends.
+        """Waits for the end of the work that ``start`` began, or for these seconds; returns whether it has ended.
 
         Raises:
             Exception: What ended the work, if it was an error.
@@ -257,10 +265,7 @@ class CommWorker(Configurable):
     # joining and leaving
 
     def _join(self, refusal: RequestRefusedError | None = None) -> None:
-        """Joins the run, and begins to send signs of life.
-
-        Args:
-            refusal: Why the worker joins again: a coordinator that was restarted does not know its workers.
+        """Joins the run, or joins again after a refusal, as by a restarted coordinator; begins to send signs of life.
 
         Raises:
             CoordinatorLostError: If the coordinator does not answer.
@@ -270,9 +275,9 @@ class CommWorker(Configurable):
             if refusal is not None:
                 self._endure(refusal)
             # a worker that never joined has probably been given a wrong address: it does not wait as long as others
-            seconds = (
-                self._cfg.timeout if self._membership is not None else min(self._cfg.timeout, FIRST_SECONDS)
-            )
+            seconds = self._cfg.timeout
+            if self._membership is None:
+                seconds = min(seconds, FIRST_SECONDS)
             try:
                 introduction = dataclasses.replace(self._introduction, produced=self.produced)
                 self._membership, _ = self._ask(introduction, Joined, timeout=seconds)
@@ -365,13 +370,7 @@ class CommWorker(Configurable):
     def _ask(
         self, message: Message, expected: Any, payload: Any = None, timeout: float | None = None
     ) -> tuple[Any, Any]:
-        """Sends a request; returns the reply and its payload.
-
-        Args:
-            message: The request.
-            expected: Type of the reply, or a tuple of types.
-            payload: Payload of the request.
-            timeout: Seconds that it is repeated; by default the option ``timeout``.
+        """Sends a request, for ``timeout`` seconds or those of the config; returns a reply of a type, and its payload.
 
         Raises:
             CoordinatorLostError: If no reply came in time.
@@ -381,9 +380,8 @@ class CommWorker(Configurable):
         seconds = self._cfg.timeout if timeout is None else timeout
         reply = self._connected().request(message, payload, seconds)
         if not isinstance(reply.message, expected):
-            raise MessageError(
-                f'the coordinator answered {type(message).__name__} by {type(reply.message).__name__}'
-            )
+            asked, got = type(message).__name__, type(reply.message).__name__
+            raise MessageError(f'the coordinator answered {asked} by {got}')
         return reply.message, reply.payload
 
     def _tell(self, message: Message, payload: Any = None) -> None:
@@ -392,12 +390,7 @@ class CommWorker(Configurable):
         self._obey(orders)
 
     def _obey(self, orders: Orders, task: str | None = None) -> None:
-        """Obeys orders; called by any thread.
-
-        Args:
-            orders: The orders.
-            task: The task that they are about; None: the current one.
-        """
+        """Obeys orders about a task, by default the current one; called by any thread."""
         if orders.stop:
             self.stop(orders.reason or ENDED)
         elif orders.abandon and self._task is not None and task in (None, self._task.task):

@@ -18,12 +18,7 @@ ACTING, STATISTICS = 'acting', 'statistics'
 
 
 class ActingExtras:
-    """Measures what a call of ``collect`` changes in a policy beside its memory of episodes.
-
-    Args:
-        face: Collect face of the policy.
-        in_lockstep: Whether the whole acting state is passed on.
-    """
+    """Measures what a call of ``collect`` changes in a policy beside its memory of episodes; in lockstep, all of it."""
 
     def __init__(self, face: Any, in_lockstep: bool) -> None:
         self._acting, self._in_lockstep = acting_of(face), in_lockstep
@@ -131,13 +126,9 @@ class HeldWeights:
         self._newest[policy] = version
 
     def update(self, role: str, acting: Sequence[Acting], least: int, always: bool) -> Held:
-        """Gives each face the weights of its policy, newer ones if needed, and returns those of the first.
+        """Gives each face the weights of its policy, newer ones if needed or ``always``, and returns those of the first.
 
-        Args:
-            role: Which of a worker's policies these are.
-            acting: Policies that act, the one that is trained first; others may have weights of any version.
-            least: Least version of the first.
-            always: Whether to ask for newer weights in any case.
+        Only the first, which is trained, needs the ``least`` version. A worker's policies of two roles are kept apart.
 
         Raises:
             TaskAbandoned: If the required version did not come in time.

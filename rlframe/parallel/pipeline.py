@@ -145,10 +145,8 @@ class ParallelPipeline(HasGoal, CoordinatedRun):
         """Training variables and metrics of the learner's last report."""
         self.evaluations = 0
         """Number of evaluations completed since this object was created."""
-        self._saved_at, self._saved = (
-            -1,
-            tuple[int, ...](),
-        )  # train iteration and counts of the last checkpoint
+        self._saved_at = -1  # train iteration of the last checkpoint
+        self._saved: tuple[int, ...] = ()  # its counts
         # for each part, train iterations between the weights that acted and the newest
         self._behind: list[int] = []
         self._printed_at = 0
@@ -201,11 +199,7 @@ class ParallelPipeline(HasGoal, CoordinatedRun):
         self.replay_buffer = cast('IBuffer | None', data.buffer)
         """Past transitions; None for an on-policy policy."""
         self.coordinator = Coordinator(
-            cfg,
-            commander=commander,
-            data=data,
-            run=self,
-            fingerprint=shared_fingerprint(cfg),
+            cfg, commander=commander, data=data, run=self, fingerprint=shared_fingerprint(cfg)
         )
         """Brings the workers together."""
         self.progress = self.coordinator.progress
@@ -257,13 +251,9 @@ class ParallelPipeline(HasGoal, CoordinatedRun):
         """Counts the episodes that ended, and writes a record every ``collect_print_freq``."""
         facts = message.facts
         columns = [facts.get(name, []) for name in ('returns', 'lengths', 'successes')]
-        entries = np.array(
-            [
-                [math.nan if value is None else float(value) for value in row]
-                for row in zip(*columns, strict=True)
-            ]
-        )
-        self.episodes.add(entries.reshape(-1, 3), checked_sums(facts.get('infos')))
+        rows = zip(*columns, strict=True)
+        entries = [[math.nan if value is None else float(value) for value in row] for row in rows]
+        self.episodes.add(np.array(entries).reshape(-1, 3), checked_sums(facts.get('infos')))
         self._behind.append(max(progress.train_iter - message.train_iter, 0))
         every = Every.of(self.cfg.policy.collect.collector.get('collect_print_freq') or PRINT_FREQ)
         now = every.now(progress.train_iter, progress.envstep)
@@ -290,26 +280,19 @@ class ParallelPipeline(HasGoal, CoordinatedRun):
         info = facts.get('episode_info', {})
         info = {**info, 'eval_episode_return': info.get('eval_episode_return') or [score]}
         options = self.cfg.policy.eval.evaluator
-        values = evaluation_metrics(
-            info,
-            float(facts.get('duration', math.nan)),
-            options.get('metrics', METRICS.default),
-            options.get('info_metrics', 'all'),
-        )
+        duration, metrics = float(facts.get('duration', math.nan)), options.get('metrics', METRICS.default)
+        values = evaluation_metrics(info, duration, metrics, options.get('info_metrics', 'all'))
         values |= {'eval/mean_reward': score, **commander.metrics()}
         write_record(self.writer, values, progress.envstep, train_iter=train_iter)
-        write_counts(
-            self.writer, progress, self.replay_buffer, commander.settings(self.coordinator.situation())
-        )
-        logger.info(
-            'evaluation at envstep %d, train_iter %d: score %.2f', progress.envstep, train_iter, score
-        )
+        settings = commander.settings(self.coordinator.situation())
+        write_counts(self.writer, progress, self.replay_buffer, settings)
+        at = progress.envstep, train_iter
+        logger.info('evaluation at envstep %d, train_iter %d: score %.2f', *at, score)
         if table := commander.table():
             with whole_file(self.folder / LEAGUE) as draft:
                 draft.write_text(json.dumps(table, indent=1), encoding='ascii')
-        self._later.results.append(
-            EvalResult(commander.stopped, info, train_iter, progress.envstep, score, is_best)
-        )
+        result = EvalResult(commander.stopped, info, train_iter, progress.envstep, score, is_best)
+        self._later.results.append(result)
         if is_best and weights is not None:
             policy = {name: value for name, value in weights.weights.items() if name != ACTING}
             counters = {**progress.state_dict(), 'train_iter': train_iter}

@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -58,14 +59,12 @@ def make_worker(
         address: Address of the coordinator.
         transport: A connection to the coordinator, in place of the address.
     """
-    given: dict[str, Any] = {'address': address, 'transport': transport, 'name': name}
-    given['fingerprint'] = shared_fingerprint(cfg)
+    fingerprint = shared_fingerprint(cfg)
+    given: Any = dict(address=address, transport=transport, name=name, fingerprint=fingerprint)
     if role == 'learner':
         return create_comm_learner(cfg.parallel.comm_learner, make_learner=learner_maker(cfg), **given)
-    kind: Mapping[str, Any] = cfg.parallel.collector
-    collector = create_parallel_collector(
-        kind, make_collector=collector_maker(cfg), make_evaluator=evaluator_maker(cfg), instance_name=name
-    )
+    makers: Any = dict(make_collector=collector_maker(cfg), make_evaluator=evaluator_maker(cfg))
+    collector = create_parallel_collector(cfg.parallel.collector, **makers, instance_name=name)
     return create_comm_collector(cfg.parallel.comm_collector, collector=collector, **given)
 
 
@@ -92,13 +91,12 @@ def _parts_of_games(cfg: ExperimentConfig, factory: Any, rank: int) -> Parts:
     """Creates a collector with a policy for each player."""
     env = build.make_env(cfg, factory, cfg.env.collector_env_num)
     progress, players = Progress(), range(factory.spec.player_num)
-    policies = [
-        build.make_policy(cfg, factory.spec, None, ('collect',), rank * len(players) + i) for i in players
-    ]
+    first = rank * len(players)
+    policies = [build.make_policy(cfg, factory.spec, None, ('collect',), first + i) for i in players]
     faces = [policy.collect_mode for policy in policies]
     given = {'policy': faces, 'seed': cfg.seed, 'rank': rank, 'progress': progress}
     collector = create_serial_collector(cfg.policy.collect.collector, env=env, **given)
-    random = [build.random_actor(cfg, policies[i], rank * len(players) + i) for i in players]
+    random = [build.random_actor(cfg, policies[i], first + i) for i in players]
     return Parts(collector, env, progress, faces, random)
 
 
@@ -156,21 +154,11 @@ def _prepared(cfg: ExperimentConfig, rank: int, incarnation: int) -> ExperimentC
 
 
 def main(role: str, name: str, address: str) -> None:
-    """Works until the coordinator or SIGTERM ends it; then ends this process.
-
-    Args:
-        role: ``'collector'`` or ``'learner'``.
-        name: Name of the worker.
-        address: Address of the coordinator.
-    """
+    """Works until the coordinator or SIGTERM ends it; then ends this process."""
     try:
         cfg = from_parent(sys.stdin.buffer.read())
         worker = make_worker(cfg, role, name, address)
-
-        def stop(*_: Any) -> None:
-            worker.stop()
-
-        signal.signal(signal.SIGTERM, stop)
+        signal.signal(signal.SIGTERM, lambda *_: worker.stop())
         worker.run()
     except RLFrameError as error:
         sys.stderr.write(f'rlframe: {type(error).__name__}: {" ".join(str(error).split())}\n')
@@ -201,12 +189,7 @@ class Launcher(ABC):
 
     @abstractmethod
     def launch(self, role: str, name: str) -> Launched:
-        """Starts a worker, without waiting until it has joined.
-
-        Args:
-            role: ``'collector'`` or ``'learner'``.
-            name: Name of the worker; one that replaces another has the other's name.
-        """
+        """Starts a worker, without waiting until it has joined; one that replaces another has the other's name."""
 
     def close(self) -> None:  # noqa: B027  most hold nothing
         """Releases what the launcher itself holds, after all its workers have ended; may be called twice."""
@@ -257,10 +240,7 @@ class Crew:
         for role, count in counts.items():
             for name in [role] if count == 1 else [f'{role}-{i}' for i in range(count)]:
                 self._roles[name], self._deaths[name] = role, deque()
-                self._launch(name)
-
-    def _launch(self, name: str) -> None:
-        self.members[name] = self._launcher.launch(self._roles[name], name)
+                self.members[name] = self._launcher.launch(role, name)
 
     def look(self) -> None:
         """Takes note of workers that ended or were lost, and replaces them.
@@ -272,7 +252,10 @@ class Crew:
             role = self._roles[name]
             if name in self._due:
                 if self._clock() >= self._due[name]:
-                    self._replace(name, member)
+                    member.end(0.0)
+                    del self._due[name]
+                    self.restarts += 1
+                    self.members[name] = self._launcher.launch(role, name)
             elif (how := member.ended) is not None:
                 self._coordinator.lose(role, name, how or 'it ended before the run did')
                 self._plan(name, how or 'it ended before the run did')
@@ -297,12 +280,6 @@ class Crew:
             )
         logger.warning('%s ended (%s); it is started again in %.1f s', name, how, PAUSE)
         self._due[name] = now + PAUSE
-
-    def _replace(self, name: str, member: Launched) -> None:
-        member.end(0.0)
-        del self._due[name]
-        self.restarts += 1
-        self._launch(name)
 
     def end(self) -> None:
         """Ends all workers, at the same time; may be called twice."""
@@ -336,12 +313,7 @@ class ProcessLauncher(Launcher):
     def launch(self, role: str, name: str) -> ChildProcess:
         logger, words = logging.getLogger(f'rlframe.{role}'), (role, name, self._server.address)
         try:
-            return ChildProcess(
-                f'rlframe-{name}',
-                'rlframe.parallel.roles',
-                words,
-                self._config,
-                lambda text: logger.info('%s: %s', name, text),
-            )
+            said = partial(logger.info, '%s: %s', name)
+            return ChildProcess(f'rlframe-{name}', 'rlframe.parallel.roles', words, self._config, said)
         except OSError as error:
             raise WorkerLostError(f'no process could be started for {name}: {error}') from error

@@ -200,7 +200,7 @@ class LearnerAggregator:
             message['state'] = policy.learn_mode.state_dict()
             self._sent = policy.loads
         assert self._ranks is not None  # it was started
-        self._ranks.send(pack(message).chunks)
+        self._ranks.send(pack(message))
 
     def deal_with_learn(self, task: tuple[Batch, Mapping[str, Any]]) -> Any:
         """Makes this learner's part of the updates; returns what the policy's ``forward`` does."""
@@ -277,7 +277,7 @@ class LearnerAggregator:
         if self._ranks is not None:
             if not self._ends():
                 with contextlib.suppress(RuntimeError):  # those of torchrun may be gone
-                    self._ranks.send(pack({}).chunks)
+                    self._ranks.send(pack({}))
             self._ranks.close()
             self._ranks = None
         for child in self._children:

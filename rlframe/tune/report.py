@@ -32,15 +32,10 @@ from rlframe.tune.trial import (
 
 
 class TrialTable(CLIReporter):  # type: ignore[misc]  # Ray is untyped
-    """Ray's own table of the trials, with the score by which they are compared and the time left, on the standard error.
+    """Ray's own table of the trials, with the metric by which they are compared and the time left, on the standard error."""
 
-    Args:
-        metric: That score.
-    """
-
-    _first: tuple[float, float] | None = (
-        None  # when the search began to be shown, and the share that was done then
-    )
+    # when the search began to be shown, and the share that was done then
+    _first: tuple[float, float] | None = None
 
     def __init__(self, metric: str) -> None:
         columns = {metric: metric, 'timesteps_total': 'env steps', 'training_iteration': 'evaluations'}
@@ -122,11 +117,7 @@ class Report:
 def write_report(results: Any) -> Report:
     """Writes ``best_config.py``, ``best_policy/``, ``trials.csv`` and ``scores.png`` into the results folder.
 
-    Args:
-        results: Returned by ``fit`` of a tuner from ``make_tuner``.
-
-    Returns:
-        The same in numbers.
+    ``results`` come from ``fit`` of a tuner from ``make_tuner``. Returns the same in numbers.
     """
     folder = Path(results.experiment_path)
     search = json.loads((folder / SEARCH).read_text(encoding='utf-8'))
@@ -135,10 +126,9 @@ def write_report(results: Any) -> Report:
     rows.sort(key=lambda row: (math.inf if math.isnan(row.score) else sign * row.score, row.env_steps))
     report = Report(folder, metric, tuple(rows), ())
     _write_table(folder / TABLE, rows, metric)
-    notes = []
-    if report.best is not None:
-        notes += _write_best(folder, report.best, metric)
-        notes += _draw(folder / PICTURE, rows, metric)
+    if report.best is None:
+        return report
+    notes = _write_best(folder, report.best, metric) + _draw(folder / PICTURE, rows, metric)
     return dataclasses.replace(report, notes=tuple(notes))
 
 
@@ -172,8 +162,7 @@ def _is_whole(config: Any) -> bool:
 def _noted_config(path: Path) -> dict[str, Any]:
     """Returns Tune's record of the config of a trial without results; not the config that it shares with others."""
     file = path / 'params.json'
-    noted: dict[str, Any] = json.loads(file.read_text(encoding='utf-8')) if file.is_file() else {}
-    return noted
+    return dict(json.loads(file.read_text(encoding='utf-8'))) if file.is_file() else {}
 
 
 def _described(error: BaseException | None) -> str:
@@ -215,11 +204,8 @@ def _write_best(folder: Path, best: Row, metric: str) -> list[str]:
 
 def _best_checkpoint(best: Row, metric: str) -> Path | None:
     """Returns the checkpoint with the best score, or the last one if that was not kept."""
-    kept = [
-        checkpoint
-        for checkpoint, metrics in best.result.best_checkpoints or ()
-        if metrics.get(metric) == best.score
-    ]
+    saved = best.result.best_checkpoints or ()
+    kept = [checkpoint for checkpoint, metrics in saved if metrics.get(metric) == best.score]
     chosen = kept[0] if kept else best.result.checkpoint
     return None if chosen is None else Path(chosen.path) / CHECKPOINT
 

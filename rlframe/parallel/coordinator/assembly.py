@@ -75,11 +75,7 @@ class TrainingData:
     """
 
     def __init__(
-        self,
-        buffer: Any,
-        batch_size: int = 1,
-        update_per_collect: int = 1,
-        max_staleness: int | None = None,
+        self, buffer: Any, batch_size: int = 1, update_per_collect: int = 1, max_staleness: int | None = None
     ) -> None:
         self.buffer = buffer
         """The replay buffer, an ``IBuffer``, or None."""
@@ -99,16 +95,9 @@ class TrainingData:
         return self.owed - self.learned
 
     def push(self, rows: int, data: Any, envstep: int, counts: bool = True) -> int:
-        """Takes a part of a collector.
+        """Takes a part of a collector, with its extras for the learner; returns how many items were accepted.
 
-        Args:
-            rows: Its size.
-            data: The data, with extras for the learner if there are any.
-            envstep: Env steps so far.
-            counts: Whether updates are due for it.
-
-        Returns:
-            How many items were accepted.
+        Updates are due for it if it ``counts``.
         """
         data, extras = split(data)
         if self.buffer is None:
@@ -161,11 +150,7 @@ class TrainingData:
             self.buffer.update(priorities)
 
     def learner_lost(self, made: int) -> None:
-        """Makes the updates due again that a lost learner did not make, or whose results were lost with it.
-
-        Args:
-            made: Updates since the start that its saved state contains.
-        """
+        """Makes the updates due again that are not among the ``made`` ones in the saved state of a lost learner."""
         if self.buffer is None:
             self.learned = self.given  # the parts that it had received are lost with it
         else:
@@ -194,18 +179,14 @@ STOP_VALUE = ('policy.eval.evaluator.stop_value', 'env.stop_value')
 
 def options_of(cfg: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the options of the coordinator in the config of an experiment."""
-    section = _coordinator(cfg)
+    section = value_in(cfg, 'parallel.coordinator', {})
     return {name: section[name] for name in fields_of(CoordinatorConfig) if name in section}
 
 
 def make_server(cfg: Mapping[str, Any]) -> Server:
-    """Creates the server of the transport that the config names; without one, it serves threads of this process.
-
-    Args:
-        cfg: The config of an experiment.
-    """
+    """Creates the server of the transport that the config names; without one, it serves threads of this process."""
     kind: Any = TRANSPORT_REGISTRY.get(value_in(cfg, 'parallel.comm_collector.type', 'in_process')).server_cls
-    section, declared = _coordinator(cfg), kind.config_fields()
+    section, declared = value_in(cfg, 'parallel.coordinator', {}), kind.config_fields()
     given = {name: section[name] for name in ADDRESS if section.get(name) is not None}
     given |= dict(section.get('transport', {}))
     options = {name: value for name, value in given.items() if name in declared and value is not None}
@@ -230,7 +211,9 @@ def make_commander(
         policy: Command face of the policy; by default it is created. A main config without ``policy.type`` has none.
     """
     if policy is None and 'type' in cfg.get('policy', {}):
-        spec = _spec(cfg) if spec is None else spec
+        if spec is None:
+            section = value_in(cfg, 'env', {})
+            spec = ENV_REGISTRY.build({'type': 'gym', **section}, section).spec
         seed = cfg.get('seed') or 0
         policy = POLICY_REGISTRY.build(cfg['policy'], cfg['policy'], spec, seed=seed).command_mode
     given: dict[str, Any] = {'policy': policy}
@@ -240,27 +223,12 @@ def make_commander(
 
 
 def make_data(cfg: Mapping[str, Any], **common: Any) -> TrainingData:
-    """Creates the empty store of training data, with the config's replay buffer if it has one.
-
-    Args:
-        cfg: The config of an experiment.
-        common: Further arguments of the replay buffer.
-    """
+    """Creates the empty store of training data, with the config's replay buffer, which gets ``common``, if it has one."""
     section = value_in(cfg, 'policy.other.replay_buffer', None)
     if section is None:
-        return TrainingData(None, max_staleness=_coordinator(cfg).get('max_staleness'))
+        return TrainingData(None, max_staleness=value_in(cfg, 'parallel.coordinator.max_staleness', None))
     seed = component_rng(cfg.get('seed') or 0, 'replay_buffer').integers(2**32)
     named = {'type': 'advanced', **section}
     buffer = BUFFER_REGISTRY.build(named, section, seed=seed, **common)
     sizes = (value_in(cfg, f'policy.learn.{name}', 1) for name in ('batch_size', 'update_per_collect'))
     return TrainingData(buffer, *sizes)
-
-
-def _spec(cfg: Mapping[str, Any]) -> EnvSpec:
-    section = value_in(cfg, 'env', {})
-    return ENV_REGISTRY.build({'type': 'gym', **section}, section).spec
-
-
-def _coordinator(cfg: Mapping[str, Any]) -> Mapping[str, Any]:
-    section: Mapping[str, Any] = value_in(cfg, 'parallel.coordinator', {})
-    return section

@@ -100,7 +100,8 @@ class BaseParallelCommander(Configurable, ABC):
     The coordinator asks ``get_collector_task`` or ``get_learner_task`` when a worker is idle, and calls
     ``judge_collector_finish`` for each part of the data that arrives, ``update_learner_info`` for each report of a
     learner, and exactly one of ``finish_*_task`` and ``notify_fail_*_task`` when a task ends. Nothing here waits, and all
-    random choices derive from ``seed``. A subclass defines ``_next_collector_job`` and ``_next_learner_job``.
+    random choices derive from ``seed``. Methods that take the id of a task raise a ``MessageError`` if no worker of that role
+    has such a task. A subclass defines ``_next_collector_job`` and ``_next_learner_job``.
 
     Args:
         cfg: Options of the commander.
@@ -202,27 +203,14 @@ class BaseParallelCommander(Configurable, ABC):
         return any(running.job.kind == kind for running in self.running.values())
 
     def _find(self, task_id: str, role: str) -> Running:
-        """Returns a task of a role.
-
-        Raises:
-            MessageError: If no such task is running.
-        """
+        """Returns a task of a role."""
         found = self.running.get(task_id)
         if found is None or found.role != role:
             raise MessageError('no such task is running', where='task', got=task_id)
         return found
 
     def judge_collector_finish(self, task_id: str, info: Mapping[str, Any], situation: Situation) -> bool:
-        """Counts a part of a collector's task and returns whether the task ends with it.
-
-        Args:
-            task_id: Id of the task.
-            info: Facts about the part.
-            situation: The situation with the part's data.
-
-        Raises:
-            MessageError: If no collector has such a task.
-        """
+        """Counts a part of a collector's task, which ``info`` is about, and returns whether the task ends with it."""
         running = self._find(task_id, 'collector')
         running = self.running[task_id] = running._replace(parts=running.parts + 1)
         is_enough = self._part_collected(running, info, situation)
@@ -230,25 +218,18 @@ class BaseParallelCommander(Configurable, ABC):
         return self.stopped or situation.spent or is_last or is_enough
 
     def judge_learner_finish(self, task_id: str, info: Mapping[str, Any], situation: Situation) -> bool:
-        """Returns whether a learner's task is over.
-
-        Raises:
-            MessageError: If no learner has such a task.
-        """
+        """Returns whether a learner's task is over."""
         self._find(task_id, 'learner')
         return self.stopped or situation.is_over
 
     def finish_collector_task(self, task_id: str, finished_task: Mapping[str, Any]) -> bool:
         """Ends a task that a collector completed, and returns whether training is over.
 
-        Without the necessary facts the task counts as failed.
-
-        Args:
-            task_id: Id of the task.
-            finished_task: Facts about it; of an evaluation ``score``, and ``train_iter`` of the evaluated weights.
+        Without the necessary facts the task counts as failed: of an evaluation ``score``, and ``train_iter`` of the
+        evaluated weights.
 
         Raises:
-            MessageError: If no collector has such a task, or a fact is missing.
+            MessageError: If a fact is missing.
         """
         running = self._find(task_id, 'collector')
         try:
@@ -260,49 +241,25 @@ class BaseParallelCommander(Configurable, ABC):
         return self.stopped
 
     def finish_learner_task(self, task_id: str, finished_task: Mapping[str, Any]) -> str:
-        """Ends a task that a learner completed, and returns the name of its replay buffer.
-
-        Raises:
-            MessageError: If no learner has such a task.
-        """
+        """Ends a task that a learner completed, and returns the name of its replay buffer."""
         running = self._find(task_id, 'learner')
         del self.running[task_id]
         return running.job.buffer
 
     def notify_fail_collector_task(self, task_id: str) -> None:
-        """Ends a task that a collector did not complete; it is given again when its turn comes.
-
-        Raises:
-            MessageError: If no collector has such a task.
-        """
+        """Ends a task that a collector did not complete; it is given again when its turn comes."""
         self._collector_ended(self._find(task_id, 'collector'), None)
         del self.running[task_id]
 
     def notify_fail_learner_task(self, task_id: str) -> None:
-        """Ends a task that a learner did not complete; another learner continues it.
-
-        Raises:
-            MessageError: If no learner has such a task.
-        """
+        """Ends a task that a learner did not complete; another learner continues it."""
         self._find(task_id, 'learner')
         del self.running[task_id]
 
     def update_learner_info(
         self, task_id: str, info: Mapping[str, Any], situation: Situation
     ) -> Snapshot | None:
-        """Takes notice of a learner's progress.
-
-        Args:
-            task_id: Id of the task.
-            info: What the learner reports.
-            situation: The situation with this report.
-
-        Returns:
-            The copy of the weights that the coordinator is to keep from now on, if any.
-
-        Raises:
-            MessageError: If no learner has such a task.
-        """
+        """Takes notice of a learner's progress; returns the copy of the weights to keep from now on, if any."""
         return self._learned(self._find(task_id, 'learner'), situation)
 
     @property
@@ -362,8 +319,6 @@ class BaseParallelCommander(Configurable, ABC):
         """Returns facts about the players, as values for a JSON file; empty if there is only one."""
         return {}
 
-    # bookkeeping
-
     def _name_task(self, kind: str) -> str:
         """Returns the id of a new task."""
         self._task_count += 1
@@ -396,12 +351,11 @@ def create_parallel_commander(cfg: Mapping[str, Any] | str, **kwargs: Any) -> Ba
         section, kwargs = named(PARALLEL_COMMANDER_REGISTRY, cfg, kwargs)
         return PARALLEL_COMMANDER_REGISTRY.build(section, section, **kwargs)
     section = value_in(cfg, SECTION, {})
+    goal = value_in(cfg, 'env.stop_value', None)
     given = {
         'seed': cfg.get('seed') or 0,
         'eval_freq': value_in(cfg, 'policy.eval.evaluator.eval_freq', 1000),
-        'stop_value': value_in(
-            cfg, 'policy.eval.evaluator.stop_value', value_in(cfg, 'env.stop_value', None)
-        ),
+        'stop_value': value_in(cfg, 'policy.eval.evaluator.stop_value', goal),
         'random_collect_size': value_in(cfg, 'policy.random_collect_size', 0),
     }
     try:

@@ -401,14 +401,9 @@ class Coordinator(Configurable):
     def deal_with_collector_send_data(
         self, task_id: str, buffer_id: str, data_id: str, data: Any, rows: int | None = None
     ) -> int:
-        """Takes the data of a collector, and returns how many items were accepted.
+        """Takes the data of a collector, whose size is ``rows`` or their length; returns how many items were accepted.
 
-        Args:
-            task_id: The collector's task; data of an unknown one are dropped.
-            buffer_id: Name of the data.
-            data_id: Name of this part, for the log.
-            data: The training samples or episodes.
-            rows: Their number; by default the length of the data.
+        Data of an unknown task, or with another name, are dropped.
         """
         running = self.commander.running.get(task_id)
         if running is None or buffer_id != self.name:
@@ -441,11 +436,7 @@ class Coordinator(Configurable):
     def deal_with_learner_send_info(self, task_id: str, buffer_id: str, info: Mapping[str, Any]) -> None:
         """Takes note of the updates that a learner made.
 
-        Args:
-            task_id: The learner's task.
-            buffer_id: Name of the data.
-            info: Training variables, and ``train_iter``, ``batches`` (used since the last report) and
-                ``priority_info``.
+        ``info`` has training variables, ``train_iter``, ``priority_info``, and ``batches`` used since the last report.
         """
         counts = {name: info.get(name) for name in ('train_iter', 'batches', 'priority_info')}
         self._learn_info = {name: value for name, value in info.items() if name not in counts}
@@ -492,14 +483,11 @@ class Coordinator(Configurable):
     def state_dict(self) -> dict[str, Any]:
         """Returns everything but the replay buffer and the learner's state, which are saved on their own."""
         with self.lock:
+            weights = self.weights
             return {
                 'commander': self.commander.state_dict(),
                 'data': self.data.state_dict(),
-                'weights': {
-                    name: version._asdict()
-                    for name, version in self.weights.items()
-                    if name != self.state_name
-                },
+                'weights': {name: weights[name]._asdict() for name in weights if name != self.state_name},
                 'rows': {'received': self.received, 'pushed': self.pushed, 'dropped': self.dropped},
                 'seconds': self._seconds + self._clock() - self._began,
                 'workers': self.workers.state_dict(),

@@ -41,13 +41,7 @@ class Payoff:
         self._records: dict[tuple[str, str], tuple[list[float], int]] = {}
 
     def add(self, home: str, away: str, results: Iterable[float]) -> None:
-        """Counts games in their order.
-
-        Args:
-            home: A player.
-            away: Its opponent; games of a player with itself are not counted.
-            results: For each game ``WIN``, ``DRAW`` or ``LOSS`` of ``home``.
-        """
+        """Counts games in their order, by the results of ``home``; games of a player with itself are not counted."""
         if home == away:
             return
         pair = _pair(home, away)
@@ -85,30 +79,18 @@ class Payoff:
             'games': [[self.games(home, away) for away in players] for home in players],
         }
 
-    SCHEMA: Schema = {
-        'pairs': schema.list_of(
-            {
-                'players': schema.list_of(TEXT, 2),
-                'record': schema.list_of(FINITE, 3),
-                'games': COUNT,
-            }
-        )
-    }
+    PAIR: Schema = {'players': schema.list_of(TEXT, 2), 'record': schema.list_of(FINITE, 3), 'games': COUNT}
+    SCHEMA: Schema = {'pairs': schema.list_of(PAIR)}
 
     def state_dict(self) -> dict[str, Any]:
         """Returns the counts of all pairs."""
-        pairs = [
-            {'players': list(pair), 'record': record, 'games': games}
-            for pair, (record, games) in self._records.items()
-        ]
-        return {'pairs': pairs}
+        records = self._records.items()
+        return {'pairs': [dict(players=list(pair), record=record, games=n) for pair, (record, n) in records]}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restores the state from ``state_dict()``."""
         check_state(state, self.SCHEMA)
-        self._records = {
-            _pair(*saved['players']): (saved['record'], saved['games']) for saved in state['pairs']
-        }
+        self._records = {_pair(*each['players']): (each['record'], each['games']) for each in state['pairs']}
 
 
 def _pair(one: str, other: str) -> tuple[str, str]:
@@ -140,6 +122,7 @@ def results_in(facts: Mapping[str, Any]) -> list[float]:
 
 LEVELS = ('random', 'half', 'hardest')
 """Opponents of evaluations, by rising difficulty."""
+LEVEL = schema.Kind(f'an int from 0 to {len(LEVELS) - 1}', lambda v: COUNT.fits(v) and v < len(LEVELS))
 
 
 class Shares(Section):
@@ -220,11 +203,6 @@ class League:
     Opponents are chosen by prioritised fictitious self-play. Evaluations have opponents of rising difficulty: a random
     player, the past self of half of the training, and the past self that the main player beats least often.
 
-    Args:
-        cfg: Options of the league.
-        main: Name of the main player.
-        seed: Seed of the experiment.
-
     Source:
         Vinyals et al., Grandmaster level in StarCraft II using multi-agent reinforcement learning (2019), Methods,
         "Prioritized fictitious self-play".
@@ -271,12 +249,7 @@ class League:
         return Match((self.main, opponent), (True, False))
 
     def played(self, players: Sequence[str], results: Sequence[float]) -> None:
-        """Counts games for training; those of a past self that was dropped meanwhile are ignored.
-
-        Args:
-            players: The two players.
-            results: For each game, the result of the first player.
-        """
+        """Counts games for training, by the results of the first player; those of a dropped past self are ignored."""
         if {self.main, *(past.name for past in self.past_selves)}.issuperset(players):
             self.payoff.add(players[0], players[1], results)
 
@@ -295,7 +268,9 @@ class League:
         self._last_snapshot = now
         self.past_selves.append(PastSelf(name, train_iter))
         if len(self.past_selves) > self._cfg.keep:
-            self._drop(max(self.past_selves[:-1], key=self._ease))
+            dropped = max(self.past_selves[:-1], key=self._ease)
+            self.past_selves.remove(dropped)
+            self.payoff.forget(dropped.name)
         return Snapshot(self.main, name)
 
     def _is_strong(self) -> bool:
@@ -307,10 +282,6 @@ class League:
 
     def _ease(self, past: PastSelf) -> float:
         return self.payoff.win_rate(self.main, past.name)
-
-    def _drop(self, past: PastSelf) -> None:
-        self.past_selves.remove(past)
-        self.payoff.forget(past.name)
 
     # evaluations
 
@@ -327,15 +298,9 @@ class League:
         return 0 if opponent == RANDOM_PLAYER else self.level
 
     def evaluated(self, opponent: str, results: Sequence[float], has_won: bool | None = None) -> bool:
-        """Counts the games of an evaluation; after a won one, the next opponent is harder.
+        """Counts the games of an evaluation by the results of the main player; after a won one, the next opponent is harder.
 
-        Args:
-            opponent: The opponent.
-            results: For each game, the result of the main player.
-            has_won: Whether the evaluation counts as won; None: if the win rate is high enough.
-
-        Returns:
-            Whether it was won against the hardest opponent.
+        Without ``has_won``, the win rate decides. Returns whether it was won against the hardest opponent.
         """
         level = self.level_of(opponent)
         win_rate = float(np.mean(results)) if results else 0.0
@@ -373,9 +338,7 @@ class League:
     SCHEMA: Schema = {
         'past_selves': schema.list_of({'name': TEXT, 'train_iter': COUNT}),
         'payoff': Payoff.SCHEMA,
-        'level': schema.Kind(
-            f'an int from 0 to {len(LEVELS) - 1}', lambda v: COUNT.fits(v) and v < len(LEVELS)
-        ),
+        'level': LEVEL,
         'last_snapshot': COUNT,
         'eval_win_rates': schema.dict_of(FINITE),
         'rng': GENERATOR,
@@ -417,9 +380,6 @@ def pfsp_probs(win_rates: Sequence[float], hardness: float = 2.0) -> npt.NDArray
     Source:
         Vinyals et al. (2019), Methods: f_hard.
     """
-    weights = (1 - np.asarray(win_rates, np.float64)) ** hardness
-    total = weights.sum()
-    probs: npt.NDArray[np.float64] = (
-        weights / total if total > 1e-10 else np.full_like(weights, 1 / len(weights))
-    )
-    return probs
+    weights: npt.NDArray[np.float64] = (1 - np.asarray(win_rates, np.float64)) ** hardness
+    total = float(weights.sum())
+    return weights / total if total > 1e-10 else np.full_like(weights, 1 / len(weights))

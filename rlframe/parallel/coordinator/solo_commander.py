@@ -78,25 +78,13 @@ class SoloCommander(BaseParallelCommander):
     def check_config(cls, cfg: SoloConfig) -> list[ConfigError]:
         errors = super().check_config(cfg)
         if cfg.learner_task_space > 1:
-            errors.append(
-                ConfigError(
-                    'one policy is trained by one learner',
-                    where='learner_task_space',
-                    got=cfg.learner_task_space,
-                    expected='0 or 1',
-                    remedy='A learner may have several ranks.',
-                )
-            )
+            facts: Any = dict(where='learner_task_space', got=cfg.learner_task_space, expected='0 or 1')
+            remedy = 'A learner may have several ranks.'
+            errors.append(ConfigError('one policy is trained by one learner', **facts, remedy=remedy))
         if cfg.lockstep and cfg.eval_interval is not None:
-            errors.append(
-                ConfigError(
-                    'in lockstep, evaluations must not depend on time',
-                    where='eval_interval',
-                    got=cfg.eval_interval,
-                    expected='None',
-                    remedy='Set policy.eval.evaluator.eval_freq.',
-                )
-            )
+            facts = dict(where='eval_interval', got=cfg.eval_interval, expected='None')
+            remedy, what = 'Set policy.eval.evaluator.eval_freq.', 'evaluations must not depend on time'
+            errors.append(ConfigError(f'in lockstep, {what}', **facts, remedy=remedy))
         return errors
 
     def _next_learner_job(self, situation: Situation) -> Task | None:
@@ -107,38 +95,26 @@ class SoloCommander(BaseParallelCommander):
         return Task(name, 'learn', [MAIN], [True], MAIN, settings=settings)
 
     def _next_collector_job(self, situation: Situation) -> Task | None:
-        if not self._has_learner or (
-            self.lockstep and (self._tasks_of('collector') or situation.updates_due)
-        ):
-            return None
-        if situation.version < 0:
+        has_to_wait = self.lockstep and (self._tasks_of('collector') or situation.updates_due)
+        if not self._has_learner or situation.version < 0 or has_to_wait:
             return None
         if not self._has_filled:
-            return self._fill_job() if not self._has('collect_at_random') else None
+            if self._has('collect_at_random'):
+                return None
+            name = self._name_task('random')
+            return Task(name, 'collect_at_random', [MAIN], [True], MAIN, self._random_collect_size, 1)
         if self._takes_evaluation(situation):
             return self._evaluation_job(situation)
         return None if situation.spent else self._collect_job(situation)
 
-    def _fill_job(self) -> Task:
-        name = self._name_task('random')
-        return Task(name, 'collect_at_random', [MAIN], [True], MAIN, self._random_collect_size, 1)
-
     def _evaluation_job(self, situation: Situation) -> Task:
-        name = self._name_task('evaluate')
-        return Task(name, 'evaluate', [MAIN], [False], newer_than=situation.version)
+        return Task(self._name_task('evaluate'), 'evaluate', [MAIN], [False], newer_than=situation.version)
 
     def _collect_job(self, situation: Situation) -> Task:
-        return Task(
-            self._name_task('collect'),
-            'collect',
-            [MAIN],
-            [True],
-            MAIN,
-            self.collect_target(situation),
-            1 if self.lockstep else self._cfg.parts,
-            situation.version if self.lockstep else -1,
-            self.settings(situation),
-        )
+        parts, version = (1, situation.version) if self.lockstep else (self._cfg.parts, -1)
+        name, target = self._name_task('collect'), self.collect_target(situation)
+        settings = self.settings(situation)
+        return Task(name, 'collect', [MAIN], [True], MAIN, target, parts, version, settings)
 
     # evaluations
 
@@ -148,9 +124,7 @@ class SoloCommander(BaseParallelCommander):
             return False
         last = self._evaluated_before = self._evaluated_last
         if self._is_due(situation):
-            last = last._replace(
-                due_iter=situation.train_iter, due_seconds=situation.seconds, due_envstep=situation.envstep
-            )
+            last = Evaluated(situation.train_iter, situation.seconds, situation.envstep)
         self._evaluated_last = last._replace(train_iter=situation.train_iter)
         return True
 
@@ -204,6 +178,7 @@ class SoloCommander(BaseParallelCommander):
     # state
 
     def state_dict(self) -> dict[str, Any]:
+        evaluated_last = self._evaluated_before if self._has('evaluate') else self._evaluated_last
         return {
             **super().state_dict(),
             'latest': self.latest,
@@ -211,9 +186,7 @@ class SoloCommander(BaseParallelCommander):
             'is_best': self.is_best,
             'has_filled': self._has_filled,
             'has_learner': self._has_learner,
-            'evaluated_last': (
-                self._evaluated_before if self._has('evaluate') else self._evaluated_last
-            )._asdict(),
+            'evaluated_last': evaluated_last._asdict(),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -289,21 +262,13 @@ class OneVsOneCommander(SoloCommander):
         errors = super().check_config(cfg)
         shares = cfg.league.branch_probs
         if shares.pfsp + shares.sp <= 0:
-            errors.append(
-                ConfigError(
-                    'no opponents: all shares are 0',
-                    where='league.branch_probs',
-                    got=dict(shares),
-                    expected='a share above 0',
-                )
-            )
+            facts: Any = dict(where='league.branch_probs', got=dict(shares), expected='a share above 0')
+            errors.append(ConfigError('no opponents: all shares are 0', **facts))
         return errors
 
     def _collect_job(self, situation: Situation) -> Task:
-        match = self.league.next_match()
-        return dataclasses.replace(
-            super()._collect_job(situation), policies=list(match.players), active=list(match.active)
-        )
+        match, job = self.league.next_match(), super()._collect_job(situation)
+        return dataclasses.replace(job, policies=list(match.players), active=list(match.active))
 
     def _evaluation_job(self, situation: Situation) -> Task:
         opponent = self.league.next_evaluation(situation.train_iter)
@@ -348,11 +313,7 @@ class OneVsOneCommander(SoloCommander):
         return self.league.table()
 
     def state_dict(self) -> dict[str, Any]:
-        return {
-            **super().state_dict(),
-            'best_level': self._best_level,
-            'league': self.league.state_dict(),
-        }
+        return {**super().state_dict(), 'best_level': self._best_level, 'league': self.league.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         check_state(state, {'best_level': COUNT, 'league': League.SCHEMA})

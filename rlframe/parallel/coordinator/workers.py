@@ -47,12 +47,7 @@ class Worker:
 
 
 class WorkerTable:
-    """Knows who takes part. A worker that is silent for longer than the deadline counts as lost.
-
-    Args:
-        deadline: Seconds of silence.
-        clock: Returns seconds that never go back.
-    """
+    """Knows who takes part. A worker that is silent for longer than the deadline, in seconds, counts as lost."""
 
     def __init__(self, deadline: float, clock: Callable[[], float] = monotonic) -> None:
         self.deadline, self._clock = deadline, clock
@@ -70,10 +65,6 @@ class WorkerTable:
 
     def holder(self, message: Join, session: str) -> Worker | None:
         """Returns the worker whose place the sender takes, which is the sender itself; None if the name is free.
-
-        Args:
-            message: The request to join.
-            session: The sender's connection.
 
         Raises:
             MessageError: If another worker has the name. It may have died, so the sender is to ask again.
@@ -93,22 +84,12 @@ class WorkerTable:
         """Adds a worker under a new id."""
         self.joined[message.role] += 1
         name = f'{message.role}_{self.joined[message.role]}'
+        key, now = (message.role, message.name), self._clock()
         place = f'pid {message.pid} on {message.host}'
-        rank, incarnation = self._seat(message.role, message.name)
-        worker = Worker(
-            name,
-            message.role,
-            message.name,
-            place,
-            rank,
-            incarnation,
-            self._clock(),
-            self._clock(),
-            counted=self._counted.pop((message.role, message.name), 0) if message.produced else 0,
-            session=session,
-        )
+        counted = self._counted.pop(key, 0) if message.produced else 0
+        worker = Worker(name, *key, place, *self._seat(*key), now, now, counted=counted, session=session)
         self.by_id[name] = worker
-        self._lost_at.pop((worker.role, worker.name), None)
+        self._lost_at.pop(key, None)
         return worker
 
     def _seat(self, role: str, name: str) -> tuple[int, int]:
@@ -121,22 +102,15 @@ class WorkerTable:
         self._seats[role, name] = seat
         return seat
 
-    SCHEMA: Schema = {
-        'seats': schema.list_of(
-            {'role': TEXT, 'name': TEXT, 'rank': COUNT, 'incarnation': COUNT, 'counted?': COUNT}
-        ),
-    }
+    SEAT: Schema = {'role': TEXT, 'name': TEXT, 'rank': COUNT, 'incarnation': COUNT, 'counted?': COUNT}
+    SCHEMA: Schema = {'seats': schema.list_of(SEAT)}
 
     def state_dict(self) -> dict[str, Any]:
         """Returns the names, numbers and rows of all that ever joined, so that no seed is used and no row counted twice."""
         names = ('role', 'name', 'rank', 'incarnation', 'counted')
         counted = self._counted | {(w.role, w.name): w.counted for w in self.by_id.values()}
-        return {
-            'seats': [
-                dict(zip(names, (*key, *seat, counted.get(key, 0)), strict=True))
-                for key, seat in self._seats.items()
-            ]
-        }
+        rows = [(*key, *seat, counted.get(key, 0)) for key, seat in self._seats.items()]
+        return {'seats': [dict(zip(names, row, strict=True)) for row in rows]}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restores what ``state_dict()`` returned; no worker is present by that."""
@@ -234,11 +208,7 @@ class WorkerTable:
 
 
 def check_same(message: m.Join, fingerprint: str) -> None:
-    """Checks that a worker has the same version of rlframe and the same config.
-
-    Args:
-        message: Its request to join.
-        fingerprint: Hash of the config here; empty: it is not compared.
+    """Checks that a worker has the same version of rlframe, and the same config unless the fingerprint here is empty.
 
     Raises:
         RequestRefusedError: If it has not.

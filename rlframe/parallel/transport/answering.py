@@ -27,9 +27,6 @@ class Server(Configurable):
     Requests are identified by the connection that they come from, their lane and their number. A repeated request gets
     the reply to the first one, which is kept until the next request on its lane. A subclass calls ``answer`` for each envelope
     that arrives, and implements ``connect``, ``address`` and ``pack``, the form in which it keeps the payload of a reply.
-
-    Args:
-        cfg: Options.
     """
 
     def __init__(self, cfg: Mapping[str, Any] | None = None) -> None:
@@ -40,19 +37,12 @@ class Server(Configurable):
         self._newest: dict[tuple[str, int], tuple[int, Future[Reply] | None]] = {}
 
     def start(self, handler: Handler) -> None:
-        """Begins to answer requests, each by one call of the handler.
-
-        Errors that a handler raises are answered by ``Refused``.
-        """
+        """Begins to answer requests, each by one call of the handler, or by ``Refused`` if that raises an error."""
         self._handler = handler
 
     @abstractmethod
     def connect(self, cfg: Mapping[str, Any] | None = None) -> Transport:
-        """Returns the connection of a worker in this process.
-
-        Args:
-            cfg: Options of the transport; those that both ends share are the server's by default.
-        """
+        """Returns the connection of a worker in this process; options that both ends share are the server's by default."""
 
     @property
     @abstractmethod
@@ -84,11 +74,7 @@ class Server(Configurable):
             self._newest.clear()
 
     def answer(self, envelope: Envelope, load: Callable[[], Any]) -> Reply:
-        """Returns the reply to a request, with its payload packed.
-
-        Args:
-            envelope: The request.
-            load: Returns its payload; called at most once.
+        """Returns the reply to a request, with its payload packed; ``load`` returns that of the request, at most once.
 
         Raises:
             MessageError: If the request is a late copy of one that was answered.
@@ -193,12 +179,7 @@ class InProcessServer(Server):
 
 @TRANSPORT_REGISTRY.register('in_process')
 class InProcessTransport(Transport):
-    """A connection to a server of the same process.
-
-    Args:
-        cfg: Options.
-        address: The server.
-    """
+    """A connection to a server of the same process, which is its address."""
 
     server_cls = InProcessServer
 

@@ -40,12 +40,8 @@ def split(payload: Any) -> tuple[Any, dict[str, Any]]:
 
 def merged(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the extras of two payloads as those of one: lists are joined, of other values the later one counts."""
-    lists = {
-        name: before[name] + value
-        for name, value in after.items()
-        if isinstance(value, list) and name in before
-    }
-    return {**before, **after, **lists}
+    lists = [name for name in after if isinstance(after[name], list) and name in before]
+    return {**before, **after, **{name: before[name] + after[name] for name in lists}}
 
 
 def batches_of(data: Any, count: int) -> list[Any]:
@@ -84,34 +80,27 @@ class Envelope:
     """Lane of the request: the replies to all earlier ones on it have arrived, or nobody waits for them."""
 
 
-SEQ = Kind(f'an int in [0, {_MOST}]', lambda v: COUNT.fits(v) and v <= _MOST)
-LANE = Kind(f'an int below {MOST_AT_ONCE}', lambda v: COUNT.fits(v) and v < MOST_AT_ONCE)
+HEAD: Mapping[str, Schema] = {
+    'sender': MAYBE_NAME,
+    'seq': Kind(f'an int in [0, {_MOST}]', lambda v: COUNT.fits(v) and v <= _MOST),
+    'has_payload': FLAG,
+    'session': MAYBE_NAME,
+    'lane': Kind(f'an int below {MOST_AT_ONCE}', lambda v: COUNT.fits(v) and v < MOST_AT_ONCE),
+}
+"""Schemas of the fields of an ``Envelope``, but the message."""
 ENVELOPE: Mapping[str, Schema] = {
     'protocol': Kind(str(PROTOCOL), lambda v: v == PROTOCOL and not isinstance(v, bool)),
     'kind': Kind(f'one of {sorted(KINDS)}', lambda v: isinstance(v, str) and v in KINDS),
-    'sender': MAYBE_NAME,
-    'seq': SEQ,
-    'has_payload': FLAG,
-    'session': MAYBE_NAME,
-    'lane': LANE,
+    **HEAD,
     'fields': schema.DICT,
 }
 
 
 def encode(envelope: Envelope) -> dict[str, Any]:
     """Returns an envelope and its message as plain JSON values."""
-    message = envelope.message
-    fields = {field.name: getattr(message, field.name) for field in dataclasses.fields(message)}
-    return {
-        'protocol': PROTOCOL,
-        'kind': type(message).__name__,
-        'sender': envelope.sender,
-        'seq': envelope.seq,
-        'has_payload': envelope.has_payload,
-        'session': envelope.session,
-        'lane': envelope.lane,
-        'fields': fields,
-    }
+    head = {name: getattr(envelope, name) for name in HEAD}
+    kind, fields = type(envelope.message).__name__, dict(vars(envelope.message))
+    return {'protocol': PROTOCOL, 'kind': kind, **head, 'fields': fields}
 
 
 def decode(tree: Any) -> Envelope:
@@ -126,8 +115,7 @@ def decode(tree: Any) -> Envelope:
     _check(fields, kind.SCHEMA, tree['kind'])
     if tree['has_payload'] and not kind.has_payload:
         raise MessageError('this kind of message has no payload', where=tree['kind'])
-    head = {name: tree[name] for name in ('sender', 'seq', 'has_payload', 'session', 'lane')}
-    return Envelope(message=kind(**fields), **head)
+    return Envelope(message=kind(**fields), **{name: tree[name] for name in HEAD})
 
 
 def _check(tree: Any, expected: Mapping[str, Schema], where: str) -> None:
@@ -213,10 +201,7 @@ class Transport(Configurable):
                 self._free.append(envelope.lane)
 
     def hurry(self, seconds: float) -> None:
-        """Lets each running or later request wait for so many seconds at most.
-
-        A signal handler may call it.
-        """
+        """Lets each running or later request wait for so many seconds at most; a signal handler may call it."""
         self._hurried_at, self._patience = monotonic(), seconds
 
     def close(self) -> None:
@@ -225,12 +210,7 @@ class Transport(Configurable):
 
     @abstractmethod
     def carry(self, envelope: Envelope, packed: Any, seconds: float) -> Reply:
-        """Sends an envelope once and returns the reply.
-
-        Args:
-            envelope: The request.
-            packed: What ``pack`` returned.
-            seconds: How long to wait for the reply.
+        """Sends an envelope and its payload from ``pack`` once, and returns the reply if it comes within these seconds.
 
         Raises:
             OSError: If no reply came, such as ``ConnectionError`` and ``TimeoutError``; the request is repeated.
@@ -267,7 +247,7 @@ class Transport(Configurable):
             try:
                 return self.carry(envelope, packed, seconds)
             except OSError as error:
-                cause = _said(error)
+                cause = error.strerror or str(error) or type(error).__name__
             self._closed.wait(min(pause, max(left(), 0.0)))
             pause = min(2 * pause, LONGEST_PAUSE)
         if self._closed.is_set():
@@ -290,7 +270,3 @@ class Transport(Configurable):
             with self._lock:
                 self._worker = got.worker
         return reply
-
-
-def _said(error: OSError) -> str:
-    return error.strerror or str(error) or type(error).__name__

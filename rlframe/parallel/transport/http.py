@@ -12,6 +12,7 @@ import socket
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from http import HTTPStatus
 from http.client import HTTPConnection, HTTPException
 from http.server import BaseHTTPRequestHandler
@@ -22,22 +23,9 @@ from urllib.parse import urlsplit
 import numpy as np
 
 from rlframe.data.timestep import Array
-from rlframe.errors import (
-    ConfigError,
-    MessageError,
-    PayloadError,
-    RequestRefusedError,
-)
+from rlframe.errors import ConfigError, MessageError, PayloadError, RequestRefusedError
 from rlframe.parallel.transport.answering import Server, refusal, said
-from rlframe.parallel.transport.base import (
-    PROTOCOL,
-    Envelope,
-    Handler,
-    Reply,
-    Transport,
-    decode,
-    encode,
-)
+from rlframe.parallel.transport.base import PROTOCOL, Envelope, Handler, Reply, Transport, decode, encode
 from rlframe.parallel.transport.messages import MAX_TEXT, Refused
 from rlframe.parallel.transport.payload import pack, unpack
 from rlframe.registry import TRANSPORT_REGISTRY
@@ -204,13 +192,7 @@ def refused_line(message: str, remedy: str = '', fatal: bool = True) -> bytes:
 
 
 class _Listener(ThreadingTCPServer):
-    """Accepts connections and gives each a thread, until it is closed; connections beyond a number are closed at once.
-
-    Args:
-        of: Answers their requests.
-        place: Host and port to listen on.
-        most: Connections at the same time.
-    """
+    """Accepts connections and gives each a thread, until it is closed; those beyond ``most`` are closed at once."""
 
     allow_reuse_address, daemon_threads, request_queue_size = True, True, 128
 
@@ -218,9 +200,8 @@ class _Listener(ThreadingTCPServer):
         self.of, self._most, self._open = of, most, dict[Any, threading.Thread]()
         self.address_family = socket.AF_INET6 if ':' in place[0] else socket.AF_INET
         super().__init__(place, _Requests)
-        self._acceptor = threading.Thread(
-            target=self.serve_forever, args=(0.05,), name='rlframe-http', daemon=True
-        )
+        accept = partial(self.serve_forever, 0.05)
+        self._acceptor = threading.Thread(target=accept, name='rlframe-http', daemon=True)
         self._acceptor.start()
 
     def process_request(self, request: Any, client_address: Any) -> None:
@@ -269,9 +250,6 @@ class HTTPServer(Server):
     """Takes messages and their arrays over HTTP from all who have the token.
 
     Without a token, it makes one, which only the workers get that this process starts.
-
-    Args:
-        cfg: Options.
     """
 
     _cfg: ServerConfig
@@ -335,12 +313,7 @@ class HTTPServer(Server):
         return None if reply.payload is None else packed(reply.payload, self._cfg.max_payload_bytes)
 
     def serve(self, line: bytes, data: Array) -> tuple[HTTPStatus, bytes, Sequence[Any]]:
-        """Returns status, message and pieces of the payload of the answer to a message and its payload.
-
-        Args:
-            line: The message.
-            data: Its payload. uint8 [bytes].
-        """
+        """Returns status, message and pieces of the payload of the answer to a message and its payload, uint8 [bytes]."""
         try:
             envelope = from_line(line)
         except MessageError as error:
@@ -365,7 +338,8 @@ def packed(payload: Any, most: int) -> list[Any]:
     Raises:
         PayloadError: If it has more bytes than it may have, or something that cannot be sent.
     """
-    chunks, nbytes = pack(payload)
+    chunks = pack(payload)
+    nbytes = sum(map(len, chunks))
     if nbytes > most:
         raise PayloadError(
             f'the payload has {nbytes:,} bytes, but max_payload_bytes is {most:,}',
@@ -386,12 +360,7 @@ PIECE = 2**20
 
 @TRANSPORT_REGISTRY.register('flask_fs')
 class HTTPTransport(Transport):
-    """Sends messages and their arrays over HTTP.
-
-    Args:
-        cfg: Options.
-        address: Address of the coordinator: ``http://host:port``.
-    """
+    """Sends messages and their arrays over HTTP to a coordinator at ``http://host:port``."""
 
     _cfg: HTTPConfig
     server_cls: Any = HTTPServer
@@ -405,11 +374,8 @@ class HTTPTransport(Transport):
     def pack(self, envelope: Envelope, payload: Any) -> Sequence[Any]:
         """Returns the bytes of the payload in pieces, which are views of its arrays."""
         chunks = [] if payload is None else packed(payload, self._cfg.max_payload_bytes)
-        return [
-            memoryview(chunk)[start : start + PIECE]
-            for chunk in chunks
-            for start in range(0, len(chunk), PIECE)
-        ]
+        starts = [(memoryview(chunk), start) for chunk in chunks for start in range(0, len(chunk), PIECE)]
+        return [chunk[start : start + PIECE] for chunk, start in starts]
 
     def carry(self, envelope: Envelope, packed: Sequence[Any], seconds: float) -> Reply:
         """Sends an envelope once and returns the reply.

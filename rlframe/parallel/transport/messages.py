@@ -12,7 +12,7 @@ import dataclasses
 import inspect
 import re
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, ClassVar, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, ClassVar, dataclass_transform, get_args, get_origin, get_type_hints
 
 from rlframe.utils import schema
 from rlframe.utils.schema import COUNT, FINITE, FLAG, Kind, Schema
@@ -42,8 +42,7 @@ TaskKind = Annotated[str, Kind(f'one of {TASKS}', lambda v: v in TASKS)]
 SignedInt = Annotated[int, schema.INT]
 Numbers = Annotated[dict[str, float], schema.dict_of(Kind('a number', schema.NUMBER.fits))]
 Plain = Annotated[
-    Mapping[str, Any],
-    Kind('a dict of plain values', lambda v: isinstance(v, Mapping) and _is_plain(v)),
+    Mapping[str, Any], Kind('a dict of plain values', lambda v: isinstance(v, Mapping) and _is_plain(v))
 ]
 KIND_OF: Mapping[type, Kind] = {str: TEXT, int: COUNT, float: FINITE, bool: FLAG}
 """What is asked of a field with a plain type."""
@@ -62,9 +61,10 @@ def _is_plain(value: Any, depth: int = 0) -> bool:
     return all(_is_plain(item, depth + 1) for item in below)
 
 
+@dataclass_transform(frozen_default=True, field_specifiers=(dataclasses.field,))
 @dataclasses.dataclass(frozen=True)
 class Message:
-    """Base class of all messages."""
+    """Base class of all messages; each subclass is a frozen dataclass by itself."""
 
     SCHEMA: ClassVar[Mapping[str, Schema]] = {}
     """Schema of each field."""
@@ -72,6 +72,7 @@ class Message:
     """Whether arrays may travel with the message."""
 
     def __init_subclass__(cls) -> None:
+        dataclasses.dataclass(frozen=True)(cls)
         hints = get_type_hints(cls, include_extras=True)
         cls.SCHEMA = {name: _schema_of(hints[name]) for name in inspect.get_annotations(cls)}
 
@@ -89,7 +90,6 @@ def _schema_of(hint: Any) -> Schema:
 # what workers ask
 
 
-@dataclasses.dataclass(frozen=True)
 class Join(Message):
     """A worker introduces itself; it is answered by ``Joined``."""
 
@@ -106,7 +106,6 @@ class Join(Message):
     """Training samples or episodes that it has produced so far, sent or not."""
 
 
-@dataclasses.dataclass(frozen=True)
 class Beat(Message):
     """A sign of life; it is answered by ``Orders``."""
 
@@ -116,12 +115,10 @@ class Beat(Message):
     """What grows as it works: steps of its envs, or its train iterations."""
 
 
-@dataclasses.dataclass(frozen=True)
 class AskTask(Message):
     """A worker without a task asks for one; it is answered by ``Task`` or ``Wait``."""
 
 
-@dataclasses.dataclass(frozen=True)
 class Collected(Message):
     """Data that a collector produced for its task, with them as payload; it is answered by ``Taken``."""
 
@@ -140,7 +137,6 @@ class Collected(Message):
     has_payload = True
 
 
-@dataclasses.dataclass(frozen=True)
 class Finished(Message):
     """A worker has completed or abandoned its task; it is answered by ``Orders``."""
 
@@ -152,7 +148,6 @@ class Finished(Message):
     """Finish information of the task."""
 
 
-@dataclasses.dataclass(frozen=True)
 class AskWeights(Message):
     """A collector asks for weights newer than its own; it is answered by ``Weights``."""
 
@@ -161,7 +156,6 @@ class AskWeights(Message):
     """Version that it has; -1 if none."""
 
 
-@dataclasses.dataclass(frozen=True)
 class PutWeights(Message):
     """A learner publishes weights, with them as payload; it is answered by ``Orders``."""
 
@@ -171,7 +165,6 @@ class PutWeights(Message):
     has_payload = True
 
 
-@dataclasses.dataclass(frozen=True)
 class AskData(Message):
     """A learner asks for training data; it is answered by ``Data`` or ``Wait``."""
 
@@ -179,7 +172,6 @@ class AskData(Message):
     train_iter: int
 
 
-@dataclasses.dataclass(frozen=True)
 class LearnInfo(Message):
     """Results of a learner's updates, with priorities as payload if there are any; it is answered by ``Orders``."""
 
@@ -191,7 +183,6 @@ class LearnInfo(Message):
     has_payload = True
 
 
-@dataclasses.dataclass(frozen=True)
 class PutState(Message):
     """The state of a learner, as payload; it is answered by ``Orders``."""
 
@@ -201,7 +192,6 @@ class PutState(Message):
     has_payload = True
 
 
-@dataclasses.dataclass(frozen=True)
 class Farewell(Message):
     """A worker leaves; it is answered by ``Orders``."""
 
@@ -213,7 +203,6 @@ class Farewell(Message):
 # what the coordinator answers
 
 
-@dataclasses.dataclass(frozen=True)
 class Joined(Message):
     """The coordinator accepts a worker."""
 
@@ -227,7 +216,6 @@ class Joined(Message):
     """How often a worker of this name joined before and was lost."""
 
 
-@dataclasses.dataclass(frozen=True)
 class Task(Message):
     """Work for a worker."""
 
@@ -251,7 +239,6 @@ class Task(Message):
     """Arguments of the policy, such as ``eps``, and options of the task."""
 
 
-@dataclasses.dataclass(frozen=True)
 class Wait(Message):
     """There is nothing to do or to give yet; ask again after some seconds."""
 
@@ -261,7 +248,6 @@ class Wait(Message):
     reason: str
 
 
-@dataclasses.dataclass(frozen=True)
 class Taken(Message):
     """What became of collected data."""
 
@@ -275,7 +261,6 @@ class Taken(Message):
     """Arguments of the policy for the next part."""
 
 
-@dataclasses.dataclass(frozen=True)
 class Weights(Message):
     """Weights as payload; without one, the version asked for is the newest."""
 
@@ -284,7 +269,6 @@ class Weights(Message):
     has_payload = True
 
 
-@dataclasses.dataclass(frozen=True)
 class Data(Message):
     """Training data as payload."""
 
@@ -294,7 +278,6 @@ class Data(Message):
     has_payload = True
 
 
-@dataclasses.dataclass(frozen=True)
 class Orders(Message):
     """What a worker has to do next."""
 
@@ -307,7 +290,6 @@ class Orders(Message):
     reason: str
 
 
-@dataclasses.dataclass(frozen=True)
 class Refused(Message):
     """The coordinator refuses a request, and says what to do."""
 

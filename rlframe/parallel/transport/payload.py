@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -36,16 +36,8 @@ class _Encoder(Encoder):
         return super()._encoded(value, key)
 
 
-class Packed(NamedTuple):
-    """A payload as bytes."""
-
-    chunks: list[Any]
-    """The bytes in pieces, which are views of the arrays."""
-    nbytes: int
-
-
-def pack(payload: Any) -> Packed:
-    """Returns a payload as bytes; the arrays in it are not copied.
+def pack(payload: Any) -> list[Any]:
+    """Returns the bytes of a payload in pieces, which are views of its arrays.
 
     Raises:
         PayloadError: If a value in it cannot be sent; its place is named.
@@ -61,24 +53,17 @@ def pack(payload: Any) -> Packed:
     stop = 0
     for name, array in arrays:
         start, stop = stop, stop + array.nbytes
-        header[name] = {
-            'dtype': NAMES[array.dtype.name],
-            'shape': list(array.shape),
-            'data_offsets': [start, stop],
-        }
+        dtype, shape = NAMES[array.dtype.name], list(array.shape)
+        header[name] = {'dtype': dtype, 'shape': shape, 'data_offsets': [start, stop]}
     text = to_json(header)
     text += b' ' * (-len(text) % 8)
     chunks: list[Any] = [len(text).to_bytes(8, 'little'), text]
     chunks += [array.reshape(-1).view(np.uint8).data for _, array in arrays if array.nbytes]
-    return Packed(chunks, 8 + len(text) + stop)
+    return chunks
 
 
 def unpack(data: Array, where: str = 'payload') -> Any:
-    """Returns the payload in some content; its arrays are views of that content.
-
-    Args:
-        data: The content. uint8 [bytes].
-        where: Name of the payload, for errors.
+    """Returns the payload in some content, uint8 [bytes]; its arrays are views of that content.
 
     Raises:
         MessageError: If it is not what ``pack`` returned.
@@ -88,9 +73,8 @@ def unpack(data: Array, where: str = 'payload') -> Any:
     except CheckpointError as error:
         raise MessageError(f'the payload cannot be read: {error.message}', where=where) from error
     except BAD_TREE as error:
-        raise MessageError(
-            f'the payload is not what rlframe wrote: {describe(error)}', where=where
-        ) from error
+        message = f'the payload is not what rlframe wrote: {describe(error)}'
+        raise MessageError(message, where=where) from error
 
 
 def _unpacked(data: Array) -> Any:

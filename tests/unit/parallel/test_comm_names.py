@@ -89,7 +89,7 @@ def test_the_steps_of_a_task_have_the_names_of_di_engine(cfg: Any) -> None:
 
 def test_payload_in_a_file_can_be_read(tmp_path: Path) -> None:
     batch = Batch(a=np.arange(3))
-    (tmp_path / 'x.safetensors').write_bytes(b''.join(pack({'data': batch}).chunks))
+    (tmp_path / 'x.safetensors').write_bytes(b''.join(pack({'data': batch})))
     data = FlaskFileSystemLearner.load_data_fn(str(tmp_path / 'x.safetensors'), {'env_id': 1}, None)
     assert data['env_id'] == 1 and data['data']['a'].tolist() == [0, 1, 2]
 

@@ -24,16 +24,15 @@ PAYLOAD = {
 
 
 def content(payload: Any) -> bytes:
-    return b''.join(bytes(chunk) for chunk in pack(payload).chunks)
+    return b''.join(bytes(chunk) for chunk in pack(payload))
 
 
 def read(data: bytes) -> Any:
     return unpack(np.frombuffer(bytearray(data), np.uint8))
 
 
-def test_payload_is_what_safetensors_reads_and_of_the_size_that_was_told() -> None:
+def test_payload_is_what_safetensors_reads() -> None:
     data = content(PAYLOAD)
-    assert len(data) == pack(PAYLOAD).nbytes
     arrays = load(data)
     assert sorted(array.tolist() for array in arrays.values() if array.dtype == np.int64) == [[0, 1, 2]]
     assert len(arrays) == 3
@@ -41,7 +40,7 @@ def test_payload_is_what_safetensors_reads_and_of_the_size_that_was_told() -> No
 
 def test_arrays_are_not_copied_when_packed() -> None:
     array = np.arange(1000)
-    chunks = pack({'a': array}).chunks
+    chunks = pack({'a': array})
     assert any(np.shares_memory(array, np.frombuffer(chunk, np.uint8)) for chunk in chunks[2:])
 
 
