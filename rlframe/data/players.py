@@ -14,10 +14,12 @@ import numpy as np
 from rlframe.data.observation import MASK_PATH, check_mask_values, obs_dtype
 from rlframe.data.timestep import Array, BoolArray, EnvSpec, FloatArray, IntArray, is_finite
 from rlframe.errors import EnvContractError, NonFiniteError
-from rlframe.utils.schema import array, check_state, dict_of, rows
+from rlframe.utils.schema import array, check_state, dict_of, load_arrays, rows, saved_arrays
 from rlframe.utils.serialize import field_path
 
 Columns = dict[str, Array]
+ARRAYS = ('reward', 'number')
+"""Attributes of ``OpenMoves`` that are saved."""
 
 
 class OpenMoves:
@@ -73,23 +75,14 @@ class OpenMoves:
 
     def state_dict(self) -> dict[str, Any]:
         """Returns a copy of all pending moves."""
-        return {
-            'reward': self._reward.copy(),
-            'number': self._number.copy(),
-            'is_open': self.is_open.copy(),
-            'columns': {name: column.copy() for name, column in self._columns.items()},
-        }
+        columns = {name: column.copy() for name, column in self._columns.items()}
+        return {**saved_arrays(self, ARRAYS), 'is_open': self.is_open.copy(), 'columns': columns}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continues from ``state_dict()``."""
         env_num = len(self.is_open)
-        each_env = {
-            'reward': array('f', (env_num,)),
-            'number': array('iu', (env_num,)),
-            'is_open': array('b', (env_num,)),
-        }
-        check_state(state, {**each_env, 'columns': dict_of(rows(env_num))})
-        self._reward, self._number = state['reward'].copy(), state['number'].copy()
+        check_state(state, {'is_open': array('b', (env_num,)), 'columns': dict_of(rows(env_num))})
+        load_arrays(self, ARRAYS, state)
         self.is_open = state['is_open'].copy()
         self._columns = {name: column.copy() for name, column in state['columns'].items()}
 

@@ -11,9 +11,11 @@ from typing import Any
 import numpy as np
 
 from rlframe.data.timestep import Array, Batch, BoolArray, IntArray
-from rlframe.utils.schema import FLAG, array, check_state, dict_of, part, rows
+from rlframe.utils.schema import FLAG, array, check_state, dict_of, load_arrays, part, rows, saved_arrays
 
 Columns = dict[str, Array]
+ARRAYS = ('count', 'start', 'reward', 'discount')
+"""What a window keeps of each env beside the rows."""
 
 
 class NStepWindow:
@@ -81,24 +83,14 @@ class NStepWindow:
         self._count[env_id], self._start[env_id], self._discount[env_id] = 0, 0, 0.0
         return dropped
 
-    def _arrays(self) -> Columns:
-        """Returns what it keeps of each env beside the rows, [N, ...]."""
-        names = ('count', 'start', 'reward', 'discount')
-        return {name: getattr(self, f'_{name}') for name in names}
-
     def state_dict(self) -> dict[str, Any]:
         """Returns a copy of all held rows."""
-        return {**_copied(self._arrays()), 'columns': _copied(self._columns)}
+        return {**saved_arrays(self, ARRAYS), 'columns': _copied(self._columns)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continues from ``state_dict()``."""
-        own = self._arrays()
-        kinds = {
-            name: array('iu' if value.dtype.kind == 'i' else 'f', value.shape) for name, value in own.items()
-        }
-        check_state(state, {**kinds, 'columns': dict_of(rows(len(self._count)))})
-        for name, value in own.items():
-            value[:] = state[name]
+        check_state(state, {'columns': dict_of(rows(len(self._count)))})
+        load_arrays(self, ARRAYS, state)
         self._columns = _copied(state['columns'])
 
 

@@ -15,7 +15,7 @@ from rlframe.run.metrics import ScalarWriter, write_record
 from rlframe.run.progress import Progress
 from rlframe.utils.every import Every
 from rlframe.utils.field import option
-from rlframe.utils.schema import TEXT, array, check_state, list_of
+from rlframe.utils.schema import TEXT, array, check_state, list_of, load_arrays, saved_arrays
 from rlframe.worker.collector.rollout import Step
 
 ALL = 'all'
@@ -348,9 +348,7 @@ class EpisodeLog:
         """Returns a copy of all counts."""
         recent = np.concatenate(self._recent) if self._recent else np.zeros((0, 3))
         return {
-            'return': self._return.copy(),
-            'length': self._length.copy(),
-            'window': self._window.copy(),
+            **saved_arrays(self, ('return', 'length', 'window')),
             'recent': recent,
             **({'before': self._before.copy()} if self._before.any() else {}),
             **self._infos.state_dict(),
@@ -358,13 +356,11 @@ class EpisodeLog:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restores the state from ``state_dict()``."""
-        envs = len(self._return)
-        counts = {'return': array('f', self._return.shape), 'length': array('iu', (envs,))}
-        check_state(state, {**counts, 'window': array('f', (None, 3)), 'recent': array('f', (None, 3))})
-        check_state(state, {'before?': array('iu', (envs,))})
+        envs, three = len(self._return), array('f', (None, 3))
+        check_state(state, {'window': three, 'recent': three, 'before?': array('iu', (envs,))})
         names = list_of(TEXT, len(state.get('info_sums', ())))
         check_state(state, {'info_sums?': array('f', (None, 2)), 'info_names?': names})
-        self._return, self._length = state['return'].copy(), state['length'].copy()
+        load_arrays(self, ('return', 'length'), state)
         self._before = state['before'].copy() if 'before' in state else np.zeros(envs, np.int64)
         self._window = state['window'].copy()
         self._recent = [state['recent'].copy()] if len(state['recent']) else []
