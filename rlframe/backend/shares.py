@@ -92,11 +92,7 @@ class Ready(NamedTuple):
         return self._replace(data=data, size=size)
 
     def state_dict(self, newest: int) -> dict[str, Any]:
-        """Returns its state for a checkpoint.
-
-        Args:
-            newest: Version of the newest weights.
-        """
+        """Returns its state for a checkpoint, relative to the version of the newest weights."""
         data, infos = self.data if isinstance(self.data, tuple) else (self.data, None)
         return {
             'behind': newest - self.version,
@@ -122,11 +118,7 @@ class Held(NamedTuple):
     ready: Ready
 
     def state_dict(self, newest: int) -> dict[str, Any]:
-        """Returns its state for a checkpoint.
-
-        Args:
-            newest: Version of the newest weights.
-        """
+        """Returns its state for a checkpoint, relative to the version of the newest weights."""
         counts, statistics = self.header.counts, self.header.statistics
         return {
             'rank': self.rank,
@@ -314,9 +306,7 @@ class Publisher:
     def load_state_dict(self, state: Mapping[str, Any], ranks: Mapping[int, int]) -> None:
         """Restores the state from ``state_dict()``; every actor gets its weights again.
 
-        Args:
-            state: As returned by ``state_dict()``.
-            ranks: Maps ranks in the state to ranks here.
+        ``ranks`` maps ranks in the state to ranks here.
         """
         self._at = {}
         if state:

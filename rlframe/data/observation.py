@@ -145,11 +145,7 @@ def any_action(space: Any) -> Array:
 
 
 def obs_dtype(space: gymnasium.Space[Any], path: str = 'obs') -> tuple[np.dtype[Any], tuple[int, ...]]:
-    """Returns the type and the shape of one observation as an array.
-
-    Args:
-        space: An observation space.
-        path: Its name in an error.
+    """Returns the type and the shape of one observation of a space as an array.
 
     Raises:
         IncompatibleError: If the space, or a part of it, cannot be an array; the part is named.

@@ -23,12 +23,9 @@ ARRAYS = ('reward', 'number')
 
 
 class OpenMoves:
-    """Holds back one player's last move in each env, and sums its rewards until the player's next turn.
+    """Holds back one player's last move in each of N envs, and sums its rewards until the player's next turn.
 
     A reward that comes before the first move is counted to that move, as there is no earlier one.
-
-    Args:
-        env_num: Number of envs, N.
     """
 
     def __init__(self, env_num: int) -> None:
@@ -42,12 +39,7 @@ class OpenMoves:
         return int(self.is_open.sum())
 
     def make(self, columns: Columns, env_id: IntArray) -> None:
-        """Records the moves made in envs without a pending one.
-
-        Args:
-            columns: The data of each move, [n, ...].
-            env_id: Env of each move, [n].
-        """
+        """Records the moves, columns [n, ...], made in envs without a pending one, [n]."""
         for name, column in columns.items():
             if name not in self._columns:
                 self._columns[name] = np.zeros((len(self.is_open), *column.shape[1:]), column.dtype)
@@ -177,14 +169,7 @@ class PlayerLayout:
 
 
 def outcome(returns: FloatArray) -> tuple[BoolArray, BoolArray]:
-    """Determines the winner: the player with the highest return, unless several share it.
-
-    Args:
-        returns: Return of each player, [..., P].
-
-    Returns:
-        The players who won and those who drew, [..., P]; everybody else lost.
-    """
+    """Returns the players who won, alone with the highest return, and who drew, as several have it, both [..., P]."""
     best = returns == returns.max(-1, keepdims=True)
     is_shared = best.sum(-1, keepdims=True) > 1
     return best & ~is_shared, best & is_shared

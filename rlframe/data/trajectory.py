@@ -148,12 +148,7 @@ class TrajectoryRecorder:
         self._size = end
 
     def add_column(self, name: str, value: Any) -> None:
-        """Adds a column to all rows that were not taken yet, unless they have it.
-
-        Args:
-            name: Of the column.
-            value: Its value in these rows, a NumPy scalar.
-        """
+        """Adds a column of one value, a NumPy scalar, to all rows that were not taken yet, unless they have it."""
         if self._window is not None:
             _fill(self._window._columns, name, value, 2)
         _fill(self._columns, name, value, 1)
@@ -227,14 +222,9 @@ class TrajectoryRecorder:
         return np.bincount(self._owner[: self._size], minlength=self._env_num)
 
     def discard(self, env_id: IntArray, since: IntArray | None = None) -> int:
-        """Drops the held rows of these envs, as after a step that must not count.
+        """Drops the held rows of these envs, as after a step that must not count, and returns the number dropped.
 
-        Args:
-            env_id: The envs, [n].
-            since: Number of finished samples to keep of each of them, [n]; all by default.
-
-        Returns:
-            Number of rows or samples dropped.
+        ``since`` is the number of finished samples to keep of each of them, [n]; all by default.
         """
         dropped = 0 if self._window is None else self._window.discard(env_id)
         if since is None:

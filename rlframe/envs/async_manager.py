@@ -448,10 +448,6 @@ class AsyncSubprocessEnvManager(SubprocessEnvManager):
 
     ``state_dict()`` waits for running steps. Envs whose answers no step has returned yet are not part of it: a run that
     continues from it begins new episodes in them.
-
-    Args:
-        env_fn: Factories of the envs, N of them, called in another process.
-        cfg: Options of the manager.
     """
 
     _cfg: AsyncConfig

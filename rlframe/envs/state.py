@@ -286,11 +286,6 @@ WRITE: dict[type, Callable[[Writer, Any, str], Node]] = {
 class Reader:
     """Reads the output of a ``Writer``: creates the objects, then fills them.
 
-    Args:
-        graph: The output.
-        classes: The classes that it may name; by default none.
-        originals: What the env had when it was created.
-
     Raises:
         MismatchError: If the state needs an object that the env does not have.
         Exception: If it is not a state.

@@ -98,13 +98,7 @@ def is_plain(kind: type) -> bool:
 
 
 class RefusedError(Exception):
-    """The state of an env cannot be saved.
-
-    Args:
-        path: Path of the object.
-        kind: Its type.
-        why: The reason.
-    """
+    """The state of an env cannot be saved, because of an object at a path."""
 
     def __init__(self, path: str, kind: type, why: str = 'cannot be saved') -> None:
         name = type_name(kind).replace(':', '.').removeprefix('builtins.').lstrip('.')
@@ -115,9 +109,6 @@ class Classes:
     """The classes that a state of an env may name: those of its own code, and those that its constructor used.
 
     Its own code is each package, or module outside of packages, that a class of the env or of a wrapper comes from.
-
-    Args:
-        layers: The env and its wrappers.
     """
 
     def __init__(self, layers: Iterable[Any] = ()) -> None:
@@ -254,11 +245,7 @@ def digest(data: Any) -> str:
 
 
 class Originals:
-    """What an env had when it was created and still has: found in another env, created in the same way, by its path.
-
-    Args:
-        layers: The env and its wrappers.
-    """
+    """What an env had when it was created and still has: found in another env, created in the same way, by its path."""
 
     def __init__(self, layers: Sequence[Any] = ()) -> None:
         self.layers = layers

@@ -38,11 +38,7 @@ class Question(NamedTuple):
 
 
 class WorkerPool:
-    """W worker processes.
-
-    Args:
-        owned: Envs of each worker.
-    """
+    """W worker processes, each with the envs that it owns."""
 
     def __init__(self, owned: Sequence[Sequence[int]]) -> None:
         self._owned = owned
@@ -81,18 +77,9 @@ class WorkerPool:
     def exchange(
         self, messages: Mapping[int, bytes], what: str, limit: float
     ) -> tuple[dict[int, bytes], list[Fault]]:
-        """Sends messages and waits for all answers; no other answer may be pending.
+        """Sends a message to each worker and waits for all answers; no other answer may be pending.
 
-        Args:
-            messages: Workers to their messages.
-            what: The request in words.
-            limit: Maximum seconds per env.
-
-        Returns:
-            The answer of each worker, and the faults of lost workers, including those without a request.
-
-        Raises:
-            RLFrameError: What a worker raised. The pool is closed then, and so it is by an interrupt.
+        ``what`` names the request in words, ``limit`` is its maximum of seconds per env. See ``gather`` for results and errors.
         """
         self.ask(messages, what, limit)
         return self.gather(len(messages))

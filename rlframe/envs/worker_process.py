@@ -151,13 +151,9 @@ class WorkerProcess:
             return True
 
     def end(self, patience: float = 0.0) -> str:
-        """Ends it, and everything that it started; may be called twice.
+        """Ends it, and everything that it started, after ``patience`` seconds, and returns the way it ended, in words.
 
-        Args:
-            patience: Seconds to wait for it to end by itself.
-
-        Returns:
-            The way it ended, in words.
+        It may be called twice.
         """
         if self._ending:
             return self._ending

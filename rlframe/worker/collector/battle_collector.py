@@ -116,13 +116,9 @@ class PlayerRecorder:
         return finished + sum(len(moves) for moves in self._open.values()) - len(self)
 
     def append(self, policy: JointPolicy, step: Step, stamp: Array, reserve: int) -> None:
-        """Takes one step of n envs.
+        """Takes one step of n envs, in which ``policy`` acted.
 
-        Args:
-            policy: Who acted.
-            step: The step.
-            stamp: Column ``collect_iter``, at least [n].
-            reserve: Number of samples that are taken together.
+        ``stamp`` is the column ``collect_iter``, at least [n]; ``reserve`` samples are taken together.
         """
         before, after = policy.view(step.obs), policy.view(step.timestep.obs)
         env_id = step.timestep.env_id
@@ -193,14 +189,9 @@ class PlayerRecorder:
         return sum(moves.forget(env_id) for moves in self._open.values())
 
     def discard(self, env_id: IntArray, since: IntArray | None = None) -> int:
-        """Drops the held moves of these envs, as after a step that must not count.
+        """Drops the held moves of these envs, as after a step that must not count, and returns the number of dropped moves.
 
-        Args:
-            env_id: The envs, [n].
-            since: If given, with any value, the finished rows of the running episode are discarded too.
-
-        Returns:
-            How many moves were dropped.
+        If ``since`` is given, with any value, the finished rows of the running episode are dropped too.
         """
         dropped = 0
         for player, rows in self._rows.items():

@@ -47,11 +47,9 @@ def wanted_names(value: Any) -> Wanted:
 
 
 def numbers_of(info: Mapping[str, Any], wanted: Wanted = None) -> dict[str, float]:
-    """Returns the finite numbers in an info; booleans count as 0 and 1.
+    """Returns the finite numbers in the last info of an episode; booleans count as 0 and 1.
 
-    Args:
-        info: Info of the last step of an episode.
-        wanted: The names to look at; None: all that an env reports itself.
+    ``wanted`` are the names to look at; None: all that an env reports itself.
     """
     found = {}
     for name, value in info.items():
@@ -87,11 +85,7 @@ def _is_sum(value: Any) -> bool:
 
 
 class InfoSums:
-    """Sums up numbers of episodes by name, for means over the episodes that have them.
-
-    Args:
-        info_metrics: Value of the option.
-    """
+    """Sums up the numbers that ``info_metrics`` selects, by name, for means over the episodes that have them."""
 
     def __init__(self, info_metrics: Any = ALL) -> None:
         self._wanted = wanted_names(info_metrics)
@@ -319,12 +313,7 @@ class EpisodeLog:
         return {tag: float(value) for tag, value in values.items()} | self._infos.means()
 
     def report(self, train_iter: int, more: Callable[[], Mapping[str, float]]) -> None:
-        """Writes a record if it is time for one.
-
-        Args:
-            train_iter: Train iterations so far.
-            more: Returns further metrics; called only if a record is written.
-        """
+        """Writes a record if it is time for one, with the metrics that ``more`` returns, which is called only then."""
         every = self._print_every
         if every is None or not self._recent:
             return
@@ -368,13 +357,7 @@ class EpisodeLog:
 
 
 def too_long(lengths: IntArray, limit: int, section: str) -> EpisodeTooLongError:
-    """Returns the error about an episode that exceeds a limit.
-
-    Args:
-        lengths: Env steps of the running episodes, [N].
-        limit: Limits of an episode.
-        section: Section of the config with the limit.
-    """
+    """Returns the error about a running episode, of those of N envs, that exceeds the limit of a section of the config."""
     return EpisodeTooLongError(
         f'env {int(lengths.argmax())}: an episode of more than {limit} env steps',
         where=f'{section}.max_episode_len',

@@ -105,11 +105,8 @@ class Counts(NamedTuple):
 def collect_counted(parts: Parts, target: int | None, train_iter: int, **options: Any) -> tuple[Any, Counts]:
     """Collects, and returns the collected data and the facts about them.
 
-    Args:
-        parts: The collector.
-        target: Number of training samples or episodes; None: the policy's own number.
-        train_iter: Train iterations of the weights that act.
-        options: Further arguments of the collector's ``collect``.
+    ``target`` is the number of training samples or episodes, None for the policy's own number; ``train_iter`` that of the
+    weights that act; ``options`` are further arguments of the collector's ``collect``.
     """
     collector, progress, start = parts.collector, parts.progress, perf_counter()
     envstep, episodes = progress.envstep, progress.episodes
@@ -320,13 +317,7 @@ def _without_abnormal(step: Step) -> Step:
 
 
 def rows_of(step: Step, keep: BoolArray, abnormal: IntArray) -> Step:
-    """Returns some rows of a step.
-
-    Args:
-        step: The step, [n].
-        keep: Which rows, [n].
-        abnormal: The envs whose step was discarded.
-    """
+    """Returns the rows ``keep`` [n] of a step; ``abnormal`` are the envs whose step was discarded."""
     timestep = step.timestep
     kept = TimeStep(
         timestep.obs[keep],

@@ -49,13 +49,10 @@ def shown_ranks(count: int) -> list[int]:
 
 
 class Clips:
-    """Collects the pictures of running episodes, and keeps those of the worst, median and best ones.
+    """Collects the pictures of running episodes, of ``n_episode`` in all, and keeps those of the worst, median and best ones.
 
     A finished episode whose rank cannot become one of these is dropped at once, so memory is limited by the running episodes
     and a few finished ones.
-
-    Args:
-        n_episode: Episodes that will be played.
     """
 
     def __init__(self, n_episode: int) -> None:

@@ -128,10 +128,7 @@ class MetricSerialEvaluator(ISerialEvaluator):
             self.reset_data(_env)
 
     def reset_data(self, data: Any) -> None:
-        """Replaces the data.
-
-        Args:
-            data: A loader and an ``IMetric``.
+        """Replaces the data, a loader and an ``IMetric``.
 
         Raises:
             TypeError: If it is something else.

@@ -121,9 +121,6 @@ class RunHook(Configurable):
 
     A hook may read everything in the view, log metrics (``run.log``) and end training (``run.stop``). Hooks are called in the
     order of the config. An exception ends the run; its notes name the hook and the event.
-
-    Args:
-        cfg: Options of the hook.
     """
 
     _cfg: Any
@@ -195,12 +192,7 @@ class RunHook(Configurable):
 
     @classmethod
     def why_not(cls, is_parallel: bool, backend: str) -> str:
-        """Returns the reason why the hook cannot work in a run; empty if it can.
-
-        Args:
-            is_parallel: Whether the run is one of parallel mode.
-            backend: Backend of the collector.
-        """
+        """Returns why the hook cannot work in parallel mode, or with a backend of the collector; empty if it can."""
         used = [event for event in OF_THE_COLLECTOR if overrides(cls, event)]
         if is_parallel and not (not used if cls.in_parallel is None else cls.in_parallel):
             what = f'uses {", ".join(used)}' if used else 'needs the policy or the learner'
@@ -222,12 +214,7 @@ Method = Callable[[RunView], None]
 
 
 class HookList:
-    """Calls the hooks of a run in the order of the config, and saves their states.
-
-    Args:
-        hooks: The hooks by name.
-        run: What they see.
-    """
+    """Calls the hooks of a run, by name, in the order of the config, and saves their states."""
 
     def __init__(self, hooks: Mapping[str, RunHook], run: RunView) -> None:
         self._hooks, self.run = dict(hooks), run
@@ -245,10 +232,7 @@ class HookList:
     def of(cls, pipeline: Any, given: Mapping[str, RunHook], *more: str) -> HookList:
         """Creates the hooks of a pipeline's config; ``False`` in place of a section is no hook.
 
-        Args:
-            pipeline: The pipeline, whose workers exist.
-            given: Hooks that the program has passed, which are called behind those of the config.
-            more: Names of further parts of it that the hooks see.
+        Hooks that the program has ``given`` are called behind those of the config. ``more`` names further parts that they see.
         """
         cfg = pipeline.cfg
         sections = [(name, section) for name, section in raw_items(cfg.hooks) if isinstance(section, Mapping)]
@@ -263,11 +247,7 @@ class HookList:
         return self.run.stop_reason
 
     def on_step(self, beat: Callable[[], None]) -> Callable[[], None]:
-        """Returns what a collector calls after each step of its envs.
-
-        Args:
-            beat: Tells the stall detector of progress.
-        """
+        """Returns what a collector calls after each step of its envs; ``beat`` tells the stall detector of progress."""
 
         def after_env_step() -> None:
             beat()
@@ -287,12 +267,7 @@ class HookList:
         self.call('after_checkpoint')
 
     def end(self, solved: bool, finished: bool) -> None:
-        """Calls the hooks at the end of training.
-
-        Args:
-            solved: Whether an evaluation reached the goal.
-            finished: Whether training is complete; if not, it was interrupted.
-        """
+        """Calls the hooks at the end of training, which reached the goal (``solved``), or is complete (``finished``)."""
         ended = 'stopped' if self.stop_reason else 'done' if finished else 'interrupted'
         self.run.outcome = 'solved' if solved else ended
         self.call('after_run')

@@ -94,12 +94,7 @@ class DeviceColumn:
         return self._structured(len(range(*slots.indices(len(self)))), found)
 
     def take(self, slot: IntArray, axis: int = 0) -> Array:
-        """Returns a copy of the rows at these slots as an array.
-
-        Args:
-            slot: Slots, int64 [n].
-            axis: The leading one, 0.
-        """
+        """Returns a copy of the rows at these slots, int64 [n], as an array; ``axis`` is the leading one."""
         if self._fields:
             found = {name: field.take(slot, axis) for name, field in self._fields.items()}
             return self._structured(len(slot), found)
@@ -110,11 +105,7 @@ class DeviceColumn:
         return rows
 
     def rows(self, index: torch.Tensor) -> Any:
-        """Returns a copy of the rows at these slots on the device: a tensor, or a ``Batch`` of the fields.
-
-        Args:
-            index: Slots, int64 [n], on the device.
-        """
+        """Returns the rows at these slots, int64 [n] on the device, copied there: a tensor, or a ``Batch`` of the fields."""
         if self._fields:
             found = {name: field.rows(index) for name, field in self._fields.items()}
             return Batch.unchecked(found, len(index))
@@ -128,24 +119,16 @@ class DeviceColumn:
 
 
 class FrameCopy:
-    """A copy on a device of the frames of a pool, which main memory keeps, too: there they are compared and saved.
-
-    Args:
-        device: Any device of torch.
-    """
+    """A copy on a device of the frames of a pool, which main memory keeps, too: there they are compared and saved."""
 
     def __init__(self, device: torch.device) -> None:
         self._staging = Staging(device)
         self._frames: torch.Tensor | None = None
 
     def update(self, frames: Array, new: int, first: int, stop: int) -> None:
-        """Copies new frames.
+        """Copies the frames from number ``new`` on; the pool has those from ``first`` to before ``stop``.
 
-        Args:
-            frames: Slots of the pool, uint8 [S, bytes]; frame ``number`` is in slot ``number % S``.
-            new: Number of the first frame that is not copied yet.
-            first: Number of the oldest frame.
-            stop: Number after the newest one.
+        ``frames`` are the slots of the pool, uint8 [S, bytes]; frame ``number`` is in slot ``number % S``.
 
         Raises:
             ResourceError: If the frames do not fit into the memory of the device.

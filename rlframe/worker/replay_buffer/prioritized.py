@@ -74,13 +74,7 @@ class PrioritizedSampler:
             refuse(len(bad), int(bad[0]), priority)
 
     def add(self, row: int, count: int, priority: FloatArray | None) -> None:
-        """Takes in new items.
-
-        Args:
-            row: Row number of the first one.
-            count: Number of items.
-            priority: float64 [count]; ``None`` gives all of them ``max_priority``.
-        """
+        """Takes in new items, from a row number on, with priorities, float64 [count]; None gives them ``max_priority``."""
         if priority is None:
             new: FloatArray = np.empty(count)
             new.fill(self.max_priority + EPS)
@@ -95,22 +89,14 @@ class PrioritizedSampler:
     def draw(self, size: int, stop: int) -> Draw:
         """Draws one item in each of ``size`` equal parts of the total weight; an item can recur.
 
-        Args:
-            size: Items drawn.
-            stop: Row number that the next item gets.
+        ``stop`` is the row number that the next item gets.
         """
         uniform = self._rng.random(size)
         slot, described = sum_tree.draw(self._nodes, self._use, uniform, self.beta, stop, self._by_batch)
         return Draw(slot, *described)
 
     def draw_in(self, age: slice, size: int, storage: Ring) -> Draw | None:
-        """Draws like ``draw``, as if there were only the items in a slice of ages; None if there are none.
-
-        Args:
-            age: Slice over the age order of the items that can be drawn, the oldest first.
-            size: Items drawn.
-            storage: Contains the items.
-        """
+        """Draws like ``draw``, as if there were only the items in a slice of the age order; None if there are none."""
         if self.count == len(storage):
             slot = storage.window(age)
         else:

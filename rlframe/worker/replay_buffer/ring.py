@@ -152,12 +152,7 @@ class Storage(Protocol):
 
 
 class StorageRange:
-    """The items of a storage in a slice of ages; ages are counted within it.
-
-    Args:
-        storage: Contains the items.
-        age: Slice over the age order: ``slice(-1000, None)`` is the newest thousand.
-    """
+    """The items of a storage in a slice of ages, counted within it: ``slice(-1000, None)`` is the newest thousand."""
 
     def __init__(self, storage: Storage, age: slice) -> None:
         self._storage, self._age = storage, range(*age.indices(len(storage)))
@@ -198,11 +193,7 @@ class Sampler(ABC):
 
 
 class UniformSampler(Sampler):
-    """Every set of ``size`` distinct items is equally likely.
-
-    Args:
-        rng: Random generator.
-    """
+    """Every set of ``size`` distinct items is equally likely."""
 
     def __init__(self, rng: np.random.Generator) -> None:
         self._rng = rng
@@ -238,11 +229,7 @@ def _has_repeat(age: IntArray) -> IntArray:
 
 
 class Ring:
-    """Row numbers of a ring: which rows are present, and in which slots.
-
-    Args:
-        capacity: Number of slots, >= 1.
-    """
+    """Row numbers of a ring of slots: which rows are present, and in which slots."""
 
     kind = ''
     """Description of the content, for error messages."""
@@ -301,10 +288,6 @@ class RingStorage(Ring):
 
     On a device, rows that were sampled are tensors on it, and an observation with fields is a nested ``Batch`` of them;
     columns ``IN_MAIN_MEMORY`` stay arrays. Copies to the device are not waited for. States are the same everywhere.
-
-    Args:
-        capacity: Number of slots, >= 1.
-        device: Any device of torch; None: main memory.
     """
 
     kind = 'columns (a Batch, or mappings of arrays and numbers)'

@@ -44,13 +44,9 @@ class Trajectories:
         self._running: dict[int, int] = {}  # env to the number of the last row of its running trajectory
 
     def append(self, row: int, env_id: IntArray, begins: BoolArray, ends: BoolArray) -> None:
-        """Takes in new rows.
+        """Takes in new rows, from a row number on, in time order per env.
 
-        Args:
-            row: Number of the first one.
-            env_id: Env whose trajectory each row continues, [n]; in time order per env.
-            begins: True for rows that start a trajectory, [n].
-            ends: True for rows that end a trajectory, [n].
+        ``env_id`` is the env of each row, [n]; ``begins`` and ``ends`` mark rows that start and end a trajectory, [n].
         """
         order = np.argsort(env_id, kind='stable')
         env, begun, ended, number = env_id[order], begins[order], ends[order], row + order
@@ -232,9 +228,7 @@ class SequenceReplayBuffer(NaiveReplayBuffer):
     def _check_one_env(self, rows: Batch, free: BoolArray) -> None:
         """Refuses steps that do not follow each other, as steps of several envs do not.
 
-        Args:
-            rows: The steps, [n].
-            free: Which steps but the first begin an episode, [n - 1].
+        ``free`` marks the steps but the first that begin an episode, [n - 1].
         """
         if not ('obs' in rows and 'next_obs' in rows and isinstance(rows['obs'], np.ndarray)):
             return
