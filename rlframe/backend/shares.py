@@ -81,15 +81,11 @@ class Ready(NamedTuple):
         if count >= self.size or any(len(own) not in (0, self.size) for own in players):
             return self, []
         now, later = [own[:count] for own in players], [own[count:] for own in players]
+        first, rest = now[0], later[0]
         if isinstance(self.data, tuple):
             infos = self.data[1]
-            return self._with((now, infos), count), [
-                self._with((later, [[] for _ in infos]), self.size - count)
-            ]
-        return self._with(now[0], count), [self._with(later[0], self.size - count)]
-
-    def _with(self, data: Any, size: int) -> Ready:
-        return self._replace(data=data, size=size)
+            first, rest = (now, infos), (later, [[] for _ in infos])
+        return self._replace(data=first, size=count), [self._replace(data=rest, size=self.size - count)]
 
     def state_dict(self, newest: int) -> dict[str, Any]:
         """Returns its state for a checkpoint, relative to the version of the newest weights."""
@@ -144,16 +140,6 @@ class ReadyQueue(deque[Ready]):
         """Requested amount, in training samples or episodes."""
         return sum(ready.size for ready in self)
 
-    def drop_older(self, version: int) -> int:
-        """Discards data collected with weights older than this version, and returns their size.
-
-        Versions that were published while they were collected do not count.
-        """
-        before, kept = self.size, [ready for ready in self if ready.version + ready.during >= version]
-        self.clear()
-        self.extend(kept)
-        return before - self.size
-
     def take(self, count: int) -> list[Ready]:
         """Returns the first ``count`` of it, or a little more if that cannot be divided; so much must be available."""
         taken = []
@@ -188,12 +174,10 @@ def _joined(parts: Sequence[Any]) -> Any:
 def writable(data: Any) -> Any:
     """Returns data with writable arrays; those in the object store are read-only, and are copied."""
     if isinstance(data, Batch):
-        return data.map(lambda column: column if _is_writable(column) else np.array(column))
+        return data.map(
+            lambda column: np.require(column, requirements='W') if isinstance(column, np.ndarray) else column
+        )
     return type(data)(writable(part) for part in data) if isinstance(data, list | tuple) else data
-
-
-def _is_writable(column: Any) -> bool:
-    return not isinstance(column, np.ndarray) or bool(column.flags.writeable)
 
 
 class Staleness:
@@ -211,8 +195,14 @@ class Staleness:
         self._delivered: list[tuple[int, int]] = []  # versions behind and size, since the last record
 
     def drop(self, ready: ReadyQueue, newest: int) -> int:
-        """Discards stale batches, and returns their size."""
-        return ready.drop_older(newest - self._limit) if self._limit is not None else 0
+        """Discards stale batches, and returns their size; versions published during a collection do not count."""
+        if self._limit is None:
+            return 0
+        before = ready.size
+        kept = [each for each in ready if each.version + each.during >= newest - self._limit]
+        ready.clear()
+        ready.extend(kept)
+        return before - ready.size
 
     def delivered(self, parts: list[Ready], newest: int) -> None:
         """Records the batches handed to the learner."""

@@ -174,14 +174,10 @@ class ISerialCollector(Configurable, Resettable):
     def envstep(self, value: int) -> None:
         self._progress.envstep = value
 
-    def reset_counters(self) -> None:
-        """Resets all counters to 0, those that other workers share, too, which ``reset`` keeps."""
-        self._progress.load_state_dict(Progress().state_dict())
-
     def _forget_counts(self) -> None:
         """Begins ``envstep`` and the other counters anew, unless other workers share them: those are of the run."""
         if self._owns_progress:
-            self.reset_counters()
+            self._progress.load_state_dict(Progress().state_dict())
         self.discarded = 0
 
     def mean_return(self) -> float:

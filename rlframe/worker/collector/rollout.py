@@ -256,7 +256,9 @@ class Rollout:
         finished = timestep.env_id[done] if True in done.tolist() else NO_ENV
         step = Step(obs, output, timestep, done, finished, NO_ENV)
         if timestep.info and timestep.info[0] is not NO_INFO:
-            step = _without_abnormal(step)
+            normal = np.array([not info.get('abnormal') for info in timestep.info])
+            if not normal.all():
+                step = rows_of(step, normal, timestep.env_id[~normal])
         if self._limit is not None:
             step = self._limit.apply(step)
 
@@ -308,12 +310,6 @@ def _check_finite(output: Batch, env_id: IntArray) -> None:
                 f"env {int(env_id[rows[0]])}: the policy's {name} is {column[rows[0]]}",
                 remedy='Has its network diverged? Lower policy.learn.learning_rate or policy.learn.grad_clip_norm.',
             )
-
-
-def _without_abnormal(step: Step) -> Step:
-    """Removes the rows whose ``info`` is marked ``abnormal``."""
-    normal = np.array([not info.get('abnormal') for info in step.timestep.info])
-    return step if normal.all() else rows_of(step, normal, step.timestep.env_id[~normal])
 
 
 def rows_of(step: Step, keep: BoolArray, abnormal: IntArray) -> Step:

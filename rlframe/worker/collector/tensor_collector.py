@@ -56,6 +56,9 @@ def to_tensor_transitions(
     return rows
 
 
+Columns = dict[str, 'torch.Tensor']
+
+
 class Block(NamedTuple):
     """What a call collected."""
 
@@ -111,24 +114,28 @@ class TensorRollout:
         Raises:
             NonFiniteError: If a reward, an observation or an output of the policy is NaN or infinite.
         """
-        rows, ends = Storage(steps), Storage(steps)
+        rows: Columns = {}
+        ends: Columns = {}
         for t in range(steps):
             obs, before = self._env.device_obs, self._env.device_steps
             action, columns = self._mode.forward(obs, self._generator, **settings)
-            rows.put(t, obs=obs, **columns)  # before the step, in which an env may write to its own tensors
+            _put(
+                rows, t, steps, obs=obs, **columns
+            )  # before the step, in which an env may write to its own tensors
             step = self._env.device_step(action)
             done = step.terminated | step.truncated
-            rows.put(t, reward=step.reward, terminated=step.terminated, truncated=step.truncated)
-            rows.put(t, next_obs=torch.where(_like(done, step.obs), step.final_obs, step.obs))
+            _put(rows, t, steps, reward=step.reward, terminated=step.terminated, truncated=step.truncated)
+            is_over = done.reshape(-1, *(1,) * (step.obs.ndim - 1))
+            _put(rows, t, steps, next_obs=torch.where(is_over, step.final_obs, step.obs))
             self._return += step.reward
-            ends.put(t, return_=self._return, length=before + 1)
+            _put(ends, t, steps, return_=self._return, length=before + 1)
             self._return.masked_fill_(done, 0.0)
             if on_step is not None:
                 on_step()
-        batch = Batch(rows.columns)
+        batch = Batch(rows)
         _check_finite(batch)
         lengths: IntArray = self._env.device_steps.cpu().numpy()
-        return Block(batch, _episodes(batch, ends.columns), lengths)
+        return Block(batch, _episodes(batch, ends), lengths)
 
     def samples(self, rows: Batch) -> Batch:
         """Turns the rows of a block [T, N, ...] into the policy's training samples [M, ...]."""
@@ -152,30 +159,12 @@ class TensorRollout:
             )
 
 
-class Storage:
-    """Columns [T, ...] that are filled step by step; each is allocated at its first row.
-
-    Args:
-        steps: Number of steps, T.
-    """
-
-    def __init__(self, steps: int) -> None:
-        self._steps = steps
-        self.columns: dict[str, torch.Tensor] = {}
-        """The columns by name."""
-
-    def put(self, t: int, **rows: torch.Tensor) -> None:
-        """Copies rows into step ``t``."""
-        for name, row in rows.items():
-            if name not in self.columns:
-                shape = (self._steps, *row.shape)
-                self.columns[name] = torch.empty(shape, dtype=row.dtype, device=row.device)
-            self.columns[name][t].copy_(row)
-
-
-def _like(done: torch.Tensor, obs: torch.Tensor) -> torch.Tensor:
-    """Returns flags [N] with the axes of observations [N, ...]."""
-    return done.reshape(-1, *(1,) * (obs.ndim - 1))
+def _put(columns: Columns, t: int, steps: int, **rows: torch.Tensor) -> None:
+    """Copies rows into step ``t`` of columns [steps, ...], each of which is allocated at its first row."""
+    for name, row in rows.items():
+        if name not in columns:
+            columns[name] = torch.empty((steps, *row.shape), dtype=row.dtype, device=row.device)
+        columns[name][t].copy_(row)
 
 
 def _episodes(rows: Batch, ends: Mapping[str, torch.Tensor]) -> FloatArray:

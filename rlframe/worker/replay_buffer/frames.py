@@ -12,8 +12,8 @@ from rlframe.data import Array, Batch, IntArray
 from rlframe.errors import CheckpointStateError, ResourceError
 from rlframe.run.checkpoint_tree import Rows
 from rlframe.utils.schema import COLUMN, COUNT, TEXT, dict_of, list_of, part, part_of
-from rlframe.worker.replay_buffer.device import FrameCopy
-from rlframe.worker.replay_buffer.ring import RingStorage, check_memory, pair_columns, row_nbytes, to_numpy
+from rlframe.worker.replay_buffer.device import FrameCopy, check_memory
+from rlframe.worker.replay_buffer.ring import RingStorage, pair_columns, row_nbytes, to_numpy
 
 if TYPE_CHECKING:
     import torch

@@ -102,15 +102,15 @@ class PrioritizedSampler:
         else:
             slot = storage.window()
             slot = slot[self.is_present(slot)][age]
-        return self._draw_among(slot, size, storage.stop) if len(slot) else None
-
-    def _draw_among(self, slot: IntArray, size: int, stop: int) -> Draw:
+        if not len(slot):
+            return None
         weight = self._of_leaves(sum_tree.WEIGHT, slot).astype(np.float64)
         running = np.cumsum(weight)
         mass = (np.arange(size) + self._rng.random(size)) * (running[-1] / size)
         found = np.minimum(np.searchsorted(running, mass, side='right'), len(slot) - 1)
         slot, least = slot[found], float((weight[found] if self._by_batch else weight).min())
-        return Draw(slot, *sum_tree.describe(self._nodes[0], self._use, slot, least, self.beta, stop))
+        described = sum_tree.describe(self._nodes[0], self._use, slot, least, self.beta, storage.stop)
+        return Draw(slot, *described)
 
     def draw_at(self, mass: FloatArray, total: float, least: float, beta: float, stop: int) -> Draw:
         """Draws the items that given points of the total weight fall on, for a sampler over several of these.

@@ -21,9 +21,8 @@ from rlframe.data.timestep import to_array, to_tree
 from rlframe.errors import CheckpointMismatchError, CheckpointStateError
 from rlframe.registry import nearest
 from rlframe.run.checkpoint_tree import Rows
-from rlframe.run.machine import demand_memory
 from rlframe.utils.schema import COLUMN, COUNT, DICT, check_state, dict_of, part_of
-from rlframe.worker.replay_buffer.device import DeviceColumn, demand_device_memory
+from rlframe.worker.replay_buffer.device import DeviceColumn, check_memory
 
 if TYPE_CHECKING:
     import torch
@@ -308,7 +307,8 @@ class RingStorage(Ring):
             ResourceError: If the columns do not fit into memory; before anything is allocated.
         """
         if not self._columns:
-            self._demand(self.capacity * row_nbytes(block))
+            device = None if self._staging is None else self._staging.device
+            check_memory(self.capacity * row_nbytes(block), 'replay_buffer_size', device)
             self._columns = _allocate(block, self.capacity, self._empty_column)
         pairs = pair_columns(self._columns, block)
         count = len(block)
@@ -334,13 +334,6 @@ class RingStorage(Ring):
             return None
         values: Array = column.take(slot, axis=0)
         return values if values.ndim == 1 else values.reshape(len(slot), -1).min(axis=1)
-
-    def _demand(self, nbytes: int) -> None:
-        """Refuses columns that do not fit into memory."""
-        if self._staging is None:
-            check_memory(nbytes, 'replay_buffer_size')
-        else:
-            demand_device_memory(nbytes, self._staging.device)
 
     def _empty_column(self, name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
         """Returns a column with any content."""
@@ -446,17 +439,6 @@ def row_nbytes(block: Batch) -> int:
     return sum(
         row_nbytes(column) if isinstance(column, Batch) else column.itemsize * math.prod(column.shape[1:])
         for _, column in block.items()
-    )
-
-
-def check_memory(nbytes: int, where: str) -> None:
-    """Rejects sizes that do not fit into memory.
-
-    Raises:
-        ResourceError: If more bytes are wanted than are free; both are given in GiB.
-    """
-    demand_memory(
-        nbytes, 'the replay buffer', where, 'Take a smaller replay_buffer_size, or smaller observations.'
     )
 
 

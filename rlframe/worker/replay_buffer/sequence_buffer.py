@@ -198,8 +198,6 @@ class SequenceReplayBuffer(NaiveReplayBuffer):
         priority = None
         if self._priorities is not None and isinstance(block, Batch):
             block, priority = split_priority(block)
-            if priority is not None:
-                self._priorities.check(priority)
         count = self._add(block, cur_collector_envstep, priority)
         if count and self._storage is not None:
             self._trajectories.append(self._storage.stop - count, env_id, begins, ends)
