@@ -101,11 +101,8 @@ def answers(method: Callable[..., Any]) -> Callable[..., Any]:
     def answer(*args: Any) -> Any:
         try:
             return method(*args)
-        except (
-            Exception,
-            SystemExit,
-            KeyboardInterrupt,
-        ) as error:  # whatever it is, it is the driver's to raise
+        # whatever it is, it is the driver's to raise
+        except (Exception, SystemExit, KeyboardInterrupt) as error:
             if hasattr(error, 'ray_terminate_msg'):  # Ray ends this process
                 raise
             return failure_of(error)

@@ -44,11 +44,9 @@ def is_central(cfg: ExperimentConfig) -> bool:
 
 
 class MakeCollector:
-    """Creates the collector in an actor from a config; that of rank 0 equals the collector of a run without actors.
+    """Creates the collector in an actor from a compiled config; that of rank 0 equals the collector of a run without actors.
 
-    Args:
-        cfg: A compiled config.
-        factory: Creates its envs; an env registered only in this process works in actors too.
+    An env that ``factory`` has registered only in this process works in actors too.
     """
 
     def __init__(self, cfg: ExperimentConfig, factory: Any) -> None:

@@ -181,13 +181,8 @@ class ChildPool(Pool):
         if self._child is not None:
             return
         ours, theirs = socket.socketpair()
-        given = (
-            to_bytes(self.make, 'make'),
-            components_of_script(),
-            0,
-            0,
-            (),
-        )  # it has this process's import path
+        # rank, incarnation, and no import path, as it has that of this process
+        given = (to_bytes(self.make, 'make'), components_of_script(), 0, 0, ())
         with theirs:
             self._child = ChildProcess(
                 'rlframe-collector',

@@ -19,18 +19,6 @@ UNLIMITED = sys.maxsize
 """An amount to collect that is never reached."""
 
 
-def first_number(*numbers: int | None) -> int:
-    """Returns the first number given, the amount to collect.
-
-    Raises:
-        ValueError: If there is none, or it is less than 1.
-    """
-    target = next((number for number in numbers if number is not None), None)
-    if target is None or target < 1:
-        raise ValueError(f'collect needs n_sample or n_episode >= 1, got {target}')
-    return int(target)
-
-
 def shares(total: int, ranks: Sequence[int], unit: int, where: str) -> dict[int, int]:
     """Divides a request evenly; the remainder goes to the lowest ranks, and empty shares are omitted.
 

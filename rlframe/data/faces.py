@@ -56,10 +56,6 @@ class CollectMode(NamedTuple):
     acts_at_random: bool = False
     """Whether actions are random; a collector that acts in other processes acts at random there, too."""
 
-    def acting_at_random(self, forward: Callable[..., Any]) -> CollectMode:
-        """Returns a face that chooses random actions by ``forward``; all else, the memory included, is this face's."""
-        return self._replace(forward=forward, acts_at_random=True)
-
 
 class TensorMode(NamedTuple):
     """Interface of an on-policy policy for a collector whose rows are tensors on the policy's device.

@@ -272,11 +272,7 @@ def has_mask(space: gymnasium.Space[Any]) -> bool:
 
 
 def check_mask_values(mask: Any, place: str) -> None:
-    """Checks that the values of action masks are 0 and 1, or bool.
-
-    Args:
-        mask: One mask or several, [..., A].
-        place: Where they come from, for the error.
+    """Checks that the values of action masks, [..., A], are 0 and 1, or bool; the error says that they come from ``place``.
 
     Raises:
         ActionMaskError: If one has other values; the first such mask is shown.

@@ -103,12 +103,7 @@ class PlayerView(NamedTuple):
 
 
 class PlayerLayout:
-    """Layout of the players' parts in a record of bytes.
-
-    Args:
-        player: Observation space of one player; observations of kind Dict and Tuple become structured arrays.
-        player_num: Number of players, P.
-    """
+    """Layout of the parts of P players in a record of bytes; observations of kind Dict and Tuple become structured arrays."""
 
     def __init__(self, player: EnvSpec, player_num: int) -> None:
         self._name = player.name

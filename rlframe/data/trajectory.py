@@ -171,12 +171,9 @@ class TrajectoryRecorder:
         if not 0 < count <= self._size:
             raise ValueError(f'{count} samples were requested, {self._size} are finished')
         batch = Batch.unchecked({name: c[:count] for name, c in self._columns.items()}, count)
-        rest = (
-            {name: c[count : self._size].copy() for name, c in self._columns.items()}
-            if count < self._size
-            else {}
-        )
-        self._columns, self._owner = rest, self._owner[count : self._size].copy()
+        left = self._columns.items() if count < self._size else ()
+        self._columns = {name: c[count : self._size].copy() for name, c in left}
+        self._owner = self._owner[count : self._size].copy()
         self._size, self.in_order = len(self._owner), len(self._owner) == 0
         return batch
 

@@ -107,14 +107,7 @@ class SharedRows(NamedTuple):
 
 
 class SharedArrays:
-    """Every field of a step of N envs, and their counts.
-
-    Args:
-        memory: File descriptor of the shared memory.
-        offset: Number of bytes at its beginning that are used otherwise.
-        spec: The common spec of the envs.
-        env_num: Number of envs, N.
-    """
+    """Every field of a step of N envs, and their counts, in shared memory of which ``offset`` bytes are used otherwise."""
 
     def __init__(self, memory: int, offset: int, spec: EnvSpec, env_num: int) -> None:
         action = spec.action_space
@@ -123,15 +116,10 @@ class SharedArrays:
         self.action_shape = (env_num, *(action.shape or ()))
         """Shape of the actions of all envs."""
         fields: list[tuple[tuple[int, ...], Any]] = [
-            (obs_shape, obs_type),
-            (obs_shape, obs_type),
-            (obs_shape, obs_type),
+            *[(obs_shape, obs_type)] * 3,
             ((env_num,), np.float64),
-            ((env_num,), np.bool_),
-            ((env_num,), np.bool_),
-            ((env_num,), np.int64),
-            ((env_num,), np.int64),
-            ((env_num,), np.int64),
+            *[((env_num,), np.bool_)] * 2,
+            *[((env_num,), np.int64)] * 3,
             (self.action_shape, np.int64),
         ]
         offsets = [offset]

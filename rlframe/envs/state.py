@@ -466,12 +466,9 @@ class Refusal(NamedTuple):
 
 
 class EnvState:
-    """Captures and restores the state of an env.
+    """Captures and restores the state of an env or a vector env, with its wrappers.
 
     Create it right after the env: objects that cannot be saved, but do not change either, are found by their path.
-
-    Args:
-        env: An env or a vector env, with its wrappers.
     """
 
     def __init__(self, env: gymnasium.Env[Any, Any] | gymnasium.vector.VectorEnv[Any, Any, Any]) -> None:

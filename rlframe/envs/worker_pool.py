@@ -188,13 +188,11 @@ class WorkerPool:
         env = int(self._watch.env[worker.index])
         ending = worker.end(0.0 if is_late else EXIT_SECONDS)
         if env == IDLE:
-            who, hit = (
-                f'the worker of env {", ".join(map(str, worker.env_id))} (pid {worker.pid})',
-                worker.env_id,
-            )
+            hit = worker.env_id
+            who = f'the worker of env {", ".join(map(str, hit))} (pid {worker.pid})'
         else:
-            who = f'env {env} (worker pid {worker.pid}) in {what}{self._how_far(env, what)}'
             hit = (env,)
+            who = f'env {env} (worker pid {worker.pid}) in {what}{self._how_far(env, what)}'
         others = tuple(own for own in worker.env_id if own not in hit)
         if not is_late:
             return Fault(EnvCrashedError(f'{who} {ending}'), hit, others)

@@ -80,15 +80,9 @@ def call(method: str, *args: Any) -> bytes:
 class WorkerProcess:
     """A child process that holds some of the envs.
 
-    It is the leader of its own process group, which ends with it, including processes that its envs started. When this process dies, for any reason, the kernel
-    closes the lifeline that both hold, which ends the group. The worker stays in this session: Linux schedules cores by
-    session, and processes that wait for each other must not wait for another session's turn.
-
-    Args:
-        index: Index of the worker.
-        worker_num: Number of workers.
-        env_id: Its envs.
-        memory: File descriptor of the shared memory.
+    It is the leader of its own process group, which ends with it, including processes that its envs started. When this process
+    dies, for any reason, the kernel closes the lifeline that both hold, which ends the group. The worker stays in this session:
+    Linux schedules cores by session, and processes that wait for each other must not wait for another session's turn.
     """
 
     def __init__(self, index: int, worker_num: int, env_id: Sequence[int], memory: int) -> None:

@@ -376,9 +376,8 @@ class SerialCollector(ISerialCollector):
         self._recorder.append(rows, env_id, step.done, reserve)
 
     def _discard(self, step: Step) -> None:
-        dropped = self._recorder.discard(step.abnormal, self._kept_samples(step.abnormal)) + len(
-            step.abnormal
-        )
+        dropped = len(step.abnormal)
+        dropped += self._recorder.discard(step.abnormal, self._kept_samples(step.abnormal))
         self.discarded += dropped
         self._logger.warning(
             'abnormal step of env %s: %d env steps discarded', step.abnormal.tolist(), dropped

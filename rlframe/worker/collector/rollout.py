@@ -214,9 +214,8 @@ class Rollout:
         self._env, self._episode_seed, self._limit = env, episode_seed, limit
         self._whole: IntArray | None = None  # last ids that were seen to name all envs in order
         self.policy = policy
-        self._slots: dict[
-            str, Array
-        ] = {}  # obs and output that each busy env was last acted on with, [N, ...]
+        # obs and output that each busy env was last acted on with, [N, ...]
+        self._slots: dict[str, Array] = {}
 
     @property
     def policy(self) -> Actor:

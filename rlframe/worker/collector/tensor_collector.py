@@ -104,12 +104,7 @@ class TensorRollout:
     def block(
         self, steps: int, settings: Mapping[str, Any], on_step: Callable[[], None] | None = None
     ) -> Block:
-        """Takes ``steps`` steps of each env.
-
-        Args:
-            steps: Number of steps, T.
-            settings: Arguments of the policy's ``forward``.
-            on_step: Called after each step.
+        """Takes ``steps`` steps of each env, and calls ``on_step`` after each; ``settings`` are those of the policy's ``forward``.
 
         Raises:
             NonFiniteError: If a reward, an observation or an output of the policy is NaN or infinite.

@@ -200,11 +200,9 @@ def _is_plain_hook(key: Any, value: Any) -> bool:
         loads = key == 'load_ckpt_before_run'
         return _is_none(value) or (isinstance(key, str) and key in SHORTHANDS and not loads)
     kind = value.get('type')
-    if not (isinstance(kind, str) and kind in _PLAIN_HOOKS) or value.get('import_names') not in (
-        None,
-        [],
-        (),
-    ):
+    if not (isinstance(kind, str) and kind in _PLAIN_HOOKS):
+        return False
+    if value.get('import_names') not in (None, [], ()):
         return False
     return value.keys() <= _PLAIN_OPTIONS | _PLAIN_HOOKS[kind]
 

@@ -194,9 +194,7 @@ class AdvancedReplayBuffer(NaiveReplayBuffer):
     def load_state_dict(self, _state_dict: Mapping[str, Any], deepcopy: bool = False) -> None:
         """Restores a ``state_dict``; ``{'data': rows}`` pushes rows, a demonstration set for example.
 
-        Args:
-            _state_dict: Either of these.
-            deepcopy: Has no effect: restored data are always copies.
+        ``deepcopy`` has no effect: restored data are always copies.
         """
         super().load_state_dict(_state_dict)
 
@@ -320,10 +318,9 @@ class ElasticReplayBuffer(NaiveReplayBuffer):
         return count
 
     def update(self, info: Mapping[str, Any] | int) -> None:
-        """Recomputes the number of items that are sampled.
+        """Recomputes the number of items that are sampled, from the env steps so far; ``push`` receives them too.
 
-        Args:
-            info: Env steps so far; ``push`` receives them too. Reports of a learner are ignored.
+        Reports of a learner, mappings, are ignored.
         """
         if isinstance(info, Mapping):
             super().update(info)

@@ -39,11 +39,6 @@ class Draw(NamedTuple):
 class PrioritizedSampler:
     """Draws slots with probability proportional to ``priority ** alpha``; stores priorities and use counts.
 
-    Args:
-        capacity: Slots.
-        options: Options of a buffer that draws by priority.
-        rng: Random generator.
-
     Source:
         Schaul et al., Prioritized Experience Replay (2016), arXiv 1511.05952, 3.3 and algorithm 1.
     """

@@ -94,11 +94,9 @@ def split_priority(rows: Batch) -> tuple[Batch, FloatArray | None]:
 
 
 def read_priorities(info: Mapping[str, Any]) -> tuple[IntArray, IntArray, FloatArray] | None:
-    """Returns row numbers, slots and priorities, each [n], or ``None`` if no priority is reported.
+    """Returns row numbers, slots and priorities, each [n], of an update, or ``None`` if no priority is reported.
 
-    Args:
-        info: ``replay_unique_id`` and ``replay_buffer_idx`` as sampled, and ``priority``. Unique ids may be texts as
-            in DI-engine, such as ``'buffer_12'``.
+    Unique ids may be texts as in DI-engine, such as ``'buffer_12'``.
 
     Raises:
         ValueError: If the three differ in length, or a text is no unique id.

@@ -32,9 +32,6 @@ class Trajectories:
 
     Row numbers are those of a ``Ring``. An overwritten row is no predecessor, as it is older than ``first``; a
     successor is younger than its predecessor and so always exists.
-
-    Args:
-        capacity: Slots of the ring.
     """
 
     def __init__(self, capacity: int) -> None:
