@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from easydict import EasyDict
 
+from rlframe.data.faces import attribute_of
 from rlframe.data.timestep import Array, FloatArray, IntArray
 from rlframe.data.trajectory import TrajectoryRecorder
 from rlframe.errors import ConfigError
@@ -54,10 +55,7 @@ class Resettable(ABC):
 
     def _attribute(self, name: str, default: Any, policy: Any = None) -> Any:
         """Returns an attribute of a policy, by default of the current one; ``default`` if it does not exist."""
-        try:
-            return (self._policy if policy is None else policy).get_attribute(name)
-        except AttributeError:
-            return default
+        return attribute_of(self._policy if policy is None else policy, name, default)
 
     def reset(self, _policy: Any = None, _env: Any = None) -> None:
         """Calls ``reset_env`` and ``reset_policy``, and begins its own counters and scores anew."""

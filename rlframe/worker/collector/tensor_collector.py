@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from rlframe.data.faces import TensorMode, tensor_mode_of
+from rlframe.data.faces import TensorMode, attribute_of
 from rlframe.data.staging import numbered
 from rlframe.data.timestep import Batch, FloatArray, IntArray
 from rlframe.errors import IncompatibleError, NonFiniteError
@@ -194,7 +194,7 @@ def _mode_of(policy: Any, device: torch.device) -> TensorMode:
     Raises:
         IncompatibleError: If it has none.
     """
-    mode = tensor_mode_of(policy)
+    mode: TensorMode | None = attribute_of(policy, 'tensor_mode')
     if mode is None:
         raise IncompatibleError(
             "the collector 'tensor' needs a policy that acts by tensors and learns from fresh data, such as ppo or pqn",

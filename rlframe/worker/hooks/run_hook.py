@@ -100,18 +100,8 @@ class RunView:
         return {tag: value for tag, value in found.items() if not tag.startswith(OF_THE_MACHINE)}
 
 
-EVENTS = (
-    'before_run',
-    'before_collect',
-    'after_env_step',
-    'after_collect',
-    'after_round',
-    'after_eval',
-    'after_checkpoint',
-    'after_run',
-    'on_exception',
-)
-"""Names of the events, which are the names of the methods, in the order of a run."""
+PREFIXES = ('before_', 'after_', 'on_')
+"""Beginnings of the names of methods that are events."""
 OF_THE_COLLECTOR = ('before_collect', 'after_env_step', 'after_collect')
 """Events that parallel mode does not have, as its collectors are in other processes."""
 
@@ -145,7 +135,7 @@ class RunHook(Configurable):
         """
         super().__init_subclass__(**kwargs)
         for name, member in vars(cls).items():
-            if callable(member) and name.startswith(('before_', 'after_', 'on_')) and name not in EVENTS:
+            if callable(member) and name.startswith(PREFIXES) and name not in EVENTS:
                 raise HookError(
                     f'a hook has no event {name!r}.{nearest(name, EVENTS)}',
                     where=cls.__qualname__,
@@ -200,6 +190,10 @@ class RunHook(Configurable):
         if backend != 'local' and 'after_env_step' in used:
             return f'it uses after_env_step, and the backend {backend!r} steps envs in other processes'
         return ''
+
+
+EVENTS = tuple(name for name in vars(RunHook) if name.startswith(PREFIXES))
+"""Names of the events, which are the names of the methods, in the order of a run."""
 
 
 def overrides(cls: type[RunHook], event: str) -> bool:

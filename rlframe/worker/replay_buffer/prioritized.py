@@ -66,7 +66,12 @@ class PrioritizedSampler:
         """
         bad = np.flatnonzero(~((priority >= 0) & (priority <= MAX_PRIORITY)))
         if len(bad):
-            refuse(len(bad), int(bad[0]), priority)
+            raise NonFiniteError(
+                f'{len(bad)} of {len(priority)} priorities are NaN, infinite, negative or above {MAX_PRIORITY:g};'
+                f' the first, at position {bad[0]}, is {priority[bad[0]]}',
+                where='priority',
+                remedy='Nothing was changed. Is the loss finite?',
+            )
 
     def add(self, row: int, count: int, priority: FloatArray | None) -> None:
         """Takes in new items, from a row number on, with priorities, float64 [count]; None gives them ``max_priority``."""
@@ -140,11 +145,12 @@ class PrioritizedSampler:
         Raises:
             NonFiniteError: If a priority is NaN, infinite or negative; nothing is changed.
         """
-        bad, first, highest = sum_tree.update(
-            self._nodes, len(self._use), self.alpha, EPS, present, row, slot, priority
+        capacity = len(self._use)
+        is_valid, highest = sum_tree.update(
+            self._nodes, capacity, self.alpha, EPS, present, row, slot, priority
         )
-        if bad:
-            refuse(bad, first, priority)
+        if not is_valid:
+            self.check(priority)
         self.max_priority = max(self.max_priority, highest)
 
     def remove(self, slot: IntArray) -> None:
@@ -187,13 +193,3 @@ class PrioritizedSampler:
 
     def _assign(self, slot: IntArray, new: FloatArray) -> None:
         self.count += sum_tree.assign(self._nodes, self.alpha, slot, new)
-
-
-def refuse(count: int, first: int, priority: FloatArray) -> None:
-    """Raises ``NonFiniteError`` with the number of invalid priorities and the position of the first."""
-    raise NonFiniteError(
-        f'{count} of {len(priority)} priorities are NaN, infinite, negative or above {MAX_PRIORITY:g};'
-        f' the first, at position {first}, is {priority[first]}',
-        where='priority',
-        remedy='Nothing was changed. Is the loss finite?',
-    )
