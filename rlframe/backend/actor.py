@@ -24,10 +24,9 @@ from rlframe.worker.collector.rollout import Counts, collect_counted, numbered
 
 
 def flatten(tree: Mapping[str, Any]) -> list[Array]:
-    """Returns a tree as the pieces of a payload, uint8 [bytes] each, which Ray transfers without a copy.
+    """Returns a nested tree of tensors, arrays and plain values as the pieces of a payload, uint8 [bytes] each.
 
-    Args:
-        tree: Tensors, arrays and plain values under names; may be nested. Those on the CPU are not copied.
+    Ray transfers these without a copy. Tensors and arrays on the CPU are not copied here either.
     """
     return [np.frombuffer(chunk, np.uint8) for chunk in pack(tree)]
 
@@ -102,11 +101,8 @@ def answers(method: Callable[..., Any]) -> Callable[..., Any]:
     def answer(*args: Any) -> Any:
         try:
             return method(*args)
-        except (
-            Exception,
-            SystemExit,
-            KeyboardInterrupt,
-        ) as error:  # whatever it is, it is the driver's to raise
+        # whatever it is, it is the driver's to raise
+        except (Exception, SystemExit, KeyboardInterrupt) as error:
             if hasattr(error, 'ray_terminate_msg'):  # Ray ends this process
                 raise
             return failure_of(error)

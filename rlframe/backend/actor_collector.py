@@ -16,7 +16,6 @@ from rlframe.backend.shares import (
     Ready,
     ReadyQueue,
     Staleness,
-    first_number,
     merged,
     shares,
     writable,
@@ -199,12 +198,16 @@ class ActorCollector(ISerialCollector):
         """
         given = [options.pop(name, None) for name in TARGETS]
         known = [self._attribute(name, None) for name in TARGETS]
-        target = first_number(*given, per_collect_target, *known)
+        numbers = [number for number in (*given, per_collect_target, *known) if number is not None]
+        if not numbers or numbers[0] < 1:
+            raise ValueError(
+                f'collect needs n_sample or n_episode >= 1, got {numbers[0] if numbers else None}'
+            )
         self._pool.check_open()
         self._options, self.versions, self._has_failed = options, [], False
         start = perf_counter()
         self._given_iter = train_iter
-        collected = self._collect(target)
+        collected = self._collect(int(numbers[0]))
         self._log.seconds += perf_counter() - start
         if not options.get('random_collect') or options.get('record_random_collect', True):
             self._log.report(self._train_iter, self._more_metrics)
@@ -214,17 +217,16 @@ class ActorCollector(ISerialCollector):
         if self._sync and self._overlap and not self._at_random:
             return self._collect_ahead(target)
         self._publish()
-        return self._collect_sync(target) if self._sync else self._collect_async(target)
+        if not self._sync:
+            return self._collect_async(target)
+        round_ = self._gather(self._ask_round(target))
+        self._count_round(round_)
+        return self._delivered([held.ready for held in round_])
 
     def _publish(self) -> None:
         """Prepares for the requests of a call: publishes the weights, which its data are marked with."""
         self._publisher.begin()
         self._train_iter = self._publisher.version if self._given_iter is None else self._given_iter
-
-    def _shares(self, target: int) -> dict[int, int]:
-        equal = self._attribute('on_policy', False) and issubclass(self._kind, SampleSerialCollector)
-        facts = self._pool.facts
-        return shares(target, self._pool.ranks, facts.env_num if equal else 1, 'policy.collect.n_sample')
 
     # one request
 
@@ -321,11 +323,6 @@ class ActorCollector(ISerialCollector):
         self._staleness.delivered(list(parts), self._publisher.version)
         return merged([ready.data for ready in parts])
 
-    def _collect_sync(self, target: int) -> Any:
-        round_ = self._gather(self._ask_round(target))
-        self._count_round(round_)
-        return self._delivered([held.ready for held in round_])
-
     def _collect_ahead(self, target: int) -> Any:
         """Returns the round that was begun in the last call, and begins the next one; the first call begins both."""
         if not self._awaited and not self._held:
@@ -346,7 +343,9 @@ class ActorCollector(ISerialCollector):
 
     def _ask_round(self, target: int) -> dict[int, int]:
         """Asks every actor for its share, and returns the shares by rank."""
-        divided = self._shares(target)
+        equal = self._attribute('on_policy', False) and issubclass(self._kind, SampleSerialCollector)
+        unit = self._pool.facts.env_num if equal else 1
+        divided = shares(target, self._pool.ranks, unit, 'policy.collect.n_sample')
         for rank, size in divided.items():
             self._ask(rank, size)
         return divided

@@ -44,11 +44,9 @@ def is_central(cfg: ExperimentConfig) -> bool:
 
 
 class MakeCollector:
-    """Creates the collector in an actor from a config; that of rank 0 equals the collector of a run without actors.
+    """Creates the collector in an actor from a compiled config; that of rank 0 equals the collector of a run without actors.
 
-    Args:
-        cfg: A compiled config.
-        factory: Creates its envs; an env registered only in this process works in actors too.
+    An env that ``factory`` has registered only in this process works in actors too.
     """
 
     def __init__(self, cfg: ExperimentConfig, factory: Any) -> None:
@@ -66,12 +64,9 @@ class MakeCollector:
 
 
 def actor_config(cfg: ExperimentConfig, rank: int, incarnation: int) -> ExperimentConfig:
-    """Returns the config for an actor, in which nothing is logged or passed on to further actors.
+    """Returns the config for an actor of a rank, in which nothing is logged or passed on to further actors.
 
-    Args:
-        cfg: The config of the run.
-        rank: Rank of the actor.
-        incarnation: Number of actors lost in its place before.
+    ``incarnation`` is the number of actors lost in its place before.
     """
     cfg = copy.deepcopy(cfg)
     section = cfg.policy.collect.collector
@@ -88,10 +83,7 @@ class Backend(Configurable):
 
     A run creates one backend for its collector, one for its evaluator and one for its replay buffer. ``open_collector``,
     ``open_evaluator`` or ``open_buffer``, which acquires resources, is called before the policy and the run folder exist,
-    ``make_collector``, ``make_evaluator`` or ``make_buffer`` afterwards.
-
-    Args:
-        factory: Creates the envs of the run.
+    ``make_collector``, ``make_evaluator`` or ``make_buffer`` afterwards, all with the whole config of the run.
     """
 
     config: dict[str, Any] = dict(collector={}, evaluator={}, replay_buffer={})
@@ -108,11 +100,7 @@ class Backend(Configurable):
 
     @abstractmethod
     def open_collector(self, cfg: ExperimentConfig) -> None:
-        """Acquires what the collector needs, such as envs.
-
-        Args:
-            cfg: The whole config of the run.
-        """
+        """Acquires what the collector needs, such as envs."""
 
     @abstractmethod
     def open_evaluator(self, cfg: ExperimentConfig) -> None:
@@ -120,22 +108,16 @@ class Backend(Configurable):
 
     @abstractmethod
     def make_collector(self, cfg: ExperimentConfig, policy: Policy, **common: Any) -> ISerialCollector:
-        """Creates the collector.
+        """Creates the collector for the policy that is trained in this process.
 
-        Args:
-            cfg: The whole config of the run.
-            policy: The policy that is trained in this process.
-            common: Further arguments of every collector: ``tb_logger``, ``exp_name``, ``progress``.
+        ``common`` are further arguments of every collector: ``tb_logger``, ``exp_name``, ``progress``.
         """
 
     @abstractmethod
     def make_evaluator(self, cfg: ExperimentConfig, policy: Policy, **common: Any) -> ISerialEvaluator:
-        """Creates the evaluator.
+        """Creates the evaluator for the policy that is trained in this process.
 
-        Args:
-            cfg: The whole config of the run.
-            policy: The policy that is trained in this process.
-            common: Further arguments of every evaluator: ``tb_logger``, ``exp_name``, ``seed``, ``purpose``.
+        ``common`` are further arguments of every evaluator: ``tb_logger``, ``exp_name``, ``seed``, ``purpose``.
         """
 
     def open_buffer(self, cfg: ExperimentConfig) -> None:
@@ -144,9 +126,7 @@ class Backend(Configurable):
     def make_buffer(self, cfg: ExperimentConfig, **common: Any) -> IBuffer | None:
         """Creates the replay buffer, by default in this process; None for an on-policy policy.
 
-        Args:
-            cfg: The whole config of the run.
-            common: Further arguments of every replay buffer: ``tb_logger``, ``exp_name``.
+        ``common`` are further arguments of every replay buffer: ``tb_logger``, ``exp_name``.
         """
         return build.make_buffer(cfg, **common)
 
@@ -163,30 +143,18 @@ class Backend(Configurable):
 
     @classmethod
     def options_of(cls, role: str) -> Options:
-        """Returns the options for a collector, an evaluator or a replay buffer.
-
-        Args:
-            role: ``'collector'``, ``'evaluator'`` or ``'replay_buffer'``.
-        """
+        """Returns the options for a role: ``'collector'``, ``'evaluator'`` or ``'replay_buffer'``."""
         found: Options = cls.config_fields()[role]
         return found
 
     @classmethod
     def keeps_here(cls, section: Mapping[str, Any]) -> bool:
-        """Whether transitions are kept in the memory of this machine.
-
-        Args:
-            section: Options of the replay buffer.
-        """
+        """Whether a replay buffer with these options keeps transitions in the memory of this machine."""
         return True
 
     @classmethod
     def collector_num(cls, section: Mapping[str, Any]) -> int:
-        """Returns the number of collectors that share the target of a call.
-
-        Args:
-            section: Options of the collector.
-        """
+        """Returns the number of collectors that share the target of a call, with these options."""
         return 1
 
     @classmethod

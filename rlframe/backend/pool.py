@@ -133,13 +133,9 @@ class Pool(ABC):
         """Ends all actors; may be called twice."""
 
     def ask_all(self, method: str, args: Mapping[int, tuple[Any, ...]]) -> dict[int, Any]:
-        """Calls a method of actors, again if one is lost, and returns the answers by rank; no call may be pending.
+        """Calls a method with the arguments of each rank, again if an actor is lost, and returns the answers by rank.
 
-        All answers are None if too many actors were lost to continue.
-
-        Args:
-            method: Name of the method.
-            args: Arguments for each rank.
+        No call may be pending. All answers are None if too many actors were lost to continue.
         """
         if self.is_broken:
             return dict.fromkeys(args)
@@ -185,7 +181,8 @@ class ChildPool(Pool):
         if self._child is not None:
             return
         ours, theirs = socket.socketpair()
-        given = to_child(self.make, 'make', ACTING), 0, 0, ()  # it has this process's import path
+        # rank, incarnation, and no import path, as it has that of this process
+        given = (to_child(self.make, 'make', ACTING), 0, 0, ())
         with theirs:
             self._child = ChildProcess(
                 'rlframe-collector',
@@ -276,11 +273,7 @@ class ChildPool(Pool):
 
 
 def main(link: int) -> None:
-    """Serves the calls of a ``ChildPool`` until it closes the connection.
-
-    Args:
-        link: File descriptor of the connection.
-    """
+    """Serves the calls of a ``ChildPool`` through a file descriptor, until the pool closes the connection."""
     actor = CollectorActor(*from_bytes(sys.stdin.buffer.read()))
     with Connection(link) as connection:
         while True:

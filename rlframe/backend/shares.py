@@ -19,18 +19,6 @@ UNLIMITED = sys.maxsize
 """An amount to collect that is never reached."""
 
 
-def first_number(*numbers: int | None) -> int:
-    """Returns the first number given, the amount to collect.
-
-    Raises:
-        ValueError: If there is none, or it is less than 1.
-    """
-    target = next((number for number in numbers if number is not None), None)
-    if target is None or target < 1:
-        raise ValueError(f'collect needs n_sample or n_episode >= 1, got {target}')
-    return int(target)
-
-
 def shares(total: int, ranks: Sequence[int], unit: int, where: str) -> dict[int, int]:
     """Divides a request evenly; the remainder goes to the lowest ranks, and empty shares are omitted.
 
@@ -81,22 +69,14 @@ class Ready(NamedTuple):
         if count >= self.size or any(len(own) not in (0, self.size) for own in players):
             return self, []
         now, later = [own[:count] for own in players], [own[count:] for own in players]
+        first, rest = now[0], later[0]
         if isinstance(self.data, tuple):
             infos = self.data[1]
-            return self._with((now, infos), count), [
-                self._with((later, [[] for _ in infos]), self.size - count)
-            ]
-        return self._with(now[0], count), [self._with(later[0], self.size - count)]
-
-    def _with(self, data: Any, size: int) -> Ready:
-        return self._replace(data=data, size=size)
+            first, rest = (now, infos), (later, [[] for _ in infos])
+        return self._replace(data=first, size=count), [self._replace(data=rest, size=self.size - count)]
 
     def state_dict(self, newest: int) -> dict[str, Any]:
-        """Returns its state for a checkpoint.
-
-        Args:
-            newest: Version of the newest weights.
-        """
+        """Returns its state for a checkpoint, relative to the version of the newest weights."""
         data, infos = self.data if isinstance(self.data, tuple) else (self.data, None)
         return {
             'behind': newest - self.version,
@@ -122,11 +102,7 @@ class Held(NamedTuple):
     ready: Ready
 
     def state_dict(self, newest: int) -> dict[str, Any]:
-        """Returns its state for a checkpoint.
-
-        Args:
-            newest: Version of the newest weights.
-        """
+        """Returns its state for a checkpoint, relative to the version of the newest weights."""
         counts, statistics = self.header.counts, self.header.statistics
         return {
             'rank': self.rank,
@@ -151,16 +127,6 @@ class ReadyQueue(deque[Ready]):
     def size(self) -> int:
         """Requested amount, in training samples or episodes."""
         return sum(ready.size for ready in self)
-
-    def drop_older(self, version: int) -> int:
-        """Discards data collected with weights older than this version, and returns their size.
-
-        Versions that were published while they were collected do not count.
-        """
-        before, kept = self.size, [ready for ready in self if ready.version + ready.during >= version]
-        self.clear()
-        self.extend(kept)
-        return before - self.size
 
     def take(self, count: int) -> list[Ready]:
         """Returns the first ``count`` of it, or a little more if that cannot be divided; so much must be available."""
@@ -196,12 +162,10 @@ def _joined(parts: Sequence[Any]) -> Any:
 def writable(data: Any) -> Any:
     """Returns data with writable arrays; those in the object store are read-only, and are copied."""
     if isinstance(data, Batch):
-        return data.map(lambda column: column if _is_writable(column) else np.array(column))
+        return data.map(
+            lambda column: np.require(column, requirements='W') if isinstance(column, np.ndarray) else column
+        )
     return type(data)(writable(part) for part in data) if isinstance(data, list | tuple) else data
-
-
-def _is_writable(column: Any) -> bool:
-    return not isinstance(column, np.ndarray) or bool(column.flags.writeable)
 
 
 class Staleness:
@@ -219,8 +183,14 @@ class Staleness:
         self._delivered: list[tuple[int, int]] = []  # versions behind and size, since the last record
 
     def drop(self, ready: ReadyQueue, newest: int) -> int:
-        """Discards stale batches, and returns their size."""
-        return ready.drop_older(newest - self._limit) if self._limit is not None else 0
+        """Discards stale batches, and returns their size; versions published during a collection do not count."""
+        if self._limit is None:
+            return 0
+        before = ready.size
+        kept = [each for each in ready if each.version + each.during >= newest - self._limit]
+        ready.clear()
+        ready.extend(kept)
+        return before - ready.size
 
     def delivered(self, parts: list[Ready], newest: int) -> None:
         """Records the batches handed to the learner."""
@@ -314,9 +284,7 @@ class Publisher:
     def load_state_dict(self, state: Mapping[str, Any], ranks: Mapping[int, int]) -> None:
         """Restores the state from ``state_dict()``; every actor gets its weights again.
 
-        Args:
-            state: As returned by ``state_dict()``.
-            ranks: Maps ranks in the state to ranks here.
+        ``ranks`` maps ranks in the state to ranks here.
         """
         self._at = {}
         if state:

@@ -105,15 +105,10 @@ def _built(space: gymnasium.Space[Any], columns: Any, leading: tuple[int, ...]) 
     """Returns the action of a space whose plain parts are the next columns."""
     parts = fields_of(space)
     if not parts:
-        return _typed(space, next(columns), leading)
+        array = next(columns).reshape((*leading, *(space.shape or ()))).astype(np.dtype(space.dtype))
+        return array[()] if isinstance(space, spaces.Discrete) else array
     built = {name: _built(part, columns, leading) for name, part in parts.items()}
     return tuple(built.values()) if isinstance(space, spaces.Tuple) else built
-
-
-def _typed(space: gymnasium.Space[Any], column: Array, leading: tuple[int, ...]) -> Any:
-    """Returns numbers in the shape and the type of a space without parts, after the leading axes."""
-    array = column.reshape((*leading, *(space.shape or ()))).astype(np.dtype(space.dtype))
-    return array[()] if isinstance(space, spaces.Discrete) else array
 
 
 def by_rows(space: gymnasium.Space[Any]) -> gymnasium.Space[Any]:

@@ -196,12 +196,7 @@ class RowSource(DataSource):
 
 
 class LoaderSource(DataSource):
-    """Data that come as batches, from a ``DataLoader`` for example, which decides on their size and order.
-
-    Args:
-        loader: Iterable of batches: pairs ``(obs, action)`` or mappings.
-        where: The option that named it, for errors.
-    """
+    """Data that come as batches, pairs ``(obs, action)`` or mappings, whose size and order the loader decides."""
 
     def __init__(self, loader: Iterable[Any], where: str) -> None:
         self._loader, self._where = loader, where

@@ -56,10 +56,6 @@ class CollectMode(NamedTuple):
     acts_at_random: bool = False
     """Whether actions are random; a collector that acts in other processes acts at random there, too."""
 
-    def acting_at_random(self, forward: Callable[..., Any]) -> CollectMode:
-        """Returns a face that chooses random actions by ``forward``; all else, the memory included, is this face's."""
-        return self._replace(forward=forward, acts_at_random=True)
-
 
 class TensorMode(NamedTuple):
     """Interface of an on-policy policy for a collector whose rows are tensors on the policy's device.
@@ -167,18 +163,14 @@ def _packed(obs: Mapping[Any, Any], spec: EnvSpec) -> Array:
     return rows
 
 
+def attribute_of(face: Any, name: str, default: Any = None) -> Any:
+    """Returns an attribute of a policy; ``default`` if it has none of that name."""
+    try:
+        return face.get_attribute(name)
+    except AttributeError:
+        return default
+
+
 def acting_of(face: Any) -> Any:
-    """Returns the function that transfers the acting state of a policy; None if the policy has none."""
-    try:
-        return face.get_attribute('acting')
-    except AttributeError:
-        return None
-
-
-def tensor_mode_of(face: Any) -> TensorMode | None:
-    """Returns the interface of a policy for a collector of tensors; None if the policy has none."""
-    try:
-        mode: TensorMode = face.get_attribute('tensor_mode')
-    except AttributeError:
-        return None
-    return mode
+    """Returns the ``Acting`` of a policy, which transfers its acting state; None if the policy has none."""
+    return attribute_of(face, 'acting')

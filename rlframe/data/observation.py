@@ -145,11 +145,7 @@ def any_action(space: Any) -> Array:
 
 
 def obs_dtype(space: gymnasium.Space[Any], path: str = 'obs') -> tuple[np.dtype[Any], tuple[int, ...]]:
-    """Returns the type and the shape of one observation as an array.
-
-    Args:
-        space: An observation space.
-        path: Its name in an error.
+    """Returns the type and the shape of one observation of a space as an array.
 
     Raises:
         IncompatibleError: If the space, or a part of it, cannot be an array; the part is named.
@@ -276,11 +272,7 @@ def has_mask(space: gymnasium.Space[Any]) -> bool:
 
 
 def check_mask_values(mask: Any, place: str) -> None:
-    """Checks that the values of action masks are 0 and 1, or bool.
-
-    Args:
-        mask: One mask or several, [..., A].
-        place: Where they come from, for the error.
+    """Checks that the values of action masks, [..., A], are 0 and 1, or bool; the error says that they come from ``place``.
 
     Raises:
         ActionMaskError: If one has other values; the first such mask is shown.

@@ -14,19 +14,18 @@ import numpy as np
 from rlframe.data.observation import MASK_PATH, check_mask_values, obs_dtype
 from rlframe.data.timestep import Array, BoolArray, EnvSpec, FloatArray, IntArray, is_finite
 from rlframe.errors import EnvContractError, NonFiniteError
-from rlframe.utils.schema import array, check_state, dict_of, rows
+from rlframe.utils.schema import array, check_state, dict_of, load_arrays, rows, saved_arrays
 from rlframe.utils.serialize import field_path
 
 Columns = dict[str, Array]
+ARRAYS = ('reward', 'number')
+"""Attributes of ``OpenMoves`` that are saved."""
 
 
 class OpenMoves:
-    """Holds back one player's last move in each env, and sums its rewards until the player's next turn.
+    """Holds back one player's last move in each of N envs, and sums its rewards until the player's next turn.
 
     A reward that comes before the first move is counted to that move, as there is no earlier one.
-
-    Args:
-        env_num: Number of envs, N.
     """
 
     def __init__(self, env_num: int) -> None:
@@ -40,12 +39,7 @@ class OpenMoves:
         return int(self.is_open.sum())
 
     def make(self, columns: Columns, env_id: IntArray) -> None:
-        """Records the moves made in envs without a pending one.
-
-        Args:
-            columns: The data of each move, [n, ...].
-            env_id: Env of each move, [n].
-        """
+        """Records the moves, columns [n, ...], made in envs without a pending one, [n]."""
         for name, column in columns.items():
             if name not in self._columns:
                 self._columns[name] = np.zeros((len(self.is_open), *column.shape[1:]), column.dtype)
@@ -73,23 +67,14 @@ class OpenMoves:
 
     def state_dict(self) -> dict[str, Any]:
         """Returns a copy of all pending moves."""
-        return {
-            'reward': self._reward.copy(),
-            'number': self._number.copy(),
-            'is_open': self.is_open.copy(),
-            'columns': {name: column.copy() for name, column in self._columns.items()},
-        }
+        columns = {name: column.copy() for name, column in self._columns.items()}
+        return {**saved_arrays(self, ARRAYS), 'is_open': self.is_open.copy(), 'columns': columns}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continues from ``state_dict()``."""
         env_num = len(self.is_open)
-        each_env = {
-            'reward': array('f', (env_num,)),
-            'number': array('iu', (env_num,)),
-            'is_open': array('b', (env_num,)),
-        }
-        check_state(state, {**each_env, 'columns': dict_of(rows(env_num))})
-        self._reward, self._number = state['reward'].copy(), state['number'].copy()
+        check_state(state, {'is_open': array('b', (env_num,)), 'columns': dict_of(rows(env_num))})
+        load_arrays(self, ARRAYS, state)
         self.is_open = state['is_open'].copy()
         self._columns = {name: column.copy() for name, column in state['columns'].items()}
 
@@ -118,12 +103,7 @@ class PlayerView(NamedTuple):
 
 
 class PlayerLayout:
-    """Layout of the players' parts in a record of bytes.
-
-    Args:
-        player: Observation space of one player; observations of kind Dict and Tuple become structured arrays.
-        player_num: Number of players, P.
-    """
+    """Layout of the parts of P players in a record of bytes; observations of kind Dict and Tuple become structured arrays."""
 
     def __init__(self, player: EnvSpec, player_num: int) -> None:
         self._name = player.name
@@ -184,14 +164,7 @@ class PlayerLayout:
 
 
 def outcome(returns: FloatArray) -> tuple[BoolArray, BoolArray]:
-    """Determines the winner: the player with the highest return, unless several share it.
-
-    Args:
-        returns: Return of each player, [..., P].
-
-    Returns:
-        The players who won and those who drew, [..., P]; everybody else lost.
-    """
+    """Returns the players who won, alone with the highest return, and who drew, as several have it, both [..., P]."""
     best = returns == returns.max(-1, keepdims=True)
     is_shared = best.sum(-1, keepdims=True) > 1
     return best & ~is_shared, best & is_shared

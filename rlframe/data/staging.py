@@ -17,15 +17,10 @@ else:
 
 
 def existing_device(name: str, where: str, remedy: str) -> torch.device:
-    """Returns the device of a name: 'cpu', 'cuda' or 'cuda:i'.
-
-    Args:
-        name: The name.
-        where: The option that it is the value of.
-        remedy: What to do if there is no such device.
+    """Returns the device of a name, the value of an option: 'cpu', 'cuda' or 'cuda:i'.
 
     Raises:
-        DeviceError: If this machine does not have it.
+        DeviceError: If this machine does not have it; with the given remedy.
     """
     if name.startswith('cuda'):
         is_available = torch.cuda.is_available()
@@ -61,11 +56,9 @@ class Staging:
         """Where columns go."""
 
     def __call__(self, column: Any) -> Any:
-        """Returns a column as a tensor on the device, or as a dict of tensors if it has fields.
+        """Returns an array, a tensor or a ``Batch`` as a tensor on the device, or as a dict of tensors if it has fields.
 
-        Args:
-            column: Array, tensor or ``Batch`` with a leading axis. A tensor on the device is not copied, unless its memory
-                is not aligned like torch's own.
+        A tensor on the device is not copied, unless its memory is not aligned like torch's own.
         """
         if isinstance(column, Batch):
             return {name: self(part) for name, part in column.items()}
@@ -76,12 +69,7 @@ class Staging:
         return self._staged(column).to(self.device, non_blocking=True)
 
     def copy(self, array: Array, target: torch.Tensor) -> None:
-        """Copies an array into a tensor on the device of the same type and shape.
-
-        Args:
-            array: Numbers [n, ...], in any memory layout.
-            target: Receives them; it may be a part of a larger tensor.
-        """
+        """Copies numbers [n, ...] into a tensor on the device, or a part of one, of the same type and shape."""
         target.copy_(self._staged(array), non_blocking=True)
 
     def _staged(self, array: Array) -> torch.Tensor:

@@ -198,14 +198,11 @@ ALIGNMENT = 64
 
 
 def to_tensor(column: Any) -> Any:
-    """Returns a column as a tensor, or as a dict of tensors if it has fields.
+    """Returns an array, a tensor or a ``Batch`` as a tensor, or as a dict of tensors if it has fields.
 
     Memory is shared, but for floats on the CPU that are not aligned like torch's own. Matrix products of BLAS libraries depend
     on the alignment of their operands in the last bit, so a network that reads numpy's memory in place would depend on
     the address that the allocator happened to return.
-
-    Args:
-        column: Array, tensor or ``Batch`` with a leading axis.
 
     Source:
         Intel oneMKL Developer Guide, "Conditional Numerical Reproducibility": results are reproducible between runs

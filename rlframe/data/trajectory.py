@@ -11,9 +11,11 @@ from typing import Any
 import numpy as np
 
 from rlframe.data.timestep import Array, Batch, BoolArray, IntArray
-from rlframe.utils.schema import FLAG, array, check_state, dict_of, part, rows
+from rlframe.utils.schema import FLAG, array, check_state, dict_of, load_arrays, part, rows, saved_arrays
 
 Columns = dict[str, Array]
+ARRAYS = ('count', 'start', 'reward', 'discount')
+"""What a window keeps of each env beside the rows."""
 
 
 class NStepWindow:
@@ -81,24 +83,14 @@ class NStepWindow:
         self._count[env_id], self._start[env_id], self._discount[env_id] = 0, 0, 0.0
         return dropped
 
-    def _arrays(self) -> Columns:
-        """Returns what it keeps of each env beside the rows, [N, ...]."""
-        names = ('count', 'start', 'reward', 'discount')
-        return {name: getattr(self, f'_{name}') for name in names}
-
     def state_dict(self) -> dict[str, Any]:
         """Returns a copy of all held rows."""
-        return {**_copied(self._arrays()), 'columns': _copied(self._columns)}
+        return {**saved_arrays(self, ARRAYS), 'columns': _copied(self._columns)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continues from ``state_dict()``."""
-        own = self._arrays()
-        kinds = {
-            name: array('iu' if value.dtype.kind == 'i' else 'f', value.shape) for name, value in own.items()
-        }
-        check_state(state, {**kinds, 'columns': dict_of(rows(len(self._count)))})
-        for name, value in own.items():
-            value[:] = state[name]
+        check_state(state, {'columns': dict_of(rows(len(self._count)))})
+        load_arrays(self, ARRAYS, state)
         self._columns = _copied(state['columns'])
 
 
@@ -156,12 +148,7 @@ class TrajectoryRecorder:
         self._size = end
 
     def add_column(self, name: str, value: Any) -> None:
-        """Adds a column to all rows that were not taken yet, unless they have it.
-
-        Args:
-            name: Of the column.
-            value: Its value in these rows, a NumPy scalar.
-        """
+        """Adds a column of one value, a NumPy scalar, to all rows that were not taken yet, unless they have it."""
         if self._window is not None:
             _fill(self._window._columns, name, value, 2)
         _fill(self._columns, name, value, 1)
@@ -184,12 +171,9 @@ class TrajectoryRecorder:
         if not 0 < count <= self._size:
             raise ValueError(f'{count} samples were requested, {self._size} are finished')
         batch = Batch.unchecked({name: c[:count] for name, c in self._columns.items()}, count)
-        rest = (
-            {name: c[count : self._size].copy() for name, c in self._columns.items()}
-            if count < self._size
-            else {}
-        )
-        self._columns, self._owner = rest, self._owner[count : self._size].copy()
+        left = self._columns.items() if count < self._size else ()
+        self._columns = {name: c[count : self._size].copy() for name, c in left}
+        self._owner = self._owner[count : self._size].copy()
         self._size, self.in_order = len(self._owner), len(self._owner) == 0
         return batch
 
@@ -235,14 +219,9 @@ class TrajectoryRecorder:
         return np.bincount(self._owner[: self._size], minlength=self._env_num)
 
     def discard(self, env_id: IntArray, since: IntArray | None = None) -> int:
-        """Drops the held rows of these envs, as after a step that must not count.
+        """Drops the held rows of these envs, as after a step that must not count, and returns the number dropped.
 
-        Args:
-            env_id: The envs, [n].
-            since: Number of finished samples to keep of each of them, [n]; all by default.
-
-        Returns:
-            Number of rows or samples dropped.
+        ``since`` is the number of finished samples to keep of each of them, [n]; all by default.
         """
         dropped = 0 if self._window is None else self._window.discard(env_id)
         if since is None:

@@ -22,6 +22,7 @@ from rlframe.envs.worker_process import STEP, call, message
 from rlframe.errors import EnvCrashedError, EnvStartError, EnvTimeoutError, IncompatibleError
 from rlframe.registry import ENV_MANAGER_REGISTRY
 from rlframe.run.machine import usable_cores
+from rlframe.utils.every import seconds
 from rlframe.utils.field import option
 from rlframe.utils.serialize import from_bytes, to_bytes
 
@@ -36,20 +37,8 @@ class SubprocessConfig(EnvManagerConfig):
         doc='None: one for each usable core; never more than there are envs',
         may_change=True,
     )
-    step_timeout: float = option(
-        60.0,
-        range='(0, inf)',
-        unit='seconds',
-        doc='longest time that one env may take for a step',
-        may_change=True,
-    )
-    reset_timeout: float = option(
-        120.0,
-        range='(0, inf)',
-        unit='seconds',
-        doc='longest time in which one env is created, reset, saved or loaded',
-        may_change=True,
-    )
+    step_timeout: float = seconds(60.0, 'longest time that one env may take for a step')
+    reset_timeout: float = seconds(120.0, 'longest time in which one env is created, reset, saved or loaded')
 
 
 @ENV_MANAGER_REGISTRY.register('subprocess')
@@ -448,10 +437,6 @@ class AsyncSubprocessEnvManager(SubprocessEnvManager):
 
     ``state_dict()`` waits for running steps. Envs whose answers no step has returned yet are not part of it: a run that
     continues from it begins new episodes in them.
-
-    Args:
-        env_fn: Factories of the envs, N of them, called in another process.
-        cfg: Options of the manager.
     """
 
     _cfg: AsyncConfig

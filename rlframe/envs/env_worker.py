@@ -43,16 +43,9 @@ def new_memory() -> int:
 
 
 def map_memory(memory: int, nbytes: int) -> Any:
-    """Maps shared memory, enlarged if it is too small, for the lifetime of the arrays on it.
+    """Maps the first ``nbytes`` of shared memory, enlarged if it is too small, for the lifetime of the arrays on the buffer.
 
     Unlike ``mmap.mmap`` it keeps no file descriptor open, so that arrays may outlive their envs at no cost.
-
-    Args:
-        memory: File descriptor of the memory.
-        nbytes: Number of bytes to map, from its beginning.
-
-    Returns:
-        A buffer.
 
     Raises:
         OSError: If the system refuses.
@@ -74,9 +67,7 @@ def map_memory(memory: int, nbytes: int) -> Any:
 class WatchArray:
     """Tracks the current env of each worker and since when, so that an env that hangs or dies can be named.
 
-    Args:
-        memory: File descriptor of the shared memory, whose first bytes it takes.
-        worker_num: Number of workers, W.
+    It takes the first bytes of the shared memory.
     """
 
     def __init__(self, memory: int, worker_num: int) -> None:
@@ -116,14 +107,7 @@ class SharedRows(NamedTuple):
 
 
 class SharedArrays:
-    """Every field of a step of N envs, and their counts.
-
-    Args:
-        memory: File descriptor of the shared memory.
-        offset: Number of bytes at its beginning that are used otherwise.
-        spec: The common spec of the envs.
-        env_num: Number of envs, N.
-    """
+    """Every field of a step of N envs, and their counts, in shared memory of which ``offset`` bytes are used otherwise."""
 
     def __init__(self, memory: int, offset: int, spec: EnvSpec, env_num: int) -> None:
         action = spec.action_space
@@ -132,15 +116,10 @@ class SharedArrays:
         self.action_shape = (env_num, *(action.shape or ()))
         """Shape of the actions of all envs."""
         fields: list[tuple[tuple[int, ...], Any]] = [
-            (obs_shape, obs_type),
-            (obs_shape, obs_type),
-            (obs_shape, obs_type),
+            *[(obs_shape, obs_type)] * 3,
             ((env_num,), np.float64),
-            ((env_num,), np.bool_),
-            ((env_num,), np.bool_),
-            ((env_num,), np.int64),
-            ((env_num,), np.int64),
-            ((env_num,), np.int64),
+            *[((env_num,), np.bool_)] * 2,
+            *[((env_num,), np.int64)] * 3,
             (self.action_shape, np.int64),
         ]
         offsets = [offset]
@@ -185,13 +164,9 @@ NOTHING = message(REPLY)
 
 @readers_may_leave()
 def main(index: int, worker_num: int, link: int, memory: int) -> None:
-    """Serves the parent until it closes the connection.
+    """Serves the parent, as the worker of this index, until it closes the connection.
 
-    Args:
-        index: Index of this worker.
-        worker_num: Number of workers.
-        link: File descriptor of the connection.
-        memory: File descriptor of the shared memory.
+    ``link`` and ``memory`` are the file descriptors of the connection and of the shared memory.
     """
     for fd in (link, memory):
         os.set_inheritable(fd, False)
@@ -200,13 +175,7 @@ def main(index: int, worker_num: int, link: int, memory: int) -> None:
 
 
 class WorkerEnvs(BaseEnvManager):
-    """The envs of one worker, which leaves all decisions to the parent.
-
-    Args:
-        make: Env ids to the factory of each env.
-        watch: Records the env that is being used.
-        index: Index of the worker.
-    """
+    """The envs of one worker, which leaves all decisions to the parent, and records the env that is being used."""
 
     in_worker = True
 
@@ -230,14 +199,7 @@ class WorkerEnvs(BaseEnvManager):
 
 
 class EnvWorker:
-    """Handles the requests of the parent, one message at a time.
-
-    Args:
-        connection: The connection with the parent.
-        memory: File descriptor of the shared memory.
-        watch: Records the env that is being used.
-        index: Index of this worker.
-    """
+    """Handles the requests of the parent, one message at a time."""
 
     def __init__(self, connection: socket.socket, memory: int, watch: WatchArray, index: int) -> None:
         self._connection, self._memory, self._watch, self._index = connection, memory, watch, index

@@ -286,11 +286,6 @@ WRITE: dict[type, Callable[[Writer, Any, str], Node]] = {
 class Reader:
     """Reads the output of a ``Writer``: creates the objects, then fills them.
 
-    Args:
-        graph: The output.
-        classes: The classes that it may name; by default none.
-        originals: What the env had when it was created.
-
     Raises:
         MismatchError: If the state needs an object that the env does not have.
         Exception: If it is not a state.
@@ -471,12 +466,9 @@ class Refusal(NamedTuple):
 
 
 class EnvState:
-    """Captures and restores the state of an env.
+    """Captures and restores the state of an env or a vector env, with its wrappers.
 
     Create it right after the env: objects that cannot be saved, but do not change either, are found by their path.
-
-    Args:
-        env: An env or a vector env, with its wrappers.
     """
 
     def __init__(self, env: gymnasium.Env[Any, Any] | gymnasium.vector.VectorEnv[Any, Any, Any]) -> None:

@@ -10,9 +10,9 @@ import re
 import sys
 import types
 from abc import ABCMeta
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from random import Random
-from typing import Any, TypeVar, cast
+from typing import Any
 
 import numpy as np
 
@@ -42,16 +42,8 @@ SHARED = (np.random.Generator, np.random.RandomState, Random)
 LEAVES = (type(None), bool, int, float, str, bytes, range)
 
 
-Function = TypeVar('Function', bound=Callable[..., Any])
-
-
 class MismatchError(Exception):
     """Raised if a state does not fit the env that it is restored into."""
-
-
-def cached(function: Function) -> Function:
-    """Caches the results of a function of types."""
-    return cast(Function, functools.lru_cache(4096)(function))
 
 
 def type_name(kind: type) -> str:
@@ -65,7 +57,7 @@ def module_of(kind: type) -> str:
     return module if isinstance(module, str) else ''
 
 
-@cached
+@functools.lru_cache(4096)
 def _is_of(kind: type, module: str, name: str) -> bool:
     return any(base.__name__ == name and module_of(base) == module for base in kind.__mro__)
 
@@ -85,7 +77,7 @@ def is_env(value: Any) -> bool:
     return is_env_class(type(value))
 
 
-@cached
+@functools.lru_cache(4096)
 def is_plain(kind: type) -> bool:
     """Whether the attributes are all that objects of a class consist of: it is written in Python, without slots."""
     if type(kind) not in (type, ABCMeta):
@@ -98,13 +90,7 @@ def is_plain(kind: type) -> bool:
 
 
 class RefusedError(Exception):
-    """The state of an env cannot be saved.
-
-    Args:
-        path: Path of the object.
-        kind: Its type.
-        why: The reason.
-    """
+    """The state of an env cannot be saved, because of an object at a path."""
 
     def __init__(self, path: str, kind: type, why: str = 'cannot be saved') -> None:
         name = type_name(kind).replace(':', '.').removeprefix('builtins.').lstrip('.')
@@ -115,9 +101,6 @@ class Classes:
     """The classes that a state of an env may name: those of its own code, and those that its constructor used.
 
     Its own code is each package, or module outside of packages, that a class of the env or of a wrapper comes from.
-
-    Args:
-        layers: The env and its wrappers.
     """
 
     def __init__(self, layers: Iterable[Any] = ()) -> None:
@@ -254,11 +237,7 @@ def digest(data: Any) -> str:
 
 
 class Originals:
-    """What an env had when it was created and still has: found in another env, created in the same way, by its path.
-
-    Args:
-        layers: The env and its wrappers.
-    """
+    """What an env had when it was created and still has: found in another env, created in the same way, by its path."""
 
     def __init__(self, layers: Sequence[Any] = ()) -> None:
         self.layers = layers

@@ -38,11 +38,7 @@ class Question(NamedTuple):
 
 
 class WorkerPool:
-    """W worker processes.
-
-    Args:
-        owned: Envs of each worker.
-    """
+    """W worker processes, each with the envs that it owns."""
 
     def __init__(self, owned: Sequence[Sequence[int]]) -> None:
         self._owned = owned
@@ -81,18 +77,9 @@ class WorkerPool:
     def exchange(
         self, messages: Mapping[int, bytes], what: str, limit: float
     ) -> tuple[dict[int, bytes], list[Fault]]:
-        """Sends messages and waits for all answers; no other answer may be pending.
+        """Sends a message to each worker and waits for all answers; no other answer may be pending.
 
-        Args:
-            messages: Workers to their messages.
-            what: The request in words.
-            limit: Maximum seconds per env.
-
-        Returns:
-            The answer of each worker, and the faults of lost workers, including those without a request.
-
-        Raises:
-            RLFrameError: What a worker raised. The pool is closed then, and so it is by an interrupt.
+        ``what`` names the request in words, ``limit`` is its maximum of seconds per env. See ``gather`` for results and errors.
         """
         self.ask(messages, what, limit)
         return self.gather(len(messages))
@@ -201,13 +188,11 @@ class WorkerPool:
         env = int(self._watch.env[worker.index])
         ending = worker.end(0.0 if is_late else EXIT_SECONDS)
         if env == IDLE:
-            who, hit = (
-                f'the worker of env {", ".join(map(str, worker.env_id))} (pid {worker.pid})',
-                worker.env_id,
-            )
+            hit = worker.env_id
+            who = f'the worker of env {", ".join(map(str, hit))} (pid {worker.pid})'
         else:
-            who = f'env {env} (worker pid {worker.pid}) in {what}{self._how_far(env, what)}'
             hit = (env,)
+            who = f'env {env} (worker pid {worker.pid}) in {what}{self._how_far(env, what)}'
         others = tuple(own for own in worker.env_id if own not in hit)
         if not is_late:
             return Fault(EnvCrashedError(f'{who} {ending}'), hit, others)

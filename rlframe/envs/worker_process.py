@@ -80,15 +80,9 @@ def call(method: str, *args: Any) -> bytes:
 class WorkerProcess:
     """A child process that holds some of the envs.
 
-    It is the leader of its own process group, which ends with it, including processes that its envs started. When this process dies, for any reason, the kernel
-    closes the lifeline that both hold, which ends the group. The worker stays in this session: Linux schedules cores by
-    session, and processes that wait for each other must not wait for another session's turn.
-
-    Args:
-        index: Index of the worker.
-        worker_num: Number of workers.
-        env_id: Its envs.
-        memory: File descriptor of the shared memory.
+    It is the leader of its own process group, which ends with it, including processes that its envs started. When this process
+    dies, for any reason, the kernel closes the lifeline that both hold, which ends the group. The worker stays in this session:
+    Linux schedules cores by session, and processes that wait for each other must not wait for another session's turn.
     """
 
     def __init__(self, index: int, worker_num: int, env_id: Sequence[int], memory: int) -> None:
@@ -151,13 +145,9 @@ class WorkerProcess:
             return True
 
     def end(self, patience: float = 0.0) -> str:
-        """Ends it, and everything that it started; may be called twice.
+        """Ends it, and everything that it started, after ``patience`` seconds, and returns the way it ended, in words.
 
-        Args:
-            patience: Seconds to wait for it to end by itself.
-
-        Returns:
-            The way it ended, in words.
+        It may be called twice.
         """
         if self._ending:
             return self._ending

@@ -8,7 +8,7 @@ and turns any other error that a bad state causes into the same kind of error.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
@@ -90,6 +90,23 @@ def array(kinds: str = '', shape: tuple[int | None, ...] | None = None) -> Kind:
     words = {'f': 'floats', 'iu': 'ints', 'b': 'bools'}.get(kinds, 'numbers')
     size = '' if shape is None else f' of shape {tuple("any" if n is None else n for n in shape)}'
     return Kind(f'an array of {words}{size}', fits)
+
+
+def saved_arrays(owner: Any, names: Iterable[str]) -> dict[str, Any]:
+    """Returns copies of the arrays that an object has under these names, with an underscore in front."""
+    return {name: getattr(owner, f'_{name}').copy() for name in names}
+
+
+def load_arrays(owner: Any, names: Iterable[str], state: Mapping[str, Any]) -> None:
+    """Writes the result of ``saved_arrays`` into the arrays of an object, whose shapes must be the same."""
+    own: dict[str, Any] = {name: getattr(owner, f'_{name}') for name in names}
+    kinds = {'i': 'iu', 'u': 'iu'}
+    check_state(
+        state,
+        {name: array(kinds.get(each.dtype.kind, each.dtype.kind), each.shape) for name, each in own.items()},
+    )
+    for name, each in own.items():
+        each[:] = state[name]
 
 
 def rows(count: int) -> Kind:

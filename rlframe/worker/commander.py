@@ -88,12 +88,8 @@ class BaseSerialCommander(Configurable):
 def asked(question: Callable[[], Any], least: int) -> int | None:
     """Returns a commander's answer to a question for a number, such as ``commander.collect_target``.
 
-    Args:
-        question: The method to call.
-        least: The smallest valid number.
-
     Raises:
-        ConfigError: If the result is neither a valid number nor None.
+        ConfigError: If the result is neither a number of at least ``least`` nor None.
     """
     answer = question()
     if answer is None or (isinstance(answer, int | np.integer) and answer >= least):

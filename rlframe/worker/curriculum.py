@@ -34,11 +34,7 @@ class Seen(NamedTuple):
 
 
 class ScheduleRule(Configurable, ABC):
-    """Computes the value of one scheduled attribute or method of the envs.
-
-    Args:
-        cfg: Options of the rule.
-    """
+    """Computes the value of one scheduled attribute or method of the envs."""
 
     def __init__(self, cfg: Mapping[str, Any] | None = None) -> None:
         self._cfg: Any = self.resolve_config(cfg)
@@ -174,11 +170,7 @@ class SuccessRule(ScheduleRule):
 
 
 class Curriculum:
-    """The rules of a run.
-
-    Args:
-        schedule: Value of ``env.schedule``.
-    """
+    """The rules of a run, from the value of ``env.schedule``."""
 
     def __init__(self, schedule: Mapping[str, Any]) -> None:
         self.rules: dict[str, ScheduleRule] = {

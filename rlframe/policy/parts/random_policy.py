@@ -38,7 +38,7 @@ def random_collect_mode(
         said.pop('unit_action', None)  # that of another action
         return Batch.unchecked({**said, 'action': draw(obs, len(env_id))}, len(env_id))
 
-    return mode.acting_at_random(by_env(forward, spec))
+    return mode._replace(forward=by_env(forward, spec), acts_at_random=True)
 
 
 def random_opponent(spec: EnvSpec, seed: int, rank: int = 0) -> EvalMode:

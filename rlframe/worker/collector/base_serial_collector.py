@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from easydict import EasyDict
 
+from rlframe.data.faces import attribute_of
 from rlframe.data.timestep import Array, FloatArray, IntArray
 from rlframe.data.trajectory import TrajectoryRecorder
 from rlframe.errors import ConfigError
@@ -54,10 +55,7 @@ class Resettable(ABC):
 
     def _attribute(self, name: str, default: Any, policy: Any = None) -> Any:
         """Returns an attribute of a policy, by default of the current one; ``default`` if it does not exist."""
-        try:
-            return (self._policy if policy is None else policy).get_attribute(name)
-        except AttributeError:
-            return default
+        return attribute_of(self._policy if policy is None else policy, name, default)
 
     def reset(self, _policy: Any = None, _env: Any = None) -> None:
         """Calls ``reset_env`` and ``reset_policy``, and begins its own counters and scores anew."""
@@ -174,14 +172,10 @@ class ISerialCollector(Configurable, Resettable):
     def envstep(self, value: int) -> None:
         self._progress.envstep = value
 
-    def reset_counters(self) -> None:
-        """Resets all counters to 0, those that other workers share, too, which ``reset`` keeps."""
-        self._progress.load_state_dict(Progress().state_dict())
-
     def _forget_counts(self) -> None:
         """Begins ``envstep`` and the other counters anew, unless other workers share them: those are of the run."""
         if self._owns_progress:
-            self.reset_counters()
+            self._progress.load_state_dict(Progress().state_dict())
         self.discarded = 0
 
     def mean_return(self) -> float:
@@ -380,9 +374,8 @@ class SerialCollector(ISerialCollector):
         self._recorder.append(rows, env_id, step.done, reserve)
 
     def _discard(self, step: Step) -> None:
-        dropped = self._recorder.discard(step.abnormal, self._kept_samples(step.abnormal)) + len(
-            step.abnormal
-        )
+        dropped = len(step.abnormal)
+        dropped += self._recorder.discard(step.abnormal, self._kept_samples(step.abnormal))
         self.discarded += dropped
         self._logger.warning(
             'abnormal step of env %s: %d env steps discarded', step.abnormal.tolist(), dropped

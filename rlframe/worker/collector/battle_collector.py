@@ -14,7 +14,7 @@ from rlframe.data.trajectory import TrajectoryRecorder
 from rlframe.errors import ConfigError
 from rlframe.registry import SERIAL_COLLECTOR_REGISTRY
 from rlframe.utils.field import option
-from rlframe.utils.schema import DICT, NUMBER, Schema, array, check_state, list_of, part
+from rlframe.utils.schema import DICT, NUMBER, check_state, list_of, load_arrays, part, saved_arrays
 from rlframe.worker.collector.base_serial_collector import SerialCollector, SerialCollectorConfig
 from rlframe.worker.collector.episode_log import WINDOW
 from rlframe.worker.collector.joint_policy import JointPolicy, check_flags
@@ -63,6 +63,10 @@ class PlayerLog:
         self._window = deque(map(list, state), maxlen=WINDOW)
 
 
+ARRAYS = ('return', 'length', 'first', 'count')
+"""Attributes of ``PlayerRecorder`` that are saved."""
+
+
 class PlayerRecorder:
     """Keeps the rows of several players until they are taken, each player's like a ``TrajectoryRecorder`` does.
 
@@ -92,10 +96,10 @@ class PlayerRecorder:
         self._open = {player: OpenMoves(env_num) for player in recorded}
         self._return = np.zeros((env_num, player_num))
         self._length = np.zeros(env_num, np.int64)
-        self._first = {player: np.zeros(env_num, np.int64) for player in recorded}
-        self._count = {player: np.zeros(env_num, np.int64) for player in recorded}
+        self._first = np.zeros((player_num, env_num), np.int64)
+        self._count = np.zeros((player_num, env_num), np.int64)
         # bounds of the episodes that ended, of each player and env, among the rows that were not taken yet
-        self._bounds: dict[int, list[list[tuple[int, int]]]] = {}
+        self._bounds: dict[int, list[list[tuple[int, int]]]]
         self._forget_bounds()
         self.log = PlayerLog()
         """Of the last episodes."""
@@ -112,13 +116,9 @@ class PlayerRecorder:
         return finished + sum(len(moves) for moves in self._open.values()) - len(self)
 
     def append(self, policy: JointPolicy, step: Step, stamp: Array, reserve: int) -> None:
-        """Takes one step of n envs.
+        """Takes one step of n envs, in which ``policy`` acted.
 
-        Args:
-            policy: Who acted.
-            step: The step.
-            stamp: Column ``collect_iter``, at least [n].
-            reserve: Number of samples that are taken together.
+        ``stamp`` is the column ``collect_iter``, at least [n]; ``reserve`` samples are taken together.
         """
         before, after = policy.view(step.obs), policy.view(step.timestep.obs)
         env_id = step.timestep.env_id
@@ -163,7 +163,7 @@ class PlayerRecorder:
         if self._mark_episodes:
             rows['env_id'], rows['episode_step'] = answer.env_id.astype(np.int32), number.astype(np.int32)
         self._rows[player].append(rows, env_id, answer.done, reserve)
-        self._count[player][env_id] += 1
+        self._count[player, env_id] += 1
 
     def _end(self, step: Step) -> None:
         """Records the results of finished episodes."""
@@ -179,32 +179,25 @@ class PlayerRecorder:
                 length = int(self._length[env])
                 results.append({'eval_episode_return': return_, 'eval_episode_len': length, 'result': result})
             for player, bounds in self._bounds.items():
-                bounds[env].append((int(self._first[player][env]), int(self._count[player][env])))
+                bounds[env].append((int(self._first[player, env]), int(self._count[player, env])))
         self._begin(ended)
 
     def _begin(self, env_id: IntArray) -> int:
         """Resets these envs and returns the number of dropped moves."""
         self._return[env_id], self._length[env_id] = 0.0, 0
-        for player in self._rows:
-            self._first[player][env_id] = self._count[player][env_id]
+        self._first[:, env_id] = self._count[:, env_id]
         return sum(moves.forget(env_id) for moves in self._open.values())
 
     def discard(self, env_id: IntArray, since: IntArray | None = None) -> int:
-        """Drops the held moves of these envs, as after a step that must not count.
+        """Drops the held moves of these envs, as after a step that must not count, and returns the number of dropped moves.
 
-        Args:
-            env_id: The envs, [n].
-            since: If given, with any value, the finished rows of the running episode are discarded too.
-
-        Returns:
-            How many moves were dropped.
+        If ``since`` is given, with any value, the finished rows of the running episode are dropped too.
         """
         dropped = 0
         for player, rows in self._rows.items():
-            first = self._first[player][env_id] if since is not None else None
-            dropped += rows.discard(env_id, first)
-            if first is not None:
-                self._count[player][env_id] = first
+            dropped += rows.discard(env_id, None if since is None else self._first[player, env_id])
+        if since is not None:
+            self._count[:, env_id] = self._first[:, env_id]
         return dropped + self._begin(env_id)
 
     def clear(self) -> int:
@@ -214,9 +207,8 @@ class PlayerRecorder:
         return dropped
 
     def _forget_bounds(self) -> None:
-        for player in self._rows:
-            self._first[player][:] = self._count[player][:] = 0
-            self._bounds[player] = [[] for _ in range(self._env_num)]
+        self._first[:] = self._count[:] = 0
+        self._bounds = {player: [[] for _ in range(self._env_num)] for player in self._rows}
 
     def take(self, count: int | None = None) -> list[Any]:
         """Returns the oldest ``count`` samples (all by default) of each player, an empty list for one not recorded."""
@@ -250,36 +242,24 @@ class PlayerRecorder:
         return {
             'rows': {str(player): rows.state_dict() for player, rows in self._rows.items()},
             'open': {str(player): moves.state_dict() for player, moves in self._open.items()},
-            'return': self._return.copy(),
-            'length': self._length.copy(),
-            'first': {str(player): first.copy() for player, first in self._first.items()},
-            'count': {str(player): count.copy() for player, count in self._count.items()},
+            **saved_arrays(self, ARRAYS),
             'window': self.log.state(),
             'told': [[dict(info) for info in results] for results in self._results],
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continues from ``state_dict()`` of between two calls of a collector."""
-        check_state(state, self._schema())
+        parts = {name: dict.fromkeys(map(str, self._rows), DICT) for name in ('rows', 'open')}
+        window, told = list_of(list_of(NUMBER, self._player_num)), list_of(list_of(DICT), self._player_num)
+        check_state(state, {**parts, 'window': window, 'told': told})
         self._forget_bounds()
         for player in self._rows:
             for name, keeper in (('rows', self._rows[player]), ('open', self._open[player])):
                 with part(f'{name}.{player}'):
                     keeper.load_state_dict(state[name][str(player)])
-            self._first[player] = state['first'][str(player)].copy()
-            self._count[player] = state['count'][str(player)].copy()
-        self._return, self._length = state['return'].copy(), state['length'].copy()
+        load_arrays(self, ARRAYS, state)
         self.log.load_state(state['window'])
         self._results = [[dict(info) for info in results] for results in state['told']]
-
-    def _schema(self) -> dict[str, Schema]:
-        players = [str(player) for player in self._rows]
-        each_env = array('iu', (self._env_num,))
-        parts = {name: dict.fromkeys(players, DICT) for name in ('rows', 'open')}
-        counts = {name: dict.fromkeys(players, each_env) for name in ('first', 'count')}
-        results = list_of(list_of(DICT), self._player_num)
-        returns, window = array('f', self._return.shape), list_of(list_of(NUMBER, self._player_num))
-        return {**parts, **counts, 'return': returns, 'length': each_env, 'window': window, 'told': results}
 
 
 Infos = list[list[dict[str, Any]]]

@@ -29,11 +29,8 @@ class DingPolicy:
     """A collect or eval face of DI-engine's form, with the functions of rlframe's faces.
 
     Its rows are its own transitions, with ``terminated`` and ``truncated`` of the env. As in DI-engine, the policy makes
-    training samples itself, of the steps of one env and one episode at a time.
-
-    Args:
-        mode: The face.
-        spec: Returns the spec of the env, or of one player.
+    training samples itself, of the steps of one env and one episode at a time. ``spec`` returns the spec of the env, or of one
+    player.
     """
 
     def __init__(self, mode: Any, spec: Callable[[], EnvSpec]) -> None:

@@ -15,7 +15,7 @@ from rlframe.run.metrics import ScalarWriter, write_record
 from rlframe.run.progress import Progress
 from rlframe.utils.every import Every
 from rlframe.utils.field import option
-from rlframe.utils.schema import TEXT, array, check_state, list_of
+from rlframe.utils.schema import TEXT, array, check_state, list_of, load_arrays, saved_arrays
 from rlframe.worker.collector.rollout import Step
 
 ALL = 'all'
@@ -47,11 +47,9 @@ def wanted_names(value: Any) -> Wanted:
 
 
 def numbers_of(info: Mapping[str, Any], wanted: Wanted = None) -> dict[str, float]:
-    """Returns the finite numbers in an info; booleans count as 0 and 1.
+    """Returns the finite numbers in the last info of an episode; booleans count as 0 and 1.
 
-    Args:
-        info: Info of the last step of an episode.
-        wanted: The names to look at; None: all that an env reports itself.
+    ``wanted`` are the names to look at; None: all that an env reports itself.
     """
     found = {}
     for name, value in info.items():
@@ -87,11 +85,7 @@ def _is_sum(value: Any) -> bool:
 
 
 class InfoSums:
-    """Sums up numbers of episodes by name, for means over the episodes that have them.
-
-    Args:
-        info_metrics: Value of the option.
-    """
+    """Sums up the numbers that ``info_metrics`` selects, by name, for means over the episodes that have them."""
 
     def __init__(self, info_metrics: Any = ALL) -> None:
         self._wanted = wanted_names(info_metrics)
@@ -319,12 +313,7 @@ class EpisodeLog:
         return {tag: float(value) for tag, value in values.items()} | self._infos.means()
 
     def report(self, train_iter: int, more: Callable[[], Mapping[str, float]]) -> None:
-        """Writes a record if it is time for one.
-
-        Args:
-            train_iter: Train iterations so far.
-            more: Returns further metrics; called only if a record is written.
-        """
+        """Writes a record if it is time for one, with the metrics that ``more`` returns, which is called only then."""
         every = self._print_every
         if every is None or not self._recent:
             return
@@ -348,9 +337,7 @@ class EpisodeLog:
         """Returns a copy of all counts."""
         recent = np.concatenate(self._recent) if self._recent else np.zeros((0, 3))
         return {
-            'return': self._return.copy(),
-            'length': self._length.copy(),
-            'window': self._window.copy(),
+            **saved_arrays(self, ('return', 'length', 'window')),
             'recent': recent,
             **({'before': self._before.copy()} if self._before.any() else {}),
             **self._infos.state_dict(),
@@ -358,13 +345,11 @@ class EpisodeLog:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restores the state from ``state_dict()``."""
-        envs = len(self._return)
-        counts = {'return': array('f', self._return.shape), 'length': array('iu', (envs,))}
-        check_state(state, {**counts, 'window': array('f', (None, 3)), 'recent': array('f', (None, 3))})
-        check_state(state, {'before?': array('iu', (envs,))})
+        envs, three = len(self._return), array('f', (None, 3))
+        check_state(state, {'window': three, 'recent': three, 'before?': array('iu', (envs,))})
         names = list_of(TEXT, len(state.get('info_sums', ())))
         check_state(state, {'info_sums?': array('f', (None, 2)), 'info_names?': names})
-        self._return, self._length = state['return'].copy(), state['length'].copy()
+        load_arrays(self, ('return', 'length'), state)
         self._before = state['before'].copy() if 'before' in state else np.zeros(envs, np.int64)
         self._window = state['window'].copy()
         self._recent = [state['recent'].copy()] if len(state['recent']) else []
@@ -372,13 +357,7 @@ class EpisodeLog:
 
 
 def too_long(lengths: IntArray, limit: int, section: str) -> EpisodeTooLongError:
-    """Returns the error about an episode that exceeds a limit.
-
-    Args:
-        lengths: Env steps of the running episodes, [N].
-        limit: Limits of an episode.
-        section: Section of the config with the limit.
-    """
+    """Returns the error about a running episode, of those of N envs, that exceeds the limit of a section of the config."""
     return EpisodeTooLongError(
         f'env {int(lengths.argmax())}: an episode of more than {limit} env steps',
         where=f'{section}.max_episode_len',

@@ -43,11 +43,7 @@ class JointPolicy:
         self._env_num = 0
 
     def sit(self, spec: EnvSpec, env_num: int) -> None:
-        """Takes the seats of N envs: policy p acts for player p.
-
-        Args:
-            spec: Spec of one env.
-            env_num: Number of envs, N.
+        """Takes the seats of N envs of a spec: policy p acts for player p.
 
         Raises:
             IncompatibleError: If the envs have a single player, or not as many players as there are policies.

@@ -105,11 +105,8 @@ class Counts(NamedTuple):
 def collect_counted(parts: Parts, target: int | None, train_iter: int, **options: Any) -> tuple[Any, Counts]:
     """Collects, and returns the collected data and the facts about them.
 
-    Args:
-        parts: The collector.
-        target: Number of training samples or episodes; None: the policy's own number.
-        train_iter: Train iterations of the weights that act.
-        options: Further arguments of the collector's ``collect``.
+    ``target`` is the number of training samples or episodes, None for the policy's own number; ``train_iter`` that of the
+    weights that act; ``options`` are further arguments of the collector's ``collect``.
     """
     collector, progress, start = parts.collector, parts.progress, perf_counter()
     envstep, episodes = progress.envstep, progress.episodes
@@ -217,9 +214,8 @@ class Rollout:
         self._env, self._episode_seed, self._limit = env, episode_seed, limit
         self._whole: IntArray | None = None  # last ids that were seen to name all envs in order
         self.policy = policy
-        self._slots: dict[
-            str, Array
-        ] = {}  # obs and output that each busy env was last acted on with, [N, ...]
+        # obs and output that each busy env was last acted on with, [N, ...]
+        self._slots: dict[str, Array] = {}
 
     @property
     def policy(self) -> Actor:
@@ -259,7 +255,9 @@ class Rollout:
         finished = timestep.env_id[done] if True in done.tolist() else NO_ENV
         step = Step(obs, output, timestep, done, finished, NO_ENV)
         if timestep.info and timestep.info[0] is not NO_INFO:
-            step = _without_abnormal(step)
+            normal = np.array([not info.get('abnormal') for info in timestep.info])
+            if not normal.all():
+                step = rows_of(step, normal, timestep.env_id[~normal])
         if self._limit is not None:
             step = self._limit.apply(step)
 
@@ -313,20 +311,8 @@ def _check_finite(output: Batch, env_id: IntArray) -> None:
             )
 
 
-def _without_abnormal(step: Step) -> Step:
-    """Removes the rows whose ``info`` is marked ``abnormal``."""
-    normal = np.array([not info.get('abnormal') for info in step.timestep.info])
-    return step if normal.all() else rows_of(step, normal, step.timestep.env_id[~normal])
-
-
 def rows_of(step: Step, keep: BoolArray, abnormal: IntArray) -> Step:
-    """Returns some rows of a step.
-
-    Args:
-        step: The step, [n].
-        keep: Which rows, [n].
-        abnormal: The envs whose step was discarded.
-    """
+    """Returns the rows ``keep`` [n] of a step; ``abnormal`` are the envs whose step was discarded."""
     timestep = step.timestep
     kept = TimeStep(
         timestep.obs[keep],

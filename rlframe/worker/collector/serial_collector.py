@@ -302,23 +302,19 @@ class EpisodeSerialCollector(SerialCollector):
     def _make_recorder(self, env_num: int, policy: Any = None) -> TrajectoryRecorder:
         return TrajectoryRecorder(env_num)
 
-    def _reward_shaping(self, policy: Any) -> Any:
-        shape = self._attribute('reward_shaping', None, policy)
-        if not callable(shape):
-            raise ConfigError(
-                "the policy has no attribute 'reward_shaping'",
-                where='policy.collect.collector.reward_shaping',
-                got=True,
-                expected='False',
-                remedy='Give it _get_reward_shaping(), which returns a function of an episode (a Batch) that returns it'
-                ' with other rewards.',
-            )
-        return shape
-
     def _shaped(self, episodes: Any, policy: Any) -> Any:
         """Returns episodes or, depending on the options, the policy's training samples of them."""
         if self._cfg.reward_shaping:
-            shape = self._reward_shaping(policy)
+            shape = self._attribute('reward_shaping', None, policy)
+            if not callable(shape):
+                raise ConfigError(
+                    "the policy has no attribute 'reward_shaping'",
+                    where='policy.collect.collector.reward_shaping',
+                    got=True,
+                    expected='False',
+                    remedy='Give it _get_reward_shaping(), which returns a function of an episode (a Batch) that returns'
+                    ' it with other rewards.',
+                )
             episodes = [shape(episode) for episode in episodes]
         return self._train_samples(episodes, policy) if self._cfg.get_train_sample else episodes
 

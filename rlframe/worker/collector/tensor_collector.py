@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from rlframe.data.faces import TensorMode, tensor_mode_of
+from rlframe.data.faces import TensorMode, attribute_of
 from rlframe.data.staging import numbered
 from rlframe.data.timestep import Batch, FloatArray, IntArray
 from rlframe.errors import IncompatibleError, NonFiniteError
@@ -56,6 +56,9 @@ def to_tensor_transitions(
     return rows
 
 
+Columns = dict[str, 'torch.Tensor']
+
+
 class Block(NamedTuple):
     """What a call collected."""
 
@@ -101,34 +104,33 @@ class TensorRollout:
     def block(
         self, steps: int, settings: Mapping[str, Any], on_step: Callable[[], None] | None = None
     ) -> Block:
-        """Takes ``steps`` steps of each env.
-
-        Args:
-            steps: Number of steps, T.
-            settings: Arguments of the policy's ``forward``.
-            on_step: Called after each step.
+        """Takes ``steps`` steps of each env, and calls ``on_step`` after each; ``settings`` are those of the policy's ``forward``.
 
         Raises:
             NonFiniteError: If a reward, an observation or an output of the policy is NaN or infinite.
         """
-        rows, ends = Storage(steps), Storage(steps)
+        rows: Columns = {}
+        ends: Columns = {}
         for t in range(steps):
             obs, before = self._env.device_obs, self._env.device_steps
             action, columns = self._mode.forward(obs, self._generator, **settings)
-            rows.put(t, obs=obs, **columns)  # before the step, in which an env may write to its own tensors
+            _put(
+                rows, t, steps, obs=obs, **columns
+            )  # before the step, in which an env may write to its own tensors
             step = self._env.device_step(action)
             done = step.terminated | step.truncated
-            rows.put(t, reward=step.reward, terminated=step.terminated, truncated=step.truncated)
-            rows.put(t, next_obs=torch.where(_like(done, step.obs), step.final_obs, step.obs))
+            _put(rows, t, steps, reward=step.reward, terminated=step.terminated, truncated=step.truncated)
+            is_over = done.reshape(-1, *(1,) * (step.obs.ndim - 1))
+            _put(rows, t, steps, next_obs=torch.where(is_over, step.final_obs, step.obs))
             self._return += step.reward
-            ends.put(t, return_=self._return, length=before + 1)
+            _put(ends, t, steps, return_=self._return, length=before + 1)
             self._return.masked_fill_(done, 0.0)
             if on_step is not None:
                 on_step()
-        batch = Batch(rows.columns)
+        batch = Batch(rows)
         _check_finite(batch)
         lengths: IntArray = self._env.device_steps.cpu().numpy()
-        return Block(batch, _episodes(batch, ends.columns), lengths)
+        return Block(batch, _episodes(batch, ends), lengths)
 
     def samples(self, rows: Batch) -> Batch:
         """Turns the rows of a block [T, N, ...] into the policy's training samples [M, ...]."""
@@ -152,30 +154,12 @@ class TensorRollout:
             )
 
 
-class Storage:
-    """Columns [T, ...] that are filled step by step; each is allocated at its first row.
-
-    Args:
-        steps: Number of steps, T.
-    """
-
-    def __init__(self, steps: int) -> None:
-        self._steps = steps
-        self.columns: dict[str, torch.Tensor] = {}
-        """The columns by name."""
-
-    def put(self, t: int, **rows: torch.Tensor) -> None:
-        """Copies rows into step ``t``."""
-        for name, row in rows.items():
-            if name not in self.columns:
-                shape = (self._steps, *row.shape)
-                self.columns[name] = torch.empty(shape, dtype=row.dtype, device=row.device)
-            self.columns[name][t].copy_(row)
-
-
-def _like(done: torch.Tensor, obs: torch.Tensor) -> torch.Tensor:
-    """Returns flags [N] with the axes of observations [N, ...]."""
-    return done.reshape(-1, *(1,) * (obs.ndim - 1))
+def _put(columns: Columns, t: int, steps: int, **rows: torch.Tensor) -> None:
+    """Copies rows into step ``t`` of columns [steps, ...], each of which is allocated at its first row."""
+    for name, row in rows.items():
+        if name not in columns:
+            columns[name] = torch.empty((steps, *row.shape), dtype=row.dtype, device=row.device)
+        columns[name][t].copy_(row)
 
 
 def _episodes(rows: Batch, ends: Mapping[str, torch.Tensor]) -> FloatArray:
@@ -210,7 +194,7 @@ def _mode_of(policy: Any, device: torch.device) -> TensorMode:
     Raises:
         IncompatibleError: If it has none.
     """
-    mode = tensor_mode_of(policy)
+    mode: TensorMode | None = attribute_of(policy, 'tensor_mode')
     if mode is None:
         raise IncompatibleError(
             "the collector 'tensor' needs a policy that acts by tensors and learns from fresh data, such as ppo or pqn",

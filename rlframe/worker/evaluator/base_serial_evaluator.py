@@ -49,13 +49,10 @@ def shown_ranks(count: int) -> list[int]:
 
 
 class Clips:
-    """Collects the pictures of running episodes, and keeps those of the worst, median and best ones.
+    """Collects the pictures of running episodes, of ``n_episode`` in all, and keeps those of the worst, median and best ones.
 
     A finished episode whose rank cannot become one of these is dropped at once, so memory is limited by the running episodes
     and a few finished ones.
-
-    Args:
-        n_episode: Episodes that will be played.
     """
 
     def __init__(self, n_episode: int) -> None:
@@ -403,25 +400,21 @@ class VectorEvalMonitor:
             [len(got) < quota for got, quota in zip(self._reward, self._quota, strict=True)]
         )
 
-    def _owes(self, env_id: int, have: list[Any]) -> bool:
-        owes: bool = len(have) < self._quota[env_id]
-        return owes
-
     def update_info(self, env_id: int, info: Mapping[str, Any]) -> None:
         """Records the info of an env about an ended episode."""
-        if self._owes(env_id, self._info[env_id]):
+        if len(self._info[env_id]) < self._quota[env_id]:
             self._info[env_id].append({name: _plain(value) for name, value in info.items()})
 
     def update_reward(self, env_id: int, reward: Any) -> None:
         """Records the return of an ended episode; episodes beyond the quota are not counted."""
-        if self._owes(env_id, self._reward[env_id]):
+        if len(self._reward[env_id]) < self._quota[env_id]:
             self._reward[env_id].append(float(_plain(reward)))
             self.clips.end(env_id, len(self._reward[env_id]), self._reward[env_id][-1])
 
     def update_video(self, imgs: Mapping[int, Array]) -> None:
         """Adds a frame, uint8 [H, W, C] or [C, H, W], to the running episode of each given env."""
         for env_id, image in imgs.items():
-            if self._owes(env_id, self._reward[env_id]):
+            if len(self._reward[env_id]) < self._quota[env_id]:
                 self.clips.add(env_id, image)
 
     def get_video(self) -> Array:

@@ -25,12 +25,7 @@ class IMetric(ABC):
 
     @abstractmethod
     def eval(self, inputs: Any, label: Any) -> Mapping[str, Any]:  # DI-engine's name; runs no code
-        """Returns the score of one batch.
-
-        Args:
-            inputs: Output of the policy.
-            label: Expected output.
-        """
+        """Returns the score of one batch: of the policy's output (``inputs``) compared with the expected one (``label``)."""
 
     @abstractmethod
     def reduce_mean(self, inputs: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
@@ -38,12 +33,7 @@ class IMetric(ABC):
 
     @abstractmethod
     def gt(self, metric1: Mapping[str, Any], metric2: Any) -> bool:
-        """Whether the first score is at least as good as the second; True if the second is None.
-
-        Args:
-            metric1: A score.
-            metric2: A score, ``stop_value``, or None if there is no score yet.
-        """
+        """Whether the first score is at least as good as the second, a score or ``stop_value``; True if that is None."""
 
     def number(self, metric: Mapping[str, Any]) -> float:
         """Returns a score as a number to compare checkpoints, higher is better; NaN if unknown."""
@@ -121,11 +111,7 @@ class PlayedEpisodes(NamedTuple):
 
 
 class EvalMetric(ABC, Configurable):
-    """Computes numbers from the episodes of an evaluation.
-
-    Args:
-        cfg: Options of the metric.
-    """
+    """Computes numbers from the episodes of an evaluation."""
 
     def __init__(self, cfg: Mapping[str, Any] | None = None) -> None:
         self._cfg: Any = self.resolve_config(cfg)
@@ -197,13 +183,10 @@ METRICS = ComponentList(
 def evaluation_metrics(
     info: Mapping[str, Any], seconds: float, metrics: Any = METRICS.default, info_metrics: Any = ALL
 ) -> dict[str, float]:
-    """Returns the metrics of an evaluation, by their tags.
+    """Returns the metrics of an evaluation that took so many seconds, by their tags.
 
-    Args:
-        info: The values of every episode, as ``EvaluatedEpisodes.result`` returns them; only the returns are necessary.
-        seconds: Duration.
-        metrics: Value of the option ``metrics``.
-        info_metrics: Value of the option ``info_metrics``.
+    ``info`` has the values of every episode, as ``EvaluatedEpisodes.result`` returns them; only the returns are necessary. The
+    last arguments are the values of the options of their names.
     """
     episodes = _episodes_of(info)
     chosen = METRICS.classes(metrics)

@@ -27,11 +27,6 @@ DATA = 'policy.eval.evaluator.data'
 class RecordedActions:
     """Recorded observations of an env and the actions taken, in batches, always in the same order.
 
-    Args:
-        source: The data.
-        spec: Spaces of the env.
-        batch_size: Rows of a batch.
-
     Raises:
         ConfigError: When the data are iterated over, if there are none or they are not of that env.
     """
@@ -128,10 +123,7 @@ class MetricSerialEvaluator(ISerialEvaluator):
             self.reset_data(_env)
 
     def reset_data(self, data: Any) -> None:
-        """Replaces the data.
-
-        Args:
-            data: A loader and an ``IMetric``.
+        """Replaces the data, a loader and an ``IMetric``.
 
         Raises:
             TypeError: If it is something else.

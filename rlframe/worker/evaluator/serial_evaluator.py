@@ -29,13 +29,9 @@ from rlframe.worker.evaluator.eval_metric import INFO, METRICS, evaluation_metri
 
 
 class EvaluatedEpisodes:
-    """Counts the episodes of one evaluation.
+    """Counts the episodes of one evaluation; ``limit`` cuts those that are too long.
 
-    Args:
-        env_num: Number of envs, N.
-        n_episode: Episodes to play.
-        limit: Cuts episodes that are too long.
-        can_begin_anew: Whether an env whose episode was cut can start the next one while others continue.
+    ``can_begin_anew`` says whether an env whose episode was cut can start the next one while others continue.
     """
 
     def __init__(self, env_num: int, n_episode: int, limit: EpisodeLimit, can_begin_anew: bool) -> None:

@@ -100,18 +100,8 @@ class RunView:
         return {tag: value for tag, value in found.items() if not tag.startswith(OF_THE_MACHINE)}
 
 
-EVENTS = (
-    'before_run',
-    'before_collect',
-    'after_env_step',
-    'after_collect',
-    'after_round',
-    'after_eval',
-    'after_checkpoint',
-    'after_run',
-    'on_exception',
-)
-"""Names of the events, which are the names of the methods, in the order of a run."""
+PREFIXES = ('before_', 'after_', 'on_')
+"""Beginnings of the names of methods that are events."""
 OF_THE_COLLECTOR = ('before_collect', 'after_env_step', 'after_collect')
 """Events that parallel mode does not have, as its collectors are in other processes."""
 
@@ -121,9 +111,6 @@ class RunHook(Configurable):
 
     A hook may read everything in the view, log metrics (``run.log``) and end training (``run.stop``). Hooks are called in the
     order of the config. An exception ends the run; its notes name the hook and the event.
-
-    Args:
-        cfg: Options of the hook.
     """
 
     _cfg: Any
@@ -148,7 +135,7 @@ class RunHook(Configurable):
         """
         super().__init_subclass__(**kwargs)
         for name, member in vars(cls).items():
-            if callable(member) and name.startswith(('before_', 'after_', 'on_')) and name not in EVENTS:
+            if callable(member) and name.startswith(PREFIXES) and name not in EVENTS:
                 raise HookError(
                     f'a hook has no event {name!r}.{nearest(name, EVENTS)}',
                     where=cls.__qualname__,
@@ -195,12 +182,7 @@ class RunHook(Configurable):
 
     @classmethod
     def why_not(cls, is_parallel: bool, backend: str) -> str:
-        """Returns the reason why the hook cannot work in a run; empty if it can.
-
-        Args:
-            is_parallel: Whether the run is one of parallel mode.
-            backend: Backend of the collector.
-        """
+        """Returns why the hook cannot work in parallel mode, or with a backend of the collector; empty if it can."""
         used = [event for event in OF_THE_COLLECTOR if overrides(cls, event)]
         if is_parallel and not (not used if cls.in_parallel is None else cls.in_parallel):
             what = f'uses {", ".join(used)}' if used else 'needs the policy or the learner'
@@ -208,6 +190,10 @@ class RunHook(Configurable):
         if backend != 'local' and 'after_env_step' in used:
             return f'it uses after_env_step, and the backend {backend!r} steps envs in other processes'
         return ''
+
+
+EVENTS = tuple(name for name in vars(RunHook) if name.startswith(PREFIXES))
+"""Names of the events, which are the names of the methods, in the order of a run."""
 
 
 def overrides(cls: type[RunHook], event: str) -> bool:
@@ -222,12 +208,7 @@ Method = Callable[[RunView], None]
 
 
 class HookList:
-    """Calls the hooks of a run in the order of the config, and saves their states.
-
-    Args:
-        hooks: The hooks by name.
-        run: What they see.
-    """
+    """Calls the hooks of a run, by name, in the order of the config, and saves their states."""
 
     def __init__(self, hooks: Mapping[str, RunHook], run: RunView) -> None:
         self._hooks, self.run = dict(hooks), run
@@ -245,10 +226,7 @@ class HookList:
     def of(cls, pipeline: Any, given: Mapping[str, RunHook], *more: str) -> HookList:
         """Creates the hooks of a pipeline's config; ``False`` in place of a section is no hook.
 
-        Args:
-            pipeline: The pipeline, whose workers exist.
-            given: Hooks that the program has passed, which are called behind those of the config.
-            more: Names of further parts of it that the hooks see.
+        Hooks that the program has ``given`` are called behind those of the config. ``more`` names further parts that they see.
         """
         cfg = pipeline.cfg
         sections = [(name, section) for name, section in raw_items(cfg.hooks) if isinstance(section, Mapping)]
@@ -263,11 +241,7 @@ class HookList:
         return self.run.stop_reason
 
     def on_step(self, beat: Callable[[], None]) -> Callable[[], None]:
-        """Returns what a collector calls after each step of its envs.
-
-        Args:
-            beat: Tells the stall detector of progress.
-        """
+        """Returns what a collector calls after each step of its envs; ``beat`` tells the stall detector of progress."""
 
         def after_env_step() -> None:
             beat()
@@ -287,12 +261,7 @@ class HookList:
         self.call('after_checkpoint')
 
     def end(self, solved: bool, finished: bool) -> None:
-        """Calls the hooks at the end of training.
-
-        Args:
-            solved: Whether an evaluation reached the goal.
-            finished: Whether training is complete; if not, it was interrupted.
-        """
+        """Calls the hooks at the end of training, which reached the goal (``solved``), or is complete (``finished``)."""
         ended = 'stopped' if self.stop_reason else 'done' if finished else 'interrupted'
         self.run.outcome = 'solved' if solved else ended
         self.call('after_run')

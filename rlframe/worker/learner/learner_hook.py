@@ -200,11 +200,9 @@ def _is_plain_hook(key: Any, value: Any) -> bool:
         loads = key == 'load_ckpt_before_run'
         return _is_none(value) or (isinstance(key, str) and key in SHORTHANDS and not loads)
     kind = value.get('type')
-    if not (isinstance(kind, str) and kind in _PLAIN_HOOKS) or value.get('import_names') not in (
-        None,
-        [],
-        (),
-    ):
+    if not (isinstance(kind, str) and kind in _PLAIN_HOOKS):
+        return False
+    if value.get('import_names') not in (None, [], ()):
         return False
     return value.keys() <= _PLAIN_OPTIONS | _PLAIN_HOOKS[kind]
 
@@ -242,9 +240,8 @@ class LoadCkptHook(LearnerHook):
             learner.load_checkpoint(self.load_path)
 
 
-@register_learner_hook('save_ckpt')
-class SaveCkptHook(LearnerHook):
-    """Saves a checkpoint every ``freq``, train iterations or ``'N env steps'``, or once after the run."""
+class PeriodicHook(LearnerHook):
+    """A hook that runs every ``freq``: train iterations, or ``'N env steps'``."""
 
     position, priority = 'after_iter', 20
     freq: int | str = 1
@@ -253,21 +250,21 @@ class SaveCkptHook(LearnerHook):
         super().__init__(*args, **kwargs)
         self.every = self.freq
 
+
+@register_learner_hook('save_ckpt')
+class SaveCkptHook(PeriodicHook):
+    """Saves a checkpoint every ``freq``, train iterations or ``'N env steps'``, or once after the run."""
+
     def __call__(self, learner: BaseLearner) -> None:
         if learner.rank == 0:
             learner.save_checkpoint()
 
 
 @register_learner_hook('log_show')
-class LogShowHook(LearnerHook):
+class LogShowHook(PeriodicHook):
     """Writes the means of the training variables over the last ``freq``, train iterations or ``'N env steps'``."""
 
-    position, priority = 'after_iter', 20
     freq: int | str = 100
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.every = self.freq
 
     def __call__(self, learner: BaseLearner) -> None:
         means = learner.monitor.take_means()

@@ -21,11 +21,11 @@ from rlframe.worker.replay_buffer.buffer import (
     NaiveReplayBuffer,
     Rows,
 )
+from rlframe.worker.replay_buffer.device import check_memory
 from rlframe.worker.replay_buffer.ring import (
     ADDED,
     Storage,
     StorageRange,
-    check_memory,
     split_priority,
     to_items,
 )
@@ -167,13 +167,16 @@ class AdvancedReplayBuffer(NaiveReplayBuffer):
             return self._gather(np.empty(0, np.int64))
         self._remove_stale(cur_learner_iter)
         try:
-            self._check_can_sample(size)
+            need, have = math.ceil(size * self._min_ratio), self.count()
+            if have < max(need, 1):
+                raise self._underflow(need, have)
             draw = self._draw(size, sample_range)
         except BufferUnderflowError as error:
             logger.warning('returning None from %s', error)
             return None
         rows = self.drawn(draw, cur_learner_iter)
-        self._remove_worn(draw)
+        if self._max_use != math.inf:
+            self._priorities.remove(np.unique(draw.slot[draw.use >= self._max_use]))
         self._priorities.anneal()
         return rows
 
@@ -190,17 +193,14 @@ class AdvancedReplayBuffer(NaiveReplayBuffer):
     def load_state_dict(self, _state_dict: Mapping[str, Any], deepcopy: bool = False) -> None:
         """Restores a ``state_dict``; ``{'data': rows}`` pushes rows, a demonstration set for example.
 
-        Args:
-            _state_dict: Either of these.
-            deepcopy: Has no effect: restored data are always copies.
+        ``deepcopy`` has no effect: restored data are always copies.
         """
         super().load_state_dict(_state_dict)
 
     def _split_priority(self, data: Any) -> tuple[Any, FloatArray | None]:
         """Parts the pushed priorities, float64 [n], from the rest, without the columns that a sample adds."""
         if isinstance(data, Batch):
-            block, priority = split_priority(data)
-            return block, self._checked(priority)
+            return split_priority(data)
         items = to_items(data)
         for i, item in enumerate(items):
             if not isinstance(item, Mapping):
@@ -210,22 +210,7 @@ class AdvancedReplayBuffer(NaiveReplayBuffer):
         if all(priority is None for priority in given):
             return rows, None
         default = self._priorities.max_priority
-        return rows, self._checked(np.array([default if p is None else float(p) for p in given]))
-
-    def _checked(self, priority: FloatArray | None) -> FloatArray | None:
-        if priority is not None:
-            self._priorities.check(priority)
-        return priority
-
-    def _check_can_sample(self, size: int) -> None:
-        """Checks that there are enough items.
-
-        Raises:
-            BufferUnderflowError: If there are fewer than ``size * sample_min_limit_ratio`` items, or none.
-        """
-        need, have = math.ceil(size * self._min_ratio), self.count()
-        if have < max(need, 1):
-            raise self._underflow(need, have)
+        return rows, np.array([default if p is None else float(p) for p in given])
 
     def _draw(self, size: int, sample_range: slice | None) -> Draw:
         storage = cast(AnyStorage, self._storage)
@@ -275,12 +260,6 @@ class AdvancedReplayBuffer(NaiveReplayBuffer):
             storage.drop_oldest(count)
             if count < len(slot):
                 break
-
-    def _remove_worn(self, draw: Draw) -> None:
-        """Removes items that were sampled ``max_use`` times."""
-        if self._max_use == math.inf:
-            return
-        self._priorities.remove(np.unique(draw.slot[draw.use >= self._max_use]))
 
 
 KEY = 'set_buffer_size'
@@ -338,10 +317,9 @@ class ElasticReplayBuffer(NaiveReplayBuffer):
         return count
 
     def update(self, info: Mapping[str, Any] | int) -> None:
-        """Recomputes the number of items that are sampled.
+        """Recomputes the number of items that are sampled, from the env steps so far; ``push`` receives them too.
 
-        Args:
-            info: Env steps so far; ``push`` receives them too. Reports of a learner are ignored.
+        Reports of a learner, mappings, are ignored.
         """
         if isinstance(info, Mapping):
             super().update(info)

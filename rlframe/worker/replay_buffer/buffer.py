@@ -497,6 +497,8 @@ class NaiveReplayBuffer(IBuffer):
 
         The first block decides the kind of the storage.
         """
+        if self._priorities is not None and priority is not None:
+            self._priorities.check(priority)
         self._envstep, count = envstep, len(block)
         if not count:
             return 0

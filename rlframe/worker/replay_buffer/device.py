@@ -36,7 +36,6 @@ DEVICE = option(
 """The option ``device`` of replay buffers."""
 CHUNK_BYTES = 16 * 2**20
 """Largest part of a column that is copied between main memory and a device at a time."""
-REMEDY = f"Take a smaller replay_buffer_size, or {DEVICE_KEY}='cpu'."
 
 
 class DeviceColumn:
@@ -59,7 +58,9 @@ class DeviceColumn:
         }
         if not self._fields:
             self._rows = torch.empty(shape, dtype=tensor_type(dtype), device=staging.device)
-            self._bits = _selectable(self._rows)
+            # a view whose rows torch can select: it cannot those of wide unsigned integers
+            signed = {torch.uint16: torch.int16, torch.uint32: torch.int32, torch.uint64: torch.int64}
+            self._bits = self._rows.view(signed.get(self._rows.dtype, self._rows.dtype))
 
     def __len__(self) -> int:
         return self.shape[0]
@@ -94,12 +95,7 @@ class DeviceColumn:
         return self._structured(len(range(*slots.indices(len(self)))), found)
 
     def take(self, slot: IntArray, axis: int = 0) -> Array:
-        """Returns a copy of the rows at these slots as an array.
-
-        Args:
-            slot: Slots, int64 [n].
-            axis: The leading one, 0.
-        """
+        """Returns a copy of the rows at these slots, int64 [n], as an array; ``axis`` is the leading one."""
         if self._fields:
             found = {name: field.take(slot, axis) for name, field in self._fields.items()}
             return self._structured(len(slot), found)
@@ -110,11 +106,7 @@ class DeviceColumn:
         return rows
 
     def rows(self, index: torch.Tensor) -> Any:
-        """Returns a copy of the rows at these slots on the device: a tensor, or a ``Batch`` of the fields.
-
-        Args:
-            index: Slots, int64 [n], on the device.
-        """
+        """Returns the rows at these slots, int64 [n] on the device, copied there: a tensor, or a ``Batch`` of the fields."""
         if self._fields:
             found = {name: field.rows(index) for name, field in self._fields.items()}
             return Batch.unchecked(found, len(index))
@@ -128,24 +120,16 @@ class DeviceColumn:
 
 
 class FrameCopy:
-    """A copy on a device of the frames of a pool, which main memory keeps, too: there they are compared and saved.
-
-    Args:
-        device: Any device of torch.
-    """
+    """A copy on a device of the frames of a pool, which main memory keeps, too: there they are compared and saved."""
 
     def __init__(self, device: torch.device) -> None:
         self._staging = Staging(device)
         self._frames: torch.Tensor | None = None
 
     def update(self, frames: Array, new: int, first: int, stop: int) -> None:
-        """Copies new frames.
+        """Copies the frames from number ``new`` on; the pool has those from ``first`` to before ``stop``.
 
-        Args:
-            frames: Slots of the pool, uint8 [S, bytes]; frame ``number`` is in slot ``number % S``.
-            new: Number of the first frame that is not copied yet.
-            first: Number of the oldest frame.
-            stop: Number after the newest one.
+        ``frames`` are the slots of the pool, uint8 [S, bytes]; frame ``number`` is in slot ``number % S``.
 
         Raises:
             ResourceError: If the frames do not fit into the memory of the device.
@@ -153,7 +137,7 @@ class FrameCopy:
         size = len(frames)
         if self._frames is None or len(self._frames) != size:
             self._frames = None  # before room for more is asked for
-            demand_device_memory(frames.nbytes, self._staging.device)
+            check_memory(frames.nbytes, 'replay_buffer_size', self._staging.device)
             self._frames = torch.empty(frames.shape, dtype=torch.uint8, device=self._staging.device)
             new = first
         step = max(CHUNK_BYTES // frames.shape[1], 1)
@@ -169,16 +153,12 @@ class FrameCopy:
         return self._frames.index_select(0, self._staging(number % len(self._frames)))
 
 
-def demand_device_memory(nbytes: int, device: torch.device) -> None:
-    """Refuses what a replay buffer cannot keep on a device.
+def check_memory(nbytes: int, where: str, device: torch.device | None = None) -> None:
+    """Refuses what a replay buffer cannot keep on a device, or in main memory.
 
     Raises:
         ResourceError: If more bytes are wanted than are free; both are given in GiB.
     """
-    demand_memory(nbytes, 'the replay buffer', 'replay_buffer_size', REMEDY, device)
-
-
-def _selectable(tensor: torch.Tensor) -> torch.Tensor:
-    """Returns a view of a type whose rows torch can select; it cannot those of wide unsigned integers."""
-    signed = {torch.uint16: torch.int16, torch.uint32: torch.int32, torch.uint64: torch.int64}
-    return tensor.view(signed.get(tensor.dtype, tensor.dtype))
+    other = 'smaller observations' if device is None else f"{DEVICE_KEY}='cpu'"
+    remedy = f'Take a smaller replay_buffer_size, or {other}.'
+    demand_memory(nbytes, 'the replay buffer', where, remedy, device)

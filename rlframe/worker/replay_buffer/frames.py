@@ -12,8 +12,8 @@ from rlframe.data import Array, Batch, IntArray
 from rlframe.errors import CheckpointStateError, ResourceError
 from rlframe.run.checkpoint_tree import Rows
 from rlframe.utils.schema import COLUMN, COUNT, TEXT, dict_of, list_of, part, part_of
-from rlframe.worker.replay_buffer.device import FrameCopy
-from rlframe.worker.replay_buffer.ring import RingStorage, check_memory, pair_columns, row_nbytes, to_numpy
+from rlframe.worker.replay_buffer.device import FrameCopy, check_memory
+from rlframe.worker.replay_buffer.ring import RingStorage, pair_columns, row_nbytes, to_numpy
 
 if TYPE_CHECKING:
     import torch
@@ -94,11 +94,7 @@ class FramePool:
         self._table = np.full((2 ** math.ceil(math.log2(PLACES * self.window)), BUCKET), -1, np.int64)
 
     def oldest_of(self, numbers: IntArray) -> int:
-        """Returns a lower bound of the numbers of all frames of a row and of later rows.
-
-        Args:
-            numbers: Those of the frames of the row, at least one.
-        """
+        """Returns a lower bound of the numbers of the frames of a row, with these numbers, and of all later rows."""
         return max(int(numbers.max()) + 1 - self._stack - self.window, 0)
 
     def forget(self, first: int) -> None:

@@ -39,11 +39,6 @@ class Draw(NamedTuple):
 class PrioritizedSampler:
     """Draws slots with probability proportional to ``priority ** alpha``; stores priorities and use counts.
 
-    Args:
-        capacity: Slots.
-        options: Options of a buffer that draws by priority.
-        rng: Random generator.
-
     Source:
         Schaul et al., Prioritized Experience Replay (2016), arXiv 1511.05952, 3.3 and algorithm 1.
     """
@@ -71,16 +66,15 @@ class PrioritizedSampler:
         """
         bad = np.flatnonzero(~((priority >= 0) & (priority <= MAX_PRIORITY)))
         if len(bad):
-            refuse(len(bad), int(bad[0]), priority)
+            raise NonFiniteError(
+                f'{len(bad)} of {len(priority)} priorities are NaN, infinite, negative or above {MAX_PRIORITY:g};'
+                f' the first, at position {bad[0]}, is {priority[bad[0]]}',
+                where='priority',
+                remedy='Nothing was changed. Is the loss finite?',
+            )
 
     def add(self, row: int, count: int, priority: FloatArray | None) -> None:
-        """Takes in new items.
-
-        Args:
-            row: Row number of the first one.
-            count: Number of items.
-            priority: float64 [count]; ``None`` gives all of them ``max_priority``.
-        """
+        """Takes in new items, from a row number on, with priorities, float64 [count]; None gives them ``max_priority``."""
         if priority is None:
             new: FloatArray = np.empty(count)
             new.fill(self.max_priority + EPS)
@@ -95,36 +89,28 @@ class PrioritizedSampler:
     def draw(self, size: int, stop: int) -> Draw:
         """Draws one item in each of ``size`` equal parts of the total weight; an item can recur.
 
-        Args:
-            size: Items drawn.
-            stop: Row number that the next item gets.
+        ``stop`` is the row number that the next item gets.
         """
         uniform = self._rng.random(size)
         slot, described = sum_tree.draw(self._nodes, self._use, uniform, self.beta, stop, self._by_batch)
         return Draw(slot, *described)
 
     def draw_in(self, age: slice, size: int, storage: Ring) -> Draw | None:
-        """Draws like ``draw``, as if there were only the items in a slice of ages; None if there are none.
-
-        Args:
-            age: Slice over the age order of the items that can be drawn, the oldest first.
-            size: Items drawn.
-            storage: Contains the items.
-        """
+        """Draws like ``draw``, as if there were only the items in a slice of the age order; None if there are none."""
         if self.count == len(storage):
             slot = storage.window(age)
         else:
             slot = storage.window()
             slot = slot[self.is_present(slot)][age]
-        return self._draw_among(slot, size, storage.stop) if len(slot) else None
-
-    def _draw_among(self, slot: IntArray, size: int, stop: int) -> Draw:
+        if not len(slot):
+            return None
         weight = self._of_leaves(sum_tree.WEIGHT, slot).astype(np.float64)
         running = np.cumsum(weight)
         mass = (np.arange(size) + self._rng.random(size)) * (running[-1] / size)
         found = np.minimum(np.searchsorted(running, mass, side='right'), len(slot) - 1)
         slot, least = slot[found], float((weight[found] if self._by_batch else weight).min())
-        return Draw(slot, *sum_tree.describe(self._nodes[0], self._use, slot, least, self.beta, stop))
+        described = sum_tree.describe(self._nodes[0], self._use, slot, least, self.beta, storage.stop)
+        return Draw(slot, *described)
 
     def draw_at(self, mass: FloatArray, total: float, least: float, beta: float, stop: int) -> Draw:
         """Draws the items that given points of the total weight fall on, for a sampler over several of these.
@@ -159,11 +145,12 @@ class PrioritizedSampler:
         Raises:
             NonFiniteError: If a priority is NaN, infinite or negative; nothing is changed.
         """
-        bad, first, highest = sum_tree.update(
-            self._nodes, len(self._use), self.alpha, EPS, present, row, slot, priority
+        capacity = len(self._use)
+        is_valid, highest = sum_tree.update(
+            self._nodes, capacity, self.alpha, EPS, present, row, slot, priority
         )
-        if bad:
-            refuse(bad, first, priority)
+        if not is_valid:
+            self.check(priority)
         self.max_priority = max(self.max_priority, highest)
 
     def remove(self, slot: IntArray) -> None:
@@ -206,13 +193,3 @@ class PrioritizedSampler:
 
     def _assign(self, slot: IntArray, new: FloatArray) -> None:
         self.count += sum_tree.assign(self._nodes, self.alpha, slot, new)
-
-
-def refuse(count: int, first: int, priority: FloatArray) -> None:
-    """Raises ``NonFiniteError`` with the number of invalid priorities and the position of the first."""
-    raise NonFiniteError(
-        f'{count} of {len(priority)} priorities are NaN, infinite, negative or above {MAX_PRIORITY:g};'
-        f' the first, at position {first}, is {priority[first]}',
-        where='priority',
-        remedy='Nothing was changed. Is the loss finite?',
-    )

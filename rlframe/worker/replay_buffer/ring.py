@@ -21,9 +21,8 @@ from rlframe.data.timestep import to_array, to_tree
 from rlframe.errors import CheckpointMismatchError, CheckpointStateError
 from rlframe.registry import nearest
 from rlframe.run.checkpoint_tree import Rows
-from rlframe.run.machine import demand_memory
 from rlframe.utils.schema import COLUMN, COUNT, DICT, check_state, dict_of, part_of
-from rlframe.worker.replay_buffer.device import DeviceColumn, demand_device_memory
+from rlframe.worker.replay_buffer.device import DeviceColumn, check_memory
 
 if TYPE_CHECKING:
     import torch
@@ -95,11 +94,9 @@ def split_priority(rows: Batch) -> tuple[Batch, FloatArray | None]:
 
 
 def read_priorities(info: Mapping[str, Any]) -> tuple[IntArray, IntArray, FloatArray] | None:
-    """Returns row numbers, slots and priorities, each [n], or ``None`` if no priority is reported.
+    """Returns row numbers, slots and priorities, each [n], of an update, or ``None`` if no priority is reported.
 
-    Args:
-        info: ``replay_unique_id`` and ``replay_buffer_idx`` as sampled, and ``priority``. Unique ids may be texts as
-            in DI-engine, such as ``'buffer_12'``.
+    Unique ids may be texts as in DI-engine, such as ``'buffer_12'``.
 
     Raises:
         ValueError: If the three differ in length, or a text is no unique id.
@@ -152,12 +149,7 @@ class Storage(Protocol):
 
 
 class StorageRange:
-    """The items of a storage in a slice of ages; ages are counted within it.
-
-    Args:
-        storage: Contains the items.
-        age: Slice over the age order: ``slice(-1000, None)`` is the newest thousand.
-    """
+    """The items of a storage in a slice of ages, counted within it: ``slice(-1000, None)`` is the newest thousand."""
 
     def __init__(self, storage: Storage, age: slice) -> None:
         self._storage, self._age = storage, range(*age.indices(len(storage)))
@@ -198,11 +190,7 @@ class Sampler(ABC):
 
 
 class UniformSampler(Sampler):
-    """Every set of ``size`` distinct items is equally likely.
-
-    Args:
-        rng: Random generator.
-    """
+    """Every set of ``size`` distinct items is equally likely."""
 
     def __init__(self, rng: np.random.Generator) -> None:
         self._rng = rng
@@ -238,11 +226,7 @@ def _has_repeat(age: IntArray) -> IntArray:
 
 
 class Ring:
-    """Row numbers of a ring: which rows are present, and in which slots.
-
-    Args:
-        capacity: Number of slots, >= 1.
-    """
+    """Row numbers of a ring of slots: which rows are present, and in which slots."""
 
     kind = ''
     """Description of the content, for error messages."""
@@ -301,10 +285,6 @@ class RingStorage(Ring):
 
     On a device, rows that were sampled are tensors on it, and an observation with fields is a nested ``Batch`` of them;
     columns ``IN_MAIN_MEMORY`` stay arrays. Copies to the device are not waited for. States are the same everywhere.
-
-    Args:
-        capacity: Number of slots, >= 1.
-        device: Any device of torch; None: main memory.
     """
 
     kind = 'columns (a Batch, or mappings of arrays and numbers)'
@@ -325,7 +305,8 @@ class RingStorage(Ring):
             ResourceError: If the columns do not fit into memory; before anything is allocated.
         """
         if not self._columns:
-            self._demand(self.capacity * row_nbytes(block))
+            device = None if self._staging is None else self._staging.device
+            check_memory(self.capacity * row_nbytes(block), 'replay_buffer_size', device)
             self._columns = _allocate(block, self.capacity, self._empty_column)
         pairs = pair_columns(self._columns, block)
         count = len(block)
@@ -351,13 +332,6 @@ class RingStorage(Ring):
             return None
         values: Array = column.take(slot, axis=0)
         return values if values.ndim == 1 else values.reshape(len(slot), -1).min(axis=1)
-
-    def _demand(self, nbytes: int) -> None:
-        """Refuses columns that do not fit into memory."""
-        if self._staging is None:
-            check_memory(nbytes, 'replay_buffer_size')
-        else:
-            demand_device_memory(nbytes, self._staging.device)
 
     def _empty_column(self, name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
         """Returns a column with any content."""
@@ -463,17 +437,6 @@ def row_nbytes(block: Batch) -> int:
     return sum(
         row_nbytes(column) if isinstance(column, Batch) else column.itemsize * math.prod(column.shape[1:])
         for _, column in block.items()
-    )
-
-
-def check_memory(nbytes: int, where: str) -> None:
-    """Rejects sizes that do not fit into memory.
-
-    Raises:
-        ResourceError: If more bytes are wanted than are free; both are given in GiB.
-    """
-    demand_memory(
-        nbytes, 'the replay buffer', where, 'Take a smaller replay_buffer_size, or smaller observations.'
     )
 
 

@@ -32,9 +32,6 @@ class Trajectories:
 
     Row numbers are those of a ``Ring``. An overwritten row is no predecessor, as it is older than ``first``; a
     successor is younger than its predecessor and so always exists.
-
-    Args:
-        capacity: Slots of the ring.
     """
 
     def __init__(self, capacity: int) -> None:
@@ -44,13 +41,9 @@ class Trajectories:
         self._running: dict[int, int] = {}  # env to the number of the last row of its running trajectory
 
     def append(self, row: int, env_id: IntArray, begins: BoolArray, ends: BoolArray) -> None:
-        """Takes in new rows.
+        """Takes in new rows, from a row number on, in time order per env.
 
-        Args:
-            row: Number of the first one.
-            env_id: Env whose trajectory each row continues, [n]; in time order per env.
-            begins: True for rows that start a trajectory, [n].
-            ends: True for rows that end a trajectory, [n].
+        ``env_id`` is the env of each row, [n]; ``begins`` and ``ends`` mark rows that start and end a trajectory, [n].
         """
         order = np.argsort(env_id, kind='stable')
         env, begun, ended, number = env_id[order], begins[order], ends[order], row + order
@@ -202,8 +195,6 @@ class SequenceReplayBuffer(NaiveReplayBuffer):
         priority = None
         if self._priorities is not None and isinstance(block, Batch):
             block, priority = split_priority(block)
-            if priority is not None:
-                self._priorities.check(priority)
         count = self._add(block, cur_collector_envstep, priority)
         if count and self._storage is not None:
             self._trajectories.append(self._storage.stop - count, env_id, begins, ends)
@@ -232,9 +223,7 @@ class SequenceReplayBuffer(NaiveReplayBuffer):
     def _check_one_env(self, rows: Batch, free: BoolArray) -> None:
         """Refuses steps that do not follow each other, as steps of several envs do not.
 
-        Args:
-            rows: The steps, [n].
-            free: Which steps but the first begin an episode, [n - 1].
+        ``free`` marks the steps but the first that begin an episode, [n - 1].
         """
         if not ('obs' in rows and 'next_obs' in rows and isinstance(rows['obs'], np.ndarray)):
             return

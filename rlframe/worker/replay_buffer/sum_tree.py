@@ -215,7 +215,7 @@ def update(
     row: IntArray,
     slot: IntArray,
     new: FloatArray,
-) -> tuple[int, int, float]:
+) -> tuple[bool, float]:
     """Sets new priorities; items that were overwritten or removed meanwhile are skipped.
 
     Args:
@@ -229,21 +229,18 @@ def update(
         new: Their priorities. float64 [n].
 
     Returns:
-        The number of invalid priorities and the position of the first (nothing is changed then), and the largest new
-        priority of the items that still exist, -1 if none does.
+        Whether all priorities are valid (else nothing is changed), and the largest new priority of the items that still
+        exist, -1 if none does.
     """
     leaf, total, low, _ = nodes
-    bad, first_bad = 0, -1
+    is_valid = True
     for i in range(len(new)):
         ask_for(leaf, slot[i] // FANOUT)
         ask_for(total, slot[i] // FANOUT**2)
         ask_for(low, slot[i] // FANOUT**2)
-        if not 0 <= new[i] <= MAX_PRIORITY:
-            bad += 1
-            if first_bad < 0:
-                first_bad = i
-    if bad:
-        return bad, first_bad, -1.0
+        is_valid &= 0 <= new[i] <= MAX_PRIORITY
+    if not is_valid:
+        return False, -1.0
     kept, highest = 0, -1.0
     changed = np.empty(len(new), np.int64)
     for i in range(len(new)):
@@ -255,7 +252,7 @@ def update(
             changed[kept] = s
             kept += 1
     refresh(nodes, changed[:kept])
-    return 0, -1, highest
+    return True, highest
 
 
 @kernel

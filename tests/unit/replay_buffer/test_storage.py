@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from rlframe.data import Batch
 from rlframe.errors import CheckpointCorruptError, CheckpointMismatchError, ResourceError
 from rlframe.run import machine
+from rlframe.worker.replay_buffer.device import check_memory
 from rlframe.worker.replay_buffer.ring import (
     ObjectStorage,
     RingStorage,
-    check_memory,
     is_numeric,
     stack_items,
     to_numpy,
