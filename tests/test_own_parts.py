@@ -146,6 +146,15 @@ run = rlframe.open_run({RUN!r})
 run.resume(max_train_iter=8)
 print(len(run.evaluate(2).returns), type(run.policy.policy).__name__)
 """
+TUNED = f"""
+import mine
+from rlframe.app.training import overridden_start
+from rlframe.tune import make_tuner, write_report
+pair = overridden_start('Mine-v0', 'my_policy', {OPTIONS})
+space = {{'policy.learn.learning_rate': 1e-3}}
+tuner = make_tuner(pair, space, overrides={[*WORDS[1:], *SMALL]}, max_train_iter=4, folder='t')
+print(write_report(tuner.fit()).best is not None)
+"""
 SCRIPT = f"""
 if __name__ == '__main__':
     from rlframe import config
@@ -207,3 +216,9 @@ def test_parts_of_a_script_are_found_by_the_processes_that_it_starts(
     code: str, last: str, home: Path
 ) -> None:
     assert program(home, MODULE.read_text() + SCRIPT + code)[-1] == last
+
+
+@pytest.mark.slow
+@pytest.mark.ray
+def test_searches_of_a_program_find_what_it_imported(home: Path) -> None:
+    assert program(home, TUNED)[-1] == 'True'

@@ -274,7 +274,8 @@ def make_tuner(  # noqa: PLR0913  # what the command line takes, by keyword
     possible = check_space(base, space)
     cfg = possible[0]
     paths = _absolute_paths(cfg)
-    base = dataclasses.replace(base, options=common | paths)
+    modules = {'import_names': list(cfg.import_names)}  # also those that this program imported itself
+    base = dataclasses.replace(base, options=common | modules | paths)
     space |= {key: paths[key] for key in space.keys() & paths.keys()}
     _check_numbers(
         num_samples=(num_samples, 1),
