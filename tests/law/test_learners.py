@@ -143,7 +143,7 @@ def test_a_learner_that_dies_while_it_starts_again_counts_and_is_started_again(
         return child
 
     monkeypatch.setattr(LearnerAggregator, moment, killed)
-    monkeypatch.setattr('rlframe.policy.parts.ranks.CONNECTING', timedelta(seconds=10))
+    monkeypatch.setattr('rlframe.policy.parts.ranks.CONNECTING', timedelta(seconds=25))
     words = (f'policy.learn.max_learner_restarts={most}', 'policy.learn.num_learners=2')
     with SerialPipeline(compiled('cartpole_dqn', *words)) as pipeline:
         pipeline.learner.register_hook(KillLearner(at=3))

@@ -55,7 +55,7 @@ MAX_LEARNER_RESTARTS = Field(
 """Option ``learn.max_learner_restarts`` of every policy."""
 UNHEARD_OF = timedelta(days=1)
 """How long a rank may hear nothing, such as during an evaluation; one that ends is noticed at once."""
-CONNECTING = timedelta(minutes=1)
+CONNECTING = timedelta(minutes=5)
 """How long ranks of one machine may take to connect: the end of one is not noticed then."""
 SHARED = ('critics',)
 """Inputs of an update that are not about rows of the batch."""
