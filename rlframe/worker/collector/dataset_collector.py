@@ -115,12 +115,10 @@ class DatasetSerialCollector(ISerialCollector):
         return self._policy.get_train_sample(stamped.map(lambda column: column[None]))
 
     def close(self) -> None:
-        """Closes the data; may be called twice."""
         if self._data is not None:
             self._data.close()
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns the position in the data."""
         return {
             'rng': copy.deepcopy(self._rng_state),
             'torch': self._torch_state.clone(),

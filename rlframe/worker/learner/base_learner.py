@@ -311,19 +311,16 @@ class BaseLearner(Configurable):
         for _ in range(self._cfg.train_iterations):
             if self._closed:
                 break
-            self.train(self._next_batch(self._loader))
+            batch = next(self._loader, None)
+            if batch is None:
+                raise BufferUnderflowError(
+                    f'train_iter {self.train_iter}: learner.get_data returned None, as a replay buffer with too little data does',
+                    where='learner.get_data',
+                    remedy='Collect more before start(), or wait in get_data until there is a batch.',
+                )
+            self.train(batch)
         self._finished = True
         self.call_hook('after_run')
-
-    def _next_batch(self, batches: Iterator[Any]) -> Any:
-        try:
-            return next(batches)
-        except StopIteration:
-            raise BufferUnderflowError(
-                f'train_iter {self.train_iter}: learner.get_data returned None, as a replay buffer with too little data does',
-                where='learner.get_data',
-                remedy='Collect more before start(), or wait in get_data until there is a batch.',
-            ) from None
 
     def setup_dataloader(self) -> None:
         """Prepares the batches that ``start`` trains on.
