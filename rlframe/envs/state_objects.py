@@ -29,10 +29,7 @@ CONSTANTS = (
     np.ufunc, logging.Logger, type(functools.lru_cache(lambda: None)),
 )  # fmt: skip
 """Types without a state that steps depend on."""
-CHOSEN = (
-    ('gymnasium.envs.registration', 'EnvSpec'),
-    ('rlframe.envs.base_env', 'EnvFactory'),
-)
+CHOSEN = (('gymnasium.envs.registration', 'EnvSpec'), ('rlframe.envs.base_env', 'EnvFactory'))
 """Classes whose objects describe or create envs: the config chooses them, not a state."""
 CONFIGURED = ('render_mode', 'spec', '_cached_spec', 'env_fns')
 """Attributes of envs that come from the config."""

@@ -79,10 +79,7 @@ class DatasetSerialCollector(ISerialCollector):
         return next(self._pass, None)
 
     def collect(
-        self,
-        n_sample: int | None = None,
-        train_iter: int = 0,
-        policy_kwargs: Mapping[str, Any] | None = None,
+        self, n_sample: int | None = None, train_iter: int = 0, policy_kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         """Reads the next batch.
 

@@ -252,10 +252,7 @@ class TensorSerialCollector(SerialCollector):
         self._recorder = self._make_recorder(self._env.env_num)  # always empty: each call takes its own rows
 
     def collect(
-        self,
-        n_sample: int | None = None,
-        train_iter: int = 0,
-        policy_kwargs: Mapping[str, Any] | None = None,
+        self, n_sample: int | None = None, train_iter: int = 0, policy_kwargs: Mapping[str, Any] | None = None
     ) -> Batch:
         """Collects training samples.
 

@@ -109,11 +109,7 @@ class LearnerConfig(Section):
     """Options of ``BaseLearner``."""
 
     train_iterations: int = option(
-        10**9,
-        range='[1, inf)',
-        unit='train iterations',
-        doc='number of updates of start()',
-        may_change=True,
+        10**9, range='[1, inf)', unit='train iterations', doc='number of updates of start()', may_change=True
     )
     dataloader: LoaderConfig
     log_policy: bool = option(True, doc='whether to log the network', may_change=True)

@@ -51,16 +51,7 @@ logger = logging.getLogger(__name__)
 
 Rows = Batch | list[Any]
 """Result of sampling: columns, or a list if the buffer holds arbitrary objects."""
-LOCKED = (
-    'push',
-    'update',
-    'sample',
-    'batches',
-    'clear',
-    'state_dict',
-    'checkpoint_state',
-    'load_state_dict',
-)
+LOCKED = ('push', 'update', 'sample', 'batches', 'clear', 'state_dict', 'checkpoint_state', 'load_state_dict')
 """Methods that hold the buffer's lock, in every class that defines them."""
 AnyStorage: TypeAlias = RingStorage | ObjectStorage
 
