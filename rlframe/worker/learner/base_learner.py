@@ -266,9 +266,7 @@ class BaseLearner(Configurable):
             self._run_hooks('before_iter')
         outputs: list[dict[str, Any]] = []
         try:
-            answer = self._policy.forward(
-                data if isinstance(data, Batch) else _stacked(data), **(policy_kwargs or {})
-            )
+            answer = self._policy.forward(_stacked(data), **(policy_kwargs or {}))
             for update in (answer,) if isinstance(answer, Mapping) else answer:
                 if outputs:
                     self._run_hooks('before_iter')

@@ -200,8 +200,7 @@ class UniformSampler(Sampler):
         return age
 
     def sample_with_replacement(self, size: int, storage: Storage) -> IntArray:
-        age: IntArray = self._rng.integers(0, len(storage), size)
-        return age
+        return self._rng.integers(0, len(storage), size)
 
     def sample_batches(self, count: int, size: int, storage: Storage) -> IntArray:
         population = len(storage)
