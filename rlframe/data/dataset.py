@@ -245,12 +245,7 @@ def open_data(data: Any, where: str = COLLECTOR_DATA) -> DataSource:
             return RowSource(data, where)
         if hasattr(data, '__iter__'):
             return LoaderSource(data, where)
-    raise ConfigError(
-        'bad value',
-        where=where,
-        got=data,
-        expected=f'the {DATA_FORMS}',
-    )
+    raise ConfigError('bad value', where=where, got=data, expected=f'the {DATA_FORMS}')
 
 
 def check_source(source: DataSource, spec: EnvSpec, where: str) -> None:

@@ -177,12 +177,10 @@ class SubprocessEnvManager(BaseEnvManager):
         due = self._by_worker(np.array(list(seeds)))
         for index, own in due.items():
             given = own.tolist(), [seeds[env] for env in own.tolist()]
-            is_running = index in self._pool.running
-            messages[index] = (
-                call('reset', *given, dict(self.schedule))
-                if is_running
-                else self._join_message(index, *given)
-            )
+            if index in self._pool.running:
+                messages[index] = call('reset', *given, dict(self.schedule))
+            else:
+                messages[index] = self._join_message(index, *given)
         self._beginning |= due
         self._pool.ask(messages, 'reset()', self._cfg.reset_timeout)
 

@@ -10,9 +10,9 @@ import re
 import sys
 import types
 from abc import ABCMeta
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from random import Random
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import numpy as np
 
@@ -29,10 +29,7 @@ CONSTANTS = (
     np.ufunc, logging.Logger, type(functools.lru_cache(lambda: None)),
 )  # fmt: skip
 """Types without a state that steps depend on."""
-CHOSEN = (
-    ('gymnasium.envs.registration', 'EnvSpec'),
-    ('rlframe.envs.base_env', 'EnvFactory'),
-)
+CHOSEN = (('gymnasium.envs.registration', 'EnvSpec'), ('rlframe.envs.base_env', 'EnvFactory'))
 """Classes whose objects describe or create envs: the config chooses them, not a state."""
 CONFIGURED = ('render_mode', 'spec', '_cached_spec', 'env_fns')
 """Attributes of envs that come from the config."""
@@ -42,8 +39,16 @@ SHARED = (np.random.Generator, np.random.RandomState, Random)
 LEAVES = (type(None), bool, int, float, str, bytes, range)
 
 
+Function = TypeVar('Function', bound=Callable[..., Any])
+
+
 class MismatchError(Exception):
     """Raised if a state does not fit the env that it is restored into."""
+
+
+def cached(function: Function) -> Function:
+    """Caches the results of a function of types, which type checkers do not know to be hashable."""
+    return cast(Function, functools.lru_cache(4096)(function))
 
 
 def type_name(kind: type) -> str:
@@ -57,7 +62,7 @@ def module_of(kind: type) -> str:
     return module if isinstance(module, str) else ''
 
 
-@functools.lru_cache(4096)
+@cached
 def _is_of(kind: type, module: str, name: str) -> bool:
     return any(base.__name__ == name and module_of(base) == module for base in kind.__mro__)
 
@@ -77,7 +82,7 @@ def is_env(value: Any) -> bool:
     return is_env_class(type(value))
 
 
-@functools.lru_cache(4096)
+@cached
 def is_plain(kind: type) -> bool:
     """Whether the attributes are all that objects of a class consist of: it is written in Python, without slots."""
     if type(kind) not in (type, ABCMeta):

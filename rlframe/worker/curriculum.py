@@ -133,12 +133,7 @@ class SuccessRule(ScheduleRule):
         errors = []
         if cfg.of == 'success' and not 0 < cfg.goal <= 1:
             errors.append(
-                ConfigError(
-                    'the goal of a success rate',
-                    where='goal',
-                    got=cfg.goal,
-                    expected='(0, 1]',
-                )
+                ConfigError('the goal of a success rate', where='goal', got=cfg.goal, expected='(0, 1]')
             )
         if not cfg.stages:
             errors.append(ConfigError('no value', where='stages', got=[], expected='at least one value'))

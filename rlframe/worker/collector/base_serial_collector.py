@@ -407,7 +407,6 @@ class SerialCollector(ISerialCollector):
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restores the state from ``state_dict()``."""
         check_state(state, STATE)
         with part('env'):
             lost = self._env.load_state_dict(state['env'])
@@ -424,7 +423,6 @@ class SerialCollector(ISerialCollector):
 
     @property
     def unsaved(self) -> Mapping[int, str]:
-        """Envs whose state could not be saved or restored, with the reasons."""
         unsaved: Mapping[int, str] = self._env.unsaved
         return unsaved
 

@@ -79,10 +79,7 @@ class DatasetSerialCollector(ISerialCollector):
         return next(self._pass, None)
 
     def collect(
-        self,
-        n_sample: int | None = None,
-        train_iter: int = 0,
-        policy_kwargs: Mapping[str, Any] | None = None,
+        self, n_sample: int | None = None, train_iter: int = 0, policy_kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         """Reads the next batch.
 
@@ -115,12 +112,10 @@ class DatasetSerialCollector(ISerialCollector):
         return self._policy.get_train_sample(stamped.map(lambda column: column[None]))
 
     def close(self) -> None:
-        """Closes the data; may be called twice."""
         if self._data is not None:
             self._data.close()
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns the position in the data."""
         return {
             'rng': copy.deepcopy(self._rng_state),
             'torch': self._torch_state.clone(),

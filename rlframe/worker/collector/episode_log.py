@@ -269,7 +269,7 @@ class EpisodeLog:
     def take_recent(self) -> FloatArray:
         """Returns and clears return, length and success of the episodes ended since the last summary, [n, 3]."""
         recent, self._recent = self._recent, []
-        return np.concatenate(recent) if recent else np.zeros((0, 3))
+        return np.concatenate([np.zeros((0, 3)), *recent])
 
     def take_infos(self) -> dict[str, list[float]]:
         """Returns and clears sum and count of the numbers in the infos of these episodes, by name."""
@@ -335,7 +335,7 @@ class EpisodeLog:
 
     def state_dict(self) -> dict[str, Any]:
         """Returns a copy of all counts."""
-        recent = np.concatenate(self._recent) if self._recent else np.zeros((0, 3))
+        recent = np.concatenate([np.zeros((0, 3)), *self._recent])
         return {
             **saved_arrays(self, ('return', 'length', 'window')),
             'recent': recent,

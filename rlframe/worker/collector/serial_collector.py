@@ -108,8 +108,7 @@ class SampleSerialCollector(SerialCollector):
         if not self._has_levels:
             self._has_levels = True
             self._recorder.add_column('seed', UNKNOWN)
-        levels: IntArray = np.array([given[env] for env in range(env_num)], np.int64)
-        return levels
+        return np.array([given[env] for env in range(env_num)], np.int64)
 
     def state_dict(self) -> dict[str, Any]:
         return super().state_dict() | ({'levels': True} if self._has_levels else {})

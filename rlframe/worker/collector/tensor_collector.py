@@ -114,9 +114,8 @@ class TensorRollout:
         for t in range(steps):
             obs, before = self._env.device_obs, self._env.device_steps
             action, columns = self._mode.forward(obs, self._generator, **settings)
-            _put(
-                rows, t, steps, obs=obs, **columns
-            )  # before the step, in which an env may write to its own tensors
+            # before the step, in which an env may write to its own tensors
+            _put(rows, t, steps, obs=obs, **columns)
             step = self._env.device_step(action)
             done = step.terminated | step.truncated
             _put(rows, t, steps, reward=step.reward, terminated=step.terminated, truncated=step.truncated)
@@ -252,10 +251,7 @@ class TensorSerialCollector(SerialCollector):
         self._recorder = self._make_recorder(self._env.env_num)  # always empty: each call takes its own rows
 
     def collect(
-        self,
-        n_sample: int | None = None,
-        train_iter: int = 0,
-        policy_kwargs: Mapping[str, Any] | None = None,
+        self, n_sample: int | None = None, train_iter: int = 0, policy_kwargs: Mapping[str, Any] | None = None
     ) -> Batch:
         """Collects training samples.
 

@@ -357,11 +357,7 @@ class ISerialEvaluator(Configurable, Resettable):
 
     def state_dict(self) -> dict[str, Any]:
         """Returns when the last evaluation was due, and the best score."""
-        return {
-            **self.last_due,
-            'best': float(self.best),
-            'latest': float(self.latest),
-        }
+        return {**self.last_due, 'best': float(self.best), 'latest': float(self.latest)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restores the state from ``state_dict()``."""

@@ -69,21 +69,13 @@ class MetricConfig(EvaluatorConfig):
     """Options of ``MetricSerialEvaluator``."""
 
     n_episode: int | None = option(
-        None,
-        range='[1, inf)',
-        unit='episodes',
-        doc='has no effect: all data of the loader are used',
+        None, range='[1, inf)', unit='episodes', doc='has no effect: all data of the loader are used'
     )
     stop_value: Any = option(
-        None,
-        doc='score that ends training, such as an accuracy of 0.99; None: nothing',
-        may_change=True,
+        None, doc='score that ends training, such as an accuracy of 0.99; None: nothing', may_change=True
     )
     data: Any = option(
-        None,
-        doc=f'held-out records to score by: {DATA_FORMS}',
-        may_change=True,
-        reaches='code',
+        None, doc=f'held-out records to score by: {DATA_FORMS}', may_change=True, reaches='code'
     )
     batch_size: int = option(1024, range='[1, inf)', unit='rows', doc='answered at a time', may_change=True)
 
@@ -219,8 +211,4 @@ class MetricSerialEvaluator(ISerialEvaluator):
         """Does nothing: the loader stays its maker's to close."""
 
     def state_dict(self) -> dict[str, Any]:
-        return {
-            **self.last_due,
-            'best': copy.deepcopy(self.best),
-            'latest': copy.deepcopy(self.latest),
-        }
+        return {**self.last_due, 'best': copy.deepcopy(self.best), 'latest': copy.deepcopy(self.latest)}

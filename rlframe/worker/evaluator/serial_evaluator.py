@@ -113,11 +113,7 @@ class RenderConfig(Section):
         may_change=True,
         reaches='process',  # it may start ffmpeg
     )
-    mode: Literal['train_iter', 'envstep'] = option(
-        'train_iter',
-        doc='unit of render_freq',
-        may_change=True,
-    )
+    mode: Literal['train_iter', 'envstep'] = option('train_iter', doc='unit of render_freq', may_change=True)
 
 
 class InteractionConfig(EvaluatorConfig):
@@ -125,10 +121,7 @@ class InteractionConfig(EvaluatorConfig):
 
     render: RenderConfig
     figure_path: str | None = option(
-        None,
-        ignored='the metrics have the returns of each evaluation',
-        may_change=True,
-        reaches='file',
+        None, ignored='the metrics have the returns of each evaluation', may_change=True, reaches='file'
     )
     max_episode_len: int | None = option(
         None,

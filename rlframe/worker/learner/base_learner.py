@@ -109,11 +109,7 @@ class LearnerConfig(Section):
     """Options of ``BaseLearner``."""
 
     train_iterations: int = option(
-        10**9,
-        range='[1, inf)',
-        unit='train iterations',
-        doc='number of updates of start()',
-        may_change=True,
+        10**9, range='[1, inf)', unit='train iterations', doc='number of updates of start()', may_change=True
     )
     dataloader: LoaderConfig
     log_policy: bool = option(True, doc='whether to log the network', may_change=True)
@@ -270,9 +266,7 @@ class BaseLearner(Configurable):
             self._run_hooks('before_iter')
         outputs: list[dict[str, Any]] = []
         try:
-            answer = self._policy.forward(
-                data if isinstance(data, Batch) else _stacked(data), **(policy_kwargs or {})
-            )
+            answer = self._policy.forward(_stacked(data), **(policy_kwargs or {}))
             for update in (answer,) if isinstance(answer, Mapping) else answer:
                 if outputs:
                     self._run_hooks('before_iter')
@@ -311,19 +305,16 @@ class BaseLearner(Configurable):
         for _ in range(self._cfg.train_iterations):
             if self._closed:
                 break
-            self.train(self._next_batch(self._loader))
+            batch = next(self._loader, None)
+            if batch is None:
+                raise BufferUnderflowError(
+                    f'train_iter {self.train_iter}: learner.get_data returned None, as a replay buffer with too little data does',
+                    where='learner.get_data',
+                    remedy='Collect more before start(), or wait in get_data until there is a batch.',
+                )
+            self.train(batch)
         self._finished = True
         self.call_hook('after_run')
-
-    def _next_batch(self, batches: Iterator[Any]) -> Any:
-        try:
-            return next(batches)
-        except StopIteration:
-            raise BufferUnderflowError(
-                f'train_iter {self.train_iter}: learner.get_data returned None, as a replay buffer with too little data does',
-                where='learner.get_data',
-                remedy='Collect more before start(), or wait in get_data until there is a batch.',
-            ) from None
 
     def setup_dataloader(self) -> None:
         """Prepares the batches that ``start`` trains on.

@@ -15,20 +15,9 @@ from rlframe.data import Array, Batch, FloatArray, IntArray
 from rlframe.errors import BufferUnderflowError, ConfigError
 from rlframe.registry import BUFFER_REGISTRY, named_object
 from rlframe.utils.field import Section, option
-from rlframe.worker.replay_buffer.buffer import (
-    AnyStorage,
-    BufferConfig,
-    NaiveReplayBuffer,
-    Rows,
-)
+from rlframe.worker.replay_buffer.buffer import AnyStorage, BufferConfig, NaiveReplayBuffer, Rows
 from rlframe.worker.replay_buffer.device import check_memory
-from rlframe.worker.replay_buffer.ring import (
-    ADDED,
-    Storage,
-    StorageRange,
-    split_priority,
-    to_items,
-)
+from rlframe.worker.replay_buffer.ring import ADDED, Storage, StorageRange, split_priority, to_items
 
 if TYPE_CHECKING:
     from rlframe.worker.replay_buffer.prioritized import Draw, PrioritizedSampler

@@ -51,16 +51,7 @@ logger = logging.getLogger(__name__)
 
 Rows = Batch | list[Any]
 """Result of sampling: columns, or a list if the buffer holds arbitrary objects."""
-LOCKED = (
-    'push',
-    'update',
-    'sample',
-    'batches',
-    'clear',
-    'state_dict',
-    'checkpoint_state',
-    'load_state_dict',
-)
+LOCKED = ('push', 'update', 'sample', 'batches', 'clear', 'state_dict', 'checkpoint_state', 'load_state_dict')
 """Methods that hold the buffer's lock, in every class that defines them."""
 AnyStorage: TypeAlias = RingStorage | ObjectStorage
 
@@ -481,11 +472,9 @@ class NaiveReplayBuffer(IBuffer):
                 block = to_numpy(stack_items(items))
             else:
                 block = self._copy(items)
-        if len(block) and isinstance(
-            self._storage, ObjectStorage if isinstance(block, Batch) else RingStorage
-        ):
+        wanted = RingStorage if isinstance(block, Batch) else ObjectStorage
+        if len(block) and self._storage is not None and not isinstance(self._storage, wanted):
             got = 'Batch' if isinstance(block, Batch) else f'{type(block[0]).__name__} items'
-            wanted = RingStorage if isinstance(block, Batch) else ObjectStorage
             raise TypeError(
                 f'{self._instance_name} holds {self._storage.kind}, as its first push decided; got {got},'
                 f' which would be {wanted.kind}'

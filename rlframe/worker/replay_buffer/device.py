@@ -89,8 +89,7 @@ class DeviceColumn:
     def __getitem__(self, slots: slice) -> Array:
         """Returns the rows in consecutive slots as an array; one of the CPU may share its memory."""
         if not self._fields:
-            rows: Array = self._rows[slots].cpu().numpy()
-            return rows
+            return self._rows[slots].cpu().numpy()
         found = {name: field[slots] for name, field in self._fields.items()}
         return self._structured(len(range(*slots.indices(len(self)))), found)
 

@@ -98,8 +98,7 @@ class EpisodeReplayBuffer(NaiveReplayBuffer):
         storage = self._storage
         if storage is None:
             return []
-        newest: list[Batch] = storage.gather(storage.window(slice(None if count is None else -count, None)))
-        return newest
+        return storage.gather(storage.window(slice(None if count is None else -count, None)))
 
     def clear(self) -> None:
         super().clear()

@@ -189,13 +189,6 @@ class FrameStorage(RingStorage):
         self._frame_segments: dict[str, str] = {}  # files of checkpoints that hold frames of the pool
 
     def push(self, block: Batch) -> None:
-        """Keeps the last ``capacity`` rows of a block.
-
-        Raises:
-            ValueError: If a column is missing or new, or has another shape or dtype than before. Nothing is
-                written.
-            ResourceError: If the rows do not fit into memory.
-        """
         if self._pool is None:
             self._pool = self._make_pool(block)
         skip = max(len(block) - self.capacity, 0)
@@ -250,11 +243,9 @@ class FrameStorage(RingStorage):
         return rows.replace(**{name: self._pool.sample(rows[name]) for name in self._names})
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns copies of the rows present and of their frames."""
         return super().state_dict() | self._frames_state(is_copied=True)
 
     def checkpoint_state(self) -> dict[str, Any]:
-        """Returns the result of ``state_dict``, with rows and frames not copied but read when they are written."""
         return super().checkpoint_state() | self._frames_state(is_copied=False)
 
     def _frames_state(self, is_copied: bool) -> dict[str, Any]:
@@ -274,7 +265,6 @@ class FrameStorage(RingStorage):
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restores rows, frames and their numbers."""
         self._restore(state)
         saved = part_of(state, 'columns', dict_of(COLUMN))
         self._columns, self._segments = {}, dict(getattr(saved, 'segments', {}))

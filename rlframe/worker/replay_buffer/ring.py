@@ -200,8 +200,7 @@ class UniformSampler(Sampler):
         return age
 
     def sample_with_replacement(self, size: int, storage: Storage) -> IntArray:
-        age: IntArray = self._rng.integers(0, len(storage), size)
-        return age
+        return self._rng.integers(0, len(storage), size)
 
     def sample_batches(self, count: int, size: int, storage: Storage) -> IntArray:
         population = len(storage)
@@ -294,6 +293,7 @@ class RingStorage(Ring):
         super().__init__(capacity)
         self._staging = None if device is None else Staging(device)
         self._columns: Columns = {}
+        self._row_nbytes = 0
         self._segments: dict[str, str] = {}  # files of checkpoints that hold rows of this ring
 
     def push(self, block: Batch) -> None:
@@ -306,7 +306,8 @@ class RingStorage(Ring):
         """
         if not self._columns:
             device = None if self._staging is None else self._staging.device
-            check_memory(self.capacity * row_nbytes(block), 'replay_buffer_size', device)
+            self._row_nbytes = row_nbytes(block)
+            check_memory(self.capacity * self._row_nbytes, 'replay_buffer_size', device)
             self._columns = _allocate(block, self.capacity, self._empty_column)
         pairs = pair_columns(self._columns, block)
         count = len(block)
@@ -359,8 +360,7 @@ class RingStorage(Ring):
 
     def checkpoint_state(self) -> dict[str, Any]:
         """Returns the result of ``state_dict``, with the rows not copied but read when they are written."""
-        nbytes = _nbytes(self._columns) // self.capacity
-        rows = Rows(self.first, self.stop, nbytes, self._read, self._segments)
+        rows = Rows(self.first, self.stop, self._row_nbytes, self._read, self._segments)
         return {'capacity': self.capacity, 'first': self.first, 'stop': self.stop, 'columns': rows}
 
     def _read(self, first: int, stop: int) -> Columns:
@@ -513,7 +513,3 @@ def _cut(columns: Columns, slot: int, count: int) -> Columns:
                 [column[slot:], column[: slot + count - len(column)]], dtype=column.dtype
             )
     return cut
-
-
-def _nbytes(columns: Columns) -> int:
-    return sum(_nbytes(column) if isinstance(column, dict) else column.nbytes for column in columns.values())

@@ -190,7 +190,12 @@ class SequenceReplayBuffer(NaiveReplayBuffer):
         else:
             block = self._to_block(items)
             if not isinstance(block, Batch):
-                return self._refuse(block)
+                if not block:
+                    return 0
+                kind = type(block[0]).__name__
+                raise TypeError(
+                    f'{self._instance_name} takes whole episodes, or env steps as columns; got {kind} items'
+                )
             env_id, begins, ends = self._places(block)
         priority = None
         if self._priorities is not None and isinstance(block, Batch):
@@ -199,15 +204,6 @@ class SequenceReplayBuffer(NaiveReplayBuffer):
         if count and self._storage is not None:
             self._trajectories.append(self._storage.stop - count, env_id, begins, ends)
         return count
-
-    def _refuse(self, items: list[Any]) -> int:
-        """Rejects single items; an empty list is accepted."""
-        if items:
-            kind = type(items[0]).__name__
-            raise TypeError(
-                f'{self._instance_name} takes whole episodes, or env steps as columns; got {kind} items'
-            )
-        return 0
 
     def _places(self, rows: Batch) -> tuple[IntArray, BoolArray, BoolArray]:
         """Returns the env of each step, and where episodes begin and end, each [n]."""
