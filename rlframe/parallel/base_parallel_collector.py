@@ -320,7 +320,7 @@ class BaseParallelCollector(Configurable, ABC):
         facts = {**_facts_of(counts), 'discarded': counts.discarded, 'results': results}
         part, version = self._log.parts - 1, max(held.version, 0)
         metadata = Collected(task.task, part, len(data), envstep, version, held.train_iter, facts)
-        taken: Taken = self.comm.send(joined(data, extras.take() if extras is not None else {}), metadata)
+        taken = self._send(joined(data, extras.take() if extras is not None else {}), metadata)
         self._weights.note(held.policy, taken.version)
         if not taken.stop:
             self._settings = taken.settings
@@ -328,6 +328,10 @@ class BaseParallelCollector(Configurable, ABC):
             count = f'{self._log.samples} samples in {self._log.parts} parts'
             self.info(f'task {task.task}: {count}, version {version}')
         return taken.stop or 0 < task.parts <= self._log.parts
+
+    def _send(self, data: Any, metadata: Collected) -> Taken:
+        taken: Taken = self.comm.send(data, metadata)
+        return taken
 
     def _prepare(self, parts: Parts, at_random: bool) -> None:
         """Continues the running episodes, unless their recording was interrupted; changes to or from random actions."""

@@ -17,22 +17,8 @@ from rlframe.data.faces import acting_of
 from rlframe.data.timestep import to_array
 from rlframe.parallel.comm_worker import CLOSED, BaseComm, CommConfig, CommWorker
 from rlframe.parallel.held_weights import ACTING, TaskAbandoned, take_in
+from rlframe.parallel.transport import messages as m
 from rlframe.parallel.transport.base import batches_of, split
-from rlframe.parallel.transport.messages import (
-    CHECKPOINT,
-    SPARE,
-    AskData,
-    AskWeights,
-    Data,
-    Finished,
-    LearnInfo,
-    Orders,
-    PutState,
-    PutWeights,
-    Task,
-    Wait,
-    Weights,
-)
 from rlframe.registry import COMM_LEARNER_REGISTRY
 from rlframe.utils.field import option
 from rlframe.worker.learner.base_learner import BaseLearner
@@ -197,7 +183,7 @@ class TransportLearner(CommWorker, BaseCommLearner):
             place = (joined.rank, joined.incarnation) if joined is not None else (0, 0)
             self._parts = self._make_learner(*place)
             learner = self._parts.learner
-            learner.checkpoint_fn = lambda name: self._send_state(CHECKPOINT)
+            learner.checkpoint_fn = lambda name: self._send_state(m.CHECKPOINT)
             learner.get_data = self.get_data
             if learner.tb_logger is None:
                 learner.tb_logger = self._report_of_round
@@ -222,7 +208,7 @@ class TransportLearner(CommWorker, BaseCommLearner):
     def send_policy(self, state_dict: Mapping[str, Any]) -> None:
         """Publishes weights, which are copied."""
         train_iter = self.learner.train_iter
-        self._tell(PutWeights(self._policy, train_iter, train_iter), copy.deepcopy(dict(state_dict)))
+        self._tell(m.PutWeights(self._policy, train_iter, train_iter), copy.deepcopy(dict(state_dict)))
         self._published_at, self._policy_is_due = train_iter, False
 
     def _publish(self) -> None:
@@ -247,17 +233,17 @@ class TransportLearner(CommWorker, BaseCommLearner):
         if task is None or self._report_of_round.is_empty:
             return
         batches, info, priorities = self._report_of_round.take()
-        self._tell(LearnInfo(task.task, int(learn_info['learner_step']), info, batches), priorities)
+        self._tell(m.LearnInfo(task.task, int(learn_info['learner_step']), info, batches), priorities)
 
     # the steps of a task, under DI-engine's names
 
-    def deal_with_learner_start(self, task_info: Task) -> dict[str, str]:
+    def deal_with_learner_start(self, task_info: m.Task) -> dict[str, str]:
         """Begins a task: from the last state of a learner of this run, if there is one."""
         parts, is_first = self._made(), self._policy == ''
         self._policy, self._published_at = task_info.policies[0], -1
         self._in_lockstep = bool(task_info.settings.get('lockstep'))
         self._report_of_round.take()  # of a task that was abandoned
-        saved, state = self._ask(AskWeights(f'{self._policy}.state', -1), Weights)
+        saved, state = self._ask(m.AskWeights(f'{self._policy}.state', -1), m.Weights)
         if state is not None:
             parts.learner.load_state_dict(state)
             self._logger.info('continues from train_iter %d', saved.train_iter)
@@ -289,7 +275,7 @@ class TransportLearner(CommWorker, BaseCommLearner):
             self._publish()
         self.send_learn_info(learner.learn_info)
         if self._takes_state():
-            self._send_state(SPARE)
+            self._send_state(m.SPARE)
         return learner.learn_info
 
     def deal_with_learner_close(self) -> dict[str, Any]:
@@ -298,13 +284,13 @@ class TransportLearner(CommWorker, BaseCommLearner):
         self.learner.call_hook('after_run')
         self.send_learn_info(self.learner.learn_info)
         if self._checkpoint_at != self.learner.train_iter:
-            self._send_state(CHECKPOINT)
+            self._send_state(m.CHECKPOINT)
         return {'train_iter': self.learner.train_iter, 'learner_done': True}
 
     def _send_state(self, purpose: str) -> None:
         learner = self.learner
-        self._tell(PutState(purpose, learner.train_iter), copy.deepcopy(learner.state_dict()))
-        if purpose == CHECKPOINT:
+        self._tell(m.PutState(purpose, learner.train_iter), copy.deepcopy(learner.state_dict()))
+        if purpose == m.CHECKPOINT:
             self._checkpoint_at = learner.train_iter
 
     # rounds
@@ -320,9 +306,9 @@ class TransportLearner(CommWorker, BaseCommLearner):
         """Asks for data until there are some; the learner may be training meanwhile."""
         task = self._task
         while task is not None and not self._task_is_over.is_set():
-            message = AskData(task.task, self.learner.train_iter)
-            answer, payload = self._ask(message, (Data, Wait))
-            if isinstance(answer, Data):
+            message = m.AskData(task.task, self.learner.train_iter)
+            answer, payload = self._ask(message, (m.Data, m.Wait))
+            if isinstance(answer, m.Data):
                 data, extras = split(payload)
                 return Round(data, answer.rows, answer.envstep, extras)
             if answer.stop:
@@ -345,13 +331,13 @@ class TransportLearner(CommWorker, BaseCommLearner):
         self._interrupt = reason
         self._task_is_over.set()
 
-    def _obey(self, orders: Orders, task: str | None = None) -> None:
+    def _obey(self, orders: m.Orders, task: str | None = None) -> None:
         self._save_at = orders.save
         super()._obey(orders, task)
 
     # running
 
-    def _work_on(self, task: Task) -> Finished:
+    def _work_on(self, task: m.Task) -> m.Finished:
         self._task_is_over.clear()
         if self._stopped:
             raise TaskAbandoned(self._stopped)
@@ -363,12 +349,12 @@ class TransportLearner(CommWorker, BaseCommLearner):
         except TaskAbandoned:
             if self._stopped == CLOSED:  # another learner continues
                 self.send_learn_info(self.learner.learn_info)
-                self._send_state(SPARE)
+                self._send_state(m.SPARE)
             if self._stopped in ('', CLOSED):
                 raise
         finally:
             self._end_rounds()
-        return Finished(task.task, True, '', self.deal_with_learner_close())
+        return m.Finished(task.task, True, '', self.deal_with_learner_close())
 
     @property
     def progress(self) -> int:

@@ -18,20 +18,8 @@ from easydict import EasyDict
 from rlframe._version import __version__
 from rlframe.errors import ConfigError, CoordinatorLostError, MessageError, RequestRefusedError, RLFrameError
 from rlframe.parallel.held_weights import TaskAbandoned
+from rlframe.parallel.transport import messages as m
 from rlframe.parallel.transport.base import Transport
-from rlframe.parallel.transport.messages import (
-    MAX_TEXT,
-    AskTask,
-    Beat,
-    Farewell,
-    Finished,
-    Join,
-    Joined,
-    Message,
-    Orders,
-    Task,
-    Wait,
-)
 from rlframe.registry import TRANSPORT_REGISTRY
 from rlframe.run.machine import usable_cores
 from rlframe.utils.every import seconds
@@ -111,11 +99,11 @@ class CommWorker(Configurable):
         self._name = name or f'{self.role}-{os.getpid()}'
         self._logger = logging.getLogger(f'rlframe.{self.role}')
         place = os.getpid(), platform.node()[:64]
-        self._introduction = Join(self.role, self._name, __version__, fingerprint, *place)
-        self._membership: Joined | None = None
+        self._introduction = m.Join(self.role, self._name, __version__, fingerprint, *place)
+        self._membership: m.Joined | None = None
         self._refused_at = -1.0  # when it was first refused since it had work
         self._stopped = ''
-        self._task: Task | None = None
+        self._task: m.Task | None = None
         self._thread: threading.Thread | None = None
         self._beats: threading.Thread | None = None
         self._runner, self._ended, self._awake = -1, threading.Event(), threading.Event()
@@ -125,7 +113,7 @@ class CommWorker(Configurable):
     # what a subclass defines
 
     @abstractmethod
-    def _work_on(self, task: Task) -> Finished:
+    def _work_on(self, task: m.Task) -> m.Finished:
         """Works on a task; returns the report about it.
 
         Raises:
@@ -239,9 +227,9 @@ class CommWorker(Configurable):
 
     def _work(self) -> None:
         """Asks for a task, works on it, and reports its end."""
-        task, _ = self._ask(AskTask(), (Task, Wait))
+        task, _ = self._ask(m.AskTask(), (m.Task, m.Wait))
         self._refused_at = -1.0
-        if isinstance(task, Wait):
+        if isinstance(task, m.Wait):
             if task.stop:
                 self.stop(task.reason or ENDED)
             else:
@@ -251,13 +239,13 @@ class CommWorker(Configurable):
         try:
             self._tell(self._work_on(task))
         except TaskAbandoned as end:
-            self._tell(Finished(task.task, False, str(end), {}))
+            self._tell(m.Finished(task.task, False, str(end), {}))
         except (CoordinatorLostError, RequestRefusedError):
             raise
         except Exception as error:
             text = f'{type(error).__name__}: {error}'
             with suppress(RLFrameError):  # the coordinator may be gone, too
-                self._tell(Finished(task.task, False, text[:1000], {}))
+                self._tell(m.Finished(task.task, False, text[:1000], {}))
             raise
         finally:
             self._task = None
@@ -280,7 +268,7 @@ class CommWorker(Configurable):
                 seconds = min(seconds, FIRST_SECONDS)
             try:
                 introduction = dataclasses.replace(self._introduction, produced=self.produced)
-                self._membership, _ = self._ask(introduction, Joined, timeout=seconds)
+                self._membership, _ = self._ask(introduction, m.Joined, timeout=seconds)
                 break
             except RequestRefusedError as error:
                 refusal = error
@@ -305,15 +293,15 @@ class CommWorker(Configurable):
         assert self._membership is not None  # _join() starts this thread afterwards
         while not self._has_left.wait(self._membership.beat_interval):
             task = self._task
-            beat = Beat('' if task is None else task.task, self.progress)
+            beat = m.Beat('' if task is None else task.task, self.progress)
             try:
-                orders, _ = self._ask(beat, Orders, timeout=max(1.0, self._membership.beat_interval))
+                orders, _ = self._ask(beat, m.Orders, timeout=max(1.0, self._membership.beat_interval))
                 self._obey(orders, beat.task)
             except CoordinatorLostError:  # the working thread notices it at its next request
                 continue
             except RLFrameError as error:  # after a refusal, the working thread joins again
                 is_fatal = getattr(error, 'is_fatal', False)
-                self._obey(Orders(is_fatal, True, -1, str(error)[:MAX_TEXT]))
+                self._obey(m.Orders(is_fatal, True, -1, str(error)[: m.MAX_TEXT]))
 
     def _leave(self) -> None:
         """Releases everything, says farewell, and ends signs of life and connection; may be called twice."""
@@ -326,7 +314,7 @@ class CommWorker(Configurable):
                 if self._membership is not None and not self._has_left.is_set():
                     self._has_left.set()
                     seconds = min(FAREWELL_SECONDS, self._cfg.timeout)
-                    self._ask(Farewell(reason[:MAX_TEXT], self.produced), Orders, timeout=seconds)
+                    self._ask(m.Farewell(reason[: m.MAX_TEXT], self.produced), m.Orders, timeout=seconds)
             except RLFrameError as silence:
                 logger.debug('no farewell: %s', silence)
             finally:
@@ -368,7 +356,7 @@ class CommWorker(Configurable):
     # requests
 
     def _ask(
-        self, message: Message, expected: Any, payload: Any = None, timeout: float | None = None
+        self, message: m.Message, expected: Any, payload: Any = None, timeout: float | None = None
     ) -> tuple[Any, Any]:
         """Sends a request, for ``timeout`` seconds or those of the config; returns a reply of a type, and its payload.
 
@@ -384,12 +372,12 @@ class CommWorker(Configurable):
             raise MessageError(f'the coordinator answered {asked} by {got}')
         return reply.message, reply.payload
 
-    def _tell(self, message: Message, payload: Any = None) -> None:
+    def _tell(self, message: m.Message, payload: Any = None) -> None:
         """Sends a message that is answered by orders, and obeys them."""
-        orders, _ = self._ask(message, Orders, payload)
+        orders, _ = self._ask(message, m.Orders, payload)
         self._obey(orders)
 
-    def _obey(self, orders: Orders, task: str | None = None) -> None:
+    def _obey(self, orders: m.Orders, task: str | None = None) -> None:
         """Obeys orders about a task, by default the current one; called by any thread."""
         if orders.stop:
             self.stop(orders.reason or ENDED)

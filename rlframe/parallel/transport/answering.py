@@ -76,8 +76,9 @@ class Server(Configurable):
     def answer(self, envelope: Envelope, load: Callable[[], Any]) -> Reply:
         """Returns the reply to a request, with its payload packed; ``load`` returns that of the request, at most once.
 
+        A late copy of a request that was answered is refused.
+
         Raises:
-            MessageError: If the request is a late copy of one that was answered.
             OSError: If the server is closed, or still handles an earlier copy; the request may be repeated.
         """
         handler, lane = self._handler, (envelope.session, envelope.lane)
@@ -90,7 +91,8 @@ class Server(Configurable):
                 reply = Future[Reply]()
                 self._newest[lane] = envelope.seq, reply
             elif envelope.seq < newest or reply is None:
-                raise MessageError(f'request {envelope.seq} is a late copy of an earlier one', where='seq')
+                what = f'request {envelope.seq} is a late copy of an earlier one'
+                return refusal(MessageError(what, where='seq'))
         assert reply is not None
         if is_new:
             try:
@@ -167,10 +169,7 @@ class InProcessServer(Server):
         """
         if self._is_closed:
             raise CoordinatorLostError('the coordinator has stopped', where=self.address)
-        try:
-            return self.answer(envelope, lambda: payload)
-        except MessageError as error:
-            return refusal(error)
+        return self.answer(envelope, lambda: payload)
 
     def close(self) -> None:
         self._is_closed = True

@@ -24,7 +24,7 @@ import numpy as np
 
 from rlframe.data.timestep import Array
 from rlframe.errors import ConfigError, MessageError, PayloadError, RequestRefusedError
-from rlframe.parallel.transport.answering import Server, refusal, said
+from rlframe.parallel.transport.answering import Server, said
 from rlframe.parallel.transport.base import PROTOCOL, Envelope, Handler, Reply, Transport, decode, encode
 from rlframe.parallel.transport.messages import MAX_TEXT, Refused
 from rlframe.parallel.transport.payload import pack, unpack
@@ -324,8 +324,6 @@ class HTTPServer(Server):
             return HTTPStatus.BAD_REQUEST, refused_line(why), ()
         try:
             reply = self.answer(envelope, lambda: unpack(data) if envelope.has_payload else None)
-        except MessageError as error:
-            reply = refusal(error)
         except OSError as error:
             return HTTPStatus.SERVICE_UNAVAILABLE, refused_line(str(error), fatal=False), ()
         sent = Envelope('', envelope.seq, reply.message, reply.payload is not None)

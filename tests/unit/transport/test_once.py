@@ -29,7 +29,7 @@ class Asked:
 
     def __call__(self, envelope: Envelope) -> str:
         reply: Any = self.server.answer(envelope, lambda: None).message
-        return str(reply.reason)
+        return str(reply.message if isinstance(reply, m.Refused) else reply.reason)
 
 
 @pytest.fixture
@@ -39,8 +39,7 @@ def ask() -> Asked:
 
 def test_reply_is_kept_until_its_receiver_asks_something_else(ask: Asked) -> None:
     assert [ask(sent(seq)) for seq in (1, 1, 2)] == ['1', '1', '2']
-    with pytest.raises(MessageError, match='request 1 is a late copy'):
-        ask(sent(1))
+    assert 'request 1 is a late copy' in ask(sent(1))
     assert len(ask.server._newest) == 1 and ask.handled == [1, 2]
 
 
@@ -50,8 +49,7 @@ def test_replies_to_a_worker_that_was_lost_are_dropped_and_its_late_requests_are
     ask(sent(1))
     ask.server.forget('nobody')
     ask.server.forget('s')
-    with pytest.raises(MessageError, match='late copy'):
-        ask(sent(1))
+    assert 'late copy' in ask(sent(1))
     assert [*ask.server._newest.values()] == [(1, None)] and ask.handled == [1]
     assert ask(sent(2)) == '2', 'it may join again'
 
