@@ -371,9 +371,9 @@ def _of_atoms(fields: Mapping[str, Any]) -> Settings:
 
 
 def _r2d2(facts: Facts) -> Settings:
-    settings = _dqn(facts)
+    settings = _dqn(facts) | dict(nstep=5, value_rescale=True)  # as in the paper: values of any size
     settings['model'] = _encoder(facts, [64])
-    settings['learn'] |= dict(update_per_collect=1, batch_size=32, learning_rate=1e-3)
+    settings['learn'] |= dict(update_per_collect=2, batch_size=32, target_update_freq=50, grad_clip_norm=10.0)
     settings['collect'] |= dict(collector=dict(mark_episodes=True))
     settings['other']['replay_buffer'] |= dict(unroll_len=20, burn_in=10)
     return settings
