@@ -99,7 +99,7 @@ class FakeRay:
         maker.options = lambda **options: mock.Mock(remote=lambda *given: self._make(options, *given))
         return maker
 
-    def _make(self, options: dict[str, Any], make: Any, parts: Any, rank: int, k: int, path: Any) -> Actor:
+    def _make(self, options: dict[str, Any], make: Any, rank: int, k: int, path: Any) -> Actor:
         self._touch()
         self.actors.append(Actor(self, options, rank, k))
         return self.actors[-1]

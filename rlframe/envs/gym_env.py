@@ -329,9 +329,10 @@ def import_needed(module: str, env_id: str, where: str = 'env.env_id') -> Any:
     except ImportError as error:
         package, _, name = (error.name or '').rpartition('.')
         if package and f'{module}.'.startswith(f'{error.name}.'):  # so the package was imported
-            beside = pkgutil.iter_modules(getattr(importlib.import_module(package), '__path__', []))
-            near = nearest(name, [other.name for other in beside])
-            raise EnvError(f'{package} has no {name!r}.{near}', where=where) from error
+            path = getattr(importlib.import_module(package), '__path__', [])
+            beside = [other.name for other in pkgutil.iter_modules(path)]
+            if name not in beside:
+                raise EnvError(f'{package} has no {name!r}.{nearest(name, beside)}', where=where) from error
         raise missing(repr(env_id), str(error), where, module) from error
 
 

@@ -137,7 +137,9 @@ class ResolvedConfig(AttributeDict):
         self._read.update(dict.keys(self))
         return dict.values(self)
 
-    pop: Any = dict.pop  # EasyDict's deletes an attribute, too
+    def pop(self, name: str, *default: Any) -> Any:
+        """Removes a value; that of EasyDict deletes an attribute, too."""
+        return dict.pop(self, name, *default)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> ResolvedConfig:
         twin = ResolvedConfig({}, self._user_keys, self._may_change)

@@ -185,10 +185,11 @@ def test_a_learner_that_dies_ends_the_run_with_the_reason(cwd: Path) -> None:
 )
 def test_what_an_update_draws_is_sent_with_its_data(name: str, words: tuple[str, ...]) -> None:
     cfg = compiled(name, *words)
-    acting = build.make_policy(cfg, build.make_factory(cfg).spec).get_attribute('acting')
-    state, first = acting.state(), torch.rand(3)
+    policy = build.make_policy(cfg, build.make_factory(cfg).spec)
+    acting, generator = policy.get_attribute('acting'), policy.generator
+    state, first = acting.state(), torch.rand(3, generator=generator)
     acting.load_state(state)
-    assert torch.rand(3).tolist() == first.tolist()
+    assert torch.rand(3, generator=generator).tolist() == first.tolist()
 
 
 def test_a_learner_that_does_not_start_ends_the_run_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,6 @@ import json
 import pickle
 from typing import Any
 
-import cloudpickle
 import numpy as np
 import pytest
 import torch
@@ -28,7 +27,7 @@ from rlframe.config import compile_config
 from rlframe.data import Batch
 from rlframe.errors import ActorFailedError, ConfigError, EnvCrashedError
 from rlframe.run.checkpoint_tree import Encoder, decode, to_json
-from rlframe.utils.serialize import to_bytes
+from rlframe.utils.serialize import to_child
 
 
 def from_the_store(weights: list[np.ndarray]) -> list[np.ndarray]:
@@ -167,8 +166,7 @@ def test_what_would_end_the_driver_without_a_word_is_named_instead(error: BaseEx
     def interrupt(rank: int, incarnation: int) -> Any:
         raise error
 
-    data = to_bytes({}, 'components')
-    actor = RemoteActor(cloudpickle.dumps(interrupt), data, 2, 0, [])
+    actor = RemoteActor(to_child(interrupt, 'make'), 2, 0, [])
     answer = actor.launch()
     assert isinstance(answer, Failure)
     with pytest.raises(
@@ -185,7 +183,7 @@ def test_an_actor_that_ray_ends_is_not_kept_alive() -> None:
         raise error
 
     with pytest.raises(SystemExit):
-        RemoteActor(cloudpickle.dumps(end), to_bytes({}, 'components'), 0, 0, []).launch()
+        RemoteActor(to_child(end, 'make'), 0, 0, []).launch()
 
 
 def errors_of(policy: str = 'dqn', **collector: Any) -> str:
