@@ -48,7 +48,12 @@ def test_killed_and_resumed_run_ends_with_the_same_bits(
 def test_intervals_in_env_steps_go_on_with_the_same_bits(tmp_path: Path) -> None:
     hook = 'policy.learn.learner.hook'
     words = (
-        *(*CASES['dqn naive'], *LENGTH, 'policy.random_collect_size=40', 'evaluator.eval_freq=100 env steps, later 40 %'),
+        *(
+            *CASES['dqn naive'],
+            *LENGTH,
+            'policy.random_collect_size=40',
+            'evaluator.eval_freq=100 env steps, later 40 %',
+        ),
         *(f'{hook}.log_show_after_iter=70 env steps', f'{hook}.save_ckpt_after_iter=160 env steps'),
         'collector.collect_print_freq=90 env steps',
     )

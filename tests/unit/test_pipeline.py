@@ -213,7 +213,9 @@ def test_the_goal_is_that_of_the_config_or_of_the_env_or_none(value: Any, goal: 
     assert make_commander(parallel).stop_value == goal
     said = text_of(check_config('cartpole_dqn', [f'env.stop_value={value}']), 100)
     assert ('mean return' in said) == (goal is not None)
-    with pytest.raises(ConfigError, match=r"env\.stop_value: .*got 'nie', expected a number, 'never' or None"):
+    with pytest.raises(
+        ConfigError, match=r"env\.stop_value: .*got 'nie', expected a number, 'never' or None"
+    ):
         config.compile_config(*config.config_pair('cartpole_dqn'), overrides={'env.stop_value': 'nie'})
 
 
