@@ -358,8 +358,8 @@ def _pqn(facts: Facts) -> Settings:
     return dict(
         normalize_obs=facts.has_numbers,
         model=_encoder(facts, [128, 128]),
-        learn=dict(epoch_per_collect=4, batch_size=256, learning_rate=1e-3),
-        collect=dict(n_sample=1024),
+        learn=dict(epoch_per_collect=4, batch_size=128, learning_rate=1e-3),
+        collect=dict(n_sample=512, q_lambda=0.95),
         other=dict(eps=dict(type='linear', start=1.0, end=0.05, decay=max(facts.steps // 5, 1))),
     )
 

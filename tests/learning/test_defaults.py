@@ -34,7 +34,7 @@ LEARNS: dict[str, tuple[str, int, tuple[int, ...]]] = {
     'tqc': ('Pendulum-v1', 6_000, (0,)),
     'xqc': ('Pendulum-v1', 6_000, (0,)),
 }
-"""Env, budget in env steps and seeds of each policy; all of them solve it with the seeds 0, 1 and 2."""
+"""Env, budget in env steps, and seeds."""
 EXEMPT = {
     'bc': 'learns from recorded data',
     'droq': '20 updates for each env step take more than ten minutes; its parts are those of sac',
