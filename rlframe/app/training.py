@@ -126,9 +126,10 @@ def starting_config(
     if gives_tensors and hasattr(kind, '_get_tensor_mode') and not changed_methods(kind):
         collector, settings['normalize_obs'] = 'tensor', False
     first = max(min(FIRST_STEPS[1], max(steps // EVALUATIONS, FIRST_STEPS[0]), steps), 1)
-    settings['eval'] = dict(evaluator=dict(eval_freq=f'{first} env steps, later {GROWTH} %'))
-    if spec.max_episode_steps is None:
-        settings['eval']['evaluator']['max_episode_len'] = LONGEST_EPISODE
+    limits = {}
+    if spec.max_episode_steps is None:  # an evaluation may take as many env steps as training between two of them
+        first, limits = max(first, min(LONGEST_EPISODE, steps)), {'max_episode_len': LONGEST_EPISODE}
+    settings['eval'] = dict(evaluator=dict(eval_freq=f'{first} env steps, later {GROWTH} %') | limits)
     main: Settings = dict(
         exp_name=f'{_plain(spec.name)}_{_plain(name)}',
         max_env_step=budget,
