@@ -576,11 +576,8 @@ class Configurable:
                 expected='options as a dict',
                 remedy=f'Its options: {", ".join(cls.config_fields()) or "none"}.',
             )
-        values = {
-            name: value
-            for name, value in raw_items(cfg or {})
-            if name not in ('cfg_type', 'type', 'import_names')
-        }
+        others = ('cfg_type', 'type', 'import_names')
+        values = {name: value for name, value in raw_items(cfg or {}) if name not in others}
         resolved, errors = check_values(values, cls.config_fields())
         errors = errors or cls.check_config(ResolvedConfig(resolved))
         if errors:
