@@ -12,7 +12,7 @@ from torch import nn
 
 from rlframe.data import EnvSpec
 from rlframe.model.core import MLP
-from rlframe.policy.dqn import DQNPolicy
+from rlframe.policy.dqn import DQNPolicy, DQNUpdate
 from rlframe.registry import (
     BUFFER_REGISTRY,
     EVAL_METRIC_REGISTRY,
@@ -59,15 +59,20 @@ class MyEnv(gymnasium.Env[Any, Any]):
 gymnasium.register('Mine-v0', lambda **kwargs: MyEnv(**kwargs))
 
 
+class MyUpdate(DQNUpdate):
+    """DQN whose loss has a weight."""
+
+    def loss(self, rows: Any) -> Any:
+        loss = super().loss(rows)
+        return loss._replace(value=self.cfg.learn['my_scale'] * loss.value)
+
+
 @POLICY_REGISTRY.register('my_policy')
 class MyPolicy(DQNPolicy):
     """DQN with an option of its own."""
 
+    update_class = MyUpdate
     config = dict(learn=dict(my_scale=Field(2.0, range='(0, inf)', doc='of the loss')))
-
-    def loss(self, rows: Any) -> Any:
-        loss, error, metrics = super().loss(rows)
-        return self._cfg.learn['my_scale'] * loss, error, metrics
 
 
 @MODEL_REGISTRY.register('my_network')

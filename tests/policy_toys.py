@@ -117,6 +117,6 @@ def random_block(
 def apart(policy: Any, distance: float = 1.0) -> Any:
     """Moves the target networks of a policy away from the online ones, and returns the policy."""
     with torch.no_grad():
-        for parameter in policy.target_model.parameters():
+        for parameter in policy.update.targets.network.parameters():
             parameter.add_(distance * torch.randn_like(parameter))
     return policy

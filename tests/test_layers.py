@@ -53,7 +53,7 @@ MAY_IMPORT = {
         *BASE, 'data', 'run', 'config', 'envs', 'policy.parts', 'worker.collector', 'pipeline', 'parallel', 'export',
     ),
     'app.templates': (
-        *BASE, 'data', 'run', 'model', 'policy', 'worker.collector', 'worker.hooks', 'worker.learner',
+        *BASE, 'data', 'run', 'model', 'policy', 'policy.parts', 'worker.collector', 'worker.hooks', 'worker.learner',
         'worker.replay_buffer', 'backend',
     ),
     'entry': (*BASE, 'run', 'config', 'pipeline', 'parallel', 'backend.ray', 'export', 'tune', 'app'),

@@ -34,14 +34,7 @@ from rlframe.config.components import (
 )
 from rlframe.config.ding import from_ding, is_ding, summary
 from rlframe.config.rules import cross_errors, cross_warnings, parallel_errors
-from rlframe.config.schema import (
-    ALIASES,
-    ALL_COMPONENTS,
-    COMPONENTS,
-    PARALLEL,
-    SECTIONS,
-    Tree,
-)
+from rlframe.config.schema import ALIASES, ALL_COMPONENTS, COMPONENTS, PARALLEL, SECTIONS, Tree
 from rlframe.errors import ConfigError, ConfigErrors, ConfigWarning
 from rlframe.registry import nearest
 from rlframe.utils.field import REQUIRED, Field, Options, ResolvedConfig, check_values, raw_items, to_plain
@@ -294,9 +287,7 @@ def _component_errors(classes: Mapping[str, Any], values: Tree, bad: Sequence[st
 def drop_replaced_defaults(tree: Tree, before: Tree) -> None:
     """Removes options that only state defaults of a class that an override replaced, as in a complete config.
 
-    Args:
-        tree: Options set by the user, including overrides.
-        before: The same without overrides.
+    ``before`` are the options set by the user without overrides.
     """
     for part in components_of(tree):
         registry, sections = part.registry, [section_at(side, part.path) for side in (before, tree)]
@@ -327,11 +318,8 @@ def user_tree(
 ) -> tuple[Tree, list[ConfigError]]:
     """Lays everything the user said into the merged tree; later sources win.
 
-    Args:
-        main_config: How.
-        create_config: Which.
-        overrides: ``key=value`` texts, or dotted keys with their values.
-        given: Top-level keys that the caller sets, unless to ``None``.
+    ``overrides`` are ``key=value`` texts, or dotted keys with their values; ``given`` are top-level keys that the caller
+    sets, unless to ``None``.
 
     Returns:
         The tree, and the mistakes found on the way (nothing is raised).
@@ -515,12 +503,8 @@ def _malformed(what: str, got: Any) -> ConfigError:
 def _override(tree: Tree, key: str, value: Any, what: str, errors: list[ConfigError]) -> None:
     """Lays a value over the tree.
 
-    Args:
-        tree: The tree to change.
-        key: Dotted key, which may start with an alias.
-        value: A dict is merged with the existing section; an empty one empties an option, such as ``env.schedule``.
-        what: The override in words, for errors.
-        errors: Mistakes are appended to it.
+    The dotted key may start with an alias. A dict is merged with the existing section; an empty one empties an option, such
+    as ``env.schedule``. ``what`` is the override in words, for errors; mistakes are appended to ``errors``.
     """
     path = key.split('.')
     if not all(re.fullmatch(r'[^\s.=]+', name) for name in path):

@@ -42,13 +42,7 @@ from rlframe.registry import (
     is_list_of_names,
 )
 from rlframe.utils.component_list import chosen
-from rlframe.utils.field import (
-    Field,
-    Options,
-    as_fields,
-    merge_fields,
-    raw_items,
-)
+from rlframe.utils.field import Field, Options, as_fields, merge_fields, raw_items
 
 
 def is_parallel(tree: Mapping[str, Any]) -> bool:
@@ -319,11 +313,7 @@ def _prepare_policy(tree: Tree, policy: Any, options: Options, errors: list[Conf
             set_path(tree, ('policy', 'model'), {})
     preset = own.get('type')
     default = preset.default if isinstance(preset, Field) and name is None else name
-    options['model'] = {
-        **own,
-        'type': Field(default, type=(str, type(None))),
-        'import_names': IMPORT_NAMES,
-    }
+    options['model'] = {**own, 'type': Field(default, type=(str, type(None))), 'import_names': IMPORT_NAMES}
 
 
 def _wants_buffer(
@@ -366,11 +356,7 @@ def with_backend(tree: Tree, part: Component, own: Options, errors: list[ConfigE
 
     An unknown backend is an error: its name is removed from the tree, and the options of all backends are accepted.
 
-    Args:
-        tree: Options set by the user.
-        part: The component.
-        own: Options of the component, which have precedence.
-        errors: Mistakes are appended to it.
+    Options of the component, ``own``, have precedence. Mistakes are appended to ``errors``.
     """
     if part.name not in ROLES:
         return own
@@ -404,12 +390,7 @@ def options_of(backend: Any, role: str) -> Options:
 
 
 def drop_replaced_backend(tree: Tree, before: Tree) -> None:
-    """Removes options of a backend that an override replaced.
-
-    Args:
-        tree: Options set by the user, including overrides.
-        before: The same without overrides.
-    """
+    """Removes options of a backend that an override replaced. ``before`` are the options set by the user without overrides."""
     for role, path in ROLES.items():
         section, old = section_at(tree, path), section_at(before, path)
         was, now = (options_of(each.get('backend', LOCAL), role) for each in (old, section))
@@ -421,8 +402,7 @@ def drop_replaced_backend(tree: Tree, before: Tree) -> None:
 def backend_errors(known: Mapping[str, Any]) -> list[ConfigError]:
     """Returns the mistakes that the backends of a config find.
 
-    Args:
-        known: Dotted keys to values, of those options that are possible alone.
+    ``known`` are dotted keys and values of those options that are possible alone.
     """
     errors: list[ConfigError] = []
     for role, path in ROLES.items():

@@ -60,12 +60,8 @@ def from_ding(
     Values are kept unless the unit differs. Missing options get DI-engine's defaults. Unknown keys are passed on, so
     that ``compile_config`` reports misspelt ones.
 
-    Args:
-        main_config: How.
-        create_config: Which.
-        overrides: Overrides that will be applied to the result, in rlframe's keys; with an ``env.env_id`` among them,
-            any env type is accepted.
-        parallel: Whether a config of DI-engine's parallel mode is translated to rlframe's, or to Ray actors.
+    ``overrides``, in rlframe's keys, will be applied to the result; with an ``env.env_id`` among them, any env type is
+    accepted. ``parallel``: whether a config of DI-engine's parallel mode is translated to rlframe's, or to Ray actors.
 
     Raises:
         ConfigError: If its policy, env or reward model is unknown to rlframe.

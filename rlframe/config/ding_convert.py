@@ -55,12 +55,7 @@ class Change:
 
 
 class Draft:
-    """A config pair during translation.
-
-    Args:
-        main: The main config, changed in place.
-        create: The create config, changed in place.
-    """
+    """A config pair during translation. Both configs are changed in place."""
 
     def __init__(self, main: Tree, create: Tree) -> None:
         self.main, self.create = main, create
@@ -351,7 +346,9 @@ def target_noise(draft: Draft) -> None:
         return
     is_on = draft.take('policy.learn.noise')
     sigma, limits = draft.take('policy.learn.noise_sigma', 0.2), draft.take('policy.learn.noise_range')
-    if is_on is not MISSING:
+    if draft.policy == 'ddpg' and not is_on:
+        draft.say('policy.learn.noise', is_on, {}, 'DDPG has no noise on target actions')
+    elif is_on is not MISSING:
         size = {'policy.learn.target_noise': sigma if is_on else 0.0}
         draft.replace('policy.learn.noise', is_on, size, 'its standard deviation')
     elif draft.policy == 'td3':

@@ -24,12 +24,7 @@ from rlframe.utils.files import LimitExceededError, check_limit, remedy_of
 
 
 def warn_of_own_parts(cfg: ResolvedConfig, model: Any = None) -> None:
-    """Warns of parts that the command line and other programs cannot create when they score the run later.
-
-    Args:
-        cfg: The config.
-        model: The user's network, if any.
-    """
+    """Warns of parts that the command line and other programs cannot create when they score the run later."""
     if found := own_parts(cfg, model):
         warnings.warn(
             f'only this program has {", ".join(found)}, so eval, export and --resume cannot create it. Move it to a module, and'
@@ -182,9 +177,7 @@ def config_pair(given: Any) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
 def find_config(path: str | Path) -> Path:
     """Returns the absolute path of an existing config file.
 
-    Args:
-        path: A file, also one without its suffix. Relative paths are looked up in the working directory, then among the
-            shipped configs.
+    It may lack its suffix. Relative paths are looked up in the working directory, then among the shipped configs.
 
     Raises:
         ConfigError: If it does not exist, or has an unsupported file type.

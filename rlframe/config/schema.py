@@ -6,12 +6,7 @@ import dataclasses
 import re
 from typing import Any, Literal
 
-from rlframe.registry import (
-    PARALLEL_COMMANDER_REGISTRY,
-    REGISTRIES,
-    Registry,
-    is_list_of_names,
-)
+from rlframe.registry import PARALLEL_COMMANDER_REGISTRY, REGISTRIES, Registry, is_list_of_names
 from rlframe.run.child_process import STALL_TIMEOUT
 from rlframe.run.logger import LOGGERS
 from rlframe.utils.field import Field, ResolvedConfig, Section, fields_of, option
@@ -207,11 +202,7 @@ class RunConfig(Section):
     """Options of the run itself."""
 
     exp_name: str = option('default_experiment', doc='name of the run folder', check=_check_exp_name)
-    seed: int | None = option(
-        0,
-        range='[0, 4294967296)',
-        doc='None: drawn at random and saved in the config',
-    )
+    seed: int | None = option(0, range='[0, 4294967296)', doc='None: drawn at random and saved in the config')
     max_env_step: int = option(
         10**10,
         range='[1, inf)',
@@ -262,10 +253,7 @@ class CoordinatorSection(CoordinatorConfig):
         reaches='network',
     )
     transport: dict[str, Any] = option(
-        {},
-        doc="further options of the transport's server, such as token",
-        may_change=True,
-        reaches='network',
+        {}, doc="further options of the transport's server, such as token", may_change=True, reaches='network'
     )
 
 

@@ -52,10 +52,7 @@ def write_total_config(path: str | Path, main: Mapping[str, Any], create: Mappin
     can read. Classes and functions become imports; a value that cannot be written as source is written as a string,
     with a note in the file.
 
-    Args:
-        path: The Python file, or a folder in which it is called ``total_config.py``.
-        main: ``main_config``.
-        create: ``create_config``.
+    ``path`` is the Python file, or a folder in which it is called ``total_config.py``.
     """
     file = Path(path)
     file = file / 'total_config.py' if file.is_dir() else file
@@ -74,9 +71,6 @@ def shared_fingerprint(cfg: Mapping[str, Any]) -> str:
     """Returns a hash of what all roles of parallel mode have to share: env, policy and seed.
 
     Commander, device, budgets and the section ``parallel`` may differ between roles.
-
-    Args:
-        cfg: A compiled config.
     """
     shared = redacted({name: to_plain(cfg)[name] for name in ('env', 'policy', 'seed')})
     for name in DEVICE_OPTIONS:

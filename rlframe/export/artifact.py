@@ -305,10 +305,8 @@ class Artifact(NamedTuple):
 def write_artifact(path: Path, description: Mapping[str, Any], card: str) -> Path:
     """Writes an artifact to a temporary folder and renames it; an existing artifact of that name is replaced.
 
-    Args:
-        path: The folder to be.
-        description: Nested plain values, and tensors and arrays, which go to the file of weights.
-        card: Text of the model card.
+    ``description`` are nested plain values, and tensors and arrays, which go to the file of weights; ``card`` is the text
+    of the model card.
 
     Returns:
         The path.

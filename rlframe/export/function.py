@@ -10,14 +10,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from rlframe.data.observation import (
-    BAD_OBS,
-    MASK_PATH,
-    bounds_of,
-    check_mask_values,
-    pack_into,
-    plain_parts,
-)
+from rlframe.data.observation import BAD_OBS, MASK_PATH, bounds_of, check_mask_values, pack_into, plain_parts
 from rlframe.data.timestep import Array, BoolArray, EnvSpec, is_finite
 from rlframe.errors import IncompatibleError, NonFiniteError, ObservationError
 from rlframe.model.core import MLP
@@ -33,9 +26,8 @@ Kind = tuple[np.dtype[Any], tuple[int, ...]]
 def to_rows(obs: Any, kind: Kind) -> tuple[Array, bool]:
     """Packs the observation of an env, or a vector env.
 
-    Args:
-        obs: An observation, or n of them: with a leading axis (in each part, if it has parts), or as a list.
-        kind: Describes an observation as an array.
+    ``obs`` is one, or n of them: with a leading axis (in each part, if it has parts), or as a list. ``kind`` describes an
+    observation as an array.
 
     Returns:
         Rows [n, ...], and whether it was a single observation, n = 1.
@@ -105,11 +97,7 @@ def names_of(obs: Any) -> tuple[str, ...]:
 
 
 class Bounds:
-    """The smallest and the largest value of each number in an observation.
-
-    Args:
-        space: An observation space.
-    """
+    """The smallest and the largest value of each number in an observation."""
 
     def __init__(self, space: Any) -> None:
         self._parts = [bounds_of(part) for _, part in plain_parts(space)]
@@ -137,9 +125,8 @@ class Bounds:
 class FrameStacks:
     """The last frames of each env's running episode, the newest last; an episode begins with its first frame only.
 
-    Args:
-        kind: Describes a stack as an array: the first axis of each part is that of the frames.
-        unstacked: Parts of which only the newest is seen.
+    ``kind`` describes a stack as an array: the first axis of each part is that of the frames. Of the parts ``unstacked``
+    only the newest is seen.
     """
 
     def __init__(self, kind: Kind, unstacked: Collection[str] = ()) -> None:
@@ -196,11 +183,9 @@ OBSERVATIONS = ('Box', 'Discrete')
 class PolicyFunction(nn.Module):
     """Common base of the functions of a policy.
 
-    Args:
-        policy: The policy, on the CPU; it cannot be used otherwise afterwards. Its method ``best_action(obs)`` returns the
-            network's greedy action, [B, ...]: classes counted from 0, or numbers in units of [-1, 1]. With a memory, it
-            has ``best_step(obs, state)``, which returns the same from recurrent states [B, P, H], and those after the step.
-        spec: Spaces of the env.
+    The policy is on the CPU; it cannot be used otherwise afterwards. Its method ``best_action(obs)`` returns the network's
+    greedy action, [B, ...]: classes counted from 0, or numbers in units of [-1, 1]. With a memory, it has ``best_step(obs,
+    state)``, which returns the same from recurrent states [B, P, H], and those after the step.
 
     Raises:
         IncompatibleError: If the policy cannot be such a function.
@@ -265,11 +250,7 @@ def action_function(policy: Policy, spec: EnvSpec) -> PolicyFunction:
 
 
 class EnvAction(nn.Module):
-    """Maps a network's actions, [B, ...], to those of an env.
-
-    Args:
-        space: The action space.
-    """
+    """Maps a network's actions, [B, ...], to those of an env."""
 
     low: torch.Tensor
     high: torch.Tensor

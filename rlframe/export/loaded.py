@@ -158,12 +158,8 @@ class LoadedPolicy:
     Memory of earlier steps, a stack of frames or a recurrent state, is kept here for each env: call ``reset`` when an
     episode starts.
 
-    Args:
-        policy: The policy, with its weights.
-        spec: Spaces of the env, as the policy sees them.
-        description: Content of ``policy.json``.
-        path: The folder of the policy.
-        frames: Observations that are stacked here.
+    ``spec`` are the spaces of the env as the policy sees them, ``description`` the content of ``policy.json``, ``path`` the
+    folder of the policy, and ``frames`` the observations that are stacked here.
     """
 
     def __init__(
@@ -224,8 +220,7 @@ class LoadedPolicy:
     def reset(self, env_id: Any = None) -> None:
         """Lets episodes begin: forgets the frames and the recurrent state of the steps before.
 
-        Args:
-            env_id: Numbers of the envs whose episodes start, or a bool for each; all envs by default.
+        ``env_id`` are the numbers of the envs whose episodes start, or a bool for each; all envs by default.
         """
         if env_id is None:
             self._env_num = None

@@ -27,16 +27,10 @@ class ActorCritic(nn.Module):
     ``logit`` maps observations [B, ...] to the outputs of the actor float32 [B, S], the parameters of the distribution
     over actions; ``value`` maps them to values float32 [B].
 
-    Args:
-        spec: Spaces of the env.
-        encoder_hidden_size_list: Widths of the hidden layers of either, or of the shared encoder.
-        critic_hidden_size_list: Widths of those of the critic, if they are others.
-        activation: Nonlinearity behind each.
-        conv_layers: Channels, kernel size and stride of each convolution that reads images.
-        image_layout: Position of the channels of images.
-        share_encoder: True: actor and critic are two linear layers on one encoder. ``'images'``: they have hidden layers of their
-            own behind the same convolutions, if there are any.
-        log_std_init: Logarithm of the standard deviations of continuous actions in the beginning, in units of [-1, 1].
+    With ``share_encoder`` actor and critic are two linear layers on one encoder; ``'images'``: they have hidden layers of
+    their own behind the same convolutions, if there are any. Hidden layers of the critic may have other widths,
+    ``critic_hidden_size_list``. ``log_std_init`` is the logarithm of the standard deviations of continuous actions in the
+    beginning, in units of [-1, 1]. ``conv_layers`` and ``image_layout`` are those of ``MLP``.
 
     Source:
         Orthogonal weights of gain sqrt(2), 0.01 for logits: Andrychowicz et al., What Matters for On-Policy Deep
@@ -93,12 +87,7 @@ class ActorCritic(nn.Module):
 class Actor(nn.Module):
     """An actor alone: observations [B, ...] to float32 [B, S], of continuous actions to their means [B, D].
 
-    Args:
-        spec: Spaces of the env.
-        encoder_hidden_size_list: Widths of the hidden layers.
-        activation: Nonlinearity behind each.
-        conv_layers: Channels, kernel size and stride of each convolution that reads images.
-        image_layout: Position of the channels of images.
+    ``conv_layers`` and ``image_layout`` are those of ``MLP``.
     """
 
     def __init__(
@@ -137,9 +126,7 @@ def weight_layers(module: nn.Module) -> list[nn.Linear | nn.Conv2d]:
 def initialise(layers: Iterable[nn.Linear | nn.Conv2d], last_gain: float | None = None) -> None:
     """Initialises weights orthogonally and biases with 0.
 
-    Args:
-        layers: The layers.
-        last_gain: Gain of the last layer; by default sqrt(2), as for the others.
+    The gain of the last layer is ``last_gain``; by default sqrt(2), as for the others.
     """
     layers = list(layers)
     for layer in layers:
@@ -156,16 +143,10 @@ class RecurrentActorCritic(nn.Module):
     [B, P, H] to parameters of the action distribution float32 [B, S], or to values float32 [B], and to the states after the
     step. Calling the network does both for sequences.
 
-    Args:
-        spec: Spaces of the env.
-        core: 'gru' or 'lstm'.
-        core_hidden_size: Units of a core.
-        encoder_hidden_size_list: Widths of the hidden layers in front of a core.
-        critic_hidden_size_list: Widths of those in front of the critic's core, if they are others.
-        activation: Nonlinearity behind each.
-        share_encoder: Whether actor and critic are two linear layers on one encoder and one core; ``'images'`` shares nothing here.
-        log_std_init: Logarithm of the standard deviations of continuous actions in the beginning, in units of [-1, 1].
-        images: Options of the encoder of images; see ``MLP``.
+    ``core`` is 'gru' or 'lstm'. With ``share_encoder`` actor and critic are two linear layers on one encoder and one core;
+    ``'images'`` shares nothing here. The hidden layers in front of the critic's core may have other widths,
+    ``critic_hidden_size_list``. ``log_std_init``: see ``ActorCritic``; ``images``: options of the encoder of images, see
+    ``MLP``.
     """
 
     def __init__(

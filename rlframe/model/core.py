@@ -22,8 +22,7 @@ SIGMA = 0.5
 class Draws:
     """What the layers of a network draw from; copies of the network draw from the same generator.
 
-    Args:
-        generator: The generator of a policy; None: torch's global one, for networks without a policy.
+    Without a ``generator``, that of a policy, they draw from torch's global one.
     """
 
     def __init__(self, generator: torch.Generator | None = None) -> None:
@@ -65,10 +64,6 @@ def draw_from(network: nn.Module, generator: torch.Generator) -> Draws | None:
 class NoisyLinear(nn.Module):
     """A linear layer whose weights are sampled at every training pass, and are their means otherwise.
 
-    Args:
-        in_features: Inputs.
-        out_features: Outputs.
-
     Source:
         Fortunato et al., Noisy Networks for Exploration (2018), factorised Gaussian noise, eq. 10 and 11.
     """
@@ -100,14 +95,9 @@ class MLP(nn.Module):
     It reads observations of any space: those with parts field by field, classes one-hot, images by convolutions. An
     action mask among the fields is not read.
 
-    Args:
-        space: Space of the input.
-        hidden_sizes: Widths of the hidden layers.
-        activation: Nonlinearity behind each, and behind each convolution.
-        out_size: Width of the last layer; without one the last hidden layer is the output.
-        conv_layers: Channels, kernel size and stride of each convolution that reads images; see ``make_reader``.
-        image_layout: Position of the channels in the shape of an image: ``'hwc'``, ``'chw'`` or ``'auto'``.
-        head: Turns the output of the last layer into what a call returns; None: that output.
+    Without ``out_size`` the last hidden layer is the output. ``conv_layers`` are channels, kernel size and stride of each
+    convolution that reads images, see ``make_reader``; ``image_layout`` is the position of the channels in the shape of an
+    image: ``'hwc'``, ``'chw'`` or ``'auto'``. ``head`` turns the output of the last layer into what a call returns.
 
     Raises:
         IncompatibleError: If the convolutions do not fit the space.
@@ -175,9 +165,6 @@ class BatchRenorm(nn.Module):
 
     A training pass changes nothing but ``batch``; ``update_norms`` lets the running statistics follow, so that a loss stays
     a function without effects, which may be compiled, or be done again.
-
-    Args:
-        size: Features.
 
     Source:
         Ioffe, Batch Renormalization (2017), algorithm 1; momentum, warm-up and bounds: Bhatt et al., CrossQ (2024),
@@ -332,12 +319,7 @@ def dropped(features: torch.Tensor, probability: float, draws: Draws) -> torch.T
 
 
 class ResidualBlock(nn.Module):
-    """Adds to features what two layers make of their layer norm; the one between is four times as wide.
-
-    Args:
-        size: Features.
-        activation: Nonlinearity between the layers.
-    """
+    """Adds to features what two layers make of their layer norm; the one between is four times as wide."""
 
     def __init__(self, size: int, activation: str) -> None:
         super().__init__()
@@ -355,13 +337,7 @@ class ResidualMLP(MLP):
 
     The last hidden layer has no nonlinearity: the blocks begin with a linear embedding.
 
-    Args:
-        space: Space of the input.
-        hidden_sizes: Widths of the hidden layers, at least one; the blocks are as wide as the last.
-        activation: Nonlinearity behind the others, and in each block.
-        out_size: Width of the last layer.
-        blocks: Residual blocks.
-        options: Further arguments of ``MLP``.
+    There is at least one hidden layer; the blocks are as wide as the last. ``options`` are further arguments of ``MLP``.
 
     Source:
         Lee et al., SimBa: Simplicity Bias for Scaling Up Parameters in Deep Reinforcement Learning (2024), section 4;
@@ -439,10 +415,7 @@ class Core(nn.Module):
     A recurrent state is float32 [B, P, H]: the hidden state and, of an LSTM, the cell state. It is zero before the
     first step of an episode.
 
-    Args:
-        kind: 'gru' or 'lstm'.
-        in_size: Features of a step.
-        hidden_size: Units, H.
+    ``kind`` is 'gru' or 'lstm'; a step has ``in_size`` features.
 
     Source:
         Hochreiter & Schmidhuber, Long Short-Term Memory (1997); Cho et al., Learning Phrase Representations using RNN
@@ -486,18 +459,15 @@ class Core(nn.Module):
             Outputs, float32 [L, B, H].
         """
         parts: Any = state.transpose(0, 1).contiguous().split(1)  # P of [1, B, H]
-        output: torch.Tensor = self.rnn(features, parts if self._is_lstm else parts[0])[0]
-        return output
+        return self.rnn(features, parts if self._is_lstm else parts[0])[0]
 
     def forward(self, features: torch.Tensor, unroll: Unroll, state: torch.Tensor) -> torch.Tensor:
         """Goes through sequences of different lengths.
 
         The sequences are padded behind their ends, where nothing is read: padding has no influence.
 
-        Args:
-            features: Features of the rows, float32 [R, F].
-            unroll: Places of the rows.
-            state: Recurrent state before the first steps, float32 [B, P, H].
+        Given are the features of the rows, float32 [R, F], their places, and the recurrent states before the first steps,
+        float32 [B, P, H].
 
         Returns:
             Outputs of the rows, float32 [R, H].
@@ -510,13 +480,7 @@ class Core(nn.Module):
 class RecurrentEncoder(nn.Module):
     """Hidden layers and a core behind them.
 
-    Args:
-        spec: Spaces of the env.
-        hidden_sizes: Widths of the hidden layers in front of the core.
-        activation: Nonlinearity behind each.
-        core: 'gru' or 'lstm'.
-        core_hidden_size: Units of the core, H.
-        images: Options of the encoder of images; see ``MLP``.
+    ``core`` is 'gru' or 'lstm'; ``images`` are options of the encoder of images, see ``MLP``.
     """
 
     def __init__(
@@ -538,5 +502,4 @@ class RecurrentEncoder(nn.Module):
 
     def forward(self, obs: Obs, unroll: Unroll, state: torch.Tensor) -> torch.Tensor:
         """Maps the observations of sequences, [R, ...], to float32 [R, H]; see ``Core``."""
-        output: torch.Tensor = self.core(self.encoder(obs), unroll, state)
-        return output
+        return self.core(self.encoder(obs), unroll, state)

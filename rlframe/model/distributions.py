@@ -43,8 +43,7 @@ class ActionDistribution(ABC):
 
     def mode(self, logit: FloatArray) -> Array:
         """Returns the most probable action of each row: [n, S] to [n, ...]."""
-        action: Array = self.mode_tensor(torch.from_numpy(logit)).numpy()
-        return action
+        return self.mode_tensor(torch.from_numpy(logit)).numpy()
 
     @abstractmethod
     def mode_tensor(self, logit: torch.Tensor) -> torch.Tensor:
@@ -59,18 +58,12 @@ class ActionDistribution(ABC):
     def evaluate(self, logit: torch.Tensor, action: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Returns the log-probability (or log-density) of each row's action, and each row's entropy, float32 [B].
 
-        Args:
-            logit: Output of the network, float32 [B, S].
-            action: Actions as ``sample`` draws them, [B, ...].
+        ``logit`` is the output of the network, float32 [B, S]; actions are as ``sample`` draws them, [B, ...].
         """
 
 
 class Categorical(ActionDistribution):
-    """One of ``count`` classes.
-
-    Args:
-        count: Number of classes.
-    """
+    """One of ``count`` classes."""
 
     def __init__(self, count: int) -> None:
         self.size = count
@@ -97,11 +90,7 @@ class Categorical(ActionDistribution):
 
 
 class MultiCategorical(ActionDistribution):
-    """One class of each of several kinds, drawn independently: actions int64 [n, K].
-
-    Args:
-        counts: Number of classes of each kind, [K].
-    """
+    """One class of each of several kinds, drawn independently: actions int64 [n, K]."""
 
     def __init__(self, counts: list[int]) -> None:
         self.size, self._counts = sum(counts), counts
@@ -124,11 +113,7 @@ class MultiCategorical(ActionDistribution):
 
 
 class Bernoulli(ActionDistribution):
-    """Independent switches: actions int8 [n, K], 1 with probability sigmoid(logit).
-
-    Args:
-        count: Number of switches, K.
-    """
+    """Independent switches: actions int8 [n, K], 1 with probability sigmoid(logit)."""
 
     def __init__(self, count: int) -> None:
         self.size = count
@@ -156,9 +141,6 @@ class DiagonalGaussian(ActionDistribution):
 
     Behind the network's D means stand D logarithms of standard deviations, which are the same for all observations and
     belong to the model: S is 2 D.
-
-    Args:
-        count: Number of dimensions, D.
     """
 
     def __init__(self, count: int) -> None:
@@ -190,12 +172,9 @@ class Product(ActionDistribution):
     The logits that masks may forbid are the first ones, those of MultiBinary and Box parts follow, and behind all stand the
     logarithms of the Boxes' standard deviations.
 
-    Args:
-        parts: The distributions.
-        sizes: Numbers of each part's actions.
-        is_class: Whether a part is Discrete or MultiDiscrete.
-        choice: A Discrete part whose classes have parameters, and of each part the class that it parameterizes. Parameters
-            count only if their class is chosen, so log-probabilities and entropies are those of what the env executes.
+    ``sizes`` are the numbers of each part's actions, and ``is_class`` says whether a part is Discrete or MultiDiscrete.
+    ``choice`` is a Discrete part whose classes have parameters, and of each part the class that it parameterizes.
+    Parameters count only if their class is chosen, so log-probabilities and entropies are those of what the env executes.
     """
 
     def __init__(
@@ -266,8 +245,7 @@ def perturbed(logit: FloatArray, rng: np.random.Generator) -> FloatArray:
     noise = rng.standard_exponential(logit.shape, np.float32)
     # once in millions of draws it is 0, which would pick a forbidden action
     np.maximum(noise, SMALLEST, out=noise)
-    noisy: FloatArray = logit - np.log(noise, out=noise)
-    return noisy
+    return logit - np.log(noise, out=noise)
 
 
 def perturbed_tensor(logit: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
@@ -279,9 +257,7 @@ def perturbed_tensor(logit: torch.Tensor, generator: torch.Generator) -> torch.T
 def distribution_for(space: Any, parameters_of_choice: bool = False) -> ActionDistribution:
     """Returns the distribution over the actions of a space.
 
-    Args:
-        space: The action space.
-        parameters_of_choice: Whether parts of it are parameters of a choice; see ``choice_of``.
+    ``parameters_of_choice``: whether parts of it are parameters of a choice; see ``choice_of``.
 
     Raises:
         IncompatibleError: If the type of space is unsupported, or has no parameters of a choice.

@@ -49,8 +49,7 @@ class ResidualSection(nn.Module):
     def forward(self, features: torch.Tensor) -> torch.Tensor:
         """Maps [B, C, H, W] to [B, channels, ceil(H / 2), ceil(W / 2)]."""
         features = nn.functional.max_pool2d(self.conv(features), 3, 2, padding=1)
-        output: torch.Tensor = self.blocks(features)
-        return output
+        return self.blocks(features)
 
 
 class ResidualLayers(nn.Sequential):
@@ -142,24 +141,16 @@ class OneHot(nn.Module):
 class ImageEncoder(nn.Module):
     """Reads images by convolutions; whole numbers are divided by their bound, a stack's frames are more channels.
 
-    Args:
-        space: A Box of 3 axes, or of 4 if the first one is a stack of frames.
-        layers: Channels, kernel size and stride of each convolution, or the name of an encoder.
-        is_hwc: Whether channels are the last of the 3 axes, not the first.
-        activation: Nonlinearity behind each.
-        path: Name of the observation part, for errors.
+    ``space`` is a Box of 3 axes, or of 4 if the first one is a stack of frames; ``layers`` are channels, kernel size and
+    stride of each convolution, or the name of an encoder; ``is_hwc``: whether channels are the last of the 3 axes, not the
+    first. ``path`` names the observation part, for errors.
 
     Raises:
         IncompatibleError: If a convolution is larger than its input.
     """
 
     def __init__(
-        self,
-        space: gymnasium.Space[Any],
-        layers: ConvLayers,
-        is_hwc: bool,
-        activation: str,
-        path: str,
+        self, space: gymnasium.Space[Any], layers: ConvLayers, is_hwc: bool, activation: str, path: str
     ) -> None:
         super().__init__()
         shape: tuple[int, ...] = space.shape or ()
@@ -206,11 +197,7 @@ class ImageEncoder(nn.Module):
 
 
 class Fields(nn.Module):
-    """Reads each part of a Dict or Tuple and puts the vectors side by side.
-
-    Args:
-        readers: Maps the names of parts to their encoders.
-    """
+    """Reads each part of a Dict or Tuple and puts the vectors side by side."""
 
     def __init__(self, readers: Mapping[str, Reader]) -> None:
         super().__init__()
@@ -232,13 +219,9 @@ def make_reader(
 ) -> Reader:
     """Returns the encoder for the observations of a space; action masks in it are left out.
 
-    Args:
-        space: An observation space.
-        activation: Nonlinearity behind each convolution.
-        conv_layers: Channels, kernel size and stride of each convolution, or the name of an encoder; ``[]`` reads images
-            as vectors, None means ``NATURE_LAYERS``, or ``SMALL_LAYERS`` for small images.
-        image_layout: ``'hwc'`` or ``'chw'``, or ``'auto'``: channels are the smaller one of the first and the last
-            axis.
+    ``conv_layers`` are channels, kernel size and stride of each convolution, or the name of an encoder; ``[]`` reads images
+    as vectors, None means ``NATURE_LAYERS``, or ``SMALL_LAYERS`` for small images. ``image_layout`` is ``'hwc'`` or
+    ``'chw'``, or ``'auto'``: channels are the smaller one of the first and the last axis.
 
     Raises:
         IncompatibleError: If ``conv_layers`` are given and there is no image or it is too small, or if ``image_layout``

@@ -21,15 +21,9 @@ from rlframe.registry import MODEL_REGISTRY
 class QNet(nn.Module):
     """Encoder and a head that values each action.
 
-    Args:
-        spec: Spaces of the env.
-        encoder_hidden_size_list: Widths of the hidden layers.
-        activation: Nonlinearity behind each.
-        dueling: Whether value and advantage have heads of their own.
-        atoms: Numbers that describe the return of an action: 1 is its mean, more are a distribution.
-        noisy: Whether the heads explore by noise in their weights.
-        norm: 'layer': a norm of the hidden layers; see ``NormedMLP``.
-        images: Options of the encoder of images; see ``MLP``.
+    With ``dueling`` value and advantage have heads of their own, and with ``noisy`` heads explore by noise in their
+    weights. ``atoms`` numbers describe the return of an action: 1 is its mean, more are a distribution. ``norm`` 'layer' is
+    a norm of the hidden layers, see ``NormedMLP``; ``images``: options of the encoder of images, see ``MLP``.
 
     Source:
         Dueling: Wang et al., Dueling Network Architectures for Deep Reinforcement Learning (2016), eq. 9; for
@@ -79,11 +73,8 @@ class QNet(nn.Module):
 class ImplicitQNet(QNet):
     """Encoder and a head that gives the quantile of each action's return at any fraction.
 
-    Args:
-        spec: Spaces of the env.
-        atoms: Fractions at even distances, at which it gives quantiles by default.
-        embedding_size: Cosines that a fraction is read as.
-        options: Further arguments of ``QNet``.
+    ``atoms`` fractions at even distances are those at which it gives quantiles by default; a fraction is read as
+    ``embedding_size`` cosines. ``options`` are further arguments of ``QNet``.
 
     Source:
         Dabney et al., Implicit Quantile Networks for Distributional Reinforcement Learning (2018), eq. 4.
@@ -102,9 +93,7 @@ class ImplicitQNet(QNet):
     def forward(self, obs: Obs, tau: torch.Tensor | None = None) -> torch.Tensor:
         """Maps observations [B, ...] to quantiles of each action's return, float32 [B, A, N].
 
-        Args:
-            obs: Observations.
-            tau: Fractions in [0, 1], float32 [B, N]; None: those at even distances.
+        ``tau`` are fractions in [0, 1], float32 [B, N]; None: those at even distances.
         """
         assert self.advantage_head is not None
         cosines = ((self._midpoints if tau is None else tau).unsqueeze(2) * self._waves).cos()
@@ -119,15 +108,7 @@ class ImplicitQNet(QNet):
 class RecurrentQNet(nn.Module):
     """Computes the values of each step's actions from the memory of the previous steps.
 
-    Args:
-        spec: Spaces of the env.
-        encoder_hidden_size_list: Widths of the hidden layers in front of the core.
-        activation: Nonlinearity behind each.
-        lstm_hidden_size: Units of the core.
-        core: 'lstm' or 'gru'.
-        dueling: Whether value and advantage have heads of their own.
-        noisy: Whether the heads explore by noise in their weights.
-        images: Options of the encoder of images; see ``MLP``.
+    ``core`` is 'lstm' or 'gru'; ``dueling``, ``noisy`` and ``images``: see ``QNet``.
 
     Source:
         Kapturowski et al., Recurrent Experience Replay in Distributed Reinforcement Learning (2019), section 2.3.
@@ -160,9 +141,8 @@ class RecurrentQNet(nn.Module):
     def forward(self, obs: Any, state: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Values the actions of consecutive steps.
 
-        Args:
-            obs: Observations of T steps of each of B sequences, one sequence behind the other, [B * T, ...].
-            state: Recurrent state before the first step of each sequence, float32 [B, P, H].
+        ``obs`` are those of T steps of each of B sequences, one sequence behind the other, [B * T, ...], and ``state`` is
+        the recurrent state before the first step of each, float32 [B, P, H].
 
         Returns:
             Values, float32 [B * T, A], and the recurrent state after the last step, float32 [B, P, H].
@@ -182,10 +162,8 @@ class RecurrentQNet(nn.Module):
     def burn_in(self, obs: Any, state: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
         """Runs the core over steps only to compute its state.
 
-        Args:
-            obs: As for ``forward``.
-            state: Recurrent state before the first real step, float32 [B, P, H].
-            mask: False for padding, which is skipped, bool [B, T].
+        It goes from the state before the first real step, float32 [B, P, H]; ``mask`` is False for padding, which is
+        skipped, bool [B, T].
 
         Returns:
             Recurrent state after the last real step, float32 [B, P, H].

@@ -42,10 +42,7 @@ def squashed_gaussian(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Draws actions that are the hyperbolic tangent of a Gaussian, so that gradients go through the draw.
 
-    Args:
-        mean: Mean of the Gaussian, [B, A].
-        log_std: Logarithm of its standard deviation, [B, A].
-        noise: Standard normal numbers, [B, A].
+    Mean and log standard deviation of the Gaussian, and ``noise``, standard normal numbers, are [B, A].
 
     Returns:
         Actions in [-1, 1], [B, A], and their log density, [B].
@@ -69,10 +66,7 @@ def hidden_layers(
 ) -> tuple[Any, dict[str, Any]]:
     """Returns the class of the hidden layers that the switches of critics ask for, and its arguments.
 
-    Args:
-        options: Arguments of ``QCritics``.
-        hidden_sizes: Widths of the hidden layers.
-        is_actor: Whether they are an actor's, which has norms by batches only, and no dropout.
+    ``options`` are arguments of ``QCritics``. Those of an actor have norms by batches only, and no dropout.
     """
     if blocks := options.get('residual_blocks'):
         return ResidualMLP, {'blocks': blocks}
@@ -124,11 +118,8 @@ class QCritics(nn.Module):
     ) -> torch.Tensor:
         """Values actions.
 
-        Args:
-            obs: Observations, [B, ...].
-            action: Continuous actions in [-1, 1], float32 [B, A].
-            count: How many critics to ask; all by default.
-            is_training: Whether to normalise by the batch and to drop units.
+        Of the observations, [B, ...], and continuous actions in [-1, 1], float32 [B, A], it asks the first ``count``
+        critics, or all; ``is_training``: whether to normalise by the batch and to drop units.
 
         Returns:
             float32 [count, B], of quantile critics [count, B, quantiles], of categorical ones [count, B, atoms], or with
@@ -148,15 +139,10 @@ class QAC(nn.Module):
 
     ``actor`` maps observations to the output that its kind defines, ``critic`` maps observations and actions to values.
 
-    Args:
-        spec: Spaces of the env.
-        actor: 'deterministic' (an action), 'gaussian' (mean and log standard deviation) or 'categorical' (logits).
-        encoder_hidden_size_list: Widths of the hidden layers of each.
-        activation: Nonlinearity behind each.
-        critic_num: Critics.
-        critic_hidden_size_list: Widths of the hidden layers of critics, if they are others.
-        options: Further arguments of ``QCritics``. An actor has those of the encoder of images, too, and one of continuous
-            actions norms by batches and residual blocks.
+    ``actor`` is 'deterministic' (an action), 'gaussian' (mean and log standard deviation) or 'categorical' (logits).
+    ``options`` are further arguments of ``QCritics``. An actor has those of the encoder of images, too, and one of
+    continuous actions norms by batches and residual blocks. Hidden layers of critics may have other widths,
+    ``critic_hidden_size_list``.
     """
 
     def __init__(
@@ -182,10 +168,8 @@ class QAC(nn.Module):
 class RecurrentNet(nn.Module):
     """A network with a memory: hidden layers, a core, and a head that reads what the core returns.
 
-    Args:
-        memory: Hidden layers and core.
-        head: Network of the core's output, and of an action behind it if there is one.
-        place: Cores in front of its own in a recurrent state.
+    The head reads an action behind the core's output if there is one. ``place`` cores are in front of its own in a
+    recurrent state.
     """
 
     def __init__(self, memory: RecurrentEncoder, head: nn.Module, place: int) -> None:
@@ -227,17 +211,9 @@ class RecurrentQAC(nn.Module):
     ``actor`` and ``critic`` are those of ``QAC``, with ``Remembered`` in place of observations. ``act`` and ``step`` map
     observations [B, ...] and recurrent states float32 [B, P, H] to what the actor returns, and to the states after the step.
 
-    Args:
-        spec: Spaces of the env.
-        core: 'gru' or 'lstm'.
-        core_hidden_size: Units of each core, and of the hidden layer of a critic that reads its output and an action.
-        actor: 'deterministic', 'gaussian' or 'categorical'; see ``QAC``.
-        encoder_hidden_size_list: Widths of the hidden layers in front of each core.
-        activation: Nonlinearity behind each.
-        critic_num: Critics.
-        critic_hidden_size_list: Widths of the hidden layers in front of the cores of critics, if they are others.
-        quantiles: Numbers that describe the return of a continuous action: 1 is its mean.
-        images: Options of the encoder of images; see ``MLP``.
+    ``core`` is 'gru' or 'lstm', and has as many units as the hidden layer of a critic that reads its output and an action.
+    ``actor`` and ``critic_hidden_size_list``: see ``QAC``. ``quantiles`` numbers describe the return of a continuous
+    action: 1 is its mean; ``images``: options of the encoder of images, see ``MLP``.
     """
 
     def __init__(  # noqa: PLR0913  # each is an option of the network

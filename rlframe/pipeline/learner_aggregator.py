@@ -121,7 +121,7 @@ class LearnerAggregator:
         except BaseException:
             self.close()
             raise
-        self._ranks.attach(policy)
+        self._ranks.attach(policy.update)
 
     @property
     def _store(self) -> str:
@@ -312,7 +312,7 @@ def follow(cfg: ExperimentConfig, spec: EnvSpec, model: Any, rank: int, size: in
 
         _sign(store, rank).touch()
     ranks, forward = Ranks(rank, size, store, policy.device), policy.learn_mode.forward
-    ranks.attach(policy)
+    ranks.attach(policy.update)
     acting = policy.get_attribute('acting')
     while message := unpack(ranks.receive()):
         if 'state' in message:

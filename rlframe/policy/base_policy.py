@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from functools import cached_property, partial
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from easydict import EasyDict
 
-from rlframe.data.faces import Acting, CollectMode, CommandMode, EvalMode, Forward, LearnMode, Metrics, by_env
+from rlframe.data.faces import Metrics
 from rlframe.data.observation import has_mask
 from rlframe.data.staging import Staging
 from rlframe.data.timestep import Array, Batch, EnvSpec, IntArray, TimeStep, to_tensor
-from rlframe.errors import CheckpointMismatchError, ConfigError
-from rlframe.policy.ding_form import as_own_rows
-from rlframe.policy.parts.actions import IMPOSSIBLE, ActionMap, is_own, mask_of, masked, obeying
+from rlframe.errors import ConfigError
+from rlframe.policy.parts import faces
+from rlframe.policy.parts.acting import ActingState
+from rlframe.policy.parts.actions import IMPOSSIBLE, ActionMap, is_own, mask_of, masked
 from rlframe.policy.parts.compiled import (
     COMPILE,
     CUDA_GRAPH,
     PRECISION,
+    TrainStep,
     check_device,
-    prepare_updates,
     resolve_device,
 )
 from rlframe.policy.parts.fit import check_fit, check_network, check_sizes
@@ -30,22 +31,17 @@ from rlframe.policy.parts.network import create_network, network_options, own_fi
 from rlframe.policy.parts.normalize import NORMALIZE_OBS, NORMALIZE_REWARD, Normalizer
 from rlframe.policy.parts.optim import NAN_POLICY
 from rlframe.policy.parts.options import INFERENCE, INIT_FROM, ModelConfig
-from rlframe.policy.parts.random_policy import random_collect_mode
 from rlframe.policy.parts.random_shift import RANDOM_SHIFT, RandomShift, check_shift
 from rlframe.policy.parts.ranks import MAX_LEARNER_RESTARTS, NUM_LEARNERS
 from rlframe.policy.parts.sequences import Rows
 from rlframe.registry import MODEL_REGISTRY
-from rlframe.run.checkpoint_tree import compare_states
 from rlframe.utils.field import Configurable, Field, Section, defaults_of, option
 from rlframe.utils.lazy import torch
-from rlframe.utils.schema import DICT, GENERATOR, NETWORK, TENSOR, check_state, part, part_of
-from rlframe.utils.seed import component_rng, drawing_weights, restore_generator
+from rlframe.utils.seed import component_rng, drawing_weights
 
 if TYPE_CHECKING:
-    from rlframe.model.core import Draws
     from rlframe.model.distributions import ActionDistribution
-    from rlframe.policy.parts.optim import Optimizer
-    from rlframe.policy.parts.ranks import Ranks
+    from rlframe.policy.update import Update
 
 
 class LearnConfig(Section):
@@ -60,7 +56,6 @@ class LearnConfig(Section):
 N_SAMPLE = Field(
     None, range='[1, inf)', unit='training samples', doc='samples collected per round, over all envs'
 )
-"""Option ``collect.n_sample`` of every policy."""
 
 
 def _single_steps(value: int) -> str:
@@ -130,13 +125,18 @@ class PolicyConfig(Section):
     other: OtherConfig
 
 
+OF_UPDATES = {
+    'loss', 'target', 'reward', 'critic_loss', 'actor_loss', 'policy_loss', 'value_loss', 'update_tensors', 'inputs', 'losses'
+}  # fmt: skip
+"""Names that an ``Update`` defines, and no policy."""
+
+
 class Policy(Configurable):
     """Base of all policies; docs/how_to/own_algorithm.md shows what a subclass overrides.
 
-    A subclass defines its network (``default_model``), its update (``forward_learn``, with the optimizers that it names
-    in ``optimizers``), how it acts (``forward_collect``, ``forward_eval``) and what it records
-    (``process_transition``). If its network has a core (``model.core``), ``_memory`` keeps the recurrent states of running
-    episodes.
+    A subclass defines its network (``default_model``), its update (``update_class``), how it acts (``forward_collect``,
+    ``forward_eval``) and what it records (``process_transition``). If its network has a core (``model.core``), ``_memory``
+    keeps the recurrent states of running episodes.
 
     It uses ``model`` (the network), ``_cfg`` (options), ``spec`` (spaces of the env), ``device``, ``tensor`` (arrays to
     tensors on the device) and ``rng`` (the policy's own generator).
@@ -161,17 +161,14 @@ class Policy(Configurable):
     """Whether a policy that learns from fresh data may also learn from data of older weights, as its update corrects for them."""
     is_recurrent = False
     """Whether its actions depend on earlier steps of the episode."""
-    inputs: tuple[str, ...] = ()
-    """Columns of training samples that ``columns`` makes into tensors for an update, where there are such."""
-    ranks: Ranks | None = None
-    """The learners that share each update; None: there is one."""
+    update_class: type[Update] | None = None
+    """What learns; None: ``forward_learn`` does all of it."""
+    update: Any = None
+    """The update, of ``update_class``; only if the policy learns, it has optimizers and target networks."""
     loads = 0
     """How often its state was loaded."""
-    compiled_parts: tuple[str, ...] = ()
-    """Methods that ``compile`` makes into machine code: functions of the tensors of an update, without effects.
-
-    ``cuda_graph`` records ``update_tensors``, a whole update that only reads and changes tensors.
-    """
+    checks: tuple[Callable[[Any], list[ConfigError]], ...] = ()
+    """Further rules between its options, for ``check_config``."""
     network_arguments: dict[str, str | None] = {}
     """Options of the section ``model`` that a network has under another name; None: that it is not given."""
 
@@ -189,10 +186,10 @@ class Policy(Configurable):
             raise ConfigError(
                 f'{type(self).__name__} needs the spec of its env (env_manager.spec)', where='policy'
             )
+        from rlframe.model.core import draw_from
+
         self._cfg, self.spec = self.resolve_config(cfg), spec
         self._has_mask = has_mask(spec.observation_space)
-        is_class = spec.action_space.shape == () and hasattr(spec.action_space, 'n')
-        self._one_a_row = ('reward', 'action') if is_class else ('reward',)
         fields = tuple(enable_field or ('learn', 'collect', 'eval'))
         self._fields = tuple(field for field in fields if field != 'command')
         self.check_spec(spec, self._cfg)
@@ -203,24 +200,39 @@ class Policy(Configurable):
         self.rng = component_rng(seed, 'policy', rank)
         self._normalizer, self._shift = Normalizer(self._cfg, spec), RandomShift(self._cfg, spec, self.rng)
         self._given_model = model
-        self.optimizers: dict[str, Optimizer] = {}
-        self.learned: list[Any] = []
-        """Parts that learning changes, beside network and optimizers: with ``state_dict`` and ``load_state_dict``."""
         self._draws = seed, 'evaluation', rank
         self._eval_rng = component_rng(*self._draws)
         self._memory: Memory | None = None
         self.generator = torch.Generator(self.device)
         with drawing_weights(self.generator, seed, rank):
             self.model = (model if model is not None else self.create_model()).to(self.device)
-            self.draws = self._draws_of_layers()
+            self.draws = draw_from(self.model, self.generator)
+            self.acting = ActingState(self._normalizer, self.rng, self.generator if self.draws else None)
+            if self.update_class is not None:
+                self.update = self.update_class(self.model, self._cfg, spec)
             for field in self._fields:
                 getattr(self, f'init_{field}')()
         if not self.is_recurrent and not self._has_core and is_own(self) and not is_own(self.model):
-            check_network(self.model, self._acting_output, type(self).__name__, spec, self.tensor)
-        if 'learn' in self._fields:
-            prepare_updates(self, self._cfg, self.device)
+            check_network(self)
+        if 'learn' in self._fields and self.update is not None:
+            self.train_step = TrainStep(self.update, self._cfg, self.generator, self.draws)
         if self._has_core:
-            self._memory, self.is_recurrent = self._make_memory(), True
+            self._memory = Memory(self.model, self._cfg.model['core'], self.default_model())
+            self.is_recurrent, self.acting.parts['episodes'] = True, self._memory.collect
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Refuses methods that belong to an ``Update``.
+
+        Raises:
+            TypeError: If there are some; what takes their place is named.
+        """
+        super().__init_subclass__(**kwargs)
+        if moved := sorted(OF_UPDATES & vars(cls).keys()):
+            base = getattr(cls.update_class, '__name__', 'Update')
+            raise TypeError(
+                f'{cls.__name__} defines {", ".join(moved)}: what a policy learns is an Update. Define a subclass of'
+                f' {base} with these methods, and set update_class in {cls.__name__}'
+            )
 
     # what a subclass defines
 
@@ -231,8 +243,7 @@ class Policy(Configurable):
     def create_model(self) -> torch.nn.Module:
         """Returns the network; called once, unless one was given. Overridden to add parts, such as a further head."""
         kind, name = MODEL_REGISTRY.get_cls(self._network), self._network['type']
-        network: torch.nn.Module = create_network(kind, self.model_kwargs(), type(self).__name__, name)
-        return network
+        return create_network(kind, self.model_kwargs(), type(self).__name__, name)
 
     @property
     def _network(self) -> dict[str, Any]:
@@ -244,7 +255,9 @@ class Policy(Configurable):
         return network_options(self._cfg.model, fields, kind, self.network_arguments) | {'spec': self.spec}
 
     def init_learn(self) -> None:
-        """Makes what only learning needs: optimizers, target networks; called once, with the network in place."""
+        """Makes what only learning needs; called once, with the network in place."""
+        if self.update is not None:
+            self.update.init_learn()
 
     def init_collect(self) -> None:
         """Makes what only collection needs; called once."""
@@ -257,15 +270,20 @@ class Policy(Configurable):
 
         Called by the learner, off-policy for each batch of a replay buffer, on-policy for each round.
         """
-        raise NotImplementedError
+        return self.train_step(self.columns(data))
 
     def columns(self, data: Batch) -> Rows:
-        """Returns what an update reads, as tensors on the device [B, ...]: the columns of ``inputs`` that there are.
+        """Returns what an update reads, as tensors on the device [B, ...]: its ``inputs`` and the numbers that it draws.
 
-        Called once for the data of ``forward_learn``. Overridden by policies that compute further columns, or draw numbers.
+        Called once for the data of ``forward_learn``. Overridden by policies that compute further columns.
         """
         columns = data.columns
-        return {name: self.tensor(columns[name]) for name in self.inputs if name in columns}
+        rows = {name: self.tensor(columns[name]) for name in self.update.inputs if name in columns}
+        return rows | self._drawn(len(data))
+
+    def _drawn(self, count: int) -> Rows:
+        """Returns the random numbers that the next update needs for a batch of so many rows."""
+        return {name: self.tensor(drawn) for name, drawn in self.update.draws(self.rng, count).items()}
 
     def forward_collect(self, obs: Array, env_id: IntArray, **settings: Any) -> Batch:
         """Returns a ``Batch`` with ``action`` [n, ...] and all further columns that the transition needs.
@@ -311,35 +329,13 @@ class Policy(Configurable):
     def _monitor_vars(self) -> list[str]:
         return ['cur_lr', 'total_loss']
 
-    def _state_dict_learn(self) -> dict[str, Any]:
-        optimizers = {name: optimizer.state_dict() for name, optimizer in self.optimizers.items()}
-        state = {**self._state_dict_model(), **self._acting_state(), 'optimizers': optimizers}
-        for learned in self.learned:
-            state |= learned.state_dict()
-        return state
-
-    def _load_state_dict_learn(self, state: Mapping[str, Any]) -> None:
-        self.loads += 1
-        self._load_model(state)
-        if 'rng' in state:
-            self._load_acting_state(state)
-        if self.optimizers:
-            check_state(state, {'optimizers': dict.fromkeys(self.optimizers, DICT)})
-        for name, optimizer in self.optimizers.items():
-            with part(f'optimizers.{name}'):
-                optimizer.load_state_dict(state['optimizers'][name])
-        for learned in self.learned:
-            learned.load_state_dict(state)
-
     def reset_targets(self) -> None:
         """Synchronises copies of the network with it, after new weights were loaded."""
-
-    def _reset(self, env_id: IntArray | None = None) -> None:
-        """Resets the recurrent state of these envs' episodes, or of all, in collection and evaluation."""
+        if self.update is not None:
+            self.update.reset_targets()
 
     def reset_collect(self, env_id: IntArray | None = None) -> None:
         """Resets the recurrent state that collection keeps for these envs, or for all; extend it with ``super()``."""
-        self._reset(env_id)
         if self._memory is not None:
             self._memory.collect.reset(env_id)
 
@@ -348,7 +344,6 @@ class Policy(Configurable):
 
         Draws begin anew whenever all episodes do, so that an evaluation depends on nothing but the weights.
         """
-        self._reset(env_id)
         if self._memory is not None:
             self._memory.evaluation.reset(env_id)
         if env_id is None:
@@ -356,8 +351,8 @@ class Policy(Configurable):
 
     def get_setting_learn(self, info: Mapping[str, Any]) -> dict[str, Any]:
         """Returns arguments for the learner's ``forward``, after learning rates have followed their schedules."""
-        for optimizer in self.optimizers.values():
-            optimizer.set_envstep(info['envstep'])
+        if self.update is not None:
+            self.update.set_envstep(info['envstep'])
         return {}
 
     def get_setting_collect(self, info: Mapping[str, Any]) -> dict[str, Any]:
@@ -387,6 +382,10 @@ class Policy(Configurable):
         return resolved
 
     @classmethod
+    def check_config(cls, cfg: EasyDict) -> list[ConfigError]:
+        return [*super().check_config(cfg), *(error for check in cls.checks for error in check(cfg))]
+
+    @classmethod
     def check_spec(cls, spec: EnvSpec, cfg: EasyDict) -> None:
         """Checks that the policy can act in an env, and that sizes given in ``cfg.model`` are the env's.
 
@@ -399,101 +398,18 @@ class Policy(Configurable):
         check_sizes(spec, cfg.model)
         ActionMap(spec)
 
-    # the faces
+    # the faces, and the state that they save
 
-    @property
-    def learn_mode(self) -> LearnMode:
-        """The functions that update the policy."""
-        return LearnMode(
-            partial(self._learn, self._normalizer.learning(self._shift.learning(self.forward_learn))),
-            self._reset,
-            self.__repr__,
-            self._monitor_vars,
-            self.get_attribute,
-            self.set_attribute,
-            self._state_dict_learn,
-            self._load_state_dict_learn,
-        )
-
-    def _learn(self, learn: Callable[..., Any], data: Batch, **settings: Any) -> Any:
-        """Learns from a batch, after one in DI-engine's form got the columns and shapes that updates read."""
-        columns = data.columns
-        end = columns.get('terminated')
-        shapes = [columns[name].shape for name in self._one_a_row if name in columns]
-        if end is None or shapes.count(end.shape) < len(shapes):
-            data = as_own_rows(data, self._one_a_row)
-        return learn(data, **settings)
-
-    @property
-    def collect_mode(self) -> CollectMode:
-        """The functions that act to explore, and make training samples."""
-        return self._recording(self.forward_collect)
-
-    @property
-    def greedy_collect_mode(self) -> CollectMode:
-        """The functions that act as well as the policy can, whatever the settings, and make training samples."""
-        return self._recording(lambda obs, env_id, **settings: self.forward_greedy(obs, env_id))
-
-    def random_collect_mode(self, rng: np.random.Generator) -> CollectMode:
-        """Returns the functions that act at random, and make training samples.
-
-        Args:
-            rng: Generator of the actions.
-        """
-        return random_collect_mode(self.collect_mode, self.spec, rng, self.is_recurrent)
-
-    def _recording(self, forward: Forward) -> CollectMode:
-        """Returns a collect face that acts by ``forward``."""
-        normalizer = self._normalizer
-        return CollectMode(
-            by_env(normalizer.acting(obeying(forward, self)), self.spec),
-            normalizer.recording(self.process_transition),
-            normalizer.sampling(self.get_train_sample),
-            normalizer.forgetting(self.reset_collect),
-            self.get_attribute,
-            self.set_attribute,
-            self._state_dict_model,
-            self._load_model,
-        )
-
-    @property
-    def eval_mode(self) -> EvalMode:
-        """The functions that act as well as the policy can."""
-        return EvalMode(
-            by_env(self._normalizer.acting(obeying(self.forward_eval, self)), self.spec),
-            self.reset_eval,
-            self.get_attribute,
-            self.set_attribute,
-            self._state_dict_model,
-            self._load_model,
-        )
-
-    @property
-    def command_mode(self) -> CommandMode:
-        """The functions that turn counters into settings."""
-        return CommandMode(self.get_setting_learn, self.get_setting_collect, self.get_setting_eval)
-
-    def get_attribute(self, name: str) -> Any:
-        """Returns an attribute by name: the result of ``_get_<name>``, a value that was set, or the option of that name.
-
-        Raises:
-            AttributeError: If it does not exist.
-        """
-        if hasattr(self, f'_get_{name}'):
-            return getattr(self, f'_get_{name}')()
-        if (own := self._name_of(name)) in vars(self):
-            return getattr(self, own)
-        for section in (self._cfg, self._cfg.collect, self._cfg.learn):
-            if name in section:
-                return section[name]
-        raise AttributeError(f'{type(self).__name__} has no attribute {name!r}')
-
-    def set_attribute(self, name: str, value: Any) -> None:
-        """Sets a named fact."""
-        setattr(self, self._name_of(name), value)
-
-    def _name_of(self, name: str) -> str:
-        return name if name in vars(self) else f'_{name}'
+    learn_mode = property(faces.learn_mode)
+    collect_mode = property(faces.collect_mode)
+    greedy_collect_mode = property(faces.greedy_collect_mode)
+    eval_mode = property(faces.eval_mode)
+    command_mode = property(faces.command_mode)
+    random_collect_mode = faces.drawn_collect_mode
+    get_attribute, set_attribute = faces.get_attribute, faces.set_attribute
+    _state_dict_learn, _load_state_dict_learn = faces.state_dict_learn, faces.load_state_dict_learn
+    _state_dict_model, _load_model = faces.state_dict_model, faces.load_model
+    _get_acting = faces.get_acting
 
     # shared parts
 
@@ -522,17 +438,6 @@ class Policy(Configurable):
         """Whether evaluation draws actions (``eval.deterministic``); that of an exported function is always the best."""
         return not self._cfg.eval.get('deterministic', True)
 
-    def _make_memory(self) -> Memory:
-        shape = getattr(self.model, 'state_shape', None)
-        if shape is None:
-            raise ConfigError(
-                f'the network {type(self.model).__name__} has no state_shape, so it has no memory',
-                where='policy.model.core',
-                got=self._cfg.model['core'],
-                expected=f'None, or a network like {self.default_model()!r}',
-            )
-        return Memory(tuple(shape))
-
     def _remember(self, env_id: IntArray, is_evaluation: bool = False) -> dict[str, Array]:
         """Sets the episodes that the next action continues, and returns the column ``state`` if there is a core."""
         return {} if self._memory is None else self._memory.begin(env_id, is_evaluation)
@@ -543,54 +448,9 @@ class Policy(Configurable):
         network = self.model.act if self._memory.is_evaluation else self.model.step
         return self._memory.step(network, obs, self.tensor)
 
-    def _acting_state(self) -> dict[str, Any]:
-        """Returns what acting changes, as part of the policy's state: generator, running statistics, recurrent states."""
-        state = {**self._normalizer.state_dict(running=True), 'rng': self.rng.bit_generator.state}
-        if self.draws is not None:
-            state['generator'] = self.generator.get_state()
-        return state if self._memory is None else state | {'episodes': self._memory.collect.state_dict()}
-
-    def _load_acting_state(self, state: Mapping[str, Any]) -> None:
-        """Continues from ``_acting_state()``."""
-        check_state(state, {'rng': GENERATOR} | ({} if self._memory is None else {'episodes': DICT}))
-        self._normalizer.load_state_dict(state)
-        self.rng.bit_generator.state = state['rng']
-        if self.draws is not None:
-            check_state(state, {'generator': TENSOR})
-            restore_generator(self.generator, state['generator'])
-        if self._memory is not None:
-            self._memory.collect.load_state_dict(state['episodes'])
-
-    def _get_acting(self) -> Acting:
-        normalizer = self._normalizer
-        return Acting(self._acting_state, self._load_acting_state, normalizer.state_dict, normalizer.absorb)
-
-    def _draws_of_layers(self) -> Draws | None:
-        """Lets the network's layers draw from the policy's generator; None if it has no layers that draw."""
-        from rlframe.model.core import draw_from
-
-        return draw_from(self.model, self.generator)
-
     def _acting_output(self, obs: Any) -> tuple[torch.Tensor, int]:
         """Returns the output that the network acts by, [B, size, ...], and its right size."""
         raise NotImplementedError
-
-    def _state_dict_model(self) -> dict[str, Any]:
-        return {'model': self.model.state_dict(), **self._normalizer.state_dict()}
-
-    def _load_model(self, state: Mapping[str, Any]) -> None:
-        """Loads the network and the normalisation statistics of its observations.
-
-        Raises:
-            CheckpointMismatchError: If a layer is missing or has another shape; both shapes are named.
-        """
-        saved = part_of(state, 'model', NETWORK)
-        if differing := compare_states(saved, self.model.state_dict(), 'model.'):
-            raise CheckpointMismatchError(
-                'the weights belong to another network: ' + '; '.join(differing), where='policy.model'
-            )
-        self._normalizer.load_state_dict(state)
-        self.model.load_state_dict(saved)
 
     def __repr__(self) -> str:
         size = sum(parameter.numel() for parameter in self.model.parameters())

@@ -7,12 +7,11 @@ from typing import Any, Literal
 import numpy as np
 from easydict import EasyDict
 
-from rlframe.data.faces import Metrics
-from rlframe.data.timestep import Array, Batch, IntArray
+from rlframe.data.timestep import Array, Batch, EnvSpec, IntArray
 from rlframe.errors import ConfigError
 from rlframe.policy.base_policy import LearnConfig, Policy, PolicyConfig
 from rlframe.policy.parts.actions import IMPOSSIBLE, mask_of, masked
-from rlframe.policy.parts.optim import OPTIMIZER, Optimizer
+from rlframe.policy.parts.optim import OPTIMIZER
 from rlframe.policy.parts.options import (
     BATCH_SIZE,
     ImageModel,
@@ -22,6 +21,7 @@ from rlframe.policy.parts.options import (
     refused,
 )
 from rlframe.policy.parts.sequences import Rows, real_rows
+from rlframe.policy.update import Loss, Update
 from rlframe.registry import POLICY_REGISTRY
 from rlframe.utils.field import option
 from rlframe.utils.lazy import torch
@@ -43,6 +43,28 @@ class BCConfig(PolicyConfig):
     learn: BCLearn
 
 
+class BCUpdate(Update):
+    """Maximum likelihood of actions, or the smallest distance to continuous ones."""
+
+    inputs = 'obs', 'action'
+
+    def __init__(self, model: torch.nn.Module, cfg: Any, spec: EnvSpec) -> None:
+        super().__init__(model, cfg, spec)
+        from rlframe.model.distributions import distribution_for
+
+        self._distribution = distribution_for(spec.action_space, False)
+        self._is_continuous = type(spec.action_space).__name__ == 'Box'
+
+    def loss(self, rows: Rows) -> Loss:
+        """Returns the mean negative log-likelihood, or squared distance, of recorded actions."""
+        output = masked(self.model(rows['obs']), mask_of(rows['obs']), IMPOSSIBLE)
+        if self._is_continuous:
+            return Loss(torch.nn.functional.mse_loss(output, rows['action']))
+        if count := self._distribution.log_std_size:
+            output = torch.cat([output, output.new_zeros(len(output), count)], 1)
+        return Loss(-self._distribution.evaluate(output, rows['action'])[0].mean())
+
+
 @POLICY_REGISTRY.register('bc')
 class BCPolicy(Policy):
     """Behaviour cloning.
@@ -58,48 +80,22 @@ class BCPolicy(Policy):
     config = dict(on_policy=True, collect=dict(collector=dict(type='dataset')))
     supported_actions = 'Discrete, Box, MultiDiscrete, MultiBinary, Dict, Tuple'
     supports_action_mask = True
-    compiled_parts = ('loss',)
-    inputs = 'obs', 'action'
+    update_class = BCUpdate
 
     @classmethod
     def check_config(cls, cfg: EasyDict) -> list[ConfigError]:
         errors = super().check_config(cfg)
         collector = cfg.collect.get('collector') or {}
         if collector.get('type', 'dataset') in ('sample', 'episode'):
-            message = (
-                'behaviour cloning learns from recorded data, and this collector plays the policy itself'
-            )
+            message = 'behaviour cloning learns from recorded data; this collector plays the policy itself'
             errors.append(refused(cfg, 'collect.collector.type', message, "'dataset'"))
         return errors
 
     def default_model(self) -> str:
         return 'actor'
 
-    def init_learn(self) -> None:
-        self._optimizer = self.optimizers['model'] = Optimizer(self.model, self._cfg.learn)
-
-    def forward_learn(self, data: Batch) -> Metrics:
-        return {**self._optimizer.metrics(), **self.update_tensors(self.columns(data))}
-
     def columns(self, data: Batch) -> Rows:
         return super().columns(data.replace(action=self._actions.from_env(np.asarray(data['action']))))
-
-    def update_tensors(self, rows: Rows) -> Metrics:
-        """Updates the network; only reads and changes tensors."""
-        loss, metrics = self.loss(rows)
-        self._optimizer.step(loss)
-        return metrics
-
-    def loss(self, rows: Rows) -> tuple[torch.Tensor, Metrics]:
-        """Returns the loss of a batch, a number, and the values to log; called for each batch."""
-        output, action = self._output(rows['obs']), rows['action']
-        if self._actions.is_continuous:
-            loss = torch.nn.functional.mse_loss(output, action)
-        else:
-            if count := self.distribution.log_std_size:
-                output = torch.cat([output, output.new_zeros(len(output), count)], 1)
-            loss = -self.distribution.evaluate(output, action)[0].mean()
-        return loss, {'total_loss': loss.detach()}
 
     def _acting_output(self, obs: Any) -> tuple[torch.Tensor, int]:
         return self.model(obs), self.distribution.size
@@ -121,4 +117,6 @@ class BCPolicy(Policy):
 
     def get_train_sample(self, block: Batch) -> Batch:
         real = real_rows(block)
-        return Batch({name: block[name][real] for name in (*self.inputs, 'collect_iter') if name in block})
+        return Batch(
+            {name: block[name][real] for name in (*self.update.inputs, 'collect_iter') if name in block}
+        )

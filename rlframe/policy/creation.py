@@ -7,7 +7,7 @@ from typing import Any
 
 from rlframe.data.timestep import EnvSpec
 from rlframe.policy.base_policy import Policy
-from rlframe.policy.ding_form import own_options, spec_of_env, spec_of_shapes
+from rlframe.policy.parts.ding_form import own_options, spec_of_env, spec_of_shapes
 from rlframe.registry import ENV_REGISTRY, POLICY_REGISTRY
 from rlframe.utils.field import ResolvedConfig
 from rlframe.utils.synonyms import named

@@ -1,33 +1,22 @@
-"""DDPG and TD3: actor-critics with a deterministic actor, each by its own switches."""
+"""DDPG: an actor-critic with a deterministic actor, noise on its actions, and target networks of both."""
 
 from __future__ import annotations
 
 from rlframe.policy.parts.options import Schedule, check_schedule, learning_rate
-from rlframe.policy.qac import QACPolicy
-from rlframe.policy.qac_options import ContinuousCollect, ContinuousLearn, ContinuousModel, QACConfig
+from rlframe.policy.parts.outputs import Values
+from rlframe.policy.parts.sequences import Rows
+from rlframe.policy.qac import ContinuousCollect, ContinuousModel, QACConfig, QACLearn, QACPolicy, QACUpdate
+from rlframe.policy.update import Loss
 from rlframe.registry import POLICY_REGISTRY
 from rlframe.utils.field import option
+from rlframe.utils.lazy import torch
 
 
-class DDPGLearn(ContinuousLearn):
+class DDPGLearn(QACLearn):
     """Section ``learn`` of DDPG."""
 
     learning_rate_actor: Schedule = option(learning_rate(1e-3, 'Adam for the actor'))
     learning_rate_critic: Schedule = option(learning_rate(1e-3, 'Adam for the critics'))
-    target_noise: float = option(
-        0.0,
-        range='[0, inf)',
-        unit='half the range of an action',
-        doc="standard deviation of noise on the target actor's actions",
-        may_change=True,
-    )
-    target_noise_clip: float = option(
-        0.5,
-        range='(0, inf)',
-        unit='half the range of an action',
-        doc='largest such noise',
-        may_change=True,
-    )
 
 
 class DDPGCollect(ContinuousCollect):
@@ -51,6 +40,31 @@ class DDPGConfig(QACConfig):
     collect: DDPGCollect
 
 
+class DDPGUpdate(QACUpdate):
+    """Deep deterministic policy gradient, with the smaller value if there are several critics."""
+
+    target_parts = ('actor', 'critic')
+
+    def next_action(self, rows: Rows) -> torch.Tensor:
+        """Returns the actions in the next states, float32 [B, A]."""
+        return self.targets.network['actor'](rows['next_obs'])
+
+    def critic_loss(self, rows: Rows) -> Loss:
+        """Returns the distance of the values of the actions taken to their target."""
+        # target
+        with torch.no_grad():
+            next_value = self.targets.network['critic'](rows['next_obs'], self.next_action(rows))
+            target = Values(next_value).smallest().target(rows['reward'], self.targets.discount(rows))
+        # critics
+        value = self.model.critic(rows['obs'], rows['action'])
+        return self.fitted(Values(value).fit(target), rows)
+
+    def actor_loss(self, rows: Rows) -> Loss:
+        """Returns minus the value of the actor's actions."""
+        action = self.model.actor(rows['obs'])
+        return Loss(-self.model.critic(rows['obs'], action, count=1).mean())
+
+
 @POLICY_REGISTRY.register('ddpg')
 class DDPGPolicy(QACPolicy):
     """Deep deterministic policy gradient.
@@ -61,17 +75,4 @@ class DDPGPolicy(QACPolicy):
 
     _cfg: DDPGConfig
     config = dict(model=dict(twin_critic=False))
-    target_parts = ('actor', 'critic')
-
-
-@POLICY_REGISTRY.register('td3')
-class TD3Policy(QACPolicy):
-    """DDPG with twin critics, a delayed actor and noise on the target's actions.
-
-    Source:
-        Fujimoto et al., Addressing Function Approximation Error in Actor-Critic Methods (2018), algorithm 1.
-    """
-
-    _cfg: DDPGConfig
-    config = dict(learn=dict(actor_update_freq=2, target_noise=0.2))
-    target_parts = ('actor', 'critic')
+    update_class = DDPGUpdate

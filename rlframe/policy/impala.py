@@ -4,10 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
-from rlframe.policy.parts.vtrace import VTrace
-from rlframe.policy.ppo import PPOConfig, PPOLearn, PPOPolicy
+import numpy as np
+from easydict import EasyDict
+
+from rlframe.data.returns import vtrace
+from rlframe.data.timestep import Array, Batch, BoolArray, EnvSpec
+from rlframe.errors import ConfigError
+from rlframe.policy.parts.actions import IMPOSSIBLE, mask_of, masked
+from rlframe.policy.parts.memory import unroll_with_last
+from rlframe.policy.parts.options import refused
+from rlframe.policy.parts.sequences import Rows, Sequences, begins_of
+from rlframe.policy.ppo import PPOConfig, PPOLearn, PPOPolicy, PPOUpdate
 from rlframe.registry import POLICY_REGISTRY
 from rlframe.utils.field import option
+from rlframe.utils.lazy import torch
 
 
 class VTraceLearn(PPOLearn):
@@ -36,8 +46,97 @@ class VTraceConfig(PPOConfig):
     learn: VTraceLearn
 
 
+class VTraceUpdate(PPOUpdate):
+    """The policy gradient of V-trace, unless ratios are clipped."""
+
+    def __init__(self, model: torch.nn.Module, cfg: Any, spec: EnvSpec) -> None:
+        super().__init__(model, cfg, spec)
+        self._clips, self._most = cfg.learn.clip_ratio is not None, cfg.learn.clip_rho
+
+    def policy_loss(
+        self, log_prob: torch.Tensor, ratio: torch.Tensor, advantage: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        if self._clips:
+            return super().policy_loss(log_prob, ratio, advantage)
+        weight = ratio.detach().clamp(max=self._most)
+        return -(weight * log_prob * advantage).mean(), ratio > self._most
+
+
+class VTracePolicy(PPOPolicy):
+    """Body of PPOs whose advantages are those of V-trace, from data that older weights collected.
+
+    The targets of a round are computed by the learner, with the weights at the beginning of the round.
+
+    Source:
+        Espeholt et al., IMPALA: Scalable Distributed Deep-RL with Importance Weighted Actor-Learner Architectures (2018),
+        section 4.
+    """
+
+    _cfg: VTraceConfig
+    corrects_lag = True
+    update_class = VTraceUpdate
+
+    @classmethod
+    def check_config(cls, cfg: EasyDict) -> list[ConfigError]:
+        errors, most = super().check_config(cfg), cfg.learn.clip_rho
+        if cfg.learn.clip_c > most:
+            message = f'V-trace cuts traces at most where it cuts TD errors (clip_rho={most})'
+            errors.append(refused(cfg, 'learn.clip_c', message, f'at most {most}'))
+        return errors
+
+    def sample_columns(self, block: Batch, apart: BoolArray) -> dict[str, Array]:
+        names = 'next_obs', 'reward', 'terminated'
+        return {name: block[name] for name in names} | {'begins': begins_of(apart)}
+
+    def advantages(self, data: Batch) -> Rows:
+        """Returns advantages, returns and values of the rows of a round, by V-trace, float32 [M]."""
+        cfg, tensor = self._cfg, self.tensor
+        sequences = Sequences(np.asarray(data['begins']))
+        count, (row, step, sequence) = len(data), sequences.rows(np.arange(len(sequences)))
+        is_last = step == sequences.length[sequence] - 1
+        log_prob, value = self._seen_now(data, sequences)
+        following = tensor(np.where(is_last, count + sequence, row + 1))
+        next_value = value[following].masked_fill(tensor(data['terminated']), 0.0)
+        value, place = value[:count], (tensor(step), tensor(sequence))
+        ratio = (log_prob - tensor(data['log_prob'])).exp()
+        shape = int(sequences.length.max()), len(sequences)
+
+        def padded(column: torch.Tensor) -> torch.Tensor:
+            return column.new_zeros(shape).index_put(place, column)
+
+        columns = tensor(data['reward']), value, next_value, tensor(~is_last), ratio
+        reward, values, after, goes_on, ratios = map(padded, columns)
+        found = vtrace(
+            *(reward, values, after, ~goes_on, ratios),
+            cfg.collect.discount_factor,
+            cfg.collect.gae_lambda,
+            (cfg.learn.clip_rho, cfg.learn.clip_c),
+        )
+        return {'advantage': found.advantage[place], 'return_': found.return_[place], 'value': value}
+
+    def _seen_now(self, data: Batch, sequences: Sequences) -> tuple[torch.Tensor, torch.Tensor]:
+        """Returns what the newest weights make of a round.
+
+        Returns:
+            Log-probabilities of the actions, float32 [M]; values in the env's units of the observations of all rows and,
+            behind them, of the last next observation of each sequence, float32 [M + S].
+        """
+        tensor = self.tensor
+        last = np.asarray(data['next_obs'])[sequences.start + sequences.length - 1]
+        inputs = [tensor(np.concatenate([data['obs'], last]))]
+        if self._has_core:
+            inputs.append(unroll_with_last(data, sequences, tensor))
+        with torch.no_grad():
+            logit, value = self.model(*inputs)
+            logit = masked(logit, mask_of(inputs[0]), IMPOSSIBLE)[: len(data)]
+            log_prob, _ = self.distribution.evaluate(logit, tensor(data['action']))
+            if self._returns is not None:
+                value = value * float(self._returns.std) + float(self._returns.mean)
+        return log_prob, value
+
+
 @POLICY_REGISTRY.register('appo')
-class APPOPolicy(PPOPolicy):
+class APPOPolicy(VTracePolicy):
     """Asynchronous PPO: the clipped objective with V-trace targets, so that the data may be of older weights.
 
     Source:
@@ -45,13 +144,11 @@ class APPOPolicy(PPOPolicy):
         (2017), eq. 7.
     """
 
-    _cfg: VTraceConfig
     config: dict[str, Any] = dict(collect=dict(gae_lambda=1.0))
-    corrects_lag, correction = True, VTrace
 
 
 @POLICY_REGISTRY.register('impala')
-class IMPALAPolicy(PPOPolicy):
+class IMPALAPolicy(VTracePolicy):
     """Importance-weighted actor-learners: V-trace targets and their policy gradient, in one update for each round.
 
     It is ``appo`` without clipped ratios. With ``collector.backend=ray`` and ``sync=False``, actors collect while it learns.
@@ -61,8 +158,6 @@ class IMPALAPolicy(PPOPolicy):
         section 4.2; RMSProp with gradients up to a norm of 40: table D.1.
     """
 
-    _cfg: VTraceConfig
-    corrects_lag, correction = True, VTrace
     config: dict[str, Any] = dict(
         learn=dict(
             epoch_per_collect=1,

@@ -13,13 +13,13 @@ from easydict import EasyDict
 from rlframe.data.faces import Metrics, TensorMode
 from rlframe.data.returns import gae
 from rlframe.data.timestep import Array, Batch, BoolArray, EnvSpec, FloatArray, IntArray, TimeStep
-from rlframe.errors import ConfigError
 from rlframe.policy.base_policy import CollectConfig, LearnConfig, Policy, PolicyConfig, StochasticEval
 from rlframe.policy.parts.actions import IMPOSSIBLE, mask_of, masked
 from rlframe.policy.parts.memory import UNROLL_LEN, MemoryModel, sequence_batches
 from rlframe.policy.parts.normalize import RunningMoments
-from rlframe.policy.parts.optim import ADAM_EPS, OPTIMIZER, Optimizer
+from rlframe.policy.parts.optim import ADAM_EPS, OPTIMIZER
 from rlframe.policy.parts.options import (
+    BATCH_SIZE,
     DISCOUNT_FACTOR,
     EPOCH_PER_COLLECT,
     Schedule,
@@ -42,7 +42,7 @@ from rlframe.policy.parts.sequences import (
     values_after,
 )
 from rlframe.policy.parts.tensor_acting import ActorTensorActing
-from rlframe.policy.parts.vtrace import VTrace
+from rlframe.policy.update import Loss, Update
 from rlframe.registry import POLICY_REGISTRY
 from rlframe.utils.field import option
 from rlframe.utils.lazy import torch
@@ -72,11 +72,7 @@ class PPOLearn(LearnConfig):
 
     epoch_per_collect: int = option(EPOCH_PER_COLLECT)
     batch_size: int | None = option(
-        256,
-        range='[1, inf)',
-        unit='transitions',
-        doc='size of the batch of one update; None: all of the round',
-        may_change=True,
+        BATCH_SIZE.having(256, doc='size of the batch of one update; None: all of the round')
     )
     unroll_len: int | None = option(UNROLL_LEN)
     learning_rate: Schedule = option(learning_rate(3e-4))
@@ -148,6 +144,76 @@ class PPOConfig(PolicyConfig):
     eval: StochasticEval
 
 
+class PPOUpdate(Update):
+    """The clipped objective, the loss of values and the bonus for entropy."""
+
+    inputs = 'obs', 'action', 'log_prob', 'advantage', 'return_'
+
+    def __init__(self, model: torch.nn.Module, cfg: Any, spec: EnvSpec) -> None:
+        super().__init__(model, cfg, spec)
+        from rlframe.model.distributions import distribution_for
+
+        learn = cfg.learn
+        self.distribution = distribution_for(spec.action_space, cfg.parameters_of_choice)
+        self._normalises, self._ddof = learn.advantage_norm == 'batch', learn.advantage_ddof
+        self._value_weight, self._value_clip = learn.value_weight, learn.value_clip
+        # numbers that losses read, on the device
+        self._clip, self._entropy_weight = torch.zeros(2, device=self.device).unbind()
+        self.set_envstep(0)
+
+    def set_envstep(self, envstep: int) -> None:
+        super().set_envstep(envstep)
+        learn = self.cfg.learn
+        clip = math.inf if learn.clip_ratio is None else schedule_of(learn.clip_ratio)(envstep)
+        self._clip.fill_(clip)
+        self._entropy_weight.fill_(schedule_of(learn.entropy_weight)(envstep))
+
+    def loss(self, rows: Rows) -> Loss:
+        """Returns the loss of the actor, that of the critic and the entropy, weighted and summed."""
+        # probabilities of the actions taken
+        logit, value = self.model(*(rows[name] for name in ('obs', 'unroll') if name in rows))
+        logit = masked(logit, mask_of(rows['obs']), IMPOSSIBLE)
+        log_prob, entropy = self.distribution.evaluate(logit, rows['action'])
+        log_ratio = log_prob - rows['log_prob']
+        ratio = log_ratio.exp()
+        # advantages
+        advantage = rows['advantage']
+        if self._normalises:
+            own = standardised if self.ranks is None else self.ranks.standardised
+            advantage = own(advantage, self._ddof)
+        # actor, critic, entropy
+        policy_loss, is_clipped = self.policy_loss(log_prob, ratio, advantage)
+        value_loss = self.value_loss(value, rows)
+        entropy = entropy.mean()
+        loss = policy_loss + self._value_weight * value_loss - self._entropy_weight * entropy
+        with torch.no_grad():
+            metrics = {
+                'approx_kl': (ratio - 1 - log_ratio).mean(),
+                'clip_fraction': is_clipped.float().mean(),
+            }
+        parts = {'policy_loss': policy_loss, 'value_loss': value_loss, 'entropy': entropy}
+        return Loss(loss, metrics, parts=parts)
+
+    def policy_loss(
+        self, log_prob: torch.Tensor, ratio: torch.Tensor, advantage: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Returns the loss of the actor, and which ratios are clipped, bool [B].
+
+        ``log_prob`` is the log-probability of each action, ``ratio`` its probability divided by that at collection, and
+        ``advantage`` its advantage, float32 [B] each.
+        """
+        clipped = ratio.clamp(1 - self._clip, 1 + self._clip)
+        return -torch.min(ratio * advantage, clipped * advantage).mean(), (ratio - 1).abs() > self._clip
+
+    def value_loss(self, value: torch.Tensor, rows: Rows) -> torch.Tensor:
+        """Returns the loss of the critic, whose values may be clipped around those at collection."""
+        limit = self._value_clip
+        if limit is None:
+            return torch.nn.functional.mse_loss(value, rows['return_'])
+        near = rows['value'] + (value - rows['value']).clamp(-limit, limit)
+        return torch.max((value - rows['return_']).square(), (near - rows['return_']).square()).mean()
+
+
 @POLICY_REGISTRY.register('ppo')
 class PPOPolicy(Policy):
     """Proximal policy optimisation with the clipped objective.
@@ -162,18 +228,10 @@ class PPOPolicy(Policy):
     config: dict[str, Any] = dict(on_policy=True, collect=dict(n_sample=1024))
     supported_actions = 'Discrete, Box, MultiDiscrete, MultiBinary, Dict, Tuple'
     supports_action_mask = True
-    compiled_parts = ('loss',)
-    inputs = 'obs', 'action', 'log_prob', 'advantage', 'return_'
-    correction: type[VTrace] | None = None
-    """What corrects advantages for the age of the data; None: the data are fresh."""
+    update_class: type[Update] = PPOUpdate
 
     def default_model(self) -> str:
         return 'recurrent_actor_critic' if self._has_core else 'actor_critic'
-
-    @classmethod
-    def check_config(cls, cfg: EasyDict) -> list[ConfigError]:
-        errors = super().check_config(cfg)
-        return errors if cls.correction is None else [*errors, *cls.correction.check_config(cfg)]
 
     @classmethod
     def check_spec(cls, spec: EnvSpec, cfg: EasyDict) -> None:
@@ -184,48 +242,33 @@ class PPOPolicy(Policy):
             choice_of(spec.action_space)
 
     @cached_property
-    def _correction(self) -> VTrace | None:
-        return None if self.correction is None else self.correction(self)
-
-    @cached_property
     def _returns(self) -> RunningMoments | None:
         """Statistics of returns, which define the critic's units; None if the critic uses the env's own."""
         return RunningMoments(dtype=np.float32) if self._cfg.learn.value_norm else None
-
-    def init_learn(self) -> None:
-        learn = self._cfg.learn
-        self._optimizer = self.optimizers['model'] = Optimizer(self.model, learn)
-        self._advantage_norm, self._value_weight = learn.advantage_norm, learn.value_weight
-        self._ddof = learn.advantage_ddof
-        self._divergences: list[torch.Tensor] = []  # of the updates of the running epoch
-        self._value_clip, names = learn.value_clip, ('clip', 'low', 'high', 'entropy_weight')
-        # numbers that losses read, on the device
-        self._scheduled: Rows = {name: torch.empty((), device=self.device) for name in names}
-        self._follow_schedules(0)
-
-    def _follow_schedules(self, envstep: int) -> None:
-        learn = self._cfg.learn
-        clip = math.inf if learn.clip_ratio is None else schedule_of(learn.clip_ratio)(envstep)
-        entropy_weight = schedule_of(learn.entropy_weight)(envstep)
-        values = dict(clip=clip, low=1 - clip, high=1 + clip, entropy_weight=entropy_weight)
-        for name, value in values.items():
-            self._scheduled[name].fill_(value)
 
     def _acting_output(self, obs: Any) -> tuple[torch.Tensor, int]:
         return self.model.logit(obs), self.distribution.size + self.distribution.log_std_size
 
     def forward_learn(self, data: Batch) -> Iterator[Callable[[], Metrics]]:
-        columns, size = self.columns(data), self._cfg.learn.batch_size or len(data)
-        for _ in range(self._cfg.learn.epoch_per_collect):
-            for rows in self._minibatches(columns, data, size):
-                yield partial(self._update, rows)
-            if self._diverged():
+        columns, learn = self.columns(data), self._cfg.learn
+        for _ in range(learn.epoch_per_collect):
+            divergences: list[torch.Tensor] = []
+
+            def update(rows: Rows, found: list[torch.Tensor] = divergences) -> Metrics:
+                metrics = self.train_step(rows)
+                found.append(metrics['approx_kl'])
+                return metrics
+
+            for rows in self._minibatches(columns, data, learn.batch_size or len(data)):
+                yield partial(update, rows)
+            # only with a limit it waits for the device
+            if learn.target_kl is not None and torch.stack(divergences).mean() > learn.target_kl:
                 return
 
     def _minibatches(self, columns: Rows, data: Batch, size: int) -> Iterator[Rows]:
         """Divides the shuffled rows of a round, or its sequences if there is a core, into batches of ``size`` rows."""
         if self._has_core:
-            return sequence_batches(columns, data, self._cfg.learn.unroll_len, size, self.rng, self.tensor)
+            return sequence_batches(self, columns, data, size)
         return shuffled_batches(columns, self.tensor(self.rng.permutation(len(data))), size)
 
     def columns(self, data: Batch) -> Rows:
@@ -239,13 +282,11 @@ class PPOPolicy(Policy):
         if cfg.value_clip is not None:
             columns['value'] = self._in_critic_units(value)
         if cfg.advantage_norm == 'round':
-            columns['advantage'] = standardised(columns['advantage'], self._ddof)
+            columns['advantage'] = standardised(columns['advantage'], cfg.advantage_ddof)
         return columns
 
     def advantages(self, data: Batch) -> Rows:
         """Returns advantages, returns and values of the rows of a round, in the env's units, float32 [M]."""
-        if self._correction is not None:
-            return self._correction.advantages(data)
         advantage, return_ = self.tensor(data['advantage']), self.tensor(data['return_'])
         return {'advantage': advantage, 'return_': return_, 'value': return_ - advantage}
 
@@ -254,75 +295,6 @@ class PPOPolicy(Policy):
             return value
         scaled = (value.cpu().numpy() - self._returns.mean) / self._returns.std
         return self.tensor(scaled.astype(np.float32))
-
-    def _diverged(self) -> bool:
-        """Whether the epoch that ends here was the last one of its round; only with a limit it waits for the device."""
-        divergences, self._divergences = self._divergences, []
-        limit = self._cfg.learn.target_kl
-        return limit is not None and bool(divergences) and bool(torch.stack(divergences).mean() > limit)
-
-    def _update(self, rows: Rows) -> Metrics:
-        metrics = self.update_tensors(rows)
-        if self._cfg.learn.target_kl is not None:
-            self._divergences.append(metrics['approx_kl'])
-        return {**self._optimizer.metrics(), **metrics}
-
-    def update_tensors(self, rows: Rows) -> Metrics:
-        """Updates the network; only reads and changes tensors."""
-        loss, parts, metrics = self.loss(rows | self._scheduled)
-        self._optimizer.step(loss, **parts)
-        return metrics
-
-    def loss(self, rows: Rows) -> tuple[torch.Tensor, Rows, Metrics]:
-        """Returns the loss of a batch, a number, its parts by name, and the values to log; called for each minibatch.
-
-        Parts are named in the error about a loss that is not finite.
-        """
-        logit, value = self.model(*(rows[name] for name in ('obs', 'unroll') if name in rows))
-        logit = masked(logit, mask_of(rows['obs']), IMPOSSIBLE)
-        log_prob, entropy = self.distribution.evaluate(logit, rows['action'])
-        log_ratio = log_prob - rows['log_prob']
-        ratio = log_ratio.exp()
-        advantage = rows['advantage']
-        if self._advantage_norm == 'batch':
-            own = standardised if self.ranks is None else self.ranks.standardised
-            advantage = own(advantage, self._ddof)
-        policy_loss, is_clipped = self._policy_loss(log_prob, ratio, advantage, rows)
-        value_loss = self._value_loss(value, rows)
-        entropy = entropy.mean()
-        loss = policy_loss + self._value_weight * value_loss - rows['entropy_weight'] * entropy
-        parts = {'policy_loss': policy_loss, 'value_loss': value_loss, 'entropy': entropy}
-        with torch.no_grad():
-            metrics = {
-                'total_loss': loss.detach(),
-                **{name: part.detach() for name, part in parts.items()},
-                'approx_kl': (ratio - 1 - log_ratio).mean(),
-                'clip_fraction': is_clipped.float().mean(),
-            }
-        return loss, parts, metrics
-
-    def _policy_loss(
-        self, log_prob: torch.Tensor, ratio: torch.Tensor, advantage: torch.Tensor, rows: Rows
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Returns the loss of the actor, and which ratios are clipped, bool [B].
-
-        Args:
-            log_prob: Log-probability of each action, float32 [B].
-            ratio: Its probability divided by that at collection, float32 [B].
-            advantage: Its advantage, float32 [B].
-            rows: The batch, with the clip range.
-        """
-        if self._correction is not None and self._cfg.learn.clip_ratio is None:
-            return self._correction.policy_loss(log_prob, ratio, advantage)
-        clipped = ratio.clamp(rows['low'], rows['high'])
-        return -torch.min(ratio * advantage, clipped * advantage).mean(), (ratio - 1).abs() > rows['clip']
-
-    def _value_loss(self, value: torch.Tensor, rows: Rows) -> torch.Tensor:
-        limit = self._value_clip
-        if limit is None:
-            return torch.nn.functional.mse_loss(value, rows['return_'])
-        near = rows['value'] + (value - rows['value']).clamp(-limit, limit)
-        return torch.max((value - rows['return_']).square(), (near - rows['return_']).square()).mean()
 
     def forward_collect(self, obs: Array, env_id: IntArray, **settings: Any) -> Batch:
         before = self._remember(env_id)
@@ -374,7 +346,7 @@ class PPOPolicy(Policy):
     def get_train_sample(self, block: Batch) -> Batch:
         apart = apart_rows(block)
         log_prob = self.distribution.log_prob(flat(block['logit']), flat(block['action']))
-        columns = {name: block[name] for name in (*self.inputs, 'collect_iter') if name in block}
+        columns = {name: block[name] for name in (*self.update.inputs, 'collect_iter') if name in block}
         columns |= {'log_prob': log_prob.reshape(apart.shape)} | self.sample_columns(block, apart)
         real = real_rows(block)
         if self._has_core:
@@ -386,12 +358,8 @@ class PPOPolicy(Policy):
     def sample_columns(self, block: Batch, apart: BoolArray) -> dict[str, Array]:
         """Returns what an update reads beside the columns of every actor-critic, [T, N, ...].
 
-        Args:
-            block: The rows.
-            apart: See ``apart_rows``, bool [T, N].
+        ``apart``: see ``apart_rows``, bool [T, N].
         """
-        if self._correction is not None:
-            return self._correction.sample_columns(block, apart)
         value, next_value = self._block_values(block, apart)
         next_value[block['terminated']] = 0.0
         cfg = self._cfg.collect
@@ -399,12 +367,7 @@ class PPOPolicy(Policy):
         return {'advantage': advantage, 'return_': advantage + value}
 
     def _block_values(self, block: Batch, apart: BoolArray) -> tuple[FloatArray, FloatArray]:
-        """Returns the values of the obs of each row and of its next obs, float32 [T, N].
-
-        Args:
-            block: The rows.
-            apart: True where the next obs of a row is not the obs of the row below, bool [T, N].
-        """
+        """Returns the values of the obs of each row and of its next obs, float32 [T, N]."""
         if self._has_core:
             value, after = self._step_values(flat(block['obs']), flat(block['state']))
             behind = self._step_values(block['next_obs'][apart], after[apart.reshape(-1)])[0]
@@ -432,10 +395,6 @@ class PPOPolicy(Policy):
         if self._returns is None:
             return array
         return (array * self._returns.std + self._returns.mean).astype(np.float32)
-
-    def get_setting_learn(self, info: Mapping[str, Any]) -> dict[str, Any]:
-        self._follow_schedules(info['envstep'])
-        return super().get_setting_learn(info)
 
     def _monitor_vars(self) -> list[str]:
         names = 'policy_loss', 'value_loss', 'entropy', 'approx_kl', 'clip_fraction'

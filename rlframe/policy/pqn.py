@@ -11,7 +11,6 @@ from rlframe.data.returns import gae
 from rlframe.data.timestep import Array, Batch, FloatArray
 from rlframe.policy.base_policy import CollectConfig, LearnConfig
 from rlframe.policy.dqn import QConfig, QPolicy
-from rlframe.policy.parts.optim import Optimizer
 from rlframe.policy.parts.options import (
     BATCH_SIZE,
     DISCOUNT_FACTOR,
@@ -22,18 +21,12 @@ from rlframe.policy.parts.options import (
     grad_clip_norm,
     learning_rate,
 )
-from rlframe.policy.parts.sequences import (
-    Rows,
-    apart_rows,
-    flat,
-    real_rows,
-    shuffled_batches,
-    values_after,
-)
+from rlframe.policy.parts.outputs import Output, Values
+from rlframe.policy.parts.sequences import Rows, apart_rows, flat, real_rows, shuffled_batches, values_after
 from rlframe.policy.parts.tensor_acting import GreedyTensorActing
+from rlframe.policy.update import Loss, Update
 from rlframe.registry import POLICY_REGISTRY
 from rlframe.utils.field import option
-from rlframe.utils.lazy import torch
 
 
 class PQNModel(ImageModel):
@@ -74,6 +67,21 @@ class PQNConfig(QConfig):
     collect: PQNCollect
 
 
+class PQNUpdate(Update):
+    """Regression to lambda-returns."""
+
+    inputs = 'obs', 'action', 'return_'
+
+    def output(self, network: Any, obs: Any) -> Output:
+        """Returns what a network says of the returns of each action."""
+        return Values(network(obs))
+
+    def loss(self, rows: Rows) -> Loss:
+        """Returns the mean squared distance of the values of actions to lambda-returns."""
+        fit = self.output(self.model, rows['obs']).gather(rows['action']).fit(rows['return_'])
+        return Loss(fit.losses.mean(), {'q_value': fit.value.mean(), 'target_q_value': fit.wanted.mean()})
+
+
 @POLICY_REGISTRY.register('pqn')
 class PQNPolicy(QPolicy):
     """Parallelised Q-network: it acts as DQN does, and learns from fresh data as PPO does.
@@ -85,34 +93,14 @@ class PQNPolicy(QPolicy):
 
     _cfg: PQNConfig
     config: dict[str, Any] = dict(on_policy=True, collect=dict(n_sample=1024))
-    inputs = 'obs', 'action', 'return_'
-
-    def init_learn(self) -> None:
-        self._optimizer = self.optimizers['model'] = Optimizer(self.model, self._cfg.learn)
-        self._kappa, self._reduction = None, 'mean'
+    update_class = PQNUpdate
 
     def forward_learn(self, data: Batch) -> Iterator[Callable[[], Metrics]]:
         columns = self.columns(data)
         for _ in range(self._cfg.learn.epoch_per_collect):
             order = self.tensor(self.rng.permutation(len(data)))
             for rows in shuffled_batches(columns, order, self._cfg.learn.batch_size):
-                yield partial(self._update, rows)
-
-    def _update(self, rows: Rows) -> Metrics:
-        return self.update_tensors(rows) | self._optimizer.metrics()
-
-    def update_tensors(self, rows: Rows, is_turn: bool = False) -> Metrics:
-        """Updates the network; only reads and changes tensors."""
-        loss, _, metrics = self.loss(rows)
-        loss = loss.mean() if loss.dim() else loss
-        self._optimizer.step(loss)
-        return metrics | {'total_loss': loss.detach()}
-
-    def reset_targets(self) -> None: ...
-
-    def target(self, rows: Rows) -> torch.Tensor:
-        target: torch.Tensor = rows['return_']
-        return target
+                yield partial(self.train_step, rows)
 
     def get_train_sample(self, block: Batch) -> Batch:
         apart = apart_rows(block)
@@ -122,15 +110,14 @@ class PQNPolicy(QPolicy):
         cfg = self._cfg
         # a lambda-return is the value plus the generalised advantage
         advantage = gae(block['reward'], value, next_value, apart, cfg.discount_factor, cfg.collect.q_lambda)
-        columns = {name: block[name] for name in (*self.inputs, 'collect_iter') if name in block}
+        columns = {name: block[name] for name in (*self.update.inputs, 'collect_iter') if name in block}
         columns['return_'] = advantage + value
         real = real_rows(block)
         return Batch({name: column[real] for name, column in columns.items()})
 
     def _values(self, obs: Array) -> FloatArray:
         """Returns the value of the best action in each state, float32 [n]."""
-        value: FloatArray = self.q_value(obs).numpy().max(1)
-        return value
+        return self.q_value(obs).numpy().max(1)
 
     def _get_tensor_mode(self) -> TensorMode:
         """Returns the interface for a collector of tensors."""

@@ -1,47 +1,187 @@
-"""QACPolicy: the common body of policies with an actor and Q-critics that learn from a replay buffer."""
+"""Actor-critics with Q-functions: their options, how they act, and what their updates share."""
 
 from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
 
 import numpy as np
 from easydict import EasyDict
 
-from rlframe.data.faces import Metrics
-from rlframe.data.timestep import Array, Batch, IntArray, TimeStep
+from rlframe.data.timestep import Array, Batch, EnvSpec, IntArray, TimeStep
 from rlframe.errors import ConfigError
-from rlframe.policy.base_policy import Policy
-from rlframe.policy.c51 import ATOMS, project
-from rlframe.policy.dqn import INPUTS
+from rlframe.policy.base_policy import CollectConfig, LearnConfig, Policy
+from rlframe.policy.c51 import ATOMS
+from rlframe.policy.dqn import INPUTS, TDConfig
 from rlframe.policy.parts.actions import ActionBounds, ExplorationNoise
-from rlframe.policy.parts.entropy import EntropyWeight
-from rlframe.policy.parts.memory import priority_of_sequences, remembered
-from rlframe.policy.parts.optim import Optimizer, Targets
-from rlframe.policy.parts.options import schedule_of
-from rlframe.policy.parts.sequences import Rows
-from rlframe.policy.qac_options import (
-    QACConfig,
-    check_blocks,
-    check_critics,
-    check_memory,
-    check_returns,
-    critic_num,
+from rlframe.policy.parts.memory import BURN_IN, PRIORITY_ETA, MemoryModel, remembered
+from rlframe.policy.parts.optim import Targets
+from rlframe.policy.parts.options import (
+    BATCH_SIZE,
+    UPDATE_PER_COLLECT,
+    Schedule,
+    check_widths,
+    grad_clip_norm,
+    learning_rate,
+    refused,
+    schedule_of,
 )
-from rlframe.policy.qrdqn import quantile_huber_loss
+from rlframe.policy.parts.outputs import Fit
+from rlframe.policy.parts.sequences import Rows
+from rlframe.policy.update import Loss, Update
+from rlframe.utils.field import option
 from rlframe.utils.lazy import torch
-from rlframe.utils.schema import array, check_state
+
+
+class QACModel(MemoryModel):
+    """Section ``model`` of every actor-critic with Q-functions."""
+
+    encoder_hidden_size_list: list[int] = option(
+        [256, 256], unit='units', doc='widths of the hidden layers of actor and critics', check=check_widths
+    )
+    twin_critic: bool = option(True, doc='whether to use two critics')
+
+
+class QACLearn(LearnConfig):
+    """Section ``learn`` of every actor-critic with Q-functions."""
+
+    update_per_collect: int = option(UPDATE_PER_COLLECT.having(8))
+    batch_size: int = option(BATCH_SIZE.having(256, unit='transitions, or sequences with a core'))
+    burn_in: int = option(BURN_IN)
+    learning_rate_actor: Schedule = option(learning_rate(3e-4, 'Adam for the actor'))
+    learning_rate_critic: Schedule = option(learning_rate(3e-4, 'Adam for the critics'))
+    target_theta: float = option(
+        0.005, range='(0, 1]', doc='share of a soft update of the target networks', may_change=True
+    )
+    actor_update_freq: int = option(
+        1,
+        range='[1, inf)',
+        unit='train iterations',
+        doc='interval between two updates of the actor',
+        may_change=True,
+    )
+    grad_clip_norm: float | None = option(grad_clip_norm('the gradient of the actor, and of the critics'))
+
+
+def _without_blocks(policy: type[Any], cfg: Any) -> ConfigError | None:
+    """Refuses residual blocks without a width, or beside a norm."""
+    model = cfg.model
+    if not model.residual_blocks:
+        return None
+    if model.norm is not None:
+        return ConfigError('residual blocks have layer norms of their own', expected='0, or model.norm=None')
+    for name in ('encoder_hidden_size_list', 'critic_hidden_size_list'):
+        if model[name] == []:
+            message = 'residual blocks are as wide as the last hidden layer, and there is none'
+            return ConfigError(message, expected=f'0, or a width in model.{name}')
+    return None
+
+
+def _critics_of(policy: type[Any], cfg: Any) -> ConfigError | None:
+    """Refuses a number of critics that contradicts ``twin_critic``."""
+    if (cfg.model.n_critic or 1) == 1 or cfg.model.twin_critic:
+        return None
+    return ConfigError('twin_critic=False is one critic', expected='None or 1')
+
+
+class ContinuousModel(QACModel):
+    """Section ``model`` of actor-critics for continuous actions."""
+
+    n_critic: int | None = option(
+        None,
+        range='[1, inf)',
+        unit='critics',
+        doc='number of critics; None: 2, or 1 without twin_critic',
+        rule=_critics_of,
+    )
+    norm: Literal[None, 'layer'] = option(None, doc='norm of the hidden layers of critics')
+    residual_blocks: int = option(
+        0,
+        range='[0, inf)',
+        unit='blocks',
+        doc='residual blocks of actor and critics, as wide as the last hidden layer, behind it; each has a layer norm',
+        rule=_without_blocks,
+    )
+
+
+class ContinuousCollect(CollectConfig):
+    """Section ``collect`` of actor-critics for continuous actions."""
+
+    noise_correlation: float = option(
+        0.0,
+        range='[0, 1)',
+        doc="correlation of an env step's exploration noise with that of the step before",
+        may_change=True,
+    )
+
+
+class QACConfig(TDConfig):
+    """Options of every actor-critic with Q-functions."""
+
+    priority_eta: float = option(PRIORITY_ETA)
+    model: QACModel
+    learn: QACLearn
+
+
+def critic_num(model: Mapping[str, Any]) -> int:
+    """Returns the number of critics that a section ``model`` asks for."""
+    return model.get('n_critic') or (2 if model['twin_critic'] else 1)
+
+
+class QACUpdate(Update):
+    """Body of updates of an actor and Q-critics.
+
+    Its critics learn from every batch (``critic_loss``, with the error of each transition), and its actor from every
+    ``actor_update_freq``-th (``actor_loss``).
+    """
+
+    losses = {'critic_loss': 'critic', 'actor_loss': 'actor'}
+    inputs = INPUTS
+    targets: Targets
+    target_parts: tuple[str, ...] = ('critic',)
+    """Parts of the network that have a target network."""
+    follows_actor = True
+    """Whether target networks move only with the actor, not in every update."""
+
+    def __init__(self, model: torch.nn.Module, cfg: Any, spec: EnvSpec) -> None:
+        super().__init__(model, cfg, spec)
+        self.targets = Targets(cfg, model, self.device)
+
+    def init_learn(self) -> None:
+        super().init_learn()
+        online = {name: getattr(self.model, name) for name in self.target_parts}
+        self.targets.begin(torch.nn.ModuleDict(copy.deepcopy(online)), list(online.values()))
+
+    @property
+    def turn(self) -> bool:
+        return self.updates % self.cfg.learn.actor_update_freq == 0
+
+    def is_due(self, name: str, turn: bool) -> bool:
+        return turn or name == 'critic_loss'
+
+    def follow(self, turn: bool) -> None:
+        if turn or not self.follows_actor:
+            self.targets.follow(self.cfg.learn.target_theta)
+
+    def noise(self, rng: np.random.Generator, count: int) -> Array:
+        """Returns standard normal numbers for actions of a batch, float32 [B, A]."""
+        return rng.standard_normal((count, math.prod(self.spec.action_space.shape or ())), np.float32)
+
+    def fitted(self, fit: Fit, rows: Rows) -> Loss:
+        """Returns the loss of critics, from how well each agrees with the target."""
+        loss = self.targets.mean(fit.losses, rows).sum()
+        metrics = {'target_q_value': fit.wanted.mean(), 'q_value': fit.value.mean()}
+        return Loss(loss, metrics, (fit.wanted - fit.value).abs().mean(0))
 
 
 class QACPolicy(Policy):
     """Body of policies with an actor and Q-critics.
 
-    The actor is deterministic, as that of DDPG and TD3, with noise on its actions and on those of its target network, or a
-    tanh-Gaussian that is rewarded for entropy, as that of SAC. A subclass with another kind of actor defines its losses
-    (``critic_loss``, ``actor_loss``) and how it acts (``explore``, ``best_action``). Internally, and in recorded rows, actions
-    are float32 [n, A] in [-1, 1].
+    The actor is deterministic, as that of DDPG and TD3, with noise on its actions, or a tanh-Gaussian, as that of SAC. A
+    subclass with another kind of actor says how it acts (``explore``, ``best_action``). Internally, and in recorded rows,
+    actions are float32 [n, A] in [-1, 1].
 
     With a core, it learns from replayed sequences that begin with the recurrent state that was acted on, and whose burn-in has
     no loss; networks are given ``Remembered`` in place of observations.
@@ -54,18 +194,14 @@ class QACPolicy(Policy):
     _cfg: QACConfig
     config: dict[str, Any] = dict(collect=dict(n_sample=8))
     supported_actions = 'Box'
-    compiled_parts = 'critic_loss', 'actor_loss'
-    inputs = INPUTS
-    network_arguments = ATOMS | {'twin_critic': None, 'n_critic': None, 'num_quantiles': 'quantiles'}
+    network_arguments = {**ATOMS, 'twin_critic': None, 'n_critic': None, 'num_quantiles': 'quantiles'}
+    layers: Mapping[str, Any] = {}
+    """Further arguments of the network, which an algorithm fixes."""
     actor_kind = 'deterministic'
     """Argument ``actor`` of the network: 'deterministic', 'gaussian' or 'categorical'."""
-    target_parts: tuple[str, ...] = ('critic',)
-    """Parts of the network that have a target network."""
     _noise: ExplorationNoise | None = None
     _actor: Callable[[Any], Any]
     """Maps observations to what the actor returns, while acting."""
-    _entropy: EntropyWeight | None = None
-    """The weight of the entropy of an actor that is not deterministic."""
 
     def default_model(self) -> str:
         return 'recurrent_qac' if self._has_core else 'qac'
@@ -76,281 +212,22 @@ class QACPolicy(Policy):
         return (output[0] if isinstance(output, tuple) else output), size
 
     def model_kwargs(self) -> dict[str, Any]:
-        return super().model_kwargs() | {'critic_num': critic_num(self._cfg.model), 'actor': self.actor_kind}
+        kwargs = super().model_kwargs()
+        return {**kwargs, **self.layers, 'critic_num': critic_num(self._cfg.model), 'actor': self.actor_kind}
 
     @classmethod
     def check_config(cls, cfg: EasyDict) -> list[ConfigError]:
-        errors = [*super().check_config(cfg), *check_memory(cfg), *check_critics(cls.target_parts, cfg)]
-        return [*errors, *check_blocks(cfg), *check_returns(cfg)]
-
-    # learning
-
-    def init_learn(self) -> None:
-        cfg = self._cfg.learn
-        parts = self.target_parts if cfg.get('target_network', True) else ()
-        online = {name: getattr(self.model, name) for name in parts}
-        copied = torch.nn.ModuleDict(copy.deepcopy(online))
-        self.targets = Targets(self._cfg, copied, list(online.values()), self.device)
-        self.target_model = self.targets.network
-        self.learned.append(self.targets)
-        self.optimizers['critic'] = Optimizer(self.model.critic, cfg, 'learning_rate_critic')
-        self.optimizers['actor'] = Optimizer(self.model.actor, cfg, 'learning_rate_actor')
-        self._target_noise, self._target_noise_clip = (
-            cfg.get('target_noise', 0.0),
-            cfg.get('target_noise_clip'),
-        )
-        self._target_theta, self._actor_update_freq = cfg.target_theta, cfg.actor_update_freq
-        self._init_switches()
-        self._init_returns()
-        if self.actor_kind != 'deterministic':
-            self._init_entropy()
-
-    def _init_switches(self) -> None:
-        """Reads what the switches of the critics change in an update."""
-        from rlframe.model.core import BatchRenorm
-
-        model = self._cfg.model
-        is_batch, drops = model.get('norm') == 'batch', bool(model.get('dropout'))
-        self._norms, self._target_norms = (
-            [part for part in network.modules() if isinstance(part, BatchRenorm)]
-            for network in (self.model, self.target_model)
-        )
-        self._has_target = bool(self.target_model)
-        self._sees_both = is_batch or not self._has_target
-        self._next_actor = self.model.actor
-        if 'actor' in self.target_model:
-            self._next_actor = self.target_model['actor']
-        self._mode = {'is_training': True} if is_batch or drops else {}
-        self._actor_mode = {'is_training': True} if is_batch else {}
-        # while the actor learns, the critics drop units, but have the norm of evaluation
-        self._judging = {'is_training': True} if drops and not is_batch else {}
-
-    def _init_returns(self) -> None:
-        """Reads what describes a return, and which critics say what it is."""
-        model: Any = self._cfg.model
-        learn = self._cfg.learn
-        self._count, self._quantiles = critic_num(model), model.get('num_quantiles', 1)
-        self._subset, self._dropped = learn.get('target_critics'), learn.get('dropped_quantiles', 0)
-        self._raises_mean = learn.get('actor_value') == 'mean'
-        # whether the target networks follow in every update, and not only in those of the actor
-        self._follows_critic = learn.get('target_follows') == 'critic'
-        self._support: torch.Tensor | None = None
-        if model.get('n_atom') is not None:
-            self._support = torch.linspace(model.v_min, model.v_max, model.n_atom, device=self.device)  # [M]
-
-    def _init_entropy(self) -> None:
-        from rlframe.model.qac import squashed_gaussian
-
-        self._squashed = squashed_gaussian
-        self._entropy = EntropyWeight(self._cfg.learn, self._target_entropy(), self.device)
-        self._alpha = self._entropy.value
-        self.learned.append(self._entropy)
-        if self._entropy.is_learned:
-            self.optimizers['alpha'] = self._entropy.optimizer
-
-    def _target_entropy(self) -> float:
-        """Returns the entropy to aim at, in nats, if no option says it."""
-        return -float(math.prod(self.spec.action_space.shape or ()))
-
-    def _draw(self, obs: Any, noise: torch.Tensor, **mode: bool) -> tuple[torch.Tensor, torch.Tensor]:
-        """Returns actions of the actor, [B, A], and their log densities, [B]; ``mode``: whether it is in training."""
-        mean, log_std = self.model.actor(obs, **mode)
-        return self._squashed(mean, log_std, noise)
-
-    def _next_action(self, rows: Rows) -> tuple[torch.Tensor, Any]:
-        """Returns the actions in the next states, float32 [B, A], and the weighted log density of each, float32 [B], or 0."""
-        if self._entropy is not None:
-            action, log_prob = self._draw(rows['next_obs'], rows['next_noise'])
-            return action, self._alpha * log_prob
-        action, clip = self._next_actor(rows['next_obs']), self._target_noise_clip
-        if self._target_noise:
-            action = (action + (rows['next_noise'] * self._target_noise).clamp_(-clip, clip)).clamp_(-1, 1)
-        return action, 0.0
-
-    def _values(self, rows: Rows, next_action: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Returns each critic's value of the actions taken and, without gradients, of the next ones.
-
-        With batch norm, or without target networks, each network values both in one pass, so that both are normalised
-        alike.
-
-        Args:
-            rows: What the update reads.
-            next_action: Actions in the next states, float32 [B, A].
-
-        Returns:
-            float32 [critics, B] twice, or with a last axis of what describes a return.
-        """
-        obs, next_obs, action = rows['obs'], rows['next_obs'], rows['action']
-        if not self._sees_both:
-            value = self.model.critic(obs, action, **self._mode)
-            with torch.no_grad():
-                return value, self.target_model['critic'](next_obs, next_action, **self._mode)
-        both = joined(obs, next_obs), torch.cat([action, next_action])
-        value, next_value = self.model.critic(*both, **self._mode).chunk(2, 1)
-        if self._has_target:
-            with torch.no_grad():
-                next_value = self.target_model['critic'](*both, **self._mode).chunk(2, 1)[1]
-        return value, next_value.detach()
-
-    def actor_loss(self, rows: Rows) -> tuple[torch.Tensor, Metrics]:
-        """Returns the loss of the actor, a number, and the values to log; called in every ``actor_update_freq``-th update."""
-        obs = rows['obs']
-        if self._entropy is None:
-            action = self.model.actor(obs, **self._actor_mode)
-            return -self.model.critic(obs, action, count=1, **self._judging).mean(), {}
-        action, log_prob = self._draw(obs, rows['noise'], **self._actor_mode)
-        value = self.model.critic(obs, action, **self._judging)
-        if self._support is not None:
-            value = value.softmax(2) @ self._support
-        elif self._quantiles > 1:
-            value = value.mean(2)
-        value = value.mean(0) if self._raises_mean else value.amin(0)
-        return (self._alpha * log_prob - value).mean(), {'entropy': -log_prob.detach().mean()}
-
-    def forward_learn(self, data: Batch) -> Metrics:
-        metrics = self.update_tensors(self.columns(data), self._is_turn)
-        self.targets.updates += 1
-        return metrics | self._optimizer_metrics()
+        return [*super().check_config(cfg), *check_memory(cls, cfg)]
 
     def columns(self, data: Batch) -> Rows:
         """Returns what an update reads, as tensors on the device: transitions, or with a core the steps of sequences."""
         if self._memory is None:
-            rows, count = super().columns(data), len(data)
-        else:
-            rows = self._remembered(data)
-            count = len(rows['reward'])
-        size = count, math.prod(self.spec.action_space.shape or ())
-        for name in self._noises():
-            rows[name] = self.tensor(self.rng.standard_normal(size, np.float32))
-        if self._subset is not None:
-            rows['critics'] = self.tensor(self.rng.permutation(self._count)[: self._subset])
-        return rows
-
-    def _remembered(self, data: Batch) -> Rows:
-        """Returns the steps of sequences that are learned from, [K], each with the number of its sequence."""
+            return super().columns(data)
         columns = 'action', 'reward', 'terminated'
         rows, sequence = remembered(data, self._cfg.learn.burn_in, columns, self.tensor)
-        if self.targets.has_weights:
+        if 'IS' in data:
             rows['IS'] = self.tensor(np.asarray(data['IS'])[sequence])
-        return rows | {'sequence': self.tensor(sequence)}
-
-    def _noises(self) -> Sequence[str]:
-        """Returns the names of the standard normal numbers that the next update needs, float32 [B, A] each."""
-        if self._entropy is not None:
-            return ('next_noise', 'noise') if self._is_turn else ('next_noise',)
-        return ('next_noise',) if self._target_noise else ()
-
-    @property
-    def _is_turn(self) -> bool:
-        """Whether the next update also updates the actor."""
-        return self.targets.updates % self._actor_update_freq == 0
-
-    def critic_loss(self, rows: Rows) -> tuple[torch.Tensor, torch.Tensor, Metrics]:
-        """Returns the loss of the critics, a number, the mean error of each transition, float32 [B], and the values to log.
-
-        Called for each batch.
-        """
-        with torch.no_grad():
-            next_action, bonus = self._next_action(rows)
-        value, next_value = self._values(rows, next_action)
-        with torch.no_grad():
-            if self._subset is not None:
-                next_value = next_value[rows['critics']]
-            reward, discount = rows['reward'], self.targets.discount(rows)
-            if self._support is not None:
-                target = self._categorical_target(next_value, reward - discount * bonus, discount)  # [B, M]
-            elif self._quantiles == 1:
-                target = reward + discount * (next_value.amin(0) - bonus)  # [B]
-            else:
-                kept = truncated(next_value, self._dropped)  # [B, K]
-                target = reward[:, None] + discount[:, None] * (kept - bonus[:, None])
-        if self._support is not None:
-            log_probability = value.log_softmax(2)  # [critics, B, M]
-            losses = -(target * log_probability).sum(2)
-            means = log_probability.detach().exp() @ self._support  # [critics, B]
-            return self._critic_losses(losses, means, target @ self._support, rows)
-        if self._quantiles == 1:
-            return self._critic_losses((target - value).square(), value, target, rows)
-        losses = torch.stack([quantile_huber_loss(quantiles, target) for quantiles in value])
-        return self._critic_losses(losses, value.mean(2), target.mean(1), rows)
-
-    def _categorical_target(
-        self, logit: torch.Tensor, reward: torch.Tensor, discount: torch.Tensor
-    ) -> torch.Tensor:
-        """Returns the distribution of the critic whose mean is smallest, moved by reward and discount, [B, M].
-
-        Args:
-            logit: Of each critic and atom in the next state, float32 [critics, B, M].
-            reward: float32 [B].
-            discount: Weight of the next state, float32 [B].
-        """
-        assert self._support is not None
-        probability = logit.softmax(2)
-        smallest = (probability @ self._support).argmin(0)[None, :, None]  # [1, B, 1]
-        chosen = probability.gather(0, smallest.expand(1, -1, len(self._support)))[0]
-        return project(chosen, reward, discount, self._support)
-
-    def _critic_losses(
-        self, losses: torch.Tensor, value: torch.Tensor, target: torch.Tensor, rows: Rows
-    ) -> tuple[torch.Tensor, torch.Tensor, Metrics]:
-        """Returns what ``critic_loss`` does.
-
-        Args:
-            losses: Of each critic and transition, float32 [critics, B].
-            value: Each critic's value of the actions taken, float32 [critics, B].
-            target: What it should be, float32 [B].
-            rows: What the update reads.
-        """
-        if self.targets.has_weights:
-            losses = losses * rows['IS']
-        loss = losses.mean(1).sum()
-        metrics = {
-            'critic_loss': loss.detach(),
-            'target_q_value': target.mean(),
-            'q_value': value.detach().mean(),
-        }
-        return loss, (target - value.detach()).abs().mean(0), metrics
-
-    def update_tensors(self, rows: Rows, is_turn: bool) -> Metrics:
-        """Updates the critics, and actor and target networks if it is their turn; only reads and changes tensors."""
-        critic_loss, error, metrics = self.critic_loss(rows)
-        self.optimizers['critic'].step(critic_loss, critic_loss=critic_loss)
-        self._update_norms()  # the actor is judged by what they are now
-        total_loss = critic_loss.detach()
-        if is_turn:
-            actor_loss, variables = self.actor_loss(rows)
-            self.optimizers['actor'].step(actor_loss, actor_loss=actor_loss)
-            total_loss = total_loss + actor_loss.detach()
-            metrics |= {'actor_loss': actor_loss.detach(), **variables}
-            if self._entropy is not None:
-                self._entropy.update(metrics)
-            self._update_norms()
-        if is_turn or self._follows_critic:
-            self.targets.follow(self._target_theta)
-        return self.targets.with_priority(
-            metrics | {'total_loss': total_loss}, self._priority_of(error, rows)
-        )
-
-    def _update_norms(self) -> None:
-        """Lets the running statistics of batch norms follow the passes since the last call."""
-        if self._norms:
-            from rlframe.model.core import update_norms
-
-            update_norms(self._norms)
-
-    def _priority_of(self, error: torch.Tensor, rows: Rows) -> torch.Tensor:
-        """Returns the priority of each sampled transition or sequence, float32 [B], from the TD errors of its steps."""
-        if self._memory is None or not self.targets.has_priority:
-            return error
-        count = len(rows['obs'].unroll.state)
-        return priority_of_sequences(error, rows['sequence'], count, self._cfg.priority_eta)
-
-    def _optimizer_metrics(self) -> Metrics:
-        metrics = self.optimizers['critic'].metrics()
-        if 'skipped_share' in metrics:
-            shares = [optimizer.metrics()['skipped_share'] for optimizer in self.optimizers.values()]
-            metrics['skipped_share'] = torch.stack(shares).amax()
-        return metrics
+        return rows | {'sequence': self.tensor(sequence)} | self._drawn(len(sequence))
 
     # acting
 
@@ -358,6 +235,7 @@ class QACPolicy(Policy):
         self.init_eval()
         size = math.prod(self._action_shape)
         self._noise = ExplorationNoise(size, self._cfg.collect.get('noise_correlation', 0.0), self.rng)
+        self.acting.parts['noise'] = self._noise
 
     def init_eval(self) -> None:
         self._bounds, self._action_shape = ActionBounds(self.spec), self.spec.action_space.shape or ()
@@ -378,8 +256,7 @@ class QACPolicy(Policy):
 
     def _best_of(self, output: Any) -> torch.Tensor:
         """Returns the best actions by the output of the actor, [n, ...]."""
-        action: torch.Tensor = output if self.actor_kind == 'deterministic' else output[0].tanh()
-        return action
+        return output if self.actor_kind == 'deterministic' else output[0].tanh()
 
     def best_action(self, obs: torch.Tensor) -> torch.Tensor:
         """Returns the actions that the actor thinks best, [n, ...]."""
@@ -443,45 +320,21 @@ class QACPolicy(Policy):
         soft = [] if self.actor_kind == 'deterministic' else ['entropy', 'alpha']
         return [*super()._monitor_vars(), *own, *soft]
 
-    def reset_targets(self) -> None:
-        self.targets.copy()
-        for norm in self._target_norms:
-            norm.passes.zero_()  # target networks normalise by batches alone: their running statistics follow nothing
 
-    def _acting_state(self) -> dict[str, Any]:
-        noise = {} if self._noise is None else {'noise': self._noise.state_dict()}
-        return super()._acting_state() | noise
-
-    def _load_acting_state(self, state: Mapping[str, Any]) -> None:
-        super()._load_acting_state(state)
-        if self._noise is not None:
-            check_state(state, {'noise': {'last': array('f', (None, None)), 'kept': array('f')}})
-            self._noise.load_state_dict(state['noise'])
-
-
-def joined(first: Any, second: Any) -> Any:
-    """Returns two columns of observations one behind the other: tensors, dicts of them, or steps of the same sequences."""
-    if isinstance(first, dict):
-        return {name: joined(part, second[name]) for name, part in first.items()}
-    if isinstance(first, torch.Tensor):
-        return torch.cat([first, second])
-    return first._replace(row=torch.cat([first.row, second.row]))
-
-
-def truncated(quantiles: torch.Tensor, dropped: int) -> torch.Tensor:
-    """Returns the quantiles of all critics together, without the largest ones.
-
-    Args:
-        quantiles: float32 [critics, B, M].
-        dropped: How many to leave out for each critic.
-
-    Returns:
-        float32 [B, critics * (M - dropped)], in no order.
-
-    Source:
-        Kuznetsov et al., Controlling Overestimation Bias with Truncated Mixture of Continuous Distributional Quantile
-        Critics (2020), section 3.
-    """
-    critics, _, count = quantiles.shape
-    mixture = quantiles.transpose(0, 1).flatten(1)
-    return mixture.topk(critics * (count - dropped), 1, largest=False, sorted=False).values
+def check_memory(policy: type[QACPolicy], cfg: EasyDict) -> list[ConfigError]:
+    """Refuses what networks with a core do not have, and sums of several rewards in their sequences."""
+    model, errors = cfg.model, []
+    if model.get('core') is None:
+        return []
+    if cfg.nstep != 1:
+        message = 'with a core, the target of a step of a sequence has one reward'
+        errors.append(refused(cfg, 'nstep', message, '1'))
+    message = f'networks with a core (model.core={model.core!r}) have none'
+    for name, none in (('norm', 'None'), ('residual_blocks', '0')):
+        if model.get(name):
+            errors.append(refused(cfg, f'model.{name}', message, f'{none}, or model.core=None'))
+    if policy.layers:
+        layers = ', '.join(policy.layers)
+        message = f'critics of {policy.__name__} have layers that networks with a core do not have ({layers})'
+        errors.append(refused(cfg, 'model.core', message, 'None'))
+    return errors

@@ -6,21 +6,14 @@ from typing import Any, Literal
 
 import numpy as np
 
-from rlframe.data.faces import Metrics
-from rlframe.data.timestep import Array, Batch, FloatArray, IntArray, TimeStep
-from rlframe.policy.dqn import (
-    LEAST_BONUS,
-    DQNConfig,
-    DQNLearn,
-    DQNModel,
-    QPolicy,
-    soft_policy,
-    td_loss,
-)
+from rlframe.data.timestep import Array, Batch, EnvSpec, FloatArray, IntArray, TimeStep
+from rlframe.policy.dqn import DoubleConfig, DQNLearn, DQNUpdate, QModel, QPolicy
 from rlframe.policy.parts.actions import mask_of, masked
 from rlframe.policy.parts.memory import BURN_IN, PRIORITY_ETA
-from rlframe.policy.parts.options import HIDDEN_SIZES
+from rlframe.policy.parts.options import BATCH_SIZE, HIDDEN_SIZES
+from rlframe.policy.parts.outputs import chosen, td_loss
 from rlframe.policy.parts.sequences import Rows
+from rlframe.policy.update import Loss
 from rlframe.registry import POLICY_REGISTRY
 from rlframe.utils.field import option
 from rlframe.utils.lazy import torch
@@ -31,7 +24,7 @@ RESCALE_EPS = 1e-3
 """Share of the value that ``rescale`` leaves linear, so that it can be inverted."""
 
 
-class R2D2Model(DQNModel):
+class R2D2Model(QModel):
     """Section ``model`` of R2D2."""
 
     encoder_hidden_size_list: list[int] = option(HIDDEN_SIZES.having([128, 64]))
@@ -42,13 +35,11 @@ class R2D2Model(DQNModel):
 class R2D2Learn(DQNLearn):
     """Section ``learn`` of R2D2."""
 
-    batch_size: int = option(
-        64, range='[1, inf)', unit='sequences', doc='size of the batch of one update', may_change=True
-    )
+    batch_size: int = option(BATCH_SIZE.having(64, unit='sequences'))
     burn_in: int = option(BURN_IN)
 
 
-class R2D2Config(DQNConfig):
+class R2D2Config(DoubleConfig):
     """Options of R2D2."""
 
     priority_eta: float = option(PRIORITY_ETA)
@@ -57,6 +48,51 @@ class R2D2Config(DQNConfig):
     )
     model: R2D2Model
     learn: R2D2Learn
+
+
+class R2D2Update(DQNUpdate):
+    """Double Q-learning over sequences, whose windows of rewards end with the sequence or its episode."""
+
+    def __init__(self, model: torch.nn.Module, cfg: Any, spec: EnvSpec) -> None:
+        super().__init__(model, cfg, spec)
+        self._burn_in, self._nstep = cfg.learn.burn_in, cfg.nstep
+        self._rescales, self._eta = cfg.value_rescale, cfg.priority_eta
+
+    def loss(self, rows: Rows) -> Loss:
+        """Returns the mean over the real steps of sequences, with the priority of each sequence."""
+        names = 'action', 'reward', 'terminated', 'mask'
+        action, reward, terminated, mask = (rows[name] for name in names)  # [B, T]
+        # values of each obs, and of the one behind the last step
+        online = self._values(self.model, rows)  # [B, T + 1, A]
+        value = online[:, :-1].gather(2, action.long().unsqueeze(2)).squeeze(2)
+        # target
+        with torch.no_grad():
+            target = self._values(self.targets.network, rows)
+            judge = (online if self.double else target).flatten(0, 1)
+            best = masked(judge, mask_of(rows['obs'])).argmax(1).view(len(online), -1, 1)
+            reached = target.gather(2, best).squeeze(2)
+            reached = unscale(reached) if self._rescales else reached
+            discount = self.targets.discount_factor
+            wanted = sequence_targets(reward, terminated, mask, reached, discount, self._nstep)
+            wanted = rescale(wanted) if self._rescales else wanted
+        # loss, over the real steps
+        priority, steps = padded_priority((wanted - value.detach()).abs(), mask, self._eta), mask.sum(1)
+        losses = (td_loss(value, wanted, self._kappa) * mask).sum(1) / steps
+        count = steps.sum()
+        metrics = {
+            'q_value': (value.detach() * mask).sum() / count,
+            'target_q_value': (wanted * mask).sum() / count,
+        }
+        return Loss(self.targets.mean(losses, rows), metrics, priority)
+
+    def _values(self, network: Any, rows: Rows) -> torch.Tensor:
+        """Returns a network's values for each step and for the obs after the last one, float32 [B, T + 1, A]."""
+        stored = rows['state']
+        with torch.no_grad():
+            early = rows['early'], stored, rows['early_mask']
+            state = network.burn_in(*early) if self._burn_in else stored
+        value: torch.Tensor = network(rows['obs'], state)[0]
+        return value.unflatten(0, (len(stored), -1))
 
 
 @POLICY_REGISTRY.register('r2d2')
@@ -75,15 +111,10 @@ class R2D2Policy(QPolicy):
 
     _cfg: R2D2Config
     is_recurrent = True
+    update_class = R2D2Update
 
     def default_model(self) -> str:
         return 'recurrent_q_net'
-
-    def init_learn(self) -> None:
-        super().init_learn()
-        self._burn_in = self._cfg.learn.burn_in
-        self._window, self._rescales = self._cfg.nstep, self._cfg.value_rescale
-        self._eta = self._cfg.priority_eta
 
     def _get_nstep(self) -> int:
         """Rewards are summed over the sequence, when it is learned from: the collector is to leave them as they are."""
@@ -118,47 +149,18 @@ class R2D2Policy(QPolicy):
 
     def columns(self, data: Batch) -> Rows:
         """Returns the steps that are learned from, [B, T], and the inputs of the networks, one step behind the other."""
-        start, mask = self._burn_in, data['mask']
-        rows = {
-            name: self.tensor(data[name][:, start:]) for name in ('action', 'reward', 'terminated', 'mask')
-        }
+        start, mask = self._cfg.learn.burn_in, data['mask']
+        names = 'action', 'reward', 'terminated', 'mask'
+        rows = {name: self.tensor(data[name][:, start:]) for name in names}
         sequence, first = np.arange(len(mask)), mask.argmax(1)
+        seen = np.concatenate([data['obs'][:, start : start + 1], data['next_obs'][:, start:]], 1)
         rows |= {
             'state': self.tensor(data['state'][sequence, first]),  # [B, P, H]
             'early': self._steps(data['obs'][:, :start]),
             'early_mask': self.tensor(mask[:, :start]),
-            'obs': self._steps(
-                np.concatenate([data['obs'][:, start : start + 1], data['next_obs'][:, start:]], 1)
-            ),
+            'obs': self._steps(seen),
         }
-        return rows | ({'IS': self.tensor(data['IS'])} if self.targets.has_weights else {})
-
-    def loss(self, rows: Rows) -> tuple[torch.Tensor, torch.Tensor, Metrics]:
-        action, reward, terminated, mask = (
-            rows[name] for name in ('action', 'reward', 'terminated', 'mask')
-        )  # [B, T]
-        online, target, allowed = self._values(rows)
-        value = online[:, :-1].gather(2, action.long().unsqueeze(2)).squeeze(2)
-        with torch.no_grad():
-            reached, bonus = self._reached(online, target, allowed, action)
-            wanted = sequence_targets(
-                reward, terminated, mask, reached, self.targets.discount_factor, self._window
-            )
-            wanted = wanted if bonus is None else wanted + bonus
-            wanted = rescale(wanted) if self._rescales else wanted
-        priority = padded_priority((wanted - value.detach()).abs(), mask, self._eta)
-        steps = mask.sum(1)
-        count = steps.sum()
-        metrics = {
-            'q_value': (value.detach() * mask).sum() / count,
-            'target_q_value': (wanted * mask).sum() / count,
-        }
-        losses = td_loss(value, wanted, self._kappa) * mask
-        return losses.sum(1) / steps, priority, metrics
-
-    @classmethod
-    def _errors_are_known(cls) -> bool:
-        return cls.loss is R2D2Policy.loss
+        return rows | ({'IS': self.tensor(data['IS'])} if 'IS' in data else {})
 
     def _first_priority(self, data: Batch) -> FloatArray:
         """Returns the priority of the sequence that begins with each new step, float32 [M], by its steps in this round.
@@ -192,80 +194,33 @@ class R2D2Policy(QPolicy):
         with torch.inference_mode():
             valued = [self._acting_values(new[piece]) for piece in pieces]
             value, reached = (torch.cat(column) for column in zip(*valued, strict=True))
-            columns = self.tensor(new['reward']), self.tensor(new['terminated']), value, reached
+            columns = {name: self.tensor(new[name]) for name in ('reward', 'terminated')}
+            columns |= {'value': value, 'reached': reached}
             for piece in pieces:
-                found = self._acting_priority(start[piece], length[piece], *columns)
+                found = self._acting_priority(start[piece], length[piece], columns)
                 priority[order[piece]] = found.cpu().numpy()
         return priority
 
     def _acting_values(self, new: Batch) -> tuple[torch.Tensor, torch.Tensor]:
         """Returns the value of the action of each step, and of the best one behind it, float32 [n], by its stored state."""
-        obs, next_obs, action, state = (
-            self.tensor(new[name]) for name in ('obs', 'next_obs', 'action', 'state')
-        )
+        names = 'obs', 'next_obs', 'action', 'state'
+        obs, next_obs, action, state = (self.tensor(new[name]) for name in names)
         value, after = self.model(obs, state)
         reached = masked(self.model(next_obs, after)[0], mask_of(next_obs)).amax(1)
-        return self.chosen(value, action), unscale(reached) if self._cfg.value_rescale else reached
+        return chosen(value, action), unscale(reached) if self._cfg.value_rescale else reached
 
-    def _acting_priority(
-        self,
-        start: IntArray,
-        length: IntArray,
-        reward: torch.Tensor,
-        terminated: torch.Tensor,
-        value: torch.Tensor,
-        reached: torch.Tensor,
-    ) -> torch.Tensor:
+    def _acting_priority(self, start: IntArray, length: IntArray, columns: Rows) -> torch.Tensor:
         """Returns the priorities of sequences, float32 [n], from columns of all steps, [M]; see ``_acting_values``."""
         place = np.arange(length.max())
         is_step = place < length[:, None]
         step = self.tensor(np.where(is_step, start[:, None] + place, start[:, None]))  # [n, T]
-        mask, behind = self.tensor(is_step), reached[step]
+        mask, rows = self.tensor(is_step), {name: column[step] for name, column in columns.items()}
+        behind, cfg = rows['reached'], self._cfg
         values = torch.cat([behind[:, :1], behind], 1)  # that of the first obs is not read
-        cfg = self._cfg
-        wanted = sequence_targets(
-            reward[step], terminated[step], mask, values, cfg.discount_factor, cfg.nstep
-        )
+        ends = rows['reward'], rows['terminated'], mask
+        wanted = sequence_targets(*ends, values, cfg.discount_factor, cfg.nstep)
         wanted = rescale(wanted) if cfg.value_rescale else wanted
-        return padded_priority((wanted - value[step]).abs(), mask, cfg.priority_eta)
-
-    def _reached(
-        self,
-        online: torch.Tensor,
-        target: torch.Tensor,
-        allowed: torch.Tensor | None,
-        action: torch.Tensor,
-    ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Returns the value of each step's obs, float32 [B, T + 1], and Munchausen's bonus for its action, [B, T]."""
-        if self._tau is None:
-            choice = (online if self._double else target).flatten(0, 1)
-            best = masked(choice, allowed).argmax(1).view(len(online), -1, 1)
-            reached = target.gather(2, best).squeeze(2)
-            return unscale(reached) if self._rescales else reached, None
-        value = unscale(target) if self._rescales else target
-        policy, log_policy = soft_policy(value.flatten(0, 1), self._tau, allowed)
-        policy, log_policy = policy.view_as(value), log_policy.view_as(value)
-        bonus = log_policy[:, :-1].gather(2, action.long().unsqueeze(2)).squeeze(2).clamp(LEAST_BONUS, 0)
-        return (policy * (value - log_policy)).sum(2), self._bonus_weight * bonus
-
-    def _values(self, rows: Rows) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
-        """Returns the networks' outputs for each step and for the obs after the last one.
-
-        Returns:
-            The online and the target network's values, float32 [B, T + 1, A], and the action masks, bool [B * (T + 1),
-            A].
-        """
-        obs, stored = rows['obs'], rows['state']
-
-        def values(model: Any) -> torch.Tensor:
-            with torch.no_grad():
-                state = model.burn_in(rows['early'], stored, rows['early_mask']) if self._burn_in else stored
-            value: torch.Tensor = model(obs, state)[0]
-            return value.unflatten(0, (len(stored), -1))
-
-        with torch.no_grad():
-            target = values(self.target_model)
-        return values(self.model), target, mask_of(obs)
+        return padded_priority((wanted - rows['value']).abs(), mask, cfg.priority_eta)
 
     def _steps(self, column: Array) -> Any:
         """Puts the steps of all sequences one behind the other: [B, T, ...] to [B * T, ...]."""
@@ -292,13 +247,8 @@ def sequence_targets(
 ) -> torch.Tensor:
     """Sums ``nstep`` discounted rewards and the value behind them; windows end with the sequence or its episode.
 
-    Args:
-        reward: float32 [B, T].
-        terminated: True where the episode ended in a terminal state, bool [B, T].
-        mask: False behind the last step of an episode, bool [B, T].
-        value: Value of the obs of each step and of that behind the last one, float32 [B, T + 1].
-        discount_factor: Per env step, in [0, 1].
-        nstep: Rewards in a window, in env steps, >= 1.
+    ``reward``, ``terminated``, where the episode ended in a terminal state, and ``mask``, False behind its last step, are
+    [B, T]; ``value`` is that of the obs of each step and of that behind the last one, float32 [B, T + 1].
 
     Returns:
         float32 [B, T]; undefined where ``mask`` is False.

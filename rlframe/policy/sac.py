@@ -1,22 +1,25 @@
-"""SAC for continuous actions: an actor that is rewarded for entropy too; CrossQ, XQC, TQC, REDQ and DroQ are its switches."""
+"""SAC: an actor-critic whose actor is rewarded for entropy."""
 
 from __future__ import annotations
 
 import math
-from typing import Any, Literal
+from collections.abc import Mapping
+from typing import Any
 
+import numpy as np
+
+from rlframe.data.faces import Metrics
+from rlframe.data.timestep import Array
 from rlframe.policy.base_policy import StochasticEval
+from rlframe.policy.parts.entropy import EntropyWeight
 from rlframe.policy.parts.options import Schedule, learning_rate
-from rlframe.policy.qac import QACPolicy
-from rlframe.policy.qac_options import (
-    ContinuousCollect,
-    ContinuousLearn,
-    ContinuousModel,
-    QACConfig,
-    QACLearn,
-)
+from rlframe.policy.parts.outputs import Output, Values
+from rlframe.policy.parts.sequences import Rows
+from rlframe.policy.qac import ContinuousCollect, ContinuousModel, QACConfig, QACLearn, QACPolicy, QACUpdate
+from rlframe.policy.update import Loss
 from rlframe.registry import POLICY_REGISTRY
 from rlframe.utils.field import option
+from rlframe.utils.lazy import torch
 
 
 def check_alpha(value: Any) -> str:
@@ -50,157 +53,93 @@ class SACConfig(QACConfig):
     eval: StochasticEval
 
 
-class ContinuousSACModel(ContinuousModel):
-    """Section ``model`` of SAC for continuous actions."""
-
-    num_quantiles: int = option(
-        1, range='[1, inf)', unit='quantiles', doc='numbers that a critic describes a return by; 1: its mean'
-    )
-    n_atom: int | None = option(
-        None,
-        range='[2, inf)',
-        unit='atoms',
-        doc='returns that a categorical critic tells apart, by cross-entropy; None: critics are not categorical',
-    )
-    v_min: float = option(-10.0, unit='discounted return', doc='lowest atom of the return distribution')
-    v_max: float = option(10.0, unit='discounted return', doc='highest atom of the return distribution')
-
-
-class ContinuousSACLearn(SACLearn, ContinuousLearn):
-    """Section ``learn`` of SAC for continuous actions."""
-
-    target_follows: Literal['actor', 'critic'] = option(
-        'actor', doc='network after whose updates the target networks move', may_change=True
-    )
-    target_critics: int | None = option(
-        None,
-        range='[1, inf)',
-        unit='critics',
-        doc='critics, drawn anew in every update, that make the target; None: all',
-    )
-    dropped_quantiles: int = option(
-        0,
-        range='[0, inf)',
-        unit='quantiles for each critic',
-        doc='largest quantiles, of those of all critics together, that targets leave out',
-        may_change=True,
-    )
-    actor_value: Literal['min', 'mean'] = option(
-        'min', doc='value that the actor raises: the smallest of the critics, or their mean', may_change=True
-    )
-
-
 class ContinuousSACConfig(SACConfig):
     """Options of SAC for continuous actions."""
 
-    model: ContinuousSACModel
-    learn: ContinuousSACLearn
+    model: ContinuousModel
     collect: ContinuousCollect
+
+
+class SACUpdate(QACUpdate):
+    """Soft actor-critic with a tanh-Gaussian actor."""
+
+    entropy: EntropyWeight
+    """The weight of the entropy, alpha."""
+    mode: Mapping[str, bool] = {}
+    """How the actor reads the observations of its loss; see ``QAC``."""
+
+    def init_learn(self) -> None:
+        super().init_learn()
+        self.entropy = EntropyWeight(self.cfg.learn, self.target_entropy(), self.device)
+        if self.entropy.is_learned:
+            self.optimizers['alpha'] = self.entropy.optimizer
+
+    def target_entropy(self) -> float:
+        """Returns the entropy to aim at, in nats, if no option says it."""
+        return -float(math.prod(self.spec.action_space.shape or ()))
+
+    def draws(self, rng: np.random.Generator, count: int) -> dict[str, Array]:
+        names = ('next_noise', 'noise') if self.turn else ('next_noise',)
+        return {name: self.noise(rng, count) for name in names}
+
+    def act(self, obs: Any, noise: torch.Tensor, **mode: bool) -> tuple[torch.Tensor, torch.Tensor]:
+        """Returns actions of the actor, [B, A], and their log densities, [B]; ``mode``: see ``QAC``."""
+        from rlframe.model.qac import squashed_gaussian
+
+        mean, log_std = self.model.actor(obs, **mode)
+        return squashed_gaussian(mean, log_std, noise)
+
+    def returns(self, value: torch.Tensor) -> Output:
+        """Returns what critics say of returns, given what they output."""
+        return Values(value)
+
+    def next_returns(self, rows: Rows, action: torch.Tensor) -> Output:
+        """Returns what a target makes of actions in the next states, by the target critics."""
+        return self.returns(self.targets.network['critic'](rows['next_obs'], action)).smallest()
+
+    def value_of(self, obs: Any, action: torch.Tensor) -> torch.Tensor:
+        """Returns the value that the actor is to raise, float32 [B], by the critics."""
+        return self.returns(self.model.critic(obs, action)).mean().amin(0)
+
+    def critic_loss(self, rows: Rows) -> Loss:
+        """Returns the distance of the values of the actions taken to their target."""
+        # target
+        with torch.no_grad():
+            next_action, log_prob = self.act(rows['next_obs'], rows['next_noise'])
+            next_value, cost = self.next_returns(rows, next_action), self.entropy.value * log_prob
+            target = next_value.target(rows['reward'], self.targets.discount(rows), cost)
+        # critics
+        value = self.returns(self.model.critic(rows['obs'], rows['action']))
+        return self.fitted(value.fit(target), rows)
+
+    def actor_loss(self, rows: Rows) -> Loss:
+        """Returns minus the value of the actor's actions, and of their entropy."""
+        action, log_prob = self.act(rows['obs'], rows['noise'], **self.mode)
+        value = self.value_of(rows['obs'], action)
+        loss = (self.entropy.value * log_prob - value).mean()
+        return Loss(loss, {'entropy': -log_prob.detach().mean()})
+
+    def after(self, name: str, loss: Loss) -> Metrics:
+        # temperature
+        return self.entropy.update(loss.metrics) if name == 'actor_loss' else {}
+
+    def state_dict(self) -> dict[str, Any]:
+        return super().state_dict() | self.entropy.state_dict()
+
+    def load_state_dict(self, state: Any) -> None:
+        super().load_state_dict(state)
+        self.entropy.load_state_dict(state)
 
 
 @POLICY_REGISTRY.register('sac')
 class SACPolicy(QACPolicy):
-    """Soft actor-critic with a tanh-Gaussian actor; CrossQ, XQC, TQC, REDQ and DroQ are its switches.
+    """Soft actor-critic with a tanh-Gaussian actor.
 
     Source:
         Haarnoja et al., Soft Actor-Critic Algorithms and Applications (2018), algorithm 1, eq. 5, 7 and 18; the
-        temperature is learned by its logarithm, as the authors' code does. Categorical critics (``n_atom``): Bellemare et
-        al. (2017), algorithm 1, on the distribution of the critic whose mean is smallest, as the authors of XQC do.
+        temperature is learned by its logarithm, as the authors' code does.
     """
 
     _cfg: ContinuousSACConfig
     actor_kind = 'gaussian'
-
-
-OFTEN: dict[str, Any] = dict(
-    update_per_collect=160, actor_update_freq=20, target_follows='critic', actor_value='mean'
-)
-"""Section ``learn`` of SACs that do 20 updates of the critics for each env step, and one of the actor."""
-
-
-@POLICY_REGISTRY.register('crossq')
-class CrossQPolicy(QACPolicy):
-    """SAC with batch norm and without target networks, which needs a fraction of the env steps.
-
-    Source:
-        Bhatt et al., CrossQ: Batch Normalization in Deep Reinforcement Learning for Greater Sample Efficiency and
-        Simplicity (2024), section 4; the paper's critics have 2,048 units a layer.
-    """
-
-    _cfg: ContinuousSACConfig
-    actor_kind = 'gaussian'
-    config: dict[str, Any] = dict(
-        model=dict(norm='batch'),
-        learn=dict(
-            target_network=False,
-            actor_update_freq=3,
-            adam_beta1=0.5,
-            learning_rate_actor=1e-3,
-            learning_rate_critic=1e-3,
-            learning_rate_alpha=1e-3,
-        ),
-    )
-
-
-@POLICY_REGISTRY.register('xqc')
-class XQCPolicy(QACPolicy):
-    """CrossQ with weights of length 1, categorical critics, and target networks.
-
-    The paper's critics have four layers of 512 units and its actor four of 256, its learning rates fall to a tenth, and
-    its target entropy is half of SAC's (``learn.target_entropy``).
-
-    Source:
-        Palenicek et al., XQC: Well-conditioned Optimization Accelerates Deep Reinforcement Learning (2026), section 4.
-        Which weights have length 1 (all of actor and critics, outputs included), that target critics see both states,
-        and the initial temperature, are those of the authors' code; its batch norm has no renormalisation.
-    """
-
-    _cfg: ContinuousSACConfig
-    actor_kind = 'gaussian'
-    config: dict[str, Any] = dict(
-        normalize_reward=True,
-        model=dict(norm='batch', weight_norm=True, n_atom=101, v_min=-5.0, v_max=5.0),
-        learn=dict(update_per_collect=16, actor_update_freq=3, target_follows='critic', init_alpha=0.01),
-    )
-
-
-@POLICY_REGISTRY.register('tqc')
-class TQCPolicy(QACPolicy):
-    """SAC whose critics learn quantiles of the return, and whose targets leave out the largest ones.
-
-    Source:
-        Kuznetsov et al., Controlling Overestimation Bias with Truncated Mixture of Continuous Distributional Quantile
-        Critics (2020), algorithm 1; the paper has five critics.
-    """
-
-    _cfg: ContinuousSACConfig
-    actor_kind = 'gaussian'
-    config: dict[str, Any] = dict(
-        model=dict(num_quantiles=25), learn=dict(dropped_quantiles=2, actor_value='mean')
-    )
-
-
-@POLICY_REGISTRY.register('redq')
-class REDQPolicy(QACPolicy):
-    """SAC with ten critics, of which two drawn ones make the target, and 20 updates for each env step.
-
-    Source:
-        Chen et al., Randomized Ensembled Double Q-Learning: Learning Fast Without a Model (2021), algorithm 1.
-    """
-
-    _cfg: ContinuousSACConfig
-    actor_kind = 'gaussian'
-    config: dict[str, Any] = dict(model=dict(n_critic=10), learn=OFTEN | dict(target_critics=2))
-
-
-@POLICY_REGISTRY.register('droq')
-class DroQPolicy(QACPolicy):
-    """SAC whose critics have dropout and layer norm, and 20 updates for each env step.
-
-    Source:
-        Hiraoka et al., Dropout Q-Functions for Doubly Efficient Reinforcement Learning (2022), algorithm 2.
-    """
-
-    _cfg: ContinuousSACConfig
-    actor_kind = 'gaussian'
-    config: dict[str, Any] = dict(model=dict(norm='layer', dropout=0.01), learn=OFTEN)
+    update_class = SACUpdate

@@ -83,10 +83,7 @@ DQN = Space(
     },
 )
 QRDQN = Space(DQN.source, {**DQN.domains, 'model.num_quantiles': 'randint(5,201)'})
-RAINBOW = Space(
-    f'{DQN.source}; n of Hessel et al. (2018), fig. 5',
-    {**DQN.domains, 'nstep': 'choice(1,3,5)'},
-)
+RAINBOW = Space(f'{DQN.source}; n of Hessel et al. (2018), fig. 5', {**DQN.domains, 'nstep': 'choice(1,3,5)'})
 SAC = Space(
     f'{ZOO}, learning rates up to 0.01 in place of 1',
     {
@@ -128,9 +125,6 @@ the decay of epsilon, sizes of buffers and networks) is in none."""
 def space_of(policy: str) -> Space:
     """Returns the default space of a policy: that of its class, of a base class, or the common one.
 
-    Args:
-        policy: Registered name of the policy.
-
     Raises:
         RegistryError: If there is no policy of that name.
     """
@@ -143,10 +137,8 @@ def default_space(
 ) -> tuple[dict[str, Any], str]:
     """Returns the default search space of a config's policy, and its source.
 
-    Args:
-        cfg: The compiled config; options that it lacks or that are None are not searched.
-        fixed: Keys that the user set, dotted or short, which are not searched either.
-        name: Name of the space.
+    Options that ``cfg`` lacks or that are None are not searched, nor are those in ``fixed``, keys that the user set, dotted
+    or short.
 
     Raises:
         ConfigError: If there is no space of that name, or nothing is left to search.

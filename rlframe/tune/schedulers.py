@@ -8,12 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ray.tune.experiment import Trial
-from ray.tune.schedulers import (
-    ASHAScheduler,
-    HyperBandScheduler,
-    MedianStoppingRule,
-    PopulationBasedTraining,
-)
+from ray.tune.schedulers import ASHAScheduler, HyperBandScheduler, MedianStoppingRule, PopulationBasedTraining
 from ray.tune.search.sample import Categorical, Function
 
 from rlframe.config import changeable

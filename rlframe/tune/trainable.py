@@ -21,9 +21,7 @@ logger = logging.getLogger('rlframe.tune')
 def bundles_of(cfg: ExperimentConfig, learner: Mapping[str, float] | None = None) -> list[dict[str, float]]:
     """Returns the resources of a trial: first the learning process, then each of its actors.
 
-    Args:
-        cfg: The compiled config of the trial.
-        learner: Resources of the process that learns; by default 1 CPU and, for a policy on CUDA, 1 GPU.
+    ``learner`` are those of the process that learns; by default 1 CPU and, for a policy on CUDA, 1 GPU.
     """
     own = {'CPU': 1.0, **({'GPU': 1.0} if _on_cuda(cfg) else {}), **(learner or {})}
     bundles = [{name: float(size) for name, size in own.items()}]

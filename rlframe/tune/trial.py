@@ -132,11 +132,8 @@ class Trial:
 
     Its pipeline is created when first needed, from a checkpoint if the trial is restored.
 
-    Args:
-        config: As accepted by ``compile_trial``.
-        home: Folder for the run folder.
-        trial_id: Id of the trial; checkpoints of another trial are cloned.
-        model: A network that replaces the one named in the config.
+    ``config`` is as ``compile_trial`` accepts it, ``home`` the folder for the run folder; checkpoints of a trial with
+    another ``trial_id`` are cloned. ``model`` is a network that replaces the one named in the config.
     """
 
     def __init__(self, config: Mapping[str, Any], home: Path, trial_id: str, model: Any = None) -> None:

@@ -53,9 +53,8 @@ SEEDS = 2**32
 class Repeats:
     """Counts how often the options of a trial have occurred before.
 
-    Args:
-        seed: Seed of runs whose options contain none.
-        is_searched: Whether seeds are searched over, and therefore used as drawn.
+    Runs whose options contain no seed have ``seed``; ``is_searched``: whether seeds are searched over, and therefore used
+    as drawn.
     """
 
     def __init__(self, seed: int, is_searched: bool) -> None:
@@ -78,10 +77,7 @@ class _Resumable:
     the search resolves, begins trials where the folder was at first, and forgets the rungs of ASHA (ray 2.60). If Tune
     got the space again, it would take from resumed trials what PBT gave them.
 
-    Args:
-        space: The search space, as Tune gets it.
-        scheduler: The scheduler of the search.
-        given: Arguments of Ray's class beside it.
+    ``given`` are arguments of Ray's class beside the space, as Tune gets it, and the scheduler.
     """
 
     folder: Path | None = None
@@ -123,11 +119,7 @@ class SearcherTrials(_Resumable, SearchGenerator):  # type: ignore[misc]  # Ray 
 class SeededVariants(_Resumable, BasicVariantGenerator):  # type: ignore[misc]  # Ray is untyped
     """Grids and random draws; a trial with the same options as an earlier one gets the next seed.
 
-    Args:
-        space: The search space, as Tune gets it.
-        scheduler: The scheduler of the search.
-        repeats: Counts them.
-        options: Arguments of Ray's ``BasicVariantGenerator``.
+    ``repeats`` counts them; ``options`` are arguments of Ray's ``BasicVariantGenerator``.
     """
 
     def __init__(self, space: Mapping[str, Any], scheduler: Any, repeats: Repeats, **options: Any) -> None:

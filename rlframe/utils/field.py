@@ -211,9 +211,9 @@ class Field:
         if self.ignored and not self.doc:
             object.__setattr__(self, 'doc', f'has no effect: {self.ignored}; accepted for old configs')
 
-    def having(self, default: Any) -> Field:
-        """Returns the same option with another default."""
-        return dataclasses.replace(self, default=default)
+    def having(self, default: Any, **more: Any) -> Field:
+        """Returns the same option with another default, and further arguments of ``Field``."""
+        return dataclasses.replace(self, default=default, **more)
 
     def reach_of(self, value: Any) -> str:
         """Returns what this value can reach: one of ``REACHES``, or an empty string."""

@@ -245,8 +245,6 @@ policy.learn.actor_update_freq: policy_delay policy_frequency policy_freq actor_
 policy.learn.target_critics: num_min_qs subset_size
 policy.learn.dropped_quantiles: top_quantiles_to_drop_per_net top_quantiles_to_drop
 policy.learn.adam_beta1: beta1 b1 adam_b1 betas
-policy.learn.target_network: use_target_network
-policy.learn.target_network: no_target_network = is False without one
 policy.learn.target_noise: target_policy_noise policy_noise
 policy.learn.target_noise_clip: noise_clip target_policy_noise_clip noise_range
 # networks
@@ -272,7 +270,6 @@ policy.m_alpha: munchausen_alpha
 policy.model.n_critic: n_critics num_critics num_qs n_qs ensemble_size
 policy.model.norm: batch_norm layer_norm use_batch_norm use_layer_norm norm_type
 policy.model.dropout: dropout_rate
-policy.model.weight_norm: use_weight_norm weight_normalization
 policy.model.residual_blocks: num_blocks n_blocks
 policy.model.log_std_init: log_std init_log_std
 policy.model.log_std_init: use_sde = is that of noise drawn in each step; there is none that depends on the state

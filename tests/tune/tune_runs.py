@@ -67,7 +67,7 @@ def assert_same_state(one: Path, other: Path) -> None:
 
 def learning_rates(policy: Any) -> list[float]:
     """Returns the step sizes that the optimizers of a policy use."""
-    found = [*policy.optimizers.values()]
+    found = [*policy.update.optimizers.values()]
     assert found, 'no optimizer'
     return [optimizer.learning_rate for optimizer in found]
 

@@ -46,9 +46,6 @@ def config_of(case: str, *overrides: str) -> Any:
         ),
         ('dqn advanced', ('policy.other.eps_ladder=7',), ('policy.other.eps_ladder', 'there is 1', "backend='ray'")),
         ('dqn naive', ('policy.first_priority=error',), (f'{BUFFER}.type', "'advanced'", "'largest'")),
-        ('dqn advanced', ('policy.first_priority=error', 'policy.entropy_tau=0.1'), ('policy.first_priority', "'largest'")),
-        ('dqn advanced', ('policy.first_priority=error', 'policy.type=c51'), ('policy.first_priority', 'C51Policy', "'largest'")),
-        ('r2d2', ('policy.first_priority=error', 'policy.entropy_tau=0.1'), ('policy.first_priority', 'R2D2Policy', "'largest'")),
         (
             'r2d2',
             ('policy.first_priority=error', 'policy.priority=false', 'policy.priority_IS_weight=false', 'replay_buffer.priority=false'),
@@ -117,6 +114,19 @@ def test_first_priorities_are_the_errors_of_the_acting_network(tmp_path: Path) -
         buffer.push(data, 40)
         drawn = next(buffer.batches(1, 30, 0))
         assert set(np.round(drawn['priority'], 3)) <= set(np.round(data['priority'] + np.float32(1e-5), 3))
+
+
+@pytest.mark.parametrize('name', ['c51', 'qrdqn', 'mdqn'])
+def test_first_priorities_are_those_of_an_update_whose_network_is_its_own_target(
+    name: str, tmp_path: Path
+) -> None:
+    cfg = config_of('dqn advanced', 'policy.first_priority=error', f'policy.type={name}')
+    with SerialPipeline(cfg, tmp_path) as pipeline:
+        data = pipeline.collector.collect(40, policy_kwargs={'eps': 0.5})
+        update = pipeline.policy.learn_mode.forward(data.replace(IS=np.ones(40, np.float32)))
+    assert data['priority'] == pytest.approx(
+        update['priority'].numpy(), abs=1e-5
+    )  # the networks are still equal
 
 
 def test_first_priorities_of_sequences_reach_their_replay_buffer(tmp_path: Path) -> None:

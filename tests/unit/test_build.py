@@ -38,7 +38,7 @@ def test_the_weights_of_pipelines_and_learners_are_taken(saved: Path, tmp_path: 
     learners = save_checkpoint(tmp_path / 'of_learner', {'learner': state})
     for path in (saved, learners):
         policy, _ = make(path)
-        for model in (policy.model, policy.target_model):
+        for model in (policy.model, policy.update.targets.network):
             assert all(
                 torch.equal(t, state['policy']['model'][name]) for name, t in model.state_dict().items()
             )

@@ -156,7 +156,6 @@ EXPECTED: dict[str, dict[str, Any]] = {
         'policy.discount_factor': 0.99,
     },
     'pendulum_ddpg': {
-        'policy.learn.target_noise': 0.0,
         'policy.collect.noise_sigma': 0.1,
         'policy.other.replay_buffer.max_use': 16,
     },

@@ -68,7 +68,7 @@ def test_a_variation_of_a_policy_keeps_what_it_is() -> None:
     assert main.policy.model.noisy and main.policy.model.dueling and main.policy.other.eps == 0
     assert create.replay_buffer.type == 'advanced'
     learn = starting_config('Pendulum-v1', 'crossq')[0].policy.learn
-    assert learn.learning_rate_actor == 1e-3 and learn.target_network is False
+    assert learn.learning_rate_actor == 1e-3
     assert starting_config('Pendulum-v1', 'redq')[0].policy.learn.update_per_collect == 160
 
 

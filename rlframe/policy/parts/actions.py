@@ -16,6 +16,7 @@ from rlframe.data.timestep import Array, Batch, BoolArray, EnvSpec, FloatArray, 
 from rlframe.errors import ActionMaskError, IncompatibleError
 from rlframe.policy.parts.sequences import clear, grown
 from rlframe.utils.lazy import torch
+from rlframe.utils.schema import array, check_state
 
 
 class ActionMap:
@@ -23,9 +24,6 @@ class ActionMap:
 
     A network counts classes from 0 and means continuous actions in units of [-1, 1], [n, D]; an env has its own first
     class, bounds, shape and type.
-
-    Args:
-        spec: Spaces of the env.
 
     Raises:
         IncompatibleError: If a continuous action has no finite bounds.
@@ -89,9 +87,6 @@ class ActionBounds:
     Every action that it returns lies in the Box: rounding does not lead beyond the upper bound, and actions for a Box of
     integers or bools are rounded to the nearest one.
 
-    Args:
-        spec: Spaces of the env; the action space is a Box.
-
     Raises:
         IncompatibleError: If a dimension has no finite bounds, no lower one below the upper one, or integers that float64 cannot
             tell apart; it is named.
@@ -143,9 +138,8 @@ IMPOSSIBLE = -1e8
 def mask_of(obs: Any) -> Any:
     """Returns the allowed actions, bool [B, A], or None if the observation has no mask.
 
-    Args:
-        obs: Observations as tensors, or as an array; the mask is a tensor or an array accordingly. The columns of a
-            MultiDiscrete space's mask are those of its dimensions one after the other, and likewise of several parts.
+    It is a tensor or an array as the observations are. The columns of a MultiDiscrete space's mask are those of its
+    dimensions one after the other, and likewise of several parts.
     """
     names = obs if isinstance(obs, dict) else getattr(getattr(obs, 'dtype', None), 'names', None) or ()
     return obs[ACTION_MASK] != 0 if ACTION_MASK in names else None
@@ -154,11 +148,8 @@ def mask_of(obs: Any) -> Any:
 def masked(value: torch.Tensor, mask: torch.Tensor | None, fill: float = -float('inf')) -> torch.Tensor:
     """Returns values or logits [B, A] with those of forbidden actions put to ``fill``.
 
-    Args:
-        value: float32 [B, A].
-        mask: True where an action is allowed, bool [B, A], or [B, C] for the first C values; None allows all. A row that
-            allows none, as at the end of an episode, is not changed, so that no result is NaN.
-        fill: Value for actions that are not allowed.
+    ``mask``, bool [B, A], or [B, C] for the first C values, is True where an action is allowed; None allows all. A row that
+    allows none, as at the end of an episode, is not changed, so that no result is NaN.
     """
     if mask is None:
         return value
@@ -206,17 +197,15 @@ def _check_allowed(action: Array, obs: Array, space: Any, policy: str) -> None:
 def random_allowed(mask: BoolArray, uniform: FloatArray) -> IntArray:
     """Returns an allowed action for each row, each as likely as any other.
 
-    Args:
-        mask: True where an action is allowed, [n, A]; at least one in each row.
-        uniform: Random numbers in [0, 1), [n].
+    ``mask`` [n, A] allows at least one action of each row; ``uniform`` are random numbers in [0, 1), [n]. Actions are
+    counted from 0.
 
     Returns:
         Counted from 0, [n].
     """
     count = mask.sum(1)
     nth = np.minimum((uniform * count).astype(np.int64), count - 1)
-    chosen: Array = (mask.cumsum(1) > nth[:, None]).argmax(1)
-    return chosen
+    return (mask.cumsum(1) > nth[:, None]).argmax(1)
 
 
 class ExplorationNoise:
@@ -225,10 +214,7 @@ class ExplorationNoise:
     With correlation c, a number is c times the previous one plus sqrt(1 - c^2) times a new one: it is standard normal
     at every step for any c. An episode starts with new numbers.
 
-    Args:
-        size: Numbers for each env.
-        correlation: Of one step's numbers with those of the step before, in [0, 1).
-        rng: Source of the fresh numbers.
+    Each env has ``size`` numbers; the correlation is in [0, 1).
 
     Source:
         The Ornstein-Uhlenbeck process of Lillicrap et al., Continuous Control with Deep Reinforcement Learning (2016),
@@ -261,4 +247,5 @@ class ExplorationNoise:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continues from ``state_dict()``."""
+        check_state(state, {'last': array('f', (None, None)), 'kept': array('f')})
         self._last, self._kept = state['last'].copy(), state['kept'].copy()

@@ -7,20 +7,21 @@ import logging
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cache
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import nullcontext
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from rlframe.data.faces import Metrics
 from rlframe.data.staging import existing_device
 from rlframe.errors import ConfigError, DeviceError
-from rlframe.policy.parts.optim import Optimizer
 from rlframe.policy.parts.sequences import Rows
 from rlframe.utils.field import Field
 from rlframe.utils.lazy import torch
 
 if TYPE_CHECKING:
     from rlframe.model.core import Draws
+    from rlframe.policy.update import Loss, Update
 
 THREADS = 'TORCHINDUCTOR_COMPILE_THREADS'
 """Environment variable for the number of torch.compile's workers: threads, or processes for Triton."""
@@ -30,16 +31,16 @@ COMPILERS = 'g++', 'clang++', 'c++'
 
 def check_precision(policy: type[Any], cfg: Any) -> ConfigError | None:
     """Returns why the losses of a policy cannot be computed in a number format."""
-    if cfg.precision != 'bf16' or policy.compiled_parts:
+    if cfg.precision != 'bf16' or policy.update_class is not None:
         return None
-    reason = f'{policy.__name__} names no losses that can be computed in it (compiled_parts)'
+    reason = f'{policy.__name__} has no Update whose losses can be computed in it (update_class)'
     return ConfigError(reason, expected="'fp32' or 'tf32'")
 
 
 def check_compile(policy: type[Any], cfg: Any) -> ConfigError | None:
     """Returns why the losses of a policy cannot be compiled."""
-    if not policy.compiled_parts:
-        reason = f'{policy.__name__} has no losses that are compiled (compiled_parts)'
+    if policy.update_class is None:
+        reason = f'{policy.__name__} has no Update whose losses can be compiled (update_class)'
     elif cfg.model.get('core') is not None:
         reason = 'batches of a recurrent core change their shapes, and each shape would be compiled anew'
     elif not any(map(shutil.which, [*os.environ.get('CXX', '').split()[:1], *COMPILERS])):
@@ -49,25 +50,15 @@ def check_compile(policy: type[Any], cfg: Any) -> ConfigError | None:
     return ConfigError(reason, expected='False')
 
 
-def own_update(policy: type[Any]) -> str:
-    """Returns which class learns by which other method than ``update_tensors``, in words; empty if none does."""
-    for kind in policy.__mro__:
-        if 'update_tensors' in vars(kind):
-            break
-        if names := sorted({'_update', 'forward_learn'} & vars(kind).keys()):
-            return f'{kind.__name__} defines {names[0]}'
-    return ''
-
-
 def check_graph(policy: type[Any], cfg: Any) -> ConfigError | None:
-    """Returns why the updates of a policy cannot be recorded: it has a core, or learns without ``update_tensors``."""
+    """Returns why the updates of a policy cannot be recorded: it has a core, or no ``Update``."""
     if cfg.model.get('core') is not None:
         reason = 'batches of a core have sequences of different lengths, and each shape would be recorded'
-        return ConfigError(reason, expected='False')
-    if own := own_update(policy):
-        reason = f'{own}, which cannot be recorded as it is: leave what only tensors do to update_tensors, and define that, too'
-        return ConfigError(reason, expected='False, or policy.compile')
-    return None
+    elif policy.update_class is None:
+        reason = f'{policy.__name__} has no Update that could be recorded (update_class)'
+    else:
+        return None
+    return ConfigError(reason, expected='False')
 
 
 PRECISION = Field(
@@ -78,7 +69,6 @@ PRECISION = Field(
     may_change=True,
     rule=check_precision,
 )
-"""The option ``precision`` of every policy."""
 COMPILE = Field(
     False,
     doc='whether torch.compile compiles the losses, which takes 5 to 30 seconds at the start of training',
@@ -86,14 +76,13 @@ COMPILE = Field(
     reaches='process',  # the compiler
     rule=check_compile,
 )
-"""The option ``compile`` of every policy."""
 CUDA_GRAPH = Field(
     False,
     doc='whether updates on a GPU are replayed from a recording, a CUDA graph; pays for small networks',
     may_change=True,
     rule=check_graph,
 )
-"""The option ``cuda_graph`` of every policy."""
+NO_GRAPH: dict[str, Any] = dict(where='policy.cuda_graph', got=True, expected='False')
 EMULATED = 10
 """Times as long as in float32 that an update takes in emulated bfloat16: SAC 256-256, batch 256, AMD EPYC (Zen 3, AVX2),
 torch 2.13, one thread: 237 against 23 ms."""
@@ -101,11 +90,8 @@ torch 2.13, one thread: 237 against 23 ms."""
 
 def check_device(name: str) -> str:
     """Returns a description of valid devices if a value is malformed, else an empty string."""
-    return (
-        ''
-        if re.fullmatch(r'auto|cpu|cuda(:\d+)?', name)
-        else "'auto', 'cpu', 'cuda' or 'cuda:0', 'cuda:1', ..."
-    )
+    is_known = re.fullmatch(r'auto|cpu|cuda(:\d+)?', name)
+    return '' if is_known else "'auto', 'cpu', 'cuda' or 'cuda:0', 'cuda:1', ..."
 
 
 def resolve_device(cfg: Any) -> torch.device:
@@ -142,9 +128,7 @@ def check_modes(cfg: Any, device: torch.device) -> None:
     if cfg.cuda_graph:
         raise DeviceError(
             f'a CUDA graph needs a CUDA device, and the policy is on {device}',
-            where='policy.cuda_graph',
-            got=True,
-            expected='False',
+            **NO_GRAPH,
             remedy='On a CPU policy.compile=True is the nearest mode that works.',
         )
     if cfg.precision == 'tf32':
@@ -181,18 +165,15 @@ def set_precision(precision: str, device: torch.device) -> None:
     torch.backends.cudnn.allow_tf32 = is_allowed
 
 
-def autocast(losses: Callable[..., Any], device: torch.device, *, has_cache: bool) -> Callable[..., Any]:
-    """Returns a function that computes its matrix products in bfloat16.
+def autocast(loss: Callable[[Rows], Loss], device: torch.device, has_cache: bool) -> Callable[[Rows], Loss]:
+    """Returns a loss whose matrix products are in bfloat16.
 
-    Args:
-        losses: Function of tensors.
-        device: Where they are.
-        has_cache: Whether converted weights are kept during a call; a graph must convert them anew.
+    ``has_cache``: whether converted weights are kept during a call; a graph must convert them anew.
     """
 
-    def lowered(*args: Any) -> Any:
+    def lowered(rows: Rows) -> Loss:
         with torch.autocast(device.type, torch.bfloat16, cache_enabled=has_cache):
-            return losses(*args)
+            return loss(rows)
 
     return lowered
 
@@ -203,8 +184,8 @@ WARM_UPS = 3
 """Updates tried out before a recording, in which libraries allocate what they need."""
 MOST_GRAPHS = 16
 """Graphs of a policy; each holds the memory of an update."""
-Key: TypeAlias = tuple[tuple[Any, ...], tuple[tuple[tuple[int, ...], Any], ...]]
-"""The kind of an update, and the shape and type of each of its tensors."""
+Key: TypeAlias = tuple[bool, tuple[tuple[tuple[int, ...], Any], ...]]
+"""Whether it is the turn of an update, and the shape and type of each of its tensors."""
 
 
 class Recorded(NamedTuple):
@@ -221,9 +202,7 @@ class Recorded(NamedTuple):
 class CudaRecorder:
     """Records CUDA graphs.
 
-    Args:
-        device: A CUDA device.
-        generator: The policy's generator on it, which each start of a graph continues.
+    Each start of a graph continues ``generator``, the policy's generator on the device.
 
     Source:
         torch's documentation, "CUDA semantics", section "CUDA Graphs": whole-network capture.
@@ -239,10 +218,7 @@ class CudaRecorder:
         with torch.cuda.device(self._device):
             current, aside = torch.cuda.current_stream(), torch.cuda.Stream()
             aside.wait_stream(current)
-            with (
-                torch.cuda.stream(aside),
-                torch.random.fork_rng(devices=[torch.cuda.current_device()]),
-            ):
+            with torch.cuda.stream(aside), torch.random.fork_rng(devices=[torch.cuda.current_device()]):
                 for _ in range(WARM_UPS):
                     function()
             current.wait_stream(aside)
@@ -266,71 +242,55 @@ class GraphedUpdate:
     A graph is recorded when it is first needed. What was tried out before is undone, so that every update of training is
     a replay: a resumed run computes what the run that it continues would have.
 
-    Args:
-        update: Maps the columns of a batch, and arguments that are not tensors, to the values to log. It changes tensors
-            on the device only, and never waits for them.
-        state: Returns the state that ``update`` changes.
-        load: Restores it.
-        optimizers: Those that it steps.
-        recorder: Records what it does.
+    ``step`` maps the columns of a batch, and whether it is the update's turn, to the values to log. It changes tensors on
+    the device only, and never waits for them.
     """
 
-    def __init__(
-        self,
-        update: Callable[..., Metrics],
-        state: Callable[[], Mapping[str, Any]],
-        load: Callable[[Mapping[str, Any]], None],
-        optimizers: Sequence[Optimizer],
-        recorder: CudaRecorder,
-    ) -> None:
-        self._update, self._state, self._load = update, state, load
-        self._optimizers, self._recorder = optimizers, recorder
-        for optimizer in optimizers:
+    def __init__(self, step: Callable[[Rows, bool], Metrics], update: Update, recorder: CudaRecorder) -> None:
+        self._step, self._update, self._recorder = step, update, recorder
+        self._optimizers = list(update.optimizers.values())
+        for optimizer in self._optimizers:
             optimizer.prepare_capture()
         self._graphs: dict[Key, Recorded] = {}
 
-    def __call__(self, rows: Rows, *kind: Any) -> Metrics:
+    def __call__(self, rows: Rows, turn: bool) -> Metrics:
         given = list(leaves(rows))
-        key = kind, tuple((tuple(tensor.shape), tensor.dtype) for tensor in given)
+        key = turn, tuple((tuple(tensor.shape), tensor.dtype) for tensor in given)
         graph = self._graphs.get(key)
         if graph is None:
-            graph = self._graphs[key] = self._record(rows, kind)
+            graph = self._graphs[key] = self._record(rows, turn)
         torch._foreach_copy_(graph.inputs, given, non_blocking=True)
         graph.replay()
         for optimizer in self._optimizers:
             optimizer.check()
-        copies = torch._foreach_mul(
-            [*graph.results.values()], 1.0
-        )  # which the next start of the graph leaves alone
+        # copies, which the next start of the graph leaves alone
+        copies = torch._foreach_mul([*graph.results.values()], 1.0)
         return dict(zip(graph.results, copies, strict=True))
 
-    def _float_results(self, inputs: Rows, kind: tuple[Any, ...]) -> Metrics:
-        return {name: value.detach().float() for name, value in self._update(inputs, *kind).items()}
+    def _float_results(self, inputs: Rows, turn: bool) -> Metrics:
+        return {name: value.detach().float() for name, value in self._step(inputs, turn).items()}
 
-    def _record(self, rows: Rows, kind: tuple[Any, ...]) -> Recorded:
+    def _record(self, rows: Rows, turn: bool) -> Recorded:
         if len(self._graphs) == MOST_GRAPHS:
             shapes = sorted({shape for _, given in self._graphs for shape, _ in given})
             raise ConfigError(
                 f'updates have more than {MOST_GRAPHS} different shapes, and each is recorded: {shapes[:8]}',
-                where='policy.cuda_graph',
-                got=True,
-                expected='False',
+                **NO_GRAPH,
             )
         logger.info('records an update of %d tensors as a CUDA graph', len(list(leaves(rows))))
         inputs = cloned(rows)
-        before = copy.deepcopy(dict(self._state()))
-        self._recorder.try_out(lambda: self._update(inputs, *kind))
-        self._load(before)
+        before = copy.deepcopy((self._update.model.state_dict(), self._update.state_dict()))
+        self._recorder.try_out(lambda: self._step(inputs, turn))
+        self._update.model.load_state_dict(before[0])
+        self._update.load_state_dict(before[1])
         for optimizer in self._optimizers:
             optimizer.forget()
         try:
-            replay, results = self._recorder.record(lambda: self._float_results(inputs, kind))
+            replay, results = self._recorder.record(lambda: self._float_results(inputs, turn))
         except RuntimeError as error:
             raise ConfigError(
                 f'the update cannot be part of a CUDA graph: {str(error).splitlines()[0]}',
-                where='policy.cuda_graph',
-                got=True,
-                expected='False',
+                **NO_GRAPH,
                 remedy='A graph cannot wait for results (item, bool, nonzero, printing) or copy from host memory;'
                 ' policy.compile=True is the nearest mode that works.',
             ) from error
@@ -358,8 +318,7 @@ class Compiled:
 
     The code depends on the shapes only, not on those seen before, so that a resumed run computes the same bits.
 
-    Args:
-        function: A function without effects.
+    The function has no effects.
 
     Raises:
         ConfigError: At the first call, if the compiler fails.
@@ -403,52 +362,39 @@ def _limit_workers() -> None:
         config.compile_threads = 1
 
 
-def prepare_updates(policy: Any, cfg: Any, device: torch.device) -> None:
-    """Makes the updates of a policy what ``compile``, ``precision`` and ``cuda_graph`` ask for.
+class TrainStep:
+    """An update in the mode that ``compile``, ``precision`` and ``cuda_graph`` ask for, shared by several learners if there are.
 
-    Args:
-        policy: Its losses (``compiled_parts``) and its update (``update_tensors``) are replaced.
-        cfg: Its options.
-        device: Where it learns.
+    Losses are compiled first, then computed in another number format; the update that minimises them is recorded, or shared.
+
+    ``generator`` is the policy's generator on the device where it learns. Layers draw from ``draws``; None: they do not
+    draw.
 
     Raises:
         DeviceError: If the device cannot do it.
     """
-    check_modes(cfg, device)
-    set_precision(cfg.precision, device)
-    for name in policy.compiled_parts:
-        losses = getattr(policy, name)
-        losses = Compiled(losses) if cfg.compile else losses
+
+    def __init__(self, update: Update, cfg: Any, generator: torch.Generator, draws: Draws | None) -> None:
+        device = generator.device
+        check_modes(cfg, device)
+        set_precision(cfg.precision, device)
+        losses: dict[str, Callable[[Rows], Loss]] = {name: getattr(update, name) for name in update.losses}
+        if cfg.compile:
+            losses = {name: Compiled(loss) for name, loss in losses.items()}
         if cfg.precision == 'bf16':
-            losses = autocast(losses, device, has_cache=not cfg.cuda_graph)
-        setattr(policy, name, losses)
-    if cfg.cuda_graph:
-        faces = policy.learn_mode
-        policy.update_tensors = GraphedUpdate(
-            policy.update_tensors,
-            faces.state_dict,
-            faces.load_state_dict,
-            optimizers_of(policy),
-            CudaRecorder(device, policy.generator),
-        )
-    if cfg.compile and policy.draws is not None and hasattr(policy, 'update_tensors'):
-        policy.update_tensors = drawing_globally(policy.update_tensors, policy.draws)
+            losses = {name: autocast(loss, device, not cfg.cuda_graph) for name, loss in losses.items()}
+        self._step: Callable[[Rows, bool], Metrics] = partial(update.step, losses)
+        if cfg.cuda_graph:
+            self._step = GraphedUpdate(self._step, update, CudaRecorder(device, generator))
+        # the compiler would cut its code at each draw from another generator than torch's global one
+        self._drawing = draws.from_global if cfg.compile and draws is not None else nullcontext
+        self._update = update
 
-
-def drawing_globally(update: Callable[..., Metrics], draws: Draws) -> Callable[..., Metrics]:
-    """Returns an update whose layers draw from torch's global generator, which has the state of their own meanwhile.
-
-    The compiler would cut its code at each draw from another generator.
-    """
-
-    def drawn(*args: Any) -> Metrics:
-        with draws.from_global():
-            return update(*args)
-
-    return drawn
-
-
-def optimizers_of(policy: Any) -> list[Optimizer]:
-    """Returns the optimizers of a policy."""
-    attributes = [*vars(policy).values(), *policy.optimizers.values()]
-    return [*{id(own): own for own in attributes if isinstance(own, Optimizer)}.values()]
+    def __call__(self, rows: Rows) -> Metrics:
+        """Makes the next update by the columns of a batch, and returns the values to log."""
+        update = self._update
+        step = self._step if update.ranks is None else partial(update.ranks.step, self._step)
+        with self._drawing():
+            metrics = step(rows, update.turn)
+        update.updates += 1
+        return metrics | update.rates()

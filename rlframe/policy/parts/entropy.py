@@ -14,10 +14,7 @@ from rlframe.utils.schema import check_state, tensor_like
 class EntropyWeight:
     """The weight of an actor's entropy, alpha: a constant, or learned so that the entropy is near a target.
 
-    Args:
-        cfg: Section ``learn`` of the policy.
-        target: Entropy to aim at, in nats, if the section sets none.
-        device: Where the policy learns.
+    ``cfg`` is the section ``learn`` of the policy, ``target`` the entropy to aim at, in nats, if the section sets none.
 
     Source:
         Haarnoja et al. (2018), eq. 18; it is learned by its logarithm, as the authors' code does.
@@ -38,13 +35,17 @@ class EntropyWeight:
             'learning_rate_alpha',
         )
 
-    def update(self, metrics: Metrics) -> None:
-        """Moves alpha by the logged entropy of a batch, and logs the one it was."""
-        metrics['alpha'] = self.value.clone()
+    def update(self, metrics: Metrics) -> Metrics:
+        """Moves alpha by the entropy of a batch, a value to log of the actor; returns the alpha that it was.
+
+        A ``target_entropy`` among the values takes the place of the common one, and is not logged.
+        """
+        alpha = self.value.clone()
         target = metrics.pop('target_entropy', self.target)
         if self.is_learned:
             self.optimizer.step(self._log * (metrics['entropy'] - target))
             self.value.copy_(self._log.detach().exp())
+        return {'alpha': alpha}
 
     def state_dict(self) -> dict[str, Any]:
         """Returns its logarithm, if it is learned."""

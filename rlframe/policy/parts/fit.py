@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from easydict import EasyDict
@@ -36,7 +35,7 @@ def misfit(policy: type[Policy], spec: EnvSpec) -> str:
 
 def fitting(spec: EnvSpec) -> list[str]:
     """Returns the names of the registered policies that can act in an env."""
-    return [name for name in POLICY_REGISTRY.names() if not misfit(_class(name), spec)]
+    return [name for name in POLICY_REGISTRY.names() if not misfit(POLICY_REGISTRY.get(name), spec)]
 
 
 def check_fit(policy: type[Policy], spec: EnvSpec) -> None:
@@ -78,31 +77,19 @@ def check_sizes(spec: EnvSpec, model: EasyDict) -> None:
             )
 
 
-def check_network(
-    network: torch.nn.Module,
-    forward: Callable[[Any], tuple[torch.Tensor, int]],
-    name: str,
-    spec: EnvSpec,
-    tensor: Callable[[Any], Any],
-) -> None:
+def check_network(policy: Policy) -> None:
     """Lets a custom network read two observations of zeros.
-
-    Args:
-        network: The network.
-        forward: Returns the output that it acts by, [B, size, ...], and the right size.
-        name: Class of the policy.
-        spec: Spaces of the env.
-        tensor: Brings observations to the device of the network.
 
     Raises:
         IncompatibleError: If it cannot read observations of the env, or its output does not fit the actions.
     """
+    network, spec, name = policy.model, policy.spec, type(policy).__name__
     kind, was_training = type(network).__name__, network.training
-    obs = tensor(zero_obs(spec.observation_space, 2))
+    obs = policy.tensor(zero_obs(spec.observation_space, 2))
     network.eval()
     try:
         with torch.no_grad(), torch.random.fork_rng(devices=[]):
-            output, size = forward(obs)
+            output, size = policy._acting_output(obs)
     except (RuntimeError, TypeError, ValueError, AttributeError, LookupError) as error:
         raise IncompatibleError(
             f'the network {kind} cannot act on observations of {spec.observation_space}: {error}',
@@ -118,11 +105,6 @@ def check_network(
         got=list(output.shape),
         expected=f'[2, {size}] for two observations',
     )
-
-
-def _class(name: str) -> type[Policy]:
-    found = POLICY_REGISTRY.get(name)
-    return found
 
 
 def _is_moved(spec: EnvSpec) -> bool:

@@ -31,14 +31,12 @@ PRIORITY_ETA = Field(
     range='[0, 1]',
     doc='share of the largest TD error in the priority of a sequence; the rest is their mean',
 )
-"""Option of a policy that learns from replayed sequences."""
 BURN_IN = Field(
     0,
     range='[0, inf)',
     unit='env steps',
     doc='steps before each sequence that only update its recurrent state (burn-in)',
 )
-"""Option of a policy that learns from replayed sequences."""
 
 
 def _of_critics_apart(_: type[Any], cfg: Any) -> ConfigError | None:
@@ -69,11 +67,7 @@ class MemoryModel(ImageModel):
 
 
 class EpisodeStates:
-    """Keeps one recurrent state for each env's running episode; an episode begins with zeros.
-
-    Args:
-        shape: Shape of a state.
-    """
+    """Keeps one recurrent state for each env's running episode; an episode begins with zeros."""
 
     def __init__(self, shape: tuple[int, ...]) -> None:
         self._states: FloatArray = np.zeros((0, *shape), np.float32)
@@ -104,14 +98,23 @@ class EpisodeStates:
 class Memory:
     """The recurrent state of each running episode, in collection and in evaluation.
 
-    The network has a ``state_shape``. Before it acts, ``begin`` says in which episodes.
+    Before the network acts, ``begin`` says in which episodes. ``core`` is the core that the options ask for, ``default`` the name of a
+    network that has one.
 
-    Args:
-        shape: Shape of a state, [P, H].
+    Raises:
+        ConfigError: If the network has no ``state_shape``, that of a state, [P, H].
     """
 
-    def __init__(self, shape: tuple[int, ...]) -> None:
-        self.collect, self.evaluation = EpisodeStates(shape), EpisodeStates(shape)
+    def __init__(self, model: Any, core: str, default: str) -> None:
+        shape = getattr(model, 'state_shape', None)
+        if shape is None:
+            raise ConfigError(
+                f'the network {type(model).__name__} has no state_shape, so it has no memory',
+                where='policy.model.core',
+                got=core,
+                expected=f'None, or a network like {default!r}',
+            )
+        self.collect, self.evaluation = EpisodeStates(tuple(shape)), EpisodeStates(tuple(shape))
         self.is_evaluation = False
         self._env_id: IntArray = np.empty(0, np.int64)
         self._before = self.collect.get(self._env_id)
@@ -125,10 +128,7 @@ class Memory:
     def step(self, network: Any, obs: Any, tensor: Callable[[Any], torch.Tensor]) -> Any:
         """Does a step of the network in these episodes, and returns its output.
 
-        Args:
-            network: Returns output and next states, [n, P, H], for observations and states.
-            obs: Observations as tensors, [n, ...].
-            tensor: Brings an array to the device of the network.
+        ``network`` returns output and next states, [n, P, H], for observations, tensors [n, ...], and states.
         """
         output, after = network(obs, tensor(self._before))
         episodes = self.evaluation if self.is_evaluation else self.collect
@@ -136,28 +136,17 @@ class Memory:
         return output
 
 
-def sequence_batches(
-    columns: Rows,
-    data: Batch,
-    unroll_len: int | None,
-    size: int,
-    rng: np.random.Generator,
-    tensor: Callable[[Any], torch.Tensor],
-) -> Iterator[Rows]:
+def sequence_batches(policy: Any, columns: Rows, data: Batch, size: int) -> Iterator[Rows]:
     """Divides the shuffled sequences of a round into batches of about ``size`` steps; no sequence is cut.
 
-    Args:
-        columns: Inputs of the updates, [M, ...].
-        data: Rows of the round, with the columns ``state`` and ``begins``, [M].
-        unroll_len: Longest sequence, in steps; None: ``size``.
-        size: Steps of a batch.
-        rng: Generator of the order.
-        tensor: Brings an array to the device.
+    ``data`` are the rows of a round with the columns ``state`` and ``begins``, [M], and ``columns`` the inputs of its
+    updates, [M, ...]. Sequences have at most ``learn.unroll_len`` steps, or ``size``.
     """
     from rlframe.model.core import Unroll
 
-    sequences = Sequences(np.asarray(data['begins']), unroll_len or size)
-    for chosen in sequences.batches(rng.permutation(len(sequences)), size):
+    tensor = policy.tensor
+    sequences = Sequences(np.asarray(data['begins']), policy._cfg.learn.unroll_len or size)
+    for chosen in sequences.batches(policy.rng.permutation(len(sequences)), size):
         row, step, sequence = (tensor(part) for part in sequences.rows(chosen))
         state = tensor(np.asarray(data['state'])[sequences.start[chosen]])
         unroll = Unroll(step, sequence, int(sequences.length[chosen].max()), state)
@@ -167,10 +156,7 @@ def sequence_batches(
 def unroll_with_last(data: Batch, sequences: Sequences, tensor: Callable[[Any], torch.Tensor]) -> Unroll:
     """Returns the places of all steps of the sequences of a round and, behind them, of the last next obs of each.
 
-    Args:
-        data: Rows of the round, with the column ``state``, [M].
-        sequences: The sequences that they consist of.
-        tensor: Brings an array to the device.
+    ``data`` are the rows of the round with the column ``state``, [M].
     """
     from rlframe.model.core import Unroll
 
@@ -189,11 +175,8 @@ def remembered(
 ) -> tuple[Rows, IntArray]:
     """Returns the steps of padded sequences that are learned from, and the sequence of each, [K].
 
-    Args:
-        data: Sequences of a replay buffer, with the columns ``state`` and ``mask``, [B, T, ...].
-        burn_in: Steps of each that are not learned from.
-        columns: What is taken of each step, beside ``obs`` and ``next_obs``.
-        tensor: Brings an array to the device.
+    ``data`` are sequences of a replay buffer with the columns ``state`` and ``mask``, [B, T, ...], of whose first
+    ``burn_in`` steps nothing is learned. ``columns`` names what is taken of each step, beside ``obs`` and ``next_obs``.
 
     Returns:
         The columns, [K, ...]; ``obs`` and ``next_obs`` are ``Remembered``, so that networks go through the whole sequences.
@@ -228,11 +211,8 @@ def priority_of_sequences(
 ) -> torch.Tensor:
     """Returns the priority of each sequence, float32 [B].
 
-    Args:
-        error: Absolute TD error of each step, float32 [K].
-        sequence: Sequence of each step, int64 [K].
-        count: Number of sequences, B.
-        eta: Share of the largest error; the rest is their mean.
+    Of ``count`` sequences, it is given the absolute TD error of each step, float32 [K], and its sequence, int64 [K].
+    ``eta`` is the share of the largest error; the rest is their mean.
 
     Source:
         Kapturowski et al. (2019), section 2.3.

@@ -39,11 +39,8 @@ def network_options(
 ) -> dict[str, Any]:
     """Returns the arguments of a network's constructor in a ``model`` section.
 
-    Args:
-        model: The section.
-        fields: Its options; one that has its default, and that the constructor does not know, is not passed.
-        kind: The class of the network.
-        names: Options that it has under another name; None: that it is not given.
+    An option that has its default, and that the constructor of the network, ``kind``, does not know, is not passed.
+    ``names`` are options that the network has under another name; None: it is not given them.
     """
     used = ('type', 'import_names', 'obs_shape', 'action_shape', 'encoder', 'encoder_width')
     options = {name: value for name, value in model.items() if name not in used}

@@ -27,9 +27,7 @@ from rlframe.utils.serialize import struct_dtype
 class RunningMoments:
     """Mean and variance of all rows so far, element by element.
 
-    Args:
-        shape: Shape of a row.
-        dtype: Type of the rows. A smaller deviation than its resolution at the mean is rounding.
+    A smaller deviation than the resolution of ``dtype``, the type of the rows, at the mean is rounding.
 
     Source:
         Chan, Golub & LeVeque, Updating Formulae and a Pairwise Algorithm for Computing Sample Variances (1979), eq.
@@ -100,11 +98,9 @@ NORMALIZE_OBS = Field(
     False,
     doc='whether networks see observations minus their mean, over their standard deviation; not masks and images',
 )
-"""Option ``normalize_obs`` of every policy."""
 NORMALIZE_REWARD = Field(
     False, doc='whether rewards are divided by the standard deviation of the discounted return'
 )
-"""Option ``normalize_reward`` of every policy."""
 
 OBS_CLIP = 10.0
 """Normalised observations lie between minus this and this."""
@@ -116,9 +112,6 @@ class ObsNormalizer:
     Each Box of numbers is normalised, also those inside a Dict or a Tuple; images, classes, switches, integers of
     one byte and the action mask are not changed. The arithmetic is that of float64, as the resolution of float32 at 1e8 is 8.
     Values from ``gather`` take effect only after ``refresh``.
-
-    Args:
-        spec: Spaces of the env.
 
     Raises:
         IncompatibleError: If the observation has no such Box.
@@ -159,13 +152,10 @@ class ObsNormalizer:
         """Returns the offset subtracted from a part of the observations and the factor applied then, float64 [...]."""
         return self._in_use[path]
 
-    def __call__(self, obs: Array) -> Array:
-        """Normalises observations with any number of leading axes; those that are normalised become float32."""
-        return self._normalized(obs, ())
-
-    def _normalized(self, obs: Array, path: tuple[str, ...]) -> Array:
+    def __call__(self, obs: Array, path: tuple[str, ...] = ()) -> Array:
+        """Normalises observations, or a part, with any number of leading axes; normalised ones become float32."""
         if obs.dtype.names is not None:
-            parts = {name: self._normalized(obs[name], (*path, name)) for name in obs.dtype.names}
+            parts = {name: self(obs[name], (*path, name)) for name in obs.dtype.names}
             fields = {name: (part.dtype, part.shape[obs.ndim :]) for name, part in parts.items()}
             result = np.empty(obs.shape, struct_dtype(fields))
             for name, part in parts.items():
@@ -193,12 +183,9 @@ def _number_boxes(space: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tupl
 
 
 class RewardNormalizer:
-    """Divides rewards by the standard deviation of the running discounted return of the envs.
+    """Divides rewards by the standard deviation of the running return of the envs, discounted per env step.
 
     Rewards keep their sign: no mean is subtracted. Before the first one, rewards are not scaled.
-
-    Args:
-        discount_factor: Of the return, per env step.
 
     Source:
         Engstrom et al., Implementation Matters in Deep Policy Gradients (2020), algorithm 1.
@@ -214,10 +201,7 @@ class RewardNormalizer:
     def gather(self, reward: FloatArray, done: BoolArray, env_id: IntArray) -> None:
         """Takes one step of some envs into the statistics.
 
-        Args:
-            reward: float [n].
-            done: True where the episode ended, [n].
-            env_id: Env of each row, [n].
+        Row by row: reward [n], whether the episode ended [n], and the env [n].
         """
         self.running = grown(self.running, env_id)
         self.running[env_id] = self.running[env_id] * self._discount_factor + reward
@@ -237,27 +221,19 @@ class Normalizer:
     first update on, so that updates see a round's observations as the network saw them when it acted: probability
     ratios start at 1. Only the first round is collected without statistics, and trained with its own. Evaluations use
     the statistics and do not change them.
-
-    Args:
-        cfg: The policy's config; ``normalize_obs`` and ``normalize_reward`` are read, and its discount factor.
-        spec: Spaces of the env.
     """
 
     def __init__(self, cfg: Mapping[str, Any], spec: EnvSpec) -> None:
-        self._obs = ObsNormalizer(spec) if cfg['normalize_obs'] else None
+        self.obs = ObsNormalizer(spec) if cfg['normalize_obs'] else None
+        """The normaliser of observations; None if they are not normalised."""
         self._reward = RewardNormalizer(_discount_factor(cfg)) if cfg['normalize_reward'] else None
         self._on_policy = bool(cfg['on_policy'])
-        self._is_on = self._obs is not None or self._reward is not None
+        self._is_on = self.obs is not None or self._reward is not None
         self._moments: dict[str, RunningMoments] = {}
-        if self._obs is not None:
-            self._moments = {'.'.join(('obs', *path)): moments for path, moments in self._obs.moments.items()}
+        if self.obs is not None:
+            self._moments = {'.'.join(('obs', *path)): moments for path, moments in self.obs.moments.items()}
         if self._reward is not None:
             self._moments['reward'] = self._reward.moments
-
-    @property
-    def obs(self) -> ObsNormalizer | None:
-        """The normaliser of observations; None if they are not normalised."""
-        return self._obs
 
     def learning(self, forward: Learn) -> Learn:
         """Returns the ``forward`` of a learn face: it learns from normalised data."""
@@ -282,36 +258,36 @@ class Normalizer:
         return partial(self._reset, reset) if self._is_on else reset
 
     def _act(self, forward: Forward, obs: Any, env_id: IntArray, **settings: Any) -> Batch:
-        return forward(obs if self._obs is None else self._obs(np.asarray(obs)), env_id, **settings)
+        return forward(obs if self.obs is None else self.obs(np.asarray(obs)), env_id, **settings)
 
     def _learn(self, forward: Learn, data: Batch, **settings: Any) -> Any:
         if not self._on_policy:
             data = self._columns(data)
-        elif self._obs is not None:
-            self._obs.refresh()
+        elif self.obs is not None:
+            self.obs.refresh()
         return forward(data, **settings)
 
     def _transition(
         self, process: ProcessTransition, obs: Array, output: Batch, timestep: TimeStep
     ) -> dict[str, Array]:
-        if self._obs is not None:
-            self._obs.gather(obs)
-            self._obs.refresh()
+        if self.obs is not None:
+            self.obs.gather(obs)
+            self.obs.refresh()
         if self._reward is not None:
             self._reward.gather(timestep.reward, timestep.done, timestep.env_id)
         return process(obs, output, timestep)
 
     def _train_sample(self, get_train_sample: GetTrainSample, block: Batch) -> Batch:
         self._gather_rewards(block)
-        if self._obs is None:
+        if self.obs is None:
             return get_train_sample(self._columns(block))
-        is_first, rows = self._obs.is_empty, block['obs'][real_rows(block)]
+        is_first, rows = self.obs.is_empty, block['obs'][real_rows(block)]
         if is_first:
-            self._obs.gather(rows)
-            self._obs.refresh()
+            self.obs.gather(rows)
+            self.obs.refresh()
         samples = get_train_sample(self._columns(block))
         if not is_first:
-            self._obs.gather(rows)
+            self.obs.gather(rows)
         return samples
 
     def _reset(self, reset: Reset, env_id: IntArray | None) -> None:
@@ -323,8 +299,8 @@ class Normalizer:
     def _columns(self, data: Batch) -> Batch:
         """Returns a batch with its observations and rewards normalised, for any leading axes."""
         changed: dict[str, Any] = {}
-        if self._obs is not None:
-            changed = {n: self._obs(np.asarray(data[n])) for n in ('obs', 'next_obs') if n in data}
+        if self.obs is not None:
+            changed = {n: self.obs(np.asarray(data[n])) for n in ('obs', 'next_obs') if n in data}
         if self._reward is not None and 'reward' in data:
             changed['reward'] = self._reward(np.asarray(data['reward']))
         return data.replace(**changed)
@@ -340,8 +316,7 @@ class Normalizer:
     def state_dict(self, running: bool = False) -> dict[str, Any]:
         """Returns the statistics under ``normalizer``; empty if nothing is normalised.
 
-        Args:
-            running: Whether to add the returns of the envs' running episodes, as an exact resume needs them.
+        With ``running`` it has the returns of the envs' running episodes, as an exact resume needs them.
         """
         if not self._is_on:
             return {}
@@ -381,8 +356,8 @@ class Normalizer:
         self._take_into_use()
 
     def _take_into_use(self) -> None:
-        if self._obs is not None:
-            self._obs.refresh()
+        if self.obs is not None:
+            self.obs.refresh()
 
 
 def _section(state: Mapping[str, Any], name: str) -> dict[str, Any]:

@@ -8,13 +8,13 @@ from functools import partial
 from operator import attrgetter
 from typing import Any
 
-from rlframe.data.faces import Metrics
 from rlframe.errors import NonFiniteError
+from rlframe.policy.parts.memory import priority_of_sequences
 from rlframe.policy.parts.options import schedule_of
 from rlframe.policy.parts.sequences import Rows
 from rlframe.utils.field import Field
 from rlframe.utils.lazy import LazyModule, torch
-from rlframe.utils.schema import COUNT, NETWORK, check_state, part, tensor_like
+from rlframe.utils.schema import NETWORK, check_state, part, tensor_like
 
 torch_adam = LazyModule('torch.optim.adam')
 torch_rmsprop = LazyModule('torch.optim.rmsprop')
@@ -28,10 +28,8 @@ RMSPROP_DECAY = 0.99
 GRADIENT = attrgetter('grad')
 
 OPTIMIZER = Field('adam', doc='optimizer of the networks', choices=('adam', 'rmsprop'))
-"""Option ``learn.optimizer``."""
 
 ADAM_EPS = Field(1e-8, range='(0, inf)', doc="the optimizer's epsilon")
-"""Option ``learn.adam_eps``."""
 
 READ_EVERY = 100
 """Number of updates between two checks of a GPU's results; each check waits for the GPU."""
@@ -54,9 +52,7 @@ def backward(loss: torch.Tensor, parameters: Sequence[torch.Tensor]) -> None:
     On a CPU it calls autograd's engine directly: the checks of ``Tensor.backward`` take a sixteenth of a small network's
     update.
 
-    Args:
-        loss: Scalar.
-        parameters: All others keep their ``grad``. Without any, all that the loss depends on get it.
+    All other parameters keep their ``grad``. Without any, all that the loss, a scalar, depends on get it.
 
     Raises:
         RuntimeError: If the loss is not a scalar, or depends on nothing that has a gradient.
@@ -76,9 +72,6 @@ class FiniteGuard:
 
     On a CPU the result is available at once. On a GPU nothing waits for it: the optimizer step gets it as ``found_inf``
     and is skipped if it is 1; the host reads the number of skipped updates only every ``READ_EVERY`` updates.
-
-    Args:
-        device: Device of the parameters.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -133,10 +126,8 @@ class Optimizer:
     """
 
     def __init__(self, module: torch.nn.Module, cfg: Mapping[str, Any], rate: str = 'learning_rate') -> None:
-        named = [
-            (name, parameter) for name, parameter in module.named_parameters() if parameter.requires_grad
-        ]
-        self._names, self._parameters = [name for name, _ in named], [parameter for _, parameter in named]
+        trained = {name: p for name, p in module.named_parameters() if p.requires_grad}
+        self._names, self._parameters = list(trained), list(trained.values())
         self._rate, self._schedule, self._clip = rate, schedule_of(cfg[rate]), cfg['grad_clip_norm']
         self._eps, self._beta1 = cfg.get('adam_eps', 1e-8), cfg.get('adam_beta1', BETAS[0])
         self.learning_rate = self._schedule(0)
@@ -158,7 +149,7 @@ class Optimizer:
         watches = self._nan_policy != 'ignore' and self._parameters
         self._guard = FiniteGuard(self._parameters[0].device) if watches else None
         self._watched: tuple[dict[str, torch.Tensor], list[Any]] = {}, []
-        self._unit_rows = unit_rows(module)
+        self._unit_rows = [weight for layer in module.modules() for weight in getattr(layer, 'unit_rows', ())]
         self.skipped = 0
         """Updates that were not done because they were not finite."""
         self.ranks: Any = None
@@ -167,9 +158,7 @@ class Optimizer:
     def step(self, loss: torch.Tensor, **parts: torch.Tensor) -> None:
         """Moves the parameters by one gradient step.
 
-        Args:
-            loss: Loss to minimize.
-            parts: Losses that it is the sum of, by their names, for the error.
+        ``parts`` are losses that the loss is the sum of, by their names, for the error.
 
         Raises:
             NonFiniteError: If the loss or a gradient is not finite; parameters and moments are unchanged. On a GPU the
@@ -231,44 +220,19 @@ class Optimizer:
             adam = partial(torch_adam.adam, fused=True)  # also for several dtypes; counts the steps itself
         else:
             self._counts += 1 if found is None else 1 - found
-        adam(
-            trained,
-            gradients,
-            mean,
-            square,
-            [],
-            steps,
-            amsgrad=False,
-            beta1=self._beta1,
-            beta2=BETAS[1],
-            lr=self._rate_now,
-            weight_decay=0.0,
-            eps=self._eps,
-            maximize=False,
-            found_inf=found,
-        )
+        lists: Any = trained, gradients, mean, square, [], steps
+        numbers = {'beta1': self._beta1, 'beta2': BETAS[1], 'lr': self._rate_now, 'eps': self._eps}
+        adam(*lists, **numbers, amsgrad=False, weight_decay=0.0, maximize=False, found_inf=found)
 
     def _step_rmsprop(self, trained: Tensors, gradients: Tensors, square: Tensors, steps: Tensors) -> None:
         """Does the step; on a GPU, all is as before if the update is not finite, without waiting for the result."""
         found = None if self._guard is None or self._guard.answers_at_once else self._guard.found
         changed = [*trained, *square, *steps]
         before = [] if found is None else [tensor.clone() for tensor in changed]
-        torch_rmsprop.rmsprop(
-            trained,
-            gradients,
-            square,
-            [],
-            [],
-            steps,
-            foreach=True,
-            capturable=self._device_rate is not None and self._device_rate.is_cuda,
-            lr=self._rate_now,
-            alpha=RMSPROP_DECAY,
-            eps=self._eps,
-            weight_decay=0.0,
-            momentum=0.0,
-            centered=False,
-        )
+        lists: Any = trained, gradients, square, [], [], steps
+        modes = {'foreach': True, 'capturable': self._device_rate is not None and self._device_rate.is_cuda}
+        numbers = {'lr': self._rate_now, 'alpha': RMSPROP_DECAY, 'eps': self._eps}
+        torch_rmsprop.rmsprop(*lists, **modes, **numbers, weight_decay=0.0, momentum=0.0, centered=False)
         if found is not None:
             is_bad = found.bool()
             for tensor, old in zip(changed, before, strict=True):
@@ -296,10 +260,10 @@ class Optimizer:
 
     def metrics(self) -> dict[str, Any]:
         """Returns the values to log of the last update."""
-        share = (
-            {'skipped_share': self._guard.found.clone()} if self._guard and self._nan_policy == 'skip' else {}
-        )
-        return {'cur_lr': self.learning_rate, **share}
+        found: dict[str, Any] = {'cur_lr': self.learning_rate}
+        if self._guard is not None and self._nan_policy == 'skip':
+            found['skipped_share'] = self._guard.found.clone()
+        return found
 
     def set_envstep(self, envstep: int) -> None:
         """Follows the learning-rate schedule."""
@@ -337,34 +301,31 @@ class Optimizer:
 
 
 class Targets:
-    """The target networks of a policy, the discount behind each transition, and the priorities of what it learned.
+    """The target network of an update, the discount behind each transition, and the priorities of what was learned.
 
-    Args:
-        cfg: Options of the policy.
-        target: A copy of the network, or of parts of it, that becomes the target network.
-        online: The parts that it is a copy of.
-        device: Where they are.
+    The network is its own target network until ``begin``.
 
     Source:
         Sutton & Barto, Reinforcement Learning (2018), section 6.1; target networks: Mnih et al. (2015).
     """
 
-    def __init__(
-        self, cfg: Any, target: torch.nn.Module, online: Sequence[torch.nn.Module], device: torch.device
-    ) -> None:
-        for module in target.modules():
-            if isinstance(module, torch.nn.RNNBase):
-                module.flatten_parameters()  # copied one by one, they are in no single chunk as cuDNN wants them
-        self.network: Any = target.requires_grad_(False)
+    def __init__(self, cfg: Any, network: torch.nn.Module, device: torch.device) -> None:
+        self.network: Any = network
         """The target network."""
         self.discount_factor = cfg.discount_factor
         """Per env step, in [0, 1]."""
-        self.has_priority, self.has_weights = cfg.priority, cfg.priority_IS_weight
-        self.updates = 0
-        """Updates of the policy so far."""
+        self.has_priority, self._has_weights = cfg.priority, cfg.priority_IS_weight
+        self._eta = cfg.get('priority_eta')
         # tensors, because torch.where would convert numbers anew in each update
         self._end, self._going_on = torch.tensor([0.0, cfg.discount_factor], device=device).unbind()
         self._skips = cfg.learn.nan_policy == 'skip'
+
+    def begin(self, target: torch.nn.Module, online: Sequence[torch.nn.Module]) -> None:
+        """Makes a copy the target network. ``online`` are the parts of the network that ``target`` is a copy of."""
+        for module in target.modules():
+            if isinstance(module, torch.nn.RNNBase):
+                module.flatten_parameters()  # copied one by one, they are in no single chunk as cuDNN wants them
+        self.network = target.requires_grad_(False)
         self._weights = (
             [p.detach() for p in target.parameters()],
             [p.detach() for part in online for p in part.parameters()],
@@ -385,31 +346,28 @@ class Targets:
             torch._foreach_lerp_(*self._weights, share)
 
     def discount(self, rows: Rows) -> torch.Tensor:
-        """Returns the weight of the bootstrap value of each transition, float32 [B]: 0 after a terminal state."""
+        """Returns the weight of the next state of each transition, float32 [B]: 0 behind a terminal one."""
         if 'value_gamma' in rows:
-            return rows['value_gamma'].masked_fill(rows['terminated'], 0.0)
+            gamma: torch.Tensor = rows['value_gamma']
+            return gamma.masked_fill(rows['terminated'], 0.0)
         return torch.where(rows['terminated'], self._end, self._going_on)
 
-    def with_priority(self, metrics: Metrics, error: torch.Tensor) -> Metrics:
-        """Adds the absolute value of each transition's error, float32 [B], as its priority, if there are priorities."""
-        if not self.has_priority:
-            return metrics
-        priority = error.abs()
-        # rows that spoilt a skipped update should not be drawn again
-        return metrics | {'priority': priority.nan_to_num(0.0, 0.0, 0.0) if self._skips else priority}
+    def mean(self, losses: torch.Tensor, rows: Rows) -> torch.Tensor:
+        """Returns the mean of the losses of rows, [..., B] to [...], by their importance weights if they have some."""
+        has_weights = self._has_weights and 'IS' in rows
+        return (losses * rows['IS'] if has_weights else losses).mean(-1)
 
-    def state_dict(self) -> dict[str, Any]:
-        """Returns the weights of the target network, and the number of updates."""
-        return {'target_model': self.network.state_dict(), 'updates': self.updates}
+    def priority(self, error: torch.Tensor, rows: Rows) -> torch.Tensor:
+        """Returns the priority of each sampled transition or sequence, float32 [B], by the errors of transitions or steps."""
+        priority = error.abs()
+        if 'sequence' in rows:
+            count = len(rows['obs'].unroll.state)
+            priority = priority_of_sequences(priority, rows['sequence'], count, self._eta)
+        # rows that spoilt a skipped update should not be drawn again
+        return priority.nan_to_num(0.0, 0.0, 0.0) if self._skips else priority
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continues from ``state_dict()``."""
-        check_state(state, {'target_model': NETWORK, 'updates': COUNT})
+        """Loads the target network of a state."""
+        check_state(state, {'target_model': NETWORK})
         with part('target_model'):
             self.network.load_state_dict(state['target_model'])
-        self.updates = state['updates']
-
-
-def unit_rows(module: torch.nn.Module) -> list[torch.Tensor]:
-    """Returns the weights of a module whose rows have norm 1."""
-    return [weight for part in module.modules() for weight in getattr(part, 'unit_rows', ())]

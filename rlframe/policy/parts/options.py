@@ -90,12 +90,7 @@ UPDATE_PER_COLLECT = Field(
 
 
 def grad_clip_norm(of: str = 'the gradient', default: float | None = None) -> Field:
-    """Returns the option for the largest norm of a gradient.
-
-    Args:
-        of: The gradient.
-        default: Its default.
-    """
+    """Returns the option for the largest norm of a gradient."""
     return Field(
         default,
         type=(float, type(None)),
@@ -106,13 +101,7 @@ def grad_clip_norm(of: str = 'the gradient', default: float | None = None) -> Fi
 
 
 def learning_rate(default: float, of: str = 'the optimizer', over: str = 'env steps') -> Field:
-    """Returns the option for a learning rate.
-
-    Args:
-        default: Its default.
-        of: Name of its owner.
-        over: Unit of a schedule.
-    """
+    """Returns the option for a learning rate. ``of`` names its owner, ``over`` the unit of a schedule."""
     return Field(
         default,
         type=(float, dict),
@@ -210,11 +199,7 @@ class ImageModel(ModelConfig):
 def refused(cfg: Mapping[str, Any], where: str, message: str, expected: str) -> ConfigError:
     """Returns the error about the value of an option.
 
-    Args:
-        cfg: Options of a policy.
-        where: Dotted path of the option in them.
-        message: What is wrong with the value.
-        expected: Values that would do.
+    ``where`` is the dotted path of the option in ``cfg``, ``expected`` says which values would do.
     """
     got = reduce(lambda section, key: section[key], where.split('.'), cfg)
     return ConfigError(message, where=where, got=got, expected=expected)
@@ -234,4 +219,3 @@ INFERENCE = Field(
     doc="where the network acts: 'local' in each collector, 'central' on one server for all collectors on Ray",
     rule=_has_a_server,
 )
-"""Option ``collect.inference`` of every policy."""

@@ -25,11 +25,7 @@ def random_collect_mode(
 ) -> CollectMode:
     """Returns a collect face whose actions are drawn uniformly from the action space, or from the allowed actions.
 
-    Args:
-        mode: The face that records transitions.
-        spec: Spaces of the env.
-        rng: Generator of the actions.
-        is_recurrent: Whether the policy must see each step, to update its recurrent state.
+    ``mode`` records the transitions; with ``is_recurrent`` its policy sees each step, to update its recurrent state.
     """
     draw = random_actions(spec, rng)
 
@@ -46,10 +42,7 @@ def random_opponent(spec: EnvSpec, seed: int, rank: int = 0) -> EvalMode:
 
     Its generator is reset whenever all episodes are, so that it acts the same in every evaluation.
 
-    Args:
-        spec: Spaces of one player.
-        seed: Seed of the experiment.
-        rank: Which of several opponents it is.
+    ``spec`` are the spaces of one player, and ``rank`` says which of several opponents it is.
     """
     rng = component_rng(seed, 'opponent', rank)
     draw = random_actions(spec, rng)
@@ -72,11 +65,7 @@ def random_opponent(spec: EnvSpec, seed: int, rank: int = 0) -> EvalMode:
 def with_opening(mode: EvalMode, mover: EvalMode, spec: EnvSpec, moves: int) -> EvalMode:
     """Returns a player whose first moves of each episode are random, and all others its own.
 
-    Args:
-        mode: The player.
-        mover: A random player, as of ``random_opponent``.
-        spec: Spaces of one player.
-        moves: Number of random moves.
+    ``moves`` moves are those of ``mover``, a random player as of ``random_opponent``.
     """
     made: dict[int, int] = {}  # random moves in the running episode, by env
 
@@ -101,12 +90,7 @@ def with_opening(mode: EvalMode, mover: EvalMode, spec: EnvSpec, moves: int) -> 
 
 
 def random_actions(spec: EnvSpec, rng: np.random.Generator) -> Callable[[Array, int], Array]:
-    """Returns a function that draws actions of the env [n, ...], allowed ones, for observations [n, ...].
-
-    Args:
-        spec: Spaces of the env.
-        rng: Generator of the actions.
-    """
+    """Returns a function that draws actions of the env [n, ...], allowed ones, for observations [n, ...]."""
     space: Any = spec.action_space
     parts = mask_parts(space) if has_mask(spec.observation_space) else ()
 
@@ -124,8 +108,7 @@ def random_actions(spec: EnvSpec, rng: np.random.Generator) -> Callable[[Array, 
             return (rng.integers(space.n, size=count) + int(space.start)).astype(space.dtype, copy=False)
         if isinstance(space, gymnasium.spaces.Box) and space.dtype.kind in 'iu':
             shape = (count, *space.shape)  # Gymnasium's own draw fails at the largest integers
-            integers: Array = rng.integers(space.low, space.high, shape, space.dtype, endpoint=True)
-            return integers
+            return rng.integers(space.low, space.high, shape, space.dtype, endpoint=True)
         return sampled(count)
 
     def sampled(count: int) -> Array:

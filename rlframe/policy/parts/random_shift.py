@@ -20,16 +20,10 @@ RANDOM_SHIFT = Field(
     ' 3.1: 4)',
     may_change=True,
 )
-"""The option ``learn.random_shift`` of every policy."""
 
 
 class RandomShift:
     """Moves the images of batches, the frames of a stack and of a sequence alike.
-
-    Args:
-        cfg: Options of the policy.
-        spec: Spaces of the env.
-        rng: Generator of the distances.
 
     Source:
         Kostrikov et al., Image Augmentation Is All You Need: Regularizing Deep Reinforcement Learning from Pixels (2021),
@@ -48,9 +42,8 @@ class RandomShift:
 
         def shifted(data: Batch, *args: Any, **kwargs: Any) -> Any:
             names = [name for name in ('obs', 'next_obs') if name in data]
-            return learn(
-                data.replace(**{name: self(np.asarray(data[name])) for name in names}), *args, **kwargs
-            )
+            moved = {name: self(np.asarray(data[name])) for name in names}
+            return learn(data.replace(**moved), *args, **kwargs)
 
         return shifted
 
@@ -70,10 +63,6 @@ class RandomShift:
 
 def check_shift(cfg: Any, spec: EnvSpec) -> None:
     """Checks that the observations of an env can be shifted, and that something of them is left.
-
-    Args:
-        cfg: Options of the policy.
-        spec: Spaces of the env.
 
     Raises:
         IncompatibleError: If not.

@@ -5,17 +5,21 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
-from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from rlframe.data.faces import Metrics
 from rlframe.errors import ConfigError, DeviceError
-from rlframe.policy.parts.compiled import optimizers_of, own_update
 from rlframe.policy.parts.sequences import Rows, take
 from rlframe.utils.field import Field
 from rlframe.utils.lazy import LazyModule, torch
 
+if TYPE_CHECKING:
+    from rlframe.policy.update import Update
+
 dist = LazyModule('torch.distributed')
+
+Step: TypeAlias = Callable[[Rows, bool], Metrics]
+"""Makes an update by the columns of a batch; see ``Update.step``."""
 
 
 def check_ranks(policy: type[Any], cfg: Any) -> ConfigError | None:
@@ -23,14 +27,14 @@ def check_ranks(policy: type[Any], cfg: Any) -> ConfigError | None:
     count = cfg.learn.num_learners
     if cfg.model.get('core') is not None or policy.is_recurrent:
         reason = 'a network with a core learns from sequences, which are not divided'
-    elif cfg.model.get('norm') == 'batch':
-        reason = 'batch norm needs the whole batch'
     elif cfg.cuda_graph:
         reason = 'a CUDA graph contains no messages between processes'
     elif (size := cfg.learn.get('batch_size')) is not None and size < count:
         reason = f'learn.batch_size={size} has no row for each'
-    elif own_update(policy):
-        reason = f'{policy.__name__} does not leave its update to update_tensors'
+    elif policy.update_class is None:
+        reason = f'{policy.__name__} has no Update that several could share (update_class)'
+    elif policy.update_class.needs_whole_batch:
+        reason = 'batch norm needs the whole batch'
     else:
         return None
     return ConfigError(reason, expected='1')
@@ -44,7 +48,6 @@ NUM_LEARNERS = Field(
     may_change=True,
     rule=check_ranks,
 )
-"""Option ``learn.num_learners`` of every policy."""
 MAX_LEARNER_RESTARTS = Field(
     0,
     range='[0, inf)',
@@ -52,7 +55,6 @@ MAX_LEARNER_RESTARTS = Field(
     doc='how often the other learners are started again, from the state of the first one, after one was lost; one more loss ends the run',
     may_change=True,
 )
-"""Option ``learn.max_learner_restarts`` of every policy."""
 UNHEARD_OF = timedelta(days=1)
 """How long a rank may hear nothing, such as during an evaluation; one that ends is noticed at once."""
 CONNECTING = timedelta(minutes=5)
@@ -82,13 +84,10 @@ def device_of(device: torch.device, rank: int, size: int) -> torch.device:
 class Ranks:
     """This process among those that share the updates of a policy.
 
-    Args:
-        rank: Its number; 0 leads.
-        size: Number of processes.
-        store: A file that all of them can reach, for those of one machine; '': as the variables that torchrun sets say.
-        device: Device of the policy: 'cuda' exchanges by NCCL, 'cpu' by Gloo.
-        goes_on: Called with the error of an update whose messages failed: whether this process makes the update again,
-            alone; then it has closed the ranks.
+    It is number ``rank``, of which 0 leads, of ``size`` processes. ``store`` is a file that all of them can reach, for
+    those of one machine; '': as the variables that torchrun sets say. They exchange by NCCL on 'cuda' and by Gloo on 'cpu'.
+    ``goes_on`` is called with the error of an update whose messages failed: whether this process makes the update again,
+    alone; then it has closed the ranks.
     """
 
     def __init__(
@@ -100,7 +99,7 @@ class Ranks:
         goes_on: Callable[[RuntimeError], bool] = lambda _: False,
     ) -> None:
         self.rank, self.size, self._goes_on = rank, size, goes_on
-        self._detach: Callable[[], None] = lambda: None
+        self._update: Update | None = None
         self._weight = 1.0  # of this rank's part of the running update
         found: dict[str, Any] = {'timeout': UNHEARD_OF}
         if store:
@@ -111,27 +110,26 @@ class Ranks:
         dist.init_process_group(backend, **found)
         dist.distributed_c10d._set_pg_timeout(UNHEARD_OF)
 
-    def attach(self, policy: Any) -> None:
-        """Lets the updates of a policy be shared: each rank's ``update_tensors`` gets its rows, and all make the same steps."""
-        update = policy.update_tensors
+    def attach(self, update: Update) -> None:
+        """Lets an update be shared: each rank gets its rows, and all make the same steps."""
+        self._update = update
+        self._tell(self)
 
-        def shared(rows: Rows, *kind: Any) -> Metrics:
-            own, count = self._part(rows)
-            try:
-                return self._together(update(own, *kind), count)
-            except RuntimeError as error:
-                if not self._goes_on(error):
-                    raise
-            metrics: Metrics = update(rows, *kind)
-            return metrics
-
-        def share(update_tensors: Any, ranks: Ranks | None) -> None:
-            policy.update_tensors, policy.ranks = update_tensors, ranks
-            for optimizer in optimizers_of(policy):
+    def _tell(self, ranks: Ranks | None) -> None:
+        if self._update is not None:
+            self._update.ranks = ranks
+            for optimizer in self._update.optimizers.values():
                 optimizer.ranks = ranks
 
-        share(shared, self)
-        self._detach = partial(share, update, None)
+    def step(self, step: Step, rows: Rows, turn: bool) -> Metrics:
+        """Makes this rank's part of an update, and returns the values to log of the whole."""
+        own, count = self._part(rows)
+        try:
+            return self._together(step(own, turn), count)
+        except RuntimeError as error:
+            if not self._goes_on(error):
+                raise
+        return step(rows, turn)
 
     def _part(self, rows: Rows) -> tuple[Rows, int]:
         """Returns this rank's rows, and the number of all; parts differ by one row at most."""
@@ -195,7 +193,7 @@ class Ranks:
 
     def close(self) -> None:
         """Leaves the others, so that the policy is updated by this process alone; may be called twice."""
-        self._detach()
+        self._tell(None)
         if dist.is_initialized():
             dist.destroy_process_group()
 

@@ -16,9 +16,7 @@ Rows = dict[str, Any]
 def take(obs: Any, index: Any) -> Any:
     """Returns some rows of an observation tensor, or of a nested dict of such.
 
-    Args:
-        obs: Tensor [B, ...], or dict of such.
-        index: Slice, mask or integers, as for one tensor.
+    ``index`` is a slice, a mask or integers, as for one tensor.
     """
     if isinstance(obs, dict):
         return {name: take(part, index) for name, part in obs.items()}
@@ -61,9 +59,7 @@ def flat(column: Any) -> Any:
 def apart_rows(block: Any) -> Any:
     """Returns where the next observation of a row is not the observation of the row below, bool [T, N].
 
-    Args:
-        block: Columns [T, N, ...], arrays or tensors, among them ``terminated``, ``truncated`` and, where rows are
-            missing, ``mask``.
+    The columns [T, N, ...], arrays or tensors, have ``terminated``, ``truncated`` and, where rows are missing, ``mask``.
     """
     apart = block['terminated'] | block['truncated']
     apart[-1] = True
@@ -75,10 +71,8 @@ def apart_rows(block: Any) -> Any:
 def values_after(value: FloatArray, behind: FloatArray, apart: BoolArray) -> tuple[FloatArray, FloatArray]:
     """Returns the values of the observation of each row and of its next observation, float32 [T, N].
 
-    Args:
-        value: Values of the observations of all rows, float32 [T * N].
-        behind: Values of the next observations of the rows that are apart, float32 [n].
-        apart: See ``apart_rows``, bool [T, N].
+    Given are the values of the observations of all rows, float32 [T * N], and those of the next observations of the rows
+    that are ``apart``, float32 [n].
     """
     value = value.reshape(apart.shape)
     next_value = np.concatenate([value[1:], value[-1:]])
@@ -89,10 +83,7 @@ def values_after(value: FloatArray, behind: FloatArray, apart: BoolArray) -> tup
 def shuffled_batches(columns: Rows, order: Any, size: int) -> Iterator[Rows]:
     """Divides the rows of a round into batches of ``size`` rows; the last one may have fewer.
 
-    Args:
-        columns: Columns [M, ...], tensors.
-        order: Order of the rows, a tensor int64 [M].
-        size: Rows of a batch.
+    ``order`` is that of the rows, a tensor int64 [M].
     """
     shuffled = take(columns, order)
     return (take(shuffled, slice(start, start + size)) for start in range(0, len(order), size))
@@ -101,13 +92,14 @@ def shuffled_batches(columns: Rows, order: Any, size: int) -> Iterator[Rows]:
 class Sequences:
     """Cuts rows, which are in the order of time, into sequences.
 
-    Args:
-        begins: True where a row does not continue the episode of the row before it, [M].
-        unroll_len: Largest number of steps of a sequence; None: no limit.
+    ``begins`` [M] is True where a row does not continue the episode of the row before it. A sequence has at most
+    ``unroll_len`` steps; None: there is no limit.
     """
 
     def __init__(self, begins: BoolArray, unroll_len: int | None = None) -> None:
-        start, count = _starts(begins), len(begins)
+        count, is_first = len(begins), begins.copy()
+        is_first[:1] = True
+        start = np.flatnonzero(is_first)
         if unroll_len is not None:
             length = np.diff(start, append=count)
             step = np.arange(count) - np.repeat(start, length)
@@ -124,9 +116,7 @@ class Sequences:
     def batches(self, order: IntArray, size: int) -> list[IntArray]:
         """Divides sequences into batches of about ``size`` steps each.
 
-        Args:
-            order: Numbers of all sequences, in the order in which they are used, [S].
-            size: Steps of a batch, >= 1.
+        ``order`` are the numbers of all sequences, in the order in which they are used, [S].
         """
         length = self.length[order]
         steps = int(length.sum())
@@ -146,12 +136,6 @@ class Sequences:
         step = np.arange(length.sum()) - np.repeat(first, length)
         row = np.repeat(self.start[chosen], length) + step
         return row, step, np.repeat(np.arange(len(chosen)), length)
-
-
-def _starts(begins: BoolArray) -> IntArray:
-    is_first = begins.copy()
-    is_first[:1] = True
-    return np.flatnonzero(is_first)
 
 
 def begins_of(done: BoolArray) -> BoolArray:

@@ -14,7 +14,7 @@ from rlframe.policy.parts.normalize import RunningMoments
 from rlframe.policy.parts.sequences import apart_rows, flat
 from rlframe.utils.lazy import torch
 
-REPLACED = 'forward_collect', 'process_transition', 'get_train_sample', 'sample_columns', 'correction'
+REPLACED = 'forward_collect', 'process_transition', 'get_train_sample', 'sample_columns'
 """Methods and parts for arrays whose place ``TensorActing`` takes."""
 
 
@@ -30,10 +30,7 @@ class TensorActing:
     It does the same as the policy's methods for arrays, without a recurrent core, normalisation and action masks. A subclass
     of the policy that changes one of those methods has to define ``_get_tensor_mode`` as well.
 
-    Args:
-        policy: Its network is used.
-        discount_factor: Per env step.
-        lambda_: Weight of later steps in a return.
+    ``lambda_`` is the weight of later steps in a return.
 
     Raises:
         IncompatibleError: If an option or the env needs arrays.
@@ -42,7 +39,7 @@ class TensorActing:
     def __init__(self, policy: Any, discount_factor: float, lambda_: float) -> None:
         self._cfg, self._spec, self._device = policy._cfg, policy.spec, policy.device
         self._model, self._weights = policy.model, (discount_factor, lambda_)
-        self._inputs: tuple[str, ...] = policy.inputs
+        self._inputs: tuple[str, ...] = policy.update.inputs
         self._check(type(policy))
         self._to_env = action_map(self._spec, self._device)
 
@@ -108,11 +105,7 @@ class TensorActing:
 
 
 class ActorTensorActing(TensorActing):
-    """Acts by the distribution of an actor, and values by a critic.
-
-    Args:
-        policy: Its network, distribution and statistics of returns are used.
-    """
+    """Acts by the distribution of an actor, and values by a critic."""
 
     def __init__(self, policy: Any) -> None:
         cfg = policy._cfg.collect
@@ -140,11 +133,7 @@ class ActorTensorActing(TensorActing):
 
 
 class GreedyTensorActing(TensorActing):
-    """Acts by the action of the highest value, or with probability ``eps`` by a random one.
-
-    Args:
-        policy: Its network, which values every action, is used.
-    """
+    """Acts by the action of the highest value, or with probability ``eps`` by a random one."""
 
     def __init__(self, policy: Any) -> None:
         super().__init__(policy, policy._cfg.discount_factor, policy._cfg.collect.q_lambda)
@@ -164,12 +153,7 @@ class GreedyTensorActing(TensorActing):
 
 
 def action_map(spec: EnvSpec, device: torch.device) -> Callable[[torch.Tensor], torch.Tensor]:
-    """Returns the map from actions as a network means them to those of an env, as that of ``ActionMap``.
-
-    Args:
-        spec: Spaces of the env, to which ``ActionMap`` can map.
-        device: Device of the actions.
-    """
+    """Returns the map from actions as a network means them to those of an env, as that of ``ActionMap``."""
     space: Any = spec.action_space
     shape = tuple(space.shape or ())
     dtype: torch.dtype = getattr(torch, str(space.dtype))

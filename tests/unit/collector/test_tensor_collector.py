@@ -244,7 +244,6 @@ def test_updates_from_tensors_equal_updates_from_arrays() -> None:
     for rows in (batch, batch.map(np.asarray)):
         learn = dict(value_norm=True, value_clip=0.3, advantage_norm='round', batch_size=64)
         policy = policy_for(env, learn=learn)
-        policy._follow_schedules(0)
         for update in policy.learn_mode.forward(rows):
             update()
         weights.append(torch.cat([weight.flatten() for weight in policy.model.parameters()]))

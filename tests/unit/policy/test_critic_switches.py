@@ -1,4 +1,4 @@
-"""The switches of critics that DDPG and TD3 share with SAC do what their papers' formulas say."""
+"""The layers of critics are those that options ask for, and networks of users take them or are refused."""
 
 from __future__ import annotations
 
@@ -12,18 +12,23 @@ from rlframe.errors import ConfigError
 from rlframe.registry import MODEL_REGISTRY
 
 
-@pytest.mark.parametrize('name', ['ddpg', 'td3'])
-def test_number_norm_and_dropout_of_critics_are_those_that_are_set(name: str) -> None:
-    model = dict(n_critic=3, twin_critic=True, norm='layer', dropout=0.5)
-    policy = make(name, model=model, learn=dict(adam_beta1=0.5))
+@pytest.mark.parametrize('name', ['ddpg', 'td3', 'sac'])
+def test_number_and_norm_of_critics_are_those_that_are_set(name: str) -> None:
+    policy = make(name, model=dict(n_critic=3, twin_critic=True, norm='layer'))
     critic, rows = policy.model.critic, policy.columns(batch_of())
-    learning = [critic(rows['obs'], rows['action'], is_training=True) for _ in range(2)]
-    assert learning[0].shape == (3, SIZE) and not torch.equal(*learning)
+    assert critic(rows['obs'], rows['action']).shape == (3, SIZE)
     assert isinstance(critic.nets[2].norms[0], torch.nn.LayerNorm)
-    assert {optimizer._beta1 for optimizer in policy.optimizers.values()} == {0.5}
+
+
+def test_units_of_droq_are_dropped_while_it_learns() -> None:
+    policy = make('droq', model=dict(dropout=0.5))
+    rows = policy.columns(batch_of())
+    learning = [policy.model.critic(rows['obs'], rows['action'], is_training=True) for _ in range(2)]
+    acting = [policy.model.critic(rows['obs'], rows['action']) for _ in range(2)]
+    assert not torch.equal(*learning) and torch.equal(*acting)
     value = []
     for seed in (1, 1, 2):  # the policy's generator draws the units
-        again = make(name, model=model)
+        again = make('droq', model=dict(dropout=0.5))
         again.generator.manual_seed(seed)
         value.append(float(again.learn_mode.forward(batch_of())['critic_loss']))
     assert value[0] == value[1] != value[2]
@@ -92,6 +97,6 @@ class Strict(torch.nn.Module):
 def test_a_network_takes_the_switches_that_are_set_or_is_refused() -> None:
     policy = make('sac', SPEC, model=dict(type='strict_toy'))
     assert 'critic_loss' in policy.learn_mode.forward(batch_of())
-    said = "cannot use the network 'strict_toy': got an unexpected keyword argument 'dropout'"
+    said = "cannot use the network 'strict_toy': got an unexpected keyword argument 'norm'"
     with pytest.raises(ConfigError, match=said):
-        make('sac', model=dict(type='strict_toy', dropout=0.1))
+        make('sac', model=dict(type='strict_toy', norm='layer'))

@@ -16,8 +16,7 @@ from rlframe.data import EnvSpec
 from rlframe.errors import ConfigError
 from rlframe.model.core import NoisyLinear
 from rlframe.policy import create_policy
-from rlframe.policy.c51 import project
-from rlframe.policy.qrdqn import quantile_huber_loss
+from rlframe.policy.parts.outputs import chosen, project, quantile_huber_loss
 
 SPEC = EnvSpec(gymnasium.spaces.Box(-1, 1, (3,), np.float32), gymnasium.spaces.Discrete(4), name='Toy-v0')
 
@@ -72,12 +71,7 @@ SUPPORTS = [
     *((-1e6, 1e6, 201), (99_990.0, 100_000.0, 21), (-300.0, 300.0, 2), (0.0, 1e-3, 51)),
 ]
 ACTOR = EnvSpec(SPEC.observation_space, gymnasium.spaces.Box(-1, 1, (2,), np.float32), name='Toy-v0')
-OF_ATOMS = {
-    'c51': SPEC,
-    'c51 munchausen': SPEC,
-    'rainbow': SPEC,
-    **dict.fromkeys(('sac', 'crossq', 'xqc'), ACTOR),
-}
+OF_ATOMS = {'c51': SPEC, 'rainbow': SPEC, 'xqc': ACTOR}
 
 
 @pytest.mark.parametrize(('low', 'high', 'count'), SUPPORTS)
@@ -85,10 +79,8 @@ OF_ATOMS = {
 def test_targets_of_atoms_lose_no_probability_wherever_the_support_is(
     name: str, low: float, high: float, count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    kind, _, soft = name.partition(' ')
     model = {'v_min': low, 'v_max': high, 'n_atom': count, 'encoder_hidden_size_list': [8]}
-    cfg = {'type': kind, 'cuda': False, 'model': model} | ({'entropy_tau': (high - low) / 50} if soft else {})
-    policy: Any = create_policy(cfg, OF_ATOMS[name])
+    policy: Any = create_policy({'type': name, 'cuda': False, 'model': model}, OF_ATOMS[name])
     is_actor = OF_ATOMS[name] is ACTOR
     seen: list[Any] = []
 
@@ -99,9 +91,9 @@ def test_targets_of_atoms_lose_no_probability_wherever_the_support_is(
         seen.append((probability, reward, discount, project(probability, reward, discount, support)))
         return seen[-1][-1]
 
-    monkeypatch.setattr('rlframe.policy.qac.project' if is_actor else 'rlframe.policy.c51.project', noted)
+    monkeypatch.setattr('rlframe.policy.parts.outputs.project', noted)
     data = random_rows(64, **({'actions': None} if is_actor else {}))
-    if kind == 'rainbow':
+    if name == 'rainbow':
         data = data.replace(IS=np.ones(64, np.float32), value_gamma=np.full(64, 0.97, np.float32))
     policy.learn_mode.forward(data)
     assert len(seen) == 1
@@ -153,17 +145,19 @@ def test_target_takes_the_action_of_the_best_mean_and_nothing_behind_a_terminal(
     policy = apart(make(name, double=double, discount_factor=0.9, nstep=nstep), 0.3)
     more = {'value_gamma': np.full(6, 0.9**nstep, np.float32)} if nstep > 1 else {}
     data = random_rows(**more)
-    target = policy.target(policy.columns(data)).numpy()
+    with torch.no_grad():
+        target = policy.update.target(policy.columns(data)).numpy()
     for i, row in enumerate(data):
         obs = torch.from_numpy(row['next_obs'])[None]
         with torch.no_grad():
-            there, here = policy.target_model(obs), policy.model(obs)
-        best = int(policy.expected(here if double else there)[0].argmax())
+            there = policy.update.targets.network(obs)
+            judge = policy.model if double else policy.update.targets.network
+            best = int(policy.update.output(judge, obs).mean()[0].argmax())
         discount = 0.0 if row['terminated'] else 0.9**nstep
         if name == 'qrdqn':
             expected = row['reward'] + discount * there[0, best].numpy()
         else:
-            support = policy._returns.support.tolist()
+            support = policy.update.support.tolist()
             expected = projected(there[0, best].softmax(0).tolist(), float(row['reward']), discount, support)
         np.testing.assert_allclose(target[i], expected, rtol=1e-4, atol=1e-5)
 
@@ -173,8 +167,8 @@ def test_priority_of_qrdqn_is_the_distance_of_the_means() -> None:
     data = random_rows()
     with torch.no_grad():
         rows = policy.columns(data)
-        said = policy.chosen(policy.model(rows['obs']), rows['action']).mean(1)
-        expected = (policy.target(rows).mean(1) - said).abs()
+        said = chosen(policy.model(rows['obs']), rows['action']).mean(1)
+        expected = (policy.update.target(rows).mean(1) - said).abs()
     assert bool((expected > 0).all())
     torch.testing.assert_close(policy.learn_mode.forward(data)['priority'], expected)
 
@@ -184,8 +178,8 @@ def test_priority_of_c51_is_the_divergence_of_what_it_says_from_its_target() -> 
     data = random_rows()
     with torch.no_grad():
         rows = policy.columns(data)
-        said = policy.chosen(policy.model(rows['obs']), rows['action']).softmax(1).double().numpy()
-        target = policy.target(rows).double().numpy()
+        said = chosen(policy.model(rows['obs']), rows['action']).softmax(1).double().numpy()
+        target = policy.update.target(rows).double().numpy()
     metrics = policy.learn_mode.forward(data)
     expected = [
         sum(p * np.log(p / q) for p, q in zip(*pair, strict=True) if p > 0)

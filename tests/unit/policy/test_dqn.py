@@ -16,7 +16,9 @@ from rlframe.data import Batch, EnvSpec, TimeStep
 from rlframe.errors import CheckpointMismatchError, ConfigError, DeviceError
 from rlframe.model.q_net import QNet
 from rlframe.policy import create_policy
-from rlframe.policy.dqn import DQNPolicy
+from rlframe.policy.dqn import DQNPolicy, DQNUpdate
+from rlframe.policy.parts.outputs import chosen
+from rlframe.policy.update import Loss
 
 BOX = gymnasium.spaces.Box(-1, 1, (3,), np.float32)
 GAMMA = 0.9
@@ -38,7 +40,7 @@ def expected_target(policy: DQNPolicy, data: Batch, double: bool) -> list[float]
     for i, row in enumerate(data):
         with torch.no_grad():
             obs = torch.from_numpy(row['next_obs'])[None]
-            target_q, online_q = policy.target_model(obs)[0], policy.model(obs)[0]
+            target_q, online_q = policy.update.targets.network(obs)[0], policy.model(obs)[0]
         best = int(online_q.argmax()) if double else int(target_q.argmax())
         gamma = float(data['value_gamma'][i]) if 'value_gamma' in data else GAMMA
         targets.append(float(row['reward']) + (0 if row['terminated'] else gamma * float(target_q[best])))
@@ -96,7 +98,7 @@ def test_loss_target_and_priority_equal_the_formula(
 
 def test_the_gradient_goes_through_the_online_network_only() -> None:
     policy = apart(make())
-    before = copy.deepcopy(policy.target_model.state_dict())
+    before = copy.deepcopy(policy.update.targets.network.state_dict())
     old = copy.deepcopy(policy.model.state_dict())
     data = random_rows()
     reference = copy.deepcopy(policy.model)
@@ -104,7 +106,10 @@ def test_the_gradient_goes_through_the_online_network_only() -> None:
     value = reference(torch.from_numpy(data['obs']))[range(6), data['action'].astype(int)]
     (targets - value).square().mean().backward()
     policy.learn_mode.forward(data)
-    assert all(torch.equal(before[name], tensor) for name, tensor in policy.target_model.state_dict().items())
+    assert all(
+        torch.equal(before[name], tensor)
+        for name, tensor in policy.update.targets.network.state_dict().items()
+    )
     for (name, parameter), other in zip(policy.model.named_parameters(), reference.parameters(), strict=True):
         torch.testing.assert_close(parameter.grad, other.grad)
         moved = (parameter.detach() - old[name])[other.grad.abs() > 1e-6]
@@ -120,16 +125,16 @@ def test_hard_update_every_so_many_iterations() -> None:
     equal = []
     for _ in range(7):
         policy.learn_mode.forward(random_rows())
-        equal.append(same(policy.target_model, policy.model))
+        equal.append(same(policy.update.targets.network, policy.model))
     assert equal == [False, False, True, False, False, True, False]
 
 
 def test_soft_update_moves_by_a_share_every_iteration() -> None:
     policy = apart(make(learn={'target_update_freq': None, 'target_theta': 0.25}))
-    before = [p.clone() for p in policy.target_model.parameters()]
+    before = [p.clone() for p in policy.update.targets.network.parameters()]
     policy.learn_mode.forward(random_rows())
     for old, new, online in zip(
-        before, policy.target_model.parameters(), policy.model.parameters(), strict=True
+        before, policy.update.targets.network.parameters(), policy.model.parameters(), strict=True
     ):
         torch.testing.assert_close(new, 0.75 * old + 0.25 * online)
 
@@ -180,22 +185,26 @@ def test_weights_of_another_network_are_refused_with_both_shapes() -> None:
         make().collect_mode.load_state_dict(other.collect_mode.state_dict())
 
 
+class HalvedUpdate(DQNUpdate):
+    """Halves the loss."""
+
+    def loss(self, rows: Any) -> Loss:
+        loss = super().loss(rows)
+        return loss._replace(value=loss.value / 2)
+
+
 class Halved(DQNPolicy):
-    """Weights half of the transitions by 0."""
-
-    def loss(self, rows: Any) -> Any:
-        loss, error, metrics = super().loss(rows)
-        return loss * torch.tensor([1.0, 0.0]).repeat(len(error) // 2), error, metrics
+    update_class = HalvedUpdate
 
 
-def test_a_subclass_gets_the_loss_of_each_transition() -> None:
+def test_an_update_of_its_own_is_learned_by() -> None:
     cfg, data = {'type': 'dqn', 'cuda': False, 'nstep': 1}, random_rows(6)
     torch.manual_seed(0)
     halved = Halved(DQNPolicy.resolve_config(cfg), spec_of(), seed=0)
     with torch.no_grad():
         rows = halved.columns(data)
-        error = halved.target(rows) - halved.chosen(halved.model(rows['obs']), rows['action'])
-    wanted = float(error[::2].square().sum() / 6)
+        error = halved.update.target(rows) - chosen(halved.model(rows['obs']), rows['action'])
+    wanted = float(error.square().mean() / 2)
     assert float(halved.learn_mode.forward(data)['total_loss']) == pytest.approx(wanted, rel=1e-5)
 
 

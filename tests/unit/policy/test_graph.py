@@ -20,7 +20,7 @@ from rlframe.data import Batch, EnvSpec
 from rlframe.data.faces import Metrics
 from rlframe.errors import ConfigError, DeviceError, NonFiniteError
 from rlframe.model.core import BatchRenorm
-from rlframe.policy import create_policy
+from rlframe.policy import Policy, create_policy
 from rlframe.policy.dqn import DQNPolicy
 from rlframe.policy.parts.compiled import (
     MOST_GRAPHS,
@@ -46,8 +46,8 @@ SPACE = spaces.Box(-1, 1, (4,))
 class Repeater:
     """Stands for a recorder of CUDA graphs: recording changes nothing, and replays fill the same tensors."""
 
-    def __init__(self, policy: Any) -> None:
-        self._mode, self._optimizers = policy.learn_mode, optimizers(policy)
+    def __init__(self, update: Any) -> None:
+        self._update = update
         self.tried_out = self.recorded = 0
 
     def try_out(self, function: Callable[[], Any]) -> None:
@@ -57,10 +57,12 @@ class Repeater:
 
     def record(self, function: Callable[[], Metrics]) -> tuple[Callable[[], None], Metrics]:
         self.recorded += 1
-        before = copy.deepcopy(self._mode.state_dict())
+        update = self._update
+        before = copy.deepcopy((update.model.state_dict(), update.state_dict()))
         results = function()
-        self._mode.load_state_dict(before)
-        for optimizer in self._optimizers:
+        update.model.load_state_dict(before[0])
+        update.load_state_dict(before[1])
+        for optimizer in update.optimizers.values():
             optimizer.forget()
 
         def replay() -> None:
@@ -82,16 +84,14 @@ def make(kind: str, **options: Any) -> Any:
 
 
 def optimizers(policy: Any) -> list[Optimizer]:
-    return [*policy.optimizers.values()]
+    return [*policy.update.optimizers.values()]
 
 
 def graphed(policy: Any) -> Repeater:
-    """Replaces the update of a policy by one that is recorded and replayed."""
-    repeater: Any = Repeater(policy)
-    mode, update = policy.learn_mode, policy.update_tensors
-    policy.update_tensors = GraphedUpdate(
-        update, mode.state_dict, mode.load_state_dict, optimizers(policy), repeater
-    )
+    """Makes the update of a policy one that is recorded and replayed."""
+    repeater: Any = Repeater(policy.update)
+    step = policy.train_step
+    step._step = GraphedUpdate(step._step, policy.update, repeater)
     return repeater
 
 
@@ -187,7 +187,7 @@ def test_batches_of_ever_new_sizes_are_an_error_instead_of_ever_more_memory() ->
 
 def test_updates_that_are_not_finite_are_reported_by_replays(monkeypatch: pytest.MonkeyPatch) -> None:
     policy = make('bc')
-    monkeypatch.setattr(policy._optimizer._guard, 'answers_at_once', False)
+    monkeypatch.setattr(policy.update.optimizers['model']._guard, 'answers_at_once', False)
     graphed(policy)
     with pytest.raises(NonFiniteError, match=rf'{READ_EVERY} of the last {READ_EVERY} updates not finite'):
         for _ in range(READ_EVERY):
@@ -195,18 +195,13 @@ def test_updates_that_are_not_finite_are_reported_by_replays(monkeypatch: pytest
     assert all(bool(value.isfinite().all()) for value in policy.learn_mode.state_dict()['model'].values())
 
 
-class Own(DQNPolicy):
-    """Has an update of its own."""
-
-    def forward_learn(self, data: Batch) -> Metrics:
-        return {}
+class Own(Policy):
+    """Learns without an update."""
 
 
-def test_policies_with_updates_of_their_own_say_what_to_do() -> None:
-    cfg = Own.resolve_config({})
-    error = check_graph(Own, cfg)
-    for text in ('Own defines forward_learn', 'update_tensors', 'policy.compile'):
-        assert text in str(error)
+def test_policies_without_an_update_are_refused() -> None:
+    cfg = DQNPolicy.resolve_config({})
+    assert 'Own has no Update' in str(check_graph(Own, cfg)) and 'update_class' in str(check_graph(Own, cfg))
     assert not any(check_graph(POLICY_REGISTRY.get(name), cfg) for name in POLICY_REGISTRY)
 
 

@@ -157,7 +157,6 @@ def test_traces_longer_than_values_can_be_corrected_are_refused() -> None:
 
 def test_unclipped_ratios_of_ppo_count_as_they_are() -> None:
     policy = make('ppo', learn=dict(clip_ratio=None))
-    rows = dict(policy._scheduled)
     ratio, advantage = torch.tensor([0.1, 3.0]), torch.tensor([1.0, 1.0])
-    loss, is_clipped = policy._policy_loss(ratio.log(), ratio, advantage, rows)
+    loss, is_clipped = policy.update.policy_loss(ratio.log(), ratio, advantage)
     assert float(loss) == pytest.approx(-1.55) and not is_clipped.any()

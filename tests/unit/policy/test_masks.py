@@ -63,7 +63,7 @@ def test_greedy_actions_are_the_best_of_the_allowed(name: str) -> None:
     mask = random_masks(300)
     obs = observations(mask)
     with torch.no_grad():
-        value = policy.expected(policy.model(policy.tensor(obs))).numpy()
+        value = policy.values(policy.tensor(obs)).numpy()
     expected = np.array([np.flatnonzero(m)[v[m].argmax()] for m, v in zip(mask, value, strict=True)]) + START
     assert (expected - START != value.argmax(1)).mean() > 0.3
     for forward in (policy.eval_mode.forward, policy.collect_mode.forward):
@@ -92,16 +92,19 @@ def test_target_looks_at_allowed_actions_only_and_stays_finite_where_none_is(nam
     data = Batch(next_obs=next_obs, reward=np.arange(count, dtype=np.float32) / count, terminated=terminated)
     tensors = policy.tensor(next_obs)
     with torch.no_grad():
-        output = policy.target_model(tensors)
-        chooser = output if not policy._double else policy.model(tensors)
-        value = policy.expected(chooser).numpy()
-        got = policy.next_output({'next_obs': tensors}).numpy()
-        target = policy.target(policy.columns(data))
+        update = policy.update
+        output = update.output(update.targets.network, tensors)
+        value = update.output(policy.model, tensors).mean() if update.double else output.mean()
+        target = update.target(policy.columns(data))
+        best = [
+            (allowed := np.flatnonzero(m))[v[allowed].argmax()] if m.any() else 0
+            for m, v in zip(mask, value, strict=True)
+        ]
+        discount = update.targets.discount(policy.columns(data))
+        wanted = output.gather(torch.tensor(best)).target(torch.from_numpy(data['reward']), discount)
     assert torch.isfinite(target).all()
-    for i in range(5, count):
-        allowed = np.flatnonzero(mask[i])
-        np.testing.assert_array_equal(got[i], output[i, allowed[value[i, allowed].argmax()]].numpy())
-    unmasked = policy.expected(output).numpy().argmax(1)
+    torch.testing.assert_close(target[5:], wanted[5:])
+    unmasked = output.mean().numpy().argmax(1)
     assert (~mask[np.arange(count), unmasked])[5:].any(), 'the mask made a difference'
     if name.startswith('dqn'):
         np.testing.assert_allclose(target[:5], data['reward'][:5])
@@ -134,9 +137,11 @@ def test_target_entropy_is_that_of_the_allowed_actions(count: int) -> None:
     mask = np.zeros((8, ACTIONS), bool)
     mask[:, :count] = True
     mask[::2] = np.roll(mask[::2], 1, axis=1)
-    rows = soft().tensor(observations(mask))
-    assert float(soft()._masked_target_entropy(rows)) == pytest.approx(0.5 * np.log(count))
-    assert float(soft(target_entropy=0.7)._masked_target_entropy(rows)) == pytest.approx(
-        0.7 * np.log(count) / np.log(ACTIONS)
-    )
+    rows = {'obs': soft().tensor(observations(mask))}
+    for learn, expected in (
+        ({}, 0.5 * np.log(count)),
+        ({'target_entropy': 0.7}, 0.7 * np.log(count) / np.log(ACTIONS)),
+    ):
+        metrics = soft(**learn).update.actor_loss(rows).metrics
+        assert float(metrics['target_entropy']) == pytest.approx(expected)
     assert learned_alpha(mask) < 1, 'a uniform choice of the allowed ones has more entropy than that'

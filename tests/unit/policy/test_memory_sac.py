@@ -16,7 +16,7 @@ from rlframe.data import Batch, EnvSpec, TimeStep
 from rlframe.model.qac import squashed_gaussian
 from rlframe.policy import create_policy
 from rlframe.policy.parts.actions import ExplorationNoise
-from rlframe.policy.qrdqn import quantile_huber_loss
+from rlframe.policy.parts.outputs import quantile_huber_loss
 
 OBS = gymnasium.spaces.Box(-9, 9, (3,), np.float32)
 SPEC = EnvSpec(OBS, gymnasium.spaces.Discrete(4, start=2), name='Toy')
@@ -70,7 +70,7 @@ def walked(nets: list[Any], places: list[int], data: Batch) -> list[tuple[int, i
 def looped(policy: Any, data: Batch) -> tuple[torch.Tensor, torch.Tensor, list[np.ndarray]]:
     """Returns the losses of critics and actor, and the absolute TD errors of each sequence, for discrete actions."""
     actor, critics = policy.model.actor, list(policy.model.critic.nets)
-    targets = list(policy.target_model['critic'].nets)
+    targets = list(policy.update.targets.network['critic'].nets)
     squares, actor_terms, errors = [], [], [[] for _ in LENGTHS]
     for i, t, here, there in walked([actor, *critics, *targets], [0, 1, 2, 1, 2], data):
         values = [net.head(h)[0] for net, h in zip(critics, here[1:3], strict=True)]
@@ -93,7 +93,7 @@ def looped_continuous(
     policy: Any, data: Batch, rows: Any
 ) -> tuple[torch.Tensor, torch.Tensor, list[np.ndarray]]:
     """Returns the same for continuous actions, with the random numbers of ``rows``."""
-    actor, critics, own = policy.model.actor, list(policy.model.critic.nets), policy.target_model
+    actor, critics, own = policy.model.actor, list(policy.model.critic.nets), policy.update.targets.network
     targets = list(own['critic'].nets) if 'critic' in own else critics
     target_actor, is_soft = (own['actor'], False) if 'actor' in own else (actor, True)
     nets, count = [actor, *critics, target_actor, *targets], len(critics)
@@ -143,7 +143,7 @@ def test_losses_gradients_and_priorities_equal_those_of_a_loop() -> None:
     parameters = list(policy.model.parameters())
     wanted = torch.autograd.grad(critic_loss + actor_loss, parameters)
     got: dict[str, torch.Tensor] = {}
-    for name, optimizer in policy.optimizers.items():
+    for name, optimizer in policy.update.optimizers.items():
         optimizer.step = lambda loss, name=name, **parts: got.__setitem__(name, loss)
     metrics = policy.learn_mode.forward(data)
     assert float(got['critic'].detach()) == pytest.approx(float(critic_loss.detach()), rel=1e-5)
@@ -158,7 +158,7 @@ def test_losses_gradients_and_priorities_equal_those_of_a_loop() -> None:
 
 CASES: dict[str, dict[str, Any]] = {
     'sac gru': {},
-    'sac lstm': dict(learn=dict(target_network=False)),
+    'sac lstm': {},
     'td3 lstm': {},
     'tqc gru': dict(model=dict(num_quantiles=3, n_critic=3), learn=dict(dropped_quantiles=1)),
 }
@@ -171,11 +171,11 @@ def test_losses_of_continuous_actions_equal_those_of_a_loop_and_the_burn_in_has_
     rows = policy.columns(data)
     assert len(rows['reward']) == sum(own for _, own, _ in LENGTHS)
     critic_loss, actor_loss, errors = looped_continuous(policy, data, rows)
-    got, error, _ = policy.critic_loss(rows)
+    got, _, error, _ = policy.update.critic_loss(rows)
     critic, actor = list(policy.model.critic.parameters()), list(policy.model.actor.parameters())
     for loss, wanted, parameters in (
         (got, critic_loss, critic),
-        (policy.actor_loss(rows)[0], actor_loss, actor),
+        (policy.update.actor_loss(rows)[0], actor_loss, actor),
     ):
         torch.testing.assert_close(loss, wanted, rtol=1e-5, atol=1e-6)
         pair = [torch.autograd.grad(each, parameters) for each in (loss, wanted)]
@@ -183,7 +183,7 @@ def test_losses_of_continuous_actions_equal_those_of_a_loop_and_the_burn_in_has_
             torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-6)
     eta = policy._cfg.priority_eta
     priority = [eta * each.max() + (1 - eta) * each.mean() for each in errors]
-    np.testing.assert_allclose(policy._priority_of(error, rows), priority, rtol=1e-4)
+    np.testing.assert_allclose(policy.update.targets.priority(error, rows), priority, rtol=1e-4)
     assert set(policy.learn_mode.forward(data)) >= {'priority', 'actor_loss'}
 
 

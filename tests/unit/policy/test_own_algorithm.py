@@ -22,12 +22,25 @@ from rlframe.data import Batch, EnvSpec
 from rlframe.data.observation import zero_obs
 from rlframe.errors import ActionMaskError
 from rlframe.policy import Policy, create_policy
-from rlframe.policy.dqn import DQNPolicy
+from rlframe.policy.dqn import DQNPolicy, DQNUpdate
+from rlframe.policy.parts.outputs import Values
+from rlframe.policy.update import Update
 from rlframe.registry import POLICY_REGISTRY
 
 PAGE = ROOT / 'docs' / 'how_to' / 'own_algorithm.md'
-LISTED, COLUMNS, *_ = re.split(r'^## .*\n', PAGE.read_text(encoding='utf-8'), flags=re.MULTILINE)[1:]
-NOT_LISTED = {'cores', 'check_spec', 'best_step', 'get_setting_learn', 'model_kwargs'}
+OF_UPDATE, OF_POLICY, COLUMNS, *_ = re.split(
+    r'^## .*\n', PAGE.read_text(encoding='utf-8'), flags=re.MULTILINE
+)[1:]
+LISTED = OF_UPDATE + OF_POLICY
+NOT_LISTED = {
+    'check_spec',
+    'best_step',
+    'get_setting_learn',
+    'model_kwargs',
+    'state_dict',
+    'load_state_dict',
+    'set_envstep',
+}
 """Public methods that an algorithm need not define: parts of networks with a core, rules and arguments of constructors."""
 SPEC = EnvSpec(gymnasium.spaces.Box(-1, 1, (3,), np.float32), gymnasium.spaces.Discrete(4), name='Toy-v0')
 MASKED = dataclasses.replace(
@@ -43,20 +56,24 @@ def policies() -> list[type[Policy]]:
     return [POLICY_REGISTRY.get(name) for name in POLICY_REGISTRY.names() if POLICY_REGISTRY.is_builtin(name)]
 
 
+def updates() -> list[type[Any]]:
+    return [Update, *(cls.update_class for cls in policies())]
+
+
 def test_each_method_on_the_page_exists_and_is_documented() -> None:
     names = {
         name for row in re.findall(r'^\|.*', LISTED, re.MULTILINE) for name in re.findall(r'`(\w+)\(', row)
     }
     assert len(names) > 20
     for name in names:
-        found = [getattr(cls, name) for cls in [Policy, *policies()] if hasattr(cls, name)]
+        found = [getattr(cls, name) for cls in [Policy, *policies(), *updates()] if hasattr(cls, name)]
         assert found, name
         assert all(inspect.getdoc(method) for method in found), name
 
 
 def test_each_public_method_that_a_policy_overrides_is_on_the_page() -> None:
     listed = set(re.findall(r'`(\w+)\(', LISTED))
-    for cls in policies():
+    for cls in [*policies(), *updates()]:
         kinds = [kind for kind in cls.__mro__ if kind.__module__.startswith('rlframe.policy')]
         for i, kind in enumerate(kinds):
             own = {name for name, value in vars(kind).items() if inspect.isfunction(value) and name[0] != '_'}
@@ -65,7 +82,7 @@ def test_each_public_method_that_a_policy_overrides_is_on_the_page() -> None:
 
 
 def test_the_columns_that_updates_read_are_on_the_page() -> None:
-    for cls in policies():
+    for cls in updates():
         assert set(cls.inputs) <= set(re.findall(r'`(\w+)`', COLUMNS)), cls.__name__
 
 
@@ -141,23 +158,25 @@ def test_the_distilled_actor_learns_the_probabilities_of_its_teacher(monkeypatch
 
 def test_the_head_of_the_example_learns_to_predict_the_next_observation() -> None:
     policy = made('predicting_dqn', learn=dict(learning_rate=1e-2, target_update_freq=10))
-    names = dict(policy.target_model.named_parameters())
+    names = dict(policy.update.targets.network.named_parameters())
     assert 'prediction.weight' in names, 'the head is a part of the network'
     first, *_, last = (float(policy.learn_mode.forward(batch_of())['prediction_loss']) for _ in range(300))
     assert last < 0.1 * first
 
 
-class Valued(DQNPolicy):
-    def valued(self, model: Any, rows: Any, column: str) -> Any:
-        return super().valued(model, rows, column) + 1
+class ValuedUpdate(DQNUpdate):
+    def output(self, network: Any, obs: Any, tau: Any = None) -> Any:
+        return Values(network(obs) + 1 + torch.arange(4))
 
-    def expected(self, output: Any) -> Any:
-        return output + torch.arange(4)
+
+class Valued(DQNPolicy):
+    update_class = ValuedUpdate
 
 
 class Optimistic(DQNPolicy):
-    def q_value(self, obs: Any) -> Any:
-        return torch.arange(4.0).expand(len(obs), 4) + len(obs)
+    def values(self, obs: Any) -> Any:
+        count = len(obs['observation'])
+        return torch.arange(4.0).expand(count, 4) + count
 
 
 class Stubborn(DQNPolicy):

@@ -107,7 +107,7 @@ def test_a_clipped_ratio_has_no_gradient() -> None:
 def test_every_epoch_visits_every_sample_once_in_an_order_of_its_own() -> None:
     policy, seen = make(learn={'epoch_per_collect': 3, 'batch_size': 8}), []
     data = samples_of(21).replace(advantage=np.arange(21, dtype=np.float32))
-    policy._update = lambda rows: seen.append(rows['advantage'].int().tolist()) or {}
+    policy.train_step = lambda rows: seen.append(rows['advantage'].int().tolist()) or {'approx_kl': 0}
     for update in policy.learn_mode.forward(data):
         update()
     assert [len(batch) for batch in seen] == [8, 8, 5] * 3

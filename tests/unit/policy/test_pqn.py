@@ -87,7 +87,10 @@ def test_each_epoch_learns_from_every_row_once() -> None:
     policy = make(learn={'batch_size': 4, 'epoch_per_collect': 3})
     samples = policy.collect_mode.get_train_sample(block_of(PLAIN))
     sizes, seen = [], []
-    policy._update = lambda rows: (sizes.append(len(rows['action'])), seen.extend(rows['return_'].tolist()))
+    policy.train_step = lambda rows: (
+        sizes.append(len(rows['action'])),
+        seen.extend(rows['return_'].tolist()),
+    )
     for update in policy.learn_mode.forward(samples):
         update()
     assert sizes == [4, 4, 2] * 3

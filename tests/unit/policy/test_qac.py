@@ -51,19 +51,21 @@ def noise_of(policy: QACPolicy, draws: int) -> list[torch.Tensor]:
 
 def next_value(policy: QACPolicy, name: str, data: Batch, i: int, noise: torch.Tensor) -> float:
     """What follows row ``i``, by the formulas of the papers."""
-    obs, critic = torch.from_numpy(data['next_obs'][i])[None], policy.target_model['critic']
+    obs, critic = torch.from_numpy(data['next_obs'][i])[None], policy.update.targets.network['critic']
     if name == 'sac_discrete':
         prob = torch.softmax(policy.model.actor(obs), 1)[0]
         values = critic(obs)[:, 0]
-        alpha = float(policy._alpha)
+        alpha = float(policy.update.entropy.value)
         return sum(
             float(prob[a] * (min(values[0, a], values[1, a]) - alpha * prob[a].log())) for a in range(4)
         )
     if name == 'sac':
         mean, log_std = policy.model.actor(obs)
         action, log_prob = squashed_gaussian(mean, log_std, noise[i][None])
-        return min(float(value) for value in critic(obs, action)) - float(policy._alpha * log_prob)
-    action = policy.target_model['actor'](obs)
+        return min(float(value) for value in critic(obs, action)) - float(
+            policy.update.entropy.value * log_prob
+        )
+    action = policy.update.targets.network['actor'](obs)
     if name == 'td3':
         action = (action + (0.2 * noise[i]).clamp(-0.5, 0.5)).clamp(-1, 1)
     return min(float(value) for value in critic(obs, action))
@@ -137,7 +139,7 @@ def test_actor_follows_the_gradient_of_its_loss_under_the_new_critic(name: str) 
     loss = actor_loss(policy, name, before, torch.from_numpy(data['obs']), noise)
     gradients = torch.autograd.grad(loss, list(before.parameters()))
     assert float(metrics['actor_loss']) == pytest.approx(float(loss.detach()), rel=1e-4)
-    rate = policy.optimizers['actor'].learning_rate
+    rate = policy.update.optimizers['actor'].learning_rate
     for parameter, old, gradient in zip(
         policy.model.actor.parameters(), before.parameters(), gradients, strict=True
     ):
@@ -151,9 +153,9 @@ def test_delayed_actor_and_targets_move_every_second_time() -> None:
     policy = make('td3')
     moved = []
     for _ in range(5):
-        before = copy.deepcopy((policy.model.actor, policy.target_model, policy.model.critic))
+        before = copy.deepcopy((policy.model.actor, policy.update.targets.network, policy.model.critic))
         metrics = policy.learn_mode.forward(batch_of('td3'))
-        after = policy.model.actor, policy.target_model, policy.model.critic
+        after = policy.model.actor, policy.update.targets.network, policy.model.critic
         moved.append([not same(*pair) for pair in zip(before, after, strict=True)])
         assert ('actor_loss' in metrics) == moved[-1][0]
     assert moved == [[True, True, True], [False, False, True]] * 2 + [[True, True, True]]
@@ -167,17 +169,19 @@ def same(one: nn.Module, other: nn.Module) -> bool:
 def test_targets_move_by_a_share_and_can_be_set_equal(name: str) -> None:
     policy = make(name, learn={'target_theta': 0.25})
     parts = ('critic',) if 'sac' in name else ('actor', 'critic')
-    assert set(policy.target_model) == set(parts)
-    before = copy.deepcopy(policy.target_model)
+    assert set(policy.update.targets.network) == set(parts)
+    before = copy.deepcopy(policy.update.targets.network)
     policy.learn_mode.forward(batch_of(name))
     for part in parts:
         online = getattr(policy.model, part).parameters()
-        rows = zip(before[part].parameters(), policy.target_model[part].parameters(), online, strict=True)
+        rows = zip(
+            before[part].parameters(), policy.update.targets.network[part].parameters(), online, strict=True
+        )
         for old, new, followed in rows:
             torch.testing.assert_close(new, 0.75 * old + 0.25 * followed.detach())
     policy.reset_targets()
     for part in parts:
-        assert same(policy.target_model[part], getattr(policy.model, part))
+        assert same(policy.update.targets.network[part], getattr(policy.model, part))
 
 
 @pytest.mark.parametrize(('name', 'target', 'grows'), [('sac', -50.0, False), ('sac_discrete', 50.0, True)])
@@ -188,13 +192,13 @@ def test_alpha_grows_where_entropy_is_missing_and_is_used_at_once(
     first = policy.learn_mode.forward(batch_of(name))
     assert float(first['alpha']) == pytest.approx(0.5)
     expected = 0.5 * math.exp(0.01 if grows else -0.01)  # the first step of Adam
-    assert float(policy._alpha) == pytest.approx(expected, rel=1e-3)
+    assert float(policy.update.entropy.value) == pytest.approx(expected, rel=1e-3)
     assert float(policy.learn_mode.forward(batch_of(name))['alpha']) == pytest.approx(expected, rel=1e-3)
 
 
 def test_target_entropy_is_that_of_the_action_space() -> None:
-    assert make('sac')._entropy.target == -2
-    assert make('sac_discrete')._entropy.target == pytest.approx(math.log(2)), (
+    assert make('sac').update.entropy.target == -2
+    assert make('sac_discrete').update.entropy.target == pytest.approx(math.log(2)), (
         'half of what 4 actions can have'
     )
 

@@ -125,7 +125,10 @@ def test_loss_priority_and_gradient_equal_going_step_by_step(
     reference = copy.deepcopy(policy.model)
     losses, priorities, wanted, said = [], [], [], []
     for i, (_, own, ending) in enumerate(lengths):
-        online, target = walked(reference, data, i, burn_in), walked(policy.target_model, data, i, burn_in)
+        online, target = (
+            walked(reference, data, i, burn_in),
+            walked(policy.update.targets.network, data, i, burn_in),
+        )
         reached = target[range(own + 1), (online if double else target).argmax(1)].detach()
         row = slice(burn_in, burn_in + own)
         targets = torch.tensor(
@@ -201,7 +204,7 @@ def test_first_priorities_are_those_that_an_update_of_the_sequence_would_give(
     buffer.push(data, 150)
     drawn = buffer.sample(600, 5, 0)
     with torch.no_grad():
-        expected = policy.loss(policy.columns(drawn))[1].numpy()
+        expected = policy.update.loss(policy.columns(drawn)).error.numpy()
     assert len(set(drawn['replay_buffer_idx'])) > 100 and {3, 5} <= set(drawn['mask'][:, burn_in:].sum(1))
     np.testing.assert_allclose(data['priority'][drawn['replay_buffer_idx']], expected, rtol=1e-3, atol=1e-5)
 
@@ -229,4 +232,4 @@ def test_weights_of_the_copied_core_are_put_together_again_as_cudnn_wants_them(m
     seen: list[Any] = []
     monkeypatch.setattr(torch.nn.RNNBase, 'flatten_parameters', lambda self: seen.append(self))
     policy = make()
-    assert seen[-1] is policy.target_model.lstm
+    assert seen[-1] is policy.update.targets.network.lstm

@@ -62,35 +62,42 @@ FRESH: list[tuple[str, dict[str, Any], list[str]]] = [
     ('dqn', dict(learn=dict(target_update_freq=None)), ['set one of target_update_freq']),
     ('dqn', dict(priority_IS_weight=True), ['policy.priority_IS_weight', 'needs policy.priority=True']),
     ('c51', dict(model=dict(v_min=1.0, v_max=1.0)), ['policy.model.v_max', 'more than v_min=1.0']),
-    ('rainbow', dict(learn=dict(kappa=1.0)), ['policy.learn.kappa', 'no Huber loss']),
-    ('c51', dict(learn=dict(kappa=1.0)), ['policy.learn.kappa', 'None']),
+    (
+        'c51',
+        dict(learn=dict(kappa=1.0)),
+        ['policy.learn.kappa', 'these policies have it: dqn, iqn, mdqn, qrdqn'],
+    ),
     # entropy and noise
     *(
         ('sac', dict(learn=dict(alpha=alpha)), ['learn.alpha', "'auto', or a number >= 0"])
         for alpha in ('no', -0.1, math.nan)
     ),
     ('sac_discrete', dict(collect=dict(noise_correlation=0.5)), ['noise_correlation']),
-    # switches of critics
-    ('sac', BATCH, ['policy.learn.target_network', 'batch norm', 'got True, expected False']),
-    ('td3', dict(model=dict(norm='batch', weight_norm=True)), ['a target actor sees only the next one']),
-    ('td3', BATCH | dict(learn=dict(target_network=False, batch_size=1)), ['batch_size', 'no spread']),
-    ('ddpg', dict(model=dict(n_critic=2)), ['n_critic', 'twin_critic=False is one critic']),
-    ('sac', dict(model=dict(residual_blocks=1, norm='layer')), ['model.norm', "got 'layer', expected None"]),
-    ('td3', dict(model=dict(residual_blocks=1, encoder_hidden_size_list=[])), ['as wide as the last hidden']),
+    # options of critics
+    ('sac', BATCH, ['policy.model.norm', "got 'batch', expected one of None, 'layer'"]),
     (
         'sac',
+        dict(model=dict(n_atom=11)),
+        ['policy.model.n_atom', 'these policies have it: c51, rainbow, xqc'],
+    ),
+    ('sac', dict(learn=dict(target_critics=3)), ['these policies have it: redq']),
+    (
+        'crossq',
+        dict(learn=dict(batch_size=1)),
+        ['policy.learn.batch_size', 'no spread', 'got 1', '2 or more'],
+    ),
+    ('ddpg', dict(model=dict(n_critic=2)), ['n_critic', 'twin_critic=False is one critic']),
+    ('sac', dict(model=dict(residual_blocks=1, norm='layer')), ['model.residual_blocks', 'model.norm=None']),
+    ('td3', dict(model=dict(residual_blocks=1, encoder_hidden_size_list=[])), ['as wide as the last hidden']),
+    (
+        'tqc',
         dict(model=dict(num_quantiles=3), learn=dict(dropped_quantiles=3)),
         ['no quantile would be left'],
     ),
-    ('sac', dict(model=dict(n_atom=11, num_quantiles=3)), ['num_quantiles', 'by quantiles', 'got 3']),
-    ('sac', dict(model=dict(n_atom=11, v_min=2.0, v_max=2.0)), ['v_max', 'more than v_min=2.0']),
-    ('sac', dict(learn=dict(dropped_quantiles=1)), ['a critic has no quantiles']),
-    ('sac', dict(learn=dict(target_critics=3)), ['there are fewer critics', 'got 3, expected at most 2']),
-    (
-        'sac',
-        dict(model=dict(weight_norm=True)),
-        ['weight_norm', 'only behind a norm', 'got True, expected False'],
-    ),
+    ('crossq', dict(learn=dict(dropped_quantiles=1)), ['a critic has no quantiles']),
+    ('xqc', dict(model=dict(n_atom=11, v_min=2.0, v_max=2.0)), ['v_max', 'more than v_min=2.0']),
+    ('redq', dict(model=dict(n_critic=1)), ['there are fewer critics', 'got 2, expected at most 1']),
+    ('appo', dict(learn=dict(clip_c=2.0)), ['policy.learn.clip_c', 'clip_rho=1.0', 'at most 1.0']),
 ]
 REPLAYED: list[tuple[str, dict[str, Any], str, list[str]]] = [
     ('sac_discrete', GRU, 'naive', ['policy.other.replay_buffer.type', "got 'naive'", "'sequence'"]),
@@ -101,9 +108,9 @@ REPLAYED: list[tuple[str, dict[str, Any], str, list[str]]] = [
         'crossq',
         GRU,
         'sequence',
-        ["policy.model.norm: networks with a core (model.core='gru')", "got 'batch'"],
+        ['policy.model.core', 'CrossQPolicy have layers', 'norm', "got 'gru', expected None"],
     ),
-    ('droq', GRU, 'sequence', ['policy.model.norm', "got 'layer', expected None", 'policy.model.dropout']),
+    ('droq', GRU, 'sequence', ['policy.model.norm', "got 'layer', expected None"]),
     ('r2d2', {}, 'advanced', ["expected 'sequence'"]),
     ('r2d2', dict(priority=True), 'sequence', ['whether it draws by them']),
     ('pqn', {}, 'naive', ['replay_buffer']),

@@ -1,4 +1,4 @@
-"""The switches of SAC, of which CrossQ, XQC, TQC, REDQ and DroQ are made, do what their papers' formulas say."""
+"""CrossQ, XQC, TQC, REDQ and DroQ do what their papers' formulas say."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from policy_toys import apart, random_rows
 from rlframe.data import Batch, EnvSpec
 from rlframe.model.core import EPS, MOMENTUM, WARM_UP, BatchRenorm, update_norms
 from rlframe.policy import create_policy
-from rlframe.policy.qac import truncated
-from rlframe.policy.qrdqn import quantile_huber_loss
+from rlframe.policy.crossq import follow_batches
+from rlframe.policy.parts.outputs import Quantiles, project, quantile_huber_loss
 
 OBS = spaces.Box(-1, 1, (3,), np.float32)
 SPEC: Any = EnvSpec(OBS, spaces.Box(-1, 1, (2,), np.float32), name='Toy-v0')
@@ -91,14 +91,14 @@ def test_acting_and_evaluation_use_running_statistics_and_change_none() -> None:
 def test_crossq_values_both_states_in_one_pass_and_has_no_target_network() -> None:
     policy = make('crossq')
     rows = policy.columns(batch_of())
-    loss = policy.critic_loss(rows)[0]
+    loss = policy.update.critic_loss(rows)[0]
     twin = make('crossq')
     with torch.no_grad():
-        action, log_prob = twin._draw(rows['next_obs'], rows['next_noise'])
+        action, log_prob = twin.update.act(rows['next_obs'], rows['next_noise'])
         obs = torch.cat([rows['obs'], rows['next_obs']])
         value = twin.model.critic(obs, torch.cat([rows['action'], action]), is_training=True)
         goes_on = 0.99 * ~rows['terminated']
-        target = rows['reward'] + goes_on * (value[:, SIZE:].amin(0) - twin._alpha * log_prob)
+        target = rows['reward'] + goes_on * (value[:, SIZE:].amin(0) - twin.update.entropy.value * log_prob)
         expected = (target - value[:, :SIZE]).square().mean(1).sum()
     torch.testing.assert_close(loss.detach(), expected)
     assert policy.learn_mode.state_dict()['target_model'] == {}
@@ -107,33 +107,16 @@ def test_crossq_values_both_states_in_one_pass_and_has_no_target_network() -> No
 def test_the_actor_is_judged_by_running_statistics_that_have_seen_the_batch() -> None:
     policy, twin = make('crossq'), make('crossq')
     rows = twin.columns(batch_of())
-    twin.optimizers['critic'].step(twin.critic_loss(rows)[0])
-    before = twin.actor_loss(rows)[0].detach()
-    twin._update_norms()
-    expected = twin.actor_loss(rows)[0].detach()
+    twin.update.optimizers['critic'].step(twin.update.critic_loss(rows)[0])
+    before = twin.update.actor_loss(rows)[0].detach()
+    follow_batches(twin.update._norms)
+    expected = twin.update.actor_loss(rows)[0].detach()
     assert abs(float(expected - before)) > 1e-4
     torch.testing.assert_close(policy.learn_mode.forward(batch_of())['actor_loss'], expected)
 
 
-UNIT = dict(model=dict(norm='batch', weight_norm=True))
-
-
-@pytest.mark.parametrize('norm', ['batch', 'layer'])
-def test_weights_of_hidden_units_have_length_1_after_every_update(norm: str) -> None:
-    policy = make(model=dict(norm=norm, weight_norm=True, encoder_hidden_size_list=[16, 8]))
-    nets = [*policy.model.critic.nets, *([policy.model.actor] if norm == 'batch' else [])]
-    for i in range(3):
-        for net in nets:
-            for layer in net.layers[:2]:
-                torch.testing.assert_close(layer.weight.norm(dim=1), torch.ones(len(layer.weight)))
-                assert (layer.bias is None) == (norm == 'batch')
-            assert not torch.allclose(net.layers[2].weight.norm(dim=1), torch.ones(1))
-        policy.learn_mode.forward(batch_of(i))
-    assert policy.model.actor.layers[0].bias is None or norm == 'layer'
-
-
 def test_norm_in_front_of_a_nonlinearity_takes_out_the_length_of_weights() -> None:
-    critic = make(**UNIT).model.critic
+    critic = make('xqc').model.critic
     obs, action = torch.randn(64, 3), torch.rand(64, 2)
     before = critic(obs, action, is_training=True)
     with torch.no_grad():
@@ -142,24 +125,38 @@ def test_norm_in_front_of_a_nonlinearity_takes_out_the_length_of_weights() -> No
     assert bool((critic(obs, action) != before).any())
 
 
-def test_target_critics_with_batch_norm_value_both_states_in_one_pass_too() -> None:
-    policy = apart(make(**UNIT))
+def test_xqc_learns_the_projected_distribution_of_the_smallest_by_one_pass_of_each_network() -> None:
+    policy = apart(make('xqc', learn=dict(alpha=0.3)))
     rows = policy.columns(batch_of())
     with torch.no_grad():
-        loss = policy.critic_loss(rows)[0]
-        action, log_prob = policy._draw(rows['next_obs'], rows['next_noise'])
+        loss, metrics, error, _ = policy.update.critic_loss(rows)
+        action, log_prob = policy.update.act(rows['next_obs'], rows['next_noise'])
         both = torch.cat([rows['obs'], rows['next_obs']]), torch.cat([rows['action'], action])
-        value = policy.model.critic(*both, is_training=True)[:, :SIZE]
-        then = policy.target_model['critic'](*both, is_training=True)[:, SIZE:].amin(0)
-        target = rows['reward'] + 0.99 * ~rows['terminated'] * (then - policy._alpha * log_prob)
-    torch.testing.assert_close(loss, (target - value).square().mean(1).sum())
+        now = policy.model.critic(*both, is_training=True)[:, :SIZE].log_softmax(2)
+        then = policy.update.targets.network['critic'](*both, is_training=True)[:, SIZE:].softmax(2)
+    support, expected, wanted = torch.linspace(-5, 5, 101), 0.0, []
+    for i in range(SIZE):
+        smallest = min(range(2), key=lambda c: float(then[c, i] @ support))
+        goes_on = torch.tensor([0.0 if bool(rows['terminated'][i]) else 0.99])
+        reward = rows['reward'][i : i + 1] - goes_on * 0.3 * log_prob[i]
+        target = project(then[smallest, i][None], reward, goes_on, support)[0]
+        expected -= float(sum(target @ now[c, i] for c in range(2))) / SIZE
+        wanted.append(float(target @ support))
+        distances = [abs(wanted[i] - float(now[c, i].exp() @ support)) for c in range(2)]
+        assert float(error[i]) == pytest.approx(np.mean(distances), abs=1e-4)
+    assert float(loss) == pytest.approx(expected, rel=1e-4)
+    assert float(metrics['target_q_value']) == pytest.approx(np.mean(wanted), abs=1e-4)
+
+
+def test_running_statistics_of_target_networks_follow_nothing() -> None:
+    policy = make('xqc')
     policy.learn_mode.forward(batch_of())
-    for name, value in policy.target_model.named_buffers():
+    for name, value in policy.update.targets.network.named_buffers():
         assert not name.endswith('passes') or float(value) == 0
-    for norm in policy._norms:
+    for norm in policy.update._norms:
         norm.passes.fill_(WARM_UP + 1)
     policy.reset_targets()
-    assert {float(norm.passes) for norm in policy._target_norms} == {0}
+    assert {float(norm.passes) for norm in policy.update._target_norms} == {0}
 
 
 # quantiles
@@ -167,17 +164,17 @@ def test_target_critics_with_batch_norm_value_both_states_in_one_pass_too() -> N
 
 def test_truncated_mixture_leaves_out_the_largest_of_all_critics() -> None:
     quantiles = torch.tensor([[[1.0, 9.0, 3.0]], [[2.0, 8.0, 7.0]]])
-    assert sorted(truncated(quantiles, 1)[0].tolist()) == [1.0, 2.0, 3.0, 7.0]
-    assert sorted(truncated(quantiles, 0)[0].tolist()) == [1.0, 2.0, 3.0, 7.0, 8.0, 9.0]
+    assert sorted(Quantiles(quantiles).truncated(1).value[0].tolist()) == [1.0, 2.0, 3.0, 7.0]
+    assert sorted(Quantiles(quantiles).truncated(0).value[0].tolist()) == [1.0, 2.0, 3.0, 7.0, 8.0, 9.0]
 
 
 def test_tqc_regresses_each_critic_to_the_truncated_mixture() -> None:
     policy = make('tqc', model=dict(num_quantiles=5, n_critic=3), learn=dict(alpha=0.3))
     rows = policy.columns(batch_of())
-    loss, error, _ = policy.critic_loss(rows)
+    loss, _, error, _ = policy.update.critic_loss(rows)
     with torch.no_grad():
-        action, log_prob = policy._draw(rows['next_obs'], rows['next_noise'])
-        then = policy.target_model['critic'](rows['next_obs'], action)
+        action, log_prob = policy.update.act(rows['next_obs'], rows['next_noise'])
+        then = policy.update.targets.network['critic'](rows['next_obs'], action)
         now = policy.model.critic(rows['obs'], rows['action'])
         loss = loss.detach()
     assert now.shape == (3, SIZE, 5)
@@ -193,57 +190,25 @@ def test_tqc_regresses_each_critic_to_the_truncated_mixture() -> None:
     assert float(loss) == pytest.approx(expected, rel=1e-4)
 
 
-def test_actor_raises_the_mean_of_all_quantiles_or_the_smallest_critic() -> None:
-    found = {}
-    for which in ('mean', 'min'):
-        policy = make(model=dict(n_critic=4), learn=dict(actor_value=which, alpha=0.0))
-        rows = policy.columns(batch_of())
-        with torch.no_grad():
-            loss = policy.actor_loss(rows)[0]
-            value = policy.model.critic(rows['obs'], policy._draw(rows['obs'], rows['noise'])[0])
-        found[which] = float(loss)
-        expected = value.mean(0) if which == 'mean' else value.amin(0)
-        assert float(loss) == pytest.approx(-float(expected.mean()), rel=1e-4)
-    assert found['mean'] < found['min']
-
-
-# atoms
-
-
-def test_categorical_critics_learn_the_projected_distribution_of_the_smallest_by_cross_entropy() -> None:
-    atoms = dict(n_atom=11, v_min=-2.0, v_max=3.0)
-    policy = apart(make(model=atoms | dict(n_critic=3), learn=dict(alpha=0.3)))
-    rows, support = policy.columns(batch_of()), np.linspace(-2, 3, 11)
+@pytest.mark.parametrize('name', ['sac', 'tqc', 'redq', 'droq'])
+def test_actor_raises_the_mean_of_all_critics_or_the_smallest(name: str) -> None:
+    more = dict(dropout=0.0) if name == 'droq' else {}
+    policy = make(name, model=dict(n_critic=4) | more, learn=dict(alpha=0.0))
+    rows = policy.columns(batch_of())
     with torch.no_grad():
-        loss, error, metrics = policy.critic_loss(rows)
-        action, log_prob = policy._draw(rows['next_obs'], rows['next_noise'])
-        then = policy.target_model['critic'](rows['next_obs'], action).softmax(2).numpy()
-        now = policy.model.critic(rows['obs'], rows['action']).log_softmax(2).numpy()
-    assert now.shape == (3, SIZE, 11)
-    expected, wanted = 0.0, []
-    for i in range(SIZE):
-        smallest = min(range(3), key=lambda c: then[c, i] @ support)
-        goes_on, target = 0.0 if bool(rows['terminated'][i]) else 0.99, np.zeros(11)
-        for probability, atom in zip(then[smallest, i], support, strict=True):
-            moved = float(rows['reward'][i]) + goes_on * (atom - 0.3 * float(log_prob[i]))
-            place = (np.clip(moved, -2, 3) + 2) / 0.5
-            low, share = int(place), place - int(place)
-            target[low] += probability * (1 - share)
-            target[min(low + 1, 10)] += probability * share
-        expected -= sum(target @ now[c, i] for c in range(3)) / SIZE
-        wanted.append(target @ support)
-        distances = [abs(wanted[i] - np.exp(now[c, i]) @ support) for c in range(3)]
-        assert float(error[i]) == pytest.approx(np.mean(distances), abs=1e-4)
-    assert float(loss) == pytest.approx(expected, rel=1e-4)
-    assert float(metrics['target_q_value']) == pytest.approx(np.mean(wanted), abs=1e-4)
+        loss = policy.update.actor_loss(rows)[0]
+        value = policy.model.critic(rows['obs'], policy.update.act(rows['obs'], rows['noise'])[0])
+    value = value.mean(2) if name == 'tqc' else value
+    expected = value.amin(0) if name == 'sac' else value.mean(0)
+    assert float(loss) == pytest.approx(-float(expected.mean()), rel=1e-4)
 
 
 def test_actor_raises_the_smallest_mean_of_categorical_critics() -> None:
     policy = make('xqc', learn=dict(alpha=0.0))
     rows = policy.columns(batch_of())
     with torch.no_grad():
-        loss = policy.actor_loss(rows)[0]
-        action = policy._draw(rows['obs'], rows['noise'], is_training=True)[0]
+        loss = policy.update.actor_loss(rows)[0]
+        action = policy.update.act(rows['obs'], rows['noise'], is_training=True)[0]
         value = policy.model.critic(rows['obs'], action).softmax(2) @ torch.linspace(-5, 5, 101)
     assert float(loss) == pytest.approx(-float(value.amin(0).mean()), abs=1e-5)
 
@@ -267,19 +232,20 @@ def test_redq_takes_the_smaller_of_two_drawn_critics() -> None:
         rows = policy.columns(batch_of())
         pairs.add(tuple(sorted(rows['critics'].tolist())))
         with torch.no_grad():
-            _, _, metrics = policy.critic_loss(rows)
-            action, _ = policy._draw(rows['next_obs'], rows['next_noise'])
-            then = policy.target_model['critic'](rows['next_obs'], action)[rows['critics']].amin(0)
+            metrics = policy.update.critic_loss(rows).metrics
+            action, _ = policy.update.act(rows['next_obs'], rows['next_noise'])
+            then = policy.update.targets.network['critic'](rows['next_obs'], action)[rows['critics']].amin(0)
         expected = rows['reward'] + 0.99 * ~rows['terminated'] * then
         assert float(metrics['target_q_value']) == pytest.approx(float(expected.mean()), rel=1e-4)
     assert len(pairs) > 10 and all(len(set(pair)) == 2 for pair in pairs)
 
 
-def test_targets_of_redq_follow_in_every_update_and_its_actor_in_every_twentieth() -> None:
-    policy = make('redq')
+@pytest.mark.parametrize('name', ['redq', 'droq'])
+def test_targets_follow_in_every_update_and_the_actor_in_every_twentieth(name: str) -> None:
+    policy = make(name)
     for i in range(3):
-        before = [value.clone() for value in policy.target_model.state_dict().values()]
+        before = [value.clone() for value in policy.update.targets.network.state_dict().values()]
         metrics = policy.learn_mode.forward(batch_of(i))
         assert ('actor_loss' in metrics) == (i == 0)
-        after = policy.target_model.state_dict().values()
+        after = policy.update.targets.network.state_dict().values()
         assert not all(bool((a == b).all()) for a, b in zip(before, after, strict=True))

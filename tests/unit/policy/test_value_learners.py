@@ -1,4 +1,4 @@
-"""Munchausen's targets and IQN's quantiles equal what their formulas say; Rainbow is C51 with all its switches."""
+"""Munchausen's targets and IQN's quantiles equal what their formulas say; importance weights need a buffer."""
 
 from __future__ import annotations
 
@@ -16,9 +16,7 @@ from rlframe.data import Batch, EnvSpec
 from rlframe.errors import ConfigError
 from rlframe.model.q_net import ImplicitQNet
 from rlframe.policy import create_policy
-from rlframe.policy.c51 import project
-from rlframe.policy.qrdqn import quantile_huber_loss
-from rlframe.policy.r2d2 import unscale
+from rlframe.policy.parts.outputs import quantile_huber_loss
 
 OBS = spaces.Box(-1, 1, (3,), np.float32)
 PLAIN: Any = EnvSpec(OBS, spaces.Discrete(4), name='Toy-v0')
@@ -26,7 +24,7 @@ MASKED: Any = EnvSpec(
     spaces.Dict(observation=OBS, action_mask=spaces.MultiBinary(4)), spaces.Discrete(4), name='Toy-v0'
 )
 TAU, ALPHA, GAMMA = 0.05, 0.8, 0.9
-ATOMS = {'qrdqn': {'num_quantiles': 5}, 'iqn': {'num_quantiles': 5}, 'c51': {'n_atom': 9}}
+ATOMS = {'iqn': {'num_quantiles': 5}}
 
 
 def make(name: str, spec: EnvSpec, **cfg: Any) -> Any:
@@ -58,55 +56,24 @@ def soft(value: np.ndarray, allowed: np.ndarray) -> tuple[np.ndarray, np.ndarray
 
 
 @pytest.mark.parametrize('spec', [PLAIN, MASKED], ids=['all actions', 'a mask'])
-@pytest.mark.parametrize('name', ['dqn', 'qrdqn', 'iqn', 'c51'])
-def test_munchausen_target_is_that_of_the_paper(name: str, spec: EnvSpec) -> None:
-    policy = make(name, spec, entropy_tau=TAU, m_alpha=ALPHA)
+def test_munchausen_target_is_that_of_the_paper(spec: EnvSpec) -> None:
+    policy = make('mdqn', spec, entropy_tau=TAU, m_alpha=ALPHA)
     rows = policy.columns(batch_of(spec, 30))
     with torch.no_grad():
-        now = policy.valued(policy.target_model, rows, 'obs').double()
-        then = policy.valued(policy.target_model, rows, 'next_obs').double()
-        means = [policy.expected(output.float()).double().numpy() for output in (now, then)]
+        now, then = (
+            policy.update.targets.network(rows[name]).double().numpy() for name in ('obs', 'next_obs')
+        )
+        target = policy.update.target(rows).numpy()
     allowed = np.array([True, True, spec is PLAIN, True])
-    target = policy.target(rows).numpy()
     bonuses = []
     for i in range(len(target)):
-        bonuses.append(ALPHA * max(soft(means[0][i], allowed)[1][int(rows['action'][i])], -1.0))
-        reward = float(rows['reward'][i]) + bonuses[-1]
+        bonuses.append(ALPHA * max(soft(now[i], allowed)[1][int(rows['action'][i])], -1.0))
+        share, log = soft(then[i], allowed)
+        following = sum(share[a] * (then[i, a] - log[a]) for a in np.flatnonzero(allowed))
         discount = 0.0 if bool(rows['terminated'][i]) else GAMMA
-        share, log = soft(means[1][i], allowed)
-        expected: Any = 0.0
-        for a in np.flatnonzero(allowed):
-            if name == 'c51':
-                moved = torch.tensor([reward - discount * log[a]], dtype=torch.float32)
-                part = project(
-                    then[i, a].softmax(0)[None].float(),
-                    moved,
-                    torch.tensor([discount]),
-                    policy._returns.support,
-                )
-                expected = expected + share[a] * part[0].numpy()
-            else:
-                expected = expected + share[a] * (then[i, a].numpy() - log[a])
-        expected = expected if name == 'c51' else reward + discount * expected
+        expected = float(rows['reward'][i]) + bonuses[-1] + discount * following
         np.testing.assert_allclose(target[i], expected, rtol=1e-3, atol=1e-4)
     assert -ALPHA in np.round(bonuses, 6) and max(bonuses) > -ALPHA, 'some are at the lower bound, some above'
-
-
-@pytest.mark.parametrize('rescale', [True, False])
-def test_munchausen_of_a_sequence_is_that_of_each_step(rescale: bool) -> None:
-    cfg = dict(entropy_tau=TAU, m_alpha=ALPHA, value_rescale=rescale)
-    policy = make('r2d2', PLAIN, **cfg)
-    generator = torch.Generator().manual_seed(0)
-    online, target = torch.randn(2, 2, 4, 4, generator=generator)
-    action = torch.tensor([[0, 1, 2], [3, 0, 1]])
-    reached, paid = policy._reached(online, target, None, action)
-    raw = (unscale(target) if rescale else target).double().numpy()
-    for i, t in np.ndindex(2, 4):
-        share, log = soft(raw[i, t], np.ones(4, bool))
-        assert float(reached[i, t]) == pytest.approx(float((share * (raw[i, t] - log)).sum()), abs=1e-4)
-        if t < 3:
-            bonus = ALPHA * max(log[int(action[i, t])], -1.0)
-            assert float(paid[i, t]) == pytest.approx(bonus, abs=1e-4)
 
 
 def test_implicit_network_is_the_product_of_equation_4() -> None:
@@ -128,10 +95,11 @@ def test_loss_of_iqn_weighs_the_errors_by_the_fractions_that_were_drawn() -> Non
     policy = make('iqn', PLAIN)
     rows = policy.columns(batch_of(PLAIN))
     assert rows['obs_tau'].shape == (6, 5) and not bool((rows['obs_tau'] == rows['next_obs_tau']).any())
-    losses = policy.loss(rows)[0].detach()
     with torch.no_grad():
-        quantiles = policy.chosen(policy.valued(policy.model, rows, 'obs'), rows['action'])
-        wanted = policy.target(rows)
+        losses = policy.update.output(policy.model, rows['obs'], rows['obs_tau']).gather(rows['action'])
+        quantiles, wanted = losses.value, policy.update.target(rows)
+        losses = losses.fit(wanted).losses
+        assert float(policy.update.loss(rows).value) == pytest.approx(float(losses.mean()), rel=1e-5)
     for i in range(6):
         total = 0.0
         for tau, quantile in zip(rows['obs_tau'][i].tolist(), quantiles[i].tolist(), strict=True):

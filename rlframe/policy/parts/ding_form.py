@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from rlframe.data.faces import Learn
 from rlframe.data.timestep import Batch, EnvSpec, spec_of
 from rlframe.errors import ConfigError
 from rlframe.registry import ENV_REGISTRY
@@ -44,8 +45,7 @@ def own_options(cfg: Mapping[str, Any]) -> dict[str, Any]:
 def spec_of_env(env: Any) -> EnvSpec:
     """Returns the spec that a policy is built from, of a spec, an id of Gymnasium, an env manager, an env or a vector env."""
     if isinstance(env, str):
-        found: EnvSpec = ENV_REGISTRY.build({'type': 'gym', 'env_id': env}, {'env_id': env}).spec
-        return found
+        return ENV_REGISTRY.build({'type': 'gym', 'env_id': env}, {'env_id': env}).spec
     own = getattr(env, 'spec', env)
     if not isinstance(own, EnvSpec):
         if not hasattr(env, 'observation_space') and not hasattr(env, 'single_observation_space'):
@@ -87,14 +87,26 @@ def spec_of_shapes(policy: Any, cfg: Mapping[str, Any]) -> EnvSpec:
     )
 
 
+def in_own_form(learn: Learn, one_a_row: Sequence[str]) -> Learn:
+    """Returns a ``forward`` of the learn face that also takes rows in DI-engine's form."""
+
+    def learns(data: Batch, **settings: Any) -> Any:
+        columns = data.columns
+        end = columns.get('terminated')
+        shapes = [columns[name].shape for name in one_a_row if name in columns]
+        if end is None or shapes.count(end.shape) < len(shapes):
+            data = as_own_rows(data, one_a_row)
+        return learn(data, **settings)
+
+    return learns
+
+
 def as_own_rows(data: Batch, one_a_row: Sequence[str]) -> Batch:
     """Returns rows in DI-engine's form with the columns and shapes that updates read.
 
     There ``done`` may stand for ``terminated``, and rewards and discrete actions have one more axis of length 1.
 
-    Args:
-        data: The rows.
-        one_a_row: Columns with one number a row.
+    ``one_a_row`` names the columns with one number a row.
 
     Raises:
         ValueError: If a row has several rewards.

@@ -1,0 +1,148 @@
+"""Faces: what each user of a policy calls, and the state that a policy saves."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from rlframe.data.faces import Acting, CollectMode, CommandMode, EvalMode, Forward, LearnMode, by_env
+from rlframe.data.timestep import IntArray
+from rlframe.errors import CheckpointMismatchError
+from rlframe.policy.parts.actions import obeying
+from rlframe.policy.parts.ding_form import in_own_form
+from rlframe.policy.parts.random_policy import random_collect_mode
+from rlframe.run.checkpoint_tree import compare_states
+from rlframe.utils.schema import NETWORK, part_of
+
+
+def learn_mode(policy: Any) -> LearnMode:
+    """The functions that update the policy."""
+    is_class = policy.spec.action_space.shape == () and hasattr(policy.spec.action_space, 'n')
+    one_a_row = ('reward', 'action') if is_class else ('reward',)
+    return LearnMode(
+        in_own_form(policy._normalizer.learning(policy._shift.learning(policy.forward_learn)), one_a_row),
+        _nothing,
+        policy.__repr__,
+        policy._monitor_vars,
+        policy.get_attribute,
+        policy.set_attribute,
+        policy._state_dict_learn,
+        policy._load_state_dict_learn,
+    )
+
+
+def collect_mode(policy: Any) -> CollectMode:
+    """The functions that act to explore, and make training samples."""
+    return recording(policy, policy.forward_collect)
+
+
+def greedy_collect_mode(policy: Any) -> CollectMode:
+    """The functions that act as well as the policy can, whatever the settings, and make training samples."""
+    return recording(policy, lambda obs, env_id, **settings: policy.forward_greedy(obs, env_id))
+
+
+def drawn_collect_mode(policy: Any, rng: np.random.Generator) -> CollectMode:
+    """Returns the functions that act at random, and make training samples."""
+    return random_collect_mode(policy.collect_mode, policy.spec, rng, policy.is_recurrent)
+
+
+def recording(policy: Any, forward: Forward) -> CollectMode:
+    """Returns a collect face that acts by ``forward``."""
+    normalizer = policy._normalizer
+    return CollectMode(
+        by_env(normalizer.acting(obeying(forward, policy)), policy.spec),
+        normalizer.recording(policy.process_transition),
+        normalizer.sampling(policy.get_train_sample),
+        normalizer.forgetting(policy.reset_collect),
+        policy.get_attribute,
+        policy.set_attribute,
+        policy._state_dict_model,
+        policy._load_model,
+    )
+
+
+def eval_mode(policy: Any) -> EvalMode:
+    """The functions that act as well as the policy can."""
+    return EvalMode(
+        by_env(policy._normalizer.acting(obeying(policy.forward_eval, policy)), policy.spec),
+        policy.reset_eval,
+        policy.get_attribute,
+        policy.set_attribute,
+        policy._state_dict_model,
+        policy._load_model,
+    )
+
+
+def command_mode(policy: Any) -> CommandMode:
+    """The functions that turn counters into settings."""
+    return CommandMode(policy.get_setting_learn, policy.get_setting_collect, policy.get_setting_eval)
+
+
+def get_attribute(policy: Any, name: str) -> Any:
+    """Returns an attribute by name: the result of ``_get_<name>``, a value that was set, or the option of that name.
+
+    Raises:
+        AttributeError: If it does not exist.
+    """
+    if hasattr(policy, f'_get_{name}'):
+        return getattr(policy, f'_get_{name}')()
+    for own in (name, f'_{name}'):
+        if own in vars(policy):
+            return getattr(policy, own)
+    for section in (policy._cfg, policy._cfg.collect, policy._cfg.learn):
+        if name in section:
+            return section[name]
+    raise AttributeError(f'{type(policy).__name__} has no attribute {name!r}')
+
+
+def set_attribute(policy: Any, name: str, value: Any) -> None:
+    """Sets a named fact."""
+    setattr(policy, name if name in vars(policy) else f'_{name}', value)
+
+
+def state_dict_learn(policy: Any) -> dict[str, Any]:
+    """Returns all that learning and acting change."""
+    update = {} if policy.update is None else policy.update.state_dict()
+    return {**policy._state_dict_model(), **policy.acting.state_dict(), **update}
+
+
+def load_state_dict_learn(policy: Any, state: Mapping[str, Any]) -> None:
+    """Continues from ``state_dict_learn``; only the network is in states of faces that act."""
+    policy.loads += 1
+    policy._load_model(state)
+    if 'rng' in state:
+        policy.acting.load_state_dict(state)
+    if policy.update is not None:
+        policy.update.load_state_dict(state)
+
+
+def state_dict_model(policy: Any) -> dict[str, Any]:
+    """Returns the network and the normalisation statistics of its observations."""
+    return {'model': policy.model.state_dict(), **policy._normalizer.state_dict()}
+
+
+def load_model(policy: Any, state: Mapping[str, Any]) -> None:
+    """Loads the network and the normalisation statistics of its observations.
+
+    Raises:
+        CheckpointMismatchError: If a layer is missing or has another shape; both shapes are named.
+    """
+    saved = part_of(state, 'model', NETWORK)
+    if differing := compare_states(saved, policy.model.state_dict(), 'model.'):
+        raise CheckpointMismatchError(
+            'the weights belong to another network: ' + '; '.join(differing), where='policy.model'
+        )
+    policy._normalizer.load_state_dict(state)
+    policy.model.load_state_dict(saved)
+
+
+def get_acting(policy: Any) -> Acting:
+    """Returns what transfers the state of acting to copies of the policy, and back."""
+    state, normalizer = policy.acting, policy._normalizer
+    return Acting(state.state_dict, state.load_state_dict, normalizer.state_dict, normalizer.absorb)
+
+
+def _nothing(env_id: IntArray | None = None) -> None:
+    """Resets what learning keeps of episodes: nothing."""

@@ -1,0 +1,256 @@
+"""What a network says of the returns of actions: their means, or distributions as atoms or quantiles."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import NamedTuple, TypeAlias
+
+from rlframe.utils.lazy import torch
+
+Cost: TypeAlias = 'torch.Tensor | float'
+
+
+class Fit(NamedTuple):
+    """How well an output agrees with its target."""
+
+    losses: torch.Tensor
+    """Loss of each row, float32 [..., B]."""
+    error: torch.Tensor
+    """Error of each row, whose absolute value may become its priority, float32 [..., B]."""
+    value: torch.Tensor
+    """Mean return by the output, without gradients, float32 [..., B]."""
+    wanted: torch.Tensor
+    """Mean return by the target, float32 [B]."""
+
+
+class Output(ABC):
+    """The returns of actions by a network, [..., A] or of chosen actions [..., B], with a last axis for distributions.
+
+    Several critics stand along the first axis. Targets have none: float32 [B], of distributions [B, M].
+    """
+
+    def __init__(self, value: torch.Tensor) -> None:
+        self.value = value
+
+    def gather(self, action: torch.Tensor) -> Output:
+        """Selects an action, int64 [B], in each row: [B, A, ...] to [B, ...]."""
+        return self.like(chosen(self.value, action))
+
+    def like(self, value: torch.Tensor) -> Output:
+        """Returns an output of this kind with other values."""
+        return type(self)(value)
+
+    @abstractmethod
+    def mean(self) -> torch.Tensor:
+        """Returns the mean return of each action."""
+
+    @abstractmethod
+    def smallest(self) -> Output:
+        """Returns the output of the critic that promises least, [critics, B, ...] to [B, ...]."""
+
+    @abstractmethod
+    def target(self, reward: torch.Tensor, discount: torch.Tensor, cost: Cost = 0.0) -> torch.Tensor:
+        """Returns what these returns of the next state make of those of the state before.
+
+        ``reward`` and ``discount``, the weight of the next state (0 behind a terminal one), are float32 [B]; so is
+        ``cost``, what is subtracted from the return of the next state.
+        """
+
+    @abstractmethod
+    def fit(self, target: torch.Tensor) -> Fit:
+        """Compares the output with a target."""
+
+
+class Values(Output):
+    """Mean returns. ``kappa`` is the error from which the loss grows linearly; None: it is the squared error."""
+
+    def __init__(self, value: torch.Tensor, kappa: float | None = None) -> None:
+        super().__init__(value)
+        self._kappa = kappa
+
+    def like(self, value: torch.Tensor) -> Values:
+        return Values(value, self._kappa)
+
+    def mean(self) -> torch.Tensor:
+        return self.value
+
+    def smallest(self) -> Values:
+        return self.like(self.value.amin(0))
+
+    def target(self, reward: torch.Tensor, discount: torch.Tensor, cost: Cost = 0.0) -> torch.Tensor:
+        return reward + discount * (self.value - cost)
+
+    def fit(self, target: torch.Tensor) -> Fit:
+        value = self.value.detach()
+        return Fit(td_loss(self.value, target, self._kappa), target - value, value, target)
+
+
+class Quantiles(Output):
+    """Quantiles of the returns.
+
+    They are at the fractions ``tau``, float32 [B, M], by default the midpoints (2i + 1) / 2M; each stands for the share
+    ``width`` of the returns, float32 [B, M], by default the same. The loss grows linearly from the error ``kappa`` on.
+
+    Source:
+        Dabney et al., Distributional Reinforcement Learning with Quantile Regression (2018), algorithm 1.
+    """
+
+    def __init__(
+        self,
+        value: torch.Tensor,
+        tau: torch.Tensor | None = None,
+        width: torch.Tensor | None = None,
+        kappa: float = 1.0,
+    ) -> None:
+        super().__init__(value)
+        self.tau, self.width, self._kappa = tau, width, kappa
+
+    def like(self, value: torch.Tensor) -> Quantiles:
+        return Quantiles(value, self.tau, self.width, self._kappa)
+
+    def mean(self) -> torch.Tensor:
+        return self._mean_of(self.value)
+
+    def _mean_of(self, quantiles: torch.Tensor) -> torch.Tensor:
+        """Returns the mean of quantiles at these fractions, [..., M] to [...]."""
+        if self.width is None:
+            return quantiles.mean(-1)
+        width = self.width if quantiles.dim() == 2 else self.width.unsqueeze(1)
+        return (width * quantiles).sum(-1)
+
+    def smallest(self) -> Quantiles:
+        return self.truncated(0)
+
+    def truncated(self, dropped: int) -> Quantiles:
+        """Returns the quantiles of all critics together, [critics, B, M] to [B, K], without the largest ones.
+
+        ``dropped`` are left out for each critic.
+
+        Source:
+            Kuznetsov et al., Controlling Overestimation Bias with Truncated Mixture of Continuous Distributional Quantile
+            Critics (2020), section 3.
+        """
+        critics, _, count = self.value.shape
+        mixture = self.value.transpose(0, 1).flatten(1)
+        kept = mixture.topk(critics * (count - dropped), 1, largest=False, sorted=False).values
+        return Quantiles(kept, kappa=self._kappa)
+
+    def target(self, reward: torch.Tensor, discount: torch.Tensor, cost: Cost = 0.0) -> torch.Tensor:
+        cost = cost.unsqueeze(-1) if isinstance(cost, torch.Tensor) else cost
+        return reward[:, None] + discount[:, None] * (self.value - cost)
+
+    def fit(self, target: torch.Tensor) -> Fit:
+        wanted, value = target.mean(1), self._mean_of(self.value.detach())
+        if self.value.dim() == 2:
+            losses = quantile_huber_loss(self.value, target, self._kappa, self.tau)
+        else:
+            critics = [quantile_huber_loss(own, target, self._kappa, self.tau) for own in self.value]
+            losses = torch.stack(critics)
+        return Fit(losses, wanted - value, value, wanted)
+
+
+class Atoms(Output):
+    """The probabilities of fixed returns.
+
+    ``value`` are their logits, float32 [..., A, M], and ``support`` the returns, in rising order and evenly spaced, float32
+    [M].
+
+    Source:
+        Bellemare et al., A Distributional Perspective on Reinforcement Learning (2017), algorithm 1. The error is the
+        Kullback-Leibler divergence as in Hessel et al., Rainbow (2018).
+    """
+
+    def __init__(self, value: torch.Tensor, support: torch.Tensor) -> None:
+        super().__init__(value)
+        self.support = support
+
+    def like(self, value: torch.Tensor) -> Atoms:
+        return Atoms(value, self.support)
+
+    def mean(self) -> torch.Tensor:
+        return self.value.softmax(-1) @ self.support
+
+    def smallest(self) -> Atoms:
+        least = self.mean().argmin(0)[None, :, None]  # [1, B, 1]
+        return self.like(self.value.gather(0, least.expand(1, -1, len(self.support)))[0])
+
+    def target(self, reward: torch.Tensor, discount: torch.Tensor, cost: Cost = 0.0) -> torch.Tensor:
+        return project(self.value.softmax(1), reward - discount * cost, discount, self.support)
+
+    def fit(self, target: torch.Tensor) -> Fit:
+        log_probability = self.value.log_softmax(-1)  # [..., B, M]
+        losses = -(target * log_probability).sum(-1)
+        # rounding can make it negative
+        divergence = (losses.detach() + target.xlogy(target).sum(-1)).clamp(min=0)
+        value = log_probability.detach().exp() @ self.support
+        return Fit(losses, divergence, value, target @ self.support)
+
+
+def chosen(output: torch.Tensor, action: torch.Tensor) -> torch.Tensor:
+    """Selects a network's output for an action in each row: [B, A, ...] to [B, ...]."""
+    action = action.long()
+    if output.dim() == 2:
+        return output.gather(1, action.unsqueeze(1)).squeeze(1)
+    return output[torch.arange(len(action), device=action.device), action]
+
+
+def td_loss(value: torch.Tensor, target: torch.Tensor, kappa: float | None) -> torch.Tensor:
+    """Returns the squared errors of values, or their Huber losses, half as large at first and linear from kappa on."""
+    target = target.expand_as(value)
+    if kappa is None:
+        return torch.nn.functional.mse_loss(value, target, reduction='none')
+    return torch.nn.functional.huber_loss(value, target, reduction='none', delta=kappa)
+
+
+def quantile_huber_loss(
+    quantiles: torch.Tensor, target: torch.Tensor, kappa: float = 1.0, tau: torch.Tensor | None = None
+) -> torch.Tensor:
+    """Returns the loss of estimated quantiles against samples of the distribution they are of.
+
+    ``quantiles`` are estimates, float32 [B, M], at the fractions ``tau``, float32 [B, M], by default the midpoints (2i + 1)
+    / 2M, and ``target`` samples, float32 [B, K]. The loss grows linearly from the error ``kappa`` on.
+
+    Returns:
+        The loss of each row, summed over estimates and averaged over samples, float32 [B].
+
+    Source:
+        Dabney et al. (2018), eq. 9 and 10.
+    """
+    if tau is None:
+        count = quantiles.shape[1]
+        tau = ((torch.arange(count, device=quantiles.device) + 0.5) / count)[None]  # [1, M]
+    # the derivative is known, and autograd would fill a dozen tensors of this size to find it
+    with torch.no_grad():
+        error = target[:, None, :] - quantiles[:, :, None]  # [B, M, K]
+        slope = error.clamp(-kappa, kappa)  # of the Huber loss
+        # times |tau - [error < 0]|, which is tau, and 1 - 2 tau more where the slope is negative
+        pull = slope.clamp(max=0).mul_(1 - 2 * tau[:, :, None]).addcmul_(slope, tau[:, :, None])
+        loss = error.sub_(slope, alpha=0.5).mul_(pull).mean(2) / kappa
+        derivative = pull.mean(2) / -kappa
+    return (loss + derivative * (quantiles - quantiles.detach())).sum(1)
+
+
+def project(
+    probability: torch.Tensor, reward: torch.Tensor, discount: torch.Tensor, support: torch.Tensor
+) -> torch.Tensor:
+    """Moves a distribution over ``support`` by reward and discount and distributes it over ``support`` again.
+
+    Each moved value gives its probability to its two neighbours, to the nearer one more; beyond the ends it is clipped.
+
+    Given are the probability of each value in the next state, float32 [B, M], reward and discount, the weight of the next
+    state, float32 [B], and the values in rising order, evenly spaced, float32 [M].
+
+    Returns:
+        float32 [B, M]; each row sums to 1.
+
+    Source:
+        Bellemare et al. (2017), eq. 7.
+    """
+    number = torch.arange(len(support), device=support.device)
+    # in units of the distance of atoms, from float64, as float32 rounds atoms far from 0 by a large share of it
+    low, high = support[0].double(), support[-1].double()
+    gap = (high - low) / (len(support) - 1)
+    first = ((reward.double() + (discount.double() - 1) * low) / gap).to(probability.dtype)  # [B]
+    place = (first[:, None] + discount[:, None] * number).clamp(0, len(support) - 1)  # [B, M]
+    share = (1 - (place[:, None, :] - number[:, None]).abs()).clamp_(min=0)  # [B, M, M]
+    return (share @ probability[:, :, None])[:, :, 0]
