@@ -214,87 +214,24 @@ class PPOUpdate(Update):
         return torch.max((value - rows['return_']).square(), (near - rows['return_']).square()).mean()
 
 
-@POLICY_REGISTRY.register('ppo')
-class PPOPolicy(Policy):
-    """Proximal policy optimisation with the clipped objective.
+class ActorPolicy(Policy):
+    """Body of policies that act by the distribution whose parameters an actor outputs, from fresh data."""
 
-    Source:
-        Schulman et al., Proximal Policy Optimization Algorithms (2017), eq. 7 and 9. Clipped values, normalised
-        advantages: Engstrom et al., Implementation Matters in Deep Policy Gradients (2020), section 3. Normalised
-        values: Andrychowicz et al., What Matters for On-Policy Deep Actor-Critic Methods? (2021), choice C66.
-    """
-
-    _cfg: PPOConfig
-    config: dict[str, Any] = dict(on_policy=True, collect=dict(n_sample=1024))
+    _cfg: Any
+    config: dict[str, Any] = dict(on_policy=True)
     supported_actions = 'Discrete, Box, MultiDiscrete, MultiBinary, Dict, Tuple'
     supports_action_mask = True
-    update_class: type[Update] = PPOUpdate
-
-    def default_model(self) -> str:
-        return 'recurrent_actor_critic' if self._has_core else 'actor_critic'
 
     @classmethod
     def check_spec(cls, spec: EnvSpec, cfg: EasyDict) -> None:
         super().check_spec(spec, cfg)
-        if cfg.parameters_of_choice:
+        if cfg.get('parameters_of_choice'):
             from rlframe.data.composite import choice_of
 
             choice_of(spec.action_space)
 
-    @cached_property
-    def _returns(self) -> RunningMoments | None:
-        """Statistics of returns, which define the critic's units; None if the critic uses the env's own."""
-        return RunningMoments(dtype=np.float32) if self._cfg.learn.value_norm else None
-
     def _acting_output(self, obs: Any) -> tuple[torch.Tensor, int]:
         return self.model.logit(obs), self.distribution.size + self.distribution.log_std_size
-
-    def forward_learn(self, data: Batch) -> Iterator[Callable[[], Metrics]]:
-        columns, learn = self.columns(data), self._cfg.learn
-        for _ in range(learn.epoch_per_collect):
-            divergences: list[torch.Tensor] = []
-
-            def update(rows: Rows, found: list[torch.Tensor] = divergences) -> Metrics:
-                metrics = self.train_step(rows)
-                found.append(metrics['approx_kl'])
-                return metrics
-
-            for rows in self._minibatches(columns, data, learn.batch_size or len(data)):
-                yield partial(update, rows)
-            # only with a limit it waits for the device
-            if learn.target_kl is not None and torch.stack(divergences).mean() > learn.target_kl:
-                return
-
-    def _minibatches(self, columns: Rows, data: Batch, size: int) -> Iterator[Rows]:
-        """Divides the shuffled rows of a round, or its sequences if there is a core, into batches of ``size`` rows."""
-        if self._has_core:
-            return sequence_batches(self, columns, data, size)
-        return shuffled_batches(columns, self.tensor(self.rng.permutation(len(data))), size)
-
-    def columns(self, data: Batch) -> Rows:
-        """Returns the inputs of a round's updates, as tensors [M, ...]."""
-        cfg, columns = self._cfg.learn, super().columns(data)
-        columns |= self.advantages(data)
-        if self._returns is not None:
-            self._returns.update(columns['return_'].cpu().numpy())
-        columns['return_'] = self._in_critic_units(columns['return_'])
-        value = columns.pop('value')
-        if cfg.value_clip is not None:
-            columns['value'] = self._in_critic_units(value)
-        if cfg.advantage_norm == 'round':
-            columns['advantage'] = standardised(columns['advantage'], cfg.advantage_ddof)
-        return columns
-
-    def advantages(self, data: Batch) -> Rows:
-        """Returns advantages, returns and values of the rows of a round, in the env's units, float32 [M]."""
-        advantage, return_ = self.tensor(data['advantage']), self.tensor(data['return_'])
-        return {'advantage': advantage, 'return_': return_, 'value': return_ - advantage}
-
-    def _in_critic_units(self, value: torch.Tensor) -> torch.Tensor:
-        if self._returns is None:
-            return value
-        scaled = (value.cpu().numpy() - self._returns.mean) / self._returns.std
-        return self.tensor(scaled.astype(np.float32))
 
     def forward_collect(self, obs: Array, env_id: IntArray, **settings: Any) -> Batch:
         before = self._remember(env_id)
@@ -342,6 +279,76 @@ class PPOPolicy(Policy):
         action = self._actions.from_env(output['action']) if is_exact else output['unclipped']
         columns = {name: output[name] for name in ('logit', 'state') if name in output}
         return rows | columns | {'action': action}
+
+
+@POLICY_REGISTRY.register('ppo')
+class PPOPolicy(ActorPolicy):
+    """Proximal policy optimisation with the clipped objective.
+
+    Source:
+        Schulman et al., Proximal Policy Optimization Algorithms (2017), eq. 7 and 9. Clipped values, normalised
+        advantages: Engstrom et al., Implementation Matters in Deep Policy Gradients (2020), section 3. Normalised
+        values: Andrychowicz et al., What Matters for On-Policy Deep Actor-Critic Methods? (2021), choice C66.
+    """
+
+    _cfg: PPOConfig
+    config: dict[str, Any] = dict(collect=dict(n_sample=1024))
+    update_class: type[Update] = PPOUpdate
+
+    def default_model(self) -> str:
+        return 'recurrent_actor_critic' if self._has_core else 'actor_critic'
+
+    @cached_property
+    def _returns(self) -> RunningMoments | None:
+        """Statistics of returns, which define the critic's units; None if the critic uses the env's own."""
+        return RunningMoments(dtype=np.float32) if self._cfg.learn.value_norm else None
+
+    def forward_learn(self, data: Batch) -> Iterator[Callable[[], Metrics]]:
+        columns, learn = self.columns(data), self._cfg.learn
+        for _ in range(learn.epoch_per_collect):
+            divergences: list[torch.Tensor] = []
+
+            def update(rows: Rows, found: list[torch.Tensor] = divergences) -> Metrics:
+                metrics = self.train_step(rows)
+                found.append(metrics['approx_kl'])
+                return metrics
+
+            for rows in self._minibatches(columns, data, learn.batch_size or len(data)):
+                yield partial(update, rows)
+            # only with a limit it waits for the device
+            if learn.target_kl is not None and torch.stack(divergences).mean() > learn.target_kl:
+                return
+
+    def _minibatches(self, columns: Rows, data: Batch, size: int) -> Iterator[Rows]:
+        """Divides the shuffled rows of a round, or its sequences if there is a core, into batches of ``size`` rows."""
+        if self._has_core:
+            return sequence_batches(self, columns, data, size)
+        return shuffled_batches(columns, self.tensor(self.rng.permutation(len(data))), size)
+
+    def columns(self, data: Batch) -> Rows:
+        """Returns the inputs of a round's updates, as tensors [M, ...]."""
+        cfg, columns = self._cfg.learn, super().columns(data)
+        columns |= self.advantages(data)
+        if self._returns is not None:
+            self._returns.update(columns['return_'].cpu().numpy())
+        columns['return_'] = self._in_critic_units(columns['return_'])
+        value = columns.pop('value')
+        if cfg.value_clip is not None:
+            columns['value'] = self._in_critic_units(value)
+        if cfg.advantage_norm == 'round':
+            columns['advantage'] = standardised(columns['advantage'], cfg.advantage_ddof)
+        return columns
+
+    def advantages(self, data: Batch) -> Rows:
+        """Returns advantages, returns and values of the rows of a round, in the env's units, float32 [M]."""
+        advantage, return_ = self.tensor(data['advantage']), self.tensor(data['return_'])
+        return {'advantage': advantage, 'return_': return_, 'value': return_ - advantage}
+
+    def _in_critic_units(self, value: torch.Tensor) -> torch.Tensor:
+        if self._returns is None:
+            return value
+        scaled = (value.cpu().numpy() - self._returns.mean) / self._returns.std
+        return self.tensor(scaled.astype(np.float32))
 
     def get_train_sample(self, block: Batch) -> Batch:
         apart = apart_rows(block)
