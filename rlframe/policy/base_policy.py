@@ -210,10 +210,10 @@ class Policy(Configurable):
             self.acting = ActingState(self._normalizer, self.rng, self.generator if self.draws else None)
             if self.update_class is not None:
                 self.update = self.update_class(self.model, self._cfg, spec)
+            if not self.is_recurrent and not self._has_core and is_own(self) and not is_own(self.model):
+                check_network(self)
             for field in self._fields:
                 getattr(self, f'init_{field}')()
-        if not self.is_recurrent and not self._has_core and is_own(self) and not is_own(self.model):
-            check_network(self)
         if 'learn' in self._fields and self.update is not None:
             self.train_step = TrainStep(self.update, self._cfg, self.generator, self.draws)
         if self._has_core:

@@ -155,7 +155,7 @@ class Optimizer:
         self.ranks: Any = None
         """The ``Ranks`` that share each step; None: there is one learner."""
 
-    def step(self, loss: torch.Tensor, **parts: torch.Tensor) -> None:
+    def step(self, loss: torch.Tensor, /, **parts: torch.Tensor) -> None:
         """Moves the parameters by one gradient step.
 
         ``parts`` are losses that the loss is the sum of, by their names, for the error.
