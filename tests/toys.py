@@ -49,6 +49,12 @@ TOYS = {
     'qrdqn': DQN | dict(policy='qrdqn', model=dict(num_quantiles=8)),
     'c51': DQN | dict(policy='c51', model=dict(v_min=0.0, v_max=4.0, n_atom=21)),
     'iqn': DQN | dict(policy='iqn', model=dict(num_quantiles=8, quantile_embedding_size=16)),
+    'fqf': DQN
+    | dict(
+        policy='fqf',
+        model=dict(num_quantiles=8, quantile_embedding_size=16),
+        learn=DQN['learn'] | dict(learning_rate_fractions=1e-3),
+    ),
     'mdqn': DQN | dict(policy='mdqn'),
     'rainbow': DQN
     | dict(

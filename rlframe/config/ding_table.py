@@ -97,7 +97,7 @@ INSTEAD = {
 }
 """Advice for some policies that do not exist in rlframe."""
 
-Q_LEARNING = ('dqn', 'mdqn', 'c51', 'rainbow', 'qrdqn', 'iqn', 'r2d2')
+Q_LEARNING = ('dqn', 'mdqn', 'c51', 'rainbow', 'qrdqn', 'iqn', 'fqf', 'r2d2')
 ONE_STEP = tuple(name for name in Q_LEARNING if name != 'r2d2')
 ACTOR_CRITIC = ('ddpg', 'td3', 'sac', 'crossq', 'xqc', 'tqc', 'redq', 'droq', 'sac_discrete')
 SAC = ('sac', 'crossq', 'xqc', 'tqc', 'redq', 'droq', 'sac_discrete')
@@ -116,6 +116,9 @@ RENAMED: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ('policy.model.noise', 'policy.model.noisy', Q_LEARNING),
     ('policy.learn.discount_factor', 'policy.discount_factor', ACTOR_CRITIC),
     ('policy.learn.learning_rate_q', 'policy.learn.learning_rate_critic', SAC),
+    ('policy.learn.learning_rate_quantile', 'policy.learn.learning_rate', ('fqf',)),
+    ('policy.learn.learning_rate_fraction', 'policy.learn.learning_rate_fractions', ('fqf',)),
+    ('policy.learn.ent_coef', 'policy.learn.entropy_weight', ('fqf',)),
     ('policy.learn.learning_rate_policy', 'policy.learn.learning_rate_actor', SAC),
     ('policy.learn.discount_factor', 'policy.collect.discount_factor', ('impala',)),
     ('policy.learn.lambda_', 'policy.collect.gae_lambda', ('impala',)),
@@ -217,7 +220,7 @@ _UNUSED: dict[tuple[str, ...], str] = {
     (*Q_LEARNING, *ADVANTAGE): """
         policy.learn.discount_factor: without effect in DI-engine as well
     """,
-    ('iqn',): """
+    ('iqn', 'fqf'): """
         policy.kappa: without effect in DI-engine as well; policy.learn.kappa is the option
     """,
     ('rainbow',): """
@@ -332,6 +335,13 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     'c51': _EPS | {'policy.model.dueling': False},
     'qrdqn': _EPS | {'policy.model.dueling': False},
     'iqn': _EPS | {'policy.model.dueling': False, 'policy.model.quantile_embedding_size': 128},
+    'fqf': _EPS
+    | {
+        'policy.model.dueling': False,
+        'policy.model.quantile_embedding_size': 128,
+        'policy.learn.learning_rate': 5e-5,
+        'policy.learn.learning_rate_fractions': 2.5e-9,
+    },
     'mdqn': _EPS,
     'rainbow': {
         'policy.learn.update_per_collect': 1,

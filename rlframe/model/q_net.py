@@ -95,13 +95,54 @@ class ImplicitQNet(QNet):
 
         ``tau`` are fractions in [0, 1], float32 [B, N]; None: those at even distances.
         """
+        return self.quantiles(self.encoder(obs), self._midpoints if tau is None else tau)
+
+    def quantiles(self, features: torch.Tensor, tau: torch.Tensor) -> torch.Tensor:
+        """Maps the output of the encoder, float32 [B, F], to quantiles at fractions, float32 [B, A, N]."""
         assert self.advantage_head is not None
-        cosines = ((self._midpoints if tau is None else tau).unsqueeze(2) * self._waves).cos()
-        features = self.encoder(obs).unsqueeze(1) * self.embedding(cosines).relu()  # [B, N, F]
+        cosines = (tau.unsqueeze(2) * self._waves).cos()
+        features = features.unsqueeze(1) * self.embedding(cosines).relu()  # [B, N, F]
         value: torch.Tensor = self.advantage_head(features)  # [B, N, A]
         if self.value_head is not None:
             value = value - value.mean(2, keepdim=True) + self.value_head(features)
         return value.transpose(1, 2)
+
+
+@MODEL_REGISTRY.register('fraction_q_net')
+class FractionQNet(ImplicitQNet):
+    """An implicit Q-network that proposes the fractions for each state, even ones in the beginning.
+
+    Args:
+        spec: Spaces of the env.
+        atoms: Fractions that it proposes.
+        options: Further arguments of ``ImplicitQNet``.
+
+    Source:
+        Yang et al., Fully Parameterized Quantile Function for Distributional Reinforcement Learning (2019), section 3.3.
+    """
+
+    def __init__(self, spec: EnvSpec, atoms: int = 32, **options: Any) -> None:
+        super().__init__(spec, atoms, **options)
+        self.fractions = nn.Linear(self.encoder.out_size, atoms)
+        nn.init.zeros_(self.fractions.weight)
+        nn.init.zeros_(self.fractions.bias)
+
+    def propose(self, features: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Divides [0, 1] into N parts, by the output of the encoder, float32 [B, F].
+
+        Returns:
+            Edges between the parts, float32 [B, N - 1], their middles and their widths, float32 [B, N].
+        """
+        width = self.fractions(features).softmax(1)
+        edge = width.cumsum(1)
+        return edge[:, :-1], edge - width / 2, width
+
+    def forward(self, obs: Obs, tau: torch.Tensor | None = None) -> torch.Tensor:
+        """Maps observations [B, ...] to quantiles of each action's return, float32 [B, A, N]; by default at its own middles."""
+        features = self.encoder(obs)
+        return self.quantiles(features, self.propose(features)[1] if tau is None else tau)
+
+
 
 
 @MODEL_REGISTRY.register('recurrent_q_net')

@@ -111,6 +111,7 @@ SPACES = {
     'QPolicy': DQN,
     'QRDQNPolicy': QRDQN,
     'IQNPolicy': QRDQN,
+    'FQFPolicy': QRDQN,
     'RainbowPolicy': RAINBOW,
     'QACPolicy': SAC,
     'DDPGPolicy': TD3,

@@ -65,7 +65,7 @@ FRESH: list[tuple[str, dict[str, Any], list[str]]] = [
     (
         'c51',
         dict(learn=dict(kappa=1.0)),
-        ['policy.learn.kappa', 'these policies have it: dqn, iqn, mdqn, qrdqn'],
+        ['policy.learn.kappa', 'these policies have it: dqn, fqf, iqn, mdqn, qrdqn'],
     ),
     # entropy and noise
     *(
