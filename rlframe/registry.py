@@ -398,6 +398,7 @@ POLICY_REGISTRY: Registry[Policy] = Registry(
         qrdqn='qrdqn',
         iqn='iqn',
         fqf='fqf',
+        sql='sql',
         r2d2='r2d2',
         pqn='pqn',
         ppo='ppo a2c',

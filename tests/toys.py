@@ -55,6 +55,7 @@ TOYS = {
         model=dict(num_quantiles=8, quantile_embedding_size=16),
         learn=DQN['learn'] | dict(learning_rate_fractions=1e-3),
     ),
+    'sql': DQN | dict(policy='sql'),
     'mdqn': DQN | dict(policy='mdqn'),
     'rainbow': DQN
     | dict(

@@ -97,7 +97,7 @@ INSTEAD = {
 }
 """Advice for some policies that do not exist in rlframe."""
 
-Q_LEARNING = ('dqn', 'mdqn', 'c51', 'rainbow', 'qrdqn', 'iqn', 'fqf', 'r2d2')
+Q_LEARNING = ('dqn', 'mdqn', 'c51', 'rainbow', 'qrdqn', 'iqn', 'fqf', 'sql', 'r2d2')
 ONE_STEP = tuple(name for name in Q_LEARNING if name != 'r2d2')
 ACTOR_CRITIC = ('ddpg', 'td3', 'sac', 'crossq', 'xqc', 'tqc', 'redq', 'droq', 'sac_discrete')
 SAC = ('sac', 'crossq', 'xqc', 'tqc', 'redq', 'droq', 'sac_discrete')
@@ -342,6 +342,7 @@ DEFAULTS: dict[str, dict[str, Any]] = {
         'policy.learn.learning_rate': 5e-5,
         'policy.learn.learning_rate_fractions': 2.5e-9,
     },
+    'sql': _EPS,
     'mdqn': _EPS,
     'rainbow': {
         'policy.learn.update_per_collect': 1,

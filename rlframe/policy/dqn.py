@@ -279,8 +279,13 @@ class QPolicy(Policy):
             value = masked(self.values(tensor), mask_of(tensor))
             return value if self._on_cpu else value.cpu()
 
+    def pick(self, value: FloatArray) -> IntArray:
+        """Returns actions to collect with, where they are not random, of action values [n, A]: int64 [n], counted from 0."""
+        action: IntArray = value.argmax(1)
+        return action
+
     def forward_collect(self, obs: Array, env_id: IntArray, eps: float = 0.0, **settings: Any) -> Batch:
-        action = self.q_value(obs).numpy().argmax(1)
+        action = self.pick(self.q_value(obs).numpy())
         if eps > 0 and self._has_mask:
             draw = self.rng.random(len(action)) / eps
             action = np.where(draw < 1, random_allowed(mask_of(obs), draw % 1), action)
