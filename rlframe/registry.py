@@ -399,6 +399,7 @@ POLICY_REGISTRY: Registry[Policy] = Registry(
         iqn='iqn',
         fqf='fqf',
         sql='sql',
+        sqn='sqn',
         r2d2='r2d2',
         pqn='pqn',
         ppo='ppo a2c',
@@ -418,7 +419,7 @@ MODEL_REGISTRY: Registry[nn.Module] = Registry(
     'model',
     _in(
         'model',
-        q_net='q_net implicit_q_net fraction_q_net recurrent_q_net',
+        q_net='q_net implicit_q_net fraction_q_net twin_q_net recurrent_q_net',
         actor_critic='actor_critic recurrent_actor_critic actor',
         qac='recurrent_qac qac',
     ),

@@ -56,6 +56,17 @@ TOYS = {
         learn=DQN['learn'] | dict(learning_rate_fractions=1e-3),
     ),
     'sql': DQN | dict(policy='sql'),
+    'sqn': DQN
+    | dict(
+        policy='sqn',
+        learn=dict(
+            batch_size=32,
+            learning_rate=3e-3,
+            learning_rate_alpha=1e-2,
+            target_theta=0.05,
+            update_per_collect=8,
+        ),
+    ),
     'mdqn': DQN | dict(policy='mdqn'),
     'rainbow': DQN
     | dict(

@@ -110,12 +110,13 @@ CONVOLUTIONS = ((8, 4), (4, 2), (3, 1))
 """Kernel size and stride of the convolutions of DI-engine's networks."""
 
 RENAMED: tuple[tuple[str, str, tuple[str, ...]], ...] = (
-    ('policy.unroll_len', 'policy.collect.unroll_len', (*ONE_STEP, *ACTOR_CRITIC, *SYNC)),
+    ('policy.unroll_len', 'policy.collect.unroll_len', (*ONE_STEP, 'sqn', *ACTOR_CRITIC, *SYNC)),
     ('policy.unroll_len', 'policy.other.replay_buffer.unroll_len', ('r2d2',)),
     ('policy.noisy_net', 'policy.model.noisy', Q_LEARNING),
     ('policy.model.noise', 'policy.model.noisy', Q_LEARNING),
-    ('policy.learn.discount_factor', 'policy.discount_factor', ACTOR_CRITIC),
+    ('policy.learn.discount_factor', 'policy.discount_factor', (*ACTOR_CRITIC, 'sqn')),
     ('policy.learn.learning_rate_q', 'policy.learn.learning_rate_critic', SAC),
+    ('policy.learn.learning_rate_q', 'policy.learn.learning_rate', ('sqn',)),
     ('policy.learn.learning_rate_quantile', 'policy.learn.learning_rate', ('fqf',)),
     ('policy.learn.learning_rate_fraction', 'policy.learn.learning_rate_fractions', ('fqf',)),
     ('policy.learn.ent_coef', 'policy.learn.entropy_weight', ('fqf',)),
@@ -343,6 +344,12 @@ DEFAULTS: dict[str, dict[str, Any]] = {
         'policy.learn.learning_rate_fractions': 2.5e-9,
     },
     'sql': _EPS,
+    'sqn': {
+        'policy.discount_factor': 0.99,
+        'policy.model.dueling': False,
+        'policy.learn.update_per_collect': 16,
+        'policy.other.replay_buffer.replay_buffer_size': 100_000,
+    },
     'mdqn': _EPS,
     'rainbow': {
         'policy.learn.update_per_collect': 1,

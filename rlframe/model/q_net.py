@@ -143,6 +143,26 @@ class FractionQNet(ImplicitQNet):
         return self.quantiles(features, self.propose(features)[1] if tau is None else tau)
 
 
+@MODEL_REGISTRY.register('twin_q_net')
+class TwinQNet(nn.Module):
+    """Two Q-networks with weights of their own, the lower of whose values counts.
+
+    Args:
+        spec: Spaces of the env.
+        options: Further arguments of each ``QNet``.
+    """
+
+    def __init__(self, spec: EnvSpec, **options: Any) -> None:
+        super().__init__()
+        self.critics = nn.ModuleList(QNet(spec, **options) for _ in range(2))
+
+    def forward(self, obs: Obs) -> torch.Tensor:
+        """Maps observations [B, ...] to the lower values of actions, float32 [B, A]."""
+        return self.both(obs).amin(0)
+
+    def both(self, obs: Obs) -> torch.Tensor:
+        """Maps observations [B, ...] to the values by both, float32 [2, B, A]."""
+        return torch.stack([critic(obs) for critic in self.critics])
 
 
 @MODEL_REGISTRY.register('recurrent_q_net')
