@@ -400,6 +400,7 @@ POLICY_REGISTRY: Registry[Policy] = Registry(
         fqf='fqf',
         sql='sql',
         sqn='sqn',
+        pg='pg',
         r2d2='r2d2',
         pqn='pqn',
         ppo='ppo a2c',
@@ -420,7 +421,7 @@ MODEL_REGISTRY: Registry[nn.Module] = Registry(
     _in(
         'model',
         q_net='q_net implicit_q_net fraction_q_net twin_q_net recurrent_q_net',
-        actor_critic='actor_critic recurrent_actor_critic actor',
+        actor_critic='actor_critic recurrent_actor_critic actor stochastic_actor',
         qac='recurrent_qac qac',
     ),
 )

@@ -90,7 +90,11 @@ def trained(
     if is_recurrent and not is_on_policy:
         create |= dict(replay_buffer=dict(type='sequence', unroll_len=3), collector=dict(mark_episodes=True))
     with SerialPipeline(config.compile_config(main, create, seed=0)) as pipeline:
-        if is_recurrent or policy == 'iqn':  # whose first outputs hardly depend on the observation
+        if is_recurrent or policy in (
+            'iqn',
+            'fqf',
+            'pg',
+        ):  # whose first outputs hardly depend on the observation
             for parameter in pipeline.policy.model.parameters():
                 parameter.detach().mul_(4.0)
         pipeline.run()

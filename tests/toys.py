@@ -120,6 +120,7 @@ TOYS = {
         policy_=dict(normalize_obs=True, normalize_reward=True),
     ),
     'a2c': dict(policy='a2c', learn=dict(batch_size=None, learning_rate=3e-3), collect=dict(n_sample=40)),
+    'pg': dict(policy='pg', learn=dict(batch_size=None, learning_rate=1e-2), collect=dict(n_sample=128)),
     'appo': PPO | dict(policy='appo'),
     'impala': dict(
         policy='impala', learn=dict(batch_size=None, learning_rate=3e-3), collect=dict(n_sample=40)

@@ -326,8 +326,8 @@ def vtrace(draft: Draft) -> None:
 
 
 def entropy_weight(draft: Draft) -> None:
-    """Merges SAC's ``auto_alpha`` and ``alpha``."""
-    if draft.policy not in SAC:
+    """Merges SAC's ``auto_alpha`` and ``alpha``; that of SQN is always learned."""
+    if draft.policy not in (*SAC, 'sqn'):
         return
     key, given = 'policy.learn.auto_alpha', draft.get('policy.learn.alpha', 0.2)
     learned = draft.take(key)
@@ -338,6 +338,16 @@ def entropy_weight(draft: Draft) -> None:
         draft.replace(key, True, new, 'alpha was the initial value')
     else:
         draft.replace(key, False, {'policy.learn.alpha': given}, 'a constant')
+
+
+def whole_rounds(draft: Draft) -> None:
+    """Makes all of a round the batch of PG, as DI-engine does whatever ``batch_size`` says."""
+    key = 'policy.learn.batch_size'
+    given = draft.take(key) if draft.policy == 'pg' else MISSING
+    if given is not MISSING:
+        draft.replace(key, given, {key: None}, 'all of a round is one batch, as in DI-engine')
+    if draft.policy == 'pg' and draft.kind('collector') == 'episode':
+        draft.fill({'policy.collect.collector.get_train_sample': True})
 
 
 def target_noise(draft: Draft) -> None:
@@ -488,6 +498,7 @@ FIRST: tuple[Callable[[Draft], None], ...] = (
     advantages,
     vtrace,
     entropy_weight,
+    whole_rounds,
     target_noise,
     hidden_layers,
     cloning,

@@ -101,7 +101,7 @@ Q_LEARNING = ('dqn', 'mdqn', 'c51', 'rainbow', 'qrdqn', 'iqn', 'fqf', 'sql', 'r2
 ONE_STEP = tuple(name for name in Q_LEARNING if name != 'r2d2')
 ACTOR_CRITIC = ('ddpg', 'td3', 'sac', 'crossq', 'xqc', 'tqc', 'redq', 'droq', 'sac_discrete')
 SAC = ('sac', 'crossq', 'xqc', 'tqc', 'redq', 'droq', 'sac_discrete')
-SYNC = ('ppo', 'a2c', 'bc')
+SYNC = ('ppo', 'a2c', 'pg', 'bc')
 ON_POLICY = (*SYNC, 'impala')
 ADVANTAGE = ('ppo', 'a2c')
 ONE_NETWORK = (*ADVANTAGE, 'impala')
@@ -126,7 +126,8 @@ RENAMED: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ('policy.learn.rho_clip_ratio', 'policy.learn.clip_rho', ('impala',)),
     ('policy.learn.c_clip_ratio', 'policy.learn.clip_c', ('impala',)),
     ('policy.learn.optim', 'policy.learn.optimizer', ('impala',)),
-    ('policy.learn.grad_norm', 'policy.learn.grad_clip_norm', ADVANTAGE),
+    ('policy.learn.grad_norm', 'policy.learn.grad_clip_norm', (*ADVANTAGE, 'pg')),
+    ('policy.deterministic_eval', 'policy.eval.deterministic', ('pg',)),
     ('policy.learn.eps', 'policy.learn.adam_eps', ADVANTAGE),
     ('policy.learn.value_rescale', 'policy.value_rescale', ('r2d2',)),
     ('policy.burnin_step', 'policy.other.replay_buffer.burn_in', ('r2d2',)),
@@ -396,6 +397,11 @@ DEFAULTS: dict[str, dict[str, Any]] = {
         'policy.learn.entropy_weight': 1e-4,
         'policy.learn.grad_clip_norm': None,
         'policy.collect.gae_lambda': 0.95,
+    },
+    'pg': {
+        'policy.model.encoder_hidden_size_list': [128, 128, 64],
+        'policy.learn.learning_rate': 1e-3,
+        'policy.learn.return_norm': False,
     },
     'ddpg': _QAC,
     'td3': _QAC | {'policy.eval.evaluator.eval_freq': 5000},

@@ -107,6 +107,30 @@ class Actor(nn.Module):
         return self.actor(obs)
 
 
+@MODEL_REGISTRY.register('stochastic_actor')
+class StochasticActor(Actor):
+    """An actor alone whose continuous actions have standard deviations of their own.
+
+    Args:
+        spec: Spaces of the env.
+        log_std_init: Logarithm of the standard deviations of continuous actions in the beginning, in units of [-1, 1].
+        options: Further arguments of ``Actor``.
+    """
+
+    def __init__(self, spec: EnvSpec, log_std_init: float = 0.0, **options: Any) -> None:
+        super().__init__(spec, **options)
+        initialise(weight_layers(self.actor), 0.01)
+        self.log_std = log_std_of(distribution_for(spec.action_space), log_std_init)
+
+    def logit(self, obs: Obs) -> torch.Tensor:
+        """Maps observations [B, ...] to the parameters of the action distribution, float32 [B, S]."""
+        return with_log_std(self.actor(obs), self.log_std)
+
+    def forward(self, obs: Obs) -> torch.Tensor:
+        """Maps observations as ``logit`` does."""
+        return self.logit(obs)
+
+
 def log_std_of(distribution: ActionDistribution, first: float) -> nn.Parameter | None:
     """Returns the logarithms of standard deviations that belong to a model, at first all the same; None if there are none."""
     count = distribution.log_std_size

@@ -384,6 +384,21 @@ MEANINGS = [
         {'model.conv_layers': [[1, 8, 4], [2, 4, 2], [3, 3, 1]], 'model.encoder_hidden_size_list': [5]},
     ),
     (
+        'pg',
+        {'policy.learn': {'batch_size': 64, 'grad_norm': 5}},
+        {'learn.batch_size': None, 'learn.grad_clip_norm': 5},
+    ),
+    (
+        'sqn',
+        {'policy.learn': {'alpha': 0.3, 'learning_rate_q': 0.5, 'discount_factor': 0.9}},
+        {'learn.alpha': 'auto', 'learn.init_alpha': 0.3, 'learn.learning_rate': 0.5, 'discount_factor': 0.9},
+    ),
+    (
+        'fqf',
+        {'policy.learn': {'learning_rate_fraction': 0.5, 'learning_rate_quantile': 0.2, 'ent_coef': 0.1}},
+        {'learn.learning_rate_fractions': 0.5, 'learn.learning_rate': 0.2, 'learn.entropy_weight': 0.1},
+    ),
+    (
         'iqn',
         {'policy.model.obs_shape': [4, 84, 84]},
         {'model.conv_layers': [[128, 8, 4], [128, 4, 2], [64, 3, 1]], 'model.encoder_hidden_size_list': [64]},
