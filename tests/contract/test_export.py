@@ -236,7 +236,7 @@ def test_exported_functions_give_the_same_actions_without_rlframe(
 
 NETWORKS: dict[str, dict[str, Any]] = {
     'sac Box': dict(model=dict(residual_blocks=2)),
-    'td3 Box': dict(model=dict(norm='batch'), learn=dict(batch_size=16, target_network=False)),
+    'td3 Box': dict(model=dict(norm='layer')),
     'sac_discrete Discrete': dict(model=dict(core='gru')),
     'ddpg Box': dict(model=dict(core='lstm')),
 }

@@ -26,7 +26,6 @@ CASES = {
     **{name: (name, {}) for name in POLICY_REGISTRY.names() if POLICY_REGISTRY.is_builtin(name)},
     'r2d2 noisy': ('r2d2', dict(noisy=True)),
     'iqn noisy': ('iqn', dict(noisy=True)),
-    'td3 dropout': ('td3', dict(dropout=0.2)),
     'sac gru': ('sac', dict(core='gru')),
     'ppo lstm': ('ppo', dict(core='lstm')),
 }
