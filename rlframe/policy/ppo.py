@@ -158,7 +158,8 @@ class PPOUpdate(Update):
         self._normalises, self._ddof = learn.advantage_norm == 'batch', learn.advantage_ddof
         self._value_weight, self._value_clip = learn.value_weight, learn.value_clip
         # numbers that losses read, on the device
-        self._clip, self._entropy_weight = torch.zeros(2, device=self.device).unbind()
+        numbers = torch.zeros(4, device=self.device).unbind()
+        self._clip, self._low, self._high, self._entropy_weight = numbers
         self.set_envstep(0)
 
     def set_envstep(self, envstep: int) -> None:
@@ -166,6 +167,8 @@ class PPOUpdate(Update):
         learn = self.cfg.learn
         clip = math.inf if learn.clip_ratio is None else schedule_of(learn.clip_ratio)(envstep)
         self._clip.fill_(clip)
+        self._low.fill_(1 - clip)
+        self._high.fill_(1 + clip)
         self._entropy_weight.fill_(schedule_of(learn.entropy_weight)(envstep))
 
     def loss(self, rows: Rows) -> Loss:
@@ -202,7 +205,7 @@ class PPOUpdate(Update):
         ``log_prob`` is the log-probability of each action, ``ratio`` its probability divided by that at collection, and
         ``advantage`` its advantage, float32 [B] each.
         """
-        clipped = ratio.clamp(1 - self._clip, 1 + self._clip)
+        clipped = ratio.clamp(self._low, self._high)
         return -torch.min(ratio * advantage, clipped * advantage).mean(), (ratio - 1).abs() > self._clip
 
     def value_loss(self, value: torch.Tensor, rows: Rows) -> torch.Tensor:
