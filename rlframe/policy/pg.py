@@ -79,6 +79,7 @@ class PGUpdate(Update):
         self.distribution = distribution_for(spec.action_space)
 
     def loss(self, rows: Rows) -> Loss:
+        """Returns the policy gradient's loss and the entropy, weighted and summed."""
         learn, return_ = self.cfg.learn, rows['return_']
         # returns
         if learn.return_norm:
