@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from easydict import EasyDict
 
 from rlframe.data.returns import vtrace
 from rlframe.data.timestep import Array, Batch, BoolArray, EnvSpec
@@ -62,81 +61,79 @@ class VTraceUpdate(PPOUpdate):
         return -(weight * log_prob * advantage).mean(), ratio > self._most
 
 
-class VTracePolicy(PPOPolicy):
-    """Body of PPOs whose advantages are those of V-trace, from data that older weights collected.
+def check_traces(cfg: Any) -> list[ConfigError]:
+    """Refuses traces that are longer than values can be corrected."""
+    most = cfg.learn.clip_rho
+    if cfg.learn.clip_c <= most:
+        return []
+    message = f'V-trace cuts traces at most where it cuts TD errors (clip_rho={most})'
+    return [refused(cfg, 'learn.clip_c', message, f'at most {most}')]
 
-    The targets of a round are computed by the learner, with the weights at the beginning of the round.
+
+def vtrace_columns(policy: PPOPolicy, block: Batch, apart: BoolArray) -> dict[str, Array]:
+    """Returns the columns [T, N, ...] of a block that ``vtrace_advantages`` reads; see ``PPOPolicy.sample_columns``."""
+    names = 'next_obs', 'reward', 'terminated'
+    return {name: block[name] for name in names} | {'begins': begins_of(apart)}
+
+
+def vtrace_advantages(policy: PPOPolicy, data: Batch) -> Rows:
+    """Returns advantages, returns and values of the rows of a round, which older weights collected, float32 [M].
+
+    The learner computes them, with the weights at the beginning of the round.
 
     Source:
         Espeholt et al., IMPALA: Scalable Distributed Deep-RL with Importance Weighted Actor-Learner Architectures (2018),
         section 4.
     """
+    cfg: Any = policy._cfg
+    tensor = policy.tensor
+    sequences = Sequences(np.asarray(data['begins']))
+    count, (row, step, sequence) = len(data), sequences.rows(np.arange(len(sequences)))
+    is_last = step == sequences.length[sequence] - 1
+    log_prob, value = _seen_now(policy, data, sequences)
+    following = tensor(np.where(is_last, count + sequence, row + 1))
+    next_value = value[following].masked_fill(tensor(data['terminated']), 0.0)
+    value, place = value[:count], (tensor(step), tensor(sequence))
+    ratio = (log_prob - tensor(data['log_prob'])).exp()
+    shape = int(sequences.length.max()), len(sequences)
 
-    _cfg: VTraceConfig
-    corrects_lag = True
-    update_class = VTraceUpdate
+    def padded(column: torch.Tensor) -> torch.Tensor:
+        return column.new_zeros(shape).index_put(place, column)
 
-    @classmethod
-    def check_config(cls, cfg: EasyDict) -> list[ConfigError]:
-        errors, most = super().check_config(cfg), cfg.learn.clip_rho
-        if cfg.learn.clip_c > most:
-            message = f'V-trace cuts traces at most where it cuts TD errors (clip_rho={most})'
-            errors.append(refused(cfg, 'learn.clip_c', message, f'at most {most}'))
-        return errors
+    columns = tensor(data['reward']), value, next_value, tensor(~is_last), ratio
+    reward, values, after, goes_on, ratios = map(padded, columns)
+    found = vtrace(
+        *(reward, values, after, ~goes_on, ratios),
+        cfg.collect.discount_factor,
+        cfg.collect.gae_lambda,
+        (cfg.learn.clip_rho, cfg.learn.clip_c),
+    )
+    return {'advantage': found.advantage[place], 'return_': found.return_[place], 'value': value}
 
-    def sample_columns(self, block: Batch, apart: BoolArray) -> dict[str, Array]:
-        names = 'next_obs', 'reward', 'terminated'
-        return {name: block[name] for name in names} | {'begins': begins_of(apart)}
 
-    def advantages(self, data: Batch) -> Rows:
-        """Returns advantages, returns and values of the rows of a round, by V-trace, float32 [M]."""
-        cfg, tensor = self._cfg, self.tensor
-        sequences = Sequences(np.asarray(data['begins']))
-        count, (row, step, sequence) = len(data), sequences.rows(np.arange(len(sequences)))
-        is_last = step == sequences.length[sequence] - 1
-        log_prob, value = self._seen_now(data, sequences)
-        following = tensor(np.where(is_last, count + sequence, row + 1))
-        next_value = value[following].masked_fill(tensor(data['terminated']), 0.0)
-        value, place = value[:count], (tensor(step), tensor(sequence))
-        ratio = (log_prob - tensor(data['log_prob'])).exp()
-        shape = int(sequences.length.max()), len(sequences)
+def _seen_now(policy: PPOPolicy, data: Batch, sequences: Sequences) -> tuple[torch.Tensor, torch.Tensor]:
+    """Returns what the newest weights make of a round.
 
-        def padded(column: torch.Tensor) -> torch.Tensor:
-            return column.new_zeros(shape).index_put(place, column)
-
-        columns = tensor(data['reward']), value, next_value, tensor(~is_last), ratio
-        reward, values, after, goes_on, ratios = map(padded, columns)
-        found = vtrace(
-            *(reward, values, after, ~goes_on, ratios),
-            cfg.collect.discount_factor,
-            cfg.collect.gae_lambda,
-            (cfg.learn.clip_rho, cfg.learn.clip_c),
-        )
-        return {'advantage': found.advantage[place], 'return_': found.return_[place], 'value': value}
-
-    def _seen_now(self, data: Batch, sequences: Sequences) -> tuple[torch.Tensor, torch.Tensor]:
-        """Returns what the newest weights make of a round.
-
-        Returns:
-            Log-probabilities of the actions, float32 [M]; values in the env's units of the observations of all rows and,
-            behind them, of the last next observation of each sequence, float32 [M + S].
-        """
-        tensor = self.tensor
-        last = np.asarray(data['next_obs'])[sequences.start + sequences.length - 1]
-        inputs = [tensor(np.concatenate([data['obs'], last]))]
-        if self._has_core:
-            inputs.append(unroll_with_last(data, sequences, tensor))
-        with torch.no_grad():
-            logit, value = self.model(*inputs)
-            logit = masked(logit, mask_of(inputs[0]), IMPOSSIBLE)[: len(data)]
-            log_prob, _ = self.distribution.evaluate(logit, tensor(data['action']))
-            if self._returns is not None:
-                value = value * float(self._returns.std) + float(self._returns.mean)
-        return log_prob, value
+    Returns:
+        Log-probabilities of the actions, float32 [M]; values in the env's units of the observations of all rows and,
+        behind them, of the last next observation of each sequence, float32 [M + S].
+    """
+    tensor = policy.tensor
+    last = np.asarray(data['next_obs'])[sequences.start + sequences.length - 1]
+    inputs = [tensor(np.concatenate([data['obs'], last]))]
+    if policy._has_core:
+        inputs.append(unroll_with_last(data, sequences, tensor))
+    with torch.no_grad():
+        logit, value = policy.model(*inputs)
+        logit = masked(logit, mask_of(inputs[0]), IMPOSSIBLE)[: len(data)]
+        log_prob, _ = policy.distribution.evaluate(logit, tensor(data['action']))
+        if policy._returns is not None:
+            value = value * float(policy._returns.std) + float(policy._returns.mean)
+    return log_prob, value
 
 
 @POLICY_REGISTRY.register('appo')
-class APPOPolicy(VTracePolicy):
+class APPOPolicy(PPOPolicy):
     """Asynchronous PPO: the clipped objective with V-trace targets, so that the data may be of older weights.
 
     Source:
@@ -144,11 +141,16 @@ class APPOPolicy(VTracePolicy):
         (2017), eq. 7.
     """
 
+    _cfg: VTraceConfig
+    corrects_lag = True
+    update_class = VTraceUpdate
+    checks = (check_traces,)
+    sample_columns, advantages = vtrace_columns, vtrace_advantages
     config: dict[str, Any] = dict(collect=dict(gae_lambda=1.0))
 
 
 @POLICY_REGISTRY.register('impala')
-class IMPALAPolicy(VTracePolicy):
+class IMPALAPolicy(PPOPolicy):
     """Importance-weighted actor-learners: V-trace targets and their policy gradient, in one update for each round.
 
     It is ``appo`` without clipped ratios. With ``collector.backend=ray`` and ``sync=False``, actors collect while it learns.
@@ -158,6 +160,11 @@ class IMPALAPolicy(VTracePolicy):
         section 4.2; RMSProp with gradients up to a norm of 40: table D.1.
     """
 
+    _cfg: VTraceConfig
+    corrects_lag = True
+    update_class = VTraceUpdate
+    checks = (check_traces,)
+    sample_columns, advantages = vtrace_columns, vtrace_advantages
     config: dict[str, Any] = dict(
         learn=dict(
             epoch_per_collect=1,

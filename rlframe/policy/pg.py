@@ -79,6 +79,7 @@ class PGUpdate(Update):
         self.distribution = distribution_for(spec.action_space)
 
     def loss(self, rows: Rows) -> Loss:
+        """Returns the negative log-probabilities of actions, weighted by returns, less the entropy bonus."""
         """Returns the policy gradient's loss and the entropy, weighted and summed."""
         learn, return_ = self.cfg.learn, rows['return_']
         # returns

@@ -59,6 +59,7 @@ class SQNUpdate(SQLUpdate):
         return name != 'alpha_loss' or self.cfg.learn.alpha == 'auto'
 
     def loss(self, rows: Rows) -> Loss:
+        """Returns the sum of both networks' mean squared distances to the target."""
         with torch.no_grad():
             target = self.target(rows)
         # both networks

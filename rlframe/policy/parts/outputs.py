@@ -7,7 +7,7 @@ from typing import NamedTuple, TypeAlias
 
 from rlframe.utils.lazy import torch
 
-Cost: TypeAlias = 'torch.Tensor | float'
+Cost: TypeAlias = 'torch.Tensor | None'
 
 
 class Fit(NamedTuple):
@@ -49,7 +49,7 @@ class Output(ABC):
         """Returns the output of the critic that promises least, [critics, B, ...] to [B, ...]."""
 
     @abstractmethod
-    def target(self, reward: torch.Tensor, discount: torch.Tensor, cost: Cost = 0.0) -> torch.Tensor:
+    def target(self, reward: torch.Tensor, discount: torch.Tensor, cost: Cost = None) -> torch.Tensor:
         """Returns what these returns of the next state make of those of the state before.
 
         ``reward`` and ``discount``, the weight of the next state (0 behind a terminal one), are float32 [B]; so is
@@ -77,8 +77,9 @@ class Values(Output):
     def smallest(self) -> Values:
         return self.like(self.value.amin(0))
 
-    def target(self, reward: torch.Tensor, discount: torch.Tensor, cost: Cost = 0.0) -> torch.Tensor:
-        return reward + discount * (self.value - cost)
+    def target(self, reward: torch.Tensor, discount: torch.Tensor, cost: Cost = None) -> torch.Tensor:
+        value = self.value if cost is None else self.value - cost
+        return reward + discount * value
 
     def fit(self, target: torch.Tensor) -> Fit:
         value = self.value.detach()
@@ -135,9 +136,9 @@ class Quantiles(Output):
         kept = mixture.topk(critics * (count - dropped), 1, largest=False, sorted=False).values
         return Quantiles(kept, kappa=self._kappa)
 
-    def target(self, reward: torch.Tensor, discount: torch.Tensor, cost: Cost = 0.0) -> torch.Tensor:
-        cost = cost.unsqueeze(-1) if isinstance(cost, torch.Tensor) else cost
-        return reward[:, None] + discount[:, None] * (self.value - cost)
+    def target(self, reward: torch.Tensor, discount: torch.Tensor, cost: Cost = None) -> torch.Tensor:
+        value = self.value if cost is None else self.value - cost.unsqueeze(-1)
+        return reward[:, None] + discount[:, None] * value
 
     def fit(self, target: torch.Tensor) -> Fit:
         wanted, value = target.mean(1), self._mean_of(self.value.detach())
@@ -174,8 +175,9 @@ class Atoms(Output):
         least = self.mean().argmin(0)[None, :, None]  # [1, B, 1]
         return self.like(self.value.gather(0, least.expand(1, -1, len(self.support)))[0])
 
-    def target(self, reward: torch.Tensor, discount: torch.Tensor, cost: Cost = 0.0) -> torch.Tensor:
-        return project(self.value.softmax(1), reward - discount * cost, discount, self.support)
+    def target(self, reward: torch.Tensor, discount: torch.Tensor, cost: Cost = None) -> torch.Tensor:
+        reward = reward if cost is None else reward - discount * cost
+        return project(self.value.softmax(1), reward, discount, self.support)
 
     def fit(self, target: torch.Tensor) -> Fit:
         log_probability = self.value.log_softmax(-1)  # [..., B, M]
@@ -196,7 +198,7 @@ def chosen(output: torch.Tensor, action: torch.Tensor) -> torch.Tensor:
 
 def td_loss(value: torch.Tensor, target: torch.Tensor, kappa: float | None) -> torch.Tensor:
     """Returns the squared errors of values, or their Huber losses, half as large at first and linear from kappa on."""
-    target = target.expand_as(value)
+    target = target if target.dim() == value.dim() else target.expand_as(value)
     if kappa is None:
         return torch.nn.functional.mse_loss(value, target, reduction='none')
     return torch.nn.functional.huber_loss(value, target, reduction='none', delta=kappa)
