@@ -19,7 +19,7 @@ from rlframe.registry import POLICY_REGISTRY
 from rlframe.utils.field import Field
 
 
-class NewUpdate(DQNUpdate):
+class HuberUpdate(DQNUpdate):
     """DQN with the Huber loss."""
 
     def loss(self, rows: dict[str, Any]) -> Loss:
@@ -37,6 +37,6 @@ class NewUpdate(DQNUpdate):
 class NewPolicy(DQNPolicy):
     """DQN with the Huber loss."""
 
-    update_class = NewUpdate
+    update_class = HuberUpdate
     # an option: policy.learn.huber_delta=2.0
     config = dict(learn=dict(huber_delta=Field(1.0, range='(0, inf)', doc='largest squared error')))
