@@ -80,7 +80,6 @@ class PGUpdate(Update):
 
     def loss(self, rows: Rows) -> Loss:
         """Returns the negative log-probabilities of actions, weighted by returns, less the entropy bonus."""
-        """Returns the policy gradient's loss and the entropy, weighted and summed."""
         learn, return_ = self.cfg.learn, rows['return_']
         # returns
         if learn.return_norm:

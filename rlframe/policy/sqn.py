@@ -26,7 +26,7 @@ def check_alpha(value: Any) -> str:
 class SQNLearn(SQLLearn):
     """Section ``learn`` of SQN."""
 
-    alpha: str | float = option(  # type: ignore[assignment]
+    alpha: str | float = option(  # type: ignore[assignment]  # SQL's is a number only
         'auto',
         doc="temperature of the softmax policy; 'auto': learned so that its entropy is target_entropy",
         check=check_alpha,

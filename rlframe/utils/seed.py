@@ -92,7 +92,7 @@ def global_rng_state() -> dict[str, Any]:
 
 def _gpu_rng_states() -> dict[str, Any]:
     """Returns the states of torch's generators on the GPUs that this process uses, by number."""
-    if not (torch.cuda.is_available() and torch.cuda.is_initialized()):  # type: ignore[no-untyped-call]
+    if not (torch.cuda.is_available() and torch.cuda.is_initialized()):  # type: ignore[no-untyped-call]  # torch has no types
         return {}
     return {'cuda': {str(i): torch.cuda.get_rng_state(i) for i in range(torch.cuda.device_count())}}
 

@@ -107,7 +107,8 @@ class Ranks:
             found = {'store': dist.FileStore(store, size), 'rank': rank, 'world_size': size}
             found['timeout'] = CONNECTING
         backend = 'gloo' if device.type == 'cpu' else 'cpu:gloo,cuda:nccl'
-        dist.distributed_c10d._world.group_count = 0  # torch counts groups that failed, too, and all must name it alike
+        # torch also counts groups that failed, and all learners must name theirs alike
+        dist.distributed_c10d._world.group_count = 0
         dist.init_process_group(backend, **found)
         dist.distributed_c10d._set_pg_timeout(UNHEARD_OF)
 
