@@ -410,11 +410,9 @@ class Checks:
         first, again = (play(env, self.spec, steps, self.seed, self.calling) for _ in range(2))
         other = play(self.create(), self.spec, steps, self.seed, self.calling)
         self.facts['speed'] = other.speed()
-        where, fix = (
-            first_difference(first, other),
-            'Draw from self.np_random, which super().reset(seed=seed) seeds.',
-        )
+        where = first_difference(first, other)
         who = 'another env with the same seed'
+        fix = 'Draw from self.np_random, which super().reset(seed=seed) seeds.'
         if not where:
             where, fix = first_difference(first, again), KEPT
             who = 'the same env, used before and reset with the same seed'

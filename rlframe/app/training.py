@@ -127,9 +127,8 @@ def starting_config(
         collector, settings['normalize_obs'] = 'tensor', False
     first = max(min(FIRST_STEPS[1], max(steps // EVALUATIONS, FIRST_STEPS[0]), steps), 1)
     limits = {}
-    if (
-        spec.max_episode_steps is None
-    ):  # an evaluation may take as many env steps as training between two of them
+    if spec.max_episode_steps is None:
+        # an evaluation may take as many env steps as training between two of them
         first, limits = max(first, min(LONGEST_EPISODE, steps)), {'max_episode_len': LONGEST_EPISODE}
     settings['eval'] = dict(evaluator=dict(eval_freq=f'{first} env steps, later {GROWTH} %') | limits)
     main: Settings = dict(

@@ -205,7 +205,7 @@ def make_by_id(env_id: str, kwargs: Mapping[str, Any]) -> gym.Env[Any, Any]:
         )
         return gym.make(spec, disable_env_checker=True, **kwargs)
     except gym.error.DependencyNotInstalled as error:
-        raise missing(repr(env_id), str(error)) from error
+        raise missing(env_id, str(error)) from error
     except (gym.error.Error, TypeError, ImportError) as error:
         is_near = name not in gym.registry and not ENVPOOL_IDS.match(name)
         is_near = is_near and bool(module or not module_of(name))  # its package is not imported
@@ -263,7 +263,7 @@ def import_named(module: str) -> Any:
     except ModuleNotFoundError as error:
         what = f'no module named {error.name!r}'
         if extra_of(error.name or ''):
-            raise missing(repr(module), what) from error
+            raise missing(module, what) from error
         raise EnvError(what, where='env.env_id', remedy='Is it installed?') from error
 
 
@@ -333,13 +333,13 @@ def import_needed(module: str, env_id: str, where: str = 'env.env_id') -> Any:
             beside = [other.name for other in pkgutil.iter_modules(path)]
             if name not in beside:
                 raise EnvError(f'{package} has no {name!r}.{nearest(name, beside)}', where=where) from error
-        raise missing(repr(env_id), str(error), where, module) from error
+        raise missing(env_id, str(error), where, module) from error
 
 
-def missing(what: str, why: str, where: str = 'env.env_id', module: str = '') -> MissingDependencyError:
+def missing(what: Any, why: str, where: str = 'env.env_id', module: str = '') -> MissingDependencyError:
     """Returns the error about a package that an env needs, with the way to install it, unless the reason has one."""
     return MissingDependencyError(
-        f'{what} needs a package that is not installed: {why}',
+        f'{what!r} needs a package that is not installed: {why}',
         where=where,
-        remedy='' if 'pip install' in why else how_to_install(module, what, why),
+        remedy='' if 'pip install' in why else how_to_install(module, repr(what), why),
     )

@@ -68,7 +68,7 @@ class PettingZooEnvFactory(EnvFactory):
         except TypeError as error:
             raise EnvError(f'cannot make {env_id!r}: {error}', where='env.kwargs') from error
         except ImportError as error:
-            raise missing(repr(env_id), str(error), module='pettingzoo') from error
+            raise missing(env_id, str(error), module='pettingzoo') from error
         return player_env(
             game, env_id if isinstance(env_id, str) else getattr(maker, '__name__', repr(maker))
         )

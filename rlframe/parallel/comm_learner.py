@@ -47,15 +47,13 @@ class BaseCommLearner(BaseComm):
 
 
 class CallHook(LearnerHook):
-    """Calls ``call`` with the learner every ``freq`` train iterations."""
+    """Calls ``call`` with the learner."""
 
     position = 'after_iter'
     call: Callable[[BaseLearner], Any]
-    freq = 1
 
     def __call__(self, learner: BaseLearner) -> None:
-        if learner.train_iter % self.freq == 0:
-            self.call(learner)
+        self.call(learner)
 
 
 class LearnReport:
@@ -201,7 +199,7 @@ class TransportLearner(CommWorker, BaseCommLearner):
 
         freq = self._cfg.send_policy_freq
         return [
-            CallHook('send_policy', 100, position='after_iter', call=note_policy, freq=freq),
+            CallHook('send_policy', 100, position='after_iter', call=note_policy, every=freq),
             CallHook('send_learn_info', 100, position='after_iter', call=self._report_of_round.add),
         ]
 

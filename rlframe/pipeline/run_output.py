@@ -130,9 +130,8 @@ class RunOutput:
     ) -> None:
         self._cfg, self._given = cfg, folder
         self._closers: list[Callable[[], None]] = []
-        weakref.finalize(
-            self, _close, os.getpid(), self._closers
-        ).atexit = False  # of a run that nobody closed
+        # of a run that nobody closed
+        weakref.finalize(self, _close, os.getpid(), self._closers).atexit = False
         check_loggers(cfg.loggers)
         if isinstance(folder, Path):
             self._closers.append(run_folder.lock(folder))

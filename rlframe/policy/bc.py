@@ -10,7 +10,6 @@ from easydict import EasyDict
 from rlframe.data.timestep import Array, Batch, EnvSpec, IntArray
 from rlframe.errors import ConfigError
 from rlframe.policy.base_policy import LearnConfig, Policy, PolicyConfig
-from rlframe.policy.parts.actions import IMPOSSIBLE, mask_of, masked
 from rlframe.policy.parts.optim import OPTIMIZER
 from rlframe.policy.parts.options import (
     BATCH_SIZE,
@@ -57,7 +56,7 @@ class BCUpdate(Update):
 
     def loss(self, rows: Rows) -> Loss:
         """Returns the mean negative log-likelihood, or squared distance, of recorded actions."""
-        output = masked(self.model(rows['obs']), mask_of(rows['obs']), IMPOSSIBLE)
+        output = self.masked(self.model(rows['obs']), rows['obs'])
         if self._is_continuous:
             return Loss(torch.nn.functional.mse_loss(output, rows['action']))
         if count := self._distribution.log_std_size:
@@ -101,7 +100,7 @@ class BCPolicy(Policy):
         return self.model(obs), self.distribution.size
 
     def _output(self, obs: Any) -> torch.Tensor:
-        return masked(self.model(obs), mask_of(obs), IMPOSSIBLE)
+        return self.masked(self.model(obs), obs)
 
     def best_action(self, obs: torch.Tensor) -> torch.Tensor:
         """Returns the most probable action as the network means it, [B, ...], as a part of a torch graph."""

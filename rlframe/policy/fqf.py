@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from rlframe.policy.dqn import QPolicy
-from rlframe.policy.iqn import IQNModel
+from rlframe.policy.iqn import FRACTIONS, IQNModel
 from rlframe.policy.parts.options import Schedule, learning_rate
 from rlframe.policy.parts.outputs import Output, Quantiles, chosen
 from rlframe.policy.parts.sequences import Rows
@@ -90,10 +90,7 @@ class FQFPolicy(QPolicy):
     """
 
     _cfg: FQFConfig
-    network_arguments: dict[str, str | None] = {
-        'num_quantiles': 'atoms',
-        'quantile_embedding_size': 'embedding_size',
-    }
+    network_arguments = FRACTIONS
     update_class = FQFUpdate
 
     def default_model(self) -> str:

@@ -9,7 +9,6 @@ import numpy as np
 from rlframe.data.returns import vtrace
 from rlframe.data.timestep import Array, Batch, BoolArray, EnvSpec
 from rlframe.errors import ConfigError
-from rlframe.policy.parts.actions import IMPOSSIBLE, mask_of, masked
 from rlframe.policy.parts.memory import unroll_with_last
 from rlframe.policy.parts.options import refused
 from rlframe.policy.parts.sequences import Rows, Sequences, begins_of
@@ -125,7 +124,7 @@ def _seen_now(policy: PPOPolicy, data: Batch, sequences: Sequences) -> tuple[tor
         inputs.append(unroll_with_last(data, sequences, tensor))
     with torch.no_grad():
         logit, value = policy.model(*inputs)
-        logit = masked(logit, mask_of(inputs[0]), IMPOSSIBLE)[: len(data)]
+        logit = policy.masked(logit, inputs[0])[: len(data)]
         log_prob, _ = policy.distribution.evaluate(logit, tensor(data['action']))
         if policy._returns is not None:
             value = value * float(policy._returns.std) + float(policy._returns.mean)

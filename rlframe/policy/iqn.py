@@ -29,6 +29,13 @@ class IQNModel(QRDQNModel):
     )
 
 
+FRACTIONS: dict[str, str | None] = {
+    'num_quantiles': 'atoms',
+    'quantile_embedding_size': 'embedding_size',
+}
+"""Options of quantiles at any fraction, to the arguments of networks that output them."""
+
+
 class IQNConfig(QRDQNConfig):
     """Options of IQN."""
 
@@ -58,10 +65,7 @@ class IQNPolicy(QPolicy):
     """
 
     _cfg: IQNConfig
-    network_arguments: dict[str, str | None] = {
-        'num_quantiles': 'atoms',
-        'quantile_embedding_size': 'embedding_size',
-    }
+    network_arguments = FRACTIONS
     update_class = IQNUpdate
 
     def default_model(self) -> str:

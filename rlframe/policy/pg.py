@@ -12,7 +12,6 @@ from rlframe.data.faces import Metrics
 from rlframe.data.returns import gae
 from rlframe.data.timestep import Batch, EnvSpec
 from rlframe.policy.base_policy import CollectConfig, LearnConfig, PolicyConfig, StochasticEval
-from rlframe.policy.parts.actions import IMPOSSIBLE, mask_of, masked
 from rlframe.policy.parts.options import DISCOUNT_FACTOR, ImageModel, Schedule, grad_clip_norm, learning_rate
 from rlframe.policy.parts.sequences import Rows, apart_rows, real_rows, shuffled_batches, standardised
 from rlframe.policy.ppo import ActorPolicy
@@ -85,7 +84,7 @@ class PGUpdate(Update):
         if learn.return_norm:
             return_ = (standardised if self.ranks is None else self.ranks.standardised)(return_, 0)
         # policy gradient
-        logit = masked(self.model.logit(rows['obs']), mask_of(rows['obs']), IMPOSSIBLE)
+        logit = self.masked(self.model.logit(rows['obs']), rows['obs'])
         log_prob, entropy = self.distribution.evaluate(logit, rows['action'])
         policy_loss, entropy = -(log_prob * return_).mean(), entropy.mean()
         loss = policy_loss - learn.entropy_weight * entropy

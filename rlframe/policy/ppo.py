@@ -14,7 +14,6 @@ from rlframe.data.faces import Metrics, TensorMode
 from rlframe.data.returns import gae
 from rlframe.data.timestep import Array, Batch, BoolArray, EnvSpec, FloatArray, IntArray, TimeStep
 from rlframe.policy.base_policy import CollectConfig, LearnConfig, Policy, PolicyConfig, StochasticEval
-from rlframe.policy.parts.actions import IMPOSSIBLE, mask_of, masked
 from rlframe.policy.parts.memory import UNROLL_LEN, MemoryModel, sequence_batches
 from rlframe.policy.parts.normalize import RunningMoments
 from rlframe.policy.parts.optim import ADAM_EPS, OPTIMIZER
@@ -175,7 +174,7 @@ class PPOUpdate(Update):
         """Returns the loss of the actor, that of the critic and the entropy, weighted and summed."""
         # probabilities of the actions taken
         logit, value = self.model(*(rows[name] for name in ('obs', 'unroll') if name in rows))
-        logit = masked(logit, mask_of(rows['obs']), IMPOSSIBLE)
+        logit = self.masked(logit, rows['obs'])
         log_prob, entropy = self.distribution.evaluate(logit, rows['action'])
         log_ratio = log_prob - rows['log_prob']
         ratio = log_ratio.exp()
@@ -273,7 +272,7 @@ class ActorPolicy(Policy):
         with torch.inference_mode():
             tensor = self.tensor(obs)
             logit = self._step(tensor) if self._has_core else self.model.logit(tensor)
-            logit = masked(logit, mask_of(tensor), IMPOSSIBLE)
+            logit = self.masked(logit, tensor)
             return logit.cpu().numpy()
 
     def process_transition(self, obs: Array, output: Batch, timestep: TimeStep) -> dict[str, Array]:

@@ -103,7 +103,7 @@ class SACDiscretePolicy(QACPolicy):
     def _logit(self, obs: Any) -> torch.Tensor:
         """Returns the logit of each action while acting, float32 [B, A]; forbidden ones have none to speak of."""
         logit = self._step(obs) if self._has_core else self.model.actor(obs)
-        return masked(logit, mask_of(obs), IMPOSSIBLE)
+        return self.masked(logit, obs)
 
     def _best_of(self, output: Any) -> torch.Tensor:
         return output.argmax(1)

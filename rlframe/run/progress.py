@@ -123,9 +123,9 @@ def evaluations(folder: Path) -> Iterator[Evaluation]:
     """Yields the evaluations of a run that played episodes; lines that are damaged are skipped."""
     for record in records(folder, containing=MEAN):
         try:
-            counts = int(record['envstep']), int(record[EPISODES])
-            range_ = record.get(LOW, -math.inf), record.get(HIGH, math.inf)
-            found = Evaluation(counts[0], record[MEAN], record[STD], counts[1], *range_)
+            envstep, episodes = int(record['envstep']), int(record[EPISODES])
+            low, high = record.get(LOW, -math.inf), record.get(HIGH, math.inf)
+            found = Evaluation(envstep, record[MEAN], record[STD], episodes, low, high)
         except (KeyError, ValueError, OverflowError):  # a number is missing, or is not finite
             continue
         yield found

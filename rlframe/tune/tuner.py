@@ -375,9 +375,8 @@ def restore_tuner(
             f'no search to resume: there is no tuner.pkl, but {seen or "nothing"}', where=str(folder)
         )
     saved = {path.name.partition('state-')[0] for path in folder.glob('*state-*.json')}
-    if not saved > {
-        'experiment_'
-    }:  # without it, Ray would begin a search that has no options; without others, no trial
+    # without that of the experiment, Ray would begin a search that has no options; without others, no trial
+    if not saved > {'experiment_'}:
         raise CheckpointNotFoundError(
             'the search was killed before its state was saved',
             where=str(folder),
