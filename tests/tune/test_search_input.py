@@ -45,7 +45,8 @@ def cwd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     def refuse(*args: Any, **kwargs: Any) -> None:
         pytest.fail('Ray is started before everything is checked')
 
-    for module in (ray, ray_session.ray):  # the second keeps what was once read of the first
+    # the lazy module keeps what it once read of Ray, so it reads before Ray is replaced
+    for module in (ray_session.ray, ray):
         monkeypatch.setattr(module, 'init', refuse)
         monkeypatch.setattr(module, 'is_initialized', lambda: False)
     folder = tmp_path / 'cwd'
