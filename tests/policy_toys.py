@@ -1,4 +1,4 @@
-"""What tests of updates learn from: random transitions, and target networks that differ from the online ones."""
+"""What tests of updates learn from: specs, random transitions, and target networks that differ from the online ones."""
 
 from __future__ import annotations
 
@@ -7,8 +7,15 @@ from typing import Any
 
 import numpy as np
 import torch
+from gymnasium import spaces
 
-from rlframe.data import Batch
+from rlframe.data import Batch, EnvSpec
+
+OBS = spaces.Box(-1, 1, (3,), np.float32)
+PLAIN: Any = EnvSpec(OBS, spaces.Discrete(4), name='Toy-v0')
+MASKED: Any = EnvSpec(
+    spaces.Dict(observation=OBS, action_mask=spaces.MultiBinary(4)), spaces.Discrete(4), name='Toy-v0'
+)
 
 
 def random_rows(size: int = 6, seed: int = 0, actions: int | None = 4, **more: Any) -> Batch:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import logging
 from pathlib import Path
 from typing import Any
@@ -11,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from checkpoint_helpers import edit_manifest
-from foreign import CREATE, MAIN, reseal
+from foreign import CREATE, MAIN, reseal, set_policy
 
 import rlframe
 from rlframe._version import __version__
@@ -57,18 +55,12 @@ def run(cwd: Path, version: str) -> Path:
 
 def with_unknown_options(artifact: Path, version: str) -> Path:
     """Returns an exported policy as another version would have written it."""
-    file = artifact / 'policy.json'
-    said = json.loads(file.read_text(encoding='utf-8'))
-    said['policy']['options'] |= {'gone': 1, 'model': {**said['policy']['options']['model'], 'gone': 1}}
-    file.write_text(json.dumps(said), encoding='utf-8')
-    data = file.read_bytes()
-    facts = {'size': len(data), 'sha256': hashlib.sha256(data).hexdigest()}
 
-    def edit(manifest: dict[str, Any]) -> None:
-        manifest['files']['policy.json'] = facts
-        manifest['rlframe'] = version
+    def edit(said: dict[str, Any]) -> None:
+        options = said['policy']['options']
+        options |= {'gone': 1, 'model': {**options['model'], 'gone': 1}}
 
-    return reseal(artifact, edit)
+    return reseal(set_policy(artifact, edit), lambda manifest: manifest.update(rlframe=version))
 
 
 def test_what_needs_only_the_network_works_and_a_resume_says_the_version_first(

@@ -10,7 +10,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from policy_toys import apart, random_rows
+from policy_toys import PLAIN, apart, random_rows
 
 from rlframe.data import EnvSpec
 from rlframe.errors import ConfigError
@@ -18,13 +18,11 @@ from rlframe.model.core import NoisyLinear
 from rlframe.policy import create_policy
 from rlframe.policy.parts.outputs import chosen, project, quantile_huber_loss
 
-SPEC = EnvSpec(gymnasium.spaces.Box(-1, 1, (3,), np.float32), gymnasium.spaces.Discrete(4), name='Toy-v0')
-
 
 def make(name: str, model: Any = None, **cfg: Any) -> Any:
     torch.manual_seed(0)
     cfg = {'type': name, 'cuda': False, 'model': {'encoder_hidden_size_list': [8], **(model or {})}, **cfg}
-    return create_policy(cfg, SPEC, seed=0)
+    return create_policy(cfg, PLAIN, seed=0)
 
 
 def projected(probability: list[float], reward: float, discount: float, support: list[float]) -> list[float]:
@@ -70,8 +68,8 @@ SUPPORTS = [
     *((-10.0, 10.0, 51), (1000.0, 1010.0, 101), (-1010.0, -1000.0, 101), (0.0, 500.0, 51), (0.1, 0.7, 7)),
     *((-1e6, 1e6, 201), (99_990.0, 100_000.0, 21), (-300.0, 300.0, 2), (0.0, 1e-3, 51)),
 ]
-ACTOR = EnvSpec(SPEC.observation_space, gymnasium.spaces.Box(-1, 1, (2,), np.float32), name='Toy-v0')
-OF_ATOMS = {'c51': SPEC, 'rainbow': SPEC, 'xqc': ACTOR}
+ACTOR = EnvSpec(PLAIN.observation_space, gymnasium.spaces.Box(-1, 1, (2,), np.float32), name='Toy-v0')
+OF_ATOMS = {'c51': PLAIN, 'rainbow': PLAIN, 'xqc': ACTOR}
 
 
 @pytest.mark.parametrize(('low', 'high', 'count'), SUPPORTS)
@@ -109,7 +107,7 @@ def test_atoms_that_float32_cannot_tell_apart_are_refused(name: str) -> None:
     with pytest.raises(ConfigError, match='float32 cannot tell 51 atoms between'):
         create_policy(
             {'type': name, 'model': {'v_min': 1e6, 'v_max': 1e6 + 1, 'n_atom': 51}},
-            SPEC if name == 'c51' else ACTOR,
+            PLAIN if name == 'c51' else ACTOR,
         )
 
 

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import dataclasses
 import inspect
 import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import gymnasium
 import numpy as np
 import pytest
 import registrations
 import torch
 from doc_blocks import ROOT, blocks_of
-from policy_toys import random_rows
+from policy_toys import MASKED, PLAIN, random_rows
 
 import rlframe
 from rlframe.data import Batch, EnvSpec
@@ -42,13 +40,6 @@ NOT_LISTED = {
     'set_envstep',
 }
 """Public methods that an algorithm need not define: parts of networks with a core, rules and arguments of constructors."""
-SPEC = EnvSpec(gymnasium.spaces.Box(-1, 1, (3,), np.float32), gymnasium.spaces.Discrete(4), name='Toy-v0')
-MASKED = dataclasses.replace(
-    SPEC,
-    observation_space=gymnasium.spaces.Dict(
-        action_mask=gymnasium.spaces.MultiBinary(4), observation=SPEC.observation_space
-    ),
-)
 SMALL: dict[str, Any] = {'cuda': False, 'model': {'encoder_hidden_size_list': [16], 'dueling': True}}
 
 
@@ -97,7 +88,7 @@ def examples() -> Iterator[None]:
     registrations.restore(before)
 
 
-def made(kind: str, spec: EnvSpec = SPEC, **cfg: Any) -> Any:
+def made(kind: str, spec: EnvSpec = PLAIN, **cfg: Any) -> Any:
     torch.manual_seed(0)
     return create_policy({'type': kind, **SMALL, **cfg}, spec)
 
@@ -113,7 +104,7 @@ def with_masks(obs: np.ndarray, mask: np.ndarray) -> np.ndarray:
     return rows
 
 
-@pytest.mark.parametrize('spec', [SPEC, MASKED], ids=['free', 'masked'])
+@pytest.mark.parametrize('spec', [PLAIN, MASKED], ids=['free', 'masked'])
 def test_the_munchausen_example_learns_the_weights_of_the_built_in_one(spec: EnvSpec) -> None:
     own, ours = made('munchausen', spec), made('mdqn', spec)
     for _ in range(20):
@@ -133,7 +124,7 @@ def test_the_distilled_actor_learns_the_probabilities_of_its_teacher(monkeypatch
         teacher.model.advantage_head.weight.mul_(20)  # so that it has preferences
     monkeypatch.setattr(rlframe, 'load', lambda path: type('Loaded', (), {'policy': teacher}))
     learn = dict(teacher='of the test', teacher_weight=10.0, learning_rate=1e-2)
-    student = create_policy({'type': 'distilled_ppo', 'cuda': False, 'learn': learn}, SPEC)
+    student = create_policy({'type': 'distilled_ppo', 'cuda': False, 'learn': learn}, PLAIN)
     rows = batch_of(64)
     data = Batch(
         obs=rows['obs'],

@@ -7,17 +7,15 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from gymnasium import spaces
+from policy_toys import PLAIN
 
-from rlframe.data import Batch, EnvSpec
+from rlframe.data import Batch
 from rlframe.policy import create_policy
-
-SPEC: Any = EnvSpec(spaces.Box(-1, 1, (3,), np.float32), spaces.Discrete(4), name='Toy-v0')
 
 
 def made(**learn: Any) -> Any:
     cfg = {'type': 'pg', 'cuda': False, 'learn': learn, 'collect': {'discount_factor': 0.5}}
-    return create_policy(cfg | {'model': {'encoder_hidden_size_list': [8]}}, SPEC, seed=0)
+    return create_policy(cfg | {'model': {'encoder_hidden_size_list': [8]}}, PLAIN, seed=0)
 
 
 def block() -> Batch:

@@ -7,17 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from gymnasium import spaces
-from policy_toys import random_block
+from policy_toys import MASKED, PLAIN, random_block
 
 from rlframe.data import Batch, EnvSpec
 from rlframe.policy import create_policy
 
-OBS = spaces.Box(-1, 1, (3,), np.float32)
-PLAIN: Any = EnvSpec(OBS, spaces.Discrete(4), name='Toy-v0')
-MASKED: Any = EnvSpec(
-    spaces.Dict(observation=OBS, action_mask=spaces.MultiBinary(4)), spaces.Discrete(4), name='Toy-v0'
-)
 GAMMA, LAMBDA = 0.9, 0.7
 
 

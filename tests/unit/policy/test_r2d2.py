@@ -6,7 +6,6 @@ import copy
 import tracemalloc
 from typing import Any
 
-import gymnasium
 import numpy as np
 import pytest
 import torch
@@ -14,7 +13,7 @@ from fakes import ShuffledEnvManager, config_pair, counted_reward, counting_mana
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from memory import R2D2
-from policy_toys import apart, random_sequences
+from policy_toys import PLAIN, apart, random_sequences
 
 from rlframe.config import compile_config
 from rlframe.data import Batch, EnvSpec
@@ -24,10 +23,9 @@ from rlframe.registry import BUFFER_REGISTRY
 from rlframe.worker import SampleSerialCollector
 
 GAMMA = 0.9
-SPEC = EnvSpec(gymnasium.spaces.Box(-1, 1, (3,), np.float32), gymnasium.spaces.Discrete(4), name='Toy-v0')
 
 
-def make(spec: EnvSpec = SPEC, seed: int = 0, model: Any = None, **cfg: Any) -> R2D2Policy:
+def make(spec: EnvSpec = PLAIN, seed: int = 0, model: Any = None, **cfg: Any) -> R2D2Policy:
     torch.manual_seed(seed)
     own = dict(encoder_hidden_size_list=[8], lstm_hidden_size=5) | (model or {})
     base = dict(cuda=False, discount_factor=GAMMA, model=own)

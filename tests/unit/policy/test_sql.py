@@ -7,20 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from gymnasium import spaces
-from policy_toys import apart, random_rows
+from policy_toys import PLAIN, apart, random_rows
 
-from rlframe.data import EnvSpec
 from rlframe.policy import create_policy
 
-OBS = spaces.Box(-1, 1, (3,), np.float32)
-SPEC: Any = EnvSpec(OBS, spaces.Discrete(4), name='Toy-v0')
-MASKED: Any = EnvSpec(
-    spaces.Dict(observation=OBS, action_mask=spaces.MultiBinary(4)), spaces.Discrete(4), name='Toy-v0'
-)
 
-
-def made(kind: str, spec: Any = SPEC, **learn: Any) -> Any:
+def made(kind: str, spec: Any = PLAIN, **learn: Any) -> Any:
     cfg = {'type': kind, 'cuda': False, 'discount_factor': 0.9, 'learn': learn}
     return apart(create_policy(cfg | {'model': {'encoder_hidden_size_list': [8]}}, spec, seed=0), 1.5)
 

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from policy_toys import random_rows
-from test_sql import MASKED, SPEC, made
+from policy_toys import MASKED, PLAIN, random_rows
+from test_sql import made
 
 
 def rows_of(policy: Any, spec: Any) -> Any:
@@ -21,7 +21,7 @@ def rows_of(policy: Any, spec: Any) -> Any:
     return policy.columns(data)
 
 
-@pytest.mark.parametrize(('spec', 'actions', 'target'), [(SPEC, 4, 1.0), (MASKED, 2, 0.5)])
+@pytest.mark.parametrize(('spec', 'actions', 'target'), [(PLAIN, 4, 1.0), (MASKED, 2, 0.5)])
 def test_temperature_falls_while_the_entropy_is_above_its_target(
     spec: Any, actions: int, target: float
 ) -> None:
@@ -39,13 +39,13 @@ def test_a_temperature_that_is_given_stays_and_one_that_is_learned_moves() -> No
     for alpha, moves in ((0.3, False), ('auto', True)):
         policy = made('sqn', alpha=alpha)
         before = policy.update.temperature()
-        policy.train_step(rows_of(policy, SPEC))
+        policy.train_step(rows_of(policy, PLAIN))
         assert bool(policy.update.temperature() != before) is moves
 
 
 def test_both_networks_learn_the_same_target() -> None:
     policy = made('sqn')
-    rows = rows_of(policy, SPEC)
+    rows = rows_of(policy, PLAIN)
     with torch.no_grad():
         target = policy.update.target(rows)
         losses = [

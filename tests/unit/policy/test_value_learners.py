@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 import torch
 from fakes import config_pair
-from gymnasium import spaces
-from policy_toys import apart, random_rows
+from policy_toys import MASKED, PLAIN, apart, random_rows
 
 from rlframe.config import compile_config
 from rlframe.data import Batch, EnvSpec
@@ -18,11 +17,6 @@ from rlframe.model.q_net import ImplicitQNet
 from rlframe.policy import create_policy
 from rlframe.policy.parts.outputs import quantile_huber_loss
 
-OBS = spaces.Box(-1, 1, (3,), np.float32)
-PLAIN: Any = EnvSpec(OBS, spaces.Discrete(4), name='Toy-v0')
-MASKED: Any = EnvSpec(
-    spaces.Dict(observation=OBS, action_mask=spaces.MultiBinary(4)), spaces.Discrete(4), name='Toy-v0'
-)
 TAU, ALPHA, GAMMA = 0.05, 0.8, 0.9
 ATOMS = {'iqn': {'num_quantiles': 5}}
 
