@@ -200,7 +200,7 @@ def compare_runs(runs: Sequence[RunFiles]) -> dict[str, Any]:
 
     Returns:
         ``env``, ``metric``, and the results of each of the ``groups`` as plain data for JSON; numbers that do not exist are
-        None. ``improvement`` is the probability that a run's final score is above that of a run of the first group.
+        None. ``improvement`` is the probability that a run has a higher final score than a run of the first group.
 
     Raises:
         ExperimentDirError: If they have different envs, or one has no score yet.

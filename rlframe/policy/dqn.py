@@ -71,8 +71,8 @@ class QOther(OtherConfig):
     eps_ladder: float = option(
         0.0,
         range='[0, inf)',
-        doc='how far eps differs between N collectors: that of collector i is eps ** (1 + eps_ladder * i / (N - 1)); Ape-X'
-        ' has 7, with a constant eps of 0.4',
+        doc='spreads exploration over N collectors: collector i uses eps ** (1 + eps_ladder * i / (N - 1)); Ape-X sets 7,'
+        ' with a constant eps of 0.4',
         may_change=True,
     )
 
@@ -232,7 +232,6 @@ class QPolicy(Policy):
     """
 
     _cfg: QConfig
-    update: Any
     supports_action_mask = True
     update_class: type[Update] = QUpdate
 

@@ -70,7 +70,7 @@ class WandbConfig(Section):
 
     project: str = option('rlframe', doc='project of the run')
     entity: str | None = option(None, doc='user or team; None: your own default')
-    name: str | None = option(None, doc='name of the run; None: that of the run folder')
+    name: str | None = option(None, doc='name of the run; None: the name of the run folder')
     group: str | None = option(None, doc='group of the run, for example all seeds of a config')
     tags: list[Any] = option([], doc='tags of the run')
     mode: str | None = option(
@@ -163,7 +163,7 @@ class MlflowConfig(Section):
         None, doc='folder, database or server; None: as MLFLOW_TRACKING_URI says, or MLflow'
     )
     experiment: str = option('rlframe', doc='experiment of the run, created if it does not exist')
-    name: str | None = option(None, doc='name of the run; None: that of the run folder')
+    name: str | None = option(None, doc='name of the run; None: the name of the run folder')
 
 
 @LOGGER_REGISTRY.register('mlflow')
