@@ -28,7 +28,7 @@ from typing import Any
 from rlframe.config import compile_config, read_config
 from rlframe.config.components import plain_type
 from rlframe.config.ding_convert import Draft
-from rlframe.config.ding_table import TYPES
+from rlframe.config.ding_table import type_here
 from rlframe.errors import ConfigErrors, EnvError, MissingDependencyError, RLFrameError
 from rlframe.pipeline import SerialPipeline
 from rlframe.registry import POLICY_REGISTRY
@@ -110,7 +110,7 @@ def compiled(file: Path) -> dict[str, Any] | None:
             sys.stderr.write(f'not read: {file}: {str(error).splitlines()[0]}\n')
             return None
         kind = plain_type(Draft(to_plain(main_config), to_plain(create_config)).kind('policy'))
-        policy = TYPES['policy'].get(kind, kind) if isinstance(kind, str) else ''
+        policy = type_here(kind) if isinstance(kind, str) else ''
         if policy not in POLICY_REGISTRY.names():
             return None
         try:

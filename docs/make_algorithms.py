@@ -14,6 +14,7 @@ from typing import Any
 
 from results_rows import read_rows, read_runs, shown
 
+from rlframe.policy.parts.ding_names import DingNames
 from rlframe.registry import POLICY_REGISTRY
 
 FILE = Path(__file__).with_name('algorithms.md')
@@ -45,8 +46,25 @@ def _section(section: str, measured: dict[str, list[str]]) -> str:
     lines = [f'## `{name}`', text.strip(), f'**Source:** {" ".join(source.split())}']
     if name in measured:
         lines.append(f'**Measured:** {", ".join(measured[name])} ([results](results.md)).')
+    if names := _ding_names(cls.ding):
+        lines.append(f'**DI-engine:** {names}.')
     _, mark, written = section.partition(PAPER)
     return '\n\n'.join([*lines, mark + written])
+
+
+def _ding_names(ding: DingNames) -> str:
+    """Returns the words about DI-engine's own names and defaults of a policy; '' if there are none."""
+    parts = [f'`{ding.type}` is its name there'] if ding.type else []
+    parts += [f'`policy.{old}` is `policy.{new}`' for old, new in ding.options.items()]
+    by_reason: dict[str, list[str]] = {}
+    for key, reason in ding.unused.items():
+        by_reason.setdefault(reason, []).append(f'`policy.{key}`')
+    parts += [f'{", ".join(keys)}: {reason}' for reason, keys in by_reason.items()]
+    if ding.defaults:
+        parts.append(
+            'defaults ' + ', '.join(f'`policy.{key}={value!r}`' for key, value in ding.defaults.items())
+        )
+    return '; '.join(parts)
 
 
 if __name__ == '__main__':

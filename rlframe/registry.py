@@ -5,9 +5,11 @@ from __future__ import annotations
 import importlib
 import inspect
 import logging
+import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib import metadata
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, overload
 
 from rlframe.errors import ConfigError, InterfaceError, RegistryError
@@ -372,6 +374,14 @@ def _in(package: str, **names: str) -> dict[str, str]:
     return {name: f'rlframe.{package}.{module}' for module, own in names.items() for name in own.split()}
 
 
+def _found_in(package: str, registry: str) -> dict[str, str]:
+    """Returns the modules that register built-in components, by name, as the decorators in the files of a folder say."""
+    decorator = re.compile(rf"^@{registry}\.register\('(\w+)'\)$", re.MULTILINE)
+    files = sorted((Path(__file__).parent / package).glob('*.py'))
+    modules = {f'rlframe.{package}.{file.stem}': file.read_text(encoding='utf-8') for file in files}
+    return {name: module for module, text in modules.items() for name in decorator.findall(text)}
+
+
 ENV_REGISTRY: Registry[EnvFactory] = Registry(
     'env', _in('envs', gym_env='gym', pettingzoo_env='pettingzoo', atari='atari')
 )
@@ -388,33 +398,7 @@ ENV_MANAGER_REGISTRY: Registry[IEnvManager] = Registry(
     ),
 )
 """Env managers, which step N envs together."""
-POLICY_REGISTRY: Registry[Policy] = Registry(
-    'policy',
-    _in(
-        'policy',
-        dqn='dqn',
-        mdqn='mdqn',
-        c51='c51 rainbow',
-        qrdqn='qrdqn',
-        iqn='iqn',
-        fqf='fqf',
-        sql='sql',
-        sqn='sqn',
-        pg='pg',
-        r2d2='r2d2',
-        pqn='pqn',
-        ppo='ppo a2c',
-        impala='impala appo',
-        ddpg='ddpg',
-        td3='td3',
-        sac='sac',
-        crossq='crossq xqc',
-        tqc='tqc',
-        redq='redq droq',
-        sac_discrete='sac_discrete',
-        bc='bc',
-    ),
-)
+POLICY_REGISTRY: Registry[Policy] = Registry('policy', _found_in('policy', 'POLICY_REGISTRY'))
 """Policies."""
 MODEL_REGISTRY: Registry[nn.Module] = Registry(
     'model',

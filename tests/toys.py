@@ -7,153 +7,82 @@ from typing import Any
 
 import numpy as np
 from fakes import IdentityEnv
-from memory import R2D2
 
-DQN = dict(
-    learn=dict(batch_size=32, learning_rate=3e-3, target_update_freq=50),
-    other=dict(eps=dict(type='linear', start=1.0, end=0.05, decay=1500)),
-    policy_=dict(discount_factor=0.5),
-)
-RECURRENT = R2D2 | dict(
-    learn=dict(batch_size=32, learning_rate=3e-3, target_update_freq=50),
-    collect=dict(n_sample=16),
-    other=dict(
-        eps=dict(type='linear', start=1.0, end=0.05, decay=1500),
-        replay_buffer=dict(replay_buffer_size=5000),
-    ),
-)
-FRESH = dict(
-    policy='pqn',
-    learn=dict(batch_size=64, learning_rate=3e-3),
-    collect=dict(n_sample=128),
-    other=dict(eps=dict(type='linear', start=1.0, end=0.05, decay=1500)),
-    policy_=dict(discount_factor=0.5),
-)
-PPO = dict(policy='ppo', learn=dict(batch_size=64, learning_rate=3e-3), collect=dict(n_sample=128))
-QAC = dict(
-    env_id='fakes:TargetEnv',
-    env=dict(stop_value=7.2, n_evaluator_episode=10),  # random actions bring 2.1
-    learn=dict(batch_size=64, learning_rate_actor=3e-3, learning_rate_critic=3e-3, update_per_collect=8),
-    collect=dict(n_sample=8),
-    policy_=dict(discount_factor=0.5, random_collect_size=64),
-)
-SOFT = QAC | dict(learn=QAC['learn'] | dict(learning_rate_alpha=1e-2))
-DISCRETE = {key: value for key, value in SOFT.items() if key not in ('env_id', 'env')}
-TOYS = {
-    'dqn': DQN,
-    'dqn advanced': DQN
-    | dict(
-        buffer=dict(type='advanced'),
-        policy_=dict(discount_factor=0.5, priority=True, priority_IS_weight=True, nstep=2),
-    ),
-    'qrdqn': DQN | dict(policy='qrdqn', model=dict(num_quantiles=8)),
-    'c51': DQN | dict(policy='c51', model=dict(v_min=0.0, v_max=4.0, n_atom=21)),
-    'iqn': DQN | dict(policy='iqn', model=dict(num_quantiles=8, quantile_embedding_size=16)),
-    'fqf': DQN
-    | dict(
-        policy='fqf',
-        model=dict(num_quantiles=8, quantile_embedding_size=16),
-        learn=DQN['learn'] | dict(learning_rate_fractions=1e-3),
-    ),
-    'sql': DQN | dict(policy='sql'),
-    'sqn': DQN
-    | dict(
-        policy='sqn',
-        learn=dict(
-            batch_size=32,
-            learning_rate=3e-3,
-            learning_rate_alpha=1e-2,
-            target_theta=0.05,
-            update_per_collect=8,
+from rlframe.policy.dqn import DQNPolicy
+from rlframe.policy.ppo import PPOPolicy
+from rlframe.policy.td3 import TD3Policy
+from rlframe.registry import POLICY_REGISTRY
+
+SOLVED = dict(env_id='fakes:IdentityEnv', env=dict(stop_value=7.9, n_evaluator_episode=10))
+"""The env of policies with discrete actions, in which 8 is the best possible return."""
+HIT = dict(env_id='fakes:TargetEnv', env=dict(stop_value=7.2, n_evaluator_episode=10))
+"""The env of policies with continuous actions only, in which random actions bring 2.1."""
+
+
+def sections(policy: str, options: dict[str, Any]) -> dict[str, Any]:
+    """Returns the sections of a toy, with its env, from options of the section ``policy``."""
+    cls: Any = POLICY_REGISTRY.get(policy)
+    own = ('model', 'learn', 'collect', 'other')
+    found: dict[str, Any] = {name: options[name] for name in own if name in options}
+    found |= dict(policy=policy, policy_={name: value for name, value in options.items() if name not in own})
+    if cls.is_recurrent and not cls.default_config().on_policy:
+        found |= dict(buffer=dict(type='sequence'), collector=dict(type='sample', mark_episodes=True))
+    return found | (SOLVED if 'Discrete' in cls.supported_actions else HIT)
+
+
+REPLAY = dict(priority=True, priority_IS_weight=True, nstep=2)
+VARIANTS: dict[str, dict[str, Any]] = {
+    'dqn advanced': sections('dqn', DQNPolicy.toy | REPLAY) | dict(buffer=dict(type='advanced')),
+    'td3 advanced': sections('td3', TD3Policy.toy | REPLAY) | dict(buffer=dict(type='advanced')),
+    'ppo options': sections(
+        'ppo',
+        PPOPolicy.toy
+        | dict(
+            normalize_obs=True,
+            normalize_reward=True,
+            model=dict(share_encoder=True, activation='relu'),
+            learn=dict(
+                batch_size=64,
+                learning_rate=3e-3,
+                value_norm=True,
+                value_clip=0.5,
+                target_kl=0.05,
+                advantage_norm='round',
+                epoch_per_collect=8,
+                entropy_weight=dict(type='linear', start=0.01, end=0.0, decay=5000),
+            ),
         ),
-    ),
-    'mdqn': DQN | dict(policy='mdqn'),
-    'rainbow': DQN
-    | dict(
-        policy='rainbow',
-        model=dict(v_min=0.0, v_max=4.0, n_atom=21),
-        buffer=dict(type='advanced'),
-        other={},
-        policy_=dict(discount_factor=0.5),
-    ),
-    'ddpg': QAC | dict(policy='ddpg'),
-    'td3 advanced': QAC
-    | dict(
-        policy='td3',
-        buffer=dict(type='advanced'),
-        policy_=QAC['policy_'] | dict(priority=True, priority_IS_weight=True, nstep=2),
-    ),
-    'sac': SOFT | dict(policy='sac'),
-    'crossq': QAC
-    | dict(
-        policy='crossq',
-        model=dict(encoder_hidden_size_list=[64, 64]),
-        learn=dict(batch_size=64, learning_rate_alpha=1e-2),
-    ),
-    'xqc': QAC
-    | dict(
-        policy='xqc',
-        model=dict(encoder_hidden_size_list=[64, 64]),
-        learn=QAC['learn'] | dict(learning_rate_alpha=1e-2, update_per_collect=8),
-    ),
-    'tqc': SOFT | dict(policy='tqc', model=dict(num_quantiles=9)),
-    'redq': SOFT
-    | dict(policy='redq', model=dict(n_critic=4), learn=SOFT['learn'] | dict(actor_update_freq=2)),
-    'droq': SOFT | dict(policy='droq', learn=SOFT['learn'] | dict(actor_update_freq=2)),
-    'sac_discrete': DISCRETE | dict(policy='sac_discrete'),
-    'r2d2': RECURRENT | dict(model=dict(encoder_hidden_size_list=[32], lstm_hidden_size=16)),
-    'pqn': FRESH,
-    'ppo': PPO,
-    'ppo options': PPO
-    | dict(
-        model=dict(share_encoder=True, activation='relu'),
-        learn=dict(
-            batch_size=64,
-            learning_rate=3e-3,
-            value_norm=True,
-            value_clip=0.5,
-            target_kl=0.05,
-            advantage_norm='round',
-            epoch_per_collect=8,
-            entropy_weight=dict(type='linear', start=0.01, end=0.0, decay=5000),
-        ),
-        policy_=dict(normalize_obs=True, normalize_reward=True),
-    ),
-    'a2c': dict(policy='a2c', learn=dict(batch_size=None, learning_rate=3e-3), collect=dict(n_sample=40)),
-    'pg': dict(policy='pg', learn=dict(batch_size=None, learning_rate=1e-2), collect=dict(n_sample=128)),
-    'appo': PPO | dict(policy='appo'),
-    'impala': dict(
-        policy='impala', learn=dict(batch_size=None, learning_rate=3e-3), collect=dict(n_sample=40)
     ),
 }
-"""A name that begins with the policy to its sections; the env is ``fakes:IdentityEnv`` if they name no other."""
-SOLVED = dict(env_id='fakes:IdentityEnv', env=dict(stop_value=7.9, n_evaluator_episode=10))
-"""The env of most toys, in which 8 is the best possible return."""
-CLONING = SOLVED | dict(
-    policy='bc', learn=dict(batch_size=32, learning_rate=1e-2), collect=dict(collector={})
-)
-"""The toy of behaviour cloning, without what it learns from."""
+FROM_DATA = {'bc'}
+"""Policies that learn from a file."""
+TOYS = {
+    name: sections(name, POLICY_REGISTRY.get(name).toy)
+    for name in POLICY_REGISTRY.names()
+    if name not in FROM_DATA
+} | VARIANTS
+"""A name that begins with the policy to its sections."""
+DQN, PPO = ({key: value for key, value in TOYS[name].items() if key not in SOLVED} for name in ('dqn', 'ppo'))
+"""Those of DQN and PPO for another env."""
 
 
 def toy(name: str) -> dict[str, Any]:
     """Returns the sections of a toy, with its env and the mean return that solves it."""
-    return SOLVED | TOYS[name]
+    return dict(TOYS[name])
 
 
 def toy_of_policy(policy: str) -> dict[str, Any]:
-    """Returns the first toy of a policy; that of behaviour cloning learns from a file in the working directory.
+    """Returns the toy of a policy; that of behaviour cloning learns from a file in the working directory.
 
     Raises:
-        KeyError: If there is none.
+        KeyError: If it states none.
     """
-    if policy == 'bc':
-        return CLONING | dict(
-            collector=dict(type='dataset', data=str(recorded_identity(Path('identity.npz'))))
-        )
-    first = next((name for name in TOYS if toy(name).get('policy', 'dqn') == policy), None)
-    if first is None:
-        raise KeyError(f'no toy of {policy!r}: add one to TOYS in tests/toys.py')
-    return toy(first)
+    if not (options := POLICY_REGISTRY.get(policy).toy):
+        raise KeyError(f'no toy of {policy!r}: its class states none')
+    found = sections(policy, options)
+    if policy in FROM_DATA:
+        found |= dict(collector=dict(type='dataset', data=str(recorded_identity(Path('identity.npz')))))
+    return found
 
 
 def recorded_identity(file: Path, rows: int = 400) -> Path:

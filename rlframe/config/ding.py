@@ -152,7 +152,7 @@ def _policy(draft: Draft, is_own: bool) -> str:
     given = draft.kind('policy')
     name = plain_type(given)
     if isinstance(name, str):
-        name = ding_table.TYPES['policy'].get(name, name)
+        name = ding_table.type_here(name)
     if isinstance(name, str) and name not in POLICY_REGISTRY.names() and not is_own:
         instead = ding_table.INSTEAD.get(name, '')
         known = f'Policies here: {", ".join(POLICY_REGISTRY.names())}.'
@@ -176,8 +176,11 @@ def _other_learning(draft: Draft) -> Iterator[tuple[str, str, str]]:
         if draft.get(key) is not MISSING:
             yield key, message, remedy
     spaces = draft.get('policy.action_space'), draft.get('policy.model.action_space')
-    if 'hybrid' in spaces and draft.policy not in ding_table.COMPOSITE:
-        remedy = f'These have them: {", ".join(ding_table.COMPOSITE)}.'
+    composite = [
+        name for name in POLICY_REGISTRY.names() if 'Dict' in POLICY_REGISTRY.get(name).supported_actions
+    ]
+    if 'hybrid' in spaces and draft.policy not in composite:
+        remedy = f'These have them: {", ".join(composite)}.'
         yield 'policy.action_space', f'{draft.policy} has no hybrid actions', remedy
     if draft.get('policy.multi_agent') is True:
         message = 'a critic that sees what all agents see does not exist in rlframe'
@@ -189,17 +192,18 @@ def _translate_types(draft: Draft) -> None:
     if draft.is_parallel:
         _translate_collector(draft)
     unused = {} if draft.is_parallel else dict.fromkeys(ding_table.PARALLEL, ding_table.NO_COORDINATOR)
-    if draft.policy in ding_table.ON_POLICY:
+    is_on_policy = 'on-policy' in ding_table.kinds_of(draft.policy)
+    if is_on_policy:
         unused['replay_buffer'] = ding_table.NO_BUFFER
     for name, reason in unused.items():
         if draft.create.pop(name, None) is not None:
             draft.say(f'create_config.{name}', None, {}, reason)
     for name, types in ding_table.TYPES.items():
         given = draft.kind(name)
-        if name != 'policy' and isinstance(given, str) and given in types:
+        if isinstance(given, str) and given in types:
             draft.set_kind(name, types[given], '' if given == 'zergling' else 'the same, renamed')
             if given == 'zergling':
-                is_sync = draft.policy in ding_table.SYNC
+                is_sync = is_on_policy and not POLICY_REGISTRY.get(draft.policy).corrects_lag
                 put: dict[str, Any] = {'backend': 'ray'} | ({} if is_sync else {'sync': False})
                 new = {f'policy.collect.collector.{key}': value for key, value in put.items()}
                 reason = 'Ray actors collect while the learner learns'
@@ -256,15 +260,15 @@ def _translate_env(draft: Draft, overridden: set[str], is_own: bool) -> None:
 
 
 def _apply_tables(draft: Draft) -> None:
-    for old, new, policies in ding_table.RENAMED:
-        if (not policies or draft.policy in policies) and (value := draft.take(old)) is not MISSING:
+    for old, new in ding_table.renamed(draft.policy):
+        if (value := draft.take(old)) is not MISSING:
             draft.replace(old, value, {new: value}, '')
-    for key, reason, policies in ding_table.UNUSED:
+    for key, reason in ding_table.unused(draft.policy):
         if draft.is_parallel and key in ding_table.KEPT:
             continue
-        if (not policies or draft.policy in policies) and (value := draft.take(key)) is not MISSING:
+        if (value := draft.take(key)) is not MISSING:
             draft.say(key, value, {}, reason)
-    defaults = ding_table.EVERY | ding_table.DEFAULTS.get(draft.policy, {})
+    defaults = ding_table.defaults(draft.policy)
     if draft.get('policy.eval.evaluator.n_episode') is not MISSING:
         defaults.pop('env.n_evaluator_episode')
     draft.fill(defaults)

@@ -9,16 +9,13 @@ from typing import Any
 
 from rlframe.config.components import MISSING, section_at, set_path, take_at, value_at
 from rlframe.config.ding_table import (
-    ACTOR_CRITIC,
     CONVOLUTIONS,
     LEAGUE_UNUSED,
     NO_BUFFER,
     NO_COORDINATOR,
-    ONE_NETWORK,
-    Q_LEARNING,
-    SAC,
     SYSTEM_UNUSED,
     TO_PARALLEL,
+    kinds_of,
 )
 from rlframe.config.schema import ALL_COMPONENTS, Tree
 from rlframe.utils.flat import flat
@@ -64,6 +61,10 @@ class Draft:
         self.is_parallel = False
         """Whether it is translated to rlframe's parallel mode."""
         self.changes: list[Change] = []
+
+    def is_a(self, *kinds: str) -> bool:
+        """Whether its policy is of one of these kinds; see ``ding_table.kinds_of``."""
+        return not kinds_of(self.policy).isdisjoint(kinds)
 
     def get(self, key: str, default: Any = MISSING) -> Any:
         """Returns the value of a dotted key of the main config."""
@@ -244,7 +245,7 @@ def torque_levels(draft: Draft) -> None:
 
 def q_learning(draft: Draft) -> None:
     """Keeps only the target network update that DI-engine really does."""
-    if draft.policy not in Q_LEARNING:
+    if not draft.is_a('QPolicy'):
         return
     if draft.policy != 'r2d2':
         theta = draft.take('policy.learn.target_theta')
@@ -283,7 +284,7 @@ def recurrence(draft: Draft) -> None:
 
 def advantages(draft: Draft) -> None:
     """Converts the normalisation of advantages and the clipping of gradients and values in PPO, A2C and IMPALA."""
-    if draft.policy not in ONE_NETWORK:
+    if not draft.is_a('PPOPolicy'):
         return
     for name in ('adv_norm', 'normalize_advantage'):
         given = draft.take(f'policy.learn.{name}')
@@ -327,7 +328,7 @@ def vtrace(draft: Draft) -> None:
 
 def entropy_weight(draft: Draft) -> None:
     """Merges SAC's ``auto_alpha`` and ``alpha``; that of SQN is always learned."""
-    if draft.policy not in (*SAC, 'sqn'):
+    if not draft.is_a('soft', 'SQNPolicy'):
         return
     key, given = 'policy.learn.auto_alpha', draft.get('policy.learn.alpha', 0.2)
     learned = draft.take(key)
@@ -370,7 +371,7 @@ def target_noise(draft: Draft) -> None:
 
 def hidden_layers(draft: Draft) -> None:
     """Lists the hidden layers of actor and critics, which DI-engine describes by width and number."""
-    if draft.policy not in ACTOR_CRITIC:
+    if not draft.is_a('QACPolicy'):
         return
     sizes: list[list[Any]] = []
     taken: dict[str, Any] = {}
@@ -404,7 +405,7 @@ def convolutions(draft: Draft) -> None:
     sizes = draft.get(key, [128, 128, 64])
     if not is_image or not isinstance(sizes, list | tuple) or len(sizes) < len(CONVOLUTIONS):
         return
-    if draft.policy not in (*Q_LEARNING, *ONE_NETWORK):
+    if not draft.is_a('QPolicy', 'PPOPolicy'):
         return
     layers = [[width, *rest] for width, rest in zip(sizes, CONVOLUTIONS, strict=False)]
     new = {'policy.model.conv_layers': layers, key: [sizes[-1]]}
@@ -431,7 +432,7 @@ def sequences(draft: Draft) -> None:
 def equal_shares(draft: Draft) -> None:
     """Rounds an on-policy ``n_sample`` up to a multiple of the number of envs."""
     count, envs = draft.get('policy.collect.n_sample'), draft.get('env.collector_env_num', 8)
-    if draft.policy not in ONE_NETWORK or not isinstance(count, int) or not isinstance(envs, int):
+    if not draft.is_a('PPOPolicy') or not isinstance(count, int) or not isinstance(envs, int):
         return
     if count % max(envs, 1):
         total = -(-count // envs) * envs

@@ -6,7 +6,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from rlframe.config.components import MISSING, value_at
+from rlframe.registry import POLICY_REGISTRY
+
+if TYPE_CHECKING:
+    from rlframe.policy.parts.ding_names import DingNames
 
 ENVS: dict[str, str] = {
     'cartpole': 'CartPole-v0',
@@ -51,7 +57,6 @@ OLD_IDS: dict[str, str] = {
 
 TYPES: dict[str, dict[str, str]] = {
     'env_manager': {'base_v2': 'base', 'subprocess_v2': 'subprocess', 'env_supervisor': 'subprocess'},
-    'policy': {'discrete_sac': 'sac_discrete', 'continuous_bc': 'bc'},
     'collector': {'zergling': 'sample'},
     'replay_buffer': {'deque': 'advanced'},
 }
@@ -88,54 +93,27 @@ OTHER_RUNS = {
 """Keys of configs that do not train the policy which they name, with the reason and the remedy."""
 LISTED = 'docs/from_ding.md has all keys that are not translated.'
 """Where to read about a key that would be another algorithm here."""
-COMPOSITE = ('ppo', 'a2c', 'bc')
-"""Policies with hybrid actions."""
-
 INSTEAD = {
     'ppo_offpolicy': "'ppo' is the on-policy one.",
     'ppof': "'ppo' has its network and loss as options.",
 }
 """Advice for some policies that do not exist in rlframe."""
 
-Q_LEARNING = ('dqn', 'mdqn', 'c51', 'rainbow', 'qrdqn', 'iqn', 'fqf', 'sql', 'r2d2')
-ONE_STEP = tuple(name for name in Q_LEARNING if name != 'r2d2')
-ACTOR_CRITIC = ('ddpg', 'td3', 'sac', 'crossq', 'xqc', 'tqc', 'redq', 'droq', 'sac_discrete')
-SAC = ('sac', 'crossq', 'xqc', 'tqc', 'redq', 'droq', 'sac_discrete')
-SYNC = ('ppo', 'a2c', 'pg', 'bc')
-ON_POLICY = (*SYNC, 'impala')
-ADVANTAGE = ('ppo', 'a2c')
-ONE_NETWORK = (*ADVANTAGE, 'impala')
-
 CONVOLUTIONS = ((8, 4), (4, 2), (3, 1))
 """Kernel size and stride of the convolutions of DI-engine's networks."""
 
 RENAMED: tuple[tuple[str, str, tuple[str, ...]], ...] = (
-    ('policy.unroll_len', 'policy.collect.unroll_len', (*ONE_STEP, 'sqn', *ACTOR_CRITIC, *SYNC)),
-    ('policy.unroll_len', 'policy.other.replay_buffer.unroll_len', ('r2d2',)),
-    ('policy.noisy_net', 'policy.model.noisy', Q_LEARNING),
-    ('policy.model.noise', 'policy.model.noisy', Q_LEARNING),
-    ('policy.learn.discount_factor', 'policy.discount_factor', (*ACTOR_CRITIC, 'sqn')),
-    ('policy.learn.learning_rate_q', 'policy.learn.learning_rate_critic', SAC),
-    ('policy.learn.learning_rate_q', 'policy.learn.learning_rate', ('sqn',)),
-    ('policy.learn.learning_rate_quantile', 'policy.learn.learning_rate', ('fqf',)),
-    ('policy.learn.learning_rate_fraction', 'policy.learn.learning_rate_fractions', ('fqf',)),
-    ('policy.learn.ent_coef', 'policy.learn.entropy_weight', ('fqf',)),
-    ('policy.learn.learning_rate_policy', 'policy.learn.learning_rate_actor', SAC),
-    ('policy.learn.discount_factor', 'policy.collect.discount_factor', ('impala',)),
-    ('policy.learn.lambda_', 'policy.collect.gae_lambda', ('impala',)),
-    ('policy.learn.rho_clip_ratio', 'policy.learn.clip_rho', ('impala',)),
-    ('policy.learn.c_clip_ratio', 'policy.learn.clip_c', ('impala',)),
-    ('policy.learn.optim', 'policy.learn.optimizer', ('impala',)),
-    ('policy.learn.grad_norm', 'policy.learn.grad_clip_norm', (*ADVANTAGE, 'pg')),
-    ('policy.deterministic_eval', 'policy.eval.deterministic', ('pg',)),
-    ('policy.learn.eps', 'policy.learn.adam_eps', ADVANTAGE),
-    ('policy.learn.value_rescale', 'policy.value_rescale', ('r2d2',)),
-    ('policy.burnin_step', 'policy.other.replay_buffer.burn_in', ('r2d2',)),
-    ('policy.learn_unroll_len', 'policy.other.replay_buffer.unroll_len', ('r2d2',)),
-    ('policy.collect.data_path', 'policy.collect.collector.data', ('bc',)),
+    ('policy.unroll_len', 'policy.collect.unroll_len', ()),
+    ('policy.noisy_net', 'policy.model.noisy', ('QPolicy',)),
+    ('policy.model.noise', 'policy.model.noisy', ('QPolicy',)),
+    ('policy.learn.discount_factor', 'policy.discount_factor', ('QACPolicy',)),
+    ('policy.learn.learning_rate_q', 'policy.learn.learning_rate_critic', ('QACPolicy',)),
+    ('policy.learn.learning_rate_policy', 'policy.learn.learning_rate_actor', ('QACPolicy',)),
+    ('policy.learn.grad_norm', 'policy.learn.grad_clip_norm', ('ActorPolicy',)),
+    ('policy.learn.eps', 'policy.learn.adam_eps', ('PPOPolicy',)),
     ('policy.collect.collector.collector_num', 'policy.collect.collector.num_collectors', ()),
 )
-"""DI-engine's key, rlframe's key, and the policies concerned (empty: all)."""
+"""DI-engine's key, rlframe's key, and the kinds of policies concerned (see ``kinds_of``; empty: all)."""
 
 _UNUSED: dict[tuple[str, ...], str] = {
     (): """
@@ -177,41 +155,23 @@ _UNUSED: dict[tuple[str, ...], str] = {
         policy.model.norm_type: policy.model.norm is that of sac, td3 and ddpg
         policy.learn.ignore_done: episodes cut by a time limit are always bootstrapped, terminated ones never
     """,
-    ON_POLICY: """
+    ('on-policy',): """
         policy.other.replay_buffer policy.priority policy.priority_IS_weight: an on-policy policy has no replay buffer
     """,
-    (*ON_POLICY, *SAC): """
+    ('ActorPolicy', 'BCPolicy', 'soft'): """
         policy.other.eps: the policy samples its actions
     """,
-    ('r2d2',): """
-        policy.other.replay_buffer.max_use: the sequence replay buffer has no such limit
-        policy.other.replay_buffer.max_staleness policy.other.replay_buffer.monitor
-        policy.other.replay_buffer.thruput_controller: the sequence replay buffer has none
-        policy.collect.unroll_len: replay_buffer.unroll_len and burn_in
-        policy.model.lstm_type: always an LSTM
-        policy.model.res_link: networks have no residual connections
-    """,
-    ACTOR_CRITIC: """
+    ('QACPolicy',): """
         policy.model.share_encoder: actor and critics share nothing
         policy.learn.init_w: no counterpart
     """,
-    (*Q_LEARNING, 'sac_discrete', *ON_POLICY): """
+    ('QPolicy', 'SACDiscretePolicy', 'ActorPolicy', 'BCPolicy'): """
         policy.model.dropout: only critics of sac, td3 and ddpg have dropout
     """,
-    ONE_NETWORK: """
+    ('PPOPolicy',): """
         policy.model.sigma_type: the standard deviation of a Gaussian actor is one parameter per action
         policy.model.fixed_sigma_value: policy.model.log_std_init
         policy.model.bound_type: actions are clipped to the bounds of the env
-    """,
-    ('impala',): """
-        policy.learn.rho_pg_clip_ratio: policy.learn.clip_rho limits the weights of both losses
-    """,
-    SAC: """
-        policy.model.value_network policy.learn.value_network policy.learn.learning_rate_value: SAC has no value network
-        policy.learn.reparameterization: the actor is always trained by reparameterization
-        policy.learn.log_space: the logarithm of the entropy weight is learned
-    """,
-    ADVANTAGE: """
         policy.recompute_adv: advantages are computed once per round
         policy.nstep_return policy.collect.nstep_return: returns are computed by policy.collect.gae_lambda
         policy.nstep policy.collect.nstep: policy.collect.gae_lambda sets lambda of generalised advantage estimation
@@ -219,16 +179,15 @@ _UNUSED: dict[tuple[str, ...], str] = {
         policy.learn.betas: Adam's defaults
         policy.learn.update_per_collect: the number of updates per round is epochs times batches
     """,
-    (*Q_LEARNING, *ADVANTAGE): """
+    ('soft',): """
+        policy.model.value_network policy.learn.value_network policy.learn.learning_rate_value: SAC has no value network
+        policy.learn.reparameterization: the actor is always trained by reparameterization
+        policy.learn.log_space: the logarithm of the entropy weight is learned
+    """,
+    ('QPolicy', 'PPOPolicy'): """
         policy.learn.discount_factor: without effect in DI-engine as well
     """,
-    ('iqn', 'fqf'): """
-        policy.kappa: without effect in DI-engine as well; policy.learn.kappa is the option
-    """,
-    ('rainbow',): """
-        policy.learn.iqn: without effect in DI-engine as well
-    """,
-    ('bc',): """
+    ('BCPolicy',): """
         policy.learn.update_per_collect: one update per batch of the data
         policy.learn.train_epoch: set max_env_step to the number of passes times the number of rows
         policy.learn.show_accuracy: evaluator.type='metric' scores on held-out data
@@ -242,7 +201,7 @@ _UNUSED: dict[tuple[str, ...], str] = {
         policy.collect.n_sample policy.collect.n_episode: each round is one batch of the data
     """,
 }
-"""Keys without a counterpart and what replaces them, by the policies concerned (empty: all)."""
+"""Keys without a counterpart and what replaces them, by the kinds of policies concerned (empty: all)."""
 
 
 def _rows_of(policies: tuple[str, ...], text: str) -> Iterator[tuple[str, str, tuple[str, ...]]]:
@@ -256,7 +215,7 @@ def _rows_of(policies: tuple[str, ...], text: str) -> Iterator[tuple[str, str, t
 
 
 UNUSED = tuple(row for policies, text in _UNUSED.items() for row in _rows_of(policies, text))
-"""Key without a counterpart, its replacement, and the policies concerned (empty: all)."""
+"""Key without a counterpart, its replacement, and the kinds of policies concerned (empty: all)."""
 
 LEAGUE = 'policy.other.commander.league'
 TO_PARALLEL: tuple[tuple[str, str], ...] = (
@@ -313,100 +272,62 @@ SYSTEM_UNUSED: tuple[tuple[str, str], ...] = (
 )
 """Beginnings of keys of ``system_config`` without a counterpart, and their replacement; the first one counts."""
 
-_EPS = {'policy.other.replay_buffer.replay_buffer_size': 10_000}
-_QAC: dict[str, Any] = {
-    'policy.learn.update_per_collect': 1,
-    'policy.other.replay_buffer.replay_buffer_size': 100_000,
-    'policy.random_collect_size': 25_000,
-}
-_VAC: dict[str, Any] = {
-    'policy.model.encoder_hidden_size_list': [128, 128, 64],
-    'policy.model.activation': 'relu',
-    'policy.model.share_encoder': True,
-    'policy.learn.batch_size': 64,
-    'policy.learn.adam_eps': 1e-8,
-}
-_SAC = _QAC | {
-    'policy.random_collect_size': 10_000,
-    'policy.other.replay_buffer.replay_buffer_size': 1_000_000,
-}
 EVERY = {'env.n_evaluator_episode': 4}
 """DI-engine's defaults that differ from rlframe's, for every policy."""
-DEFAULTS: dict[str, dict[str, Any]] = {
-    'dqn': _EPS,
-    'c51': _EPS | {'policy.model.dueling': False},
-    'qrdqn': _EPS | {'policy.model.dueling': False},
-    'iqn': _EPS | {'policy.model.dueling': False, 'policy.model.quantile_embedding_size': 128},
-    'fqf': _EPS
-    | {
-        'policy.model.dueling': False,
-        'policy.model.quantile_embedding_size': 128,
-        'policy.learn.learning_rate': 5e-5,
-        'policy.learn.learning_rate_fractions': 2.5e-9,
-    },
-    'sql': _EPS,
-    'sqn': {
-        'policy.discount_factor': 0.99,
-        'policy.model.dueling': False,
-        'policy.learn.update_per_collect': 16,
-        'policy.other.replay_buffer.replay_buffer_size': 100_000,
-    },
-    'mdqn': _EPS,
-    'rainbow': {
-        'policy.learn.update_per_collect': 1,
-        'policy.learn.batch_size': 32,
-        'policy.collect.n_sample': 32,
-        'policy.random_collect_size': 2000,
-        'policy.other.replay_buffer.replay_buffer_size': 100_000,
-        'policy.other.eps': {'type': 'exp', 'start': 0.05, 'end': 0.05, 'decay': 100_000},
-    },
-    'r2d2': _EPS
-    | {
-        'policy.priority': True,
-        'policy.priority_IS_weight': True,
-        'policy.discount_factor': 0.997,
-        'policy.nstep': 5,
-        'policy.value_rescale': True,
-        'policy.model.encoder_hidden_size_list': [128, 128, 64],
-        'policy.learn.update_per_collect': 1,
-        'policy.learn.learning_rate': 1e-4,
-        'policy.collect.n_sample': 32,
-        'policy.other.replay_buffer.unroll_len': 80,
-        'policy.other.replay_buffer.burn_in': 20,
-        'policy.other.eps': {'type': 'exp', 'start': 0.95, 'end': 0.05, 'decay': 10_000},
-    },
-    'ppo': _VAC
-    | {
-        'policy.learn.epoch_per_collect': 10,
-        'policy.learn.entropy_weight': 0.0,
-        'policy.learn.value_norm': True,
-    },
-    'a2c': _VAC
-    | {
-        'policy.learn.optimizer': 'adam',
-        'policy.learn.learning_rate': 1e-3,
-        'policy.learn.entropy_weight': 0.01,
-        'policy.collect.discount_factor': 0.9,
-        'policy.collect.gae_lambda': 0.95,
-    },
-    'impala': _VAC
-    | {
-        'policy.learn.optimizer': 'adam',
-        'policy.learn.learning_rate': 5e-4,
-        'policy.learn.batch_size': 512,
-        'policy.learn.entropy_weight': 1e-4,
-        'policy.learn.grad_clip_norm': None,
-        'policy.collect.gae_lambda': 0.95,
-    },
-    'pg': {
-        'policy.model.encoder_hidden_size_list': [128, 128, 64],
-        'policy.learn.learning_rate': 1e-3,
-        'policy.learn.return_norm': False,
-    },
-    'ddpg': _QAC,
-    'td3': _QAC | {'policy.eval.evaluator.eval_freq': 5000},
-    'sac': _SAC | {'policy.collect.n_sample': 1},
-    'sac_discrete': _SAC,
-    'bc': {'policy.learn.batch_size': 32, 'policy.learn.learning_rate': 1e-5},
-}
-"""DI-engine's defaults that differ from rlframe's, by policy."""
+
+
+def kinds_of(policy: str) -> set[str]:
+    """Returns what the tables call the kinds of a built-in policy; nothing for any other.
+
+    They are the names of its classes, 'on-policy', and 'soft' if it has critics and an actor that is rewarded for entropy.
+    """
+    if not POLICY_REGISTRY.is_builtin(policy):
+        return set()
+    cls: Any = POLICY_REGISTRY.get(policy)
+    traits = {
+        'on-policy': cls.default_config().on_policy,
+        'soft': getattr(cls, 'actor_kind', 'deterministic') != 'deterministic',
+    }
+    return {base.__name__ for base in cls.__mro__} | {trait for trait, has in traits.items() if has}
+
+
+def names_of(policy: str) -> DingNames | None:
+    """Returns DI-engine's own names of a built-in policy; None for any other."""
+    return POLICY_REGISTRY.get(policy).ding if POLICY_REGISTRY.is_builtin(policy) else None
+
+
+def renamed(policy: str) -> Iterator[tuple[str, str]]:
+    """Yields DI-engine's keys of a policy and the keys that they are here, its own before those of its kind."""
+    if own := names_of(policy):
+        yield from ((f'policy.{old}', f'policy.{new}') for old, new in own.options.items())
+    kinds = kinds_of(policy)
+    yield from ((old, new) for old, new, of in RENAMED if not of or kinds.intersection(of))
+
+
+def unused(policy: str) -> Iterator[tuple[str, str]]:
+    """Yields DI-engine's keys of a policy that have no counterpart, and what replaces them, its own first.
+
+    Those of its kind that are options of this policy are left out.
+    """
+    kinds, own = kinds_of(policy), names_of(policy)
+    if own:
+        yield from ((f'policy.{key}', reason) for key, reason in own.unused.items())
+    yield from ((key, reason) for key, reason, of in UNUSED if not of)
+    cfg = {'policy': POLICY_REGISTRY.get(policy).default_config()} if kinds else {}
+    for key, reason, of in UNUSED:
+        if kinds.intersection(of) and value_at(cfg, key, MISSING) is MISSING:
+            yield key, reason
+
+
+def defaults(policy: str) -> dict[str, Any]:
+    """Returns DI-engine's defaults of a policy that differ from those here."""
+    own = names_of(policy)
+    return EVERY | ({f'policy.{key}': value for key, value in own.defaults.items()} if own else {})
+
+
+def type_here(name: str) -> str:
+    """Returns what a policy of DI-engine is called here."""
+    if name in POLICY_REGISTRY:
+        return name
+    found = (known for known in POLICY_REGISTRY.names() if (own := names_of(known)) and name == own.type)
+    return next(found, name)

@@ -25,6 +25,7 @@ from rlframe.policy.parts.compiled import (
     check_device,
     resolve_device,
 )
+from rlframe.policy.parts.ding_names import DingNames
 from rlframe.policy.parts.fit import check_fit, check_network, check_sizes
 from rlframe.policy.parts.memory import Memory
 from rlframe.policy.parts.network import create_network, network_options, own_fields, without_own_model
@@ -169,6 +170,12 @@ class Policy(Configurable):
     """How often its state was loaded."""
     checks: tuple[Callable[[Any], list[ConfigError]], ...] = ()
     """Further rules between its options, for ``check_config``."""
+    ding = DingNames()
+    """What DI-engine calls it and its options."""
+    solves: tuple[str, int] | None = None
+    """An env that ``rlframe train --env ENV --policy POLICY`` solves by its defaults, and within how many env steps."""
+    toy: dict[str, Any] = {}
+    """Options by which it learns in seconds to name one of four classes or, with continuous actions only, to hit a target."""
     network_arguments: dict[str, str | None] = {}
     """Options of the section ``model`` that a network has under another name; None: that it is not given."""
 

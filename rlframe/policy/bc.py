@@ -10,6 +10,7 @@ from easydict import EasyDict
 from rlframe.data.timestep import Array, Batch, EnvSpec, IntArray
 from rlframe.errors import ConfigError
 from rlframe.policy.base_policy import LearnConfig, Policy, PolicyConfig
+from rlframe.policy.parts.ding_names import DingNames
 from rlframe.policy.parts.optim import OPTIMIZER
 from rlframe.policy.parts.options import (
     BATCH_SIZE,
@@ -80,6 +81,12 @@ class BCPolicy(Policy):
     supported_actions = 'Discrete, Box, MultiDiscrete, MultiBinary, Dict, Tuple'
     supports_action_mask = True
     update_class = BCUpdate
+    ding = DingNames(
+        'continuous_bc',
+        options={'collect.data_path': 'collect.collector.data'},
+        defaults={'learn.batch_size': 32, 'learn.learning_rate': 1e-5},
+    )
+    toy = dict(learn=dict(batch_size=32, learning_rate=1e-2), collect=dict(collector={}))
 
     @classmethod
     def check_config(cls, cfg: EasyDict) -> list[ConfigError]:

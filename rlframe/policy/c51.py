@@ -9,6 +9,7 @@ import numpy as np
 from rlframe.data.timestep import EnvSpec
 from rlframe.errors import ConfigError
 from rlframe.policy.dqn import DoubleConfig, QModel, QPolicy, QUpdate
+from rlframe.policy.parts.ding_names import DingNames
 from rlframe.policy.parts.options import refused
 from rlframe.policy.parts.outputs import Atoms, Output
 from rlframe.registry import POLICY_REGISTRY
@@ -73,6 +74,9 @@ class C51Policy(QPolicy):
     network_arguments = ATOMS
     update_class = C51Update
     checks = (check_atoms,)
+    ding = DingNames(defaults={'other.replay_buffer.replay_buffer_size': 10_000, 'model.dueling': False})
+    toy = QPolicy.toy | dict(model=dict(v_min=0.0, v_max=4.0, n_atom=21))
+    solves = 'CartPole-v1', 40_000
 
 
 @POLICY_REGISTRY.register('rainbow')
@@ -93,3 +97,15 @@ class RainbowPolicy(C51Policy):
         model=dict(noisy=True, dueling=True),
         other=dict(eps=0.0),
     )
+    ding = DingNames(
+        defaults={
+            'learn.update_per_collect': 1,
+            'learn.batch_size': 32,
+            'collect.n_sample': 32,
+            'random_collect_size': 2000,
+            'other.replay_buffer.replay_buffer_size': 100_000,
+            'other.eps': {'type': 'exp', 'start': 0.05, 'end': 0.05, 'decay': 100_000},
+        },
+        unused={'learn.iqn': 'without effect in DI-engine as well'},
+    )
+    toy = C51Policy.toy | dict(other={})

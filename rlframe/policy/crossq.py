@@ -139,6 +139,10 @@ class CrossQPolicy(QACPolicy):
     )
     update_class = CrossQUpdate
     checks = (check_quantiles,)
+    toy = QACPolicy.toy | dict(
+        model=dict(encoder_hidden_size_list=[64, 64]), learn=dict(batch_size=64, learning_rate_alpha=1e-2)
+    )
+    solves = 'Pendulum-v1', 6_000
 
 
 class XQCModel(ContinuousModel):
@@ -227,3 +231,8 @@ class XQCPolicy(QACPolicy):
     )
     update_class = XQCUpdate
     checks = (check_atoms,)
+    toy = QACPolicy.toy | dict(
+        model=dict(encoder_hidden_size_list=[64, 64]),
+        learn=QACPolicy.toy['learn'] | dict(learning_rate_alpha=1e-2),
+    )
+    solves = 'Pendulum-v1', 6_000

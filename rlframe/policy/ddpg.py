@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from rlframe.policy.parts.ding_names import DingNames
 from rlframe.policy.parts.options import Schedule, check_schedule, learning_rate
 from rlframe.policy.parts.outputs import Values
 from rlframe.policy.parts.sequences import Rows
@@ -76,3 +77,11 @@ class DDPGPolicy(QACPolicy):
     _cfg: DDPGConfig
     config = dict(model=dict(twin_critic=False))
     update_class = DDPGUpdate
+    ding = DingNames(
+        defaults={
+            'learn.update_per_collect': 1,
+            'other.replay_buffer.replay_buffer_size': 100_000,
+            'random_collect_size': 25_000,
+        }
+    )
+    solves = 'Pendulum-v1', 8_000

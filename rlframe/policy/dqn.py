@@ -14,6 +14,7 @@ from rlframe.data.timestep import Array, Batch, EnvSpec, FloatArray, IntArray, T
 from rlframe.errors import ConfigError
 from rlframe.policy.base_policy import N_SAMPLE, CollectConfig, LearnConfig, OtherConfig, Policy, PolicyConfig
 from rlframe.policy.parts.actions import mask_of, masked, random_allowed
+from rlframe.policy.parts.ding_names import DingNames
 from rlframe.policy.parts.optim import ADAM_EPS, Targets
 from rlframe.policy.parts.options import (
     BATCH_SIZE,
@@ -234,6 +235,12 @@ class QPolicy(Policy):
     _cfg: QConfig
     supports_action_mask = True
     update_class: type[Update] = QUpdate
+    ding = DingNames(defaults={'other.replay_buffer.replay_buffer_size': 10_000})
+    toy: dict[str, Any] = dict(
+        discount_factor=0.5,
+        learn=dict(batch_size=32, learning_rate=3e-3, target_update_freq=50),
+        other=dict(eps=dict(type='linear', start=1.0, end=0.05, decay=1500)),
+    )
 
     @classmethod
     def check_config(cls, cfg: EasyDict) -> list[ConfigError]:
@@ -375,3 +382,4 @@ class DQNPolicy(QPolicy):
 
     _cfg: DQNConfig
     update_class = DQNUpdate
+    solves = 'CartPole-v1', 40_000

@@ -6,6 +6,7 @@ from typing import Any
 
 from rlframe.policy.dqn import QPolicy
 from rlframe.policy.iqn import FRACTIONS, IQNModel
+from rlframe.policy.parts.ding_names import DingNames
 from rlframe.policy.parts.options import Schedule, learning_rate
 from rlframe.policy.parts.outputs import Output, Quantiles, chosen
 from rlframe.policy.parts.sequences import Rows
@@ -92,6 +93,26 @@ class FQFPolicy(QPolicy):
     _cfg: FQFConfig
     network_arguments = FRACTIONS
     update_class = FQFUpdate
+    ding = DingNames(
+        options={
+            'learn.learning_rate_quantile': 'learn.learning_rate',
+            'learn.learning_rate_fraction': 'learn.learning_rate_fractions',
+            'learn.ent_coef': 'learn.entropy_weight',
+        },
+        defaults={
+            'other.replay_buffer.replay_buffer_size': 10_000,
+            'model.dueling': False,
+            'model.quantile_embedding_size': 128,
+            'learn.learning_rate': 5e-5,
+            'learn.learning_rate_fractions': 2.5e-9,
+        },
+        unused={'kappa': 'without effect in DI-engine as well; policy.learn.kappa is the option'},
+    )
+    toy = QPolicy.toy | dict(
+        model=dict(num_quantiles=8, quantile_embedding_size=16),
+        learn=QPolicy.toy['learn'] | dict(learning_rate_fractions=1e-3),
+    )
+    solves = 'CartPole-v1', 60_000
 
     def default_model(self) -> str:
         return 'fraction_q_net'

@@ -9,10 +9,11 @@ import numpy as np
 from rlframe.data.returns import vtrace
 from rlframe.data.timestep import Array, Batch, BoolArray, EnvSpec
 from rlframe.errors import ConfigError
+from rlframe.policy.parts.ding_names import DingNames
 from rlframe.policy.parts.memory import unroll_with_last
 from rlframe.policy.parts.options import refused
 from rlframe.policy.parts.sequences import Rows, Sequences, begins_of
-from rlframe.policy.ppo import PPOConfig, PPOLearn, PPOPolicy, PPOUpdate
+from rlframe.policy.ppo import DING_NETWORK, PPOConfig, PPOLearn, PPOPolicy, PPOUpdate
 from rlframe.registry import POLICY_REGISTRY
 from rlframe.utils.field import option
 from rlframe.utils.lazy import torch
@@ -146,6 +147,7 @@ class APPOPolicy(PPOPolicy):
     checks = (check_traces,)
     sample_columns, advantages = vtrace_columns, vtrace_advantages
     config: dict[str, Any] = dict(collect=dict(gae_lambda=1.0))
+    ding = DingNames()
 
 
 @POLICY_REGISTRY.register('impala')
@@ -176,3 +178,24 @@ class IMPALAPolicy(PPOPolicy):
         ),
         collect=dict(n_sample=160, gae_lambda=1.0),
     )
+    ding = DingNames(
+        options={
+            'learn.discount_factor': 'collect.discount_factor',
+            'learn.lambda_': 'collect.gae_lambda',
+            'learn.rho_clip_ratio': 'learn.clip_rho',
+            'learn.c_clip_ratio': 'learn.clip_c',
+            'learn.optim': 'learn.optimizer',
+        },
+        defaults={
+            **DING_NETWORK,
+            'learn.optimizer': 'adam',
+            'learn.learning_rate': 5e-4,
+            'learn.batch_size': 512,
+            'learn.entropy_weight': 1e-4,
+            'learn.grad_clip_norm': None,
+            'collect.gae_lambda': 0.95,
+        },
+        unused={'learn.rho_pg_clip_ratio': 'policy.learn.clip_rho limits the weights of both losses'},
+    )
+    toy = dict(learn=dict(batch_size=None, learning_rate=3e-3), collect=dict(n_sample=40))
+    solves = 'CartPole-v1', 100_000

@@ -8,6 +8,7 @@ import numpy as np
 
 from rlframe.data.timestep import Array
 from rlframe.policy.dqn import QPolicy
+from rlframe.policy.parts.ding_names import DingNames
 from rlframe.policy.parts.outputs import Output, Quantiles
 from rlframe.policy.qrdqn import QRDQNConfig, QRDQNModel, QRDQNUpdate
 from rlframe.registry import POLICY_REGISTRY
@@ -67,6 +68,16 @@ class IQNPolicy(QPolicy):
     _cfg: IQNConfig
     network_arguments = FRACTIONS
     update_class = IQNUpdate
+    ding = DingNames(
+        defaults={
+            'other.replay_buffer.replay_buffer_size': 10_000,
+            'model.dueling': False,
+            'model.quantile_embedding_size': 128,
+        },
+        unused={'kappa': 'without effect in DI-engine as well; policy.learn.kappa is the option'},
+    )
+    toy = QPolicy.toy | dict(model=dict(num_quantiles=8, quantile_embedding_size=16))
+    solves = 'CartPole-v1', 40_000
 
     def default_model(self) -> str:
         return 'implicit_q_net'

@@ -79,3 +79,4 @@ class MDQNPolicy(QPolicy):
 
     _cfg: MDQNConfig
     update_class = MDQNUpdate
+    solves = 'CartPole-v1', 40_000

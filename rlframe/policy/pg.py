@@ -12,6 +12,7 @@ from rlframe.data.faces import Metrics
 from rlframe.data.returns import gae
 from rlframe.data.timestep import Batch, EnvSpec
 from rlframe.policy.base_policy import CollectConfig, LearnConfig, PolicyConfig, StochasticEval
+from rlframe.policy.parts.ding_names import DingNames
 from rlframe.policy.parts.options import DISCOUNT_FACTOR, ImageModel, Schedule, grad_clip_norm, learning_rate
 from rlframe.policy.parts.sequences import Rows, apart_rows, real_rows, shuffled_batches, standardised
 from rlframe.policy.ppo import ActorPolicy
@@ -106,6 +107,16 @@ class PGPolicy(ActorPolicy):
     _cfg: PGConfig
     config = dict(collect=dict(n_sample=2048))
     update_class = PGUpdate
+    ding = DingNames(
+        options={'deterministic_eval': 'eval.deterministic'},
+        defaults={
+            'model.encoder_hidden_size_list': [128, 128, 64],
+            'learn.learning_rate': 1e-3,
+            'learn.return_norm': False,
+        },
+    )
+    toy = dict(learn=dict(batch_size=None, learning_rate=1e-2), collect=dict(n_sample=128))
+    solves = 'CartPole-v1', 80_000
 
     def default_model(self) -> str:
         return 'stochastic_actor'

@@ -14,6 +14,7 @@ from rlframe.data.faces import Metrics, TensorMode
 from rlframe.data.returns import gae
 from rlframe.data.timestep import Array, Batch, BoolArray, EnvSpec, FloatArray, IntArray, TimeStep
 from rlframe.policy.base_policy import CollectConfig, LearnConfig, Policy, PolicyConfig, StochasticEval
+from rlframe.policy.parts.ding_names import DingNames
 from rlframe.policy.parts.memory import UNROLL_LEN, MemoryModel, sequence_batches
 from rlframe.policy.parts.normalize import RunningMoments
 from rlframe.policy.parts.optim import ADAM_EPS, OPTIMIZER
@@ -45,6 +46,14 @@ from rlframe.policy.update import Loss, Update
 from rlframe.registry import POLICY_REGISTRY
 from rlframe.utils.field import option
 from rlframe.utils.lazy import torch
+
+DING_NETWORK: dict[str, Any] = {
+    'model.encoder_hidden_size_list': [128, 128, 64],
+    'model.activation': 'relu',
+    'model.share_encoder': True,
+    'learn.adam_eps': 1e-8,
+}
+"""DI-engine's defaults of actor-critics with one network."""
 
 
 class PPOModel(MemoryModel):
@@ -296,6 +305,17 @@ class PPOPolicy(ActorPolicy):
     _cfg: PPOConfig
     config: dict[str, Any] = dict(collect=dict(n_sample=1024))
     update_class: type[Update] = PPOUpdate
+    ding = DingNames(
+        defaults={
+            **DING_NETWORK,
+            'learn.batch_size': 64,
+            'learn.epoch_per_collect': 10,
+            'learn.entropy_weight': 0.0,
+            'learn.value_norm': True,
+        }
+    )
+    toy: dict[str, Any] = dict(learn=dict(batch_size=64, learning_rate=3e-3), collect=dict(n_sample=128))
+    solves = 'CartPole-v1', 40_000
 
     def default_model(self) -> str:
         return 'recurrent_actor_critic' if self._has_core else 'actor_critic'
@@ -442,3 +462,16 @@ class A2CPolicy(PPOPolicy):
         ),
         collect=dict(n_sample=40, gae_lambda=1.0),
     )
+    ding = DingNames(
+        defaults={
+            **DING_NETWORK,
+            'learn.batch_size': 64,
+            'learn.optimizer': 'adam',
+            'learn.learning_rate': 1e-3,
+            'learn.entropy_weight': 0.01,
+            'collect.discount_factor': 0.9,
+            'collect.gae_lambda': 0.95,
+        }
+    )
+    toy = dict(learn=dict(batch_size=None, learning_rate=3e-3), collect=dict(n_sample=40))
+    solves = 'CartPole-v1', 60_000

@@ -11,6 +11,7 @@ from rlframe.data.returns import gae
 from rlframe.data.timestep import Array, Batch, FloatArray
 from rlframe.policy.base_policy import CollectConfig, LearnConfig
 from rlframe.policy.dqn import QConfig, QPolicy
+from rlframe.policy.parts.ding_names import DingNames
 from rlframe.policy.parts.options import (
     BATCH_SIZE,
     DISCOUNT_FACTOR,
@@ -94,6 +95,9 @@ class PQNPolicy(QPolicy):
     _cfg: PQNConfig
     config: dict[str, Any] = dict(on_policy=True, collect=dict(n_sample=1024))
     update_class = PQNUpdate
+    ding = DingNames()
+    toy = QPolicy.toy | dict(learn=dict(batch_size=64, learning_rate=3e-3), collect=dict(n_sample=128))
+    solves = 'CartPole-v1', 60_000
 
     def forward_learn(self, data: Batch) -> Iterator[Callable[[], Metrics]]:
         columns = self.columns(data)

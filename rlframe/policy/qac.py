@@ -202,6 +202,12 @@ class QACPolicy(Policy):
     _noise: ExplorationNoise | None = None
     _actor: Callable[[Any], Any]
     """Maps observations to what the actor returns, while acting."""
+    toy: dict[str, Any] = dict(
+        discount_factor=0.5,
+        random_collect_size=64,
+        learn=dict(batch_size=64, learning_rate_actor=3e-3, learning_rate_critic=3e-3, update_per_collect=8),
+        collect=dict(n_sample=8),
+    )
 
     def default_model(self) -> str:
         return 'recurrent_qac' if self._has_core else 'qac'

@@ -6,6 +6,7 @@ from typing import Any
 
 from rlframe.data.timestep import EnvSpec
 from rlframe.policy.dqn import DoubleConfig, QLearn, QModel, QPolicy, QUpdate
+from rlframe.policy.parts.ding_names import DingNames
 from rlframe.policy.parts.outputs import Output, Quantiles
 from rlframe.registry import POLICY_REGISTRY
 from rlframe.utils.field import option
@@ -60,3 +61,6 @@ class QRDQNPolicy(QPolicy):
     _cfg: QRDQNConfig
     network_arguments: dict[str, str | None] = {'num_quantiles': 'atoms'}
     update_class = QRDQNUpdate
+    ding = DingNames(defaults={'other.replay_buffer.replay_buffer_size': 10_000, 'model.dueling': False})
+    toy = QPolicy.toy | dict(model=dict(num_quantiles=8))
+    solves = 'CartPole-v1', 40_000

@@ -9,6 +9,7 @@ import numpy as np
 from rlframe.data.timestep import Array, Batch, EnvSpec, FloatArray, IntArray, TimeStep
 from rlframe.policy.dqn import DoubleConfig, DQNLearn, DQNUpdate, QModel, QPolicy
 from rlframe.policy.parts.actions import mask_of, masked
+from rlframe.policy.parts.ding_names import DingNames
 from rlframe.policy.parts.memory import BURN_IN, PRIORITY_ETA
 from rlframe.policy.parts.options import BATCH_SIZE, HIDDEN_SIZES
 from rlframe.policy.parts.outputs import chosen, td_loss
@@ -112,6 +113,49 @@ class R2D2Policy(QPolicy):
     _cfg: R2D2Config
     is_recurrent = True
     update_class = R2D2Update
+    ding = DingNames(
+        options={
+            'unroll_len': 'other.replay_buffer.unroll_len',
+            'learn.value_rescale': 'value_rescale',
+            'burnin_step': 'other.replay_buffer.burn_in',
+            'learn_unroll_len': 'other.replay_buffer.unroll_len',
+        },
+        defaults={
+            'other.replay_buffer.replay_buffer_size': 10_000,
+            'priority': True,
+            'priority_IS_weight': True,
+            'discount_factor': 0.997,
+            'nstep': 5,
+            'value_rescale': True,
+            'model.encoder_hidden_size_list': [128, 128, 64],
+            'learn.update_per_collect': 1,
+            'learn.learning_rate': 1e-4,
+            'collect.n_sample': 32,
+            'other.replay_buffer.unroll_len': 80,
+            'other.replay_buffer.burn_in': 20,
+            'other.eps': {'type': 'exp', 'start': 0.95, 'end': 0.05, 'decay': 10_000},
+        },
+        unused={
+            'other.replay_buffer.max_use': 'the sequence replay buffer has no such limit',
+            'other.replay_buffer.max_staleness': 'the sequence replay buffer has none',
+            'other.replay_buffer.monitor': 'the sequence replay buffer has none',
+            'other.replay_buffer.thruput_controller': 'the sequence replay buffer has none',
+            'collect.unroll_len': 'replay_buffer.unroll_len and burn_in',
+            'model.lstm_type': 'always an LSTM',
+            'model.res_link': 'networks have no residual connections',
+        },
+    )
+    toy = QPolicy.toy | dict(
+        priority=True,
+        priority_IS_weight=True,
+        nstep=2,
+        discount_factor=0.97,
+        model=dict(encoder_hidden_size_list=[32], lstm_hidden_size=16),
+        collect=dict(n_sample=16),
+        other=QPolicy.toy['other']
+        | dict(replay_buffer=dict(replay_buffer_size=5000, unroll_len=6, burn_in=2, priority=True)),
+    )
+    solves = 'CartPole-v1', 40_000
 
     def default_model(self) -> str:
         return 'recurrent_q_net'

@@ -67,6 +67,10 @@ class REDQPolicy(QACPolicy):
     actor_kind = 'gaussian'
     config: dict[str, Any] = dict(model=dict(n_critic=10), learn=OFTEN)
     update_class = REDQUpdate
+    toy = QACPolicy.toy | dict(
+        model=dict(n_critic=4),
+        learn=QACPolicy.toy['learn'] | dict(learning_rate_alpha=1e-2, actor_update_freq=2),
+    )
 
     @classmethod
     def check_config(cls, cfg: EasyDict) -> list[ConfigError]:
@@ -123,3 +127,6 @@ class DroQPolicy(QACPolicy):
     actor_kind = 'gaussian'
     config: dict[str, Any] = dict(model=dict(norm='layer'), learn=OFTEN)
     update_class = DroQUpdate
+    toy = QACPolicy.toy | dict(
+        learn=QACPolicy.toy['learn'] | dict(learning_rate_alpha=1e-2, actor_update_freq=2)
+    )

@@ -11,6 +11,7 @@ import numpy as np
 from rlframe.data.faces import Metrics
 from rlframe.data.timestep import Array
 from rlframe.policy.base_policy import StochasticEval
+from rlframe.policy.parts.ding_names import DingNames
 from rlframe.policy.parts.entropy import EntropyWeight
 from rlframe.policy.parts.options import Schedule, learning_rate
 from rlframe.policy.parts.outputs import Output, Values
@@ -143,3 +144,13 @@ class SACPolicy(QACPolicy):
     _cfg: ContinuousSACConfig
     actor_kind = 'gaussian'
     update_class = SACUpdate
+    ding = DingNames(
+        defaults={
+            'learn.update_per_collect': 1,
+            'other.replay_buffer.replay_buffer_size': 1_000_000,
+            'random_collect_size': 10_000,
+            'collect.n_sample': 1,
+        }
+    )
+    toy = QACPolicy.toy | dict(learn=QACPolicy.toy['learn'] | dict(learning_rate_alpha=1e-2))
+    solves = 'Pendulum-v1', 8_000

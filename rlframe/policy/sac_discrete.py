@@ -11,6 +11,7 @@ from rlframe.data.timestep import Array, Batch, IntArray, TimeStep
 from rlframe.model.distributions import perturbed
 from rlframe.policy.base_policy import Policy
 from rlframe.policy.parts.actions import IMPOSSIBLE, mask_of, masked
+from rlframe.policy.parts.ding_names import DingNames
 from rlframe.policy.parts.outputs import Values
 from rlframe.policy.parts.sequences import Rows
 from rlframe.policy.qac import QACPolicy
@@ -90,6 +91,16 @@ class SACDiscretePolicy(QACPolicy):
     supports_action_mask = True
     actor_kind = 'categorical'
     update_class = SACDiscreteUpdate
+    ding = DingNames(
+        'discrete_sac',
+        defaults={
+            'learn.update_per_collect': 1,
+            'other.replay_buffer.replay_buffer_size': 1_000_000,
+            'random_collect_size': 10_000,
+        },
+    )
+    toy = QACPolicy.toy | dict(learn=QACPolicy.toy['learn'] | dict(learning_rate_alpha=1e-2))
+    solves = 'CartPole-v1', 40_000
 
     # acting
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from rlframe.policy.mdqn import soft_policy
 from rlframe.policy.parts.actions import mask_of
+from rlframe.policy.parts.ding_names import DingNames
 from rlframe.policy.parts.options import Schedule, learning_rate
 from rlframe.policy.parts.outputs import Values, chosen
 from rlframe.policy.parts.sequences import Rows
@@ -96,6 +97,28 @@ class SQNPolicy(SQLPolicy):
     _cfg: SQNConfig
     config = dict(learn=dict(target_update_freq=None, target_theta=0.005))
     update_class = SQNUpdate
+    ding = DingNames(
+        options={
+            'learn.discount_factor': 'discount_factor',
+            'learn.learning_rate_q': 'learn.learning_rate',
+        },
+        defaults={
+            'discount_factor': 0.99,
+            'model.dueling': False,
+            'learn.update_per_collect': 16,
+            'other.replay_buffer.replay_buffer_size': 100_000,
+        },
+    )
+    toy = SQLPolicy.toy | dict(
+        learn=dict(
+            batch_size=32,
+            learning_rate=3e-3,
+            learning_rate_alpha=1e-2,
+            target_theta=0.05,
+            update_per_collect=8,
+        )
+    )
+    solves = 'CartPole-v1', 80_000
 
     def default_model(self) -> str:
         return 'twin_q_net'

@@ -8,6 +8,7 @@ import numpy as np
 
 from rlframe.data.timestep import Array, EnvSpec
 from rlframe.policy.ddpg import DDPGConfig, DDPGLearn, DDPGUpdate
+from rlframe.policy.parts.ding_names import DingNames
 from rlframe.policy.parts.sequences import Rows
 from rlframe.policy.qac import QACPolicy
 from rlframe.registry import POLICY_REGISTRY
@@ -62,3 +63,12 @@ class TD3Policy(QACPolicy):
     _cfg: TD3Config
     config = dict(learn=dict(actor_update_freq=2))
     update_class = TD3Update
+    ding = DingNames(
+        defaults={
+            'learn.update_per_collect': 1,
+            'other.replay_buffer.replay_buffer_size': 100_000,
+            'random_collect_size': 25_000,
+            'eval.evaluator.eval_freq': 5000,
+        }
+    )
+    solves = 'Pendulum-v1', 8_000

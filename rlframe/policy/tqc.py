@@ -83,3 +83,7 @@ class TQCPolicy(QACPolicy):
     actor_kind = 'gaussian'
     update_class = TQCUpdate
     checks = (check_quantiles,)
+    toy = QACPolicy.toy | dict(
+        model=dict(num_quantiles=9), learn=QACPolicy.toy['learn'] | dict(learning_rate_alpha=1e-2)
+    )
+    solves = 'Pendulum-v1', 6_000

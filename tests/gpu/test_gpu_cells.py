@@ -12,8 +12,6 @@ from toys import toy_of_policy
 def test_every_policy_has_a_toy(cwd: Path) -> None:
     for name in policies():
         assert toy_of_policy(name)['env']['stop_value'] > 0
-    with pytest.raises(KeyError, match=r"no toy of 'forgotten': add one to TOYS in tests/toys\.py"):
-        toy_of_policy('forgotten')
 
 
 @pytest.mark.parametrize('policy', policies())

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from fakes import config_pair
-from toys import RECURRENT, TOYS, toy
+from toys import TOYS, toy
 
 from rlframe import config
 from rlframe.pipeline import SerialPipeline
@@ -97,13 +97,8 @@ def test_critics_say_so_too(nstep: int, ending: str, value: float | None, policy
 
 @pytest.mark.slow
 def test_memory_names_the_class_that_was_seen_five_steps_ago() -> None:
-    pipeline = run(
-        env_id='memory:RecallEnv',
-        env=dict(stop_value=0.99, n_evaluator_episode=40),
-        evaluator=dict(eval_freq=100),
-        max_env_step=24_000,
-        **RECURRENT,
-    )
+    recall = dict(env_id='memory:RecallEnv', env=dict(stop_value=0.99, n_evaluator_episode=40))
+    pipeline = run(evaluator=dict(eval_freq=100), max_env_step=24_000, **toy('r2d2') | recall)
     assert pipeline.stopped, 'by chance it is 1/3'
 
 

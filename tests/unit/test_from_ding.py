@@ -24,10 +24,12 @@ from rlframe.config import (
     unread_user_keys,
 )
 from rlframe.config.components import set_path
-from rlframe.config.ding_table import DEFAULTS, RENAMED, UNUSED
+from rlframe.config.ding_table import RENAMED, UNUSED, defaults, names_of, renamed, unused
 from rlframe.entry.__main__ import main
 from rlframe.errors import ConfigError, ConfigErrors, ConfigWarning
 from rlframe.pipeline import SerialPipeline
+from rlframe.policy.parts.ding_names import DingNames
+from rlframe.registry import POLICY_REGISTRY
 
 ROOT = Path(__file__).parents[2]
 FLAT: dict[str, Any] = json.loads((ROOT / 'tests' / 'data' / 'ding_configs.json').read_text(encoding='utf-8'))
@@ -266,7 +268,11 @@ def test_env_that_is_not_known_has_to_be_given() -> None:
         ({}, {'policy.type': 'ppof'}, r"policy 'ppof' does not exist in rlframe\. 'ppo' has"),
         ({}, {'reward_model.type': 'rnd'}, 'reward model does not exist'),
         ({'world_model.train_freq': 1}, {}, 'world model does not exist'),
-        ({'policy.action_space': 'hybrid'}, {}, 'dqn has no hybrid actions. These have them: ppo, a2c'),
+        (
+            {'policy.action_space': 'hybrid'},
+            {},
+            'dqn has no hybrid actions. These have them: a2c, appo, bc, impala',
+        ),
         ({'policy.multi_agent': True}, {}, 'a critic that sees what all agents see does not exist'),
         ({'bco.alpha': 0.2}, {}, "^bco: DI-engine's behaviour cloning from observation does not exist"),
         ({'policy.collect.save_path': 'x', 'policy.collect.model_path': 'y'}, {}, 'records data'),
@@ -481,19 +487,21 @@ def test_import_of_di_engine_in_a_file_is_told_how_to_change(tmp_path: Path) -> 
     assert caught.value.where == f'{file}:1'
 
 
-@pytest.mark.parametrize('policy', DEFAULTS)
+@pytest.mark.parametrize(
+    'policy', [name for name in POLICY_REGISTRY.names() if names_of(name) != DingNames()]
+)
 def test_every_key_that_the_tables_set_is_an_option_and_none_that_they_drop(policy: str) -> None:
     """What an option is called can change, and the tables have to follow; a new option must not be dropped."""
     cfg = of_policy(policy)
     declared = {key for key, _ in leaves(cfg)}
     sections = {key.rpartition('.')[0] for key in declared}
-    for key, value in DEFAULTS[policy].items():
+    for key, value in defaults(policy).items():
         wanted = value if key != 'policy.collect.n_sample' else at(cfg, key)
         assert at(cfg, key) == wanted or key == 'policy.collect.n_sample', key
-    for _, new, policies in RENAMED:
-        if policy in policies:
-            assert new in declared, new
-    dropped = {key for key, _, policies in UNUSED if not policies or policy in policies}
+    of_all = {new for _, new, kinds in RENAMED if not kinds}
+    for _, new in renamed(policy):
+        assert new in declared | of_all, new
+    dropped = {key for key, _ in unused(policy)}
     kept = {
         'policy.on_policy', 'policy.model.obs_shape', 'policy.model.action_shape', 'policy.other.replay_buffer',
         'policy.collect.unroll_len', 'policy.collect.n_sample', 'policy.collect.n_episode', 'env.collector_env_num',
@@ -537,8 +545,10 @@ def test_file_of_di_engine_trains_and_resumes_on_the_command_line(
 
 
 def test_every_key_that_is_translated_is_documented() -> None:
-    text = (ROOT / 'docs' / 'from_ding.md').read_text(encoding='utf-8')
+    text = ''.join((ROOT / 'docs' / name).read_text('utf-8') for name in ('from_ding.md', 'algorithms.md'))
     keys = {key for key, *_ in (*RENAMED, *UNUSED)}
+    for name in POLICY_REGISTRY.names():
+        keys |= {key for key, _ in (*renamed(name), *unused(name))}
     assert not [key for key in sorted(keys) if f'`{key}`' not in text]
 
 
