@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from rlframe.data.timestep import EnvSpec
-from rlframe.model.core import MLP, STATES_OF_CORE, NoisyLinear, NormedMLP, cell_step
+from rlframe.model.core import MLP, NoisyLinear, NormedMLP, RecurrentEncoder, Unroll
 from rlframe.model.encoder import Obs
 from rlframe.registry import MODEL_REGISTRY
 
@@ -188,59 +188,22 @@ class RecurrentQNet(nn.Module):
     ) -> None:
         super().__init__()
         sizes = encoder_hidden_size_list
-        self.encoder = MLP(spec.observation_space, sizes, activation, None, **images)
-        self._core, self._is_lstm = core, core == 'lstm'
-        kind = nn.LSTM if self._is_lstm else nn.GRU
-        self.add_module(core, kind(self.encoder.out_size, lstm_hidden_size, batch_first=True))
+        self.memory = RecurrentEncoder(spec, sizes, activation, core, lstm_hidden_size, **images)
         output = gymnasium.spaces.Box(-1, 1, (lstm_hidden_size,), np.float32)
         self.head = QNet(
             EnvSpec(output, spec.action_space, name=spec.name), [], activation, dueling, 1, noisy
         )
-        self.state_shape = (STATES_OF_CORE[core], lstm_hidden_size)
-        """Shape of the recurrent state of an episode, hidden and, of an LSTM, cell state; zeros before its first step."""
+        self.state_shape = self.memory.core.state_shape
+        """Shape of the recurrent state of an episode."""
 
-    def forward(self, obs: Any, state: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Values the actions of consecutive steps.
+    def step(self, obs: Obs, state: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Maps observations [B, ...] and recurrent states to values, float32 [B, A], and the states after the step."""
+        output, after = self.memory.step(obs, state)
+        return self.head(output), after
 
-        ``obs`` are those of T steps of each of B sequences, one sequence behind the other, [B * T, ...], and ``state`` is
-        the recurrent state before the first step of each, float32 [B, P, H].
+    act = step
 
-        Returns:
-            Values, float32 [B * T, A], and the recurrent state after the last step, float32 [B, P, H].
-        """
-        features = self._features(obs, len(state))
-        if features.shape[1] == 1:
-            return self._valued_step(features.squeeze(1), state)
-        parts: Any = state.transpose(0, 1).contiguous().split(1)  # P of [1, B, H]
-        output, after = getattr(self, self._core)(features, parts if self._is_lstm else parts[0])
-        after = torch.cat(after) if self._is_lstm else after
-        return self.head(output.flatten(0, 1)), after.transpose(0, 1)
-
-    def act(self, obs: Any, state: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Values the actions of a single step, with observations [B, ...]; a part of a graph for any B."""
-        return self._valued_step(self.encoder(obs), state)
-
-    def burn_in(self, obs: Any, state: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-        """Runs the core over steps only to compute its state.
-
-        It goes from the state before the first real step, float32 [B, P, H]; ``mask`` is False for padding, which is
-        skipped, bool [B, T].
-
-        Returns:
-            Recurrent state after the last real step, float32 [B, P, H].
-        """
-        features = self._features(obs, len(state))
-        for step, is_real in zip(features.unbind(1), mask.unbind(1), strict=True):
-            state = torch.where(is_real[:, None, None], self._step(step, state), state)
-        return state
-
-    def _features(self, obs: Any, sequences: int) -> torch.Tensor:
-        features: torch.Tensor = self.encoder(obs)
-        return features.unflatten(0, (sequences, -1))  # [B, T, F]
-
-    def _valued_step(self, features: torch.Tensor, state: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        state = self._step(features, state)
-        return self.head(state[:, 0]), state
-
-    def _step(self, features: torch.Tensor, state: torch.Tensor) -> torch.Tensor:
-        return cell_step(getattr(self, self._core), features, state)
+    def forward(self, obs: Obs, unroll: Unroll) -> torch.Tensor:
+        """Maps the observations of sequences, [R, ...], to values, float32 [R, A]; see ``Core``."""
+        values: torch.Tensor = self.head(self.memory(obs, unroll, unroll.state))
+        return values

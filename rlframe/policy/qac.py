@@ -229,11 +229,12 @@ class QACPolicy(Policy):
         """Returns what an update reads, as tensors on the device: transitions, or with a core the steps of sequences."""
         if self._memory is None:
             return super().columns(data)
-        columns = 'action', 'reward', 'terminated'
-        rows, sequence = remembered(data, self._cfg.learn.burn_in, columns, self.tensor)
-        if 'IS' in data:
-            rows['IS'] = self.tensor(np.asarray(data['IS'])[sequence])
-        return rows | {'sequence': self.tensor(sequence)} | self._drawn(len(sequence))
+        rows = remembered(self, data)
+        return rows | self._drawn(len(rows['reward']))
+
+    def _get_nstep(self) -> int:
+        """With a core, rewards are summed over a sequence when it is learned from: the collector is to leave them as they are."""
+        return 1 if self._has_core else self._cfg.nstep
 
     # acting
 
@@ -328,13 +329,10 @@ class QACPolicy(Policy):
 
 
 def check_memory(policy: type[QACPolicy], cfg: EasyDict) -> list[ConfigError]:
-    """Refuses what networks with a core do not have, and sums of several rewards in their sequences."""
+    """Refuses what networks with a core do not have."""
     model, errors = cfg.model, []
     if model.get('core') is None:
         return []
-    if cfg.nstep != 1:
-        message = 'with a core, the target of a step of a sequence has one reward'
-        errors.append(refused(cfg, 'nstep', message, '1'))
     message = f'networks with a core (model.core={model.core!r}) have none'
     for name, none in (('norm', 'None'), ('residual_blocks', '0')):
         if model.get(name):

@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from rlframe.data.timestep import Array, Batch, EnvSpec, FloatArray, IntArray, TimeStep
+from rlframe.data.timestep import Array, Batch, FloatArray, IntArray, TimeStep
 from rlframe.policy.dqn import DoubleConfig, DQNLearn, DQNUpdate, QModel, QPolicy
 from rlframe.policy.parts.actions import mask_of, masked
 from rlframe.policy.parts.ding_names import DingNames
-from rlframe.policy.parts.memory import BURN_IN, PRIORITY_ETA
+from rlframe.policy.parts.memory import BURN_IN, PRIORITY_ETA, priority_of_sequences, remembered
 from rlframe.policy.parts.options import BATCH_SIZE, HIDDEN_SIZES
-from rlframe.policy.parts.outputs import chosen, td_loss
-from rlframe.policy.parts.sequences import Rows
+from rlframe.policy.parts.outputs import Cost, Output, Values, chosen
+from rlframe.policy.parts.sequences import Rows, reward_windows
 from rlframe.policy.update import Loss
 from rlframe.registry import POLICY_REGISTRY
 from rlframe.utils.field import option
 from rlframe.utils.lazy import torch
 
+if TYPE_CHECKING:
+    from rlframe.model.core import Remembered
+
 PIECE = 256
-"""Steps, or sequences, whose first priorities are computed at a time."""
+"""Steps that are valued at a time for first priorities, whose errors are computed for its square at a time."""
 RESCALE_EPS = 1e-3
 """Share of the value that ``rescale`` leaves linear, so that it can be inverted."""
 
@@ -52,48 +55,28 @@ class R2D2Config(DoubleConfig):
 
 
 class R2D2Update(DQNUpdate):
-    """Double Q-learning over sequences, whose windows of rewards end with the sequence or its episode."""
+    """Double Q-learning over the steps of sequences, which each network goes through once."""
 
-    def __init__(self, model: torch.nn.Module, cfg: Any, spec: EnvSpec) -> None:
-        super().__init__(model, cfg, spec)
-        self._burn_in, self._nstep = cfg.learn.burn_in, cfg.nstep
-        self._rescales, self._eta = cfg.value_rescale, cfg.priority_eta
+    def output(self, network: Any, obs: Remembered, tau: torch.Tensor | None = None) -> Output:
+        """Returns what a network says of all steps of the sequences, [R, A]."""
+        kind = SquareRoots if self.cfg.value_rescale else Values
+        return kind(network(obs.obs, obs.unroll), self._kappa)
 
     def loss(self, rows: Rows) -> Loss:
-        """Returns the mean over the real steps of sequences, with the priority of each sequence."""
-        names = 'action', 'reward', 'terminated', 'mask'
-        action, reward, terminated, mask = (rows[name] for name in names)  # [B, T]
-        # values of each obs, and of the one behind the last step
-        online = self._values(self.model, rows)  # [B, T + 1, A]
-        value = online[:, :-1].gather(2, action.long().unsqueeze(2)).squeeze(2)
+        """Returns the mean over the steps that are learned from."""
+        seen, behind = rows['obs'], rows['next_obs']
+        online = self.output(self.model, seen)
         # target
         with torch.no_grad():
-            target = self._values(self.targets.network, rows)
-            judge = (online if self.double else target).flatten(0, 1)
-            best = masked(judge, mask_of(rows['obs'])).argmax(1).view(len(online), -1, 1)
-            reached = target.gather(2, best).squeeze(2)
-            reached = unscale(reached) if self._rescales else reached
-            discount = self.targets.discount_factor
-            wanted = sequence_targets(reward, terminated, mask, reached, discount, self._nstep)
-            wanted = rescale(wanted) if self._rescales else wanted
-        # loss, over the real steps
-        priority, steps = padded_priority((wanted - value.detach()).abs(), mask, self._eta), mask.sum(1)
-        losses = (td_loss(value, wanted, self._kappa) * mask).sum(1) / steps
-        count = steps.sum()
-        metrics = {
-            'q_value': (value.detach() * mask).sum() / count,
-            'target_q_value': (wanted * mask).sum() / count,
-        }
-        return Loss(self.targets.mean(losses, rows), metrics, priority)
-
-    def _values(self, network: Any, rows: Rows) -> torch.Tensor:
-        """Returns a network's values for each step and for the obs after the last one, float32 [B, T + 1, A]."""
-        stored = rows['state']
-        with torch.no_grad():
-            early = rows['early'], stored, rows['early_mask']
-            state = network.burn_in(*early) if self._burn_in else stored
-        value: torch.Tensor = network(rows['obs'], state)[0]
-        return value.unflatten(0, (len(stored), -1))
+            target = self.output(self.targets.network, seen)
+            judge = online if self.double else target
+            best = masked(judge.mean(), mask_of(seen.obs)).argmax(1)
+            reached = target.like(chosen(target.value, best)[behind.row])
+            wanted = reached.target(rows['reward'], self.targets.discount(rows))
+        # loss
+        fit = online.like(online.value[seen.row]).gather(rows['action']).fit(wanted)
+        metrics = {'q_value': fit.value.mean(), 'target_q_value': fit.wanted.mean()}
+        return Loss(self.targets.mean(fit.losses, rows), metrics, fit.error)
 
 
 @POLICY_REGISTRY.register('r2d2')
@@ -103,7 +86,7 @@ class R2D2Policy(QPolicy):
     The actors of the paper are those of the config, for example ``collector.backend='ray'``, and so are its replay
     (``replay_buffer.backend='ray'``) and the eps of each actor (``other.eps_ladder``). Each transition carries the
     recurrent state that its action was chosen with. A sequence of the replay buffer 'sequence' is processed from the state
-    of its first step; its burn-in only updates that state with the current network.
+    of its first step; the steps of its burn-in have no loss.
 
     Source:
         Kapturowski et al., Recurrent Experience Replay in Distributed Reinforcement Learning (2019), sections 2.3 and
@@ -178,33 +161,19 @@ class R2D2Policy(QPolicy):
 
     def best_step(self, obs: torch.Tensor, state: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Returns the action of the highest value, int64 [B], and the recurrent state after the step, [B, P, H]."""
-        value, after = getattr(self.model, 'act', self.model)(obs, state)
+        value, after = self.model.act(obs, state)
         return value.argmax(1), after
 
     def q_value(self, obs: Array) -> torch.Tensor:
-        assert self._memory is not None  # the network has a core
         with torch.inference_mode():
             tensor = self.tensor(obs)
-            value = self._memory.step(self.model, tensor, self.tensor)
-            return masked(value, mask_of(tensor)).cpu()
+            return masked(self._step(tensor), mask_of(tensor)).cpu()
 
     def process_transition(self, obs: Array, output: Batch, timestep: TimeStep) -> dict[str, Array]:
         return super().process_transition(obs, output, timestep) | {'state': output['state']}
 
     def columns(self, data: Batch) -> Rows:
-        """Returns the steps that are learned from, [B, T], and the inputs of the networks, one step behind the other."""
-        start, mask = self._cfg.learn.burn_in, data['mask']
-        names = 'action', 'reward', 'terminated', 'mask'
-        rows = {name: self.tensor(data[name][:, start:]) for name in names}
-        sequence, first = np.arange(len(mask)), mask.argmax(1)
-        seen = np.concatenate([data['obs'][:, start : start + 1], data['next_obs'][:, start:]], 1)
-        rows |= {
-            'state': self.tensor(data['state'][sequence, first]),  # [B, P, H]
-            'early': self._steps(data['obs'][:, :start]),
-            'early_mask': self.tensor(mask[:, :start]),
-            'obs': self._steps(seen),
-        }
-        return rows | ({'IS': self.tensor(data['IS'])} if 'IS' in data else {})
+        return remembered(self, data)
 
     def _first_priority(self, data: Batch) -> FloatArray:
         """Returns the priority of the sequence that begins with each new step, float32 [M], by its steps in this round.
@@ -234,14 +203,12 @@ class R2D2Policy(QPolicy):
         length = np.minimum(stop - start, unroll_len)
 
         priority: FloatArray = np.empty(count, np.float32)
-        pieces = [slice(first, first + PIECE) for first in range(0, count, PIECE)]
         with torch.inference_mode():
-            valued = [self._acting_values(new[piece]) for piece in pieces]
+            valued = [self._acting_values(new[piece]) for piece in _pieces(count, PIECE)]
             value, reached = (torch.cat(column) for column in zip(*valued, strict=True))
-            columns = {name: self.tensor(new[name]) for name in ('reward', 'terminated')}
-            columns |= {'value': value, 'reached': reached}
-            for piece in pieces:
-                found = self._acting_priority(start[piece], length[piece], columns)
+            for piece in _pieces(count, max(PIECE * PIECE // int(length.max()), 1)):
+                error, sequence = self._acting_error(start[piece], length[piece], new, value, reached)
+                found = priority_of_sequences(error, sequence, len(start[piece]), self._cfg.priority_eta)
                 priority[order[piece]] = found.cpu().numpy()
         return priority
 
@@ -249,63 +216,40 @@ class R2D2Policy(QPolicy):
         """Returns the value of the action of each step, and of the best one behind it, float32 [n], by its stored state."""
         names = 'obs', 'next_obs', 'action', 'state'
         obs, next_obs, action, state = (self.tensor(new[name]) for name in names)
-        value, after = self.model(obs, state)
-        reached = masked(self.model(next_obs, after)[0], mask_of(next_obs)).amax(1)
-        return chosen(value, action), unscale(reached) if self._cfg.value_rescale else reached
+        value, after = self.model.step(obs, state)
+        reached = masked(self.model.step(next_obs, after)[0], mask_of(next_obs)).amax(1)
+        return chosen(value, action), reached
 
-    def _acting_priority(self, start: IntArray, length: IntArray, columns: Rows) -> torch.Tensor:
-        """Returns the priorities of sequences, float32 [n], from columns of all steps, [M]; see ``_acting_values``."""
-        place = np.arange(length.max())
-        is_step = place < length[:, None]
-        step = self.tensor(np.where(is_step, start[:, None] + place, start[:, None]))  # [n, T]
-        mask, rows = self.tensor(is_step), {name: column[step] for name, column in columns.items()}
-        behind, cfg = rows['reached'], self._cfg
-        values = torch.cat([behind[:, :1], behind], 1)  # that of the first obs is not read
-        ends = rows['reward'], rows['terminated'], mask
-        wanted = sequence_targets(*ends, values, cfg.discount_factor, cfg.nstep)
-        wanted = rescale(wanted) if cfg.value_rescale else wanted
-        return padded_priority((wanted - rows['value']).abs(), mask, cfg.priority_eta)
+    def _acting_error(
+        self, start: IntArray, length: IntArray, new: Batch, value: torch.Tensor, reached: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Returns the absolute error of each step of sequences of new steps, float32 [K], and its sequence, int64 [K].
 
-    def _steps(self, column: Array) -> Any:
-        """Puts the steps of all sequences one behind the other: [B, T, ...] to [B * T, ...]."""
-        return self.tensor(column.reshape(-1, *column.shape[2:]))
-
-
-def padded_priority(error: torch.Tensor, mask: torch.Tensor, eta: float) -> torch.Tensor:
-    """Returns the priority of each padded sequence, float32 [B], from the absolute errors of its steps, [B, T].
-
-    Source:
-        Kapturowski et al. (2019), section 2.3.
-    """
-    error = error * mask
-    return eta * error.amax(1) + (1 - eta) * error.sum(1) / mask.sum(1)
+        ``value`` and ``reached`` are those of all new steps, [M]; see ``_acting_values``.
+        """
+        cfg, sequence = self._cfg, np.repeat(np.arange(len(start)), length)
+        row = np.arange(len(sequence)) + np.repeat(start - np.cumsum(length) + length, length)
+        stop = np.repeat(start + length, length)
+        reward, discount, last = reward_windows(new['reward'], row, stop, cfg.nstep, cfg.discount_factor)
+        discount = np.where(new['terminated'][last], np.float32(0), discount)
+        kind = SquareRoots if cfg.value_rescale else Values
+        wanted = kind(reached[self.tensor(last)]).target(self.tensor(reward), self.tensor(discount))
+        return (wanted - value[self.tensor(row)]).abs(), self.tensor(sequence)
 
 
-def sequence_targets(
-    reward: torch.Tensor,
-    terminated: torch.Tensor,
-    mask: torch.Tensor,
-    value: torch.Tensor,
-    discount_factor: float,
-    nstep: int,
-) -> torch.Tensor:
-    """Sums ``nstep`` discounted rewards and the value behind them; windows end with the sequence or its episode.
+def _pieces(count: int, size: int) -> list[slice]:
+    """Divides so many rows into pieces."""
+    return [slice(first, first + size) for first in range(0, count, size)]
 
-    ``reward``, ``terminated``, where the episode ended in a terminal state, and ``mask``, False behind its last step, are
-    [B, T]; ``value`` is that of the obs of each step and of that behind the last one, float32 [B, T + 1].
 
-    Returns:
-        float32 [B, T]; undefined where ``mask`` is False.
+class SquareRoots(Values):
+    """Mean returns as the network learns them with ``value_rescale``; see ``rescale``."""
 
-    Source:
-        Sutton & Barto, Reinforcement Learning (2018), eq. 7.1.
-    """
-    discount = discount_factor * ~terminated
-    result = value
-    for _ in range(nstep):
-        longer = torch.where(mask, reward + discount * result[:, 1:], value[:, :-1])
-        result = torch.cat([longer, value[:, -1:]], 1)
-    return result[:, :-1]
+    def like(self, value: torch.Tensor) -> SquareRoots:
+        return SquareRoots(value, self._kappa)
+
+    def target(self, reward: torch.Tensor, discount: torch.Tensor, cost: Cost = None) -> torch.Tensor:
+        return rescale(Values(unscale(self.value)).target(reward, discount, cost))
 
 
 def rescale(value: torch.Tensor) -> torch.Tensor:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -10,7 +10,7 @@ import numpy as np
 from rlframe.data.timestep import Array, Batch, FloatArray, IntArray
 from rlframe.errors import ConfigError
 from rlframe.policy.parts.options import ImageModel, check_widths
-from rlframe.policy.parts.sequences import Rows, Sequences, clear, grown, take
+from rlframe.policy.parts.sequences import Rows, Sequences, clear, grown, reward_windows, take
 from rlframe.utils.field import Field, option
 from rlframe.utils.lazy import torch
 from rlframe.utils.schema import array, check_state
@@ -170,40 +170,46 @@ def unroll_with_last(data: Batch, sequences: Sequences, tensor: Callable[[Any], 
     )
 
 
-def remembered(
-    data: Batch, burn_in: int, columns: Sequence[str], tensor: Callable[[Any], torch.Tensor]
-) -> tuple[Rows, IntArray]:
-    """Returns the steps of padded sequences that are learned from, and the sequence of each, [K].
+def remembered(policy: Any, data: Batch) -> Rows:
+    """Returns the steps of replayed sequences that are learned from, [K, ...].
 
-    ``data`` are sequences of a replay buffer with the columns ``state`` and ``mask``, [B, T, ...], of whose first
-    ``burn_in`` steps nothing is learned. ``columns`` names what is taken of each step, beside ``obs`` and ``next_obs``.
+    ``data`` are padded sequences with the columns ``state`` and ``mask``, [B, T, ...], of whose first ``learn.burn_in`` steps
+    nothing is learned. Rewards are summed over ``nstep`` steps; the windows end with the sequence.
 
     Returns:
-        The columns, [K, ...]; ``obs`` and ``next_obs`` are ``Remembered``, so that networks go through the whole sequences.
+        The columns of transitions, and the ``sequence`` of each step; ``obs`` and ``next_obs`` are ``Remembered``, so that
+        networks go through the whole sequences.
     """
     from rlframe.model.core import Remembered, Unroll
 
-    mask = np.asarray(data['mask'])
+    cfg, tensor, mask = policy._cfg, policy.tensor, np.asarray(data['mask'])
     sequence, column = np.nonzero(mask)  # of each real step, [R]
     first, length = mask.argmax(1), mask.sum(1)
     each, count = np.arange(len(mask)), len(sequence)
-    step = column - first[sequence]
-    is_last = step == length[sequence] - 1
     # rows that networks go through: all real steps, and behind them the last next obs of each sequence
     obs = tensor(np.concatenate([data['obs'][sequence, column], data['next_obs'][each, first + length - 1]]))
-    following = np.where(is_last, count + sequence, np.arange(count) + 1)
     unroll = Unroll(
-        tensor(np.concatenate([step, length])),
+        tensor(np.concatenate([column - first[sequence], length])),
         tensor(np.concatenate([sequence, each])),
         int(length.max()) + 1,
         tensor(data['state'][each, first]),
     )
-    is_learned, learned = column >= burn_in, mask.copy()
-    learned[:, :burn_in] = False
-    rows: Rows = {name: tensor(data[name][learned]) for name in columns}
-    rows['obs'] = Remembered(obs, unroll, tensor(np.flatnonzero(is_learned)))
-    rows['next_obs'] = Remembered(obs, unroll, tensor(following[is_learned]))
-    return rows, sequence[is_learned]
+    # those that are learned from, and the row behind the window of each
+    row = np.flatnonzero(column >= cfg.learn.burn_in)
+    of, stop = sequence[row], np.cumsum(length)[sequence[row]]
+    flat = {name: data[name][sequence, column] for name in ('action', 'reward', 'terminated')}
+    reward, discount, last = reward_windows(flat['reward'], row, stop, cfg.nstep, cfg.discount_factor)
+    following = np.where(last == stop - 1, count + of, last + 1)
+    rows: Rows = {
+        'obs': Remembered(obs, unroll, tensor(row)),
+        'next_obs': Remembered(obs, unroll, tensor(following)),
+        'action': tensor(flat['action'][row]),
+        'reward': tensor(reward),
+        'terminated': tensor(flat['terminated'][last]),
+        'value_gamma': tensor(discount),
+        'sequence': tensor(of),
+    }
+    return rows | ({'IS': tensor(np.asarray(data['IS'])[of])} if 'IS' in data else {})
 
 
 def priority_of_sequences(

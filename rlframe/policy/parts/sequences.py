@@ -138,6 +138,27 @@ class Sequences:
         return row, step, np.repeat(np.arange(len(chosen)), length)
 
 
+def reward_windows(
+    reward: FloatArray, row: IntArray, stop: IntArray, nstep: int, discount_factor: float
+) -> tuple[FloatArray, FloatArray, IntArray]:
+    """Sums the discounted rewards of up to ``nstep`` steps from each of some rows on.
+
+    ``reward`` are those of all rows, in the order of time, [M]. The window of ``row[k]`` ends before the row ``stop[k]``.
+
+    Returns:
+        The sums and the discounts behind the windows, float32 [K], and the last row of each window, int64 [K].
+
+    Source:
+        Sutton & Barto, Reinforcement Learning (2018), eq. 7.1.
+    """
+    length = np.minimum(stop - row, nstep)
+    total = reward[row].astype(np.float32)
+    for step in range(1, min(nstep, int(length.max(initial=1)))):
+        goes_on = step < length
+        total[goes_on] += discount_factor**step * reward[row[goes_on] + step]
+    return total, (discount_factor**length).astype(np.float32), row + length - 1
+
+
 def begins_of(done: BoolArray) -> BoolArray:
     """Returns which rows of a block, bool [T, N], do not continue the row above: the first, and those behind an end."""
     return np.concatenate([np.ones_like(done[:1]), done[:-1]])

@@ -129,7 +129,7 @@ def same(one: Any, other: Any) -> bool:
     return torch.equal(torch.as_tensor(one), torch.as_tensor(other))
 
 
-@pytest.mark.parametrize('kind', ['dqn', 'iqn', 'r2d2', 'ppo', 'pqn', 'bc', 'td3', 'xqc', 'sac_discrete'])
+@pytest.mark.parametrize('kind', ['dqn', 'iqn', 'ppo', 'pqn', 'bc', 'td3', 'xqc', 'sac_discrete'])
 def test_replayed_updates_are_those_that_were_recorded(kind: str) -> None:
     plain, fast = make(kind), make(kind)
     for optimizer in optimizers(plain):  # the learning rate as float32, as graphs read it

@@ -18,7 +18,8 @@ from policy_toys import PLAIN, apart, random_sequences
 from rlframe.config import compile_config
 from rlframe.data import Batch, EnvSpec
 from rlframe.policy import create_policy
-from rlframe.policy.r2d2 import R2D2Policy, rescale, sequence_targets, unscale
+from rlframe.policy.parts.sequences import reward_windows
+from rlframe.policy.r2d2 import R2D2Policy, rescale, unscale
 from rlframe.registry import BUFFER_REGISTRY
 from rlframe.worker import SampleSerialCollector
 
@@ -41,17 +42,16 @@ LENGTHS = [
 ]
 
 
-def walked(model: Any, data: Batch, i: int, burn_in: int, detach: bool = True) -> torch.Tensor:
+def walked(model: Any, data: Batch, i: int, burn_in: int) -> torch.Tensor:
     """Returns the values of one sequence's real steps and of the obs behind them, each from the state before it."""
     real = np.flatnonzero(data['mask'][i])
     state = torch.from_numpy(data['state'][i, real[0]])[None]
     values = []
     for column in real:
-        value, after = model(torch.from_numpy(data['obs'][i, column])[None], state)
+        value, state = model.step(torch.from_numpy(data['obs'][i, column])[None], state)
         if column >= burn_in:
             values.append(value[0])
-        state = after.detach() if column < burn_in and detach else after
-    values.append(model(torch.from_numpy(data['next_obs'][i, real[-1]])[None], state)[0][0])
+    values.append(model.step(torch.from_numpy(data['next_obs'][i, real[-1]])[None], state)[0][0])
     return torch.stack(values)
 
 
@@ -74,18 +74,15 @@ def looped_targets(reward: Any, ending: bool, value: Any, discount_factor: float
     seed=st.integers(0, 99),
 )
 def test_targets_equal_those_of_a_loop(lengths: list[tuple[int, bool]], nstep: int, seed: int) -> None:
-    generator = torch.Generator().manual_seed(seed)
-    steps = max(length for length, _ in lengths)
-    reward = torch.randn(len(lengths), steps, generator=generator)
-    value = torch.randn(len(lengths), steps + 1, generator=generator)
-    mask = torch.arange(steps) < torch.tensor([length for length, _ in lengths])[:, None]
-    terminated = torch.zeros(len(lengths), steps, dtype=torch.bool)
-    for i, (length, ending) in enumerate(lengths):
-        terminated[i, length - 1] = ending
-    targets = sequence_targets(reward, terminated, mask, value, GAMMA, nstep)
-    for i, (length, ending) in enumerate(lengths):
-        expected = looped_targets(reward[i, :length], ending, value[i], GAMMA, nstep)
-        np.testing.assert_allclose(targets[i, :length], expected, rtol=1e-4, atol=1e-5)
+    rng, stop = np.random.default_rng(seed), np.cumsum([length for length, _ in lengths])
+    reward, value = rng.normal(size=stop[-1]).astype(np.float32), rng.normal(size=stop[-1] + 1)
+    begin = stop - [length for length, _ in lengths]
+    for start, end, (_, ending) in zip(begin, stop, lengths, strict=True):
+        row = np.arange(start, end)
+        total, discount, last = reward_windows(reward, row, np.full(len(row), end), nstep, GAMMA)
+        behind = np.where(ending & (last == end - 1), 0.0, value[last + 1])
+        expected = looped_targets(reward[start:end], ending, value[start : end + 1], GAMMA, nstep)
+        np.testing.assert_allclose(total + discount * behind, expected, rtol=1e-4, atol=1e-5)
 
 
 def test_rescaling_is_inverted_and_keeps_signs() -> None:
@@ -141,13 +138,13 @@ def test_loss_priority_and_gradient_equal_going_step_by_step(
         targets = rescale(targets) if scaled else targets
         value = online[range(own), data['action'][i, row].astype(int)]
         error = targets - value
-        huber = torch.nn.functional.huber_loss(value, targets, delta=kappa or 1.0)
-        losses.append(error.square().mean() if kappa is None else huber)
+        huber = torch.nn.functional.huber_loss(value, targets, delta=kappa or 1.0, reduction='none')
+        losses.append(float(weight[i]) * (error.square() if kappa is None else huber))
         priorities.append(float(0.7 * error.detach().abs().max() + 0.3 * error.detach().abs().mean()))
         wanted += targets.tolist()
         said += value.tolist()
     metrics = policy.learn_mode.forward(data)
-    loss = (torch.stack(losses) * torch.from_numpy(weight)).mean()
+    loss = torch.cat(losses).mean()
     assert float(metrics['total_loss']) == pytest.approx(float(loss.detach()), rel=1e-4)
     np.testing.assert_allclose(metrics['priority'], priorities, rtol=1e-4)
     assert float(metrics['q_value']) == pytest.approx(np.mean(said), rel=1e-4)
@@ -177,9 +174,7 @@ def test_stored_state_is_that_of_the_episode_replayed_from_its_start() -> None:
         state = torch.zeros(1, 2, 5)
         for i in range(len(rows)):
             np.testing.assert_allclose(rows['state'][i], state[0].detach(), atol=1e-6)
-            state = policy.model(torch.from_numpy(rows['obs'][i : i + 1]), state)[1]
-        whole = policy.model(torch.from_numpy(rows['obs']), torch.zeros(1, 2, 5))[1]
-        torch.testing.assert_close(whole, state)
+            state = policy.model.step(torch.from_numpy(rows['obs'][i : i + 1]), state)[1]
         seen.add((episode, len(rows)))
     assert {(0, 7), (1, 3)} <= seen and np.abs(data['state'][data['episode_step'] > 0]).min(-1).max() > 0
 
@@ -202,7 +197,8 @@ def test_first_priorities_are_those_that_an_update_of_the_sequence_would_give(
     buffer.push(data, 150)
     drawn = buffer.sample(600, 5, 0)
     with torch.no_grad():
-        expected = policy.update.loss(policy.columns(drawn)).error.numpy()
+        rows = policy.columns(drawn)
+        expected = policy.update.targets.priority(policy.update.loss(rows).error, rows).numpy()
     assert len(set(drawn['replay_buffer_idx'])) > 100 and {3, 5} <= set(drawn['mask'][:, burn_in:].sum(1))
     np.testing.assert_allclose(data['priority'][drawn['replay_buffer_idx']], expected, rtol=1e-3, atol=1e-5)
 
@@ -213,7 +209,7 @@ def test_first_priorities_of_a_long_round_take_little_memory(monkeypatch: Any) -
     data = collected(policy, manager, 10)
     data = Batch.cat([data] * 400).replace(episode_step=np.arange(4000))
     sizes: list[int] = []
-    policy.model.register_forward_hook(lambda _, given, output: sizes.append(len(given[0])))
+    policy.model.memory.encoder.register_forward_hook(lambda _, given, output: sizes.append(len(given[0])))
     tracemalloc.start()
     priority = policy._first_priority(data)
     peak = tracemalloc.get_traced_memory()[1]
@@ -230,4 +226,4 @@ def test_weights_of_the_copied_core_are_put_together_again_as_cudnn_wants_them(m
     seen: list[Any] = []
     monkeypatch.setattr(torch.nn.RNNBase, 'flatten_parameters', lambda self: seen.append(self))
     policy = make()
-    assert seen[-1] is policy.update.targets.network.lstm
+    assert seen[-1] is policy.update.targets.network.memory.core.rnn

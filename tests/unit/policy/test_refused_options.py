@@ -101,7 +101,6 @@ FRESH: list[tuple[str, dict[str, Any], list[str]]] = [
 ]
 REPLAYED: list[tuple[str, dict[str, Any], str, list[str]]] = [
     ('sac_discrete', GRU, 'naive', ['policy.other.replay_buffer.type', "got 'naive'", "'sequence'"]),
-    ('sac', GRU | dict(nstep=3), 'sequence', ['policy.nstep', 'got 3', 'expected 1']),
     ('td3', GRU | dict(collect=dict(unroll_len=4)), 'sequence', ['expected 1;', 'that of the replay buffer']),
     ('td3', GRU | dict(compile=True), 'sequence', ['policy.compile', 'got True', 'expected False']),
     (
