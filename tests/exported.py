@@ -72,7 +72,7 @@ def trained(
     collect = dict(collector=dict(data=_recorded(env))) if policy == 'bc' else dict(n_sample=32)
     section: dict[str, Any] = dict(
         cuda=False,
-        random_collect_size=0 if is_on_policy else 16,
+        random_collect_size=0 if is_on_policy or cls.samples_rounds else 16,
         learn=dict(batch_size=16),
         collect=collect,
         eval=dict(evaluator=dict(eval_freq=2)),

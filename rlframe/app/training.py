@@ -26,7 +26,7 @@ from rlframe.policy.parts.tensor_acting import changed_methods
 from rlframe.registry import POLICY_REGISTRY, import_named
 from rlframe.run.read_checkpoint import EMERGENCY, open_checkpoint
 from rlframe.run.run_folder import chosen_folder
-from rlframe.utils.field import REQUIRED, Field, Options
+from rlframe.utils.field import ABSENT, REQUIRED, Field, Options
 
 if TYPE_CHECKING:
     from gymnasium import Space
@@ -115,7 +115,8 @@ def starting_config(
     _check(name, kind, spec)
     fields = kind.config_fields()
     on_policy = bool(fields['on_policy'].default)
-    budget = ON_POLICY_STEPS if on_policy else OFF_POLICY_STEPS
+    of_rounds = on_policy or kind.samples_rounds
+    budget = ON_POLICY_STEPS if of_rounds else OFF_POLICY_STEPS
     steps = int(min(budget, max_env_step)) if isinstance(max_env_step, int | float) else budget
     facts = _facts(spec, steps)
     settings = _settings_of(kind, facts)
@@ -123,7 +124,7 @@ def starting_config(
     gives_tensors = getattr(factory, 'gives_tensors', False)
     if factory.only_vector:
         manager = 'torch_vector' if gives_tensors else 'gym_vector'
-    if gives_tensors and hasattr(kind, '_get_tensor_mode') and not changed_methods(kind):
+    if gives_tensors and on_policy and hasattr(kind, '_get_tensor_mode') and not changed_methods(kind):
         collector, settings['normalize_obs'] = 'tensor', False
     first = max(min(FIRST_STEPS[1], max(steps // EVALUATIONS, FIRST_STEPS[0]), steps), 1)
     limits = {}
@@ -141,7 +142,7 @@ def starting_config(
         policy=settings,
     )
     rows, target = main['env']['collector_env_num'], settings.get('collect', {}).get('n_sample')
-    if on_policy and target is not None:
+    if of_rounds and target is not None:
         settings['collect']['n_sample'] = round(target / rows) * rows
     if spec.reward_threshold is not None:
         main['env']['stop_value'] = spec.reward_threshold
@@ -152,7 +153,7 @@ def starting_config(
         collector=dict(type=collector),
     )
     if spec.player_num > 1:
-        _play_against_oneself(settings, create, on_policy, steps)
+        _play_against_oneself(settings, create, of_rounds, steps)
     if not on_policy:
         priority = fields.get('priority')
         replay = 'advanced' if priority is not None and priority.default else 'naive'
@@ -168,9 +169,19 @@ def _settings_of(kind: Any, facts: Facts) -> Settings:
     settings = _of_atoms(fields) | (FAMILIES[family.__name__](facts) if family is not object else {})
     for base in reversed(builtin.__mro__[: builtin.__mro__.index(family)]):
         merge(settings, vars(base).get('config', {}))
+    settings = _present(settings)
     if builtin is not kind:
         merge(settings, _changed(fields, builtin.config_fields()))
     return settings
+
+
+def _present(settings: Settings) -> Settings:
+    """Returns settings without those of options that the policy does not have."""
+    return {
+        name: _present(value) if isinstance(value, dict) else value
+        for name, value in settings.items()
+        if value is not ABSENT
+    }
 
 
 def _changed(fields: Options, before: Options) -> Settings:

@@ -12,7 +12,7 @@ from typing import Any
 from rlframe.config.components import backend_errors, collector_num, is_parallel
 from rlframe.config.schema import LOCAL
 from rlframe.errors import ConfigError
-from rlframe.registry import ENV_MANAGER_REGISTRY, TRANSPORT_REGISTRY
+from rlframe.registry import ENV_MANAGER_REGISTRY, POLICY_REGISTRY, TRANSPORT_REGISTRY
 from rlframe.utils.every import Every
 from rlframe.utils.field import check_values
 from rlframe.utils.secrets import REDACTED, is_secret_name
@@ -136,7 +136,7 @@ def _fit_the_players(known: Known) -> Iterator[ConfigError]:
             message = "the env 'pettingzoo' has several players"
             yield _bad(known, key, message, ' or '.join(map(repr, names)))
     key = f'{COLLECTOR}.type'
-    if known.get(key) == 'sample_1v1' and known.get('policy.on_policy'):
+    if known.get(key) == 'sample_1v1' and _samples_rounds(known):
         message = 'in a turn-based game, players make different numbers of moves, so envs have no blocks of equal length'
         yield _bad(known, key, message, "'episode_1v1' with get_train_sample=True for an on-policy policy")
 
@@ -299,11 +299,18 @@ def _finds_episodes(known: Known) -> ConfigError | None:
     return _bad(known, f'policy.collect.collector.{key}', f'the replay buffer {buffer!r} {why}', expected)
 
 
+def _samples_rounds(known: Known) -> bool:
+    """Whether training samples are made of whole rounds, with the same number of steps of each env."""
+    name = known.get('policy.type', '')
+    policy = POLICY_REGISTRY.get(name) if name in POLICY_REGISTRY else None
+    return bool(known.get('policy.on_policy') or getattr(policy, 'samples_rounds', False))
+
+
 def _divisible_n_sample(known: Known) -> ConfigError | None:
     n_sample, env_num = _numbers(known, 'policy.collect.n_sample', 'env.collector_env_num')
     collectors = collector_num(known)
     unit = env_num * collectors if env_num else env_num
-    if not known.get('policy.on_policy') or n_sample is None or n_sample % unit == 0:
+    if not _samples_rounds(known) or n_sample is None or n_sample % unit == 0:
         return None
     below = n_sample // unit * unit
     valid = [number for number in (below, below + unit) if number]

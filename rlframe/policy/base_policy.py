@@ -158,6 +158,8 @@ class Policy(Configurable):
     """Names of the observation spaces that its network can read."""
     supports_action_mask = False
     """Whether it never takes an action that the observation's ``action_mask`` forbids."""
+    samples_rounds = False
+    """Whether its training samples are made of whole rounds of its own actions although a replay buffer keeps them."""
     corrects_lag = False
     """Whether a policy that learns from fresh data may also learn from data of older weights, as its update corrects for them."""
     is_recurrent = False
@@ -205,7 +207,8 @@ class Policy(Configurable):
         self.tensor: Callable[[Any], Any] = to_tensor if self._on_cpu else Staging(self.device)
         """Returns a column as a tensor on the device; one with fields becomes a dict of tensors."""
         self.rng = component_rng(seed, 'policy', rank)
-        self._normalizer, self._shift = Normalizer(self._cfg, spec), RandomShift(self._cfg, spec, self.rng)
+        self._normalizer = Normalizer(self._cfg, spec, self.samples_rounds)
+        self._shift = RandomShift(self._cfg, spec, self.rng)
         self._given_model = model
         self._draws = seed, 'evaluation', rank
         self._eval_rng = component_rng(*self._draws)
@@ -329,7 +332,8 @@ class Policy(Configurable):
     def get_train_sample(self, block: Batch) -> Batch:
         """Turns a block of columns [T, N, ...] into training samples [M, ...].
 
-        Called once a round, and only for on-policy policies: returns and advantages are computed here.
+        Called once a round, and only for on-policy policies and those with ``samples_rounds``: returns and advantages are
+        computed here.
         """
         return block
 
@@ -355,6 +359,10 @@ class Policy(Configurable):
             self._memory.evaluation.reset(env_id)
         if env_id is None:
             self._eval_rng = component_rng(*self._draws)
+
+    def _get_on_policy(self) -> bool:
+        """Returns whether collectors make its samples of whole rounds, by ``get_train_sample``."""
+        return self._cfg.on_policy or self.samples_rounds
 
     def get_setting_learn(self, info: Mapping[str, Any]) -> dict[str, Any]:
         """Returns arguments for the learner's ``forward``, after learning rates have followed their schedules."""

@@ -164,6 +164,8 @@ REQUIRED: Any = type(
     'Required', (), {'__repr__': lambda self: 'REQUIRED', '__deepcopy__': lambda self, memo: self}
 )()
 """Default of a ``Field`` that the user must set."""
+ABSENT: Any = type('Absent', (), {'__repr__': lambda self: 'ABSENT'})()
+"""Stands in a ``config`` for an option of the base that the class does not have."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -400,7 +402,7 @@ def merge_fields(base: Options, over: Options) -> Options:
             merged[name] = _with_default(old, value)
         else:
             merged[name] = _as_field(value)
-    return merged
+    return {name: option for name, option in merged.items() if getattr(option, 'default', None) is not ABSENT}
 
 
 def _with_default(field: Field, value: Any) -> Field:
@@ -579,8 +581,7 @@ class Configurable:
         others = ('cfg_type', 'type', 'import_names')
         values = {name: value for name, value in raw_items(cfg or {}) if name not in others}
         resolved, errors = check_values(values, cls.config_fields())
-        errors = errors or cls.check_config(ResolvedConfig(resolved))
-        if errors:
+        if errors := errors or cls.check_config(ResolvedConfig(resolved)):
             raise errors[0] if len(errors) == 1 else ConfigErrors(errors, where=cls.__name__)
         return ResolvedConfig(resolved)
 

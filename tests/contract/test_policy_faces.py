@@ -83,7 +83,7 @@ def test_a_greedy_face_forgets_the_episodes_of_the_envs_that_are_reset(name: str
 @pytest.mark.parametrize('cfg', [{}, NORMALIZED], ids=['raw', 'normalized'])
 def test_what_is_collected_at_random_has_the_memory_and_trains(name: str, cfg: dict[str, Any]) -> None:
     policy = make(name, cfg)
-    if policy._cfg.on_policy:
+    if policy.get_attribute('on_policy'):
         pytest.skip('it learns from its own actions only')
     spec = policy.spec
     face = random_collect_mode(policy.collect_mode, spec, np.random.default_rng(0), policy.is_recurrent)

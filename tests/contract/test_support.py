@@ -106,7 +106,7 @@ def test_what_has_a_mark_trains(policy: str, obs: str, action: str, mask: str, c
         ),
         policy=dict(
             cuda=False,
-            random_collect_size=0 if is_on_policy else 16,
+            random_collect_size=0 if is_on_policy or cls.samples_rounds else 16,
             learn=dict(batch_size=16),
             collect=collect,
             eval=dict(evaluator=dict(eval_freq=3)),

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from rlframe.errors import ConfigError, ConfigErrors
 from rlframe.utils.field import (
+    ABSENT,
     REQUIRED,
     Configurable,
     Field,
@@ -50,6 +51,16 @@ def test_defaults_are_merged_along_the_bases() -> None:
     assert (cfg.size, cfg.n_sample, cfg.kwargs, cfg.cfg_type) == (8, 16, {'a': 1}, 'DerivedDict')
     assert cfg.learn == {'batch_size': 32, 'name': 'adam', 'flag': False, 'extra': 1.5}
     assert Base.default_config().learn == {'batch_size': 64, 'name': 'adam', 'flag': False}
+
+
+def test_a_class_may_leave_out_options_of_its_base() -> None:
+    class Without(Derived):
+        config = dict(size=ABSENT, learn=dict(name=ABSENT))
+
+    assert Without.default_config().learn == {'batch_size': 32, 'flag': False, 'extra': 1.5}
+    with pytest.raises(ConfigError, match='size is not a known key'):
+        Without.resolve_config({'size': 8})
+    assert Derived.resolve_config({'size': 9}).size == 9
 
 
 def test_another_default_leaves_type_and_range() -> None:

@@ -217,17 +217,17 @@ class Normalizer:
     """Normalises data between a policy's faces and its networks.
 
     For an off-policy policy, statistics are updated at every env step and used at once, as replayed rows are normalised
-    whenever they are sampled. For an on-policy policy, they are gathered from the rows of a round and used from its
+    whenever they are sampled. For an on-policy policy, or with ``of_rounds``, they are gathered from the rows of a round and used from its
     first update on, so that updates see a round's observations as the network saw them when it acted: probability
     ratios start at 1. Only the first round is collected without statistics, and trained with its own. Evaluations use
     the statistics and do not change them.
     """
 
-    def __init__(self, cfg: Mapping[str, Any], spec: EnvSpec) -> None:
+    def __init__(self, cfg: Mapping[str, Any], spec: EnvSpec, of_rounds: bool = False) -> None:
         self.obs = ObsNormalizer(spec) if cfg['normalize_obs'] else None
         """The normaliser of observations; None if they are not normalised."""
         self._reward = RewardNormalizer(_discount_factor(cfg)) if cfg['normalize_reward'] else None
-        self._on_policy = bool(cfg['on_policy'])
+        self._on_policy = bool(cfg['on_policy']) or of_rounds
         self._is_on = self.obs is not None or self._reward is not None
         self._moments: dict[str, RunningMoments] = {}
         if self.obs is not None:
