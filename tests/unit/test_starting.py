@@ -94,7 +94,13 @@ def test_parts_that_no_network_reads_are_left_out_unless_the_user_chooses_wrappe
 
 
 def test_envs_of_tensors_are_stepped_on_their_device_where_the_policy_can() -> None:
-    for policy, collector in (('ppo', 'tensor'), ('a2c', 'tensor'), ('impala', 'sample'), ('dqn', 'sample')):
+    for policy, collector in (
+        ('ppo', 'tensor'),
+        ('a2c', 'tensor'),
+        ('impala', 'sample'),
+        ('ppo_offpolicy', 'sample'),
+        ('dqn', 'sample'),
+    ):
         main, create = starting_config('rlframe.envs.tensor:TorchCartPole', policy)
         assert (create.env_manager.type, create.collector.type) == ('torch_vector', collector)
         cfg = config.compile_config(main, create)
