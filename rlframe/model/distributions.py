@@ -61,6 +61,10 @@ class ActionDistribution(ABC):
         ``logit`` is the output of the network, float32 [B, S]; actions are as ``sample`` draws them, [B, ...].
         """
 
+    @abstractmethod
+    def divergence(self, logit: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+        """Returns the KL divergence of ``other`` from ``logit``, E[log p - log q] over p, of each row: [B, S] each to [B]."""
+
 
 class Categorical(ActionDistribution):
     """One of ``count`` classes."""
@@ -88,6 +92,10 @@ class Categorical(ActionDistribution):
         log_prob = log_probs.gather(1, action.long().unsqueeze(1)).squeeze(1)
         return log_prob, -(log_probs.exp() * log_probs).sum(1)
 
+    def divergence(self, logit: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+        log_probs = torch.log_softmax(logit, 1)
+        return (log_probs.exp() * (log_probs - torch.log_softmax(other, 1))).sum(1)
+
 
 class MultiCategorical(ActionDistribution):
     """One class of each of several kinds, drawn independently: actions int64 [n, K]."""
@@ -110,6 +118,10 @@ class MultiCategorical(ActionDistribution):
         log_prob = [part.gather(1, action[:, k : k + 1]).squeeze(1) for k, part in enumerate(parts)]
         entropy = [-(part.exp() * part).sum(1) for part in parts]
         return torch.stack(log_prob).sum(0), torch.stack(entropy).sum(0)
+
+    def divergence(self, logit: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+        pairs = zip(logit.split(self._counts, 1), other.split(self._counts, 1), strict=True)
+        return torch.stack([Categorical(p.shape[1]).divergence(p, q) for p, q in pairs]).sum(0)
 
 
 class Bernoulli(ActionDistribution):
@@ -134,6 +146,11 @@ class Bernoulli(ActionDistribution):
         log_on, log_off = torch.nn.functional.logsigmoid(logit), torch.nn.functional.logsigmoid(-logit)
         log_prob = torch.where(action > 0, log_on, log_off).sum(1)
         return log_prob, -(log_on.exp() * log_on + log_off.exp() * log_off).sum(1)
+
+    def divergence(self, logit: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+        log = torch.nn.functional.logsigmoid
+        each = [log(sign * logit).exp() * (log(sign * logit) - log(sign * other)) for sign in (1, -1)]
+        return torch.stack(each).sum((0, 2))
 
 
 class DiagonalGaussian(ActionDistribution):
@@ -164,6 +181,12 @@ class DiagonalGaussian(ActionDistribution):
         distance = (action - mean) * (-log_std).exp()
         log_prob = -(0.5 * distance.square() + log_std + HALF_LOG_TAU).sum(1)
         return log_prob, (log_std + 0.5 + HALF_LOG_TAU).sum(1)
+
+    def divergence(self, logit: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+        (mean, log_std), (other_mean, other_log_std) = logit.split(self.size, 1), other.split(self.size, 1)
+        log_std, other_log_std = log_std.clamp(*LOG_STD_RANGE), other_log_std.clamp(*LOG_STD_RANGE)
+        distance = (log_std.exp().square() + (mean - other_mean).square()) * (-2 * other_log_std).exp()
+        return (other_log_std - log_std + 0.5 * (distance - 1)).sum(1)
 
 
 class Product(ActionDistribution):
@@ -234,6 +257,13 @@ class Product(ActionDistribution):
             log_probs.append(log_prob)
             entropies.append(entropy)
         return torch.stack(log_probs).sum(0), torch.stack(entropies).sum(0)
+
+    def divergence(self, logit: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+        each, logits = [], self._logits(logit)
+        for part, own, its, k in zip(self._parts, logits, self._logits(other), self._classes, strict=True):
+            found = part.divergence(own, its)
+            each.append(found if k is None else found * torch.softmax(logits[self._choice], 1)[:, k])
+        return torch.stack(each).sum(0)
 
 
 def perturbed(logit: FloatArray, rng: np.random.Generator) -> FloatArray:
