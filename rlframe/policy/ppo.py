@@ -164,10 +164,10 @@ class PPOUpdate(Update):
         learn = cfg.learn
         self.distribution = distribution_for(spec.action_space, cfg.parameters_of_choice)
         self._normalises, self._ddof = learn.advantage_norm == 'batch', learn.advantage_ddof
-        self._value_weight, self._value_clip = learn.value_weight, learn.value_clip
+        self.value_weight, self._value_clip = learn.value_weight, learn.value_clip
         # numbers that losses read, on the device
         numbers = torch.zeros(4, device=self.device).unbind()
-        self._clip, self._low, self._high, self._entropy_weight = numbers
+        self._clip, self._low, self._high, self.entropy_weight = numbers
         self.set_envstep(0)
 
     def set_envstep(self, envstep: int) -> None:
@@ -177,14 +177,21 @@ class PPOUpdate(Update):
         self._clip.fill_(clip)
         self._low.fill_(1 - clip)
         self._high.fill_(1 + clip)
-        self._entropy_weight.fill_(schedule_of(learn.entropy_weight)(envstep))
+        self.entropy_weight.fill_(schedule_of(learn.entropy_weight)(envstep))
 
     def loss(self, rows: Rows) -> Loss:
         """Returns the loss of the actor, that of the critic and the entropy, weighted and summed."""
-        # probabilities of the actions taken
         logit, value = self.model(*(rows[name] for name in ('obs', 'unroll') if name in rows))
-        logit = self.masked(logit, rows['obs'])
-        log_prob, entropy = self.distribution.evaluate(logit, rows['action'])
+        policy_loss, entropy, metrics = self.surrogate(logit, rows)
+        value_loss = self.value_loss(value, rows)
+        loss = policy_loss + self.value_weight * value_loss - self.entropy_weight * entropy
+        parts = {'policy_loss': policy_loss, 'value_loss': value_loss, 'entropy': entropy}
+        return Loss(loss, metrics, parts=parts)
+
+    def surrogate(self, logit: torch.Tensor, rows: Rows) -> tuple[torch.Tensor, torch.Tensor, Metrics]:
+        """Returns the loss of the actor, its mean entropy, and values to log, by its output [B, S]."""
+        # probabilities of the actions taken
+        log_prob, entropy = self.distribution.evaluate(self.masked(logit, rows['obs']), rows['action'])
         log_ratio = log_prob - rows['log_prob']
         ratio = log_ratio.exp()
         # advantages
@@ -192,18 +199,13 @@ class PPOUpdate(Update):
         if self._normalises:
             own = standardised if self.ranks is None else self.ranks.standardised
             advantage = own(advantage, self._ddof)
-        # actor, critic, entropy
         policy_loss, is_clipped = self.policy_loss(log_prob, ratio, advantage)
-        value_loss = self.value_loss(value, rows)
-        entropy = entropy.mean()
-        loss = policy_loss + self._value_weight * value_loss - self._entropy_weight * entropy
         with torch.no_grad():
             metrics = {
                 'approx_kl': (ratio - 1 - log_ratio).mean(),
                 'clip_fraction': is_clipped.float().mean(),
             }
-        parts = {'policy_loss': policy_loss, 'value_loss': value_loss, 'entropy': entropy}
-        return Loss(loss, metrics, parts=parts)
+        return policy_loss, entropy.mean(), metrics
 
     def policy_loss(
         self, log_prob: torch.Tensor, ratio: torch.Tensor, advantage: torch.Tensor

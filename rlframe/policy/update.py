@@ -75,9 +75,9 @@ class Update:
         """Makes what only learning needs: optimizers, target networks; called once."""
         self._check()
         for name in self.losses.values():
-            is_whole = name == 'model'
-            network = self.model if is_whole else getattr(self.model, name)
-            rate = 'learning_rate' if is_whole else f'learning_rate_{name}'
+            network = self.model if name == 'model' else getattr(self.model, name)
+            own = f'learning_rate_{name}'
+            rate = own if own in self.cfg.learn else 'learning_rate'
             self.optimizers[name] = Optimizer(network, self.cfg.learn, rate)
 
     # what an algorithm may define, beside its losses
