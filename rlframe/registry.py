@@ -400,15 +400,7 @@ ENV_MANAGER_REGISTRY: Registry[IEnvManager] = Registry(
 """Env managers, which step N envs together."""
 POLICY_REGISTRY: Registry[Policy] = Registry('policy', _found_in('policy', 'POLICY_REGISTRY'))
 """Policies."""
-MODEL_REGISTRY: Registry[nn.Module] = Registry(
-    'model',
-    _in(
-        'model',
-        q_net='q_net implicit_q_net fraction_q_net twin_q_net recurrent_q_net',
-        actor_critic='actor_critic recurrent_actor_critic actor stochastic_actor',
-        qac='recurrent_qac qac',
-    ),
-)
+MODEL_REGISTRY: Registry[nn.Module] = Registry('model', _found_in('model', 'MODEL_REGISTRY'))
 """Networks of policies."""
 SERIAL_COLLECTOR_REGISTRY: Registry[ISerialCollector] = Registry(
     'serial collector',
