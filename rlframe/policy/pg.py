@@ -70,7 +70,7 @@ class PGConfig(PolicyConfig):
 class PGUpdate(Update):
     """The log-probabilities of actions, weighted by the returns behind them, and a bonus for entropy."""
 
-    inputs = 'obs', 'action', 'return_'
+    inputs: tuple[str, ...] = 'obs', 'action', 'return_'
 
     def __init__(self, model: torch.nn.Module, cfg: Any, spec: EnvSpec) -> None:
         super().__init__(model, cfg, spec)
@@ -131,7 +131,7 @@ class PGPolicy(ActorPolicy):
         none = np.zeros_like(block['reward'])
         return_ = gae(block['reward'], none, none, apart_rows(block), self._cfg.collect.discount_factor, 1.0)
         # rows that are no padding
-        columns = {name: block[name] for name in ('obs', 'action', 'collect_iter') if name in block}
+        columns = {name: block[name] for name in (*self.update.inputs, 'collect_iter') if name in block}
         real = real_rows(block)
         return Batch({name: column[real] for name, column in (columns | {'return_': return_}).items()})
 
