@@ -300,11 +300,14 @@ def advantages(draft: Draft) -> None:
         draft.replace('policy.learn.grad_clip_type', kind, {'policy.learn.grad_clip_norm': None}, reason)
     elif limit is not MISSING:
         draft.replace(f'policy.learn.{name}', limit, {'policy.learn.grad_clip_norm': limit}, '')
-    if draft.policy == 'ppo':
-        if 'continuous' in (draft.get('policy.action_space'), draft.get('policy.model.action_space')):
-            draft.fill({'policy.model.log_std_init': -0.5})
-        if draft.get('policy.recompute_adv') is False:  # else each epoch clips around different values
-            draft.fill({'policy.learn.value_clip': draft.get('policy.learn.clip_ratio', 0.2)})
+    first = {'ppo': -0.5, 'ppo_offpolicy': -2.0}.get(draft.policy)
+    spaces = draft.get('policy.action_space'), draft.get('policy.model.action_space')
+    if first is not None and 'continuous' in spaces:
+        draft.fill({'policy.model.log_std_init': first})
+    # values are clipped around those at collection, unless each epoch computes them anew
+    keeps = draft.policy == 'ppo' and draft.get('policy.recompute_adv') is False
+    if keeps or draft.policy in ('ppo_offpolicy', 'ppg'):
+        draft.fill({'policy.learn.value_clip': draft.get('policy.learn.clip_ratio', 0.2)})
 
 
 def vtrace(draft: Draft) -> None:
@@ -347,8 +350,10 @@ def whole_rounds(draft: Draft) -> None:
     given = draft.take(key) if draft.policy == 'pg' else MISSING
     if given is not MISSING:
         draft.replace(key, given, {key: None}, 'all of a round is one batch, as in DI-engine')
-    if draft.policy == 'pg' and draft.kind('collector') == 'episode':
+    if draft.is_a('PGPolicy') and draft.kind('collector') == 'episode':
         draft.fill({'policy.collect.collector.get_train_sample': True})
+    if draft.is_a('PGPolicy') and draft.get('policy.collect.n_episode') is not MISSING:
+        draft.fill({'policy.collect.n_sample': None})
 
 
 def target_noise(draft: Draft) -> None:
@@ -402,6 +407,10 @@ def convolutions(draft: Draft) -> None:
     """Lists the convolutions of a network for images, whose channels DI-engine names among the hidden sizes."""
     key, shape = 'policy.model.encoder_hidden_size_list', draft.get('policy.model.obs_shape')
     is_image = isinstance(shape, list | tuple) and len(shape) == 3
+    if draft.is_a('PPOPolicy') and draft.take('policy.model.impala_cnn_encoder') is True:
+        new = {'policy.model.encoder': 'impala', key: [256]}
+        draft.replace('policy.model.impala_cnn_encoder', True, new, 'residual convolutions by their name')
+        return
     sizes = draft.get(key, [128, 128, 64])
     if not is_image or not isinstance(sizes, list | tuple) or len(sizes) < len(CONVOLUTIONS):
         return

@@ -94,7 +94,6 @@ OTHER_RUNS = {
 LISTED = 'docs/from_ding.md has all keys that are not translated.'
 """Where to read about a key that would be another algorithm here."""
 INSTEAD = {
-    'ppo_offpolicy': "'ppo' is the on-policy one.",
     'ppof': "'ppo' has its network and loss as options.",
 }
 """Advice for some policies that do not exist in rlframe."""
