@@ -40,7 +40,7 @@ FRESH: list[tuple[str, dict[str, Any], list[str]]] = [
         dict(learn=dict(unroll_len=8)),
         ['policy.learn.unroll_len', 'core is None', 'got 8', "model.core='lstm'"],
     ),
-    ('dqn', LSTM, ['these policies have it: a2c, appo, crossq, ddpg']),
+    ('dqn', LSTM, ['these policies have it: a2c, appo, crossq, d4pg']),
     # modes of computing
     (
         'ppo',
@@ -78,7 +78,7 @@ FRESH: list[tuple[str, dict[str, Any], list[str]]] = [
     (
         'sac',
         dict(model=dict(n_atom=11)),
-        ['policy.model.n_atom', 'these policies have it: c51, rainbow, xqc'],
+        ['policy.model.n_atom', 'these policies have it: c51, d4pg, rainbow, xqc'],
     ),
     ('sac', dict(learn=dict(target_critics=3)), ['these policies have it: redq']),
     (
