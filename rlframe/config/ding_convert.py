@@ -243,6 +243,18 @@ def torque_levels(draft: Draft) -> None:
         draft.say('env.continuous', is_continuous, {}, 'actions are continuous')
 
 
+def action_levels(draft: Draft) -> None:
+    """Divides each number of a continuous action into as many levels as dizoo has."""
+    key = 'env.action_bins_per_branch'
+    count = draft.take(key)
+    if isinstance(count, int) and count > 0:
+        wrapper = {'type': 'gymnasium.wrappers:DiscretizeAction', 'bins': count, 'multidiscrete': True}
+        reason = f'{count} levels, up to {1 - 1 / count:.3g} of a bound where dizoo has 1'
+        draft.replace(key, count, {'env.wrappers': [wrapper]}, reason)
+    elif count is not MISSING:
+        draft.say(key, count, {}, 'actions are continuous')
+
+
 def q_learning(draft: Draft) -> None:
     """Keeps only the target network update that DI-engine really does."""
     if not draft.is_a('QPolicy'):
@@ -502,6 +514,7 @@ FIRST: tuple[Callable[[Draft], None], ...] = (
     evaluation,
     manager_limits,
     game,
+    action_levels,
     convolutions,
     q_learning,
     recurrence,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Sequence
 from typing import Any, Literal
@@ -11,6 +12,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from rlframe.data.observation import mask_parts
 from rlframe.data.timestep import EnvSpec
 from rlframe.model.core import MLP, NoisyLinear, NormedMLP, RecurrentEncoder, Unroll
 from rlframe.model.encoder import Obs
@@ -163,6 +165,42 @@ class TwinQNet(nn.Module):
     def both(self, obs: Obs) -> torch.Tensor:
         """Maps observations [B, ...] to the values by both, float32 [2, B, A]."""
         return torch.stack([critic(obs) for critic in self.critics])
+
+
+@MODEL_REGISTRY.register('branching_q_net')
+class BranchingQNet(QNet):
+    """A Q-network for several choices: an encoder that they share, and a head for each, beside that of the state.
+
+    With ``dueling`` the values of a choice have the mean that the state's head gives. The gradient that reaches the encoder
+    is divided by the number of heads.
+
+    Args:
+        spec: Spaces of the env; its actions are Discrete or MultiDiscrete.
+        options: Further arguments of ``QNet``.
+
+    Source:
+        Tavakoli et al., Action Branching Architectures for Deep Reinforcement Learning (2018), figure 2, eq. 1, section
+        'Gradient Rescaling'.
+    """
+
+    has_heads = True
+
+    def __init__(self, spec: EnvSpec, **options: Any) -> None:
+        counts = mask_parts(spec.action_space)
+        together = gymnasium.spaces.Discrete(sum(counts))
+        super().__init__(dataclasses.replace(spec, action_space=together), **options)
+        self._counts = counts
+
+    def forward(self, obs: Obs) -> torch.Tensor:
+        """Maps observations [B, ...] to the values of each choice's actions, one choice after the other: float32 [B, S]."""
+        assert self.advantage_head is not None
+        features = self.encoder(obs)
+        features = features.detach().lerp(features, 1 / (1 + len(self._counts)))
+        value: torch.Tensor = self.advantage_head(features)
+        if self.value_head is None:
+            return value
+        each = [part - part.mean(1, keepdim=True) for part in value.split(self._counts, 1)]
+        return torch.cat(each, 1) + self.value_head(features)
 
 
 @MODEL_REGISTRY.register('recurrent_q_net')

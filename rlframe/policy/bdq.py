@@ -1,0 +1,109 @@
+"""BDQ: DQN for several choices at once, with a branch of the network for each, so that outputs add up instead of multiplying."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from rlframe.data.observation import mask_parts
+from rlframe.data.timestep import Array, Batch, EnvSpec, IntArray
+from rlframe.policy.dqn import DoubleConfig, QPolicy, QUpdate
+from rlframe.policy.parts.ding_names import DingNames
+from rlframe.policy.parts.sequences import Rows
+from rlframe.policy.update import Loss
+from rlframe.registry import POLICY_REGISTRY
+from rlframe.utils.lazy import torch
+
+
+class BDQUpdate(QUpdate):
+    """Double Q-learning of every branch, to a target that all of them share."""
+
+    def __init__(self, model: torch.nn.Module, cfg: Any, spec: EnvSpec) -> None:
+        super().__init__(model, cfg, spec)
+        from rlframe.model.distributions import distribution_for
+
+        self.distribution = distribution_for(spec.action_space)
+        counts = mask_parts(spec.action_space)
+        self.first = torch.tensor(np.cumsum([0, *counts[:-1]]), device=self.device)
+        """Place of the first value of each branch, int64 [D]."""
+
+    def taken(self, value: torch.Tensor, action: torch.Tensor) -> torch.Tensor:
+        """Selects the value of an action, [B, D] or [B], of each branch: [B, S] to [B, D]."""
+        return value.gather(1, action.long().reshape(len(value), -1) + self.first)
+
+    def target(self, rows: Rows) -> torch.Tensor:
+        # mean over branches of the values of the best actions in the next state
+        next_obs = rows['next_obs']
+        value = self.targets.network(next_obs)
+        judge = self.model(next_obs) if self.double else value
+        best = self.distribution.mode_tensor(self.masked(judge, next_obs))
+        target: torch.Tensor = rows['reward'] + self.targets.discount(rows) * self.taken(value, best).mean(1)
+        return target
+
+    def loss(self, rows: Rows) -> Loss:
+        # values of the actions taken
+        value = self.taken(self.model(rows['obs']), rows['action'])  # [B, D]
+        # target
+        with torch.no_grad():
+            target = self.target(rows)
+        # branches
+        wrong = target[:, None] - value
+        metrics = {'q_value': value.detach().mean(), 'target_q_value': target.mean()}
+        return Loss(self.targets.mean(wrong.square().mean(1), rows), metrics, wrong.detach().abs().sum(1))
+
+
+@POLICY_REGISTRY.register('bdq')
+class BDQPolicy(QPolicy):
+    """DQN whose network has a dueling head for each of D choices, on a trunk that they share.
+
+    Branch d values its actions by Q_d(s, a) = V(s) + A_d(s, a) - mean A_d(s, ·). All branches learn the same target: r + gamma *
+    (mean over branches of Q'_d(s', argmax Q_d(s', ·))). Each choice is random with probability ``eps``, whatever the others are.
+    Continuous actions become choices by ``gymnasium.wrappers.DiscretizeAction``, with ``multidiscrete=True``.
+
+    Source:
+        Tavakoli et al., Action Branching Architectures for Deep Reinforcement Learning (2018), section 'Branching
+        Dueling Q-Network'; as there, priorities are sums of the branches' errors.
+    """
+
+    _cfg: DoubleConfig
+    supported_actions = 'Discrete, MultiDiscrete'
+    update_class = BDQUpdate
+    ding = DingNames(
+        defaults={'other.replay_buffer.replay_buffer_size': 10_000},
+        unused={
+            'model.num_branches': 'read from the spaces of the env',
+            'model.action_bins_per_branch': 'read from the spaces of the env',
+        },
+    )
+    solves = 'CartPole-v1', 40_000
+
+    def default_model(self) -> str:
+        return 'branching_q_net'
+
+    def init_collect(self) -> None:
+        counts = mask_parts(self.spec.action_space)
+        self._action_dtype = np.min_scalar_type(max(counts) - 1)
+
+    def _acting_output(self, obs: Any) -> tuple[torch.Tensor, int]:
+        return self.model(obs), self.distribution.size
+
+    def best_action(self, obs: torch.Tensor) -> torch.Tensor:
+        return self.distribution.mode_tensor(self.values(obs))
+
+    def forward_collect(self, obs: Array, env_id: IntArray, eps: float = 0.0, **settings: Any) -> Batch:
+        value = self.q_value(obs).numpy()
+        action = self.distribution.mode(value)
+        if eps > 0:
+            # an allowed action of each branch, each as likely as any other
+            drawn = self.distribution.sample(np.where(np.isneginf(value), value, 0), self.rng)
+            action = np.where(self.rng.random(action.shape) < eps, drawn, action)
+        return self._output(action)
+
+    def forward_eval(self, obs: Array, env_id: IntArray, **settings: Any) -> Batch:
+        if self._noisy:
+            self.model.eval()
+        action = self.distribution.mode(self.q_value(obs).numpy())
+        if self._noisy:
+            self.model.train()
+        return self._output(action)
