@@ -36,6 +36,7 @@ LEARNS: dict[str, tuple[str, int]] = {
 EXEMPT = {
     'bc': 'learns from recorded data',
     'droq': '20 updates for each env step take more than ten minutes; its parts are those of sac',
+    'edac': 'gradients of the gradients of ten critics take more than ten minutes; pendulum_edac is measured',
     'redq': '20 updates of ten critics for each env step take more than ten minutes; its parts are those of sac',
 }
 
