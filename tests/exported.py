@@ -94,6 +94,7 @@ def trained(
             'iqn',
             'fqf',
             'pg',
+            'ppo_pg',
         ):  # whose first outputs hardly depend on the observation
             for parameter in pipeline.policy.model.parameters():
                 parameter.detach().mul_(4.0)

@@ -21,8 +21,8 @@ BUFFERS = {'r2d2': 'sequence', 'rainbow': 'advanced'}
 def defaults(policy: str) -> dict[str, Any]:
     """Returns the defaults of a policy's options, and of its replay buffer's, by their keys."""
     buffer = BUFFER_REGISTRY.get(BUFFERS.get(policy, 'naive')).config_fields()
-    fields = flat_fields(POLICY_REGISTRY.get(policy).config_fields(), 'policy.')
-    fields += flat_fields(buffer, 'policy.other.replay_buffer.')
+    fields = flat_fields(buffer, 'policy.other.replay_buffer.')
+    fields += flat_fields(POLICY_REGISTRY.get(policy).config_fields(), 'policy.')
     return {key: field.default for key, field in fields}
 
 
