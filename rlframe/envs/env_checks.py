@@ -22,7 +22,7 @@ from rlframe.utils.lazy import LazyModule
 
 gym = LazyModule('gymnasium')
 
-NAMESPACES = {'ALE': 'ale_py', 'MinAtar': 'minatar.gym', 'rlframe': 'rlframe.envs.masked_velocity'}
+NAMESPACES = {'ALE': 'ale_py', 'MinAtar': 'minatar.gym', 'rlframe': 'rlframe.envs.own_envs'}
 """Namespaces of ids and the module that registers them when imported; MiniGrid ids have a prefix instead."""
 MINIGRID = ('MiniGrid-', 'BabyAI-')
 

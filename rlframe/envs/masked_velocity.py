@@ -1,7 +1,4 @@
-"""CartPole and Pendulum whose velocities are hidden: one observation does not tell what to do, some in a row do.
-
-Importing this module registers ``rlframe/CartPoleNoVelocity-v1`` and ``rlframe/PendulumNoVelocity-v1``.
-"""
+"""CartPole and Pendulum whose velocities are hidden: one observation does not tell what to do, some in a row do."""
 
 from __future__ import annotations
 
@@ -50,12 +47,3 @@ class PendulumNoVelocity(MaskedVelocity, PendulumEnv):
     """Pendulum of which the cosine and the sine of the angle are observed, float32 [2]."""
 
     seen = [0, 1]
-
-
-gymnasium.register(
-    'rlframe/CartPoleNoVelocity-v1',
-    entry_point=CartPoleNoVelocity,
-    max_episode_steps=500,
-    reward_threshold=475.0,
-)
-gymnasium.register('rlframe/PendulumNoVelocity-v1', entry_point=PendulumNoVelocity, max_episode_steps=200)
