@@ -29,6 +29,7 @@ an env of each supported kind; every other kind raises an `IncompatibleError` th
 - **Actions with parts**: `Dict` and `Tuple` spaces of Discrete, MultiDiscrete, MultiBinary and Box, nested to any depth. Each
   part has a distribution of its own. The env gets actions as its space declares them; in recorded data, an action is a row of all its
   numbers (`rlframe.data.composite`).
+- **Hybrid actions** are a `Dict` or a `Tuple` of one Discrete, a choice, and Boxes, its parameters. `pdqn` learns them by Q-learning.
 - **Images** are Boxes with 3 axes. The channel axis is the smaller one of the first and the last axis, unless
   `policy.model.image_layout` sets it. If it is not shorter than the sides of the image, a warning says how that is read.
   Whole numbers are divided by the largest value of the space, such as 255. `policy.model.conv_layers` lists channels, kernel
@@ -61,8 +62,9 @@ ACTIONS: dict[str, spaces.Space[Any]] = {
     'MultiDiscrete': spaces.MultiDiscrete([2, 2]),
     'MultiBinary': spaces.MultiBinary(2),
     'Box': spaces.Box(-1, 1, (2,), np.float32),
-    'Dict': spaces.Dict(choice=spaces.Discrete(3), strength=spaces.Box(-1, 1, (1,), np.float32)),
-    'Tuple': spaces.Tuple((spaces.Discrete(3), spaces.Box(-1, 1, (1,), np.float32))),
+    'Dict': spaces.Dict(choice=spaces.Discrete(3), switches=spaces.MultiBinary(2)),
+    'Tuple': spaces.Tuple((spaces.Discrete(3), spaces.MultiBinary(2))),
+    'Hybrid': spaces.Tuple((spaces.Discrete(3), spaces.Box(-1, 1, (1,), np.float32))),
 }
 
 

@@ -44,6 +44,9 @@ class WideEnv(gymnasium.Env):
         'Dict': spaces.Dict(
             way=spaces.Discrete(4, start=2), how=spaces.Box(np.float32([[-1], [3]]), np.float32([[1], [4]]))
         ),
+        'Hybrid': spaces.Dict(
+            how=spaces.Box(np.float32([[-1], [3]]), np.float32([[1], [4]])), way=spaces.Discrete(4, start=2)
+        ),
         'Tuple': spaces.Tuple((spaces.MultiBinary([2, 2]), spaces.Tuple((spaces.Box(-3, 3, (), np.int16),)))),
     }
 

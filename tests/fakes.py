@@ -359,6 +359,18 @@ class TargetEnv(IdentityEnv):
         return obs, 1.0 - missed, *rest  # type: ignore[return-value]
 
 
+class HybridEnv(IdentityEnv):
+    """IdentityEnv for hybrid actions: what the parameter misses of its target is missing of the reward 1 of the right class."""
+
+    action_space = gymnasium.spaces.Tuple((TargetEnv.action_space, IdentityEnv.action_space))
+
+    def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        assert self.action_space.contains(action), action
+        missed = float(np.abs(action[0][0] - TargetEnv.targets[self._class]))
+        obs, reward, *rest = super().step(action[1])
+        return obs, max(reward - missed, 0.0), *rest
+
+
 class OneStateBoxEnv(OneStateEnv):
     """OneStateEnv for continuous actions."""
 

@@ -13,7 +13,7 @@ def tried_policies() -> list[str]:
     return [name for name in POLICY_REGISTRY.names() if name not in SAME]
 
 
-ACTORS = ('dqn', 'r2d2', 'ppo', 'bc', 'td3', 'sac', 'sac_discrete')
+ACTORS = ('dqn', 'pdqn', 'r2d2', 'ppo', 'bc', 'td3', 'sac', 'sac_discrete')
 """Policies that act differently; each other one acts as one of them does."""
 
 

@@ -65,6 +65,10 @@ ACTIONS: dict[str, tuple[gymnasium.Space, Any]] = {
         spaces.Tuple((spaces.Box(0, 3, (2, 1), np.float64), spaces.MultiDiscrete([2, 2], start=[0, 7]))),
         lambda action: 2 * action[1][0] + action[1][1] - 7,
     ),
+    'Hybrid': (
+        spaces.Tuple((spaces.Box(-1, 3, (2, 2), np.float64), spaces.Discrete(CLASSES, start=1))),
+        lambda action: action[1] - 1 if action[0].flat[action[1] - 1] > 1 else CLASSES,
+    ),
 }
 """Kinds of actions: a space and the class that an action names."""
 
@@ -81,7 +85,9 @@ class SpaceEnv(gymnasium.Env):
     def __init__(self, obs: str = 'Box', action: str = 'Discrete', mask: str = '') -> None:
         self._kinds, self.bonus = (obs, action), 0.0  # which a curriculum may raise
         space, self.action_space = OBS[obs][0], ACTIONS[action][0]
-        self._size = {'Discrete': CLASSES, 'MultiDiscrete': 4, 'Dict': 2, 'Tuple': 4}.get(action, 0)
+        self._size = {'Discrete': CLASSES, 'MultiDiscrete': 4, 'Dict': 2, 'Tuple': 4, 'Hybrid': CLASSES}.get(
+            action, 0
+        )
         self._where, self._class, self._left = mask, 0, 0
         if mask == 'obs':
             space = spaces.Dict(action_mask=spaces.MultiBinary(self._size), observation=space)
@@ -103,11 +109,14 @@ class SpaceEnv(gymnasium.Env):
     def _right(self) -> list[int]:
         """Returns the places of the right classes in a mask."""
         first, second = self._class // 2, 2 + self._class % 2
-        return {'Discrete': [self._class], 'Dict': [first]}.get(self._kinds[1], [first, second])
+        single = {'Discrete': [self._class], 'Hybrid': [self._class], 'Dict': [first]}
+        return single.get(self._kinds[1], [first, second])
 
     def _chosen(self, action: Any) -> list[int]:
         """Returns the places of the classes of an action in a mask."""
         kind = self._kinds[1]
+        if kind == 'Hybrid':
+            return [action[1] - 1]
         if kind in ('Discrete', 'Dict'):
             return [action - 2 if kind == 'Discrete' else action['half'] - 1]
         return [action[0], 2 + action[1]] if kind == 'MultiDiscrete' else [action[1][0], 2 + action[1][1] - 7]

@@ -19,6 +19,10 @@ HIT = dict(env_id='fakes:TargetEnv', env=dict(stop_value=7.2, n_evaluator_episod
 """The env of policies with continuous actions only, in which random actions bring 2.1."""
 
 
+CHOSEN = HIT | dict(env_id='fakes:HybridEnv')
+"""The env of policies with hybrid actions only, in which random actions bring 0.5."""
+
+
 def sections(policy: str, options: dict[str, Any]) -> dict[str, Any]:
     """Returns the sections of a toy, with its env, from options of the section ``policy``."""
     cls: Any = POLICY_REGISTRY.get(policy)
@@ -27,7 +31,8 @@ def sections(policy: str, options: dict[str, Any]) -> dict[str, Any]:
     found |= dict(policy=policy, policy_={name: value for name, value in options.items() if name not in own})
     if cls.is_recurrent and not cls.default_config().on_policy:
         found |= dict(buffer=dict(type='sequence'), collector=dict(type='sample', mark_episodes=True))
-    return found | (SOLVED if 'Discrete' in cls.supported_actions else HIT)
+    envs = {'Discrete': SOLVED, 'Box': HIT, 'Hybrid': CHOSEN}
+    return found | envs[cls.supported_actions.split(', ')[0]]
 
 
 REPLAY = dict(priority=True, priority_IS_weight=True, nstep=2)

@@ -177,7 +177,9 @@ def _other_learning(draft: Draft) -> Iterator[tuple[str, str, str]]:
             yield key, message, remedy
     spaces = draft.get('policy.action_space'), draft.get('policy.model.action_space')
     composite = [
-        name for name in POLICY_REGISTRY.names() if 'Dict' in POLICY_REGISTRY.get(name).supported_actions
+        name
+        for name in POLICY_REGISTRY.names()
+        if {'Dict', 'Hybrid'} & set(POLICY_REGISTRY.get(name).supported_actions.split(', '))
     ]
     if 'hybrid' in spaces and draft.policy not in composite:
         remedy = f'These have them: {", ".join(composite)}.'
@@ -234,7 +236,10 @@ def _translate_env(draft: Draft, overridden: set[str], is_own: bool) -> None:
     kind, named = draft.kind('env'), draft.get('env.env_id')
     if isinstance(named, str) and named in ding_table.OLD_IDS:
         new = ding_table.OLD_IDS[named]
-        draft.replace('env.env_id', named, {'env.env_id': new}, 'Gymnasium no longer has the old version')
+        reason = (
+            "rlframe's env with the same rules" if '/' in new else 'Gymnasium no longer has the old version'
+        )
+        draft.replace('env.env_id', named, {'env.env_id': new}, reason)
     if not isinstance(kind, str) or kind in ENV_REGISTRY.names() or (is_own and kind not in ding_table.ENVS):
         return
     draft.set_kind('env', 'gym', '')

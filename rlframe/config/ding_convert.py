@@ -260,7 +260,7 @@ def q_learning(draft: Draft) -> None:
     if not draft.is_a('QPolicy'):
         return
     if draft.policy != 'r2d2':
-        theta = draft.take('policy.learn.target_theta')
+        theta = draft.take('policy.learn.target_theta') if draft.is_a('copies') else MISSING
         if theta is not MISSING:
             reason = 'without effect in DI-engine as well: target_update_freq takes precedence'
             draft.say('policy.learn.target_theta', theta, {}, reason)

@@ -20,6 +20,7 @@ ENVS: dict[str, str] = {
     'mountain_car': 'MountainCar-v0',
     'acrobot': 'Acrobot-v1',
     'bipedalwalker': 'BipedalWalker-v3',
+    'gym_hybrid': 'rlframe/Moving-v0',
     'lunarlander': 'LunarLander-v3',
     'mujoco': '',
 }
@@ -49,11 +50,12 @@ OLD_IDS: dict[str, str] = {
     'CarRacing-v2': 'CarRacing-v3',
     'LunarLander-v2': 'LunarLander-v3',
     'LunarLanderContinuous-v2': 'LunarLanderContinuous-v3',
+    'Moving-v0': 'rlframe/Moving-v0',
     'Pendulum-v0': 'Pendulum-v1',
     'Taxi-v3': 'Taxi-v4',
     **{f'{name}-v{version}': f'{name}-v5' for name in _MUJOCO for version in (2, 3)},
 }
-"""Ids that Gymnasium has removed, and their successors."""
+"""Ids that Gymnasium has removed, or that are of packages for OpenAI Gym, and their successors."""
 
 TYPES: dict[str, dict[str, str]] = {
     'env_manager': {'base_v2': 'base', 'subprocess_v2': 'subprocess', 'env_supervisor': 'subprocess'},
@@ -278,13 +280,16 @@ EVERY = {'env.n_evaluator_episode': 4}
 def kinds_of(policy: str) -> set[str]:
     """Returns what the tables call the kinds of a built-in policy; nothing for any other.
 
-    They are the names of its classes, 'on-policy', and 'soft' if it has critics and an actor that is rewarded for entropy.
+    They are the names of its classes, 'on-policy', 'soft' if it has critics and an actor that is rewarded for entropy, and
+    'copies' if its target network is copied now and then, by default.
     """
     if not POLICY_REGISTRY.is_builtin(policy):
         return set()
     cls: Any = POLICY_REGISTRY.get(policy)
+    cfg = cls.default_config()
     traits = {
-        'on-policy': cls.default_config().on_policy,
+        'on-policy': cfg.on_policy,
+        'copies': cfg.learn.get('target_update_freq') is not None,
         'soft': getattr(cls, 'actor_kind', 'deterministic') != 'deterministic',
     }
     return {base.__name__ for base in cls.__mro__} | {trait for trait, has in traits.items() if has}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import gymnasium
 import numpy as np
@@ -156,6 +156,53 @@ def choice_of(space: gymnasium.Space[Any]) -> tuple[int, list[int | None]]:
     own = [field_path(field_path('action', name), str(k)) for k in range(len(fields_of(fields[name])))]
     classes = [next((k for k, at in enumerate(own) if part.startswith(at)), None) for part in names]
     return names.index(field_path('action', choice)), classes
+
+
+class Hybrid(NamedTuple):
+    """A choice, the only Discrete part of actions, and its continuous parameters, all other numbers of a row."""
+
+    column: int
+    """Column of the choice in a row."""
+    choices: int
+    """Classes that the choice is one of, A."""
+    parameters: int
+    """Number of parameters, P."""
+
+
+def hybrid_of(space: Any) -> Hybrid | None:
+    """Returns the choice and the parameters of a ``Composite`` of one Discrete and Boxes; None for other spaces."""
+    parts = list(getattr(space, 'parts', {}).values())
+    choices = [i for i, part in enumerate(parts) if isinstance(part, spaces.Discrete)]
+    boxes = sum(isinstance(part, spaces.Box) for part in parts)
+    if len(choices) != 1 or not boxes or boxes + 1 != len(parts):
+        return None
+    column = sum(space.sizes[: choices[0]])
+    return Hybrid(column, int(parts[choices[0]].n), sum(space.sizes) - 1)
+
+
+def parameters_by_choice(space: Any, given: Any = None) -> list[list[int]]:
+    """Returns 1 where a parameter belongs to a choice and 0 elsewhere, [A, P], of a space with hybrid actions.
+
+    ``given`` are such rows; None: they are read from a Discrete(n) and a Tuple of n parts, as by ``choice_of``.
+
+    Raises:
+        IncompatibleError: If the rows do not fit the space, or it does not say which parameters are whose.
+    """
+    hybrid = hybrid_of(space)
+    assert hybrid is not None  # a policy's check_fit
+    where, shape = 'policy.model.action_mask', (hybrid.choices, hybrid.parameters)
+    expected = f'{shape[0]} rows of {shape[1]} numbers, 1 where the parameter belongs to the choice, else 0'
+    if given is not None:
+        if [len(row) for row in given] != [shape[1]] * shape[0]:
+            raise IncompatibleError(f'the actions are {space!r}', where=where, got=given, expected=expected)
+        return [list(row) for row in given]
+    try:
+        choice, classes = choice_of(space)
+    except IncompatibleError as error:
+        message = 'the space of actions does not say which parameters belong to which choice'
+        raise IncompatibleError(message, where=where, got=repr(space), expected=expected) from error
+    owners = [k for i, k in enumerate(classes) for _ in range(space.sizes[i]) if i != choice]
+    return [[int(owner in (None, k)) for owner in owners] for k in range(hybrid.choices)]
 
 
 def mask_row(space: gymnasium.Space[Any], mask: Any) -> Array:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rlframe.policy.parts.ding_names import DingNames
-from rlframe.policy.parts.options import Schedule, check_schedule, learning_rate
+from rlframe.policy.parts.options import NOISE_SIGMA, Schedule, learning_rate
 from rlframe.policy.parts.outputs import Values
 from rlframe.policy.parts.sequences import Rows
 from rlframe.policy.qac import ContinuousCollect, ContinuousModel, QACConfig, QACLearn, QACPolicy, QACUpdate
@@ -23,14 +23,7 @@ class DDPGLearn(QACLearn):
 class DDPGCollect(ContinuousCollect):
     """Section ``collect`` of DDPG."""
 
-    noise_sigma: Schedule = option(
-        0.1,
-        range='[0, inf)',
-        unit='half the range of an action',
-        doc='standard deviation of exploration noise; a schedule over env steps',
-        check=check_schedule,
-        may_change=True,
-    )
+    noise_sigma: Schedule = option(NOISE_SIGMA)
 
 
 class DDPGConfig(QACConfig):

@@ -310,10 +310,15 @@ class QPolicy(Policy):
     def forward_eval(self, obs: Array, env_id: IntArray, **settings: Any) -> Batch:
         if self._noisy:
             self.model.eval()
-        action = self.q_value(obs).numpy().argmax(1)
+        action = self._best(obs)
         if self._noisy:
             self.model.train()
         return self._output(action)
+
+    def _best(self, obs: Array) -> Array:
+        """Returns the best allowed actions, [n, ...], counted from 0."""
+        action: Array = self.q_value(obs).numpy().argmax(1)
+        return action
 
     def _output(self, action: Array) -> Batch:
         """Returns actions that are counted from 0, [n], as the env counts them, and in its type."""

@@ -80,6 +80,7 @@ PARTS = st.one_of(*KINDS.values())
 KINDS |= {
     'Dict': st.builds(lambda a, b: by_rows(spaces.Dict(a=a, b=spaces.Tuple((b,)))), PARTS, PARTS),
     'Tuple': st.lists(PARTS, min_size=1, max_size=3).map(lambda parts: by_rows(spaces.Tuple(parts))),
+    'Hybrid': st.builds(lambda a, b, c: by_rows(spaces.Dict(a=a, b=b, c=c)), boxes(), CLASSES, boxes()),
 }
 BESIDE = [
     -np.inf,

@@ -37,7 +37,7 @@ from rlframe.worker.collector.rollout import Rollout
 
 import_modules([name for name in os.environ.get('RLFRAME_IMPORT', '').split(',') if name])
 POLICIES = [name for name in acting_policies() if POLICY_REGISTRY.get(name).supports_action_mask]
-MASKABLE = 'Discrete', 'MultiDiscrete', 'Tuple'
+MASKABLE = 'Discrete', 'MultiDiscrete', 'Tuple', 'Hybrid'
 CASES = [
     (policy, action)
     for policy in POLICIES
@@ -115,14 +115,15 @@ def rows_of(spec: EnvSpec, mask: np.ndarray) -> Any:
 
 def is_allowed(action: Any, mask: np.ndarray, space: Any) -> bool:
     """Whether all actions [n, ...] are allowed by masks, [n, 4]."""
-    if hasattr(space, 'first_class'):  # a row of all numbers of the Tuple
+    if hasattr(space, 'first_class'):  # a row of all numbers
         action = action[:, space.is_class] - space.first_class
     elif isinstance(action, tuple):
         action = action[1] - space[1].start
     else:
         action = np.asarray(action) - space.start
     action = action.astype(np.int64)
-    chosen = action[:, None] if action.ndim == 1 else action + np.array([0, 2])
+    action = action.reshape(len(mask), -1)
+    chosen = action + np.array([0, 2]) if action.shape[1] == 2 else action
     return bool(np.take_along_axis(mask, chosen, 1).all())
 
 

@@ -18,11 +18,12 @@ import numpy as np
 import pytest
 import torch
 from checked_names import names_of
-from fakes import IdentityEnv, TargetEnv
+from fakes import HybridEnv, IdentityEnv, TargetEnv
 from moved_memory import moved
 
 from rlframe.backend.actor import flatten, is_same, unflatten
 from rlframe.data import Batch, EnvSpec
+from rlframe.data.composite import by_rows
 from rlframe.envs import BaseEnvManager
 from rlframe.errors import ConfigError, DeviceError, IncompatibleError
 from rlframe.policy import Policy, create_policy
@@ -34,8 +35,9 @@ from rlframe.worker import SampleSerialCollector, SequenceReplayBuffer
 SPECS = {
     'Discrete': EnvSpec(IdentityEnv.observation_space, IdentityEnv.action_space, name='Identity'),
     'Box': EnvSpec(TargetEnv.observation_space, TargetEnv.action_space, name='Target'),
+    'Hybrid': EnvSpec(HybridEnv.observation_space, by_rows(HybridEnv.action_space), name='Hybrid'),
 }
-ENVS = {'Discrete': IdentityEnv, 'Box': TargetEnv}
+ENVS = {'Discrete': IdentityEnv, 'Box': TargetEnv, 'Composite': HybridEnv}
 Make = Callable[..., Policy]
 
 

@@ -35,6 +35,7 @@ LEARNS: dict[str, tuple[str, int]] = {
 """Env and budget in env steps."""
 EXEMPT = {
     'bc': 'learns from recorded data',
+    'pdqn': 'has hybrid actions, which neither env has; it learns its toy, and the config moving_pdqn',
     'droq': '20 updates for each env step take more than ten minutes; its parts are those of sac',
     'edac': 'gradients of the gradients of ten critics take more than ten minutes; pendulum_edac is measured',
     'redq': '20 updates of ten critics for each env step take more than ten minutes; its parts are those of sac',

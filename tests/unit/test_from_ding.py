@@ -400,6 +400,20 @@ MEANINGS = [
         {'learn.alpha': 'auto', 'learn.init_alpha': 0.3, 'learn.learning_rate': 0.5, 'discount_factor': 0.9},
     ),
     (
+        'pdqn',
+        {
+            'policy.learn': {'learning_rate_dis': 0.5, 'learning_rate_cont': 0.2, 'target_theta': 0.1},
+            'policy.model': {'multi_pass': True, 'action_mask': [[1]]},
+        },
+        {
+            'learn.learning_rate': 0.5,
+            'learn.learning_rate_actor': 0.2,
+            'learn.target_theta': 0.1,
+            'learn.target_update_freq': None,
+            'model.action_mask': [[1]],
+        },
+    ),
+    (
         'fqf',
         {'policy.learn': {'learning_rate_fraction': 0.5, 'learning_rate_quantile': 0.2, 'ent_coef': 0.1}},
         {'learn.learning_rate_fractions': 0.5, 'learn.learning_rate': 0.2, 'learn.entropy_weight': 0.1},

@@ -75,6 +75,34 @@ class ActionMap:
         return np.concatenate(changed, 1, dtype=np.float64)
 
 
+class HybridActions:
+    """Rows of hybrid actions as a network means them, float32 [B, K]: a choice, and its parameters in [-1, 1].
+
+    ``space`` is a ``Composite`` of one Discrete and Boxes.
+    """
+
+    def __init__(self, space: Any) -> None:
+        from rlframe.data.composite import hybrid_of
+
+        hybrid: Any = hybrid_of(space)
+        self.column: int = hybrid.column
+        """Column of the choice."""
+        self.choices: int = hybrid.choices
+        """Classes that the choice is one of, A."""
+        self.parameters: int = hybrid.parameters
+        """Number of parameters, P."""
+
+    def split(self, action: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Splits actions [B, K] into choices, counted from 0, int64 [B], and parameters, float32 [B, P]."""
+        column = self.column
+        return action[:, column].long(), torch.cat([action[:, :column], action[:, column + 1 :]], 1)
+
+    def join(self, choice: torch.Tensor, parameters: torch.Tensor) -> torch.Tensor:
+        """Joins choices, counted from 0, [B], and parameters, float32 [B, P], to actions, float32 [B, K]."""
+        column = self.column
+        return torch.cat([parameters[:, :column], choice.float()[:, None], parameters[:, column:]], 1)
+
+
 EXACT = 2**53
 """The largest number up to which float64 has all integers."""
 NO_BOUND = 1e10

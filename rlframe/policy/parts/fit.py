@@ -23,14 +23,22 @@ def misfit(policy: type[Policy], spec: EnvSpec) -> str:
         from rlframe.data.composite import bad_part
 
         return f'a part of its actions has no distribution: {bad_part(action)}'
-    kind = 'Dict' if type(action).__name__ == 'Composite' else type(action).__name__
-    if kind not in policy.supported_actions.split(', '):
+    if not kinds_of(action) & set(policy.supported_actions.split(', ')):
         return f'its action space is {action!r}'
     if has_mask(obs) and not (policy.supports_action_mask and mask_parts(action)):
         return 'it forbids actions by an action mask'
     if not has_mask(obs) and type(obs).__name__ not in policy.supported_observations.split(', '):
         return f'its observation space is {obs!r}'
     return ''
+
+
+def kinds_of(action: Any) -> set[str]:
+    """Returns the names under which a policy may support an action space; Hybrid is one Discrete and Boxes."""
+    if type(action).__name__ != 'Composite':
+        return {type(action).__name__}
+    from rlframe.data.composite import hybrid_of
+
+    return {'Dict', 'Tuple'} if hybrid_of(action) is None else {'Dict', 'Tuple', 'Hybrid'}
 
 
 def fitting(spec: EnvSpec) -> list[str]:

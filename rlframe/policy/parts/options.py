@@ -89,6 +89,17 @@ UPDATE_PER_COLLECT = Field(
 )
 
 
+NOISE_SIGMA = Field(
+    0.1,
+    type=(float, dict),
+    range='[0, inf)',
+    unit='half the range of an action',
+    doc='standard deviation of exploration noise; a schedule over env steps',
+    check=check_schedule,
+    may_change=True,
+)
+
+
 def grad_clip_norm(of: str = 'the gradient', default: float | None = None) -> Field:
     """Returns the option for the largest norm of a gradient."""
     return Field(

@@ -1,0 +1,47 @@
+"""P-DQN on Moving-v0: not measured yet."""
+
+main_config = dict(
+    exp_name='moving_pdqn',  # the run folder adds the seed, and a number where it exists already
+    max_env_step=300_000,
+    env=dict(
+        env_id='rlframe/Moving-v0',
+        collector_env_num=8,
+        evaluator_env_num=20,
+        n_evaluator_episode=100,
+    ),
+    policy=dict(
+        cuda=False,
+        discount_factor=0.99,
+        nstep=3,
+        # sizes of in- and output come from the env
+        model=dict(
+            encoder_hidden_size_list=[128, 128],
+            dueling=False,
+            multi_pass=True,
+            action_mask=[[1, 0], [0, 1], [0, 0]],  # acceleration and rotation belong to the first two choices
+        ),
+        learn=dict(
+            update_per_collect=8,  # train iterations
+            batch_size=128,
+            learning_rate=1e-3,
+            learning_rate_actor=1e-4,
+            target_theta=0.005,
+            learner=dict(hook=dict(log_show_after_iter=1000, save_ckpt_after_run=True)),
+        ),
+        collect=dict(n_sample=64, noise_sigma=0.1),  # training samples per round, over all envs
+        eval=dict(evaluator=dict(eval_freq=2500)),  # train iterations
+        other=dict(
+            eps=dict(type='linear', start=1.0, end=0.05, decay=50_000),  # decay in env steps
+            replay_buffer=dict(replay_buffer_size=300_000),  # transitions
+        ),
+    ),
+)
+
+create_config = dict(
+    import_names=[],  # modules to import so that they register components of your own
+    env=dict(type='gym'),
+    env_manager=dict(type='base'),
+    policy=dict(type='pdqn'),
+    collector=dict(type='sample'),
+    replay_buffer=dict(type='naive'),
+)
