@@ -34,7 +34,7 @@ def check_ranks(policy: type[Any], cfg: Any) -> ConfigError | None:
     elif policy.update_class is None:
         reason = f'{policy.__name__} has no Update that several could share (update_class)'
     elif policy.update_class.needs_whole_batch:
-        reason = 'batch norm needs the whole batch'
+        reason = f'each update of {policy.__name__} needs the whole batch'
     else:
         return None
     return ConfigError(reason, expected='1')

@@ -29,8 +29,8 @@ def test_the_critic_has_widths_of_its_own(name: str, core: str | None) -> None:
     kind: Any = POLICY_REGISTRY.get(name)
     env = 'Pendulum-v1' if misfit(kind, spec_of_env('CartPole-v1')) else 'CartPole-v1'
     model: dict[str, Any] = dict(encoder_hidden_size_list=[6, 5], critic_hidden_size_list=[9, 8, 7])
-    if name in ('crossq', 'xqc', 'droq') and core:
-        pytest.skip('its critics have norms, which have no core')
+    if name in ('crossq', 'xqc', 'droq', 'trpo') and core:
+        pytest.skip('its critics have norms, which have no core, or learn from shuffled rows')
     policy = create_policy(name, env=env, model=model | dict(core=core))
     if core is None:
         parts = [policy.model.actor, policy.model.critic]
