@@ -157,7 +157,8 @@ def starting_config(
     if not on_policy:
         priority = fields.get('priority')
         replay = 'advanced' if priority is not None and priority.default else 'naive'
-        create['replay_buffer'] = dict(type='sequence' if kind.is_recurrent else replay)
+        by_sequence = kind.is_recurrent or kind.replays_sequences
+        create['replay_buffer'] = dict(type='sequence' if by_sequence else replay)
     return EasyDict(main), EasyDict(create)
 
 
@@ -414,6 +415,17 @@ def _sac_discrete(facts: Facts) -> Settings:
     return settings
 
 
+def _acer(facts: Facts) -> Settings:
+    return dict(
+        normalize_obs=facts.has_numbers,
+        discount_factor=0.99,
+        model=_encoder(facts, [64, 64]),
+        learn=dict(learning_rate_actor=1e-3, learning_rate_critic=1e-3, entropy_weight=0.01),
+        collect=dict(n_sample=64, collector=dict(mark_episodes=True)),
+        other=dict(replay_buffer=dict(replay_buffer_size=facts.buffer_size, unroll_len=16)),
+    )
+
+
 FAMILIES: dict[str, Callable[[Facts], Settings]] = {
     'A2CPolicy': _a2c,
     'PPOPolicy': _ppo,
@@ -422,6 +434,7 @@ FAMILIES: dict[str, Callable[[Facts], Settings]] = {
     'QPolicy': _dqn,
     'SACDiscretePolicy': _sac_discrete,
     'QACPolicy': _actor_critic,
+    'ACERPolicy': _acer,
 }
 """Settings of a policy class and of its subclasses, as far as they have none of their own."""
 

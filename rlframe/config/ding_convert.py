@@ -274,9 +274,13 @@ def q_learning(draft: Draft) -> None:
         draft.fill(soft | {'policy.learn.target_theta': 0.001})
 
 
+BY_SEQUENCES = 'R2D2Policy', 'ACERPolicy'
+"""Kinds of policies that learn from sequences of a replay buffer."""
+
+
 def recurrence(draft: Draft) -> None:
-    """Gives R2D2 the sequence replay buffer and an LSTM as wide as the layer before it."""
-    if draft.policy != 'r2d2':
+    """Gives R2D2 and ACER the sequence replay buffer, and R2D2 an LSTM as wide as the layer before it."""
+    if not draft.is_a(*BY_SEQUENCES):
         return
     if draft.get('policy.priority') is False:
         draft.fill({'policy.priority_IS_weight': False})
@@ -290,7 +294,7 @@ def recurrence(draft: Draft) -> None:
     if draft.kind('collector') in (None, 'sample'):
         draft.fill({'policy.collect.collector.mark_episodes': True})
     sizes = draft.get('policy.model.encoder_hidden_size_list')
-    if isinstance(sizes, list | tuple) and sizes:
+    if draft.policy == 'r2d2' and isinstance(sizes, list | tuple) and sizes:
         draft.fill({'policy.model.lstm_hidden_size': sizes[-1]})
 
 
@@ -426,7 +430,7 @@ def convolutions(draft: Draft) -> None:
     sizes = draft.get(key, [128, 128, 64])
     if not is_image or not isinstance(sizes, list | tuple) or len(sizes) < len(CONVOLUTIONS):
         return
-    if not draft.is_a('QPolicy', 'PPOPolicy'):
+    if not draft.is_a('QPolicy', 'PPOPolicy', 'ACERPolicy'):
         return
     layers = [[width, *rest] for width, rest in zip(sizes, CONVOLUTIONS, strict=False)]
     new = {'policy.model.conv_layers': layers, key: [sizes[-1]]}
@@ -436,12 +440,12 @@ def convolutions(draft: Draft) -> None:
 
 
 def sequences(draft: Draft) -> None:
-    """Converts R2D2's rounds from sequences to env steps and copies ``priority`` to its replay buffer."""
-    if draft.policy != 'r2d2':
+    """Converts rounds of R2D2 and ACER from sequences to env steps, and copies ``priority`` to their replay buffer."""
+    if not draft.is_a(*BY_SEQUENCES):
         return
-    draft.fill({f'{SEQUENCES}.priority': draft.get('policy.priority')})
+    draft.fill({f'{SEQUENCES}.priority': draft.get('policy.priority', False)})
     count = draft.get('policy.collect.n_sample')
-    lengths = [draft.get(f'{SEQUENCES}.{name}') for name in ('unroll_len', 'burn_in')]
+    lengths = [draft.get(f'{SEQUENCES}.{name}', 0) for name in ('unroll_len', 'burn_in')]
     if all(isinstance(number, int) for number in (count, *lengths)):
         steps, reason = count * sum(lengths), f'env steps: {count} sequences of {sum(lengths)}'
         draft.replace('policy.collect.n_sample', count, {'policy.collect.n_sample': steps}, reason)

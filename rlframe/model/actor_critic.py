@@ -131,6 +131,19 @@ class StochasticActor(Actor):
         return self.logit(obs)
 
 
+@MODEL_REGISTRY.register('actor_q_critic')
+class ActorQCritic(StochasticActor):
+    """An actor of discrete actions, and a critic that values each, observations [B, ...] to float32 [B, A].
+
+    ``options`` are arguments of ``Actor``, for both.
+    """
+
+    def __init__(self, spec: EnvSpec, **options: Any) -> None:
+        super().__init__(spec, **options)
+        self.critic = Actor(spec, **options)
+        initialise(weight_layers(self.critic), 1.0)
+
+
 def log_std_of(distribution: ActionDistribution, first: float) -> nn.Parameter | None:
     """Returns the logarithms of standard deviations that belong to a model, at first all the same; None if there are none."""
     count = distribution.log_std_size

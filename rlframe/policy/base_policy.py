@@ -164,6 +164,8 @@ class Policy(Configurable):
     """Whether a policy that learns from fresh data may also learn from data of older weights, as its update corrects for them."""
     is_recurrent = False
     """Whether its actions depend on earlier steps of the episode."""
+    replays_sequences = False
+    """Whether it learns from sequences of a replay buffer though it is not recurrent."""
     update_class: type[Update] | None = None
     """What learns; None: ``forward_learn`` does all of it."""
     update: Any = None

@@ -69,11 +69,11 @@ class TRPOUpdate(PPOUpdate):
         log_prob, entropy = self.distribution.evaluate(logit, rows['action'])
         advantage = standardised(rows['advantage'], self._ddof) if self._normalises else rows['advantage']
         loss, _ = self.policy_loss(log_prob, (log_prob - rows['log_prob']).exp(), advantage)
-        return Loss(loss - self._entropy_weight * entropy.mean(), {'entropy': entropy.detach().mean()})
+        return Loss(loss - self.entropy_weight * entropy.mean(), {'entropy': entropy.detach().mean()})
 
     def critic_loss(self, rows: Rows) -> Loss:
         """Returns the distance of values to returns."""
-        return Loss(self._value_weight * self.value_loss(self.model.value(rows['obs']), rows))
+        return Loss(self.value_weight * self.value_loss(self.model.value(rows['obs']), rows))
 
     def step(self, losses: Losses, rows: Rows, turn: bool) -> Metrics:
         metrics = self.actor_step(losses['actor_loss'], rows)

@@ -12,6 +12,7 @@ from rlframe.registry import POLICY_REGISTRY
 GOALS = {'CartPole-v1': 475.0, 'Pendulum-v1': -200.0}
 """Mean return of an evaluation that solves an env: the reward threshold, and for an env without one the usual number."""
 SLOW = {
+    'acer',
     'c51',
     'crossq',
     'ddpg',

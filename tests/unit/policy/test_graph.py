@@ -113,6 +113,7 @@ def samples(kind: str, seed: int, count: int) -> Batch:
         action=action,
         terminated=rng.random(lead) < 0.2,
         begins=rng.random(lead) < 0.3,
+        logit=np.zeros((*lead, 3), np.float32),
         **numbers,
         **memory,
     )
@@ -129,7 +130,9 @@ def same(one: Any, other: Any) -> bool:
     return torch.equal(torch.as_tensor(one), torch.as_tensor(other))
 
 
-@pytest.mark.parametrize('kind', ['dqn', 'iqn', 'ppo', 'pqn', 'bc', 'td3', 'xqc', 'sac_discrete'])
+@pytest.mark.parametrize(
+    'kind', ['dqn', 'iqn', 'ppo', 'pqn', 'bc', 'td3', 'xqc', 'sac_discrete', 'acer', 'trpo']
+)
 def test_replayed_updates_are_those_that_were_recorded(kind: str) -> None:
     plain, fast = make(kind), make(kind)
     for optimizer in optimizers(plain):  # the learning rate as float32, as graphs read it

@@ -64,13 +64,13 @@ def test_what_was_renamed_converted_dropped_and_filled_in_is_told(capsys: pytest
         (['ding.py', '--out', 'ding.py'], 'exists already'),
         (['ding.py', '--out', 'mine.json'], '.py'),
         (['ding.py', '--out', 'no/mine.py'], 'cannot be written'),
-        (['acer.py'], 'acer'),
+        (['atoc.py'], 'atoc'),
     ],
 )  # fmt: skip
 def test_bad_input_is_one_line_and_writes_nothing(
     words: list[str], said: str, refused: Callable[..., str]
 ) -> None:
     Path(written('cartpole_dqn')).rename('ding.py')
-    text = Path(written('cartpole_impala')).read_text().replace("'impala'", "'acer'")
-    Path('acer.py').write_text(text)
+    text = Path(written('cartpole_impala')).read_text().replace("'impala'", "'atoc'")
+    Path('atoc.py').write_text(text)
     assert said in refused('import-ding', *words)
