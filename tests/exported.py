@@ -65,6 +65,10 @@ class WideEnv(gymnasium.Env):
         return self.observation_space.sample(), float(self.np_random.random()), self._left == 0, False, {}
 
 
+FLAT = 'iqn', 'fqf', 'pg', 'ppo_pg'
+"""Policies whose first outputs hardly depend on the observation."""
+
+
 def trained(
     policy: str, env: dict[str, Any], options: dict[str, Any] | None = None, imports: list[str] | None = None
 ) -> Path:
@@ -93,14 +97,9 @@ def trained(
     if is_recurrent and not is_on_policy:
         create |= dict(replay_buffer=dict(type='sequence', unroll_len=3), collector=dict(mark_episodes=True))
     with SerialPipeline(config.compile_config(main, create, seed=0)) as pipeline:
-        if is_recurrent or policy in (
-            'iqn',
-            'fqf',
-            'pg',
-            'ppo_pg',
-        ):  # whose first outputs hardly depend on the observation
+        if is_recurrent or policy in FLAT:
             for parameter in pipeline.policy.model.parameters():
-                parameter.detach().mul_(4.0)
+                parameter.detach().mul_(6.0)
         pipeline.run()
     return find_checkpoint(pipeline.folder / 'ckpt' / 'latest')
 

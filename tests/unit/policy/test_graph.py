@@ -17,6 +17,7 @@ from gymnasium import spaces
 from policies import tried_policies
 
 from rlframe.data import Batch, EnvSpec
+from rlframe.data.composite import by_rows
 from rlframe.data.faces import Metrics
 from rlframe.errors import ConfigError, DeviceError, NonFiniteError
 from rlframe.model.core import BatchRenorm
@@ -33,6 +34,7 @@ from rlframe.policy.parts.optim import READ_EVERY, Optimizer
 from rlframe.registry import POLICY_REGISTRY
 
 CONTINUOUS = [name for name in tried_policies() if POLICY_REGISTRY.get(name).supported_actions == 'Box']
+HYBRID = [name for name in tried_policies() if POLICY_REGISTRY.get(name).supported_actions == 'Hybrid']
 OPTIONS: dict[str, dict[str, Any]] = {
     'dqn': dict(learn=dict(target_update_freq=3)),
     'c51': dict(learn=dict(target_update_freq=None, target_theta=0.01)),
@@ -75,7 +77,9 @@ class Repeater:
 def make(kind: str, **options: Any) -> Any:
     options = OPTIONS.get(kind, {}) | options
     model = dict(encoder_hidden_size_list=[8, 8]) | options.pop('model', {})
-    action = spaces.Box(-1, 1, (2,)) if kind in CONTINUOUS else spaces.Discrete(3)
+    action: Any = spaces.Box(-1, 1, (2,)) if kind in CONTINUOUS else spaces.Discrete(3)
+    if kind in HYBRID:
+        action = by_rows(spaces.Tuple((spaces.Box(-1, 1, (1,)), action)))
     torch.manual_seed(0)
     cfg = dict(type=kind, cuda=False, model=model, priority=kind in ('dqn', 'sac'), **options)
     if 'priority' not in POLICY_REGISTRY.get(kind).config_fields():
@@ -104,6 +108,8 @@ def samples(kind: str, seed: int, count: int) -> Batch:
     action = (
         rng.uniform(-1, 1, (count, 2)).astype(np.float32) if kind in CONTINUOUS else rng.integers(0, 3, lead)
     )
+    if kind in HYBRID:
+        action = np.stack([action, rng.uniform(-1, 1, lead)], 1)[:, ::-1].astype(np.float32)
     memory = (
         dict(mask=np.ones(lead, bool), state=np.zeros((*lead, 2, 4), np.float32)) if kind == 'r2d2' else {}
     )
