@@ -65,8 +65,8 @@ class WideEnv(gymnasium.Env):
         return self.observation_space.sample(), float(self.np_random.random()), self._left == 0, False, {}
 
 
-FLAT = 'iqn', 'fqf', 'pg', 'ppo_pg'
-"""Policies whose first outputs hardly depend on the observation."""
+FLAT = {'iqn': 4.0, 'fqf': 4.0, 'pg': 4.0, 'ppo_pg': 30.0}
+"""Policies whose first outputs hardly depend on the observation, and a factor of the weights by which they do."""
 
 
 def trained(
@@ -99,7 +99,7 @@ def trained(
     with SerialPipeline(config.compile_config(main, create, seed=0)) as pipeline:
         if is_recurrent or policy in FLAT:
             for parameter in pipeline.policy.model.parameters():
-                parameter.detach().mul_(6.0)
+                parameter.detach().mul_(FLAT.get(policy, 4.0))
         pipeline.run()
     return find_checkpoint(pipeline.folder / 'ckpt' / 'latest')
 
