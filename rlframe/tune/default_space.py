@@ -60,6 +60,12 @@ PPO = Space(
         'collect.gae_lambda': 'uniform(0.9,0.9999)',
     },
 )
+OF_ROUNDS = ('learn.epoch_per_collect', 'collect.n_sample')
+PPO_OFFPOLICY = Space(
+    f'{ZOO}; updates in place of epochs',
+    {key: domain for key, domain in PPO.domains.items() if key not in OF_ROUNDS}
+    | {'learn.update_per_collect': 'choice(16,32,64,128,256)'},
+)
 OF_PPO_ONLY = ('learn.batch_size', 'learn.epoch_per_collect', 'learn.clip_ratio')
 A2C = Space(PPO.source, {key: domain for key, domain in PPO.domains.items() if key not in OF_PPO_ONLY})
 PQN = Space(
@@ -106,6 +112,7 @@ TQC = Space(
 
 SPACES = {
     'PPOPolicy': PPO,
+    'PPOOffPolicy': PPO_OFFPOLICY,
     'A2CPolicy': A2C,
     'PQNPolicy': PQN,
     'QPolicy': DQN,
