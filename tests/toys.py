@@ -37,6 +37,7 @@ def sections(policy: str, options: dict[str, Any]) -> dict[str, Any]:
 
 REPLAY = dict(priority=True, priority_IS_weight=True, nstep=2)
 VARIANTS: dict[str, dict[str, Any]] = {
+    'td3 hybrid': sections('td3', TD3Policy.toy | dict(other=dict(eps=0.3))) | CHOSEN,
     'dqn advanced': sections('dqn', DQNPolicy.toy | REPLAY) | dict(buffer=dict(type='advanced')),
     'td3 advanced': sections('td3', TD3Policy.toy | REPLAY) | dict(buffer=dict(type='advanced')),
     'ppo options': sections(

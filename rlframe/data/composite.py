@@ -180,6 +180,12 @@ def hybrid_of(space: Any) -> Hybrid | None:
     return Hybrid(column, int(parts[choices[0]].n), sum(space.sizes) - 1)
 
 
+def unit_size(space: Any) -> int:
+    """Returns how many numbers an actor gives for a continuous action: those of a Box; a score for each choice and its parameters."""
+    hybrid = hybrid_of(space)
+    return math.prod(space.shape or ()) if hybrid is None else hybrid.choices + hybrid.parameters
+
+
 def parameters_by_choice(space: Any, given: Any = None) -> list[list[int]]:
     """Returns 1 where a parameter belongs to a choice and 0 elsewhere, [A, P], of a space with hybrid actions.
 

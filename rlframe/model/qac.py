@@ -10,6 +10,7 @@ import gymnasium
 import torch
 from torch import nn
 
+from rlframe.data.composite import unit_size
 from rlframe.data.timestep import EnvSpec
 from rlframe.model.core import MLP, STATES_OF_CORE, NormedMLP, RecurrentEncoder, Remembered, ResidualMLP
 from rlframe.model.distributions import LOG_STD_RANGE
@@ -32,9 +33,9 @@ HEADS: dict[str, tuple[Any, int]] = {
 
 
 def action_size(spec: EnvSpec) -> int:
-    """Returns the number of discrete actions, or the numbers of a continuous one."""
+    """Returns the number of discrete actions, or the numbers of a continuous one; see ``unit_size``."""
     space: Any = spec.action_space
-    return int(space.n) if hasattr(space, 'n') else math.prod(space.shape)
+    return int(space.n) if hasattr(space, 'n') else unit_size(space)
 
 
 def squashed_gaussian(

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from rlframe.policy.base_policy import OtherConfig
 from rlframe.policy.parts.ding_names import DingNames
-from rlframe.policy.parts.options import NOISE_SIGMA, Schedule, learning_rate
+from rlframe.policy.parts.options import NOISE_SIGMA, Schedule, check_schedule, learning_rate
 from rlframe.policy.parts.outputs import Values
 from rlframe.policy.parts.sequences import Rows
 from rlframe.policy.qac import ContinuousCollect, ContinuousModel, QACConfig, QACLearn, QACPolicy, QACUpdate
@@ -26,12 +27,25 @@ class DDPGCollect(ContinuousCollect):
     noise_sigma: Schedule = option(NOISE_SIGMA)
 
 
+class DDPGOther(OtherConfig):
+    """Section ``other`` of DDPG."""
+
+    eps: Schedule = option(
+        0.0,
+        range='[0, 1]',
+        doc='probability of a random action, for hybrid actions above all; a schedule over env steps',
+        check=check_schedule,
+        may_change=True,
+    )
+
+
 class DDPGConfig(QACConfig):
     """Options of DDPG."""
 
     model: ContinuousModel
     learn: DDPGLearn
     collect: DDPGCollect
+    other: DDPGOther
 
 
 class DDPGUpdate(QACUpdate):
@@ -63,12 +77,17 @@ class DDPGUpdate(QACUpdate):
 class DDPGPolicy(QACPolicy):
     """Deep deterministic policy gradient.
 
+    Of hybrid actions, the actor gives a score for each choice and the parameters of all, and critics value both.
+
     Source:
-        Lillicrap et al., Continuous Control with Deep Reinforcement Learning (2016), algorithm 1.
+        Lillicrap et al., Continuous Control with Deep Reinforcement Learning (2016), algorithm 1. Hybrid actions: Hausknecht &
+        Stone, Deep Reinforcement Learning in Parameterized Action Space (2016), section 4.
     """
 
     _cfg: DDPGConfig
     config = dict(model=dict(twin_critic=False))
+    supported_actions = 'Box, Hybrid'
+    supports_action_mask = True
     update_class = DDPGUpdate
     ding = DingNames(
         defaults={

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Mapping
+from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
@@ -15,7 +16,7 @@ from rlframe.errors import ConfigError
 from rlframe.policy.base_policy import CollectConfig, LearnConfig, Policy
 from rlframe.policy.c51 import ATOMS
 from rlframe.policy.dqn import INPUTS, TDConfig
-from rlframe.policy.parts.actions import ActionBounds, ExplorationNoise
+from rlframe.policy.parts.actions import ExplorationNoise, HybridActions
 from rlframe.policy.parts.memory import BURN_IN, PRIORITY_ETA, MemoryModel, remembered
 from rlframe.policy.parts.optim import Targets
 from rlframe.policy.parts.options import (
@@ -147,7 +148,9 @@ class QACUpdate(Update):
 
     def __init__(self, model: torch.nn.Module, cfg: Any, spec: EnvSpec) -> None:
         super().__init__(model, cfg, spec)
-        self.targets = Targets(cfg, model, self.device)
+        from rlframe.data.composite import unit_size
+
+        self.targets, self._action_size = Targets(cfg, model, self.device), unit_size(spec.action_space)
 
     def init_learn(self) -> None:
         super().init_learn()
@@ -167,7 +170,7 @@ class QACUpdate(Update):
 
     def noise(self, rng: np.random.Generator, count: int) -> Array:
         """Returns standard normal numbers for actions of a batch, float32 [B, A]."""
-        return rng.standard_normal((count, math.prod(self.spec.action_space.shape or ())), np.float32)
+        return rng.standard_normal((count, self._action_size), np.float32)
 
     def fitted(self, fit: Fit, rows: Rows) -> Loss:
         """Returns the loss of critics, from how well each agrees with the target."""
@@ -200,6 +203,7 @@ class QACPolicy(Policy):
     actor_kind = 'deterministic'
     """Argument ``actor`` of the network: 'deterministic', 'gaussian' or 'categorical'."""
     _noise: ExplorationNoise | None = None
+    _hybrid: HybridActions | None = None
     _actor: Callable[[Any], Any]
     """Maps observations to what the actor returns, while acting."""
     toy: dict[str, Any] = dict(
@@ -213,8 +217,8 @@ class QACPolicy(Policy):
         return 'recurrent_qac' if self._has_core else 'qac'
 
     def _acting_output(self, obs: Any) -> tuple[torch.Tensor, int]:
-        output, space = self.model.actor(obs), self._action_space
-        size = int(getattr(space, 'n', math.prod(space.shape)))
+        output = self.model.actor(obs)
+        size = int(getattr(self._action_space, 'n', self._action_size))
         return (output[0] if isinstance(output, tuple) else output), size
 
     def model_kwargs(self) -> dict[str, Any]:
@@ -238,14 +242,23 @@ class QACPolicy(Policy):
 
     # acting
 
+    @cached_property
+    def _action_size(self) -> int:
+        """Numbers that the actor gives for an action."""
+        from rlframe.data.composite import unit_size
+
+        return unit_size(self._action_space)
+
     def init_collect(self) -> None:
         self.init_eval()
-        size = math.prod(self._action_shape)
-        self._noise = ExplorationNoise(size, self._cfg.collect.get('noise_correlation', 0.0), self.rng)
+        self._noise = ExplorationNoise(
+            self._action_size, self._cfg.collect.get('noise_correlation', 0.0), self.rng
+        )
         self.acting.parts['noise'] = self._noise
 
     def init_eval(self) -> None:
-        self._bounds, self._action_shape = ActionBounds(self.spec), self.spec.action_space.shape or ()
+        if type(self._action_space).__name__ == 'Composite':
+            self._hybrid = HybridActions(self._action_space)
         network: Any = self.model
         self._actor = self._step if self._has_core else network.actor
 
@@ -256,8 +269,11 @@ class QACPolicy(Policy):
         """
         output = self._actor(obs)
         if self.actor_kind == 'deterministic':
-            action: torch.Tensor = output.add_(noise, alpha=settings.get('noise_sigma', 0.0))
-            return action.clamp_(-1, 1)
+            action: torch.Tensor = output.add_(noise, alpha=settings.get('noise_sigma', 0.0)).clamp_(-1, 1)
+            if eps := settings.get('eps'):
+                is_random = self.tensor(self.rng.random((len(action), 1)) < eps)
+                action = torch.where(is_random, torch.special.erf(noise / math.sqrt(2)), action)  # uniform
+            return action
         mean, log_std = output
         return torch.addcmul(mean, log_std.exp(), noise).tanh_()
 
@@ -267,19 +283,25 @@ class QACPolicy(Policy):
 
     def best_action(self, obs: torch.Tensor) -> torch.Tensor:
         """Returns the actions that the actor thinks best, [n, ...]."""
-        return self._best_of(self._actor(obs))
+        return self._meant(self._best_of(self._actor(obs)), obs)
+
+    def _meant(self, action: torch.Tensor, obs: Any) -> torch.Tensor:
+        """Returns the actions that outputs of the actor mean: themselves, or a choice by its scores, and its parameters."""
+        return action if self._hybrid is None else self._hybrid.of_scores(action, obs)
 
     def best_step(self, obs: torch.Tensor, state: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Returns the best action, and the recurrent state after the step, [B, P, H], of a network with a core."""
         output, after = self.model.act(obs, state)
-        return self._best_of(output), after
+        return self._meant(self._best_of(output), obs), after
 
     def forward_collect(self, obs: Array, env_id: IntArray, **settings: Any) -> Batch:
         assert self._noise is not None
         noise = self.tensor(self._noise.draw(env_id))
         before = self._remember(env_id)
         with torch.inference_mode():
-            return self._output(self.explore(self.tensor(obs), noise, **settings), before)
+            tensor = self.tensor(obs)
+            unit = self.explore(tensor, noise, **settings)
+            return self._output(self._meant(unit, tensor), before | {'unit_action': unit.cpu().numpy()})
 
     def forward_greedy(self, obs: Array, env_id: IntArray) -> Batch:
         before = self._remember(env_id)
@@ -292,15 +314,15 @@ class QACPolicy(Policy):
             tensor = self.tensor(obs)
             if not self._draws_in_eval:
                 return self._output(self.best_action(tensor), {})
-            size = len(env_id), math.prod(self._action_shape)
+            size = len(env_id), self._action_size
             noise = self.tensor(self._eval_rng.standard_normal(size, np.float32))
-            return self._output(self.explore(tensor, noise), {})
+            return self._output(self._meant(self.explore(tensor, noise), tensor), {})
 
-    def _output(self, action: torch.Tensor, before: dict[str, Array]) -> Batch:
-        """Returns actions in [-1, 1] both in the env's units and as the network output them, and the column ``state``."""
-        unit = action.cpu().numpy()
-        env_action = self._bounds.to_env(unit.reshape(len(unit), *self._action_shape))
-        return Batch.unchecked({'action': env_action, 'unit_action': unit, **before}, len(unit))
+    def _output(self, action: torch.Tensor, columns: dict[str, Array]) -> Batch:
+        """Returns actions as the env takes them, with further columns; a Box also as the network output them."""
+        array = action.cpu().numpy()
+        own = {'unit_action': array} if self._hybrid is None else {}
+        return Batch.unchecked({'action': self._actions.to_env(array), **own, **columns}, len(array))
 
     def process_transition(self, obs: Array, output: Batch, timestep: TimeStep) -> dict[str, Array]:
         rows = super().process_transition(obs, output, timestep)
@@ -308,8 +330,8 @@ class QACPolicy(Policy):
             rows['state'] = output['state']
         if 'unit_action' in output:
             return rows | {'action': output['unit_action']}
-        action = self._bounds.to_unit(output['action'])  # drawn at random, by someone else
-        return rows | {'action': action.reshape(len(action), -1)}
+        action = self._actions.from_env(output['action'])  # not drawn by exploration
+        return rows | {'action': action if self._hybrid is None else self._hybrid.as_scores(action)}
 
     def reset_collect(self, env_id: IntArray | None = None) -> None:
         super().reset_collect(env_id)
@@ -319,8 +341,12 @@ class QACPolicy(Policy):
     # settings and state
 
     def get_setting_collect(self, info: Mapping[str, Any]) -> dict[str, Any]:
-        sigma = self._cfg.collect.get('noise_sigma')  # an option of policies with a deterministic actor
-        return {} if sigma is None else {'noise_sigma': schedule_of(sigma)(info['envstep'])}
+        sigma = self._cfg.collect.get(
+            'noise_sigma'
+        )  # like eps an option of policies with a deterministic actor
+        settings = {'noise_sigma': sigma, 'eps': self._cfg.other.get('eps')}
+        step = info['envstep']
+        return {name: schedule_of(value)(step) for name, value in settings.items() if value is not None}
 
     def _monitor_vars(self) -> list[str]:
         own = ['critic_loss', 'actor_loss', 'q_value', 'target_q_value']

@@ -62,6 +62,8 @@ class TD3Policy(QACPolicy):
 
     _cfg: TD3Config
     config = dict(learn=dict(actor_update_freq=2))
+    supported_actions = 'Box, Hybrid'
+    supports_action_mask = True
     update_class = TD3Update
     ding = DingNames(
         defaults={

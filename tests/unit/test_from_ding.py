@@ -271,7 +271,7 @@ def test_env_that_is_not_known_has_to_be_given() -> None:
         (
             {'policy.action_space': 'hybrid'},
             {},
-            'dqn has no hybrid actions. These have them: a2c, appo, bc, impala',
+            'dqn has no hybrid actions. These have them: a2c, appo, bc, ddpg',
         ),
         ({'policy.multi_agent': True}, {}, 'a critic that sees what all agents see does not exist'),
         ({'bco.alpha': 0.2}, {}, "^bco: DI-engine's behaviour cloning from observation does not exist"),

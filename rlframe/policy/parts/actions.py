@@ -102,6 +102,19 @@ class HybridActions:
         column = self.column
         return torch.cat([parameters[:, :column], choice.float()[:, None], parameters[:, column:]], 1)
 
+    def of_scores(self, output: torch.Tensor, obs: Any) -> torch.Tensor:
+        """Returns the actions [B, K] that scores of choices and, behind them, parameters mean, float32 [B, A + P].
+
+        The choice is the one with the largest score, of those that the masks of observations allow.
+        """
+        scores, parameters = output[:, : self.choices], output[:, self.choices :]
+        return self.join(masked(scores, mask_of(obs)).argmax(1), parameters)
+
+    def as_scores(self, action: Array) -> Array:
+        """Returns outputs that mean actions [n, K], float32 [n, A + P]: 1 is the score of the choice, -1 of each other one."""
+        scores = np.where(np.arange(self.choices) == action[:, [self.column]], 1, -1)
+        return np.concatenate([scores, np.delete(action, self.column, 1)], 1, dtype=np.float32)
+
 
 EXACT = 2**53
 """The largest number up to which float64 has all integers."""
