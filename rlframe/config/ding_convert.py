@@ -378,9 +378,12 @@ def target_noise(draft: Draft) -> None:
         return
     is_on = draft.take('policy.learn.noise')
     sigma, limits = draft.take('policy.learn.noise_sigma', 0.2), draft.take('policy.learn.noise_range')
-    if draft.policy == 'ddpg' and not is_on:
-        draft.say('policy.learn.noise', is_on, {}, 'DDPG has no noise on target actions')
-    elif is_on is not MISSING:
+    if draft.policy == 'ddpg' and is_on in (False, MISSING):
+        for name, value in (('noise', is_on), ('noise_range', limits)):
+            if value is not MISSING:
+                draft.say(f'policy.learn.{name}', value, {}, 'DDPG has no noise on target actions')
+        return
+    if is_on is not MISSING:
         size = {'policy.learn.target_noise': sigma if is_on else 0.0}
         draft.replace('policy.learn.noise', is_on, size, 'its standard deviation')
     elif draft.policy == 'td3':

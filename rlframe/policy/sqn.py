@@ -108,6 +108,7 @@ class SQNPolicy(SQLPolicy):
             'learn.update_per_collect': 16,
             'other.replay_buffer.replay_buffer_size': 100_000,
         },
+        unused={'collect.nstep': 'without effect in DI-engine as well'},
     )
     toy = SQLPolicy.toy | dict(
         learn=dict(

@@ -364,6 +364,11 @@ MEANINGS = [
         {'learn.target_noise': 0.3, 'learn.target_noise_clip': 0.4, 'random_collect_size': 25_000},
     ),
     ('td3', {'policy.learn.noise': False}, {'learn.target_noise': 0}),
+    (
+        'ddpg',
+        {'policy.learn': {'noise': False, 'noise_range': {'min': -0.5, 'max': 0.5}}},
+        {'learn.update_per_collect': 1},
+    ),
     ('td3', {'policy.other.replay_buffer.replay_buffer_size': 500}, {'random_collect_size': 500}),
     ('sac', {'policy.learn': {'auto_alpha': False, 'alpha': 0.5}}, {'learn.alpha': 0.5}),
     ('discrete_sac', {}, {'type': 'sac_discrete'}),
